@@ -1,0 +1,56 @@
+//! The table of sources: who is limited, and how far each of its buckets is spent.
+
+use super::MAX_LIMITS;
+use crate::abi_struct;
+
+abi_struct! {
+    /// One source: an address cut to the policy's prefix length, as its bytes lie in memory.
+    ///
+    /// IPv4 lives at `::ffff:a.b.c.d`. An IPv6 packet cannot reach such a key: the parser refuses
+    /// IPv4-mapped sources, as the kernel's own input path does.
+    pub struct SourceKey: 16 {
+        /// Bytes 0 to 7 of the address, native load.
+        pub hi: u64,
+        /// Bytes 8 to 15 of the address, native load.
+        pub lo: u64,
+    }
+}
+
+abi_struct! {
+    /// The state of one source: one GCRA word per limit of the policy, in the policy's order.
+    pub struct Bucket: 32 {
+        /// Theoretical arrival time of each limit, in 1/256 ns of the kernel's monotonic clock.
+        pub tat_q8: [u64; MAX_LIMITS],
+    }
+}
+
+const MAPPED_PREFIX: [u8; 4] = [0, 0, 0xff, 0xff];
+
+impl SourceKey {
+    /// The key of an IPv4 address that has been masked already.
+    #[inline(always)]
+    pub const fn from_v4(addr: u32) -> Self {
+        let a = addr.to_ne_bytes();
+        let m = MAPPED_PREFIX;
+        Self {
+            hi: 0,
+            lo: u64::from_ne_bytes([m[0], m[1], m[2], m[3], a[0], a[1], a[2], a[3]]),
+        }
+    }
+
+    /// The address as sixteen bytes in network order.
+    pub const fn octets(self) -> [u8; 16] {
+        let (h, l) = (self.hi.to_ne_bytes(), self.lo.to_ne_bytes());
+        [
+            h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7], l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7],
+        ]
+    }
+
+    /// The key of sixteen bytes in network order.
+    pub const fn from_octets(o: [u8; 16]) -> Self {
+        Self {
+            hi: u64::from_ne_bytes([o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7]]),
+            lo: u64::from_ne_bytes([o[8], o[9], o[10], o[11], o[12], o[13], o[14], o[15]]),
+        }
+    }
+}

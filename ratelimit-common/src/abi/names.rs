@@ -1,0 +1,20 @@
+//! Names of programs and maps: static items in the kernel object, file names under the pin directory.
+
+/// The program for kernels without multi-buffer XDP (before 5.18).
+pub const PROGRAM: &str = "ratelimit";
+/// The program that also takes multi-buffer (jumbo) frames; kernel 5.18 and later.
+pub const PROGRAM_FRAGS: &str = "ratelimit_frags";
+
+/// Per-source state.
+pub const BUCKETS: &str = "BUCKETS";
+/// Per-CPU counters by reason.
+pub const COUNTERS: &str = "COUNTERS";
+/// IPv4 block and allow list.
+pub const LISTS_V4: &str = "LISTS_V4";
+/// IPv6 block and allow list.
+pub const LISTS_V6: &str = "LISTS_V6";
+/// The policy in force: an array of one map, so that a new policy replaces the old one in one step.
+pub const POLICY: &str = "POLICY";
+
+/// Every map, in the order they are pinned.
+pub const MAPS: [&str; 5] = [BUCKETS, COUNTERS, LISTS_V4, LISTS_V6, POLICY];

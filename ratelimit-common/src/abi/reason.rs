@@ -1,0 +1,90 @@
+//! Why a frame passed or was dropped. Every frame ends with exactly one reason.
+
+/// What happens to a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// Handed on to the kernel.
+    Pass,
+    /// Ends here.
+    Drop,
+}
+
+impl Verdict {
+    /// As in metrics and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($( $(#[$attr:meta])* $variant:ident = $name:literal, $verdict:ident; )+) => {
+        /// Why a frame got its verdict; the index into the counters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum Reason {
+            $( $(#[$attr])* $variant, )+
+        }
+
+        impl Reason {
+            /// All reasons, by discriminant.
+            pub const ALL: &'static [Self] = &[$( Self::$variant, )+];
+
+            /// The declaration as text; part of the ABI fingerprint.
+            pub const LAYOUT: &'static str = stringify!($( $variant $verdict, )+);
+
+            /// As in metrics and tables.
+            pub const fn name(self) -> &'static str {
+                match self { $( Self::$variant => $name, )+ }
+            }
+
+            /// What happens to a frame that ends with this reason.
+            #[inline(always)]
+            pub const fn verdict(self) -> Verdict {
+                match self { $( Self::$variant => Verdict::$verdict, )+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Within every limit that applies.
+    Conforming = "conforming", Pass;
+    /// The source is on the allow list.
+    Allowed = "allowed", Pass;
+    /// No policy is loaded, or it has no limits.
+    Unlimited = "unlimited", Pass;
+    /// ARP: without it no neighbour finds the host.
+    Arp = "arp", Pass;
+    /// IPv6 neighbour discovery with hop limit 255, so from this link.
+    NeighbourDiscovery = "neighbour_discovery", Pass;
+    /// Neither IP nor ARP. Sources cannot be told apart, and the host's IP stack never sees it.
+    NotIp = "not_ip", Pass;
+    /// The source is on the block list.
+    Blocked = "blocked", Drop;
+    /// Over a limit in packets.
+    LimitPackets = "limit_packets", Drop;
+    /// Over a limit in bytes.
+    LimitBytes = "limit_bytes", Drop;
+    /// Over a limit in SYNs.
+    LimitSyns = "limit_syns", Drop;
+    /// So many CPUs charged this bucket at once that the bounded retries ran out.
+    Contended = "contended", Drop;
+    /// The table of sources had no room even after evicting.
+    TableFull = "table_full", Drop;
+    /// Ends inside a header that it announces.
+    Truncated = "truncated", Drop;
+    /// More VLAN tags than two.
+    VlanDepth = "vlan_depth", Drop;
+    /// IPv4 or IPv6 header that contradicts itself.
+    BadIpHeader = "bad_ip_header", Drop;
+    /// IPv6 source inside ::ffff:0:0/96, which never appears on a wire.
+    MappedSource = "mapped_source", Drop;
+    /// More IPv6 extension headers than the parser follows.
+    ExtensionChain = "extension_chain", Drop;
+}
+
+/// Number of reasons: the size of the counters map.
+pub const REASON_COUNT: usize = Reason::ALL.len();

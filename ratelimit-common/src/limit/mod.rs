@@ -1,0 +1,9 @@
+//! The maths of limits: pure functions of state, parameters, time and cost.
+
+pub mod gcra;
+
+// The kernel reads numbers; words and their checks stay on the host.
+#[cfg(not(target_arch = "bpf"))]
+pub mod rate;
+#[cfg(not(target_arch = "bpf"))]
+pub mod text;

@@ -1,0 +1,1 @@
+//! Rates as text.
