@@ -4,6 +4,10 @@ pub mod gcra;
 
 // The kernel reads numbers; words and their checks stay on the host.
 #[cfg(not(target_arch = "bpf"))]
+pub mod lifetime;
+#[cfg(not(target_arch = "bpf"))]
+mod quote;
+#[cfg(not(target_arch = "bpf"))]
 pub mod rate;
 #[cfg(not(target_arch = "bpf"))]
 pub mod text;

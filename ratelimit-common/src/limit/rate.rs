@@ -1,11 +1,16 @@
 //! From a rate in words ("5000 packets a second, burst 10000") to the numbers the kernel uses.
 //!
-//! Rates become a price per unit, rounded up, so the limit enforced is never faster than the one asked for.
-//! Everything that could overflow in [`super::gcra`] is refused here, with a sentence.
+//! Rates become a price per unit, rounded up, and bursts a tolerance, rounded down, so the limit enforced is
+//! never faster or larger than the one asked for. Everything that could overflow in [`super::gcra`] is refused
+//! here, with a sentence.
+//!
+//! What the rounding costs: below 0.01 % of the rate up to 25 million charges a second (0.04 % up to 100
+//! million), and below one byte of a byte limit's burst, so that a frame of exactly the burst's size may be
+//! refused where the price of a byte is not a whole number of 1/256 ns.
 
 use core::fmt;
 
-use super::gcra::{MAX_TOLERANCE_Q8, TIME_FRAC_BITS};
+use super::gcra::{MAX_TOLERANCE_Q8, TIME_FRAC_BITS, charge_q8};
 use crate::abi::{Limit, Meter};
 
 /// The time a rate's amount is spread over.
@@ -75,6 +80,8 @@ pub enum RateError {
     BurstBelowFrame {
         /// The burst given.
         burst: u64,
+        /// The smallest burst that would do.
+        min: u64,
     },
     /// The bucket would take longer to fill than the time word can tell.
     BurstTooLong {
@@ -94,6 +101,8 @@ pub const FULL_FRAME: u64 = 1514;
 const BYTE_FRAC_BITS: u32 = 16;
 /// Byte prices stay below this, so that [`super::gcra::MAX_AMOUNT`] of them stay below 2^62.
 const MAX_BYTE_COST_FP: u128 = 1 << 42;
+/// The slowest limit in bytes, as a rate per day: just below [`MAX_BYTE_COST_FP`].
+pub const MIN_BYTES_PER_DAY: u64 = 5_030;
 
 impl Rate {
     /// The parameters that enforce this rate.
@@ -111,22 +120,35 @@ impl Rate {
         if u128::from(self.amount) * 1_000_000_000 > u128::from(max_per_sec) * u128::from(self.period.ns()) {
             return Err(RateError::TooFast { meter: self.meter });
         }
-        if self.meter == Meter::Bytes && self.burst < FULL_FRAME {
-            return Err(RateError::BurstBelowFrame { burst: self.burst });
-        }
         let frac_bits = self.frac_bits()?;
         let cost_fp = self.cost_fp(frac_bits);
-        let tolerance = (u128::from(self.burst) * cost_fp) >> frac_bits;
-        if tolerance > u128::from(MAX_TOLERANCE_Q8) {
-            let max = ((u128::from(MAX_TOLERANCE_Q8)) << frac_bits) / cost_fp;
+        let tolerance = |burst: u64| (u128::from(burst) * cost_fp) >> frac_bits;
+        if tolerance(self.burst) > u128::from(MAX_TOLERANCE_Q8) {
+            let max = (((u128::from(MAX_TOLERANCE_Q8) + 1) << frac_bits) - 1) / cost_fp;
             return Err(RateError::BurstTooLong { max: max as u64 });
         }
-        Ok(Limit {
+        let limit = Limit {
             cost_fp: cost_fp as u64,
-            tolerance_q8: tolerance as u64,
+            tolerance_q8: tolerance(self.burst) as u64,
             frac_bits,
             meter: self.meter as u32,
-        })
+        };
+        // The price of a frame rounds up and the tolerance down: a burst of one frame may miss it by a hair. One
+        // byte more always does, because no byte costs less than 2.56 units.
+        let frame = charge_q8(&limit, FULL_FRAME);
+        if self.meter == Meter::Bytes && frame > limit.tolerance_q8 {
+            let min = FULL_FRAME + u64::from(u128::from(frame) > tolerance(FULL_FRAME));
+            return Err(RateError::BurstBelowFrame { burst: self.burst, min });
+        }
+        Ok(limit)
+    }
+
+    /// Whether everything that conforms to this rate also conforms to `other`: the same meter, and neither
+    /// faster nor with a larger burst.
+    pub fn at_least_as_strict_as(&self, other: &Self) -> bool {
+        let no_faster = u128::from(self.amount) * u128::from(other.period.ns())
+            <= u128::from(other.amount) * u128::from(self.period.ns());
+        self.meter == other.meter && no_faster && self.burst <= other.burst
     }
 
     /// Binary places below 1/256 ns: as many as fit.
@@ -148,14 +170,9 @@ impl Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {}/{} burst {}",
-            self.amount,
-            self.meter.name(),
-            self.period.name(),
-            self.burst
-        )
+        write!(f, "{} {}/{} burst {}", self.amount, self.meter.name(), self.period.name(), self.burst)?;
+        // A bare number behind "bytes/s" could be read as packets; the grammar wants the unit there.
+        if self.meter == Meter::Bytes { f.write_str(" bytes") } else { Ok(()) }
     }
 }
 
@@ -165,16 +182,24 @@ impl fmt::Display for RateError {
             Self::ZeroRate => write!(f, "rate 0 lets nothing pass; use at least 1, or block the source"),
             Self::ZeroBurst => write!(f, "burst 0 is never satisfiable; use at least 1"),
             Self::TooFast { meter: Meter::Bytes } => {
-                write!(f, "rate is above {MAX_BYTES_PER_SEC} bytes/s, more than any port delivers; use at most that")
+                write!(
+                    f,
+                    "rate is above {MAX_BYTES_PER_SEC} bytes/s, more than any port delivers; use at most that"
+                )
             }
             Self::TooFast { meter } => write!(
                 f,
                 "rate is above {MAX_COUNT_PER_SEC} {}/s, more than any port delivers; use at most that",
                 meter.name()
             ),
-            Self::TooSlow => write!(f, "rate is slower than 5100 bytes/day; use at least that, or a limit in packets"),
-            Self::BurstBelowFrame { burst } => {
-                write!(f, "burst {burst} bytes refuses every full frame; use at least {FULL_FRAME}")
+            Self::TooSlow => {
+                write!(
+                    f,
+                    "rate is below {MIN_BYTES_PER_DAY} bytes/day; use at least that, or a limit in packets"
+                )
+            }
+            Self::BurstBelowFrame { burst, min } => {
+                write!(f, "burst {burst} bytes refuses every full frame; use at least {min} bytes")
             }
             Self::BurstTooLong { max } => {
                 write!(f, "burst takes more than 104 days to refill at this rate; use at most {max}")
@@ -184,3 +209,92 @@ impl fmt::Display for RateError {
 }
 
 impl core::error::Error for RateError {}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString as _;
+
+    use super::*;
+
+    fn rate(meter: Meter, amount: u64, period: Period, burst: u64) -> Rate {
+        Rate { meter, amount, period, burst }
+    }
+
+    #[test]
+    fn the_slowest_and_the_fastest_limits_are_exact() {
+        let limit = rate(Meter::Packets, 1, Period::Day, 1).limit().unwrap();
+        assert_eq!((limit.cost_fp, limit.tolerance_q8), (86_400_000_000_000 << 8, 86_400_000_000_000 << 8));
+        let limit = rate(Meter::Syns, 100_000_000, Period::Second, 3).limit().unwrap();
+        assert_eq!((limit.cost_fp, limit.tolerance_q8), (10 << 8, 30 << 8));
+        assert_eq!(limit.meter, Meter::Syns as u32);
+        let limit = rate(Meter::Bytes, MAX_BYTES_PER_SEC, Period::Second, 1 << 20).limit().unwrap();
+        assert_eq!((limit.cost_fp, limit.frac_bits), (167_773, 16));
+    }
+
+    #[test]
+    fn every_rate_out_of_bounds_is_refused_and_its_neighbour_inside_is_not() {
+        use Meter::{Bytes, Packets};
+        use Period::{Day, Second};
+        let too_fast = |meter| RateError::TooFast { meter };
+        for (bad, error, good) in [
+            (rate(Packets, 0, Second, 1), RateError::ZeroRate, rate(Packets, 1, Second, 1)),
+            (rate(Packets, 1, Second, 0), RateError::ZeroBurst, rate(Packets, 1, Second, 1)),
+            (rate(Packets, 100_000_001, Second, 1), too_fast(Packets), rate(Packets, 100_000_000, Second, 1)),
+            (rate(Packets, u64::MAX, Day, 1), too_fast(Packets), rate(Packets, 8_640_000_000_000, Day, 1)),
+            (
+                rate(Bytes, MAX_BYTES_PER_SEC + 1, Second, 9000),
+                too_fast(Bytes),
+                rate(Bytes, MAX_BYTES_PER_SEC, Second, 9000),
+            ),
+            (
+                rate(Bytes, MIN_BYTES_PER_DAY - 1, Day, 9000),
+                RateError::TooSlow,
+                rate(Bytes, MIN_BYTES_PER_DAY, Day, 9000),
+            ),
+            (rate(Packets, 1, Day, 105), RateError::BurstTooLong { max: 104 }, rate(Packets, 1, Day, 104)),
+            (
+                rate(Bytes, 1_000_000, Second, u64::MAX),
+                RateError::BurstTooLong { max: 9_007_199_254_740 },
+                rate(Bytes, 1_000_000, Second, 9_007_199_254_740),
+            ),
+            (
+                rate(Bytes, 1_000_000, Second, 1513),
+                RateError::BurstBelowFrame { burst: 1513, min: 1514 },
+                rate(Bytes, 1_000_000, Second, 1514),
+            ),
+        ] {
+            assert_eq!(bad.limit(), Err(error), "{bad}");
+            assert!(good.limit().is_ok(), "{good}: {:?}", good.limit());
+        }
+    }
+
+    #[test]
+    fn a_burst_that_misses_a_full_frame_by_rounding_is_refused_with_one_that_does_not() {
+        // 3 MB/s: a byte costs 85333.3 units, so the price of a frame rounds up and the tolerance down.
+        let tight = rate(Meter::Bytes, 3_000_000, Period::Second, FULL_FRAME);
+        assert_eq!(tight.limit(), Err(RateError::BurstBelowFrame { burst: 1514, min: 1515 }));
+        let limit = Rate { burst: 1515, ..tight }.limit().unwrap();
+        assert!(charge_q8(&limit, FULL_FRAME) <= limit.tolerance_q8);
+    }
+
+    #[test]
+    fn a_rate_is_written_as_it_is_typed() {
+        assert_eq!(rate(Meter::Syns, 5, Period::Minute, 7).to_string(), "5 syns/min burst 7");
+        assert_eq!(rate(Meter::Bytes, 5, Period::Day, 70_000).to_string(), "5 bytes/day burst 70000 bytes");
+    }
+
+    #[test]
+    fn strictness_compares_rates_across_periods_and_never_across_meters() {
+        let base = rate(Meter::Packets, 60, Period::Minute, 10);
+        for (other, strict) in [
+            (rate(Meter::Packets, 1, Period::Second, 10), true),
+            (rate(Meter::Packets, 2, Period::Second, 11), true),
+            (rate(Meter::Packets, 59, Period::Minute, 10), false),
+            (rate(Meter::Packets, 2, Period::Second, 9), false),
+            (rate(Meter::Syns, 2, Period::Second, 11), false),
+            (rate(Meter::Packets, u64::MAX, Period::Second, u64::MAX), true),
+        ] {
+            assert_eq!(base.at_least_as_strict_as(&other), strict, "{base} against {other}");
+        }
+    }
+}

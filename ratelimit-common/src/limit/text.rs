@@ -1,1 +1,279 @@
-//! Rates as text.
+//! Rates as text: what an operator types in a policy file or after `limit set`.
+//!
+//! ```text
+//! rate   = amount "/" period [ "burst" amount ]          5000 packets/s burst 10000
+//! amount = number [ "k" | "M" ] [ unit ]                 15   10k packets   2.5 MB   40 Mbit
+//! period = s | sec | second | min | minute | h | hour | d | day
+//! ```
+//!
+//! - Numbers take `_` between digits, and decimals where the result is whole: `2.5 MB`, not `0.5 packets`.
+//! - No unit means packets. `k` (10^3) and `M` (10^6) go with packets and SYNs only, and want the word beside
+//!   them in the rate: `10M/s` could mean bytes, bits or packets, so it is refused.
+//! - Units are spelt exactly one way where another spelling could mean something else: `mb` is an error that
+//!   names `MB` and `Mbit`. kB, MB, GB and all bit units are decimal; KiB, MiB and GiB are binary.
+//! - A burst is in the unit of its rate. Counts may leave the word out; bytes may not (`burst 256 KiB`).
+//! - Without a burst, the amount of one period is the burst, and for bytes at least [`MIN_DEFAULT_BYTE_BURST`].
+//!
+//! Whether a well-formed rate can be enforced is [`super::rate`]'s question; [`parse_limit`] asks both.
+
+mod fault;
+mod unit;
+
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Fault, TextError};
+use unit::Unit;
+
+use super::rate::Rate;
+use crate::abi::{Limit, Meter};
+
+/// Smallest burst that a byte limit gets without asking: the largest frame that offloads can build.
+pub const MIN_DEFAULT_BYTE_BURST: u64 = 65_536;
+
+/// A rate in words, as a number.
+pub fn parse_rate(text: &str) -> Result<Rate, TextError<'_>> {
+    let mut cursor = Cursor { text, at: 0 };
+    cursor.skip_space();
+    let start = cursor.at;
+    if cursor.rest().is_empty() {
+        return Err(cursor.fault(text, Fault::Empty));
+    }
+
+    let amount = cursor.amount()?;
+    let unit = match (amount.unit, amount.scale) {
+        (Some(unit), _) => unit,
+        (None, None) => Unit::PACKETS,
+        (None, Some(_)) => return Err(cursor.fault(amount.piece, Fault::NoUnit)),
+    };
+    let per_period = cursor.value(&amount, unit)?;
+
+    cursor.skip_space();
+    if !cursor.skip("/") {
+        return Err(match cursor.rest().trim_end() {
+            "" => cursor.fault(cursor.since(start).trim_end(), Fault::NoPeriod),
+            rest => cursor.stray(rest),
+        });
+    }
+    cursor.skip_space();
+    let word = cursor.take_while(|c| !c.is_whitespace() && !",;+&".contains(c));
+    let period = match unit::period(word) {
+        Some(period) => period,
+        None if word.is_empty() => return Err(cursor.fault(cursor.since(start).trim_end(), Fault::NoPeriod)),
+        None => return Err(cursor.fault(word, Fault::UnknownPeriod)),
+    };
+
+    cursor.skip_space();
+    let burst = match cursor.rest() {
+        "" if unit.meter == Meter::Bytes => per_period.max(MIN_DEFAULT_BYTE_BURST),
+        "" => per_period,
+        _ => cursor.burst(unit.meter)?,
+    };
+    Ok(Rate { meter: unit.meter, amount: per_period, period, burst })
+}
+
+/// A rate in words, with the parameters that enforce it.
+pub fn parse_limit(text: &str) -> Result<(Rate, Limit), TextError<'_>> {
+    let rate = parse_rate(text)?;
+    match rate.limit() {
+        Ok(limit) => Ok((rate, limit)),
+        Err(error) => Err(TextError { text, piece: text.trim(), fault: Fault::Rate(error) }),
+    }
+}
+
+/// A number with what stands behind it.
+struct Amount<'a> {
+    /// All of it, for messages.
+    piece: &'a str,
+    number: Number,
+    scale: Option<Scale<'a>>,
+    unit: Option<Unit>,
+    unit_word: &'a str,
+}
+
+/// `k` or `M` between a number and its unit.
+#[derive(Clone, Copy)]
+struct Scale<'a> {
+    word: &'a str,
+    factor: u64,
+}
+
+/// A decimal number without rounding: `mantissa / 10^places`.
+struct Number {
+    mantissa: u128,
+    places: u32,
+}
+
+/// Where in the text the parser is. Every piece it hands out is a slice of the text.
+struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn since(&self, start: usize) -> &'a str {
+        &self.text[start..self.at]
+    }
+
+    fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let len = rest.find(|c| !wanted(c)).unwrap_or(rest.len());
+        self.at += len;
+        &rest[..len]
+    }
+
+    fn skip_space(&mut self) {
+        self.take_while(char::is_whitespace);
+    }
+
+    fn skip(&mut self, token: &str) -> bool {
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn fault(&self, piece: &'a str, fault: Fault) -> TextError<'a> {
+        TextError { text: self.text, piece, fault }
+    }
+
+    /// What to say about text that is left over: most often it is a second limit.
+    fn stray(&self, rest: &'a str) -> TextError<'a> {
+        let second = rest.trim_start_matches([',', ';', '+', '&', ' ']);
+        let second = second.strip_prefix("and ").unwrap_or(second);
+        if second.starts_with(|c: char| c.is_ascii_digit()) && second.contains('/') {
+            return self.fault(second, Fault::TwoUnits);
+        }
+        self.fault(rest, Fault::Stray)
+    }
+
+    /// A word, if the next thing is one.
+    fn word(&mut self) -> &'a str {
+        let before = self.at;
+        self.skip_space();
+        if !self.rest().starts_with(char::is_alphabetic) {
+            self.at = before;
+            return "";
+        }
+        self.take_while(|c| !c.is_whitespace() && c != '/')
+    }
+
+    fn amount(&mut self) -> Result<Amount<'a>, TextError<'a>> {
+        let start = self.at;
+        let number = self.number()?;
+        let mut word = self.word();
+        let scale = match word {
+            "k" => Some(Scale { word, factor: 1_000 }),
+            "M" => Some(Scale { word, factor: 1_000_000 }),
+            _ => None,
+        };
+        if scale.is_some() {
+            word = self.word();
+        }
+        let unit = match word {
+            "" => None,
+            _ => Some(unit::unit(word).map_err(|fault| self.fault(word, fault))?),
+        };
+        match (scale, unit) {
+            (Some(scale), Some(unit)) if unit.meter == Meter::Bytes => {
+                Err(self.fault(scale.word, Fault::ScaledBytes))
+            }
+            _ => Ok(Amount { piece: self.since(start), number, scale, unit, unit_word: word }),
+        }
+    }
+
+    fn number(&mut self) -> Result<Number, TextError<'a>> {
+        let start = self.at;
+        let digits = self.take_while(|c| c.is_ascii_digit() || c == '_' || c == '.');
+        let next = self.rest().chars().next();
+        if digits.is_empty() && next.is_none_or(|c| c.is_alphabetic() || c == '/') {
+            self.take_while(|c| !c.is_whitespace() && c != '/');
+            return Err(self.fault(self.since(start), Fault::NoNumber));
+        }
+        if next.is_some_and(|c| !c.is_alphabetic() && !c.is_whitespace() && c != '/') {
+            self.take_while(|c| !c.is_whitespace() && c != '/');
+            return Err(self.fault(self.since(start), Fault::BadNumber));
+        }
+        Number::parse(digits).map_err(|fault| self.fault(digits, fault))
+    }
+
+    /// The amount in packets, SYNs or bytes.
+    fn value(&self, amount: &Amount<'a>, unit: Unit) -> Result<u64, TextError<'a>> {
+        let factor = amount.scale.map_or(1, |scale| scale.factor) * unit.numerator;
+        amount
+            .number
+            .times(factor, unit.denominator, unit.meter)
+            .map_err(|fault| self.fault(amount.piece, fault))
+    }
+
+    /// The rest of the text, which has to be a burst.
+    fn burst(&mut self, meter: Meter) -> Result<u64, TextError<'a>> {
+        let rest = self.rest().trim_end();
+        let keyword = self.take_while(|c| !c.is_whitespace() && !c.is_ascii_digit());
+        if keyword != "burst" {
+            return Err(self.stray(rest));
+        }
+        self.skip_space();
+        if self.rest().is_empty() {
+            return Err(self.fault(keyword, Fault::NoBurst));
+        }
+        let amount = self.amount()?;
+        let unit = match amount.unit {
+            Some(unit) if unit.meter == meter => unit,
+            Some(_) => return Err(self.fault(amount.unit_word, Fault::BurstUnit { meter })),
+            None if meter == Meter::Bytes => return Err(self.fault(amount.piece, Fault::BurstWithoutUnit)),
+            None => Unit::one(meter),
+        };
+        self.skip_space();
+        match self.rest().trim_end() {
+            "" => self.value(&amount, unit),
+            rest if rest.starts_with('/') => Err(self.fault(rest, Fault::BurstPeriod)),
+            rest => Err(self.stray(rest)),
+        }
+    }
+}
+
+impl Number {
+    /// Digits with `_` between them and at most one point between them.
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let digit_at = |i: usize| text.as_bytes().get(i).is_some_and(u8::is_ascii_digit);
+        let mut number = Self { mantissa: 0, places: 0 };
+        let mut in_fraction = false;
+        for (i, c) in text.char_indices() {
+            let between_digits = i > 0 && digit_at(i - 1) && digit_at(i + 1);
+            match c.to_digit(10) {
+                Some(digit) => {
+                    number.mantissa = number
+                        .mantissa
+                        .checked_mul(10)
+                        .and_then(|m| m.checked_add(u128::from(digit)))
+                        .ok_or(Fault::TooLarge)?;
+                    number.places += u32::from(in_fraction);
+                }
+                None if c == '_' && between_digits => {}
+                None if c == '.' && between_digits && !in_fraction => in_fraction = true,
+                None => return Err(Fault::BadNumber),
+            }
+        }
+        Ok(number)
+    }
+
+    /// `self x numerator / denominator`, if that is a whole number.
+    fn times(&self, numerator: u64, denominator: u64, meter: Meter) -> Result<u64, Fault> {
+        // A mantissa below 2^128 has at most 38 digits, so the power fits too.
+        let divisor = 10_u128.checked_pow(self.places).and_then(|p| p.checked_mul(u128::from(denominator)));
+        let product = self.mantissa.checked_mul(u128::from(numerator));
+        let (Some(divisor), Some(product)) = (divisor, product) else {
+            return Err(Fault::TooLarge);
+        };
+        if product % divisor != 0 {
+            return Err(Fault::NotWhole { meter });
+        }
+        u64::try_from(product / divisor).map_err(|_| Fault::TooLarge)
+    }
+}

@@ -1,0 +1,162 @@
+//! What is wrong with a rate in words: which piece of the text, and a sentence about it.
+
+use core::fmt;
+
+use crate::abi::Meter;
+use crate::limit::quote::Quoted;
+use crate::limit::rate::RateError;
+
+/// A text that is no limit. `Display` is the sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextError<'a> {
+    pub(super) text: &'a str,
+    pub(super) piece: &'a str,
+    pub(super) fault: Fault,
+}
+
+/// What is wrong with the piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing but white space.
+    Empty,
+    /// A unit or a slash where a number belongs.
+    NoNumber,
+    /// Not a number this grammar has.
+    BadNumber,
+    /// Does not fit 64 bits.
+    TooLarge,
+    /// Not whole in the unit of the meter.
+    NotWhole {
+        /// What is counted.
+        meter: Meter,
+    },
+    /// `10M/s`: packets, bytes or bits?
+    NoUnit,
+    /// `10k bytes`.
+    ScaledBytes,
+    /// One letter's case away from two different units.
+    AmbiguousUnit {
+        /// The unit, if bytes are meant.
+        bytes: &'static str,
+        /// The unit, if bits are meant.
+        bits: &'static str,
+    },
+    /// No such unit.
+    UnknownUnit {
+        /// What was probably meant.
+        hint: Option<&'static str>,
+    },
+    /// An amount without a time.
+    NoPeriod,
+    /// No such period.
+    UnknownPeriod,
+    /// A second rate in the same text.
+    TwoUnits,
+    /// Left over, and not a burst.
+    Stray,
+    /// `burst` and nothing behind it.
+    NoBurst,
+    /// The burst counts something else than the rate.
+    BurstUnit {
+        /// What the rate counts.
+        meter: Meter,
+    },
+    /// A byte limit's burst without a unit.
+    BurstWithoutUnit,
+    /// `burst 10/s`.
+    BurstPeriod,
+    /// Well formed, but cannot be enforced.
+    Rate(RateError),
+}
+
+impl<'a> TextError<'a> {
+    /// The text that was to be a limit.
+    pub fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// The offending piece, a slice of [`Self::text`].
+    pub fn piece(&self) -> &'a str {
+        self.piece
+    }
+
+    /// Byte offset of the piece in the text.
+    pub fn offset(&self) -> usize {
+        self.piece.as_ptr().addr() - self.text.as_ptr().addr()
+    }
+
+    /// What is wrong with the piece.
+    pub fn fault(&self) -> Fault {
+        self.fault
+    }
+}
+
+/// A rate in full, for sentences that show one.
+const EXAMPLE: &str = "\"1000 packets/s burst 2000\"";
+
+impl fmt::Display for TextError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let piece = Quoted(self.piece);
+        match self.fault {
+            Fault::Empty => write!(f, "limit is empty; write it like {EXAMPLE}"),
+            Fault::NoNumber => write!(f, "{piece} stands where a number belongs; write it like {EXAMPLE}"),
+            Fault::BadNumber => write!(f, "{piece} is not a number; use one like 1000, 1_000 or 2.5"),
+            Fault::TooLarge => write!(f, "{piece} is more than 64 bits can count; use a smaller number"),
+            Fault::NotWhole { meter: Meter::Bytes } => {
+                write!(f, "{piece} is not a whole number of bytes; use one that is, bits by the eight")
+            }
+            Fault::NotWhole { meter } => {
+                write!(f, "{piece} is not a whole number of {}; use a longer period", meter.name())
+            }
+            Fault::NoUnit => {
+                write!(f, "{piece} has no unit; say packets, syns, or a unit such as \"MB\" or \"Mbit\"")
+            }
+            Fault::ScaledBytes => {
+                write!(
+                    f,
+                    "{piece} goes with packets and syns; for bytes use \"kB\", \"MB\", \"KiB\" or \"MiB\""
+                )
+            }
+            Fault::AmbiguousUnit { bytes, bits } => {
+                write!(f, "unit {piece} is ambiguous; use \"{bytes}\" for bytes or \"{bits}\" for bits")
+            }
+            Fault::UnknownUnit { hint: Some(hint) } => write!(f, "unit {piece} is not known; use \"{hint}\""),
+            Fault::UnknownUnit { hint: None } => write!(
+                f,
+                "unit {piece} is not known; use packets, syns, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, Mbit or Gbit"
+            ),
+            Fault::NoPeriod => write!(f, "{piece} has no period; write it like {EXAMPLE}"),
+            Fault::UnknownPeriod => write!(f, "period {piece} is not known; use s, min, hour or day"),
+            Fault::TwoUnits => {
+                write!(f, "{piece} would be a second unit; one limit has one unit, so write two limits")
+            }
+            Fault::Stray => write!(f, "{piece} is not understood here; write the limit like {EXAMPLE}"),
+            Fault::NoBurst => write!(f, "{piece} has no number; write it like {EXAMPLE}"),
+            Fault::BurstUnit { meter: Meter::Bytes } => {
+                write!(
+                    f,
+                    "burst unit {piece} does not fit a limit in bytes; use a unit such as \"bytes\" or \"KiB\""
+                )
+            }
+            Fault::BurstUnit { meter } => {
+                write!(
+                    f,
+                    "burst unit {piece} does not fit a limit in {0}; use \"{0}\" or no unit",
+                    meter.name()
+                )
+            }
+            Fault::BurstWithoutUnit => {
+                write!(
+                    f,
+                    "burst {piece} of a byte limit has no unit; use one like \"64 KiB\" or \"65536 bytes\""
+                )
+            }
+            Fault::BurstPeriod => {
+                write!(f, "{piece} does not belong to a burst, which is an amount; remove it")
+            }
+            Fault::Rate(error) => write!(f, "limit {piece}: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for TextError<'_> {}

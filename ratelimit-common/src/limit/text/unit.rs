@@ -1,0 +1,105 @@
+//! The words for units and periods, and what to say about words that are almost one.
+
+use super::Fault;
+use crate::abi::Meter;
+use crate::limit::rate::Period;
+
+/// How one unit converts into what its meter counts: `numerator / denominator` of it.
+#[derive(Clone, Copy)]
+pub(super) struct Unit {
+    pub(super) meter: Meter,
+    pub(super) numerator: u64,
+    pub(super) denominator: u64,
+}
+
+impl Unit {
+    pub(super) const PACKETS: Self = Self::one(Meter::Packets);
+
+    pub(super) const fn one(meter: Meter) -> Self {
+        Self { meter, numerator: 1, denominator: 1 }
+    }
+
+    const fn bytes(numerator: u64) -> Self {
+        Self { meter: Meter::Bytes, numerator, denominator: 1 }
+    }
+
+    const fn bits(numerator: u64) -> Self {
+        Self { meter: Meter::Bytes, numerator, denominator: 8 }
+    }
+}
+
+const K: u64 = 1_000;
+const KI: u64 = 1_024;
+
+const UNITS: &[(&str, Unit)] = &[
+    ("packets", Unit::PACKETS),
+    ("packet", Unit::PACKETS),
+    ("pkts", Unit::PACKETS),
+    ("pkt", Unit::PACKETS),
+    ("syns", Unit::one(Meter::Syns)),
+    ("syn", Unit::one(Meter::Syns)),
+    ("bytes", Unit::bytes(1)),
+    ("byte", Unit::bytes(1)),
+    ("B", Unit::bytes(1)),
+    ("kB", Unit::bytes(K)),
+    ("KB", Unit::bytes(K)),
+    ("MB", Unit::bytes(K * K)),
+    ("GB", Unit::bytes(K * K * K)),
+    ("KiB", Unit::bytes(KI)),
+    ("MiB", Unit::bytes(KI * KI)),
+    ("GiB", Unit::bytes(KI * KI * KI)),
+    ("bit", Unit::bits(1)),
+    ("kbit", Unit::bits(K)),
+    ("Mbit", Unit::bits(K * K)),
+    ("Gbit", Unit::bits(K * K * K)),
+];
+
+/// Spellings in which one letter's case decides between bytes and bits; never guess.
+const AMBIGUOUS: &[(&str, &str, &str)] = &[
+    ("b", "B", "bit"),
+    ("kb", "kB", "kbit"),
+    ("mb", "MB", "Mbit"),
+    ("gb", "GB", "Gbit"),
+    ("kib", "KiB", "kbit"),
+    ("mib", "MiB", "Mbit"),
+    ("gib", "GiB", "Gbit"),
+];
+
+/// Spellings from elsewhere.
+const FOREIGN: &[(&str, &str)] = &[
+    ("k", "k"),
+    ("m", "M"),
+    ("bits", "bit"),
+    ("kbits", "kbit"),
+    ("mbits", "Mbit"),
+    ("gbits", "Gbit"),
+    ("pps", "packets/s"),
+    ("kpps", "k packets/s"),
+    ("mpps", "M packets/s"),
+    ("bps", "bit/s"),
+    ("kbps", "kbit/s"),
+    ("mbps", "Mbit/s"),
+    ("gbps", "Gbit/s"),
+];
+
+pub(super) fn unit(word: &str) -> Result<Unit, Fault> {
+    if let Some((_, unit)) = UNITS.iter().find(|(name, _)| *name == word) {
+        return Ok(*unit);
+    }
+    if let Some((_, bytes, bits)) = AMBIGUOUS.iter().find(|(name, ..)| name.eq_ignore_ascii_case(word)) {
+        return Err(Fault::AmbiguousUnit { bytes, bits });
+    }
+    let mut known = UNITS.iter().map(|(name, _)| (*name, *name)).chain(FOREIGN.iter().copied());
+    let hint = known.find(|(name, _)| name.eq_ignore_ascii_case(word)).map(|(_, hint)| hint);
+    Err(Fault::UnknownUnit { hint: hint.filter(|hint| *hint != word) })
+}
+
+pub(super) fn period(word: &str) -> Option<Period> {
+    match word {
+        "s" | "sec" | "second" => Some(Period::Second),
+        "min" | "minute" => Some(Period::Minute),
+        "h" | "hour" => Some(Period::Hour),
+        "d" | "day" => Some(Period::Day),
+        _ => None,
+    }
+}
