@@ -1,1 +1,56 @@
-fn main() {}
+//! `cargo xtask`: what a developer types. Parses the command line and hands over to one file per command.
+//!
+//! Nothing here links against the limiter: xtask drives cargo, the package manager and network namespaces, so it
+//! builds in seconds on a machine that has nothing but rustup.
+
+mod build;
+mod demo;
+mod linker;
+mod lint;
+mod outcome;
+mod run;
+mod setup;
+mod test;
+mod tool;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Build, test and try ratelimit")]
+struct Cli {
+    /// Print the commands that would install what is missing, and exit with 1, instead of running them
+    #[arg(long, global = true)]
+    no_install: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the limiter: a demonstration in private namespaces, or on the interface you name
+    Run(run::Options),
+    /// Run every check and every suite, and end with one line of totals
+    Test(test::Options),
+    /// Build target/release/ratelimit, one file with the kernel program inside
+    Build,
+    /// Check formatting, clippy on both targets, and where unsafe code may live
+    Lint,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let install = if cli.no_install { setup::Install::PrintOnly } else { setup::Install::Missing };
+    let done = match &cli.command {
+        Command::Run(options) => run::run(options, install),
+        Command::Test(options) => test::run(options, install),
+        Command::Build => build::run(install),
+        Command::Lint => lint::run(install),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => outcome::report(&error),
+    }
+}

@@ -1,0 +1,88 @@
+//! Real packets from real sockets, for the demonstration and the end-to-end suites. Every verb ends with one line of JSON.
+//!
+//! Each sender binds to the address it is told, so that one namespace can play a good client and its bad neighbours.
+
+mod ask;
+mod flood;
+mod pace;
+mod sink;
+mod syns;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "traffic", about = "Send and receive real traffic, and count it")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Send UDP datagrams, as fast as one thread can or at a given pace
+    Flood {
+        #[command(flatten)]
+        route: Route,
+        /// Datagrams per second; as fast as possible without it
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        pps: Option<u64>,
+        /// Bytes of payload
+        #[arg(long, value_name = "BYTES", default_value_t = 18, value_parser = clap::value_parser!(u16).range(..=65507))]
+        size: u16,
+    },
+    /// Open TCP connections and abandon them, as fast as one thread can or at a given pace
+    Syns {
+        #[command(flatten)]
+        route: Route,
+        /// Connections per second; as fast as possible without it
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        pps: Option<u64>,
+    },
+    /// Ask like a good client: connect over TCP, send a line, read its echo, close
+    Ask {
+        #[command(flatten)]
+        route: Route,
+        /// Milliseconds from the start of one request to the start of the next
+        #[arg(long, value_name = "MS", default_value_t = 50)]
+        every: u64,
+    },
+    /// Count UDP datagrams by source and echo TCP; a line on standard input asks for the counts, its end stops
+    Sink {
+        /// Address and port, for UDP and TCP alike
+        #[arg(long, value_name = "ADDR:PORT")]
+        listen: SocketAddr,
+    },
+}
+
+/// Where a sender sends, and how long.
+#[derive(clap::Args)]
+struct Route {
+    /// Source address
+    #[arg(long, value_name = "ADDR")]
+    from: IpAddr,
+    /// Destination
+    #[arg(long, value_name = "ADDR:PORT")]
+    to: SocketAddr,
+    /// How long, in seconds; fractions are fine
+    #[arg(long = "for", value_name = "SECS", value_parser = seconds)]
+    lasts: Duration,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time; use seconds above 0 such as 5 or 0.5");
+    let duration =
+        Duration::try_from_secs_f64(text.parse().map_err(|_error| wrong())?).map_err(|_error| wrong())?;
+    if duration.is_zero() { Err(wrong()) } else { Ok(duration) }
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().verb {
+        Verb::Flood { route, pps, size } => flood::run(&route, pps, size),
+        Verb::Syns { route, pps } => syns::run(&route, pps),
+        Verb::Ask { route, every } => ask::run(&route, Duration::from_millis(every)),
+        Verb::Sink { listen } => sink::run(listen),
+    }
+}

@@ -1,0 +1,120 @@
+//! The server behind the limiter: counts UDP datagrams by source, echoes TCP.
+//!
+//! Standard input is the remote control, so that no signal has to be caught: each line is answered with the counts of
+//! that moment (the first answer also means that the sockets are open), and its end brings the last counts and the exit.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// An abandoned connection must not hold its thread for long.
+const IDLE: Duration = Duration::from_secs(2);
+const LARGEST_DATAGRAM: usize = 65_535;
+
+#[derive(Default)]
+struct Counts {
+    udp: Mutex<BTreeMap<IpAddr, u64>>,
+    udp_bytes: AtomicU64,
+    tcp_connections: AtomicU64,
+}
+
+pub(crate) fn run(listen: SocketAddr) -> Result<()> {
+    let counts = Arc::new(Counts::default());
+    open(listen, &counts)?;
+    let mut stdout = io::stdout().lock();
+    for line in io::stdin().lock().lines() {
+        line.context("cannot read standard input")?;
+        writeln!(stdout, "{}", counts.json())?;
+    }
+    writeln!(stdout, "{}", counts.json())?;
+    Ok(())
+}
+
+/// Both sockets are open when this returns; their threads end with the process.
+fn open(listen: SocketAddr, counts: &Arc<Counts>) -> Result<SocketAddr> {
+    let tcp = TcpListener::bind(listen).with_context(|| format!("cannot listen on TCP {listen}"))?;
+    let address = tcp.local_addr()?;
+    let udp = UdpSocket::bind(address).with_context(|| format!("cannot listen on UDP {address}"))?;
+    let counting = Arc::clone(counts);
+    thread::spawn(move || counting.count_datagrams(&udp));
+    let accepting = Arc::clone(counts);
+    thread::spawn(move || accepting.accept(&tcp));
+    Ok(address)
+}
+
+impl Counts {
+    fn count_datagrams(&self, socket: &UdpSocket) {
+        let mut buffer = vec![0; LARGEST_DATAGRAM];
+        loop {
+            // An error here is an ICMP answer to something we never sent, or a passing shortage: nothing arrived.
+            let Ok((bytes, from)) = socket.recv_from(&mut buffer) else { continue };
+            self.udp_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            *self.udp.lock().unwrap_or_else(PoisonError::into_inner).entry(from.ip()).or_default() += 1;
+        }
+    }
+
+    fn accept(&self, listener: &TcpListener) {
+        loop {
+            // The peer may be gone by the time it is accepted.
+            let Ok((stream, _from)) = listener.accept() else { continue };
+            self.tcp_connections.fetch_add(1, Ordering::Relaxed);
+            // A client that finds no thread sees its connection closed, and counts it.
+            let _handle = thread::Builder::new().spawn(move || echo(&stream));
+        }
+    }
+
+    fn json(&self) -> String {
+        let udp = self.udp.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_source: Vec<String> =
+            udp.iter().map(|(source, count)| format!(r#""{source}":{count}"#)).collect();
+        format!(
+            r#"{{"udp":{{{}}},"udp_total":{},"udp_bytes":{},"tcp_connections":{}}}"#,
+            by_source.join(","),
+            udp.values().sum::<u64>(),
+            self.udp_bytes.load(Ordering::Relaxed),
+            self.tcp_connections.load(Ordering::Relaxed)
+        )
+    }
+}
+
+fn echo(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(IDLE))?;
+    io::copy(&mut &*stream, &mut &*stream).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn datagrams_are_counted_by_source_and_tcp_is_echoed_on_the_same_port() {
+        let counts = Arc::new(Counts::default());
+        let address = open("127.0.0.1:0".parse().unwrap(), &counts).unwrap();
+        for source in ["127.0.0.2:0", "127.0.0.2:0", "127.0.0.3:0"] {
+            UdpSocket::bind(source).unwrap().send_to(b"abc", address).unwrap();
+        }
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"hello").unwrap();
+        let mut echoed = [0; 5];
+        stream.read_exact(&mut echoed).unwrap();
+        assert_eq!(&echoed, b"hello");
+        // The datagrams are already in the socket's queue; only the counting thread has to be scheduled.
+        let expected =
+            r#"{"udp":{"127.0.0.2":2,"127.0.0.3":1},"udp_total":3,"udp_bytes":9,"tcp_connections":1}"#;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while counts.json() != expected && Instant::now() < deadline {
+            thread::yield_now();
+        }
+        assert_eq!(counts.json(), expected);
+    }
+}

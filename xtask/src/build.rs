@@ -1,0 +1,38 @@
+//! `cargo xtask build`: the release binary.
+
+use anyhow::{Context, Result};
+
+use crate::setup::{self, Install};
+use crate::{tool, workspace};
+
+pub(crate) fn run(install: Install) -> Result<()> {
+    setup::ensure(&setup::KERNEL_BUILD, install)?;
+    release(&[Binary::RATELIMIT])?;
+    let path = workspace::release_binary(Binary::RATELIMIT.name);
+    let size = path.metadata().with_context(|| format!("cargo built no {}", path.display()))?.len();
+    let shown = path.strip_prefix(workspace::root()).unwrap_or(&path);
+    println!("{} ({:.1} MB)", shown.display(), size as f64 / 1e6);
+    Ok(())
+}
+
+/// A binary of the workspace and the package that has it.
+pub(crate) struct Binary {
+    package: &'static str,
+    name: &'static str,
+}
+
+impl Binary {
+    /// Its build script compiles the kernel program and embeds it.
+    pub(crate) const RATELIMIT: Self = Self { package: "ratelimit-user", name: "ratelimit" };
+    /// The sender and receiver of real traffic.
+    pub(crate) const TRAFFIC: Self = Self { package: "ratelimit-tests", name: "traffic" };
+}
+
+pub(crate) fn release(binaries: &[Binary]) -> Result<()> {
+    let mut cargo = tool::cargo();
+    cargo.args(["build", "--release"]);
+    for binary in binaries {
+        cargo.args(["--package", binary.package, "--bin", binary.name]);
+    }
+    tool::run(&mut cargo)
+}

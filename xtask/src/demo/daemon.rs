@@ -1,0 +1,156 @@
+//! The daemon under demonstration, and what it counts.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::interrupt::Interrupt;
+use super::lab::{self, Lab};
+use super::process::Process;
+use crate::{tool, workspace};
+
+/// Loading and verifying takes well under a second; a loaded machine gets some more.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// How much of the log is worth showing when it does not start.
+const LOG_LINES: usize = 20;
+
+pub(super) struct Daemon {
+    process: Process,
+    state: PathBuf,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Returns when it enforces the policy.
+    pub(super) fn start(lab: &Lab, policy: &str, interrupt: &Interrupt) -> Result<Self> {
+        let dir = lab.dir();
+        let (state, log, policy_path) = (dir.join("state"), dir.join("daemon.log"), dir.join("policy.toml"));
+        fs::write(&policy_path, policy).with_context(|| format!("cannot write {}", policy_path.display()))?;
+        let log_file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut command = lab.at_edge(&workspace::release_binary("ratelimit"));
+        command.arg("run").arg("--policy").arg(&policy_path);
+        command.args(["--iface", lab::EDGE_INTERFACE]).arg("--state").arg(&state);
+        command.arg("--pin").arg(lab.bpffs().join("ratelimit")).stderr(log_file);
+        let mut daemon = Self { process: Process::start("the daemon", &mut command)?, state, log };
+        match daemon.wait_until_ready(interrupt) {
+            Ok(()) => Ok(daemon),
+            Err(error) => Err(daemon.explained(error)),
+        }
+    }
+
+    fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.process.next_line(interrupt, left)?.with_context(|| {
+                format!("the daemon did not say \"ready\" within {} s", READY_WITHIN.as_secs())
+            })?;
+            if line.trim().starts_with("ready") {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The counters of this moment, asked for as an operator would.
+    pub(super) fn counters(&self) -> Result<Counters> {
+        let mut stats = tool::command(workspace::release_binary("ratelimit"));
+        stats.arg("stats").arg("--state").arg(&self.state).args(["--output", "json"]);
+        let text = tool::output(&mut stats).map_err(|error| self.explained(error))?;
+        Counters::parse(&text)
+    }
+
+    /// The error with the end of the daemon's log, which has the reason.
+    fn explained(&self, error: anyhow::Error) -> anyhow::Error {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        if lines.is_empty() {
+            return error;
+        }
+        let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n    ");
+        error.context(format!("the daemon's log ends with:\n    {end}\n"))
+    }
+}
+
+/// Packets by verdict since the daemon's maps were made, or the difference of two such moments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counters {
+    pub(super) passed: u64,
+    pub(super) dropped: u64,
+    /// Reason and packets, as the daemon orders them.
+    pub(super) drops_by_reason: Vec<(String, u64)>,
+}
+
+impl Counters {
+    fn parse(text: &str) -> Result<Self> {
+        let json: Value = serde_json::from_str(text)
+            .with_context(|| format!("`ratelimit stats` printed no JSON: {text}"))?;
+        let total = |name: &str| {
+            let pointer = format!("/totals/{name}");
+            json.pointer(&pointer)
+                .and_then(Value::as_u64)
+                .with_context(|| format!("`ratelimit stats` has no number at {pointer}: {text}"))
+        };
+        let reasons = json.get("drops_by_reason").and_then(Value::as_object);
+        let drops_by_reason = reasons
+            .into_iter()
+            .flatten()
+            .filter_map(|(reason, packets)| Some((reason.clone(), packets.as_u64()?)))
+            .collect();
+        Ok(Self { passed: total("passed_packets")?, dropped: total("dropped_packets")?, drops_by_reason })
+    }
+
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let before = |reason: &str| {
+            earlier.drops_by_reason.iter().find(|(name, _)| name == reason).map_or(0, |(_, packets)| *packets)
+        };
+        Self {
+            passed: self.passed.saturating_sub(earlier.passed),
+            dropped: self.dropped.saturating_sub(earlier.dropped),
+            drops_by_reason: self
+                .drops_by_reason
+                .iter()
+                .map(|(reason, packets)| (reason.clone(), packets.saturating_sub(before(reason))))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: &str = r#"{"totals":{"passed_packets":50,"dropped_packets":900,"passed_bytes":1,"dropped_bytes":2},
+        "drops_by_reason":{"source_packets":880,"source_syns":20},"services":[],"users":[]}"#;
+
+    #[test]
+    fn counters_are_read_from_the_documented_fields() {
+        let counters = Counters::parse(LATER).unwrap();
+        assert_eq!((counters.passed, counters.dropped), (50, 900));
+        assert_eq!(
+            counters.drops_by_reason,
+            [("source_packets".to_owned(), 880), ("source_syns".to_owned(), 20)]
+        );
+    }
+
+    #[test]
+    fn a_missing_total_is_named() {
+        let said = Counters::parse(r#"{"totals":{"passed_packets":1}}"#).unwrap_err().to_string();
+        assert!(said.contains("/totals/dropped_packets"), "{said}");
+        assert!(Counters::parse("oops").unwrap_err().to_string().contains("no JSON: oops"));
+    }
+
+    #[test]
+    fn a_difference_counts_reasons_that_appeared_in_between() {
+        let earlier =
+            Counters { passed: 10, dropped: 100, drops_by_reason: vec![("source_packets".into(), 100)] };
+        let difference = Counters::parse(LATER).unwrap().since(&earlier);
+        assert_eq!((difference.passed, difference.dropped), (40, 800));
+        assert_eq!(
+            difference.drops_by_reason,
+            [("source_packets".to_owned(), 780), ("source_syns".to_owned(), 20)]
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! The demonstration: a real flood and a real good client on a private wire, with the limiter in between.
+//!
+//!     lab -> daemon -> good client alone -> good client and attack -> table -> everything removed
+//!
+//! Each thing that is made has a guard that unmakes it, so an error or Ctrl-C at any point leaves nothing behind.
+
+mod daemon;
+mod interrupt;
+mod lab;
+mod people;
+pub(crate) mod policy;
+mod process;
+mod summary;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use daemon::{Counters, Daemon};
+use interrupt::Interrupt;
+use lab::Lab;
+use people::{Attack, GoodClient, Server};
+use summary::{Measured, Moment};
+
+const BEFORE: Duration = Duration::from_secs(3);
+const LIVE_VIEW_EVERY: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(policy: &str, attack_lasts: Duration) -> Result<()> {
+    let interrupt = Interrupt::watch()?;
+    println!("Two private namespaces, joined by a wire; your interfaces are not touched. The policy:");
+    println!("    {}\n", policy.trim_end().replace('\n', "\n    "));
+    // Order matters: what is declared later goes first, so the processes end before their namespaces do.
+    let lab = Lab::build()?;
+    let daemon = Daemon::start(&lab, policy, &interrupt)?;
+    let mut scene =
+        Scene { server: Server::start(&lab, &interrupt)?, daemon: &daemon, interrupt: &interrupt };
+
+    println!("{} s: the good client alone ({} pings, asks over TCP)", BEFORE.as_secs(), lab::GOOD_CLIENT);
+    let client = GoodClient::start(&lab, BEFORE)?;
+    scene.watch(BEFORE)?;
+    let before = client.finish(&interrupt)?;
+
+    let (udp, syn) = (lab::UDP_ATTACKER, lab::SYN_ATTACKER);
+    println!("\n{} s: the same, while {udp} floods with UDP and {syn} with SYNs", attack_lasts.as_secs());
+    let at_start = scene.now()?;
+    let client = GoodClient::start(&lab, attack_lasts)?;
+    let attack = Attack::start(&lab, attack_lasts)?;
+    scene.watch(attack_lasts)?;
+    let attack = attack.finish(&interrupt)?;
+    let during = client.finish(&interrupt)?;
+    let at_end = scene.now()?;
+
+    let xdp = at_end.xdp.since(&at_start.xdp);
+    let reached = at_end.reached - at_start.reached;
+    let measured = Measured { before, during, attack, attack_lasted: attack_lasts, xdp, reached };
+    println!("\n{}\n{}", summary::table(&measured), summary::verdict(&measured));
+    Ok(())
+}
+
+/// What can be looked at while the traffic runs.
+struct Scene<'a> {
+    server: Server,
+    daemon: &'a Daemon,
+    interrupt: &'a Interrupt,
+}
+
+/// Totals at one moment.
+struct Totals {
+    taken: Instant,
+    xdp: Counters,
+    reached: u64,
+}
+
+impl Scene<'_> {
+    fn now(&mut self) -> Result<Totals> {
+        let reached = self.server.received_from(lab::UDP_ATTACKER, self.interrupt)?;
+        Ok(Totals { xdp: self.daemon.counters()?, taken: Instant::now(), reached })
+    }
+
+    /// The live view: one line per second.
+    fn watch(&mut self, lasts: Duration) -> Result<()> {
+        println!("{}", summary::LIVE_HEADER);
+        let start = Instant::now();
+        let mut last = self.now()?;
+        for line in 1..=lasts.as_secs() as u32 {
+            self.interrupt.sleep_until(start + LIVE_VIEW_EVERY * line)?;
+            let now = self.now()?;
+            let moment = Moment {
+                at: now.taken - start,
+                lasted: now.taken - last.taken,
+                xdp: now.xdp.since(&last.xdp),
+                reached: now.reached - last.reached,
+            };
+            println!("{}", summary::live_line(&moment));
+            last = now;
+        }
+        Ok(())
+    }
+}

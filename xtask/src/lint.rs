@@ -1,0 +1,140 @@
+//! `cargo xtask lint`: formatting, clippy, and the rule about where unsafe code may live.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::setup::{self, Install};
+use crate::{tool, workspace};
+
+/// The workspace denies `unsafe_code`; a file that needs it opts out with an attribute, and only these may.
+const MAY_OPT_OUT: [&str; 5] = [
+    "ratelimit-common/src/abi/layout.rs",
+    "ratelimit-ebpf/src/frame.rs",
+    // Only for what the target demands of a binary: exported symbols and the licence section.
+    "ratelimit-ebpf/src/main.rs",
+    "ratelimit-ebpf/src/maps.rs",
+    "ratelimit-user/src/dataplane/batch.rs",
+];
+
+pub(crate) fn run(install: Install) -> Result<()> {
+    setup::ensure(&[&setup::KERNEL_BUILD[..], &setup::LINTERS].concat(), install)?;
+    check()
+}
+
+/// The checks without the setup, for commands that have done theirs.
+pub(crate) fn check() -> Result<()> {
+    eprintln!("lint: formatting");
+    tool::run(tool::cargo().args(["fmt", "--all", "--check"]))
+        .context("some file is not formatted; `cargo fmt --all` formats it")?;
+    eprintln!("lint: places of unsafe code");
+    check_unsafe_places(&workspace::root())?;
+    eprintln!("lint: clippy, host crates");
+    tool::run(tool::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    eprintln!("lint: clippy, kernel program");
+    clippy_kernel_program()
+}
+
+/// A pass of its own: on the host the kernel binary's panic handler would collide with std's. `core` is compiled from
+/// source, which stable refuses unless RUSTC_BOOTSTRAP says that we know; a separate target directory keeps that
+/// variable from invalidating what the host pass has built.
+fn clippy_kernel_program() -> Result<()> {
+    let mut cargo = tool::cargo();
+    cargo.env("RUSTC_BOOTSTRAP", "1");
+    cargo.args(["clippy", "--package", "ratelimit-ebpf", "--bin", "ratelimit-ebpf", "--release"]);
+    cargo.args(["--target", "bpfel-unknown-none", "-Z", "build-std=core"]);
+    cargo.arg("--target-dir").arg(workspace::target_dir().join("bpf"));
+    tool::run(cargo.args(["--", "-D", "warnings"]))
+}
+
+fn check_unsafe_places(root: &Path) -> Result<()> {
+    let mut offenders = Vec::new();
+    for path in rust_files(root)? {
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let relative = path.strip_prefix(root).unwrap_or(&path);
+        let may = MAY_OPT_OUT.iter().any(|allowed| relative == Path::new(allowed));
+        offenders.extend(
+            (!may)
+                .then(|| opt_outs(&text))
+                .into_iter()
+                .flatten()
+                .map(|line| format!("{}:{line}", relative.display())),
+        );
+    }
+    if !offenders.is_empty() {
+        bail!(
+            "unsafe code is let in at {}; only these files may: {}",
+            offenders.join(", "),
+            MAY_OPT_OUT.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Line numbers of attributes that let unsafe code in. An attribute starts a line and may go on over several.
+fn opt_outs(text: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut lines = text.lines().zip(1..);
+    while let Some((line, number)) = lines.next() {
+        if !line.trim_start().starts_with('#') {
+            continue;
+        }
+        let mut attribute = line.to_owned();
+        while attribute.matches('[').count() > attribute.matches(']').count() {
+            let Some((more, _)) = lines.next() else { break };
+            attribute.push_str(more);
+        }
+        if attribute.contains("unsafe_code") && !attribute.contains("forbid(") && !attribute.contains("deny(")
+        {
+            found.push(number);
+        }
+    }
+    found
+}
+
+/// Every Rust file of the members; the target directory is not one of them.
+fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut dirs: Vec<PathBuf> = ["ratelimit-common", "ratelimit-ebpf", "ratelimit-user", "tests", "xtask"]
+        .map(|member| root.join(member))
+        .into();
+    while let Some(dir) = dirs.pop() {
+        let entries = fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
+        for entry in entries {
+            let path = entry?.path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_that_lets_unsafe_in_is_found_by_line() {
+        assert_eq!(opt_outs("//! x\n#![expect(unsafe_code, reason = \"y\")]\n"), [2]);
+        assert_eq!(opt_outs("#[allow(unsafe_code)]\nfn f() {}\n"), [1]);
+        assert_eq!(opt_outs("    #[cfg_attr(not(test), warn(unsafe_code))]\n"), [1]);
+        assert_eq!(opt_outs("\n#![expect(\n    unsafe_code,\n    reason = \"y\"\n)]\n"), [2]);
+    }
+
+    #[test]
+    fn forbidding_unsafe_or_writing_about_it_is_fine() {
+        assert!(
+            opt_outs("#![forbid(unsafe_code)]\n// the unsafe_code lint\nlet unsafe_code = 1;\n").is_empty()
+        );
+    }
+
+    #[test]
+    fn the_files_that_may_are_the_only_ones_in_this_repository() {
+        check_unsafe_places(&workspace::root()).unwrap();
+    }
+}

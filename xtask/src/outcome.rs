@@ -1,0 +1,42 @@
+//! How a command ends when it does not end well: the exit codes of the project, and the one place that prints errors.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Endings that have an exit code of their own; every other error is 1.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// `--no-install` found something missing and has printed the commands.
+    SomethingMissing,
+    /// The command needs root.
+    NotPermitted { command: &'static str },
+    /// Ctrl-C, SIGTERM or SIGHUP; by now everything is cleaned up.
+    Interrupted,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SomethingMissing => write!(f, "the commands above install what is missing"),
+            Self::NotPermitted { command } => {
+                write!(
+                    f,
+                    "`cargo xtask {command}` loads BPF programs and makes network namespaces, which takes root; run it in a root shell"
+                )
+            }
+            Self::Interrupted => write!(f, "interrupted; everything this run made is removed"),
+        }
+    }
+}
+
+impl std::error::Error for Ending {}
+
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    match error.downcast_ref::<Ending>() {
+        Some(Ending::NotPermitted { .. }) => ExitCode::from(4),
+        // 128 + SIGINT, what a shell reports for a command that Ctrl-C ended.
+        Some(Ending::Interrupted) => ExitCode::from(130),
+        Some(Ending::SomethingMissing) | None => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,78 @@
+//! `cargo xtask run`: the limiter on an interface you name, or a demonstration that touches none of yours.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::build::Binary;
+use crate::demo::{self, policy};
+use crate::setup::{self, Install};
+use crate::{build, tool, workspace};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Run on this interface, in the foreground; may be given several times. Without it: the demonstration
+    #[arg(long, value_name = "NAME")]
+    iface: Vec<String>,
+    /// The policy to enforce, instead of a small built-in one
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// How long the attack of the demonstration lasts
+    #[arg(long, value_name = "N", default_value_t = 6, conflicts_with = "iface", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+}
+
+pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
+    let needs = [&setup::KERNEL_BUILD[..], &setup::NAMESPACES].concat();
+    setup::ensure_as_root(&needs, install, "run")?;
+    let policy = options.policy.as_deref().map(read_policy).transpose()?;
+    if options.iface.is_empty() {
+        eprintln!("run: building");
+        build::release(&[Binary::RATELIMIT, Binary::TRAFFIC])?;
+        let text = policy.map_or_else(|| policy::BUILT_IN.to_owned(), |(_, text)| text);
+        return demo::run(&text, Duration::from_secs(options.seconds));
+    }
+    eprintln!("run: building");
+    build::release(&[Binary::RATELIMIT])?;
+    on_interfaces(&options.iface, policy.map(|(path, _)| path))
+}
+
+/// Read early: a wrong name should not cost the minutes of a build. The path is made absolute because children run
+/// in the repository, not where the command was typed.
+fn read_policy(path: &Path) -> Result<(PathBuf, String)> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))?;
+    let absolute =
+        path.canonicalize().with_context(|| format!("cannot find the policy {}", path.display()))?;
+    Ok((absolute, text))
+}
+
+/// Becomes the daemon, so that every signal reaches it and its exit code is ours.
+fn on_interfaces(interfaces: &[String], policy: Option<PathBuf>) -> Result<()> {
+    let policy = match policy {
+        Some(path) => path,
+        None => write_built_in_policy()?,
+    };
+    let mut daemon = tool::command(workspace::release_binary("ratelimit"));
+    daemon.arg("run").arg("--policy").arg(policy);
+    for interface in interfaces {
+        daemon.args(["--iface", interface]);
+    }
+    eprintln!("run: starting on {}", interfaces.join(", "));
+    let error = daemon.exec();
+    Err(error).context("cannot start target/release/ratelimit")
+}
+
+/// In the target directory rather than a temporary one: the daemon reads it again on SIGHUP, so it can be edited.
+fn write_built_in_policy() -> Result<PathBuf> {
+    let path = workspace::target_dir().join("built-in-policy.toml");
+    fs::write(&path, policy::BUILT_IN).with_context(|| format!("cannot write {}", path.display()))?;
+    eprintln!("run: no --policy given; using a small built-in one, {}:", path.display());
+    for line in policy::BUILT_IN.lines() {
+        eprintln!("    {line}");
+    }
+    Ok(path)
+}

@@ -1,0 +1,207 @@
+//! From a fresh machine to one that can run the command: each command names its needs, and what is missing becomes
+//! a list of shell lines that are either run with a progress line each, or printed (`--no-install`).
+//!
+//! A shell line, not a function, is the unit: what `--no-install` prints is exactly what would have been run.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::outcome::Ending;
+use crate::{linker, tool, workspace};
+
+/// Whether to install what is missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Install {
+    Missing,
+    PrintOnly,
+}
+
+/// One thing a command cannot do without.
+#[derive(Clone, Copy)]
+pub(crate) enum Need {
+    /// The sources of `core`, which is compiled for the BPF target.
+    RustSrc,
+    BpfLinker,
+    Clippy,
+    Rustfmt,
+    /// An executable and the Debian package it comes in.
+    Executable {
+        name: &'static str,
+        package: &'static str,
+    },
+    /// Prometheus' checker of metrics, for the tests.
+    Promtool,
+}
+
+/// What compiling the kernel program takes.
+pub(crate) const KERNEL_BUILD: [Need; 2] = [Need::RustSrc, Need::BpfLinker];
+pub(crate) const LINTERS: [Need; 2] = [Need::Clippy, Need::Rustfmt];
+/// What private namespaces with real traffic take.
+pub(crate) const NAMESPACES: [Need; 6] = [
+    Need::Executable { name: "ip", package: "iproute2" },
+    Need::Executable { name: "ping", package: "iputils-ping" },
+    Need::Executable { name: "nsenter", package: "util-linux" },
+    Need::Executable { name: "setpriv", package: "util-linux" },
+    Need::Executable { name: "mount", package: "mount" },
+    Need::Executable { name: "umount", package: "mount" },
+];
+
+/// One shell line and what to say while it runs.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) does: String,
+    pub(crate) command: String,
+}
+
+/// Returns once everything in `needs` is there.
+pub(crate) fn ensure(needs: &[Need], install: Install) -> Result<()> {
+    let steps = missing(needs)?;
+    if steps.is_empty() {
+        return Ok(());
+    }
+    if install == Install::PrintOnly {
+        for step in &steps {
+            println!("{}", step.command);
+        }
+        return Err(Ending::SomethingMissing.into());
+    }
+    for step in &steps {
+        eprintln!("setup: {}", step.does);
+        tool::run(tool::command("sh").env("DEBIAN_FRONTEND", "noninteractive").args(["-euc", &step.command]))
+            .with_context(|| format!("setup stopped while {}", step.does))?;
+    }
+    if let Some(step) = missing(needs)?.first() {
+        bail!("still missing after setup; this should have helped and did not: {}", step.command);
+    }
+    eprintln!("setup: done");
+    Ok(())
+}
+
+/// The same for a command that loads BPF programs: refused, before anything is installed, unless we are root.
+pub(crate) fn ensure_as_root(needs: &[Need], install: Install, command: &'static str) -> Result<()> {
+    // Printing what is missing is of use to everybody; it ends here if anything is.
+    if install == Install::PrintOnly {
+        ensure(needs, install)?;
+    }
+    if !tool::is_root() {
+        return Err(Ending::NotPermitted { command }.into());
+    }
+    ensure(needs, install)
+}
+
+fn missing(needs: &[Need]) -> Result<Vec<Step>> {
+    let mut components = Vec::new();
+    let mut executables = Vec::new();
+    let mut packages = Vec::new();
+    let mut linker_step = None;
+    let mut promtool = false;
+    for need in needs {
+        match *need {
+            Need::RustSrc if !has_rust_src()? => components.push("rust-src"),
+            Need::Clippy if !answers("clippy") => components.push("clippy"),
+            Need::Rustfmt if !answers("fmt") => components.push("rustfmt"),
+            Need::BpfLinker => linker_step = linker::missing()?,
+            Need::Executable { name, package } if tool::find(name).is_none() => {
+                executables.push(name);
+                packages.push(package);
+            }
+            Need::Promtool if tool::find("promtool").is_none() => promtool = true,
+            _ => {}
+        }
+    }
+    let mut steps = Vec::new();
+    steps.extend(component_step(&components)?);
+    steps.extend(linker_step);
+    if promtool || !packages.is_empty() {
+        if tool::find("apt-get").is_none() {
+            executables.extend(promtool.then_some("promtool"));
+            bail!(
+                "missing executables: {}; apt-get is not here to install them, use this system's package manager",
+                executables.join(", ")
+            );
+        }
+        steps.push(Step { does: "reading the package lists".into(), command: "apt-get update -qq".into() });
+        steps.extend(package_step(packages));
+        steps.extend(promtool.then(|| promtool_step(&workspace::tools_dir())));
+    }
+    Ok(steps)
+}
+
+fn has_rust_src() -> Result<bool> {
+    let sysroot = tool::output(tool::command("rustc").args(["--print", "sysroot"]))?;
+    Ok(Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core").is_dir())
+}
+
+/// A rustup proxy exists for components that are not installed, so only running the thing tells.
+fn answers(cargo_subcommand: &str) -> bool {
+    tool::output(tool::cargo().args([cargo_subcommand, "--version"])).is_ok()
+}
+
+fn component_step(components: &[&str]) -> Result<Option<Step>> {
+    if components.is_empty() {
+        return Ok(None);
+    }
+    let list = components.join(" ");
+    if tool::find("rustup").is_none() {
+        bail!(
+            "missing parts of the Rust toolchain: {list}; rustup is not here to add them, install it from https://rustup.rs"
+        );
+    }
+    Ok(Some(Step {
+        does: format!("adding {list} to the Rust toolchain"),
+        command: format!("rustup component add {list}"),
+    }))
+}
+
+fn package_step(mut packages: Vec<&str>) -> Option<Step> {
+    packages.dedup();
+    let list = packages.join(" ");
+    (!packages.is_empty()).then(|| Step {
+        does: format!("installing Debian packages: {list}"),
+        command: format!("apt-get install -y -qq --no-install-recommends {list}"),
+    })
+}
+
+/// Debian's prometheus package starts a server when it is installed. Only one file of it is needed, so that file is
+/// unpacked for this checkout and the system stays as it was.
+fn promtool_step(tools_dir: &Path) -> Step {
+    let dir = quoted(tools_dir);
+    Step {
+        does: "unpacking promtool from Debian's prometheus package into the target directory (20 MB)".into(),
+        command: format!(
+            "mkdir -p {dir} && (cd {dir} && apt-get download -qq -o APT::Sandbox::User=root prometheus && \
+             dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool && rm prometheus_*.deb)"
+        ),
+    }
+}
+
+/// A path as one word of a shell line.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
+    if is_plain { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_package_that_brings_two_executables_is_installed_once() {
+        let step = package_step(vec!["iproute2", "mount", "mount"]).unwrap();
+        assert_eq!(step.command, "apt-get install -y -qq --no-install-recommends iproute2 mount");
+    }
+
+    #[test]
+    fn nothing_missing_needs_no_step() {
+        assert!(package_step(Vec::new()).is_none());
+        assert!(component_step(&[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_path_with_a_space_or_a_quote_stays_one_word() {
+        assert_eq!(quoted(Path::new("/a/b-c.d")), "/a/b-c.d");
+        assert_eq!(quoted(Path::new("/my code/it's")), r"'/my code/it'\''s'");
+    }
+}

@@ -1,0 +1,177 @@
+//! `cargo xtask test`: everything from nothing, ending in one line of totals.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::setup::{self, Install, Need};
+use crate::{lint, tool};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Leave out formatting and clippy
+    #[arg(long)]
+    no_lint: bool,
+    /// Passed on to `cargo test`, for example `-- --test end_to_end` or `-- name_of_a_test`
+    #[arg(last = true)]
+    cargo_test: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
+    let needs = [&setup::KERNEL_BUILD[..], &setup::LINTERS, &setup::NAMESPACES, &[Need::Promtool]].concat();
+    setup::ensure_as_root(&needs, install, "test")?;
+    if !options.no_lint {
+        lint::check()?;
+    }
+    // The suites start the binaries from where cargo puts them; `cargo test` alone would not build all of them.
+    eprintln!("test: building the binaries");
+    tool::run(tool::cargo().args(["build", "--workspace", "--bins"]))?;
+    eprintln!("test: running the suites");
+    let (totals, status) = run_suites(&options.cargo_test)?;
+    let totals = totals.with_crash(status);
+    println!("{totals}");
+    totals.verdict()
+}
+
+fn run_suites(extra: &[String]) -> Result<(Totals, ExitStatus)> {
+    let mut cargo = tool::cargo();
+    cargo.args(["test", "--no-fail-fast"]);
+    if !extra.iter().any(|word| word == "-p" || word == "--package" || word.starts_with("--package=")) {
+        cargo.arg("--workspace");
+    }
+    cargo.args(extra);
+    stream(&mut cargo, &mut std::io::stdout().lock())
+}
+
+/// Shows the output as it comes while adding up the results in it.
+fn stream(cargo: &mut Command, shown: &mut impl Write) -> Result<(Totals, ExitStatus)> {
+    let mut child = cargo.stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+    let output = child.stdout.take().context("cargo test has no standard output")?;
+    let mut totals = Totals::default();
+    // Bytes, not text: a test may print anything.
+    let mut lines = BufReader::new(output);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).context("cannot read what cargo test prints")? > 0 {
+        shown.write_all(&line)?;
+        shown.flush()?;
+        totals.add(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    Ok((totals, child.wait().context("cannot wait for cargo test")?))
+}
+
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Totals {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Totals {
+    /// Adds `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; every other line changes nothing.
+    fn add(&mut self, line: &str) {
+        let Some(result) = line.trim().strip_prefix("test result: ") else { return };
+        let counts = result.split_once(". ").map_or("", |(_verdict, counts)| counts);
+        for count in counts.split(';') {
+            let mut words = count.split_whitespace();
+            let (Some(Ok(number)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) else {
+                continue;
+            };
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.skipped += number,
+                _ => {}
+            }
+        }
+    }
+
+    /// A suite that does not compile, or that a signal ends, prints no result line; it must not look like success.
+    fn with_crash(mut self, status: ExitStatus) -> Self {
+        if !status.success() && self.failed == 0 {
+            eprintln!(
+                "test: a suite did not build or did not reach its end (cargo test: {status}); counted as one failure"
+            );
+            self.failed = 1;
+        }
+        self
+    }
+
+    fn verdict(&self) -> Result<()> {
+        if self.failed > 0 {
+            bail!("{} of {} tests failed", self.failed, self.passed + self.failed);
+        }
+        if self.passed == 0 {
+            bail!("no test ran; the filter, if one was given, matches nothing");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 {
+            write!(f, ", {} skipped", self.skipped)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    fn totals_of(output: &str) -> Totals {
+        let mut totals = Totals::default();
+        output.lines().for_each(|line| totals.add(line));
+        totals
+    }
+
+    #[test]
+    fn the_results_of_all_suites_are_added_up() {
+        let totals = totals_of(
+            "running 3 tests\n\
+             test a ... ok\n\
+             test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+             test result: FAILED. 2 passed; 1 failed; 4 ignored; 0 measured; 9 filtered out; finished in 1.00s\n",
+        );
+        assert_eq!(totals, Totals { passed: 5, failed: 1, skipped: 4 });
+        assert_eq!(totals.to_string(), "5 passed, 1 failed, 4 skipped");
+    }
+
+    #[test]
+    fn skipped_tests_are_mentioned_only_if_there_are_any() {
+        assert_eq!(Totals { passed: 123, failed: 0, skipped: 0 }.to_string(), "123 passed, 0 failed");
+    }
+
+    #[test]
+    fn a_suite_that_crashed_without_a_result_counts_as_a_failure() {
+        let killed = ExitStatus::from_raw(101 << 8);
+        assert_eq!(Totals { passed: 7, ..Totals::default() }.with_crash(killed).failed, 1);
+        assert_eq!(Totals { passed: 7, failed: 2, skipped: 0 }.with_crash(killed).failed, 2);
+        assert_eq!(Totals { passed: 7, ..Totals::default() }.with_crash(ExitStatus::from_raw(0)).failed, 0);
+    }
+
+    #[test]
+    fn no_test_at_all_is_not_success() {
+        assert!(Totals::default().verdict().is_err());
+        assert!(Totals { passed: 1, failed: 0, skipped: 0 }.verdict().is_ok());
+        assert!(Totals { passed: 1, failed: 1, skipped: 0 }.verdict().is_err());
+    }
+
+    #[test]
+    fn the_output_is_streamed_and_added_up_from_a_real_process() {
+        let mut fake = Command::new("printf");
+        fake.arg("test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\\n\\377\\n");
+        let mut shown = Vec::new();
+        let (totals, status) = stream(&mut fake, &mut shown).unwrap();
+        assert!(status.success());
+        assert!(shown.starts_with(b"test result: ok.") && shown.ends_with(b"\n\xff\n"));
+        assert_eq!(totals, Totals { passed: 2, failed: 0, skipped: 1 });
+    }
+}

@@ -1,0 +1,36 @@
+//! Where things are: the repository, the target directory, the tools this project keeps to itself.
+
+use std::env;
+use std::path::PathBuf;
+
+/// The repository. `cargo run` tells where xtask's manifest is today; the compiled-in path is for running the binary by hand.
+pub(crate) fn root() -> PathBuf {
+    let manifest_dir =
+        env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    manifest_dir.parent().map_or_else(|| manifest_dir.clone(), PathBuf::from)
+}
+
+pub(crate) fn target_dir() -> PathBuf {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// Executables that are unpacked for this checkout only, so that nothing is installed system-wide for them.
+pub(crate) fn tools_dir() -> PathBuf {
+    target_dir().join("tools")
+}
+
+/// Where `cargo install` puts executables.
+pub(crate) fn cargo_bin_dir() -> Option<PathBuf> {
+    let cargo_home = env::var_os("CARGO_INSTALL_ROOT")
+        .or_else(|| env::var_os("CARGO_HOME"))
+        .map(PathBuf::from)
+        .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")))?;
+    Some(cargo_home.join("bin"))
+}
+
+pub(crate) fn release_binary(name: &str) -> PathBuf {
+    target_dir().join("release").join(name)
+}
