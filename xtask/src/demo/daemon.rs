@@ -4,12 +4,13 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 
 use super::interrupt::Interrupt;
 use super::lab::{self, Lab};
 use super::process::Process;
+use crate::outcome::Ending;
 use crate::{tool, workspace};
 
 /// Loading and verifying takes well under a second; a loaded machine gets some more.
@@ -66,11 +67,11 @@ impl Daemon {
     fn explained(&self, error: anyhow::Error) -> anyhow::Error {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        if lines.is_empty() {
+        if lines.is_empty() || error.is::<Ending>() {
             return error;
         }
         let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n    ");
-        error.context(format!("the daemon's log ends with:\n    {end}\n"))
+        anyhow!("{error:#}\nthe daemon's log ends with:\n    {end}")
     }
 }
 

@@ -8,6 +8,7 @@
 //! Everything carries our process id, so that two runs do not meet and a later run can tell what a dead one left.
 
 use std::fs::{self, DirBuilder};
+use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -168,8 +169,13 @@ fn remove(pid: u32) {
 
 fn complain(done: Result<()>) {
     if let Err(error) = done {
-        eprintln!("run: left behind: {error:#}");
+        mention(&format!("left behind: {error:#}"));
     }
+}
+
+/// Never panics, unlike eprintln: a closed terminal must not stop the cleaning up.
+fn mention(sentence: &str) {
+    let _nobody_listens = writeln!(std::io::stderr(), "run: {sentence}");
 }
 
 fn is_mounted(path: &Path) -> bool {
@@ -188,7 +194,7 @@ fn remove_leftovers() {
     dead.sort_unstable();
     dead.dedup();
     for pid in dead {
-        eprintln!("run: removing what run {pid} left behind when it was killed");
+        mention(&format!("removing what run {pid} left behind when it was killed"));
         remove(pid);
     }
 }
@@ -197,8 +203,11 @@ fn run_of(name: &str) -> Option<u32> {
     [EDGE_PREFIX, NET_PREFIX, DIR_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix)?.parse().ok())
 }
 
+/// Whether that run is still going. By its executable: a process that was killed but not yet reaped has none, and a
+/// process that got the same id later has another.
 fn is_alive(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+    let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    executable.file_name().is_some_and(|name| name.to_string_lossy().starts_with("xtask"))
 }
 
 #[cfg(test)]
@@ -216,9 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn a_living_process_is_not_taken_for_dead() {
+    fn a_run_that_is_still_going_is_not_taken_for_dead() {
         assert!(is_alive(std::process::id()));
-        // Above the largest process id that Linux can give.
+        // A stranger, and a number above the largest process id that Linux can give.
+        assert!(!is_alive(1));
         assert!(!is_alive(u32::MAX));
     }
 

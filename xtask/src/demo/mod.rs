@@ -12,9 +12,10 @@ pub(crate) mod policy;
 mod process;
 mod summary;
 
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use daemon::{Counters, Daemon};
 use interrupt::Interrupt;
@@ -27,21 +28,28 @@ const LIVE_VIEW_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(policy: &str, attack_lasts: Duration) -> Result<()> {
     let interrupt = Interrupt::watch()?;
-    println!("Two private namespaces, joined by a wire; your interfaces are not touched. The policy:");
-    println!("    {}\n", policy.trim_end().replace('\n', "\n    "));
+    say("Two private namespaces, joined by a wire; your interfaces are not touched. The policy:")?;
+    say(&format!("    {}\n", policy.trim_end().replace('\n', "\n    ")))?;
     // Order matters: what is declared later goes first, so the processes end before their namespaces do.
     let lab = Lab::build()?;
     let daemon = Daemon::start(&lab, policy, &interrupt)?;
     let mut scene =
         Scene { server: Server::start(&lab, &interrupt)?, daemon: &daemon, interrupt: &interrupt };
 
-    println!("{} s: the good client alone ({} pings, asks over TCP)", BEFORE.as_secs(), lab::GOOD_CLIENT);
+    say(&format!(
+        "{} s: the good client alone ({}: pings, TCP requests)",
+        BEFORE.as_secs(),
+        lab::GOOD_CLIENT
+    ))?;
     let client = GoodClient::start(&lab, BEFORE)?;
     scene.watch(BEFORE)?;
     let before = client.finish(&interrupt)?;
 
     let (udp, syn) = (lab::UDP_ATTACKER, lab::SYN_ATTACKER);
-    println!("\n{} s: the same, while {udp} floods with UDP and {syn} with SYNs", attack_lasts.as_secs());
+    say(&format!(
+        "\n{} s: the same, while {udp} floods with UDP and {syn} with SYNs",
+        attack_lasts.as_secs()
+    ))?;
     let at_start = scene.now()?;
     let client = GoodClient::start(&lab, attack_lasts)?;
     let attack = Attack::start(&lab, attack_lasts)?;
@@ -53,8 +61,13 @@ pub(crate) fn run(policy: &str, attack_lasts: Duration) -> Result<()> {
     let xdp = at_end.xdp.since(&at_start.xdp);
     let reached = at_end.reached - at_start.reached;
     let measured = Measured { before, during, attack, attack_lasted: attack_lasts, xdp, reached };
-    println!("\n{}\n{}", summary::table(&measured), summary::verdict(&measured));
+    say(&format!("\n{}\n{}", summary::table(&measured), summary::verdict(&measured)))?;
     Ok(())
+}
+
+/// An error when nobody reads any more (`| head`), so that the guards clean up; println would panic.
+fn say(line: &str) -> Result<()> {
+    writeln!(io::stdout(), "{line}").context("cannot print")
 }
 
 /// What can be looked at while the traffic runs.
@@ -79,7 +92,7 @@ impl Scene<'_> {
 
     /// The live view: one line per second.
     fn watch(&mut self, lasts: Duration) -> Result<()> {
-        println!("{}", summary::LIVE_HEADER);
+        say(summary::LIVE_HEADER)?;
         let start = Instant::now();
         let mut last = self.now()?;
         for line in 1..=lasts.as_secs() as u32 {
@@ -91,7 +104,7 @@ impl Scene<'_> {
                 xdp: now.xdp.since(&last.xdp),
                 reached: now.reached - last.reached,
             };
-            println!("{}", summary::live_line(&moment));
+            say(&summary::live_line(&moment))?;
             last = now;
         }
         Ok(())

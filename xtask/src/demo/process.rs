@@ -54,7 +54,7 @@ impl Process {
         interrupt.wait_for(limit, || match self.lines.try_recv() {
             Ok(line) => Ok(Some(line)),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => bail!("{name} stopped without saying what was expected of it"),
+            Err(TryRecvError::Disconnected) => bail!("{name} stopped too early"),
         })
     }
 
@@ -138,6 +138,6 @@ mod tests {
     fn a_process_that_stops_early_is_named() {
         let interrupt = Interrupt::never();
         let error = shell("exit 0").next_line(&interrupt, Duration::from_secs(10)).unwrap_err();
-        assert_eq!(error.to_string(), "a shell stopped without saying what was expected of it");
+        assert_eq!(error.to_string(), "a shell stopped too early");
     }
 }

@@ -62,12 +62,12 @@ pub(super) fn table(measured: &Measured) -> String {
     lines.push(amount("  attack datagrams that reached the socket", *reached));
     lines.push(String::new());
     lines.push(row("good client", "before", "during"));
-    for (name, before, during) in [
-        ("ping", &before.ping, &during.ping),
-        ("ping over IPv6", &before.ping_v6, &during.ping_v6),
-        ("TCP requests", &before.tcp, &during.tcp),
+    for (name, lost_is, before, during) in [
+        ("ping", "lost", &before.ping, &during.ping),
+        ("ping over IPv6", "lost", &before.ping_v6, &during.ping_v6),
+        ("TCP requests", "failed", &before.tcp, &during.tcp),
     ] {
-        lines.push(row(&format!("  {name}, lost"), &lost(before), &lost(during)));
+        lines.push(row(&format!("  {name}, {lost_is}"), &lost(before), &lost(during)));
         lines.push(row(&format!("  {name}, median time"), &median(before), &median(during)));
     }
     lines.join("\n") + "\n"
