@@ -1,1 +1,17 @@
-//! x
+//! The packet path: from the bytes of a frame to a verdict and a counter.
+//!
+//! ```text
+//! frame -> parse -> classify -> limit -> verdict -> count        (pipeline.rs reads as this line)
+//! ```
+//!
+//! Everything here is pure: packet bytes, maps and the clock come in through [`frame::Frame`] and
+//! [`tables::Tables`], so the code that runs in the kernel is the code that host tests run.
+#![no_std]
+
+pub mod classify;
+pub mod frame;
+pub mod limit;
+pub mod packet;
+pub mod parse;
+pub mod pipeline;
+pub mod tables;

@@ -1,1 +1,15 @@
-//! placeholder
+//! Everything in user space: policy, data plane, daemon and command line.
+//!
+//! Direction: `cli` and `daemon` know everybody, nobody knows them; `config`, `policy` and `compile` are pure but for
+//! reading one file; only `dataplane` talks to the kernel.
+
+pub mod cli;
+pub mod compile;
+pub mod config;
+pub mod daemon;
+pub mod dataplane;
+pub mod failure;
+pub mod metrics;
+pub mod policy;
+pub mod serve;
+pub mod stats;

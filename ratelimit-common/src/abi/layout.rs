@@ -3,10 +3,6 @@
 //!
 //! Padding matters twice: uninitialised bytes must not reach the kernel (it copies keys bytewise, so
 //! padding would make equal keys differ), and a field that moves would be read as another.
-#![cfg_attr(
-    feature = "aya",
-    expect(unsafe_code, reason = "aya's Pod marker; the macro proves what it asserts")
-)]
 
 /// Declares a type shared with the kernel.
 ///
@@ -80,6 +76,7 @@ macro_rules! abi_struct {
         // SAFETY: repr(C), Copy, and free of padding by the assertions above; every field is an integer,
         // an array of integers or another such type, so all bit patterns are valid.
         #[cfg(feature = "aya")]
+        #[expect(unsafe_code, reason = "aya's marker trait; the assertions above prove what it asserts")]
         unsafe impl aya::Pod for $name {}
     };
 }

@@ -12,6 +12,8 @@ use crate::abi_struct;
 pub const FOREVER_NS: u64 = u64::MAX;
 /// `allowed` of an entry on the allow list.
 pub const ALLOWED: u32 = 1;
+/// Prefixes that each family's trie can hold. It allocates per entry, so a high ceiling costs nothing.
+pub const MAX_LISTED: u32 = 1 << 20;
 /// Longest reason that a block can carry, in bytes.
 pub const REASON_LEN: usize = 64;
 

@@ -1,0 +1,134 @@
+//! The bytes of one frame, and the only unsafe access to them.
+//!
+//! A parser asks for a [`View`] of `N` bytes at an offset. That is the one bounds check; fields are then read
+//! at offsets the compiler proves to be inside. The verifier sees the same thing: one comparison with the end
+//! of the packet, then loads at constant offsets below it.
+#![expect(unsafe_code, reason = "packet bytes are reached through pointers that the verifier checks")]
+
+use core::marker::PhantomData;
+
+/// Furthest offset a header may start at. The verifier refuses packet pointers moved by more than 64 KiB
+/// and needs to see the bound; the deepest chain the parsers follow ends below 16 KiB.
+const MAX_OFFSET: usize = 0x3fff;
+
+/// One frame. For a multi-buffer frame, the bytes of its first buffer, where the headers are.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    start: usize,
+    end: usize,
+    len: u64,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Frame<'a> {
+    /// A frame in ordinary memory.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        let range = bytes.as_ptr_range();
+        Self {
+            start: range.start as usize,
+            end: range.end as usize,
+            len: bytes.len() as u64,
+            bytes: PhantomData,
+        }
+    }
+
+    /// A frame of several buffers: the bytes of the first, and the length of all.
+    pub fn with_len(first: &'a [u8], len: u64) -> Self {
+        Self { len, ..Self::new(first) }
+    }
+
+    /// The frame the kernel is asking about, when it cannot have more than one buffer.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn of_context(ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
+        // Read a second time and volatile: an optimiser that sees where the length comes from drops bounds checks that
+        // follow from it, and the verifier, which does not follow that reasoning, refuses the program.
+        // SAFETY: the context is the kernel's and outlives the program run.
+        let len = unsafe {
+            (&raw const (*ctx.ctx).data_end).read_volatile() - (&raw const (*ctx.ctx).data).read_volatile()
+        };
+        Self { start: ctx.data(), end: ctx.data_end(), len: u64::from(len), bytes: PhantomData }
+    }
+
+    /// The same, when it can: the length covers all buffers.
+    ///
+    /// # Minimum kernel version
+    /// 5.18, for `bpf_xdp_get_buff_len`.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn of_context_frags(ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
+        // SAFETY: the helper takes the context the kernel handed to the program and only reads it.
+        let len = unsafe { aya_ebpf::helpers::bpf_xdp_get_buff_len(ctx.ctx) };
+        Self { start: ctx.data(), end: ctx.data_end(), len, bytes: PhantomData }
+    }
+
+    /// Length of the whole frame, from the Ethernet header on.
+    #[inline(always)]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// `N` bytes from offset `at`, if the first buffer has them.
+    #[inline(always)]
+    pub fn view<const N: usize>(&self, at: usize) -> Option<View<'a, N>> {
+        if at > MAX_OFFSET {
+            return None;
+        }
+        let start = self.start + at;
+        if start + N > self.end {
+            return None;
+        }
+        Some(View { start, bytes: PhantomData })
+    }
+}
+
+/// `N` bytes that are known to be there.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a, const N: usize> {
+    start: usize,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+impl<const N: usize> View<'_, N> {
+    /// The byte at `AT`.
+    #[inline(always)]
+    pub fn u8<const AT: usize>(&self) -> u8 {
+        self.load::<u8, AT>()
+    }
+
+    /// The two bytes at `AT`, big endian.
+    #[inline(always)]
+    pub fn u16_be<const AT: usize>(&self) -> u16 {
+        u16::from_be(self.load::<u16, AT>())
+    }
+
+    /// The four bytes at `AT` as they lie in memory.
+    #[inline(always)]
+    pub fn u32_ne<const AT: usize>(&self) -> u32 {
+        self.load::<u32, AT>()
+    }
+
+    /// The eight bytes at `AT` as they lie in memory.
+    #[inline(always)]
+    pub fn u64_ne<const AT: usize>(&self) -> u64 {
+        self.load::<u64, AT>()
+    }
+
+    #[inline(always)]
+    fn load<T: Copy, const AT: usize>(&self) -> T {
+        const { assert!(AT + size_of::<T>() <= N, "field lies outside the view") };
+        let field = (self.start + AT) as *const T;
+        // SAFETY: `Frame::view` found N bytes at `start`, the assertion above keeps the field inside them, and
+        // T is only ever an integer. On BPF the load is declared aligned although it may not be: an align-1 load
+        // would become one load per byte, and the verifier admits unaligned packet loads on every architecture
+        // whose JIT does them well.
+        unsafe {
+            if cfg!(target_arch = "bpf") { field.read() } else { field.read_unaligned() }
+        }
+    }
+}

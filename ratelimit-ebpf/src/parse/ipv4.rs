@@ -1,0 +1,33 @@
+//! IPv4, with options.
+
+use ratelimit_common::abi::Reason;
+
+use super::transport;
+use crate::{
+    frame::Frame,
+    packet::{Address, Packet, Transport},
+};
+
+const MIN_HEADER_LEN: usize = 20;
+const FRAGMENT_OFFSET: u16 = 0x1fff;
+
+#[inline(always)]
+pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
+    let header = frame.view::<MIN_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
+    let version_ihl = header.u8::<0>();
+    let header_len = ((version_ihl & 0x0f) as usize) * 4;
+    let total_len = header.u16_be::<2>() as usize;
+    if version_ihl >> 4 != 4 || header_len < MIN_HEADER_LEN || total_len < header_len {
+        return Err(Reason::BadIpHeader);
+    }
+    if (at + total_len) as u64 > frame.len() {
+        return Err(Reason::Truncated);
+    }
+    let source = Address::V4(header.u32_ne::<12>());
+    let transport = if header.u16_be::<6>() & FRAGMENT_OFFSET != 0 {
+        Transport::Fragment
+    } else {
+        transport::parse(frame, header.u8::<9>(), at + header_len, total_len - header_len)?
+    };
+    Ok(Packet { source, transport })
+}

@@ -1,0 +1,26 @@
+//! From bytes to a [`Packet`].
+//!
+//! The rule for what cannot be parsed: a frame that is not IP passes, because no source can be made
+//! responsible for it; an IP packet that cannot be followed to its transport header is dropped, because letting it
+//! pass would be a way around every limit. Both are counted by reason.
+
+mod ethernet;
+mod ipv4;
+mod ipv6;
+mod transport;
+
+use ratelimit_common::abi::Reason;
+
+use crate::{frame::Frame, packet::Packet};
+
+/// Parses one frame. `Err` is a final reason, which may be one to pass.
+#[inline(always)]
+pub fn parse(frame: &Frame<'_>) -> Result<Packet, Reason> {
+    let (ether_type, at) = ethernet::parse(frame)?;
+    match ether_type {
+        ethernet::IPV4 => ipv4::parse(frame, at),
+        ethernet::IPV6 => ipv6::parse(frame, at),
+        ethernet::ARP => Err(Reason::Arp),
+        _ => Err(Reason::NotIp),
+    }
+}

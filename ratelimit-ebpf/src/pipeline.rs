@@ -1,0 +1,29 @@
+//! The packet flow, in one function.
+
+use ratelimit_common::abi::{Reason, Verdict};
+
+use crate::{classify::classify, frame::Frame, limit::limit, parse::parse, tables::Tables};
+
+/// Decides about one frame and counts it.
+#[inline(always)]
+pub fn process<T: Tables>(frame: &Frame<'_>, tables: &T) -> Verdict {
+    let reason = judge(frame, tables);
+    tables.count(reason, frame.len());
+    reason.verdict()
+}
+
+#[inline(always)]
+fn judge<T: Tables>(frame: &Frame<'_>, tables: &T) -> Reason {
+    let packet = match parse(frame) {
+        Ok(packet) => packet,
+        Err(reason) => return reason,
+    };
+    let now_ns = tables.now_ns();
+    if let Some(reason) = classify(tables, packet.source, now_ns) {
+        return reason;
+    }
+    match tables.policy() {
+        Some(policy) if policy.limit_count > 0 => limit(tables, policy, &packet, frame.len(), now_ns),
+        _ => Reason::Unlimited,
+    }
+}

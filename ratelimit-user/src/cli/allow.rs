@@ -1,0 +1,74 @@
+//! `ratelimit allow`: the allow list.
+
+use clap::{Args, Subcommand};
+
+use super::{
+    Daemon, Format,
+    client::{ask, order, unexpected},
+    output::{Output, print, print_json},
+};
+use crate::{
+    failure::Failure,
+    serve::protocol::{Reply, Request},
+};
+
+/// Change or show the allow list.
+#[derive(Debug, Args)]
+pub(super) struct Allow {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Never block or limit a prefix; wins over every block
+    ///
+    /// Example: ratelimit allow add 198.51.100.7
+    Add {
+        /// Address or prefix, such as 198.51.100.7 or 2001:db8::/48
+        #[arg(value_name = "CIDR")]
+        prefix: String,
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Limit a prefix again like everybody else
+    Del {
+        /// Address or prefix, as it was added
+        #[arg(value_name = "CIDR")]
+        prefix: String,
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Show what is allowed
+    List {
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+impl Allow {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        match self.action {
+            Action::Add { prefix, daemon, format } => {
+                order(&daemon.state, &Request::AllowAdd { prefix }, format.output)
+            }
+            Action::Del { prefix, daemon, format } => {
+                order(&daemon.state, &Request::AllowDel { prefix }, format.output)
+            }
+            Action::List { daemon, format } => match ask(&daemon.state, &Request::AllowList)? {
+                Reply::Allows(prefixes) if format.output == Output::Json => {
+                    print_json(&serde_json::json!({ "allows": prefixes }))
+                }
+                Reply::Allows(prefixes) if prefixes.is_empty() => print("nothing is on the allow list\n"),
+                Reply::Allows(prefixes) => print(&(prefixes.join("\n") + "\n")),
+                other => Err(unexpected(&other)),
+            },
+        }
+    }
+}

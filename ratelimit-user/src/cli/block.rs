@@ -1,0 +1,98 @@
+//! `ratelimit block`: the block list.
+
+use clap::{Args, Subcommand};
+use ratelimit_common::limit::lifetime::parse_lifetime;
+
+use super::{
+    Daemon, Format,
+    client::{ask, order, unexpected},
+    output::{Output, print, print_json, table},
+};
+use crate::{
+    failure::Failure,
+    serve::protocol::{self, Reply, Request},
+};
+
+/// Change or show the block list.
+#[derive(Debug, Args)]
+pub(super) struct Block {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Block a prefix; the kernel ends it by itself when its time is over
+    ///
+    /// Example: ratelimit block add 203.0.113.0/24 --for 10m --reason "syn flood, ticket 4711"
+    Add {
+        /// Address or prefix, such as 203.0.113.0/24 or 2001:db8::/48
+        #[arg(value_name = "CIDR")]
+        prefix: String,
+        /// Lifetime, such as 30s, 10m, 2h or 1d; for good when absent
+        #[arg(long = "for", value_name = "TIME")]
+        lifetime: Option<String>,
+        /// Why, for whoever reads the list later
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Unblock a prefix
+    Del {
+        /// Address or prefix, as it was added
+        #[arg(value_name = "CIDR")]
+        prefix: String,
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Show what is blocked, for how long and why
+    List {
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+impl Block {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        match self.action {
+            Action::Add { prefix, lifetime, reason, daemon, format } => {
+                let for_ns = match lifetime.as_deref().map(parse_lifetime).transpose() {
+                    Ok(for_ns) => for_ns,
+                    Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
+                };
+                order(&daemon.state, &Request::BlockAdd { prefix, for_ns, reason }, format.output)
+            }
+            Action::Del { prefix, daemon, format } => {
+                order(&daemon.state, &Request::BlockDel { prefix }, format.output)
+            }
+            Action::List { daemon, format } => match ask(&daemon.state, &Request::BlockList)? {
+                Reply::Blocks(blocks) if format.output == Output::Json => {
+                    print_json(&serde_json::json!({ "blocks": blocks }))
+                }
+                Reply::Blocks(blocks) => print(&text(&blocks)),
+                other => Err(unexpected(&other)),
+            },
+        }
+    }
+}
+
+fn text(blocks: &[protocol::Block]) -> String {
+    if blocks.is_empty() {
+        return "nothing is blocked\n".to_owned();
+    }
+    let row = |block: &protocol::Block| {
+        vec![
+            block.prefix.clone(),
+            block.seconds_left.map_or_else(|| "for good".to_owned(), |seconds| format!("{seconds} s")),
+            block.reason.clone().unwrap_or_default(),
+        ]
+    };
+    table(&["prefix", "left", "reason"], &blocks.iter().map(row).collect::<Vec<_>>())
+}

@@ -1,0 +1,95 @@
+//! The command line: one file per verb, each a question to the daemon and a way to show the answer.
+
+mod allow;
+mod block;
+mod check;
+mod client;
+mod detach;
+mod limit;
+mod output;
+mod run;
+mod stats;
+mod status;
+
+use std::{path::PathBuf, process};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::failure::Failure;
+use output::Output;
+
+/// Where the control socket is unless --state says otherwise.
+const DEFAULT_STATE: &str = "/run/ratelimit";
+/// Where links and maps are pinned unless --pin says otherwise.
+const DEFAULT_PIN: &str = "/sys/fs/bpf/ratelimit";
+
+/// Rate limiting at the edge: drops floods at XDP, before the kernel spends a socket buffer on them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ratelimit",
+    version,
+    max_term_width = 100,
+    after_help = "Exit codes: 0 done; 1 ran, and found something; 2 wrong usage or a bad file; \
+                  3 no daemon reachable; 4 not permitted; 5 the kernel or driver cannot do it."
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the daemon in the foreground; prints "ready" when enforcing
+    Run(run::Run),
+    /// Check a policy file; needs no root and no daemon
+    Check(check::Check),
+    /// Show whether and how interfaces are protected
+    Status(status::Status),
+    /// Show what passed and what was dropped, by reason
+    Stats(stats::Stats),
+    /// Change or show the block list
+    Block(block::Block),
+    /// Change or show the allow list
+    Allow(allow::Allow),
+    /// Show or change limits of the running policy
+    Limit(limit::Limit),
+    /// Take the program off interfaces: ends protection
+    Detach(detach::Detach),
+}
+
+/// How to reach the daemon; every verb that talks to it takes this.
+#[derive(Clone, Debug, Args)]
+struct Daemon {
+    /// State directory of the daemon
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE)]
+    state: PathBuf,
+}
+
+/// How to show the answer.
+#[derive(Clone, Copy, Debug, Args)]
+struct Format {
+    /// Form of the answer
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// Parses the command line, carries out the verb, and turns its outcome into an exit code.
+pub fn main() -> process::ExitCode {
+    let outcome = match Cli::parse().verb {
+        Verb::Run(verb) => verb.execute(),
+        Verb::Check(verb) => verb.execute(),
+        Verb::Status(verb) => verb.execute(),
+        Verb::Stats(verb) => verb.execute(),
+        Verb::Block(verb) => verb.execute(),
+        Verb::Allow(verb) => verb.execute(),
+        Verb::Limit(verb) => verb.execute(),
+        Verb::Detach(verb) => verb.execute(),
+    };
+    match outcome {
+        Ok(()) => process::ExitCode::SUCCESS,
+        Err(Failure { code, message }) => {
+            output::complain(&message);
+            process::ExitCode::from(code as u8)
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `ratelimit stats`: what passed and what was dropped.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use ratelimit_common::abi::Verdict;
+use serde::Serialize;
+
+use super::{
+    Daemon, Format,
+    client::{ask, unexpected},
+    output::{Output, print, print_json, table},
+};
+use crate::{
+    failure::Failure,
+    serve::protocol::{Reply, Request},
+    stats::{ReasonCount, Snapshot, Totals},
+};
+
+/// Show what passed and what was dropped, by reason.
+///
+/// Example: ratelimit stats --output json | jq .totals
+#[derive(Debug, Args)]
+pub(super) struct Stats {
+    #[command(flatten)]
+    daemon: Daemon,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// The JSON form. Scripts read it: fields are added, never renamed.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    totals: Totals,
+    drops_by_reason: BTreeMap<&'a str, u64>,
+    passes_by_reason: BTreeMap<&'a str, u64>,
+    reasons: &'a [ReasonCount],
+    services: [(); 0],
+    users: [(); 0],
+}
+
+impl Stats {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        match ask(&self.daemon.state, &Request::Stats)? {
+            Reply::Stats(snapshot) if self.format.output == Output::Json => print_json(&report(&snapshot)),
+            Reply::Stats(snapshot) => print(&text(&snapshot)),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn report(snapshot: &Snapshot) -> Report<'_> {
+    let by_reason = |verdict: Verdict| {
+        let counts = snapshot.reasons.iter().filter(move |count| count.verdict == verdict.name());
+        counts.map(|count| (count.reason.as_str(), count.packets)).collect()
+    };
+    Report {
+        totals: snapshot.totals(),
+        drops_by_reason: by_reason(Verdict::Drop),
+        passes_by_reason: by_reason(Verdict::Pass),
+        reasons: &snapshot.reasons,
+        services: [],
+        users: [],
+    }
+}
+
+fn text(snapshot: &Snapshot) -> String {
+    let row = |verdict: &str, reason: &str, packets: u64, bytes: u64| {
+        vec![verdict.to_owned(), reason.to_owned(), packets.to_string(), bytes.to_string()]
+    };
+    let totals = snapshot.totals();
+    let mut rows = vec![
+        row("pass", "total", totals.passed_packets, totals.passed_bytes),
+        row("drop", "total", totals.dropped_packets, totals.dropped_bytes),
+    ];
+    let seen = snapshot.reasons.iter().filter(|count| count.packets > 0);
+    rows.extend(seen.map(|count| row(&count.verdict, &count.reason, count.packets, count.bytes)));
+    table(&["verdict", "reason", "packets", "bytes"], &rows)
+}

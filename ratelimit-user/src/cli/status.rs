@@ -1,0 +1,59 @@
+//! `ratelimit status`: is it working?
+
+use clap::Args;
+
+use super::{
+    Daemon, Format,
+    client::{ask, unexpected},
+    output::{Output, print, print_json},
+};
+use crate::{
+    failure::Failure,
+    serve::protocol::{self, Reply, Request},
+};
+
+/// Show whether and how interfaces are protected.
+///
+/// Example: ratelimit status --output json
+#[derive(Debug, Args)]
+pub(super) struct Status {
+    #[command(flatten)]
+    daemon: Daemon,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Status {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        match ask(&self.daemon.state, &Request::Status)? {
+            Reply::Status(status) if self.format.output == Output::Json => print_json(&status),
+            Reply::Status(status) => print(&text(&status)),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn text(status: &protocol::Status) -> String {
+    let mut text = format!(
+        "ratelimit {} (abi {}), pid {}, up {} s, kernel {}\n",
+        status.version, status.abi, status.pid, status.uptime_seconds, status.kernel
+    );
+    if status.interfaces.is_empty() {
+        text.push_str("NOT PROTECTING: no interface is attached\n");
+    }
+    for interface in &status.interfaces {
+        let shout = if interface.mode == "native" { "" } else { "  <-- NOT NATIVE" };
+        text.push_str(&format!("interface  {}: {}{shout}\n", interface.name, interface.mode));
+        if let Some(note) = &interface.note {
+            text.push_str(&format!("           {note}\n"));
+        }
+    }
+    let changed = if status.policy_changed { ", changed since by limit set" } else { "" };
+    text.push_str(&format!("policy     {}, generation {}{changed}\n", status.policy, status.policy_generation));
+    text.push_str(&format!("sources    {} of {}\n", status.table_entries, status.table_capacity));
+    text.push_str(&format!(
+        "lists      {} blocked, {} allowed\npins       {}\n",
+        status.blocked_prefixes, status.allowed_prefixes, status.pin
+    ));
+    text
+}

@@ -1,0 +1,424 @@
+//! The host under guard: its policy, lists and interfaces, and every change to them.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use ratelimit_common::{
+    abi::{self, ListEntry, list},
+    limit::text,
+};
+
+use super::{layouts, log};
+use crate::{
+    compile::{
+        self,
+        lists::{self, Lists, Prefix},
+    },
+    config,
+    dataplane::{
+        attach::{self, Adopted, GenericMode, Guarded},
+        interface,
+        kernel::{self, Maps, SourceTable},
+        pin::{Layout, PinDir},
+        probe,
+    },
+    failure::{ExitCode, Failure},
+    policy::Policy,
+    serve::protocol::{Block, InterfaceStatus, LimitInfo, Reply, Request, Status},
+    stats::Snapshot,
+};
+
+/// What the operator asked for on the command line.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The policy file.
+    pub policy: PathBuf,
+    /// Interfaces; those of the policy when empty.
+    pub interfaces: Vec<String>,
+    /// The state directory.
+    pub state: PathBuf,
+    /// The pin directory.
+    pub pin: PathBuf,
+    /// What generic mode is answered with.
+    pub generic: GenericMode,
+}
+
+/// The running host.
+#[derive(Debug)]
+pub(super) struct Host {
+    policy_path: PathBuf,
+    policy: Policy,
+    /// Whether `limit set` changed it.
+    changed: bool,
+    generation: u64,
+    maps: Maps,
+    lists: Lists,
+    guarded: Vec<Guarded>,
+    pins: PinDir,
+    release: String,
+    started: Instant,
+}
+
+impl Host {
+    /// Puts the policy in force on every interface, or changes nothing.
+    pub(super) fn start(options: &Options, policy: Policy) -> Result<Self, Failure> {
+        probe::require_root()?;
+        let release = probe::kernel_release();
+        let version = probe::require_kernel(&release)?;
+        probe::require_bpffs(&options.pin)?;
+        let pins = PinDir::new(&options.pin);
+        let names = interfaces(options, &policy, &pins)?;
+        attach::preflight(&pins, &names)?;
+
+        let layout = Layout::current(policy.source().table_entries());
+        let ours_before = pins.layouts()?.contains(&layout);
+        let others = layouts::others(&pins, layout)?;
+        let undo = |failure: Failure| {
+            if !ours_before && let Err(error) = pins.remove_maps(layout) {
+                log::warning(error);
+            }
+            failure
+        };
+        let (mut program, mut maps) =
+            kernel::load(Some(&pins), layout.sources, version).map_err(|e| undo(e.into()))?;
+        layouts::carry_lists(&pins, &others, &mut maps).map_err(|e| undo(e.into()))?;
+        let generation = maps.policy().map_or(0, |policy| policy.generation) + 1;
+        maps.set_policy(&compile::desired(&policy, generation)).map_err(|e| undo(e.into()))?;
+        let guarded =
+            attach::attach_all(&mut program, &pins, &names, options.generic).map_err(|e| undo(e.into()))?;
+        for layout in others {
+            pins.remove_maps(layout)?;
+        }
+        let lists = maps.lists()?;
+        Ok(Self {
+            policy_path: options.policy.clone(),
+            policy,
+            changed: false,
+            generation,
+            maps,
+            lists,
+            guarded,
+            pins,
+            release,
+            started: Instant::now(),
+        })
+    }
+
+    /// The policy.
+    pub(super) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Guarded interfaces, as they were attached.
+    pub(super) fn guarded(&self) -> &[Guarded] {
+        &self.guarded
+    }
+
+    /// The pin directory.
+    pub(super) fn pin_root(&self) -> &Path {
+        self.pins.root()
+    }
+
+    /// The table of sources, to be read without holding up anything else.
+    pub(super) fn table(&self) -> Arc<SourceTable> {
+        self.maps.table()
+    }
+
+    /// Reads the policy file again. A broken file changes nothing.
+    pub(super) fn reload(&mut self) -> Result<(), Failure> {
+        let loaded = config::load(&self.policy_path)?;
+        for warning in &loaded.warnings {
+            log::warning(warning);
+        }
+        let next = loaded.policy;
+        if next.source().table_entries() != self.policy.source().table_entries() {
+            log::warning("source.table_entries changed: takes effect at the next start");
+        }
+        if next.listen() != self.policy.listen() {
+            log::warning("[listen] changed: takes effect at the next start");
+        }
+        if next.interfaces() != self.policy.interfaces() {
+            log::warning("interfaces changed: takes effect at the next start");
+        }
+        self.put_in_force(next)?;
+        self.changed = false;
+        Ok(())
+    }
+
+    fn put_in_force(&mut self, policy: Policy) -> Result<(), Failure> {
+        let generation = self.generation + 1;
+        self.maps.set_policy(&compile::desired(&policy, generation))?;
+        self.generation = generation;
+        self.policy = policy;
+        Ok(())
+    }
+
+    /// Carries out one request that needs no look at the table.
+    pub(super) fn answer(&mut self, request: Request) -> Result<Reply, Failure> {
+        let now_ns = probe::now_ns();
+        match request {
+            Request::Status => Ok(Reply::Status(self.status())),
+            Request::Stats => Ok(Reply::Stats(self.snapshot()?)),
+            Request::BlockAdd { prefix, for_ns, reason } => self.block(&prefix, for_ns, reason.as_deref(), now_ns),
+            Request::BlockDel { prefix } => self.unblock(&prefix, now_ns),
+            Request::BlockList => Ok(Reply::Blocks(self.blocks(now_ns))),
+            Request::AllowAdd { prefix } => self.allow(&prefix),
+            Request::AllowDel { prefix } => self.disallow(&prefix),
+            Request::AllowList => {
+                let allowed = self.lists.iter().filter(|(_, entry)| entry.own_allowed == list::ALLOWED);
+                Ok(Reply::Allows(allowed.map(|(prefix, _)| prefix.to_string()).collect()))
+            }
+            Request::LimitList => Ok(Reply::Limits(self.limits())),
+            Request::LimitGet { name } => self.limit(&name),
+            Request::LimitSet { name, rate } => self.set_limit(&name, &rate),
+            Request::Detach { interface } => self.detach(interface.as_deref()),
+        }
+    }
+
+    /// The status, with the table still to be filled in by whoever reads it.
+    pub(super) fn status(&self) -> Status {
+        let now_ns = probe::now_ns();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            abi: abi::ABI_VERSION,
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            kernel: self.release.clone(),
+            interfaces: self.guarded.iter().map(interface_status).collect(),
+            policy: self.policy_path.display().to_string(),
+            policy_generation: self.generation,
+            policy_changed: self.changed,
+            table_entries: 0,
+            table_capacity: 0,
+            blocked_prefixes: self.blocks(now_ns).len() as u64,
+            allowed_prefixes: self.lists.values().filter(|e| e.own_allowed == list::ALLOWED).count() as u64,
+            pin: self.pins.root().display().to_string(),
+        }
+    }
+
+    /// The counters now.
+    pub(super) fn snapshot(&self) -> Result<Snapshot, Failure> {
+        Ok(Snapshot::new(&self.maps.counters()?))
+    }
+
+    /// Forgets blocks that have run out. The kernel stopped honouring them by itself; this frees their room.
+    pub(super) fn sweep(&mut self, now_ns: u64) -> Result<(), Failure> {
+        let mut wanted = self.lists.clone();
+        for entry in wanted.values_mut().filter(|entry| entry.own_blocked_until_ns <= now_ns) {
+            clear_block(entry);
+        }
+        self.change_lists(wanted)
+    }
+
+    fn block(
+        &mut self,
+        prefix: &str,
+        for_ns: Option<u64>,
+        reason: Option<&str>,
+        now_ns: u64,
+    ) -> Result<Reply, Failure> {
+        let prefix = parse_prefix(prefix)?;
+        let reason = reason.unwrap_or_default();
+        if reason.len() > list::REASON_LEN {
+            return Err(Failure::usage(format!(
+                "reason is {} bytes long; use at most {}",
+                reason.len(),
+                list::REASON_LEN
+            )));
+        }
+        let mut wanted = self.lists.clone();
+        let entry = wanted.entry(prefix).or_insert(ListEntry::EMPTY);
+        clear_block(entry);
+        entry.own_blocked_until_ns = for_ns.map_or(list::FOREVER_NS, |ns| now_ns.saturating_add(ns));
+        entry.reason_len = reason.len() as u64;
+        entry.reason[..reason.len()].copy_from_slice(reason.as_bytes());
+        self.change_lists(wanted)?;
+        let until = for_ns.map_or_else(|| "until removed".to_owned(), |ns| format!("for {} s", ns.div_ceil(1_000_000_000)));
+        let allowed = self.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
+        let note = if allowed { "; it is on the allow list too, which wins" } else { "" };
+        Ok(Reply::Done(format!("blocked {prefix} {until}{note}")))
+    }
+
+    fn unblock(&mut self, prefix: &str, now_ns: u64) -> Result<Reply, Failure> {
+        let prefix = parse_prefix(prefix)?;
+        let mut wanted = self.lists.clone();
+        match wanted.get_mut(&prefix) {
+            Some(entry) if entry.own_blocked_until_ns > now_ns => clear_block(entry),
+            _ => return Err(not_listed(&prefix, "block")),
+        }
+        self.change_lists(wanted)?;
+        let still = self.lists.iter().find(|(other, entry)| {
+            other.covers(&prefix) && entry.own_blocked_until_ns > now_ns
+        });
+        Ok(Reply::Done(match still {
+            Some((wider, _)) => format!("removed {prefix} from the block list; {wider} still blocks it"),
+            None => format!("removed {prefix} from the block list"),
+        }))
+    }
+
+    fn allow(&mut self, prefix: &str) -> Result<Reply, Failure> {
+        let prefix = parse_prefix(prefix)?;
+        let mut wanted = self.lists.clone();
+        wanted.entry(prefix).or_insert(ListEntry::EMPTY).own_allowed = list::ALLOWED;
+        self.change_lists(wanted)?;
+        Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on")))
+    }
+
+    fn disallow(&mut self, prefix: &str) -> Result<Reply, Failure> {
+        let prefix = parse_prefix(prefix)?;
+        let mut wanted = self.lists.clone();
+        match wanted.get_mut(&prefix) {
+            Some(entry) if entry.own_allowed == list::ALLOWED => entry.own_allowed = 0,
+            _ => return Err(not_listed(&prefix, "allow")),
+        }
+        self.change_lists(wanted)?;
+        Ok(Reply::Done(format!("removed {prefix} from the allow list")))
+    }
+
+    /// Writes the difference to the kernel, then remembers it.
+    fn change_lists(&mut self, wanted: Lists) -> Result<(), Failure> {
+        let wanted = lists::effective(wanted);
+        self.maps.change_lists(&lists::changes(&self.lists, &wanted))?;
+        self.lists = wanted;
+        Ok(())
+    }
+
+    fn blocks(&self, now_ns: u64) -> Vec<Block> {
+        let live = self.lists.iter().filter(|(_, entry)| entry.own_blocked_until_ns > now_ns);
+        live.map(|(prefix, entry)| Block {
+            prefix: prefix.to_string(),
+            seconds_left: (entry.own_blocked_until_ns != list::FOREVER_NS)
+                .then(|| (entry.own_blocked_until_ns - now_ns).div_ceil(1_000_000_000)),
+            reason: reason_text(entry),
+        })
+        .collect()
+    }
+
+    fn limits(&self) -> Vec<LimitInfo> {
+        let named = self.policy.source().limits().iter();
+        named
+            .map(|named| LimitInfo {
+                name: named.name().to_owned(),
+                rate: named.rate().to_string(),
+                meter: named.rate().meter.name().to_owned(),
+                amount: named.rate().amount,
+                period: named.rate().period.name().to_owned(),
+                burst: named.rate().burst,
+            })
+            .collect()
+    }
+
+    fn limit(&self, name: &str) -> Result<Reply, Failure> {
+        let all = self.limits();
+        let known: Vec<_> = all.iter().map(|limit| limit.name.clone()).collect();
+        match all.into_iter().find(|limit| limit.name == name) {
+            Some(limit) => Ok(Reply::Limits(vec![limit])),
+            None => Err(Failure::usage(format!("no limit is called {name:?}; there is {}", known.join(", ")))),
+        }
+    }
+
+    fn set_limit(&mut self, name: &str, rate: &str) -> Result<Reply, Failure> {
+        let rate = text::parse_rate(rate).map_err(|error| Failure::usage(format!("limit {name:?}: {error}")))?;
+        let next = self.policy.with_limit(name, rate).map_err(Failure::usage)?;
+        self.put_in_force(next)?;
+        self.changed = true;
+        log::info(format!("limit {name} set to {rate}; the policy file is unchanged"));
+        Ok(Reply::Done(format!("{name} is {rate} from now on, until the policy is read again")))
+    }
+
+    fn detach(&mut self, name: Option<&str>) -> Result<Reply, Failure> {
+        let names: Vec<String> = match name {
+            None => self.guarded.iter().map(|guarded| guarded.interface.clone()).collect(),
+            Some(name) if self.guarded.iter().any(|guarded| guarded.interface == name) => vec![name.to_owned()],
+            Some(name) => return Err(Failure::usage(format!("interface {name:?} is not guarded by this daemon"))),
+        };
+        if names.is_empty() {
+            return Err(Failure::new(ExitCode::Found, "no interface is guarded; nothing to detach"));
+        }
+        for name in &names {
+            attach::detach(&self.pins, name)?;
+            self.guarded.retain(|guarded| guarded.interface != *name);
+            log::warning(format!("detached from {name}: it is not protected any more"));
+        }
+        Ok(Reply::Done(format!("detached from {}; the daemon still runs", names.join(", "))))
+    }
+}
+
+/// The interfaces asked for, and those that an earlier daemon left guarded: only `detach` ends protection.
+fn interfaces(options: &Options, policy: &Policy, pins: &PinDir) -> Result<Vec<String>, Failure> {
+    let mut names: Vec<String> = if options.interfaces.is_empty() {
+        policy.interfaces().iter().map(ToString::to_string).collect()
+    } else {
+        options.interfaces.clone()
+    };
+    if names.is_empty() {
+        return Err(Failure::usage(
+            "no interface to guard; name one with --iface, or with interfaces = [\"eth0\"] in the policy",
+        ));
+    }
+    names.dedup();
+    for earlier in pins.linked_interfaces()? {
+        if names.contains(&earlier) {
+            continue;
+        }
+        if interface::find(&earlier).is_ok_and(|interface| interface.attached.is_some()) {
+            log::info(format!("{earlier} was guarded before and stays so; ratelimit detach --iface {earlier} ends it"));
+            names.push(earlier);
+        } else {
+            pins.remove_link(&earlier)?;
+        }
+    }
+    Ok(names)
+}
+
+fn interface_status(guarded: &Guarded) -> InterfaceStatus {
+    let now = interface::find(&guarded.interface).ok().and_then(|interface| interface.attached);
+    match now {
+        Some(attached) => InterfaceStatus {
+            name: guarded.interface.clone(),
+            mode: attached.mode.name().to_owned(),
+            note: guarded.not_native.as_ref().map(|reason| format!("native mode is not possible: {reason}")),
+        },
+        None => InterfaceStatus {
+            name: guarded.interface.clone(),
+            mode: "detached".to_owned(),
+            note: Some("the interface or its program is gone".to_owned()),
+        },
+    }
+}
+
+/// Says on which interfaces protection is on, and how.
+pub(super) fn announce(guarded: &[Guarded]) {
+    for one in guarded {
+        let how = if one.adopted == Adopted::Yes { "program replaced in place, buckets kept" } else { "attached" };
+        log::info(format!("{}: {how}, {} mode", one.interface, one.mode.name()));
+        if let Some(reason) = &one.not_native {
+            log::warning(format!(
+                "{}: GENERIC MODE, about a tenth of the speed of native mode. Native mode is not possible: {reason}",
+                one.interface
+            ));
+        }
+    }
+}
+
+fn parse_prefix(text: &str) -> Result<Prefix, Failure> {
+    text.parse().map_err(Failure::usage)
+}
+
+fn not_listed(prefix: &Prefix, which: &str) -> Failure {
+    Failure::new(ExitCode::Found, format!("{prefix} is not on the {which} list; nothing was changed"))
+}
+
+fn clear_block(entry: &mut ListEntry) {
+    entry.own_blocked_until_ns = 0;
+    entry.reason_len = 0;
+    entry.reason = [0; list::REASON_LEN];
+}
+
+fn reason_text(entry: &ListEntry) -> Option<String> {
+    let bytes = entry.reason.get(..entry.reason_len as usize)?;
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
+}

@@ -1,0 +1,10 @@
+//! The daemon: wires the pieces together and keeps them running.
+
+mod host;
+mod layouts;
+mod log;
+mod service;
+mod state_dir;
+
+pub use host::Options;
+pub use service::run;

@@ -1,0 +1,163 @@
+//! The daemon from start to stop.
+
+use std::{
+    io::{self, Write as _},
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    time::MissedTickBehavior,
+};
+
+use super::{
+    host::{Host, Options, announce},
+    log,
+    state_dir::StateDir,
+};
+use crate::{
+    config,
+    dataplane::probe,
+    failure::{ExitCode, Failure},
+    metrics,
+    serve::{
+        control::{self, Answer},
+        http::{self, Metrics},
+        protocol::{Reply, Request, Status},
+    },
+};
+
+/// How often blocks that have run out are forgotten.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
+
+/// Runs the daemon until it is told to stop.
+pub fn run(options: &Options) -> Result<(), Failure> {
+    let loaded = config::load(&options.policy)?;
+    for warning in &loaded.warnings {
+        log::warning(warning);
+    }
+    probe::require_root()?;
+    let state = StateDir::claim(&options.state)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot start the runtime: {error}")))?;
+    runtime.block_on(async {
+        // Listeners first: an address in use must not leave a program attached.
+        let metrics = match loaded.policy.listen().metrics() {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let control = control::bind(&state.socket()).map_err(|error| {
+            Failure::new(ExitCode::NotPermitted, format!("cannot make {}: {error}", state.socket().display()))
+        })?;
+        let host = Host::start(options, loaded.policy)?;
+        announce(host.guarded());
+        let daemon = Arc::new(Daemon { host: Mutex::new(host) });
+        tokio::spawn(control::serve(control, Arc::clone(&daemon)));
+        if let Some(listener) = metrics {
+            tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
+        }
+        daemon.until_stopped(&state).await
+    })
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| Failure::usage(format!("cannot listen for metrics on {address}: {error}")))
+}
+
+#[derive(Debug)]
+struct Daemon {
+    host: Mutex<Host>,
+}
+
+impl Daemon {
+    /// Says "ready", then follows signals and the clock.
+    async fn until_stopped(&self, state: &StateDir) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}"));
+        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut sweep = tokio::time::interval(SWEEP_EVERY);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        say_ready();
+        loop {
+            tokio::select! {
+                _ = hangup.recv() => self.reload(),
+                _ = sweep.tick() => self.sweep(),
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+            }
+        }
+        let host = self.host();
+        for guarded in host.guarded() {
+            log::info(format!("stopping; {} stays protected by the limits in force", guarded.interface));
+        }
+        log::info(format!("to remove the protection: ratelimit detach --pin {}", host.pin_root().display()));
+        drop(host);
+        log::info(format!("state directory {} released", state.path().display()));
+        Ok(())
+    }
+
+    fn host(&self) -> MutexGuard<'_, Host> {
+        // Every change to the host is made in the kernel first and recorded last: a panic half way leaves it usable.
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reload(&self) {
+        let mut host = self.host();
+        match host.reload() {
+            Ok(()) => log::info(format!("policy read again: {} limits in force", host.policy().source().limits().len())),
+            Err(failure) => log::error(format!("policy not reloaded, the old one stays in force: {failure}")),
+        }
+    }
+
+    fn sweep(&self) {
+        if let Err(failure) = self.host().sweep(probe::now_ns()) {
+            log::warning(format!("blocks that ran out were not removed: {failure}"));
+        }
+    }
+
+    /// The status with the table counted, which happens beside everything else.
+    async fn status(&self) -> Result<Status, Failure> {
+        let (table, mut status) = {
+            let host = self.host();
+            (host.table(), host.status())
+        };
+        let usage = tokio::task::spawn_blocking(move || table.usage())
+            .await
+            .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot read the table: {error}")))??;
+        status.table_entries = usage.entries;
+        status.table_capacity = usage.capacity;
+        Ok(status)
+    }
+}
+
+impl Answer for Daemon {
+    async fn answer(&self, request: Request) -> Reply {
+        let reply = match request {
+            Request::Status => self.status().await.map(Reply::Status),
+            request => self.host().answer(request),
+        };
+        reply.unwrap_or_else(Reply::Failed)
+    }
+}
+
+impl Metrics for Daemon {
+    async fn metrics(&self) -> Result<String, String> {
+        let status = self.status().await.map_err(|failure| failure.message)?;
+        let snapshot = self.host().snapshot().map_err(|failure| failure.message)?;
+        metrics::render(&status, &snapshot).map_err(|error| error.to_string())
+    }
+}
+
+/// Whoever started the daemon may have gone already; protection does not depend on them.
+fn say_ready() {
+    let mut out = io::stdout().lock();
+    let _unread = writeln!(out, "ready").and_then(|()| out.flush());
+}

@@ -1,0 +1,60 @@
+//! The state directory: the control socket, and a lock so that there is one daemon per directory.
+
+use std::{
+    fs::{self, DirBuilder, File, TryLockError},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    failure::{ExitCode, Failure},
+    serve::control::SOCKET,
+};
+
+/// A state directory that this process owns until it ends.
+#[derive(Debug)]
+pub(super) struct StateDir {
+    path: PathBuf,
+    /// Held, not read: the kernel lets go of the lock when the process ends, however it ends.
+    _lock: File,
+}
+
+impl StateDir {
+    /// Makes the directory if need be, and locks it.
+    pub(super) fn claim(path: &Path) -> Result<Self, Failure> {
+        let failed = |action: &str, error: &dyn std::fmt::Display| {
+            Failure::new(ExitCode::NotPermitted, format!("cannot {action} {}: {error}", path.display()))
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|e| failed("make the state directory", &e))?;
+        let lock = File::create(path.join("lock")).map_err(|e| failed("write in the state directory", &e))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
+                "another daemon runs with the state directory {}; stop it first or choose another with --state",
+                path.display()
+            ))),
+            Err(TryLockError::Error(error)) => Err(failed("lock the state directory", &error)),
+        }
+    }
+
+    /// Where the control socket is.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET)
+    }
+
+    /// The directory itself.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for StateDir {
+    fn drop(&mut self) {
+        // A socket that nobody listens on would only confuse.
+        let _absent = fs::remove_file(self.socket());
+    }
+}

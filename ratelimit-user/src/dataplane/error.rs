@@ -1,0 +1,119 @@
+//! What can go wrong between the daemon and the kernel, as sentences for an operator.
+
+use std::{io, path::PathBuf};
+
+/// A failure of the data plane.
+#[derive(Debug, thiserror::Error)]
+pub enum DataplaneError {
+    /// Not root.
+    #[error("loading XDP programs needs root, and this process runs as user {uid}; use sudo")]
+    NotRoot {
+        /// Effective user.
+        uid: u32,
+    },
+    /// Root, but without the capability.
+    #[error("the kernel refused {action} (EPERM); the process needs CAP_BPF and CAP_NET_ADMIN")]
+    NotPermitted {
+        /// What was tried.
+        action: String,
+    },
+    /// Too old.
+    #[error("needs kernel {}.{} or newer, this is {found}", .floor.0, .floor.1)]
+    KernelTooOld {
+        /// Major and minor that would do.
+        floor: (u32, u32),
+        /// Release of the running kernel.
+        found: String,
+    },
+    /// The pin directory is on another kind of file system.
+    #[error(
+        "no BPF file system at {}; mount one (mount -t bpf bpf {}) or choose a directory on one with --pin",
+        .path.display(), .mount_point.display()
+    )]
+    NoBpfFs {
+        /// The pin directory asked for.
+        path: PathBuf,
+        /// Where a mount would help.
+        mount_point: PathBuf,
+    },
+    /// No such interface.
+    #[error("interface {name:?} does not exist; this host has {}", .known.join(", "))]
+    NoInterface {
+        /// The name asked for.
+        name: String,
+        /// Those that exist.
+        known: Vec<String>,
+    },
+    /// Somebody else's program.
+    #[error(
+        "interface {interface:?} already runs the XDP program {program:?} (id {id}), which is not ours; \
+         it is left alone: detach it first (ip link set dev {interface} xdp off) or choose another interface"
+    )]
+    ForeignProgram {
+        /// The interface.
+        interface: String,
+        /// The program's name.
+        program: String,
+        /// The program's id.
+        id: u32,
+    },
+    /// Native mode was demanded.
+    #[error(
+        "interface {interface:?} cannot run XDP in native mode ({reason}), and --require-native asks for it; \
+         without the flag generic mode is used, at about a tenth of the speed"
+    )]
+    NotNative {
+        /// The interface.
+        interface: String,
+        /// What the driver said.
+        reason: String,
+    },
+    /// The driver or kernel refused to attach in any mode.
+    #[error("cannot attach to interface {interface:?}: {reason}")]
+    Attach {
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// The kernel refused the program or a map.
+    #[error("cannot load the kernel program: {reason}")]
+    Load {
+        /// The line that matters of what the kernel said.
+        reason: String,
+    },
+    /// A map operation failed.
+    #[error("cannot {action}: {source}")]
+    Map {
+        /// What was tried.
+        action: String,
+        /// The kernel's answer.
+        source: aya::maps::MapError,
+    },
+    /// A list is full.
+    #[error("the {family} list is full at {max} prefixes; remove some, or block a wider prefix")]
+    ListFull {
+        /// "IPv4" or "IPv6".
+        family: &'static str,
+        /// Its capacity.
+        max: u32,
+    },
+    /// Files, sockets, netlink.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl DataplaneError {
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { action: action.into(), source }
+    }
+
+    pub(crate) fn map(action: impl Into<String>) -> impl FnOnce(aya::maps::MapError) -> Self {
+        move |source| Self::Map { action: action.into(), source }
+    }
+}

@@ -1,0 +1,246 @@
+//! The loaded program and its maps.
+
+use std::{os::fd::AsFd as _, sync::Arc};
+
+use aya::{
+    Ebpf, EbpfError, EbpfLoader,
+    maps::{
+        Array, ArrayOfMaps, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray,
+        lpm_trie::Key,
+    },
+    programs::{ProgramError, Xdp},
+};
+use ratelimit_common::abi::{
+    self, Bucket, Counter, ListEntry, Reason, SourceKey,
+    list::{ListAddrV4, ListAddrV6},
+    names,
+};
+
+use super::{
+    DataplaneError, OBJECT, batch,
+    pin::{Layout, PinDir},
+    probe::{KERNEL_FRAGS, KernelRelease},
+};
+use crate::compile::lists::{Change, Lists, Prefix, TrieKey};
+
+/// A verified program, not attached to anything by itself.
+#[derive(Debug)]
+pub struct Program {
+    ebpf: Ebpf,
+    name: &'static str,
+}
+
+/// The maps that the program and the daemon share.
+#[derive(Debug)]
+pub struct Maps {
+    table: Arc<SourceTable>,
+    counters: PerCpuArray<MapData, Counter>,
+    lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
+    lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
+    policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
+}
+
+/// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
+#[derive(Debug)]
+pub struct SourceTable {
+    buckets: HashMap<MapData, SourceKey, Bucket>,
+    capacity: u32,
+}
+
+/// How full the table of sources is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableUse {
+    /// Sources that have a bucket.
+    pub entries: u64,
+    /// Sources that could have one.
+    pub capacity: u64,
+}
+
+/// Loads the program. With a pin directory, maps pinned there are adopted and new ones are pinned.
+pub fn load(pins: Option<&PinDir>, sources: u32, release: KernelRelease) -> Result<(Program, Maps), DataplaneError> {
+    let mut loader = EbpfLoader::new();
+    loader.map_max_entries(names::BUCKETS, sources);
+    if let Some(pins) = pins {
+        let layout = Layout::current(sources);
+        pins.create(layout)?;
+        for name in names::MAPS {
+            loader.map_pin_path(name, pins.maps(layout).join(name));
+        }
+    }
+    let mut ebpf = loader.load(OBJECT).map_err(|error| load_error(&error, sources))?;
+    let maps = Maps::take(&mut ebpf, sources)?;
+    let name = if release >= KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM };
+    let mut program = Program { ebpf, name };
+    program.xdp()?.load().map_err(|error| verifier_error(&error))?;
+    Ok((program, maps))
+}
+
+impl Program {
+    /// The XDP program that fits this kernel.
+    pub fn xdp(&mut self) -> Result<&mut Xdp, DataplaneError> {
+        let missing = || DataplaneError::Load { reason: format!("the object has no program {}", self.name) };
+        let program = self.ebpf.program_mut(self.name).ok_or_else(missing)?;
+        program.try_into().map_err(|error: ProgramError| verifier_error(&error))
+    }
+}
+
+impl Maps {
+    fn take(ebpf: &mut Ebpf, sources: u32) -> Result<Self, DataplaneError> {
+        fn one<T>(ebpf: &mut Ebpf, name: &str) -> Result<T, DataplaneError>
+        where
+            T: TryFrom<Map, Error = MapError>,
+        {
+            let map = ebpf
+                .take_map(name)
+                .ok_or_else(|| DataplaneError::Load { reason: format!("the object has no map {name}") })?;
+            T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
+        }
+        Ok(Self {
+            table: Arc::new(SourceTable { buckets: one(ebpf, names::BUCKETS)?, capacity: sources }),
+            counters: one(ebpf, names::COUNTERS)?,
+            lists_v4: one(ebpf, names::LISTS_V4)?,
+            lists_v6: one(ebpf, names::LISTS_V6)?,
+            policy: one(ebpf, names::POLICY)?,
+        })
+    }
+
+    /// Puts a policy in force: from one packet to the next, with nothing in between.
+    pub fn set_policy(&mut self, policy: &abi::Policy) -> Result<(), DataplaneError> {
+        let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
+            .map_err(DataplaneError::map("make a map for the policy"))?;
+        inner.set(0, *policy, 0).map_err(DataplaneError::map("write the policy"))?;
+        self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))
+    }
+
+    /// The policy in force; `None` before the first.
+    pub fn policy(&self) -> Option<abi::Policy> {
+        self.policy.get(&0, 0).ok()?.get(&0, 0).ok()
+    }
+
+    /// Both lists, as they are in the kernel.
+    pub fn lists(&self) -> Result<Lists, DataplaneError> {
+        let mut lists = Lists::new();
+        for entry in self.lists_v4.iter() {
+            let (key, value) = entry.map_err(DataplaneError::map("read the IPv4 list"))?;
+            lists.insert(Prefix::from_v4_key(key.prefix_len(), key.data()), value);
+        }
+        for entry in self.lists_v6.iter() {
+            let (key, value) = entry.map_err(DataplaneError::map("read the IPv6 list"))?;
+            lists.insert(Prefix::from_v6_key(key.prefix_len(), key.data()), value);
+        }
+        Ok(lists)
+    }
+
+    /// Applies list changes in the order given.
+    pub fn change_lists(&mut self, changes: &[Change]) -> Result<(), DataplaneError> {
+        for change in changes {
+            self.change_list(change)?;
+        }
+        Ok(())
+    }
+
+    fn change_list(&mut self, change: &Change) -> Result<(), DataplaneError> {
+        let (prefix, result) = match change {
+            Change::Set(prefix, entry) => match prefix.trie_key() {
+                TrieKey::V4(len, data) => (prefix, self.lists_v4.insert(&Key::new(len, data), entry, 0)),
+                TrieKey::V6(len, data) => (prefix, self.lists_v6.insert(&Key::new(len, data), entry, 0)),
+            },
+            Change::Remove(prefix) => match prefix.trie_key() {
+                TrieKey::V4(len, data) => (prefix, self.lists_v4.remove(&Key::new(len, data))),
+                TrieKey::V6(len, data) => (prefix, self.lists_v6.remove(&Key::new(len, data))),
+            },
+        };
+        result.map_err(|source| match source {
+            MapError::SyscallError(e) if e.io_error.raw_os_error() == Some(libc::ENOSPC) => {
+                DataplaneError::ListFull {
+                    family: if prefix.is_v4() { "IPv4" } else { "IPv6" },
+                    max: abi::list::MAX_LISTED,
+                }
+            }
+            source => DataplaneError::Map { action: format!("change the list entry of {prefix}"), source },
+        })
+    }
+
+    /// Frames and bytes by reason, all CPUs added up.
+    pub fn counters(&self) -> Result<Vec<(Reason, Counter)>, DataplaneError> {
+        Reason::ALL
+            .iter()
+            .map(|reason| {
+                let per_cpu = self.counters.get(&(*reason as u32), 0);
+                let per_cpu = per_cpu.map_err(DataplaneError::map("read the counters"))?;
+                let sum = per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
+                    packets: sum.packets.wrapping_add(one.packets),
+                    bytes: sum.bytes.wrapping_add(one.bytes),
+                });
+                Ok((*reason, sum))
+            })
+            .collect()
+    }
+
+    /// The table of sources.
+    pub fn table(&self) -> Arc<SourceTable> {
+        Arc::clone(&self.table)
+    }
+}
+
+impl SourceTable {
+    /// Counts the sources.
+    pub fn usage(&self) -> Result<TableUse, DataplaneError> {
+        let mut entries = 0;
+        self.for_each(|keys, _| entries += keys.len() as u64)?;
+        Ok(TableUse { entries, capacity: u64::from(self.capacity) })
+    }
+
+    /// Calls `each` with the sources and their buckets, some at a time.
+    pub fn for_each(&self, each: impl FnMut(&[SourceKey], &[Bucket])) -> Result<(), DataplaneError> {
+        let zero = (SourceKey { hi: 0, lo: 0 }, Bucket { tat_q8: [0; abi::MAX_LIMITS] });
+        batch::for_each_batch(self.buckets.map().fd().as_fd(), zero, each)
+            .map_err(DataplaneError::io("read the table of sources"))
+    }
+}
+
+fn load_error(error: &EbpfError, sources: u32) -> DataplaneError {
+    if let EbpfError::MapError(MapError::CreateError { name, io_error }) = error {
+        match io_error.raw_os_error() {
+            Some(libc::EPERM) => return DataplaneError::NotPermitted { action: format!("to make map {name}") },
+            Some(libc::ENOMEM | libc::E2BIG) => {
+                return DataplaneError::Load {
+                    reason: format!("no memory for map {name} ({sources} sources); use a smaller source.table_entries"),
+                };
+            }
+            _ => {}
+        }
+    }
+    DataplaneError::Load { reason: whole_chain(error) }
+}
+
+/// A verifier log is thousands of lines; the last one before its statistics says what is wrong.
+fn verifier_error(error: &ProgramError) -> DataplaneError {
+    if let ProgramError::LoadError { io_error, verifier_log } = error {
+        if io_error.raw_os_error() == Some(libc::EPERM) {
+            return DataplaneError::NotPermitted { action: "to load the program".into() };
+        }
+        let log = verifier_log.to_string();
+        let line = log.lines().rfind(|line| !line.is_empty() && !line.starts_with("processed ") && !is_statistic(line));
+        let reason = format!("the verifier refused it ({io_error}): {}", line.unwrap_or("it gave no reason"));
+        return DataplaneError::Load { reason };
+    }
+    DataplaneError::Load { reason: whole_chain(error) }
+}
+
+fn is_statistic(line: &str) -> bool {
+    line.starts_with("verification time") || line.starts_with("stack depth")
+}
+
+fn whole_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}

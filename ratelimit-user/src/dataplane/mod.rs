@@ -1,0 +1,18 @@
+//! The kernel side as user space sees it: loading, attaching, pinning, and reading and writing maps.
+//!
+//! Only this module talks to BPF. What goes into the maps is computed elsewhere, without a kernel.
+
+pub mod attach;
+mod batch;
+mod error;
+pub mod interface;
+pub mod kernel;
+pub mod pin;
+pub mod probe;
+
+pub use error::DataplaneError;
+
+use aya::include_bytes_aligned;
+
+/// The kernel program, as compiled by this package's build script.
+pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ratelimit-ebpf"));

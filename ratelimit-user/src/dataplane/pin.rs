@@ -1,0 +1,159 @@
+//! Where links and maps live while no daemon does.
+//!
+//! ```text
+//! <pin>/links/<interface>                    one link per interface; its program is replaced in place
+//! <pin>/abi-<version>-sources-<n>/<MAP>      the maps, under everything that decides whether they can be adopted
+//! ```
+//!
+//! A daemon that finds maps of its own layout adopts them, buckets and all. Maps of another layout stay in use until
+//! the links have been switched to the new program, and are removed after that.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use ratelimit_common::abi::ABI_VERSION;
+
+use super::DataplaneError;
+
+/// What decides whether pinned maps can be adopted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Version of the map types.
+    pub abi: u32,
+    /// Size of the table of sources.
+    pub sources: u32,
+}
+
+impl Layout {
+    /// The layout of this build with a table of this size.
+    pub fn current(sources: u32) -> Self {
+        Self { abi: ABI_VERSION, sources }
+    }
+
+    fn dir_name(self) -> String {
+        format!("abi-{}-sources-{}", self.abi, self.sources)
+    }
+
+    fn parse(dir_name: &str) -> Option<Self> {
+        let (abi, sources) = dir_name.strip_prefix("abi-")?.split_once("-sources-")?;
+        Some(Self { abi: abi.parse().ok()?, sources: sources.parse().ok()? })
+    }
+}
+
+/// The pin directory.
+#[derive(Clone, Debug)]
+pub struct PinDir {
+    root: PathBuf,
+}
+
+impl PinDir {
+    /// A pin directory, which may not exist yet.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the maps of a layout are.
+    pub fn maps(&self, layout: Layout) -> PathBuf {
+        self.root.join(layout.dir_name())
+    }
+
+    /// Where the link of an interface is.
+    pub fn link(&self, interface: &str) -> PathBuf {
+        self.links().join(encode(interface))
+    }
+
+    fn links(&self) -> PathBuf {
+        self.root.join("links")
+    }
+
+    /// Makes the directories for a layout.
+    pub fn create(&self, layout: Layout) -> Result<(), DataplaneError> {
+        for dir in [self.links(), self.maps(layout)] {
+            fs::create_dir_all(&dir).map_err(DataplaneError::io(format!("make {}", dir.display())))?;
+        }
+        Ok(())
+    }
+
+    /// Interfaces that have a pinned link.
+    pub fn linked_interfaces(&self) -> Result<Vec<String>, DataplaneError> {
+        Ok(names_in(&self.links())?.iter().map(|name| decode(name)).collect())
+    }
+
+    /// Layouts that have maps here.
+    pub fn layouts(&self) -> Result<Vec<Layout>, DataplaneError> {
+        Ok(names_in(&self.root)?.iter().filter_map(|name| Layout::parse(name)).collect())
+    }
+
+    /// Unpins the link of an interface, which detaches the program unless somebody holds the link open.
+    pub fn remove_link(&self, interface: &str) -> Result<(), DataplaneError> {
+        let path = self.link(interface);
+        fs::remove_file(&path).map_err(DataplaneError::io(format!("remove {}", path.display())))
+    }
+
+    /// Unpins the maps of a layout.
+    pub fn remove_maps(&self, layout: Layout) -> Result<(), DataplaneError> {
+        let dir = self.maps(layout);
+        fs::remove_dir_all(&dir).map_err(DataplaneError::io(format!("remove {}", dir.display())))
+    }
+
+    /// Unpins everything and removes the directory.
+    pub fn remove_all(&self) -> Result<(), DataplaneError> {
+        match fs::remove_dir_all(&self.root) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(DataplaneError::io(format!("remove {}", self.root.display()))(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn names_in(dir: &Path) -> Result<Vec<String>, DataplaneError> {
+    let failed = || DataplaneError::io(format!("read {}", dir.display()));
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed())?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(entry.map_err(failed())?.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The BPF file system reserves dots, and VLAN interfaces have them.
+fn encode(interface: &str) -> String {
+    interface.replace('%', "%25").replace('.', "%2E")
+}
+
+fn decode(file_name: &str) -> String {
+    file_name.replace("%2E", ".").replace("%25", "%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interface_names_survive_the_way_to_a_file_name_and_back() {
+        for name in ["eth0", "eth0.100", "a%2Eb", "%", "..x"] {
+            assert!(!encode(name).contains('.'), "{name}");
+            assert_eq!(decode(&encode(name)), name);
+        }
+    }
+
+    #[test]
+    fn a_layout_is_read_back_from_its_directory_name() {
+        let layout = Layout { abi: 7, sources: 65_536 };
+        assert_eq!(Layout::parse(&layout.dir_name()), Some(layout));
+        assert_eq!(Layout::parse("links"), None);
+        assert_eq!(Layout::parse("abi-x-sources-1"), None);
+    }
+}

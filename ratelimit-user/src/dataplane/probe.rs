@@ -1,0 +1,102 @@
+//! What the host must offer before anything is loaded. Asks, never changes.
+
+use std::path::{Path, PathBuf};
+
+use super::DataplaneError;
+
+/// Oldest kernel that is tested: compare-and-exchange in BPF (5.12) and LRU maps that behave (5.15 is the
+/// long-term release after it).
+pub const KERNEL_FLOOR: KernelRelease = KernelRelease(5, 15);
+/// Multi-buffer XDP and `bpf_xdp_get_buff_len`.
+pub const KERNEL_FRAGS: KernelRelease = KernelRelease(5, 18);
+
+/// The file system magic of bpffs.
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+
+/// Major and minor number of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KernelRelease(pub u32, pub u32);
+
+impl KernelRelease {
+    /// From a release string such as `6.1.0-18-cloud-amd64`.
+    pub fn parse(release: &str) -> Option<Self> {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        Some(Self(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    }
+}
+
+/// The running kernel's release string.
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// Refuses kernels below the floor. A release that cannot be read is refused too.
+pub fn require_kernel(release: &str) -> Result<KernelRelease, DataplaneError> {
+    match KernelRelease::parse(release) {
+        Some(found) if found >= KERNEL_FLOOR => Ok(found),
+        _ => Err(DataplaneError::KernelTooOld {
+            floor: (KERNEL_FLOOR.0, KERNEL_FLOOR.1),
+            found: release.to_owned(),
+        }),
+    }
+}
+
+/// Refuses anyone but root.
+pub fn require_root() -> Result<(), DataplaneError> {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() { Ok(()) } else { Err(DataplaneError::NotRoot { uid: uid.as_raw() }) }
+}
+
+/// Refuses a pin directory that is not on a BPF file system.
+pub fn require_bpffs(pin_dir: &Path) -> Result<(), DataplaneError> {
+    // The directory itself is made later: its nearest ancestor that exists tells the file system.
+    let existing = pin_dir.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
+    let stat = rustix::fs::statfs(existing)
+        .map_err(|e| DataplaneError::io(format!("look at {}", existing.display()))(e.into()))?;
+    if stat.f_type as u64 & 0xffff_ffff == BPF_FS_MAGIC {
+        return Ok(());
+    }
+    let mount_point = if pin_dir.starts_with("/sys/fs/bpf") {
+        PathBuf::from("/sys/fs/bpf")
+    } else {
+        pin_dir.parent().unwrap_or(pin_dir).to_owned()
+    };
+    Err(DataplaneError::NoBpfFs { path: pin_dir.to_owned(), mount_point })
+}
+
+/// Now, on the clock that the kernel program reads.
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_below_the_floor_is_refused_by_name() {
+        let error = require_kernel("5.10.0-30-cloud-amd64").unwrap_err();
+        assert_eq!(error.to_string(), "needs kernel 5.15 or newer, this is 5.10.0-30-cloud-amd64");
+    }
+
+    #[test]
+    fn the_floor_itself_and_newer_major_versions_are_accepted() {
+        assert_eq!(require_kernel("5.15.0").unwrap(), KernelRelease(5, 15));
+        assert_eq!(require_kernel("6.1.0-18-cloud-amd64").unwrap(), KernelRelease(6, 1));
+        assert_eq!(require_kernel("10.0-rc1").unwrap(), KernelRelease(10, 0));
+    }
+
+    #[test]
+    fn a_release_without_numbers_is_refused() {
+        assert!(require_kernel("unknown").is_err());
+        assert!(require_kernel("6").is_err());
+    }
+
+    #[test]
+    fn a_pin_directory_on_an_ordinary_file_system_is_refused_with_the_mount_command() {
+        let error = require_bpffs(Path::new("/proc/ratelimit")).unwrap_err().to_string();
+        assert!(error.contains("no BPF file system at /proc/ratelimit"), "{error}");
+        assert!(error.contains("mount -t bpf"), "{error}");
+    }
+}

@@ -1,0 +1,79 @@
+//! A failure as the user gets it: one sentence and the documented exit code.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{config::LoadError, dataplane::DataplaneError};
+
+/// The documented exit codes other than success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExitCode {
+    /// Ran, and found something.
+    Found = 1,
+    /// Wrong usage or a bad file.
+    Usage = 2,
+    /// No daemon reachable.
+    NoDaemon = 3,
+    /// Not permitted.
+    NotPermitted = 4,
+    /// The kernel or driver cannot do it.
+    Unsupported = 5,
+}
+
+/// What went wrong, and with which code to exit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The exit code.
+    pub code: ExitCode,
+    /// The sentence.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this code.
+    pub fn new(code: ExitCode, message: impl fmt::Display) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
+    /// Wrong usage or a bad value.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self::new(ExitCode::Usage, message)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<DataplaneError> for Failure {
+    fn from(error: DataplaneError) -> Self {
+        let code = match &error {
+            DataplaneError::NotRoot { .. } | DataplaneError::NotPermitted { .. } => ExitCode::NotPermitted,
+            DataplaneError::NoInterface { .. } | DataplaneError::ListFull { .. } => ExitCode::Usage,
+            DataplaneError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                ExitCode::NotPermitted
+            }
+            DataplaneError::KernelTooOld { .. }
+            | DataplaneError::NoBpfFs { .. }
+            | DataplaneError::ForeignProgram { .. }
+            | DataplaneError::NotNative { .. }
+            | DataplaneError::Attach { .. }
+            | DataplaneError::Load { .. }
+            | DataplaneError::Map { .. }
+            | DataplaneError::Io { .. } => ExitCode::Unsupported,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        Self::usage(error)
+    }
+}

@@ -1,0 +1,70 @@
+//! A snapshot as Prometheus metrics.
+
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+
+use crate::{serve::protocol::Status, stats::Snapshot};
+
+/// Renders the text format. A fresh registry each time: the kernel counts, this only shows.
+pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus::Error> {
+    let registry = Registry::new();
+    packets(&registry, snapshot)?;
+    gauges(&registry, status)?;
+    TextEncoder::new().encode_to_string(&registry.gather())
+}
+
+fn packets(registry: &Registry, snapshot: &Snapshot) -> Result<(), prometheus::Error> {
+    let labels = ["verdict", "reason"];
+    let packets = IntCounterVec::new(
+        Opts::new("ratelimit_packets_total", "Frames by verdict and reason."),
+        &labels,
+    )?;
+    let bytes = IntCounterVec::new(
+        Opts::new("ratelimit_bytes_total", "Bytes of frames by verdict and reason, from the Ethernet header on."),
+        &labels,
+    )?;
+    for count in &snapshot.reasons {
+        let values = [count.verdict.as_str(), count.reason.as_str()];
+        packets.with_label_values(&values).inc_by(count.packets);
+        bytes.with_label_values(&values).inc_by(count.bytes);
+    }
+    registry.register(Box::new(packets))?;
+    registry.register(Box::new(bytes))
+}
+
+fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error> {
+    for (name, help, value) in [
+        ("ratelimit_table_entries", "Sources that have a bucket.", status.table_entries),
+        ("ratelimit_table_capacity", "Sources the table has room for.", status.table_capacity),
+        ("ratelimit_policy_generation", "Counts policies since the maps were made.", status.policy_generation),
+    ] {
+        let gauge = IntGauge::new(name, help)?;
+        gauge.set(value as i64);
+        registry.register(Box::new(gauge))?;
+    }
+    let listed = labelled(registry, "ratelimit_listed_prefixes", "Prefixes on each list.", &["list"])?;
+    listed.with_label_values(&["block"]).set(status.blocked_prefixes as i64);
+    listed.with_label_values(&["allow"]).set(status.allowed_prefixes as i64);
+    let attached = labelled(
+        registry,
+        "ratelimit_attached",
+        "1 for the mode in which the program runs on an interface: native, generic or detached.",
+        &["interface", "mode"],
+    )?;
+    for interface in &status.interfaces {
+        attached.with_label_values(&[interface.name.as_str(), interface.mode.as_str()]).set(1);
+    }
+    let build = labelled(registry, "ratelimit_build_info", "Version of the daemon, always 1.", &["version", "abi"])?;
+    build.with_label_values(&[status.version.as_str(), status.abi.to_string().as_str()]).set(1);
+    Ok(())
+}
+
+fn labelled(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntGaugeVec, prometheus::Error> {
+    let gauge = IntGaugeVec::new(Opts::new(name, help), labels)?;
+    registry.register(Box::new(gauge.clone()))?;
+    Ok(gauge)
+}

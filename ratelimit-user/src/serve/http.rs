@@ -1,0 +1,68 @@
+//! The HTTP listener: metrics for Prometheus.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::CONTENT_TYPE,
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpListener, sync::Semaphore};
+
+/// Scrapers at once; more wait in the listen queue.
+const MAX_CONNECTIONS: usize = 64;
+/// A connection is closed after this long, whatever it does.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whoever knows the metrics.
+pub trait Metrics: Send + Sync + 'static {
+    /// The metrics now, in Prometheus' text format, or a sentence about why not.
+    fn metrics(&self) -> impl Future<Output = Result<String, String>> + Send;
+}
+
+/// Serves `/metrics` for ever.
+pub async fn serve<M: Metrics>(listener: TcpListener, source: Arc<M>) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let source = Arc::clone(&source);
+        tokio::spawn(async move {
+            let service = service_fn(|request| respond(request, Arc::clone(&source)));
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            let _gone = tokio::time::timeout(PATIENCE, connection).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn respond<M: Metrics>(
+    request: Request<Incoming>,
+    source: Arc<M>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    if request.uri().path() != "/metrics" {
+        return Ok(text(StatusCode::NOT_FOUND, "not found; metrics are at /metrics\n".into()));
+    }
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n".into()));
+    }
+    Ok(match source.metrics().await {
+        Ok(body) => text(StatusCode::OK, body),
+        Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")),
+    })
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static(prometheus::TEXT_FORMAT);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}

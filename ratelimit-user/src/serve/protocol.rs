@@ -1,0 +1,154 @@
+//! What is said over the control socket: one JSON request per line, one JSON reply per line.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{failure::Failure, stats::Snapshot};
+
+/// A question or an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Is it working?
+    Status,
+    /// What was counted?
+    Stats,
+    /// Put a prefix on the block list, or change its lifetime and reason.
+    BlockAdd {
+        /// CIDR.
+        prefix: String,
+        /// Lifetime; for good when absent.
+        for_ns: Option<u64>,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// Take a prefix off the block list.
+    BlockDel {
+        /// CIDR.
+        prefix: String,
+    },
+    /// Show the block list.
+    BlockList,
+    /// Put a prefix on the allow list.
+    AllowAdd {
+        /// CIDR.
+        prefix: String,
+    },
+    /// Take a prefix off the allow list.
+    AllowDel {
+        /// CIDR.
+        prefix: String,
+    },
+    /// Show the allow list.
+    AllowList,
+    /// Show all limits.
+    LimitList,
+    /// Show one limit.
+    LimitGet {
+        /// Its name.
+        name: String,
+    },
+    /// Change one limit of the running policy.
+    LimitSet {
+        /// Its name.
+        name: String,
+        /// The new rate, as in the policy file.
+        rate: String,
+    },
+    /// Take the program off an interface, or off all.
+    Detach {
+        /// One interface; all when absent.
+        interface: Option<String>,
+    },
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", content = "data", rename_all = "kebab-case")]
+pub enum Reply {
+    /// To `status`.
+    Status(Status),
+    /// To `stats`.
+    Stats(Snapshot),
+    /// To `block list`.
+    Blocks(Vec<Block>),
+    /// To `allow list`.
+    Allows(Vec<String>),
+    /// To `limit list` and `limit get`.
+    Limits(Vec<LimitInfo>),
+    /// An order was carried out; a sentence about it.
+    Done(String),
+    /// It was not.
+    Failed(Failure),
+}
+
+/// How the daemon is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the daemon.
+    pub version: String,
+    /// Version of the map layouts.
+    pub abi: u32,
+    /// Process id of the daemon.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// Guarded interfaces.
+    pub interfaces: Vec<InterfaceStatus>,
+    /// The policy file.
+    pub policy: String,
+    /// Counts policies since the maps were made.
+    pub policy_generation: u64,
+    /// Whether `limit set` changed the policy since it was read from the file.
+    pub policy_changed: bool,
+    /// Sources in the table.
+    pub table_entries: u64,
+    /// Sources the table has room for.
+    pub table_capacity: u64,
+    /// Prefixes on the block list.
+    pub blocked_prefixes: u64,
+    /// Prefixes on the allow list.
+    pub allowed_prefixes: u64,
+    /// Where links and maps are pinned.
+    pub pin: String,
+}
+
+/// One guarded interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// `native` or `generic`; `detached` if somebody took the program off.
+    pub mode: String,
+    /// Why not native, if it is not.
+    pub note: Option<String>,
+}
+
+/// One blocked prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// CIDR.
+    pub prefix: String,
+    /// Seconds left; for good when absent.
+    pub seconds_left: Option<u64>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// One limit of the running policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitInfo {
+    /// Its name.
+    pub name: String,
+    /// As it is typed.
+    pub rate: String,
+    /// What it counts.
+    pub meter: String,
+    /// Units per period.
+    pub amount: u64,
+    /// The period.
+    pub period: String,
+    /// Units an idle source may send at once.
+    pub burst: u64,
+}
