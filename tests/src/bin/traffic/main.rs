@@ -9,6 +9,7 @@ mod sink;
 mod syns;
 
 use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -78,11 +79,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
     if duration.is_zero() { Err(wrong()) } else { Ok(duration) }
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().verb {
+fn main() -> ExitCode {
+    let done = match Cli::parse().verb {
         Verb::Flood { route, pps, size } => flood::run(&route, pps, size),
         Verb::Syns { route, pps } => syns::run(&route, pps),
         Verb::Ask { route, every } => ask::run(&route, Duration::from_millis(every)),
         Verb::Sink { listen } => sink::run(listen),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("traffic: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
