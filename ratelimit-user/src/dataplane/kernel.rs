@@ -1,11 +1,11 @@
 //! The loaded program and its maps.
 
-use std::{os::fd::AsFd as _, sync::Arc};
+use std::{fmt, os::fd::AsFd as _, sync::Arc};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
     maps::{
-        Array, ArrayOfMaps, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray,
+        Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray,
         lpm_trie::Key,
     },
     programs::{ProgramError, Xdp},
@@ -31,7 +31,6 @@ pub struct Program {
 }
 
 /// The maps that the program and the daemon share.
-#[derive(Debug)]
 pub struct Maps {
     table: Arc<SourceTable>,
     counters: PerCpuArray<MapData, Counter>,
@@ -43,7 +42,7 @@ pub struct Maps {
 /// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
 #[derive(Debug)]
 pub struct SourceTable {
-    buckets: HashMap<MapData, SourceKey, Bucket>,
+    buckets: MapData,
     capacity: u32,
 }
 
@@ -95,8 +94,11 @@ impl Maps {
                 .ok_or_else(|| DataplaneError::Load { reason: format!("the object has no map {name}") })?;
             T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
         }
+        let Some(Map::LruHashMap(buckets)) = ebpf.take_map(names::BUCKETS) else {
+            return Err(DataplaneError::Load { reason: format!("the object has no LRU map {}", names::BUCKETS) });
+        };
         Ok(Self {
-            table: Arc::new(SourceTable { buckets: one(ebpf, names::BUCKETS)?, capacity: sources }),
+            table: Arc::new(SourceTable { buckets, capacity: sources }),
             counters: one(ebpf, names::COUNTERS)?,
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
@@ -183,6 +185,13 @@ impl Maps {
     }
 }
 
+// aya's per-CPU array has no Debug of its own.
+impl fmt::Debug for Maps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Maps").field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
 impl SourceTable {
     /// Counts the sources.
     pub fn usage(&self) -> Result<TableUse, DataplaneError> {
@@ -194,7 +203,7 @@ impl SourceTable {
     /// Calls `each` with the sources and their buckets, some at a time.
     pub fn for_each(&self, each: impl FnMut(&[SourceKey], &[Bucket])) -> Result<(), DataplaneError> {
         let zero = (SourceKey { hi: 0, lo: 0 }, Bucket { tat_q8: [0; abi::MAX_LIMITS] });
-        batch::for_each_batch(self.buckets.map().fd().as_fd(), zero, each)
+        batch::for_each_batch(self.buckets.fd().as_fd(), zero, each)
             .map_err(DataplaneError::io("read the table of sources"))
     }
 }

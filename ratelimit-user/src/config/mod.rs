@@ -1,0 +1,84 @@
+//! From the text of a policy file to a policy, or to every problem in it with line and column.
+//!
+//! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on.
+
+mod document;
+mod problem;
+mod resolve;
+
+use std::{fmt, fs, io, path::Path};
+
+use crate::policy::Policy;
+pub use problem::Problem;
+use problem::Problems;
+
+/// Larger files are a mistake.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// A policy, and what the operator should know about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The policy.
+    pub policy: Policy,
+    /// What is allowed but probably not meant.
+    pub warnings: Vec<Problem>,
+}
+
+/// Why there is no policy.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The file cannot be read, or is no text.
+    Unreadable {
+        /// Its name.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+    /// The file has problems: all of them, in order.
+    Problems(Vec<Problem>),
+}
+
+/// Reads and checks a policy file.
+pub fn load(path: &Path) -> Result<Loaded, LoadError> {
+    let file = path.display().to_string();
+    let unreadable = |reason: String| LoadError::Unreadable { file: file.clone(), reason };
+    let text = read(path).map_err(|error| unreadable(error.to_string()))?;
+    let text = String::from_utf8(text)
+        .map_err(|error| unreadable(format!("not UTF-8 text (byte {})", error.utf8_error().valid_up_to() + 1)))?;
+    parse(&text, &file)
+}
+
+/// Checks the text of a policy file; `name` is for messages.
+pub fn parse(text: &str, name: &str) -> Result<Loaded, LoadError> {
+    // Editors on other systems put a byte-order mark in front.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut problems = Problems::new(name, text);
+    let document = document::read(text, &mut problems);
+    let policy = resolve::resolve(&document, &mut problems);
+    problems.finish(policy)
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let size = fs::metadata(path)?.len();
+    if size > MAX_BYTES {
+        return Err(io::Error::other(format!("{size} bytes are more than a policy has; at most {MAX_BYTES} are read")));
+    }
+    fs::read(path)
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { file, reason } => write!(f, "cannot read the policy {file}: {reason}"),
+            Self::Problems(problems) => {
+                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! The policy: what the operator wants, valid by construction. No positions, no files, no kernel.
+
+mod interface_name;
+mod source;
+
+use std::net::SocketAddr;
+
+use ratelimit_common::limit::rate::Rate;
+
+pub use interface_name::{InterfaceName, InterfaceNameError};
+pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
+
+/// Everything the operator wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    interfaces: Vec<InterfaceName>,
+    source: SourcePolicy,
+    listen: Listen,
+}
+
+/// Where the daemon listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listen {
+    metrics: Option<SocketAddr>,
+}
+
+impl Listen {
+    /// A listener for metrics, or none.
+    pub fn new(metrics: Option<SocketAddr>) -> Self {
+        Self { metrics }
+    }
+
+    /// Where Prometheus may ask.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+}
+
+impl Policy {
+    /// From parts that are each valid.
+    pub fn new(interfaces: Vec<InterfaceName>, source: SourcePolicy, listen: Listen) -> Self {
+        Self { interfaces, source, listen }
+    }
+
+    /// Interfaces to guard; the command line may name others.
+    pub fn interfaces(&self) -> &[InterfaceName] {
+        &self.interfaces
+    }
+
+    /// What holds for every source.
+    pub fn source(&self) -> &SourcePolicy {
+        &self.source
+    }
+
+    /// Where the daemon listens.
+    pub fn listen(&self) -> &Listen {
+        &self.listen
+    }
+
+    /// The same policy with one limit replaced, or added if it is the first of its meter.
+    pub fn with_limit(&self, name: &str, rate: Rate) -> Result<Self, SourceError> {
+        Ok(Self { source: self.source.with_limit(name, rate)?, ..self.clone() })
+    }
+}

@@ -1,0 +1,289 @@
+//! What holds for every source: its limits, and what counts as one source.
+
+use ratelimit_common::{
+    abi::{Limit, MAX_LIMITS, Meter},
+    limit::rate::{Rate, RateError},
+};
+
+/// Sources in the table unless the policy says otherwise: about 30 MB of kernel memory.
+pub const DEFAULT_TABLE_ENTRIES: u32 = 262_144;
+/// Most sources a table can have.
+pub const MAX_TABLE_ENTRIES: u32 = 16_777_216;
+
+/// One limit with the name that `limit get` and `limit set` know it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedLimit {
+    name: String,
+    rate: Rate,
+    limit: Limit,
+}
+
+impl NamedLimit {
+    /// `source.packets`, `source.bytes`, `source.syns`; a second one of a meter is `source.packets-2`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As the operator means it.
+    pub fn rate(&self) -> &Rate {
+        &self.rate
+    }
+
+    /// As the kernel enforces it.
+    pub fn limit(&self) -> Limit {
+        self.limit
+    }
+}
+
+/// What holds for every source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourcePolicy {
+    limits: Vec<NamedLimit>,
+    ipv4_prefix: u8,
+    ipv6_prefix: u8,
+    table_entries: u32,
+}
+
+/// Why sources cannot be limited like that. `index` counts the limits as given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// A source needs at least one limit.
+    #[error("limits is empty; name at least one, such as limits = [\"5000 packets/s burst 10000\"]")]
+    NoLimits,
+    /// More than a bucket has words.
+    #[error("{count} limits are more than a source can have; use at most {MAX_LIMITS}")]
+    TooManyLimits {
+        /// How many there are.
+        count: usize,
+    },
+    /// A rate that cannot be enforced.
+    #[error("limit \"{rate}\": {error}")]
+    Rate {
+        /// Which.
+        index: usize,
+        /// As given.
+        rate: Rate,
+        /// Why.
+        error: RateError,
+    },
+    /// A limit that another one always forestalls.
+    #[error("limit \"{rate}\" never decides: \"{by}\" is at least as strict in rate and burst; remove one of them")]
+    NeverDecides {
+        /// Which.
+        index: usize,
+        /// As given.
+        rate: Rate,
+        /// The one that decides instead.
+        by: Rate,
+    },
+    /// A source prefix of no bits, or too many.
+    #[error("{key} = {value} is out of range; use 1 to {max}")]
+    Prefix {
+        /// `ipv4_prefix` or `ipv6_prefix`.
+        key: &'static str,
+        /// As given.
+        value: i64,
+        /// Bits of the family.
+        max: u8,
+    },
+    /// A table of no entries, or too many.
+    #[error("table_entries = {value} is out of range; use 1 to {MAX_TABLE_ENTRIES}")]
+    TableEntries {
+        /// As given.
+        value: i64,
+    },
+    /// No limit has this name, and it cannot be added.
+    #[error("no limit is called {name:?}; there is {}", .known.join(", "))]
+    UnknownLimit {
+        /// As given.
+        name: String,
+        /// The names that would do.
+        known: Vec<String>,
+    },
+    /// The name says one meter, the rate another.
+    #[error("limit {name:?} is in {wanted}, and \"{rate}\" is in {found}; use a rate in {wanted}", wanted = .wanted.name(), found = .rate.meter.name())]
+    WrongMeter {
+        /// The limit's name.
+        name: String,
+        /// The meter it has.
+        wanted: Meter,
+        /// As given.
+        rate: Rate,
+    },
+}
+
+impl SourcePolicy {
+    /// Checks everything and reports everything.
+    pub fn new(
+        rates: &[Rate],
+        ipv4_prefix: i64,
+        ipv6_prefix: i64,
+        table_entries: i64,
+    ) -> Result<Self, Vec<SourceError>> {
+        let mut errors = Vec::new();
+        let limits = name_limits(rates, &mut errors);
+        let ipv4_prefix = in_range("ipv4_prefix", ipv4_prefix, 32, &mut errors);
+        let ipv6_prefix = in_range("ipv6_prefix", ipv6_prefix, 128, &mut errors);
+        let table = u32::try_from(table_entries).ok().filter(|n| (1..=MAX_TABLE_ENTRIES).contains(n));
+        if table.is_none() {
+            errors.push(SourceError::TableEntries { value: table_entries });
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Self { limits, ipv4_prefix, ipv6_prefix, table_entries: table.unwrap_or(DEFAULT_TABLE_ENTRIES) })
+    }
+
+    /// All limits, in the order of the file.
+    pub fn limits(&self) -> &[NamedLimit] {
+        &self.limits
+    }
+
+    /// Bits of an IPv4 address that make a source.
+    pub fn ipv4_prefix(&self) -> u8 {
+        self.ipv4_prefix
+    }
+
+    /// Bits of an IPv6 address that make a source.
+    pub fn ipv6_prefix(&self) -> u8 {
+        self.ipv6_prefix
+    }
+
+    /// Sources in the table.
+    pub fn table_entries(&self) -> u32 {
+        self.table_entries
+    }
+
+    /// The same with one limit replaced, or added if it is the first of its meter.
+    pub fn with_limit(&self, name: &str, rate: Rate) -> Result<Self, SourceError> {
+        let mut rates: Vec<Rate> = self.limits.iter().map(|limit| limit.rate).collect();
+        let at = self.limits.iter().position(|limit| limit.name == name);
+        let meter = match at {
+            Some(at) => rates[at].meter,
+            None => self.addable().find(|meter| limit_name(*meter, 1) == name).ok_or_else(|| {
+                let names = self.limits.iter().map(|limit| limit.name.clone());
+                let addable = self.addable().map(|meter| limit_name(meter, 1));
+                SourceError::UnknownLimit { name: name.to_owned(), known: names.chain(addable).collect() }
+            })?,
+        };
+        if rate.meter != meter {
+            return Err(SourceError::WrongMeter { name: name.to_owned(), wanted: meter, rate });
+        }
+        match at {
+            Some(at) => rates[at] = rate,
+            None => rates.push(rate),
+        }
+        let [ipv4, ipv6] = [self.ipv4_prefix, self.ipv6_prefix].map(i64::from);
+        Self::new(&rates, ipv4, ipv6, i64::from(self.table_entries)).map_err(|mut errors| errors.swap_remove(0))
+    }
+
+    /// Meters that have no limit yet, while there is room.
+    fn addable(&self) -> impl Iterator<Item = Meter> {
+        let room = self.limits.len() < MAX_LIMITS;
+        let used = |meter: &Meter| self.limits.iter().any(|limit| limit.rate.meter == *meter);
+        Meter::ALL.into_iter().filter(move |meter| room && !used(meter))
+    }
+}
+
+fn name_limits(rates: &[Rate], errors: &mut Vec<SourceError>) -> Vec<NamedLimit> {
+    if rates.is_empty() {
+        errors.push(SourceError::NoLimits);
+    }
+    if rates.len() > MAX_LIMITS {
+        errors.push(SourceError::TooManyLimits { count: rates.len() });
+    }
+    let mut limits = Vec::new();
+    for (index, rate) in rates.iter().enumerate() {
+        match rate.limit() {
+            Ok(limit) => {
+                let nth = 1 + rates[..index].iter().filter(|other| other.meter == rate.meter).count();
+                limits.push(NamedLimit { name: limit_name(rate.meter, nth), rate: *rate, limit });
+            }
+            Err(error) => errors.push(SourceError::Rate { index, rate: *rate, error }),
+        }
+        // Of two equal ones the second is the superfluous one.
+        let stricter = rates.iter().enumerate().find(|(other, by)| {
+            *other != index && by.at_least_as_strict_as(rate) && (*other < index || !rate.at_least_as_strict_as(by))
+        });
+        if let Some((_, by)) = stricter {
+            errors.push(SourceError::NeverDecides { index, rate: *rate, by: *by });
+        }
+    }
+    limits
+}
+
+fn limit_name(meter: Meter, nth: usize) -> String {
+    if nth == 1 { format!("source.{}", meter.name()) } else { format!("source.{}-{nth}", meter.name()) }
+}
+
+fn in_range(key: &'static str, value: i64, max: u8, errors: &mut Vec<SourceError>) -> u8 {
+    match u8::try_from(value) {
+        Ok(bits) if (1..=max).contains(&bits) => bits,
+        _ => {
+            errors.push(SourceError::Prefix { key, value, max });
+            max
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+
+    fn policy(rates: &[&str]) -> Result<SourcePolicy, Vec<SourceError>> {
+        let rates: Vec<Rate> = rates.iter().map(|text| parse_rate(text).unwrap()).collect();
+        SourcePolicy::new(&rates, 32, 64, 1000)
+    }
+
+    fn names(policy: &SourcePolicy) -> Vec<&str> {
+        policy.limits().iter().map(NamedLimit::name).collect()
+    }
+
+    #[test]
+    fn limits_are_named_by_meter_and_numbered_from_the_second_on() {
+        let policy = policy(&["10 packets/s", "100 packets/hour", "5 syns/s", "1 MB/s"]).unwrap();
+        assert_eq!(names(&policy), ["source.packets", "source.packets-2", "source.syns", "source.bytes"]);
+    }
+
+    #[test]
+    fn a_limit_that_another_forestalls_is_named_together_with_it() {
+        let errors = policy(&["10 packets/s burst 20", "5 packets/s burst 10"]).unwrap_err();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        let text = errors[0].to_string();
+        assert!(text.contains("10 packets/s burst 20") && text.contains("5 packets/s burst 10"), "{text}");
+        assert!(policy(&["10 packets/s burst 20", "5 packets/s burst 100"]).is_ok(), "each decides at some time");
+        assert_eq!(policy(&["7 syns/s", "7 syns/s"]).unwrap_err().len(), 1, "equal limits count once");
+    }
+
+    #[test]
+    fn all_problems_are_reported_at_once() {
+        let rates: Vec<Rate> = ["0 packets/s", "5 packets/s burst 0"].iter().map(|t| parse_rate(t).unwrap()).collect();
+        let errors = SourcePolicy::new(&rates, 0, 129, 0).unwrap_err();
+        assert!(errors.len() >= 5, "{errors:?}");
+    }
+
+    #[test]
+    fn a_limit_is_replaced_by_name_or_added_as_the_first_of_its_meter() {
+        let before = policy(&["10 packets/s", "5 syns/s"]).unwrap();
+        let rate = parse_rate("20 packets/s burst 50").unwrap();
+        let after = before.with_limit("source.packets", rate).unwrap();
+        assert_eq!(after.limits()[0].rate(), &rate);
+        assert_eq!(after.limits()[1], before.limits()[1]);
+        let added = before.with_limit("source.bytes", parse_rate("1 MB/s").unwrap()).unwrap();
+        assert_eq!(names(&added), ["source.packets", "source.syns", "source.bytes"]);
+    }
+
+    #[test]
+    fn a_name_or_meter_that_does_not_fit_is_refused_with_what_would() {
+        let policy = policy(&["10 packets/s"]).unwrap();
+        let rate = parse_rate("20 packets/s").unwrap();
+        let unknown = policy.with_limit("source.packets-2", rate).unwrap_err().to_string();
+        assert!(unknown.contains("source.packets, source.bytes, source.syns"), "{unknown}");
+        let wrong = policy.with_limit("source.packets", parse_rate("1 MB/s").unwrap()).unwrap_err().to_string();
+        assert!(wrong.contains("use a rate in packets"), "{wrong}");
+        let zero = Rate { amount: 0, ..rate };
+        assert!(policy.with_limit("source.packets", zero).unwrap_err().to_string().contains("rate 0"));
+    }
+}
