@@ -10,6 +10,8 @@ pub(crate) enum Ending {
     SomethingMissing,
     /// The command needs root.
     NotPermitted { command: &'static str },
+    /// The command has said all there is to say, only the exit code is left.
+    Told,
     /// Ctrl-C, SIGTERM or SIGHUP; by now everything is cleaned up.
     Interrupted,
 }
@@ -24,6 +26,7 @@ impl fmt::Display for Ending {
                     "`cargo xtask {command}` loads BPF programs and makes network namespaces, which takes root; run it in a root shell"
                 )
             }
+            Self::Told => write!(f, "failed"),
             Self::Interrupted => write!(f, "interrupted; everything this run made is removed"),
         }
     }
@@ -32,11 +35,14 @@ impl fmt::Display for Ending {
 impl std::error::Error for Ending {}
 
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("xtask: {error:#}");
-    match error.downcast_ref::<Ending>() {
+    let ending = error.downcast_ref::<Ending>();
+    if !matches!(ending, Some(Ending::Told)) {
+        eprintln!("xtask: {error:#}");
+    }
+    match ending {
         Some(Ending::NotPermitted { .. }) => ExitCode::from(4),
         // 128 + SIGINT, what a shell reports for a command that Ctrl-C ended.
         Some(Ending::Interrupted) => ExitCode::from(130),
-        Some(Ending::SomethingMissing) | None => ExitCode::FAILURE,
+        Some(Ending::SomethingMissing | Ending::Told) | None => ExitCode::FAILURE,
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
 use crate::{lint, tool};
 
@@ -31,8 +32,13 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     eprintln!("test: running the suites");
     let (totals, status) = run_suites(&options.cargo_test)?;
     let totals = totals.with_crash(status);
+    let verdict = totals.verdict();
+    if let Err(why) = &verdict {
+        eprintln!("test: {why}");
+    }
+    // The last line, whatever happened: scripts read it.
     println!("{totals}");
-    totals.verdict()
+    verdict.map_err(|_told| Ending::Told.into())
 }
 
 fn run_suites(extra: &[String]) -> Result<(Totals, ExitStatus)> {
