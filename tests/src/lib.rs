@@ -1,1 +1,12 @@
-//! placeholder
+//! The test harness: frames as bytes, the loaded program, namespaces with daemons in them.
+//!
+//! Suites are in `tests/`. Those that load programs or make namespaces need root and fail without it: a suite that
+//! skips is a suite that nobody notices is off.
+
+pub mod bpffs;
+pub mod daemon;
+pub mod frames;
+pub mod loaded;
+pub mod memory;
+pub mod netns;
+pub mod policies;

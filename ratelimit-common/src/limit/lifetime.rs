@@ -188,6 +188,11 @@ mod tests {
                 "lifetime \"3650d1ms\" is above ten years; use at most 3650d, or none to block for good".into(),
             ),
             (
+                // 2^48 + 1 days: would come out as one day if the product wrapped around.
+                "281474976710657d",
+                "lifetime \"281474976710657d\" is above ten years; use at most 3650d, or none to block for good".into(),
+            ),
+            (
                 "99999999999999999999s",
                 "lifetime \"99999999999999999999s\" is above ten years; use at most 3650d, or none to block for good"
                     .into(),

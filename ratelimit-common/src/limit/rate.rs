@@ -171,7 +171,7 @@ impl Rate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{} burst {}", self.amount, self.meter.name(), self.period.name(), self.burst)?;
-        // A bare number behind "bytes/s" could be read as packets; the grammar wants the unit there.
+        // A bare number behind "bytes/s" could be read as packets.
         if self.meter == Meter::Bytes { f.write_str(" bytes") } else { Ok(()) }
     }
 }

@@ -11,7 +11,8 @@
 //!   them in the rate: `10M/s` could mean bytes, bits or packets, so it is refused.
 //! - Units are spelt exactly one way where another spelling could mean something else: `mb` is an error that
 //!   names `MB` and `Mbit`. kB, MB, GB and all bit units are decimal; KiB, MiB and GiB are binary.
-//! - A burst is in the unit of its rate. Counts may leave the word out; bytes may not (`burst 256 KiB`).
+//! - A burst is in packets, SYNs or bytes, as its rate: `burst 2000`, `burst 256 KiB`. A bare number of a byte limit
+//!   is bytes.
 //! - Without a burst, the amount of one period is the burst, and for bytes at least [`MIN_DEFAULT_BYTE_BURST`].
 //!
 //! Whether a well-formed rate can be enforced is [`super::rate`]'s question; [`parse_limit`] asks both.
@@ -226,7 +227,6 @@ impl<'a> Cursor<'a> {
         let unit = match amount.unit {
             Some(unit) if unit.meter == meter => unit,
             Some(_) => return Err(self.fault(amount.unit_word, Fault::BurstUnit { meter })),
-            None if meter == Meter::Bytes => return Err(self.fault(amount.piece, Fault::BurstWithoutUnit)),
             None => Unit::one(meter),
         };
         self.skip_space();

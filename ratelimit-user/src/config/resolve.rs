@@ -67,7 +67,7 @@ fn source(table: &SourceTable, problems: &mut Problems<'_>) -> Option<SourcePoli
             Ok((rate, _)) => rates.push((rate, at.clone())),
             Err(error) => {
                 let place = inside(text, error.offset(), at, problems);
-                problems.error(&place, format!("limit {text:?}: {error}"));
+                problems.error(&place, error);
             }
         }
     }

@@ -61,8 +61,6 @@ pub enum Fault {
         /// What the rate counts.
         meter: Meter,
     },
-    /// A byte limit's burst without a unit.
-    BurstWithoutUnit,
     /// `burst 10/s`.
     BurstPeriod,
     /// Well formed, but cannot be enforced.
@@ -143,12 +141,6 @@ impl fmt::Display for TextError<'_> {
                     f,
                     "burst unit {piece} does not fit a limit in {0}; use \"{0}\" or no unit",
                     meter.name()
-                )
-            }
-            Fault::BurstWithoutUnit => {
-                write!(
-                    f,
-                    "burst {piece} of a byte limit has no unit; use one like \"64 KiB\" or \"65536 bytes\""
                 )
             }
             Fault::BurstPeriod => {

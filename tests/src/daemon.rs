@@ -1,0 +1,191 @@
+//! A real daemon on a real wire, and the command line that talks to it.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use crate::{
+    bpffs::Scratch,
+    netns::{EDGE, Wire},
+};
+
+/// A binary of this workspace, from the directory that this test was built into.
+pub fn binary(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("own path");
+    // target/<profile>/deps/<test>
+    let dir = test.ancestors().nth(2).expect("the profile's directory");
+    let path = dir.join(name);
+    assert!(path.exists(), "{} is not built; run cargo build --workspace --bins", path.display());
+    path
+}
+
+/// One edge host: a wire, a state directory and a pin directory. The daemon on it may come and go.
+#[derive(Debug)]
+pub struct Edge {
+    /// The wire it is on.
+    pub wire: Wire,
+    scratch: Scratch,
+}
+
+impl Edge {
+    /// A new host without a daemon.
+    pub fn new() -> Self {
+        Self { wire: Wire::new(), scratch: Scratch::new() }
+    }
+
+    /// Directory for files of this test.
+    pub fn dir(&self) -> &Path {
+        self.scratch.dir()
+    }
+
+    /// The pin directory.
+    pub fn pin(&self) -> PathBuf {
+        self.scratch.pin()
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.scratch.dir().join("state")
+    }
+
+    /// The policy file.
+    pub fn policy(&self) -> PathBuf {
+        self.scratch.dir().join("policy.toml")
+    }
+
+    /// Writes the policy file.
+    pub fn write_policy(&self, text: &str) {
+        fs::write(self.policy(), text).expect("write the policy");
+    }
+
+    /// `ratelimit run` with this host's directories, not started yet.
+    pub fn run_command(&self) -> Command {
+        let mut command = self.wire.on_edge(binary("ratelimit"));
+        command.arg("run").arg("--policy").arg(self.policy());
+        command.arg("--state").arg(self.state()).arg("--pin").arg(self.pin());
+        command
+    }
+
+    /// Starts a daemon on the guarded interface and waits until it enforces.
+    pub fn start(&self, policy: &str) -> Daemon {
+        self.write_policy(policy);
+        let mut command = self.run_command();
+        command.args(["--iface", EDGE]);
+        Daemon::start(command)
+    }
+
+    /// Runs one verb of the command line against this host.
+    pub fn cli(&self, words: &[&str]) -> Output {
+        let mut command = self.wire.on_edge(binary("ratelimit"));
+        command.args(words).arg("--state").arg(self.state());
+        if words[0] == "detach" {
+            command.arg("--pin").arg(self.pin());
+        }
+        command.output().expect("run the command line")
+    }
+
+    /// The JSON answer of a verb that must succeed.
+    pub fn json(&self, words: &[&str]) -> serde_json::Value {
+        let output = self.cli(&[words, &["--output", "json"]].concat());
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Frames dropped for a reason so far.
+    pub fn dropped(&self, reason: &str) -> u64 {
+        self.json(&["stats"])["drops_by_reason"][reason].as_u64().expect("a count")
+    }
+
+    /// Frames passed for a reason so far.
+    pub fn passed(&self, reason: &str) -> u64 {
+        self.json(&["stats"])["passes_by_reason"][reason].as_u64().expect("a count")
+    }
+}
+
+impl Default for Edge {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A running daemon. Killed with the value; what it pinned stays until its host goes.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    log: Arc<Mutex<String>>,
+}
+
+impl Daemon {
+    /// Starts a daemon and waits for "ready".
+    pub fn start(mut command: Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the daemon");
+        let log = Arc::new(Mutex::new(String::new()));
+        let mut stderr = BufReader::new(child.stderr.take().expect("stderr"));
+        let sink = Arc::clone(&log);
+        thread::spawn(move || {
+            let mut line = String::new();
+            while stderr.read_line(&mut line).is_ok_and(|n| n > 0) {
+                sink.lock().expect("log").push_str(&line);
+                line.clear();
+            }
+        });
+        let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("read the daemon's output");
+        let daemon = Self { child, log };
+        assert_eq!(line, "ready\n", "the daemon did not come up: {}", daemon.log());
+        thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
+        daemon
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("log").clone()
+    }
+
+    /// Waits until the log has this text; panics after ten seconds.
+    pub fn wait_for_log(&self, text: &str) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !self.log().contains(text) {
+            assert!(std::time::Instant::now() < deadline, "{text:?} not logged: {}", self.log());
+            thread::yield_now();
+        }
+    }
+
+    /// Sends a signal by name.
+    pub fn signal(&self, name: &str) {
+        crate::netns::run(Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()));
+    }
+
+    /// Kills it without a chance to tidy up.
+    pub fn kill_9(mut self) {
+        self.child.kill().expect("kill");
+        self.child.wait().expect("wait");
+    }
+
+    /// Asks it to stop, and returns how it did and everything it logged.
+    pub fn terminate(mut self) -> (ExitStatus, String) {
+        self.signal("TERM");
+        let status = self.child.wait().expect("wait");
+        self.wait_for_log("released");
+        (status, self.log())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}

@@ -1,0 +1,169 @@
+//! Frames, well-formed and otherwise, from the inside out: `ethernet(IPV4, &Ipv4::from(a).tcp(SYN))`.
+//!
+//! A builder that only makes correct packets would be of no use here: every length can be a lie.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// EtherTypes.
+pub const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub const IPV6: u16 = 0x86dd;
+/// EtherType of ARP.
+pub const ARP: u16 = 0x0806;
+/// EtherType of an 802.1Q tag.
+pub const VLAN: u16 = 0x8100;
+/// EtherType of an 802.1ad tag.
+pub const QINQ: u16 = 0x88a8;
+
+/// TCP flags.
+pub const SYN: u8 = 0x02;
+/// TCP flag.
+pub const ACK: u8 = 0x10;
+
+/// Protocol numbers.
+pub const TCP: u8 = 6;
+/// Protocol number.
+pub const UDP: u8 = 17;
+/// Protocol number.
+pub const ICMP: u8 = 1;
+/// Protocol number.
+pub const ICMPV6: u8 = 58;
+
+/// An Ethernet frame.
+pub fn ethernet(ether_type: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2];
+    frame.extend(ether_type.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// A VLAN tag and what it carries; goes behind an EtherType of [`VLAN`] or [`QINQ`].
+pub fn tag(ether_type: u16, payload: &[u8]) -> Vec<u8> {
+    [&[0x00, 0x64], &ether_type.to_be_bytes()[..], payload].concat()
+}
+
+/// A TCP header with these flags and some payload.
+pub fn tcp(flags: u8) -> Vec<u8> {
+    let mut header = vec![0xc0, 0x00, 0x00, 0x50, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
+    header.extend([0; 6]);
+    header
+}
+
+/// A UDP header and `len` bytes of payload.
+pub fn udp(len: usize) -> Vec<u8> {
+    let total = (8 + len) as u16;
+    let mut header = vec![0x30, 0x39, 0x00, 0x35];
+    header.extend(total.to_be_bytes());
+    header.extend([0, 0]);
+    header.resize(8 + len, 0x5a);
+    header
+}
+
+/// An ICMP or ICMPv6 message of this type.
+pub fn icmp(kind: u8) -> Vec<u8> {
+    vec![kind, 0, 0, 0, 0, 1, 0, 1, 0x61, 0x62, 0x63, 0x64]
+}
+
+/// An IPv6 extension header of `units` times eight bytes, the first included.
+pub fn extension(next: u8, units: u8) -> Vec<u8> {
+    let mut header = vec![next, units - 1];
+    header.resize(usize::from(units) * 8, 0);
+    header
+}
+
+/// An IPv6 fragment header.
+pub fn fragment(next: u8, offset_units: u16, more: bool) -> Vec<u8> {
+    let field = (offset_units << 3) | u16::from(more);
+    [&[next, 0], &field.to_be_bytes()[..], &[0, 0, 0, 7]].concat()
+}
+
+/// An IPv4 packet.
+#[derive(Clone, Debug)]
+pub struct Ipv4 {
+    /// Source.
+    pub source: Ipv4Addr,
+    /// Bytes of options; a multiple of four, at most 40.
+    pub options: usize,
+    /// The fragment field: flags and offset.
+    pub fragment: u16,
+    /// Overrides the version and header length byte.
+    pub version_ihl: Option<u8>,
+    /// Overrides the total length.
+    pub total_len: Option<u16>,
+}
+
+impl Ipv4 {
+    /// A packet from this source.
+    pub fn from(source: impl Into<Ipv4Addr>) -> Self {
+        Self { source: source.into(), options: 0, fragment: 0, version_ihl: None, total_len: None }
+    }
+
+    /// The packet's bytes.
+    pub fn carrying(&self, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let header_len = 20 + self.options;
+        let mut packet = vec![0; header_len];
+        packet[0] = self.version_ihl.unwrap_or(0x40 | (header_len / 4) as u8);
+        packet[2..4].copy_from_slice(&self.total_len.unwrap_or((header_len + payload.len()) as u16).to_be_bytes());
+        packet[6..8].copy_from_slice(&self.fragment.to_be_bytes());
+        packet[8] = 64;
+        packet[9] = protocol;
+        packet[12..16].copy_from_slice(&self.source.octets());
+        packet[16..20].copy_from_slice(&[10, 0, 0, 1]);
+        packet[20..].fill(1);
+        packet.extend(payload);
+        packet
+    }
+
+    /// A whole frame with UDP in it.
+    pub fn udp_frame(&self, len: usize) -> Vec<u8> {
+        ethernet(IPV4, &self.carrying(UDP, &udp(len)))
+    }
+
+    /// A whole frame with TCP in it.
+    pub fn tcp_frame(&self, flags: u8) -> Vec<u8> {
+        ethernet(IPV4, &self.carrying(TCP, &tcp(flags)))
+    }
+}
+
+/// An IPv6 packet.
+#[derive(Clone, Debug)]
+pub struct Ipv6 {
+    /// Source.
+    pub source: Ipv6Addr,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Overrides the first byte.
+    pub version: Option<u8>,
+    /// Overrides the payload length.
+    pub payload_len: Option<u16>,
+}
+
+impl Ipv6 {
+    /// A packet from this source.
+    pub fn from(source: Ipv6Addr) -> Self {
+        Self { source, hop_limit: 64, version: None, payload_len: None }
+    }
+
+    /// The packet's bytes.
+    pub fn carrying(&self, next: u8, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; 40];
+        packet[0] = self.version.unwrap_or(0x60);
+        packet[4..6].copy_from_slice(&self.payload_len.unwrap_or(payload.len() as u16).to_be_bytes());
+        packet[6] = next;
+        packet[7] = self.hop_limit;
+        packet[8..24].copy_from_slice(&self.source.octets());
+        packet[24..40].copy_from_slice(&Ipv6Addr::LOCALHOST.octets());
+        packet.extend(payload);
+        packet
+    }
+
+    /// A whole frame with UDP in it.
+    pub fn udp_frame(&self, len: usize) -> Vec<u8> {
+        ethernet(IPV6, &self.carrying(UDP, &udp(len)))
+    }
+
+    /// A whole frame with TCP in it.
+    pub fn tcp_frame(&self, flags: u8) -> Vec<u8> {
+        ethernet(IPV6, &self.carrying(TCP, &tcp(flags)))
+    }
+}

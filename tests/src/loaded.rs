@@ -1,0 +1,100 @@
+//! The real program in the real kernel, fed by BPF_PROG_TEST_RUN.
+
+use aya::programs::{TestRun as _, TestRunOptions, Xdp};
+use ratelimit_common::abi::{Counter, Policy, Reason, Verdict};
+use ratelimit_user::{
+    compile::lists::{self, Lists},
+    dataplane::{
+        kernel::{self, Maps, Program},
+        probe,
+    },
+};
+
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
+
+/// A loaded program with maps of its own.
+#[derive(Debug)]
+pub struct Loaded {
+    program: Program,
+    /// Its maps.
+    pub maps: Maps,
+}
+
+/// What the program did with a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// Every counter that moved, by how much.
+    pub moved: Vec<(Reason, Counter)>,
+}
+
+impl Loaded {
+    /// Loads the program with a policy in force.
+    pub fn new(policy: &Policy) -> Self {
+        Self::with_sources(policy, 65_536)
+    }
+
+    /// The same, with a table of this size.
+    pub fn with_sources(policy: &Policy, sources: u32) -> Self {
+        let release = probe::require_kernel(&probe::kernel_release()).expect("a supported kernel");
+        let (program, mut maps) =
+            kernel::load(None, sources, release).expect("these tests need root and BPF: load the program");
+        maps.set_policy(policy).expect("put the policy in force");
+        Self { program, maps }
+    }
+
+    /// Replaces the lists.
+    pub fn set_lists(&mut self, wanted: Lists) {
+        let observed = self.maps.lists().expect("read the lists");
+        let changes = lists::changes(&observed, &lists::effective(wanted));
+        self.maps.change_lists(&changes).expect("write the lists");
+    }
+
+    /// The program.
+    pub fn xdp(&mut self) -> &mut Xdp {
+        self.program.xdp().expect("an XDP program")
+    }
+
+    /// Runs one frame. Frames below fourteen bytes are not accepted by the kernel's test facility.
+    pub fn run(&mut self, frame: &[u8]) -> Verdict {
+        run(self.xdp(), frame, 1)
+    }
+
+    /// Runs one frame and says which counters moved.
+    pub fn outcome(&mut self, frame: &[u8]) -> Outcome {
+        let before = self.counters();
+        let verdict = self.run(frame);
+        Outcome { verdict, moved: moved(&before, &self.counters()) }
+    }
+
+    /// All counters.
+    pub fn counters(&self) -> Vec<(Reason, Counter)> {
+        self.maps.counters().expect("read the counters")
+    }
+
+    /// Packets counted for a reason.
+    pub fn count(&self, reason: Reason) -> u64 {
+        self.counters()[reason as usize].1.packets
+    }
+}
+
+/// Runs a frame so many times; the verdict is the last one's.
+pub fn run(xdp: &Xdp, frame: &[u8], times: u32) -> Verdict {
+    let options = TestRunOptions { data_in: Some(frame), repeat: times, ..TestRunOptions::default() };
+    match xdp.test_run(options).expect("BPF_PROG_TEST_RUN").return_value {
+        XDP_PASS => Verdict::Pass,
+        XDP_DROP => Verdict::Drop,
+        other => panic!("the program returned {other}"),
+    }
+}
+
+/// What moved between two readings.
+pub fn moved(before: &[(Reason, Counter)], after: &[(Reason, Counter)]) -> Vec<(Reason, Counter)> {
+    let difference = |((reason, before), (_, after)): (&(Reason, Counter), &(Reason, Counter))| {
+        let counter = Counter { packets: after.packets - before.packets, bytes: after.bytes - before.bytes };
+        (counter.packets > 0 || counter.bytes > 0).then_some((*reason, counter))
+    };
+    before.iter().zip(after).filter_map(difference).collect()
+}

@@ -1,0 +1,104 @@
+//! Two network namespaces with a wire between them.
+
+use std::{
+    net::IpAddr,
+    process::{Command, Output},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// The guarded interface, in the edge namespace.
+pub const EDGE: &str = "edge0";
+/// Its other end, in the net namespace.
+pub const NET: &str = "net0";
+/// The edge host's IPv4 address.
+pub const EDGE_V4: &str = "10.99.0.1";
+/// The edge host's IPv6 address.
+pub const EDGE_V6: &str = "fd00:99::1";
+
+/// An edge host and the network in front of it.
+#[derive(Debug)]
+pub struct Wire {
+    edge: String,
+    net: String,
+}
+
+impl Wire {
+    /// Makes both namespaces and the veth pair, with 10.99.0.1/16 and fd00:99::1/32 on the edge.
+    pub fn new() -> Self {
+        let unique = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let wire = Self { edge: format!("rlt-edge-{unique}"), net: format!("rlt-net-{unique}") };
+        ip(&["netns", "add", &wire.edge]);
+        ip(&["netns", "add", &wire.net]);
+        ip(&["-n", &wire.edge, "link", "add", EDGE, "type", "veth", "peer", "name", NET, "netns", &wire.net]);
+        wire.address(&wire.edge, EDGE, &format!("{EDGE_V4}/16"));
+        wire.address(&wire.edge, EDGE, &format!("{EDGE_V6}/32"));
+        for (namespace, interface) in [(&wire.edge, EDGE), (&wire.net, NET)] {
+            ip(&["-n", namespace, "link", "set", "lo", "up"]);
+            ip(&["-n", namespace, "link", "set", interface, "up"]);
+        }
+        wire
+    }
+
+    /// Gives the network side another source address.
+    pub fn add_source(&self, address: IpAddr) {
+        let prefix = if address.is_ipv4() { 16 } else { 32 };
+        self.address(&self.net, NET, &format!("{address}/{prefix}"));
+    }
+
+    /// A command that runs on the edge host.
+    pub fn on_edge(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        inside(&self.edge, program)
+    }
+
+    /// A command that runs in the network.
+    pub fn in_net(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        inside(&self.net, program)
+    }
+
+    fn address(&self, namespace: &str, interface: &str, address: &str) {
+        let mut words = vec!["-n", namespace, "address", "add", address, "dev", interface];
+        if address.contains(':') {
+            // Duplicate address detection would make it unusable for a second or two.
+            words.push("nodad");
+        }
+        ip(&words);
+    }
+}
+
+impl Default for Wire {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        for namespace in [&self.edge, &self.net] {
+            let _gone = Command::new("ip").args(["netns", "del", namespace]).status();
+        }
+    }
+}
+
+/// nsenter rather than `ip netns exec`, which would also replace /sys and with it every BPF file system below.
+fn inside(namespace: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{namespace}")).arg(program);
+    command
+}
+
+fn ip(words: &[&str]) {
+    run(Command::new("ip").args(words));
+}
+
+/// Runs a command that must succeed.
+pub fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?} failed; these tests need root, iproute2 and util-linux: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}

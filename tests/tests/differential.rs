@@ -1,0 +1,149 @@
+//! The same random and mutated packets through the host pipeline and through the loaded program: same verdicts, same
+//! counters.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use fastrand::Rng;
+use ratelimit_common::abi::{ListEntry, list};
+use ratelimit_tests::{
+    frames::{
+        ACK, ARP, ICMP, ICMPV6, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, UDP, VLAN, ethernet, extension, fragment, icmp,
+        tag, tcp, udp,
+    },
+    loaded::Loaded,
+    memory::Memory,
+    policies,
+};
+use ratelimit_user::compile::lists::{self, Lists};
+
+const PACKETS: u64 = 150_000;
+/// Sources, few enough that limits are reached again and again.
+const SOURCES: u64 = 400;
+
+/// Nothing refills while the test runs, so the two clocks, a number here and the kernel's there, agree.
+const LIMITS: &[&str] = &["40 packets/day", "9 syns/day", "6 kB/day burst 6000"];
+
+#[test]
+fn host_and_kernel_agree_on_random_and_mutated_packets() {
+    let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5eed);
+    println!("seed {seed}; SEED={seed} runs it again");
+    let mut rng = Rng::with_seed(seed);
+    let policy = policies::limits(LIMITS);
+    let lists = listed();
+    let host = Memory::new(policy, lists::effective(lists.clone()));
+    let mut kernel = Loaded::new(&policy);
+    kernel.set_lists(lists);
+    for number in 0..PACKETS {
+        let frame = mutate(&mut rng, random_frame);
+        let (ours, theirs) = (host.run(&frame), kernel.run(&frame));
+        assert_eq!(ours, theirs, "seed {seed}, packet {number}: {frame:02x?}");
+        if number % 5_000 == 0 {
+            assert_eq!(host.counters(), kernel.counters(), "seed {seed}, packet {number}: {frame:02x?}");
+        }
+    }
+    let counters = kernel.counters();
+    assert_eq!(host.counters(), counters, "seed {seed}");
+    // A differential test that never gets anywhere would agree too.
+    for (reason, counter) in counters {
+        let unreachable = ["unlimited", "contended", "table_full"].contains(&reason.name());
+        assert_eq!(counter.packets == 0, unreachable, "{} was hit {} times", reason.name(), counter.packets);
+    }
+}
+
+fn listed() -> Lists {
+    let block = |until_ns| ListEntry { own_blocked_until_ns: until_ns, ..ListEntry::EMPTY };
+    let allow = ListEntry { own_allowed: list::ALLOWED, ..ListEntry::EMPTY };
+    [
+        ("10.0.0.0/28", block(list::FOREVER_NS)),
+        ("10.0.0.2/32", allow),
+        ("10.0.0.16/29", block(1)),
+        ("2001:db8:0:1::/64", block(list::FOREVER_NS)),
+        ("2001:db8:0:2::/64", allow),
+    ]
+    .map(|(prefix, entry)| (prefix.parse().unwrap(), entry))
+    .into()
+}
+
+fn random_frame(rng: &mut Rng) -> Vec<u8> {
+    let (ether_type, packet) = match rng.u8(..20) {
+        0 => (ARP, vec![0; 28]),
+        1 => (rng.u16(..), vec![0x33; rng.usize(..60)]),
+        2..=11 => (IPV4, ipv4(rng)),
+        _ => (IPV6, ipv6(rng)),
+    };
+    match rng.u8(..10) {
+        0..=6 => ethernet(ether_type, &packet),
+        7 => ethernet(VLAN, &tag(ether_type, &packet)),
+        8 => ethernet(QINQ, &tag(VLAN, &tag(ether_type, &packet))),
+        _ => ethernet(QINQ, &tag(VLAN, &tag(VLAN, &tag(ether_type, &packet)))),
+    }
+}
+
+fn ipv4(rng: &mut Rng) -> Vec<u8> {
+    let source = Ipv4Addr::from_bits(0x0a00_0000 + rng.u64(..SOURCES) as u32);
+    let (protocol, payload) = transport(rng, ICMP);
+    let packet = Ipv4 {
+        options: rng.usize(..=10) * 4,
+        fragment: if rng.u8(..8) == 0 { rng.u16(..) & 0x3fff } else { 0 },
+        ..Ipv4::from(source)
+    };
+    packet.carrying(protocol, &payload)
+}
+
+fn ipv6(rng: &mut Rng) -> Vec<u8> {
+    let mut source = [0_u8; 16];
+    source[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+    source[6..8].copy_from_slice(&(rng.u64(..SOURCES) as u16).to_be_bytes());
+    rng.fill(&mut source[8..]);
+    let (mut next, mut payload) = transport(rng, ICMPV6);
+    let headers = if rng.bool() { 0 } else { rng.usize(..=9) };
+    for _ in 0..headers {
+        let (kind, mut header) = match rng.u8(..4) {
+            0 => (44, fragment(next, if rng.bool() { 0 } else { rng.u16(..8192) }, rng.bool())),
+            1 => (0, extension(next, rng.u8(1..4))),
+            2 => (43, extension(next, rng.u8(1..4))),
+            _ => (60, extension(next, rng.u8(1..4))),
+        };
+        header.extend(payload);
+        (next, payload) = (kind, header);
+    }
+    let mapped = rng.u8(..50) == 0;
+    let source = if mapped { Ipv4Addr::from_bits(rng.u32(..)).to_ipv6_mapped() } else { Ipv6Addr::from(source) };
+    Ipv6 { hop_limit: *pick(rng, &[255, 64]), ..Ipv6::from(source) }.carrying(next, &payload)
+}
+
+fn transport(rng: &mut Rng, icmp_protocol: u8) -> (u8, Vec<u8>) {
+    match rng.u8(..5) {
+        0 | 1 => (TCP, tcp(*pick(rng, &[SYN, SYN | ACK, ACK, 0, 0xff]))),
+        2 => (UDP, udp(rng.usize(..1300))),
+        3 => (icmp_protocol, icmp(rng.u8(125..140))),
+        _ => (rng.u8(..), vec![0; rng.usize(..40)]),
+    }
+}
+
+/// Half of the frames as they are; the others with bytes changed, cut off or added.
+fn mutate(rng: &mut Rng, make: impl Fn(&mut Rng) -> Vec<u8>) -> Vec<u8> {
+    let mut frame = make(rng);
+    match rng.u8(..8) {
+        0 => {
+            for _ in 0..rng.usize(1..4) {
+                let at = rng.usize(12..frame.len().min(80));
+                frame[at] = rng.u8(..);
+            }
+        }
+        1 => frame.truncate(rng.usize(14..=frame.len())),
+        2 => frame.resize(frame.len() + rng.usize(1..64), rng.u8(..)),
+        3 => {
+            let at = rng.usize(12..frame.len().min(64));
+            frame[at] ^= 1 << rng.u8(..8);
+        }
+        _ => {}
+    }
+    // The kernel's test facility wants a whole Ethernet header.
+    frame.resize(frame.len().max(14), 0);
+    frame
+}
+
+fn pick<'a, T>(rng: &mut Rng, from: &'a [T]) -> &'a T {
+    &from[rng.usize(..from.len())]
+}

@@ -1,0 +1,64 @@
+//! The kernel object itself: what was compiled into it, and what the kernel makes of it.
+
+use std::fs;
+
+use ratelimit_common::abi::names;
+use ratelimit_tests::{bpffs::Scratch, loaded::Loaded, policies};
+use ratelimit_user::dataplane::{
+    OBJECT,
+    kernel,
+    pin::{Layout, PinDir},
+    probe,
+};
+
+/// The opcode of an atomic operation on eight bytes, and the immediate that makes it a compare-and-exchange.
+const ATOMIC_DW: u8 = 0xdb;
+const CMPXCHG: [u8; 4] = 0xf1_u32.to_le_bytes();
+
+#[test]
+fn buckets_are_updated_by_the_compare_and_exchange_instruction() {
+    let found = OBJECT.chunks_exact(8).filter(|word| word[0] == ATOMIC_DW && word[4..] == CMPXCHG).count();
+    assert!(found >= 2, "one in each program at least, found {found}");
+}
+
+#[test]
+fn the_kernel_accepts_the_program_far_from_its_complexity_limit() {
+    let mut loaded = Loaded::new(&policies::limits(&["1 packets/s"]));
+    let verified = loaded.xdp().info().unwrap().verified_instruction_count();
+    println!("verified instructions: {verified:?}");
+    // The verifier gives up at a million. Kernels differ by a factor of two or so.
+    assert!(verified.is_some_and(|count| count < 400_000), "{verified:?}");
+}
+
+#[test]
+fn the_object_tells_nothing_about_the_machine_it_was_built_on() {
+    let root = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    let workspace = root.strip_suffix("/tests").unwrap();
+    assert!(!contains(OBJECT, workspace.as_bytes()), "the object names {workspace}");
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+#[test]
+fn maps_pinned_by_one_load_are_the_ones_the_next_load_uses() {
+    let scratch = Scratch::new();
+    let pins = PinDir::new(scratch.pin());
+    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
+    let (_, mut first) = kernel::load(Some(&pins), 1_000, release).unwrap();
+    first.set_policy(&policies::limits(&["7 packets/s"])).unwrap();
+    let (_, second) = kernel::load(Some(&pins), 1_000, release).unwrap();
+    assert_eq!(second.policy(), first.policy());
+    let names_on_disk: Vec<_> = fs::read_dir(pins.maps(Layout::current(1_000)))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(names_on_disk.len(), names::MAPS.len(), "{names_on_disk:?}");
+}
+
+#[test]
+fn the_licence_lets_the_kernel_offer_its_helpers() {
+    let mut loaded = Loaded::new(&policies::limits(&["1 packets/s"]));
+    assert_eq!(loaded.xdp().info().unwrap().gpl_compatible(), Some(true));
+}
