@@ -14,7 +14,8 @@ const PACKAGE: &str = "ratelimit-ebpf";
 const TARGET: &str = "bpfel-unknown-none";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no workspace above this package")?;
+    let workspace =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no workspace above this package")?;
     for source in ["ratelimit-ebpf", "ratelimit-common/src", "ratelimit-common/Cargo.toml", "Cargo.toml"] {
         println!("cargo:rerun-if-changed={}", workspace.join(source).display());
     }

@@ -127,8 +127,6 @@ impl<const N: usize> View<'_, N> {
         // T is only ever an integer. On BPF the load is declared aligned although it may not be: an align-1 load
         // would become one load per byte, and the verifier admits unaligned packet loads on every architecture
         // whose JIT does them well.
-        unsafe {
-            if cfg!(target_arch = "bpf") { field.read() } else { field.read_unaligned() }
-        }
+        unsafe { if cfg!(target_arch = "bpf") { field.read() } else { field.read_unaligned() } }
     }
 }

@@ -77,9 +77,7 @@ impl Tables for Maps {
                 let a = addr.to_ne_bytes();
                 LISTS_V4.get(&Key::new(32, [a[0], a[1], a[2], a[3], 0, 0, 0, 0]))
             }
-            Address::V6(hi, lo) => {
-                LISTS_V6.get(&Key::new(128, SourceKey { hi, lo }.octets()))
-            }
+            Address::V6(hi, lo) => LISTS_V6.get(&Key::new(128, SourceKey { hi, lo }.octets())),
         }
     }
 

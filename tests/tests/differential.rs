@@ -7,8 +7,8 @@ use fastrand::Rng;
 use ratelimit_common::abi::{ListEntry, list};
 use ratelimit_tests::{
     frames::{
-        ACK, ARP, ICMP, ICMPV6, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, UDP, VLAN, ethernet, extension, fragment, icmp,
-        tag, tcp, udp,
+        ACK, ARP, ICMP, ICMPV6, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, UDP, VLAN, ethernet, extension,
+        fragment, icmp, tag, tcp, udp,
     },
     loaded::Loaded,
     memory::Memory,
@@ -21,7 +21,7 @@ const PACKETS: u64 = 150_000;
 const SOURCES: u64 = 400;
 
 /// Nothing refills while the test runs, so the two clocks, a number here and the kernel's there, agree.
-const LIMITS: &[&str] = &["40 packets/day", "9 syns/day", "6 kB/day burst 6000"];
+const LIMITS: &[&str] = &["60 packets/day", "2 syns/day", "10 kB/day burst 10000"];
 
 #[test]
 fn host_and_kernel_agree_on_random_and_mutated_packets() {
@@ -108,7 +108,8 @@ fn ipv6(rng: &mut Rng) -> Vec<u8> {
         (next, payload) = (kind, header);
     }
     let mapped = rng.u8(..50) == 0;
-    let source = if mapped { Ipv4Addr::from_bits(rng.u32(..)).to_ipv6_mapped() } else { Ipv6Addr::from(source) };
+    let source =
+        if mapped { Ipv4Addr::from_bits(rng.u32(..)).to_ipv6_mapped() } else { Ipv6Addr::from(source) };
     Ipv6 { hop_limit: *pick(rng, &[255, 64]), ..Ipv6::from(source) }.carrying(next, &payload)
 }
 

@@ -108,7 +108,10 @@ fn one_source_at_ten_times_its_limit_is_held_to_it_and_its_neighbour_loses_nothi
     let took = began.elapsed().as_secs_f64();
     let (admitted, good_received) = (sink.datagrams(BAD) as f64, sink.datagrams(GOOD));
     let expected = burst + rate * seconds;
-    println!("offered {offered}, admitted {admitted}, expected {expected}: {:+.3} %", (admitted / expected - 1.0) * 100.0);
+    println!(
+        "offered {offered}, admitted {admitted}, expected {expected}: {:+.3} %",
+        (admitted / expected - 1.0) * 100.0
+    );
     assert!(offered as f64 > 9.0 * rate * seconds, "only {offered} were offered");
     assert!(admitted >= expected * 0.98, "{admitted} admitted of {expected}");
     assert!(admitted <= expected * 1.02, "{admitted} admitted of {expected}");
@@ -129,7 +132,11 @@ fn ipv6_rotation_inside_one_slash_64_is_one_source() {
     for source in &sources {
         sent(flood(&edge, source, EDGE_V6, 1_000, 0.2));
     }
-    assert_eq!(sent(flood(&edge, other, EDGE_V6, 1_000, 0.2)), sink.datagrams(other), "another /64 is another source");
+    assert_eq!(
+        sent(flood(&edge, other, EDGE_V6, 1_000, 0.2)),
+        sink.datagrams(other),
+        "another /64 is another source"
+    );
     let admitted: u64 = sources.iter().map(|source| sink.datagrams(source)).sum();
     assert!((990..=1_000).contains(&admitted), "{admitted} of 4000 admitted, the limit is 1000 for the /64");
 }
@@ -150,7 +157,11 @@ fn a_block_ends_by_itself_even_with_no_daemon_alive() {
         sent(flood(&edge, BAD, EDGE_V4, 1_000, 0.05));
         assert!(blocked_at.elapsed() < Duration::from_secs(20), "the block never ended");
     }
-    assert!(blocked_at.elapsed() >= Duration::from_millis(1_950), "it ended early: {:?}", blocked_at.elapsed());
+    assert!(
+        blocked_at.elapsed() >= Duration::from_millis(1_950),
+        "it ended early: {:?}",
+        blocked_at.elapsed()
+    );
 }
 
 #[test]
@@ -219,7 +230,8 @@ fn maps_of_another_abi_are_replaced_without_a_gap_and_the_lists_come_along() {
 #[test]
 fn a_larger_table_is_put_in_place_without_a_gap() {
     let edge = edge_with_sources(&[BAD]);
-    let policy = |entries: u32| format!("[source]\nlimits = [\"100 packets/day\"]\ntable_entries = {entries}\n");
+    let policy =
+        |entries: u32| format!("[source]\nlimits = [\"100 packets/day\"]\ntable_entries = {entries}\n");
     edge.start(&policy(1_000)).kill_9();
     let _daemon = edge.start(&policy(2_000));
     let status = edge.json(&["status"]);
@@ -230,7 +242,8 @@ fn a_larger_table_is_put_in_place_without_a_gap() {
 #[test]
 fn a_good_client_gets_its_answers_while_a_flood_runs_beside_it() {
     let edge = edge_with_sources(&[BAD, GOOD]);
-    let _daemon = edge.start("[source]\nlimits = [\"2000 packets/s burst 4000\", \"100 syns/s burst 100\"]\n");
+    let _daemon =
+        edge.start("[source]\nlimits = [\"2000 packets/s burst 4000\", \"100 syns/s burst 100\"]\n");
     let _sink = Sink::start(&edge, EDGE_V4);
     let running = flood(&edge, BAD, EDGE_V4, 50_000, 3.0);
     let output = edge
@@ -258,14 +271,27 @@ fn a_jumbo_frame_on_the_wire_is_accepted_and_counted_whole() {
     let output = edge
         .wire
         .in_net(binary("traffic"))
-        .args(["flood", "--from", GOOD, "--to", &socket_address(EDGE_V4), "--for", "0.2", "--pps", "200", "--size", "8900"])
+        .args([
+            "flood",
+            "--from",
+            GOOD,
+            "--to",
+            &socket_address(EDGE_V4),
+            "--for",
+            "0.2",
+            "--pps",
+            "200",
+            "--size",
+            "8900",
+        ])
         .output()
         .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let frames = report["sent"].as_u64().unwrap();
     assert_eq!(sink.datagrams(GOOD), frames);
     let stats = edge.json(&["stats"]);
-    let conforming = stats["reasons"].as_array().unwrap().iter().find(|r| r["reason"] == "conforming").unwrap();
+    let conforming =
+        stats["reasons"].as_array().unwrap().iter().find(|r| r["reason"] == "conforming").unwrap();
     assert!(conforming["bytes"].as_u64().unwrap() >= frames * 8942, "{conforming} for {frames} frames");
     assert_eq!(edge.json(&["status"])["interfaces"][0]["mode"], "native");
 }

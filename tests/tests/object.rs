@@ -5,8 +5,7 @@ use std::fs;
 use ratelimit_common::abi::names;
 use ratelimit_tests::{bpffs::Scratch, loaded::Loaded, policies};
 use ratelimit_user::dataplane::{
-    OBJECT,
-    kernel,
+    OBJECT, kernel,
     pin::{Layout, PinDir},
     probe,
 };

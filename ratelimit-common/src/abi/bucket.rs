@@ -32,18 +32,13 @@ impl SourceKey {
     pub const fn from_v4(addr: u32) -> Self {
         let a = addr.to_ne_bytes();
         let m = MAPPED_PREFIX;
-        Self {
-            hi: 0,
-            lo: u64::from_ne_bytes([m[0], m[1], m[2], m[3], a[0], a[1], a[2], a[3]]),
-        }
+        Self { hi: 0, lo: u64::from_ne_bytes([m[0], m[1], m[2], m[3], a[0], a[1], a[2], a[3]]) }
     }
 
     /// The address as sixteen bytes in network order.
     pub const fn octets(self) -> [u8; 16] {
         let (h, l) = (self.hi.to_ne_bytes(), self.lo.to_ne_bytes());
-        [
-            h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7], l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7],
-        ]
+        [h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7], l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7]]
     }
 
     /// The key of sixteen bytes in network order.

@@ -50,7 +50,10 @@ pub(super) fn order(state: &Path, request: &Request, output: Output) -> Result<(
 /// A daemon of another version may answer something else.
 pub(super) fn unexpected(reply: &Reply) -> Failure {
     let version = env!("CARGO_PKG_VERSION");
-    Failure::new(ExitCode::NoDaemon, format!("the daemon does not speak version {version}: it answered {reply:?}"))
+    Failure::new(
+        ExitCode::NoDaemon,
+        format!("the daemon does not speak version {version}: it answered {reply:?}"),
+    )
 }
 
 fn converse(socket: &Path, request: &Request) -> io::Result<Reply> {
@@ -63,7 +66,10 @@ fn converse(socket: &Path, request: &Request) -> io::Result<Reply> {
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;
     if answer.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection without an answer"));
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "it closed the connection without an answer",
+        ));
     }
     Ok(serde_json::from_str(&answer)?)
 }

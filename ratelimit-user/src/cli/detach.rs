@@ -4,11 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{
-    DEFAULT_PIN, Daemon, Format,
-    client::order,
-    output::print_done,
-};
+use super::{DEFAULT_PIN, Daemon, Format, client::order, output::print_done};
 use crate::{
     dataplane::{attach, pin::PinDir, probe},
     failure::{ExitCode, Failure},

@@ -29,8 +29,9 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 
 /// Prints as JSON.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::new(ExitCode::Found, format!("cannot write the answer as JSON: {error}")))?;
+    let text = serde_json::to_string_pretty(value).map_err(|error| {
+        Failure::new(ExitCode::Found, format!("cannot write the answer as JSON: {error}"))
+    })?;
     print(&format!("{text}\n"))
 }
 
@@ -59,7 +60,8 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for row in std::iter::once(&header).chain(rows) {
         let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            let number = cell.starts_with(|c: char| c.is_ascii_digit()) && cell.chars().all(|c| c.is_ascii_digit());
+            let number =
+                cell.starts_with(|c: char| c.is_ascii_digit()) && cell.chars().all(|c| c.is_ascii_digit());
             if number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         });
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());

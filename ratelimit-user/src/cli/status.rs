@@ -49,7 +49,10 @@ fn text(status: &protocol::Status) -> String {
         }
     }
     let changed = if status.policy_changed { ", changed since by limit set" } else { "" };
-    text.push_str(&format!("policy     {}, generation {}{changed}\n", status.policy, status.policy_generation));
+    text.push_str(&format!(
+        "policy     {}, generation {}{changed}\n",
+        status.policy, status.policy_generation
+    ));
     text.push_str(&format!("sources    {} of {}\n", status.table_entries, status.table_capacity));
     text.push_str(&format!(
         "lists      {} blocked, {} allowed\npins       {}\n",

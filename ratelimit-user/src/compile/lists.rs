@@ -103,10 +103,12 @@ mod tests {
     }
 
     fn lists() -> impl Strategy<Value = Lists> {
-        let entry = (address(), 20_u8..=32, 0_u64..4, 0_u32..=1).prop_map(|(address, len, until, allowed)| {
-            let entry = ListEntry { own_blocked_until_ns: until, own_allowed: allowed, ..ListEntry::EMPTY };
-            (Prefix::masked(address, len), entry)
-        });
+        let entry =
+            (address(), 20_u8..=32, 0_u64..4, 0_u32..=1).prop_map(|(address, len, until, allowed)| {
+                let entry =
+                    ListEntry { own_blocked_until_ns: until, own_allowed: allowed, ..ListEntry::EMPTY };
+                (Prefix::masked(address, len), entry)
+            });
         proptest::collection::btree_map(0_u8..20, entry, 0..12).prop_map(|map| map.into_values().collect())
     }
 

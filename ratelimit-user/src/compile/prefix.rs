@@ -28,7 +28,9 @@ pub enum TrieKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
     /// Not an address.
-    #[error("{0:?} is not an address or prefix; use one such as 203.0.113.7, 203.0.113.0/24 or 2001:db8::/48")]
+    #[error(
+        "{0:?} is not an address or prefix; use one such as 203.0.113.7, 203.0.113.0/24 or 2001:db8::/48"
+    )]
     NotAnAddress(String),
     /// The length is no number, or too large.
     #[error("prefix length {length:?} of {text:?} is out of range; use 0 to {max}")]
@@ -108,7 +110,9 @@ impl Prefix {
 
     /// Whether every address of `other` is in this one.
     pub fn covers(&self, other: &Self) -> bool {
-        self.is_v4() == other.is_v4() && self.len <= other.len && Self::masked(other.address, self.len) == *self
+        self.is_v4() == other.is_v4()
+            && self.len <= other.len
+            && Self::masked(other.address, self.len) == *self
     }
 }
 
@@ -124,10 +128,8 @@ impl FromStr for Prefix {
         let max = if address.is_ipv4() { 32 } else { 128 };
         let len = match length {
             None => max,
-            Some(length) => parse_length(length).filter(|len| *len <= max).ok_or_else(|| PrefixError::Length {
-                text: text.to_owned(),
-                length: length.to_owned(),
-                max,
+            Some(length) => parse_length(length).filter(|len| *len <= max).ok_or_else(|| {
+                PrefixError::Length { text: text.to_owned(), length: length.to_owned(), max }
             })?,
         };
         if let IpAddr::V6(v6) = address
@@ -177,18 +179,34 @@ mod tests {
             error("203.0.113.7/24"),
             "203.0.113.7/24 has host bits set; use 203.0.113.0/24 for the network, or the address alone"
         );
-        assert_eq!(error("203.0.113.0/33"), "prefix length \"33\" of \"203.0.113.0/33\" is out of range; use 0 to 32");
+        assert_eq!(
+            error("203.0.113.0/33"),
+            "prefix length \"33\" of \"203.0.113.0/33\" is out of range; use 0 to 32"
+        );
         assert_eq!(error("::/129"), "prefix length \"129\" of \"::/129\" is out of range; use 0 to 128");
-        assert_eq!(error("::ffff:192.0.2.0/120"), "::ffff:192.0.2.0/120 is an IPv4 address in IPv6 form; use 192.0.2.0/24");
-        for text in ["", "/", "10.0.0.0/", "10.0.0.0/+8", "10.0.0/8", "example.com", "1.2.3.4/8/8", "fe80::1%eth0"] {
+        assert_eq!(
+            error("::ffff:192.0.2.0/120"),
+            "::ffff:192.0.2.0/120 is an IPv4 address in IPv6 form; use 192.0.2.0/24"
+        );
+        for text in
+            ["", "/", "10.0.0.0/", "10.0.0.0/+8", "10.0.0/8", "example.com", "1.2.3.4/8/8", "fe80::1%eth0"]
+        {
             assert!(!error(text).is_empty(), "{text}");
         }
     }
 
     #[test]
     fn a_prefix_sorts_right_before_everything_inside_it() {
-        let sorted = ["10.0.0.0/8", "10.0.0.0/16", "10.0.0.0/32", "10.1.0.0/16", "11.0.0.0/8", "::/0", "2001:db8::/32"]
-            .map(|text| text.parse::<Prefix>().unwrap());
+        let sorted = [
+            "10.0.0.0/8",
+            "10.0.0.0/16",
+            "10.0.0.0/32",
+            "10.1.0.0/16",
+            "11.0.0.0/8",
+            "::/0",
+            "2001:db8::/32",
+        ]
+        .map(|text| text.parse::<Prefix>().unwrap());
         assert!(sorted.is_sorted());
     }
 

@@ -44,8 +44,13 @@ pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
     let known = ["interfaces", "source", "listen"];
     for (key, value) in root.get_ref() {
         match key.get_ref().as_ref() {
-            "interfaces" => document.interfaces = strings("interfaces", value, problems).map(|at| at.0).unwrap_or_default(),
-            "source" => document.source = table("source", value, problems).map(|t| source(t, value.span(), problems)),
+            "interfaces" => {
+                document.interfaces =
+                    strings("interfaces", value, problems).map(|at| at.0).unwrap_or_default();
+            }
+            "source" => {
+                document.source = table("source", value, problems).map(|t| source(t, value.span(), problems));
+            }
             "listen" => {
                 if let Some(table) = table("listen", value, problems) {
                     document.metrics = listen(table, problems);
@@ -86,7 +91,8 @@ fn listen(table: &DeTable<'_>, problems: &mut Problems<'_>) -> Option<At<String>
 fn unknown(key: &Spanned<Cow<'_, str>>, known: &[&str], later: &[&str], problems: &mut Problems<'_>) {
     let name = key.get_ref();
     if later.contains(&name.as_ref()) {
-        return problems.error(&key.span(), format!("{name:?} is not supported by this version yet; remove it"));
+        return problems
+            .error(&key.span(), format!("{name:?} is not supported by this version yet; remove it"));
     }
     let near = known.iter().map(|word| (distance(word, name), word)).min();
     let hint = match near {
@@ -96,7 +102,11 @@ fn unknown(key: &Spanned<Cow<'_, str>>, known: &[&str], later: &[&str], problems
     problems.error(&key.span(), format!("key {name:?} is not known; {hint}"));
 }
 
-fn table<'v, 'i>(key: &str, value: &'v Spanned<DeValue<'i>>, problems: &mut Problems<'_>) -> Option<&'v DeTable<'i>> {
+fn table<'v, 'i>(
+    key: &str,
+    value: &'v Spanned<DeValue<'i>>,
+    problems: &mut Problems<'_>,
+) -> Option<&'v DeTable<'i>> {
     match value.get_ref() {
         DeValue::Table(table) => Some(table),
         other => {
@@ -116,7 +126,11 @@ fn string(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) 
     }
 }
 
-fn strings(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<Vec<At<String>>>> {
+fn strings(
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    problems: &mut Problems<'_>,
+) -> Option<At<Vec<At<String>>>> {
     let DeValue::Array(items) = value.get_ref() else {
         let message = format!("{key} is {}; write a list of strings, {key} = [\"…\"]", kind(value.get_ref()));
         problems.error(&value.span(), message);
@@ -128,7 +142,9 @@ fn strings(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>)
 
 fn integer(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<i64>> {
     let number = match value.get_ref() {
-        DeValue::Integer(digits) => i64::from_str_radix(&digits.as_str().replace('_', ""), digits.radix()).ok(),
+        DeValue::Integer(digits) => {
+            i64::from_str_radix(&digits.as_str().replace('_', ""), digits.radix()).ok()
+        }
         other => {
             problems.error(&value.span(), format!("{key} is {}; write a whole number", kind(other)));
             return None;

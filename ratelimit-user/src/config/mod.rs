@@ -43,8 +43,9 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     let file = path.display().to_string();
     let unreadable = |reason: String| LoadError::Unreadable { file: file.clone(), reason };
     let text = read(path).map_err(|error| unreadable(error.to_string()))?;
-    let text = String::from_utf8(text)
-        .map_err(|error| unreadable(format!("not UTF-8 text (byte {})", error.utf8_error().valid_up_to() + 1)))?;
+    let text = String::from_utf8(text).map_err(|error| {
+        unreadable(format!("not UTF-8 text (byte {})", error.utf8_error().valid_up_to() + 1))
+    })?;
     parse(&text, &file)
 }
 
@@ -61,7 +62,9 @@ pub fn parse(text: &str, name: &str) -> Result<Loaded, LoadError> {
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let size = fs::metadata(path)?.len();
     if size > MAX_BYTES {
-        return Err(io::Error::other(format!("{size} bytes are more than a policy has; at most {MAX_BYTES} are read")));
+        return Err(io::Error::other(format!(
+            "{size} bytes are more than a policy has; at most {MAX_BYTES} are read"
+        )));
     }
     fs::read(path)
 }

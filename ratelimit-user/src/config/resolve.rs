@@ -45,7 +45,9 @@ fn listen(metrics: Option<&At<String>>, problems: &mut Problems<'_>) -> Listen {
     let address = match text.parse::<SocketAddr>() {
         Ok(address) => address,
         Err(_) => {
-            let message = format!("metrics = {text:?} is not an address with a port; use one such as \"127.0.0.1:9464\"");
+            let message = format!(
+                "metrics = {text:?} is not an address with a port; use one such as \"127.0.0.1:9464\""
+            );
             problems.error(at, message);
             return Listen::default();
         }
@@ -74,7 +76,8 @@ fn source(table: &SourceTable, problems: &mut Problems<'_>) -> Option<SourcePoli
     if let Some((bits, at)) = &table.ipv6_prefix
         && (65..=128).contains(bits)
     {
-        problems.warning(at, format!("ipv6_prefix = {bits}: whoever has one /64 owns 2^{} sources", bits - 64));
+        problems
+            .warning(at, format!("ipv6_prefix = {bits}: whoever has one /64 owns 2^{} sources", bits - 64));
     }
     let value = |at: &Option<At<i64>>, default: i64| at.as_ref().map_or(default, |(value, _)| *value);
     let plain: Vec<Rate> = rates.iter().map(|(rate, _)| *rate).collect();

@@ -16,7 +16,8 @@ fn warnings(text: &str) -> Vec<String> {
 
 #[test]
 fn the_smallest_useful_policy_is_two_lines() {
-    let loaded = parse("[source]\nlimits = [\"5000 packets/s burst 10000\", \"100 syns/s\"]\n", "p.toml").unwrap();
+    let loaded =
+        parse("[source]\nlimits = [\"5000 packets/s burst 10000\", \"100 syns/s\"]\n", "p.toml").unwrap();
     assert!(loaded.warnings.is_empty());
     let source = loaded.policy.source();
     assert_eq!(source.limits().len(), 2);
@@ -93,7 +94,10 @@ fn too_many_limits_and_limits_that_never_decide_are_refused() {
     assert!(problems(five).iter().any(|line| line.contains("5 limits are more")), "{:?}", problems(five));
     let shadowed = problems("[source]\nlimits = [\"10 packets/s burst 20\", \"5 packets/s burst 20\"]\n");
     assert_eq!(shadowed.len(), 1, "{shadowed:#?}");
-    assert!(shadowed[0].starts_with("p.toml:2:11: limit \"10 packets/s burst 20\" never decides"), "{shadowed:#?}");
+    assert!(
+        shadowed[0].starts_with("p.toml:2:11: limit \"10 packets/s burst 20\" never decides"),
+        "{shadowed:#?}"
+    );
 }
 
 #[test]
@@ -107,7 +111,10 @@ fn what_is_allowed_but_probably_not_meant_is_a_warning() {
     let text = "[source]\nlimits = [\"1/s\"]\nipv6_prefix = 128\n[listen]\nmetrics = \"0.0.0.0:9464\"\n";
     let found = warnings(text);
     assert_eq!(found.len(), 2, "{found:#?}");
-    assert!(found[1].starts_with("p.toml:3:15: ipv6_prefix = 128") || found[0].starts_with("p.toml:3:15:"), "{found:#?}");
+    assert!(
+        found[1].starts_with("p.toml:3:15: ipv6_prefix = 128") || found[0].starts_with("p.toml:3:15:"),
+        "{found:#?}"
+    );
 }
 
 #[test]

@@ -162,7 +162,9 @@ impl Host {
         match request {
             Request::Status => Ok(Reply::Status(self.status())),
             Request::Stats => Ok(Reply::Stats(self.snapshot()?)),
-            Request::BlockAdd { prefix, for_ns, reason } => self.block(&prefix, for_ns, reason.as_deref(), now_ns),
+            Request::BlockAdd { prefix, for_ns, reason } => {
+                self.block(&prefix, for_ns, reason.as_deref(), now_ns)
+            }
             Request::BlockDel { prefix } => self.unblock(&prefix, now_ns),
             Request::BlockList => Ok(Reply::Blocks(self.blocks(now_ns))),
             Request::AllowAdd { prefix } => self.allow(&prefix),
@@ -236,7 +238,8 @@ impl Host {
         entry.reason_len = reason.len() as u64;
         entry.reason[..reason.len()].copy_from_slice(reason.as_bytes());
         self.change_lists(wanted)?;
-        let until = for_ns.map_or_else(|| "until removed".to_owned(), |ns| format!("for {} s", ns.div_ceil(1_000_000_000)));
+        let until = for_ns
+            .map_or_else(|| "until removed".to_owned(), |ns| format!("for {} s", ns.div_ceil(1_000_000_000)));
         let allowed = self.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
         let note = if allowed { "; it is on the allow list too, which wins" } else { "" };
         Ok(Reply::Done(format!("blocked {prefix} {until}{note}")))
@@ -250,9 +253,10 @@ impl Host {
             _ => return Err(not_listed(&prefix, "block")),
         }
         self.change_lists(wanted)?;
-        let still = self.lists.iter().find(|(other, entry)| {
-            other.covers(&prefix) && entry.own_blocked_until_ns > now_ns
-        });
+        let still = self
+            .lists
+            .iter()
+            .find(|(other, entry)| other.covers(&prefix) && entry.own_blocked_until_ns > now_ns);
         Ok(Reply::Done(match still {
             Some((wider, _)) => format!("removed {prefix} from the block list; {wider} still blocks it"),
             None => format!("removed {prefix} from the block list"),
@@ -316,12 +320,15 @@ impl Host {
         let known: Vec<_> = all.iter().map(|limit| limit.name.clone()).collect();
         match all.into_iter().find(|limit| limit.name == name) {
             Some(limit) => Ok(Reply::Limits(vec![limit])),
-            None => Err(Failure::usage(format!("no limit is called {name:?}; there is {}", known.join(", ")))),
+            None => {
+                Err(Failure::usage(format!("no limit is called {name:?}; there is {}", known.join(", "))))
+            }
         }
     }
 
     fn set_limit(&mut self, name: &str, rate: &str) -> Result<Reply, Failure> {
-        let rate = text::parse_rate(rate).map_err(|error| Failure::usage(format!("limit {name:?}: {error}")))?;
+        let rate =
+            text::parse_rate(rate).map_err(|error| Failure::usage(format!("limit {name:?}: {error}")))?;
         let next = self.policy.with_limit(name, rate).map_err(Failure::usage)?;
         self.put_in_force(next)?;
         self.changed = true;
@@ -332,8 +339,12 @@ impl Host {
     fn detach(&mut self, name: Option<&str>) -> Result<Reply, Failure> {
         let names: Vec<String> = match name {
             None => self.guarded.iter().map(|guarded| guarded.interface.clone()).collect(),
-            Some(name) if self.guarded.iter().any(|guarded| guarded.interface == name) => vec![name.to_owned()],
-            Some(name) => return Err(Failure::usage(format!("interface {name:?} is not guarded by this daemon"))),
+            Some(name) if self.guarded.iter().any(|guarded| guarded.interface == name) => {
+                vec![name.to_owned()]
+            }
+            Some(name) => {
+                return Err(Failure::usage(format!("interface {name:?} is not guarded by this daemon")));
+            }
         };
         if names.is_empty() {
             return Err(Failure::new(ExitCode::Found, "no interface is guarded; nothing to detach"));
@@ -365,7 +376,9 @@ fn interfaces(options: &Options, policy: &Policy, pins: &PinDir) -> Result<Vec<S
             continue;
         }
         if interface::find(&earlier).is_ok_and(|interface| interface.attached.is_some()) {
-            log::info(format!("{earlier} was guarded before and stays so; ratelimit detach --iface {earlier} ends it"));
+            log::info(format!(
+                "{earlier} was guarded before and stays so; ratelimit detach --iface {earlier} ends it"
+            ));
             names.push(earlier);
         } else {
             pins.remove_link(&earlier)?;
@@ -393,7 +406,8 @@ fn interface_status(guarded: &Guarded) -> InterfaceStatus {
 /// Says on which interfaces protection is on, and how.
 pub(super) fn announce(guarded: &[Guarded]) {
     for one in guarded {
-        let how = if one.adopted == Adopted::Yes { "program replaced in place, buckets kept" } else { "attached" };
+        let how =
+            if one.adopted == Adopted::Yes { "program replaced in place, buckets kept" } else { "attached" };
         log::info(format!("{}: {how}, {} mode", one.interface, one.mode.name()));
         if let Some(reason) = &one.not_native {
             log::warning(format!(

@@ -55,7 +55,11 @@ fn old_lists(pins: &PinDir, layout: Layout) -> Lists {
     lists
 }
 
-fn open<const N: usize>(pins: &PinDir, layout: Layout, name: &str) -> Option<LpmTrie<MapData, [u8; N], ListEntry>> {
+fn open<const N: usize>(
+    pins: &PinDir,
+    layout: Layout,
+    name: &str,
+) -> Option<LpmTrie<MapData, [u8; N], ListEntry>> {
     let map = MapData::from_pin(pins.maps(layout).join(name)).ok()?;
     // aya checks the sizes of key and value: entries of another shape are not misread.
     let trie = LpmTrie::try_from(Map::LpmTrie(map)).ok();

@@ -79,7 +79,8 @@ struct Daemon {
 impl Daemon {
     /// Says "ready", then follows signals and the clock.
     async fn until_stopped(&self, state: &StateDir) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}"));
+        let failed =
+            |error: io::Error| Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}"));
         let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -112,7 +113,10 @@ impl Daemon {
     fn reload(&self) {
         let mut host = self.host();
         match host.reload() {
-            Ok(()) => log::info(format!("policy read again: {} limits in force", host.policy().source().limits().len())),
+            Ok(()) => log::info(format!(
+                "policy read again: {} limits in force",
+                host.policy().source().limits().len()
+            )),
             Err(failure) => log::error(format!("policy not reloaded, the old one stays in force: {failure}")),
         }
     }
@@ -129,9 +133,9 @@ impl Daemon {
             let host = self.host();
             (host.table(), host.status())
         };
-        let usage = tokio::task::spawn_blocking(move || table.usage())
-            .await
-            .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot read the table: {error}")))??;
+        let usage = tokio::task::spawn_blocking(move || table.usage()).await.map_err(|error| {
+            Failure::new(ExitCode::Unsupported, format!("cannot read the table: {error}"))
+        })??;
         status.table_entries = usage.entries;
         status.table_capacity = usage.capacity;
         Ok(status)

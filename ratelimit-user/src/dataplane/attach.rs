@@ -3,7 +3,10 @@
 //! Nothing here ever leaves a moment without a program: a link that is ours gets the new program in place of the old
 //! one, and a program that is not ours is never touched.
 
-use std::fs;
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use aya::programs::{
     ProgramError, XdpMode,
@@ -18,6 +21,9 @@ use super::{
     kernel::Program,
     pin::PinDir,
 };
+
+/// How long the kernel may take to let go of a link.
+const RELEASE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// An interface with our program on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,9 +91,23 @@ pub fn attach_all(
     Ok(guarded)
 }
 
-/// Takes the program off an interface.
+/// Takes the program off an interface, and returns when it is off.
 pub fn detach(pins: &PinDir, name: &str) -> Result<(), DataplaneError> {
-    pins.remove_link(name)
+    let program = open_link(pins, name).and_then(|link| link.info().ok()).map(|info| info.program_id());
+    pins.remove_link(name)?;
+    // The kernel lets go of an unpinned link in a work queue: moments later, but not at once.
+    let deadline = Instant::now() + RELEASE_DEADLINE;
+    while Instant::now() < deadline {
+        match interface::find(name) {
+            Ok(found) if found.attached.map(|attached| attached.program_id) == program => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            _ => return Ok(()),
+        }
+    }
+    let reason =
+        "its pin is gone, and still the program runs; does another process hold the link open?".to_owned();
+    Err(DataplaneError::Attach { interface: name.to_owned(), reason })
 }
 
 fn attach(

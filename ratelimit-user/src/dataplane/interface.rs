@@ -99,7 +99,9 @@ fn read(mut datagram: &[u8], interfaces: &mut Vec<Interface>) -> std::io::Result
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(datagram)
             .map_err(|e| std::io::Error::other(e.to_string()))?;
         match message.payload {
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => interfaces.extend(interface(&link)),
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+                interfaces.extend(interface(&link));
+            }
             NetlinkPayload::Error(error) => return Err(error.to_io()),
             NetlinkPayload::Done(_) => return Ok(Dump::Done),
             _ => {}

@@ -4,10 +4,7 @@ use std::{fmt, os::fd::AsFd as _, sync::Arc};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
-    maps::{
-        Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray,
-        lpm_trie::Key,
-    },
+    maps::{Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray, lpm_trie::Key},
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
@@ -56,7 +53,11 @@ pub struct TableUse {
 }
 
 /// Loads the program. With a pin directory, maps pinned there are adopted and new ones are pinned.
-pub fn load(pins: Option<&PinDir>, sources: u32, release: KernelRelease) -> Result<(Program, Maps), DataplaneError> {
+pub fn load(
+    pins: Option<&PinDir>,
+    sources: u32,
+    release: KernelRelease,
+) -> Result<(Program, Maps), DataplaneError> {
     let mut loader = EbpfLoader::new();
     loader.map_max_entries(names::BUCKETS, sources);
     if let Some(pins) = pins {
@@ -95,7 +96,9 @@ impl Maps {
             T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
         }
         let Some(Map::LruHashMap(buckets)) = ebpf.take_map(names::BUCKETS) else {
-            return Err(DataplaneError::Load { reason: format!("the object has no LRU map {}", names::BUCKETS) });
+            return Err(DataplaneError::Load {
+                reason: format!("the object has no LRU map {}", names::BUCKETS),
+            });
         };
         Ok(Self {
             table: Arc::new(SourceTable { buckets, capacity: sources }),
@@ -211,10 +214,14 @@ impl SourceTable {
 fn load_error(error: &EbpfError, sources: u32) -> DataplaneError {
     if let EbpfError::MapError(MapError::CreateError { name, io_error }) = error {
         match io_error.raw_os_error() {
-            Some(libc::EPERM) => return DataplaneError::NotPermitted { action: format!("to make map {name}") },
+            Some(libc::EPERM) => {
+                return DataplaneError::NotPermitted { action: format!("to make map {name}") };
+            }
             Some(libc::ENOMEM | libc::E2BIG) => {
                 return DataplaneError::Load {
-                    reason: format!("no memory for map {name} ({sources} sources); use a smaller source.table_entries"),
+                    reason: format!(
+                        "no memory for map {name} ({sources} sources); use a smaller source.table_entries"
+                    ),
                 };
             }
             _ => {}
@@ -230,7 +237,9 @@ fn verifier_error(error: &ProgramError) -> DataplaneError {
             return DataplaneError::NotPermitted { action: "to load the program".into() };
         }
         let log = verifier_log.to_string();
-        let line = log.lines().rfind(|line| !line.is_empty() && !line.starts_with("processed ") && !is_statistic(line));
+        let line = log
+            .lines()
+            .rfind(|line| !line.is_empty() && !line.starts_with("processed ") && !is_statistic(line));
         let reason = format!("the verifier refused it ({io_error}): {}", line.unwrap_or("it gave no reason"));
         return DataplaneError::Load { reason };
     }

@@ -14,12 +14,13 @@ pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus
 
 fn packets(registry: &Registry, snapshot: &Snapshot) -> Result<(), prometheus::Error> {
     let labels = ["verdict", "reason"];
-    let packets = IntCounterVec::new(
-        Opts::new("ratelimit_packets_total", "Frames by verdict and reason."),
-        &labels,
-    )?;
+    let packets =
+        IntCounterVec::new(Opts::new("ratelimit_packets_total", "Frames by verdict and reason."), &labels)?;
     let bytes = IntCounterVec::new(
-        Opts::new("ratelimit_bytes_total", "Bytes of frames by verdict and reason, from the Ethernet header on."),
+        Opts::new(
+            "ratelimit_bytes_total",
+            "Bytes of frames by verdict and reason, from the Ethernet header on.",
+        ),
         &labels,
     )?;
     for count in &snapshot.reasons {
@@ -35,7 +36,11 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
     for (name, help, value) in [
         ("ratelimit_table_entries", "Sources that have a bucket.", status.table_entries),
         ("ratelimit_table_capacity", "Sources the table has room for.", status.table_capacity),
-        ("ratelimit_policy_generation", "Counts policies since the maps were made.", status.policy_generation),
+        (
+            "ratelimit_policy_generation",
+            "Counts policies since the maps were made.",
+            status.policy_generation,
+        ),
     ] {
         let gauge = IntGauge::new(name, help)?;
         gauge.set(value as i64);
@@ -53,7 +58,8 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
     for interface in &status.interfaces {
         attached.with_label_values(&[interface.name.as_str(), interface.mode.as_str()]).set(1);
     }
-    let build = labelled(registry, "ratelimit_build_info", "Version of the daemon, always 1.", &["version", "abi"])?;
+    let build =
+        labelled(registry, "ratelimit_build_info", "Version of the daemon, always 1.", &["version", "abi"])?;
     build.with_label_values(&[status.version.as_str(), status.abi.to_string().as_str()]).set(1);
     Ok(())
 }

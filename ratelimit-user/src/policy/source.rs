@@ -67,7 +67,9 @@ pub enum SourceError {
         error: RateError,
     },
     /// A limit that another one always forestalls.
-    #[error("limit \"{rate}\" never decides: \"{by}\" is at least as strict in rate and burst; remove one of them")]
+    #[error(
+        "limit \"{rate}\" never decides: \"{by}\" is at least as strict in rate and burst; remove one of them"
+    )]
     NeverDecides {
         /// Which.
         index: usize,
@@ -174,7 +176,8 @@ impl SourcePolicy {
             None => rates.push(rate),
         }
         let [ipv4, ipv6] = [self.ipv4_prefix, self.ipv6_prefix].map(i64::from);
-        Self::new(&rates, ipv4, ipv6, i64::from(self.table_entries)).map_err(|mut errors| errors.swap_remove(0))
+        Self::new(&rates, ipv4, ipv6, i64::from(self.table_entries))
+            .map_err(|mut errors| errors.swap_remove(0))
     }
 
     /// Meters that have no limit yet, while there is room.
@@ -203,7 +206,9 @@ fn name_limits(rates: &[Rate], errors: &mut Vec<SourceError>) -> Vec<NamedLimit>
         }
         // Of two equal ones the second is the superfluous one.
         let stricter = rates.iter().enumerate().find(|(other, by)| {
-            *other != index && by.at_least_as_strict_as(rate) && (*other < index || !rate.at_least_as_strict_as(by))
+            *other != index
+                && by.at_least_as_strict_as(rate)
+                && (*other < index || !rate.at_least_as_strict_as(by))
         });
         if let Some((_, by)) = stricter {
             errors.push(SourceError::NeverDecides { index, rate: *rate, by: *by });
@@ -253,13 +258,17 @@ mod tests {
         assert_eq!(errors.len(), 1, "{errors:?}");
         let text = errors[0].to_string();
         assert!(text.contains("10 packets/s burst 20") && text.contains("5 packets/s burst 10"), "{text}");
-        assert!(policy(&["10 packets/s burst 20", "5 packets/s burst 100"]).is_ok(), "each decides at some time");
+        assert!(
+            policy(&["10 packets/s burst 20", "5 packets/s burst 100"]).is_ok(),
+            "each decides at some time"
+        );
         assert_eq!(policy(&["7 syns/s", "7 syns/s"]).unwrap_err().len(), 1, "equal limits count once");
     }
 
     #[test]
     fn all_problems_are_reported_at_once() {
-        let rates: Vec<Rate> = ["0 packets/s", "5 packets/s burst 0"].iter().map(|t| parse_rate(t).unwrap()).collect();
+        let rates: Vec<Rate> =
+            ["0 packets/s", "5 packets/s burst 0"].iter().map(|t| parse_rate(t).unwrap()).collect();
         let errors = SourcePolicy::new(&rates, 0, 129, 0).unwrap_err();
         assert!(errors.len() >= 5, "{errors:?}");
     }
@@ -281,7 +290,8 @@ mod tests {
         let rate = parse_rate("20 packets/s").unwrap();
         let unknown = policy.with_limit("source.packets-2", rate).unwrap_err().to_string();
         assert!(unknown.contains("source.packets, source.bytes, source.syns"), "{unknown}");
-        let wrong = policy.with_limit("source.packets", parse_rate("1 MB/s").unwrap()).unwrap_err().to_string();
+        let wrong =
+            policy.with_limit("source.packets", parse_rate("1 MB/s").unwrap()).unwrap_err().to_string();
         assert!(wrong.contains("use a rate in packets"), "{wrong}");
         let zero = Rate { amount: 0, ..rate };
         assert!(policy.with_limit("source.packets", zero).unwrap_err().to_string().contains("rate 0"));

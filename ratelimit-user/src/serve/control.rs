@@ -61,14 +61,15 @@ pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
 }
 
 async fn converse<A: Answer>(mut stream: UnixStream, answerer: &A) -> io::Result<()> {
-    let reply = if is_trusted(&stream)? {
-        match read_request(&mut stream).await? {
-            Ok(request) => answerer.answer(request).await,
-            Err(failure) => Reply::Failed(failure),
+    // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
+    let request = read_request(&mut stream).await?;
+    let reply = match request {
+        _ if !is_trusted(&stream)? => {
+            let message = "only root and the daemon's own user may use the control socket";
+            Reply::Failed(Failure::new(ExitCode::NotPermitted, message))
         }
-    } else {
-        let message = "only root and the daemon's own user may use the control socket";
-        Reply::Failed(Failure::new(ExitCode::NotPermitted, message))
+        Ok(request) => answerer.answer(request).await,
+        Err(failure) => Reply::Failed(failure),
     };
     let mut line = serde_json::to_vec(&reply)?;
     line.push(b'\n');
@@ -87,5 +88,6 @@ async fn read_request(stream: &mut UnixStream) -> io::Result<Result<Request, Fai
     if line.len() as u64 == MAX_REQUEST && line.last() != Some(&b'\n') {
         return Ok(Err(Failure::usage(format!("request is longer than {MAX_REQUEST} bytes; send one line"))));
     }
-    Ok(serde_json::from_slice(&line).map_err(|error| Failure::usage(format!("request is not understood: {error}"))))
+    Ok(serde_json::from_slice(&line)
+        .map_err(|error| Failure::usage(format!("request is not understood: {error}"))))
 }

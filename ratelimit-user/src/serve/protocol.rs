@@ -6,7 +6,7 @@ use crate::{failure::Failure, stats::Snapshot};
 
 /// A question or an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
 pub enum Request {
     /// Is it working?
     Status,
