@@ -55,12 +55,23 @@ impl Daemon {
         }
     }
 
-    /// The counters of this moment, asked for as an operator would.
+    /// The counters of this moment.
     pub(super) fn counters(&self) -> Result<Counters> {
-        let mut stats = tool::command(workspace::release_binary("ratelimit"));
-        stats.arg("stats").arg("--state").arg(&self.state).args(["--output", "json"]);
-        let text = tool::output(&mut stats).map_err(|error| self.explained(error))?;
-        Counters::parse(&text)
+        Counters::parse(&self.ask("stats", "json")?)
+    }
+
+    /// The lines of `ratelimit status` that say where and how the program is attached.
+    pub(super) fn attached(&self) -> Result<String> {
+        let status = self.ask("status", "text")?;
+        let lines: Vec<&str> = status.lines().filter(|line| line.starts_with("interface ")).collect();
+        Ok(format!("The limiter is ready.\n    {}\n", lines.join("\n    ")))
+    }
+
+    /// Asks the running daemon as an operator would.
+    fn ask(&self, verb: &str, output: &str) -> Result<String> {
+        let mut command = tool::command(workspace::release_binary("ratelimit"));
+        command.arg(verb).arg("--state").arg(&self.state).args(["--output", output]);
+        tool::output(&mut command).map_err(|error| self.explained(error))
     }
 
     /// The error with the end of the daemon's log, which has the reason.

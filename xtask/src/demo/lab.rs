@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
 use crate::tool;
 
@@ -100,6 +101,23 @@ impl Lab {
     /// A command inside the namespace of the clients.
     pub(super) fn at_net(&self, program: &Path) -> Command {
         within(&self.net(), program)
+    }
+
+    /// Packets that the clients sent and the wire lost, because its queue was full: no limiter ever saw them.
+    pub(super) fn lost_on_wire(&self) -> Result<u64> {
+        let shown = tool::output(tool::command("ip").args([
+            "-j",
+            "-s",
+            "-n",
+            &self.net(),
+            "link",
+            "show",
+            NET_INTERFACE,
+        ]))?;
+        let links: Value =
+            serde_json::from_str(&shown).with_context(|| format!("`ip -j` printed no JSON: {shown}"))?;
+        let dropped = links.pointer("/0/stats64/tx/dropped").and_then(Value::as_u64);
+        dropped.with_context(|| format!("`ip -j -s link` has no number at /0/stats64/tx/dropped: {shown}"))
     }
 
     pub(super) fn dir(&self) -> PathBuf {
@@ -243,6 +261,7 @@ mod tests {
             let ping = tool::find("ping").unwrap();
             tool::output(lab.at_net(&ping).args(["-n", "-c", "1", "-W", "5", "-I", from, to])).unwrap();
         }
+        assert_eq!(lab.lost_on_wire().unwrap(), 0);
         drop(lab);
         assert!(!is_mounted(&dir.join("bpf")) && !dir.exists() && !edge.exists() && !net.exists());
     }

@@ -33,6 +33,7 @@ pub(crate) fn run(policy: &str, attack_lasts: Duration) -> Result<()> {
     // Order matters: what is declared later goes first, so the processes end before their namespaces do.
     let lab = Lab::build()?;
     let daemon = Daemon::start(&lab, policy, &interrupt)?;
+    say(&daemon.attached()?)?;
     let mut scene =
         Scene { server: Server::start(&lab, &interrupt)?, daemon: &daemon, interrupt: &interrupt };
 
@@ -41,8 +42,9 @@ pub(crate) fn run(policy: &str, attack_lasts: Duration) -> Result<()> {
         BEFORE.as_secs(),
         lab::GOOD_CLIENT
     ))?;
+    let at_start = scene.now()?;
     let client = GoodClient::start(&lab, BEFORE)?;
-    scene.watch(BEFORE)?;
+    scene.watch(BEFORE, &at_start)?;
     let before = client.finish(&interrupt)?;
 
     let (udp, syn) = (lab::UDP_ATTACKER, lab::SYN_ATTACKER);
@@ -51,16 +53,19 @@ pub(crate) fn run(policy: &str, attack_lasts: Duration) -> Result<()> {
         attack_lasts.as_secs()
     ))?;
     let at_start = scene.now()?;
+    let lost_before = lab.lost_on_wire()?;
     let client = GoodClient::start(&lab, attack_lasts)?;
     let attack = Attack::start(&lab, attack_lasts)?;
-    scene.watch(attack_lasts)?;
+    scene.watch(attack_lasts, &at_start)?;
     let attack = attack.finish(&interrupt)?;
     let during = client.finish(&interrupt)?;
     let at_end = scene.now()?;
 
     let xdp = at_end.xdp.since(&at_start.xdp);
     let reached = at_end.reached - at_start.reached;
-    let measured = Measured { before, during, attack, attack_lasted: attack_lasts, xdp, reached };
+    let lost_on_wire = lab.lost_on_wire()? - lost_before;
+    let measured =
+        Measured { before, during, attack, attack_lasted: attack_lasts, lost_on_wire, xdp, reached };
     say(&format!("\n{}\n{}", summary::table(&measured), summary::verdict(&measured)))?;
     Ok(())
 }
@@ -78,6 +83,7 @@ struct Scene<'a> {
 }
 
 /// Totals at one moment.
+#[derive(Clone)]
 struct Totals {
     taken: Instant,
     xdp: Counters,
@@ -90,16 +96,15 @@ impl Scene<'_> {
         Ok(Totals { xdp: self.daemon.counters()?, taken: Instant::now(), reached })
     }
 
-    /// The live view: one line per second.
-    fn watch(&mut self, lasts: Duration) -> Result<()> {
+    /// The live view: one line per second since `start`.
+    fn watch(&mut self, lasts: Duration, start: &Totals) -> Result<()> {
         say(summary::LIVE_HEADER)?;
-        let start = Instant::now();
-        let mut last = self.now()?;
+        let mut last = start.clone();
         for line in 1..=lasts.as_secs() as u32 {
-            self.interrupt.sleep_until(start + LIVE_VIEW_EVERY * line)?;
+            self.interrupt.sleep_until(start.taken + LIVE_VIEW_EVERY * line)?;
             let now = self.now()?;
             let moment = Moment {
-                at: now.taken - start,
+                at: now.taken - start.taken,
                 lasted: now.taken - last.taken,
                 xdp: now.xdp.since(&last.xdp),
                 reached: now.reached - last.reached,

@@ -13,14 +13,13 @@ pub(super) struct Moment {
     pub(super) reached: u64,
 }
 
-pub(super) const LIVE_HEADER: &str =
-    "   time    arrived/s     passed/s    dropped/s    attack datagrams at the socket/s";
+pub(super) const LIVE_HEADER: &str = "   time    arrived/s     passed/s    dropped/s   attack at socket/s";
 
 pub(super) fn live_line(moment: &Moment) -> String {
     let per_sec = |packets| per_sec(packets, moment.lasted);
     let Counters { passed, dropped, .. } = moment.xdp;
     format!(
-        "{:>5.1} s {:>12} {:>12} {:>12} {:>12}",
+        "{:>5.1} s {:>12} {:>12} {:>12} {:>20}",
         moment.at.as_secs_f64(),
         per_sec(passed + dropped),
         per_sec(passed),
@@ -35,6 +34,8 @@ pub(super) struct Measured {
     pub(super) during: GoodClientSaw,
     pub(super) attack: AttackSent,
     pub(super) attack_lasted: Duration,
+    /// Sent, but never seen by XDP: the queue of the virtual wire was full.
+    pub(super) lost_on_wire: u64,
     /// Of the attack phase, all sources together.
     pub(super) xdp: Counters,
     /// Datagrams of the UDP attacker at the server's socket.
@@ -48,14 +49,17 @@ impl Measured {
 }
 
 pub(super) fn table(measured: &Measured) -> String {
-    let Measured { before, during, attack, xdp, reached, .. } = measured;
+    let Measured { before, during, attack, lost_on_wire, xdp, reached, .. } = measured;
     let amount = |name: &str, packets: u64| row(name, &grouped(packets), &measured.per_sec(packets));
     let mut lines = vec![
         row("attack", "packets", "per second"),
         amount("  UDP datagrams the attacker sent", attack.udp),
         amount("  SYNs the second attacker sent", attack.syns),
-        amount("  dropped at XDP", xdp.dropped),
     ];
+    if *lost_on_wire > 0 {
+        lines.push(amount("  lost on the wire, its queue was full", *lost_on_wire));
+    }
+    lines.push(amount("  dropped at XDP", xdp.dropped));
     let reasons = xdp.drops_by_reason.iter().filter(|(_, packets)| *packets > 0);
     lines.extend(reasons.map(|(reason, packets)| amount(&format!("    because of {reason}"), *packets)));
     lines.push(amount("  passed at XDP, good client included", xdp.passed));
@@ -134,6 +138,7 @@ mod tests {
             during: saw(lost),
             attack: AttackSent { udp: 3_104_233, syns: 9000 },
             attack_lasted: Duration::from_secs(6),
+            lost_on_wire: 0,
             xdp: Counters {
                 passed: 20_000,
                 dropped: 3_090_000,
@@ -172,6 +177,7 @@ mod tests {
         assert_eq!(row("attack datagrams that reached the socket"), "15 900          2 650");
         assert_eq!(row("ping, lost"), "0 of 300       2 of 300");
         assert_eq!(row("TCP requests, median time"), "-              -");
+        assert!(!text.contains("wire"), "nothing was lost there:\n{text}");
         assert!(!text.contains("blocked"), "reasons without packets are left out:\n{text}");
         assert!(text.lines().all(|line| line.len() <= 80 && line == line.trim_end()), "{text}");
     }
