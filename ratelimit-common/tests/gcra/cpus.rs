@@ -1,0 +1,105 @@
+//! Several CPUs on one word: reads and compare-and-exchange interleaved at arbitrary points.
+
+use proptest::prelude::*;
+use ratelimit_common::limit::gcra::{self, Outcome};
+use ratelimit_common::limit::rate::Rate;
+
+use crate::model::{Admitted, Bucket, amount, any_rate, assert_bound, magnitude};
+
+/// Attempts to store before a packet counts as not conforming.
+const ATTEMPTS: u32 = 4;
+
+/// What one CPU is doing.
+#[derive(Clone, Copy)]
+enum Cpu {
+    /// Waits for a packet.
+    Idle,
+    /// Has read the clock.
+    HasTime { now_ns: u64, amount: u64 },
+    /// Has read the word and made up its mind.
+    HasWord { now_ns: u64, amount: u64, seen_q8: u64, attempt: u32 },
+}
+
+/// What was let through, and how often a packet was refused because its retries ran out.
+struct Run {
+    admitted: Vec<Admitted>,
+    contended: u32,
+}
+
+/// Each move lets some time pass and one CPU take one step.
+fn run(rate: Rate, cpus: usize, moves: &[(usize, u64, u64)]) -> Run {
+    let mut clock_ns = 1 << 50;
+    let start = Bucket::new(rate, clock_ns);
+    let limit = start.limit;
+    let mut word_q8 = start.tat_q8;
+    let mut cpu_states = vec![Cpu::Idle; cpus];
+    let mut run = Run { admitted: Vec::new(), contended: 0 };
+    for (cpu, later_ns, raw) in moves {
+        clock_ns += later_ns;
+        let cpu = &mut cpu_states[cpu % cpus];
+        *cpu = match *cpu {
+            Cpu::Idle => Cpu::HasTime { now_ns: clock_ns, amount: amount(&rate, *raw) },
+            Cpu::HasTime { now_ns, amount } => Cpu::HasWord { now_ns, amount, seen_q8: word_q8, attempt: 1 },
+            Cpu::HasWord { now_ns, amount, seen_q8, attempt } => {
+                let charge = gcra::charge_q8(&limit, amount);
+                match gcra::take(seen_q8, &limit, gcra::time_q8(now_ns), charge) {
+                    Outcome::Refused => Cpu::Idle,
+                    Outcome::Conforms { tat_q8 } if word_q8 == seen_q8 => {
+                        word_q8 = tat_q8;
+                        run.admitted.push(Admitted { now_ns, amount });
+                        Cpu::Idle
+                    }
+                    Outcome::Overdrawn { tat_q8 } if word_q8 == seen_q8 => {
+                        word_q8 = tat_q8;
+                        Cpu::Idle
+                    }
+                    _ if attempt == ATTEMPTS => {
+                        run.contended += 1;
+                        Cpu::Idle
+                    }
+                    // A failed exchange returns the word as it is now.
+                    _ => Cpu::HasWord { now_ns, amount, seen_q8: word_q8, attempt: attempt + 1 },
+                }
+            }
+        };
+    }
+    run
+}
+
+/// Moves that take less than half a second in all, so that no CPU's clock reading is older than that.
+fn moves() -> impl Strategy<Value = Vec<(usize, u64, u64)>> {
+    let pause = prop_oneof![3 => Just(0), 1 => magnitude(1 << 20)];
+    prop::collection::vec((0_usize..64, pause, magnitude(9000)), 1..400)
+}
+
+proptest! {
+    #![proptest_config(crate::config(5000))]
+
+    #[test]
+    fn no_interleaving_of_cpus_admits_more_than_the_bound(
+        rate in any_rate(100_000),
+        cpus in 1_usize..=8,
+        moves in moves(),
+    ) {
+        assert_bound(&rate, &run(rate, cpus, &moves).admitted)?;
+    }
+
+    #[test]
+    fn one_cpu_alone_never_runs_out_of_retries(rate in any_rate(100_000), moves in moves()) {
+        prop_assert_eq!(run(rate, 1, &moves).contended, 0);
+    }
+}
+
+/// All CPUs read the same word, then all store: one wins a round, so the fifth CPU runs out of attempts.
+#[test]
+fn a_cpu_that_loses_every_exchange_refuses_its_packet() {
+    let rate = Rate {
+        meter: ratelimit_common::abi::Meter::Packets,
+        amount: 1,
+        period: ratelimit_common::limit::rate::Period::Second,
+        burst: 100,
+    };
+    let rounds: Vec<_> = (0..2 + ATTEMPTS as usize).flat_map(|_| (0..5).map(|cpu| (cpu, 0, 1))).collect();
+    let run = run(rate, 5, &rounds);
+    assert_eq!((run.admitted.len(), run.contended), (4, 1));
+}
