@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::build::Binary;
 use crate::demo::{self, policy};
-use crate::setup::{self, Install};
+use crate::setup::{self, Install, Need};
 use crate::{build, tool, workspace};
 
 #[derive(clap::Args)]
@@ -26,28 +26,24 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
-    let needs = [&setup::KERNEL_BUILD[..], &setup::NAMESPACES].concat();
-    setup::ensure_as_root(&needs, install, "run")?;
-    let policy = options.policy.as_deref().map(read_policy).transpose()?;
-    if options.iface.is_empty() {
-        eprintln!("run: building");
-        build::release(&[Binary::RATELIMIT, Binary::TRAFFIC])?;
-        let text = policy.map_or_else(|| policy::BUILT_IN.to_owned(), |(_, text)| text);
-        return demo::run(&text, Duration::from_secs(options.seconds));
-    }
+    let on_interface = !options.iface.is_empty();
+    let needs = if on_interface { &[Need::BpfFileSystem][..] } else { &setup::NAMESPACES };
+    setup::ensure_as_root(&[&setup::KERNEL_BUILD, needs].concat(), install, "run")?;
+    // Early: a wrong name should not cost the minutes of a build. Absolute: children run in the repository, not where
+    // the command was typed.
+    let policy = match &options.policy {
+        Some(path) => {
+            Some(path.canonicalize().with_context(|| format!("cannot find the policy {}", path.display()))?)
+        }
+        None => None,
+    };
     eprintln!("run: building");
-    build::release(&[Binary::RATELIMIT])?;
-    on_interfaces(&options.iface, policy.map(|(path, _)| path))
-}
-
-/// Read early: a wrong name should not cost the minutes of a build. The path is made absolute because children run
-/// in the repository, not where the command was typed.
-fn read_policy(path: &Path) -> Result<(PathBuf, String)> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))?;
-    let absolute =
-        path.canonicalize().with_context(|| format!("cannot find the policy {}", path.display()))?;
-    Ok((absolute, text))
+    if on_interface {
+        build::release(&[Binary::RATELIMIT])?;
+        return on_interfaces(&options.iface, policy);
+    }
+    build::release(&[Binary::RATELIMIT, Binary::TRAFFIC])?;
+    demo::run(policy, Duration::from_secs(options.seconds))
 }
 
 /// Becomes the daemon, so that every signal reaches it and its exit code is ours.

@@ -3,6 +3,7 @@
 //!
 //! A shell line, not a function, is the unit: what `--no-install` prints is exactly what would have been run.
 
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -30,6 +31,8 @@ pub(crate) enum Need {
         name: &'static str,
         package: &'static str,
     },
+    /// Where pins live. systemd mounts it; containers and small systems often do not.
+    BpfFileSystem,
     /// Prometheus' checker of metrics, for the tests.
     Promtool,
 }
@@ -46,6 +49,8 @@ pub(crate) const NAMESPACES: [Need; 6] = [
     Need::Executable { name: "mount", package: "mount" },
     Need::Executable { name: "umount", package: "mount" },
 ];
+
+const BPFFS: &str = "/sys/fs/bpf";
 
 /// One shell line and what to say while it runs.
 #[derive(Debug)]
@@ -95,6 +100,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut executables = Vec::new();
     let mut packages = Vec::new();
     let mut linker_step = None;
+    let mut mount_step = None;
     let mut promtool = false;
     for need in needs {
         match *need {
@@ -107,10 +113,12 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
                 packages.push(package);
             }
             Need::Promtool if tool::find("promtool").is_none() => promtool = true,
+            Need::BpfFileSystem if !is_mounted(Path::new(BPFFS)) => mount_step = Some(mount_bpffs_step()),
             _ => {}
         }
     }
     let mut steps = Vec::new();
+    steps.extend(mount_step);
     steps.extend(component_step(&components)?);
     steps.extend(linker_step);
     if promtool || !packages.is_empty() {
@@ -131,6 +139,18 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
 fn has_rust_src() -> Result<bool> {
     let sysroot = tool::output(tool::command("rustc").args(["--print", "sysroot"]))?;
     Ok(Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core").is_dir())
+}
+
+pub(crate) fn is_mounted(path: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(|line| line.split(' ').nth(1).is_some_and(|mounted| Path::new(mounted) == path))
+}
+
+fn mount_bpffs_step() -> Step {
+    Step {
+        does: format!("mounting the BPF file system at {BPFFS}"),
+        command: format!("mount -t bpf bpf {BPFFS}"),
+    }
 }
 
 /// A rustup proxy exists for components that are not installed, so only running the thing tells.

@@ -1,7 +1,7 @@
 //! The daemon under demonstration, and what it counts.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -26,13 +26,12 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Returns when it enforces the policy.
-    pub(super) fn start(lab: &Lab, policy: &str, interrupt: &Interrupt) -> Result<Self> {
+    pub(super) fn start(lab: &Lab, policy: &Path, interrupt: &Interrupt) -> Result<Self> {
         let dir = lab.dir();
-        let (state, log, policy_path) = (dir.join("state"), dir.join("daemon.log"), dir.join("policy.toml"));
-        fs::write(&policy_path, policy).with_context(|| format!("cannot write {}", policy_path.display()))?;
+        let (state, log) = (dir.join("state"), dir.join("daemon.log"));
         let log_file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut command = lab.at_edge(&workspace::release_binary("ratelimit"));
-        command.arg("run").arg("--policy").arg(&policy_path);
+        command.arg("run").arg("--policy").arg(policy);
         command.args(["--iface", lab::EDGE_INTERFACE]).arg("--state").arg(&state);
         command.arg("--pin").arg(lab.bpffs().join("ratelimit")).stderr(log_file);
         let mut daemon = Self { process: Process::start("the daemon", &mut command)?, state, log };

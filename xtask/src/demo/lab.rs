@@ -16,6 +16,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::setup::is_mounted;
 use crate::tool;
 
 pub(super) const SERVER: &str = "10.99.0.1";
@@ -194,11 +195,6 @@ fn complain(done: Result<()>) {
 /// Never panics, unlike eprintln: a closed terminal must not stop the cleaning up.
 fn mention(sentence: &str) {
     let _nobody_listens = writeln!(std::io::stderr(), "run: {sentence}");
-}
-
-fn is_mounted(path: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    mounts.lines().any(|line| line.split(' ').nth(1).is_some_and(|mounted| Path::new(mounted) == path))
 }
 
 /// What runs left behind that were killed with no chance to clean up.

@@ -12,7 +12,9 @@ pub(crate) mod policy;
 mod process;
 mod summary;
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -26,13 +28,14 @@ use summary::{Measured, Moment};
 const BEFORE: Duration = Duration::from_secs(3);
 const LIVE_VIEW_EVERY: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(policy: &str, attack_lasts: Duration) -> Result<()> {
+pub(crate) fn run(policy: Option<PathBuf>, attack_lasts: Duration) -> Result<()> {
     let interrupt = Interrupt::watch()?;
-    say("Two private namespaces, joined by a wire; your interfaces are not touched. The policy:")?;
-    say(&format!("    {}\n", policy.trim_end().replace('\n', "\n    ")))?;
     // Order matters: what is declared later goes first, so the processes end before their namespaces do.
     let lab = Lab::build()?;
-    let daemon = Daemon::start(&lab, policy, &interrupt)?;
+    let policy = policy.map_or_else(|| write_built_in_policy(&lab), Ok)?;
+    say("Two private namespaces, joined by a wire; your interfaces are not touched. The policy:")?;
+    say(&indented(&policy)?)?;
+    let daemon = Daemon::start(&lab, &policy, &interrupt)?;
     say(&daemon.attached()?)?;
     let mut scene =
         Scene { server: Server::start(&lab, &interrupt)?, daemon: &daemon, interrupt: &interrupt };
@@ -68,6 +71,18 @@ pub(crate) fn run(policy: &str, attack_lasts: Duration) -> Result<()> {
         Measured { before, during, attack, attack_lasted: attack_lasts, lost_on_wire, xdp, reached };
     say(&format!("\n{}\n{}", summary::table(&measured), summary::verdict(&measured)))?;
     Ok(())
+}
+
+fn write_built_in_policy(lab: &Lab) -> Result<PathBuf> {
+    let path = lab.dir().join("policy.toml");
+    fs::write(&path, policy::BUILT_IN).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+fn indented(policy: &Path) -> Result<String> {
+    let text =
+        fs::read_to_string(policy).with_context(|| format!("cannot read the policy {}", policy.display()))?;
+    Ok(text.lines().map(|line| format!("    {line}\n")).collect())
 }
 
 /// An error when nobody reads any more (`| head`), so that the guards clean up; println would panic.
