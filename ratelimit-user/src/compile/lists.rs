@@ -44,11 +44,20 @@ pub fn effective(own: Lists) -> Lists {
     lists
 }
 
-/// The writes that lead from `observed` to `wanted`, in an order that never answers worse than either.
+/// The writes that lead from `observed` to `wanted`: at every step in between, each address has its old answer or its
+/// new one, and goes from the first to the second once.
 ///
-/// Everything is written before anything is removed, longest prefixes first. When a wide prefix arrives, the narrow ones
-/// inside it already answer for it, so it cannot be undone for a moment by an entry that does not know of it yet. When
-/// one leaves, the narrow ones have already let go of its answer. In between, an address sees its old answer or its new one.
+/// Sets come first, longest prefixes first; then removals, prefixes before what is inside them.
+///
+/// - A block of a /8 that arrives together with an exception inside it: the exception is there before the block.
+/// - A covering block that goes: the entries inside it have let go of its answer first; nothing else matches less.
+/// - A prefix and what is inside it both go: were the inner one removed first, its addresses would meet the outer one,
+///   which is neither what they had nor what they will have.
+///
+/// Why it holds: an address meets the longest entry there is. While entries are set, every old one is still there, so one
+/// with its old value is the one that answered before; and one with its new value has all longer ones around already, so
+/// it is the one that will answer. While entries are removed, only old ones answer differently, and a longer one never
+/// goes before a shorter one.
 pub fn changes(observed: &Lists, wanted: &Lists) -> Vec<Change> {
     let written = wanted.iter().filter(|(prefix, entry)| observed.get(prefix) != Some(entry));
     let mut sets: Vec<_> = written.map(|(prefix, entry)| (*prefix, *entry)).collect();
@@ -59,82 +68,4 @@ pub fn changes(observed: &Lists, wanted: &Lists) -> Vec<Change> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// What a packet from `address` meets.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Answer {
-        Allowed,
-        Blocked,
-        Neither,
-    }
-
-    /// What the kernel does: the longest match decides alone.
-    fn longest_match(lists: &Lists, address: IpAddr, now_ns: u64) -> Answer {
-        let found = (0..=32).rev().find_map(|len| lists.get(&Prefix::masked(address, len)));
-        match found {
-            Some(entry) if entry.allowed == ALLOWED => Answer::Allowed,
-            Some(entry) if now_ns < entry.blocked_until_ns => Answer::Blocked,
-            _ => Answer::Neither,
-        }
-    }
-
-    /// What the operator means: every entry that covers the address is asked.
-    fn one_by_one(own: &Lists, address: IpAddr, now_ns: u64) -> Answer {
-        let host = Prefix::masked(address, 32);
-        let covering = || own.iter().filter(|(prefix, _)| prefix.covers(&host)).map(|(_, entry)| entry);
-        if covering().any(|entry| entry.own_allowed == ALLOWED) {
-            Answer::Allowed
-        } else if covering().any(|entry| now_ns < entry.own_blocked_until_ns) {
-            Answer::Blocked
-        } else {
-            Answer::Neither
-        }
-    }
-
-    /// Addresses and prefixes close together, so that they overlap.
-    fn address() -> impl Strategy<Value = IpAddr> {
-        (0_u32..64).prop_map(|low| IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 | (low << 26 >> 26))))
-    }
-
-    fn lists() -> impl Strategy<Value = Lists> {
-        let entry =
-            (address(), 20_u8..=32, 0_u64..4, 0_u32..=1).prop_map(|(address, len, until, allowed)| {
-                let entry =
-                    ListEntry { own_blocked_until_ns: until, own_allowed: allowed, ..ListEntry::EMPTY };
-                (Prefix::masked(address, len), entry)
-            });
-        proptest::collection::btree_map(0_u8..20, entry, 0..12).prop_map(|map| map.into_values().collect())
-    }
-
-    proptest! {
-        #[test]
-        fn a_longest_match_answers_like_all_entries_together(own in lists(), address in address(), now_ns in 0_u64..5) {
-            let effective = effective(own.clone());
-            prop_assert_eq!(longest_match(&effective, address, now_ns), one_by_one(&own, address, now_ns));
-        }
-
-        #[test]
-        fn between_two_states_an_address_has_its_old_answer_or_its_new_one(
-            before in lists(), after in lists(), address in address(), now_ns in 0_u64..5,
-        ) {
-            let (before, after) = (effective(before), effective(after));
-            let answers = [longest_match(&before, address, now_ns), longest_match(&after, address, now_ns)];
-            let mut state = before.clone();
-            for change in changes(&before, &after) {
-                match change {
-                    Change::Set(prefix, entry) => { state.insert(prefix, entry); }
-                    Change::Remove(prefix) => { state.remove(&prefix); }
-                }
-                let answer = longest_match(&state, address, now_ns);
-                prop_assert!(answers.contains(&answer), "{answer:?} is neither of {answers:?}");
-            }
-            prop_assert_eq!(state, after);
-        }
-    }
-}
+mod tests;

@@ -12,11 +12,33 @@ use super::problem::Problems;
 /// A value and where it stands.
 pub(super) type At<T> = (T, Range<usize>);
 
+/// Whether a key is there. One that is there but cannot be read has been reported, and must not count as missing.
+#[derive(Debug, Default)]
+pub(super) enum Found<T> {
+    #[default]
+    Absent,
+    Unreadable,
+    Read(T),
+}
+
+impl<T> From<Option<T>> for Found<T> {
+    fn from(read: Option<T>) -> Self {
+        read.map_or(Self::Unreadable, Self::Read)
+    }
+}
+
+/// A list of strings: every entry with its place, `None` where it is no string and has been reported.
+#[derive(Debug)]
+pub(super) struct Strings {
+    pub(super) at: Range<usize>,
+    pub(super) entries: Vec<At<Option<String>>>,
+}
+
 /// What a policy file says, each value with its place, nothing judged yet.
 #[derive(Debug, Default)]
 pub(super) struct Document {
-    pub(super) interfaces: Vec<At<String>>,
-    pub(super) source: Option<SourceTable>,
+    pub(super) interfaces: Option<Strings>,
+    pub(super) source: Found<SourceTable>,
     pub(super) metrics: Option<At<String>>,
 }
 
@@ -24,54 +46,69 @@ pub(super) struct Document {
 #[derive(Debug, Default)]
 pub(super) struct SourceTable {
     pub(super) at: Range<usize>,
-    pub(super) limits: Option<At<Vec<At<String>>>>,
+    pub(super) limits: Found<Strings>,
     pub(super) ipv4_prefix: Option<At<i64>>,
     pub(super) ipv6_prefix: Option<At<i64>>,
     pub(super) table_entries: Option<At<i64>>,
 }
 
-/// Keys of the whole product that this version does not have.
-const LATER: &[&str] = &["mode", "service", "plan", "user", "api", "cluster"];
-const LATER_LISTEN: &[&str] = &["http", "grpc", "resp"];
+/// The keys of one table.
+struct Keys {
+    known: &'static [&'static str],
+    /// Keys of the whole product that this version does not have.
+    later: &'static [&'static str],
+}
+
+const TOP: Keys = Keys {
+    known: &["interfaces", "source", "listen"],
+    later: &["mode", "service", "plan", "user", "api", "cluster"],
+};
+const SOURCE: Keys = Keys { known: &["limits", "ipv4_prefix", "ipv6_prefix", "table_entries"], later: &[] };
+const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
 
 /// Reads what can be read of a text.
 pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
     let (root, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
-        problems.error(&error.span().unwrap_or_default(), format!("not TOML: {}", error.message()));
+        problems.syntax(&error.span().unwrap_or_default(), format!("not TOML: {}", error.message()));
     }
     let mut document = Document::default();
-    let known = ["interfaces", "source", "listen"];
-    for (key, value) in root.get_ref() {
+    for (key, value) in entries(root.get_ref(), problems) {
         match key.get_ref().as_ref() {
-            "interfaces" => {
-                document.interfaces =
-                    strings("interfaces", value, problems).map(|at| at.0).unwrap_or_default();
-            }
+            "interfaces" => document.interfaces = strings("interfaces", value, problems),
             "source" => {
-                document.source = table("source", value, problems).map(|t| source(t, value.span(), problems));
+                let table = table("source", value, problems);
+                document.source = table.map(|table| source(table, value.span(), problems)).into();
             }
             "listen" => {
                 if let Some(table) = table("listen", value, problems) {
                     document.metrics = listen(table, problems);
                 }
             }
-            _ => unknown(key, &known, LATER, problems),
+            _ => unknown(key, &TOP, problems),
         }
     }
     document
 }
 
+/// The keys and values of a table. After broken syntax the parser may pair a key with something that ends before it.
+fn entries<'v, 'i>(
+    table: &'v DeTable<'i>,
+    problems: &Problems<'_>,
+) -> impl Iterator<Item = (&'v Spanned<Cow<'i, str>>, &'v Spanned<DeValue<'i>>)> + use<'v, 'i> {
+    let broken = problems.broken();
+    table.iter().filter(move |(key, value)| !broken || value.span().end > key.span().start)
+}
+
 fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> SourceTable {
     let mut source = SourceTable { at, ..SourceTable::default() };
-    let known = ["limits", "ipv4_prefix", "ipv6_prefix", "table_entries"];
-    for (key, value) in table {
+    for (key, value) in entries(table, problems) {
         match key.get_ref().as_ref() {
-            "limits" => source.limits = strings("limits", value, problems),
+            "limits" => source.limits = strings("limits", value, problems).into(),
             "ipv4_prefix" => source.ipv4_prefix = integer("ipv4_prefix", value, problems),
             "ipv6_prefix" => source.ipv6_prefix = integer("ipv6_prefix", value, problems),
             "table_entries" => source.table_entries = integer("table_entries", value, problems),
-            _ => unknown(key, &known, &[], problems),
+            _ => unknown(key, &SOURCE, problems),
         }
     }
     source
@@ -79,27 +116,35 @@ fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) ->
 
 fn listen(table: &DeTable<'_>, problems: &mut Problems<'_>) -> Option<At<String>> {
     let mut metrics = None;
-    for (key, value) in table {
+    for (key, value) in entries(table, problems) {
         match key.get_ref().as_ref() {
             "metrics" => metrics = string("metrics", value, problems),
-            _ => unknown(key, &["metrics"], LATER_LISTEN, problems),
+            _ => unknown(key, &LISTEN, problems),
         }
     }
     metrics
 }
 
-fn unknown(key: &Spanned<Cow<'_, str>>, known: &[&str], later: &[&str], problems: &mut Problems<'_>) {
-    let name = key.get_ref();
-    if later.contains(&name.as_ref()) {
+fn unknown(key: &Spanned<Cow<'_, str>>, keys: &Keys, problems: &mut Problems<'_>) {
+    let name = key.get_ref().as_ref();
+    if keys.later.contains(&name) {
         return problems
             .error(&key.span(), format!("{name:?} is not supported by this version yet; remove it"));
     }
-    let near = known.iter().map(|word| (distance(word, name), word)).min();
-    let hint = match near {
-        Some((distance, word)) if distance <= 2 => format!("did you mean {word:?}?"),
-        _ => format!("known here: {}", known.join(", ")),
+    let known = keys.known.join(", ");
+    let near = keys.known.iter().map(|word| (distance(word, name), word)).min();
+    let message = match near {
+        // The mistake TOML invites: a key below the wrong [table] line.
+        _ if TOP.known.contains(&name) => {
+            format!("key {name:?} belongs above the first [table]; move it there")
+        }
+        _ if SOURCE.known.contains(&name) => format!("key {name:?} belongs in [source]; move it there"),
+        Some((distance, word)) if distance <= 2 => {
+            format!("key {name:?} is not known; did you mean {word:?}? known here: {known}")
+        }
+        _ => format!("key {name:?} is not known; known here: {known}"),
     };
-    problems.error(&key.span(), format!("key {name:?} is not known; {hint}"));
+    problems.error(&key.span(), message);
 }
 
 fn table<'v, 'i>(
@@ -126,18 +171,17 @@ fn string(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) 
     }
 }
 
-fn strings(
-    key: &str,
-    value: &Spanned<DeValue<'_>>,
-    problems: &mut Problems<'_>,
-) -> Option<At<Vec<At<String>>>> {
+fn strings(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<Strings> {
     let DeValue::Array(items) = value.get_ref() else {
         let message = format!("{key} is {}; write a list of strings, {key} = [\"…\"]", kind(value.get_ref()));
         problems.error(&value.span(), message);
         return None;
     };
-    let texts = items.iter().filter_map(|item| string(&format!("an entry of {key}"), item, problems));
-    Some((texts.collect(), value.span()))
+    let entry = format!("an entry of {key}");
+    let read = |item| string(&entry, item, problems).map(|(text, _)| text);
+    let places = items.iter().map(Spanned::span);
+    let entries = items.iter().map(read).zip(places).collect();
+    Some(Strings { at: value.span(), entries })
 }
 
 fn integer(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<i64>> {
@@ -171,6 +215,9 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 
 /// Edits that lead from one word to another (Levenshtein): small for a typing mistake.
 fn distance(from: &str, to: &str) -> usize {
+    if from.len().abs_diff(to.len()) > from.len() {
+        return to.len();
+    }
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.chars().enumerate() {

@@ -6,7 +6,13 @@ mod document;
 mod problem;
 mod resolve;
 
-use std::{fmt, fs, io, path::Path};
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+    string::FromUtf8Error,
+};
 
 use crate::policy::Policy;
 pub use problem::Problem;
@@ -43,9 +49,7 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     let file = path.display().to_string();
     let unreadable = |reason: String| LoadError::Unreadable { file: file.clone(), reason };
     let text = read(path).map_err(|error| unreadable(error.to_string()))?;
-    let text = String::from_utf8(text).map_err(|error| {
-        unreadable(format!("not UTF-8 text (byte {})", error.utf8_error().valid_up_to() + 1))
-    })?;
+    let text = String::from_utf8(text).map_err(|error| unreadable(not_utf8(&error)))?;
     parse(&text, &file)
 }
 
@@ -59,14 +63,20 @@ pub fn parse(text: &str, name: &str) -> Result<Loaded, LoadError> {
     problems.finish(policy)
 }
 
+/// The whole file, but never more than [`MAX_BYTES`]: a device has no size to ask for, and no end.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let size = fs::metadata(path)?.len();
-    if size > MAX_BYTES {
-        return Err(io::Error::other(format!(
-            "{size} bytes are more than a policy has; at most {MAX_BYTES} are read"
-        )));
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("more than a policy has; at most {MAX_BYTES} bytes are read")));
     }
-    fs::read(path)
+    Ok(bytes)
+}
+
+fn not_utf8(error: &FromUtf8Error) -> String {
+    let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+    let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+    format!("not UTF-8 text (byte {}, in line {line}); save it as UTF-8", valid.len() + 1)
 }
 
 impl fmt::Display for LoadError {

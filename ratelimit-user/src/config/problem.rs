@@ -1,9 +1,12 @@
 //! A problem at a place in a file, and the pile they are collected on.
 
-use std::{fmt, ops::Range};
+use std::{collections::BTreeSet, fmt, ops::Range};
 
 use super::{LoadError, Loaded};
 use crate::policy::Policy;
+
+/// Problems shown of one file: who has more has the wrong file.
+const SHOWN: usize = 50;
 
 /// A problem, or a warning, at its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,13 +27,31 @@ impl fmt::Display for Problem {
     }
 }
 
+/// What kind of finding it is decides which others it makes worthless. In the order in which they count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Not TOML. What the parser then made of the rest of the line is a guess.
+    Syntax,
+    /// A key or value that means nothing.
+    Meaning,
+    /// Something that is not there. In a file with broken syntax it may well be there.
+    Missing,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Finding {
+    at: usize,
+    kind: Kind,
+    message: String,
+}
+
 /// Everything found in one file so far.
 #[derive(Debug)]
 pub(super) struct Problems<'t> {
     file: &'t str,
     text: &'t str,
-    errors: Vec<Problem>,
-    warnings: Vec<Problem>,
+    errors: Vec<Finding>,
+    warnings: Vec<Finding>,
 }
 
 impl<'t> Problems<'t> {
@@ -38,16 +59,29 @@ impl<'t> Problems<'t> {
         Self { file, text, errors: Vec::new(), warnings: Vec::new() }
     }
 
+    /// Broken syntax.
+    pub(super) fn syntax(&mut self, at: &Range<usize>, message: impl fmt::Display) {
+        self.errors.push(Finding { at: at.start, kind: Kind::Syntax, message: message.to_string() });
+    }
+
     /// Something that makes the policy useless.
     pub(super) fn error(&mut self, at: &Range<usize>, message: impl fmt::Display) {
-        let problem = self.problem(at.start, message);
-        self.errors.push(problem);
+        self.errors.push(Finding { at: at.start, kind: Kind::Meaning, message: message.to_string() });
+    }
+
+    /// Something that has to be there and is not.
+    pub(super) fn missing(&mut self, at: &Range<usize>, message: impl fmt::Display) {
+        self.errors.push(Finding { at: at.start, kind: Kind::Missing, message: message.to_string() });
     }
 
     /// Something that is probably not meant.
     pub(super) fn warning(&mut self, at: &Range<usize>, message: impl fmt::Display) {
-        let problem = self.problem(at.start, message);
-        self.warnings.push(problem);
+        self.warnings.push(Finding { at: at.start, kind: Kind::Meaning, message: message.to_string() });
+    }
+
+    /// Whether the text is TOML at all.
+    pub(super) fn broken(&self) -> bool {
+        self.errors.iter().any(|finding| finding.kind == Kind::Syntax)
     }
 
     /// The text at a place, with its quotes.
@@ -56,23 +90,60 @@ impl<'t> Problems<'t> {
     }
 
     /// The outcome: a policy only if nothing was wrong.
-    pub(super) fn finish(mut self, policy: Option<Policy>) -> Result<Loaded, LoadError> {
-        self.errors.sort();
-        self.errors.dedup();
+    pub(super) fn finish(self, policy: Option<Policy>) -> Result<Loaded, LoadError> {
+        let broken = self.broken();
+        let errors = without_consequences(placed(self.file, self.text, self.errors), broken);
         match policy {
-            Some(policy) if self.errors.is_empty() => Ok(Loaded { policy, warnings: self.warnings }),
-            _ => Err(LoadError::Problems(self.errors)),
+            Some(policy) if errors.is_empty() => {
+                let warnings = placed(self.file, self.text, self.warnings);
+                Ok(Loaded { policy, warnings: warnings.into_iter().map(|(_, warning)| warning).collect() })
+            }
+            _ => Err(LoadError::Problems(shortened(errors))),
         }
     }
+}
 
-    fn problem(&self, at: usize, message: impl fmt::Display) -> Problem {
-        let before = self.text.get(..at).unwrap_or(self.text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Problem {
-            file: self.file.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-            message: message.to_string(),
+/// Lines and columns of all findings, in order of their places: one pass over the text, however many there are.
+fn placed(file: &str, text: &str, mut findings: Vec<Finding>) -> Vec<(Kind, Problem)> {
+    // Stable: where two stand at the same place, the parser's first word is the best one.
+    findings.sort_by_key(|finding| (finding.at, finding.kind));
+    findings.dedup();
+    let (mut line, mut column, mut passed) = (1, 1, 0);
+    let place = |finding: Finding| {
+        let between = text.get(passed..finding.at).unwrap_or_default();
+        passed += between.len();
+        for c in between.chars() {
+            (line, column) = if c == '\n' { (line + 1, 1) } else { (line, column + 1) };
         }
+        (finding.kind, Problem { file: file.to_owned(), line, column, message: finding.message })
+    };
+    findings.into_iter().map(place).collect()
+}
+
+/// Drops what only follows from broken syntax: of a line that is not TOML its first error remains, and in a file that
+/// is not TOML nothing counts as missing.
+fn without_consequences(mut found: Vec<(Kind, Problem)>, broken: bool) -> Vec<Problem> {
+    if broken {
+        let lines = found.iter().filter(|(kind, _)| *kind == Kind::Syntax).map(|(_, problem)| problem.line);
+        let mut unreported: BTreeSet<usize> = lines.collect();
+        let broken_lines = unreported.clone();
+        found.retain(|(kind, problem)| match kind {
+            Kind::Syntax => unreported.remove(&problem.line),
+            Kind::Meaning => !broken_lines.contains(&problem.line),
+            Kind::Missing => false,
+        });
     }
+    found.into_iter().map(|(_, problem)| problem).collect()
+}
+
+fn shortened(mut errors: Vec<Problem>) -> Vec<Problem> {
+    let more = errors.len().saturating_sub(SHOWN);
+    if more > 0 {
+        errors.truncate(SHOWN);
+        let first_hidden = errors.last().cloned();
+        errors.extend(
+            first_hidden.map(|last| Problem { message: format!("and {more} more from here on"), ..last }),
+        );
+    }
+    errors
 }

@@ -1,11 +1,14 @@
 //! The meaning of a policy file: from words and numbers to a policy.
 
-use std::{net::SocketAddr, ops::Range};
+use std::{collections::HashSet, net::SocketAddr, ops::Range};
 
-use ratelimit_common::limit::{rate::Rate, text::parse_limit};
+use ratelimit_common::{
+    abi::MAX_LIMITS,
+    limit::{rate::Rate, text::parse_limit},
+};
 
 use super::{
-    document::{At, Document, SourceTable},
+    document::{At, Document, Found, SourceTable, Strings},
     problem::Problems,
 };
 use crate::policy::{DEFAULT_TABLE_ENTRIES, InterfaceName, Listen, Policy, SourceError, SourcePolicy};
@@ -14,23 +17,26 @@ const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000
 
 /// The policy, if everything in the document makes sense.
 pub(super) fn resolve(document: &Document, problems: &mut Problems<'_>) -> Option<Policy> {
-    let interfaces = interfaces(&document.interfaces, problems);
+    let interfaces = document.interfaces.as_ref().map_or_else(Vec::new, |names| interfaces(names, problems));
     let listen = listen(document.metrics.as_ref(), problems);
     let source = match &document.source {
-        Some(table) => source(table, problems),
-        None => {
-            problems.error(&(0..0), format!("[source] is missing: nothing would be limited; {EXAMPLE}"));
+        Found::Read(table) => source(table, problems),
+        Found::Unreadable => None,
+        Found::Absent => {
+            problems.missing(&(0..0), format!("[source] is missing: nothing would be limited; {EXAMPLE}"));
             None
         }
     };
     Some(Policy::new(interfaces, source?, listen))
 }
 
-fn interfaces(names: &[At<String>], problems: &mut Problems<'_>) -> Vec<InterfaceName> {
+fn interfaces(names: &Strings, problems: &mut Problems<'_>) -> Vec<InterfaceName> {
+    let mut seen = HashSet::new();
     let mut interfaces = Vec::new();
-    for (text, at) in names {
+    for (text, at) in &names.entries {
+        let Some(text) = text else { continue };
         match text.parse::<InterfaceName>() {
-            Ok(name) if interfaces.contains(&name) => {
+            Ok(_) if !seen.insert(text) => {
                 problems.error(at, format!("interface {text:?} is named twice; remove one"));
             }
             Ok(name) => interfaces.push(name),
@@ -59,20 +65,16 @@ fn listen(metrics: Option<&At<String>>, problems: &mut Problems<'_>) -> Listen {
 }
 
 fn source(table: &SourceTable, problems: &mut Problems<'_>) -> Option<SourcePolicy> {
-    let Some((texts, limits_at)) = &table.limits else {
-        problems.error(&table.at, format!("[source] has no limits: nothing would be limited; {EXAMPLE}"));
-        return None;
-    };
-    let mut rates: Vec<At<Rate>> = Vec::new();
-    for (text, at) in texts {
-        match parse_limit(text) {
-            Ok((rate, _)) => rates.push((rate, at.clone())),
-            Err(error) => {
-                let place = inside(text, error.offset(), at, problems);
-                problems.error(&place, error);
-            }
+    let limits = match &table.limits {
+        Found::Read(limits) => rates(limits, problems),
+        // Also without its limits, the rest of the table is worth a look.
+        Found::Unreadable => Vec::new(),
+        Found::Absent => {
+            problems
+                .missing(&table.at, format!("[source] has no limits: nothing would be limited; {EXAMPLE}"));
+            Vec::new()
         }
-    }
+    };
     if let Some((bits, at)) = &table.ipv6_prefix
         && (65..=128).contains(bits)
     {
@@ -80,37 +82,51 @@ fn source(table: &SourceTable, problems: &mut Problems<'_>) -> Option<SourcePoli
             .warning(at, format!("ipv6_prefix = {bits}: whoever has one /64 owns 2^{} sources", bits - 64));
     }
     let value = |at: &Option<At<i64>>, default: i64| at.as_ref().map_or(default, |(value, _)| *value);
-    let plain: Vec<Rate> = rates.iter().map(|(rate, _)| *rate).collect();
+    // Beyond that they are refused already; every pair of them need not be compared.
+    let plain: Vec<Rate> = limits.iter().map(|(rate, _)| *rate).take(MAX_LIMITS).collect();
     let built = SourcePolicy::new(
         &plain,
         value(&table.ipv4_prefix, 32),
         value(&table.ipv6_prefix, 64),
         value(&table.table_entries, i64::from(DEFAULT_TABLE_ENTRIES)),
     );
-    built.map_err(|errors| report(&errors, table, &rates, limits_at, !texts.is_empty(), problems)).ok()
+    built.map_err(|errors| report(&errors, table, &limits, problems)).ok()
+}
+
+/// The limits that can be read, each with its place.
+fn rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> {
+    if limits.entries.is_empty() {
+        problems.error(&limits.at, SourceError::NoLimits);
+    }
+    // Counted before any is refused for itself: the file has that many.
+    if let Some((_, first_too_many)) = limits.entries.get(MAX_LIMITS) {
+        problems.error(first_too_many, SourceError::TooManyLimits { count: limits.entries.len() });
+    }
+    let mut rates = Vec::new();
+    for (text, at) in &limits.entries {
+        match text.as_deref().map(parse_limit) {
+            None => {}
+            Some(Ok((rate, _))) => rates.push((rate, at.clone())),
+            Some(Err(error)) => {
+                let place = inside(error.text(), error.offset(), at, problems);
+                problems.error(&place, error);
+            }
+        }
+    }
+    rates
 }
 
 /// Puts each error where its cause stands.
-fn report(
-    errors: &[SourceError],
-    table: &SourceTable,
-    rates: &[At<Rate>],
-    limits_at: &Range<usize>,
-    some_limits: bool,
-    problems: &mut Problems<'_>,
-) {
+fn report(errors: &[SourceError], table: &SourceTable, rates: &[At<Rate>], problems: &mut Problems<'_>) {
     for error in errors {
         let at = match error {
-            // The list only looks empty because its entries were refused one by one.
-            SourceError::NoLimits if some_limits => continue,
+            // The whole list has been judged already.
+            SourceError::NoLimits | SourceError::TooManyLimits { .. } => continue,
             SourceError::Rate { index, .. } | SourceError::NeverDecides { index, .. } => &rates[*index].1,
-            SourceError::Prefix { key: "ipv4_prefix", .. } => place(&table.ipv4_prefix, limits_at),
-            SourceError::Prefix { .. } => place(&table.ipv6_prefix, limits_at),
-            SourceError::TableEntries { .. } => place(&table.table_entries, limits_at),
-            SourceError::NoLimits
-            | SourceError::TooManyLimits { .. }
-            | SourceError::UnknownLimit { .. }
-            | SourceError::WrongMeter { .. } => limits_at,
+            SourceError::Prefix { key: "ipv4_prefix", .. } => place(&table.ipv4_prefix, &table.at),
+            SourceError::Prefix { .. } => place(&table.ipv6_prefix, &table.at),
+            SourceError::TableEntries { .. } => place(&table.table_entries, &table.at),
+            SourceError::UnknownLimit { .. } | SourceError::WrongMeter { .. } => &table.at,
         };
         problems.error(at, error);
     }
@@ -122,6 +138,10 @@ fn place<'a>(value: &'a Option<At<i64>>, otherwise: &'a Range<usize>) -> &'a Ran
 
 /// Where a piece of a string stands in the file: exact, unless escapes make the string differ from its source.
 fn inside(text: &str, offset: usize, at: &Range<usize>, problems: &Problems<'_>) -> Range<usize> {
-    let plain = problems.source(at).get(1..).is_some_and(|rest| rest.starts_with(text));
-    if plain && offset > 0 { at.start + 1 + offset..at.end } else { at.clone() }
+    let source = problems.source(at);
+    let verbatim = |quotes: &usize| source.get(*quotes..).is_some_and(|rest| rest.starts_with(text));
+    match [1, 3].iter().find(|quotes| verbatim(quotes)) {
+        Some(quotes) if offset > 0 => at.start + quotes + offset..at.end,
+        _ => at.clone(),
+    }
 }

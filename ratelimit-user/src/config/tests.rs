@@ -1,3 +1,7 @@
+//! Whole files with everything that must be said about them.
+
+use std::fs;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -54,31 +58,127 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
     let found = problems(text);
     let expected = [
         "p.toml:1:1: key \"colour\" is not known; known here: interfaces, source, listen",
-        "p.toml:2:23: interface \"eth0\" is named twice",
-        "p.toml:2:31: interface name \"a/b\" has a slash",
+        "p.toml:2:23: interface \"eth0\" is named twice; remove one",
+        "p.toml:2:31: interface name \"a/b\" has a slash, a colon or white space in it, which no interface has",
         "p.toml:2:38: an entry of interfaces is a number; write a string in quotes",
-        "p.toml:4:11: limit \"0 packets/s\": ",
-        "p.toml:4:30: unit \"furlongs\" is not known; use packets",
-        "p.toml:4:43: limit \"5 packets/s burst 0\": ",
+        "p.toml:4:11: limit \"0 packets/s\": rate 0 lets nothing pass; use at least 1, or block the source",
+        "p.toml:4:30: unit \"furlongs\" is not known; use packets, syns, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, \
+         Mbit or Gbit",
+        "p.toml:4:43: limit \"5 packets/s burst 0\": burst 0 is never satisfiable; use at least 1",
         "p.toml:5:15: ipv4_prefix = 33 is out of range; use 1 to 32",
         "p.toml:6:15: ipv6_prefix is a string; write a whole number",
-        "p.toml:7:17: table_entries = 0 is out of range",
-        "p.toml:8:1: key \"limts\" is not known; did you mean \"limits\"?",
-        "p.toml:10:11: metrics = \"9464\" is not an address with a port",
+        "p.toml:7:17: table_entries = 0 is out of range; use 1 to 16777216",
+        "p.toml:8:1: key \"limts\" is not known; did you mean \"limits\"? known here: limits, ipv4_prefix, ipv6_prefix, \
+         table_entries",
+        "p.toml:10:11: metrics = \"9464\" is not an address with a port; use one such as \"127.0.0.1:9464\"",
         "p.toml:11:1: \"http\" is not supported by this version yet; remove it",
         "p.toml:12:3: \"service\" is not supported by this version yet; remove it",
     ];
-    assert_eq!(found.len(), expected.len(), "{found:#?}");
-    for (found, expected) in found.iter().zip(expected) {
-        assert!(found.starts_with(expected), "{found}\nshould start with\n{expected}");
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn every_key_of_a_later_version_is_called_that() {
+    for key in ["mode", "service", "plan", "user", "api", "cluster"] {
+        let found = problems(&format!("{key} = 1\n[source]\nlimits = [\"1/s\"]\n"));
+        assert_eq!(found, [format!("p.toml:1:1: {key:?} is not supported by this version yet; remove it")]);
+    }
+    for key in ["http", "grpc", "resp"] {
+        let found = problems(&format!("[source]\nlimits = [\"1/s\"]\n[listen]\n{key} = \"127.0.0.1:1\"\n"));
+        assert_eq!(found, [format!("p.toml:4:1: {key:?} is not supported by this version yet; remove it")]);
     }
 }
 
 #[test]
-fn broken_syntax_is_reported_beside_what_can_still_be_read() {
-    let found = problems("[source]\nlimits = [\"1/s\"\nipv4_prefix = = 3\ntable_entries = 0\n");
-    assert!(found.len() >= 2, "{found:#?}");
-    assert!(found.iter().any(|line| line.contains("not TOML")), "{found:#?}");
+fn a_key_below_the_wrong_table_line_is_told_where_it_belongs() {
+    assert_eq!(
+        problems("[source]\nlimits = [\"1/s\"]\ninterfaces = [\"eth0\"]\n"),
+        ["p.toml:3:1: key \"interfaces\" belongs above the first [table]; move it there"]
+    );
+    assert_eq!(
+        problems("ipv4_prefix = 24\n[source]\nlimits = [\"1/s\"]\n"),
+        ["p.toml:1:1: key \"ipv4_prefix\" belongs in [source]; move it there"]
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_one_problem_and_not_also_a_missing_one() {
+    for (text, problem) in [
+        ("source = 5\n", "p.toml:1:10: source is a number; write it as a table, [source]"),
+        ("[[source]]\nlimits = [\"1/s\"]\n", "p.toml:1:1: source is a list; write it as a table, [source]"),
+        (
+            "[source]\nlimits = \"1/s\"\n",
+            "p.toml:2:10: limits is a string; write a list of strings, limits = [\"…\"]",
+        ),
+        ("[source]\nlimits = [5]\n", "p.toml:2:11: an entry of limits is a number; write a string in quotes"),
+        (
+            "[source]\nlimits = [\"x/s\"]\n",
+            "p.toml:2:11: \"x\" stands where a number belongs; write it like \"1000 packets/s burst 2000\"",
+        ),
+        (
+            "[source]\nlimits = [\"1/s\"]\ntable_entries = 99999999999999999999\n",
+            "p.toml:3:17: table_entries = 99999999999999999999 is too large for any use",
+        ),
+        (
+            "[source]\nlimits = [\"1/s\"]\nipv4_prefix = 24.0\n",
+            "p.toml:3:15: ipv4_prefix is a number with a fraction; write a whole number",
+        ),
+        (
+            "[source]\nlimits = [\"1/s\"]\n[listen]\nmetrics = true\n",
+            "p.toml:4:11: metrics is true or false; write a string in quotes",
+        ),
+    ] {
+        assert_eq!(problems(text), [problem], "{text}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_table_is_checked_even_if_its_limits_are_missing() {
+    let found = problems("[source]\nipv4_prefix = 0\n");
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert_eq!(found[1], "p.toml:2:15: ipv4_prefix = 0 is out of range; use 1 to 32");
+}
+
+#[test]
+fn broken_syntax_is_reported_beside_what_can_still_be_read_and_without_its_consequences() {
+    // The recovered value of a broken line is a guess, and nothing counts as missing.
+    for (text, expected) in [
+        ("[source\nlimits = [\"1/s\"]\n", &["p.toml:1:8: not TOML: unclosed table, expected `]`"][..]),
+        (
+            "[source]\nlimits = \ncolour = 1\nipv4_prefix = = 3\ntable_entries = 0\n",
+            &[
+                "p.toml:2:10: not TOML: string values must be quoted, expected literal string",
+                "p.toml:3:1: key \"colour\" is not known; known here: limits, ipv4_prefix, ipv6_prefix, table_entries",
+                "p.toml:4:15: not TOML: extra `=`, expected nothing",
+                "p.toml:5:17: table_entries = 0 is out of range; use 1 to 16777216",
+            ],
+        ),
+        (
+            "interfaces = [eth0]\n[source]\nlimits = [\"1/s\"]\nlimits = [\"2/s\"]\n",
+            &[
+                "p.toml:1:15: not TOML: string values must be quoted, expected literal string",
+                "p.toml:4:1: not TOML: duplicate key",
+            ],
+        ),
+    ] {
+        assert_eq!(problems(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_file_full_of_errors_is_judged_quickly_and_shortened() {
+    let found = problems(&"a\n".repeat(1 << 20));
+    assert_eq!(found.len(), 51);
+    assert_eq!(found[50], "p.toml:50:2: and 1048526 more from here on");
+    // All on one line: columns are not counted again for each.
+    let limits = "\"1 mb/s\", ".repeat(1 << 18);
+    let found = problems(&format!("[source]\nlimits = [{limits}]\n"));
+    assert_eq!(found.len(), 51);
+    // Nothing wrong with each: they are not all compared with each other.
+    let limits = "\"1/s\", ".repeat(1 << 18);
+    let names: String = (0..1 << 18).map(|i| format!("\"eth{i}\", ")).collect();
+    let found = problems(&format!("interfaces = [{names}]\n[source]\nlimits = [{limits}]\n"));
+    assert_eq!(found.len(), 1 + 3, "one for their number, and the first few are equal: {found:#?}");
 }
 
 #[test]
@@ -89,15 +189,33 @@ fn a_policy_that_would_limit_nothing_is_refused() {
 }
 
 #[test]
-fn too_many_limits_and_limits_that_never_decide_are_refused() {
-    let five = "[source]\nlimits = [\"1/s\", \"2/min\", \"1 syns/s\", \"2 syns/min\", \"1 MB/s\"]\n";
-    assert!(problems(five).iter().any(|line| line.contains("5 limits are more")), "{:?}", problems(five));
-    let shadowed = problems("[source]\nlimits = [\"10 packets/s burst 20\", \"5 packets/s burst 20\"]\n");
-    assert_eq!(shadowed.len(), 1, "{shadowed:#?}");
-    assert!(
-        shadowed[0].starts_with("p.toml:2:11: limit \"10 packets/s burst 20\" never decides"),
-        "{shadowed:#?}"
-    );
+fn too_many_limits_are_counted_by_the_file_and_placed_at_the_first_too_many() {
+    let found = problems("[source]\nlimits = [\"1/s\", \"2/min\", \"oops\", \"2 syns/min\", \"1 MB/s\"]\n");
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert_eq!(found[1], "p.toml:2:49: 5 limits are more than a source can have; use at most 4");
+}
+
+#[test]
+fn a_limit_that_another_always_forestalls_is_refused_with_both_named() {
+    let never = |place, loser, winner| {
+        format!(
+            "p.toml:2:{place}: limit \"{loser}\" never decides: \"{winner}\" is at least as strict in rate and burst; \
+                 remove one of them"
+        )
+    };
+    for (limits, expected) in [
+        (
+            "\"10 packets/s burst 20\", \"5 packets/s burst 20\"",
+            vec![never(11, "10 packets/s burst 20", "5 packets/s burst 20")],
+        ),
+        ("\"60/min\", \"1/s burst 60\"", vec![never(21, "1 packets/s burst 60", "60 packets/min burst 60")]),
+        ("\"1/s burst 10\", \"2/s burst 9\"", vec![]),
+        ("\"1/s\", \"2 syns/s\", \"4 MB/s\"", vec![]),
+    ] {
+        let text = format!("[source]\nlimits = [{limits}]\n");
+        let found = parse(&text, "p.toml").map_or_else(|_| problems(&text), |_| Vec::new());
+        assert_eq!(found, expected, "{limits}");
+    }
 }
 
 #[test]
@@ -109,12 +227,30 @@ fn columns_count_characters_and_a_byte_order_mark_is_ignored() {
 #[test]
 fn what_is_allowed_but_probably_not_meant_is_a_warning() {
     let text = "[source]\nlimits = [\"1/s\"]\nipv6_prefix = 128\n[listen]\nmetrics = \"0.0.0.0:9464\"\n";
-    let found = warnings(text);
-    assert_eq!(found.len(), 2, "{found:#?}");
-    assert!(
-        found[1].starts_with("p.toml:3:15: ipv6_prefix = 128") || found[0].starts_with("p.toml:3:15:"),
-        "{found:#?}"
+    assert_eq!(
+        warnings(text),
+        [
+            "p.toml:3:15: ipv6_prefix = 128: whoever has one /64 owns 2^64 sources",
+            "p.toml:5:11: metrics on 0.0.0.0:9464 can be read by anybody who reaches it",
+        ]
     );
+    let usual = "[source]\nlimits = [\"1/s\"]\nipv6_prefix = 64\n[listen]\nmetrics = \"127.0.0.1:9464\"\n";
+    assert_eq!(warnings(usual), [""; 0]);
+}
+
+#[test]
+fn a_piece_of_a_limit_is_placed_inside_its_string_whatever_the_quotes() {
+    for (limits, column) in [
+        ("\"5 mb/s\"", 14),
+        ("'5 mb/s'", 14),
+        ("\"\"\"5 mb/s\"\"\"", 16),
+        ("\"5 é/s\"", 14),
+        // With an escape in it, the string as a whole.
+        ("\"5\\u0020mb/s\"", 11),
+    ] {
+        let found = problems(&format!("[source]\nlimits = [{limits}]\n"));
+        assert!(found[0].starts_with(&format!("p.toml:2:{column}: ")), "{limits}: {found:#?}");
+    }
 }
 
 #[test]
@@ -123,12 +259,14 @@ fn a_file_that_is_missing_or_too_large_or_no_text_says_so() {
     fs::create_dir_all(&dir).unwrap();
     let missing = load(&dir.join("missing.toml")).unwrap_err().to_string();
     assert!(missing.contains("missing.toml"), "{missing}");
-    fs::write(dir.join("bytes.toml"), [b'a', 0xff]).unwrap();
+    fs::write(dir.join("bytes.toml"), [b'#', b'\n', b'a', 0xff]).unwrap();
     let bytes = load(&dir.join("bytes.toml")).unwrap_err().to_string();
-    assert!(bytes.contains("not UTF-8 text (byte 2)"), "{bytes}");
-    fs::File::create(dir.join("large.toml")).unwrap().set_len(MAX_BYTES + 1).unwrap();
+    assert!(bytes.contains("not UTF-8 text (byte 4, in line 2)"), "{bytes}");
+    File::create(dir.join("large.toml")).unwrap().set_len(MAX_BYTES + 1).unwrap();
     let large = load(&dir.join("large.toml")).unwrap_err().to_string();
     assert!(large.contains("more than a policy has"), "{large}");
+    let endless = load(Path::new("/dev/zero")).unwrap_err().to_string();
+    assert!(endless.contains("more than a policy has"), "{endless}");
     fs::remove_dir_all(&dir).unwrap();
 }
 
