@@ -1,6 +1,11 @@
 //! The XDP entry points: context to frame, verdict to action. Everything else is in the library.
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
-#![cfg_attr(target_arch = "bpf", feature(core_intrinsics), allow(internal_features))]
+#![cfg_attr(target_arch = "bpf", feature(core_intrinsics))]
+#![cfg_attr(
+    target_arch = "bpf",
+    expect(internal_features, reason = "compare-and-exchange: the target does not declare AtomicU64"),
+    expect(clippy::needless_pass_by_value, reason = "the entry macro hands the context over by value")
+)]
 
 #[cfg(target_arch = "bpf")]
 mod maps;

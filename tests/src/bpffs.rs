@@ -20,7 +20,8 @@ pub struct Scratch {
 impl Scratch {
     /// Makes and mounts it.
     pub fn new() -> Self {
-        let unique = format!("ratelimit-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let unique =
+            format!("ratelimit-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(unique);
         fs::create_dir_all(dir.join("bpf")).expect("a temporary directory");
         run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(dir.join("bpf")));

@@ -44,7 +44,8 @@ pub fn tag(ether_type: u16, payload: &[u8]) -> Vec<u8> {
 
 /// A TCP header with these flags and some payload.
 pub fn tcp(flags: u8) -> Vec<u8> {
-    let mut header = vec![0xc0, 0x00, 0x00, 0x50, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
+    let mut header =
+        vec![0xc0, 0x00, 0x00, 0x50, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
     header.extend([0; 6]);
     header
 }
@@ -103,7 +104,8 @@ impl Ipv4 {
         let header_len = 20 + self.options;
         let mut packet = vec![0; header_len];
         packet[0] = self.version_ihl.unwrap_or(0x40 | (header_len / 4) as u8);
-        packet[2..4].copy_from_slice(&self.total_len.unwrap_or((header_len + payload.len()) as u16).to_be_bytes());
+        packet[2..4]
+            .copy_from_slice(&self.total_len.unwrap_or((header_len + payload.len()) as u16).to_be_bytes());
         packet[6..8].copy_from_slice(&self.fragment.to_be_bytes());
         packet[8] = 64;
         packet[9] = protocol;
