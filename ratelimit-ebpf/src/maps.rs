@@ -9,13 +9,17 @@ use core::{
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
     btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, lpm_trie::Key},
-    helpers::bpf_ktime_get_ns,
+    helpers::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns},
     macros::btf_map,
 };
-use ratelimit_common::abi::{
-    Bucket, Counter, ListEntry, Policy, Reason, SourceKey,
-    list::{ListAddrV4, ListAddrV6, MAX_LISTED},
-    reason::REASON_COUNT,
+use ratelimit_common::{
+    abi::{
+        Bucket, Cell, Clock, Counter, ListEntry, Policy, Reason, Share, SourceKey, TotalState,
+        list::{ListAddrV4, ListAddrV6, MAX_LISTED},
+        reason::REASON_COUNT,
+        service::{MAX_SERVICES, NO_SERVICE, PORT_SLOTS},
+    },
+    limit::gate,
 };
 use ratelimit_ebpf::{
     packet::Address,
@@ -30,6 +34,10 @@ const EEXIST: i32 = 17;
 #[btf_map]
 static BUCKETS: LruHashMap<SourceKey, Bucket, DEFAULT_SOURCES> = LruHashMap::new();
 
+/// The gate: most packets end at one of these and never touch the table of sources.
+#[btf_map]
+static CELLS: Array<Cell, { gate::CELLS as usize }> = Array::new();
+
 /// Frames and bytes by reason.
 #[btf_map]
 static COUNTERS: PerCpuArray<Counter, REASON_COUNT> = PerCpuArray::new();
@@ -42,10 +50,26 @@ static LISTS_V4: LpmTrie<ListAddrV4, ListEntry, { MAX_LISTED as usize }> = LpmTr
 #[btf_map]
 static LISTS_V6: LpmTrie<ListAddrV6, ListEntry, { MAX_LISTED as usize }> = LpmTrie::new();
 
+/// Each CPU's bucket of sources that it may still enter into the table.
+#[btf_map]
+static NEW_SOURCES: PerCpuArray<u64, 1> = PerCpuArray::new();
+
 /// The policy in force. Replacing the inner map is one pointer store, and the kernel waits for running programs
 /// before it lets go of the old one: no packet sees half of each.
 #[btf_map]
 static POLICY: ArrayOfMaps<Array<Policy, 1>, 1> = ArrayOfMaps::new();
+
+/// From port to service. The policy says which of the two tables is its own, so that both change in one step.
+#[btf_map]
+static PORTS: ArrayOfMaps<Array<u32, { PORT_SLOTS as usize }>, 2> = ArrayOfMaps::new();
+
+/// What each CPU has taken from the totals of each service.
+#[btf_map]
+static SHARES: PerCpuArray<Share, MAX_SERVICES> = PerCpuArray::new();
+
+/// The shared buckets of each service.
+#[btf_map]
+static TOTALS: Array<TotalState, MAX_SERVICES> = Array::new();
 
 /// What the kernel is told: `bpf_xdp_get_buff_len` and others are for GPL-compatible programs only.
 #[unsafe(link_section = "license")]
@@ -57,12 +81,20 @@ static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 pub(crate) struct Maps;
 
 impl Tables for Maps {
+    type Word = *mut u64;
     type Bucket = *mut Bucket;
+    type Cell = *mut Cell;
+    type Share = *mut Share;
 
     #[inline(always)]
-    fn now_ns(&self) -> u64 {
-        // SAFETY: takes nothing, returns a number.
-        unsafe { bpf_ktime_get_ns() }
+    fn now_ns(&self, clock: Clock) -> u64 {
+        // SAFETY: both take nothing and return a number. The coarse one exists since kernel 5.11.
+        unsafe {
+            match clock {
+                Clock::Precise => bpf_ktime_get_ns(),
+                Clock::Coarse => bpf_ktime_get_coarse_ns(),
+            }
+        }
     }
 
     #[inline(always)]
@@ -87,6 +119,13 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
+    fn bucket_word(&self, bucket: *mut Bucket, index: usize) -> *mut u64 {
+        // SAFETY: `index` is below MAX_LIMITS. The pointer comes from a lookup in this run, so RCU keeps the memory; an
+        // evicted bucket may by now belong to another source, which then pays one packet for it.
+        unsafe { addr_of_mut!((*bucket).tat_q8[index]) }
+    }
+
+    #[inline(always)]
     fn insert(&self, key: &SourceKey, bucket: &Bucket) -> Result<(), InsertError> {
         BUCKETS.insert(key, bucket, BPF_NOEXIST as u64).map_err(|errno| match errno {
             e if e == -EEXIST => InsertError::Exists,
@@ -95,21 +134,78 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn load(&self, bucket: *mut Bucket, index: usize) -> u64 {
-        // SAFETY: the pointer comes from a lookup in this run, so RCU keeps the memory; an evicted bucket may by now
-        // belong to another source, which then pays one packet for it. `index` is below MAX_LIMITS. Volatile, because
-        // other CPUs write the word.
-        unsafe { addr_of_mut!((*bucket).tat_q8[index]).read_volatile() }
+    fn new_sources(&self) -> Option<*mut u64> {
+        NEW_SOURCES.get_ptr_mut(0)
     }
 
     #[inline(always)]
-    fn compare_exchange(&self, bucket: *mut Bucket, index: usize, seen: u64, new: u64) -> bool {
-        // SAFETY: as in `load`; the word is aligned to eight because the value is. The intrinsic is what AtomicU64
-        // would compile to: this target does not declare it, although the instruction set (v3) has it.
-        unsafe {
-            let word = addr_of_mut!((*bucket).tat_q8[index]);
-            atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, seen, new).1
-        }
+    fn cell(&self, index: u32) -> Option<*mut Cell> {
+        CELLS.get_ptr_mut(index)
+    }
+
+    #[inline(always)]
+    fn cell_tat(&self, cell: *mut Cell) -> *mut u64 {
+        // SAFETY: array values live as long as the map.
+        unsafe { addr_of_mut!((*cell).tat_q8) }
+    }
+
+    #[inline(always)]
+    fn cell_tracked_until(&self, cell: *mut Cell) -> *mut u64 {
+        // SAFETY: as above.
+        unsafe { addr_of_mut!((*cell).tracked_until_q8) }
+    }
+
+    #[inline(always)]
+    fn cell_denial(&self, cell: *mut Cell, slot: usize) -> *mut u64 {
+        // SAFETY: as above; `slot` is below DENIALS.
+        unsafe { addr_of_mut!((*cell).denials[slot]) }
+    }
+
+    #[inline(always)]
+    fn service(&self, ports: u32, slot: u32) -> u32 {
+        PORTS.get_value(ports, &slot).copied().unwrap_or(NO_SERVICE)
+    }
+
+    #[inline(always)]
+    fn total(&self, service: u32, index: usize) -> Option<*mut u64> {
+        // SAFETY: array values live as long as the map; `index` is below MAX_TOTALS.
+        TOTALS.get_ptr_mut(service).map(|state| unsafe { addr_of_mut!((*state).tat_q8[index]) })
+    }
+
+    #[inline(always)]
+    fn share(&self, service: u32) -> Option<*mut Share> {
+        SHARES.get_ptr_mut(service)
+    }
+
+    #[inline(always)]
+    fn share_pool(&self, share: *mut Share, place: usize) -> *mut u64 {
+        // SAFETY: the slot belongs to this CPU; `place` is below SHARE_WORDS.
+        unsafe { addr_of_mut!((*share).pool_q8[place]) }
+    }
+
+    #[inline(always)]
+    fn share_refused_until(&self, share: *mut Share, place: usize) -> *mut u64 {
+        // SAFETY: as above.
+        unsafe { addr_of_mut!((*share).refused_until_q8[place]) }
+    }
+
+    #[inline(always)]
+    fn load(&self, word: *mut u64) -> u64 {
+        // SAFETY: words come from the methods above. Volatile, because other CPUs write them.
+        unsafe { word.read_volatile() }
+    }
+
+    #[inline(always)]
+    fn store(&self, word: *mut u64, new: u64) {
+        // SAFETY: as in `load`; aligned, so other CPUs see the old value or the new one.
+        unsafe { word.write_volatile(new) };
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, word: *mut u64, seen: u64, new: u64) -> bool {
+        // SAFETY: as in `load`. The intrinsic is what AtomicU64 would compile to: this target does not declare it,
+        // although the instruction set (v3) has it.
+        unsafe { atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, seen, new).1 }
     }
 
     #[inline(always)]

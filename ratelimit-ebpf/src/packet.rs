@@ -1,5 +1,7 @@
 //! What the later stages need to know of a frame.
 
+use ratelimit_common::abi::service::{Protocol, port_slot};
+
 /// A source address, as its bytes lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -16,6 +18,20 @@ pub struct Packet {
     pub source: Address,
     /// What it carries.
     pub transport: Transport,
+    /// Destination port; 0 without one.
+    pub port: u16,
+}
+
+impl Packet {
+    /// Where the service it is for is looked up, if it has a port.
+    #[inline(always)]
+    pub fn port_slot(&self) -> Option<u32> {
+        match self.transport {
+            Transport::Tcp | Transport::TcpSyn => Some(port_slot(Protocol::Tcp, self.port)),
+            Transport::Udp => Some(port_slot(Protocol::Udp, self.port)),
+            Transport::Icmpv6(_) | Transport::Fragment | Transport::Other => None,
+        }
+    }
 }
 
 /// What an IP packet carries.

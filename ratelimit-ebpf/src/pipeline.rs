@@ -18,12 +18,13 @@ fn judge<T: Tables>(frame: &Frame<'_>, tables: &T) -> Reason {
         Ok(packet) => packet,
         Err(reason) => return reason,
     };
-    let now_ns = tables.now_ns();
+    let Some(policy) = tables.policy() else { return Reason::Unlimited };
+    let now_ns = tables.now_ns(policy.clock());
     if let Some(reason) = classify(tables, packet.source, now_ns) {
         return reason;
     }
-    match tables.policy() {
-        Some(policy) if policy.limit_count > 0 => limit(tables, policy, &packet, frame.len(), now_ns),
-        _ => Reason::Unlimited,
+    if policy.source.limit_count == 0 {
+        return Reason::Unlimited;
     }
+    limit(tables, policy, &packet, frame.len(), now_ns)
 }

@@ -1,6 +1,6 @@
 //! The seam between the packet path and its maps: BPF maps in the kernel, hash maps in tests.
 
-use ratelimit_common::abi::{Bucket, ListEntry, Policy, Reason, SourceKey};
+use ratelimit_common::abi::{Bucket, Clock, ListEntry, Policy, Reason, SourceKey};
 
 use crate::packet::Address;
 
@@ -15,23 +15,58 @@ pub enum InsertError {
 
 /// What the packet path asks of the world.
 pub trait Tables {
+    /// A handle to one word that several CPUs share.
+    type Word: Copy;
     /// A handle to one source's words.
     type Bucket: Copy;
+    /// A handle to one cell of the gate.
+    type Cell: Copy;
+    /// A handle to what this CPU has taken from the totals of a service.
+    type Share: Copy;
 
     /// The kernel's monotonic clock. Asked once per packet.
-    fn now_ns(&self) -> u64;
+    fn now_ns(&self, clock: Clock) -> u64;
     /// The policy in force.
     fn policy(&self) -> Option<&Policy>;
     /// The longest listed prefix around an address.
     fn listed(&self, address: Address) -> Option<&ListEntry>;
+
     /// The bucket of a source, if it has one.
     fn bucket(&self, key: &SourceKey) -> Option<Self::Bucket>;
+    /// One word of a bucket.
+    fn bucket_word(&self, bucket: Self::Bucket, index: usize) -> Self::Word;
     /// Gives a source its first bucket; never overwrites one.
     fn insert(&self, key: &SourceKey, bucket: &Bucket) -> Result<(), InsertError>;
-    /// One word of a bucket.
-    fn load(&self, bucket: Self::Bucket, index: usize) -> u64;
+    /// This CPU's bucket of new sources.
+    fn new_sources(&self) -> Option<Self::Word>;
+
+    /// A cell of the gate.
+    fn cell(&self, index: u32) -> Option<Self::Cell>;
+    /// The cell's bucket.
+    fn cell_tat(&self, cell: Self::Cell) -> Self::Word;
+    /// Until when the cell is tracked.
+    fn cell_tracked_until(&self, cell: Self::Cell) -> Self::Word;
+    /// One of the cell's denials.
+    fn cell_denial(&self, cell: Self::Cell, slot: usize) -> Self::Word;
+
+    /// The service of a port: `NO_SERVICE`, or one more than its index.
+    fn service(&self, ports: u32, slot: u32) -> u32;
+    /// The shared bucket of a service's limit.
+    fn total(&self, service: u32, index: usize) -> Option<Self::Word>;
+    /// What this CPU has taken from the totals of a service.
+    fn share(&self, service: u32) -> Option<Self::Share>;
+    /// What is left of it, in one place.
+    fn share_pool(&self, share: Self::Share, place: usize) -> Self::Word;
+    /// Until when there is no more, in one place.
+    fn share_refused_until(&self, share: Self::Share, place: usize) -> Self::Word;
+
+    /// Reads a word.
+    fn load(&self, word: Self::Word) -> u64;
+    /// Writes a word, whatever is in it.
+    fn store(&self, word: Self::Word, new: u64);
     /// Stores `new` if the word is still `seen`, and says whether it did.
-    fn compare_exchange(&self, bucket: Self::Bucket, index: usize, seen: u64, new: u64) -> bool;
+    fn compare_exchange(&self, word: Self::Word, seen: u64, new: u64) -> bool;
+
     /// Counts one frame.
     fn count(&self, reason: Reason, len: u64);
 }

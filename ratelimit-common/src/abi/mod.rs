@@ -7,31 +7,42 @@
 mod layout;
 
 pub mod bucket;
+pub mod cell;
 pub mod counter;
 pub mod list;
 pub mod names;
 pub mod policy;
 pub mod reason;
+pub mod service;
 
 pub use bucket::{Bucket, SourceKey};
+pub use cell::Cell;
 pub use counter::Counter;
 pub use list::ListEntry;
-pub use policy::{Limit, MAX_LIMITS, Meter, Policy};
+pub use policy::{Clock, Gate, Limit, MAX_LIMITS, Meter, Policy, SourceLimits};
 pub use reason::{Reason, Verdict};
+pub use service::{Service, Share, Total, TotalState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 924_103_331_563_589_509;
+const RECORDED_FINGERPRINT: usize = 3_696_132_565_287_247_397;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
     Bucket::LAYOUT,
     Counter::LAYOUT,
     ListEntry::LAYOUT,
+    Cell::LAYOUT,
     Limit::LAYOUT,
+    SourceLimits::LAYOUT,
+    Gate::LAYOUT,
     Policy::LAYOUT,
+    Service::LAYOUT,
+    Total::LAYOUT,
+    TotalState::LAYOUT,
+    Share::LAYOUT,
     Reason::LAYOUT,
 ]) as usize;
 

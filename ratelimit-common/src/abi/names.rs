@@ -7,14 +7,25 @@ pub const PROGRAM_FRAGS: &str = "ratelimit_frags";
 
 /// Per-source state.
 pub const BUCKETS: &str = "BUCKETS";
+/// The gate's cells.
+pub const CELLS: &str = "CELLS";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
 /// IPv4 block and allow list.
 pub const LISTS_V4: &str = "LISTS_V4";
 /// IPv6 block and allow list.
 pub const LISTS_V6: &str = "LISTS_V6";
+/// Tables from port to service, one in use and one to be written.
+pub const PORTS: &str = "PORTS";
+/// Shared buckets of services.
+pub const TOTALS: &str = "TOTALS";
+/// What each CPU has taken from them.
+pub const SHARES: &str = "SHARES";
+/// Per-CPU bucket of new sources.
+pub const NEW_SOURCES: &str = "NEW_SOURCES";
 /// The policy in force: an array of one map, so that a new policy replaces the old one in one step.
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 5] = [BUCKETS, COUNTERS, LISTS_V4, LISTS_V6, POLICY];
+pub const MAPS: [&str; 10] =
+    [BUCKETS, CELLS, COUNTERS, LISTS_V4, LISTS_V6, NEW_SOURCES, POLICY, PORTS, SHARES, TOTALS];

@@ -1,5 +1,6 @@
 //! The policy as the kernel reads it: masks and limit parameters, resolved and bounded by user space.
 
+use super::service::{MAX_SERVICES, Service};
 use crate::abi_struct;
 
 /// Limits that one source can have at once.
@@ -50,20 +51,70 @@ impl Limit {
     pub const UNUSED: Self = Self { cost_fp: 0, tolerance_q8: 0, frac_bits: 0, meter: 0 };
 }
 
+/// Which clock decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Clock {
+    /// To the nanosecond. About as expensive as all the rest of the packet path.
+    Precise = 0,
+    /// Up to a timer tick behind, and nearly free. The tick has been taken out of the tolerances.
+    Coarse = 1,
+}
+
 abi_struct! {
-    /// The policy in force.
-    pub struct Policy: 128 {
-        /// Counts policies since the maps were made.
-        pub generation: u64,
+    /// What holds for every source.
+    pub struct SourceLimits: 128 {
         /// Mask for bytes 0 to 7 of an IPv6 source, native load.
         pub v6_mask_hi: u64,
         /// Mask for bytes 8 to 15 of an IPv6 source, native load.
         pub v6_mask_lo: u64,
+        /// The largest tolerance of all limits.
+        pub longest_tolerance_q8: u64,
         /// Mask of an IPv4 source, native load.
         pub v4_mask: u32,
         /// How many of `limits` are in use.
         pub limit_count: u32,
-        /// Limits of every source. A packet must conform to all that apply to it.
+        /// A packet must conform to all that apply to it.
         pub limits: [Limit; MAX_LIMITS],
+    }
+}
+
+abi_struct! {
+    /// The gate in front of the table of sources.
+    pub struct Gate: 48 {
+        /// Secret of the hash that puts sources into cells.
+        pub secret: [u64; 2],
+        /// What a cell may give out, as time; 0 switches the gate off.
+        pub tolerance_q8: u64,
+        /// New sources that one CPU may enter into the table.
+        pub new_sources: Limit,
+    }
+}
+
+abi_struct! {
+    /// The policy in force.
+    pub struct Policy: 5832 {
+        /// Counts policies since the maps were made.
+        pub generation: u64,
+        /// What holds for every source.
+        pub source: SourceLimits,
+        /// Which sources get state of their own.
+        pub gate: Gate,
+        /// A [`Clock`].
+        pub clock: u32,
+        /// Which of the port tables belongs to this policy.
+        pub ports: u32,
+        /// How many of `services` are in use.
+        pub service_count: u64,
+        /// Services, by index.
+        pub services: [Service; MAX_SERVICES],
+    }
+}
+
+impl Policy {
+    /// The clock that decides under this policy.
+    #[inline(always)]
+    pub const fn clock(&self) -> Clock {
+        if self.clock == Clock::Coarse as u32 { Clock::Coarse } else { Clock::Precise }
     }
 }

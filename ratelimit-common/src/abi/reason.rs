@@ -70,6 +70,10 @@ reasons! {
     LimitBytes = "limit_bytes", Drop;
     /// Over a limit in SYNs.
     LimitSyns = "limit_syns", Drop;
+    /// Over the total of the service it is for.
+    ServiceTotal = "service_total", Drop;
+    /// A source without state, beyond what its cell vouches for, while too many such sources want some.
+    NewSourceBudget = "new_source_budget", Drop;
     /// So many CPUs charged this bucket at once that the bounded retries ran out.
     Contended = "contended", Drop;
     /// The table of sources had no room even after evicting.

@@ -77,11 +77,32 @@ pub const fn charge_q8(limit: &Limit, amount: u64) -> u64 {
     whole + (rest != 0) as u64
 }
 
+/// How far a moment lies ahead of now; 0 if it is past.
+#[inline(always)]
+pub const fn ahead_q8(moment_q8: u64, now_q8: u64) -> u64 {
+    let difference = moment_q8.wrapping_sub(now_q8);
+    if difference >= PAST_Q8 { 0 } else { difference }
+}
+
 /// Asks the bucket `tat_q8` for `charge_q8` at time `now_q8`.
 #[inline(always)]
 pub const fn take(tat_q8: u64, limit: &Limit, now_q8: u64, charge_q8: u64) -> Outcome {
-    let difference = tat_q8.wrapping_sub(now_q8);
-    let ahead = if difference >= PAST_Q8 { 0 } else { difference };
+    take_restarting(tat_q8, limit, now_q8, charge_q8, 0)
+}
+
+/// The same for a bucket that, once full, starts again with `restart_q8` already spent (see [`super::gate`]).
+#[inline(always)]
+pub const fn take_restarting(
+    tat_q8: u64,
+    limit: &Limit,
+    now_q8: u64,
+    charge_q8: u64,
+    restart_q8: u64,
+) -> Outcome {
+    let ahead = match ahead_q8(tat_q8, now_q8) {
+        0 => restart_q8,
+        ahead => ahead,
+    };
     // Both terms are below 2^62.
     let after = ahead + charge_q8;
     if after <= limit.tolerance_q8 {

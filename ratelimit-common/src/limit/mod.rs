@@ -1,5 +1,6 @@
 //! The maths of limits: pure functions of state, parameters, time and cost.
 
+pub mod gate;
 pub mod gcra;
 
 // The kernel reads numbers; words and their checks stay on the host.

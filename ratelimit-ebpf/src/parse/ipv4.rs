@@ -24,10 +24,10 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         return Err(Reason::Truncated);
     }
     let source = Address::V4(header.u32_ne::<12>());
-    let transport = if header.u16_be::<6>() & FRAGMENT_OFFSET != 0 {
-        Transport::Fragment
+    let (transport, port) = if header.u16_be::<6>() & FRAGMENT_OFFSET != 0 {
+        (Transport::Fragment, 0)
     } else {
         transport::parse(frame, header.u8::<9>(), at + header_len, total_len - header_len)?
     };
-    Ok(Packet { source, transport })
+    Ok(Packet { source, transport, port })
 }

@@ -36,7 +36,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         return Err(Reason::Truncated);
     }
     let source = source(&header)?;
-    let transport = follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
+    let (transport, port) = follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
     // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
     // receivers check the same; a fragmented one (RFC 6980) does not get here as ICMPv6.
     if let Transport::Icmpv6(133..=137) = transport
@@ -44,7 +44,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     {
         return Err(Reason::NeighbourDiscovery);
     }
-    Ok(Packet { source, transport })
+    Ok(Packet { source, transport, port })
 }
 
 #[inline(always)]
@@ -58,14 +58,14 @@ fn source(header: &View<'_, HEADER_LEN>) -> Result<Address, Reason> {
 
 /// Walks the extension headers to the transport header.
 #[inline(always)]
-fn follow(frame: &Frame<'_>, mut next: u8, mut at: usize, mut left: usize) -> Result<Transport, Reason> {
+fn follow(frame: &Frame<'_>, mut next: u8, mut at: usize, mut left: usize) -> Result<(Transport, u16), Reason> {
     for _ in 0..MAX_EXTENSIONS {
         if !is_extension(next) {
             return transport::parse(frame, next, at, left);
         }
         let extension = frame.view::<MIN_EXTENSION_LEN>(at).ok_or(Reason::Truncated)?;
         if next == FRAGMENT && extension.u16_be::<2>() & FRAGMENT_OFFSET != 0 {
-            return Ok(Transport::Fragment);
+            return Ok((Transport::Fragment, 0));
         }
         let len = extension_len(next, extension.u8::<1>());
         if len > left {

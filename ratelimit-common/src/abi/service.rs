@@ -1,0 +1,105 @@
+//! Services: what is limited as a whole, whoever sends.
+
+use super::Limit;
+use crate::abi_struct;
+
+/// Services that a policy can have.
+pub const MAX_SERVICES: usize = 64;
+/// Limits on the total of one service: one in packets, one in bytes.
+pub const MAX_TOTALS: usize = 2;
+/// Destination ports of TCP, then of UDP.
+pub const PORT_SLOTS: u32 = 2 << 16;
+/// No service.
+pub const NO_SERVICE: u32 = 0;
+
+/// Where the service of a port is looked up. Holds [`NO_SERVICE`], or one more than the service's index.
+#[inline(always)]
+pub const fn port_slot(protocol: Protocol, port: u16) -> u32 {
+    ((protocol as u32) << 16) | port as u32
+}
+
+/// Protocols that have ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Protocol {
+    /// TCP.
+    Tcp = 0,
+    /// UDP.
+    Udp = 1,
+}
+
+abi_struct! {
+    /// One limit on the total of a service.
+    ///
+    /// CPUs do not charge it packet by packet: each takes a portion at a time, so the shared word is written rarely. What a CPU
+    /// has taken and not spent has been charged already; the compiler has taken that out of the tolerance.
+    pub struct Total: 40 {
+        /// The limit on everything.
+        pub limit: Limit,
+        /// How far sources without state may push the bucket: below the limit's own tolerance, so that they cannot
+        /// take the last tokens from those who are known.
+        pub stranger_tolerance_q8: u64,
+        /// What a CPU takes at a time; 0: packet by packet.
+        pub portion_q8: u64,
+    }
+}
+
+abi_struct! {
+    /// The limits on the total of one service.
+    pub struct Service: 88 {
+        /// How many of `totals` are in use.
+        pub total_count: u64,
+        /// The limits.
+        pub totals: [Total; MAX_TOTALS],
+    }
+}
+
+abi_struct! {
+    /// The shared buckets of one service, one per limit.
+    pub struct TotalState: 16 {
+        /// Theoretical arrival times, moved by compare-and-exchange.
+        pub tat_q8: [u64; MAX_TOTALS],
+    }
+}
+
+/// Who asks for a share of a total.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Party {
+    /// A source without state.
+    Stranger = 0,
+    /// A source with state.
+    Known = 1,
+}
+
+/// Words of a share per limit: a pool and a refusal for each party.
+const SHARE_WORDS: usize = MAX_TOTALS * 2;
+
+abi_struct! {
+    /// What one CPU has taken from the totals of one service. Only that CPU writes it.
+    pub struct Share: 64 {
+        /// Taken and not spent, by limit and party.
+        pub pool_q8: [u64; SHARE_WORDS],
+        /// No portion is left until then, by limit and party.
+        pub refused_until_q8: [u64; SHARE_WORDS],
+    }
+}
+
+impl Share {
+    /// Nothing taken.
+    pub const EMPTY: Self = Self { pool_q8: [0; SHARE_WORDS], refused_until_q8: [0; SHARE_WORDS] };
+
+    /// The place of a limit's words for a party.
+    #[inline(always)]
+    pub const fn place(total: usize, party: Party) -> usize {
+        total * 2 + party as usize
+    }
+}
+
+impl Service {
+    /// Fills the unused slots of a policy.
+    pub const UNUSED: Self = Self {
+        total_count: 0,
+        totals: [Total { limit: Limit::UNUSED, stranger_tolerance_q8: 0, portion_q8: 0 }; MAX_TOTALS],
+    };
+}

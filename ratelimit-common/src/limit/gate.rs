@@ -1,0 +1,112 @@
+//! The gate in front of the table of sources: most sources never need an entry in it.
+//!
+//! An LRU insert per packet is what a spoofed flood wants: it costs ten times a dropped packet and evicts everybody's
+//! state. So sources share small cells by a keyed hash, and only a source that its cell cannot vouch for gets an entry.
+//!
+//! ```text
+//!                     cell not tracked                        cell tracked, source has an entry
+//!   packet ---> cell (rate r, burst G) ----> pass         packet ---> entry (rate r, burst B) decides alone
+//!                     |  not conforming
+//!                     v
+//!               promote: entry starts with G spent; the cell is tracked from now on
+//! ```
+//!
+//! - A cell is *tracked* while an entry behind it may still owe something. It knows until when: an entry that admits
+//!   a packet is full again at most one tolerance later, and the cell's `tracked_until` is kept beyond that.
+//! - An entry that is full again *restarts* with G spent, because its source may have been served by the cell meanwhile.
+//!
+//! # Bound
+//! Take a source's debt D in an ideal bucket (r, B). While the cell serves it, D is at most the cell's debt, at most G. When it
+//! moves to an entry, the entry starts at G or more. When it moves back, the cell is no longer tracked, so the entry and with
+//! it D is 0. So D never exceeds B: **any interval W admits at most B + r x W**. And since an entry never owes more than G
+//! beyond an ideal bucket of burst B - G, whoever keeps to that is never refused, whatever else hits the cell: **at least
+//! (B - G) + r x W**. The one way to a fresh burst is to be evicted from the table.
+//!
+//! # Denials
+//! A cell also remembers the last sources that its entries refused, and until when they must be refused: a bucket only
+//! fills with time, so until then the answer is known without looking at the entry. That is what most packets of a flood meet.
+
+use super::gcra::{TIME_FRAC_BITS, ahead_q8};
+use crate::abi::SourceKey;
+
+/// Cells of the gate, as a power of two: small enough for a core's second-level cache.
+pub const CELL_BITS: u32 = 16;
+/// Cells of the gate.
+pub const CELLS: u32 = 1 << CELL_BITS;
+/// Denials that a cell remembers.
+pub const DENIALS: usize = 2;
+
+/// Part of the burst that a cell gives out: an eighth.
+pub const CELL_SHARE: u64 = 8;
+
+/// Bits of a denial that say until when.
+const UNTIL_BITS: u32 = 40;
+/// Those bits are the upper ones of a time word: units of 2^16 ns, wrapping with it.
+const UNTIL_SHIFT: u32 = 64 - UNTIL_BITS;
+const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
+const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "denials are coarser than time words");
+
+/// Where a source belongs.
+///
+/// Multiplication by secret odd numbers, upper bits first: for any two sources the chance to meet in one cell is at most
+/// 2 in [`CELLS`] over the choice of the secret, so nobody can aim at a victim's cell. For IPv4 the upper 32 bits are a
+/// bijection of the address, which makes cell and tag together an exact name.
+#[inline(always)]
+pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
+    key.hi.wrapping_mul(secret[0] | 1).wrapping_add(key.lo.wrapping_mul(secret[1] | 1))
+}
+
+/// The cell of a source.
+#[inline(always)]
+pub const fn cell_index(hash: u64) -> u32 {
+    (hash >> (64 - CELL_BITS)) as u32
+}
+
+/// A source as denials know it. A denial holds under the limits that made it, so the policy is part of the name.
+#[inline(always)]
+pub const fn denial_name(hash: u64, generation: u64) -> u64 {
+    hash ^ (generation << (UNTIL_SHIFT + CELL_BITS) >> CELL_BITS)
+}
+
+/// What tells sources of one cell apart: the bits below the index, in the place where a denial has them.
+#[inline(always)]
+const fn tag(hash: u64) -> u64 {
+    (hash << CELL_BITS) & !UNTIL_MASK
+}
+
+/// Which of a cell's denials a source uses.
+#[inline(always)]
+pub const fn denial_slot(hash: u64) -> usize {
+    (hash >> UNTIL_SHIFT) as usize & (DENIALS - 1)
+}
+
+/// The word that denies a source until a moment, rounded down to 65 us.
+#[inline(always)]
+pub const fn denial(hash: u64, until_q8: u64) -> u64 {
+    tag(hash) | (until_q8 >> UNTIL_SHIFT)
+}
+
+/// Whether a word denies this source now.
+#[inline(always)]
+pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
+    let left = (word << UNTIL_SHIFT).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
+    // The upper half of the circle is the past.
+    tag(hash) == word & !UNTIL_MASK && left != 0 && left < 1 << 63
+}
+
+/// Whether an entry behind a cell may still owe something.
+#[inline(always)]
+pub const fn is_tracked(tracked_until_q8: u64, now_q8: u64) -> bool {
+    ahead_q8(tracked_until_q8, now_q8) != 0
+}
+
+/// Until when a cell must be tracked if one of its entries admits a packet now: `None` if it is already.
+///
+/// Half a tolerance is added, so that a busy cell is written about twice per tolerance and not for every packet.
+#[inline(always)]
+pub const fn track(tracked_until_q8: u64, now_q8: u64, longest_tolerance_q8: u64) -> Option<u64> {
+    if ahead_q8(tracked_until_q8, now_q8) >= longest_tolerance_q8 {
+        return None;
+    }
+    Some(now_q8.wrapping_add(longest_tolerance_q8).wrapping_add(longest_tolerance_q8 / 2).wrapping_add(1))
+}

@@ -1,0 +1,201 @@
+//! Where a source stands: with its cell, or with an entry of its own. `limit::gate` in the common crate has the reasoning.
+
+use ratelimit_common::{
+    abi::{Bucket, Limit, MAX_LIMITS, Reason, service::Party},
+    limit::{
+        gate,
+        gcra::{self, Outcome},
+    },
+};
+
+use super::{
+    entry::{self, Refused},
+    request::Request,
+    word::{self, Unmoved},
+};
+use crate::tables::{InsertError, Tables};
+
+/// Who vouches for a packet that its source's limits would admit.
+pub(super) enum Standing<T: Tables> {
+    /// No limit of the source applies to it.
+    Free,
+    /// The cell, for this much.
+    Cell(T::Cell, u64),
+    /// An entry, and the cell in front of it.
+    Entry(T::Bucket, Option<T::Cell>),
+    /// An entry that is still to be made.
+    Newcomer(Bucket, Option<T::Cell>),
+}
+
+impl<T: Tables> Standing<T> {
+    /// Evaluates the source's limits, or says why one of them refuses.
+    #[inline(always)]
+    pub(super) fn of(tables: &T, request: &Request<'_>) -> Result<Self, Reason> {
+        let gate = &request.policy.gate;
+        if gate.tolerance_q8 == 0 {
+            return match tables.bucket(&request.key) {
+                Some(bucket) => of_entry(tables, bucket, None, request),
+                None => newcomer(tables, None, request),
+            };
+        }
+        let Some(charge) = dearest_charge(request) else { return Ok(Self::Free) };
+        let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return Err(Reason::TableFull) };
+        let name = gate::denial_name(request.hash, request.policy.generation);
+        let denial = tables.load(tables.cell_denial(cell, gate::denial_slot(name)));
+        if gate::denies(denial, name, request.now_q8) {
+            // By which limit is not remembered; the first is the one that nearly always decides.
+            return Err(request.limit(0).map_or(Reason::LimitPackets, word::refusal));
+        }
+        if gate::is_tracked(tables.load(tables.cell_tracked_until(cell)), request.now_q8)
+            && let Some(bucket) = tables.bucket(&request.key)
+        {
+            return of_entry(tables, bucket, Some(cell), request);
+        }
+        let seen = tables.load(tables.cell_tat(cell));
+        match gcra::take(seen, &cell_limit(gate.tolerance_q8), request.now_q8, charge) {
+            Outcome::Conforms { .. } => Ok(Self::Cell(cell, charge)),
+            Outcome::Refused => newcomer(tables, Some(cell), request),
+            Outcome::Overdrawn { tat_q8 } => {
+                tables.compare_exchange(tables.cell_tat(cell), seen, tat_q8);
+                newcomer(tables, Some(cell), request)
+            }
+        }
+    }
+
+    /// Whether the source has state: strangers are the first to go when a service is full.
+    #[inline(always)]
+    pub(super) fn party(&self) -> Party {
+        if matches!(self, Self::Entry(..)) { Party::Known } else { Party::Stranger }
+    }
+
+    /// Charges whoever vouched.
+    #[inline(always)]
+    pub(super) fn charge(self, tables: &T, request: &Request<'_>) -> Reason {
+        match self {
+            Self::Free => Reason::Conforming,
+            Self::Cell(cell, charge) => {
+                let limit = cell_limit(request.policy.gate.tolerance_q8);
+                match word::charge(tables, tables.cell_tat(cell), &limit, request.now_q8, charge, 0) {
+                    Ok(()) => Reason::Conforming,
+                    // The next packet of this source will find the cell as it is now.
+                    Err(Unmoved::Refused | Unmoved::Contended) => Reason::Contended,
+                }
+            }
+            Self::Entry(bucket, cell) => charge_entry(tables, bucket, cell, request),
+            Self::Newcomer(bucket, cell) => promote(tables, &bucket, cell, request),
+        }
+    }
+}
+
+/// A cell's bucket has the rate of every limit, because all are charged as time.
+#[inline(always)]
+fn cell_limit(tolerance_q8: u64) -> Limit {
+    Limit { tolerance_q8, ..Limit::UNUSED }
+}
+
+/// What the packet costs under the limit that it costs most: enough for a cell to answer for all of them.
+#[inline(always)]
+fn dearest_charge(request: &Request<'_>) -> Option<u64> {
+    let mut dearest = None;
+    for index in 0..MAX_LIMITS {
+        let Some(limit) = request.limit(index) else { break };
+        dearest = dearest.max(request.charge_q8(limit));
+    }
+    dearest
+}
+
+#[inline(always)]
+fn of_entry<T: Tables>(
+    tables: &T,
+    bucket: T::Bucket,
+    cell: Option<T::Cell>,
+    request: &Request<'_>,
+) -> Result<Standing<T>, Reason> {
+    match entry::evaluate(tables, bucket, request) {
+        Ok(()) => Ok(Standing::Entry(bucket, cell)),
+        Err(Refused { reason, until_q8 }) => {
+            if let (Some(cell), Some(until_q8)) = (cell, until_q8) {
+                let name = gate::denial_name(request.hash, request.policy.generation);
+                let denial = gate::denial(name, until_q8);
+                // Not for a moment that is as good as now: the word would be written for every packet.
+                if gate::denies(denial, name, request.now_q8) {
+                    tables.store(tables.cell_denial(cell, gate::denial_slot(name)), denial);
+                }
+            }
+            Err(reason)
+        }
+    }
+}
+
+/// A source that needs an entry, if this CPU may still make one.
+#[inline(always)]
+fn newcomer<T: Tables>(
+    tables: &T,
+    cell: Option<T::Cell>,
+    request: &Request<'_>,
+) -> Result<Standing<T>, Reason> {
+    let bucket = entry::open(request)?;
+    let Some(word) = tables.new_sources() else { return Err(Reason::NewSourceBudget) };
+    let budget = &request.policy.gate.new_sources;
+    match gcra::take(tables.load(word), budget, request.now_q8, budget.cost_fp) {
+        Outcome::Conforms { .. } => Ok(Standing::Newcomer(bucket, cell)),
+        Outcome::Overdrawn { tat_q8 } => {
+            tables.store(word, tat_q8);
+            Err(Reason::NewSourceBudget)
+        }
+        Outcome::Refused => Err(Reason::NewSourceBudget),
+    }
+}
+
+#[inline(always)]
+fn charge_entry<T: Tables>(
+    tables: &T,
+    bucket: T::Bucket,
+    cell: Option<T::Cell>,
+    request: &Request<'_>,
+) -> Reason {
+    if let Err(reason) = entry::charge(tables, bucket, request) {
+        return reason;
+    }
+    if let Some(cell) = cell {
+        keep_tracked(tables, cell, request);
+    }
+    Reason::Conforming
+}
+
+#[inline(always)]
+fn promote<T: Tables>(tables: &T, bucket: &Bucket, cell: Option<T::Cell>, request: &Request<'_>) -> Reason {
+    // First the cell: an entry behind a cell that does not know of it would be a second bucket.
+    if let Some(cell) = cell {
+        keep_tracked(tables, cell, request);
+    }
+    if let Some(word) = tables.new_sources() {
+        let budget = &request.policy.gate.new_sources;
+        let taken = gcra::take(tables.load(word), budget, request.now_q8, budget.cost_fp);
+        if let Outcome::Conforms { tat_q8 } = taken {
+            tables.store(word, tat_q8);
+        }
+    }
+    match tables.insert(&request.key, bucket) {
+        Ok(()) => Reason::Conforming,
+        Err(InsertError::Full) => Reason::TableFull,
+        // Another CPU was first, or an entry from before the cell was last tracked: it restarts by itself.
+        Err(InsertError::Exists) => match tables.bucket(&request.key) {
+            Some(bucket) => match entry::evaluate(tables, bucket, request) {
+                Ok(()) => charge_entry(tables, bucket, cell, request),
+                Err(refused) => refused.reason,
+            },
+            None => Reason::TableFull,
+        },
+    }
+}
+
+/// Sees to it that the cell is tracked until every entry behind it is full again.
+#[inline(always)]
+fn keep_tracked<T: Tables>(tables: &T, cell: T::Cell, request: &Request<'_>) {
+    let word = tables.cell_tracked_until(cell);
+    let longest = request.policy.source.longest_tolerance_q8;
+    if let Some(until) = gate::track(tables.load(word), request.now_q8, longest) {
+        tables.store(word, until);
+    }
+}

@@ -1,0 +1,53 @@
+//! Moving one shared word.
+
+use ratelimit_common::{
+    abi::{Limit, Meter, Reason},
+    limit::gcra::{self, Outcome},
+};
+
+use crate::tables::Tables;
+
+/// Attempts to store one word. Each failed attempt means another CPU succeeded, so the bucket moves on
+/// regardless; what is lost after the last is one packet, which counts as not conforming.
+const ATTEMPTS: usize = 4;
+
+/// Why a word was not moved.
+pub(super) enum Unmoved {
+    /// The tokens are gone.
+    Refused,
+    /// Other CPUs were always faster.
+    Contended,
+}
+
+/// Charges a bucket that conformed a moment ago.
+#[inline(always)]
+pub(super) fn charge<T: Tables>(
+    tables: &T,
+    word: T::Word,
+    limit: &Limit,
+    now_q8: u64,
+    charge_q8: u64,
+    restart_q8: u64,
+) -> Result<(), Unmoved> {
+    for _ in 0..ATTEMPTS {
+        let seen = tables.load(word);
+        let outcome = gcra::take_restarting(seen, limit, now_q8, charge_q8, restart_q8);
+        let Outcome::Conforms { tat_q8 } = outcome else { return Err(Unmoved::Refused) };
+        if tables.compare_exchange(word, seen, tat_q8) {
+            return Ok(());
+        }
+    }
+    Err(Unmoved::Contended)
+}
+
+/// The reason of a limit's refusal.
+#[inline(always)]
+pub(super) fn refusal(limit: &Limit) -> Reason {
+    if limit.meter == Meter::Bytes as u32 {
+        Reason::LimitBytes
+    } else if limit.meter == Meter::Syns as u32 {
+        Reason::LimitSyns
+    } else {
+        Reason::LimitPackets
+    }
+}
