@@ -1,69 +1,141 @@
 //! The policy as the kernel reads it.
 
-use ratelimit_common::abi::{self, Limit, MAX_LIMITS};
+use ratelimit_common::{
+    abi::{
+        self, Clock, Limit, MAX_LIMITS, Meter, Service, SourceLimits, Total,
+        service::MAX_SERVICES,
+    },
+    limit::{
+        gate::CELL_SHARE,
+        gcra::{self, TIME_FRAC_BITS},
+        rate::{FULL_FRAME, Period, Rate},
+    },
+};
 
-use crate::policy::Policy;
+use super::facts::HostFacts;
+use crate::policy::{GatePolicy, Policy, SourcePolicy};
+
+/// What the maps must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// The policy in force.
+    pub policy: abi::Policy,
+    /// Every port that belongs to a service: its place, and one more than the service's index.
+    pub ports: Vec<(u32, u32)>,
+}
+
+/// How late a timer tick may come before the coarse clock lags more than was taken out of the tolerances.
+const TICKS_OF_LAG: u64 = 2;
+/// A tolerance below so many times the lag would lose too much of its burst to it: then the precise clock decides.
+const LAG_SHARE: u64 = 8;
+/// New sources may come in bursts of this part of a second.
+const NEW_SOURCES_BURST: u32 = 10;
+/// Part of a total's burst that CPUs may hold without having spent it: a sixteenth.
+const HELD_SHARE: u64 = 16;
+/// Part of a total's burst that is out of reach for strangers: a quarter.
+const RESERVED_SHARE: u64 = 4;
+/// The largest frame that a portion must pay for: what receive offloads can build.
+const LARGEST_FRAME: u64 = 65_536;
 
 /// The kernel's view of a policy.
-pub fn desired(policy: &Policy, generation: u64) -> abi::Policy {
-    let source = policy.source();
+pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64) -> Desired {
+    let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
+    let clock = clock(policy, lag_q8);
+    let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
+    let source = source(policy.source(), lag_q8);
+    let mut services = [Service::UNUSED; MAX_SERVICES];
+    for (slot, service) in services.iter_mut().zip(policy.services().iter()) {
+        slot.total_count = service.totals().len() as u64;
+        for (total, rate) in slot.totals.iter_mut().zip(service.totals()) {
+            *total = share_out(rate, facts.cpus, lag_q8);
+        }
+    }
+    let numbered = policy.services().iter().zip(1..);
+    let ports = numbered.flat_map(|(service, number)| service.port_slots().map(move |slot| (slot, number)));
+    Desired {
+        policy: abi::Policy {
+            generation,
+            source,
+            gate: gate(policy.gate(), &source, facts.secret),
+            clock: clock as u32,
+            ports: (generation % 2) as u32,
+            service_count: policy.services().iter().len() as u64,
+            services,
+        },
+        ports: ports.collect(),
+    }
+}
+
+fn enforced(rate: &Rate) -> Limit {
+    // Rates of a policy have been checked when it was made.
+    rate.limit().unwrap_or(Limit::UNUSED)
+}
+
+/// The coarse clock wherever its lag is small against every tolerance.
+fn clock(policy: &Policy, lag_q8: u64) -> Clock {
+    let source = policy.source().limits().iter().map(|named| named.limit().tolerance_q8);
+    let totals = policy.services().iter().flat_map(|service| service.totals()).map(|rate| enforced(rate).tolerance_q8);
+    let smallest = source.chain(totals).min().unwrap_or(0);
+    if smallest >= lag_q8 * LAG_SHARE { Clock::Coarse } else { Clock::Precise }
+}
+
+fn source(source: &SourcePolicy, lag_q8: u64) -> SourceLimits {
     let mut limits = [Limit::UNUSED; MAX_LIMITS];
     for (slot, named) in limits.iter_mut().zip(source.limits()) {
         *slot = named.limit();
+        slot.tolerance_q8 -= lag_q8;
     }
     let v6_mask = u128::MAX.checked_shl(128 - u32::from(source.ipv6_prefix())).unwrap_or(0).to_be_bytes();
     let v4_mask = u32::MAX.checked_shl(32 - u32::from(source.ipv4_prefix())).unwrap_or(0).to_be_bytes();
     let v6_mask = abi::SourceKey::from_octets(v6_mask);
-    abi::Policy {
-        generation,
+    SourceLimits {
         v6_mask_hi: v6_mask.hi,
         v6_mask_lo: v6_mask.lo,
+        longest_tolerance_q8: limits.iter().map(|limit| limit.tolerance_q8).max().unwrap_or(0),
         v4_mask: u32::from_ne_bytes(v4_mask),
         limit_count: source.limits().len() as u32,
         limits,
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use ratelimit_common::{abi::Meter, limit::text::parse_rate};
-
-    use super::*;
-    use crate::policy::{Listen, SourcePolicy};
-
-    fn policy(limits: &[&str], ipv4_prefix: i64, ipv6_prefix: i64) -> Policy {
-        let rates: Vec<_> = limits.iter().map(|text| parse_rate(text).unwrap()).collect();
-        let source = SourcePolicy::new(&rates, ipv4_prefix, ipv6_prefix, 1000).unwrap();
-        Policy::new(Vec::new(), source, Listen::default())
+/// A cell gives out an eighth of the smallest burst, in whole packets. Where that is less than one packet, or leaves an
+/// entry less than one, there is no gate: every source has an entry at once.
+fn gate(policy: &GatePolicy, source: &SourceLimits, secret: [u64; 2]) -> abi::Gate {
+    let limits = &source.limits[..source.limit_count as usize];
+    let charge = |limit: &Limit| {
+        if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, FULL_FRAME) } else { limit.cost_fp }
+    };
+    let dearest = limits.iter().map(charge).max().unwrap_or(0);
+    let smallest = limits.iter().map(|limit| limit.tolerance_q8).min().unwrap_or(0);
+    let share = smallest / CELL_SHARE;
+    let whole = share - share % dearest.max(1);
+    let fits = whole > 0 && limits.iter().all(|limit| limit.tolerance_q8 >= whole + charge(limit));
+    let new_sources = Rate {
+        meter: Meter::Packets,
+        amount: u64::from(policy.new_sources_per_cpu()),
+        period: Period::Second,
+        burst: u64::from(policy.new_sources_per_cpu() / NEW_SOURCES_BURST).max(1),
+    };
+    abi::Gate {
+        secret,
+        tolerance_q8: if policy.enabled() && fits { whole } else { 0 },
+        new_sources: enforced(&new_sources),
     }
+}
 
-    #[test]
-    fn masks_are_the_bytes_of_the_prefix_in_network_order() {
-        for (ipv4, ipv6, v4_bytes, v6_bytes) in [
-            (32, 64, [0xff; 4], [[0xff; 8], [0; 8]]),
-            (1, 1, [0x80, 0, 0, 0], [[0x80, 0, 0, 0, 0, 0, 0, 0], [0; 8]]),
-            (20, 128, [0xff, 0xff, 0xf0, 0], [[0xff; 8], [0xff; 8]]),
-            (24, 65, [0xff, 0xff, 0xff, 0], [[0xff; 8], [0x80, 0, 0, 0, 0, 0, 0, 0]]),
-            (8, 52, [0xff, 0, 0, 0], [[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf0, 0], [0; 8]]),
-        ] {
-            let desired = desired(&policy(&["1/s"], ipv4, ipv6), 1);
-            assert_eq!(desired.v4_mask.to_ne_bytes(), v4_bytes, "/{ipv4}");
-            assert_eq!(
-                [desired.v6_mask_hi.to_ne_bytes(), desired.v6_mask_lo.to_ne_bytes()],
-                v6_bytes,
-                "/{ipv6}"
-            );
-        }
-    }
-
-    #[test]
-    fn limits_keep_the_order_of_the_file_and_the_other_slots_are_unused() {
-        let policy = policy(&["100 syns/s", "5000 packets/s burst 10000", "40 Mbit/s"], 32, 64);
-        let desired = desired(&policy, 7);
-        assert_eq!((desired.generation, desired.limit_count), (7, 3));
-        let meters = desired.limits.map(|limit| limit.meter);
-        assert_eq!(meters[..3], [Meter::Syns as u32, Meter::Packets as u32, Meter::Bytes as u32]);
-        assert_eq!(desired.limits[1], parse_rate("5000 packets/s burst 10000").unwrap().limit().unwrap());
-        assert_eq!(desired.limits[3], Limit::UNUSED);
-    }
+/// Splits a total's burst: what CPUs may hold unspent, what strangers may use, and the rest.
+fn share_out(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
+    let mut limit = enforced(rate);
+    limit.tolerance_q8 -= lag_q8;
+    let largest = match rate.meter {
+        Meter::Bytes => gcra::charge_q8(&limit, LARGEST_FRAME.min(rate.burst)),
+        Meter::Packets | Meter::Syns => limit.cost_fp,
+    };
+    // Each CPU holds two pools (strangers, known), each with less than a portion and one packet in it.
+    let pools = u64::from(cpus) * 2;
+    let portion = (limit.tolerance_q8 / HELD_SHARE / pools).saturating_sub(largest);
+    let portion_q8 = if portion >= largest { portion } else { 0 };
+    let held = if portion_q8 == 0 { 0 } else { pools * (portion_q8 + largest) };
+    limit.tolerance_q8 -= held;
+    Total { limit, stranger_tolerance_q8: limit.tolerance_q8 - limit.tolerance_q8 / RESERVED_SHARE, portion_q8 }
 }

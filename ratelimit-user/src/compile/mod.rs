@@ -1,7 +1,9 @@
 //! From what the operator wants to what the maps must hold. Pure: no kernel, no clock, no files.
 
 mod desired;
+mod facts;
 pub mod lists;
 mod prefix;
 
-pub use desired::desired;
+pub use desired::{Desired, desired};
+pub use facts::HostFacts;

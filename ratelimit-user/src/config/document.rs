@@ -39,7 +39,25 @@ pub(super) struct Strings {
 pub(super) struct Document {
     pub(super) interfaces: Option<Strings>,
     pub(super) source: Found<SourceTable>,
+    pub(super) services: Vec<ServiceTable>,
     pub(super) metrics: Option<At<String>>,
+}
+
+/// `[[service]]`.
+#[derive(Debug, Default)]
+pub(super) struct ServiceTable {
+    pub(super) at: Range<usize>,
+    pub(super) name: Option<At<String>>,
+    pub(super) protocol: Option<At<String>>,
+    pub(super) ports: Vec<At<PortWord>>,
+    pub(super) total: Option<Strings>,
+}
+
+/// A port as it is written: a number, or a range in quotes.
+#[derive(Debug)]
+pub(super) enum PortWord {
+    Number(i64),
+    Range(String),
 }
 
 /// `[source]`.
@@ -50,6 +68,8 @@ pub(super) struct SourceTable {
     pub(super) ipv4_prefix: Option<At<i64>>,
     pub(super) ipv6_prefix: Option<At<i64>>,
     pub(super) table_entries: Option<At<i64>>,
+    pub(super) gate: Option<At<bool>>,
+    pub(super) new_sources_per_cpu: Option<At<i64>>,
 }
 
 /// The keys of one table.
@@ -60,10 +80,15 @@ struct Keys {
 }
 
 const TOP: Keys = Keys {
-    known: &["interfaces", "source", "listen"],
-    later: &["mode", "service", "plan", "user", "api", "cluster"],
+    known: &["interfaces", "source", "service", "listen"],
+    later: &["mode", "plan", "user", "api", "cluster"],
 };
-const SOURCE: Keys = Keys { known: &["limits", "ipv4_prefix", "ipv6_prefix", "table_entries"], later: &[] };
+const SOURCE: Keys = Keys {
+    known: &["limits", "ipv4_prefix", "ipv6_prefix", "table_entries", "gate", "new_sources_per_cpu"],
+    later: &[],
+};
+const SERVICE: Keys = Keys { known: &["name", "match", "total"], later: &["per_source", "on_limit"] };
+const MATCH: Keys = Keys { known: &["protocol", "ports"], later: &["destinations"] };
 const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
 
 /// Reads what can be read of a text.
@@ -80,6 +105,7 @@ pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
                 let table = table("source", value, problems);
                 document.source = table.map(|table| source(table, value.span(), problems)).into();
             }
+            "service" => document.services = services(value, problems),
             "listen" => {
                 if let Some(table) = table("listen", value, problems) {
                     document.metrics = listen(table, problems);
@@ -108,10 +134,74 @@ fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) ->
             "ipv4_prefix" => source.ipv4_prefix = integer("ipv4_prefix", value, problems),
             "ipv6_prefix" => source.ipv6_prefix = integer("ipv6_prefix", value, problems),
             "table_entries" => source.table_entries = integer("table_entries", value, problems),
+            "gate" => source.gate = boolean("gate", value, problems),
+            "new_sources_per_cpu" => {
+                source.new_sources_per_cpu = integer("new_sources_per_cpu", value, problems);
+            }
             _ => unknown(key, &SOURCE, problems),
         }
     }
     source
+}
+
+fn services(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<ServiceTable> {
+    let DeValue::Array(items) = value.get_ref() else {
+        let message = format!("service is {}; write each as a table, [[service]]", kind(value.get_ref()));
+        problems.error(&value.span(), message);
+        return Vec::new();
+    };
+    let read = |item| Some(service(table("service", item, problems)?, item.span(), problems));
+    items.iter().filter_map(read).collect()
+}
+
+fn service(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> ServiceTable {
+    let mut service = ServiceTable { at, ..ServiceTable::default() };
+    for (key, value) in entries(fields, problems) {
+        match key.get_ref().as_ref() {
+            "name" => service.name = string("name", value, problems),
+            "total" => service.total = strings("total", value, problems),
+            "match" => {
+                if let Some(matching) = table("match", value, problems) {
+                    read_match(matching, &mut service, problems);
+                }
+            }
+            _ => unknown(key, &SERVICE, problems),
+        }
+    }
+    service
+}
+
+fn read_match(fields: &DeTable<'_>, service: &mut ServiceTable, problems: &mut Problems<'_>) {
+    for (key, value) in entries(fields, problems) {
+        match key.get_ref().as_ref() {
+            "protocol" => service.protocol = string("protocol", value, problems),
+            "ports" => service.ports = ports(value, problems),
+            _ => unknown(key, &MATCH, problems),
+        }
+    }
+}
+
+fn ports(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<At<PortWord>> {
+    let DeValue::Array(items) = value.get_ref() else {
+        let message = format!("ports is {}; write a list, ports = [53, \"8000-8099\"]", kind(value.get_ref()));
+        problems.error(&value.span(), message);
+        return Vec::new();
+    };
+    let read = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+        DeValue::String(text) => Some((PortWord::Range(text.to_string()), item.span())),
+        _ => integer("a port", item, problems).map(|(number, at)| (PortWord::Number(number), at)),
+    };
+    items.iter().filter_map(read).collect()
+}
+
+fn boolean(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<bool>> {
+    match value.get_ref() {
+        DeValue::Boolean(flag) => Some((*flag, value.span())),
+        other => {
+            problems.error(&value.span(), format!("{key} is {}; write true or false", kind(other)));
+            None
+        }
+    }
 }
 
 fn listen(table: &DeTable<'_>, problems: &mut Problems<'_>) -> Option<At<String>> {

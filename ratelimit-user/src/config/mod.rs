@@ -5,6 +5,7 @@
 mod document;
 mod problem;
 mod resolve;
+mod services;
 
 use std::{
     fmt,

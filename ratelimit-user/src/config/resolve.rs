@@ -8,10 +8,13 @@ use ratelimit_common::{
 };
 
 use super::{
+    services,
     document::{At, Document, Found, SourceTable, Strings},
     problem::Problems,
 };
-use crate::policy::{DEFAULT_TABLE_ENTRIES, InterfaceName, Listen, Policy, SourceError, SourcePolicy};
+use crate::policy::{
+    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Listen, Policy, SourceError, SourcePolicy,
+};
 
 const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000\"]";
 
@@ -27,7 +30,21 @@ pub(super) fn resolve(document: &Document, problems: &mut Problems<'_>) -> Optio
             None
         }
     };
-    Some(Policy::new(interfaces, source?, listen))
+    let gate = match &document.source {
+        Found::Read(table) => gate(table, problems),
+        Found::Unreadable | Found::Absent => GatePolicy::default(),
+    };
+    let services = services::resolve(&document.services, problems);
+    Some(Policy::new(interfaces, source?, gate, services?, listen))
+}
+
+fn gate(table: &SourceTable, problems: &mut Problems<'_>) -> GatePolicy {
+    let enabled = table.gate.as_ref().is_none_or(|(enabled, _)| *enabled);
+    let new_sources = table.new_sources_per_cpu.as_ref().map_or(i64::from(DEFAULT_NEW_SOURCES), |(n, _)| *n);
+    GatePolicy::new(enabled, new_sources).unwrap_or_else(|error| {
+        problems.error(place(&table.new_sources_per_cpu, &table.at), error);
+        GatePolicy::default()
+    })
 }
 
 fn interfaces(names: &Strings, problems: &mut Problems<'_>) -> Vec<InterfaceName> {
@@ -66,7 +83,7 @@ fn listen(metrics: Option<&At<String>>, problems: &mut Problems<'_>) -> Listen {
 
 fn source(table: &SourceTable, problems: &mut Problems<'_>) -> Option<SourcePolicy> {
     let limits = match &table.limits {
-        Found::Read(limits) => rates(limits, problems),
+        Found::Read(limits) => source_rates(limits, problems),
         // Also without its limits, the rest of the table is worth a look.
         Found::Unreadable => Vec::new(),
         Found::Absent => {
@@ -93,8 +110,8 @@ fn source(table: &SourceTable, problems: &mut Problems<'_>) -> Option<SourcePoli
     built.map_err(|errors| report(&errors, table, &limits, problems)).ok()
 }
 
-/// The limits that can be read, each with its place.
-fn rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> {
+/// The limits of a source that can be read, each with its place.
+fn source_rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> {
     if limits.entries.is_empty() {
         problems.error(&limits.at, SourceError::NoLimits);
     }
@@ -102,6 +119,11 @@ fn rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> {
     if let Some((_, first_too_many)) = limits.entries.get(MAX_LIMITS) {
         problems.error(first_too_many, SourceError::TooManyLimits { count: limits.entries.len() });
     }
+    rates(limits, problems)
+}
+
+/// The rates of a list that can be read, each with its place.
+pub(super) fn rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> {
     let mut rates = Vec::new();
     for (text, at) in &limits.entries {
         match text.as_deref().map(parse_limit) {

@@ -14,7 +14,7 @@ use ratelimit_common::{
 use super::{layouts, log};
 use crate::{
     compile::{
-        self,
+        self, HostFacts,
         lists::{self, Lists, Prefix},
     },
     config,
@@ -54,6 +54,7 @@ pub(super) struct Host {
     /// Whether `limit set` changed it.
     changed: bool,
     generation: u64,
+    facts: HostFacts,
     maps: Maps,
     lists: Lists,
     guarded: Vec<Guarded>,
@@ -85,8 +86,15 @@ impl Host {
         let (mut program, mut maps) =
             kernel::load(Some(&pins), layout.sources, version).map_err(|e| undo(e.into()))?;
         layouts::carry_lists(&pins, &others, &mut maps).map_err(|e| undo(e.into()))?;
-        let generation = maps.policy().map_or(0, |policy| policy.generation) + 1;
-        maps.set_policy(&compile::desired(&policy, generation)).map_err(|e| undo(e.into()))?;
+        let before = maps.policy();
+        let facts = HostFacts {
+            cpus: probe::possible_cpus(),
+            tick_ns: probe::tick_ns(),
+            // Another secret would put every source into another cell, with what that cell has to give.
+            secret: before.map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret)).map_err(|e| undo(e.into()))?,
+        };
+        let generation = before.map_or(0, |policy| policy.generation) + 1;
+        maps.set_policy(&compile::desired(&policy, &facts, generation)).map_err(|e| undo(e.into()))?;
         let guarded =
             attach::attach_all(&mut program, &pins, &names, options.generic).map_err(|e| undo(e.into()))?;
         for layout in others {
@@ -98,6 +106,7 @@ impl Host {
             policy,
             changed: false,
             generation,
+            facts,
             maps,
             lists,
             guarded,
@@ -150,7 +159,7 @@ impl Host {
 
     fn put_in_force(&mut self, policy: Policy) -> Result<(), Failure> {
         let generation = self.generation + 1;
-        self.maps.set_policy(&compile::desired(&policy, generation))?;
+        self.maps.set_policy(&compile::desired(&policy, &self.facts, generation))?;
         self.generation = generation;
         self.policy = policy;
         Ok(())

@@ -11,6 +11,7 @@ use ratelimit_common::abi::{
     self, Bucket, Counter, ListEntry, Reason, SourceKey,
     list::{ListAddrV4, ListAddrV6},
     names,
+    service::PORT_SLOTS,
 };
 
 use super::{
@@ -18,7 +19,10 @@ use super::{
     pin::{Layout, PinDir},
     probe::{KERNEL_FRAGS, KernelRelease},
 };
-use crate::compile::lists::{Change, Lists, Prefix, TrieKey};
+use crate::compile::{
+    Desired,
+    lists::{Change, Lists, Prefix, TrieKey},
+};
 
 /// A verified program, not attached to anything by itself.
 #[derive(Debug)]
@@ -34,6 +38,7 @@ pub struct Maps {
     lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
+    ports: ArrayOfMaps<MapData, Array<MapData, u32>>,
 }
 
 /// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
@@ -106,14 +111,24 @@ impl Maps {
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
             policy: one(ebpf, names::POLICY)?,
+            ports: one(ebpf, names::PORTS)?,
         })
     }
 
     /// Puts a policy in force: from one packet to the next, with nothing in between.
-    pub fn set_policy(&mut self, policy: &abi::Policy) -> Result<(), DataplaneError> {
+    pub fn set_policy(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
+        // The table that the policy in force does not use; nobody reads it until the policy says so.
+        if !desired.ports.is_empty() {
+            let mut table = Array::<MapData, u32>::create(PORT_SLOTS, 0)
+                .map_err(DataplaneError::map("make a map for the ports"))?;
+            for (slot, service) in &desired.ports {
+                table.set(*slot, service, 0).map_err(DataplaneError::map("write the ports"))?;
+            }
+            self.ports.set(desired.policy.ports, &table, 0).map_err(DataplaneError::map("put the ports in place"))?;
+        }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
-        inner.set(0, *policy, 0).map_err(DataplaneError::map("write the policy"))?;
+        inner.set(0, desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
         self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))
     }
 

@@ -64,6 +64,26 @@ pub fn require_bpffs(pin_dir: &Path) -> Result<(), DataplaneError> {
     Err(DataplaneError::NoBpfFs { path: pin_dir.to_owned(), mount_point })
 }
 
+/// How far the coarse clock can lag behind the precise one: a timer tick.
+pub fn tick_ns() -> u64 {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
+}
+
+/// CPUs that the program could ever run on.
+pub fn possible_cpus() -> u32 {
+    aya::util::nr_cpus().map_or(1, |cpus| cpus as u32)
+}
+
+/// Random words for the gate's hash.
+pub fn random_secret() -> Result<[u64; 2], DataplaneError> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| DataplaneError::io("get random numbers")(error.into()))?;
+    let (a, b) = bytes.split_at(8);
+    Ok([a, b].map(|half| half.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte))))
+}
+
 /// Now, on the clock that the kernel program reads.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -1,13 +1,17 @@
 //! The policy: what the operator wants, valid by construction. No positions, no files, no kernel.
 
+mod gate;
 mod interface_name;
+mod service;
 mod source;
 
 use std::net::SocketAddr;
 
 use ratelimit_common::limit::rate::Rate;
 
+pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
+pub use service::{Service, ServiceError, Services};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
 
 /// Everything the operator wants.
@@ -15,6 +19,8 @@ pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceErr
 pub struct Policy {
     interfaces: Vec<InterfaceName>,
     source: SourcePolicy,
+    gate: GatePolicy,
+    services: Services,
     listen: Listen,
 }
 
@@ -38,8 +44,14 @@ impl Listen {
 
 impl Policy {
     /// From parts that are each valid.
-    pub fn new(interfaces: Vec<InterfaceName>, source: SourcePolicy, listen: Listen) -> Self {
-        Self { interfaces, source, listen }
+    pub fn new(
+        interfaces: Vec<InterfaceName>,
+        source: SourcePolicy,
+        gate: GatePolicy,
+        services: Services,
+        listen: Listen,
+    ) -> Self {
+        Self { interfaces, source, gate, services, listen }
     }
 
     /// Interfaces to guard; the command line may name others.
@@ -50,6 +62,16 @@ impl Policy {
     /// What holds for every source.
     pub fn source(&self) -> &SourcePolicy {
         &self.source
+    }
+
+    /// Which sources get state of their own.
+    pub fn gate(&self) -> &GatePolicy {
+        &self.gate
+    }
+
+    /// What is limited as a whole.
+    pub fn services(&self) -> &Services {
+        &self.services
     }
 
     /// Where the daemon listens.

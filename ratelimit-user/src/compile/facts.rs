@@ -1,0 +1,12 @@
+//! What a compiled policy must know of the host it is for.
+
+/// Facts about one host. They do not change while the daemon runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostFacts {
+    /// CPUs that the program can run on.
+    pub cpus: u32,
+    /// How far the coarse clock can lag.
+    pub tick_ns: u64,
+    /// Secret of the gate's hash: random, and kept as long as the maps are.
+    pub secret: [u64; 2],
+}

@@ -1,0 +1,98 @@
+//! The meaning of `[[service]]` tables.
+
+use std::ops::RangeInclusive;
+
+use ratelimit_common::abi::service::Protocol;
+
+use super::{
+    document::{At, PortWord, ServiceTable},
+    problem::Problems,
+    resolve::rates,
+};
+use crate::policy::{Service, ServiceError, Services};
+
+/// The services, if all of them make sense.
+pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> Option<Services> {
+    let mut services = Vec::new();
+    for table in tables {
+        services.extend(service(table, problems));
+    }
+    let complete = services.len() == tables.len();
+    match Services::new(services) {
+        Ok(services) => complete.then_some(services),
+        Err(errors) => {
+            for error in errors {
+                // Indices count what could be read; if something could not, the list itself is the place.
+                let table = index(&error).filter(|_| complete).and_then(|index| tables.get(index));
+                problems.error(&table.or(tables.first()).map_or(0..0, |table| table.at.clone()), error);
+            }
+            None
+        }
+    }
+}
+
+fn index(error: &ServiceError) -> Option<usize> {
+    match error {
+        ServiceError::Name { index, .. }
+        | ServiceError::Twice { index, .. }
+        | ServiceError::NoPorts { index, .. }
+        | ServiceError::Overlap { index, .. }
+        | ServiceError::Meter { index, .. }
+        | ServiceError::TwoTotals { index, .. } => Some(*index),
+        ServiceError::TooMany { .. } => None,
+    }
+}
+
+fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service> {
+    let name = match &table.name {
+        Some((name, _)) => name.clone(),
+        None => {
+            problems.missing(&table.at, "[[service]] has no name; write name = \"dns\"");
+            return None;
+        }
+    };
+    let protocol = protocol(table, &name, problems);
+    let ports: Vec<_> = table.ports.iter().filter_map(|word| port(word, problems)).collect();
+    if ports.len() != table.ports.len() {
+        return None;
+    }
+    let totals = table.total.as_ref().map_or_else(Vec::new, |total| rates(total, problems));
+    Some(Service::new(name, protocol?, ports, totals.into_iter().map(|(rate, _)| rate).collect()))
+}
+
+fn protocol(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Protocol> {
+    let Some((word, at)) = &table.protocol else {
+        let message = format!("service {name:?} matches nothing; write match = {{ protocol = \"udp\", ports = [53] }}");
+        problems.missing(&table.at, message);
+        return None;
+    };
+    match word.as_str() {
+        "tcp" => Some(Protocol::Tcp),
+        "udp" => Some(Protocol::Udp),
+        other => {
+            problems.error(at, format!("protocol {other:?} has no ports; use \"tcp\" or \"udp\""));
+            None
+        }
+    }
+}
+
+fn port((word, at): &At<PortWord>, problems: &mut Problems<'_>) -> Option<RangeInclusive<u16>> {
+    let range = match word {
+        PortWord::Number(number) => u16::try_from(*number).ok().map(|port| port..=port),
+        PortWord::Range(text) => parse_range(text),
+    };
+    let range = range.filter(|range| *range.start() > 0 && !range.is_empty());
+    if range.is_none() {
+        let text = problems.source(at);
+        problems.error(at, format!("{text} is no port; use 1 to 65535, or a range such as \"8000-8099\""));
+    }
+    range
+}
+
+fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    match text.split_once('-') {
+        Some((first, last)) => Some(number(first.trim())?..=number(last.trim())?),
+        None => number(text.trim()).map(|port| port..=port),
+    }
+}

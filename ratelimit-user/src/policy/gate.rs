@@ -1,0 +1,48 @@
+//! Which sources get state of their own.
+
+/// New sources that one CPU enters into the table per second, unless the policy says otherwise. An insert costs
+/// about half a microsecond, so this is a few percent of a core.
+pub const DEFAULT_NEW_SOURCES: u32 = 50_000;
+/// More inserts than a core can make.
+const MAX_NEW_SOURCES: u32 = 10_000_000;
+
+/// The gate in front of the table of sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatePolicy {
+    enabled: bool,
+    new_sources_per_cpu: u32,
+}
+
+/// Why there cannot be such a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("new_sources_per_cpu = {value} is out of range; use 1 to {MAX_NEW_SOURCES}")]
+pub struct GateError {
+    /// As given.
+    pub value: i64,
+}
+
+impl Default for GatePolicy {
+    fn default() -> Self {
+        Self { enabled: true, new_sources_per_cpu: DEFAULT_NEW_SOURCES }
+    }
+}
+
+impl GatePolicy {
+    /// A gate, or none, and how many new sources each CPU may enter into the table per second.
+    pub fn new(enabled: bool, new_sources_per_cpu: i64) -> Result<Self, GateError> {
+        match u32::try_from(new_sources_per_cpu) {
+            Ok(n) if (1..=MAX_NEW_SOURCES).contains(&n) => Ok(Self { enabled, new_sources_per_cpu: n }),
+            _ => Err(GateError { value: new_sources_per_cpu }),
+        }
+    }
+
+    /// Whether sources share cells until they need an entry.
+    pub fn enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Inserts per second and CPU.
+    pub fn new_sources_per_cpu(&self) -> u32 {
+        self.new_sources_per_cpu
+    }
+}

@@ -1,0 +1,165 @@
+//! Services: what is limited as a whole, whoever sends.
+
+use std::{collections::HashMap, ops::RangeInclusive};
+
+use ratelimit_common::{
+    abi::{
+        Meter,
+        service::{MAX_SERVICES, Protocol, port_slot},
+    },
+    limit::rate::Rate,
+};
+
+/// One service: a protocol, ports, and limits on everything that is sent there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    name: String,
+    protocol: Protocol,
+    ports: Vec<RangeInclusive<u16>>,
+    totals: Vec<Rate>,
+}
+
+/// All services of a policy, none in the way of another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Services(Vec<Service>);
+
+/// Why there cannot be such services. `index` counts them as given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceError {
+    /// No name, or one that is hard to type.
+    #[error("service name {name:?} is not one; use letters, digits, - and _, at most 32")]
+    Name {
+        /// Which.
+        index: usize,
+        /// As given.
+        name: String,
+    },
+    /// Two of one name.
+    #[error("service {name:?} is there twice; give one another name")]
+    Twice {
+        /// Which.
+        index: usize,
+        /// As given.
+        name: String,
+    },
+    /// More than the maps hold.
+    #[error("{count} services are more than there can be; use at most {MAX_SERVICES}")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// Nothing to match.
+    #[error("service {name:?} has no ports; write match = {{ protocol = \"udp\", ports = [53] }}")]
+    NoPorts {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+    },
+    /// A port that two services claim.
+    #[error("port {port} of service {name:?} belongs to service {other:?} already; name it in one of them")]
+    Overlap {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// The port.
+        port: u16,
+        /// Who has it.
+        other: String,
+    },
+    /// A total that cannot be counted.
+    #[error("service {name:?}: a total in {} is not possible; use packets or bytes", .meter.name())]
+    Meter {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// As given.
+        meter: Meter,
+    },
+    /// Two totals of one meter.
+    #[error("service {name:?} has two totals in {}; use one", .meter.name())]
+    TwoTotals {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// The meter.
+        meter: Meter,
+    },
+}
+
+const MAX_NAME: usize = 32;
+
+impl Service {
+    /// A service as given; [`Services::new`] judges it.
+    pub fn new(
+        name: String,
+        protocol: Protocol,
+        ports: Vec<RangeInclusive<u16>>,
+        totals: Vec<Rate>,
+    ) -> Self {
+        Self { name, protocol, ports, totals }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Limits on everything that is sent there.
+    pub fn totals(&self) -> &[Rate] {
+        &self.totals
+    }
+
+    /// Where its ports are looked up.
+    pub fn port_slots(&self) -> impl Iterator<Item = u32> {
+        self.ports.iter().cloned().flatten().map(|port| port_slot(self.protocol, port))
+    }
+
+    fn problem(&self, index: usize) -> Option<ServiceError> {
+        let typeable = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.chars().all(typeable) {
+            return Some(ServiceError::Name { index, name: self.name.clone() });
+        }
+        if self.ports.is_empty() {
+            return Some(ServiceError::NoPorts { index, name: self.name.clone() });
+        }
+        if let Some(rate) = self.totals.iter().find(|rate| rate.meter == Meter::Syns) {
+            return Some(ServiceError::Meter { index, name: self.name.clone(), meter: rate.meter });
+        }
+        let repeated = |(at, rate): (usize, &Rate)| self.totals[..at].iter().any(|other| other.meter == rate.meter);
+        let twice = self.totals.iter().enumerate().find(|pair| repeated(*pair));
+        twice.map(|(_, rate)| ServiceError::TwoTotals { index, name: self.name.clone(), meter: rate.meter })
+    }
+}
+
+impl Services {
+    /// Checks everything and reports everything.
+    pub fn new(services: Vec<Service>) -> Result<Self, Vec<ServiceError>> {
+        let mut errors: Vec<ServiceError> =
+            services.iter().enumerate().filter_map(|(index, service)| service.problem(index)).collect();
+        if services.len() > MAX_SERVICES {
+            errors.push(ServiceError::TooMany { count: services.len() });
+        }
+        let mut owner: HashMap<u32, &str> = HashMap::new();
+        for (index, service) in services.iter().enumerate() {
+            if services[..index].iter().any(|other| other.name == service.name) {
+                errors.push(ServiceError::Twice { index, name: service.name.clone() });
+                continue;
+            }
+            let taken = service.port_slots().find_map(|slot| Some((slot, owner.insert(slot, &service.name)?)));
+            if let Some((slot, other)) = taken {
+                let (name, other, port) = (service.name.clone(), other.to_owned(), slot as u16);
+                errors.push(ServiceError::Overlap { index, name, port, other });
+            }
+        }
+        if errors.is_empty() { Ok(Self(services)) } else { Err(errors) }
+    }
+
+    /// All of them, in the order of the file.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Service> {
+        self.0.iter()
+    }
+}
