@@ -61,19 +61,20 @@ pub enum PrefixError {
 }
 
 impl Prefix {
-    /// The prefix of this length around an address.
+    /// The prefix of this length around an address; a length beyond the family's is the address itself.
     pub fn masked(address: IpAddr, len: u8) -> Self {
-        let address = match address {
+        match address {
             IpAddr::V4(a) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0);
-                IpAddr::V4(Ipv4Addr::from_bits(a.to_bits() & mask))
+                let len = len.min(32);
+                let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+                Self { address: Ipv4Addr::from_bits(a.to_bits() & mask).into(), len }
             }
             IpAddr::V6(a) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0);
-                IpAddr::V6(Ipv6Addr::from_bits(a.to_bits() & mask))
+                let len = len.min(128);
+                let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+                Self { address: Ipv6Addr::from_bits(a.to_bits() & mask).into(), len }
             }
-        };
-        Self { address, len }
+        }
     }
 
     /// From the IPv4 trie.
@@ -110,9 +111,7 @@ impl Prefix {
 
     /// Whether every address of `other` is in this one.
     pub fn covers(&self, other: &Self) -> bool {
-        self.is_v4() == other.is_v4()
-            && self.len <= other.len
-            && Self::masked(other.address, self.len) == *self
+        self.len <= other.len && Self::masked(other.address, self.len) == *self
     }
 }
 
@@ -208,6 +207,22 @@ mod tests {
         ]
         .map(|text| text.parse::<Prefix>().unwrap());
         assert!(sorted.is_sorted());
+    }
+
+    #[test]
+    fn a_length_beyond_the_family_is_the_address_itself() {
+        for (text, len) in [("10.0.0.1", 33), ("10.0.0.1", 128), ("2001:db8::1", 255)] {
+            assert_eq!(Prefix::masked(text.parse().unwrap(), len), text.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_prefix_covers_what_is_inside_it_in_its_own_family_only() {
+        let covers = |a: &str, b: &str| a.parse::<Prefix>().unwrap().covers(&b.parse().unwrap());
+        assert!(covers("10.0.0.0/8", "10.0.0.0/8") && covers("10.0.0.0/8", "10.255.0.1"));
+        assert!(covers("0.0.0.0/0", "255.255.255.255") && covers("::/0", "2001:db8::/32"));
+        assert!(!covers("10.0.0.0/16", "10.0.0.0/8") && !covers("10.0.0.0/8", "11.0.0.0"));
+        assert!(!covers("::/0", "0.0.0.0/0") && !covers("0.0.0.0/0", "::"));
     }
 
     #[test]

@@ -162,9 +162,11 @@ impl SourcePolicy {
         let at = self.limits.iter().position(|limit| limit.name == name);
         let meter = match at {
             Some(at) => rates[at].meter,
-            None => self.addable().find(|meter| limit_name(*meter, 1) == name).ok_or_else(|| {
+            // Without room for it, the check below says so.
+            None => self.missing().find(|meter| limit_name(*meter, 1) == name).ok_or_else(|| {
                 let names = self.limits.iter().map(|limit| limit.name.clone());
-                let addable = self.addable().map(|meter| limit_name(meter, 1));
+                let room = self.limits.len() < MAX_LIMITS;
+                let addable = self.missing().filter(|_| room).map(|meter| limit_name(meter, 1));
                 SourceError::UnknownLimit { name: name.to_owned(), known: names.chain(addable).collect() }
             })?,
         };
@@ -180,11 +182,9 @@ impl SourcePolicy {
             .map_err(|mut errors| errors.swap_remove(0))
     }
 
-    /// Meters that have no limit yet, while there is room.
-    fn addable(&self) -> impl Iterator<Item = Meter> {
-        let room = self.limits.len() < MAX_LIMITS;
-        let used = |meter: &Meter| self.limits.iter().any(|limit| limit.rate.meter == *meter);
-        Meter::ALL.into_iter().filter(move |meter| room && !used(meter))
+    /// Meters that have no limit yet.
+    fn missing(&self) -> impl Iterator<Item = Meter> {
+        Meter::ALL.into_iter().filter(|meter| self.limits.iter().all(|limit| limit.rate.meter != *meter))
     }
 }
 
@@ -282,6 +282,23 @@ mod tests {
         assert_eq!(after.limits()[1], before.limits()[1]);
         let added = before.with_limit("source.bytes", parse_rate("1 MB/s").unwrap()).unwrap();
         assert_eq!(names(&added), ["source.packets", "source.syns", "source.bytes"]);
+    }
+
+    #[test]
+    fn a_fifth_limit_is_refused_as_one_too_many_and_not_offered() {
+        let full = policy(&["10/s", "100/min", "1000/hour", "5 syns/s"]).unwrap();
+        let rate = parse_rate("1 MB/s").unwrap();
+        assert_eq!(full.with_limit("source.bytes", rate), Err(SourceError::TooManyLimits { count: 5 }));
+        let unknown = full.with_limit("source.frames", rate).unwrap_err().to_string();
+        assert!(unknown.ends_with("source.packets-3, source.syns"), "{unknown}");
+    }
+
+    #[test]
+    fn a_replaced_limit_is_checked_against_the_others() {
+        let policy = policy(&["10/s burst 10", "100/min burst 100"]).unwrap();
+        let error =
+            policy.with_limit("source.packets-2", parse_rate("700/min burst 100").unwrap()).unwrap_err();
+        assert!(matches!(error, SourceError::NeverDecides { index: 1, .. }), "{error}");
     }
 
     #[test]

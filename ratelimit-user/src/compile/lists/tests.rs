@@ -51,8 +51,10 @@ fn address() -> impl Strategy<Value = IpAddr> {
 }
 
 fn lists() -> impl Strategy<Value = Lists> {
-    let len = prop_oneof![Just(0), 24_u8..=32];
-    let entry = (address(), len, 0_u64..4, 0_u32..=1).prop_map(|(address, len, until, allowed)| {
+    let len = prop_oneof![1 => Just(0), 6 => 24_u8..=32];
+    // Allowing wins over everything, so it has to be rare.
+    let allowed = prop_oneof![5 => Just(0_u32), 1 => Just(ALLOWED)];
+    let entry = (address(), len, 0_u64..4, allowed).prop_map(|(address, len, until, allowed)| {
         let entry = ListEntry { own_blocked_until_ns: until, own_allowed: allowed, ..ListEntry::EMPTY };
         let len = if address.is_ipv4() || len == 0 { len } else { len + 96 };
         (Prefix::masked(address, len), entry)
@@ -61,6 +63,8 @@ fn lists() -> impl Strategy<Value = Lists> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
     #[test]
     fn a_longest_match_answers_like_all_entries_together(own in lists(), address in address(), now_ns in 0_u64..5) {
         let effective = effective(own.clone());

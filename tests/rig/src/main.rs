@@ -1,0 +1,74 @@
+//! The kernel programs of the benchmark: what makes the packets, and the bare programs that others are compared with.
+//!
+//! ```text
+//! generate, generate_v6   rewrite the source -> redirect into the wire          (live frames)
+//! vary, vary_v6           rewrite the source -> tail call the program measured  (test runs)
+//! drop, read_and_drop     the floor: what no limiter can be faster than
+//! pass                    the other floor: what handing a packet to the stack costs
+//! ```
+#![cfg_attr(target_arch = "bpf", no_std, no_main)]
+#![cfg_attr(
+    target_arch = "bpf",
+    expect(clippy::needless_pass_by_value, reason = "the entry macro hands the context over by value")
+)]
+
+#[cfg(target_arch = "bpf")]
+mod packet;
+
+#[cfg(target_arch = "bpf")]
+mod entry {
+    use aya_ebpf::{
+        bindings::xdp_action::{XDP_ABORTED, XDP_DROP, XDP_PASS},
+        macros::xdp,
+        programs::XdpContext,
+    };
+
+    use crate::packet;
+
+    #[xdp]
+    pub(crate) fn generate(ctx: XdpContext) -> u32 {
+        packet::set_source_v4(&ctx).map_or(XDP_ABORTED, |()| packet::redirect())
+    }
+
+    #[xdp]
+    pub(crate) fn generate_v6(ctx: XdpContext) -> u32 {
+        packet::set_source_v6(&ctx).map_or(XDP_ABORTED, |()| packet::redirect())
+    }
+
+    // The kernel lets a program call another only if both, or neither, take frames of several buffers; the limiter does.
+    #[xdp(frags)]
+    pub(crate) fn vary(ctx: XdpContext) -> u32 {
+        packet::set_source_v4(&ctx).map_or(XDP_ABORTED, |()| packet::go_on(&ctx))
+    }
+
+    #[xdp(frags)]
+    pub(crate) fn vary_v6(ctx: XdpContext) -> u32 {
+        packet::set_source_v6(&ctx).map_or(XDP_ABORTED, |()| packet::go_on(&ctx))
+    }
+
+    #[xdp(frags)]
+    pub(crate) fn drop(_ctx: XdpContext) -> u32 {
+        XDP_DROP
+    }
+
+    /// The answer depends on what was read, or the compiler would not read it.
+    #[xdp(frags)]
+    pub(crate) fn read_and_drop(ctx: XdpContext) -> u32 {
+        if packet::is_udp_with_ports(&ctx) { XDP_DROP } else { XDP_PASS }
+    }
+
+    #[xdp(frags)]
+    pub(crate) fn pass(_ctx: XdpContext) -> u32 {
+        XDP_PASS
+    }
+
+    /// The verifier proves that nothing gets here.
+    #[panic_handler]
+    fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+        loop {}
+    }
+}
+
+/// The kernel object is built for the BPF target only; this lets the workspace build as a whole.
+#[cfg(not(target_arch = "bpf"))]
+fn main() {}

@@ -1,0 +1,145 @@
+//! Packet bytes, the sequence number and the two ways on: everything unsafe of the rig.
+#![expect(
+    unsafe_code,
+    reason = "packet bytes and map values are reached through pointers the verifier checks"
+)]
+
+use aya_ebpf::{
+    Global,
+    bindings::xdp_action::XDP_ABORTED,
+    btf_maps::{PerCpuArray, ProgramArray},
+    helpers::bpf_redirect,
+    macros::btf_map,
+    programs::XdpContext,
+};
+use ratelimit_rig::{checksum, sources};
+
+const ETHERNET: usize = 14;
+const V4_CHECKSUM: usize = ETHERNET + 10;
+const V4_SOURCE: usize = ETHERNET + 12;
+const V4_END: usize = ETHERNET + 20;
+const V6_SOURCE: usize = ETHERNET + 8;
+const V6_END: usize = ETHERNET + 40;
+const UDP_CHECKSUM: usize = 6;
+const UDP_LEN: usize = 8;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const IHL_MASK: u16 = 0x0f00;
+const IHL_WITHOUT_OPTIONS: u16 = 0x0500;
+const UDP: u8 = 17;
+
+/// How many sources; 0 is all there are.
+#[unsafe(no_mangle)]
+static SOURCES: Global<u32> = Global::new(1);
+/// The first IPv4 source.
+#[unsafe(no_mangle)]
+static BASE_V4: Global<u32> = Global::new(0);
+/// What the checksum covers, without the source: the IPv4 header, or the UDP datagram in IPv6.
+#[unsafe(no_mangle)]
+static FIXED_SUM: Global<u32> = Global::new(0);
+/// The interface that packets leave by.
+#[unsafe(no_mangle)]
+static INTERFACE: Global<u32> = Global::new(0);
+
+/// Packets made so far. Goes on from one run to the next: a spoofed flood that repeats itself would not be one.
+#[btf_map]
+static SEQUENCE: PerCpuArray<u64, 1> = PerCpuArray::new();
+
+/// The program that `vary` hands its packets to.
+#[btf_map]
+static MEASURED: ProgramArray<1> = ProgramArray::new();
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+/// The next source, and an IPv4 header checksum that is right again: the stack drops others before peers see them.
+#[inline(always)]
+pub(crate) fn set_source_v4(ctx: &XdpContext) -> Option<()> {
+    let start = at_least(ctx, V4_END)?;
+    let source = sources::v4(next_sequence()?, BASE_V4.load(), SOURCES.load());
+    let checksum = checksum::finish(checksum::with_v4(FIXED_SUM.load(), source));
+    store(start + V4_SOURCE, (source >> 16) as u16);
+    store(start + V4_SOURCE + 2, source as u16);
+    store(start + V4_CHECKSUM, checksum);
+    Some(())
+}
+
+/// The next /64 and a right UDP checksum, which IPv6 does not do without.
+#[inline(always)]
+pub(crate) fn set_source_v6(ctx: &XdpContext) -> Option<()> {
+    let start = at_least(ctx, V6_END + UDP_LEN)?;
+    let network = sources::v6(next_sequence()?, SOURCES.load());
+    let checksum = checksum::finish(checksum::with_v6(FIXED_SUM.load(), network));
+    store(start + V6_SOURCE, (network >> 48) as u16);
+    store(start + V6_SOURCE + 2, (network >> 32) as u16);
+    store(start + V6_SOURCE + 4, (network >> 16) as u16);
+    store(start + V6_SOURCE + 6, network as u16);
+    store(start + V6_END + UDP_CHECKSUM, checksum);
+    Some(())
+}
+
+/// Whether this is UDP in IP, with both ports read.
+#[inline(always)]
+pub(crate) fn is_udp_with_ports(ctx: &XdpContext) -> bool {
+    let Some(start) = at_least(ctx, V4_END + UDP_LEN) else { return false };
+    let (protocol, udp) = match load(start + 12) {
+        ETHERTYPE_IPV4 if load(start + ETHERNET) & IHL_MASK == IHL_WITHOUT_OPTIONS => {
+            (load(start + ETHERNET + 8) as u8, V4_END)
+        }
+        ETHERTYPE_IPV6 => ((load(start + ETHERNET + 6) >> 8) as u8, V6_END),
+        _ => return false,
+    };
+    if protocol != UDP {
+        return false;
+    }
+    let Some(start) = at_least(ctx, udp + UDP_LEN) else { return false };
+    let source = u32::from(load(start + V4_SOURCE)) | u32::from(load(start + V4_SOURCE + 2));
+    source | u32::from(load(start + udp)) | u32::from(load(start + udp + 2)) != 0
+}
+
+/// Into the wire.
+#[inline(always)]
+pub(crate) fn redirect() -> u32 {
+    // SAFETY: takes two numbers.
+    (unsafe { bpf_redirect(INTERFACE.load(), 0) }) as u32
+}
+
+/// On into the program that is being measured.
+#[inline(always)]
+pub(crate) fn go_on(ctx: &XdpContext) -> u32 {
+    // SAFETY: nothing here is waiting to be dropped. If it returns, there is no such program.
+    unsafe { MEASURED.tail_call(ctx, 0) };
+    XDP_ABORTED
+}
+
+#[inline(always)]
+fn next_sequence() -> Option<u64> {
+    let slot = SEQUENCE.get_ptr_mut(0)?;
+    // SAFETY: the slot belongs to this CPU, and a program is not preempted by another one on it.
+    unsafe {
+        let sequence = *slot;
+        *slot = sequence.wrapping_add(1);
+        Some(sequence)
+    }
+}
+
+/// The start of the frame, if it is at least this long.
+#[inline(always)]
+fn at_least(ctx: &XdpContext, len: usize) -> Option<usize> {
+    (ctx.data() + len <= ctx.data_end()).then(|| ctx.data())
+}
+
+/// Two bytes, big endian. Offsets are even and frames start at a multiple of eight.
+#[inline(always)]
+fn load(at: usize) -> u16 {
+    // SAFETY: every caller is behind `at_least`, and the verifier checks that it is.
+    u16::from_be(unsafe { *(at as *const u16) })
+}
+
+#[inline(always)]
+fn store(at: usize, value: u16) {
+    // SAFETY: as in `load`.
+    unsafe { *(at as *mut u16) = value.to_be() };
+}
