@@ -1,9 +1,12 @@
 //! The real program in the real kernel, fed by BPF_PROG_TEST_RUN.
 
 use aya::programs::{TestRun as _, TestRunOptions, Xdp};
-use ratelimit_common::abi::{Counter, Policy, Reason, Verdict};
+use ratelimit_common::abi::{Counter, Reason, Verdict};
 use ratelimit_user::{
-    compile::lists::{self, Lists},
+    compile::{
+        Desired,
+        lists::{self, Lists},
+    },
     dataplane::{
         kernel::{self, Maps, Program},
         probe,
@@ -32,12 +35,12 @@ pub struct Outcome {
 
 impl Loaded {
     /// Loads the program with a policy in force.
-    pub fn new(policy: &Policy) -> Self {
+    pub fn new(policy: &Desired) -> Self {
         Self::with_sources(policy, 65_536)
     }
 
     /// The same, with a table of this size.
-    pub fn with_sources(policy: &Policy, sources: u32) -> Self {
+    pub fn with_sources(policy: &Desired, sources: u32) -> Self {
         let release = probe::require_kernel(&probe::kernel_release()).expect("a supported kernel");
         let (program, mut maps) =
             kernel::load(None, sources, release).expect("these tests need root and BPF: load the program");

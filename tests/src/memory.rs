@@ -1,116 +1,218 @@
-//! The maps as hash maps and the clock as a number: the packet path without a kernel.
+//! The maps as plain memory and the clock as a number: the packet path without a kernel.
 
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
-    rc::Rc,
+    net::{Ipv4Addr, Ipv6Addr},
 };
 
-use ratelimit_common::abi::{Bucket, Counter, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict};
+use ratelimit_common::{
+    abi::{
+        self, Bucket, Clock, Counter, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict,
+        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE},
+    },
+    limit::gate,
+};
 use ratelimit_ebpf::{
     frame::Frame,
     packet::Address,
     pipeline,
     tables::{InsertError, Tables},
 };
-use ratelimit_user::compile::lists::{Lists, Prefix};
+use ratelimit_user::compile::{
+    Desired,
+    lists::{Lists, Prefix},
+};
 
-type Words = [Cell<u64>; MAX_LIMITS];
+/// Words of a cell: its bucket, until when it is tracked, its denials.
+const CELL_WORDS: usize = 2 + gate::DENIALS;
+/// Words of a share: pools, then refusals.
+const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
 
-/// Tables in memory.
+/// Tables in memory, for one CPU.
 #[derive(Debug)]
 pub struct Memory {
     /// The clock.
     pub now_ns: Cell<u64>,
     policy: Policy,
+    ports: HashMap<u32, u32>,
     lists: Lists,
-    buckets: RefCell<HashMap<[u8; 16], Rc<Words>>>,
+    /// Where each source's words start.
+    sources: RefCell<HashMap<[u8; 16], usize>>,
+    buckets: RefCell<Vec<u64>>,
+    cells: RefCell<Vec<u64>>,
+    shares: RefCell<Vec<u64>>,
+    totals: RefCell<Vec<u64>>,
+    new_sources: Cell<u64>,
     counters: RefCell<Vec<Counter>>,
+}
+
+/// The place of one word.
+#[derive(Clone, Copy, Debug)]
+pub enum Word {
+    /// Of a source.
+    Bucket(usize),
+    /// Of a cell.
+    Cell(usize),
+    /// Of a share.
+    Share(usize),
+    /// Of a service.
+    Total(usize),
+    /// The bucket of new sources.
+    NewSources,
 }
 
 impl Memory {
     /// Empty tables under a policy.
-    pub fn new(policy: Policy, lists: Lists) -> Self {
+    pub fn new(desired: &Desired, lists: Lists) -> Self {
         Self {
             now_ns: Cell::new(1_000_000_000),
-            policy,
+            policy: desired.policy,
+            ports: desired.ports.iter().copied().collect(),
             lists,
+            sources: RefCell::default(),
             buckets: RefCell::default(),
+            cells: RefCell::new(vec![0; gate::CELLS as usize * CELL_WORDS]),
+            shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
+            totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
+            new_sources: Cell::new(0),
             counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; Reason::ALL.len()]),
         }
     }
 
     /// Runs one frame through the packet path.
     pub fn run(&self, frame: &[u8]) -> Verdict {
-        pipeline::process(&Frame::new(frame), &View { memory: self, handles: RefCell::default() })
+        pipeline::process(&Frame::new(frame), self)
     }
 
     /// All counters.
     pub fn counters(&self) -> Vec<(Reason, Counter)> {
         Reason::ALL.iter().copied().zip(self.counters.borrow().iter().copied()).collect()
     }
+
+    /// Sources that have an entry.
+    pub fn sources(&self) -> usize {
+        self.sources.borrow().len()
+    }
+
+    /// Forgets a source, as the kernel does when the table is full.
+    pub fn evict(&self, key: SourceKey) {
+        self.sources.borrow_mut().remove(&key.octets());
+    }
 }
 
-/// One run: bucket handles are indices into what this run has looked up.
-struct View<'m> {
-    memory: &'m Memory,
-    handles: RefCell<Vec<Rc<Words>>>,
-}
-
-impl Tables for View<'_> {
+impl Tables for Memory {
+    type Word = Word;
     type Bucket = usize;
+    type Cell = usize;
+    type Share = usize;
 
-    fn now_ns(&self) -> u64 {
-        self.memory.now_ns.get()
+    fn now_ns(&self, _: Clock) -> u64 {
+        self.now_ns.get()
     }
 
     fn policy(&self) -> Option<&Policy> {
-        Some(&self.memory.policy)
+        Some(&self.policy)
     }
 
     fn listed(&self, address: Address) -> Option<&ListEntry> {
-        let prefix = |len: u8| match address {
-            Address::V4(a) => Prefix::masked(std::net::Ipv4Addr::from(a.to_ne_bytes()).into(), len),
-            Address::V6(hi, lo) => {
-                Prefix::masked(std::net::Ipv6Addr::from(SourceKey { hi, lo }.octets()).into(), len)
-            }
+        let (address, longest) = match address {
+            Address::V4(a) => (Ipv4Addr::from(a.to_ne_bytes()).into(), 32),
+            Address::V6(hi, lo) => (Ipv6Addr::from(SourceKey { hi, lo }.octets()).into(), 128),
         };
-        let longest = if matches!(address, Address::V4(_)) { 32 } else { 128 };
-        (0..=longest).rev().find_map(|len| self.memory.lists.get(&prefix(len)))
+        (0..=longest).rev().find_map(|len| self.lists.get(&Prefix::masked(address, len)))
     }
 
     fn bucket(&self, key: &SourceKey) -> Option<usize> {
-        let words = self.memory.buckets.borrow().get(&key.octets()).cloned()?;
-        let mut handles = self.handles.borrow_mut();
-        handles.push(words);
-        Some(handles.len() - 1)
+        self.sources.borrow().get(&key.octets()).copied()
+    }
+
+    fn bucket_word(&self, bucket: usize, index: usize) -> Word {
+        Word::Bucket(bucket + index)
     }
 
     fn insert(&self, key: &SourceKey, bucket: &Bucket) -> Result<(), InsertError> {
-        let mut buckets = self.memory.buckets.borrow_mut();
-        if buckets.contains_key(&key.octets()) {
+        let mut sources = self.sources.borrow_mut();
+        if sources.contains_key(&key.octets()) {
             return Err(InsertError::Exists);
         }
-        buckets.insert(key.octets(), Rc::new(bucket.tat_q8.map(Cell::new)));
+        let mut buckets = self.buckets.borrow_mut();
+        sources.insert(key.octets(), buckets.len());
+        buckets.extend(bucket.tat_q8);
+        debug_assert_eq!(buckets.len() % MAX_LIMITS, 0);
         Ok(())
     }
 
-    fn load(&self, bucket: usize, index: usize) -> u64 {
-        self.handles.borrow()[bucket][index].get()
+    fn new_sources(&self) -> Option<Word> {
+        Some(Word::NewSources)
     }
 
-    fn compare_exchange(&self, bucket: usize, index: usize, seen: u64, new: u64) -> bool {
-        let handles = self.handles.borrow();
-        let word = &handles[bucket][index];
-        let same = word.get() == seen;
+    fn cell(&self, index: u32) -> Option<usize> {
+        Some(index as usize * CELL_WORDS)
+    }
+
+    fn cell_tat(&self, cell: usize) -> Word {
+        Word::Cell(cell)
+    }
+
+    fn cell_tracked_until(&self, cell: usize) -> Word {
+        Word::Cell(cell + 1)
+    }
+
+    fn cell_denial(&self, cell: usize, slot: usize) -> Word {
+        Word::Cell(cell + 2 + slot)
+    }
+
+    fn service(&self, _: u32, slot: u32) -> u32 {
+        self.ports.get(&slot).copied().unwrap_or(NO_SERVICE)
+    }
+
+    fn total(&self, service: u32, index: usize) -> Option<Word> {
+        Some(Word::Total(service as usize * MAX_TOTALS + index))
+    }
+
+    fn share(&self, service: u32) -> Option<usize> {
+        Some(service as usize * SHARE_WORDS)
+    }
+
+    fn share_pool(&self, share: usize, place: usize) -> Word {
+        Word::Share(share + place)
+    }
+
+    fn share_refused_until(&self, share: usize, place: usize) -> Word {
+        Word::Share(share + SHARE_WORDS / 2 + place)
+    }
+
+    fn load(&self, word: Word) -> u64 {
+        match word {
+            Word::Bucket(at) => self.buckets.borrow()[at],
+            Word::Cell(at) => self.cells.borrow()[at],
+            Word::Share(at) => self.shares.borrow()[at],
+            Word::Total(at) => self.totals.borrow()[at],
+            Word::NewSources => self.new_sources.get(),
+        }
+    }
+
+    fn store(&self, word: Word, new: u64) {
+        match word {
+            Word::Bucket(at) => self.buckets.borrow_mut()[at] = new,
+            Word::Cell(at) => self.cells.borrow_mut()[at] = new,
+            Word::Share(at) => self.shares.borrow_mut()[at] = new,
+            Word::Total(at) => self.totals.borrow_mut()[at] = new,
+            Word::NewSources => self.new_sources.set(new),
+        }
+    }
+
+    fn compare_exchange(&self, word: Word, seen: u64, new: u64) -> bool {
+        let same = self.load(word) == seen;
         if same {
-            word.set(new);
+            self.store(word, new);
         }
         same
     }
 
     fn count(&self, reason: Reason, len: u64) {
-        let counter = &mut self.memory.counters.borrow_mut()[reason as usize];
+        let counter = &mut self.counters.borrow_mut()[reason as usize];
         counter.packets += 1;
         counter.bytes += len;
     }

@@ -1,16 +1,27 @@
 //! Kernel policies from the words an operator would use.
 
-use ratelimit_common::abi;
-use ratelimit_user::{compile, config};
+use ratelimit_user::{
+    compile::{self, Desired, HostFacts},
+    config,
+};
+
+/// A host like the ones tests run on.
+pub const FACTS: HostFacts =
+    HostFacts { cpus: 2, tick_ns: 4_000_000, secret: [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03] };
 
 /// The kernel's view of a policy with these limits on every source.
-pub fn limits(limits: &[&str]) -> abi::Policy {
+pub fn limits(limits: &[&str]) -> Desired {
     source(&format!("limits = {limits:?}"))
 }
 
 /// The kernel's view of a policy with this `[source]` table.
-pub fn source(table: &str) -> abi::Policy {
-    let text = format!("[source]\n{table}\n");
-    let loaded = config::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
-    compile::desired(&loaded.policy, 1)
+pub fn source(table: &str) -> Desired {
+    policy(&format!("[source]\n{table}\n"))
+}
+
+/// The kernel's view of a policy file.
+pub fn policy(text: &str) -> Desired {
+    let loaded = config::parse(text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
+    // An even generation and an odd one use different port tables; one is as good as the other.
+    compile::desired(&loaded.policy, &FACTS, 1)
 }

@@ -30,7 +30,7 @@ fn host_and_kernel_agree_on_random_and_mutated_packets() {
     let mut rng = Rng::with_seed(seed);
     let policy = policies::limits(LIMITS);
     let lists = listed();
-    let host = Memory::new(policy, lists::effective(lists.clone()));
+    let host = Memory::new(&policy, lists::effective(lists.clone()));
     let mut kernel = Loaded::new(&policy);
     kernel.set_lists(lists);
     for number in 0..PACKETS {

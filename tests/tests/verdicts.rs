@@ -253,7 +253,7 @@ fn a_jumbo_frame_of_several_buffers_is_charged_with_its_whole_length() {
 #[test]
 fn without_a_limit_everything_passes_as_unlimited() {
     let mut policy = policies::limits(GENEROUS);
-    policy.limit_count = 0;
+    policy.policy.source.limit_count = 0;
     let frame = v4().udp_frame(8);
     let moved = Loaded::new(&policy).outcome(&frame).moved;
     assert_eq!(moved, [(Reason::Unlimited, Counter { packets: 1, bytes: frame.len() as u64 })]);

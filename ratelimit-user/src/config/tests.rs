@@ -287,8 +287,9 @@ proptest! {
             text.push_str(&format!("{key} = {value}\n"));
         }
         if let Ok(loaded) = parse(&text, "p.toml") {
-            let desired = crate::compile::desired(&loaded.policy, 1);
-            prop_assert!(desired.limit_count >= 1);
+            let facts = crate::compile::HostFacts { cpus: 4, tick_ns: 4_000_000, secret: [1, 2] };
+            let desired = crate::compile::desired(&loaded.policy, &facts, 1);
+            prop_assert!(desired.policy.source.limit_count >= 1);
         }
     }
 }
