@@ -15,14 +15,14 @@ use aya_ebpf::{
 use ratelimit_common::{
     abi::{
         Bucket, Cell, Clock, Counter, ListEntry, Policy, Reason, Share, SourceKey, TotalState,
-        list::{ListAddrV4, ListAddrV6, MAX_LISTED},
+        list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         reason::REASON_COUNT,
         service::{MAX_SERVICES, NO_SERVICE, PORT_SLOTS},
     },
     limit::gate,
 };
 use ratelimit_ebpf::{
-    packet::Address,
+    packet::{Address, Family},
     tables::{InsertError, Tables},
 };
 
@@ -41,6 +41,10 @@ static CELLS: Array<Cell, { gate::CELLS as usize }> = Array::new();
 /// Frames and bytes by reason.
 #[btf_map]
 static COUNTERS: PerCpuArray<Counter, REASON_COUNT> = PerCpuArray::new();
+
+/// Whether there is anything in the IPv4 list and in the IPv6 list: an empty trie costs as much as a short one.
+#[btf_map]
+static LISTED: Array<u32, 2> = Array::new();
 
 /// IPv4 block and allow list.
 #[btf_map]
@@ -76,6 +80,11 @@ static TOTALS: Array<TotalState, MAX_SERVICES> = Array::new();
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
+#[inline(always)]
+fn is_listed(family: u32) -> bool {
+    LISTED.get(family).copied() != Some(0)
+}
+
 /// The maps above.
 #[derive(Clone, Copy)]
 pub(crate) struct Maps;
@@ -104,12 +113,14 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn listed(&self, address: Address) -> Option<&ListEntry> {
-        match address {
-            Address::V4(addr) => {
-                let a = addr.to_ne_bytes();
-                LISTS_V4.get(&Key::new(32, [a[0], a[1], a[2], a[3], 0, 0, 0, 0]))
+        let octets = address.key.octets();
+        match address.family {
+            Family::V4 if is_listed(list::V4) => {
+                let addr = [octets[12], octets[13], octets[14], octets[15], 0, 0, 0, 0];
+                LISTS_V4.get(&Key::new(32, addr))
             }
-            Address::V6(hi, lo) => LISTS_V6.get(&Key::new(128, SourceKey { hi, lo }.octets())),
+            Family::V6 if is_listed(list::V6) => LISTS_V6.get(&Key::new(128, octets)),
+            Family::V4 | Family::V6 => None,
         }
     }
 
@@ -205,7 +216,9 @@ impl Tables for Maps {
     fn compare_exchange(&self, word: *mut u64, seen: u64, new: u64) -> bool {
         // SAFETY: as in `load`. The intrinsic is what AtomicU64 would compile to: this target does not declare it,
         // although the instruction set (v3) has it.
-        unsafe { atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, seen, new).1 }
+        unsafe {
+            atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, seen, new).1
+        }
     }
 
     #[inline(always)]

@@ -1,14 +1,43 @@
 //! What the later stages need to know of a frame.
 
-use ratelimit_common::abi::service::{Protocol, port_slot};
+use ratelimit_common::abi::{
+    SourceKey,
+    service::{Protocol, port_slot},
+};
 
-/// A source address, as its bytes lie in memory.
+/// A source address.
+///
+/// A struct whose fields all have a value, rather than an enum: the compiler may copy the unset payload of an enum, and the
+/// verifier refuses to see an unset register read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Address {
+pub struct Address {
+    /// Its family.
+    pub family: Family,
+    /// All its bits, as a key would have them.
+    pub key: SourceKey,
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
     /// IPv4.
-    V4(u32),
-    /// IPv6: bytes 0 to 7, bytes 8 to 15.
-    V6(u64, u64),
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Address {
+    /// An IPv4 address, native load.
+    #[inline(always)]
+    pub const fn v4(addr: u32) -> Self {
+        Self { family: Family::V4, key: SourceKey::from_v4(addr) }
+    }
+
+    /// An IPv6 address: bytes 0 to 7, bytes 8 to 15, native loads.
+    #[inline(always)]
+    pub const fn v6(hi: u64, lo: u64) -> Self {
+        Self { family: Family::V6, key: SourceKey { hi, lo } }
+    }
 }
 
 /// An IP packet that was understood down to its transport header.

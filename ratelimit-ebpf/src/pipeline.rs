@@ -1,6 +1,6 @@
 //! The packet flow, in one function.
 
-use ratelimit_common::abi::{Reason, Verdict};
+use ratelimit_common::abi::{Clock, Reason, Verdict};
 
 use crate::{classify::classify, frame::Frame, limit::limit, parse::parse, tables::Tables};
 
@@ -19,7 +19,7 @@ fn judge<T: Tables>(frame: &Frame<'_>, tables: &T) -> Reason {
         Err(reason) => return reason,
     };
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
-    let now_ns = tables.now_ns(policy.clock());
+    let now_ns = tables.now_ns(Clock::Coarse);
     if let Some(reason) = classify(tables, packet.source, now_ns) {
         return reason;
     }

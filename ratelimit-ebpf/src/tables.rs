@@ -24,7 +24,7 @@ pub trait Tables {
     /// A handle to what this CPU has taken from the totals of a service.
     type Share: Copy;
 
-    /// The kernel's monotonic clock. Asked once per packet.
+    /// The kernel's monotonic clock. The coarse one is asked once per packet, the precise one where that decides.
     fn now_ns(&self, clock: Clock) -> u64;
     /// The policy in force.
     fn policy(&self) -> Option<&Policy>;

@@ -51,8 +51,7 @@ impl Loaded {
     /// Replaces the lists.
     pub fn set_lists(&mut self, wanted: Lists) {
         let observed = self.maps.lists().expect("read the lists");
-        let changes = lists::changes(&observed, &lists::effective(wanted));
-        self.maps.change_lists(&changes).expect("write the lists");
+        self.maps.change_lists(&observed, &lists::effective(wanted)).expect("write the lists");
     }
 
     /// The program.

@@ -15,7 +15,7 @@ use ratelimit_common::{
 };
 use ratelimit_ebpf::{
     frame::Frame,
-    packet::Address,
+    packet::{Address, Family},
     pipeline,
     tables::{InsertError, Tables},
 };
@@ -116,9 +116,10 @@ impl Tables for Memory {
     }
 
     fn listed(&self, address: Address) -> Option<&ListEntry> {
-        let (address, longest) = match address {
-            Address::V4(a) => (Ipv4Addr::from(a.to_ne_bytes()).into(), 32),
-            Address::V6(hi, lo) => (Ipv6Addr::from(SourceKey { hi, lo }.octets()).into(), 128),
+        let octets = address.key.octets();
+        let (address, longest) = match address.family {
+            Family::V4 => (Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15]).into(), 32),
+            Family::V6 => (Ipv6Addr::from(octets).into(), 128),
         };
         (0..=longest).rev().find_map(|len| self.lists.get(&Prefix::masked(address, len)))
     }

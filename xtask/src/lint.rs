@@ -44,7 +44,15 @@ pub(crate) fn check() -> Result<()> {
 fn clippy_kernel_program() -> Result<()> {
     let mut cargo = tool::cargo();
     cargo.env("RUSTC_BOOTSTRAP", "1");
-    cargo.args(["clippy", "--package", "ratelimit-ebpf", "--package", "ratelimit-rig", "--bins", "--release"]);
+    cargo.args([
+        "clippy",
+        "--package",
+        "ratelimit-ebpf",
+        "--package",
+        "ratelimit-rig",
+        "--bins",
+        "--release",
+    ]);
     cargo.args(["--target", "bpfel-unknown-none", "-Z", "build-std=core"]);
     cargo.arg("--target-dir").arg(workspace::target_dir().join("bpf"));
     tool::run(cargo.args(["--", "-D", "warnings"]))

@@ -27,7 +27,7 @@ pub use service::{Service, Share, Total, TotalState};
 pub const ABI_VERSION: u32 = 2;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 3_696_132_565_287_247_397;
+const RECORDED_FINGERPRINT: usize = 6774989926324603681;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

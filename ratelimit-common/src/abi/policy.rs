@@ -63,17 +63,17 @@ pub enum Clock {
 
 abi_struct! {
     /// What holds for every source.
-    pub struct SourceLimits: 128 {
+    pub struct SourceLimits: 136 {
         /// Mask for bytes 0 to 7 of an IPv6 source, native load.
         pub v6_mask_hi: u64,
         /// Mask for bytes 8 to 15 of an IPv6 source, native load.
         pub v6_mask_lo: u64,
         /// The largest tolerance of all limits.
         pub longest_tolerance_q8: u64,
-        /// Mask of an IPv4 source, native load.
-        pub v4_mask: u32,
+        /// Mask for the lower half of an IPv4 source's key.
+        pub v4_mask: u64,
         /// How many of `limits` are in use.
-        pub limit_count: u32,
+        pub limit_count: u64,
         /// A packet must conform to all that apply to it.
         pub limits: [Limit; MAX_LIMITS],
     }
@@ -93,7 +93,7 @@ abi_struct! {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 5832 {
+    pub struct Policy: 5840 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.

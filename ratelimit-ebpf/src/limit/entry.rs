@@ -39,7 +39,11 @@ pub(super) fn open(request: &Request<'_>) -> Result<Bucket, Reason> {
 
 /// Whether all limits would admit the packet. Writes nothing, but to settle an old debt.
 #[inline(always)]
-pub(super) fn evaluate<T: Tables>(tables: &T, bucket: T::Bucket, request: &Request<'_>) -> Result<(), Refused> {
+pub(super) fn evaluate<T: Tables>(
+    tables: &T,
+    bucket: T::Bucket,
+    request: &Request<'_>,
+) -> Result<(), Refused> {
     let restart = request.policy.gate.tolerance_q8;
     for index in 0..MAX_LIMITS {
         let Some(limit) = request.limit(index) else { break };

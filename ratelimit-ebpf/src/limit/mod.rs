@@ -4,22 +4,33 @@
 //! can still fail half way, when another CPU takes the last tokens in between: then nothing is refunded and the packet is
 //! refused, which keeps the error on the safe side.
 
+mod denial;
 mod entry;
 mod request;
 mod standing;
 mod total;
 mod word;
 
-use ratelimit_common::abi::{Policy, Reason};
+use ratelimit_common::{
+    abi::{Clock, Policy, Reason},
+    limit::gcra,
+};
 
 use crate::{packet::Packet, tables::Tables};
 use request::Request;
 use standing::Standing;
 
-/// Charges a packet to its source and its service.
+/// Charges a packet to its source and its service. `now_ns` is the coarse clock's.
 #[inline(always)]
 pub fn limit<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
-    let request = Request::new(policy, packet, len, now_ns);
+    let mut request = Request::new(policy, packet, len, now_ns);
+    // A denial holds for the lag of the coarse clock longer than it must, which only refuses more.
+    if denial::holds(tables, &request) {
+        return denial::reason(&request);
+    }
+    if policy.clock() == Clock::Precise {
+        request.now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
+    }
     let standing = match Standing::of(tables, &request) {
         Ok(standing) => standing,
         Err(reason) => return reason,

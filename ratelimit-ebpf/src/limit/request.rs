@@ -5,7 +5,7 @@ use ratelimit_common::{
     limit::{gate, gcra},
 };
 
-use crate::packet::{Address, Packet, Transport};
+use crate::packet::{Address, Family, Packet, Transport};
 
 /// What a packet asks for, from whom, and when.
 pub(super) struct Request<'p> {
@@ -21,9 +21,10 @@ impl<'p> Request<'p> {
     #[inline(always)]
     pub(super) fn new(policy: &'p Policy, packet: &'p Packet, len: u64, now_ns: u64) -> Self {
         let source = &policy.source;
-        let key = match packet.source {
-            Address::V4(addr) => SourceKey::from_v4(addr & source.v4_mask),
-            Address::V6(hi, lo) => SourceKey { hi: hi & source.v6_mask_hi, lo: lo & source.v6_mask_lo },
+        let Address { family, key } = packet.source;
+        let key = match family {
+            Family::V4 => SourceKey { hi: key.hi, lo: key.lo & source.v4_mask },
+            Family::V6 => SourceKey { hi: key.hi & source.v6_mask_hi, lo: key.lo & source.v6_mask_lo },
         };
         let hash = gate::hash(key, policy.gate.secret);
         Self { policy, packet, len, now_q8: gcra::time_q8(now_ns), key, hash }

@@ -9,6 +9,7 @@ use ratelimit_common::{
 };
 
 use super::{
+    denial,
     entry::{self, Refused},
     request::Request,
     word::{self, Unmoved},
@@ -40,12 +41,6 @@ impl<T: Tables> Standing<T> {
         }
         let Some(charge) = dearest_charge(request) else { return Ok(Self::Free) };
         let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return Err(Reason::TableFull) };
-        let name = gate::denial_name(request.hash, request.policy.generation);
-        let denial = tables.load(tables.cell_denial(cell, gate::denial_slot(name)));
-        if gate::denies(denial, name, request.now_q8) {
-            // By which limit is not remembered; the first is the one that nearly always decides.
-            return Err(request.limit(0).map_or(Reason::LimitPackets, word::refusal));
-        }
         if gate::is_tracked(tables.load(tables.cell_tracked_until(cell)), request.now_q8)
             && let Some(bucket) = tables.bucket(&request.key)
         {
@@ -115,12 +110,7 @@ fn of_entry<T: Tables>(
         Ok(()) => Ok(Standing::Entry(bucket, cell)),
         Err(Refused { reason, until_q8 }) => {
             if let (Some(cell), Some(until_q8)) = (cell, until_q8) {
-                let name = gate::denial_name(request.hash, request.policy.generation);
-                let denial = gate::denial(name, until_q8);
-                // Not for a moment that is as good as now: the word would be written for every packet.
-                if gate::denies(denial, name, request.now_q8) {
-                    tables.store(tables.cell_denial(cell, gate::denial_slot(name)), denial);
-                }
+                denial::remember(tables, cell, request, until_q8);
             }
             Err(reason)
         }

@@ -23,7 +23,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     if (at + total_len) as u64 > frame.len() {
         return Err(Reason::Truncated);
     }
-    let source = Address::V4(header.u32_ne::<12>());
+    let source = Address::v4(header.u32_ne::<12>());
     let (transport, port) = if header.u16_be::<6>() & FRAGMENT_OFFSET != 0 {
         (Transport::Fragment, 0)
     } else {

@@ -53,12 +53,17 @@ fn source(header: &View<'_, HEADER_LEN>) -> Result<Address, Reason> {
     if hi == 0 && header.u32_ne::<16>() == u32::from_ne_bytes([0, 0, 0xff, 0xff]) {
         return Err(Reason::MappedSource);
     }
-    Ok(Address::V6(hi, lo))
+    Ok(Address::v6(hi, lo))
 }
 
 /// Walks the extension headers to the transport header.
 #[inline(always)]
-fn follow(frame: &Frame<'_>, mut next: u8, mut at: usize, mut left: usize) -> Result<(Transport, u16), Reason> {
+fn follow(
+    frame: &Frame<'_>,
+    mut next: u8,
+    mut at: usize,
+    mut left: usize,
+) -> Result<(Transport, u16), Reason> {
     for _ in 0..MAX_EXTENSIONS {
         if !is_extension(next) {
             return transport::parse(frame, next, at, left);

@@ -1,10 +1,7 @@
 //! The policy as the kernel reads it.
 
 use ratelimit_common::{
-    abi::{
-        self, Clock, Limit, MAX_LIMITS, Meter, Service, SourceLimits, Total,
-        service::MAX_SERVICES,
-    },
+    abi::{self, Clock, Limit, MAX_LIMITS, Meter, Service, SourceLimits, Total, service::MAX_SERVICES},
     limit::{
         gate::CELL_SHARE,
         gcra::{self, TIME_FRAC_BITS},
@@ -13,7 +10,7 @@ use ratelimit_common::{
 };
 
 use super::facts::HostFacts;
-use crate::policy::{GatePolicy, Policy, SourcePolicy};
+use crate::policy::{GatePolicy, NamedLimit, Policy, SourcePolicy};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +25,8 @@ pub struct Desired {
 const TICKS_OF_LAG: u64 = 2;
 /// A tolerance below so many times the lag would lose too much of its burst to it: then the precise clock decides.
 const LAG_SHARE: u64 = 8;
+/// So does one of fewer packets than this, because the lag costs it a whole one.
+const COUNTABLE_BURST: u64 = 64;
 /// New sources may come in bursts of this part of a second.
 const NEW_SOURCES_BURST: u32 = 10;
 /// Part of a total's burst that CPUs may hold without having spent it: a sixteenth.
@@ -71,12 +70,20 @@ fn enforced(rate: &Rate) -> Limit {
     rate.limit().unwrap_or(Limit::UNUSED)
 }
 
-/// The coarse clock wherever its lag is small against every tolerance.
+/// The coarse clock, if its lag is small against every burst.
 fn clock(policy: &Policy, lag_q8: u64) -> Clock {
-    let source = policy.source().limits().iter().map(|named| named.limit().tolerance_q8);
-    let totals = policy.services().iter().flat_map(|service| service.totals()).map(|rate| enforced(rate).tolerance_q8);
-    let smallest = source.chain(totals).min().unwrap_or(0);
-    if smallest >= lag_q8 * LAG_SHARE { Clock::Coarse } else { Clock::Precise }
+    let source = policy.source().limits().iter().map(NamedLimit::limit);
+    let totals = policy.services().iter().flat_map(|service| service.totals()).map(enforced);
+    let bears_lag = |limit: Limit| {
+        let packet = full_frame_charge(&limit);
+        limit.tolerance_q8 >= lag_q8 * LAG_SHARE && limit.tolerance_q8 / packet.max(1) >= COUNTABLE_BURST
+    };
+    if source.chain(totals).all(bears_lag) { Clock::Coarse } else { Clock::Precise }
+}
+
+/// What a full frame costs under a limit.
+fn full_frame_charge(limit: &Limit) -> u64 {
+    if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, FULL_FRAME) } else { limit.cost_fp }
 }
 
 fn source(source: &SourcePolicy, lag_q8: u64) -> SourceLimits {
@@ -92,8 +99,8 @@ fn source(source: &SourcePolicy, lag_q8: u64) -> SourceLimits {
         v6_mask_hi: v6_mask.hi,
         v6_mask_lo: v6_mask.lo,
         longest_tolerance_q8: limits.iter().map(|limit| limit.tolerance_q8).max().unwrap_or(0),
-        v4_mask: u32::from_ne_bytes(v4_mask),
-        limit_count: source.limits().len() as u32,
+        v4_mask: abi::SourceKey::from_v4(u32::from_ne_bytes(v4_mask)).lo,
+        limit_count: source.limits().len() as u64,
         limits,
     }
 }
@@ -102,14 +109,11 @@ fn source(source: &SourcePolicy, lag_q8: u64) -> SourceLimits {
 /// entry less than one, there is no gate: every source has an entry at once.
 fn gate(policy: &GatePolicy, source: &SourceLimits, secret: [u64; 2]) -> abi::Gate {
     let limits = &source.limits[..source.limit_count as usize];
-    let charge = |limit: &Limit| {
-        if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, FULL_FRAME) } else { limit.cost_fp }
-    };
-    let dearest = limits.iter().map(charge).max().unwrap_or(0);
+    let dearest = limits.iter().map(full_frame_charge).max().unwrap_or(0);
     let smallest = limits.iter().map(|limit| limit.tolerance_q8).min().unwrap_or(0);
     let share = smallest / CELL_SHARE;
     let whole = share - share % dearest.max(1);
-    let fits = whole > 0 && limits.iter().all(|limit| limit.tolerance_q8 >= whole + charge(limit));
+    let fits = whole > 0 && limits.iter().all(|limit| limit.tolerance_q8 >= whole + full_frame_charge(limit));
     let new_sources = Rate {
         meter: Meter::Packets,
         amount: u64::from(policy.new_sources_per_cpu()),
@@ -137,5 +141,9 @@ fn share_out(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
     let portion_q8 = if portion >= largest { portion } else { 0 };
     let held = if portion_q8 == 0 { 0 } else { pools * (portion_q8 + largest) };
     limit.tolerance_q8 -= held;
-    Total { limit, stranger_tolerance_q8: limit.tolerance_q8 - limit.tolerance_q8 / RESERVED_SHARE, portion_q8 }
+    Total {
+        limit,
+        stranger_tolerance_q8: limit.tolerance_q8 - limit.tolerance_q8 / RESERVED_SHARE,
+        portion_q8,
+    }
 }

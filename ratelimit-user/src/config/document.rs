@@ -183,7 +183,8 @@ fn read_match(fields: &DeTable<'_>, service: &mut ServiceTable, problems: &mut P
 
 fn ports(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<At<PortWord>> {
     let DeValue::Array(items) = value.get_ref() else {
-        let message = format!("ports is {}; write a list, ports = [53, \"8000-8099\"]", kind(value.get_ref()));
+        let message =
+            format!("ports is {}; write a list, ports = [53, \"8000-8099\"]", kind(value.get_ref()));
         problems.error(&value.span(), message);
         return Vec::new();
     };

@@ -8,12 +8,13 @@ use ratelimit_common::{
 };
 
 use super::{
-    services,
     document::{At, Document, Found, SourceTable, Strings},
     problem::Problems,
+    services,
 };
 use crate::policy::{
-    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Listen, Policy, SourceError, SourcePolicy,
+    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Listen, Policy, SourceError,
+    SourcePolicy,
 };
 
 const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000\"]";

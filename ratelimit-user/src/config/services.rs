@@ -62,7 +62,8 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
 
 fn protocol(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Protocol> {
     let Some((word, at)) = &table.protocol else {
-        let message = format!("service {name:?} matches nothing; write match = {{ protocol = \"udp\", ports = [53] }}");
+        let message =
+            format!("service {name:?} matches nothing; write match = {{ protocol = \"udp\", ports = [53] }}");
         problems.missing(&table.at, message);
         return None;
     };

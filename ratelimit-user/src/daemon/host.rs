@@ -91,7 +91,9 @@ impl Host {
             cpus: probe::possible_cpus(),
             tick_ns: probe::tick_ns(),
             // Another secret would put every source into another cell, with what that cell has to give.
-            secret: before.map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret)).map_err(|e| undo(e.into()))?,
+            secret: before
+                .map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))
+                .map_err(|e| undo(e.into()))?,
         };
         let generation = before.map_or(0, |policy| policy.generation) + 1;
         maps.set_policy(&compile::desired(&policy, &facts, generation)).map_err(|e| undo(e.into()))?;
@@ -294,7 +296,7 @@ impl Host {
     /// Writes the difference to the kernel, then remembers it.
     fn change_lists(&mut self, wanted: Lists) -> Result<(), Failure> {
         let wanted = lists::effective(wanted);
-        self.maps.change_lists(&lists::changes(&self.lists, &wanted))?;
+        self.maps.change_lists(&self.lists, &wanted)?;
         self.lists = wanted;
         Ok(())
     }

@@ -30,7 +30,7 @@ pub(super) fn carry_lists(pins: &PinDir, from: &[Layout], maps: &mut Maps) -> Re
             wanted.entry(prefix).or_insert(entry);
         }
         let wanted = lists::effective(wanted);
-        maps.change_lists(&lists::changes(&observed, &wanted))?;
+        maps.change_lists(&observed, &wanted)?;
         log::info(format!(
             "maps of another layout found (abi {}, {} sources): {} listed prefixes carried over, buckets start anew",
             layout.abi,

@@ -9,7 +9,7 @@ use aya::{
 };
 use ratelimit_common::abi::{
     self, Bucket, Counter, ListEntry, Reason, SourceKey,
-    list::{ListAddrV4, ListAddrV6},
+    list::{self, ListAddrV4, ListAddrV6},
     names,
     service::PORT_SLOTS,
 };
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::compile::{
     Desired,
-    lists::{Change, Lists, Prefix, TrieKey},
+    lists::{self, Change, Lists, Prefix, TrieKey},
 };
 
 /// A verified program, not attached to anything by itself.
@@ -35,6 +35,7 @@ pub struct Program {
 pub struct Maps {
     table: Arc<SourceTable>,
     counters: PerCpuArray<MapData, Counter>,
+    listed: Array<MapData, u32>,
     lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
@@ -108,6 +109,7 @@ impl Maps {
         Ok(Self {
             table: Arc::new(SourceTable { buckets, capacity: sources }),
             counters: one(ebpf, names::COUNTERS)?,
+            listed: one(ebpf, names::LISTED)?,
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
             policy: one(ebpf, names::POLICY)?,
@@ -124,7 +126,9 @@ impl Maps {
             for (slot, service) in &desired.ports {
                 table.set(*slot, service, 0).map_err(DataplaneError::map("write the ports"))?;
             }
-            self.ports.set(desired.policy.ports, &table, 0).map_err(DataplaneError::map("put the ports in place"))?;
+            self.ports
+                .set(desired.policy.ports, &table, 0)
+                .map_err(DataplaneError::map("put the ports in place"))?;
         }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
@@ -151,10 +155,21 @@ impl Maps {
         Ok(lists)
     }
 
-    /// Applies list changes in the order given.
-    pub fn change_lists(&mut self, changes: &[Change]) -> Result<(), DataplaneError> {
-        for change in changes {
-            self.change_list(change)?;
+    /// Leads the lists from one state to another.
+    pub fn change_lists(&mut self, observed: &Lists, wanted: &Lists) -> Result<(), DataplaneError> {
+        // The program skips a list that has no entries. Switched on before the first one comes, off after the last has gone.
+        self.switch_lists(|v4| has_family(wanted, v4) || has_family(observed, v4))?;
+        for change in lists::changes(observed, wanted) {
+            self.change_list(&change)?;
+        }
+        self.switch_lists(|v4| has_family(wanted, v4))
+    }
+
+    fn switch_lists(&mut self, on: impl Fn(bool) -> bool) -> Result<(), DataplaneError> {
+        for (place, v4) in [(list::V4, true), (list::V6, false)] {
+            self.listed
+                .set(place, u32::from(on(v4)), 0)
+                .map_err(DataplaneError::map("switch the lists on or off"))?;
         }
         Ok(())
     }
@@ -174,7 +189,7 @@ impl Maps {
             MapError::SyscallError(e) if e.io_error.raw_os_error() == Some(libc::ENOSPC) => {
                 DataplaneError::ListFull {
                     family: if prefix.is_v4() { "IPv4" } else { "IPv6" },
-                    max: abi::list::MAX_LISTED,
+                    max: list::MAX_LISTED,
                 }
             }
             source => DataplaneError::Map { action: format!("change the list entry of {prefix}"), source },
@@ -224,6 +239,10 @@ impl SourceTable {
         batch::for_each_batch(self.buckets.fd().as_fd(), zero, each)
             .map_err(DataplaneError::io("read the table of sources"))
     }
+}
+
+fn has_family(lists: &Lists, v4: bool) -> bool {
+    lists.keys().any(|prefix| prefix.is_v4() == v4)
 }
 
 fn load_error(error: &EbpfError, sources: u32) -> DataplaneError {

@@ -94,12 +94,7 @@ const MAX_NAME: usize = 32;
 
 impl Service {
     /// A service as given; [`Services::new`] judges it.
-    pub fn new(
-        name: String,
-        protocol: Protocol,
-        ports: Vec<RangeInclusive<u16>>,
-        totals: Vec<Rate>,
-    ) -> Self {
+    pub fn new(name: String, protocol: Protocol, ports: Vec<RangeInclusive<u16>>, totals: Vec<Rate>) -> Self {
         Self { name, protocol, ports, totals }
     }
 
@@ -129,7 +124,8 @@ impl Service {
         if let Some(rate) = self.totals.iter().find(|rate| rate.meter == Meter::Syns) {
             return Some(ServiceError::Meter { index, name: self.name.clone(), meter: rate.meter });
         }
-        let repeated = |(at, rate): (usize, &Rate)| self.totals[..at].iter().any(|other| other.meter == rate.meter);
+        let repeated =
+            |(at, rate): (usize, &Rate)| self.totals[..at].iter().any(|other| other.meter == rate.meter);
         let twice = self.totals.iter().enumerate().find(|pair| repeated(*pair));
         twice.map(|(_, rate)| ServiceError::TwoTotals { index, name: self.name.clone(), meter: rate.meter })
     }
@@ -149,7 +145,8 @@ impl Services {
                 errors.push(ServiceError::Twice { index, name: service.name.clone() });
                 continue;
             }
-            let taken = service.port_slots().find_map(|slot| Some((slot, owner.insert(slot, &service.name)?)));
+            let taken =
+                service.port_slots().find_map(|slot| Some((slot, owner.insert(slot, &service.name)?)));
             if let Some((slot, other)) = taken {
                 let (name, other, port) = (service.name.clone(), other.to_owned(), slot as u16);
                 errors.push(ServiceError::Overlap { index, name, port, other });
