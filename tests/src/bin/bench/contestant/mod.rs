@@ -1,0 +1,129 @@
+//! Who is measured: a list, and one file for each way of being set up.
+
+mod abilities;
+mod daemon;
+mod iptables;
+mod nftables;
+
+use anyhow::Result;
+use aya::Ebpf;
+
+pub(crate) use self::abilities::Abilities;
+use self::daemon::Guard;
+use crate::{case::Case, lane::Lane, place, rig, selection::Runs};
+
+/// One row of the tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contestant {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) runs: Runs,
+    /// Whether it is also measured with the receiver on a core of its own.
+    pub(crate) on_two_cores: Runs,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A program of the rig.
+    Bare(&'static str),
+    /// The real daemon.
+    Ours(Gate),
+    Nftables(Peer),
+    Iptables(Peer),
+}
+
+/// Whether light sources are kept out of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// As the policy has it by default.
+    Default,
+    /// `gate = false`
+    Off,
+}
+
+/// What a peer does with the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// A limit for each source, then the total.
+    Limits,
+    /// Only drop: its own floor.
+    Drop,
+}
+
+/// The yardstick of every ratio.
+pub(crate) const YARDSTICK: &str = "bare";
+
+/// Everybody there is, the yardstick first.
+pub(crate) const ALL: [Contestant; 9] = {
+    use Runs::{Always, Asked, Full};
+    const fn row(
+        name: &'static str,
+        title: &'static str,
+        kind: Kind,
+        runs: Runs,
+        on_two_cores: Runs,
+    ) -> Contestant {
+        Contestant { name, title, runs, on_two_cores, kind }
+    }
+    [
+        row(YARDSTICK, "bare XDP_DROP", Kind::Bare("drop"), Always, Always),
+        row("reader", "reads the headers, then drops", Kind::Bare("read_and_drop"), Full, Asked),
+        row("ours", "ratelimit", Kind::Ours(Gate::Default), Always, Always),
+        row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Gate::Off), Always, Full),
+        row("nft", "nftables netdev meter", Kind::Nftables(Peer::Limits), Always, Always),
+        row("nft-drop", "nftables, only drops", Kind::Nftables(Peer::Drop), Full, Asked),
+        row("iptables", "iptables hashlimit", Kind::Iptables(Peer::Limits), Always, Full),
+        row("iptables-drop", "iptables, only drops", Kind::Iptables(Peer::Drop), Full, Asked),
+        row("pass", "bare XDP_PASS, into the stack", Kind::Bare("pass"), Asked, Asked),
+    ]
+};
+
+/// A contestant that is in place; leaves with the value.
+#[expect(dead_code, reason = "held for what happens when it is dropped")]
+pub(crate) enum InPlace {
+    Program(Ebpf),
+    Daemon(Guard),
+    /// Rules, which go with the namespace.
+    Rules,
+}
+
+impl Contestant {
+    /// Why it cannot take part, if so.
+    pub(crate) fn excuse(&self, abilities: &Abilities) -> Option<&'static str> {
+        let needs_gate_key = self.kind == Kind::Ours(Gate::Off);
+        (needs_gate_key && !abilities.gate_key).then_some("this version has no `gate = false` under [source]")
+    }
+
+    /// Puts it on the receiving end of a lane.
+    pub(crate) fn set_up(&self, lane: &Lane, case: &Case, abilities: &Abilities) -> Result<InPlace> {
+        match self.kind {
+            Kind::Bare(program) => {
+                place::inside(lane.namespace(), || rig::attach(program, &lane.inlet)).map(InPlace::Program)
+            }
+            Kind::Ours(gate) => {
+                daemon::start(lane, &abilities.policy(case, gate), abilities.binary()).map(InPlace::Daemon)
+            }
+            Kind::Nftables(peer) => nftables::set_up(lane, case, peer).map(|()| InPlace::Rules),
+            Kind::Iptables(peer) => iptables::set_up(lane, case, peer).map(|()| InPlace::Rules),
+        }
+    }
+
+    /// Whether the packets it drops have been counted as received by the stack before.
+    pub(crate) fn drops_in_the_stack(&self) -> bool {
+        matches!(self.kind, Kind::Iptables(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_has_a_name_of_their_own_and_the_yardstick_is_first() {
+        assert_eq!(ALL[0].name, YARDSTICK);
+        for (at, one) in ALL.iter().enumerate() {
+            assert!(ALL[..at].iter().all(|other| other.name != one.name), "{}", one.name);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Ctrl-C, SIGTERM and SIGHUP as a flag that every loop here looks at.
+//!
+//! The signal itself does nothing else: the loop returns an error, the error unwinds, and the guards on the way take
+//! everything down.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+#[derive(Clone)]
+pub(crate) struct Interrupt(Arc<AtomicBool>);
+
+/// The user wants out.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interrupted; everything this run made is removed")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+impl Interrupt {
+    pub(crate) fn watch() -> Result<Self> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&flag))
+                .with_context(|| format!("cannot watch for signal {signal}"))?;
+        }
+        Ok(Self(flag))
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_is_an_error_of_its_own() {
+        let error = Interrupt(Arc::new(AtomicBool::new(true))).check().unwrap_err();
+        assert!(error.is::<Interrupted>());
+        assert!(Interrupt(Arc::new(AtomicBool::new(false))).check().is_ok());
+    }
+}

@@ -1,0 +1,38 @@
+//! Where a thread runs: in which network namespace, on which CPU. Both belong to the thread, so what has to happen
+//! somewhere else happens in a thread of its own.
+
+use std::{fs::File, os::fd::AsFd as _, thread};
+
+use anyhow::{Context, Result, anyhow};
+use rustix::process::setpriority_process;
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
+
+const HIGHEST_PRIORITY: i32 = -20;
+
+/// Runs something in a network namespace and waits for it.
+pub(crate) fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let path = format!("/run/netns/{namespace}");
+    let file = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    in_thread(move || {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .with_context(|| format!("cannot enter the namespace {namespace}"))?;
+        work()
+    })
+}
+
+/// Runs something in a thread of its own and waits for it.
+pub(crate) fn in_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| {
+        scope.spawn(work).join().map_err(|_| anyhow!("a thread of the benchmark panicked"))?
+    })
+}
+
+/// Keeps the calling thread on a CPU, ahead of whatever else wants it: a compiler that happens to run on the same one
+/// would otherwise take half of it.
+pub(crate) fn stay_on(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("cannot stay on CPU {cpu}"))?;
+    // On Linux this is the thread, in spite of the name.
+    setpriority_process(None, HIGHEST_PRIORITY).context("cannot raise the priority")
+}

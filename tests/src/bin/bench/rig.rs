@@ -1,0 +1,126 @@
+//! The rig's kernel programs, loaded: the bare ones that are contestants, and the generator.
+
+use std::{fs, io::ErrorKind};
+
+use anyhow::{Context, Result, anyhow};
+use aya::{
+    Ebpf, EbpfLoader,
+    programs::{ProgramError, TestRun as _, TestRunAttrs, TestRunOptions, Xdp, XdpMode},
+};
+
+use crate::traffic::{self, Family, Traffic};
+
+/// The object that the build script compiled.
+pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ratelimit-rig"));
+
+/// Frames that go through the wire together: what a NIC's driver takes from its ring in one go.
+const BATCH: u32 = 64;
+
+/// A bare program on an interface of the calling thread's namespace; comes off with the value.
+pub(crate) fn attach(program: &str, interface: &str) -> Result<Ebpf> {
+    let mut ebpf = EbpfLoader::new().load(OBJECT).context("cannot load the rig's object")?;
+    let xdp = xdp(&mut ebpf, program)?;
+    xdp.load().with_context(|| format!("the kernel does not take the rig's program {program}"))?;
+    xdp.attach(interface, XdpMode::Driver)
+        .with_context(|| format!("cannot attach {program} to {interface}"))?;
+    Ok(ebpf)
+}
+
+/// One of the rig's programs, by name.
+pub(crate) fn xdp<'e>(ebpf: &'e mut Ebpf, program: &str) -> Result<&'e mut Xdp> {
+    let found = ebpf.program_mut(program).ok_or_else(|| anyhow!("the rig has no program {program}"))?;
+    found.try_into().with_context(|| format!("{program} is not an XDP program"))
+}
+
+/// The rig's object with the globals that shape its sources.
+pub(crate) fn load_varying(traffic: &Traffic, interface: u32) -> Result<(Ebpf, Vec<u8>)> {
+    let (frame, sum) = traffic.template();
+    let ebpf = EbpfLoader::new()
+        .override_global("SOURCES", &traffic.sources, true)
+        .override_global("BASE_V4", &traffic::BASE_V4, true)
+        .override_global("FIXED_SUM", &sum, true)
+        .override_global("INTERFACE", &interface, true)
+        .load(OBJECT)
+        .context("cannot load the rig's object")?;
+    Ok((ebpf, frame))
+}
+
+/// What makes the packets of one lane. Goes on where it stopped, so each contestant of a case gets the same packets.
+pub(crate) struct Generator {
+    ebpf: Ebpf,
+    program: &'static str,
+    frame: Vec<u8>,
+    outlet: String,
+}
+
+impl Generator {
+    /// Call from the generator's namespace: interface numbers belong to it.
+    pub(crate) fn new(traffic: &Traffic, outlet: &str) -> Result<Self> {
+        let interface = ratelimit_user::dataplane::interface::find(outlet)
+            .with_context(|| format!("cannot find {outlet}"))?
+            .index;
+        let (mut ebpf, frame) = load_varying(traffic, interface)?;
+        let program = match traffic.family {
+            Family::V4 => "generate",
+            Family::V6 => "generate_v6",
+        };
+        xdp(&mut ebpf, program)?.load().context("the kernel does not take the generator")?;
+        Ok(Self { ebpf, program, frame, outlet: outlet.to_owned() })
+    }
+
+    /// Sends so many packets in one system call. Call from the generator's namespace.
+    ///
+    /// Not in portions: with each call the kernel rewires its dispatcher for XDP programs and waits for all CPUs, which
+    /// takes longer than sending a hundred thousand packets.
+    pub(crate) fn send(&self, packets: u32) -> Result<()> {
+        let program = self.ebpf.program(self.program).ok_or_else(|| anyhow!("the generator is gone"))?;
+        let xdp: &Xdp = program.try_into().context("the generator is not an XDP program")?;
+        let options = TestRunOptions {
+            data_in: Some(&self.frame),
+            repeat: packets,
+            attrs: TestRunAttrs::new().xdp_live_frames(BATCH),
+            ..TestRunOptions::new()
+        };
+        match xdp.test_run(options) {
+            Ok(_) => Ok(()),
+            // A signal: whoever called looks at the interrupt flag next.
+            Err(error) if is_interruption(&error) => Ok(()),
+            Err(error) => Err(error).context("cannot send live frames, which takes kernel 5.18"),
+        }
+    }
+
+    /// Packets that the receiver has taken from the wire so far, dropped or passed. Call from the generator's
+    /// namespace: its end of a veth shows what the other end has done.
+    pub(crate) fn arrived(&self) -> Result<u64> {
+        let table = fs::read_to_string("/proc/thread-self/net/dev").context("cannot read packet counters")?;
+        sent_packets(&table, &self.outlet).ok_or_else(|| anyhow!("no packet counter for {}", self.outlet))
+    }
+}
+
+fn is_interruption(error: &ProgramError) -> bool {
+    matches!(error, ProgramError::SyscallError(call) if call.io_error.kind() == ErrorKind::Interrupted)
+}
+
+/// The count of packets sent by an interface, from the text of /proc/net/dev.
+fn sent_packets(table: &str, interface: &str) -> Option<u64> {
+    /// Behind the name: eight numbers about receiving, then bytes, packets and more about sending.
+    const SENT: usize = 9;
+    table.lines().find_map(|line| {
+        let (name, numbers) = line.split_once(':')?;
+        (name.trim() == interface).then(|| numbers.split_whitespace().nth(SENT)?.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_of_sent_packets_is_found_by_interface() {
+        let table = "Inter-|   Receive  |  Transmit\n face |bytes packets|bytes packets\n\
+                     \x20 out1:  1 2 3 4 5 6 7 8  9 10 0 0 0 0 0 0\n out11: 1 2 3 4 5 6 7 8  9 11 0 0 0 0 0 0\n";
+        assert_eq!(sent_packets(table, "out1"), Some(10));
+        assert_eq!(sent_packets(table, "out11"), Some(11));
+        assert_eq!(sent_packets(table, "out2"), None);
+    }
+}

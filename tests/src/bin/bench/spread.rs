@@ -1,0 +1,74 @@
+//! Several measurements of one thing, as their median and how far apart they are.
+
+use serde::Serialize;
+
+/// Median, smallest and largest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// Of measurements in any order; `None` of none.
+    pub(crate) fn of(measured: &[f64]) -> Option<Self> {
+        let mut sorted = measured.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        };
+        Some(Self { median, min, max })
+    }
+
+    /// Of the ratios, round by round: both were measured within seconds of each other, so whatever else the machine did
+    /// at that time is in both.
+    pub(crate) fn of_ratios(measured: &[f64], against: &[f64]) -> Option<Self> {
+        let ratios: Vec<f64> = measured.iter().zip(against).map(|(one, other)| one / other).collect();
+        Self::of(&ratios)
+    }
+
+    /// `0.83 (0.80..0.85)`, everything divided by `unit`.
+    pub(crate) fn shown(&self, unit: f64, digits: usize) -> String {
+        let [median, min, max] = [self.median, self.min, self.max].map(|value| value / unit);
+        format!("{median:.digits$} ({min:.digits$}..{max:.digits$})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_does_not_depend_on_the_order_or_on_one_bad_round() {
+        let spread = Spread::of(&[9.0, 0.1, 10.0, 11.0, 8.0]).unwrap();
+        assert_eq!(spread, Spread { median: 9.0, min: 0.1, max: 11.0 });
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
+        assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+    }
+
+    #[test]
+    fn nothing_measured_has_no_spread() {
+        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::of_ratios(&[1.0], &[]), None);
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        // A machine that was twice as slow in the second round.
+        let spread = Spread::of_ratios(&[8.0, 4.0, 8.0], &[10.0, 5.0, 10.0]).unwrap();
+        assert_eq!(spread, Spread { median: 0.8, min: 0.8, max: 0.8 });
+    }
+
+    #[test]
+    fn a_spread_is_shown_in_its_unit() {
+        assert_eq!(Spread { median: 9.94e6, min: 9.5e6, max: 10.02e6 }.shown(1e6, 1), "9.9 (9.5..10.0)");
+    }
+}
