@@ -107,6 +107,12 @@ impl<const N: usize> View<'_, N> {
         u16::from_be(self.load::<u16, AT>())
     }
 
+    /// The four bytes at `AT`, big endian.
+    #[inline(always)]
+    pub fn u32_be<const AT: usize>(&self) -> u32 {
+        u32::from_be(self.load::<u32, AT>())
+    }
+
     /// The four bytes at `AT` as they lie in memory.
     #[inline(always)]
     pub fn u32_ne<const AT: usize>(&self) -> u32 {
@@ -128,5 +134,77 @@ impl<const N: usize> View<'_, N> {
         // would become one load per byte, and the verifier admits unaligned packet loads on every architecture
         // whose JIT does them well.
         unsafe { if cfg!(target_arch = "bpf") { field.read() } else { field.read_unaligned() } }
+    }
+}
+
+/// A frame that is being written.
+#[derive(Debug)]
+pub struct Canvas<'a> {
+    start: usize,
+    end: usize,
+    bytes: PhantomData<&'a mut [u8]>,
+}
+
+/// Unsigned integers: every pattern of bits is one.
+pub trait Word: Copy + sealed::Sealed {}
+impl Word for u16 {}
+impl Word for u32 {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for u16 {}
+    impl Sealed for u32 {}
+}
+
+impl<'a> Canvas<'a> {
+    /// A frame in ordinary memory.
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        let range = bytes.as_mut_ptr_range();
+        Self { start: range.start as usize, end: range.end as usize, bytes: PhantomData }
+    }
+
+    /// The frame the kernel is asking about, as it is now: changing its length makes every earlier pointer invalid.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn of_context(ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
+        Self { start: ctx.data(), end: ctx.data_end(), bytes: PhantomData }
+    }
+
+    /// Words from offset `at`, as they lie in memory.
+    #[inline(always)]
+    pub fn get<W: Word, const N: usize>(&self, at: usize) -> Option<[W; N]> {
+        let place = self.place::<W, N>(at)? as *const W;
+        // SAFETY: `place` found N words there. As in `View::load` for alignment.
+        Some(core::array::from_fn(|i| unsafe {
+            if cfg!(target_arch = "bpf") { place.add(i).read() } else { place.add(i).read_unaligned() }
+        }))
+    }
+
+    /// Writes words at offset `at`, the one of each index.
+    #[inline(always)]
+    pub fn put<W: Word, const N: usize>(&mut self, at: usize, word: impl Fn(usize) -> W) -> Option<()> {
+        let place = self.place::<W, N>(at)? as *mut W;
+        let mut i = 0;
+        while i < N {
+            // SAFETY: as in `get`; the frame is borrowed for writing.
+            unsafe {
+                if cfg!(target_arch = "bpf") {
+                    place.add(i).write(word(i));
+                } else {
+                    place.add(i).write_unaligned(word(i));
+                }
+            }
+            i += 1;
+        }
+        Some(())
+    }
+
+    #[inline(always)]
+    fn place<W: Word, const N: usize>(&self, at: usize) -> Option<usize> {
+        if at > MAX_OFFSET {
+            return None;
+        }
+        let start = self.start + at;
+        (start + size_of::<[W; N]>() <= self.end).then_some(start)
     }
 }

@@ -9,6 +9,7 @@
 #![no_std]
 
 pub mod classify;
+pub mod cookie;
 pub mod frame;
 pub mod limit;
 pub mod packet;

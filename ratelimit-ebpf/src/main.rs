@@ -9,19 +9,21 @@
 
 #[cfg(target_arch = "bpf")]
 mod maps;
+#[cfg(target_arch = "bpf")]
+mod wire;
 
 #[cfg(target_arch = "bpf")]
 mod entry {
     use aya_ebpf::{bindings::xdp_action, macros::xdp, programs::XdpContext};
     use ratelimit_common::abi::Verdict;
-    use ratelimit_ebpf::{frame::Frame, pipeline::process};
+    use ratelimit_ebpf::{cookie, frame::Frame, pipeline::process};
 
-    use crate::maps::Maps;
+    use crate::{maps::Maps, wire::Kernel};
 
     /// For kernels without multi-buffer XDP.
     #[xdp]
     pub(crate) fn ratelimit(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context(&ctx), &Maps))
+        action(process(&Frame::of_context(&ctx), &Maps { ctx: &ctx }))
     }
 
     /// Also takes frames of several buffers, such as jumbo frames.
@@ -30,7 +32,27 @@ mod entry {
     /// 5.18
     #[xdp(frags)]
     pub(crate) fn ratelimit_frags(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context_frags(&ctx), &Maps))
+        action(process(&Frame::of_context_frags(&ctx), &Maps { ctx: &ctx }))
+    }
+
+    /// Reached from `ratelimit` only, for services whose SYNs are answered with cookies.
+    #[xdp]
+    pub(crate) fn cookies(ctx: XdpContext) -> u32 {
+        action(with_cookies(&ctx, &Frame::of_context(&ctx)))
+    }
+
+    /// Reached from `ratelimit_frags`: the kernel lets a program call another only if both, or neither, take several buffers.
+    #[xdp(frags)]
+    pub(crate) fn cookies_frags(ctx: XdpContext) -> u32 {
+        action(with_cookies(&ctx, &Frame::of_context_frags(&ctx)))
+    }
+
+    #[inline(always)]
+    fn with_cookies(ctx: &XdpContext, frame: &Frame<'_>) -> Verdict {
+        let maps = Maps { ctx };
+        // An array always has its only value; the verifier wants to see it looked at.
+        let Some(notes) = maps.notes() else { return Verdict::Drop };
+        cookie::process(frame, &maps, &Kernel { ctx, notes })
     }
 
     #[inline(always)]
@@ -38,6 +60,7 @@ mod entry {
         match verdict {
             Verdict::Pass => xdp_action::XDP_PASS,
             Verdict::Drop => xdp_action::XDP_DROP,
+            Verdict::Reply => xdp_action::XDP_TX,
         }
     }
 

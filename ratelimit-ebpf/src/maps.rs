@@ -8,13 +8,14 @@ use core::{
 
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
-    btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, lpm_trie::Key},
+    btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, lpm_trie::Key},
     helpers::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns},
     macros::btf_map,
+    programs::XdpContext,
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, ListEntry, Policy, Reason, Share, SourceKey, TotalState,
+        Bucket, Cell, Clock, Counter, ListEntry, Policy, Reason, Share, SourceKey, SynState, TotalState,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         reason::REASON_COUNT,
         service::{MAX_SERVICES, NO_SERVICE, PORT_SLOTS},
@@ -22,6 +23,7 @@ use ratelimit_common::{
     limit::gate,
 };
 use ratelimit_ebpf::{
+    cookie::NOTES,
     packet::{Address, Family},
     tables::{InsertError, Tables},
 };
@@ -46,6 +48,10 @@ static COUNTERS: PerCpuArray<Counter, REASON_COUNT> = PerCpuArray::new();
 #[btf_map]
 static LISTED: Array<u32, 2> = Array::new();
 
+/// The program that answers with cookies, where the kernel took it.
+#[btf_map]
+static JUMPS: ProgramArray<1> = ProgramArray::new();
+
 /// IPv4 block and allow list.
 #[btf_map]
 static LISTS_V4: LpmTrie<ListAddrV4, ListEntry, { MAX_LISTED as usize }> = LpmTrie::new();
@@ -67,6 +73,14 @@ static POLICY: ArrayOfMaps<Array<Policy, 1>, 1> = ArrayOfMaps::new();
 #[btf_map]
 static PORTS: ArrayOfMaps<Array<u32, { PORT_SLOTS as usize }>, 2> = ArrayOfMaps::new();
 
+/// What the cookie program notes down for itself while it looks at one packet.
+#[btf_map]
+static SCRATCH: PerCpuArray<[u64; NOTES], 1> = PerCpuArray::new();
+
+/// SYNs of each service, and until when they are answered with cookies.
+#[btf_map]
+static SYNS: Array<SynState, MAX_SERVICES> = Array::new();
+
 /// What each CPU has taken from the totals of each service.
 #[btf_map]
 static SHARES: PerCpuArray<Share, MAX_SERVICES> = PerCpuArray::new();
@@ -85,11 +99,21 @@ fn is_listed(family: u32) -> bool {
     LISTED.get(family).copied() != Some(0)
 }
 
-/// The maps above.
+/// The maps above, for one packet.
 #[derive(Clone, Copy)]
-pub(crate) struct Maps;
+pub(crate) struct Maps<'c> {
+    pub(crate) ctx: &'c XdpContext,
+}
 
-impl Tables for Maps {
+impl Maps<'_> {
+    /// Memory for notes of this CPU.
+    #[inline(always)]
+    pub(crate) fn notes(&self) -> Option<*mut [u64; NOTES]> {
+        SCRATCH.get_ptr_mut(0)
+    }
+}
+
+impl Tables for Maps<'_> {
     type Word = *mut u64;
     type Bucket = *mut Bucket;
     type Cell = *mut Cell;
@@ -198,6 +222,24 @@ impl Tables for Maps {
     fn share_refused_until(&self, share: *mut Share, place: usize) -> *mut u64 {
         // SAFETY: as above.
         unsafe { addr_of_mut!((*share).refused_until_q8[place]) }
+    }
+
+    #[inline(always)]
+    fn syn_meter(&self, service: u32) -> Option<*mut u64> {
+        // SAFETY: array values live as long as the map.
+        SYNS.get_ptr_mut(service).map(|state| unsafe { addr_of_mut!((*state).tat_q8) })
+    }
+
+    #[inline(always)]
+    fn cookies_until(&self, service: u32) -> Option<*mut u64> {
+        // SAFETY: as above.
+        SYNS.get_ptr_mut(service).map(|state| unsafe { addr_of_mut!((*state).cookies_until_q8) })
+    }
+
+    #[inline(always)]
+    fn hand_over(&self) {
+        // SAFETY: nothing is waiting to be dropped.
+        unsafe { JUMPS.tail_call(self.ctx, 0) };
     }
 
     #[inline(always)]

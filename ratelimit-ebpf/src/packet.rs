@@ -38,6 +38,13 @@ impl Address {
     pub const fn v6(hi: u64, lo: u64) -> Self {
         Self { family: Family::V6, key: SourceKey { hi, lo } }
     }
+
+    /// An IPv4 address as it lies in memory.
+    #[inline(always)]
+    pub const fn v4_word(&self) -> u32 {
+        let b = self.key.lo.to_ne_bytes();
+        u32::from_ne_bytes([b[4], b[5], b[6], b[7]])
+    }
 }
 
 /// An IP packet that was understood down to its transport header.
@@ -49,6 +56,12 @@ pub struct Packet {
     pub transport: Transport,
     /// Destination port; 0 without one.
     pub port: u16,
+    /// Where the IP header starts.
+    pub network_at: usize,
+    /// Where the transport header starts, if there is one.
+    pub transport_at: usize,
+    /// Bytes from there on that belong to the packet.
+    pub transport_len: usize,
 }
 
 impl Packet {

@@ -2,7 +2,13 @@
 
 use ratelimit_common::abi::{Clock, Reason, Verdict};
 
-use crate::{classify::classify, frame::Frame, limit::limit, parse::parse, tables::Tables};
+use crate::{
+    classify::classify,
+    frame::Frame,
+    limit::{defended, limit},
+    parse::parse,
+    tables::Tables,
+};
 
 /// Decides about one frame and counts it.
 #[inline(always)]
@@ -25,6 +31,11 @@ fn judge<T: Tables>(frame: &Frame<'_>, tables: &T) -> Reason {
     }
     if policy.source.limit_count == 0 {
         return Reason::Unlimited;
+    }
+    if defended(tables, policy, &packet, now_ns) {
+        tables.hand_over();
+        // Still here: this kernel has no such program, and the limits alone must do. Some kernels hold that packet bytes may
+        // have changed meanwhile; nothing below reads any.
     }
     limit(tables, policy, &packet, frame.len(), now_ns)
 }

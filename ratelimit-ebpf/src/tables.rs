@@ -60,6 +60,13 @@ pub trait Tables {
     /// Until when there is no more, in one place.
     fn share_refused_until(&self, share: Self::Share, place: usize) -> Self::Word;
 
+    /// The bucket of a service's SYNs.
+    fn syn_meter(&self, service: u32) -> Option<Self::Word>;
+    /// Until when a service's SYNs are answered with cookies.
+    fn cookies_until(&self, service: u32) -> Option<Self::Word>;
+    /// Hands the packet over to the program that answers with cookies. Comes back only if there is none.
+    fn hand_over(&self);
+
     /// Reads a word.
     fn load(&self, word: Self::Word) -> u64;
     /// Writes a word, whatever is in it.

@@ -15,6 +15,7 @@ use ratelimit_user::{
 
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
+const XDP_TX: u32 = 3;
 
 /// A loaded program with maps of its own.
 #[derive(Debug)]
@@ -88,6 +89,7 @@ pub fn run(xdp: &Xdp, frame: &[u8], times: u32) -> Verdict {
     match xdp.test_run(options).expect("BPF_PROG_TEST_RUN").return_value {
         XDP_PASS => Verdict::Pass,
         XDP_DROP => Verdict::Drop,
+        XDP_TX => Verdict::Reply,
         other => panic!("the program returned {other}"),
     }
 }

@@ -44,6 +44,9 @@ pub struct Memory {
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
     new_sources: Cell<u64>,
+    syns: RefCell<Vec<u64>>,
+    /// How many packets were for the cookie program.
+    pub handed_over: Cell<u64>,
     counters: RefCell<Vec<Counter>>,
 }
 
@@ -60,6 +63,8 @@ pub enum Word {
     Total(usize),
     /// The bucket of new sources.
     NewSources,
+    /// Of a service's SYNs.
+    Syns(usize),
 }
 
 impl Memory {
@@ -76,6 +81,8 @@ impl Memory {
             shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
             totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
             new_sources: Cell::new(0),
+            syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
+            handed_over: Cell::new(0),
             counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; Reason::ALL.len()]),
         }
     }
@@ -184,6 +191,18 @@ impl Tables for Memory {
         Word::Share(share + SHARE_WORDS / 2 + place)
     }
 
+    fn syn_meter(&self, service: u32) -> Option<Word> {
+        Some(Word::Syns(service as usize * 2))
+    }
+
+    fn cookies_until(&self, service: u32) -> Option<Word> {
+        Some(Word::Syns(service as usize * 2 + 1))
+    }
+
+    fn hand_over(&self) {
+        self.handed_over.set(self.handed_over.get() + 1);
+    }
+
     fn load(&self, word: Word) -> u64 {
         match word {
             Word::Bucket(at) => self.buckets.borrow()[at],
@@ -191,6 +210,7 @@ impl Tables for Memory {
             Word::Share(at) => self.shares.borrow()[at],
             Word::Total(at) => self.totals.borrow()[at],
             Word::NewSources => self.new_sources.get(),
+            Word::Syns(at) => self.syns.borrow()[at],
         }
     }
 
@@ -201,6 +221,7 @@ impl Tables for Memory {
             Word::Share(at) => self.shares.borrow_mut()[at] = new,
             Word::Total(at) => self.totals.borrow_mut()[at] = new,
             Word::NewSources => self.new_sources.set(new),
+            Word::Syns(at) => self.syns.borrow_mut()[at] = new,
         }
     }
 

@@ -6,8 +6,12 @@ use ratelimit_user::{
 };
 
 /// A host like the ones tests run on.
-pub const FACTS: HostFacts =
-    HostFacts { cpus: 2, tick_ns: 4_000_000, secret: [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03] };
+pub const FACTS: HostFacts = HostFacts {
+    cpus: 2,
+    tick_ns: 4_000_000,
+    secret: [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03],
+    window_scale: Some(7),
+};
 
 /// The kernel's view of a policy with these limits on every source.
 pub fn limits(limits: &[&str]) -> Desired {

@@ -21,13 +21,13 @@ pub use counter::Counter;
 pub use list::ListEntry;
 pub use policy::{Clock, Gate, Limit, MAX_LIMITS, Meter, Policy, SourceLimits};
 pub use reason::{Reason, Verdict};
-pub use service::{Service, Share, Total, TotalState};
+pub use service::{Service, Share, SynState, Total, TotalState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
 pub const ABI_VERSION: u32 = 2;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 6774989926324603681;
+const RECORDED_FINGERPRINT: usize = 3_530_674_029_498_046_951;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -43,6 +43,7 @@ const FINGERPRINT: usize = layout::fold(&[
     Total::LAYOUT,
     TotalState::LAYOUT,
     Share::LAYOUT,
+    SynState::LAYOUT,
     Reason::LAYOUT,
 ]) as usize;
 

@@ -5,6 +5,11 @@ pub const PROGRAM: &str = "ratelimit";
 /// The program that also takes multi-buffer (jumbo) frames; kernel 5.18 and later.
 pub const PROGRAM_FRAGS: &str = "ratelimit_frags";
 
+/// The program that answers SYNs with cookies, for kernels without multi-buffer XDP.
+pub const COOKIE_PROGRAM: &str = "cookies";
+/// The same for the others.
+pub const COOKIE_PROGRAM_FRAGS: &str = "cookies_frags";
+
 /// Per-source state.
 pub const BUCKETS: &str = "BUCKETS";
 /// The gate's cells.
@@ -13,6 +18,8 @@ pub const CELLS: &str = "CELLS";
 pub const COUNTERS: &str = "COUNTERS";
 /// Which lists have entries.
 pub const LISTED: &str = "LISTED";
+/// Where the main program jumps to. Pinned, because the kernel empties such a map with its last user-space reference.
+pub const JUMPS: &str = "JUMPS";
 /// IPv4 block and allow list.
 pub const LISTS_V4: &str = "LISTS_V4";
 /// IPv6 block and allow list.
@@ -25,9 +32,24 @@ pub const TOTALS: &str = "TOTALS";
 pub const SHARES: &str = "SHARES";
 /// Per-CPU bucket of new sources.
 pub const NEW_SOURCES: &str = "NEW_SOURCES";
+/// SYNs of services, and whether they are answered with cookies.
+pub const SYNS: &str = "SYNS";
 /// The policy in force: an array of one map, so that a new policy replaces the old one in one step.
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 11] =
-    [BUCKETS, CELLS, COUNTERS, LISTED, LISTS_V4, LISTS_V6, NEW_SOURCES, POLICY, PORTS, SHARES, TOTALS];
+pub const MAPS: [&str; 13] = [
+    BUCKETS,
+    CELLS,
+    COUNTERS,
+    JUMPS,
+    LISTED,
+    LISTS_V4,
+    LISTS_V6,
+    NEW_SOURCES,
+    POLICY,
+    PORTS,
+    SHARES,
+    SYNS,
+    TOTALS,
+];

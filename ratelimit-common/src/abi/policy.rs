@@ -51,6 +51,9 @@ impl Limit {
     pub const UNUSED: Self = Self { cost_fp: 0, tolerance_q8: 0, frac_bits: 0, meter: 0 };
 }
 
+/// Cookies carry no TCP options but the MSS: this host's kernel would not find them again.
+pub const NO_TCP_OPTIONS: u32 = u32::MAX;
+
 /// Which clock decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -93,7 +96,7 @@ abi_struct! {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 5840 {
+    pub struct Policy: 7384 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -106,6 +109,10 @@ abi_struct! {
         pub ports: u32,
         /// How many of `services` are in use.
         pub service_count: u64,
+        /// How many of them answer SYNs with cookies.
+        pub cookie_services: u32,
+        /// The window scale that this host's kernel chooses, or [`NO_TCP_OPTIONS`].
+        pub window_scale: u32,
         /// Services, by index.
         pub services: [Service; MAX_SERVICES],
     }

@@ -7,6 +7,8 @@ pub enum Verdict {
     Pass,
     /// Ends here.
     Drop,
+    /// Turned into an answer and sent back. The host's stack never sees it.
+    Reply,
 }
 
 impl Verdict {
@@ -15,6 +17,7 @@ impl Verdict {
         match self {
             Self::Pass => "pass",
             Self::Drop => "drop",
+            Self::Reply => "reply",
         }
     }
 }
@@ -62,6 +65,12 @@ reasons! {
     NeighbourDiscovery = "neighbour_discovery", Pass;
     /// Neither IP nor ARP. Sources cannot be told apart, and the host's IP stack never sees it.
     NotIp = "not_ip", Pass;
+    /// Completes a handshake: the acknowledgement carries a SYN cookie that is ours.
+    CookieValid = "cookie_valid", Pass;
+    /// A SYN, answered with a cookie.
+    CookieSent = "cookie_sent", Reply;
+    /// TCP that opens nothing, belongs to no connection and carries no valid cookie, while SYNs are answered with cookies.
+    CookieInvalid = "cookie_invalid", Drop;
     /// The source is on the block list.
     Blocked = "blocked", Drop;
     /// Over a limit in packets.

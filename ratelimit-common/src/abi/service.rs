@@ -45,8 +45,10 @@ abi_struct! {
 }
 
 abi_struct! {
-    /// The limits on the total of one service.
-    pub struct Service: 88 {
+    /// What holds for one service.
+    pub struct Service: 112 {
+        /// SYNs above this are answered with cookies; a price of 0 switches that off.
+        pub syn_cookies: Limit,
         /// How many of `totals` are in use.
         pub total_count: u64,
         /// The limits.
@@ -61,6 +63,20 @@ abi_struct! {
         pub tat_q8: [u64; MAX_TOTALS],
     }
 }
+
+abi_struct! {
+    /// How a service fares with its SYNs.
+    pub struct SynState: 16 {
+        /// Bucket of SYNs, held to `Service::syn_cookies`.
+        pub tat_q8: u64,
+        /// SYNs are answered with cookies until then.
+        pub cookies_until_q8: u64,
+    }
+}
+
+/// How long cookies go on after the last SYN above the threshold, in 1/256 ns: long enough that a flood with gaps does not flap,
+/// short enough that options lost to cookies are soon back.
+pub const COOKIES_HOLD_Q8: u64 = 10_000_000_000 << 8;
 
 /// Who asks for a share of a total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +115,7 @@ impl Share {
 impl Service {
     /// Fills the unused slots of a policy.
     pub const UNUSED: Self = Self {
+        syn_cookies: Limit::UNUSED,
         total_count: 0,
         totals: [Total { limit: Limit::UNUSED, stranger_tolerance_q8: 0, portion_q8: 0 }; MAX_TOTALS],
     };

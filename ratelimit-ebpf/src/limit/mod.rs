@@ -8,7 +8,9 @@ mod denial;
 mod entry;
 mod request;
 mod standing;
+mod syns;
 mod total;
+mod with_cookies;
 mod word;
 
 use ratelimit_common::{
@@ -17,6 +19,9 @@ use ratelimit_common::{
 };
 
 use crate::{packet::Packet, tables::Tables};
+pub use syns::defended;
+pub use with_cookies::limit_with_cookies;
+
 use request::Request;
 use standing::Standing;
 
@@ -31,10 +36,13 @@ pub fn limit<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, len: u64, 
     if policy.clock() == Clock::Precise {
         request.now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
     }
-    let standing = match Standing::of(tables, &request) {
-        Ok(standing) => standing,
-        Err(reason) => return reason,
-    };
+    let standing = Standing::of(tables, &request);
+    if standing.refusal().is_none() || standing.wants_state() {
+        syns::count(tables, &request);
+    }
+    if let Some(reason) = standing.refusal() {
+        return reason;
+    }
     if let Err(reason) = total::charge(tables, &request, standing.party()) {
         return reason;
     }

@@ -17,21 +17,54 @@ use super::{
 use crate::tables::{InsertError, Tables};
 
 /// Who vouches for a packet that its source's limits would admit.
-pub(super) enum Standing<T: Tables> {
-    /// No limit of the source applies to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Voucher {
+    /// Nobody: a limit refuses it, or there is no room to keep an account.
+    Nobody,
+    /// Nobody has to: no limit of the source applies to it.
     Free,
-    /// The cell, for this much.
-    Cell(T::Cell, u64),
-    /// An entry, and the cell in front of it.
-    Entry(T::Bucket, Option<T::Cell>),
+    /// The cell.
+    Cell,
+    /// An entry, with the cell in front of it.
+    Entry,
     /// An entry that is still to be made.
-    Newcomer(Bucket, Option<T::Cell>),
+    Newcomer,
+}
+
+/// Where a source stands.
+///
+/// A struct whose fields all have a value, rather than an enum: the compiler would let pointers and numbers of different
+/// variants share a register, and the verifier refuses arithmetic on such a register.
+pub(super) struct Standing<T: Tables> {
+    voucher: Voucher,
+    /// Why nobody vouches.
+    reason: Reason,
+    cell: Option<T::Cell>,
+    bucket: Option<T::Bucket>,
+    /// The first bucket of a newcomer.
+    fresh: Bucket,
+    /// What the cell is charged.
+    charge_q8: u64,
 }
 
 impl<T: Tables> Standing<T> {
-    /// Evaluates the source's limits, or says why one of them refuses.
+    const FREE: Self = Self {
+        voucher: Voucher::Free,
+        reason: Reason::Conforming,
+        cell: None,
+        bucket: None,
+        fresh: Bucket { tat_q8: [0; MAX_LIMITS] },
+        charge_q8: 0,
+    };
+
     #[inline(always)]
-    pub(super) fn of(tables: &T, request: &Request<'_>) -> Result<Self, Reason> {
+    fn refused(reason: Reason) -> Self {
+        Self { voucher: Voucher::Nobody, reason, ..Self::FREE }
+    }
+
+    /// Evaluates the source's limits.
+    #[inline(always)]
+    pub(super) fn of(tables: &T, request: &Request<'_>) -> Self {
         let gate = &request.policy.gate;
         if gate.tolerance_q8 == 0 {
             return match tables.bucket(&request.key) {
@@ -39,16 +72,20 @@ impl<T: Tables> Standing<T> {
                 None => newcomer(tables, None, request),
             };
         }
-        let Some(charge) = dearest_charge(request) else { return Ok(Self::Free) };
-        let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return Err(Reason::TableFull) };
+        let Some(charge_q8) = dearest_charge(request) else { return Self::FREE };
+        let Some(cell) = tables.cell(gate::cell_index(request.hash)) else {
+            return Self::refused(Reason::TableFull);
+        };
         if gate::is_tracked(tables.load(tables.cell_tracked_until(cell)), request.now_q8)
             && let Some(bucket) = tables.bucket(&request.key)
         {
             return of_entry(tables, bucket, Some(cell), request);
         }
         let seen = tables.load(tables.cell_tat(cell));
-        match gcra::take(seen, &cell_limit(gate.tolerance_q8), request.now_q8, charge) {
-            Outcome::Conforms { .. } => Ok(Self::Cell(cell, charge)),
+        match gcra::take(seen, &cell_limit(gate.tolerance_q8), request.now_q8, charge_q8) {
+            Outcome::Conforms { .. } => {
+                Self { voucher: Voucher::Cell, cell: Some(cell), charge_q8, ..Self::FREE }
+            }
             Outcome::Refused => newcomer(tables, Some(cell), request),
             Outcome::Overdrawn { tat_q8 } => {
                 tables.compare_exchange(tables.cell_tat(cell), seen, tat_q8);
@@ -57,27 +94,52 @@ impl<T: Tables> Standing<T> {
         }
     }
 
+    /// Why the packet is refused, if it is.
+    #[inline(always)]
+    pub(super) fn refusal(&self) -> Option<Reason> {
+        if self.voucher == Voucher::Nobody { Some(self.reason) } else { None }
+    }
+
+    /// Whether the source is refused not for anything it did, but because there is no room to keep an account of it.
+    #[inline(always)]
+    pub(super) fn wants_state(&self) -> bool {
+        matches!(self.refusal(), Some(Reason::NewSourceBudget | Reason::TableFull))
+    }
+
+    /// The standing of a source that something else speaks for, although it has no state yet: it gets some whatever the
+    /// budget, because nobody can forge it.
+    #[inline(always)]
+    pub(super) fn vouched(tables: &T, request: &Request<'_>) -> Self {
+        let gated = request.policy.gate.tolerance_q8 != 0;
+        let cell = if gated { tables.cell(gate::cell_index(request.hash)) } else { None };
+        match entry::open(request) {
+            Ok(fresh) => Self { voucher: Voucher::Newcomer, cell, fresh, ..Self::FREE },
+            Err(reason) => Self::refused(reason),
+        }
+    }
+
     /// Whether the source has state: strangers are the first to go when a service is full.
     #[inline(always)]
     pub(super) fn party(&self) -> Party {
-        if matches!(self, Self::Entry(..)) { Party::Known } else { Party::Stranger }
+        if self.voucher == Voucher::Entry { Party::Known } else { Party::Stranger }
     }
 
     /// Charges whoever vouched.
     #[inline(always)]
-    pub(super) fn charge(self, tables: &T, request: &Request<'_>) -> Reason {
-        match self {
-            Self::Free => Reason::Conforming,
-            Self::Cell(cell, charge) => {
+    pub(super) fn charge(&self, tables: &T, request: &Request<'_>) -> Reason {
+        match (self.voucher, self.cell, self.bucket) {
+            (Voucher::Free, ..) => Reason::Conforming,
+            (Voucher::Cell, Some(cell), _) => {
                 let limit = cell_limit(request.policy.gate.tolerance_q8);
-                match word::charge(tables, tables.cell_tat(cell), &limit, request.now_q8, charge, 0) {
+                match word::charge(tables, tables.cell_tat(cell), &limit, request.now_q8, self.charge_q8, 0) {
                     Ok(()) => Reason::Conforming,
                     // The next packet of this source will find the cell as it is now.
                     Err(Unmoved::Refused | Unmoved::Contended) => Reason::Contended,
                 }
             }
-            Self::Entry(bucket, cell) => charge_entry(tables, bucket, cell, request),
-            Self::Newcomer(bucket, cell) => promote(tables, &bucket, cell, request),
+            (Voucher::Entry, cell, Some(bucket)) => charge_entry(tables, bucket, cell, request),
+            (Voucher::Newcomer, cell, _) => promote(tables, &self.fresh, cell, request),
+            (Voucher::Nobody | Voucher::Cell | Voucher::Entry, ..) => self.reason,
         }
     }
 }
@@ -105,35 +167,34 @@ fn of_entry<T: Tables>(
     bucket: T::Bucket,
     cell: Option<T::Cell>,
     request: &Request<'_>,
-) -> Result<Standing<T>, Reason> {
+) -> Standing<T> {
     match entry::evaluate(tables, bucket, request) {
-        Ok(()) => Ok(Standing::Entry(bucket, cell)),
+        Ok(()) => Standing { voucher: Voucher::Entry, cell, bucket: Some(bucket), ..Standing::FREE },
         Err(Refused { reason, until_q8 }) => {
             if let (Some(cell), Some(until_q8)) = (cell, until_q8) {
                 denial::remember(tables, cell, request, until_q8);
             }
-            Err(reason)
+            Standing::refused(reason)
         }
     }
 }
 
 /// A source that needs an entry, if this CPU may still make one.
 #[inline(always)]
-fn newcomer<T: Tables>(
-    tables: &T,
-    cell: Option<T::Cell>,
-    request: &Request<'_>,
-) -> Result<Standing<T>, Reason> {
-    let bucket = entry::open(request)?;
-    let Some(word) = tables.new_sources() else { return Err(Reason::NewSourceBudget) };
+fn newcomer<T: Tables>(tables: &T, cell: Option<T::Cell>, request: &Request<'_>) -> Standing<T> {
+    let fresh = match entry::open(request) {
+        Ok(fresh) => fresh,
+        Err(reason) => return Standing::refused(reason),
+    };
+    let Some(word) = tables.new_sources() else { return Standing::refused(Reason::NewSourceBudget) };
     let budget = &request.policy.gate.new_sources;
     match gcra::take(tables.load(word), budget, request.now_q8, budget.cost_fp) {
-        Outcome::Conforms { .. } => Ok(Standing::Newcomer(bucket, cell)),
+        Outcome::Conforms { .. } => Standing { voucher: Voucher::Newcomer, cell, fresh, ..Standing::FREE },
         Outcome::Overdrawn { tat_q8 } => {
             tables.store(word, tat_q8);
-            Err(Reason::NewSourceBudget)
+            Standing::refused(Reason::NewSourceBudget)
         }
-        Outcome::Refused => Err(Reason::NewSourceBudget),
+        Outcome::Refused => Standing::refused(Reason::NewSourceBudget),
     }
 }
 

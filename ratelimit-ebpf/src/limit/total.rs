@@ -8,8 +8,8 @@
 
 use ratelimit_common::{
     abi::{
-        Limit, Meter, Reason, Service, Share, Total,
-        service::{MAX_TOTALS, NO_SERVICE, Party},
+        Limit, Meter, Policy, Reason, Service, Share, Total,
+        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, Party},
     },
     limit::gcra::{self, ahead_q8},
 };
@@ -18,12 +18,12 @@ use super::{
     request::Request,
     word::{self, Unmoved},
 };
-use crate::tables::Tables;
+use crate::{packet::Packet, tables::Tables};
 
 /// Charges the total of the packet's service, if it has one.
 #[inline(always)]
 pub(super) fn charge<T: Tables>(tables: &T, request: &Request<'_>, party: Party) -> Result<(), Reason> {
-    let Some((number, service)) = service(tables, request) else { return Ok(()) };
+    let Some((number, service)) = service(tables, request.policy, request.packet) else { return Ok(()) };
     let Some(share) = tables.share(number) else { return Err(Reason::ServiceTotal) };
     // Every limit gets its portion before any is spent.
     for index in 0..MAX_TOTALS {
@@ -43,15 +43,21 @@ pub(super) fn charge<T: Tables>(tables: &T, request: &Request<'_>, party: Party)
 
 /// The service that a packet is for, and its index.
 #[inline(always)]
-fn service<'p, T: Tables>(tables: &T, request: &Request<'p>) -> Option<(u32, &'p Service)> {
-    if request.policy.service_count == 0 {
+pub(super) fn service<'p, T: Tables>(
+    tables: &T,
+    policy: &'p Policy,
+    packet: &Packet,
+) -> Option<(u32, &'p Service)> {
+    if policy.service_count == 0 {
         return None;
     }
-    let number = tables.service(request.policy.ports, request.packet.port_slot()?);
+    let number = tables.service(policy.ports, packet.port_slot()?);
     if number == NO_SERVICE {
         return None;
     }
-    Some((number - 1, request.policy.services.get(number as usize - 1)?))
+    // A mask and not a comparison: the verifier sees the bound wherever the compiler moves this to.
+    let index = (number - 1) & (MAX_SERVICES as u32 - 1);
+    Some((index, &policy.services[index as usize]))
 }
 
 #[inline(always)]

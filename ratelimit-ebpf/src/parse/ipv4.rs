@@ -2,10 +2,10 @@
 
 use ratelimit_common::abi::Reason;
 
-use super::transport;
+use super::transport::{self, Header};
 use crate::{
     frame::Frame,
-    packet::{Address, Packet, Transport},
+    packet::{Address, Packet},
 };
 
 const MIN_HEADER_LEN: usize = 20;
@@ -24,10 +24,10 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         return Err(Reason::Truncated);
     }
     let source = Address::v4(header.u32_ne::<12>());
-    let (transport, port) = if header.u16_be::<6>() & FRAGMENT_OFFSET != 0 {
-        (Transport::Fragment, 0)
+    let Header { transport, port, at: transport_at, len: transport_len } = if header.u16_be::<6>() & FRAGMENT_OFFSET != 0 {
+        Header::FRAGMENT
     } else {
         transport::parse(frame, header.u8::<9>(), at + header_len, total_len - header_len)?
     };
-    Ok(Packet { source, transport, port })
+    Ok(Packet { source, transport, port, network_at: at, transport_at, transport_len })
 }

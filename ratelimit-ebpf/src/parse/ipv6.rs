@@ -2,7 +2,7 @@
 
 use ratelimit_common::abi::Reason;
 
-use super::transport;
+use super::transport::{self, Header};
 use crate::{
     frame::{Frame, View},
     packet::{Address, Packet, Transport},
@@ -36,7 +36,8 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         return Err(Reason::Truncated);
     }
     let source = source(&header)?;
-    let (transport, port) = follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
+    let Header { transport, port, at: transport_at, len: transport_len } =
+        follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
     // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
     // receivers check the same; a fragmented one (RFC 6980) does not get here as ICMPv6.
     if let Transport::Icmpv6(133..=137) = transport
@@ -44,7 +45,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     {
         return Err(Reason::NeighbourDiscovery);
     }
-    Ok(Packet { source, transport, port })
+    Ok(Packet { source, transport, port, network_at: at, transport_at, transport_len })
 }
 
 #[inline(always)]
@@ -63,14 +64,14 @@ fn follow(
     mut next: u8,
     mut at: usize,
     mut left: usize,
-) -> Result<(Transport, u16), Reason> {
+) -> Result<Header, Reason> {
     for _ in 0..MAX_EXTENSIONS {
         if !is_extension(next) {
             return transport::parse(frame, next, at, left);
         }
         let extension = frame.view::<MIN_EXTENSION_LEN>(at).ok_or(Reason::Truncated)?;
         if next == FRAGMENT && extension.u16_be::<2>() & FRAGMENT_OFFSET != 0 {
-            return Ok((Transport::Fragment, 0));
+            return Ok(Header::FRAGMENT);
         }
         let len = extension_len(next, extension.u8::<1>());
         if len > left {

@@ -4,6 +4,19 @@ use ratelimit_common::abi::Reason;
 
 use crate::{frame::Frame, packet::Transport};
 
+/// A transport header: what it is, its destination port (0 without one), where it starts and what is left from there.
+pub(super) struct Header {
+    pub(super) transport: Transport,
+    pub(super) port: u16,
+    pub(super) at: usize,
+    pub(super) len: usize,
+}
+
+impl Header {
+    /// What follows is not a transport header.
+    pub(super) const FRAGMENT: Self = Self { transport: Transport::Fragment, port: 0, at: 0, len: 0 };
+}
+
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
@@ -15,34 +28,30 @@ const ICMPV6_HEADER_LEN: usize = 4;
 const TCP_SYN: u8 = 0x02;
 const TCP_ACK: u8 = 0x10;
 
-/// The transport and its destination port, 0 without one.
+/// Reads what limits ask about.
 ///
 /// `left` is what the IP header says is there. Bytes behind it are Ethernet padding, not a header: a TCP header
 /// cut short by a tiny first fragment counts as truncated (RFC 1858), or its flags would come from elsewhere.
 #[inline(always)]
-pub(super) fn parse(
-    frame: &Frame<'_>,
-    protocol: u8,
-    at: usize,
-    left: usize,
-) -> Result<(Transport, u16), Reason> {
-    match protocol {
-        TCP if left < TCP_HEADER_LEN => Err(Reason::Truncated),
+pub(super) fn parse(frame: &Frame<'_>, protocol: u8, at: usize, left: usize) -> Result<Header, Reason> {
+    let (transport, port) = match protocol {
+        TCP if left < TCP_HEADER_LEN => return Err(Reason::Truncated),
         TCP => {
             let header = frame.view::<TCP_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
             let opens = header.u8::<13>() & (TCP_SYN | TCP_ACK) == TCP_SYN;
-            Ok((if opens { Transport::TcpSyn } else { Transport::Tcp }, header.u16_be::<2>()))
+            (if opens { Transport::TcpSyn } else { Transport::Tcp }, header.u16_be::<2>())
         }
-        UDP if left < UDP_HEADER_LEN => Err(Reason::Truncated),
+        UDP if left < UDP_HEADER_LEN => return Err(Reason::Truncated),
         UDP => {
             let header = frame.view::<UDP_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
-            Ok((Transport::Udp, header.u16_be::<2>()))
+            (Transport::Udp, header.u16_be::<2>())
         }
-        ICMPV6 if left < ICMPV6_HEADER_LEN => Err(Reason::Truncated),
+        ICMPV6 if left < ICMPV6_HEADER_LEN => return Err(Reason::Truncated),
         ICMPV6 => {
             let header = frame.view::<ICMPV6_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
-            Ok((Transport::Icmpv6(header.u8::<0>()), 0))
+            (Transport::Icmpv6(header.u8::<0>()), 0)
         }
-        _ => Ok((Transport::Other, 0)),
-    }
+        _ => (Transport::Other, 0),
+    };
+    Ok(Header { transport, port, at, len: left })
 }

@@ -34,6 +34,7 @@ struct Report<'a> {
     totals: Totals,
     drops_by_reason: BTreeMap<&'a str, u64>,
     passes_by_reason: BTreeMap<&'a str, u64>,
+    replies_by_reason: BTreeMap<&'a str, u64>,
     reasons: &'a [ReasonCount],
     services: [(); 0],
     users: [(); 0],
@@ -58,6 +59,7 @@ fn report(snapshot: &Snapshot) -> Report<'_> {
         totals: snapshot.totals(),
         drops_by_reason: by_reason(Verdict::Drop),
         passes_by_reason: by_reason(Verdict::Pass),
+        replies_by_reason: by_reason(Verdict::Reply),
         reasons: &snapshot.reasons,
         services: [],
         users: [],
@@ -73,6 +75,9 @@ fn text(snapshot: &Snapshot) -> String {
         row("pass", "total", totals.passed_packets, totals.passed_bytes),
         row("drop", "total", totals.dropped_packets, totals.dropped_bytes),
     ];
+    if totals.replied_packets > 0 {
+        rows.push(row("reply", "total", totals.replied_packets, totals.replied_bytes));
+    }
     let seen = snapshot.reasons.iter().filter(|count| count.packets > 0);
     rows.extend(seen.map(|count| row(&count.verdict, &count.reason, count.packets, count.bytes)));
     table(&["verdict", "reason", "packets", "bytes"], &rows)

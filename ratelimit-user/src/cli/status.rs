@@ -58,5 +58,8 @@ fn text(status: &protocol::Status) -> String {
         "lists      {} blocked, {} allowed\npins       {}\n",
         status.blocked_prefixes, status.allowed_prefixes, status.pin
     ));
+    for warning in &status.warnings {
+        text.push_str(&format!("WARNING    {warning}\n"));
+    }
     text
 }

@@ -1,7 +1,7 @@
 //! The policy as the kernel reads it.
 
 use ratelimit_common::{
-    abi::{self, Clock, Limit, MAX_LIMITS, Meter, Service, SourceLimits, Total, service::MAX_SERVICES},
+    abi::{self, Clock, Limit, MAX_LIMITS, Meter, Service, SourceLimits, Total, policy::NO_TCP_OPTIONS, service::MAX_SERVICES},
     limit::{
         gate::CELL_SHARE,
         gcra::{self, TIME_FRAC_BITS},
@@ -44,6 +44,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64) -> Desired {
     let source = source(policy.source(), lag_q8);
     let mut services = [Service::UNUSED; MAX_SERVICES];
     for (slot, service) in services.iter_mut().zip(policy.services().iter()) {
+        slot.syn_cookies = service.syn_cookies().map_or(Limit::UNUSED, enforced);
         slot.total_count = service.totals().len() as u64;
         for (total, rate) in slot.totals.iter_mut().zip(service.totals()) {
             *total = share_out(rate, facts.cpus, lag_q8);
@@ -59,6 +60,8 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64) -> Desired {
             clock: clock as u32,
             ports: (generation % 2) as u32,
             service_count: policy.services().iter().len() as u64,
+            cookie_services: policy.services().iter().filter(|service| service.syn_cookies().is_some()).count() as u32,
+            window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
             services,
         },
         ports: ports.collect(),

@@ -1,6 +1,6 @@
 //! What a compiled policy must know of the host it is for.
 
-/// Facts about one host. They do not change while the daemon runs.
+/// Facts about one host. All but the last hold as long as the daemon runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostFacts {
     /// CPUs that the program can run on.
@@ -9,4 +9,6 @@ pub struct HostFacts {
     pub tick_ns: u64,
     /// Secret of the gate's hash: random, and kept as long as the maps are.
     pub secret: [u64; 2],
+    /// The window scale that the kernel offers; `None` if it would not find options again that a SYN cookie has promised.
+    pub window_scale: Option<u8>,
 }

@@ -51,6 +51,7 @@ pub(super) struct ServiceTable {
     pub(super) protocol: Option<At<String>>,
     pub(super) ports: Vec<At<PortWord>>,
     pub(super) total: Option<Strings>,
+    pub(super) syn_cookies: Option<At<String>>,
 }
 
 /// A port as it is written: a number, or a range in quotes.
@@ -87,7 +88,7 @@ const SOURCE: Keys = Keys {
     known: &["limits", "ipv4_prefix", "ipv6_prefix", "table_entries", "gate", "new_sources_per_cpu"],
     later: &[],
 };
-const SERVICE: Keys = Keys { known: &["name", "match", "total"], later: &["per_source", "on_limit"] };
+const SERVICE: Keys = Keys { known: &["name", "match", "total", "syn_cookies"], later: &["per_source", "on_limit"] };
 const MATCH: Keys = Keys { known: &["protocol", "ports"], later: &["destinations"] };
 const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
 
@@ -160,6 +161,7 @@ fn service(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) 
         match key.get_ref().as_ref() {
             "name" => service.name = string("name", value, problems),
             "total" => service.total = strings("total", value, problems),
+            "syn_cookies" => service.syn_cookies = string("syn_cookies", value, problems),
             "match" => {
                 if let Some(matching) = table("match", value, problems) {
                     read_match(matching, &mut service, problems);

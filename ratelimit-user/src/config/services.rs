@@ -2,7 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use ratelimit_common::abi::service::Protocol;
+use ratelimit_common::{
+    abi::service::Protocol,
+    limit::{rate::Rate, text::parse_limit},
+};
 
 use super::{
     document::{At, PortWord, ServiceTable},
@@ -38,6 +41,9 @@ fn index(error: &ServiceError) -> Option<usize> {
         | ServiceError::NoPorts { index, .. }
         | ServiceError::Overlap { index, .. }
         | ServiceError::Meter { index, .. }
+        | ServiceError::CookieMeter { index, .. }
+        | ServiceError::CookieProtocol { index, .. }
+        | ServiceError::CookieRate { index, .. }
         | ServiceError::TwoTotals { index, .. } => Some(*index),
         ServiceError::TooMany { .. } => None,
     }
@@ -57,7 +63,22 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
         return None;
     }
     let totals = table.total.as_ref().map_or_else(Vec::new, |total| rates(total, problems));
-    Some(Service::new(name, protocol?, ports, totals.into_iter().map(|(rate, _)| rate).collect()))
+    let syn_cookies = match &table.syn_cookies {
+        Some(word) => Some(threshold(word, problems)?),
+        None => None,
+    };
+    let totals = totals.into_iter().map(|(rate, _)| rate).collect();
+    Some(Service::new(name, protocol?, ports, totals).with_syn_cookies(syn_cookies))
+}
+
+fn threshold((text, at): &At<String>, problems: &mut Problems<'_>) -> Option<Rate> {
+    match parse_limit(text) {
+        Ok((rate, _)) => Some(rate),
+        Err(error) => {
+            problems.error(at, format!("syn_cookies: {error}"));
+            None
+        }
+    }
 }
 
 fn protocol(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Protocol> {

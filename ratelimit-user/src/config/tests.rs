@@ -287,7 +287,7 @@ proptest! {
             text.push_str(&format!("{key} = {value}\n"));
         }
         if let Ok(loaded) = parse(&text, "p.toml") {
-            let facts = crate::compile::HostFacts { cpus: 4, tick_ns: 4_000_000, secret: [1, 2] };
+            let facts = crate::compile::HostFacts { cpus: 4, tick_ns: 4_000_000, secret: [1, 2], window_scale: None };
             let desired = crate::compile::desired(&loaded.policy, &facts, 1);
             prop_assert!(desired.policy.source.limit_count >= 1);
         }

@@ -24,6 +24,7 @@ use crate::{
         kernel::{self, Maps, SourceTable},
         pin::{Layout, PinDir},
         probe,
+        sysctl::TcpSettings,
     },
     failure::{ExitCode, Failure},
     policy::Policy,
@@ -59,6 +60,7 @@ pub(super) struct Host {
     lists: Lists,
     guarded: Vec<Guarded>,
     pins: PinDir,
+    cookie_problem: Option<String>,
     release: String,
     started: Instant,
 }
@@ -91,6 +93,7 @@ impl Host {
             cpus: probe::possible_cpus(),
             tick_ns: probe::tick_ns(),
             // Another secret would put every source into another cell, with what that cell has to give.
+            window_scale: TcpSettings::read().window_scale(),
             secret: before
                 .map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))
                 .map_err(|e| undo(e.into()))?,
@@ -113,6 +116,7 @@ impl Host {
             lists,
             guarded,
             pins,
+            cookie_problem: program.cookie_problem().map(str::to_owned),
             release,
             started: Instant::now(),
         })
@@ -160,11 +164,20 @@ impl Host {
     }
 
     fn put_in_force(&mut self, policy: Policy) -> Result<(), Failure> {
+        self.facts.window_scale = TcpSettings::read().window_scale();
         let generation = self.generation + 1;
         self.maps.set_policy(&compile::desired(&policy, &self.facts, generation))?;
         self.generation = generation;
         self.policy = policy;
         Ok(())
+    }
+
+    /// What keeps SYN cookies from working as they should, as sentences with the remedy.
+    pub(super) fn cookie_warnings(&self) -> Vec<String> {
+        if !self.policy.services().iter().any(|service| service.syn_cookies().is_some()) {
+            return Vec::new();
+        }
+        cookie_warnings(self.cookie_problem.as_deref(), &TcpSettings::read())
     }
 
     /// Carries out one request that needs no look at the table.
@@ -209,6 +222,7 @@ impl Host {
             blocked_prefixes: self.blocks(now_ns).len() as u64,
             allowed_prefixes: self.lists.values().filter(|e| e.own_allowed == list::ALLOWED).count() as u64,
             pin: self.pins.root().display().to_string(),
+            warnings: self.cookie_warnings(),
         }
     }
 
@@ -223,7 +237,12 @@ impl Host {
         for entry in wanted.values_mut().filter(|entry| entry.own_blocked_until_ns <= now_ns) {
             clear_block(entry);
         }
-        self.change_lists(wanted)
+        self.change_lists(wanted)?;
+        // Options promised under settings that have changed would be read wrongly.
+        if self.facts.window_scale != TcpSettings::read().window_scale() {
+            self.put_in_force(self.policy.clone())?;
+        }
+        Ok(())
     }
 
     fn block(
@@ -367,6 +386,26 @@ impl Host {
         }
         Ok(Reply::Done(format!("detached from {}; the daemon still runs", names.join(", "))))
     }
+}
+
+fn cookie_warnings(problem: Option<&str>, settings: &TcpSettings) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(problem) = problem {
+        warnings.push(format!("SYN cookies are off, SYN limits still hold: {problem}"));
+    } else if settings.syncookies != 2 {
+        warnings.push(format!(
+            "SYN cookies are off, SYN limits still hold: net.ipv4.tcp_syncookies is {}, and only at 2 does the kernel \
+             take cookies that were sent for it; sysctl -w net.ipv4.tcp_syncookies=2",
+            settings.syncookies
+        ));
+    } else if settings.window_scale().is_none() {
+        warnings.push(
+            "connections made by SYN cookie will have neither window scaling nor SACK, which makes fast ones slower; \
+             sysctl -w net.ipv4.tcp_timestamps=2 (with tcp_window_scaling and tcp_sack at 1) keeps both"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 /// The interfaces asked for, and those that an earlier daemon left guarded: only `detach` ends protection.

@@ -56,6 +56,9 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         })?;
         let host = Host::start(options, loaded.policy)?;
         announce(host.guarded());
+        for warning in host.cookie_warnings() {
+            log::warning(warning);
+        }
         let daemon = Arc::new(Daemon { host: Mutex::new(host) });
         tokio::spawn(control::serve(control, Arc::clone(&daemon)));
         if let Some(listener) = metrics {
@@ -113,10 +116,13 @@ impl Daemon {
     fn reload(&self) {
         let mut host = self.host();
         match host.reload() {
-            Ok(()) => log::info(format!(
-                "policy read again: {} limits in force",
-                host.policy().source().limits().len()
-            )),
+            Ok(()) => {
+                let limits = host.policy().source().limits().len();
+                log::info(format!("policy read again: {limits} limits in force"));
+                for warning in host.cookie_warnings() {
+                    log::warning(warning);
+                }
+            }
             Err(failure) => log::error(format!("policy not reloaded, the old one stays in force: {failure}")),
         }
     }

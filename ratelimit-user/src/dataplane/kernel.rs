@@ -4,7 +4,7 @@ use std::{fmt, os::fd::AsFd as _, sync::Arc};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
-    maps::{Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray, lpm_trie::Key},
+    maps::{Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray, lpm_trie::Key},
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
@@ -29,6 +29,8 @@ use crate::compile::{
 pub struct Program {
     ebpf: Ebpf,
     name: &'static str,
+    cookie_name: &'static str,
+    cookie_problem: Option<String>,
 }
 
 /// The maps that the program and the daemon share.
@@ -40,6 +42,7 @@ pub struct Maps {
     lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
     ports: ArrayOfMaps<MapData, Array<MapData, u32>>,
+    jumps: ProgramArray<MapData>,
 }
 
 /// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
@@ -74,19 +77,46 @@ pub fn load(
         }
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| load_error(&error, sources))?;
-    let maps = Maps::take(&mut ebpf, sources)?;
-    let name = if release >= KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM };
-    let mut program = Program { ebpf, name };
+    let mut maps = Maps::take(&mut ebpf, sources)?;
+    let (name, cookie_name) = if release >= KERNEL_FRAGS {
+        (names::PROGRAM_FRAGS, names::COOKIE_PROGRAM_FRAGS)
+    } else {
+        (names::PROGRAM, names::COOKIE_PROGRAM)
+    };
+    let mut program = Program { ebpf, name, cookie_name, cookie_problem: None };
     program.xdp()?.load().map_err(|error| verifier_error(&error))?;
+    // A kernel that does not take this one still gets everything else.
+    program.cookie_problem = program.load_cookies(&mut maps).err().map(|error| error.to_string());
     Ok((program, maps))
 }
 
 impl Program {
     /// The XDP program that fits this kernel.
     pub fn xdp(&mut self) -> Result<&mut Xdp, DataplaneError> {
-        let missing = || DataplaneError::Load { reason: format!("the object has no program {}", self.name) };
-        let program = self.ebpf.program_mut(self.name).ok_or_else(missing)?;
+        self.one(self.name)
+    }
+
+    /// The program that answers with cookies.
+    pub fn cookies(&mut self) -> Result<&mut Xdp, DataplaneError> {
+        self.one(self.cookie_name)
+    }
+
+    /// Why this kernel does not have it.
+    pub fn cookie_problem(&self) -> Option<&str> {
+        self.cookie_problem.as_deref()
+    }
+
+    fn one(&mut self, name: &str) -> Result<&mut Xdp, DataplaneError> {
+        let missing = || DataplaneError::Load { reason: format!("the object has no program {name}") };
+        let program = self.ebpf.program_mut(name).ok_or_else(missing)?;
         program.try_into().map_err(|error: ProgramError| verifier_error(&error))
+    }
+
+    fn load_cookies(&mut self, maps: &mut Maps) -> Result<(), DataplaneError> {
+        let cookies = self.cookies()?;
+        cookies.load().map_err(|error| verifier_error(&error))?;
+        let fd = cookies.fd().map_err(|error| verifier_error(&error))?;
+        maps.jumps.set(0, fd, 0).map_err(DataplaneError::map("put the cookie program in place"))
     }
 }
 
@@ -114,6 +144,7 @@ impl Maps {
             lists_v6: one(ebpf, names::LISTS_V6)?,
             policy: one(ebpf, names::POLICY)?,
             ports: one(ebpf, names::PORTS)?,
+            jumps: one(ebpf, names::JUMPS)?,
         })
     }
 
@@ -271,6 +302,7 @@ fn verifier_error(error: &ProgramError) -> DataplaneError {
             return DataplaneError::NotPermitted { action: "to load the program".into() };
         }
         let log = verifier_log.to_string();
+        if std::env::var("DBGLOG").is_ok() { std::fs::write("/tmp/cookies-verifier.log", &log).unwrap(); } // DEBUG
         let line = log
             .lines()
             .rfind(|line| !line.is_empty() && !line.starts_with("processed ") && !is_statistic(line));

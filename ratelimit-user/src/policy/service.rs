@@ -7,7 +7,7 @@ use ratelimit_common::{
         Meter,
         service::{MAX_SERVICES, Protocol, port_slot},
     },
-    limit::rate::Rate,
+    limit::rate::{Rate, RateError},
 };
 
 /// One service: a protocol, ports, and limits on everything that is sent there.
@@ -17,6 +17,7 @@ pub struct Service {
     protocol: Protocol,
     ports: Vec<RangeInclusive<u16>>,
     totals: Vec<Rate>,
+    syn_cookies: Option<Rate>,
 }
 
 /// All services of a policy, none in the way of another.
@@ -78,6 +79,34 @@ pub enum ServiceError {
         /// As given.
         meter: Meter,
     },
+    /// A threshold that does not count SYNs.
+    #[error("service {name:?}: syn_cookies in {} is not possible; write it in syns, \"1000 syns/s\"", .meter.name())]
+    CookieMeter {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// As given.
+        meter: Meter,
+    },
+    /// SYNs without TCP.
+    #[error("service {name:?}: only TCP has SYNs; remove syn_cookies or use protocol = \"tcp\"")]
+    CookieProtocol {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+    },
+    /// A threshold that cannot be held.
+    #[error("service {name:?}: syn_cookies: {error}")]
+    CookieRate {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// Why.
+        error: RateError,
+    },
     /// Two totals of one meter.
     #[error("service {name:?} has two totals in {}; use one", .meter.name())]
     TwoTotals {
@@ -95,7 +124,17 @@ const MAX_NAME: usize = 32;
 impl Service {
     /// A service as given; [`Services::new`] judges it.
     pub fn new(name: String, protocol: Protocol, ports: Vec<RangeInclusive<u16>>, totals: Vec<Rate>) -> Self {
-        Self { name, protocol, ports, totals }
+        Self { name, protocol, ports, totals, syn_cookies: None }
+    }
+
+    /// The same with a rate of SYNs above which they are answered with cookies.
+    pub fn with_syn_cookies(self, syn_cookies: Option<Rate>) -> Self {
+        Self { syn_cookies, ..self }
+    }
+
+    /// SYNs above this rate are answered with cookies.
+    pub fn syn_cookies(&self) -> Option<&Rate> {
+        self.syn_cookies.as_ref()
     }
 
     /// Its name.
@@ -123,6 +162,18 @@ impl Service {
         }
         if let Some(rate) = self.totals.iter().find(|rate| rate.meter == Meter::Syns) {
             return Some(ServiceError::Meter { index, name: self.name.clone(), meter: rate.meter });
+        }
+        if let Some(rate) = &self.syn_cookies {
+            let name = self.name.clone();
+            if self.protocol != Protocol::Tcp {
+                return Some(ServiceError::CookieProtocol { index, name });
+            }
+            if rate.meter != Meter::Syns {
+                return Some(ServiceError::CookieMeter { index, name, meter: rate.meter });
+            }
+            if let Err(error) = rate.limit() {
+                return Some(ServiceError::CookieRate { index, name, error });
+            }
         }
         let repeated =
             |(at, rate): (usize, &Rate)| self.totals[..at].iter().any(|other| other.meter == rate.meter);

@@ -112,6 +112,8 @@ pub struct Status {
     pub allowed_prefixes: u64,
     /// Where links and maps are pinned.
     pub pin: String,
+    /// What does not work as the policy wants it, as sentences.
+    pub warnings: Vec<String>,
 }
 
 /// One guarded interface.

@@ -34,6 +34,10 @@ pub struct Totals {
     pub passed_bytes: u64,
     /// Bytes dropped.
     pub dropped_bytes: u64,
+    /// Frames answered on the spot.
+    pub replied_packets: u64,
+    /// Bytes of the frames that were answered.
+    pub replied_bytes: u64,
 }
 
 impl Snapshot {
@@ -55,6 +59,9 @@ impl Snapshot {
             if count.verdict == Verdict::Pass.name() {
                 totals.passed_packets += count.packets;
                 totals.passed_bytes += count.bytes;
+            } else if count.verdict == Verdict::Reply.name() {
+                totals.replied_packets += count.packets;
+                totals.replied_bytes += count.bytes;
             } else {
                 totals.dropped_packets += count.packets;
                 totals.dropped_bytes += count.bytes;
@@ -76,9 +83,16 @@ mod tests {
             (Reason::Arp, counter(1, 60)),
             (Reason::Blocked, counter(7, 700)),
             (Reason::LimitSyns, counter(2, 120)),
+            (Reason::CookieSent, counter(3, 222)),
         ]);
-        let expected =
-            Totals { passed_packets: 6, dropped_packets: 9, passed_bytes: 560, dropped_bytes: 820 };
+        let expected = Totals {
+            passed_packets: 6,
+            dropped_packets: 9,
+            passed_bytes: 560,
+            dropped_bytes: 820,
+            replied_packets: 3,
+            replied_bytes: 222,
+        };
         assert_eq!(snapshot.totals(), expected);
     }
 }

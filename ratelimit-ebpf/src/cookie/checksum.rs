@@ -1,0 +1,13 @@
+//! The Internet checksum over words as they lie in memory: a one's complement sum does not care about byte order.
+
+/// The value of the field, as it lies in memory, of a sum of words.
+#[inline(always)]
+pub(super) fn finish(sum: u64) -> u16 {
+    // A few dozen words of 32 bits leave carries of a few bits: two folds to 32, two to 16.
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(sum as u16)
+}

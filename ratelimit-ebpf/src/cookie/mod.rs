@@ -1,0 +1,122 @@
+//! SYN cookies: answering a SYN without remembering it, and knowing the acknowledgement again.
+//!
+//! ```text
+//! SYN ---> Segment ---> listener's cookie ---> Reply ---> sent back in the same frame
+//! ACK ---> Segment ---> connection or valid cookie? ---> pass | drop
+//! ```
+//!
+//! The cookie is the kernel's own: it comes from the listening socket, and the kernel that gets the acknowledgement makes the
+//! connection out of it. So nothing has to be kept here, and no sequence number has to be translated later.
+//!
+//! Why the helpers that take a socket and not the raw ones of kernel 6.0: a listener accepts cookies only within two minutes
+//! of a moment at which it is known to have handed some out. The helper that takes the listener records that moment; the raw
+//! one does not know any listener, and the kernel would answer every acknowledgement with a reset. (The raw ones
+//! are for netfilter's SYNPROXY, which does not ask.)
+//!
+//! # What an answer costs
+//! One frame per SYN, at most [`MAX_GROWTH`] bytes longer than it. Whoever hopes to reflect a flood at a third party gains
+//! nothing, and the limits of the forged source hold for it.
+
+mod checksum;
+mod options;
+mod segment;
+mod synack;
+
+pub use options::{NOTES, Notes, Offer};
+pub use segment::Segment;
+pub use synack::{MAX_GROWTH, Reply, draw};
+
+use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIONS};
+
+use crate::{
+    frame::Frame,
+    limit,
+    packet::{Family, Packet},
+    parse::parse,
+    tables::Tables,
+};
+use synack::Terms;
+
+/// What an acknowledgement can show for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// There is a connection that it belongs to.
+    Connection,
+    /// It carries a cookie of ours.
+    Cookie,
+    /// Nothing.
+    Nothing,
+}
+
+/// The sockets of the host, and the frame as something to write to.
+pub trait Wire: Notes {
+    /// The listener's cookie for a SYN; `None` if nobody listens, or the kernel does not want one.
+    fn issue(&self, syn: &Segment, mss: u16) -> Option<u32>;
+    /// Whether a segment belongs to a connection, or makes one.
+    fn prove(&self, segment: &Segment) -> Proof;
+    /// What the interface can receive in one packet.
+    fn mtu(&self) -> u32;
+    /// Turns the frame of this length into a reply.
+    fn send(&self, len: u64, reply: &Reply) -> bool;
+}
+
+/// Decides about one frame to a service that answers SYNs with cookies, and counts it.
+#[inline(always)]
+pub fn process<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
+    let reason = judge(frame, tables, wire);
+    tables.count(reason, frame.len());
+    reason.verdict()
+}
+
+/// The lists have been asked already, by whoever sent the frame here.
+#[inline(always)]
+fn judge<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
+    let packet = match parse(frame) {
+        Ok(packet) => packet,
+        Err(reason) => return reason,
+    };
+    let Some(policy) = tables.policy() else { return Reason::Unlimited };
+    let now_ns = tables.now_ns(Clock::Coarse);
+    limit::limit_with_cookies(tables, wire, frame, policy, &packet, now_ns)
+}
+
+/// The answer to a SYN, if it is to have one. Nothing is sent yet.
+#[inline(always)]
+pub(crate) fn answer<W: Wire>(
+    wire: &W,
+    frame: &Frame<'_>,
+    policy: &Policy,
+    packet: &Packet,
+    now_ns: u64,
+) -> Option<Reply> {
+    // Sent to a group: the stack does not take it either, and an answer would come from the group.
+    if frame.view::<1>(0)?.u8::<0>() & 1 != 0 {
+        return None;
+    }
+    let syn = Segment::read(frame, packet)?;
+    if !syn.answerable() {
+        return None;
+    }
+    let offer = options::read(wire, frame, packet, syn.header_len())?;
+    let cookie = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
+    let headers = match packet.source.family {
+        Family::V4 => 40,
+        Family::V6 => 60,
+    };
+    let terms = Terms {
+        cookie,
+        mss: wire.mtu().saturating_sub(headers).min(u16::MAX as u32) as u16,
+        window_scale: if policy.window_scale == NO_TCP_OPTIONS { None } else { Some(policy.window_scale as u8) },
+        now_ms: now_ns / 1_000_000,
+    };
+    Some(synack::build(wire, &syn, &offer, &terms, packet.network_at))
+}
+
+/// What a segment that is no SYN can show for itself.
+#[inline(always)]
+pub(crate) fn prove<W: Wire>(wire: &W, frame: &Frame<'_>, packet: &Packet) -> Proof {
+    match Segment::read(frame, packet) {
+        Some(segment) => wire.prove(&segment),
+        None => Proof::Nothing,
+    }
+}
