@@ -62,6 +62,17 @@ impl<'a> Frame<'a> {
         Self { start: ctx.data(), end: ctx.data_end(), len, bytes: PhantomData }
     }
 
+    /// The same frame, with pointers that are read from the context again.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn again(&self, ctx: &aya_ebpf::programs::XdpContext) -> Self {
+        // SAFETY: as in `of_context`. Volatile, or the compiler would use the pointers that it has.
+        let (start, end) = unsafe {
+            ((&raw const (*ctx.ctx).data).read_volatile(), (&raw const (*ctx.ctx).data_end).read_volatile())
+        };
+        Self { start: start as usize, end: end as usize, ..*self }
+    }
+
     /// Length of the whole frame, from the Ethernet header on.
     #[inline(always)]
     pub fn len(&self) -> u64 {

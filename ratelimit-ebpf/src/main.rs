@@ -35,24 +35,36 @@ mod entry {
         action(process(&Frame::of_context_frags(&ctx), &Maps { ctx: &ctx }))
     }
 
-    /// Reached from `ratelimit` only, for services whose SYNs are answered with cookies.
+    /// Reached from `ratelimit` only, with a SYN that is to be answered with a cookie.
     #[xdp]
-    pub(crate) fn cookies(ctx: XdpContext) -> u32 {
-        action(with_cookies(&ctx, &Frame::of_context(&ctx)))
+    pub(crate) fn answer(ctx: XdpContext) -> u32 {
+        with_kernel(&ctx, |maps, kernel| cookie::answer(&Frame::of_context(&ctx), maps, kernel))
     }
 
     /// Reached from `ratelimit_frags`: the kernel lets a program call another only if both, or neither, take several buffers.
     #[xdp(frags)]
-    pub(crate) fn cookies_frags(ctx: XdpContext) -> u32 {
-        action(with_cookies(&ctx, &Frame::of_context_frags(&ctx)))
+    pub(crate) fn answer_frags(ctx: XdpContext) -> u32 {
+        with_kernel(&ctx, |maps, kernel| cookie::answer(&Frame::of_context_frags(&ctx), maps, kernel))
+    }
+
+    /// Reached from `ratelimit` only, with other TCP to a service whose SYNs are answered with cookies.
+    #[xdp]
+    pub(crate) fn prove(ctx: XdpContext) -> u32 {
+        with_kernel(&ctx, |maps, kernel| cookie::prove(&Frame::of_context(&ctx), maps, kernel))
+    }
+
+    /// The same from `ratelimit_frags`.
+    #[xdp(frags)]
+    pub(crate) fn prove_frags(ctx: XdpContext) -> u32 {
+        with_kernel(&ctx, |maps, kernel| cookie::prove(&Frame::of_context_frags(&ctx), maps, kernel))
     }
 
     #[inline(always)]
-    fn with_cookies(ctx: &XdpContext, frame: &Frame<'_>) -> Verdict {
+    fn with_kernel(ctx: &XdpContext, judge: impl FnOnce(&Maps<'_>, &Kernel<'_>) -> Verdict) -> u32 {
         let maps = Maps { ctx };
         // An array always has its only value; the verifier wants to see it looked at.
-        let Some(notes) = maps.notes() else { return Verdict::Drop };
-        cookie::process(frame, &maps, &Kernel { ctx, notes })
+        let Some(notes) = maps.notes() else { return xdp_action::XDP_DROP };
+        action(judge(&maps, &Kernel { ctx, notes }))
     }
 
     #[inline(always)]

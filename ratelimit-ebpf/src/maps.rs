@@ -25,7 +25,7 @@ use ratelimit_common::{
 use ratelimit_ebpf::{
     cookie::NOTES,
     packet::{Address, Family},
-    tables::{InsertError, Tables},
+    tables::{InsertError, Successor, Tables},
 };
 
 /// Sources when the loader does not say otherwise; it always does.
@@ -48,9 +48,9 @@ static COUNTERS: PerCpuArray<Counter, REASON_COUNT> = PerCpuArray::new();
 #[btf_map]
 static LISTED: Array<u32, 2> = Array::new();
 
-/// The program that answers with cookies, where the kernel took it.
+/// The programs for cookies, where the kernel took them.
 #[btf_map]
-static JUMPS: ProgramArray<1> = ProgramArray::new();
+static JUMPS: ProgramArray<2> = ProgramArray::new();
 
 /// IPv4 block and allow list.
 #[btf_map]
@@ -237,9 +237,9 @@ impl Tables for Maps<'_> {
     }
 
     #[inline(always)]
-    fn hand_over(&self) {
+    fn hand_over(&self, to: Successor) {
         // SAFETY: nothing is waiting to be dropped.
-        unsafe { JUMPS.tail_call(self.ctx, 0) };
+        unsafe { JUMPS.tail_call(self.ctx, to as u32) };
     }
 
     #[inline(always)]

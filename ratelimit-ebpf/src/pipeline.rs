@@ -6,8 +6,9 @@ use crate::{
     classify::classify,
     frame::Frame,
     limit::{defended, limit},
+    packet::Transport,
     parse::parse,
-    tables::Tables,
+    tables::{Successor, Tables},
 };
 
 /// Decides about one frame and counts it.
@@ -32,10 +33,11 @@ fn judge<T: Tables>(frame: &Frame<'_>, tables: &T) -> Reason {
     if policy.source.limit_count == 0 {
         return Reason::Unlimited;
     }
-    if defended(tables, policy, &packet, now_ns) {
-        tables.hand_over();
+    let defended = defended(tables, policy, &packet, now_ns);
+    if defended && packet.transport == Transport::Tcp {
+        tables.hand_over(Successor::Prove);
         // Still here: this kernel has no such program, and the limits alone must do. Some kernels hold that packet bytes may
         // have changed meanwhile; nothing below reads any.
     }
-    limit(tables, policy, &packet, frame.len(), now_ns)
+    limit(tables, policy, &packet, frame.len(), now_ns, defended)
 }

@@ -13,6 +13,16 @@ pub enum InsertError {
     Full,
 }
 
+/// A program that the main one ends in, where cookies are the answer. The numbers are places in the map of programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Successor {
+    /// Answers a SYN, whose source has been charged for it.
+    Answer = 0,
+    /// Judges any other segment, from the start.
+    Prove = 1,
+}
+
 /// What the packet path asks of the world.
 pub trait Tables {
     /// A handle to one word that several CPUs share.
@@ -64,8 +74,8 @@ pub trait Tables {
     fn syn_meter(&self, service: u32) -> Option<Self::Word>;
     /// Until when a service's SYNs are answered with cookies.
     fn cookies_until(&self, service: u32) -> Option<Self::Word>;
-    /// Hands the packet over to the program that answers with cookies. Comes back only if there is none.
-    fn hand_over(&self);
+    /// Hands the packet over to another program. Comes back only if there is none.
+    fn hand_over(&self, to: Successor);
 
     /// Reads a word.
     fn load(&self, word: Self::Word) -> u64;

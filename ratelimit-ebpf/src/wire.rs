@@ -13,7 +13,7 @@ use aya_ebpf::{
 };
 use ratelimit_ebpf::{
     cookie::{NOTES, Notes, Proof, Reply, Segment, Wire, draw},
-    frame::Canvas,
+    frame::{Canvas, Frame},
     packet::Family,
 };
 
@@ -158,6 +158,11 @@ impl Wire for Kernel<'_> {
         };
         socket.release();
         proof
+    }
+
+    #[inline(always)]
+    fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f> {
+        frame.again(self.ctx)
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ use ratelimit_ebpf::{
     frame::Frame,
     packet::{Address, Family},
     pipeline,
-    tables::{InsertError, Tables},
+    tables::{InsertError, Successor, Tables},
 };
 use ratelimit_user::compile::{
     Desired,
@@ -45,8 +45,8 @@ pub struct Memory {
     totals: RefCell<Vec<u64>>,
     new_sources: Cell<u64>,
     syns: RefCell<Vec<u64>>,
-    /// How many packets were for the cookie program.
-    pub handed_over: Cell<u64>,
+    /// What was for another program. There is none here, so the packet goes on.
+    pub handed_over: RefCell<Vec<Successor>>,
     counters: RefCell<Vec<Counter>>,
 }
 
@@ -82,7 +82,7 @@ impl Memory {
             totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
             new_sources: Cell::new(0),
             syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
-            handed_over: Cell::new(0),
+            handed_over: RefCell::default(),
             counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; Reason::ALL.len()]),
         }
     }
@@ -199,8 +199,8 @@ impl Tables for Memory {
         Some(Word::Syns(service as usize * 2 + 1))
     }
 
-    fn hand_over(&self) {
-        self.handed_over.set(self.handed_over.get() + 1);
+    fn hand_over(&self, to: Successor) {
+        self.handed_over.borrow_mut().push(to);
     }
 
     fn load(&self, word: Word) -> u64 {

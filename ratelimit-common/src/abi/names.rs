@@ -5,10 +5,11 @@ pub const PROGRAM: &str = "ratelimit";
 /// The program that also takes multi-buffer (jumbo) frames; kernel 5.18 and later.
 pub const PROGRAM_FRAGS: &str = "ratelimit_frags";
 
-/// The program that answers SYNs with cookies, for kernels without multi-buffer XDP.
-pub const COOKIE_PROGRAM: &str = "cookies";
+/// The programs that the main one jumps to, by place, for kernels without multi-buffer XDP: one answers SYNs with cookies, one
+/// judges acknowledgements.
+pub const COOKIE_PROGRAMS: [&str; 2] = ["answer", "prove"];
 /// The same for the others.
-pub const COOKIE_PROGRAM_FRAGS: &str = "cookies_frags";
+pub const COOKIE_PROGRAMS_FRAGS: [&str; 2] = ["answer_frags", "prove_frags"];
 
 /// Per-source state.
 pub const BUCKETS: &str = "BUCKETS";

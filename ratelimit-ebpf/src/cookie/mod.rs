@@ -54,50 +54,101 @@ pub trait Wire: Notes {
     fn issue(&self, syn: &Segment, mss: u16) -> Option<u32>;
     /// Whether a segment belongs to a connection, or makes one.
     fn prove(&self, segment: &Segment) -> Proof;
+    /// The same frame by fresh pointers. The verifier remembers of each pointer how many bytes behind it have been checked, and
+    /// does not take two ways for one that checked differently far.
+    fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f>;
     /// What the interface can receive in one packet.
     fn mtu(&self) -> u32;
     /// Turns the frame of this length into a reply.
     fn send(&self, len: u64, reply: &Reply) -> bool;
 }
 
-/// Decides about one frame to a service that answers SYNs with cookies, and counts it.
+/// Answers a SYN whose source has been charged for it, and counts it.
 #[inline(always)]
-pub fn process<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
-    let reason = judge(frame, tables, wire);
+pub fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
+    let reason = answer_or_admit(frame, tables, wire);
     tables.count(reason, frame.len());
     reason.verdict()
 }
 
-/// The lists have been asked already, by whoever sent the frame here.
 #[inline(always)]
-fn judge<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
+fn answer_or_admit<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
     let packet = match parse(frame) {
-        Ok(packet) => packet,
+        Ok(packet) => forget_the_way(wire, packet),
         Err(reason) => return reason,
     };
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
     let now_ns = tables.now_ns(Clock::Coarse);
-    limit::limit_with_cookies(tables, wire, frame, policy, &packet, now_ns)
+    let Some(offer) = options::read(wire, &wire.reread(frame), &packet) else { return Reason::Truncated };
+    let frame = &wire.reread(frame);
+    // What cannot be answered, nor grow by a word, is for the kernel; then it costs the service what every packet does.
+    match reply(wire, frame, policy, &packet, &offer, now_ns) {
+        Some(reply) if wire.send(frame.len(), &reply) => Reason::CookieSent,
+        _ => limit::limit_total(tables, policy, &packet, frame.len(), now_ns),
+    }
 }
 
-/// The answer to a SYN, if it is to have one. Nothing is sent yet.
+/// Decides about TCP that is no SYN, to a service whose SYNs are answered with cookies, and counts it. The lists have been
+/// asked already, by whoever sent the frame here.
 #[inline(always)]
-pub(crate) fn answer<W: Wire>(
+pub fn prove<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
+    let reason = prove_and_limit(frame, tables, wire);
+    tables.count(reason, frame.len());
+    reason.verdict()
+}
+
+#[inline(always)]
+fn prove_and_limit<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
+    let packet = match parse(frame) {
+        Ok(packet) => forget_the_way(wire, packet),
+        Err(reason) => return reason,
+    };
+    let Some(policy) = tables.policy() else { return Reason::Unlimited };
+    let frame = &wire.reread(frame);
+    let Some(segment) = Segment::read(frame, &packet) else { return Reason::Truncated };
+    let admitted = match wire.prove(&segment) {
+        Proof::Connection => Reason::Conforming,
+        Proof::Cookie => Reason::CookieValid,
+        Proof::Nothing => return Reason::CookieInvalid,
+    };
+    let now_ns = tables.now_ns(Clock::Coarse);
+    limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, admitted)
+}
+
+/// The same packet, but the verifier no longer knows how the parser got to it: tags and extension headers have hundreds of ways
+/// to the same place, and it would go on along each.
+#[inline(always)]
+fn forget_the_way<N: Notes>(notes: &N, packet: Packet) -> Packet {
+    notes.set_note(0, packet.network_at as u64);
+    notes.set_note(1, packet.transport_at as u64);
+    notes.set_note(2, packet.transport_len as u64);
+    Packet {
+        network_at: notes.note(0) as usize,
+        transport_at: notes.note(1) as usize,
+        transport_len: notes.note(2) as usize,
+        ..packet
+    }
+}
+
+/// The answer to a SYN, if it is to have one.
+#[inline(always)]
+fn reply<W: Wire>(
     wire: &W,
     frame: &Frame<'_>,
     policy: &Policy,
     packet: &Packet,
+    offer: &Offer,
     now_ns: u64,
 ) -> Option<Reply> {
     // Sent to a group: the stack does not take it either, and an answer would come from the group.
-    if frame.view::<1>(0)?.u8::<0>() & 1 != 0 {
+    // (A view of one byte would do, but not compile to a comparison that the verifier knows.)
+    if frame.view::<14>(0)?.u8::<0>() & 1 != 0 {
         return None;
     }
     let syn = Segment::read(frame, packet)?;
     if !syn.answerable() {
         return None;
     }
-    let offer = options::read(wire, frame, packet, syn.header_len())?;
     let cookie = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
     let headers = match packet.source.family {
         Family::V4 => 40,
@@ -109,14 +160,5 @@ pub(crate) fn answer<W: Wire>(
         window_scale: if policy.window_scale == NO_TCP_OPTIONS { None } else { Some(policy.window_scale as u8) },
         now_ms: now_ns / 1_000_000,
     };
-    Some(synack::build(wire, &syn, &offer, &terms, packet.network_at))
-}
-
-/// What a segment that is no SYN can show for itself.
-#[inline(always)]
-pub(crate) fn prove<W: Wire>(wire: &W, frame: &Frame<'_>, packet: &Packet) -> Proof {
-    match Segment::read(frame, packet) {
-        Some(segment) => wire.prove(&segment),
-        None => Proof::Nothing,
-    }
+    Some(synack::build(wire, &syn, offer, &terms, packet.network_at))
 }

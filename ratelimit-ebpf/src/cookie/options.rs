@@ -26,6 +26,7 @@ const MAX_OPTIONS: usize = 40;
 const OPTION_WORDS: usize = MAX_OPTIONS / 8;
 const AT: usize = 6;
 const FOUND: usize = 7;
+const LEN: usize = 8;
 
 const END: u8 = 0;
 const NOTHING: u8 = 1;
@@ -86,14 +87,11 @@ impl Offer {
     }
 }
 
-/// Reads the options behind a header of `header_len` bytes; `None` if it is not all there.
+/// Reads the options of a TCP header; `None` if it is not all there.
 #[inline(always)]
-pub(super) fn read<N: Notes>(
-    notes: &N,
-    frame: &Frame<'_>,
-    packet: &Packet,
-    header_len: usize,
-) -> Option<Offer> {
+pub(super) fn read<N: Notes>(notes: &N, frame: &Frame<'_>, packet: &Packet) -> Option<Offer> {
+    let header = frame.view::<HEADER_LEN>(packet.transport_at)?;
+    let header_len = (header.u8::<12>() >> 4) as usize * 4;
     if header_len < HEADER_LEN || header_len > packet.transport_len {
         return None;
     }
@@ -106,12 +104,14 @@ pub(super) fn read<N: Notes>(
         let low = if at + 4 < len { u64::from(frame.view::<4>(start + index * 8 + 4)?.u32_be::<0>()) } else { 0 };
         notes.set_note(index, (high << 32) | low);
     }
-    Some(walk(notes, len))
+    notes.set_note(LEN, len);
+    Some(walk(notes))
 }
 
 /// Like the kernel: what makes no sense ends the walk, and what was found before it counts.
 #[inline(always)]
-fn walk<N: Notes>(notes: &N, len: u64) -> Offer {
+fn walk<N: Notes>(notes: &N) -> Offer {
+    let len = notes.note(LEN);
     notes.set_note(AT, 0);
     notes.set_note(FOUND, 0);
     for _ in 0..MAX_OPTIONS {

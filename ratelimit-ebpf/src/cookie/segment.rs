@@ -55,12 +55,6 @@ impl Segment {
         u32::from_be(self.header[1])
     }
 
-    /// What the header says is its length.
-    #[inline(always)]
-    pub(super) fn header_len(&self) -> usize {
-        (u32::from_be(self.header[3]) >> 28) as usize * 4
-    }
-
     /// Whether an answer to it would go to one host, which may have asked.
     #[inline(always)]
     pub(super) fn answerable(&self) -> bool {

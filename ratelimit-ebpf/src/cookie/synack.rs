@@ -56,9 +56,9 @@ pub struct Reply {
 }
 
 /// Where the words of the IP header are.
-const IP_WORDS: usize = 8;
+const IP_WORDS: usize = 10;
 /// Where the words of the TCP header are.
-const TCP_WORDS: usize = 18;
+const TCP_WORDS: usize = 20;
 const _: () = assert!(TCP_WORDS + 10 <= NOTES, "the longest answer fits");
 
 impl Reply {

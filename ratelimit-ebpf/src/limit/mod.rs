@@ -10,24 +10,33 @@ mod request;
 mod standing;
 mod syns;
 mod total;
-mod with_cookies;
 mod word;
 
 use ratelimit_common::{
-    abi::{Clock, Policy, Reason},
+    abi::{Clock, Policy, Reason, service::Party},
     limit::gcra,
 };
 
-use crate::{packet::Packet, tables::Tables};
+use crate::{
+    packet::{Packet, Transport},
+    tables::{Successor, Tables},
+};
 pub use syns::defended;
-pub use with_cookies::limit_with_cookies;
 
 use request::Request;
 use standing::Standing;
 
-/// Charges a packet to its source and its service. `now_ns` is the coarse clock's.
+/// Charges a packet to its source and its service. `now_ns` is the coarse clock's. A SYN to a service that is `defended` does
+/// not reach it, so it costs the service nothing: once its source is charged, it is answered with a cookie.
 #[inline(always)]
-pub fn limit<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
+pub fn limit<T: Tables>(
+    tables: &T,
+    policy: &Policy,
+    packet: &Packet,
+    len: u64,
+    now_ns: u64,
+    defended: bool,
+) -> Reason {
     let mut request = Request::new(policy, packet, len, now_ns);
     // A denial holds for the lag of the coarse clock longer than it must, which only refuses more.
     if denial::holds(tables, &request) {
@@ -40,11 +49,62 @@ pub fn limit<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, len: u64, 
     if standing.refusal().is_none() || standing.wants_state() {
         syns::count(tables, &request);
     }
+    let answered = defended && packet.transport == Transport::TcpSyn;
+    if let Some(reason) = standing.refusal() {
+        // That there is no room to keep an account of a source is no reason not to answer it: cookies need none.
+        if answered && standing.wants_state() {
+            tables.hand_over(Successor::Answer);
+        }
+        return reason;
+    }
+    if !answered && let Err(reason) = total::charge(tables, &request, standing.party()) {
+        return reason;
+    }
+    let reason = standing.charge(tables, &request);
+    if answered && reason == Reason::Conforming {
+        tables.hand_over(Successor::Answer);
+    }
+    reason
+}
+
+/// The same for a segment that belongs to a connection or makes one, which nobody can forge: its source gets state whatever the
+/// budget, and the share of the service that is kept for those who are known. `admitted` is the reason if nothing refuses it.
+#[inline(always)]
+pub fn limit_proven<T: Tables>(
+    tables: &T,
+    policy: &Policy,
+    packet: &Packet,
+    len: u64,
+    now_ns: u64,
+    admitted: Reason,
+) -> Reason {
+    let mut request = Request::new(policy, packet, len, now_ns);
+    if denial::holds(tables, &request) {
+        return denial::reason(&request);
+    }
+    if policy.clock() == Clock::Precise {
+        request.now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
+    }
+    let standing = Standing::of(tables, &request);
+    let standing = if standing.wants_state() { Standing::vouched(tables, &request) } else { standing };
     if let Some(reason) = standing.refusal() {
         return reason;
     }
-    if let Err(reason) = total::charge(tables, &request, standing.party()) {
+    if let Err(reason) = total::charge(tables, &request, Party::Known) {
         return reason;
     }
-    standing.charge(tables, &request)
+    match standing.charge(tables, &request) {
+        Reason::Conforming => admitted,
+        reason => reason,
+    }
+}
+
+/// Charges the service alone, for a SYN that could not be answered after its source had been charged.
+#[inline(always)]
+pub fn limit_total<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
+    let request = Request::new(policy, packet, len, now_ns);
+    match total::charge(tables, &request, Party::Stranger) {
+        Ok(()) => Reason::Conforming,
+        Err(reason) => reason,
+    }
 }

@@ -29,7 +29,7 @@ use crate::compile::{
 pub struct Program {
     ebpf: Ebpf,
     name: &'static str,
-    cookie_name: &'static str,
+    cookie_names: [&'static str; 2],
     cookie_problem: Option<String>,
 }
 
@@ -78,12 +78,12 @@ pub fn load(
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| load_error(&error, sources))?;
     let mut maps = Maps::take(&mut ebpf, sources)?;
-    let (name, cookie_name) = if release >= KERNEL_FRAGS {
-        (names::PROGRAM_FRAGS, names::COOKIE_PROGRAM_FRAGS)
+    let (name, cookie_names) = if release >= KERNEL_FRAGS {
+        (names::PROGRAM_FRAGS, names::COOKIE_PROGRAMS_FRAGS)
     } else {
-        (names::PROGRAM, names::COOKIE_PROGRAM)
+        (names::PROGRAM, names::COOKIE_PROGRAMS)
     };
-    let mut program = Program { ebpf, name, cookie_name, cookie_problem: None };
+    let mut program = Program { ebpf, name, cookie_names, cookie_problem: None };
     program.xdp()?.load().map_err(|error| verifier_error(&error))?;
     // A kernel that does not take this one still gets everything else.
     program.cookie_problem = program.load_cookies(&mut maps).err().map(|error| error.to_string());
@@ -96,27 +96,31 @@ impl Program {
         self.one(self.name)
     }
 
-    /// The program that answers with cookies.
-    pub fn cookies(&mut self) -> Result<&mut Xdp, DataplaneError> {
-        self.one(self.cookie_name)
+    /// Names of the programs for cookies, in the order of their places.
+    pub fn cookie_names(&self) -> [&'static str; 2] {
+        self.cookie_names
     }
 
-    /// Why this kernel does not have it.
+    /// Why this kernel does not have them.
     pub fn cookie_problem(&self) -> Option<&str> {
         self.cookie_problem.as_deref()
     }
 
-    fn one(&mut self, name: &str) -> Result<&mut Xdp, DataplaneError> {
+    /// One program by name.
+    pub fn one(&mut self, name: &str) -> Result<&mut Xdp, DataplaneError> {
         let missing = || DataplaneError::Load { reason: format!("the object has no program {name}") };
         let program = self.ebpf.program_mut(name).ok_or_else(missing)?;
         program.try_into().map_err(|error: ProgramError| verifier_error(&error))
     }
 
     fn load_cookies(&mut self, maps: &mut Maps) -> Result<(), DataplaneError> {
-        let cookies = self.cookies()?;
-        cookies.load().map_err(|error| verifier_error(&error))?;
-        let fd = cookies.fd().map_err(|error| verifier_error(&error))?;
-        maps.jumps.set(0, fd, 0).map_err(DataplaneError::map("put the cookie program in place"))
+        for (place, name) in (0..).zip(self.cookie_names) {
+            let program = self.one(name)?;
+            program.load().map_err(|error| verifier_error(&error))?;
+            let fd = program.fd().map_err(|error| verifier_error(&error))?;
+            maps.jumps.set(place, fd, 0).map_err(DataplaneError::map("put the cookie programs in place"))?;
+        }
+        Ok(())
     }
 }
 
