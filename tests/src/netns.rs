@@ -2,6 +2,7 @@
 
 use std::{
     net::IpAddr,
+    os::fd::AsFd as _,
     process::{Command, Output},
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -47,6 +48,16 @@ impl Wire {
         self.address(&self.net, NET, &format!("{address}/{prefix}"));
     }
 
+    /// Runs a function on the edge host, in a thread of its own.
+    pub fn as_edge<R: Send>(&self, what: impl FnOnce() -> R + Send) -> R {
+        as_inhabitant(&self.edge, what)
+    }
+
+    /// Runs a function in the network, in a thread of its own.
+    pub fn as_net<R: Send>(&self, what: impl FnOnce() -> R + Send) -> R {
+        as_inhabitant(&self.net, what)
+    }
+
     /// A command that runs on the edge host.
     pub fn on_edge(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         inside(&self.edge, program)
@@ -86,6 +97,18 @@ fn inside(namespace: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{namespace}")).arg(program);
     command
+}
+
+/// Sockets belong to the namespace that their thread was in when it made them.
+fn as_inhabitant<R: Send>(namespace: &str, what: impl FnOnce() -> R + Send) -> R {
+    let path = format!("/run/netns/{namespace}");
+    let enter_and_run = || {
+        let namespace = std::fs::File::open(&path).expect("open the namespace");
+        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).expect("enter the namespace");
+        what()
+    };
+    std::thread::scope(|scope| scope.spawn(enter_and_run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn ip(words: &[&str]) {

@@ -4,6 +4,7 @@
 
 mod ask;
 mod flood;
+mod forge;
 mod pace;
 mod sink;
 mod syns;
@@ -39,6 +40,21 @@ enum Verb {
         #[command(flatten)]
         route: Route,
         /// Connections per second; as fast as possible without it
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        pps: Option<u64>,
+    },
+    /// Send TCP segments from forged sources, a new one each time (IPv4: 198.18.0.0/15, IPv6: networks of 2001:db8::/32)
+    Forge {
+        /// Destination
+        #[arg(long, value_name = "ADDR:PORT")]
+        to: SocketAddr,
+        /// How long, in seconds; fractions are fine
+        #[arg(long = "for", value_name = "SECS", value_parser = seconds)]
+        lasts: Duration,
+        /// What they are
+        #[arg(long, value_enum, default_value_t = forge::Kind::Syn)]
+        kind: forge::Kind,
+        /// Segments per second; as fast as possible without it
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         pps: Option<u64>,
     },
@@ -83,6 +99,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Flood { route, pps, size } => flood::run(&route, pps, size),
         Verb::Syns { route, pps } => syns::run(&route, pps),
+        Verb::Forge { to, lasts, kind, pps } => forge::run(to, lasts, kind, pps),
         Verb::Ask { route, every } => ask::run(&route, Duration::from_millis(every)),
         Verb::Sink { listen } => sink::run(listen),
     };

