@@ -7,6 +7,14 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use aya::{
+    Ebpf, include_bytes_aligned,
+    programs::{Xdp, xdp::XdpMode},
+};
+
+/// The kernel programs of the benchmark.
+static RIG: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ratelimit-rig"));
+
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// The guarded interface, in the edge namespace.
@@ -56,6 +64,18 @@ impl Wire {
     /// Runs a function in the network, in a thread of its own.
     pub fn as_net<R: Send>(&self, what: impl FnOnce() -> R + Send) -> R {
         as_inhabitant(&self.net, what)
+    }
+
+    /// Lets the network see frames that a program on the edge sends back (XDP_TX): veth delivers those only to an end that runs a
+    /// program itself. Lasts as long as the value.
+    pub fn receive_replies(&self) -> Ebpf {
+        self.as_net(|| {
+            let mut rig = Ebpf::load(RIG).expect("load the rig");
+            let pass: &mut Xdp = rig.program_mut("pass").expect("a program").try_into().expect("an XDP program");
+            pass.load().expect("load a program that passes everything");
+            pass.attach(NET, XdpMode::Driver).expect("attach it");
+            rig
+        })
     }
 
     /// A command that runs on the edge host.

@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use aya::Ebpf;
 use ratelimit_tests::{
     daemon::{Daemon, Edge, binary},
-    netns::{EDGE_V4, EDGE_V6, NET, run},
+    netns::{EDGE_V4, EDGE_V6, run},
 };
 use serde_json::Value;
 
@@ -30,18 +31,17 @@ syn_cookies = "100 syns/s burst 100"
 "#;
 
 /// An edge whose kernel takes cookies that were sent for it, and options with them.
-fn edge_with_cookies(timestamps: u32) -> (Edge, Daemon) {
+fn edge_with_cookies(timestamps: u32) -> (Edge, Daemon, Ebpf) {
     let edge = Edge::new();
     for client in [CLIENT_V4, CLIENT_V6] {
         edge.wire.add_source(client.parse::<IpAddr>().unwrap());
     }
-    // What a program sends back on a veth is lost unless the other end polls.
-    run(edge.wire.in_net("ethtool").args(["-K", NET, "gro", "on"]));
+    let replies = edge.wire.receive_replies();
     for (name, value) in [("tcp_syncookies", 2), ("tcp_timestamps", timestamps)] {
         run(edge.wire.on_edge("sysctl").args(["-w", &format!("net.ipv4.{name}={value}")]));
     }
     let daemon = edge.start(POLICY);
-    (edge, daemon)
+    (edge, daemon, replies)
 }
 
 fn at(address: &str) -> SocketAddr {
@@ -67,15 +67,14 @@ fn replied(edge: &Edge) -> u64 {
     edge.json(&["stats"])["replies_by_reason"]["cookie_sent"].as_u64().unwrap()
 }
 
-/// Serves one connection: reads what comes until its end, answers with as much, and says how the kernel sees the connection.
-fn serve_one(edge: &Edge, listener: TcpListener) -> thread::JoinHandle<usize> {
-    let _ = edge;
+/// Serves one connection: reads a megabyte and sends it back. The connection stays open.
+fn serve_one(listener: TcpListener) -> thread::JoinHandle<TcpStream> {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut received = vec![0; 1 << 20];
         stream.read_exact(&mut received).unwrap();
         stream.write_all(&received).unwrap();
-        received.len()
+        stream
     })
 }
 
@@ -85,7 +84,7 @@ fn transfer(edge: &Edge, server: &str, client: &str) -> String {
     assert_eq!(report(forge(edge, server, "syn", Some(2_000), 0.5))["sent"], 1_000);
     assert!(replied(edge) > 500, "the flood is answered by now: {}", replied(edge));
     let (before, valid) = (replied(edge), edge.passed("cookie_valid"));
-    let serving = serve_one(edge, listener);
+    let serving = serve_one(listener);
     let mut stream = edge.wire.as_net(|| TcpStream::connect_timeout(&at(server), Duration::from_secs(3)).unwrap());
     assert_eq!(replied(edge), before + 1, "its SYN was answered with a cookie");
     let sent: Vec<u8> = (0..1 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -98,16 +97,16 @@ fn transfer(edge: &Edge, server: &str, client: &str) -> String {
     writing.join().unwrap();
     assert!(echoed == sent, "what came back is what was sent");
     assert_eq!(edge.passed("cookie_valid"), valid + 1, "its acknowledgement was known again");
-    assert_eq!(serving.join().unwrap(), sent.len());
+    let served = serving.join().unwrap();
     let output = run(edge.wire.on_edge("ss").args(["-tinHO", "dst", client]));
     let seen = String::from_utf8(output.stdout).unwrap();
-    drop(stream);
+    drop((stream, served));
     seen
 }
 
 #[test]
 fn a_client_that_connects_by_cookie_has_every_option_and_transfers_data_both_ways() {
-    let (edge, daemon) = edge_with_cookies(2);
+    let (edge, daemon, _replies) = edge_with_cookies(2);
     assert!(!daemon.log().contains("SYN cookie"), "nothing to warn of: {}", daemon.log());
     for (server, client) in [(EDGE_V4, CLIENT_V4), (EDGE_V6, CLIENT_V6)] {
         let seen = transfer(&edge, server, client);
@@ -123,7 +122,7 @@ fn a_client_that_connects_by_cookie_has_every_option_and_transfers_data_both_way
 
 #[test]
 fn without_a_place_for_options_a_client_still_connects_and_the_operator_is_told() {
-    let (edge, daemon) = edge_with_cookies(1);
+    let (edge, daemon, _replies) = edge_with_cookies(1);
     daemon.wait_for_log("sysctl -w net.ipv4.tcp_timestamps=2");
     let seen = transfer(&edge, EDGE_V4, CLIENT_V4);
     let words: Vec<&str> = seen.split_whitespace().collect();
@@ -138,7 +137,7 @@ fn without_a_place_for_options_a_client_still_connects_and_the_operator_is_told(
 
 #[test]
 fn honest_connections_succeed_during_a_spoofed_flood_and_cookies_end_with_it() {
-    let (edge, _daemon) = edge_with_cookies(2);
+    let (edge, _daemon, _replies) = edge_with_cookies(2);
     for (server, client) in [(EDGE_V4, CLIENT_V4), (EDGE_V6, CLIENT_V6)] {
         let sink = edge
             .wire
@@ -188,7 +187,7 @@ fn honest_connections_succeed_during_a_spoofed_flood_and_cookies_end_with_it() {
 
 #[test]
 fn acknowledgements_without_a_cookie_are_dropped_and_established_connections_go_on() {
-    let (edge, _daemon) = edge_with_cookies(2);
+    let (edge, _daemon, _replies) = edge_with_cookies(2);
     for server in [EDGE_V4, EDGE_V6] {
         let listener = edge.wire.as_edge(|| TcpListener::bind(at(server)).unwrap());
         let mut client = edge.wire.as_net(|| TcpStream::connect_timeout(&at(server), Duration::from_secs(3)).unwrap());
