@@ -72,6 +72,21 @@ impl Loaded {
         Outcome { verdict, moved: moved(&before, &self.counters()) }
     }
 
+    /// Runs one frame, and says what became of it: what the program left in its place.
+    pub fn rewrite(&mut self, frame: &[u8]) -> (Verdict, Vec<u8>) {
+        let mut out = vec![0; frame.len() + 256];
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            repeat: 1,
+            ..TestRunOptions::default()
+        };
+        let result = self.xdp().test_run(options).expect("BPF_PROG_TEST_RUN");
+        let len = result.data_size_out as usize;
+        out.truncate(len);
+        (verdict(result.return_value), out)
+    }
+
     /// All counters.
     pub fn counters(&self) -> Vec<(Reason, Counter)> {
         self.maps.counters().expect("read the counters")
@@ -86,7 +101,11 @@ impl Loaded {
 /// Runs a frame so many times; the verdict is the last one's.
 pub fn run(xdp: &Xdp, frame: &[u8], times: u32) -> Verdict {
     let options = TestRunOptions { data_in: Some(frame), repeat: times, ..TestRunOptions::default() };
-    match xdp.test_run(options).expect("BPF_PROG_TEST_RUN").return_value {
+    verdict(xdp.test_run(options).expect("BPF_PROG_TEST_RUN").return_value)
+}
+
+fn verdict(action: u32) -> Verdict {
+    match action {
         XDP_PASS => Verdict::Pass,
         XDP_DROP => Verdict::Drop,
         XDP_TX => Verdict::Reply,

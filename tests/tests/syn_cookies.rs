@@ -99,7 +99,8 @@ fn transfer(edge: &Edge, server: &str, client: &str) -> String {
     assert!(echoed == sent, "what came back is what was sent");
     assert_eq!(edge.passed("cookie_valid"), valid + 1, "its acknowledgement was known again");
     let served = serving.join().unwrap();
-    let output = run(edge.wire.on_edge("ss").args(["-tioHO", "dst", client]));
+    let peer = if client.contains(':') { format!("[{client}]") } else { client.to_owned() };
+    let output = run(edge.wire.on_edge("ss").args(["-tioHO", "dst", &peer]));
     let seen = String::from_utf8(output.stdout).unwrap();
     drop((stream, served));
     seen

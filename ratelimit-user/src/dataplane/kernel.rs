@@ -306,7 +306,6 @@ fn verifier_error(error: &ProgramError) -> DataplaneError {
             return DataplaneError::NotPermitted { action: "to load the program".into() };
         }
         let log = verifier_log.to_string();
-        if std::env::var("DBGLOG").is_ok() { std::fs::write("/tmp/cookies-verifier.log", &log).unwrap(); } // DEBUG
         let line = log
             .lines()
             .rfind(|line| !line.is_empty() && !line.starts_with("processed ") && !is_statistic(line));
