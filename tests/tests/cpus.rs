@@ -101,3 +101,20 @@ fn the_first_packets_of_a_new_source_on_all_cpus_open_one_bucket() {
     });
     assert_eq!(loaded.count(Reason::Conforming), u64::from(sources), "one packet a day each");
 }
+
+#[test]
+fn a_total_is_held_however_many_cpus_serve_it_and_whoever_sends() {
+    let total = 400_000;
+    let policy = format!(
+        "[source]\nlimits = [\"1000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
+         match = {{ protocol = \"udp\", ports = [53] }}\ntotal = [\"{total} packets/day\"]\n"
+    );
+    let mut loaded = Loaded::new(&policies::policy(&policy));
+    let took_ns = hammer(&mut loaded, &Ipv4::from([192, 0, 2, 1]).udp_frame(8));
+    let admitted = loaded.count(Reason::Conforming);
+    let bound = total + refilled_per_day(total, took_ns);
+    assert!(admitted <= bound, "{admitted} admitted, the bound is {bound}");
+    // Strangers and known sources together reach it, less what CPUs hold unspent.
+    assert!(admitted >= total * 9 / 10, "{admitted} of {total} admitted");
+    assert!(loaded.count(Reason::ServiceTotal) > 0);
+}

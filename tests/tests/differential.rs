@@ -23,7 +23,7 @@ const SOURCES: u64 = 400;
 /// Nothing refills while the test runs, so the two clocks, a number here and the kernel's there, agree.
 const POLICY: &str = r#"
 [source]
-limits = ["160 packets/day", "24 syns/day", "100 kB/day"]
+limits = ["72 packets/day", "8 syns/day", "30 kB/day burst 30000"]
 new_sources_per_cpu = 10000000
 [[service]]
 name = "web"
@@ -144,7 +144,7 @@ fn ipv6(rng: &mut Rng) -> Vec<u8> {
 
 fn transport(rng: &mut Rng, icmp_protocol: u8) -> (u8, Vec<u8>) {
     match rng.u8(..5) {
-        0 | 1 => (TCP, tcp(*pick(rng, &[SYN, SYN | ACK, ACK, 0, 0xff]))),
+        0 | 1 => (TCP, tcp(*pick(rng, &[SYN, SYN, SYN, SYN | ACK, ACK, 0, 0xff]))),
         2 => (UDP, udp(rng.usize(..1300))),
         3 => (icmp_protocol, icmp(rng.u8(125..140))),
         _ => (rng.u8(..), vec![0; rng.usize(..40)]),

@@ -220,6 +220,7 @@ fn maps_of_another_abi_are_replaced_without_a_gap_and_the_lists_come_along() {
     let daemon = edge.start(policy);
     daemon.wait_for_log("maps of another layout found (abi 0, 1000 sources): 1 listed prefixes carried over");
     sent(running);
+    sent(flood(&edge, BAD, EDGE_V4, 1_000, 0.2));
     assert_eq!(sink.datagrams(BAD), 0, "the block held throughout");
     assert!(!old.exists(), "the old maps are gone");
     assert!(current.exists(), "the new ones are pinned");
