@@ -10,7 +10,7 @@ use ratelimit_common::{
 };
 
 use super::facts::HostFacts;
-use crate::policy::{GatePolicy, NamedLimit, Policy, SourcePolicy};
+use crate::policy::{GatePolicy, NamedLimit, Policy, Service, SourcePolicy};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64) -> Desired {
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
     let source = source(policy.source(), lag_q8);
-    let mut services = [Service::UNUSED; MAX_SERVICES];
+    let mut services = [abi::Service::UNUSED; MAX_SERVICES];
     for (slot, service) in services.iter_mut().zip(policy.services().iter()) {
         slot.total_count = service.totals().len() as u64;
         for (total, rate) in slot.totals.iter_mut().zip(service.totals()) {
@@ -73,7 +73,7 @@ fn enforced(rate: &Rate) -> Limit {
 /// The coarse clock, if its lag is small against every burst.
 fn clock(policy: &Policy, lag_q8: u64) -> Clock {
     let source = policy.source().limits().iter().map(NamedLimit::limit);
-    let totals = policy.services().iter().flat_map(|service| service.totals()).map(enforced);
+    let totals = policy.services().iter().flat_map(Service::totals).map(enforced);
     let bears_lag = |limit: Limit| {
         let packet = full_frame_charge(&limit);
         limit.tolerance_q8 >= lag_q8 * LAG_SHARE && limit.tolerance_q8 / packet.max(1) >= COUNTABLE_BURST
