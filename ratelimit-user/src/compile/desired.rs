@@ -1,7 +1,7 @@
 //! The policy as the kernel reads it.
 
 use ratelimit_common::{
-    abi::{self, Clock, Limit, MAX_LIMITS, Meter, Service, SourceLimits, Total, service::MAX_SERVICES},
+    abi::{self, Clock, Limit, MAX_LIMITS, Meter, SourceLimits, Total, service::MAX_SERVICES},
     limit::{
         gate::CELL_SHARE,
         gcra::{self, TIME_FRAC_BITS},
