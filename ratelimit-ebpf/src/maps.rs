@@ -14,7 +14,8 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, ListEntry, Policy, Reason, Share, SourceKey, TotalState,
+        Bucket, Cell, Clock, Counter, Event, ListEntry, Policy, Reason, Share, SourceKey, TotalState,
+        event::EVENT_COUNT,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         reason::REASON_COUNT,
         service::{MAX_SERVICES, NO_SERVICE, PORT_SLOTS},
@@ -41,6 +42,10 @@ static CELLS: Array<Cell, { gate::CELLS as usize }> = Array::new();
 /// Frames and bytes by reason.
 #[btf_map]
 static COUNTERS: PerCpuArray<Counter, REASON_COUNT> = PerCpuArray::new();
+
+/// Events that are no verdicts.
+#[btf_map]
+static EVENTS: PerCpuArray<u64, EVENT_COUNT> = PerCpuArray::new();
 
 /// Whether there is anything in the IPv4 list and in the IPv6 list: an empty trie costs as much as a short one.
 #[btf_map]
@@ -218,6 +223,14 @@ impl Tables for Maps {
         // although the instruction set (v3) has it.
         unsafe {
             atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, seen, new).1
+        }
+    }
+
+    #[inline(always)]
+    fn note(&self, event: Event) {
+        if let Some(count) = EVENTS.get_ptr_mut(event as u32) {
+            // SAFETY: as in `count`.
+            unsafe { *count += 1 };
         }
     }
 

@@ -49,6 +49,8 @@ pub struct Packet {
     pub transport: Transport,
     /// Destination port; 0 without one.
     pub port: u16,
+    /// Whether it is a piece of a larger packet.
+    pub fragment: bool,
 }
 
 impl Packet {

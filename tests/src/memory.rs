@@ -8,7 +8,7 @@ use std::{
 
 use ratelimit_common::{
     abi::{
-        self, Bucket, Clock, Counter, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict,
+        self, Bucket, Clock, Counter, Event, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE},
     },
     limit::gate,
@@ -211,6 +211,8 @@ impl Tables for Memory {
         }
         same
     }
+
+    fn note(&self, _: Event) {}
 
     fn count(&self, reason: Reason, len: u64) {
         let counter = &mut self.counters.borrow_mut()[reason as usize];

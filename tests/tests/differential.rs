@@ -23,7 +23,7 @@ const SOURCES: u64 = 400;
 /// Nothing refills while the test runs, so the two clocks, a number here and the kernel's there, agree.
 const POLICY: &str = r#"
 [source]
-limits = ["72 packets/day", "8 syns/day", "30 kB/day burst 30000"]
+limits = ["72 packets/day", "8 syns/day", "30 kB/day burst 30000", "8 fragments/day"]
 new_sources_per_cpu = 10000000
 [[service]]
 name = "web"
@@ -34,7 +34,7 @@ total = ["4000 packets/day"]
 /// The same with limits so small that the gate cannot help.
 const SMALL: &str = r#"
 [source]
-limits = ["60 packets/day", "2 syns/day", "10 kB/day burst 10000"]
+limits = ["60 packets/day", "2 syns/day", "10 kB/day burst 10000", "3 fragments/day"]
 new_sources_per_cpu = 10000000
 "#;
 

@@ -443,7 +443,7 @@ fn a_denial_ends_with_the_policy_that_made_it() {
 #[test]
 fn a_source_within_its_cells_share_needs_no_entry_and_one_beyond_it_gets_one() {
     let mut loaded = Loaded::new(&policies::limits(&["800 packets/day"]));
-    let entries = |loaded: &Loaded| loaded.maps.table().usage().unwrap().entries;
+    let entries = |loaded: &Loaded| loaded.maps.table().usage(probe::now_ns()).unwrap().entries;
     // An eighth of the burst comes from the cell. The coarse clock's lag costs one packet, there and in all.
     for _ in 0..99 {
         assert_eq!(loaded.outcome(&v4().udp_frame(8)).moved[0].0, Reason::Conforming);
@@ -464,7 +464,7 @@ fn spoofed_sources_cost_no_entry() {
         loaded.run(&Ipv4::from(Ipv4Addr::from_bits(source.wrapping_mul(0x9e37_79b9))).udp_frame(8));
     }
     assert_eq!(loaded.count(Reason::Conforming), 20_000);
-    assert_eq!(loaded.maps.table().usage().unwrap().entries, 0);
+    assert_eq!(loaded.maps.table().usage(probe::now_ns()).unwrap().entries, 0);
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn new_sources_beyond_the_budget_are_refused_and_those_with_an_entry_are_not() {
     }
     assert!(loaded.count(Reason::NewSourceBudget) > 1_900);
     assert_eq!(loaded.outcome(&known).moved[0].0, Reason::Conforming, "it has an entry");
-    assert!(loaded.maps.table().usage().unwrap().entries < 100);
+    assert!(loaded.maps.table().usage(probe::now_ns()).unwrap().entries < 100);
 }
 
 #[test]
@@ -523,4 +523,37 @@ fn known_sources_still_find_tokens_when_strangers_have_used_their_part_of_a_tota
     for _ in 0..100 {
         assert_eq!(loaded.outcome(&known).moved[0].0, Reason::Conforming);
     }
+}
+
+#[test]
+fn fragments_have_a_budget_of_their_own_and_whole_packets_do_not_touch_it() {
+    let mut loaded = Loaded::new(&policies::limits(&["1000 packets/day", "4 fragments/day"]));
+    let pieces = [
+        ethernet(IPV4, &Ipv4 { fragment: 0x2000, ..v4() }.carrying(UDP, &udp(32))),
+        ethernet(IPV4, &Ipv4 { fragment: 0x2010, ..v4() }.carrying(UDP, &[0; 32])),
+        ethernet(IPV4, &Ipv4 { fragment: 0x0020, ..v4() }.carrying(UDP, &[0; 32])),
+        ethernet(IPV4, &Ipv4 { fragment: 0x2000, ..v4() }.carrying(UDP, &udp(32))),
+    ];
+    for piece in &pieces {
+        assert_eq!(loaded.outcome(&v4().udp_frame(8)).moved[0].0, Reason::Conforming);
+        assert_eq!(loaded.outcome(piece).moved[0].0, Reason::Conforming);
+    }
+    for piece in &pieces {
+        assert_eq!(loaded.outcome(piece).moved[0].0, Reason::LimitFragments);
+        assert_eq!(loaded.outcome(&v4().udp_frame(8)).moved[0].0, Reason::Conforming);
+    }
+    let v6_piece = |offset, more| {
+        let payload = [&fragment(UDP, offset, more)[..], &udp(16)].concat();
+        ethernet(IPV6, &v6().carrying(FRAGMENT, &payload))
+    };
+    for piece in [v6_piece(0, true), v6_piece(2, true), v6_piece(4, false), v6_piece(0, true)] {
+        assert_eq!(loaded.outcome(&piece).moved[0].0, Reason::Conforming);
+    }
+    assert_eq!(loaded.outcome(&v6_piece(2, true)).moved[0].0, Reason::LimitFragments);
+    let atomic = v6_piece(0, false);
+    assert_eq!(
+        loaded.outcome(&atomic).moved[0].0,
+        Reason::Conforming,
+        "a fragment header alone makes no fragment"
+    );
 }

@@ -9,6 +9,7 @@ mod layout;
 pub mod bucket;
 pub mod cell;
 pub mod counter;
+pub mod event;
 pub mod list;
 pub mod names;
 pub mod policy;
@@ -18,6 +19,7 @@ pub mod service;
 pub use bucket::{Bucket, SourceKey};
 pub use cell::Cell;
 pub use counter::Counter;
+pub use event::Event;
 pub use list::ListEntry;
 pub use policy::{Clock, Gate, Limit, MAX_LIMITS, Meter, Policy, SourceLimits};
 pub use reason::{Reason, Verdict};
@@ -27,7 +29,7 @@ pub use service::{Service, Share, Total, TotalState};
 pub const ABI_VERSION: u32 = 2;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 6774989926324603681;
+const RECORDED_FINGERPRINT: usize = 13772606551133436702;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

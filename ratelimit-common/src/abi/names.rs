@@ -11,6 +11,8 @@ pub const BUCKETS: &str = "BUCKETS";
 pub const CELLS: &str = "CELLS";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
+/// Per-CPU counts of events.
+pub const EVENTS: &str = "EVENTS";
 /// Which lists have entries.
 pub const LISTED: &str = "LISTED";
 /// IPv4 block and allow list.
@@ -29,5 +31,17 @@ pub const NEW_SOURCES: &str = "NEW_SOURCES";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 11] =
-    [BUCKETS, CELLS, COUNTERS, LISTED, LISTS_V4, LISTS_V6, NEW_SOURCES, POLICY, PORTS, SHARES, TOTALS];
+pub const MAPS: [&str; 12] = [
+    BUCKETS,
+    CELLS,
+    COUNTERS,
+    EVENTS,
+    LISTED,
+    LISTS_V4,
+    LISTS_V6,
+    NEW_SOURCES,
+    POLICY,
+    PORTS,
+    SHARES,
+    TOTALS,
+];

@@ -16,11 +16,13 @@ pub enum Meter {
     Bytes = 1,
     /// TCP segments that open a connection: SYN set, ACK clear.
     Syns = 2,
+    /// Pieces of fragmented IP packets, the first one included.
+    Fragments = 3,
 }
 
 impl Meter {
     /// All meters, by discriminant.
-    pub const ALL: [Self; 3] = [Self::Packets, Self::Bytes, Self::Syns];
+    pub const ALL: [Self; 4] = [Self::Packets, Self::Bytes, Self::Syns, Self::Fragments];
 
     /// The word users type for it.
     pub const fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Meter {
             Self::Packets => "packets",
             Self::Bytes => "bytes",
             Self::Syns => "syns",
+            Self::Fragments => "fragments",
         }
     }
 }

@@ -46,6 +46,9 @@ impl<'p> Request<'p> {
         if limit.meter == Meter::Syns as u32 && self.packet.transport != Transport::TcpSyn {
             return None;
         }
+        if limit.meter == Meter::Fragments as u32 && !self.packet.fragment {
+            return None;
+        }
         Some(limit.cost_fp)
     }
 }

@@ -15,6 +15,7 @@ const MAX_EXTENSIONS: usize = 7;
 /// Shortest extension header; all their lengths are multiples of it, or of half of it.
 const MIN_EXTENSION_LEN: usize = 8;
 const FRAGMENT_OFFSET: u16 = 0xfff8;
+const MORE_FRAGMENTS: u16 = 0x0001;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -36,7 +37,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         return Err(Reason::Truncated);
     }
     let source = source(&header)?;
-    let (transport, port) = follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
+    let (transport, port, fragment) = follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
     // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
     // receivers check the same; a fragmented one (RFC 6980) does not get here as ICMPv6.
     if let Transport::Icmpv6(133..=137) = transport
@@ -44,7 +45,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     {
         return Err(Reason::NeighbourDiscovery);
     }
-    Ok(Packet { source, transport, port })
+    Ok(Packet { source, transport, port, fragment })
 }
 
 #[inline(always)]
@@ -56,21 +57,26 @@ fn source(header: &View<'_, HEADER_LEN>) -> Result<Address, Reason> {
     Ok(Address::v6(hi, lo))
 }
 
-/// Walks the extension headers to the transport header.
+/// Walks the extension headers to the transport header. The last part says whether this is a piece of a larger packet.
 #[inline(always)]
 fn follow(
     frame: &Frame<'_>,
     mut next: u8,
     mut at: usize,
     mut left: usize,
-) -> Result<(Transport, u16), Reason> {
+) -> Result<(Transport, u16, bool), Reason> {
+    let mut fragment = false;
     for _ in 0..MAX_EXTENSIONS {
         if !is_extension(next) {
-            return transport::parse(frame, next, at, left);
+            break;
         }
         let extension = frame.view::<MIN_EXTENSION_LEN>(at).ok_or(Reason::Truncated)?;
-        if next == FRAGMENT && extension.u16_be::<2>() & FRAGMENT_OFFSET != 0 {
-            return Ok((Transport::Fragment, 0));
+        if next == FRAGMENT {
+            let field = extension.u16_be::<2>();
+            if field & FRAGMENT_OFFSET != 0 {
+                return Ok((Transport::Fragment, 0, true));
+            }
+            fragment |= field & MORE_FRAGMENTS != 0;
         }
         let len = extension_len(next, extension.u8::<1>());
         if len > left {
@@ -80,7 +86,11 @@ fn follow(
         at += len;
         left -= len;
     }
-    if is_extension(next) { Err(Reason::ExtensionChain) } else { transport::parse(frame, next, at, left) }
+    if is_extension(next) {
+        return Err(Reason::ExtensionChain);
+    }
+    let (transport, port) = transport::parse(frame, next, at, left)?;
+    Ok((transport, port, fragment))
 }
 
 #[inline(always)]

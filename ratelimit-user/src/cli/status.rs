@@ -53,7 +53,15 @@ fn text(status: &protocol::Status) -> String {
         "policy     {}, generation {}{changed}\n",
         status.policy, status.policy_generation
     ));
-    text.push_str(&format!("sources    {} of {}\n", status.table_entries, status.table_capacity));
+    text.push_str(&format!("posture    {}, {} changes\n", status.posture, status.posture_changes));
+    text.push_str(&format!(
+        "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot cells\n",
+        status.table_entries,
+        status.table_capacity,
+        status.promotions_per_second,
+        status.evictions,
+        status.hot_cells
+    ));
     text.push_str(&format!(
         "lists      {} blocked, {} allowed\npins       {}\n",
         status.blocked_prefixes, status.allowed_prefixes, status.pin

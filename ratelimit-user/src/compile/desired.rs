@@ -133,7 +133,7 @@ fn share_out(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
     limit.tolerance_q8 -= lag_q8;
     let largest = match rate.meter {
         Meter::Bytes => gcra::charge_q8(&limit, LARGEST_FRAME.min(rate.burst)),
-        Meter::Packets | Meter::Syns => limit.cost_fp,
+        Meter::Packets | Meter::Syns | Meter::Fragments => limit.cost_fp,
     };
     // Each CPU holds two pools (strangers, known), each with less than a portion and one packet in it.
     let pools = u64::from(cpus) * 2;

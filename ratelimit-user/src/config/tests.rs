@@ -62,7 +62,7 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
         "p.toml:2:31: interface name \"a/b\" has a slash, a colon or white space in it, which no interface has",
         "p.toml:2:38: an entry of interfaces is a number; write a string in quotes",
         "p.toml:4:11: limit \"0 packets/s\": rate 0 lets nothing pass; use at least 1, or block the source",
-        "p.toml:4:30: unit \"furlongs\" is not known; use packets, syns, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, \
+        "p.toml:4:30: unit \"furlongs\" is not known; use packets, syns, fragments, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, \
          Mbit or Gbit",
         "p.toml:4:43: limit \"5 packets/s burst 0\": burst 0 is never satisfiable; use at least 1",
         "p.toml:5:15: ipv4_prefix = 33 is out of range; use 1 to 32",

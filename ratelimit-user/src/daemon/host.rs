@@ -7,7 +7,7 @@ use std::{
 };
 
 use ratelimit_common::{
-    abi::{self, ListEntry, list},
+    abi::{self, Event, ListEntry, Reason, list},
     limit::text,
 };
 
@@ -21,14 +21,18 @@ use crate::{
     dataplane::{
         attach::{self, Adopted, GenericMode, Guarded},
         interface,
-        kernel::{self, Maps, SourceTable},
+        kernel::{self, Maps},
         pin::{Layout, PinDir},
         probe,
+        table::SourceTable,
     },
     failure::{ExitCode, Failure},
     policy::Policy,
     serve::protocol::{Block, InterfaceStatus, LimitInfo, Reply, Request, Status},
-    stats::Snapshot,
+    stats::{
+        Snapshot,
+        posture::{Pressure, Watch},
+    },
 };
 
 /// What the operator asked for on the command line.
@@ -61,6 +65,17 @@ pub(super) struct Host {
     pins: PinDir,
     release: String,
     started: Instant,
+    watch: Watch,
+    last_second: Pressure,
+    seen: Seen,
+}
+
+/// Counts at the last look, to tell what one second brought.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    promoted: u64,
+    refused_newcomers: u64,
+    over_total: u64,
 }
 
 impl Host {
@@ -103,7 +118,7 @@ impl Host {
             pins.remove_maps(layout)?;
         }
         let lists = maps.lists()?;
-        Ok(Self {
+        let mut host = Self {
             policy_path: options.policy.clone(),
             policy,
             changed: false,
@@ -115,7 +130,12 @@ impl Host {
             pins,
             release,
             started: Instant::now(),
-        })
+            watch: Watch::default(),
+            last_second: Pressure::default(),
+            seen: Seen::default(),
+        };
+        host.seen = host.look()?;
+        Ok(host)
     }
 
     /// The policy.
@@ -206,6 +226,12 @@ impl Host {
             policy_changed: self.changed,
             table_entries: 0,
             table_capacity: 0,
+            hot_cells: 0,
+            promotions: 0,
+            promotions_per_second: self.last_second.promoted,
+            evictions: 0,
+            posture: self.watch.posture().name().to_owned(),
+            posture_changes: self.watch.changes(),
             blocked_prefixes: self.blocks(now_ns).len() as u64,
             allowed_prefixes: self.lists.values().filter(|e| e.own_allowed == list::ALLOWED).count() as u64,
             pin: self.pins.root().display().to_string(),
@@ -215,6 +241,45 @@ impl Host {
     /// The counters now.
     pub(super) fn snapshot(&self) -> Result<Snapshot, Failure> {
         Ok(Snapshot::new(&self.maps.counters()?))
+    }
+
+    /// Sources that were ever entered into the table.
+    pub(super) fn promotions(&self) -> Result<u64, Failure> {
+        Ok(self.maps.event(Event::Promoted)?)
+    }
+
+    /// Looks at what the last second brought. Called once a second.
+    pub(super) fn observe(&mut self) -> Result<(), Failure> {
+        let now = self.look()?;
+        let before = std::mem::replace(&mut self.seen, now);
+        self.last_second = Pressure {
+            promoted: now.promoted - before.promoted,
+            refused_newcomers: now.refused_newcomers - before.refused_newcomers,
+            over_total: now.over_total - before.over_total,
+            budget: u64::from(self.policy.gate().new_sources_per_cpu()) * u64::from(self.facts.cpus),
+        };
+        let next = self.watch.after(&self.last_second);
+        if next.posture() != self.watch.posture() {
+            log::warning(format!(
+                "posture {} -> {}: in the last second {} new sources, {} packets of others refused, {} over a total",
+                self.watch.posture().name(),
+                next.posture().name(),
+                self.last_second.promoted,
+                self.last_second.refused_newcomers,
+                self.last_second.over_total
+            ));
+        }
+        self.watch = next;
+        Ok(())
+    }
+
+    fn look(&self) -> Result<Seen, Failure> {
+        let snapshot = self.snapshot()?;
+        Ok(Seen {
+            promoted: self.promotions()?,
+            refused_newcomers: snapshot.packets(Reason::NewSourceBudget),
+            over_total: snapshot.packets(Reason::ServiceTotal),
+        })
     }
 
     /// Forgets blocks that have run out. The kernel stopped honouring them by itself; this frees their room.

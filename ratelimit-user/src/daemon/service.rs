@@ -86,11 +86,14 @@ impl Daemon {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        second.set_missed_tick_behavior(MissedTickBehavior::Delay);
         say_ready();
         loop {
             tokio::select! {
                 _ = hangup.recv() => self.reload(),
                 _ = sweep.tick() => self.sweep(),
+                _ = second.tick() => self.observe(),
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
             }
@@ -121,6 +124,12 @@ impl Daemon {
         }
     }
 
+    fn observe(&self) {
+        if let Err(failure) = self.host().observe() {
+            log::warning(format!("the counters were not read: {failure}"));
+        }
+    }
+
     fn sweep(&self) {
         if let Err(failure) = self.host().sweep(probe::now_ns()) {
             log::warning(format!("blocks that ran out were not removed: {failure}"));
@@ -129,15 +138,20 @@ impl Daemon {
 
     /// The status with the table counted, which happens beside everything else.
     async fn status(&self) -> Result<Status, Failure> {
-        let (table, mut status) = {
+        let (table, mut status, promotions) = {
             let host = self.host();
-            (host.table(), host.status())
+            (host.table(), host.status(), host.promotions()?)
         };
-        let usage = tokio::task::spawn_blocking(move || table.usage()).await.map_err(|error| {
-            Failure::new(ExitCode::Unsupported, format!("cannot read the table: {error}"))
-        })??;
+        let usage =
+            tokio::task::spawn_blocking(move || table.usage(probe::now_ns())).await.map_err(|error| {
+                Failure::new(ExitCode::Unsupported, format!("cannot read the table: {error}"))
+            })??;
         status.table_entries = usage.entries;
         status.table_capacity = usage.capacity;
+        status.hot_cells = usage.hot_cells;
+        status.promotions = promotions;
+        // Nothing but eviction removes an entry. Read after the promotions, so never too many by more than what came since.
+        status.evictions = promotions.saturating_sub(usage.entries);
         Ok(status)
     }
 }

@@ -9,6 +9,7 @@ pub mod interface;
 pub mod kernel;
 pub mod pin;
 pub mod probe;
+pub mod table;
 
 pub use error::DataplaneError;
 

@@ -106,6 +106,18 @@ pub struct Status {
     pub table_entries: u64,
     /// Sources the table has room for.
     pub table_capacity: u64,
+    /// Cells of the gate that have sources in the table.
+    pub hot_cells: u64,
+    /// Sources that were ever entered into the table.
+    pub promotions: u64,
+    /// Sources that were entered into the table in the last second.
+    pub promotions_per_second: u64,
+    /// Sources that the table had to forget. Each may come back with a fresh burst.
+    pub evictions: u64,
+    /// `normal`, `elevated` or `flood`.
+    pub posture: String,
+    /// How often the posture changed.
+    pub posture_changes: u64,
     /// Prefixes on the block list.
     pub blocked_prefixes: u64,
     /// Prefixes on the allow list.
