@@ -44,6 +44,10 @@ pub struct Memory {
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
     new_sources: Cell<u64>,
+    /// Whether the table refuses new sources.
+    pub full: Cell<bool>,
+    /// How many of the next compare-and-exchanges fail, as if another CPU had been faster.
+    pub lost_races: Cell<u32>,
     counters: RefCell<Vec<Counter>>,
 }
 
@@ -76,6 +80,8 @@ impl Memory {
             shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
             totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
             new_sources: Cell::new(0),
+            full: Cell::new(false),
+            lost_races: Cell::new(0),
             counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; Reason::ALL.len()]),
         }
     }
@@ -136,6 +142,9 @@ impl Tables for Memory {
         let mut sources = self.sources.borrow_mut();
         if sources.contains_key(&key.octets()) {
             return Err(InsertError::Exists);
+        }
+        if self.full.get() {
+            return Err(InsertError::Full);
         }
         let mut buckets = self.buckets.borrow_mut();
         sources.insert(key.octets(), buckets.len());
@@ -205,6 +214,10 @@ impl Tables for Memory {
     }
 
     fn compare_exchange(&self, word: Word, seen: u64, new: u64) -> bool {
+        if self.lost_races.get() > 0 {
+            self.lost_races.set(self.lost_races.get() - 1);
+            return false;
+        }
         let same = self.load(word) == seen;
         if same {
             self.store(word, new);

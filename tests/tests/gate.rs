@@ -152,3 +152,35 @@ fn an_idle_cell_forgets_its_sources_and_they_begin_with_the_cell_again() {
     memory.now_ns.set(memory.now_ns.get() + 10_000_000_000);
     assert_eq!(burst(), first, "a full burst again, cell and entry together, and not one more");
 }
+
+fn count(memory: &Memory, reason: Reason) -> u64 {
+    memory.counters()[reason as usize].1.packets
+}
+
+#[test]
+fn a_source_that_the_table_has_no_room_for_is_refused_beyond_its_cells_share() {
+    let memory = Memory::new(&limit(), Default::default());
+    memory.full.set(true);
+    let frame = Ipv4::from([10, 0, 0, 1]).udp_frame(8);
+    let admitted = (0..200).filter(|_| memory.run(&frame) == Verdict::Pass).count() as u64;
+    assert!(admitted <= SHARE, "{admitted} admitted");
+    assert_eq!(count(&memory, Reason::TableFull), 200 - admitted);
+}
+
+#[test]
+fn a_packet_that_loses_every_race_for_its_bucket_is_refused() {
+    let memory = Memory::new(&limit(), Default::default());
+    let frame = Ipv4::from([10, 0, 0, 1]).udp_frame(8);
+    memory.lost_races.set(3);
+    assert_eq!(memory.run(&frame), Verdict::Pass, "the fourth attempt succeeds");
+    memory.lost_races.set(4);
+    assert_eq!(memory.run(&frame), Verdict::Drop, "in the cell");
+    for _ in 0..20 {
+        memory.run(&frame);
+    }
+    assert_eq!(memory.sources(), 1);
+    memory.lost_races.set(4);
+    assert_eq!(memory.run(&frame), Verdict::Drop, "in the entry");
+    assert_eq!(count(&memory, Reason::Contended), 2);
+    assert_eq!(memory.run(&frame), Verdict::Pass);
+}

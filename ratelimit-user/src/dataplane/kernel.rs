@@ -60,7 +60,7 @@ pub fn load(
         }
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| load_error(&error, sources))?;
-    let maps = Maps::take(&mut ebpf, sources)?;
+    let maps = Maps::take(&mut ebpf)?;
     let name = if release >= KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM };
     let mut program = Program { ebpf, name };
     program.xdp()?.load().map_err(|error| verifier_error(&error))?;
@@ -77,7 +77,7 @@ impl Program {
 }
 
 impl Maps {
-    fn take(ebpf: &mut Ebpf, sources: u32) -> Result<Self, DataplaneError> {
+    fn take(ebpf: &mut Ebpf) -> Result<Self, DataplaneError> {
         fn one<T>(ebpf: &mut Ebpf, name: &str) -> Result<T, DataplaneError>
         where
             T: TryFrom<Map, Error = MapError>,
@@ -94,7 +94,7 @@ impl Maps {
             return Err(DataplaneError::Load { reason });
         };
         Ok(Self {
-            table: Arc::new(SourceTable::new(buckets, cells, sources)),
+            table: Arc::new(SourceTable::new(buckets, cells)),
             counters: one(ebpf, names::COUNTERS)?,
             events: one(ebpf, names::EVENTS)?,
             listed: one(ebpf, names::LISTED)?,

@@ -15,7 +15,6 @@ use super::{DataplaneError, batch};
 pub struct SourceTable {
     buckets: MapData,
     cells: MapData,
-    capacity: u32,
 }
 
 /// How full the table of sources is.
@@ -30,8 +29,8 @@ pub struct TableUse {
 }
 
 impl SourceTable {
-    pub(super) fn new(buckets: MapData, cells: MapData, capacity: u32) -> Self {
-        Self { buckets, cells, capacity }
+    pub(super) fn new(buckets: MapData, cells: MapData) -> Self {
+        Self { buckets, cells }
     }
 
     /// Counts sources and hot cells.
@@ -39,7 +38,8 @@ impl SourceTable {
         let mut entries = 0;
         self.for_each(|keys, _| entries += keys.len() as u64)?;
         let hot_cells = self.hot_cells(gcra::time_q8(now_ns))?;
-        Ok(TableUse { entries, capacity: u64::from(self.capacity), hot_cells })
+        let info = self.buckets.info().map_err(DataplaneError::map("ask for the size of the table"))?;
+        Ok(TableUse { entries, capacity: u64::from(info.max_entries()), hot_cells })
     }
 
     /// Calls `each` with the sources and their buckets, some at a time.
