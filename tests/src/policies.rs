@@ -23,5 +23,12 @@ pub fn source(table: &str) -> Desired {
 pub fn policy(text: &str) -> Desired {
     let loaded = config::parse(text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
     // An even generation and an odd one use different port tables; one is as good as the other.
-    compile::desired(&loaded.policy, &FACTS, 1)
+    compile::desired(&loaded.policy, &FACTS, 1, None)
+}
+
+/// The kernel's view of a policy with these limits that follows another.
+pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common::abi::Policy>) -> Desired {
+    let text = format!("[source]\nlimits = {limits:?}\n");
+    let loaded = config::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
+    compile::desired(&loaded.policy, &FACTS, generation, before)
 }

@@ -486,7 +486,7 @@ fn sigterm_leaves_protection_on_and_says_how_to_remove_it() {
     let (status, log) = daemon.terminate();
     assert!(status.success());
     assert!(log.contains("edge0 stays protected"), "{log}");
-    assert!(log.contains("ratelimit detach --pin"), "{log}");
+    assert!(log.contains("ratelimit detach --state"), "{log}");
     assert!(attached(&edge));
     assert!(!edge.state().join("control.sock").exists());
     let output = edge.cli(&["detach"]);
@@ -601,4 +601,159 @@ fn an_address_in_use_for_metrics_leaves_no_program_behind() {
     command.arg("--state").arg(other.state()).arg("--pin").arg(other.pin());
     assert_refused(&command.output().unwrap(), 2, &["cannot listen for metrics on 127.0.0.1:9464"]);
     assert!(pins(&other).is_empty());
+}
+
+#[test]
+fn detach_removes_nothing_that_is_not_ours() {
+    let edge = Edge::new();
+    let detach = |pin: &Path| {
+        let mut command = edge.wire.on_edge(binary("ratelimit"));
+        command.arg("detach").arg("--state").arg(edge.state()).arg("--pin").arg(pin).output().unwrap()
+    };
+    let ordinary = edge.dir().join("ordinary");
+    fs::create_dir_all(ordinary.join("sub")).unwrap();
+    fs::write(ordinary.join("sub/file"), "precious").unwrap();
+    assert_refused(&detach(&ordinary), 5, &["no BPF file system"]);
+    assert!(ordinary.join("sub/file").exists());
+    // On a BPF file system, somebody else's pins beside ours stay.
+    edge.start(POLICY).kill_9();
+    let strangers = edge.pin().join("strangers");
+    fs::create_dir(&strangers).unwrap();
+    assert!(detach(&edge.pin()).status.success());
+    assert!(strangers.exists() && pins(&edge).is_empty());
+    assert_refused(&detach(&edge.dir().join("nowhere")), 1, &["nothing to detach"]);
+}
+
+#[test]
+fn two_daemons_do_not_share_a_pin_directory() {
+    let edge = Edge::new();
+    let _first = edge.start(POLICY);
+    let mut second = edge.wire.on_edge(binary("ratelimit"));
+    second.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", "lo"]);
+    second.arg("--state").arg(edge.dir().join("state-2")).arg("--pin").arg(edge.pin());
+    assert_refused(&second.output().unwrap(), 2, &["another daemon uses the pin directory"]);
+    let mut detach = edge.wire.on_edge(binary("ratelimit"));
+    detach.arg("detach").arg("--state").arg(edge.dir().join("state-2")).arg("--pin").arg(edge.pin());
+    assert_refused(&detach.output().unwrap(), 2, &["another daemon uses the pin directory"]);
+    assert!(attached(&edge));
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_policy_in_force_as_it_was() {
+    let edge = Edge::new();
+    edge.start("[source]\nlimits = [\"7 packets/s\"]\n").kill_9();
+    edge.write_policy("[source]\nlimits = [\"1000000 packets/s\"]\n");
+    let output =
+        edge.run_command().args(["--iface", EDGE, "--iface", "lo", "--require-native"]).output().unwrap();
+    assert_refused(&output, 5, &["\"lo\" cannot run XDP in native mode"]);
+    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
+    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
+    let policy = maps.policy().unwrap();
+    assert_eq!(policy.generation, 1);
+    assert_eq!(policy.source.limits[0].cost_fp, 256_000_000_000_u64.div_ceil(7));
+    assert!(attached(&edge), "edge0 is guarded as before");
+}
+
+#[test]
+fn a_link_of_another_network_namespace_is_left_alone() {
+    let (edge, other) = (Edge::new(), Edge::new());
+    edge.start(POLICY).kill_9();
+    // The same pin directory, seen from a host whose edge0 is another interface.
+    let run_in_other = |iface: &str| {
+        let mut command = other.wire.on_edge(binary("ratelimit"));
+        command.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", iface]);
+        command.arg("--state").arg(other.state()).arg("--pin").arg(edge.pin());
+        command
+    };
+    assert_refused(
+        &run_in_other(EDGE).output().unwrap(),
+        5,
+        &["is on an interface elsewhere", "another --pin"],
+    );
+    assert_refused(&run_in_other("nope0").output().unwrap(), 2, &["does not exist"]);
+    assert!(attached(&edge));
+    let daemon = Daemon::start(run_in_other("lo"));
+    daemon.wait_for_log("the link of edge0 is on an interface that is not visible here");
+    assert!(attached(&edge), "it got the new program");
+}
+
+#[test]
+fn a_program_that_is_lost_is_put_back_and_status_never_lies() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    edge.wire.replace();
+    daemon.wait_for_log("edge0");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !attached(&edge) {
+        assert!(Instant::now() < deadline, "never attached again: {}", daemon.log());
+    }
+    assert_eq!(edge.json(&["status"])["interfaces"][0]["mode"], "native");
+    // Somebody removes the pins under the daemon: the program goes, and comes back.
+    fs::remove_dir_all(edge.pin().join("links")).unwrap();
+    fs::create_dir(edge.pin().join("links")).unwrap();
+    daemon.wait_for_log("our program is gone; attaching it again");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !attached(&edge) {
+        assert!(Instant::now() < deadline, "never attached again: {}", daemon.log());
+    }
+    run(edge.wire.on_edge("ip").args(["link", "del", EDGE]));
+    daemon.wait_for_log("edge0 is gone; it will be guarded again when it comes back");
+    assert!(stdout(&edge.cli(&["status"])).contains("NOT PROTECTED"));
+    let (_, log) = daemon.terminate();
+    assert!(log.contains("edge0 is NOT PROTECTED (detached)"), "{log}");
+}
+
+#[test]
+fn a_signal_during_the_start_does_not_leave_it_half_done() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let mut command = edge.run_command();
+    let child =
+        command.args(["--iface", EDGE]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let socket = edge.state().join("control.sock");
+    // The socket is made before the program is loaded.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !socket.exists() {
+        assert!(Instant::now() < deadline);
+    }
+    for signal in ["HUP", "TERM"] {
+        run(Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(stderr(&output).contains("edge0 stays protected"), "{}", stderr(&output));
+    assert!(attached(&edge) && !socket.exists());
+}
+
+#[test]
+fn detach_does_not_take_a_busy_daemon_for_an_absent_one() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    daemon.signal("STOP");
+    let output = edge.cli(&["detach"]);
+    let still_attached = attached(&edge);
+    daemon.signal("CONT");
+    assert_refused(&output, 3, &["no daemon reachable", "control.sock"]);
+    assert!(still_attached, "its pins were left alone");
+}
+
+#[test]
+fn an_interface_named_twice_is_guarded_once() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let mut command = edge.run_command();
+    command.args(["--iface", EDGE, "--iface", "lo", "--iface", EDGE]);
+    let _daemon = Daemon::start(command);
+    assert_eq!(edge.json(&["status"])["interfaces"].as_array().unwrap().len(), 2);
+    assert!(edge.cli(&["detach"]).status.success());
+}
+
+#[test]
+fn a_choice_that_locks_the_operator_out_comes_with_a_warning() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let everybody = edge.cli(&["block", "add", "::/0", "--for", "1s"]);
+    assert!(stdout(&everybody).contains("your own connection included"), "{}", stdout(&everybody));
+    let escape = edge.cli(&["block", "add", "192.0.2.1", "--reason", "red \u{1b}[31malert"]);
+    assert_refused(&escape, 2, &["control characters"]);
 }

@@ -12,7 +12,10 @@ use ratelimit_tests::{
     policies,
 };
 use ratelimit_user::{
-    compile::{Desired, lists::Lists},
+    compile::{
+        Desired,
+        lists::{self, Lists, Prefix},
+    },
     dataplane::probe,
 };
 
@@ -193,6 +196,14 @@ fn ipv6_is_followed_through_its_extension_headers() {
             ethernet(
                 IPV6,
                 &discovery.carrying(FRAGMENT, &[&fragment(ICMPV6, 1, false)[..], &icmp(135)].concat()),
+            ),
+            Reason::Conforming,
+        ),
+        (
+            "the first piece of fragmented neighbour discovery gets none either",
+            ethernet(
+                IPV6,
+                &discovery.carrying(FRAGMENT, &[&fragment(ICMPV6, 0, true)[..], &icmp(135)].concat()),
             ),
             Reason::Conforming,
         ),
@@ -555,5 +566,48 @@ fn fragments_have_a_budget_of_their_own_and_whole_packets_do_not_touch_it() {
         loaded.outcome(&atomic).moved[0].0,
         Reason::Conforming,
         "a fragment header alone makes no fragment"
+    );
+}
+
+#[test]
+fn a_limit_keeps_what_was_spent_when_the_file_is_reordered() {
+    let before = policies::limits(&["1000 packets/s", "5 syns/day"]);
+    let mut loaded = Loaded::new(&before);
+    for _ in 0..5 {
+        assert_eq!(loaded.outcome(&v4().tcp_frame(SYN)).moved[0].0, Reason::Conforming);
+    }
+    for (generation, limits) in [
+        (2, &["5 syns/day", "1000 packets/s"][..]),
+        (3, &["100 MB/s", "5 syns/day", "1000 packets/s"]),
+        (4, &["5 syns/day"]),
+    ] {
+        let now = loaded.maps.policy();
+        loaded.maps.set_policy(&policies::after(limits, generation, now.as_ref())).unwrap();
+        assert_eq!(loaded.outcome(&v4().tcp_frame(SYN)).moved[0].0, Reason::LimitSyns, "{limits:?}");
+        assert_eq!(loaded.outcome(&v4().tcp_frame(ACK)).moved[0].0, Reason::Conforming, "{limits:?}");
+    }
+}
+
+#[test]
+fn a_list_change_that_fails_half_way_is_undone() {
+    let mut loaded = Loaded::new(&policies::limits(GENEROUS));
+    let blocked = blocked_until(list::FOREVER_NS);
+    // Every room in the list is taken, 198.51.100.1 among them.
+    let mut full: Lists = (0..list::MAX_LISTED - 1)
+        .map(|n| (Prefix::masked(Ipv4Addr::from_bits(0x0a00_0000 + n).into(), 32), blocked))
+        .collect();
+    full.insert("198.51.100.1/32".parse().unwrap(), blocked);
+    loaded.set_lists(full.clone());
+    let observed = loaded.maps.lists().unwrap();
+    let mut wanted = full;
+    wanted.insert("198.51.100.0/24".parse().unwrap(), ALLOWED);
+    let refused = loaded.maps.change_lists(&observed, &lists::effective(wanted)).unwrap_err().to_string();
+    assert!(refused.contains("the IPv4 list is full at 1048576 prefixes"), "{refused}");
+    assert_eq!(loaded.maps.lists().unwrap().len(), observed.len());
+    let frame = Ipv4::from([198, 51, 100, 1]).udp_frame(8);
+    assert_eq!(
+        loaded.outcome(&frame).moved[0].0,
+        Reason::Blocked,
+        "not let in by the half of the change that worked"
     );
 }

@@ -6,6 +6,9 @@ use crate::abi_struct;
 /// Limits that one source can have at once.
 pub const MAX_LIMITS: usize = 4;
 
+/// In place of a [`Meter`]: a slot without a limit, which applies to nothing.
+pub const NO_METER: u32 = u32::MAX;
+
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
@@ -51,7 +54,7 @@ abi_struct! {
 
 impl Limit {
     /// Fills the unused slots of a policy.
-    pub const UNUSED: Self = Self { cost_fp: 0, tolerance_q8: 0, frac_bits: 0, meter: 0 };
+    pub const UNUSED: Self = Self { cost_fp: 0, tolerance_q8: 0, frac_bits: 0, meter: NO_METER };
 }
 
 /// Which clock decides.

@@ -39,9 +39,10 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     let source = source(&header)?;
     let (transport, port, fragment) = follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
     // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
-    // receivers check the same; a fragmented one (RFC 6980) does not get here as ICMPv6.
+    // receivers check the same, and RFC 6980 makes them ignore fragmented ones.
     if let Transport::Icmpv6(133..=137) = transport
         && header.u8::<7>() == 255
+        && !fragment
     {
         return Err(Reason::NeighbourDiscovery);
     }

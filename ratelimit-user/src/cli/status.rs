@@ -42,7 +42,11 @@ fn text(status: &protocol::Status) -> String {
         text.push_str("NOT PROTECTING: no interface is attached\n");
     }
     for interface in &status.interfaces {
-        let shout = if interface.mode == "native" { "" } else { "  <-- NOT NATIVE" };
+        let shout = match interface.mode.as_str() {
+            "native" => "",
+            "generic" => "  <-- NOT NATIVE",
+            _ => "  <-- NOT PROTECTED",
+        };
         text.push_str(&format!("interface  {}: {}{shout}\n", interface.name, interface.mode));
         if let Some(note) = &interface.note {
             text.push_str(&format!("           {note}\n"));

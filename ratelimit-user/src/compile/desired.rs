@@ -1,7 +1,9 @@
 //! The policy as the kernel reads it.
 
 use ratelimit_common::{
-    abi::{self, Clock, Limit, MAX_LIMITS, Meter, SourceLimits, Total, service::MAX_SERVICES},
+    abi::{
+        self, Clock, Limit, MAX_LIMITS, Meter, SourceLimits, Total, policy::NO_METER, service::MAX_SERVICES,
+    },
     limit::{
         gate::CELL_SHARE,
         gcra::{self, TIME_FRAC_BITS},
@@ -36,12 +38,13 @@ const RESERVED_SHARE: u64 = 4;
 /// The largest frame that a portion must pay for: what receive offloads can build.
 const LARGEST_FRAME: u64 = 65_536;
 
-/// The kernel's view of a policy.
-pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64) -> Desired {
+/// The kernel's view of a policy. `before` is the one in force: a limit that stays keeps its place, and with it what each
+/// source has spent.
+pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Option<&abi::Policy>) -> Desired {
     let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
-    let source = source(policy.source(), lag_q8);
+    let source = source(policy.source(), lag_q8, before.map(|before| &before.source));
     let mut services = [abi::Service::UNUSED; MAX_SERVICES];
     for (slot, service) in services.iter_mut().zip(policy.services().iter()) {
         slot.total_count = service.totals().len() as u64;
@@ -86,11 +89,11 @@ fn full_frame_charge(limit: &Limit) -> u64 {
     if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, FULL_FRAME) } else { limit.cost_fp }
 }
 
-fn source(source: &SourcePolicy, lag_q8: u64) -> SourceLimits {
+fn source(source: &SourcePolicy, lag_q8: u64, before: Option<&SourceLimits>) -> SourceLimits {
     let mut limits = [Limit::UNUSED; MAX_LIMITS];
-    for (slot, named) in limits.iter_mut().zip(source.limits()) {
-        *slot = named.limit();
-        slot.tolerance_q8 -= lag_q8;
+    let places = places(source.limits(), before);
+    for (place, named) in places.iter().zip(source.limits()) {
+        limits[*place] = Limit { tolerance_q8: named.limit().tolerance_q8 - lag_q8, ..named.limit() };
     }
     let v6_mask = u128::MAX.checked_shl(128 - u32::from(source.ipv6_prefix())).unwrap_or(0).to_be_bytes();
     let v4_mask = u32::MAX.checked_shl(32 - u32::from(source.ipv4_prefix())).unwrap_or(0).to_be_bytes();
@@ -100,16 +103,34 @@ fn source(source: &SourcePolicy, lag_q8: u64) -> SourceLimits {
         v6_mask_lo: v6_mask.lo,
         longest_tolerance_q8: limits.iter().map(|limit| limit.tolerance_q8).max().unwrap_or(0),
         v4_mask: abi::SourceKey::from_v4(u32::from_ne_bytes(v4_mask)).lo,
-        limit_count: source.limits().len() as u64,
+        limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         limits,
     }
+}
+
+/// The place of each limit: where one of the same meter and number was before, or else any that is free.
+fn places(limits: &[NamedLimit], before: Option<&SourceLimits>) -> Vec<usize> {
+    let meters: Vec<u32> = limits.iter().map(|named| named.limit().meter).collect();
+    let nth = |meters: &[u32], at: usize| meters[..at].iter().filter(|meter| **meter == meters[at]).count();
+    let old: Vec<u32> = before.map_or_else(Vec::new, |before| {
+        before.limits[..before.limit_count as usize].iter().map(|limit| limit.meter).collect()
+    });
+    let kept =
+        |at: usize| (0..old.len()).find(|p| old[*p] == meters[at] && nth(&old, *p) == nth(&meters, at));
+    let mut places: Vec<Option<usize>> = (0..limits.len()).map(kept).collect();
+    for at in 0..places.len() {
+        if places[at].is_none() {
+            places[at] = (0..MAX_LIMITS).find(|free| !places.contains(&Some(*free)));
+        }
+    }
+    places.into_iter().flatten().collect()
 }
 
 /// A cell gives out an eighth of the smallest burst, in whole packets. Where that is less than one packet, or leaves an
 /// entry less than one, there is no gate: every source has an entry at once.
 fn gate(policy: &GatePolicy, source: &SourceLimits, secret: [u64; 2]) -> abi::Gate {
-    let limits = &source.limits[..source.limit_count as usize];
-    let dearest = limits.iter().map(full_frame_charge).max().unwrap_or(0);
+    let limits: Vec<&Limit> = source.limits.iter().filter(|limit| limit.meter != NO_METER).collect();
+    let dearest = limits.iter().map(|limit| full_frame_charge(limit)).max().unwrap_or(0);
     let smallest = limits.iter().map(|limit| limit.tolerance_q8).min().unwrap_or(0);
     let share = smallest / CELL_SHARE;
     let whole = share - share % dearest.max(1);

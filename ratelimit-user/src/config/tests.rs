@@ -364,7 +364,7 @@ proptest! {
         }
         if let Ok(loaded) = parse(&text, "p.toml") {
             let facts = crate::compile::HostFacts { cpus: 4, tick_ns: 4_000_000, secret: [1, 2] };
-            let desired = crate::compile::desired(&loaded.policy, &facts, 1);
+            let desired = crate::compile::desired(&loaded.policy, &facts, 1, None);
             prop_assert!(desired.policy.source.limit_count >= 1);
         }
     }

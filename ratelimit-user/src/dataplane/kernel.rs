@@ -16,6 +16,7 @@ use ratelimit_common::abi::{
 
 use super::{
     DataplaneError, OBJECT,
+    error::whole_chain,
     pin::{Layout, PinDir},
     probe::{KERNEL_FRAGS, KernelRelease},
     table::SourceTable,
@@ -148,7 +149,14 @@ impl Maps {
         // The program skips a list that has no entries. Switched on before the first one comes, off after the last has gone.
         self.switch_lists(|v4| has_family(wanted, v4) || has_family(observed, v4))?;
         for change in lists::changes(observed, wanted) {
-            self.change_list(&change)?;
+            if let Err(error) = self.change_list(&change) {
+                // Half a change could let somebody in. What can be undone is: entries are removed and put back, and
+                // neither needs more room than there was.
+                for undo in lists::changes(&self.lists()?, observed) {
+                    self.change_list(&undo)?;
+                }
+                return Err(error);
+            }
         }
         self.switch_lists(|v4| has_family(wanted, v4))
     }
@@ -260,17 +268,4 @@ fn verifier_error(error: &ProgramError) -> DataplaneError {
 
 fn is_statistic(line: &str) -> bool {
     line.starts_with("verification time") || line.starts_with("stack depth")
-}
-
-fn whole_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -58,7 +58,7 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
     let attached = labelled(
         registry,
         "ratelimit_attached",
-        "1 for the mode in which the program runs on an interface: native, generic or detached.",
+        "1 for the mode in which the program runs on an interface: native, generic, detached or foreign.",
         &["interface", "mode"],
     )?;
     for interface in &status.interfaces {

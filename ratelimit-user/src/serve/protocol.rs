@@ -66,7 +66,7 @@ pub enum Request {
 #[serde(tag = "reply", content = "data", rename_all = "kebab-case")]
 pub enum Reply {
     /// To `status`.
-    Status(Status),
+    Status(Box<Status>),
     /// To `stats`.
     Stats(Snapshot),
     /// To `block list`.
@@ -131,7 +131,7 @@ pub struct Status {
 pub struct InterfaceStatus {
     /// Its name.
     pub name: String,
-    /// `native` or `generic`; `detached` if somebody took the program off.
+    /// `native` or `generic`; `detached` if our program is gone, `foreign` if another one has its place.
     pub mode: String,
     /// Why not native, if it is not.
     pub note: Option<String>,

@@ -121,7 +121,7 @@ mod tests {
     const BUSY: Pressure = Pressure { over_total: 2_000, ..QUIET };
 
     fn after(watch: Watch, seconds: &[Pressure]) -> Watch {
-        seconds.iter().fold(watch, |watch, pressure| watch.after(pressure))
+        seconds.iter().fold(watch, Watch::after)
     }
 
     #[test]
