@@ -39,7 +39,7 @@ const DONE: &str = "done";
 const CANNOT: &str = "5";
 
 /// For the differential suite: emulated, the usual number takes longer than the time in which nothing refills.
-const PACKETS: u32 = 30_000;
+const PACKETS: u32 = 60_000;
 
 /// The guest's first and only process. `manifest_dir` is what cargo would have set for the suites.
 pub(super) fn init_script(suites: &[&str], manifest_dir: &Path) -> String {
