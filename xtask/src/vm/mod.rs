@@ -66,12 +66,11 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         some => some.iter().map(String::as_str).collect(),
     };
     let kernels = kernel::obtain(&asked)?;
-    let image = image::build()?;
-    let probe_with = kernels.iter().find_map(|(_, found)| found.as_ref().ok());
-    let host = match probe_with {
-        Some(kernel) => machine::Host::probe(kernel, &image, options.timeout, &interrupt)?,
-        None => bail!("no kernel could be had: {}", whys(&kernels)),
+    let Some(first) = kernels.iter().find_map(|(_, found)| found.as_ref().ok()) else {
+        bail!("no kernel could be had: {}", whys(&kernels));
     };
+    let image = image::build()?;
+    let host = machine::Host::probe(first, &image, options.timeout, &interrupt)?;
     let mut rows = Vec::new();
     for (series, found) in &kernels {
         let row = match found {
