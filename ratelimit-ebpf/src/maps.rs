@@ -65,8 +65,15 @@ static NEW_SOURCES: PerCpuArray<u64, 1> = PerCpuArray::new();
 
 /// The policy in force. Replacing the inner map is one pointer store, and the kernel waits for running programs
 /// before it lets go of the old one: no packet sees half of each.
+///
+/// Declared as words, not as a struct: kernels before 6.2 accept an inner map only if it has the same "offset of a
+/// timer" as the declared one, and that is -ENOENT for a struct with type information and -EINVAL for anything else,
+/// maps that the daemon makes without type information included.
 #[btf_map]
-static POLICY: ArrayOfMaps<Array<Policy, 1>, 1> = ArrayOfMaps::new();
+static POLICY: ArrayOfMaps<Array<PolicyWords, 1>, 1> = ArrayOfMaps::new();
+
+type PolicyWords = [u64; size_of::<Policy>() / 8];
+const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
 
 /// From port to service. The policy says which of the two tables is its own, so that both change in one step.
 #[btf_map]
@@ -113,7 +120,10 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn policy(&self) -> Option<&Policy> {
-        POLICY.get_value(0, &0)
+        let words = POLICY.get_value(0, &0)?;
+        // SAFETY: same size and alignment by the assertion at the map, and every bit pattern is a policy: it has
+        // integers only. User space writes an inner map before it puts it here and never again.
+        Some(unsafe { &*core::ptr::from_ref(words).cast::<Policy>() })
     }
 
     #[inline(always)]

@@ -12,6 +12,7 @@ mod run;
 mod setup;
 mod test;
 mod tool;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Command {
     Build,
     /// Check formatting, clippy on both targets, and where unsafe code may live
     Lint,
+    /// Load the program and run the suites on Debian's kernels, in virtual machines
+    Vm(vm::Options),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(options, install),
         Command::Build => build::run(install),
         Command::Lint => lint::run(install),
+        Command::Vm(options) => vm::run(options, install),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
