@@ -21,10 +21,10 @@ const PACKETS: u64 = 150_000;
 const SOURCES: u64 = 400;
 
 /// Nothing refills while the test runs, so the two clocks, a number here and the kernel's there, agree. The soonest is a
-/// byte, after 17 s: an emulated machine, which needs longer for all packets, is given fewer.
+/// byte, after 7 s: an emulated machine, which needs longer for all packets, is given fewer.
 const POLICY: &str = r#"
 [source]
-limits = ["72 packets/day", "8 syns/day", "5100 bytes/day burst 30000", "8 fragments/day"]
+limits = ["72 packets/day", "8 syns/day", "13000 bytes/day burst 13000", "8 fragments/day"]
 new_sources_per_cpu = 10000000
 [[service]]
 name = "web"
