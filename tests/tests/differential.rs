@@ -27,8 +27,8 @@ const POLICY: &str = r#"
 limits = ["72 packets/day", "8 syns/day", "13000 bytes/day burst 13000", "8 fragments/day"]
 new_sources_per_cpu = 10000000
 [[service]]
-name = "web"
-match = { protocol = "tcp", ports = [80] }
+name = "dns"
+match = { protocol = "udp", ports = [53] }
 total = ["400 packets/day"]
 "#;
 
