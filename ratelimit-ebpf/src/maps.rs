@@ -15,7 +15,8 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, ListEntry, Policy, Reason, Share, SourceKey, SynState, TotalState,
+        Bucket, Cell, Clock, Counter, Event, ListEntry, Policy, Reason, Share, SourceKey, SynState, TotalState,
+        event::EVENT_COUNT,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         reason::REASON_COUNT,
         service::{MAX_SERVICES, NO_SERVICE, PORT_SLOTS},
@@ -44,6 +45,10 @@ static CELLS: Array<Cell, { gate::CELLS as usize }> = Array::new();
 #[btf_map]
 static COUNTERS: PerCpuArray<Counter, REASON_COUNT> = PerCpuArray::new();
 
+/// Events that are no verdicts.
+#[btf_map]
+static EVENTS: PerCpuArray<u64, EVENT_COUNT> = PerCpuArray::new();
+
 /// Whether there is anything in the IPv4 list and in the IPv6 list: an empty trie costs as much as a short one.
 #[btf_map]
 static LISTED: Array<u32, 2> = Array::new();
@@ -66,8 +71,15 @@ static NEW_SOURCES: PerCpuArray<u64, 1> = PerCpuArray::new();
 
 /// The policy in force. Replacing the inner map is one pointer store, and the kernel waits for running programs
 /// before it lets go of the old one: no packet sees half of each.
+///
+/// Declared as words, not as a struct: kernels before 6.2 accept an inner map only if it has the same "offset of a
+/// timer" as the declared one, and that is -ENOENT for a struct with type information and -EINVAL for anything else,
+/// maps that the daemon makes without type information included.
 #[btf_map]
-static POLICY: ArrayOfMaps<Array<Policy, 1>, 1> = ArrayOfMaps::new();
+static POLICY: ArrayOfMaps<Array<PolicyWords, 1>, 1> = ArrayOfMaps::new();
+
+type PolicyWords = [u64; size_of::<Policy>() / 8];
+const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
 
 /// From port to service. The policy says which of the two tables is its own, so that both change in one step.
 #[btf_map]
@@ -132,7 +144,10 @@ impl Tables for Maps<'_> {
 
     #[inline(always)]
     fn policy(&self) -> Option<&Policy> {
-        POLICY.get_value(0, &0)
+        let words = POLICY.get_value(0, &0)?;
+        // SAFETY: same size and alignment by the assertion at the map, and every bit pattern is a policy: it has
+        // integers only. User space writes an inner map before it puts it here and never again.
+        Some(unsafe { &*core::ptr::from_ref(words).cast::<Policy>() })
     }
 
     #[inline(always)]
@@ -260,6 +275,14 @@ impl Tables for Maps<'_> {
         // although the instruction set (v3) has it.
         unsafe {
             atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, seen, new).1
+        }
+    }
+
+    #[inline(always)]
+    fn note(&self, event: Event) {
+        if let Some(count) = EVENTS.get_ptr_mut(event as u32) {
+            // SAFETY: as in `count`.
+            unsafe { *count += 1 };
         }
     }
 

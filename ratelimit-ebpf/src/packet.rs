@@ -62,6 +62,8 @@ pub struct Packet {
     pub transport_at: usize,
     /// Bytes from there on that belong to the packet.
     pub transport_len: usize,
+    /// Whether it is a piece of a larger packet.
+    pub fragment: bool,
 }
 
 impl Packet {

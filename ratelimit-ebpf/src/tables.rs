@@ -1,6 +1,6 @@
 //! The seam between the packet path and its maps: BPF maps in the kernel, hash maps in tests.
 
-use ratelimit_common::abi::{Bucket, Clock, ListEntry, Policy, Reason, SourceKey};
+use ratelimit_common::abi::{Bucket, Clock, Event, ListEntry, Policy, Reason, SourceKey};
 
 use crate::packet::Address;
 
@@ -84,6 +84,8 @@ pub trait Tables {
     /// Stores `new` if the word is still `seen`, and says whether it did.
     fn compare_exchange(&self, word: Self::Word, seen: u64, new: u64) -> bool;
 
+    /// Counts an event.
+    fn note(&self, event: Event);
     /// Counts one frame.
     fn count(&self, reason: Reason, len: u64);
 }

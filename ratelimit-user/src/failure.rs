@@ -55,7 +55,9 @@ impl From<DataplaneError> for Failure {
     fn from(error: DataplaneError) -> Self {
         let code = match &error {
             DataplaneError::NotRoot { .. } | DataplaneError::NotPermitted { .. } => ExitCode::NotPermitted,
-            DataplaneError::NoInterface { .. } | DataplaneError::ListFull { .. } => ExitCode::Usage,
+            DataplaneError::NoInterface { .. }
+            | DataplaneError::ListFull { .. }
+            | DataplaneError::PinDirTaken { .. } => ExitCode::Usage,
             DataplaneError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
                 ExitCode::NotPermitted
             }

@@ -8,7 +8,7 @@ use std::{
 
 use ratelimit_common::{
     abi::{
-        self, Bucket, Clock, Counter, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict,
+        self, Bucket, Clock, Counter, Event, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE},
     },
     limit::gate,
@@ -47,6 +47,10 @@ pub struct Memory {
     syns: RefCell<Vec<u64>>,
     /// What was for another program. There is none here, so the packet goes on.
     pub handed_over: RefCell<Vec<Successor>>,
+    /// Whether the table refuses new sources.
+    pub full: Cell<bool>,
+    /// How many of the next compare-and-exchanges fail, as if another CPU had been faster.
+    pub lost_races: Cell<u32>,
     counters: RefCell<Vec<Counter>>,
 }
 
@@ -83,6 +87,8 @@ impl Memory {
             new_sources: Cell::new(0),
             syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
             handed_over: RefCell::default(),
+            full: Cell::new(false),
+            lost_races: Cell::new(0),
             counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; Reason::ALL.len()]),
         }
     }
@@ -143,6 +149,9 @@ impl Tables for Memory {
         let mut sources = self.sources.borrow_mut();
         if sources.contains_key(&key.octets()) {
             return Err(InsertError::Exists);
+        }
+        if self.full.get() {
+            return Err(InsertError::Full);
         }
         let mut buckets = self.buckets.borrow_mut();
         sources.insert(key.octets(), buckets.len());
@@ -226,12 +235,18 @@ impl Tables for Memory {
     }
 
     fn compare_exchange(&self, word: Word, seen: u64, new: u64) -> bool {
+        if self.lost_races.get() > 0 {
+            self.lost_races.set(self.lost_races.get() - 1);
+            return false;
+        }
         let same = self.load(word) == seen;
         if same {
             self.store(word, new);
         }
         same
     }
+
+    fn note(&self, _: Event) {}
 
     fn count(&self, reason: Reason, len: u64) {
         let counter = &mut self.counters.borrow_mut()[reason as usize];

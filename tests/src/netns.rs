@@ -40,14 +40,24 @@ impl Wire {
         let wire = Self { edge: format!("rlt-edge-{unique}"), net: format!("rlt-net-{unique}") };
         ip(&["netns", "add", &wire.edge]);
         ip(&["netns", "add", &wire.net]);
-        ip(&["-n", &wire.edge, "link", "add", EDGE, "type", "veth", "peer", "name", NET, "netns", &wire.net]);
-        wire.address(&wire.edge, EDGE, &format!("{EDGE_V4}/16"));
-        wire.address(&wire.edge, EDGE, &format!("{EDGE_V6}/32"));
-        for (namespace, interface) in [(&wire.edge, EDGE), (&wire.net, NET)] {
+        wire.connect();
+        wire
+    }
+
+    /// Takes the wire away and puts a new one in its place, with the same names and the edge's addresses.
+    pub fn replace(&self) {
+        ip(&["-n", &self.edge, "link", "del", EDGE]);
+        self.connect();
+    }
+
+    fn connect(&self) {
+        ip(&["-n", &self.edge, "link", "add", EDGE, "type", "veth", "peer", "name", NET, "netns", &self.net]);
+        self.address(&self.edge, EDGE, &format!("{EDGE_V4}/16"));
+        self.address(&self.edge, EDGE, &format!("{EDGE_V6}/32"));
+        for (namespace, interface) in [(&self.edge, EDGE), (&self.net, NET)] {
             ip(&["-n", namespace, "link", "set", "lo", "up"]);
             ip(&["-n", namespace, "link", "set", interface, "up"]);
         }
-        wire
     }
 
     /// Gives the network side another source address.

@@ -10,6 +10,7 @@ pub const FACTS: HostFacts = HostFacts {
     cpus: 2,
     tick_ns: 4_000_000,
     secret: [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03],
+    cookies: true,
     window_scale: Some(7),
 };
 
@@ -27,5 +28,12 @@ pub fn source(table: &str) -> Desired {
 pub fn policy(text: &str) -> Desired {
     let loaded = config::parse(text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
     // An even generation and an odd one use different port tables; one is as good as the other.
-    compile::desired(&loaded.policy, &FACTS, 1)
+    compile::desired(&loaded.policy, &FACTS, 1, None)
+}
+
+/// The kernel's view of a policy with these limits that follows another.
+pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common::abi::Policy>) -> Desired {
+    let text = format!("[source]\nlimits = {limits:?}\n");
+    let loaded = config::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
+    compile::desired(&loaded.policy, &FACTS, generation, before)
 }

@@ -2,10 +2,12 @@
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     os::unix::net::UnixStream,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    time::{Duration, Instant},
 };
 
 use ratelimit_tests::{
@@ -13,6 +15,7 @@ use ratelimit_tests::{
     daemon::{Daemon, Edge, binary},
     netns::{EDGE, run},
 };
+use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
 
 const POLICY: &str = "[source]\nlimits = [\"5000 packets/s burst 10000\", \"100 syns/s\"]\n";
 /// Somebody who is not root.
@@ -28,6 +31,14 @@ fn stdout(output: &Output) -> String {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The binary where somebody who is not root can execute it. By another process: a file that this one had open for writing
+/// could not be executed while any thread here forks.
+fn copy_of_binary(dir: &Path) -> PathBuf {
+    let copy = dir.join("ratelimit");
+    run(Command::new("cp").arg(binary("ratelimit")).arg(&copy));
+    copy
 }
 
 /// Exit code and one sentence that has these words in it.
@@ -67,8 +78,7 @@ fn check_needs_no_root_and_says_what_it_understood() {
     fs::write(&file, POLICY).unwrap();
     let world = fs::Permissions::from_mode(0o755);
     fs::set_permissions(scratch.dir(), world).unwrap();
-    let copy = scratch.dir().join("ratelimit");
-    fs::copy(binary("ratelimit"), &copy).unwrap();
+    let copy = copy_of_binary(scratch.dir());
     let output = Command::new("setpriv")
         .args(["--reuid", NOBODY, "--clear-groups"])
         .arg(copy)
@@ -181,8 +191,7 @@ fn run_without_root_exits_with_four() {
     let edge = Edge::new();
     edge.write_policy(POLICY);
     fs::set_permissions(edge.dir(), fs::Permissions::from_mode(0o755)).unwrap();
-    let copy = edge.dir().join("ratelimit");
-    fs::copy(binary("ratelimit"), &copy).unwrap();
+    let copy = copy_of_binary(edge.dir());
     let mut command = edge.wire.on_edge("setpriv");
     command
         .args(["--reuid", NOBODY, "--clear-groups"])
@@ -229,6 +238,79 @@ fn generic_mode_is_shouted_about_and_require_native_refuses_it() {
     daemon.kill_9();
     let output = edge.run_command().args(["--iface", "lo", "--require-native"]).output().unwrap();
     assert_refused(&output, 5, &["an earlier daemon attached it so"]);
+}
+
+#[test]
+fn an_interface_that_cannot_be_guarded_leaves_none_of_the_others_guarded() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    // The first one works, the second has no native mode.
+    assert_run_refused(
+        &edge,
+        &["--iface", EDGE, "--iface", "lo", "--require-native"],
+        5,
+        &["\"lo\" cannot run XDP in native mode"],
+    );
+}
+
+#[test]
+fn an_interface_that_was_guarded_stays_so_until_it_is_detached() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let mut both = edge.run_command();
+    both.args(["--iface", EDGE, "--iface", "lo"]);
+    Daemon::start(both).kill_9();
+    let mut one = edge.run_command();
+    one.args(["--iface", "lo"]);
+    let daemon = Daemon::start(one);
+    daemon.wait_for_log("edge0 was guarded before and stays so");
+    let interfaces = edge.json(&["status"])["interfaces"].clone();
+    assert_eq!(interfaces.as_array().unwrap().len(), 2, "{interfaces}");
+    assert!(edge.cli(&["detach", "--iface", EDGE]).status.success());
+    assert!(!attached(&edge));
+    assert_eq!(edge.json(&["status"])["interfaces"][0]["name"], "lo");
+}
+
+#[test]
+fn an_interface_that_was_replaced_by_another_of_its_name_is_guarded_anew() {
+    let edge = Edge::new();
+    edge.start(POLICY).kill_9();
+    edge.wire.replace();
+    assert!(!attached(&edge));
+    let daemon = edge.start(POLICY);
+    daemon.wait_for_log("edge0: attached, native mode");
+    assert!(attached(&edge));
+}
+
+#[test]
+fn blocks_that_ran_out_are_removed_from_the_kernel() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    assert!(edge.cli(&["block", "add", "192.0.2.1", "--for", "1ms"]).status.success());
+    assert!(edge.cli(&["block", "add", "192.0.2.2"]).status.success());
+    daemon.kill_9();
+    // A starting daemon sweeps at once.
+    let _daemon = edge.start(POLICY);
+    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
+    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while maps.lists().unwrap().len() > 1 {
+        assert!(Instant::now() < deadline, "{:?}", maps.lists());
+    }
+    assert_eq!(edge.json(&["block", "list"])["blocks"][0]["prefix"], "192.0.2.2/32");
+}
+
+#[test]
+fn a_request_without_an_end_is_refused_before_it_fills_the_memory() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let mut stream = UnixStream::connect(edge.state().join("control.sock")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    // More than is read, no end of line, and the connection stays open.
+    stream.write_all(&vec![b'x'; 64 * 1024]).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    assert!(answer.contains("request is longer than 65536 bytes"), "{answer}");
 }
 
 #[test]
@@ -292,6 +374,7 @@ fn blocks_are_added_listed_changed_and_removed() {
     // They outlive the daemon.
     daemon.kill_9();
     let _daemon = edge.start(POLICY);
+    assert_eq!(edge.json(&["status"])["policy_generation"], 2, "policies are counted through restarts");
     assert_eq!(edge.json(&["block", "list"])["blocks"].as_array().unwrap().len(), 2);
     assert!(edge.cli(&["block", "del", "203.0.113.0/24"]).status.success());
     assert_refused(
@@ -403,7 +486,7 @@ fn sigterm_leaves_protection_on_and_says_how_to_remove_it() {
     let (status, log) = daemon.terminate();
     assert!(status.success());
     assert!(log.contains("edge0 stays protected"), "{log}");
-    assert!(log.contains("ratelimit detach --pin"), "{log}");
+    assert!(log.contains("ratelimit detach --state"), "{log}");
     assert!(attached(&edge));
     assert!(!edge.state().join("control.sock").exists());
     let output = edge.cli(&["detach"]);
@@ -417,6 +500,8 @@ fn sigterm_leaves_protection_on_and_says_how_to_remove_it() {
 #[test]
 fn detach_through_a_running_daemon_ends_protection_at_once() {
     let edge = Edge::new();
+    // The second daemon has adopted the first one's link.
+    edge.start(POLICY).kill_9();
     let daemon = edge.start(POLICY);
     assert_refused(&edge.cli(&["detach", "--iface", "nope0"]), 2, &["\"nope0\" is not guarded"]);
     assert!(edge.cli(&["detach", "--iface", EDGE]).status.success());
@@ -453,8 +538,7 @@ fn somebody_else_is_refused_by_credentials_even_if_the_socket_were_open() {
     fs::set_permissions(edge.dir(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(edge.state(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(edge.state().join("control.sock"), fs::Permissions::from_mode(0o777)).unwrap();
-    let copy = edge.dir().join("ratelimit");
-    fs::copy(binary("ratelimit"), &copy).unwrap();
+    let copy = copy_of_binary(edge.dir());
     let output = Command::new("setpriv")
         .args(["--reuid", NOBODY, "--clear-groups"])
         .arg(copy)
@@ -517,4 +601,159 @@ fn an_address_in_use_for_metrics_leaves_no_program_behind() {
     command.arg("--state").arg(other.state()).arg("--pin").arg(other.pin());
     assert_refused(&command.output().unwrap(), 2, &["cannot listen for metrics on 127.0.0.1:9464"]);
     assert!(pins(&other).is_empty());
+}
+
+#[test]
+fn detach_removes_nothing_that_is_not_ours() {
+    let edge = Edge::new();
+    let detach = |pin: &Path| {
+        let mut command = edge.wire.on_edge(binary("ratelimit"));
+        command.arg("detach").arg("--state").arg(edge.state()).arg("--pin").arg(pin).output().unwrap()
+    };
+    let ordinary = edge.dir().join("ordinary");
+    fs::create_dir_all(ordinary.join("sub")).unwrap();
+    fs::write(ordinary.join("sub/file"), "precious").unwrap();
+    assert_refused(&detach(&ordinary), 5, &["no BPF file system"]);
+    assert!(ordinary.join("sub/file").exists());
+    // On a BPF file system, somebody else's pins beside ours stay.
+    edge.start(POLICY).kill_9();
+    let strangers = edge.pin().join("strangers");
+    fs::create_dir(&strangers).unwrap();
+    assert!(detach(&edge.pin()).status.success());
+    assert!(strangers.exists() && pins(&edge).is_empty());
+    assert_refused(&detach(&edge.dir().join("nowhere")), 1, &["nothing to detach"]);
+}
+
+#[test]
+fn two_daemons_do_not_share_a_pin_directory() {
+    let edge = Edge::new();
+    let _first = edge.start(POLICY);
+    let mut second = edge.wire.on_edge(binary("ratelimit"));
+    second.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", "lo"]);
+    second.arg("--state").arg(edge.dir().join("state-2")).arg("--pin").arg(edge.pin());
+    assert_refused(&second.output().unwrap(), 2, &["another daemon uses the pin directory"]);
+    let mut detach = edge.wire.on_edge(binary("ratelimit"));
+    detach.arg("detach").arg("--state").arg(edge.dir().join("state-2")).arg("--pin").arg(edge.pin());
+    assert_refused(&detach.output().unwrap(), 2, &["another daemon uses the pin directory"]);
+    assert!(attached(&edge));
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_policy_in_force_as_it_was() {
+    let edge = Edge::new();
+    edge.start("[source]\nlimits = [\"7 packets/s\"]\n").kill_9();
+    edge.write_policy("[source]\nlimits = [\"1000000 packets/s\"]\n");
+    let output =
+        edge.run_command().args(["--iface", EDGE, "--iface", "lo", "--require-native"]).output().unwrap();
+    assert_refused(&output, 5, &["\"lo\" cannot run XDP in native mode"]);
+    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
+    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
+    let policy = maps.policy().unwrap();
+    assert_eq!(policy.generation, 1);
+    assert_eq!(policy.source.limits[0].cost_fp, 256_000_000_000_u64.div_ceil(7));
+    assert!(attached(&edge), "edge0 is guarded as before");
+}
+
+#[test]
+fn a_link_of_another_network_namespace_is_left_alone() {
+    let (edge, other) = (Edge::new(), Edge::new());
+    edge.start(POLICY).kill_9();
+    // The same pin directory, seen from a host whose edge0 is another interface.
+    let run_in_other = |iface: &str| {
+        let mut command = other.wire.on_edge(binary("ratelimit"));
+        command.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", iface]);
+        command.arg("--state").arg(other.state()).arg("--pin").arg(edge.pin());
+        command
+    };
+    assert_refused(
+        &run_in_other(EDGE).output().unwrap(),
+        5,
+        &["is on an interface elsewhere", "another --pin"],
+    );
+    assert_refused(&run_in_other("nope0").output().unwrap(), 2, &["does not exist"]);
+    assert!(attached(&edge));
+    let daemon = Daemon::start(run_in_other("lo"));
+    daemon.wait_for_log("the link of edge0 is on an interface that is not visible here");
+    assert!(attached(&edge), "it got the new program");
+}
+
+#[test]
+fn a_program_that_is_lost_is_put_back_and_status_never_lies() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    edge.wire.replace();
+    daemon.wait_for_log("edge0");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !attached(&edge) {
+        assert!(Instant::now() < deadline, "never attached again: {}", daemon.log());
+    }
+    assert_eq!(edge.json(&["status"])["interfaces"][0]["mode"], "native");
+    // Somebody removes the pins under the daemon: the program goes, and comes back.
+    fs::remove_dir_all(edge.pin().join("links")).unwrap();
+    fs::create_dir(edge.pin().join("links")).unwrap();
+    daemon.wait_for_log("our program is gone; attaching it again");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !attached(&edge) {
+        assert!(Instant::now() < deadline, "never attached again: {}", daemon.log());
+    }
+    run(edge.wire.on_edge("ip").args(["link", "del", EDGE]));
+    daemon.wait_for_log("edge0 is gone; it will be guarded again when it comes back");
+    assert!(stdout(&edge.cli(&["status"])).contains("NOT PROTECTED"));
+    let (_, log) = daemon.terminate();
+    assert!(log.contains("edge0 is NOT PROTECTED (detached)"), "{log}");
+}
+
+#[test]
+fn a_signal_during_the_start_does_not_leave_it_half_done() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let mut command = edge.run_command();
+    let child =
+        command.args(["--iface", EDGE]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let socket = edge.state().join("control.sock");
+    // The socket is made before the program is loaded.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !socket.exists() {
+        assert!(Instant::now() < deadline);
+    }
+    for signal in ["HUP", "TERM"] {
+        run(Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(stderr(&output).contains("edge0 stays protected"), "{}", stderr(&output));
+    assert!(attached(&edge) && !socket.exists());
+}
+
+#[test]
+fn detach_does_not_take_a_busy_daemon_for_an_absent_one() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    daemon.signal("STOP");
+    let output = edge.cli(&["detach"]);
+    let still_attached = attached(&edge);
+    daemon.signal("CONT");
+    assert_refused(&output, 3, &["no daemon reachable", "control.sock"]);
+    assert!(still_attached, "its pins were left alone");
+}
+
+#[test]
+fn an_interface_named_twice_is_guarded_once() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let mut command = edge.run_command();
+    command.args(["--iface", EDGE, "--iface", "lo", "--iface", EDGE]);
+    let _daemon = Daemon::start(command);
+    assert_eq!(edge.json(&["status"])["interfaces"].as_array().unwrap().len(), 2);
+    assert!(edge.cli(&["detach"]).status.success());
+}
+
+#[test]
+fn a_choice_that_locks_the_operator_out_comes_with_a_warning() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let everybody = edge.cli(&["block", "add", "::/0", "--for", "1s"]);
+    assert!(stdout(&everybody).contains("your own connection included"), "{}", stdout(&everybody));
+    let escape = edge.cli(&["block", "add", "192.0.2.1", "--reason", "red \u{1b}[31malert"]);
+    assert_refused(&escape, 2, &["control characters"]);
 }

@@ -15,7 +15,7 @@ use ratelimit_tests::{
 
 /// More threads than this machine has cores: they also interrupt each other.
 const THREADS: u32 = 8;
-const RUNS: u32 = 200_000;
+const RUNS: u32 = 1_000_000;
 
 /// Runs a frame on all threads at once and returns how long it took, in ns.
 fn hammer(loaded: &mut Loaded, frame: &[u8]) -> u64 {
@@ -44,7 +44,8 @@ fn refilled_per_day(per_day: u64, took_ns: u64) -> u64 {
 
 #[test]
 fn a_burst_is_spent_once_however_many_cpus_ask_for_it() {
-    let burst = 300_000;
+    // Large, so that the CPUs compete for it for a while.
+    let burst = 4_000_000;
     let mut loaded = Loaded::new(&policies::limits(&[&format!("{burst} packets/day")[..]]));
     let took_ns = hammer(&mut loaded, &Ipv4::from([192, 0, 2, 1]).udp_frame(8));
     let admitted = loaded.count(Reason::Conforming);
@@ -70,7 +71,7 @@ fn a_rate_is_held_however_many_cpus_ask_for_it() {
 
 #[test]
 fn with_several_limits_none_is_exceeded_by_any_number_of_cpus() {
-    let (packets, syns) = (200_000, 100_000);
+    let (packets, syns) = (3_000_000, 2_000_000);
     let limits = [format!("{packets} packets/day"), format!("{syns} syns/day")];
     let mut loaded = Loaded::new(&policies::limits(&[&limits[0], &limits[1]]));
     let took_ns = hammer(&mut loaded, &Ipv4::from([192, 0, 2, 1]).tcp_frame(SYN));
@@ -100,4 +101,21 @@ fn the_first_packets_of_a_new_source_on_all_cpus_open_one_bucket() {
         }
     });
     assert_eq!(loaded.count(Reason::Conforming), u64::from(sources), "one packet a day each");
+}
+
+#[test]
+fn a_total_is_held_however_many_cpus_serve_it_and_whoever_sends() {
+    let total = 3_000_000;
+    let policy = format!(
+        "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
+         match = {{ protocol = \"udp\", ports = [53] }}\ntotal = [\"{total} packets/day\"]\n"
+    );
+    let mut loaded = Loaded::new(&policies::policy(&policy));
+    let took_ns = hammer(&mut loaded, &Ipv4::from([192, 0, 2, 1]).udp_frame(8));
+    let admitted = loaded.count(Reason::Conforming);
+    let bound = total + refilled_per_day(total, took_ns);
+    assert!(admitted <= bound, "{admitted} admitted, the bound is {bound}");
+    // A source without state gets three quarters, less what CPUs hold unspent.
+    assert!(admitted >= total * 7 / 10, "{admitted} of {total} admitted");
+    assert!(loaded.count(Reason::ServiceTotal) > 0);
 }

@@ -220,6 +220,7 @@ fn maps_of_another_abi_are_replaced_without_a_gap_and_the_lists_come_along() {
     let daemon = edge.start(policy);
     daemon.wait_for_log("maps of another layout found (abi 0, 1000 sources): 1 listed prefixes carried over");
     sent(running);
+    sent(flood(&edge, BAD, EDGE_V4, 1_000, 0.2));
     assert_eq!(sink.datagrams(BAD), 0, "the block held throughout");
     assert!(!old.exists(), "the old maps are gone");
     assert!(current.exists(), "the new ones are pinned");
@@ -294,4 +295,45 @@ fn a_jumbo_frame_on_the_wire_is_accepted_and_counted_whole() {
         stats["reasons"].as_array().unwrap().iter().find(|r| r["reason"] == "conforming").unwrap();
     assert!(conforming["bytes"].as_u64().unwrap() >= frames * 8942, "{conforming} for {frames} frames");
     assert_eq!(edge.json(&["status"])["interfaces"][0]["mode"], "native");
+}
+
+#[test]
+fn large_datagrams_of_an_honest_source_arrive_in_fragments_and_a_flood_of_them_is_held() {
+    let edge = edge_with_sources(&[GOOD, BAD]);
+    let _daemon = edge.start("[source]\nlimits = [\"100000 packets/s\", \"1000 fragments/s burst 1000\"]\n");
+    let mut sink = Sink::start(&edge, EDGE_V4);
+    let large = |from: &str, pps: &str, seconds: &str| {
+        let mut command = edge.wire.in_net(binary("traffic"));
+        command.args(["flood", "--from", from, "--to", &socket_address(EDGE_V4), "--size", "8000"]);
+        let output = command.args(["--pps", pps, "--for", seconds]).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["sent"].as_u64().unwrap()
+    };
+    // Six pieces each: 300 pieces a second.
+    let honest = large(GOOD, "50", "1");
+    assert_eq!(sink.datagrams(GOOD), honest, "every large datagram of the honest source arrives whole");
+    assert_eq!(edge.dropped("limit_fragments"), 0);
+    large(BAD, "2000", "1");
+    assert!(edge.dropped("limit_fragments") > 5_000, "{}", edge.dropped("limit_fragments"));
+}
+
+#[test]
+fn strangers_that_exceed_a_services_total_are_refused_and_the_posture_says_so() {
+    let edge = edge_with_sources(&[BAD, GOOD]);
+    let daemon = edge.start(&format!(
+        "[source]\nlimits = [\"1000000 packets/s\"]\n[[service]]\nname = \"attacked\"\n\
+         match = {{ protocol = \"udp\", ports = [{PORT}] }}\ntotal = [\"2000 packets/s burst 2000\"]\n"
+    ));
+    let mut sink = Sink::start(&edge, EDGE_V4);
+    assert_eq!(edge.json(&["status"])["posture"], "normal");
+    let began = Instant::now();
+    let offered = sent(flood(&edge, BAD, EDGE_V4, 60_000, 3.0));
+    let took = began.elapsed().as_secs_f64();
+    daemon.wait_for_log("posture normal -> ");
+    let status = edge.json(&["status"]);
+    assert_ne!(status["posture"], "normal", "{status}");
+    assert!(status["posture_changes"].as_u64().unwrap() >= 1);
+    let admitted = sink.datagrams(BAD) as f64;
+    assert!(admitted <= 2_000.0 + 2_000.0 * took + 1.0, "{admitted} of {offered} in {took} s");
+    assert!(admitted >= 0.9 * 2_000.0 * 3.0, "{admitted} of {offered} in {took} s");
+    assert!(edge.dropped("service_total") > 100_000);
 }

@@ -11,7 +11,13 @@ use ratelimit_tests::{
     loaded::{Loaded, Outcome},
     policies,
 };
-use ratelimit_user::{compile::lists::Lists, dataplane::probe};
+use ratelimit_user::{
+    compile::{
+        Desired,
+        lists::{self, Lists, Prefix},
+    },
+    dataplane::probe,
+};
 
 /// A limit that no single packet reaches: what is tested here is how frames are read.
 const GENEROUS: &[&str] = &["100 packets/day", "100 syns/day", "100 MB/day"];
@@ -190,6 +196,14 @@ fn ipv6_is_followed_through_its_extension_headers() {
             ethernet(
                 IPV6,
                 &discovery.carrying(FRAGMENT, &[&fragment(ICMPV6, 1, false)[..], &icmp(135)].concat()),
+            ),
+            Reason::Conforming,
+        ),
+        (
+            "the first piece of fragmented neighbour discovery gets none either",
+            ethernet(
+                IPV6,
+                &discovery.carrying(FRAGMENT, &[&fragment(ICMPV6, 0, true)[..], &icmp(135)].concat()),
             ),
             Reason::Conforming,
         ),
@@ -390,17 +404,210 @@ fn arp_and_neighbour_discovery_pass_even_from_a_blocked_host() {
 
 #[test]
 fn a_changed_limit_takes_effect_on_the_next_packet_without_a_fresh_burst() {
-    let mut loaded = Loaded::new(&policies::limits(&["5 packets/day"]));
+    let mut loaded = Loaded::new(&policies::limits(&["80 packets/day"]));
     let frame = v4().udp_frame(8);
-    for _ in 0..5 {
-        assert_eq!(loaded.outcome(&frame).moved[0].0, Reason::Conforming);
+    for _ in 0..200 {
+        loaded.run(&frame);
     }
+    assert!(NEARLY_80.contains(&loaded.count(Reason::Conforming)));
     assert_eq!(loaded.outcome(&frame).moved[0].0, Reason::LimitPackets);
-    // Ten a day at once: five are spent at the price of a fifth of a day each, which is the whole of the new burst.
-    loaded.maps.set_policy(&policies::limits(&["10 packets/day"])).unwrap();
-    assert_eq!(loaded.outcome(&frame).moved[0].0, Reason::LimitPackets);
+    // Twice as many a day: what was spent is a whole day's worth, and so is the new burst.
+    loaded.maps.set_policy(&next(policies::limits(&["160 packets/day"]), 2)).unwrap();
+    for _ in 0..200 {
+        loaded.run(&frame);
+    }
+    assert!(
+        loaded.count(Reason::Conforming) <= 82,
+        "at most the packet of before that was left, at half the price"
+    );
     // A much faster limit does not wait for the slow one's debt: the bucket is empty, not overdrawn for a day.
-    loaded.maps.set_policy(&policies::limits(&["1000000 packets/s burst 1"])).unwrap();
+    loaded.maps.set_policy(&next(policies::limits(&["1000000 packets/s burst 1"]), 3)).unwrap();
     assert_eq!(loaded.outcome(&frame).moved[0].0, Reason::LimitPackets, "this one settles the debt");
     assert_eq!(loaded.outcome(&frame).moved[0].0, Reason::Conforming);
+}
+
+/// A burst of 80, less the packet that the coarse clock's lag may cost, which comes back within milliseconds.
+const NEARLY_80: std::ops::RangeInclusive<u64> = 79..=80;
+
+/// The same policy as a later one.
+fn next(mut desired: Desired, generation: u64) -> Desired {
+    desired.policy.generation = generation;
+    desired
+}
+
+#[test]
+fn a_denial_ends_with_the_policy_that_made_it() {
+    let mut loaded = Loaded::new(&policies::limits(&["80 packets/day"]));
+    let frame = v4().udp_frame(8);
+    for _ in 0..200 {
+        loaded.run(&frame);
+    }
+    assert!(NEARLY_80.contains(&loaded.count(Reason::Conforming)));
+    assert_eq!(loaded.outcome(&frame).moved[0].0, Reason::LimitPackets, "denied for the rest of the day");
+    loaded.maps.set_policy(&next(policies::limits(&["1000000 packets/s burst 100"]), 2)).unwrap();
+    for _ in 0..10 {
+        loaded.run(&frame);
+    }
+    assert!(loaded.count(Reason::Conforming) > 80, "the new limit counts, not the old denial");
+}
+
+#[test]
+fn a_source_within_its_cells_share_needs_no_entry_and_one_beyond_it_gets_one() {
+    let mut loaded = Loaded::new(&policies::limits(&["800 packets/day"]));
+    let entries = |loaded: &Loaded| loaded.maps.table().usage(probe::now_ns()).unwrap().entries;
+    // An eighth of the burst comes from the cell. The coarse clock's lag costs one packet, there and in all.
+    for _ in 0..99 {
+        assert_eq!(loaded.outcome(&v4().udp_frame(8)).moved[0].0, Reason::Conforming);
+    }
+    assert_eq!(entries(&loaded), 0);
+    for _ in 0..900 {
+        loaded.run(&v4().udp_frame(8));
+    }
+    assert_eq!(entries(&loaded), 1);
+    let admitted = loaded.count(Reason::Conforming);
+    assert!((799..=800).contains(&admitted), "{admitted} admitted of 800");
+}
+
+#[test]
+fn spoofed_sources_cost_no_entry() {
+    let mut loaded = Loaded::new(&policies::limits(&["800 packets/day"]));
+    for source in 0..20_000_u32 {
+        loaded.run(&Ipv4::from(Ipv4Addr::from_bits(source.wrapping_mul(0x9e37_79b9))).udp_frame(8));
+    }
+    assert_eq!(loaded.count(Reason::Conforming), 20_000);
+    assert_eq!(loaded.maps.table().usage(probe::now_ns()).unwrap().entries, 0);
+}
+
+#[test]
+fn new_sources_beyond_the_budget_are_refused_and_those_with_an_entry_are_not() {
+    // So small a limit that every source needs an entry; ten new ones a second, one at once.
+    let mut loaded =
+        Loaded::new(&policies::source("limits = [\"3 packets/day\"]\nnew_sources_per_cpu = 10\n"));
+    let known = v4().udp_frame(8);
+    assert_eq!(loaded.outcome(&known).moved[0].0, Reason::Conforming);
+    for host in 0..2_000_u32 {
+        loaded.run(&Ipv4::from(Ipv4Addr::from_bits(0x0a00_0000 + host)).udp_frame(8));
+    }
+    assert!(loaded.count(Reason::NewSourceBudget) > 1_900);
+    assert_eq!(loaded.outcome(&known).moved[0].0, Reason::Conforming, "it has an entry");
+    assert!(loaded.maps.table().usage(probe::now_ns()).unwrap().entries < 100);
+}
+
+#[test]
+fn the_total_of_a_service_holds_for_all_sources_together_and_for_nobody_else() {
+    let mut loaded = Loaded::new(&policies::policy(
+        "[source]\nlimits = [\"1000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
+         match = { protocol = \"udp\", ports = [53] }\ntotal = [\"1000 packets/day\"]\n",
+    ));
+    for host in 0..3_000_u32 {
+        loaded.run(&Ipv4::from(Ipv4Addr::from_bits(0x0a00_0000 + host)).udp_frame(8));
+    }
+    let admitted = loaded.count(Reason::Conforming);
+    // Strangers stop at three quarters, and CPUs may hold a sixteenth unspent.
+    assert!((650..=750).contains(&admitted), "{admitted} admitted");
+    assert_eq!(loaded.count(Reason::ServiceTotal), 3_000 - admitted);
+    assert_eq!(loaded.outcome(&v4().tcp_frame(SYN)).moved[0].0, Reason::Conforming, "another service");
+    let fragment = ethernet(IPV4, &Ipv4 { fragment: 0x0010, ..v4() }.carrying(UDP, &udp(8)));
+    assert_eq!(
+        loaded.outcome(&fragment).moved[0].0,
+        Reason::Conforming,
+        "ports of a later fragment are payload"
+    );
+}
+
+#[test]
+fn known_sources_still_find_tokens_when_strangers_have_used_their_part_of_a_total() {
+    let mut loaded = Loaded::new(&policies::policy(
+        "[source]\nlimits = [\"160 packets/day\"]\n[[service]]\nname = \"dns\"\n\
+         match = { protocol = \"udp\", ports = [53] }\ntotal = [\"4000 packets/day\"]\n",
+    ));
+    // Beyond its cell's share, so it has an entry from here on.
+    let known = v4().udp_frame(8);
+    for _ in 0..30 {
+        assert_eq!(loaded.outcome(&known).moved[0].0, Reason::Conforming);
+    }
+    for host in 0..10_000_u32 {
+        loaded.run(&Ipv4::from(Ipv4Addr::from_bits(0x0a00_0000 + host)).udp_frame(8));
+    }
+    let stranger = Ipv4::from([172, 16, 0, 1]).udp_frame(8);
+    assert_eq!(loaded.outcome(&stranger).moved[0].0, Reason::ServiceTotal);
+    for _ in 0..100 {
+        assert_eq!(loaded.outcome(&known).moved[0].0, Reason::Conforming);
+    }
+}
+
+#[test]
+fn fragments_have_a_budget_of_their_own_and_whole_packets_do_not_touch_it() {
+    let mut loaded = Loaded::new(&policies::limits(&["1000 packets/day", "4 fragments/day"]));
+    let pieces = [
+        ethernet(IPV4, &Ipv4 { fragment: 0x2000, ..v4() }.carrying(UDP, &udp(32))),
+        ethernet(IPV4, &Ipv4 { fragment: 0x2010, ..v4() }.carrying(UDP, &[0; 32])),
+        ethernet(IPV4, &Ipv4 { fragment: 0x0020, ..v4() }.carrying(UDP, &[0; 32])),
+        ethernet(IPV4, &Ipv4 { fragment: 0x2000, ..v4() }.carrying(UDP, &udp(32))),
+    ];
+    for piece in &pieces {
+        assert_eq!(loaded.outcome(&v4().udp_frame(8)).moved[0].0, Reason::Conforming);
+        assert_eq!(loaded.outcome(piece).moved[0].0, Reason::Conforming);
+    }
+    for piece in &pieces {
+        assert_eq!(loaded.outcome(piece).moved[0].0, Reason::LimitFragments);
+        assert_eq!(loaded.outcome(&v4().udp_frame(8)).moved[0].0, Reason::Conforming);
+    }
+    let v6_piece = |offset, more| {
+        let payload = [&fragment(UDP, offset, more)[..], &udp(16)].concat();
+        ethernet(IPV6, &v6().carrying(FRAGMENT, &payload))
+    };
+    for piece in [v6_piece(0, true), v6_piece(2, true), v6_piece(4, false), v6_piece(0, true)] {
+        assert_eq!(loaded.outcome(&piece).moved[0].0, Reason::Conforming);
+    }
+    assert_eq!(loaded.outcome(&v6_piece(2, true)).moved[0].0, Reason::LimitFragments);
+    let atomic = v6_piece(0, false);
+    assert_eq!(
+        loaded.outcome(&atomic).moved[0].0,
+        Reason::Conforming,
+        "a fragment header alone makes no fragment"
+    );
+}
+
+#[test]
+fn a_limit_keeps_what_was_spent_when_the_file_is_reordered() {
+    let before = policies::limits(&["1000 packets/s", "5 syns/day"]);
+    let mut loaded = Loaded::new(&before);
+    for _ in 0..5 {
+        assert_eq!(loaded.outcome(&v4().tcp_frame(SYN)).moved[0].0, Reason::Conforming);
+    }
+    for (generation, limits) in [
+        (2, &["5 syns/day", "1000 packets/s"][..]),
+        (3, &["100 MB/s", "5 syns/day", "1000 packets/s"]),
+        (4, &["5 syns/day"]),
+    ] {
+        let now = loaded.maps.policy();
+        loaded.maps.set_policy(&policies::after(limits, generation, now.as_ref())).unwrap();
+        assert_eq!(loaded.outcome(&v4().tcp_frame(SYN)).moved[0].0, Reason::LimitSyns, "{limits:?}");
+        assert_eq!(loaded.outcome(&v4().tcp_frame(ACK)).moved[0].0, Reason::Conforming, "{limits:?}");
+    }
+}
+
+#[test]
+fn a_list_change_that_fails_half_way_is_undone() {
+    let mut loaded = Loaded::new(&policies::limits(GENEROUS));
+    let blocked = blocked_until(list::FOREVER_NS);
+    // Every room in the list is taken, 198.51.100.1 among them.
+    let mut full: Lists = (0..list::MAX_LISTED - 1)
+        .map(|n| (Prefix::masked(Ipv4Addr::from_bits(0x0a00_0000 + n).into(), 32), blocked))
+        .collect();
+    full.insert("198.51.100.1/32".parse().unwrap(), blocked);
+    loaded.set_lists(full.clone());
+    let observed = loaded.maps.lists().unwrap();
+    let mut wanted = full;
+    wanted.insert("198.51.100.0/24".parse().unwrap(), ALLOWED);
+    let refused = loaded.maps.change_lists(&observed, &lists::effective(wanted)).unwrap_err().to_string();
+    assert!(refused.contains("the IPv4 list is full at 1048576 prefixes"), "{refused}");
+    assert_eq!(loaded.maps.lists().unwrap().len(), observed.len());
+    let frame = Ipv4::from([198, 51, 100, 1]).udp_frame(8);
+    assert_eq!(
+        loaded.outcome(&frame).moved[0].0,
+        Reason::Blocked,
+        "not let in by the half of the change that worked"
+    );
 }

@@ -26,6 +26,8 @@ impl Binary {
     pub(crate) const RATELIMIT: Self = Self { package: "ratelimit-user", name: "ratelimit" };
     /// The sender and receiver of real traffic.
     pub(crate) const TRAFFIC: Self = Self { package: "ratelimit-tests", name: "traffic" };
+    /// The measuring program.
+    pub(crate) const BENCH: Self = Self { package: "ratelimit-tests", name: "bench" };
 }
 
 pub(crate) fn release(binaries: &[Binary]) -> Result<()> {

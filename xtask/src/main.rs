@@ -3,6 +3,7 @@
 //! Nothing here links against the limiter: xtask drives cargo, the package manager and network namespaces, so it
 //! builds in seconds on a machine that has nothing but rustup.
 
+mod bench;
 mod build;
 mod demo;
 mod linker;
@@ -12,6 +13,7 @@ mod run;
 mod setup;
 mod test;
 mod tool;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -36,8 +38,12 @@ enum Command {
     Test(test::Options),
     /// Build target/release/ratelimit, one file with the kernel program inside
     Build,
+    /// Measure the limiter beside a bare drop, nftables and iptables, in private namespaces
+    Bench(bench::Options),
     /// Check formatting, clippy on both targets, and where unsafe code may live
     Lint,
+    /// Load the program and run the suites on Debian's kernels, in virtual machines
+    Vm(vm::Options),
 }
 
 fn main() -> ExitCode {
@@ -47,7 +53,9 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(options, install),
         Command::Test(options) => test::run(options, install),
         Command::Build => build::run(install),
+        Command::Bench(options) => bench::run(options, install),
         Command::Lint => lint::run(install),
+        Command::Vm(options) => vm::run(options, install),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

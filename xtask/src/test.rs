@@ -69,15 +69,15 @@ fn stream(cargo: &mut Command, shown: &mut impl Write) -> Result<(Totals, ExitSt
 }
 
 #[derive(Default, Debug, PartialEq, Eq)]
-struct Totals {
-    passed: u64,
-    failed: u64,
+pub(crate) struct Totals {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
     skipped: u64,
 }
 
 impl Totals {
     /// Adds `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; every other line changes nothing.
-    fn add(&mut self, line: &str) {
+    pub(crate) fn add(&mut self, line: &str) {
         let Some(result) = line.trim().strip_prefix("test result: ") else { return };
         let counts = result.split_once(". ").map_or("", |(_verdict, counts)| counts);
         for count in counts.split(';') {

@@ -9,6 +9,7 @@ mod layout;
 pub mod bucket;
 pub mod cell;
 pub mod counter;
+pub mod event;
 pub mod list;
 pub mod names;
 pub mod policy;
@@ -18,6 +19,7 @@ pub mod service;
 pub use bucket::{Bucket, SourceKey};
 pub use cell::Cell;
 pub use counter::Counter;
+pub use event::Event;
 pub use list::ListEntry;
 pub use policy::{Clock, Gate, Limit, MAX_LIMITS, Meter, Policy, SourceLimits};
 pub use reason::{Reason, Verdict};
@@ -27,7 +29,7 @@ pub use service::{Service, Share, SynState, Total, TotalState};
 pub const ABI_VERSION: u32 = 2;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 3_530_674_029_498_046_951;
+const RECORDED_FINGERPRINT: usize = 17_942_420_563_118_317_012;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

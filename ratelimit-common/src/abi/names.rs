@@ -17,6 +17,8 @@ pub const BUCKETS: &str = "BUCKETS";
 pub const CELLS: &str = "CELLS";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
+/// Per-CPU counts of events.
+pub const EVENTS: &str = "EVENTS";
 /// Which lists have entries.
 pub const LISTED: &str = "LISTED";
 /// Where the main program jumps to. Pinned, because the kernel empties such a map with its last user-space reference.
@@ -39,10 +41,11 @@ pub const SYNS: &str = "SYNS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 13] = [
+pub const MAPS: [&str; 14] = [
     BUCKETS,
     CELLS,
     COUNTERS,
+    EVENTS,
     JUMPS,
     LISTED,
     LISTS_V4,

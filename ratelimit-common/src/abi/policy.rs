@@ -6,6 +6,9 @@ use crate::abi_struct;
 /// Limits that one source can have at once.
 pub const MAX_LIMITS: usize = 4;
 
+/// In place of a [`Meter`]: a slot without a limit, which applies to nothing.
+pub const NO_METER: u32 = u32::MAX;
+
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
@@ -16,11 +19,13 @@ pub enum Meter {
     Bytes = 1,
     /// TCP segments that open a connection: SYN set, ACK clear.
     Syns = 2,
+    /// Pieces of fragmented IP packets, the first one included.
+    Fragments = 3,
 }
 
 impl Meter {
     /// All meters, by discriminant.
-    pub const ALL: [Self; 3] = [Self::Packets, Self::Bytes, Self::Syns];
+    pub const ALL: [Self; 4] = [Self::Packets, Self::Bytes, Self::Syns, Self::Fragments];
 
     /// The word users type for it.
     pub const fn name(self) -> &'static str {
@@ -28,6 +33,7 @@ impl Meter {
             Self::Packets => "packets",
             Self::Bytes => "bytes",
             Self::Syns => "syns",
+            Self::Fragments => "fragments",
         }
     }
 }
@@ -48,7 +54,7 @@ abi_struct! {
 
 impl Limit {
     /// Fills the unused slots of a policy.
-    pub const UNUSED: Self = Self { cost_fp: 0, tolerance_q8: 0, frac_bits: 0, meter: 0 };
+    pub const UNUSED: Self = Self { cost_fp: 0, tolerance_q8: 0, frac_bits: 0, meter: NO_METER };
 }
 
 /// Cookies carry no TCP options but the MSS: this host's kernel would not find them again.

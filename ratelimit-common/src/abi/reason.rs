@@ -79,6 +79,8 @@ reasons! {
     LimitBytes = "limit_bytes", Drop;
     /// Over a limit in SYNs.
     LimitSyns = "limit_syns", Drop;
+    /// Over a limit in fragments.
+    LimitFragments = "limit_fragments", Drop;
     /// Over the total of the service it is for.
     ServiceTotal = "service_total", Drop;
     /// A source without state, beyond what its cell vouches for, while too many such sources want some.

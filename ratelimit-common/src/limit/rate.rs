@@ -114,7 +114,7 @@ impl Rate {
             return Err(RateError::ZeroBurst);
         }
         let max_per_sec = match self.meter {
-            Meter::Packets | Meter::Syns => MAX_COUNT_PER_SEC,
+            Meter::Packets | Meter::Syns | Meter::Fragments => MAX_COUNT_PER_SEC,
             Meter::Bytes => MAX_BYTES_PER_SEC,
         };
         if u128::from(self.amount) * 1_000_000_000 > u128::from(max_per_sec) * u128::from(self.period.ns()) {

@@ -85,7 +85,7 @@ pub(super) fn charge<T: Tables>(tables: &T, bucket: T::Bucket, request: &Request
 /// When a bucket that refused will first admit the smallest frame.
 #[inline(always)]
 fn refused_until(tat_q8: u64, limit: &Limit) -> Option<u64> {
-    if limit.meter == Meter::Syns as u32 {
+    if limit.meter == Meter::Syns as u32 || limit.meter == Meter::Fragments as u32 {
         return None;
     }
     let smallest = if limit.meter == Meter::Bytes as u32 {

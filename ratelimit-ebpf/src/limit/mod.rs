@@ -49,7 +49,8 @@ pub fn limit<T: Tables>(
     if standing.refusal().is_none() || standing.wants_state() {
         syns::count(tables, &request);
     }
-    let answered = defended && packet.transport == Transport::TcpSyn;
+    // The kernel puts fragments together before it looks at options; nobody opens a connection with one.
+    let answered = defended && packet.transport == Transport::TcpSyn && !packet.fragment;
     if let Some(reason) = standing.refusal() {
         // That there is no room to keep an account of a source is no reason not to answer it: cookies need none.
         if answered && standing.wants_state() {

@@ -43,9 +43,9 @@ impl<'p> Request<'p> {
         if limit.meter == Meter::Bytes as u32 {
             return Some(gcra::charge_q8(limit, self.len));
         }
-        if limit.meter == Meter::Syns as u32 && self.packet.transport != Transport::TcpSyn {
-            return None;
-        }
-        Some(limit.cost_fp)
+        let applies = limit.meter == Meter::Packets as u32
+            || (limit.meter == Meter::Syns as u32 && self.packet.transport == Transport::TcpSyn)
+            || (limit.meter == Meter::Fragments as u32 && self.packet.fragment);
+        applies.then_some(limit.cost_fp)
     }
 }

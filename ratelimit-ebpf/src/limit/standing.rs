@@ -1,7 +1,7 @@
 //! Where a source stands: with its cell, or with an entry of its own. `limit::gate` in the common crate has the reasoning.
 
 use ratelimit_common::{
-    abi::{Bucket, Limit, MAX_LIMITS, Reason, service::Party},
+    abi::{Bucket, Event, Limit, MAX_LIMITS, Reason, service::Party},
     limit::{
         gate,
         gcra::{self, Outcome},
@@ -228,7 +228,10 @@ fn promote<T: Tables>(tables: &T, bucket: &Bucket, cell: Option<T::Cell>, reques
         }
     }
     match tables.insert(&request.key, bucket) {
-        Ok(()) => Reason::Conforming,
+        Ok(()) => {
+            tables.note(Event::Promoted);
+            Reason::Conforming
+        }
         Err(InsertError::Full) => Reason::TableFull,
         // Another CPU was first, or an entry from before the cell was last tracked: it restarts by itself.
         Err(InsertError::Exists) => match tables.bucket(&request.key) {

@@ -47,6 +47,8 @@ pub(super) fn refusal(limit: &Limit) -> Reason {
         Reason::LimitBytes
     } else if limit.meter == Meter::Syns as u32 {
         Reason::LimitSyns
+    } else if limit.meter == Meter::Fragments as u32 {
+        Reason::LimitFragments
     } else {
         Reason::LimitPackets
     }

@@ -10,6 +10,7 @@ use crate::{
 
 const MIN_HEADER_LEN: usize = 20;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
+const MORE_FRAGMENTS: u16 = 0x2000;
 
 #[inline(always)]
 pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
@@ -24,10 +25,12 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         return Err(Reason::Truncated);
     }
     let source = Address::v4(header.u32_ne::<12>());
-    let Header { transport, port, at: transport_at, len: transport_len } = if header.u16_be::<6>() & FRAGMENT_OFFSET != 0 {
+    let fragment = header.u16_be::<6>() & (FRAGMENT_OFFSET | MORE_FRAGMENTS);
+    let Header { transport, port, at: transport_at, len: transport_len } = if fragment & FRAGMENT_OFFSET != 0 {
         Header::FRAGMENT
     } else {
         transport::parse(frame, header.u8::<9>(), at + header_len, total_len - header_len)?
     };
-    Ok(Packet { source, transport, port, network_at: at, transport_at, transport_len })
+    let fragment = fragment != 0;
+    Ok(Packet { source, transport, port, fragment, network_at: at, transport_at, transport_len })
 }

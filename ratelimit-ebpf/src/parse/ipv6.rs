@@ -15,6 +15,7 @@ const MAX_EXTENSIONS: usize = 7;
 /// Shortest extension header; all their lengths are multiples of it, or of half of it.
 const MIN_EXTENSION_LEN: usize = 8;
 const FRAGMENT_OFFSET: u16 = 0xfff8;
+const MORE_FRAGMENTS: u16 = 0x0001;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -36,16 +37,17 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         return Err(Reason::Truncated);
     }
     let source = source(&header)?;
-    let Header { transport, port, at: transport_at, len: transport_len } =
+    let (Header { transport, port, at: transport_at, len: transport_len }, fragment) =
         follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
     // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
-    // receivers check the same; a fragmented one (RFC 6980) does not get here as ICMPv6.
+    // receivers check the same, and RFC 6980 makes them ignore fragmented ones.
     if let Transport::Icmpv6(133..=137) = transport
         && header.u8::<7>() == 255
+        && !fragment
     {
         return Err(Reason::NeighbourDiscovery);
     }
-    Ok(Packet { source, transport, port, network_at: at, transport_at, transport_len })
+    Ok(Packet { source, transport, port, fragment, network_at: at, transport_at, transport_len })
 }
 
 #[inline(always)]
@@ -57,21 +59,26 @@ fn source(header: &View<'_, HEADER_LEN>) -> Result<Address, Reason> {
     Ok(Address::v6(hi, lo))
 }
 
-/// Walks the extension headers to the transport header.
+/// Walks the extension headers to the transport header. The last part says whether this is a piece of a larger packet.
 #[inline(always)]
 fn follow(
     frame: &Frame<'_>,
     mut next: u8,
     mut at: usize,
     mut left: usize,
-) -> Result<Header, Reason> {
+) -> Result<(Header, bool), Reason> {
+    let mut fragment = false;
     for _ in 0..MAX_EXTENSIONS {
         if !is_extension(next) {
-            return transport::parse(frame, next, at, left);
+            break;
         }
         let extension = frame.view::<MIN_EXTENSION_LEN>(at).ok_or(Reason::Truncated)?;
-        if next == FRAGMENT && extension.u16_be::<2>() & FRAGMENT_OFFSET != 0 {
-            return Ok(Header::FRAGMENT);
+        if next == FRAGMENT {
+            let field = extension.u16_be::<2>();
+            if field & FRAGMENT_OFFSET != 0 {
+                return Ok((Header::FRAGMENT, true));
+            }
+            fragment |= field & MORE_FRAGMENTS != 0;
         }
         let len = extension_len(next, extension.u8::<1>());
         if len > left {
@@ -81,7 +88,10 @@ fn follow(
         at += len;
         left -= len;
     }
-    if is_extension(next) { Err(Reason::ExtensionChain) } else { transport::parse(frame, next, at, left) }
+    if is_extension(next) {
+        return Err(Reason::ExtensionChain);
+    }
+    Ok((transport::parse(frame, next, at, left)?, fragment))
 }
 
 #[inline(always)]

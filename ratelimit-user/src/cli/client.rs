@@ -39,6 +39,12 @@ pub(super) fn ask(state: &Path, request: &Request) -> Result<Reply, Failure> {
     }
 }
 
+/// Whether nobody listens there. A daemon that is busy, stopped or of another version is not absent.
+pub(super) fn daemon_is_absent(state: &Path) -> bool {
+    let absent = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+    UnixStream::connect(state.join(SOCKET)).is_err_and(|error| absent.contains(&error.kind()))
+}
+
 /// Sends an order and prints the sentence that comes back.
 pub(super) fn order(state: &Path, request: &Request, output: Output) -> Result<(), Failure> {
     match ask(state, request)? {

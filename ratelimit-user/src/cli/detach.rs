@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DEFAULT_PIN, Daemon, Format, client::order, output::print_done};
+use super::{
+    DEFAULT_PIN, Daemon, Format,
+    client::{daemon_is_absent, order},
+    output::print_done,
+};
 use crate::{
     dataplane::{attach, pin::PinDir, probe},
     failure::{ExitCode, Failure},
@@ -32,20 +36,30 @@ pub(super) struct Detach {
 
 impl Detach {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        let request = Request::Detach { interface: self.interface.clone() };
-        match order(&self.daemon.state, &request, self.format.output) {
-            Err(Failure { code: ExitCode::NoDaemon, .. }) => self.without_daemon(),
-            outcome => outcome,
+        if daemon_is_absent(&self.daemon.state) {
+            return self.without_daemon();
         }
+        let request = Request::Detach { interface: self.interface.clone() };
+        order(&self.daemon.state, &request, self.format.output)
     }
 
     fn without_daemon(self) -> Result<(), Failure> {
         probe::require_root()?;
         let pins = PinDir::new(&self.pin);
+        let nothing = || {
+            let message = format!("nothing is attached under {}; nothing to detach", self.pin.display());
+            Failure::new(ExitCode::Found, message)
+        };
+        if !self.pin.exists() {
+            return Err(nothing());
+        }
+        // Nothing is ever removed from another kind of directory.
+        probe::require_bpffs(&self.pin)?;
+        let _claim = pins.claim()?;
         let linked = pins.linked_interfaces()?;
-        let names = match self.interface {
+        let names = match &self.interface {
             None => linked.clone(),
-            Some(name) if linked.contains(&name) => vec![name],
+            Some(name) if linked.contains(name) => vec![name.clone()],
             Some(name) => {
                 let message = format!("interface {name:?} is not guarded under {}", self.pin.display());
                 return Err(Failure::usage(message));
@@ -55,11 +69,10 @@ impl Detach {
             attach::detach(&pins, name)?;
         }
         if names.len() == linked.len() {
-            pins.remove_all()?;
+            pins.remove_all_maps()?;
         }
         if names.is_empty() {
-            let message = format!("nothing is attached under {}; nothing to detach", self.pin.display());
-            return Err(Failure::new(ExitCode::Found, message));
+            return Err(nothing());
         }
         print_done(self.format.output, &format!("detached from {}", names.join(", ")))
     }

@@ -42,7 +42,11 @@ fn text(status: &protocol::Status) -> String {
         text.push_str("NOT PROTECTING: no interface is attached\n");
     }
     for interface in &status.interfaces {
-        let shout = if interface.mode == "native" { "" } else { "  <-- NOT NATIVE" };
+        let shout = match interface.mode.as_str() {
+            "native" => "",
+            "generic" => "  <-- NOT NATIVE",
+            _ => "  <-- NOT PROTECTED",
+        };
         text.push_str(&format!("interface  {}: {}{shout}\n", interface.name, interface.mode));
         if let Some(note) = &interface.note {
             text.push_str(&format!("           {note}\n"));
@@ -53,7 +57,15 @@ fn text(status: &protocol::Status) -> String {
         "policy     {}, generation {}{changed}\n",
         status.policy, status.policy_generation
     ));
-    text.push_str(&format!("sources    {} of {}\n", status.table_entries, status.table_capacity));
+    text.push_str(&format!("posture    {}, {} changes\n", status.posture, status.posture_changes));
+    text.push_str(&format!(
+        "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot cells\n",
+        status.table_entries,
+        status.table_capacity,
+        status.promotions_per_second,
+        status.evictions,
+        status.hot_cells
+    ));
     text.push_str(&format!(
         "lists      {} blocked, {} allowed\npins       {}\n",
         status.blocked_prefixes, status.allowed_prefixes, status.pin

@@ -1,7 +1,11 @@
 //! The policy as the kernel reads it.
 
 use ratelimit_common::{
-    abi::{self, Clock, Limit, MAX_LIMITS, Meter, Service, SourceLimits, Total, policy::NO_TCP_OPTIONS, service::MAX_SERVICES},
+    abi::{
+        self, Clock, Limit, MAX_LIMITS, Meter, SourceLimits, Total,
+        policy::{NO_METER, NO_TCP_OPTIONS},
+        service::MAX_SERVICES,
+    },
     limit::{
         gate::CELL_SHARE,
         gcra::{self, TIME_FRAC_BITS},
@@ -10,7 +14,7 @@ use ratelimit_common::{
 };
 
 use super::facts::HostFacts;
-use crate::policy::{GatePolicy, NamedLimit, Policy, SourcePolicy};
+use crate::policy::{GatePolicy, NamedLimit, Policy, Service, SourcePolicy};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +40,14 @@ const RESERVED_SHARE: u64 = 4;
 /// The largest frame that a portion must pay for: what receive offloads can build.
 const LARGEST_FRAME: u64 = 65_536;
 
-/// The kernel's view of a policy.
-pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64) -> Desired {
+/// The kernel's view of a policy. `before` is the one in force: a limit that stays keeps its place, and with it what each
+/// source has spent.
+pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Option<&abi::Policy>) -> Desired {
     let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
-    let source = source(policy.source(), lag_q8);
-    let mut services = [Service::UNUSED; MAX_SERVICES];
+    let source = source(policy.source(), lag_q8, before.map(|before| &before.source));
+    let mut services = [abi::Service::UNUSED; MAX_SERVICES];
     for (slot, service) in services.iter_mut().zip(policy.services().iter()) {
         slot.syn_cookies = service.syn_cookies().map_or(Limit::UNUSED, enforced);
         slot.total_count = service.totals().len() as u64;
@@ -50,6 +55,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64) -> Desired {
             *total = share_out(rate, facts.cpus, lag_q8);
         }
     }
+    let cookie_services = policy.services().iter().filter(|service| service.syn_cookies().is_some()).count();
     let numbered = policy.services().iter().zip(1..);
     let ports = numbered.flat_map(|(service, number)| service.port_slots().map(move |slot| (slot, number)));
     Desired {
@@ -60,7 +66,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64) -> Desired {
             clock: clock as u32,
             ports: (generation % 2) as u32,
             service_count: policy.services().iter().len() as u64,
-            cookie_services: policy.services().iter().filter(|service| service.syn_cookies().is_some()).count() as u32,
+            cookie_services: if facts.cookies { cookie_services as u32 } else { 0 },
             window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
             services,
         },
@@ -76,7 +82,7 @@ fn enforced(rate: &Rate) -> Limit {
 /// The coarse clock, if its lag is small against every burst.
 fn clock(policy: &Policy, lag_q8: u64) -> Clock {
     let source = policy.source().limits().iter().map(NamedLimit::limit);
-    let totals = policy.services().iter().flat_map(|service| service.totals()).map(enforced);
+    let totals = policy.services().iter().flat_map(Service::totals).map(enforced);
     let bears_lag = |limit: Limit| {
         let packet = full_frame_charge(&limit);
         limit.tolerance_q8 >= lag_q8 * LAG_SHARE && limit.tolerance_q8 / packet.max(1) >= COUNTABLE_BURST
@@ -89,11 +95,11 @@ fn full_frame_charge(limit: &Limit) -> u64 {
     if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, FULL_FRAME) } else { limit.cost_fp }
 }
 
-fn source(source: &SourcePolicy, lag_q8: u64) -> SourceLimits {
+fn source(source: &SourcePolicy, lag_q8: u64, before: Option<&SourceLimits>) -> SourceLimits {
     let mut limits = [Limit::UNUSED; MAX_LIMITS];
-    for (slot, named) in limits.iter_mut().zip(source.limits()) {
-        *slot = named.limit();
-        slot.tolerance_q8 -= lag_q8;
+    let places = places(source.limits(), before);
+    for (place, named) in places.iter().zip(source.limits()) {
+        limits[*place] = Limit { tolerance_q8: named.limit().tolerance_q8 - lag_q8, ..named.limit() };
     }
     let v6_mask = u128::MAX.checked_shl(128 - u32::from(source.ipv6_prefix())).unwrap_or(0).to_be_bytes();
     let v4_mask = u32::MAX.checked_shl(32 - u32::from(source.ipv4_prefix())).unwrap_or(0).to_be_bytes();
@@ -103,16 +109,34 @@ fn source(source: &SourcePolicy, lag_q8: u64) -> SourceLimits {
         v6_mask_lo: v6_mask.lo,
         longest_tolerance_q8: limits.iter().map(|limit| limit.tolerance_q8).max().unwrap_or(0),
         v4_mask: abi::SourceKey::from_v4(u32::from_ne_bytes(v4_mask)).lo,
-        limit_count: source.limits().len() as u64,
+        limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         limits,
     }
+}
+
+/// The place of each limit: where one of the same meter and number was before, or else any that is free.
+fn places(limits: &[NamedLimit], before: Option<&SourceLimits>) -> Vec<usize> {
+    let meters: Vec<u32> = limits.iter().map(|named| named.limit().meter).collect();
+    let nth = |meters: &[u32], at: usize| meters[..at].iter().filter(|meter| **meter == meters[at]).count();
+    let old: Vec<u32> = before.map_or_else(Vec::new, |before| {
+        before.limits[..before.limit_count as usize].iter().map(|limit| limit.meter).collect()
+    });
+    let kept =
+        |at: usize| (0..old.len()).find(|p| old[*p] == meters[at] && nth(&old, *p) == nth(&meters, at));
+    let mut places: Vec<Option<usize>> = (0..limits.len()).map(kept).collect();
+    for at in 0..places.len() {
+        if places[at].is_none() {
+            places[at] = (0..MAX_LIMITS).find(|free| !places.contains(&Some(*free)));
+        }
+    }
+    places.into_iter().flatten().collect()
 }
 
 /// A cell gives out an eighth of the smallest burst, in whole packets. Where that is less than one packet, or leaves an
 /// entry less than one, there is no gate: every source has an entry at once.
 fn gate(policy: &GatePolicy, source: &SourceLimits, secret: [u64; 2]) -> abi::Gate {
-    let limits = &source.limits[..source.limit_count as usize];
-    let dearest = limits.iter().map(full_frame_charge).max().unwrap_or(0);
+    let limits: Vec<&Limit> = source.limits.iter().filter(|limit| limit.meter != NO_METER).collect();
+    let dearest = limits.iter().map(|limit| full_frame_charge(limit)).max().unwrap_or(0);
     let smallest = limits.iter().map(|limit| limit.tolerance_q8).min().unwrap_or(0);
     let share = smallest / CELL_SHARE;
     let whole = share - share % dearest.max(1);
@@ -136,7 +160,7 @@ fn share_out(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
     limit.tolerance_q8 -= lag_q8;
     let largest = match rate.meter {
         Meter::Bytes => gcra::charge_q8(&limit, LARGEST_FRAME.min(rate.burst)),
-        Meter::Packets | Meter::Syns => limit.cost_fp,
+        Meter::Packets | Meter::Syns | Meter::Fragments => limit.cost_fp,
     };
     // Each CPU holds two pools (strangers, known), each with less than a portion and one packet in it.
     let pools = u64::from(cpus) * 2;

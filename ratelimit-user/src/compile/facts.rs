@@ -9,6 +9,8 @@ pub struct HostFacts {
     pub tick_ns: u64,
     /// Secret of the gate's hash: random, and kept as long as the maps are.
     pub secret: [u64; 2],
+    /// Whether the kernel took the programs for SYN cookies.
+    pub cookies: bool,
     /// The window scale that the kernel offers; `None` if it would not find options again that a SYN cookie has promised.
     pub window_scale: Option<u8>,
 }

@@ -53,33 +53,33 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
                 [listen]\n\
                 metrics = \"9464\"\n\
                 http = \"127.0.0.1:8080\"\n\
-                [[service]]\n\
-                name = \"dns\"\n";
+                [[user]]\n\
+                name = \"acme\"\n";
     let found = problems(text);
     let expected = [
-        "p.toml:1:1: key \"colour\" is not known; known here: interfaces, source, listen",
+        "p.toml:1:1: key \"colour\" is not known; known here: interfaces, source, service, listen",
         "p.toml:2:23: interface \"eth0\" is named twice; remove one",
         "p.toml:2:31: interface name \"a/b\" has a slash, a colon or white space in it, which no interface has",
         "p.toml:2:38: an entry of interfaces is a number; write a string in quotes",
         "p.toml:4:11: limit \"0 packets/s\": rate 0 lets nothing pass; use at least 1, or block the source",
-        "p.toml:4:30: unit \"furlongs\" is not known; use packets, syns, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, \
+        "p.toml:4:30: unit \"furlongs\" is not known; use packets, syns, fragments, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, \
          Mbit or Gbit",
         "p.toml:4:43: limit \"5 packets/s burst 0\": burst 0 is never satisfiable; use at least 1",
         "p.toml:5:15: ipv4_prefix = 33 is out of range; use 1 to 32",
         "p.toml:6:15: ipv6_prefix is a string; write a whole number",
         "p.toml:7:17: table_entries = 0 is out of range; use 1 to 16777216",
         "p.toml:8:1: key \"limts\" is not known; did you mean \"limits\"? known here: limits, ipv4_prefix, ipv6_prefix, \
-         table_entries",
+         table_entries, gate, new_sources_per_cpu",
         "p.toml:10:11: metrics = \"9464\" is not an address with a port; use one such as \"127.0.0.1:9464\"",
         "p.toml:11:1: \"http\" is not supported by this version yet; remove it",
-        "p.toml:12:3: \"service\" is not supported by this version yet; remove it",
+        "p.toml:12:3: \"user\" is not supported by this version yet; remove it",
     ];
     assert_eq!(found, expected);
 }
 
 #[test]
 fn every_key_of_a_later_version_is_called_that() {
-    for key in ["mode", "service", "plan", "user", "api", "cluster"] {
+    for key in ["mode", "plan", "user", "api", "cluster"] {
         let found = problems(&format!("{key} = 1\n[source]\nlimits = [\"1/s\"]\n"));
         assert_eq!(found, [format!("p.toml:1:1: {key:?} is not supported by this version yet; remove it")]);
     }
@@ -133,6 +133,81 @@ fn a_value_of_the_wrong_type_is_one_problem_and_not_also_a_missing_one() {
 }
 
 #[test]
+fn services_are_read_with_ports_ranges_and_totals() {
+    let text = "[source]\nlimits = [\"1/s\"]\n[[service]]\nname = \"dns\"\n\
+                match = { protocol = \"udp\", ports = [53, \"5300-5302\"] }\n\
+                total = [\"100000 packets/s\", \"1 Gbit/s\"]\n";
+    let policy = parse(text, "p.toml").unwrap_or_else(|error| panic!("{error}")).policy;
+    let services: Vec<_> = policy.services().iter().collect();
+    assert_eq!(services.len(), 1);
+    assert_eq!(services[0].name(), "dns");
+    assert_eq!(services[0].totals().len(), 2);
+    let udp = 1 << 16;
+    assert_eq!(services[0].port_slots().collect::<Vec<_>>(), [udp + 53, udp + 5300, udp + 5301, udp + 5302]);
+}
+
+#[test]
+fn every_mistake_in_a_service_is_reported_at_its_place() {
+    let service = |body: &str| format!("[source]\nlimits = [\"1/s\"]\n[[service]]\n{body}\n");
+    let udp = "match = { protocol = \"udp\", ports = [53] }";
+    for (body, expected) in [
+        (udp.to_owned(), "p.toml:3:1: [[service]] has no name"),
+        (format!("name = \"a b\"\n{udp}"), "p.toml:3:1: service name \"a b\" is not one"),
+        ("name = \"dns\"".to_owned(), "p.toml:3:1: service \"dns\" matches nothing"),
+        (
+            "name = \"dns\"\nmatch = { protocol = \"icmp\", ports = [1] }".to_owned(),
+            "p.toml:5:22: protocol \"icmp\" has no ports; use \"tcp\" or \"udp\"",
+        ),
+        (
+            "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [] }".to_owned(),
+            "p.toml:3:1: service \"dns\" has no ports",
+        ),
+        (
+            "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [0] }".to_owned(),
+            "p.toml:5:38: 0 is no port; use 1 to 65535",
+        ),
+        (
+            "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [\"9-3\"] }".to_owned(),
+            "p.toml:5:38: \"9-3\" is no port",
+        ),
+        (
+            format!("name = \"dns\"\n{udp}\ntotal = [\"5 syns/s\"]"),
+            "p.toml:3:1: service \"dns\": a total in syns is not possible; use packets or bytes",
+        ),
+        (
+            format!("name = \"dns\"\n{udp}\ntotal = [\"5 packets/s\", \"6 packets/min\"]"),
+            "p.toml:3:1: service \"dns\" has two totals in packets",
+        ),
+        (
+            format!("name = \"dns\"\n{udp}\n[[service]]\nname = \"other\"\n{udp}"),
+            "p.toml:6:1: port 53 of service \"other\" belongs to service \"dns\" already",
+        ),
+        (
+            format!("name = \"dns\"\n{udp}\nper_source = [\"1/s\"]"),
+            "p.toml:6:1: \"per_source\" is not supported by this version yet",
+        ),
+    ] {
+        let found = problems(&service(&body));
+        assert_eq!(found.len(), 1, "{body}: {found:#?}");
+        assert!(found[0].starts_with(expected), "{found:#?} should start with {expected}");
+    }
+}
+
+#[test]
+fn the_gate_is_off_by_one_line_and_its_budget_has_bounds() {
+    let source = |line: &str| format!("[source]\nlimits = [\"1/s\"]\n{line}\n");
+    let policy = |line: &str| parse(&source(line), "p.toml").unwrap_or_else(|error| panic!("{error}")).policy;
+    assert!(policy("").gate().enabled());
+    assert!(!policy("gate = false").gate().enabled());
+    assert_eq!(policy("new_sources_per_cpu = 7").gate().new_sources_per_cpu(), 7);
+    assert_eq!(
+        problems(&source("new_sources_per_cpu = 0")),
+        ["p.toml:3:23: new_sources_per_cpu = 0 is out of range; use 1 to 10000000"]
+    );
+    assert_eq!(problems(&source("gate = \"off\"")), ["p.toml:3:8: gate is a string; write true or false"]);
+}
+
+#[test]
 fn the_rest_of_a_table_is_checked_even_if_its_limits_are_missing() {
     let found = problems("[source]\nipv4_prefix = 0\n");
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -148,7 +223,8 @@ fn broken_syntax_is_reported_beside_what_can_still_be_read_and_without_its_conse
             "[source]\nlimits = \ncolour = 1\nipv4_prefix = = 3\ntable_entries = 0\n",
             &[
                 "p.toml:2:10: not TOML: string values must be quoted, expected literal string",
-                "p.toml:3:1: key \"colour\" is not known; known here: limits, ipv4_prefix, ipv6_prefix, table_entries",
+                "p.toml:3:1: key \"colour\" is not known; known here: limits, ipv4_prefix, ipv6_prefix, \
+                 table_entries, gate, new_sources_per_cpu",
                 "p.toml:4:15: not TOML: extra `=`, expected nothing",
                 "p.toml:5:17: table_entries = 0 is out of range; use 1 to 16777216",
             ],
@@ -287,8 +363,14 @@ proptest! {
             text.push_str(&format!("{key} = {value}\n"));
         }
         if let Ok(loaded) = parse(&text, "p.toml") {
-            let facts = crate::compile::HostFacts { cpus: 4, tick_ns: 4_000_000, secret: [1, 2], window_scale: None };
-            let desired = crate::compile::desired(&loaded.policy, &facts, 1);
+            let facts = crate::compile::HostFacts {
+                cpus: 4,
+                tick_ns: 4_000_000,
+                secret: [1, 2],
+                cookies: true,
+                window_scale: None,
+            };
+            let desired = crate::compile::desired(&loaded.policy, &facts, 1, None);
             prop_assert!(desired.policy.source.limit_count >= 1);
         }
     }

@@ -1,17 +1,18 @@
 //! The host under guard: its policy, lists and interfaces, and every change to them.
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
     time::Instant,
 };
 
 use ratelimit_common::{
-    abi::{self, ListEntry, list},
+    abi::{self, Event, ListEntry, Reason, list},
     limit::text,
 };
 
-use super::{layouts, log};
+use super::log;
 use crate::{
     compile::{
         self, HostFacts,
@@ -19,17 +20,20 @@ use crate::{
     },
     config,
     dataplane::{
-        attach::{self, Adopted, GenericMode, Guarded},
-        interface,
-        kernel::{self, Maps, SourceTable},
-        pin::{Layout, PinDir},
+        attach::{self, GenericMode, Guarded, Presence},
+        kernel::{Maps, Program},
+        pin::PinDir,
         probe,
         sysctl::TcpSettings,
+        table::SourceTable,
     },
     failure::{ExitCode, Failure},
     policy::Policy,
     serve::protocol::{Block, InterfaceStatus, LimitInfo, Reply, Request, Status},
-    stats::Snapshot,
+    stats::{
+        Snapshot,
+        posture::{Pressure, Watch},
+    },
 };
 
 /// What the operator asked for on the command line.
@@ -63,63 +67,63 @@ pub(super) struct Host {
     cookie_problem: Option<String>,
     release: String,
     started: Instant,
+    watch: Watch,
+    last_second: Pressure,
+    seen: Seen,
+    /// Kept to guard an interface again that comes back.
+    program: Program,
+    generic: GenericMode,
+    /// Held, not read: nobody else may work with these pins.
+    _claim: File,
+}
+
+/// Everything that starting has made.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) generation: u64,
+    pub(super) facts: HostFacts,
+    pub(super) program: Program,
+    pub(super) maps: Maps,
+    pub(super) guarded: Vec<Guarded>,
+    pub(super) pins: PinDir,
+    pub(super) release: String,
+    pub(super) claim: File,
+}
+
+/// Counts at the last look, to tell what one second brought.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    promoted: u64,
+    refused_newcomers: u64,
+    over_total: u64,
 }
 
 impl Host {
-    /// Puts the policy in force on every interface, or changes nothing.
-    pub(super) fn start(options: &Options, policy: Policy) -> Result<Self, Failure> {
-        probe::require_root()?;
-        let release = probe::kernel_release();
-        let version = probe::require_kernel(&release)?;
-        probe::require_bpffs(&options.pin)?;
-        let pins = PinDir::new(&options.pin);
-        let names = interfaces(options, &policy, &pins)?;
-        attach::preflight(&pins, &names)?;
-
-        let layout = Layout::current(policy.source().table_entries());
-        let ours_before = pins.layouts()?.contains(&layout);
-        let others = layouts::others(&pins, layout)?;
-        let undo = |failure: Failure| {
-            if !ours_before && let Err(error) = pins.remove_maps(layout) {
-                log::warning(error);
-            }
-            failure
-        };
-        let (mut program, mut maps) =
-            kernel::load(Some(&pins), layout.sources, version).map_err(|e| undo(e.into()))?;
-        layouts::carry_lists(&pins, &others, &mut maps).map_err(|e| undo(e.into()))?;
-        let before = maps.policy();
-        let facts = HostFacts {
-            cpus: probe::possible_cpus(),
-            tick_ns: probe::tick_ns(),
-            // Another secret would put every source into another cell, with what that cell has to give.
-            window_scale: TcpSettings::read().window_scale(),
-            secret: before
-                .map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))
-                .map_err(|e| undo(e.into()))?,
-        };
-        let generation = before.map_or(0, |policy| policy.generation) + 1;
-        maps.set_policy(&compile::desired(&policy, &facts, generation)).map_err(|e| undo(e.into()))?;
-        let guarded =
-            attach::attach_all(&mut program, &pins, &names, options.generic).map_err(|e| undo(e.into()))?;
-        for layout in others {
-            pins.remove_maps(layout)?;
-        }
-        let lists = maps.lists()?;
-        Ok(Self {
+    /// A host whose policy has just been put in force.
+    pub(super) fn new(options: &Options, policy: Policy, started: Started) -> Result<Self, Failure> {
+        let lists = started.maps.lists()?;
+        let mut host = Self {
             policy_path: options.policy.clone(),
             policy,
             changed: false,
-            generation,
-            facts,
-            maps,
+            generation: started.generation,
+            facts: started.facts,
+            maps: started.maps,
             lists,
-            guarded,
-            pins,
-            cookie_problem: program.cookie_problem().map(str::to_owned),
-            release,
+            guarded: started.guarded,
+            pins: started.pins,
+            cookie_problem: started.program.cookie_problem().map(str::to_owned),
+            release: started.release,
             started: Instant::now(),
-        })
+            watch: Watch::default(),
+            last_second: Pressure::default(),
+            seen: Seen::default(),
+            program: started.program,
+            generic: options.generic,
+            _claim: started.claim,
+        };
+        host.seen = host.look()?;
+        Ok(host)
     }
 
     /// The policy.
@@ -127,9 +131,42 @@ impl Host {
         &self.policy
     }
 
-    /// Guarded interfaces, as they were attached.
-    pub(super) fn guarded(&self) -> &[Guarded] {
-        &self.guarded
+    /// What is really on each guarded interface.
+    pub(super) fn interfaces(&self) -> Vec<InterfaceStatus> {
+        self.guarded.iter().map(|one| interface_status(&self.pins, one)).collect()
+    }
+
+    /// Looks whether our program is still on every interface, and puts it back where it can. Called once a second.
+    pub(super) fn guard(&mut self) {
+        for one in &mut self.guarded {
+            let now = attach::presence(&self.pins, &one.interface).unwrap_or(Presence::Missing);
+            let name = &one.interface;
+            match now {
+                Presence::Ours(_) => one.lost = false,
+                Presence::Free => {
+                    log::warning(format!("{name}: our program is gone; attaching it again"));
+                    match attach::attach(&mut self.program, &self.pins, name, self.generic) {
+                        Ok(again) => *one = again,
+                        Err(error) if !one.lost => {
+                            log::error(format!("{name} is NOT PROTECTED: {error}"));
+                            one.lost = true;
+                        }
+                        Err(_) => {}
+                    }
+                }
+                Presence::Missing | Presence::Foreign(_) if one.lost => {}
+                Presence::Missing => {
+                    log::error(format!("{name} is gone; it will be guarded again when it comes back"));
+                    one.lost = true;
+                }
+                Presence::Foreign(_) => {
+                    log::error(format!(
+                        "{name} is NOT PROTECTED: another program has taken the place of ours"
+                    ));
+                    one.lost = true;
+                }
+            }
+        }
     }
 
     /// The pin directory.
@@ -166,7 +203,8 @@ impl Host {
     fn put_in_force(&mut self, policy: Policy) -> Result<(), Failure> {
         self.facts.window_scale = TcpSettings::read().window_scale();
         let generation = self.generation + 1;
-        self.maps.set_policy(&compile::desired(&policy, &self.facts, generation))?;
+        let before = self.maps.policy();
+        self.maps.set_policy(&compile::desired(&policy, &self.facts, generation, before.as_ref()))?;
         self.generation = generation;
         self.policy = policy;
         Ok(())
@@ -184,7 +222,7 @@ impl Host {
     pub(super) fn answer(&mut self, request: Request) -> Result<Reply, Failure> {
         let now_ns = probe::now_ns();
         match request {
-            Request::Status => Ok(Reply::Status(self.status())),
+            Request::Status => Ok(Reply::Status(Box::new(self.status()))),
             Request::Stats => Ok(Reply::Stats(self.snapshot()?)),
             Request::BlockAdd { prefix, for_ns, reason } => {
                 self.block(&prefix, for_ns, reason.as_deref(), now_ns)
@@ -213,12 +251,18 @@ impl Host {
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
             kernel: self.release.clone(),
-            interfaces: self.guarded.iter().map(interface_status).collect(),
+            interfaces: self.guarded.iter().map(|one| interface_status(&self.pins, one)).collect(),
             policy: self.policy_path.display().to_string(),
             policy_generation: self.generation,
             policy_changed: self.changed,
             table_entries: 0,
             table_capacity: 0,
+            hot_cells: 0,
+            promotions: 0,
+            promotions_per_second: self.last_second.promoted,
+            evictions: 0,
+            posture: self.watch.posture().name().to_owned(),
+            posture_changes: self.watch.changes(),
             blocked_prefixes: self.blocks(now_ns).len() as u64,
             allowed_prefixes: self.lists.values().filter(|e| e.own_allowed == list::ALLOWED).count() as u64,
             pin: self.pins.root().display().to_string(),
@@ -231,18 +275,60 @@ impl Host {
         Ok(Snapshot::new(&self.maps.counters()?))
     }
 
-    /// Forgets blocks that have run out. The kernel stopped honouring them by itself; this frees their room.
-    pub(super) fn sweep(&mut self, now_ns: u64) -> Result<(), Failure> {
-        let mut wanted = self.lists.clone();
-        for entry in wanted.values_mut().filter(|entry| entry.own_blocked_until_ns <= now_ns) {
-            clear_block(entry);
+    /// Sources that were ever entered into the table.
+    pub(super) fn promotions(&self) -> Result<u64, Failure> {
+        Ok(self.maps.event(Event::Promoted)?)
+    }
+
+    /// Looks at what the last second brought. Called once a second.
+    pub(super) fn observe(&mut self) -> Result<(), Failure> {
+        let now = self.look()?;
+        let before = std::mem::replace(&mut self.seen, now);
+        self.last_second = Pressure {
+            promoted: now.promoted - before.promoted,
+            refused_newcomers: now.refused_newcomers - before.refused_newcomers,
+            over_total: now.over_total - before.over_total,
+            budget: u64::from(self.policy.gate().new_sources_per_cpu()) * u64::from(self.facts.cpus),
+        };
+        let next = self.watch.after(&self.last_second);
+        if next.posture() != self.watch.posture() {
+            log::warning(format!(
+                "posture {} -> {}: in the last second {} new sources, {} packets of others refused, {} over a total",
+                self.watch.posture().name(),
+                next.posture().name(),
+                self.last_second.promoted,
+                self.last_second.refused_newcomers,
+                self.last_second.over_total
+            ));
         }
-        self.change_lists(wanted)?;
-        // Options promised under settings that have changed would be read wrongly.
+        self.watch = next;
+        // Options promised under settings that have changed since would be read wrongly.
         if self.facts.window_scale != TcpSettings::read().window_scale() {
             self.put_in_force(self.policy.clone())?;
         }
         Ok(())
+    }
+
+    fn look(&self) -> Result<Seen, Failure> {
+        let snapshot = self.snapshot()?;
+        Ok(Seen {
+            promoted: self.promotions()?,
+            refused_newcomers: snapshot.packets(Reason::NewSourceBudget),
+            over_total: snapshot.packets(Reason::ServiceTotal),
+        })
+    }
+
+    /// Forgets blocks that have run out. The kernel stopped honouring them by itself; this frees their room.
+    pub(super) fn sweep(&mut self, now_ns: u64) -> Result<(), Failure> {
+        let ran_out = |entry: &ListEntry| (1..=now_ns).contains(&entry.own_blocked_until_ns);
+        if !self.lists.values().any(ran_out) {
+            return Ok(());
+        }
+        let mut wanted = self.lists.clone();
+        for entry in wanted.values_mut().filter(|entry| ran_out(entry)) {
+            clear_block(entry);
+        }
+        self.change_lists(wanted)
     }
 
     fn block(
@@ -261,6 +347,11 @@ impl Host {
                 list::REASON_LEN
             )));
         }
+        if reason.contains(char::is_control) {
+            return Err(Failure::usage(format!(
+                "reason {reason:?} has control characters in it; use plain text"
+            )));
+        }
         let mut wanted = self.lists.clone();
         let entry = wanted.entry(prefix).or_insert(ListEntry::EMPTY);
         clear_block(entry);
@@ -271,7 +362,11 @@ impl Host {
         let until = for_ns
             .map_or_else(|| "until removed".to_owned(), |ns| format!("for {} s", ns.div_ceil(1_000_000_000)));
         let allowed = self.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
-        let note = if allowed { "; it is on the allow list too, which wins" } else { "" };
+        let note = match (allowed, prefix.len()) {
+            (true, _) => "; it is on the allow list too, which wins",
+            (false, 0) => "; that is everybody, your own connection included, unless it is on the allow list",
+            (false, _) => "",
+        };
         Ok(Reply::Done(format!("blocked {prefix} {until}{note}")))
     }
 
@@ -408,64 +503,20 @@ fn cookie_warnings(problem: Option<&str>, settings: &TcpSettings) -> Vec<String>
     warnings
 }
 
-/// The interfaces asked for, and those that an earlier daemon left guarded: only `detach` ends protection.
-fn interfaces(options: &Options, policy: &Policy, pins: &PinDir) -> Result<Vec<String>, Failure> {
-    let mut names: Vec<String> = if options.interfaces.is_empty() {
-        policy.interfaces().iter().map(ToString::to_string).collect()
-    } else {
-        options.interfaces.clone()
+fn interface_status(pins: &PinDir, guarded: &Guarded) -> InterfaceStatus {
+    let (mode, note) = match attach::presence(pins, &guarded.interface) {
+        Ok(Presence::Ours(attached)) => {
+            let reason = guarded.not_native.as_ref();
+            (attached.mode.name(), reason.map(|reason| format!("native mode is not possible: {reason}")))
+        }
+        Ok(Presence::Foreign(_)) => {
+            ("foreign", Some("another program has taken the place of ours".to_owned()))
+        }
+        Ok(Presence::Free) => ("detached", Some("our program is gone".to_owned())),
+        Ok(Presence::Missing) => ("detached", Some("the interface is gone".to_owned())),
+        Err(error) => ("detached", Some(error.to_string())),
     };
-    if names.is_empty() {
-        return Err(Failure::usage(
-            "no interface to guard; name one with --iface, or with interfaces = [\"eth0\"] in the policy",
-        ));
-    }
-    names.dedup();
-    for earlier in pins.linked_interfaces()? {
-        if names.contains(&earlier) {
-            continue;
-        }
-        if interface::find(&earlier).is_ok_and(|interface| interface.attached.is_some()) {
-            log::info(format!(
-                "{earlier} was guarded before and stays so; ratelimit detach --iface {earlier} ends it"
-            ));
-            names.push(earlier);
-        } else {
-            pins.remove_link(&earlier)?;
-        }
-    }
-    Ok(names)
-}
-
-fn interface_status(guarded: &Guarded) -> InterfaceStatus {
-    let now = interface::find(&guarded.interface).ok().and_then(|interface| interface.attached);
-    match now {
-        Some(attached) => InterfaceStatus {
-            name: guarded.interface.clone(),
-            mode: attached.mode.name().to_owned(),
-            note: guarded.not_native.as_ref().map(|reason| format!("native mode is not possible: {reason}")),
-        },
-        None => InterfaceStatus {
-            name: guarded.interface.clone(),
-            mode: "detached".to_owned(),
-            note: Some("the interface or its program is gone".to_owned()),
-        },
-    }
-}
-
-/// Says on which interfaces protection is on, and how.
-pub(super) fn announce(guarded: &[Guarded]) {
-    for one in guarded {
-        let how =
-            if one.adopted == Adopted::Yes { "program replaced in place, buckets kept" } else { "attached" };
-        log::info(format!("{}: {how}, {} mode", one.interface, one.mode.name()));
-        if let Some(reason) = &one.not_native {
-            log::warning(format!(
-                "{}: GENERIC MODE, about a tenth of the speed of native mode. Native mode is not possible: {reason}",
-                one.interface
-            ));
-        }
-    }
+    InterfaceStatus { name: guarded.interface.clone(), mode: mode.to_owned(), note }
 }
 
 fn parse_prefix(text: &str) -> Result<Prefix, Failure> {

@@ -4,6 +4,7 @@ mod host;
 mod layouts;
 mod log;
 mod service;
+mod start;
 mod state_dir;
 
 pub use host::Options;

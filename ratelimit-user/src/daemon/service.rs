@@ -9,13 +9,14 @@ use std::{
 
 use tokio::{
     net::TcpListener,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     time::MissedTickBehavior,
 };
 
 use super::{
-    host::{Host, Options, announce},
+    host::{Host, Options},
     log,
+    start::start,
     state_dir::StateDir,
 };
 use crate::{
@@ -54,8 +55,9 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         let control = control::bind(&state.socket()).map_err(|error| {
             Failure::new(ExitCode::NotPermitted, format!("cannot make {}: {error}", state.socket().display()))
         })?;
-        let host = Host::start(options, loaded.policy)?;
-        announce(host.guarded());
+        // Signals too: one that comes while the program is being loaded must not end the daemon half way.
+        let mut signals = Signals::take()?;
+        let host = start(options, loaded.policy)?;
         for warning in host.cookie_warnings() {
             log::warning(warning);
         }
@@ -64,7 +66,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         if let Some(listener) = metrics {
             tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
         }
-        daemon.until_stopped(&state).await
+        daemon.until_stopped(&mut signals, &state).await
     })
 }
 
@@ -74,6 +76,27 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
         .map_err(|error| Failure::usage(format!("cannot listen for metrics on {address}: {error}")))
 }
 
+/// The signals that mean something.
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn take() -> Result<Self, Failure> {
+        let one = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}")))
+        };
+        Ok(Self {
+            hangup: one(SignalKind::hangup())?,
+            terminate: one(SignalKind::terminate())?,
+            interrupt: one(SignalKind::interrupt())?,
+        })
+    }
+}
+
 #[derive(Debug)]
 struct Daemon {
     host: Mutex<Host>,
@@ -81,28 +104,35 @@ struct Daemon {
 
 impl Daemon {
     /// Says "ready", then follows signals and the clock.
-    async fn until_stopped(&self, state: &StateDir) -> Result<(), Failure> {
-        let failed =
-            |error: io::Error| Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}"));
-        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    async fn until_stopped(&self, signals: &mut Signals, state: &StateDir) -> Result<(), Failure> {
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        second.set_missed_tick_behavior(MissedTickBehavior::Delay);
         say_ready();
         loop {
             tokio::select! {
-                _ = hangup.recv() => self.reload(),
+                _ = signals.hangup.recv() => self.reload(),
                 _ = sweep.tick() => self.sweep(),
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                _ = second.tick() => self.observe(),
+                _ = signals.terminate.recv() => break,
+                _ = signals.interrupt.recv() => break,
             }
         }
         let host = self.host();
-        for guarded in host.guarded() {
-            log::info(format!("stopping; {} stays protected by the limits in force", guarded.interface));
+        for interface in host.interfaces() {
+            match interface.mode.as_str() {
+                "native" | "generic" => {
+                    log::info(format!("stopping; {} stays protected by the limits in force", interface.name));
+                }
+                mode => log::warning(format!("stopping; {} is NOT PROTECTED ({mode})", interface.name)),
+            }
         }
-        log::info(format!("to remove the protection: ratelimit detach --pin {}", host.pin_root().display()));
+        log::info(format!(
+            "to remove the protection: ratelimit detach --state {} --pin {}",
+            state.path().display(),
+            host.pin_root().display()
+        ));
         drop(host);
         log::info(format!("state directory {} released", state.path().display()));
         Ok(())
@@ -127,6 +157,13 @@ impl Daemon {
         }
     }
 
+    fn observe(&self) {
+        self.host().guard();
+        if let Err(failure) = self.host().observe() {
+            log::warning(format!("the counters were not read: {failure}"));
+        }
+    }
+
     fn sweep(&self) {
         if let Err(failure) = self.host().sweep(probe::now_ns()) {
             log::warning(format!("blocks that ran out were not removed: {failure}"));
@@ -135,15 +172,20 @@ impl Daemon {
 
     /// The status with the table counted, which happens beside everything else.
     async fn status(&self) -> Result<Status, Failure> {
-        let (table, mut status) = {
+        let (table, mut status, promotions) = {
             let host = self.host();
-            (host.table(), host.status())
+            (host.table(), host.status(), host.promotions()?)
         };
-        let usage = tokio::task::spawn_blocking(move || table.usage()).await.map_err(|error| {
-            Failure::new(ExitCode::Unsupported, format!("cannot read the table: {error}"))
-        })??;
+        let usage =
+            tokio::task::spawn_blocking(move || table.usage(probe::now_ns())).await.map_err(|error| {
+                Failure::new(ExitCode::Unsupported, format!("cannot read the table: {error}"))
+            })??;
         status.table_entries = usage.entries;
         status.table_capacity = usage.capacity;
+        status.hot_cells = usage.hot_cells;
+        status.promotions = promotions;
+        // Nothing but eviction removes an entry. Read after the promotions, so never too many by more than what came since.
+        status.evictions = promotions.saturating_sub(usage.entries);
         Ok(status)
     }
 }
@@ -151,7 +193,7 @@ impl Daemon {
 impl Answer for Daemon {
     async fn answer(&self, request: Request) -> Reply {
         let reply = match request {
-            Request::Status => self.status().await.map(Reply::Status),
+            Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             request => self.host().answer(request),
         };
         reply.unwrap_or_else(Reply::Failed)

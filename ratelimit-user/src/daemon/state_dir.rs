@@ -1,8 +1,9 @@
 //! The state directory: the control socket, and a lock so that there is one daemon per directory.
 
 use std::{
-    fs::{self, DirBuilder, File, TryLockError},
-    os::unix::fs::DirBuilderExt as _,
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -22,15 +23,27 @@ pub(super) struct StateDir {
 impl StateDir {
     /// Makes the directory if need be, and locks it.
     pub(super) fn claim(path: &Path) -> Result<Self, Failure> {
-        let failed = |action: &str, error: &dyn std::fmt::Display| {
-            Failure::new(ExitCode::NotPermitted, format!("cannot {action} {}: {error}", path.display()))
+        let failed = |action: &str, error: &io::Error| {
+            let code = match error.kind() {
+                io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
+                // A file in its place, or a path that cannot be one.
+                _ => ExitCode::Usage,
+            };
+            Failure::new(code, format!("cannot {action} {}: {error}", path.display()))
         };
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(path)
             .map_err(|e| failed("make the state directory", &e))?;
-        let lock = File::create(path.join("lock")).map_err(|e| failed("write in the state directory", &e))?;
+        // Whoever else can write there must not make us open, let alone empty, another file.
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path.join("lock"))
+            .map_err(|e| failed("write in the state directory", &e))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(

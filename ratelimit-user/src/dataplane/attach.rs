@@ -17,7 +17,7 @@ use aya::programs::{
 
 use super::{
     DataplaneError,
-    interface::{self, Attached, Interface, Mode},
+    interface::{self, Attached, Mode},
     kernel::Program,
     pin::PinDir,
 };
@@ -36,6 +36,8 @@ pub struct Guarded {
     pub adopted: Adopted,
     /// Why not native, if it is not.
     pub not_native: Option<String>,
+    /// Whether it has been reported that the program is not there any more.
+    pub lost: bool,
 }
 
 /// Whether protection was on already.
@@ -56,21 +58,58 @@ pub enum GenericMode {
     Refuse,
 }
 
+/// What is on an interface, seen from this network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// There is no such interface.
+    Missing,
+    /// It has no XDP program.
+    Free,
+    /// It has ours.
+    Ours(Attached),
+    /// It has somebody else's.
+    Foreign(Attached),
+}
+
+/// Looks at one interface.
+pub fn presence(pins: &PinDir, name: &str) -> Result<Presence, DataplaneError> {
+    let found = match interface::find(name) {
+        Err(DataplaneError::NoInterface { .. }) => return Ok(Presence::Missing),
+        found => found?,
+    };
+    Ok(match found.attached {
+        None => Presence::Free,
+        Some(attached) if is_ours(pins, name, attached) => Presence::Ours(attached),
+        Some(attached) => Presence::Foreign(attached),
+    })
+}
+
 /// Looks at every interface before anything is loaded, so that a refusal leaves nothing behind.
-pub fn preflight(pins: &PinDir, names: &[String]) -> Result<(), DataplaneError> {
+pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Result<(), DataplaneError> {
     for name in names {
-        let interface = interface::find(name)?;
-        if let Some(attached) = interface.attached
-            && !is_ours(pins, name, attached)
-        {
-            return Err(foreign(&interface, attached));
+        match presence(pins, name)? {
+            Presence::Missing => return interface::find(name).map(drop),
+            Presence::Foreign(attached) => return Err(foreign(name, attached)),
+            Presence::Ours(Attached { mode: Mode::Generic, .. }) if generic == GenericMode::Refuse => {
+                let reason = "an earlier daemon attached it so".to_owned();
+                return Err(DataplaneError::NotNative { interface: name.clone(), reason });
+            }
+            Presence::Free if is_elsewhere(pins, name) => {
+                let reason = format!(
+                    "the link pinned for that name under {} is on an interface elsewhere (renamed, or in another \
+                     network namespace); use another --pin, or detach it there",
+                    pins.root().display()
+                );
+                return Err(DataplaneError::Attach { interface: name.clone(), reason });
+            }
+            Presence::Free | Presence::Ours(_) => {}
         }
     }
     Ok(())
 }
 
-/// Guards every interface, or none that was not guarded before.
-pub fn attach_all(
+/// Guards every interface of these that has no program yet, or none of them.
+pub fn attach_new(
     program: &mut Program,
     pins: &PinDir,
     names: &[String],
@@ -78,10 +117,13 @@ pub fn attach_all(
 ) -> Result<Vec<Guarded>, DataplaneError> {
     let mut guarded: Vec<Guarded> = Vec::new();
     for name in names {
+        if presence(pins, name)? != Presence::Free {
+            continue;
+        }
         match attach(program, pins, name, generic) {
             Ok(one) => guarded.push(one),
             Err(error) => {
-                for undo in guarded.iter().filter(|one| one.adopted == Adopted::No) {
+                for undo in &guarded {
                     pins.remove_link(&undo.interface)?;
                 }
                 return Err(error);
@@ -91,9 +133,54 @@ pub fn attach_all(
     Ok(guarded)
 }
 
+/// What became of the links that earlier daemons left.
+#[derive(Debug, Default)]
+pub struct Replaced {
+    /// On interfaces of this namespace.
+    pub guarded: Vec<Guarded>,
+    /// On interfaces that are not visible here: renamed, or in another network namespace.
+    pub elsewhere: Vec<String>,
+}
+
+/// Gives every pinned link the new program, wherever its interface is, and forgets links whose interface is gone.
+pub fn replace_all(
+    program: &mut Program,
+    pins: &PinDir,
+    except: &[Guarded],
+) -> Result<Replaced, DataplaneError> {
+    let mut replaced = Replaced::default();
+    for name in pins.linked_interfaces()? {
+        if except.iter().any(|new| new.interface == name) {
+            continue;
+        }
+        if !is_alive(pins, &name) {
+            pins.remove_link(&name)?;
+            continue;
+        }
+        let before = presence(pins, &name)?;
+        replace(program, pins, &name)?;
+        match before {
+            Presence::Ours(attached) => replaced.guarded.push(Guarded {
+                interface: name,
+                mode: attached.mode,
+                adopted: Adopted::Yes,
+                not_native: (attached.mode == Mode::Generic)
+                    .then(|| "an earlier daemon attached it so".to_owned()),
+                lost: false,
+            }),
+            _ => replaced.elsewhere.push(name),
+        }
+    }
+    Ok(replaced)
+}
+
 /// Takes the program off an interface, and returns when it is off.
 pub fn detach(pins: &PinDir, name: &str) -> Result<(), DataplaneError> {
     let program = open_link(pins, name).and_then(|link| link.info().ok()).map(|info| info.program_id());
+    if !pins.link(name).exists() {
+        // Somebody removed the pin: the kernel has let go of the link, or its holder will.
+        return Ok(());
+    }
     pins.remove_link(name)?;
     // The kernel lets go of an unpinned link in a work queue: moments later, but not at once.
     let deadline = Instant::now() + RELEASE_DEADLINE;
@@ -110,38 +197,8 @@ pub fn detach(pins: &PinDir, name: &str) -> Result<(), DataplaneError> {
     Err(DataplaneError::Attach { interface: name.to_owned(), reason })
 }
 
-fn attach(
-    program: &mut Program,
-    pins: &PinDir,
-    name: &str,
-    generic: GenericMode,
-) -> Result<Guarded, DataplaneError> {
-    let found = interface::find(name)?;
-    match found.attached {
-        Some(attached) if !is_ours(pins, name, attached) => Err(foreign(&found, attached)),
-        Some(attached) => replace(program, pins, name, attached, generic),
-        None => {
-            // A pin without a program on the interface is the link of an interface of that name that is gone.
-            if pins.link(name).exists() {
-                pins.remove_link(name)?;
-            }
-            attach_new(program, pins, name, generic)
-        }
-    }
-}
-
 /// Switches a link of ours to the new program. The kernel does it in one step.
-fn replace(
-    program: &mut Program,
-    pins: &PinDir,
-    name: &str,
-    attached: Attached,
-    generic: GenericMode,
-) -> Result<Guarded, DataplaneError> {
-    let not_native = (attached.mode == Mode::Generic).then(|| "an earlier daemon attached it so".to_owned());
-    if let (Some(reason), GenericMode::Refuse) = (&not_native, generic) {
-        return Err(DataplaneError::NotNative { interface: name.to_owned(), reason: reason.clone() });
-    }
+fn replace(program: &mut Program, pins: &PinDir, name: &str) -> Result<(), DataplaneError> {
     let failed = |reason: String| DataplaneError::Attach { interface: name.to_owned(), reason };
     let link = open_link(pins, name).ok_or_else(|| failed("its pinned link cannot be opened".into()))?;
     let link = XdpLink::try_from(link).map_err(|e| failed(e.to_string()))?;
@@ -149,15 +206,20 @@ fn replace(
     let id = xdp.attach_to_link(link).map_err(|e| failed(reason(&e)))?;
     // The pin alone must keep the link, or unpinning would not detach while this process runs.
     drop(xdp.take_link(id).map_err(|e| failed(reason(&e)))?);
-    Ok(Guarded { interface: name.to_owned(), mode: attached.mode, adopted: Adopted::Yes, not_native })
+    Ok(())
 }
 
-fn attach_new(
+/// Puts the program on an interface that has none.
+pub fn attach(
     program: &mut Program,
     pins: &PinDir,
     name: &str,
     generic: GenericMode,
 ) -> Result<Guarded, DataplaneError> {
+    // A pin without a program on the interface is the link of an interface of that name that is gone.
+    if pins.link(name).exists() && !is_alive(pins, name) {
+        pins.remove_link(name)?;
+    }
     let failed = |reason: String| DataplaneError::Attach { interface: name.to_owned(), reason };
     let xdp = program.xdp()?;
     let (id, mode, not_native) = match xdp.attach(name, XdpMode::Driver) {
@@ -174,7 +236,7 @@ fn attach_new(
     // Only a link with a descriptor can be pinned. If this fails, dropping it detaches.
     let link = FdLink::try_from(link).map_err(|e| failed(e.to_string()))?;
     link.pin(pins.link(name)).map_err(|e| failed(e.to_string()))?;
-    Ok(Guarded { interface: name.to_owned(), mode, adopted: Adopted::No, not_native })
+    Ok(Guarded { interface: name.to_owned(), mode, adopted: Adopted::No, not_native, lost: false })
 }
 
 /// A program is ours when the link pinned for its interface runs it.
@@ -190,13 +252,40 @@ fn open_link(pins: &PinDir, name: &str) -> Option<FdLink> {
     Some(PinnedLink::from_pin(path).ok()?.into())
 }
 
-fn foreign(interface: &Interface, attached: Attached) -> DataplaneError {
+/// Whether the interface of a pinned link still exists, in whichever namespace.
+fn is_alive(pins: &PinDir, name: &str) -> bool {
+    let Some(link) = open_link(pins, name) else { return false };
+    let Ok(info) = link.info() else { return false };
+    link_interface(info.id()).is_some_and(|index| index != 0)
+}
+
+/// Whether the pinned link of a name is on an interface that is not visible here under that name.
+fn is_elsewhere(pins: &PinDir, name: &str) -> bool {
+    pins.link(name).exists() && is_alive(pins, name)
+}
+
+/// The interface index of a link that this process has open; 0 once the interface is gone.
+///
+/// The kernel tells it in the link's fdinfo. aya has neither that nor the descriptor's number.
+fn link_interface(link_id: u32) -> Option<u32> {
+    let wanted = format!("link_id:\t{link_id}");
+    for entry in fs::read_dir("/proc/self/fdinfo").ok()?.flatten() {
+        let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+        if text.lines().any(|line| line == wanted) {
+            return text.lines().find_map(|line| line.strip_prefix("ifindex:\t")?.parse().ok());
+        }
+    }
+    None
+}
+
+/// The refusal of an interface that has somebody else's program.
+fn foreign(interface: &str, attached: Attached) -> DataplaneError {
     let program = loaded_programs()
         .flatten()
         .find(|program| program.id() == attached.program_id)
         .and_then(|program| program.name_as_str().map(str::to_owned));
     DataplaneError::ForeignProgram {
-        interface: interface.name.clone(),
+        interface: interface.to_owned(),
         program: program.unwrap_or_else(|| "unnamed".to_owned()),
         id: attached.program_id,
     }

@@ -36,6 +36,14 @@ pub enum DataplaneError {
         /// Where a mount would help.
         mount_point: PathBuf,
     },
+    /// Another daemon works with these pins.
+    #[error(
+        "another daemon uses the pin directory {}; stop it, or name its --state if you mean to talk to it", .path.display()
+    )]
+    PinDirTaken {
+        /// The directory.
+        path: PathBuf,
+    },
     /// No such interface.
     #[error("interface {name:?} does not exist; this host has {}", .known.join(", "))]
     NoInterface {
@@ -47,7 +55,8 @@ pub enum DataplaneError {
     /// Somebody else's program.
     #[error(
         "interface {interface:?} already runs the XDP program {program:?} (id {id}), which is not ours; \
-         it is left alone: detach it first (ip link set dev {interface} xdp off) or choose another interface"
+         it is left alone: stop whoever attached it (or ip link set dev {interface} xdp off, or bpftool link detach), \
+         or choose another interface"
     )]
     ForeignProgram {
         /// The interface.
@@ -83,7 +92,7 @@ pub enum DataplaneError {
         reason: String,
     },
     /// A map operation failed.
-    #[error("cannot {action}: {source}")]
+    #[error("cannot {action}: {}", whole_chain(source))]
     Map {
         /// What was tried.
         action: String,
@@ -116,4 +125,18 @@ impl DataplaneError {
     pub(crate) fn map(action: impl Into<String>) -> impl FnOnce(aya::maps::MapError) -> Self {
         move |source| Self::Map { action: action.into(), source }
     }
+}
+
+/// An error with its causes, which the outer ones often leave out.
+pub(super) fn whole_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
 }

@@ -1,6 +1,6 @@
 //! The loaded program and its maps.
 
-use std::{fmt, os::fd::AsFd as _, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
@@ -8,16 +8,18 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, ListEntry, Reason, SourceKey,
+    self, Counter, Event, ListEntry, Reason,
     list::{self, ListAddrV4, ListAddrV6},
     names,
     service::PORT_SLOTS,
 };
 
 use super::{
-    DataplaneError, OBJECT, batch,
+    DataplaneError, OBJECT,
+    error::whole_chain,
     pin::{Layout, PinDir},
     probe::{KERNEL_FRAGS, KernelRelease},
+    table::SourceTable,
 };
 use crate::compile::{
     Desired,
@@ -37,28 +39,13 @@ pub struct Program {
 pub struct Maps {
     table: Arc<SourceTable>,
     counters: PerCpuArray<MapData, Counter>,
+    events: PerCpuArray<MapData, u64>,
     listed: Array<MapData, u32>,
     lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
     ports: ArrayOfMaps<MapData, Array<MapData, u32>>,
     jumps: ProgramArray<MapData>,
-}
-
-/// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
-#[derive(Debug)]
-pub struct SourceTable {
-    buckets: MapData,
-    capacity: u32,
-}
-
-/// How full the table of sources is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableUse {
-    /// Sources that have a bucket.
-    pub entries: u64,
-    /// Sources that could have one.
-    pub capacity: u64,
 }
 
 /// Loads the program. With a pin directory, maps pinned there are adopted and new ones are pinned.
@@ -77,7 +64,7 @@ pub fn load(
         }
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| load_error(&error, sources))?;
-    let mut maps = Maps::take(&mut ebpf, sources)?;
+    let mut maps = Maps::take(&mut ebpf)?;
     let (name, cookie_names) = if release >= KERNEL_FRAGS {
         (names::PROGRAM_FRAGS, names::COOKIE_PROGRAMS_FRAGS)
     } else {
@@ -125,7 +112,7 @@ impl Program {
 }
 
 impl Maps {
-    fn take(ebpf: &mut Ebpf, sources: u32) -> Result<Self, DataplaneError> {
+    fn take(ebpf: &mut Ebpf) -> Result<Self, DataplaneError> {
         fn one<T>(ebpf: &mut Ebpf, name: &str) -> Result<T, DataplaneError>
         where
             T: TryFrom<Map, Error = MapError>,
@@ -135,14 +122,16 @@ impl Maps {
                 .ok_or_else(|| DataplaneError::Load { reason: format!("the object has no map {name}") })?;
             T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
         }
-        let Some(Map::LruHashMap(buckets)) = ebpf.take_map(names::BUCKETS) else {
-            return Err(DataplaneError::Load {
-                reason: format!("the object has no LRU map {}", names::BUCKETS),
-            });
+        let (Some(Map::LruHashMap(buckets)), Some(Map::Array(cells))) =
+            (ebpf.take_map(names::BUCKETS), ebpf.take_map(names::CELLS))
+        else {
+            let reason = format!("the object has no map {} or {}", names::BUCKETS, names::CELLS);
+            return Err(DataplaneError::Load { reason });
         };
         Ok(Self {
-            table: Arc::new(SourceTable { buckets, capacity: sources }),
+            table: Arc::new(SourceTable::new(buckets, cells)),
             counters: one(ebpf, names::COUNTERS)?,
+            events: one(ebpf, names::EVENTS)?,
             listed: one(ebpf, names::LISTED)?,
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
@@ -195,7 +184,14 @@ impl Maps {
         // The program skips a list that has no entries. Switched on before the first one comes, off after the last has gone.
         self.switch_lists(|v4| has_family(wanted, v4) || has_family(observed, v4))?;
         for change in lists::changes(observed, wanted) {
-            self.change_list(&change)?;
+            if let Err(error) = self.change_list(&change) {
+                // Half a change could let somebody in. What can be undone is: entries are removed and put back, and
+                // neither needs more room than there was.
+                for undo in lists::changes(&self.lists()?, observed) {
+                    self.change_list(&undo)?;
+                }
+                return Err(error);
+            }
         }
         self.switch_lists(|v4| has_family(wanted, v4))
     }
@@ -247,6 +243,12 @@ impl Maps {
             .collect()
     }
 
+    /// How often an event happened, all CPUs added up.
+    pub fn event(&self, event: Event) -> Result<u64, DataplaneError> {
+        let per_cpu = self.events.get(&(event as u32), 0).map_err(DataplaneError::map("read the events"))?;
+        Ok(per_cpu.iter().sum())
+    }
+
     /// The table of sources.
     pub fn table(&self) -> Arc<SourceTable> {
         Arc::clone(&self.table)
@@ -257,22 +259,6 @@ impl Maps {
 impl fmt::Debug for Maps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Maps").field("table", &self.table).finish_non_exhaustive()
-    }
-}
-
-impl SourceTable {
-    /// Counts the sources.
-    pub fn usage(&self) -> Result<TableUse, DataplaneError> {
-        let mut entries = 0;
-        self.for_each(|keys, _| entries += keys.len() as u64)?;
-        Ok(TableUse { entries, capacity: u64::from(self.capacity) })
-    }
-
-    /// Calls `each` with the sources and their buckets, some at a time.
-    pub fn for_each(&self, each: impl FnMut(&[SourceKey], &[Bucket])) -> Result<(), DataplaneError> {
-        let zero = (SourceKey { hi: 0, lo: 0 }, Bucket { tat_q8: [0; abi::MAX_LIMITS] });
-        batch::for_each_batch(self.buckets.fd().as_fd(), zero, each)
-            .map_err(DataplaneError::io("read the table of sources"))
     }
 }
 
@@ -317,17 +303,4 @@ fn verifier_error(error: &ProgramError) -> DataplaneError {
 
 fn is_statistic(line: &str) -> bool {
     line.starts_with("verification time") || line.starts_with("stack depth")
-}
-
-fn whole_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -10,6 +10,7 @@ pub mod kernel;
 pub mod pin;
 pub mod probe;
 pub mod sysctl;
+pub mod table;
 
 pub use error::DataplaneError;
 

@@ -9,7 +9,8 @@
 //! the links have been switched to the new program, and are removed after that.
 
 use std::{
-    fs, io,
+    fs::{self, File, TryLockError},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -103,13 +104,28 @@ impl PinDir {
         fs::remove_dir_all(&dir).map_err(DataplaneError::io(format!("remove {}", dir.display())))
     }
 
-    /// Unpins everything and removes the directory.
-    pub fn remove_all(&self) -> Result<(), DataplaneError> {
-        match fs::remove_dir_all(&self.root) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(DataplaneError::io(format!("remove {}", self.root.display()))(error))
-            }
-            _ => Ok(()),
+    /// Unpins all maps, and removes the directories if nothing else is in them.
+    pub fn remove_all_maps(&self) -> Result<(), DataplaneError> {
+        for layout in self.layouts()? {
+            self.remove_maps(layout)?;
+        }
+        // Not recursively: what is still in there is not ours.
+        let _not_empty = fs::remove_dir(self.links());
+        let _not_empty = fs::remove_dir(&self.root);
+        Ok(())
+    }
+
+    /// Takes the directory for this process, until the lock is dropped: two daemons on one set of maps would undo each
+    /// other's work.
+    pub fn claim(&self) -> Result<File, DataplaneError> {
+        let failed = || DataplaneError::io(format!("take {}", self.root.display()));
+        fs::create_dir_all(&self.root)
+            .map_err(DataplaneError::io(format!("make {}", self.root.display())))?;
+        let dir = File::open(&self.root).map_err(failed())?;
+        match dir.try_lock() {
+            Ok(()) => Ok(dir),
+            Err(TryLockError::WouldBlock) => Err(DataplaneError::PinDirTaken { path: self.root.clone() }),
+            Err(TryLockError::Error(error)) => Err(failed()(error)),
         }
     }
 }

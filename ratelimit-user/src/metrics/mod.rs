@@ -1,14 +1,18 @@
 //! A snapshot as Prometheus metrics.
 
-use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
-use crate::{serve::protocol::Status, stats::Snapshot};
+use crate::{
+    serve::protocol::Status,
+    stats::{Snapshot, posture::Posture},
+};
 
 /// Renders the text format. A fresh registry each time: the kernel counts, this only shows.
 pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus::Error> {
     let registry = Registry::new();
     packets(&registry, snapshot)?;
     gauges(&registry, status)?;
+    counters(&registry, status)?;
     TextEncoder::new().encode_to_string(&registry.gather())
 }
 
@@ -36,6 +40,8 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
     for (name, help, value) in [
         ("ratelimit_table_entries", "Sources that have a bucket.", status.table_entries),
         ("ratelimit_table_capacity", "Sources the table has room for.", status.table_capacity),
+        ("ratelimit_gate_hot_cells", "Cells of the gate that have sources in the table.", status.hot_cells),
+        ("ratelimit_posture", "0 normal, 1 elevated, 2 flood.", posture_number(&status.posture)),
         (
             "ratelimit_policy_generation",
             "Counts policies since the maps were made.",
@@ -52,7 +58,7 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
     let attached = labelled(
         registry,
         "ratelimit_attached",
-        "1 for the mode in which the program runs on an interface: native, generic or detached.",
+        "1 for the mode in which the program runs on an interface: native, generic, detached or foreign.",
         &["interface", "mode"],
     )?;
     for interface in &status.interfaces {
@@ -62,6 +68,26 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
         labelled(registry, "ratelimit_build_info", "Version of the daemon, always 1.", &["version", "abi"])?;
     build.with_label_values(&[status.version.as_str(), status.abi.to_string().as_str()]).set(1);
     Ok(())
+}
+
+fn counters(registry: &Registry, status: &Status) -> Result<(), prometheus::Error> {
+    for (name, help, value) in [
+        ("ratelimit_table_promotions_total", "Sources that were entered into the table.", status.promotions),
+        ("ratelimit_table_evictions_total", "Sources that the table had to forget.", status.evictions),
+        ("ratelimit_posture_changes_total", "Changes of the posture.", status.posture_changes),
+    ] {
+        let counter = IntCounter::new(name, help)?;
+        counter.inc_by(value);
+        registry.register(Box::new(counter))?;
+    }
+    Ok(())
+}
+
+fn posture_number(name: &str) -> u64 {
+    [Posture::Normal, Posture::Elevated, Posture::Flood]
+        .iter()
+        .position(|posture| posture.name() == name)
+        .unwrap_or(0) as u64
 }
 
 fn labelled(

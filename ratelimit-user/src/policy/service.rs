@@ -160,7 +160,9 @@ impl Service {
         if self.ports.is_empty() {
             return Some(ServiceError::NoPorts { index, name: self.name.clone() });
         }
-        if let Some(rate) = self.totals.iter().find(|rate| rate.meter == Meter::Syns) {
+        if let Some(rate) =
+            self.totals.iter().find(|rate| !matches!(rate.meter, Meter::Packets | Meter::Bytes))
+        {
             return Some(ServiceError::Meter { index, name: self.name.clone(), meter: rate.meter });
         }
         if let Some(rate) = &self.syn_cookies {

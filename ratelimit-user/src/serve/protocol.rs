@@ -66,7 +66,7 @@ pub enum Request {
 #[serde(tag = "reply", content = "data", rename_all = "kebab-case")]
 pub enum Reply {
     /// To `status`.
-    Status(Status),
+    Status(Box<Status>),
     /// To `stats`.
     Stats(Snapshot),
     /// To `block list`.
@@ -106,6 +106,18 @@ pub struct Status {
     pub table_entries: u64,
     /// Sources the table has room for.
     pub table_capacity: u64,
+    /// Cells of the gate that have sources in the table.
+    pub hot_cells: u64,
+    /// Sources that were ever entered into the table.
+    pub promotions: u64,
+    /// Sources that were entered into the table in the last second.
+    pub promotions_per_second: u64,
+    /// Sources that the table had to forget. Each may come back with a fresh burst.
+    pub evictions: u64,
+    /// `normal`, `elevated` or `flood`.
+    pub posture: String,
+    /// How often the posture changed.
+    pub posture_changes: u64,
     /// Prefixes on the block list.
     pub blocked_prefixes: u64,
     /// Prefixes on the allow list.
@@ -121,7 +133,7 @@ pub struct Status {
 pub struct InterfaceStatus {
     /// Its name.
     pub name: String,
-    /// `native` or `generic`; `detached` if somebody took the program off.
+    /// `native` or `generic`; `detached` if our program is gone, `foreign` if another one has its place.
     pub mode: String,
     /// Why not native, if it is not.
     pub note: Option<String>,

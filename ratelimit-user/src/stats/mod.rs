@@ -1,5 +1,7 @@
 //! What the counters said at one moment, as plain numbers for every view.
 
+pub mod posture;
+
 use ratelimit_common::abi::{Counter, Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +52,11 @@ impl Snapshot {
             bytes: counter.bytes,
         };
         Self { reasons: counters.iter().map(count).collect() }
+    }
+
+    /// Frames counted for a reason.
+    pub fn packets(&self, reason: Reason) -> u64 {
+        self.reasons.iter().find(|count| count.reason == reason.name()).map_or(0, |count| count.packets)
     }
 
     /// Sums over reasons.

@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP as a flag that every wait of the demonstration looks at.
+//! Ctrl-C, SIGTERM and SIGHUP as a flag that every long wait looks at.
 //!
 //! The signal itself does nothing else: the wait returns an error, the error unwinds, and the guards on the way clean up.
 
@@ -15,10 +15,10 @@ use crate::outcome::Ending;
 const POLL: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    pub(super) fn watch() -> Result<Self> {
+    pub(crate) fn watch() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&flag))
@@ -29,15 +29,15 @@ impl Interrupt {
 
     /// One that no signal sets: a test process keeps its usual reaction to Ctrl-C.
     #[cfg(test)]
-    pub(super) fn never() -> Self {
+    pub(crate) fn never() -> Self {
         Self(Arc::new(AtomicBool::new(false)))
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(Ending::Interrupted.into()) } else { Ok(()) }
     }
 
-    pub(super) fn sleep_until(&self, then: Instant) -> Result<()> {
+    pub(crate) fn sleep_until(&self, then: Instant) -> Result<()> {
         loop {
             self.check()?;
             let left = then.saturating_duration_since(Instant::now());
@@ -49,7 +49,7 @@ impl Interrupt {
     }
 
     /// Asks `ready` until it has an answer; `None` when there is none in time.
-    pub(super) fn wait_for<T>(
+    pub(crate) fn wait_for<T>(
         &self,
         limit: Duration,
         mut ready: impl FnMut() -> Result<Option<T>>,

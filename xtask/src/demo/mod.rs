@@ -5,7 +5,7 @@
 //! Each thing that is made has a guard that unmakes it, so an error or Ctrl-C at any point leaves nothing behind.
 
 mod daemon;
-mod interrupt;
+pub(crate) mod interrupt;
 mod lab;
 mod people;
 pub(crate) mod policy;

@@ -121,7 +121,7 @@ impl fmt::Display for TextError<'_> {
             Fault::UnknownUnit { hint: Some(hint) } => write!(f, "unit {piece} is not known; use \"{hint}\""),
             Fault::UnknownUnit { hint: None } => write!(
                 f,
-                "unit {piece} is not known; use packets, syns, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, Mbit or Gbit"
+                "unit {piece} is not known; use packets, syns, fragments, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, Mbit or Gbit"
             ),
             Fault::NoPeriod => write!(f, "{piece} has no period; write it like {EXAMPLE}"),
             Fault::UnknownPeriod => write!(f, "period {piece} is not known; use s, min, hour or day"),

@@ -53,8 +53,7 @@ fn every_documented_form_means_what_it_says() {
 
 #[test]
 fn every_mistake_is_named_with_its_piece_and_what_would_be_right() {
-    let known_units =
-        "is not known; use packets, syns, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, Mbit or Gbit";
+    let known_units = "is not known; use packets, syns, fragments, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, Mbit or Gbit";
     let example = "write it like \"1000 packets/s burst 2000\"";
     for (text, piece, sentence) in [
         ("", "", format!("limit is empty; {example}")),

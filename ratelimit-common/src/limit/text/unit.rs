@@ -38,6 +38,8 @@ const UNITS: &[(&str, Unit)] = &[
     ("pkt", Unit::PACKETS),
     ("syns", Unit::one(Meter::Syns)),
     ("syn", Unit::one(Meter::Syns)),
+    ("fragments", Unit::one(Meter::Fragments)),
+    ("fragment", Unit::one(Meter::Fragments)),
     ("bytes", Unit::bytes(1)),
     ("byte", Unit::bytes(1)),
     ("B", Unit::bytes(1)),

@@ -1,51 +1,45 @@
 //! One contestant's turn: packets in flight on one CPU, their count read on another.
 //!
 //! ```text
-//! generator  |  call  |======== lead ========|=========== packets ===========|== spare ==|
-//! observer                                   ^ first reading     last reading ^
+//! generator  |  call  |======== lead ========|=========== packets ==========|  signal
+//! observer                                   ^ first reading   last reading ^
 //! ```
 //!
 //! The two readings are the measurement, so what the system call does before and after its packets is not in it.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, ensure};
+use nix::sys::{
+    pthread::{Pthread, pthread_kill, pthread_self},
+    signal::Signal,
+};
 
-use crate::{interrupt::Interrupt, lane::Ground, place, rig::Generator, rounds::Cores, stack::Counter};
+use crate::{
+    case::Lead, interrupt::Interrupt, lane::Ground, place, rig::Generator, rounds::Cores, stack::Counter,
+};
 
+/// Ends the system call that sends; `Interrupt::watch` sees to it that it ends nothing else.
+pub(crate) const LANDING: Signal = Signal::SIGUSR1;
 /// A reading must not be torn: the counter belongs to a moment this close to the time that goes with it.
 const READING: Duration = Duration::from_micros(500);
 /// How often the observer looks.
 const GLANCE: Duration = Duration::from_millis(1);
-/// More packets than expected are sent by this part, because a contestant may be faster than it was before.
-const SPARE: f64 = 0.3;
-/// Packets for a first guess of the rate.
-const FIRST_GUESS: u32 = 1 << 17;
-/// Turns that are tried until one has packets enough.
-const ATTEMPTS: u32 = 5;
-/// Nothing here takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// For the first packet, and for the whole lead of a contestant that is very slow.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a turn is to be like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Packets before the measurement.
-    pub(crate) lead: u64,
+    /// What comes before the measurement.
+    pub(crate) lead: Lead,
     /// Length of the measurement.
     pub(crate) duration: Duration,
-    /// What is expected.
-    pub(crate) packets_per_second: f64,
-}
-
-impl Plan {
-    fn packets(&self) -> u32 {
-        let measured = self.packets_per_second * self.duration.as_secs_f64() * (1.0 + SPARE);
-        (self.lead as f64 + measured).min(f64::from(u32::MAX)) as u32
-    }
+    pub(crate) cores: Cores,
 }
 
 /// What a turn was like.
@@ -56,109 +50,66 @@ pub(crate) struct Flight {
     pub(crate) took: Duration,
 }
 
-/// A first impression, from some packets and all that comes with sending them.
-pub(crate) fn guess_rate(
-    ground: &Ground,
-    generator: &Generator,
-    cores: Cores,
-    interrupt: &Interrupt,
-) -> Result<f64> {
-    interrupt.check()?;
-    place::inside(ground.namespace(), || {
-        place::stay_on(cores.generator)?;
-        // The first call also pays for everything that is done only once.
-        generator.send(FIRST_GUESS / 8)?;
-        let began = Instant::now();
-        generator.send(FIRST_GUESS)?;
-        Ok(f64::from(FIRST_GUESS) / began.elapsed().as_secs_f64())
-    })
-}
-
-/// Sends, and measures for as long as planned.
+/// Sends, and measures in the meantime.
 pub(crate) fn measure(
-    ground: &Ground,
-    generator: &Generator,
-    mut passed: Option<&mut Counter>,
-    mut plan: Plan,
-    cores: Cores,
-    interrupt: &Interrupt,
-) -> Result<Flight> {
-    for _ in 0..ATTEMPTS {
-        let flight = attempt(ground, generator, passed.as_deref_mut(), plan, cores, interrupt)?;
-        if flight.took >= plan.duration {
-            return Ok(flight);
-        }
-        // The packets ran out early. What was seen tells how many it takes, unless it was next to nothing.
-        plan.packets_per_second = if flight.took > 10 * GLANCE {
-            flight.arrived as f64 / flight.took.as_secs_f64()
-        } else {
-            plan.packets_per_second * 4.0
-        };
-    }
-    bail!("the packets ran out early, {ATTEMPTS} times; the machine is too busy to measure: {plan:?}")
-}
-
-fn attempt(
     ground: &Ground,
     generator: &Generator,
     passed: Option<&mut Counter>,
     plan: Plan,
-    cores: Cores,
     interrupt: &Interrupt,
 ) -> Result<Flight> {
-    interrupt.check()?;
-    let landed = AtomicBool::new(false);
+    let (tell, told) = mpsc::channel::<Pthread>();
     thread::scope(|scope| {
-        let sender = scope.spawn(|| {
-            let sent = place::inside(ground.namespace(), || {
-                place::stay_on(cores.generator)?;
-                generator.send(plan.packets())
-            });
-            landed.store(true, Ordering::Relaxed);
-            sent
+        let sender = scope.spawn(move || {
+            place::enter(ground.namespace())?;
+            place::stay_on(plan.cores.generator)?;
+            // If nobody listens any more, there is nothing to send for.
+            tell.send(pthread_self()).map_err(|_| anyhow!("the observer is gone"))?;
+            generator.send_until_interrupted()
         });
         let observed = place::inside(ground.namespace(), || {
-            place::stay_on(cores.observer)?;
-            observe(generator, passed, plan, &landed)
+            place::stay_on(plan.cores.observer)?;
+            observe(generator, passed, plan, interrupt)
         });
+        // Again and again: the first one may come just before the system call.
+        if let Ok(thread) = told.recv() {
+            while !sender.is_finished() {
+                pthread_kill(thread, LANDING)?;
+                thread::sleep(GLANCE);
+            }
+        }
         sender.join().map_err(|_| anyhow!("the generator's thread panicked"))??;
-        interrupt.check()?;
         observed
     })
 }
 
-/// The longest stretch behind the lead that is not longer than planned.
 fn observe(
     generator: &Generator,
     mut passed: Option<&mut Counter>,
     plan: Plan,
-    landed: &AtomicBool,
+    interrupt: &Interrupt,
 ) -> Result<Flight> {
-    let began = Instant::now();
-    let start = generator.arrived()?;
-    let mut first = reading(generator)?;
-    while first.arrived - start < plan.lead {
-        if landed.load(Ordering::Relaxed) || began.elapsed() > PATIENCE {
-            bail!("only {} of {} packets arrived ahead of the measurement", first.arrived - start, plan.lead);
-        }
+    let start = reading(generator)?;
+    let mut first = start;
+    let is_led = |now: &Reading| {
+        now.arrived - start.arrived >= plan.lead.packets && now.at - start.at >= plan.lead.time
+    };
+    while !is_led(&first) && first.at - start.at < PATIENCE {
+        interrupt.check()?;
         thread::sleep(GLANCE);
         first = reading(generator)?;
     }
+    ensure!(first.arrived > start.arrived, "no packet arrived in {PATIENCE:?}");
     let passed_before = passed.as_mut().map(|counter| counter.read()).transpose()?;
     let mut last = first;
     while last.at - first.at < plan.duration {
-        thread::sleep(GLANCE.min(plan.duration));
-        let now = reading(generator)?;
-        // A reading after the landing may include time without packets.
-        if landed.load(Ordering::Relaxed) {
-            break;
-        }
-        last = now;
+        interrupt.check()?;
+        thread::sleep(GLANCE);
+        last = reading(generator)?;
     }
     let passed_after = passed.as_mut().map(|counter| counter.read()).transpose()?;
-    let took = last.at - first.at;
     let passed = passed_after.zip(passed_before).map(|(after, before)| after - before);
-    Ok(Flight { arrived: last.arrived - first.arrived, passed, took })
+    Ok(Flight { arrived: last.arrived - first.arrived, passed, took: last.at - first.at })
 }
 
 #[derive(Clone, Copy, Debug)]

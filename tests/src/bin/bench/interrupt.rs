@@ -14,6 +14,8 @@ use std::{
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::flight::LANDING;
+
 #[derive(Clone)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -36,6 +38,8 @@ impl Interrupt {
             signal_hook::flag::register(signal, Arc::clone(&flag))
                 .with_context(|| format!("cannot watch for signal {signal}"))?;
         }
+        // This one ends a system call and is not looked at; without a handler it would end the process.
+        signal_hook::flag::register(LANDING as i32, Arc::default()).context("cannot handle SIGUSR1")?;
         Ok(Self(flag))
     }
 

@@ -5,19 +5,24 @@ use std::{fs::File, os::fd::AsFd as _, thread};
 
 use anyhow::{Context, Result, anyhow};
 use rustix::process::setpriority_process;
-use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
+use rustix::thread::{CpuSet, LinkNameSpaceType, Pid, move_into_link_name_space, sched_setaffinity};
 
 const HIGHEST_PRIORITY: i32 = -20;
 
 /// Runs something in a network namespace and waits for it.
 pub(crate) fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    let path = format!("/run/netns/{namespace}");
-    let file = File::open(&path).with_context(|| format!("cannot open {path}"))?;
     in_thread(move || {
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .with_context(|| format!("cannot enter the namespace {namespace}"))?;
+        enter(namespace)?;
         work()
     })
+}
+
+/// Moves the calling thread into a network namespace, for good.
+pub(crate) fn enter(namespace: &str) -> Result<()> {
+    let path = format!("/run/netns/{namespace}");
+    let file = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .with_context(|| format!("cannot enter the namespace {namespace}"))
 }
 
 /// Runs something in a thread of its own and waits for it.
@@ -27,12 +32,17 @@ pub(crate) fn in_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Res
     })
 }
 
-/// Keeps the calling thread on a CPU, ahead of whatever else wants it: a compiler that happens to run on the same one
-/// would otherwise take half of it.
+/// Keeps the calling thread on a CPU.
 pub(crate) fn stay_on(cpu: usize) -> Result<()> {
+    keep_on(None, cpu)
+}
+
+/// Keeps a thread, or the calling one, on a CPU, ahead of whatever else wants it: a compiler that happens to run on the
+/// same one would otherwise take half of it.
+pub(crate) fn keep_on(thread: Option<Pid>, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).with_context(|| format!("cannot stay on CPU {cpu}"))?;
+    sched_setaffinity(thread, &set).with_context(|| format!("cannot stay on CPU {cpu}"))?;
     // On Linux this is the thread, in spite of the name.
-    setpriority_process(None, HIGHEST_PRIORITY).context("cannot raise the priority")
+    setpriority_process(thread, HIGHEST_PRIORITY).context("cannot raise the priority")
 }

@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{case::Case, contestant::YARDSTICK, machine::Machine, spread::Spread};
+use crate::{
+    case::Case,
+    contestant::YARDSTICK,
+    cost::{growth::Curve, paths::PathCost, same_source::Together},
+    machine::Machine,
+    spread::Spread,
+    targets::{self, Reached},
+};
 
 /// One run.
 #[derive(Debug, Serialize)]
@@ -18,6 +25,22 @@ pub(crate) struct Report {
     pub(crate) one_core: Vec<CaseResult>,
     /// The receiver on a core of its own.
     pub(crate) two_cores: Vec<CaseResult>,
+    pub(crate) paths: Vec<PathCost>,
+    pub(crate) growth: Vec<Curve>,
+    pub(crate) same_source: Vec<Together>,
+}
+
+impl Report {
+    /// Everything, and what follows from it.
+    pub(crate) fn json(&self) -> serde_json::Result<String> {
+        #[derive(Serialize)]
+        struct Judged<'r> {
+            #[serde(flatten)]
+            report: &'r Report,
+            targets: Vec<Reached>,
+        }
+        serde_json::to_string_pretty(&Judged { report: self, targets: targets::judge(&self.one_core) })
+    }
 }
 
 /// One case: a cell for each contestant.
@@ -78,5 +101,62 @@ impl CaseResult {
     /// The cell of a contestant.
     pub(crate) fn cell(&self, contestant: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.contestant == contestant)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::case;
+
+    /// Three rounds of one case, in which ours does 0.8 of the yardstick.
+    pub(crate) fn example() -> Report {
+        let cell = |name: &'static str, millions: [f64; 3]| {
+            let mut cell = Cell::new(name, name);
+            for count in millions {
+                cell.add((count * 1e6) as u64, Some(100_000), Duration::from_secs(1));
+            }
+            cell
+        };
+        let cells = vec![cell(YARDSTICK, [10.0, 10.0, 10.0]), cell("ours", [8.0, 8.5, 7.5])];
+        Report {
+            machine: Machine {
+                cpu: "Example <CPU>".into(),
+                cpus: 2,
+                kernel: "6.18".into(),
+                date: "2026-11-15".into(),
+            },
+            command: "cargo xtask bench".into(),
+            rounds: 3,
+            round_seconds: 1.0,
+            notes: vec!["something to know".into()],
+            one_core: vec![CaseResult::new(case::all(64).remove(0), cells)],
+            two_cores: Vec::new(),
+            paths: Vec::new(),
+            growth: Vec::new(),
+            same_source: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_json_has_the_machine_every_round_and_the_targets() {
+        let json: serde_json::Value = serde_json::from_str(&example().json().unwrap()).unwrap();
+        assert_eq!(json["machine"]["kernel"], "6.18");
+        let ours = &json["one_core"][0]["cells"][1];
+        assert_eq!(ours["contestant"], "ours");
+        assert_eq!(ours["rounds"].as_array().unwrap().len(), 3);
+        assert_eq!(ours["ratio"]["median"], 0.8);
+        assert_eq!(ours["passed_per_second"]["median"], 100_000.0);
+        assert_eq!(json["targets"][0]["met"], true);
+    }
+
+    #[test]
+    fn without_the_yardstick_there_are_rates_but_no_ratios() {
+        let mut cell = Cell::new("ours", "ours");
+        cell.add(100, None, Duration::from_secs(2));
+        let result = CaseResult::new(case::all(64).remove(0), vec![cell]);
+        assert_eq!(result.cells[0].ratio, None);
+        assert_eq!(result.cells[0].packets_per_second.unwrap().median, 50.0);
+        assert_eq!(result.cells[0].passed_per_second, None);
     }
 }

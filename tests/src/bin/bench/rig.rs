@@ -8,7 +8,7 @@ use aya::{
     programs::{ProgramError, TestRun as _, TestRunAttrs, TestRunOptions, Xdp, XdpMode},
 };
 
-use crate::traffic::{self, Family, Traffic};
+use crate::traffic::{Family, Traffic};
 
 /// The object that the build script compiled.
 pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ratelimit-rig"));
@@ -32,12 +32,18 @@ pub(crate) fn xdp<'e>(ebpf: &'e mut Ebpf, program: &str) -> Result<&'e mut Xdp> 
     found.try_into().with_context(|| format!("{program} is not an XDP program"))
 }
 
+/// The same, of an object that is shared.
+pub(crate) fn in_use<'e>(ebpf: &'e Ebpf, program: &str) -> Result<&'e Xdp> {
+    let found = ebpf.program(program).ok_or_else(|| anyhow!("the rig has no program {program}"))?;
+    found.try_into().with_context(|| format!("{program} is not an XDP program"))
+}
+
 /// The rig's object with the globals that shape its sources.
 pub(crate) fn load_varying(traffic: &Traffic, interface: u32) -> Result<(Ebpf, Vec<u8>)> {
     let (frame, sum) = traffic.template();
     let ebpf = EbpfLoader::new()
         .override_global("SOURCES", &traffic.sources, true)
-        .override_global("BASE_V4", &traffic::BASE_V4, true)
+        .override_global("BASE_V4", &traffic.base_v4, true)
         .override_global("FIXED_SUM", &sum, true)
         .override_global("INTERFACE", &interface, true)
         .load(OBJECT)
@@ -68,22 +74,20 @@ impl Generator {
         Ok(Self { ebpf, program, frame, outlet: outlet.to_owned() })
     }
 
-    /// Sends so many packets in one system call. Call from the generator's namespace.
+    /// Sends until a signal comes. Call from the generator's namespace.
     ///
     /// Not in portions: with each call the kernel rewires its dispatcher for XDP programs and waits for all CPUs, which
     /// takes longer than sending a hundred thousand packets.
-    pub(crate) fn send(&self, packets: u32) -> Result<()> {
-        let program = self.ebpf.program(self.program).ok_or_else(|| anyhow!("the generator is gone"))?;
-        let xdp: &Xdp = program.try_into().context("the generator is not an XDP program")?;
+    pub(crate) fn send_until_interrupted(&self) -> Result<()> {
         let options = TestRunOptions {
             data_in: Some(&self.frame),
-            repeat: packets,
+            // Some minutes, should no signal ever come.
+            repeat: u32::MAX,
             attrs: TestRunAttrs::new().xdp_live_frames(BATCH),
             ..TestRunOptions::new()
         };
-        match xdp.test_run(options) {
+        match in_use(&self.ebpf, self.program)?.test_run(options) {
             Ok(_) => Ok(()),
-            // A signal: whoever called looks at the interrupt flag next.
             Err(error) if is_interruption(&error) => Ok(()),
             Err(error) => Err(error).context("cannot send live frames, which takes kernel 5.18"),
         }

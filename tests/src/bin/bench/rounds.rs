@@ -5,20 +5,17 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::{
-    case::Case,
+    case::{Case, Lead},
     contestant::{Abilities, Contestant, InPlace},
     flight::{self, Plan},
     interrupt::Interrupt,
     lane::{Ground, Lane},
-    place,
+    place, progress,
     report::{CaseResult, Cell},
     rig::Generator,
     stack::Counter,
     threaded,
 };
-
-/// Packets that go ahead of every round, until the bursts that came back in the meantime are spent.
-const LEAD_PACKETS: u64 = 1 << 18;
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +32,12 @@ pub(crate) struct Cores {
     pub(crate) receiver: Option<usize>,
     /// Where the counters are read.
     pub(crate) observer: usize,
+}
+
+impl Cores {
+    fn title(&self) -> &'static str {
+        if self.receiver.is_some() { "two cores" } else { "one core" }
+    }
 }
 
 /// A contestant that is set up on its lane. Fields are dropped in order: it leaves before its lane goes.
@@ -64,16 +67,16 @@ pub(crate) fn measure(
         competitors.push(competitor.with_context(|| format!("cannot set up {}", contestant.title))?);
     }
     for round in 0..pace.rounds {
-        eprint!("\r\x1b[Kbench: {}, round {} of {}", case.title, round + 1, pace.rounds);
+        progress::show(&format!("{}: {}, round {} of {}", cores.title(), case.title, round + 1, pace.rounds));
         // Not always the same one behind the same one.
         let first = round % competitors.len();
         for turn in 0..competitors.len() {
             let at = (first + turn) % competitors.len();
-            let lead = if round == 0 { case.settle_packets } else { LEAD_PACKETS };
+            let lead = if round == 0 { case.settling } else { case.lead };
             competitors[at].take_turn(&ground, lead, pace.round, cores, interrupt)?;
         }
     }
-    eprint!("\r\x1b[K");
+    progress::clear();
     Ok(CaseResult::new(case.clone(), competitors.into_iter().map(|competitor| competitor.cell).collect()))
 }
 
@@ -100,17 +103,13 @@ impl Competitor {
     fn take_turn(
         &mut self,
         ground: &Ground,
-        lead: u64,
+        lead: Lead,
         duration: Duration,
         cores: Cores,
         interrupt: &Interrupt,
     ) -> Result<()> {
-        let guess = match self.cell.rounds.last() {
-            Some(rate) => *rate,
-            None => flight::guess_rate(ground, &self.generator, cores, interrupt)?,
-        };
-        let plan = Plan { lead, duration, packets_per_second: guess };
-        let turn = flight::measure(ground, &self.generator, self.passed.as_mut(), plan, cores, interrupt);
+        let plan = Plan { lead, duration, cores };
+        let turn = flight::measure(ground, &self.generator, self.passed.as_mut(), plan, interrupt);
         let flight = turn.with_context(|| format!("while measuring {}", self.contestant.title))?;
         self.cell.add(flight.arrived, flight.passed, flight.took);
         Ok(())

@@ -6,9 +6,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+use rustix::thread::Pid;
 
-use crate::{lane::Lane, shell};
+use crate::{lane::Lane, place, shell};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -19,9 +19,7 @@ pub(crate) fn move_receiver(lane: &Lane, cpu: usize) -> Result<()> {
     shell::run("ip", ["netns", "exec", lane.namespace(), "sh", "-c", &switch])
         .context("cannot turn threaded NAPI on, which takes kernel 5.12")?;
     let thread = wait_for_thread(&format!("napi/{}-", lane.inlet))?;
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(Some(thread), &set).with_context(|| format!("cannot move {}'s thread", lane.inlet))
+    place::keep_on(Some(thread), cpu).with_context(|| format!("cannot move {}'s thread", lane.inlet))
 }
 
 fn wait_for_thread(prefix: &str) -> Result<Pid> {

@@ -25,6 +25,8 @@ pub(crate) enum Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Traffic {
     pub(crate) family: Family,
+    /// The first IPv4 source.
+    pub(crate) base_v4: u32,
     /// How many sources, each as likely as any other; 0 is all there are.
     pub(crate) sources: u32,
     /// Bytes from the Ethernet header on, without the checksum that hardware adds.
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     fn traffic(family: Family, frame_len: usize) -> Traffic {
-        Traffic { family, sources: 1, frame_len }
+        Traffic { family, base_v4: BASE_V4, sources: 1, frame_len }
     }
 
     #[test]

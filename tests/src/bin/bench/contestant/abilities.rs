@@ -19,7 +19,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Abilities {
     binary: PathBuf,
-    /// `gate = false` under `[source]`.
+    /// `gate = false` and `new_sources_per_cpu` under `[source]`.
     pub(crate) gate_key: bool,
     /// `[[service]]` with a total.
     pub(crate) service_total: bool,
@@ -39,8 +39,8 @@ impl Abilities {
         if !accepts(plain)? {
             bail!("{} check refuses even the smallest policy", binary.display());
         }
-        let gate_key = accepts(&format!("{plain}gate = false\n"))?;
-        let service_total = accepts(&format!("{plain}\n{}", service()))?;
+        let gate_key = accepts(&format!("{plain}gate = false\nnew_sources_per_cpu = 10000000\n"))?;
+        let service_total = accepts(&format!("{plain}\n{}", service(case::TOTAL_PER_SECOND)))?;
         drop(scratch);
         Ok(Self { binary, gate_key, service_total })
     }
@@ -58,8 +58,12 @@ impl Abilities {
 
     /// The policy of a case.
     pub(crate) fn policy(&self, case: &Case, gate: Gate) -> String {
-        let gate = if gate == Gate::Off { "gate = false\n" } else { "" };
-        let service = if self.service_total { service() } else { String::new() };
+        let gate = match gate {
+            Gate::Default => "",
+            Gate::Off => "gate = false\n",
+            Gate::OffWithoutBudget => "gate = false\nnew_sources_per_cpu = 10000000\n",
+        };
+        let service = case.total.filter(|_| self.service_total).map(service).unwrap_or_default();
         let SourceLimit { packets, per, burst } = case.limit;
         format!(
             "[source]\nlimits = [\"{packets} packets/{} burst {burst}\"]\ntable_entries = {}\n{gate}\n{service}",
@@ -69,11 +73,10 @@ impl Abilities {
     }
 }
 
-fn service() -> String {
+fn service(total: u32) -> String {
     format!(
-        "[[service]]\nname = \"attacked\"\nmatch = {{ protocol = \"udp\", ports = [{}] }}\ntotal = [\"{} packets/s\"]\n",
+        "[[service]]\nname = \"attacked\"\nmatch = {{ protocol = \"udp\", ports = [{}] }}\ntotal = [\"{total} packets/s\"]\n",
         traffic::PORT,
-        case::TOTAL_PER_SECOND
     )
 }
 

@@ -36,19 +36,17 @@ fn rules(case: &Case, peer: Peer) -> Vec<String> {
     };
     // A chain for each four sources, the ratio that hashlimit itself chooses when it knows the memory.
     let (chains, room) = (case::TABLE_ENTRIES / 4, case::TABLE_ENTRIES);
-    vec![
-        format!(
-            "{udp} -m hashlimit --hashlimit-name source --hashlimit-mode srcip --hashlimit-srcmask {mask} \
-             --hashlimit-above {packets}/{} --hashlimit-burst {burst} --hashlimit-htable-size {chains} \
-             --hashlimit-htable-max {room} --hashlimit-htable-expire 60000",
-            per.word()
-        ),
-        // No mode: one bucket for all. The limit match would be the usual choice, but ends at 10000 a second.
-        format!(
-            "{udp} -m hashlimit --hashlimit-name total --hashlimit-above {total}/second --hashlimit-burst {total}",
-            total = case::TOTAL_PER_SECOND
-        ),
-    ]
+    let source = format!(
+        "{udp} -m hashlimit --hashlimit-name source --hashlimit-mode srcip --hashlimit-srcmask {mask} \
+         --hashlimit-above {packets}/{} --hashlimit-burst {burst} --hashlimit-htable-size {chains} \
+         --hashlimit-htable-max {room} --hashlimit-htable-expire 60000",
+        per.word()
+    );
+    // No mode: one bucket for all. The limit match would be the usual choice, but ends at 10000 a second.
+    let total = case.total.map(|total| {
+        format!("{udp} -m hashlimit --hashlimit-name total --hashlimit-above {total}/second --hashlimit-burst {total}")
+    });
+    std::iter::once(source).chain(total).collect()
 }
 
 #[cfg(test)]

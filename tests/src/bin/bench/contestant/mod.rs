@@ -38,8 +38,10 @@ enum Kind {
 pub(crate) enum Gate {
     /// As the policy has it by default.
     Default,
-    /// `gate = false`
+    /// `gate = false`: every source that is new gets an entry, up to so many a second.
     Off,
+    /// The same without that bound: what a table alone does.
+    OffWithoutBudget,
 }
 
 /// What a peer does with the packets.
@@ -55,7 +57,7 @@ enum Peer {
 pub(crate) const YARDSTICK: &str = "bare";
 
 /// Everybody there is, the yardstick first.
-pub(crate) const ALL: [Contestant; 9] = {
+pub(crate) const ALL: [Contestant; 10] = {
     use Runs::{Always, Asked, Full};
     const fn row(
         name: &'static str,
@@ -70,7 +72,8 @@ pub(crate) const ALL: [Contestant; 9] = {
         row(YARDSTICK, "bare XDP_DROP", Kind::Bare("drop"), Always, Always),
         row("reader", "reads the headers, then drops", Kind::Bare("read_and_drop"), Full, Asked),
         row("ours", "ratelimit", Kind::Ours(Gate::Default), Always, Always),
-        row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Gate::Off), Always, Full),
+        row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Gate::OffWithoutBudget), Always, Full),
+        row("ours-budget", "ratelimit, gate off, budget on", Kind::Ours(Gate::Off), Asked, Asked),
         row("nft", "nftables netdev meter", Kind::Nftables(Peer::Limits), Always, Always),
         row("nft-drop", "nftables, only drops", Kind::Nftables(Peer::Drop), Full, Asked),
         row("iptables", "iptables hashlimit", Kind::Iptables(Peer::Limits), Always, Full),
@@ -91,7 +94,7 @@ pub(crate) enum InPlace {
 impl Contestant {
     /// Why it cannot take part, if so.
     pub(crate) fn excuse(&self, abilities: &Abilities) -> Option<&'static str> {
-        let needs_gate_key = self.kind == Kind::Ours(Gate::Off);
+        let needs_gate_key = matches!(self.kind, Kind::Ours(Gate::Off | Gate::OffWithoutBudget));
         (needs_gate_key && !abilities.gate_key).then_some("this version has no `gate = false` under [source]")
     }
 

@@ -38,19 +38,21 @@ fn rules(device: &str, case: &Case, peer: Peer) -> String {
         Family::V6 => ("ipv6_addr", "ip6 saddr & ffff:ffff:ffff:ffff::"),
     };
     let SourceLimit { packets, per, burst } = case.limit;
+    let meter = format!(
+        "    udp dport {port} update @sources {{ {source} limit rate over {packets}/{} burst {burst} packets }} drop\n",
+        per.word()
+    );
+    let total = case.total.map(|total| {
+        format!("    udp dport {port} limit rate over {total}/second burst {total} packets drop\n")
+    });
     let body = match peer {
-        Peer::Drop => "    drop".to_owned(),
-        Peer::Limits => format!(
-            "    udp dport {port} update @sources {{ {source} limit rate over {packets}/{} burst {burst} packets }} drop\n    \
-             udp dport {port} limit rate over {total}/second burst {total} packets drop",
-            per.word(),
-            total = case::TOTAL_PER_SECOND,
-        ),
+        Peer::Drop => "    drop\n".to_owned(),
+        Peer::Limits => meter + &total.unwrap_or_default(),
     };
     format!(
         "table netdev bench {{\n  \
            set sources {{ type {kind}; size {size}; flags dynamic,timeout; timeout 1m; }}\n  \
-           chain attacked {{\n    type filter hook ingress device {device} priority 0; policy accept;\n{body}\n  }}\n}}\n",
+           chain attacked {{\n    type filter hook ingress device {device} priority 0; policy accept;\n{body}  }}\n}}\n",
         size = case::TABLE_ENTRIES,
     )
 }

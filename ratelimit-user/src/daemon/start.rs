@@ -1,0 +1,144 @@
+//! From nothing, or from what an earlier daemon left, to a policy in force on every interface. Or to nothing changed.
+
+use super::{
+    host::{Host, Options, Started},
+    layouts, log,
+};
+use crate::{
+    compile::{self, HostFacts},
+    dataplane::{
+        attach::{self, Adopted, Guarded},
+        kernel,
+        pin::{Layout, PinDir},
+        probe::{self, KernelRelease},
+        sysctl::TcpSettings,
+    },
+    failure::Failure,
+    policy::Policy,
+};
+
+/// Puts the policy in force on every interface, or changes nothing.
+pub(super) fn start(options: &Options, policy: Policy) -> Result<Host, Failure> {
+    probe::require_root()?;
+    let release = probe::kernel_release();
+    let version = probe::require_kernel(&release)?;
+    probe::require_bpffs(&options.pin)?;
+    let pins = PinDir::new(&options.pin);
+    let names = interfaces(options, &policy)?;
+    attach::preflight(&pins, &names, options.generic)?;
+    let layout = Layout::current(policy.source().table_entries());
+    let ours_before = pins.layouts()?.contains(&layout);
+    let started = put_in_force(options, &policy, &names, pins.clone(), layout, version, release);
+    match started {
+        Ok(started) => Host::new(options, policy, started),
+        Err(failure) => {
+            undo(&pins, layout, ours_before);
+            Err(failure)
+        }
+    }
+}
+
+/// The steps that change something, each such that a failure of the next leaves the old policy in force.
+fn put_in_force(
+    options: &Options,
+    policy: &Policy,
+    names: &[String],
+    pins: PinDir,
+    layout: Layout,
+    version: KernelRelease,
+    release: String,
+) -> Result<Started, Failure> {
+    let claim = pins.claim()?;
+    let others = layouts::others(&pins, layout)?;
+    let (mut program, mut maps) = kernel::load(Some(&pins), layout.sources, version)?;
+    layouts::carry_lists(&pins, &others, &mut maps)?;
+    let before = maps.policy();
+    let facts = HostFacts {
+        cpus: probe::possible_cpus(),
+        tick_ns: probe::tick_ns(),
+        // Another secret would put every source into another cell, with what that cell has to give.
+        cookies: program.cookie_problem().is_none(),
+        window_scale: TcpSettings::read().window_scale(),
+        secret: before.map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
+    };
+    let generation = before.map_or(0, |policy| policy.generation) + 1;
+    let desired = compile::desired(policy, &facts, generation, before.as_ref());
+    // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
+    // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
+    if before.is_none() {
+        maps.set_policy(&desired)?;
+    }
+    let mut guarded = attach::attach_new(&mut program, &pins, names, options.generic)?;
+    if before.is_some() {
+        maps.set_policy(&desired)?;
+    }
+    let replaced = attach::replace_all(&mut program, &pins, &guarded)?;
+    for name in &replaced.elsewhere {
+        log::info(format!(
+            "the link of {name} is on an interface that is not visible here; it has the new program"
+        ));
+    }
+    for one in replaced.guarded.iter().filter(|one| !names.contains(&one.interface)) {
+        let name = &one.interface;
+        log::info(format!("{name} was guarded before and stays so; ratelimit detach --iface {name} ends it"));
+    }
+    guarded.extend(replaced.guarded);
+    for layout in others {
+        pins.remove_maps(layout)?;
+    }
+    announce(&guarded, if before.is_some() { "buckets kept" } else { "buckets start anew" });
+    Ok(Started { generation, facts, program, maps, guarded, pins, release, claim })
+}
+
+/// Removes what a failed start has made.
+fn undo(pins: &PinDir, layout: Layout, ours_before: bool) {
+    if !ours_before && pins.maps(layout).exists() {
+        if let Err(error) = pins.remove_maps(layout) {
+            log::warning(error);
+        }
+        // Only goes if nothing else is in it.
+        if pins.layouts().is_ok_and(|layouts| layouts.is_empty()) {
+            let _others_there = pins.remove_all_maps();
+        }
+    }
+}
+
+/// The interfaces asked for.
+fn interfaces(options: &Options, policy: &Policy) -> Result<Vec<String>, Failure> {
+    let mut names: Vec<String> = Vec::new();
+    let of_policy = policy.interfaces().iter().map(ToString::to_string);
+    let asked = if options.interfaces.is_empty() { of_policy.collect() } else { options.interfaces.clone() };
+    for name in asked {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        return Err(Failure::usage(
+            "no interface to guard; name one with --iface, or with interfaces = [\"eth0\"] in the policy",
+        ));
+    }
+    Ok(names)
+}
+
+/// Says on which interfaces protection is on, and how.
+fn announce(guarded: &[Guarded], buckets: &str) {
+    for one in guarded {
+        let name = &one.interface;
+        match one.adopted {
+            Adopted::Yes => {
+                log::info(format!("{name}: program replaced in place, {buckets}, {} mode", one.mode.name()));
+            }
+            Adopted::No => log::info(format!("{name}: attached, {} mode", one.mode.name())),
+        }
+        if let Some(reason) = &one.not_native {
+            log::warning(format!(
+                "{name}: GENERIC MODE, about a tenth of the speed of native mode. Native mode is not possible: {reason}"
+            ));
+            log::warning(format!(
+                "{name}: in generic mode the kernel may join packets before they are counted; ethtool -K {name} gro off \
+                 makes limits in packets exact"
+            ));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The table of sources and the gate in front of it, as numbers.
+
+use std::os::fd::AsFd as _;
+
+use aya::maps::MapData;
+use ratelimit_common::{
+    abi::{Bucket, Cell, MAX_LIMITS, SourceKey},
+    limit::{gate, gcra},
+};
+
+use super::{DataplaneError, batch};
+
+/// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
+#[derive(Debug)]
+pub struct SourceTable {
+    buckets: MapData,
+    cells: MapData,
+}
+
+/// How full the table of sources is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableUse {
+    /// Sources that have a bucket.
+    pub entries: u64,
+    /// Sources that could have one.
+    pub capacity: u64,
+    /// Cells of the gate that have sources in the table.
+    pub hot_cells: u64,
+}
+
+impl SourceTable {
+    pub(super) fn new(buckets: MapData, cells: MapData) -> Self {
+        Self { buckets, cells }
+    }
+
+    /// Counts sources and hot cells.
+    pub fn usage(&self, now_ns: u64) -> Result<TableUse, DataplaneError> {
+        let mut entries = 0;
+        self.for_each(|keys, _| entries += keys.len() as u64)?;
+        let hot_cells = self.hot_cells(gcra::time_q8(now_ns))?;
+        let info = self.buckets.info().map_err(DataplaneError::map("ask for the size of the table"))?;
+        Ok(TableUse { entries, capacity: u64::from(info.max_entries()), hot_cells })
+    }
+
+    /// Calls `each` with the sources and their buckets, some at a time.
+    pub fn for_each(&self, each: impl FnMut(&[SourceKey], &[Bucket])) -> Result<(), DataplaneError> {
+        let zero = (SourceKey { hi: 0, lo: 0 }, Bucket { tat_q8: [0; MAX_LIMITS] });
+        batch::for_each_batch(self.buckets.fd().as_fd(), zero, each)
+            .map_err(DataplaneError::io("read the table of sources"))
+    }
+
+    fn hot_cells(&self, now_q8: u64) -> Result<u64, DataplaneError> {
+        let mut hot = 0;
+        let count = |_: &[u32], cells: &[Cell]| {
+            hot += cells.iter().filter(|cell| gate::is_tracked(cell.tracked_until_q8, now_q8)).count() as u64;
+        };
+        batch::for_each_batch(self.cells.fd().as_fd(), (0, Cell::FRESH), count)
+            .map_err(DataplaneError::io("read the gate"))?;
+        Ok(hot)
+    }
+}

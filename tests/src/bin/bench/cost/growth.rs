@@ -1,0 +1,127 @@
+//! How the cost of a packet grows with what the tables hold.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::{Context, Result};
+use ratelimit_user::compile::lists::Prefix;
+use serde::Serialize;
+
+use super::{
+    Cost, Extent,
+    stopwatch::{Empty, Varied},
+    subject::{Listed, Subject},
+};
+use crate::{
+    case,
+    contestant::Abilities,
+    interrupt::Interrupt,
+    place,
+    rounds::Cores,
+    traffic::{self, Family, Traffic},
+};
+
+const POLICY: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n";
+/// Sources where their number is not what grows.
+const SOME_SOURCES: u32 = 1 << 16;
+/// Rooms in the largest table; more than this, and loading it takes longer than measuring.
+const LARGEST_TABLE: u32 = 1 << 24;
+
+/// One curve.
+#[derive(Debug, Serialize)]
+pub(crate) struct Curve {
+    pub(crate) name: &'static str,
+    pub(crate) points: Vec<Point>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Point {
+    pub(crate) at: u32,
+    pub(crate) cost: Cost,
+}
+
+/// Measures every curve; says which one this version does not have.
+pub(crate) fn measure(
+    cores: Cores,
+    extent: Extent,
+    abilities: &Abilities,
+    notes: &mut Vec<String>,
+    interrupt: &Interrupt,
+) -> Result<Vec<Curve>> {
+    place::in_thread(|| {
+        place::stay_on(cores.generator)?;
+        let sources = extent
+            .steps(&[1, 1_000, 65_536, 262_144, 1_000_000, 3_000_000, 10_000_000], &[1, 65_536, 1_000_000]);
+        let mut curves = Vec::new();
+        let curve = |name, steps: &[u32], point: &dyn Fn(u32) -> Result<Cost>| -> Result<Curve> {
+            let mut points = Vec::new();
+            for &at in steps {
+                interrupt.check()?;
+                points.push(Point { at, cost: point(at).with_context(|| format!("{name}: {at}"))? });
+            }
+            Ok(Curve { name, points })
+        };
+        curves.push(curve("sources, table of 262144", &sources, &|count| {
+            by_sources(count, case::TABLE_ENTRIES, extent)
+        })?);
+        if !extent.quick {
+            curves.push(curve("sources, table that holds them", &sources, &|count| {
+                by_sources(count, count.saturating_mul(2).clamp(1_024, LARGEST_TABLE), extent)
+            })?);
+        }
+        let blocks = extent.steps(&[0, 1, 100, 1_000, 10_000, 100_000], &[0, 1_000, 100_000]);
+        curves.push(curve("block entries", &blocks, &|count| by_blocks(count, extent))?);
+        if abilities.service_total {
+            let services = extent.steps(&[1, 2, 4, 8, 16, 32, 64], &[1, 64]);
+            curves.push(curve("services", &services, &|count| by_services(count, extent))?);
+        } else {
+            notes.push("no curve over services: this version has none".into());
+        }
+        Ok(curves)
+    })
+}
+
+fn by_sources(count: u32, table_entries: u32, extent: Extent) -> Result<Cost> {
+    let mut subject = Subject::new(POLICY, table_entries);
+    // Until the table is as full as it gets.
+    let settle = count.saturating_mul(3).min(table_entries.saturating_mul(4));
+    cost(&mut subject, count, settle, extent)
+}
+
+/// Blocked addresses all around the sources, so that a lookup goes as deep as the list does. One source in eighty is
+/// itself on the longest list.
+fn by_blocks(count: u32, extent: Extent) -> Result<Cost> {
+    let mut subject = Subject::new(POLICY, case::TABLE_ENTRIES);
+    let mut random = fastrand::Rng::with_seed(1);
+    let address = |number: u32| IpAddr::from(Ipv4Addr::from_bits(traffic::BASE_V4 + number));
+    subject.list((0..count).map(|_| Prefix::masked(address(random.u32(..1 << 23)), 32)), Listed::Blocked);
+    cost(&mut subject, SOME_SOURCES, SOME_SOURCES * 4, extent)
+}
+
+/// The attacked service is the last one.
+fn by_services(count: u32, extent: Extent) -> Result<Cost> {
+    let port = |number: u32| u32::from(traffic::PORT) + count - 1 - number;
+    let service = |number: u32| {
+        format!(
+            "[[service]]\nname = \"s{number}\"\nmatch = {{ protocol = \"udp\", ports = [{}] }}\ntotal = [\"{} packets/s\"]\n",
+            port(number),
+            case::TOTAL_PER_SECOND
+        )
+    };
+    let services: String = (0..count).map(service).collect();
+    let mut subject = Subject::new(&format!("{POLICY}\n{services}"), case::TABLE_ENTRIES);
+    cost(&mut subject, SOME_SOURCES, SOME_SOURCES * 4, extent)
+}
+
+fn cost(subject: &mut Subject, sources: u32, settle: u32, extent: Extent) -> Result<Cost> {
+    let traffic = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources, frame_len: 64 };
+    let mut empty = Empty::new()?;
+    let floor_run = Varied::new(&traffic, empty.xdp()?)?;
+    let measured_run = Varied::new(&traffic, subject.xdp())?;
+    measured_run.ns(settle)?;
+    let (mut measured, mut floor) = (Vec::new(), Vec::new());
+    for _ in 0..extent.rounds {
+        floor.push(floor_run.ns(extent.runs)?);
+        measured.push(measured_run.ns(extent.runs)?);
+    }
+    Cost::of(&measured, &floor).context("no rounds")
+}

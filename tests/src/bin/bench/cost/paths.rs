@@ -1,0 +1,119 @@
+//! Nanoseconds per packet for each way that a packet can end.
+
+use anyhow::{Context, Result, ensure};
+use ratelimit_tests::frames::{ARP, IPV4, Ipv4, ethernet};
+use serde::Serialize;
+
+use super::{
+    Cost, Extent,
+    stopwatch::{self, Empty, Varied},
+    subject::{Listed, Subject},
+};
+use crate::{
+    case,
+    interrupt::Interrupt,
+    place,
+    rounds::Cores,
+    traffic::{self, Family, Traffic},
+};
+
+const GENEROUS: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n";
+const SPENT: &str = "[source]\nlimits = [\"1 packets/day\"]\n";
+/// A table that remembers all of many sources, for paths that need that.
+const MANY_FIT: u32 = 1 << 22;
+
+/// One row.
+#[derive(Debug, Serialize)]
+pub(crate) struct PathCost {
+    pub(crate) path: &'static str,
+    pub(crate) sources: u32,
+    pub(crate) cost: Cost,
+}
+
+/// One way to end, and how to get there.
+struct Path {
+    name: &'static str,
+    reason: &'static str,
+    policy: &'static str,
+    listed: Option<Listed>,
+    frame: Vec<u8>,
+    /// The table when it is also measured with many sources.
+    many: Option<u32>,
+}
+
+fn all() -> Vec<Path> {
+    let udp = Ipv4::from([10, 0, 0, 0]).udp_frame(22);
+    let path =
+        |name, reason, policy| Path { name, reason, policy, listed: None, frame: udp.clone(), many: None };
+    vec![
+        Path { many: Some(case::TABLE_ENTRIES), ..path("passes", "conforming", GENEROUS) },
+        Path { many: Some(MANY_FIT), ..path("over its limit", "limit_packets", SPENT) },
+        Path {
+            listed: Some(Listed::Blocked),
+            many: Some(case::TABLE_ENTRIES),
+            ..path("blocked", "blocked", GENEROUS)
+        },
+        Path { listed: Some(Listed::Allowed), ..path("allowed", "allowed", GENEROUS) },
+        Path { frame: ethernet(ARP, &[0; 46]), ..path("ARP", "arp", GENEROUS) },
+        Path { frame: ethernet(IPV4, &[0x45; 10]), ..path("truncated", "truncated", GENEROUS) },
+    ]
+}
+
+/// Measures all of them.
+pub(crate) fn measure(cores: Cores, extent: Extent, interrupt: &Interrupt) -> Result<Vec<PathCost>> {
+    let many_sources = if extent.quick { 1 << 18 } else { 1 << 20 };
+    place::in_thread(|| {
+        place::stay_on(cores.generator)?;
+        let mut costs = Vec::new();
+        for path in all() {
+            interrupt.check()?;
+            costs.push(PathCost { path: path.name, sources: 1, cost: one(&path, extent)? });
+        }
+        for path in all() {
+            let Some(table_entries) = path.many else { continue };
+            interrupt.check()?;
+            let cost = many(&path, many_sources, table_entries, extent)?;
+            costs.push(PathCost { path: path.name, sources: many_sources, cost });
+        }
+        Ok(costs)
+    })
+}
+
+fn one(path: &Path, extent: Extent) -> Result<Cost> {
+    let mut subject = subject(path, case::TABLE_ENTRIES)?;
+    // The first packet of a source is not yet over a limit of one.
+    subject.reason(&path.frame)?;
+    let reason = subject.reason(&path.frame)?;
+    ensure!(reason == path.reason, "\"{}\" ended as {reason} and not as {}", path.name, path.reason);
+    let mut empty = Empty::new()?;
+    let (mut measured, mut floor) = (Vec::new(), Vec::new());
+    for _ in 0..extent.rounds {
+        floor.push(stopwatch::ns(empty.xdp()?, &path.frame, extent.runs)?);
+        measured.push(stopwatch::ns(subject.xdp(), &path.frame, extent.runs)?);
+    }
+    Cost::of(&measured, &floor).context("no rounds")
+}
+
+fn many(path: &Path, sources: u32, table_entries: u32, extent: Extent) -> Result<Cost> {
+    let traffic = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources, frame_len: 64 };
+    let mut subject = subject(path, table_entries)?;
+    let mut empty = Empty::new()?;
+    let floor_run = Varied::new(&traffic, empty.xdp()?)?;
+    let measured_run = Varied::new(&traffic, subject.xdp())?;
+    // Until nearly every source has been there: what is left of a share after n times as many packets is e^-n.
+    measured_run.ns(sources * 5)?;
+    let (mut measured, mut floor) = (Vec::new(), Vec::new());
+    for _ in 0..extent.rounds {
+        floor.push(floor_run.ns(extent.runs)?);
+        measured.push(measured_run.ns(extent.runs)?);
+    }
+    Cost::of(&measured, &floor).context("no rounds")
+}
+
+fn subject(path: &Path, table_entries: u32) -> Result<Subject> {
+    let mut subject = Subject::new(path.policy, table_entries);
+    if let Some(listed) = path.listed {
+        subject.list(["10.0.0.0/8".parse()?], listed);
+    }
+    Ok(subject)
+}

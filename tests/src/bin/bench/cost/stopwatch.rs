@@ -1,0 +1,72 @@
+//! Nanoseconds per run, by the kernel's own measurement.
+
+use anyhow::{Context, Result};
+use aya::{
+    Ebpf,
+    maps::{PerCpuArray, ProgramArray},
+    programs::{TestRun as _, TestRunOptions, Xdp},
+};
+
+use crate::{
+    rig,
+    traffic::{Family, Traffic},
+};
+
+/// Runs a frame so many times: nanoseconds per run. The kernel rounds down to whole ones.
+pub(super) fn ns(xdp: &Xdp, frame: &[u8], runs: u32) -> Result<f64> {
+    let options = TestRunOptions { data_in: Some(frame), repeat: runs, ..TestRunOptions::new() };
+    let done = xdp.test_run(options).context("cannot run the program: BPF_PROG_TEST_RUN")?;
+    Ok(done.duration.as_nanos() as f64)
+}
+
+/// A program of the rig by itself.
+pub(super) struct Empty(Ebpf);
+
+impl Empty {
+    const PROGRAM: &str = "drop";
+
+    pub(super) fn new() -> Result<Self> {
+        let mut ebpf = Ebpf::load(rig::OBJECT).context("cannot load the rig's object")?;
+        rig::xdp(&mut ebpf, Self::PROGRAM)?.load().context("the kernel does not take the empty program")?;
+        Ok(Self(ebpf))
+    }
+
+    pub(super) fn xdp(&mut self) -> Result<&mut Xdp> {
+        rig::xdp(&mut self.0, Self::PROGRAM)
+    }
+}
+
+/// Many sources in front of a program.
+pub(super) struct Varied {
+    ebpf: Ebpf,
+    program: &'static str,
+    frame: Vec<u8>,
+}
+
+impl Varied {
+    /// Hands every packet on to `measured`.
+    pub(super) fn new(traffic: &Traffic, measured: &Xdp) -> Result<Self> {
+        let (mut ebpf, frame) = rig::load_varying(traffic, 0)?;
+        let program = match traffic.family {
+            Family::V4 => "vary",
+            Family::V6 => "vary_v6",
+        };
+        rig::xdp(&mut ebpf, program)?.load().context("the kernel does not take the rig's program")?;
+        let map = ebpf.map_mut("MEASURED").context("the rig has no map MEASURED")?;
+        let mut next = ProgramArray::try_from(map).context("MEASURED is not a program array")?;
+        let fd = measured.fd().context("the program to measure is not loaded")?;
+        next.set(0, fd, 0).context("cannot put the program behind the rig's")?;
+        Ok(Self { ebpf, program, frame })
+    }
+
+    pub(super) fn ns(&self, runs: u32) -> Result<f64> {
+        ns(rig::in_use(&self.ebpf, self.program)?, &self.frame, runs)
+    }
+
+    /// Packets made so far, all CPUs together.
+    pub(super) fn packets(&self) -> Result<u64> {
+        let map = self.ebpf.map("SEQUENCE").context("the rig has no map SEQUENCE")?;
+        let sequence: PerCpuArray<_, u64> = map.try_into().context("SEQUENCE is not a per-CPU array")?;
+        Ok(sequence.get(&0, 0).context("cannot read SEQUENCE")?.iter().sum())
+    }
+}

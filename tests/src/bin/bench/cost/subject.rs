@@ -1,0 +1,47 @@
+//! The limiter's program as this process loads it: under a policy in an operator's words, with lists.
+//!
+//! Everything that the benchmark knows about the inside of the limiter is in this file.
+
+use anyhow::{Context, Result};
+use aya::programs::Xdp;
+use ratelimit_common::abi::{ListEntry, list};
+use ratelimit_tests::{loaded::Loaded, policies};
+use ratelimit_user::compile::lists::{Lists, Prefix};
+
+/// A loaded program with maps of its own.
+pub(super) struct Subject {
+    loaded: Loaded,
+}
+
+/// What a list says about a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    Blocked,
+    Allowed,
+}
+
+impl Subject {
+    /// Loads it with a table of so many sources.
+    pub(super) fn new(policy: &str, table_entries: u32) -> Self {
+        Self { loaded: Loaded::with_sources(&policies::policy(policy), table_entries) }
+    }
+
+    /// Replaces the lists.
+    pub(super) fn list(&mut self, prefixes: impl IntoIterator<Item = Prefix>, as_what: Listed) {
+        let entry = match as_what {
+            Listed::Blocked => ListEntry { own_blocked_until_ns: list::FOREVER_NS, ..ListEntry::EMPTY },
+            Listed::Allowed => ListEntry { own_allowed: list::ALLOWED, ..ListEntry::EMPTY },
+        };
+        self.loaded.set_lists(prefixes.into_iter().map(|prefix| (prefix, entry)).collect::<Lists>());
+    }
+
+    /// The reason that a frame ends with, for a measurement must be of what it says.
+    pub(super) fn reason(&mut self, frame: &[u8]) -> Result<&'static str> {
+        let outcome = self.loaded.outcome(frame);
+        Ok(outcome.moved.first().context("no counter moved")?.0.name())
+    }
+
+    pub(super) fn xdp(&mut self) -> &mut Xdp {
+        self.loaded.xdp()
+    }
+}

@@ -1,0 +1,124 @@
+//! The main table as a picture: a group of bars for each case, as SVG by hand.
+
+use std::fmt::Write as _;
+
+use crate::report::{CaseResult, Report};
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 420.0;
+const LEFT: f64 = 50.0;
+const TOP: f64 = 64.0;
+const BOTTOM: f64 = 90.0;
+/// Part of a group's width that is left empty behind it.
+const GAP: f64 = 0.2;
+/// Dark to light: ours stands out, peers are the warm ones. Readable in grey.
+const COLOURS: [&str; 9] =
+    ["#9e9e9e", "#c8c8c8", "#0b6e4f", "#7fc8a9", "#c0392b", "#e6a59d", "#d68910", "#f3d3a2", "#5d6d7e"];
+
+/// The picture of the one-core rig.
+pub(crate) fn svg(report: &Report) -> String {
+    let top = highest(&report.one_core);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
+    );
+    text(&mut svg, LEFT, 20.0, "start", "Million packets per second on one core, generator and receiver");
+    text(&mut svg, LEFT, 36.0, "start", &format!("{}; {}", report.machine.line(), report.command));
+    axis(&mut svg, top);
+    let group = (WIDTH - LEFT) / report.one_core.len().max(1) as f64;
+    for (at, case) in report.one_core.iter().enumerate() {
+        bars(&mut svg, case, LEFT + group * at as f64, group, top);
+    }
+    legend(&mut svg, &report.one_core);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// The end of the axis: the next whole number of millions, even if that leaves some space.
+fn highest(cases: &[CaseResult]) -> f64 {
+    let rates = cases.iter().flat_map(|case| &case.cells).filter_map(|cell| cell.packets_per_second);
+    (rates.map(|spread| spread.max).fold(1e6, f64::max) / 1e6).ceil()
+}
+
+fn axis(svg: &mut String, top: f64) {
+    let step = (top / 8.0).ceil();
+    let mut value = 0.0;
+    while value <= top {
+        let y = height_of(value, top);
+        let _written = writeln!(svg, "<path d=\"M{LEFT} {y:.1}H{WIDTH}\" stroke=\"#dddddd\"/>");
+        text(svg, LEFT - 6.0, y + 4.0, "end", &format!("{value:.0}"));
+        value += step;
+    }
+}
+
+/// A bar is the median; the line on it goes from the slowest round to the fastest.
+fn bars(svg: &mut String, case: &CaseResult, left: f64, width: f64, top: f64) {
+    let bar = width * (1.0 - GAP) / case.cells.len().max(1) as f64;
+    for (at, cell) in case.cells.iter().enumerate() {
+        let Some(rate) = cell.packets_per_second else { continue };
+        let [median, min, max] = [rate.median, rate.min, rate.max].map(|value| height_of(value / 1e6, top));
+        let (x, middle) = (left + bar * at as f64, left + bar * (at as f64 + 0.5));
+        let height = height_of(0.0, top) - median;
+        let colour = COLOURS[at % COLOURS.len()];
+        let _written = writeln!(
+            svg,
+            "<rect x=\"{x:.1}\" y=\"{median:.1}\" width=\"{:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>\
+             <path d=\"M{middle:.1} {max:.1}V{min:.1}\" stroke=\"#333333\"/>",
+            bar * 0.9
+        );
+    }
+    text(svg, left + width * (1.0 - GAP) / 2.0, HEIGHT - BOTTOM + 18.0, "middle", case.case.title);
+}
+
+fn legend(svg: &mut String, cases: &[CaseResult]) {
+    const PER_LINE: usize = 4;
+    let cells = cases.first().map(|case| &case.cells[..]).unwrap_or_default();
+    for (at, cell) in cells.iter().enumerate() {
+        let x = LEFT + (at % PER_LINE) as f64 * (WIDTH - LEFT) / PER_LINE as f64;
+        let y = HEIGHT - BOTTOM + 36.0 + (at / PER_LINE) as f64 * 16.0;
+        let colour = COLOURS[at % COLOURS.len()];
+        let _written = writeln!(
+            svg,
+            "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>",
+            y - 9.0
+        );
+        text(svg, x + 15.0, y, "start", cell.title);
+    }
+}
+
+fn height_of(millions: f64, top: f64) -> f64 {
+    let floor = HEIGHT - BOTTOM;
+    floor - (floor - TOP) * millions / top
+}
+
+fn text(svg: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let _written = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::example;
+
+    #[test]
+    fn a_picture_names_the_machine_and_has_a_bar_for_each_contestant() {
+        let svg = svg(&example());
+        assert!(svg.contains("Example &lt;CPU&gt;"), "text is escaped");
+        assert_eq!(svg.matches("stroke=\"#333333\"").count(), 2);
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn nothing_is_drawn_above_the_axis_or_below_the_floor() {
+        let top = highest(&example().one_core);
+        assert_eq!(top, 10.0);
+        assert_eq!((height_of(top, top), height_of(0.0, top)), (TOP, HEIGHT - BOTTOM));
+    }
+
+    #[test]
+    fn a_run_without_the_wire_still_makes_a_picture() {
+        let report = Report { one_core: Vec::new(), ..example() };
+        assert!(svg(&report).ends_with("</svg>\n"));
+    }
+}

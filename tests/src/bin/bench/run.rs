@@ -1,0 +1,163 @@
+//! The run itself: which parts, in which order, into one report.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Result;
+
+use crate::{
+    case::{self, Case},
+    contestant::{self, Abilities, Contestant},
+    cost::{Extent, growth, paths, same_source},
+    interrupt::Interrupt,
+    machine::Machine,
+    progress,
+    report::{CaseResult, Report},
+    rounds::{self, Cores, Pace},
+    selection::{Runs, Section, Selection},
+};
+
+/// Runs of the program for one number, full and quick.
+const RUNS: (u32, u32) = (4_000_000, 500_000);
+
+/// What the command line says.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) quick: bool,
+    pub(crate) only: Vec<String>,
+    pub(crate) frame_len: usize,
+    pub(crate) limiter: PathBuf,
+    pub(crate) command: String,
+}
+
+/// Everything that a part of the run needs.
+struct Setting {
+    chosen: Selection,
+    cases: Vec<Case>,
+    pace: Pace,
+    abilities: Abilities,
+    interrupt: Interrupt,
+    notes: Vec<String>,
+}
+
+/// Measures what was asked for.
+pub(crate) fn run(request: Request) -> Result<Report> {
+    let cases = case::all(request.frame_len);
+    let names: Vec<_> = cases.iter().map(|case| case.name).collect();
+    let chosen = Selection::new(request.quick, &request.only, &names, &contestant::ALL.map(|one| one.name))?;
+    let interrupt = Interrupt::watch()?;
+    let abilities = Abilities::find_out(request.limiter)?;
+    let machine = Machine::this();
+    let pace = if request.quick {
+        Pace { rounds: 3, round: Duration::from_millis(300) }
+    } else {
+        Pace { rounds: 5, round: Duration::from_secs(1) }
+    };
+    let notes = abilities.notes();
+    let mut setting = Setting { chosen, cases, pace, abilities, interrupt, notes };
+    let last = machine.cpus - 1;
+    let one_core = Cores { generator: last, receiver: None, observer: 0 };
+    let two_cores = Cores { receiver: Some(0), ..one_core };
+    Ok(Report {
+        one_core: setting.wire(Section::OneCore, one_core)?,
+        two_cores: setting.wire(Section::TwoCores, two_cores)?,
+        paths: setting.paths(one_core)?,
+        growth: setting.growth(one_core)?,
+        same_source: setting.same_source([last, 0])?,
+        machine,
+        command: request.command,
+        rounds: pace.rounds,
+        round_seconds: pace.round.as_secs_f64(),
+        notes: setting.notes,
+    })
+}
+
+impl Setting {
+    fn extent(&self) -> Extent {
+        let quick = self.chosen.quick();
+        Extent { rounds: self.pace.rounds, runs: if quick { RUNS.1 } else { RUNS.0 }, quick }
+    }
+
+    /// Whether a part runs, and can.
+    fn wants(&mut self, section: Section, cpus: usize) -> bool {
+        if !self.chosen.section(section) {
+            return false;
+        }
+        let enough = std::thread::available_parallelism().map_or(1, usize::from) >= cpus;
+        if !enough {
+            self.notes.push(format!("without {}: it takes {cpus} CPUs", section.name()));
+        }
+        enough
+    }
+
+    fn wire(&mut self, section: Section, cores: Cores) -> Result<Vec<CaseResult>> {
+        // One for the packets, one for reading the counters.
+        if !self.wants(section, 2) {
+            return Ok(Vec::new());
+        }
+        let when = |one_core: Runs, two_cores: Runs| match section {
+            Section::TwoCores => two_cores,
+            _ => one_core,
+        };
+        let contestants = self.participants(|one| when(one.runs, one.on_two_cores));
+        let mut results = Vec::new();
+        for case in &self.cases {
+            if self.chosen.case(case.name, when(case.runs, case.on_two_cores)) {
+                results.push(rounds::measure(
+                    case,
+                    &contestants,
+                    cores,
+                    self.pace,
+                    &self.abilities,
+                    &self.interrupt,
+                )?);
+            }
+        }
+        Ok(results)
+    }
+
+    /// The yardstick, and whoever is chosen and has no excuse.
+    fn participants(&mut self, when: impl Fn(&Contestant) -> Runs) -> Vec<Contestant> {
+        let mut found = Vec::new();
+        for one in &contestant::ALL {
+            if one.name != contestant::YARDSTICK && !self.chosen.contestant(one.name, when(one)) {
+                continue;
+            }
+            match one.excuse(&self.abilities).map(|why| format!("without \"{}\": {why}", one.title)) {
+                None => found.push(*one),
+                Some(note) if self.notes.contains(&note) => {}
+                Some(note) => self.notes.push(note),
+            }
+        }
+        found
+    }
+
+    fn paths(&mut self, cores: Cores) -> Result<Vec<paths::PathCost>> {
+        if !self.wants(Section::Paths, 1) {
+            return Ok(Vec::new());
+        }
+        progress::show("nanoseconds per packet, by path");
+        let costs = paths::measure(cores, self.extent(), &self.interrupt);
+        progress::clear();
+        costs
+    }
+
+    fn growth(&mut self, cores: Cores) -> Result<Vec<growth::Curve>> {
+        if !self.wants(Section::Growth, 1) {
+            return Ok(Vec::new());
+        }
+        progress::show("nanoseconds per packet, by what the tables hold");
+        let curves = growth::measure(cores, self.extent(), &self.abilities, &mut self.notes, &self.interrupt);
+        progress::clear();
+        curves
+    }
+
+    fn same_source(&mut self, cpus: [usize; 2]) -> Result<Vec<same_source::Together>> {
+        if !self.wants(Section::SameSource, 2) {
+            return Ok(Vec::new());
+        }
+        progress::show("one source on one and on two CPUs");
+        let rows = same_source::measure(cpus, self.extent(), &self.interrupt);
+        progress::clear();
+        rows
+    }
+}

@@ -1,0 +1,77 @@
+//! What the limiter is to reach, as ratios within one run.
+
+use serde::Serialize;
+
+use crate::{report::CaseResult, spread::Spread};
+
+/// One promise: a contestant is at least so many times as fast as another one.
+struct Target {
+    case: &'static str,
+    against: &'static str,
+    at_least: f64,
+}
+
+const OURS: &str = "ours";
+
+const ALL: [Target; 8] = [
+    Target { case: "1", against: "bare", at_least: 0.80 },
+    Target { case: "65k", against: "bare", at_least: 0.75 },
+    Target { case: "1M", against: "bare", at_least: 0.75 },
+    Target { case: "spoofed", against: "bare", at_least: 0.75 },
+    Target { case: "ipv6", against: "bare", at_least: 0.75 },
+    Target { case: "heavy", against: "ours-no-gate", at_least: 1.0 },
+    Target { case: "spoofed", against: "ours-no-gate", at_least: 5.0 },
+    Target { case: "spoofed", against: "nft", at_least: 5.0 },
+];
+
+/// What came of a target.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Reached {
+    pub(crate) case: &'static str,
+    pub(crate) against: &'static str,
+    pub(crate) at_least: f64,
+    pub(crate) measured: Spread,
+    pub(crate) met: bool,
+}
+
+/// Every target that this run has the numbers for.
+pub(crate) fn judge(cases: &[CaseResult]) -> Vec<Reached> {
+    let reached = |target: &Target| {
+        let case = cases.iter().find(|result| result.case.name == target.case)?;
+        let (ours, other) = (case.cell(OURS)?, case.cell(target.against)?);
+        let measured = Spread::of_ratios(&ours.rounds, &other.rounds)?;
+        let Target { case, against, at_least } = *target;
+        Some(Reached { case, against, at_least, measured, met: measured.median >= at_least })
+    };
+    ALL.iter().filter_map(reached).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{case, contestant, report::Cell};
+
+    #[test]
+    fn a_target_is_judged_by_its_median_and_left_out_without_numbers() {
+        let cell = |name: &'static str, packets: [u64; 3]| {
+            let mut cell = Cell::new(name, name);
+            packets.into_iter().for_each(|count| cell.add(count, None, Duration::from_secs(1)));
+            cell
+        };
+        let spoofed = case::all(64).into_iter().find(|case| case.name == "spoofed").unwrap();
+        let cells = vec![cell("bare", [10, 10, 10]), cell("ours", [9, 8, 4]), cell("nft", [2, 2, 2])];
+        let judged = judge(&[CaseResult::new(spoofed, cells)]);
+        let told: Vec<_> = judged.iter().map(|one| (one.against, one.measured.median, one.met)).collect();
+        assert_eq!(told, [("bare", 0.8, true), ("nft", 4.0, false)]);
+    }
+
+    #[test]
+    fn every_target_names_a_case_and_a_contestant_that_exist() {
+        for target in &ALL {
+            assert!(case::all(64).iter().any(|case| case.name == target.case), "{}", target.case);
+            assert!(contestant::ALL.iter().any(|one| one.name == target.against), "{}", target.against);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `cargo xtask bench`: builds the limiter and the measuring program, and becomes the latter.
+
+use std::os::unix::process::CommandExt;
+
+use anyhow::{Context, Result};
+
+use crate::build::Binary;
+use crate::setup::{self, Install, Need};
+use crate::{build, tool, workspace};
+
+/// The peers, and what it takes to feed them in bulk.
+const PEERS: [Need; 4] = [
+    Need::Executable { name: "nft", package: "nftables" },
+    Need::Executable { name: "iptables", package: "iptables" },
+    Need::Executable { name: "ethtool", package: "ethtool" },
+    Need::Executable { name: "unshare", package: "util-linux" },
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Fewer cases and shorter rounds: under a minute, once everything is built
+    #[arg(long)]
+    quick: bool,
+    /// How to print the results
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    output: String,
+    /// Only this part, case or contestant; may be given several times. A wrong name is answered with all there are
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Bytes of a frame
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=3000))]
+    frame: u16,
+    /// Also draw the main table into docs/performance.svg
+    #[arg(long)]
+    plot: bool,
+}
+
+pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
+    let needs = [&setup::KERNEL_BUILD[..], &setup::NAMESPACES, &PEERS].concat();
+    setup::ensure_as_root(&needs, install, "bench")?;
+    eprintln!("bench: building");
+    build::release(&[Binary::RATELIMIT, Binary::BENCH])?;
+    // Becomes it, so that Ctrl-C reaches it and the shell waits until it has cleaned up.
+    let error = tool::command(workspace::release_binary("bench")).args(words(options)).exec();
+    Err(error).context("cannot start target/release/bench")
+}
+
+/// What differs from the defaults: the report repeats it as the command to type.
+fn words(options: &Options) -> Vec<String> {
+    let mut words = Vec::new();
+    words.extend(options.quick.then(|| "--quick".into()));
+    if options.output != "text" {
+        words.extend(["--output".into(), options.output.clone()]);
+    }
+    words.extend(options.only.iter().flat_map(|name| ["--only".into(), name.clone()]));
+    if options.frame != 64 {
+        words.extend(["--frame".into(), options.frame.to_string()]);
+    }
+    words.extend(options.plot.then(|| "--plot".into()));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_from_the_defaults_is_passed_on() {
+        let mut options =
+            Options { quick: false, output: "text".into(), only: vec![], frame: 64, plot: false };
+        assert!(words(&options).is_empty());
+        options =
+            Options { quick: true, output: "json".into(), only: vec!["1".into()], frame: 1500, plot: true };
+        let expected = ["--quick", "--output", "json", "--only", "1", "--frame", "1500", "--plot"];
+        assert_eq!(words(&options), expected);
+    }
+}

@@ -1,0 +1,257 @@
+//! What guest and host say to each other: the script a guest starts with, and the reading of its serial console.
+//!
+//! Lines of the script's own begin with `vm: `; everything else is the suites' and the kernel's.
+
+use std::path::Path;
+
+use crate::test::Totals;
+
+/// What must happen on a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expectation {
+    /// The program loads, and the suites pass.
+    Suites,
+    /// The binary refuses with its sentence and exit code 5.
+    Refusal,
+}
+
+impl Expectation {
+    pub(super) fn of(release: &str, floor: (u32, u32)) -> Self {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
+        let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        if found < floor { Self::Refusal } else { Self::Suites }
+    }
+
+    /// For the kernel's command line, from where it reaches the script's environment.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Suites => "suites",
+            Self::Refusal => "refusal",
+        }
+    }
+}
+
+/// The third word: only boot, to see whether KVM works.
+pub(super) const PROBE: &str = "probe";
+const BOOTED: &str = "kernel ";
+const DONE: &str = "done";
+/// The exit code for "the kernel cannot do it".
+const CANNOT: &str = "5";
+
+/// For the differential suite: emulated, the usual number takes longer than the time in which nothing refills.
+const PACKETS: u32 = 60_000;
+
+/// The guest's first and only process. `manifest_dir` is what cargo would have set for the suites.
+pub(super) fn init_script(suites: &[&str], manifest_dir: &Path) -> String {
+    let suites = suites.join(" ");
+    let manifest_dir = crate::setup::quoted(manifest_dir);
+    format!(
+        r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin TMPDIR=/tmp CARGO_MANIFEST_DIR={manifest_dir}
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
+mount -t bpf bpf /sys/fs/bpf
+cd /tmp
+echo
+echo "vm: {BOOTED}$(uname -r)"
+printf '[source]\nlimits = ["10 packets/s"]\n' > policy.toml
+
+# The daemon on the guest's own loopback: attached, it says ready and answers.
+daemon() {{
+    ratelimit run --policy policy.toml --iface lo --state /tmp/state > daemon.txt 2>&1 &
+    pid=$!
+    for i in $(seq 120); do
+        if grep -q ready daemon.txt; then
+            ratelimit stats --state /tmp/state --output json > /dev/null
+            code=$?
+            kill $pid; wait $pid
+            return $code
+        fi
+        kill -0 $pid 2> /dev/null || break
+        sleep 0.5
+    done
+    cat daemon.txt
+    return 1
+}}
+
+case "$expect" in
+refusal)
+    echo "vm: suite refusal begins"
+    ratelimit run --policy policy.toml --iface lo 2>&1 | sed 's/^/vm: said /'
+    ratelimit run --policy policy.toml --iface lo > /dev/null 2>&1
+    echo "vm: suite refusal ended with $?"
+    ;;
+suites)
+    for suite in {suites}; do
+        echo "vm: suite $suite begins"
+        # Only one of them prints something that is read here.
+        [ $suite = object ] && show=--nocapture || show=
+        PACKETS={PACKETS} $suite --test-threads=1 $show
+        echo "vm: suite $suite ended with $?"
+    done
+    echo "vm: suite daemon begins"
+    daemon
+    echo "vm: suite daemon ended with $?"
+    ;;
+esac
+echo "vm: {DONE}"
+poweroff -f
+"#
+    )
+}
+
+/// A console, read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Results {
+    /// What the guest's `uname -r` said; `None` if it never came up.
+    pub(super) booted: Option<String>,
+    /// The guest reached its end.
+    pub(super) finished: bool,
+    /// By suite, in the order they ran.
+    pub(super) suites: Vec<(String, Totals)>,
+    pub(super) verified_instructions: Option<u64>,
+    /// The binary's words where it is expected to refuse.
+    pub(super) refusal: Option<String>,
+    /// The first test or suite that failed, or what it said.
+    pub(super) complaint: Option<String>,
+}
+
+impl Results {
+    pub(super) fn read(console: &str, expectation: Expectation) -> Self {
+        let mut results = Self::default();
+        let mut running: Option<(String, Totals)> = None;
+        let mut lines = console.lines().map(|line| line.trim_end_matches('\r')).peekable();
+        while let Some(line) = lines.next() {
+            if let Some(own) = line.strip_prefix("vm: ") {
+                results.own_line(own, &mut running, expectation);
+            } else if let Some((_, totals)) = &mut running {
+                totals.add(line);
+                results.verified_instructions = results.verified_instructions.or_else(|| verified(line));
+                if line.contains(" panicked at ") {
+                    let said = lines.peek().map_or("", |next| next.trim());
+                    results.complaint.get_or_insert_with(|| said.to_owned());
+                }
+            }
+        }
+        // A suite that never ended: a crash of the kernel, or out of time.
+        if let Some((name, mut totals)) = running {
+            totals.failed += 1;
+            results.complaint.get_or_insert_with(|| format!("suite {name} did not end"));
+            results.suites.push((name, totals));
+        }
+        results
+    }
+
+    fn own_line(&mut self, line: &str, running: &mut Option<(String, Totals)>, expectation: Expectation) {
+        if let Some(release) = line.strip_prefix(BOOTED) {
+            self.booted = Some(release.to_owned());
+        } else if line == DONE {
+            self.finished = true;
+        } else if let Some(said) = line.strip_prefix("said ") {
+            self.refusal.get_or_insert_with(|| said.to_owned());
+        } else if let Some(name) = line.strip_prefix("suite ").and_then(|rest| rest.strip_suffix(" begins")) {
+            *running = Some((name.to_owned(), Totals::default()));
+        } else if let Some((_, code)) = line.rsplit_once(" ended with ") {
+            let Some((name, mut totals)) = running.take() else { return };
+            let good = match expectation {
+                Expectation::Suites => code == "0",
+                Expectation::Refusal => {
+                    code == CANNOT && self.refusal.as_deref().is_some_and(is_our_sentence)
+                }
+            };
+            // A suite of one check, or one that crashed before it could count.
+            if good && totals == Totals::default() {
+                totals.passed = 1;
+            }
+            if !good && totals.failed == 0 {
+                totals.failed = 1;
+                self.complaint.get_or_insert_with(|| format!("{name} ended with exit code {code}"));
+            }
+            self.suites.push((name, totals));
+        }
+    }
+
+    pub(super) fn loaded(&self) -> bool {
+        self.verified_instructions.is_some()
+    }
+}
+
+fn is_our_sentence(said: &str) -> bool {
+    said.starts_with("needs kernel 5.15 or newer, this is ")
+}
+
+/// `verified instructions: Some(50320)`, wherever it is in the line.
+fn verified(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("verified instructions: ")?;
+    let digits = rest.trim_start_matches("Some(").split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "SeaBIOS\r\n\r\nvm: kernel 6.1.0-54-cloud-amd64\r\nvm: suite object begins\r\n\
+        test a ... verified instructions: Some(50320)\r\nok\r\n\
+        test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured\r\nvm: suite object ended with 0\r\n\
+        vm: suite daemon begins\r\nvm: suite daemon ended with 0\r\nvm: done\r\n";
+
+    fn counts(results: &Results) -> Vec<(&str, u64, u64)> {
+        results.suites.iter().map(|(name, t)| (&name[..], t.passed, t.failed)).collect()
+    }
+
+    #[test]
+    fn a_good_console_gives_release_suites_and_verified_instructions() {
+        let results = Results::read(GOOD, Expectation::Suites);
+        assert_eq!(results.booted.as_deref(), Some("6.1.0-54-cloud-amd64"));
+        assert!(results.finished && results.loaded());
+        assert_eq!(results.verified_instructions, Some(50_320));
+        assert_eq!(counts(&results), [("object", 5, 0), ("daemon", 1, 0)]);
+        assert_eq!(results.complaint, None);
+    }
+
+    #[test]
+    fn a_guest_that_stops_in_a_suite_has_failed_it() {
+        let (half, _) = GOOD.split_once("vm: suite object ended").unwrap();
+        let results = Results::read(half, Expectation::Suites);
+        assert!(!results.finished);
+        assert_eq!(counts(&results), [("object", 5, 1)]);
+        assert_eq!(results.complaint.as_deref(), Some("suite object did not end"));
+    }
+
+    #[test]
+    fn a_failing_suite_is_reported_with_its_first_words() {
+        let console = "vm: suite verdicts begins\n\nthread 'x' (1) panicked at tests/src/loaded.rs:44:33:\n\
+            load the program: refused\ntest result: FAILED. 1 passed; 2 failed; 0 ignored\n\
+            vm: suite verdicts ended with 101\n";
+        let results = Results::read(console, Expectation::Suites);
+        assert_eq!(counts(&results), [("verdicts", 1, 2)]);
+        assert_eq!(results.complaint.as_deref(), Some("load the program: refused"));
+    }
+
+    #[test]
+    fn a_suite_that_crashes_without_a_result_counts_as_one_failure() {
+        let console = "vm: suite cpus begins\nvm: suite cpus ended with 139\n";
+        assert_eq!(counts(&Results::read(console, Expectation::Suites)), [("cpus", 0, 1)]);
+    }
+
+    #[test]
+    fn a_refusal_takes_both_the_sentence_and_the_exit_code() {
+        let console = |said: &str, code: u32| {
+            format!("vm: suite refusal begins\nvm: said {said}\nvm: suite refusal ended with {code}\n")
+        };
+        let read = |console: &str| counts(&Results::read(console, Expectation::Refusal))[0].1;
+        let sentence = "needs kernel 5.15 or newer, this is 5.10.0-46-cloud-amd64";
+        assert_eq!(read(&console(sentence, 5)), 1);
+        assert_eq!(read(&console(sentence, 1)), 0);
+        assert_eq!(read(&console("Invalid argument (os error 22)", 5)), 0);
+    }
+
+    #[test]
+    fn kernels_below_the_floor_are_expected_to_be_refused() {
+        let of = |release| Expectation::of(release, (5, 15));
+        assert_eq!(of("5.10.0-46-cloud-amd64"), Expectation::Refusal);
+        assert_eq!(of("5.15.0"), Expectation::Suites);
+        assert_eq!(of("6.1.0-54-cloud-amd64"), Expectation::Suites);
+    }
+}

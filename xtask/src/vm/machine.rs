@@ -1,0 +1,133 @@
+//! One virtual machine at a time: qemu with KVM where that works, by emulation where it does not.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::console::{Expectation, PROBE, Results};
+use super::kernel::Kernel;
+use crate::demo::interrupt::Interrupt;
+use crate::tool;
+
+/// With KVM a guest is up in two seconds. Where KVM is broken it hangs, often before the first instruction.
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
+const KVM_LIMIT: Duration = Duration::from_secs(120);
+/// The verifier, emulated, takes some seconds for each of the twenty loads, and other work may share the cores.
+const EMULATION_LIMIT: Duration = Duration::from_secs(360);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Kvm,
+    Emulation,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "KVM",
+            Self::Emulation => "emulation",
+        })
+    }
+}
+
+/// What this machine can do.
+pub(super) struct Host {
+    mode: Mode,
+    limit: Duration,
+}
+
+/// A guest's whole life.
+pub(super) struct Boot {
+    pub(super) console: String,
+    pub(super) took: Duration,
+    /// It had to be ended.
+    pub(super) out_of_time: bool,
+}
+
+impl Host {
+    /// Finds out by booting: the device may be there and not work.
+    pub(super) fn probe(
+        kernel: &Kernel,
+        image: &Path,
+        timeout_s: Option<u64>,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        let mode = if Path::new("/dev/kvm").exists() {
+            let boot = start(Mode::Kvm, kernel, image, PROBE, PROBE_LIMIT, interrupt)?;
+            let works = Results::read(&boot.console, Expectation::Suites).finished;
+            if !works {
+                eprintln!("vm: KVM is here but did not boot a guest in {} s", PROBE_LIMIT.as_secs());
+            }
+            if works { Mode::Kvm } else { Mode::Emulation }
+        } else {
+            Mode::Emulation
+        };
+        let usual = if mode == Mode::Kvm { KVM_LIMIT } else { EMULATION_LIMIT };
+        Ok(Self { mode, limit: timeout_s.map_or(usual, Duration::from_secs) })
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(super) fn boot(
+        &self,
+        kernel: &Kernel,
+        image: &Path,
+        expect: &str,
+        interrupt: &Interrupt,
+    ) -> Result<Boot> {
+        start(self.mode, kernel, image, expect, self.limit, interrupt)
+    }
+}
+
+/// Boots, waits for the guest to switch itself off, and returns what it printed.
+fn start(
+    mode: Mode,
+    kernel: &Kernel,
+    image: &Path,
+    expect: &str,
+    limit: Duration,
+    interrupt: &Interrupt,
+) -> Result<Boot> {
+    let path = super::dir().join("console.txt");
+    let console = fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let began = Instant::now();
+    let mut qemu = command(mode, kernel, image, expect);
+    // A group of its own: Ctrl-C reaches only us, and the guard ends it.
+    qemu.process_group(0).stdin(Stdio::null()).stderr(console.try_clone()?).stdout(console);
+    let mut guest = Guest(qemu.spawn().context("cannot start qemu-system-x86_64")?);
+    let ended = interrupt.wait_for(limit, || guest.0.try_wait().context("cannot wait for qemu"))?;
+    let took = began.elapsed();
+    drop(guest);
+    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Boot { console: String::from_utf8_lossy(&bytes).into_owned(), took, out_of_time: ended.is_none() })
+}
+
+fn command(mode: Mode, kernel: &Kernel, image: &Path, expect: &str) -> Command {
+    let mut qemu = tool::command("qemu-system-x86_64");
+    qemu.args(match mode {
+        Mode::Kvm => ["-accel", "kvm", "-cpu", "host"],
+        Mode::Emulation => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+    });
+    // Two CPUs, so that races between them are there. No network card: nothing of this machine is reachable.
+    qemu.args(["-smp", "2", "-m", "1024", "-nodefaults", "-nic", "none", "-display", "none", "-no-reboot"]);
+    qemu.args(["-serial", "stdio"]).arg("-kernel").arg(&kernel.image).arg("-initrd").arg(image);
+    qemu.args(["-append", &format!("console=ttyS0 quiet panic=-1 expect={expect}")]);
+    qemu
+}
+
+/// A guest does not outlive its guard.
+struct Guest(Child);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}

@@ -1,0 +1,112 @@
+//! `cargo xtask vm`: the kernel matrix. Debian's cloud kernels, each booted under qemu with our suites inside.
+//!
+//!     apt -> vmlinuz --+
+//!                      +-> qemu -> serial console -> results -> table
+//!     cargo -> image --+
+//!
+//! Nothing is installed but qemu, busybox and cpio: kernels are unpacked into the target directory.
+
+mod console;
+mod image;
+mod kernel;
+mod machine;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::demo::interrupt::Interrupt;
+use crate::outcome::Ending;
+use crate::setup::{self, Install, Need};
+use crate::workspace;
+
+use console::Expectation;
+use table::Row;
+
+/// The long-term kernels of Debian 11, 12 and 13, and the newest that backports has.
+const MATRIX: [&str; 4] = ["5.10", "6.1", "6.12", NEWEST];
+const NEWEST: &str = "newest";
+/// Below this the binary must refuse, with a sentence and exit code 5.
+const FLOOR: (u32, u32) = (5, 15);
+
+const NEEDS: [Need; 3] = [
+    Need::Executable { name: "qemu-system-x86_64", package: "qemu-system-x86" },
+    Need::Executable { name: "busybox", package: "busybox-static" },
+    Need::Executable { name: "cpio", package: "cpio" },
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only this kernel series, such as 6.1, or `newest`; may be given several times
+    #[arg(long, value_name = "SERIES")]
+    kernel: Vec<String>,
+    /// How long each kernel may take; by default 120, and 360 where KVM does not work
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: Option<u64>,
+    /// How the results are printed
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
+    if !cfg!(target_arch = "x86_64") {
+        bail!("the kernel matrix boots x86-64 kernels; this machine has another architecture");
+    }
+    setup::ensure(&[&setup::KERNEL_BUILD[..], &NEEDS].concat(), install)?;
+    let interrupt = Interrupt::watch()?;
+    let asked: Vec<&str> = match &options.kernel[..] {
+        [] => MATRIX.to_vec(),
+        some => some.iter().map(String::as_str).collect(),
+    };
+    let kernels = kernel::obtain(&asked)?;
+    let Some(first) = kernels.iter().find_map(|(_, found)| found.as_ref().ok()) else {
+        bail!("no kernel could be had: {}", whys(&kernels));
+    };
+    let image = image::build()?;
+    let host = machine::Host::probe(first, &image, options.timeout, &interrupt)?;
+    let mut rows = Vec::new();
+    for (series, found) in &kernels {
+        let row = match found {
+            Ok(kernel) => {
+                eprintln!("vm: {} under {}", kernel.release, host.mode());
+                let expectation = Expectation::of(&kernel.release, FLOOR);
+                let boot = host.boot(kernel, &image, expectation.word(), &interrupt)?;
+                let row = Row::from_boot(kernel, &host, expectation, &boot);
+                if row.failed() > 0 {
+                    eprintln!("vm: the console is in {}", save(&kernel.release, &boot.console)?.display());
+                }
+                row
+            }
+            Err(why) => Row::without_kernel(series, why),
+        };
+        rows.push(row);
+    }
+    match options.output {
+        Output::Text => print!("{}", table::text(&rows)),
+        Output::Json => println!("{:#}", table::json(&rows)),
+    }
+    if rows.iter().any(|row| row.failed() > 0) { Err(Ending::Told.into()) } else { Ok(()) }
+}
+
+/// Everything this command leaves behind.
+fn dir() -> PathBuf {
+    workspace::target_dir().join("vm")
+}
+
+fn whys(kernels: &[(String, Result<kernel::Kernel>)]) -> String {
+    let whys = kernels.iter().filter_map(|(_, found)| found.as_ref().err().map(|why| format!("{why:#}")));
+    whys.collect::<Vec<_>>().join("; ")
+}
+
+fn save(release: &str, console: &str) -> Result<PathBuf> {
+    let path = dir().join(format!("console-{release}.txt"));
+    std::fs::write(&path, console).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}

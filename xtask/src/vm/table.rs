@@ -1,0 +1,187 @@
+//! The matrix as a table and as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::console::{Expectation, Results};
+use super::kernel::Kernel;
+use super::machine::{Boot, Host};
+use crate::test::Totals;
+
+/// One kernel.
+pub(super) struct Row {
+    kernel: String,
+    mode: String,
+    expectation: Option<Expectation>,
+    seconds: f64,
+    results: Results,
+    /// What is wrong with the guest itself, whatever its suites said.
+    trouble: Option<String>,
+}
+
+impl Row {
+    pub(super) fn from_boot(kernel: &Kernel, host: &Host, expectation: Expectation, boot: &Boot) -> Self {
+        let results = Results::read(&boot.console, expectation);
+        let last = boot.console.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").trim();
+        let seconds = boot.took.as_secs_f64();
+        let trouble = match &results.booted {
+            None => Some(format!("did not boot within {seconds:.0} s; its last line: {last}")),
+            Some(release) if *release != kernel.release => Some(format!("is {release} when booted")),
+            Some(_) if boot.out_of_time => Some(format!("ended after {seconds:.0} s, its time was up")),
+            Some(_) if !results.finished => Some(format!("stopped before its end; its last line: {last}")),
+            Some(_) => None,
+        };
+        let mode = host.mode().to_string();
+        let expectation = Some(expectation);
+        Self { kernel: kernel.release.clone(), mode, expectation, seconds, results, trouble }
+    }
+
+    pub(super) fn without_kernel(series: &str, why: &anyhow::Error) -> Self {
+        Self {
+            kernel: series.to_owned(),
+            mode: "-".into(),
+            expectation: None,
+            seconds: 0.0,
+            results: Results::default(),
+            trouble: Some(format!("{why:#}")),
+        }
+    }
+
+    fn passed(&self) -> u64 {
+        self.results.suites.iter().map(|(_, totals)| totals.passed).sum()
+    }
+
+    /// A guest in trouble has failed, even if none of its tests has.
+    pub(super) fn failed(&self) -> u64 {
+        let tests: u64 = self.results.suites.iter().map(|(_, totals)| totals.failed).sum();
+        tests.max(u64::from(self.trouble.is_some()))
+    }
+
+    fn loaded(&self) -> &'static str {
+        match (self.results.loaded(), self.expectation) {
+            (true, _) => "yes",
+            (false, Some(Expectation::Refusal)) if self.failed() == 0 => "refused",
+            (false, _) => "no",
+        }
+    }
+
+    fn suites(&self) -> String {
+        let shown = |(name, totals): &(String, Totals)| match totals.failed {
+            0 => format!("{name} {}", totals.passed),
+            failed => format!("{name} {} ({failed} FAILED)", totals.passed),
+        };
+        self.results.suites.iter().map(shown).collect::<Vec<_>>().join(", ")
+    }
+
+    fn ending(&self) -> String {
+        let words =
+            self.trouble.as_ref().or(self.results.complaint.as_ref()).or(self.results.refusal.as_ref());
+        words.map_or_else(|| "all suites passed".into(), |words| words.chars().take(160).collect())
+    }
+}
+
+pub(super) fn text(rows: &[Row]) -> String {
+    let mut cells =
+        vec![["kernel", "boot", "loaded", "verified", "time", "suites", "ending"].map(String::from)];
+    cells.extend(rows.iter().map(|row| {
+        [
+            row.kernel.clone(),
+            row.mode.clone(),
+            row.loaded().into(),
+            row.results.verified_instructions.map_or_else(|| "-".into(), |count| count.to_string()),
+            format!("{:.0} s", row.seconds),
+            row.suites(),
+            row.ending(),
+        ]
+    }));
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &cells {
+        let line: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let _infallible = writeln!(text, "{}", line.join("  ").trim_end());
+    }
+    let (passed, failed) = totals(rows);
+    let _infallible = writeln!(text, "{passed} passed, {failed} failed");
+    text
+}
+
+pub(super) fn json(rows: &[Row]) -> Value {
+    let kernels = rows.iter().map(|row| {
+        let suites = row.results.suites.iter().map(|(name, totals)| {
+            (name.clone(), json!({ "passed": totals.passed, "failed": totals.failed }))
+        });
+        json!({
+            "kernel": row.kernel,
+            "boot": row.mode,
+            "expected": row.expectation.map(Expectation::word),
+            "loaded": row.results.loaded(),
+            "verified_instructions": row.results.verified_instructions,
+            "seconds": row.seconds,
+            "suites": suites.collect::<serde_json::Map<_, _>>(),
+            "passed": row.passed(),
+            "failed": row.failed(),
+            "ending": row.ending(),
+        })
+    });
+    let kernels: Vec<_> = kernels.collect();
+    let (passed, failed) = totals(rows);
+    json!({ "kernels": kernels, "totals": { "passed": passed, "failed": failed } })
+}
+
+fn totals(rows: &[Row]) -> (u64, u64) {
+    (rows.iter().map(Row::passed).sum(), rows.iter().map(Row::failed).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(console: &str, expectation: Expectation) -> Row {
+        let results = Results::read(console, expectation);
+        let trouble = results.booted.is_none().then(|| "did not boot".to_owned());
+        Row {
+            kernel: "6.1.0-54".into(),
+            mode: "emulation".into(),
+            expectation: Some(expectation),
+            seconds: 61.4,
+            results,
+            trouble,
+        }
+    }
+
+    const GOOD: &str = "vm: kernel 6.1.0-54\nvm: suite object begins\nverified instructions: Some(7)\n\
+        test result: ok. 5 passed; 0 failed; 0 ignored\nvm: suite object ended with 0\nvm: done\n";
+    const OLD: &str = "vm: kernel 5.10.0-46\nvm: suite refusal begins\n\
+        vm: said needs kernel 5.15 or newer, this is 5.10.0-46\nvm: suite refusal ended with 5\nvm: done\n";
+
+    #[test]
+    fn the_last_line_has_the_totals_of_all_kernels() {
+        let rows = [row(GOOD, Expectation::Suites), row(OLD, Expectation::Refusal)];
+        let text = text(&rows);
+        assert!(
+            text.contains("6.1.0-54  emulation  yes      7         61 s  object 5   all suites passed\n"),
+            "{text}"
+        );
+        assert!(text.contains("refused"), "{text}");
+        assert!(text.ends_with("this is 5.10.0-46\n6 passed, 0 failed\n"), "{text}");
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_boot_is_a_failure_and_not_a_skip() {
+        let row = row("Kernel panic - not syncing\n", Expectation::Suites);
+        assert_eq!((row.passed(), row.failed()), (0, 1));
+        let row = Row::without_kernel("6.1", &anyhow::anyhow!("apt offers no cloud kernel 6.1"));
+        assert_eq!(row.failed(), 1);
+        assert_eq!(row.ending(), "apt offers no cloud kernel 6.1");
+    }
+
+    #[test]
+    fn json_has_the_same_numbers_by_name() {
+        let json = json(&[row(GOOD, Expectation::Suites)]);
+        assert_eq!(json["kernels"][0]["suites"]["object"]["passed"], 5);
+        assert_eq!(json["kernels"][0]["verified_instructions"], 7);
+        assert_eq!(json["totals"], serde_json::json!({ "passed": 5, "failed": 0 }));
+    }
+}
