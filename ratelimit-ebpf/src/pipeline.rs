@@ -33,11 +33,10 @@ fn judge<T: Tables>(frame: &Frame<'_>, tables: &T) -> Reason {
     if policy.source.limit_count == 0 {
         return Reason::Unlimited;
     }
-    let defended = defended(tables, policy, &packet, now_ns);
-    if defended && packet.transport == Transport::Tcp {
+    if packet.transport == Transport::Tcp && defended(tables, policy, &packet, now_ns) {
         tables.hand_over(Successor::Prove);
         // Still here: this kernel has no such program, and the limits alone must do. Some kernels hold that packet bytes may
         // have changed meanwhile; nothing below reads any.
     }
-    limit(tables, policy, &packet, frame.len(), now_ns, defended)
+    limit(tables, policy, &packet, frame.len(), now_ns)
 }

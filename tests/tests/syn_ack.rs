@@ -83,7 +83,7 @@ fn with_cookies(what: impl FnOnce(&mut Loaded) + Send) {
         let mut loaded = Loaded::new(&policies::policy(policy));
         let first = from_v4(&syn(&MSS));
         assert_eq!(loaded.outcome(&first).moved[0].0, Reason::Conforming, "within the threshold");
-        assert_eq!(loaded.outcome(&first).moved[0].0, Reason::Conforming, "the one that crosses it");
+        assert_eq!(loaded.outcome(&first).moved[0].0, Reason::CookieSent, "the one that crosses it");
         what(&mut loaded);
     });
 }
@@ -224,7 +224,7 @@ fn limits_of_the_source_come_first() {
         let frame = from_v4(&syn(&MSS));
         let reasons: Vec<_> = (0..7).map(|_| loaded.outcome(&frame).moved[0].0).collect();
         use Reason::{Conforming, CookieSent, LimitSyns};
-        assert_eq!(reasons, [Conforming, Conforming, CookieSent, CookieSent, CookieSent, LimitSyns, LimitSyns]);
+        assert_eq!(reasons, [Conforming, CookieSent, CookieSent, CookieSent, CookieSent, LimitSyns, LimitSyns]);
         // Elsewhere nothing has changed, and there are no cookies for it.
         let mut elsewhere = Ipv4::from([192, 0, 2, 2]).tcp_frame(SYN);
         elsewhere[37] = 81;

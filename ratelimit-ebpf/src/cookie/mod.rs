@@ -31,7 +31,7 @@ use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIO
 use crate::{
     frame::Frame,
     limit,
-    packet::{Family, Packet},
+    packet::{Family, Packet, Transport},
     parse::parse,
     tables::Tables,
 };
@@ -73,8 +73,8 @@ pub fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Ve
 
 #[inline(always)]
 fn answer_or_admit<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
-    let packet = match parse(frame) {
-        Ok(packet) => forget_the_way(wire, packet),
+    let packet = match tcp(frame, wire, Transport::TcpSyn) {
+        Ok(packet) => packet,
         Err(reason) => return reason,
     };
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
@@ -99,8 +99,8 @@ pub fn prove<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Ver
 
 #[inline(always)]
 fn prove_and_limit<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
-    let packet = match parse(frame) {
-        Ok(packet) => forget_the_way(wire, packet),
+    let packet = match tcp(frame, wire, Transport::Tcp) {
+        Ok(packet) => packet,
         Err(reason) => return reason,
     };
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
@@ -115,19 +115,28 @@ fn prove_and_limit<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) 
     limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, admitted)
 }
 
-/// The same packet, but the verifier no longer knows how the parser got to it: tags and extension headers have hundreds of ways
-/// to the same place, and it would go on along each.
+/// The packet, once more, which is of the kind that was sent here.
+///
+/// The verifier is made to forget how the parser got to it: tags and extension headers have hundreds of ways to the same place,
+/// and it would go on along each.
 #[inline(always)]
-fn forget_the_way<N: Notes>(notes: &N, packet: Packet) -> Packet {
+fn tcp<N: Notes>(frame: &Frame<'_>, notes: &N, expected: Transport) -> Result<Packet, Reason> {
+    let packet = parse(frame)?;
+    if packet.transport != expected {
+        return Err(Reason::Conforming);
+    }
     notes.set_note(0, packet.network_at as u64);
     notes.set_note(1, packet.transport_at as u64);
     notes.set_note(2, packet.transport_len as u64);
-    Packet {
+    notes.set_note(3, u64::from(packet.fragment));
+    Ok(Packet {
+        transport: expected,
         network_at: notes.note(0) as usize,
         transport_at: notes.note(1) as usize,
         transport_len: notes.note(2) as usize,
+        fragment: notes.note(3) != 0,
         ..packet
-    }
+    })
 }
 
 /// The answer to a SYN, if it is to have one.

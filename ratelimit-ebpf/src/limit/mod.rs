@@ -18,7 +18,7 @@ use ratelimit_common::{
 };
 
 use crate::{
-    packet::{Packet, Transport},
+    packet::Packet,
     tables::{Successor, Tables},
 };
 pub use syns::defended;
@@ -26,8 +26,8 @@ pub use syns::defended;
 use request::Request;
 use standing::Standing;
 
-/// Charges a packet to its source and its service. `now_ns` is the coarse clock's. A SYN to a service that is `defended` does
-/// not reach it, so it costs the service nothing: once its source is charged, it is answered with a cookie.
+/// Charges a packet to its source and its service. `now_ns` is the coarse clock's. A SYN that is answered with a cookie
+/// does not reach the service and costs it nothing; its source pays.
 #[inline(always)]
 pub fn limit<T: Tables>(
     tables: &T,
@@ -35,7 +35,6 @@ pub fn limit<T: Tables>(
     packet: &Packet,
     len: u64,
     now_ns: u64,
-    defended: bool,
 ) -> Reason {
     let mut request = Request::new(policy, packet, len, now_ns);
     // A denial holds for the lag of the coarse clock longer than it must, which only refuses more.
@@ -46,14 +45,10 @@ pub fn limit<T: Tables>(
         request.now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
     }
     let standing = Standing::of(tables, &request);
-    if standing.refusal().is_none() || standing.wants_state() {
-        syns::count(tables, &request);
-    }
-    // The kernel puts fragments together before it looks at options; nobody opens a connection with one.
-    let answered = defended && packet.transport == Transport::TcpSyn && !packet.fragment;
+    // Who is over a limit is refused; that there is no room to keep an account of a source is no reason not to answer it.
+    let answered = (standing.refusal().is_none() || standing.wants_state()) && syns::count(tables, &request);
     if let Some(reason) = standing.refusal() {
-        // That there is no room to keep an account of a source is no reason not to answer it: cookies need none.
-        if answered && standing.wants_state() {
+        if answered {
             tables.hand_over(Successor::Answer);
         }
         return reason;

@@ -20,42 +20,41 @@ const ATTEMPTS: usize = 2;
 /// How often the end of cookies is moved on: not for every SYN.
 const REFRESH_Q8: u64 = COOKIES_HOLD_Q8 / 10;
 
-/// Whether the packet is TCP for a service whose SYNs are answered with cookies now.
+/// Whether a packet is for a service whose SYNs are answered with cookies now.
 #[inline(always)]
 pub fn defended<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, now_ns: u64) -> bool {
     if policy.cookie_services == 0 {
         return false;
     }
-    match protected(tables, policy, packet) {
-        Some((number, _)) => match tables.cookies_until(number) {
-            Some(until) => ahead_q8(tables.load(until), gcra::time_q8(now_ns)) != 0,
-            None => false,
-        },
-        None => false,
-    }
+    let Some((number, _)) = protected(tables, policy, packet) else { return false };
+    let Some(until) = tables.cookies_until(number) else { return false };
+    ahead_q8(tables.load(until), gcra::time_q8(now_ns)) != 0
 }
 
-/// Counts a SYN. From the first above the threshold on, cookies are the answer.
+/// Counts a SYN and says whether a cookie is the answer to it: from the first above the threshold on.
 #[inline(always)]
-pub(super) fn count<T: Tables>(tables: &T, request: &Request<'_>) {
-    if request.policy.cookie_services == 0 || request.packet.transport != Transport::TcpSyn {
-        return;
+pub(super) fn count<T: Tables>(tables: &T, request: &Request<'_>) -> bool {
+    // The kernel puts fragments together before it looks at options, and nobody opens a connection with one.
+    let Request { policy, packet, now_q8, .. } = *request;
+    if policy.cookie_services == 0 || packet.transport != Transport::TcpSyn || packet.fragment {
+        return false;
     }
-    let Some((number, service)) = protected(tables, request.policy, request.packet) else { return };
-    let (Some(meter), Some(until)) = (tables.syn_meter(number), tables.cookies_until(number)) else { return };
-    if exceeds(tables, meter, &service.syn_cookies, request.now_q8)
-        && ahead_q8(tables.load(until), request.now_q8) < COOKIES_HOLD_Q8 - REFRESH_Q8
-    {
-        tables.store(until, request.now_q8.wrapping_add(COOKIES_HOLD_Q8));
+    let Some((number, service)) = protected(tables, policy, packet) else { return false };
+    let Some(meter) = tables.syn_meter(number) else { return false };
+    let Some(until) = tables.cookies_until(number) else { return false };
+    let ahead = ahead_q8(tables.load(until), now_q8);
+    if !exceeds(tables, meter, &service.syn_cookies, now_q8) {
+        return ahead != 0;
     }
+    if ahead < COOKIES_HOLD_Q8 - REFRESH_Q8 {
+        tables.store(until, now_q8.wrapping_add(COOKIES_HOLD_Q8));
+    }
+    true
 }
 
 /// The service of a packet, if it answers with cookies when it has to.
 #[inline(always)]
 fn protected<'p, T: Tables>(tables: &T, policy: &'p Policy, packet: &Packet) -> Option<(u32, &'p Service)> {
-    if !matches!(packet.transport, Transport::Tcp | Transport::TcpSyn) {
-        return None;
-    }
     let (number, service) = total::service(tables, policy, packet)?;
     if service.syn_cookies.cost_fp == 0 { None } else { Some((number, service)) }
 }
