@@ -171,3 +171,6 @@ fn reply<W: Wire>(
     };
     Some(synack::build(wire, &syn, offer, &terms, packet.network_at))
 }
+
+#[cfg(test)]
+mod tests;
