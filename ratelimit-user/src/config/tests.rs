@@ -346,6 +346,29 @@ fn a_file_that_is_missing_or_too_large_or_no_text_says_so() {
     fs::remove_dir_all(&dir).unwrap();
 }
 
+#[test]
+fn syn_cookies_are_for_tcp_and_counted_in_syns() {
+    let service = |protocol: &str, rate: &str| {
+        let matching = format!("match = {{ protocol = {protocol:?}, ports = [80] }}");
+        let text = format!(
+            "[source]\nlimits = [\"5 packets/s\"]\n[[service]]\nname = \"web\"\n{matching}\nsyn_cookies = {rate}\n"
+        );
+        parse(&text, "p.toml").map(|loaded| loaded.policy).map_err(|error| error.to_string())
+    };
+    let policy = service("tcp", "\"1000 syns/s\"").unwrap();
+    assert_eq!(policy.services().iter().next().unwrap().syn_cookies().unwrap().amount, 1000);
+    for (protocol, rate, sentence) in [
+        ("udp", "\"1000 syns/s\"", "service \"web\": only TCP has SYNs"),
+        ("tcp", "\"1000 packets/s\"", "syn_cookies in packets is not possible; write it in syns"),
+        ("tcp", "\"1000 syns/s burst 0\"", "burst 0 is never satisfiable"),
+        ("tcp", "\"many\"", "syn_cookies: "),
+        ("tcp", "1000", "syn_cookies is a number; write a string in quotes"),
+    ] {
+        let error = service(protocol, rate).unwrap_err();
+        assert!(error.contains(sentence), "{protocol} {rate}: {error}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "\\PC*") {
