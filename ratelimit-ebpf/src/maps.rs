@@ -15,7 +15,8 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, Event, ListEntry, Policy, Reason, Share, SourceKey, SynState, TotalState,
+        Bucket, Cell, Clock, Counter, Event, ListEntry, Policy, Reason, Share, SourceKey, SynState,
+        TotalState,
         event::EVENT_COUNT,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         reason::REASON_COUNT,

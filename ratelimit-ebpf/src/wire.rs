@@ -83,11 +83,23 @@ impl Socket {
             match syn.source.family {
                 Family::V4 => {
                     let mut ip = syn.ip_header_v4();
-                    bpf_tcp_gen_syncookie(socket, (&raw mut ip).cast(), size_of_val(&ip) as u32, tcp_at, tcp_len)
+                    bpf_tcp_gen_syncookie(
+                        socket,
+                        (&raw mut ip).cast(),
+                        size_of_val(&ip) as u32,
+                        tcp_at,
+                        tcp_len,
+                    )
                 }
                 Family::V6 => {
                     let mut ip = syn.ip_header_v6();
-                    bpf_tcp_gen_syncookie(socket, (&raw mut ip).cast(), size_of_val(&ip) as u32, tcp_at, tcp_len)
+                    bpf_tcp_gen_syncookie(
+                        socket,
+                        (&raw mut ip).cast(),
+                        size_of_val(&ip) as u32,
+                        tcp_at,
+                        tcp_len,
+                    )
                 }
             }
         };
@@ -104,11 +116,23 @@ impl Socket {
             match ack.source.family {
                 Family::V4 => {
                     let mut ip = ack.ip_header_v4();
-                    bpf_tcp_check_syncookie(socket, (&raw mut ip).cast(), size_of_val(&ip) as u32, tcp_at, tcp_len)
+                    bpf_tcp_check_syncookie(
+                        socket,
+                        (&raw mut ip).cast(),
+                        size_of_val(&ip) as u32,
+                        tcp_at,
+                        tcp_len,
+                    )
                 }
                 Family::V6 => {
                     let mut ip = ack.ip_header_v6();
-                    bpf_tcp_check_syncookie(socket, (&raw mut ip).cast(), size_of_val(&ip) as u32, tcp_at, tcp_len)
+                    bpf_tcp_check_syncookie(
+                        socket,
+                        (&raw mut ip).cast(),
+                        size_of_val(&ip) as u32,
+                        tcp_at,
+                        tcp_len,
+                    )
                 }
             }
         };

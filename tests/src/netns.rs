@@ -81,7 +81,8 @@ impl Wire {
     pub fn receive_replies(&self) -> Ebpf {
         self.as_net(|| {
             let mut rig = Ebpf::load(RIG).expect("load the rig");
-            let pass: &mut Xdp = rig.program_mut("pass").expect("a program").try_into().expect("an XDP program");
+            let pass: &mut Xdp =
+                rig.program_mut("pass").expect("a program").try_into().expect("an XDP program");
             pass.load().expect("load a program that passes everything");
             pass.attach(NET, XdpMode::Driver).expect("attach it");
             rig
@@ -138,7 +139,8 @@ fn as_inhabitant<R: Send>(namespace: &str, what: impl FnOnce() -> R + Send) -> R
         rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).expect("enter the namespace");
         what()
     };
-    std::thread::scope(|scope| scope.spawn(enter_and_run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    std::thread::scope(|scope| scope.spawn(enter_and_run).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn ip(words: &[&str]) {

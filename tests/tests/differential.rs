@@ -71,6 +71,11 @@ fn agree(policy: &str, unreachable: &[&str]) {
     assert_eq!(host.counters(), counters, "seed {seed}");
     // A differential test that never gets anywhere would agree too.
     for (reason, counter) in counters {
+        // Cookies need sockets; syn_ack.rs and syn_cookies.rs have them.
+        if reason.name().starts_with("cookie_") {
+            assert_eq!(counter.packets, 0, "{}", reason.name());
+            continue;
+        }
         assert_eq!(
             counter.packets == 0,
             unreachable.contains(&reason.name()),

@@ -24,7 +24,8 @@ fn buckets_are_updated_by_the_compare_and_exchange_instruction() {
 fn the_kernel_accepts_all_programs_far_from_its_complexity_limit() {
     for release in [KernelRelease(5, 15), KernelRelease(6, 0)] {
         let (mut program, _maps) = kernel::load(None, 1_000, release).unwrap();
-        let mut names = vec![if release >= probe::KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM }];
+        let mut names =
+            vec![if release >= probe::KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM }];
         names.extend(program.cookie_names());
         assert_eq!(program.cookie_problem(), None);
         for name in names {

@@ -109,15 +109,39 @@ fn every_kind_of_syn_gets_a_correct_answer() {
     let rows: Vec<Row> = vec![
         ("nothing", ethernet(IPV4, &v4(&[])), 0, MSS_V4, None),
         ("only an MSS", ethernet(IPV4, &v4(&MSS)), 0, MSS_V4, None),
-        ("no timestamps, so no others", ethernet(IPV4, &v4(&[&MSS[..], &SACK, &SCALE].concat())), 0, MSS_V4, None),
+        (
+            "no timestamps, so no others",
+            ethernet(IPV4, &v4(&[&MSS[..], &SACK, &SCALE].concat())),
+            0,
+            MSS_V4,
+            None,
+        ),
         ("everything", ethernet(IPV4, &v4(&full)), 0, MSS_V4, Some((0x19, true, true))),
         ("timestamps alone", ethernet(IPV4, &v4(&TIMES)), 0, MSS_V4, Some((0x0f, false, false))),
-        ("packed closely", ethernet(IPV4, &v4(&[&TIMES[..], &SCALE, &SACK].concat())), 0, MSS_V4, Some((0x19, true, true))),
+        (
+            "packed closely",
+            ethernet(IPV4, &v4(&[&TIMES[..], &SCALE, &SACK].concat())),
+            0,
+            MSS_V4,
+            Some((0x19, true, true)),
+        ),
         ("one VLAN tag", ethernet(VLAN, &tag(IPV4, &v4(&full))), 1, MSS_V4, Some((0x19, true, true))),
-        ("two VLAN tags", ethernet(QINQ, &tag(VLAN, &tag(IPV6, &v6(&full)))), 2, MSS_V6, Some((0x19, true, true))),
+        (
+            "two VLAN tags",
+            ethernet(QINQ, &tag(VLAN, &tag(IPV6, &v6(&full)))),
+            2,
+            MSS_V6,
+            Some((0x19, true, true)),
+        ),
         ("IPv6", ethernet(IPV6, &v6(&full)), 0, MSS_V6, Some((0x19, true, true))),
         ("IPv6, only an MSS", ethernet(IPV6, &v6(&MSS)), 0, MSS_V6, None),
-        ("an option of no length ends the options", ethernet(IPV4, &v4(&[&MSS[..], &[77, 0], &TIMES].concat())), 0, MSS_V4, None),
+        (
+            "an option of no length ends the options",
+            ethernet(IPV4, &v4(&[&MSS[..], &[77, 0], &TIMES].concat())),
+            0,
+            MSS_V4,
+            None,
+        ),
         ("padded frame", [ethernet(IPV4, &v4(&MSS)), vec![0; 60]].concat(), 0, MSS_V4, None),
     ];
     with_cookies(|loaded| {
@@ -175,7 +199,9 @@ fn only_the_acknowledgement_of_our_own_answer_passes() {
                 other[at] ^= 0x40;
                 assert_eq!(loaded.outcome(&other).moved[0].0, Reason::CookieInvalid, "another {what}");
             }
-            for (what, flags) in [("reset", 0x04), ("reset and acknowledgement", 0x14), ("nothing", 0), ("both", SYN | ACK)] {
+            for (what, flags) in
+                [("reset", 0x04), ("reset and acknowledgement", 0x14), ("nothing", 0), ("both", SYN | ACK)]
+            {
                 let mut other = ack.clone();
                 other[l4 + 13] = flags;
                 assert_eq!(loaded.outcome(&other).moved[0].0, Reason::CookieInvalid, "{what}");
@@ -224,7 +250,10 @@ fn limits_of_the_source_come_first() {
         let frame = from_v4(&syn(&MSS));
         let reasons: Vec<_> = (0..7).map(|_| loaded.outcome(&frame).moved[0].0).collect();
         use Reason::{Conforming, CookieSent, LimitSyns};
-        assert_eq!(reasons, [Conforming, CookieSent, CookieSent, CookieSent, CookieSent, LimitSyns, LimitSyns]);
+        assert_eq!(
+            reasons,
+            [Conforming, CookieSent, CookieSent, CookieSent, CookieSent, LimitSyns, LimitSyns]
+        );
         // Elsewhere nothing has changed, and there are no cookies for it.
         let mut elsewhere = Ipv4::from([192, 0, 2, 2]).tcp_frame(SYN);
         elsewhere[37] = 81;

@@ -86,7 +86,8 @@ fn transfer(edge: &Edge, server: &str, client: &str) -> String {
     assert!(replied(edge) > 500, "the flood is answered by now: {}", replied(edge));
     let (before, valid) = (replied(edge), edge.passed("cookie_valid"));
     let serving = serve_one(listener);
-    let mut stream = edge.wire.as_net(|| TcpStream::connect_timeout(&at(server), Duration::from_secs(3)).unwrap());
+    let mut stream =
+        edge.wire.as_net(|| TcpStream::connect_timeout(&at(server), Duration::from_secs(3)).unwrap());
     assert_eq!(replied(edge), before + 1, "its SYN was answered with a cookie");
     let sent: Vec<u8> = (0..1 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -194,7 +195,8 @@ fn acknowledgements_without_a_cookie_are_dropped_and_established_connections_go_
     let (edge, _daemon, _replies) = edge_with_cookies(2);
     for server in [EDGE_V4, EDGE_V6] {
         let listener = edge.wire.as_edge(|| TcpListener::bind(at(server)).unwrap());
-        let mut client = edge.wire.as_net(|| TcpStream::connect_timeout(&at(server), Duration::from_secs(3)).unwrap());
+        let mut client =
+            edge.wire.as_net(|| TcpStream::connect_timeout(&at(server), Duration::from_secs(3)).unwrap());
         let (mut served, _) = listener.accept().unwrap();
         report(forge(&edge, server, "syn", Some(2_000), 0.5));
         let invalid = edge.dropped("cookie_invalid");

@@ -166,7 +166,11 @@ fn reply<W: Wire>(
     let terms = Terms {
         cookie,
         mss: wire.mtu().saturating_sub(headers).min(u16::MAX as u32) as u16,
-        window_scale: if policy.window_scale == NO_TCP_OPTIONS { None } else { Some(policy.window_scale as u8) },
+        window_scale: if policy.window_scale == NO_TCP_OPTIONS {
+            None
+        } else {
+            Some(policy.window_scale as u8)
+        },
         now_ms: now_ns / 1_000_000,
     };
     Some(synack::build(wire, &syn, offer, &terms, packet.network_at))

@@ -101,7 +101,8 @@ pub(super) fn read<N: Notes>(notes: &N, frame: &Frame<'_>, packet: &Packet) -> O
         // Options come in words of four bytes, so half of the last eight may belong to somebody else.
         let at = index as u64 * 8;
         let high = if at < len { u64::from(frame.view::<4>(start + index * 8)?.u32_be::<0>()) } else { 0 };
-        let low = if at + 4 < len { u64::from(frame.view::<4>(start + index * 8 + 4)?.u32_be::<0>()) } else { 0 };
+        let low =
+            if at + 4 < len { u64::from(frame.view::<4>(start + index * 8 + 4)?.u32_be::<0>()) } else { 0 };
         notes.set_note(index, (high << 32) | low);
     }
     notes.set_note(LEN, len);

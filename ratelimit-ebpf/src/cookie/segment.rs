@@ -62,7 +62,9 @@ impl Segment {
         let unicast = match self.source.family {
             // 0.0.0.0/8 is nobody, 224.0.0.0/4 groups, and above them broadcast and what was never assigned.
             Family::V4 => matches!(u32::from_be(self.source.v4_word()) >> 24, 1..=223),
-            Family::V6 => self.source.key.hi.to_ne_bytes()[0] != 0xff && self.source.key != Address::v6(0, 0).key,
+            Family::V6 => {
+                self.source.key.hi.to_ne_bytes()[0] != 0xff && self.source.key != Address::v6(0, 0).key
+            }
         };
         flags & (FIN | RST) == 0 && unicast
     }

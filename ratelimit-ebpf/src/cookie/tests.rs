@@ -82,8 +82,16 @@ fn options_are_read_like_the_kernel_reads_them() {
         ("a length of one ends it", [&mss[..], &[9, 1, 4, 2]].concat(), (1460, None, false, None)),
         ("beyond the header ends it", [&mss[..], &[4, 2, 8, 10]].concat(), (1460, None, true, None)),
         ("a kind in the very last byte", [&[1; 39][..], &[2]].concat(), (536, None, false, None)),
-        ("unknown kinds are stepped over", [&[254, 6, 1, 2, 3, 4][..], &mss].concat(), (1460, None, false, None)),
-        ("a known kind of another length", [&[2, 3, 5][..], &[3, 4, 7, 1], &[4, 3, 0]].concat(), (536, None, false, None)),
+        (
+            "unknown kinds are stepped over",
+            [&[254, 6, 1, 2, 3, 4][..], &mss].concat(),
+            (1460, None, false, None),
+        ),
+        (
+            "a known kind of another length",
+            [&[2, 3, 5][..], &[3, 4, 7, 1], &[4, 3, 0]].concat(),
+            (536, None, false, None),
+        ),
         ("the last of two counts", [&[2, 4, 0, 9][..], &mss].concat(), (1460, None, false, None)),
         ("an MSS of 0 is none", vec![2, 4, 0, 0], (536, None, false, None)),
     ];

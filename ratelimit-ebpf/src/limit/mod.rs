@@ -29,13 +29,7 @@ use standing::Standing;
 /// Charges a packet to its source and its service. `now_ns` is the coarse clock's. A SYN that is answered with a cookie
 /// does not reach the service and costs it nothing; its source pays.
 #[inline(always)]
-pub fn limit<T: Tables>(
-    tables: &T,
-    policy: &Policy,
-    packet: &Packet,
-    len: u64,
-    now_ns: u64,
-) -> Reason {
+pub fn limit<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
     let mut request = Request::new(policy, packet, len, now_ns);
     // A denial holds for the lag of the coarse clock longer than it must, which only refuses more.
     if denial::holds(tables, &request) {

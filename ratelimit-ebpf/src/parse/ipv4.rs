@@ -26,7 +26,8 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     }
     let source = Address::v4(header.u32_ne::<12>());
     let fragment = header.u16_be::<6>() & (FRAGMENT_OFFSET | MORE_FRAGMENTS);
-    let Header { transport, port, at: transport_at, len: transport_len } = if fragment & FRAGMENT_OFFSET != 0 {
+    let Header { transport, port, at: transport_at, len: transport_len } = if fragment & FRAGMENT_OFFSET != 0
+    {
         Header::FRAGMENT
     } else {
         transport::parse(frame, header.u8::<9>(), at + header_len, total_len - header_len)?

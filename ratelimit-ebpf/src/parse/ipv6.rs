@@ -61,12 +61,7 @@ fn source(header: &View<'_, HEADER_LEN>) -> Result<Address, Reason> {
 
 /// Walks the extension headers to the transport header. The last part says whether this is a piece of a larger packet.
 #[inline(always)]
-fn follow(
-    frame: &Frame<'_>,
-    mut next: u8,
-    mut at: usize,
-    mut left: usize,
-) -> Result<(Header, bool), Reason> {
+fn follow(frame: &Frame<'_>, mut next: u8, mut at: usize, mut left: usize) -> Result<(Header, bool), Reason> {
     let mut fragment = false;
     for _ in 0..MAX_EXTENSIONS {
         if !is_extension(next) {

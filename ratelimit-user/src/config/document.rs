@@ -88,7 +88,8 @@ const SOURCE: Keys = Keys {
     known: &["limits", "ipv4_prefix", "ipv6_prefix", "table_entries", "gate", "new_sources_per_cpu"],
     later: &[],
 };
-const SERVICE: Keys = Keys { known: &["name", "match", "total", "syn_cookies"], later: &["per_source", "on_limit"] };
+const SERVICE: Keys =
+    Keys { known: &["name", "match", "total", "syn_cookies"], later: &["per_source", "on_limit"] };
 const MATCH: Keys = Keys { known: &["protocol", "ports"], later: &["destinations"] };
 const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
 

@@ -26,7 +26,9 @@ impl TcpSettings {
         Self {
             syncookies: last("net/ipv4/tcp_syncookies").unwrap_or(0),
             timestamps: last("net/ipv4/tcp_timestamps").unwrap_or(0),
-            options: ["net/ipv4/tcp_window_scaling", "net/ipv4/tcp_sack"].iter().all(|name| last(name) == Some(1)),
+            options: ["net/ipv4/tcp_window_scaling", "net/ipv4/tcp_sack"]
+                .iter()
+                .all(|name| last(name) == Some(1)),
             // Not to be seen in every namespace; below the other unless somebody raised it.
             largest_buffer: largest.max(last("net/core/rmem_max").unwrap_or(0)),
         }

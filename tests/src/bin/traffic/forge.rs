@@ -27,12 +27,13 @@ pub(crate) fn run(to: SocketAddr, lasts: Duration, kind: Kind, pps: Option<u64>)
     // A raw IPv6 socket takes no port.
     let destination = SockAddr::from(SocketAddr::new(to.ip(), 0));
     let mut random = fastrand::Rng::with_seed(7);
-    let tally = pace::send_for(lasts, pps, || match socket.send_to(&packet(to, kind, &mut random), &destination) {
-        Ok(_) => Ok(Sent::Yes),
-        Err(error) if error.raw_os_error() == Some(ENOBUFS) => Ok(Sent::Refused),
-        Err(error) => Err(error),
-    })
-    .with_context(|| format!("cannot send to {to}"))?;
+    let tally =
+        pace::send_for(lasts, pps, || match socket.send_to(&packet(to, kind, &mut random), &destination) {
+            Ok(_) => Ok(Sent::Yes),
+            Err(error) if error.raw_os_error() == Some(ENOBUFS) => Ok(Sent::Refused),
+            Err(error) => Err(error),
+        })
+        .with_context(|| format!("cannot send to {to}"))?;
     tally.print();
     Ok(())
 }
