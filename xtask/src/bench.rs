@@ -66,9 +66,11 @@ mod tests {
 
     #[test]
     fn only_what_differs_from_the_defaults_is_passed_on() {
-        let mut options = Options { quick: false, output: "text".into(), only: vec![], frame: 64, plot: false };
+        let mut options =
+            Options { quick: false, output: "text".into(), only: vec![], frame: 64, plot: false };
         assert!(words(&options).is_empty());
-        options = Options { quick: true, output: "json".into(), only: vec!["1".into()], frame: 1500, plot: true };
+        options =
+            Options { quick: true, output: "json".into(), only: vec!["1".into()], frame: 1500, plot: true };
         let expected = ["--quick", "--output", "json", "--only", "1", "--frame", "1500", "--plot"];
         assert_eq!(words(&options), expected);
     }
