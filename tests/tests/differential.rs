@@ -30,7 +30,7 @@ new_sources_per_cpu = 10000000
 [[service]]
 name = "dns"
 match = { protocol = "udp", ports = [53] }
-total = ["400 packets/day"]
+total = ["4000 packets/day"]
 "#;
 
 /// The same with limits so small that the gate cannot help.

@@ -609,3 +609,17 @@ fn a_list_change_that_fails_half_way_is_undone() {
         "not let in by the half of the change that worked"
     );
 }
+
+#[test]
+fn a_denied_source_is_counted_for_the_limit_that_refused_it() {
+    // Bytes run out first, although packets come first in the file.
+    let mut loaded = Loaded::new(&policies::limits(&["100000 packets/day", "200 kB/day"]));
+    let frame = v4().udp_frame(1_000);
+    for _ in 0..1_000 {
+        loaded.run(&frame);
+    }
+    let admitted = loaded.count(Reason::Conforming);
+    assert!((190..=192).contains(&admitted), "{admitted}");
+    assert_eq!(loaded.count(Reason::LimitBytes), 1_000 - admitted);
+    assert_eq!(loaded.count(Reason::LimitPackets), 0);
+}

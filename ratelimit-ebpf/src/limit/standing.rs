@@ -110,7 +110,7 @@ fn of_entry<T: Tables>(
         Ok(()) => Ok(Standing::Entry(bucket, cell)),
         Err(Refused { reason, until_q8 }) => {
             if let (Some(cell), Some(until_q8)) = (cell, until_q8) {
-                denial::remember(tables, cell, request, until_q8);
+                denial::remember(tables, cell, request, until_q8, reason);
             }
             Err(reason)
         }
