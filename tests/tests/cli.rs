@@ -569,6 +569,22 @@ fn metrics_pass_promtool_and_count_what_stats_counts() {
     ] {
         assert!(text.contains(line), "{line:?} is missing in: {text}");
     }
+    // The numbers are those of `stats`; traffic of the test's own wire may come in between, so they may only grow.
+    let stats = edge.json(&["stats"]);
+    let sample = |name: &str, reason: &str, verdict: &str| -> u64 {
+        let start = format!("{name}{{reason=\"{reason}\",verdict=\"{verdict}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&start)).unwrap().parse().unwrap()
+    };
+    for count in stats["reasons"].as_array().unwrap() {
+        let (reason, verdict) = (count["reason"].as_str().unwrap(), count["verdict"].as_str().unwrap());
+        for (name, field) in [("ratelimit_packets_total", "packets"), ("ratelimit_bytes_total", "bytes")] {
+            let (shown, later) = (sample(name, reason, verdict), count[field].as_u64().unwrap());
+            assert!(shown <= later, "{name} {reason}: {shown}, and later {later}");
+            let floor =
+                if field == "bytes" { sample("ratelimit_packets_total", reason, verdict) * 14 } else { 0 };
+            assert!(shown >= floor, "{name} {reason}: {shown} is too little for that many frames");
+        }
+    }
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

@@ -27,7 +27,7 @@
 //! fills with time, so until then the answer is known without looking at the entry. That is what most packets of a flood meet.
 
 use super::gcra::{TIME_FRAC_BITS, ahead_q8};
-use crate::abi::SourceKey;
+use crate::abi::{Meter, SourceKey};
 
 /// Cells of the gate, as a power of two: small enough for a core's second-level cache.
 pub const CELL_BITS: u32 = 16;
@@ -44,6 +44,9 @@ const UNTIL_BITS: u32 = 40;
 /// Those bits are the upper ones of a time word: units of 2^16 ns, wrapping with it.
 const UNTIL_SHIFT: u32 = 64 - UNTIL_BITS;
 const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
+/// The bit of a denial that says which meter refused: bytes, or else packets.
+const BYTES_BIT: u64 = 1 << UNTIL_BITS;
+const TAG_MASK: u64 = !(UNTIL_MASK | BYTES_BIT);
 const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "denials are coarser than time words");
 
 /// Where a source belongs.
@@ -71,19 +74,27 @@ pub const fn denial_name(hash: u64, generation: u64) -> u64 {
 /// What tells sources of one cell apart: the bits below the index, in the place where a denial has them.
 #[inline(always)]
 const fn tag(hash: u64) -> u64 {
-    (hash << CELL_BITS) & !UNTIL_MASK
+    (hash << CELL_BITS) & TAG_MASK
 }
 
 /// Which of a cell's denials a source uses.
 #[inline(always)]
 pub const fn denial_slot(hash: u64) -> usize {
-    (hash >> UNTIL_SHIFT) as usize & (DENIALS - 1)
+    // The bit above the one that the meter takes.
+    (hash >> (UNTIL_SHIFT + 1)) as usize & (DENIALS - 1)
 }
 
 /// The word that denies a source until a moment, rounded down to 65 us.
 #[inline(always)]
-pub const fn denial(hash: u64, until_q8: u64) -> u64 {
-    tag(hash) | (until_q8 >> UNTIL_SHIFT)
+pub const fn denial(hash: u64, until_q8: u64, meter: Meter) -> u64 {
+    let bytes = if matches!(meter, Meter::Bytes) { BYTES_BIT } else { 0 };
+    tag(hash) | bytes | (until_q8 >> UNTIL_SHIFT)
+}
+
+/// The meter of the limit that made a denial.
+#[inline(always)]
+pub const fn denied_by(word: u64) -> Meter {
+    if word & BYTES_BIT == 0 { Meter::Packets } else { Meter::Bytes }
 }
 
 /// Whether a word denies this source now.
@@ -91,7 +102,7 @@ pub const fn denial(hash: u64, until_q8: u64) -> u64 {
 pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
     let left = (word << UNTIL_SHIFT).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
     // The upper half of the circle is the past.
-    tag(hash) == word & !UNTIL_MASK && left != 0 && left < 1 << 63
+    tag(hash) == word & TAG_MASK && left != 0 && left < 1 << 63
 }
 
 /// Whether an entry behind a cell may still owe something.

@@ -32,8 +32,8 @@ use standing::Standing;
 pub fn limit<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
     let mut request = Request::new(policy, packet, len, now_ns);
     // A denial holds for the lag of the coarse clock longer than it must, which only refuses more.
-    if denial::holds(tables, &request) {
-        return denial::reason(&request);
+    if let Some(reason) = denial::check(tables, &request) {
+        return reason;
     }
     if policy.clock() == Clock::Precise {
         request.now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));

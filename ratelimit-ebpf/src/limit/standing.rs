@@ -172,7 +172,7 @@ fn of_entry<T: Tables>(
         Ok(()) => Standing { voucher: Voucher::Entry, cell, bucket: Some(bucket), ..Standing::FREE },
         Err(Refused { reason, until_q8 }) => {
             if let (Some(cell), Some(until_q8)) = (cell, until_q8) {
-                denial::remember(tables, cell, request, until_q8);
+                denial::remember(tables, cell, request, until_q8, reason);
             }
             Standing::refused(reason)
         }

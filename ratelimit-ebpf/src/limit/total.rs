@@ -28,7 +28,7 @@ pub(super) fn charge<T: Tables>(tables: &T, request: &Request<'_>, party: Party)
     // Every limit gets its portion before any is spent.
     for index in 0..MAX_TOTALS {
         let Some(total) = total(service, index) else { break };
-        let Some(word) = tables.total(number, index) else { return Err(Reason::ServiceTotal) };
+        let word = || tables.total(number, index);
         if !stock(tables, request, total, word, share, Share::place(index, party), party) {
             return Err(Reason::ServiceTotal);
         }
@@ -76,7 +76,7 @@ fn stock<T: Tables>(
     tables: &T,
     request: &Request<'_>,
     total: &Total,
-    word: T::Word,
+    word: impl FnOnce() -> Option<T::Word>,
     share: T::Share,
     place: usize,
     party: Party,
@@ -92,6 +92,7 @@ fn stock<T: Tables>(
     if ahead_q8(tables.load(refused_until), request.now_q8) != 0 {
         return false;
     }
+    let Some(word) = word() else { return false };
     let wanted = price.max(total.portion_q8);
     let tolerance_q8 = match party {
         Party::Stranger => total.stranger_tolerance_q8,

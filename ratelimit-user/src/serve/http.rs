@@ -1,6 +1,6 @@
 //! The HTTP listener: metrics for Prometheus.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -15,8 +15,10 @@ use tokio::{net::TcpListener, sync::Semaphore};
 
 /// Scrapers at once; more wait in the listen queue.
 const MAX_CONNECTIONS: usize = 64;
-/// A connection is closed after this long, whatever it does.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A connection is closed after this long, so that nobody holds one of the places for ever.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long the last answer on a connection may take.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
 
 /// Whoever knows the metrics.
 pub trait Metrics: Send + Sync + 'static {
@@ -37,7 +39,12 @@ pub async fn serve<M: Metrics>(listener: TcpListener, source: Arc<M>) {
         tokio::spawn(async move {
             let service = service_fn(|request| respond(request, Arc::clone(&source)));
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            let _gone = tokio::time::timeout(PATIENCE, connection).await;
+            let mut connection = pin!(connection);
+            if tokio::time::timeout(PATIENCE, connection.as_mut()).await.is_err() {
+                // A request that is being answered still gets its answer, with a word that the connection ends.
+                connection.as_mut().graceful_shutdown();
+                let _gone = tokio::time::timeout(LAST_ANSWER, connection).await;
+            }
             drop(slot);
         });
     }

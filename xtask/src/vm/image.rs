@@ -11,7 +11,7 @@ use crate::{tool, workspace};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Suites that load the program and need nothing a guest lacks: no namespaces, no other programs.
-pub(super) const SUITES: [&str; 4] = ["object", "verdicts", "differential", "cpus"];
+pub(super) const SUITES: [&str; 5] = ["object", "verdicts", "differential", "gate", "cpus"];
 
 /// Compiles everything and packs it; returns the initramfs.
 pub(super) fn build() -> Result<PathBuf> {

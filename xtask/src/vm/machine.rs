@@ -116,7 +116,7 @@ fn command(mode: Mode, kernel: &Kernel, image: &Path, expect: &str) -> Command {
         Mode::Emulation => ["-accel", "tcg,thread=multi", "-cpu", "max"],
     });
     // Two CPUs, so that races between them are there. No network card: nothing of this machine is reachable.
-    qemu.args(["-smp", "2", "-m", "1024", "-nodefaults", "-nic", "none", "-display", "none", "-no-reboot"]);
+    qemu.args(["-smp", "2", "-m", "3072", "-nodefaults", "-nic", "none", "-display", "none", "-no-reboot"]);
     qemu.args(["-serial", "stdio"]).arg("-kernel").arg(&kernel.image).arg("-initrd").arg(image);
     qemu.args(["-append", &format!("console=ttyS0 quiet panic=-1 expect={expect}")]);
     qemu

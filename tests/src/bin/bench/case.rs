@@ -104,7 +104,7 @@ pub(crate) fn all(frame_len: usize) -> Vec<Case> {
         light("65k", "65 k", Family::V4, 1 << 16, Full, Asked),
         light("1M", "1 M", Family::V4, 1 << 20, Full, Asked),
         light("spoofed", "all of IPv4", Family::V4, 0, Always, Always),
-        light("ipv6", "IPv6 random /64", Family::V6, 0, Always, Asked),
+        light("ipv6", "IPv6 random /64", Family::V6, 0, Full, Asked),
         heavy("heavy", "65 k heavy", Family::V4, 1 << 16, Always, Full),
     ]
 }

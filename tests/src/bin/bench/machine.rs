@@ -8,11 +8,15 @@ use std::{
 use ratelimit_user::dataplane::probe;
 use serde::Serialize;
 
+use crate::shell;
+
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
     pub(crate) kernel: String,
+    /// The peers, as they name themselves.
+    pub(crate) peers: Vec<String>,
     /// Day of the run, in UTC.
     pub(crate) date: String,
 }
@@ -25,6 +29,7 @@ impl Machine {
             cpu: cpu_model(&cpuinfo).unwrap_or("unknown CPU").to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: probe::kernel_release(),
+            peers: ["nft", "iptables"].iter().filter_map(|peer| version(peer)).collect(),
             date: date(seconds / 86_400),
         }
     }
@@ -33,6 +38,10 @@ impl Machine {
     pub(crate) fn line(&self) -> String {
         format!("{}, {} CPUs, Linux {}, {}", self.cpu, self.cpus, self.kernel, self.date)
     }
+}
+
+fn version(program: &str) -> Option<String> {
+    Some(shell::run(program, ["--version"]).ok()?.lines().next()?.trim().to_owned())
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<&str> {

@@ -124,6 +124,7 @@ pub(crate) mod tests {
                 cpu: "Example <CPU>".into(),
                 cpus: 2,
                 kernel: "6.18".into(),
+                peers: vec!["nftables v1.0.6".into()],
                 date: "2026-11-15".into(),
             },
             command: "cargo xtask bench".into(),

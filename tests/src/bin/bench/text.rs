@@ -12,6 +12,9 @@ use crate::{
 /// Everything that was measured.
 pub(crate) fn shown(report: &Report) -> String {
     let mut text = format!("{}\n{}\n", report.machine.line(), report.command);
+    if !report.machine.peers.is_empty() {
+        let _written = writeln!(text, "peers: {}", report.machine.peers.join(", "));
+    }
     for note in &report.notes {
         let _written = writeln!(text, "note: {note}");
     }
@@ -82,11 +85,11 @@ fn path_table(text: &mut String, paths: &[PathCost]) {
         return;
     }
     text.push_str("\nNanoseconds per packet in the program, by BPF_PROG_TEST_RUN\n");
-    let heads = ["a packet that is", "sources", "raw", "above an empty program"];
+    let heads = ["a packet that is", "counted as", "sources", "raw", "above an empty program"];
     let mut table = Table::new(heads.map(String::from).into());
-    for PathCost { path, sources, cost } in paths {
+    for PathCost { path, sources, reason, cost } in paths {
         let [raw, net] = cost_cells(cost);
-        table.row(vec![(*path).into(), sources.to_string(), raw, net]);
+        table.row(vec![(*path).into(), (*reason).into(), sources.to_string(), raw, net]);
     }
     text.push_str(&table.shown());
 }

@@ -34,11 +34,11 @@ fn rules(case: &Case, peer: Peer) -> Vec<String> {
         Family::V4 => 32,
         Family::V6 => 64,
     };
-    // A chain for each four sources, the ratio that hashlimit itself chooses when it knows the memory.
-    let (chains, room) = (case::TABLE_ENTRIES / 4, case::TABLE_ENTRIES);
+    // As many chains as sources: more than hashlimit would choose, and the best for it.
+    let room = case::TABLE_ENTRIES;
     let source = format!(
         "{udp} -m hashlimit --hashlimit-name source --hashlimit-mode srcip --hashlimit-srcmask {mask} \
-         --hashlimit-above {packets}/{} --hashlimit-burst {burst} --hashlimit-htable-size {chains} \
+         --hashlimit-above {packets}/{} --hashlimit-burst {burst} --hashlimit-htable-size {room} \
          --hashlimit-htable-max {room} --hashlimit-htable-expire 60000",
         per.word()
     );

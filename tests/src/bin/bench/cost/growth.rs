@@ -49,8 +49,8 @@ pub(crate) fn measure(
 ) -> Result<Vec<Curve>> {
     place::in_thread(|| {
         place::stay_on(cores.generator)?;
-        let sources = extent
-            .steps(&[1, 1_000, 65_536, 262_144, 1_000_000, 3_000_000, 10_000_000], &[1, 65_536, 1_000_000]);
+        let sources =
+            extent.steps(&[1, 1_000, 65_536, 262_144, 1_000_000, 3_000_000, 10_000_000], &[1, 1_000_000]);
         let mut curves = Vec::new();
         let curve = |name, steps: &[u32], point: &dyn Fn(u32) -> Result<Cost>| -> Result<Curve> {
             let mut points = Vec::new();
@@ -68,7 +68,7 @@ pub(crate) fn measure(
                 by_sources(count, count.saturating_mul(2).clamp(1_024, LARGEST_TABLE), extent)
             })?);
         }
-        let blocks = extent.steps(&[0, 1, 100, 1_000, 10_000, 100_000], &[0, 1_000, 100_000]);
+        let blocks = extent.steps(&[0, 1, 100, 1_000, 10_000, 100_000], &[0, 100_000]);
         curves.push(curve("block entries", &blocks, &|count| by_blocks(count, extent))?);
         if abilities.service_total {
             let services = extent.steps(&[1, 2, 4, 8, 16, 32, 64], &[1, 64]);

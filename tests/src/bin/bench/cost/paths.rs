@@ -19,14 +19,16 @@ use crate::{
 
 const GENEROUS: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n";
 const SPENT: &str = "[source]\nlimits = [\"1 packets/day\"]\n";
-/// A table that remembers all of many sources, for paths that need that.
-const MANY_FIT: u32 = 1 << 22;
+/// The same, and as many sources as there are get an entry in no time.
+const SPENT_BY_ALL: &str = "[source]\nlimits = [\"1 packets/day\"]\nnew_sources_per_cpu = 10000000\n";
 
 /// One row.
 #[derive(Debug, Serialize)]
 pub(crate) struct PathCost {
     pub(crate) path: &'static str,
     pub(crate) sources: u32,
+    /// The reason that most packets ended with.
+    pub(crate) reason: &'static str,
     pub(crate) cost: Cost,
 }
 
@@ -37,20 +39,37 @@ struct Path {
     policy: &'static str,
     listed: Option<Listed>,
     frame: Vec<u8>,
-    /// The table when it is also measured with many sources.
-    many: Option<u32>,
+    /// Whether it is measured with one source.
+    alone: bool,
+    /// Whether it is measured with many sources, and in which table.
+    many: Option<Room>,
+}
+
+/// Room for sources.
+#[derive(Clone, Copy)]
+enum Room {
+    AsShipped,
+    ForAll,
 }
 
 fn all() -> Vec<Path> {
     let udp = Ipv4::from([10, 0, 0, 0]).udp_frame(22);
-    let path =
-        |name, reason, policy| Path { name, reason, policy, listed: None, frame: udp.clone(), many: None };
+    let path = |name, reason, policy| Path {
+        name,
+        reason,
+        policy,
+        listed: None,
+        frame: udp.clone(),
+        alone: true,
+        many: None,
+    };
     vec![
-        Path { many: Some(case::TABLE_ENTRIES), ..path("passes", "conforming", GENEROUS) },
-        Path { many: Some(MANY_FIT), ..path("over its limit", "limit_packets", SPENT) },
+        Path { many: Some(Room::AsShipped), ..path("passes", "conforming", GENEROUS) },
+        Path { many: Some(Room::ForAll), ..path("over its limit", "limit_packets", SPENT_BY_ALL) },
+        Path { alone: false, many: Some(Room::ForAll), ..path("one new source too many", "", SPENT) },
         Path {
             listed: Some(Listed::Blocked),
-            many: Some(case::TABLE_ENTRIES),
+            many: Some(Room::AsShipped),
             ..path("blocked", "blocked", GENEROUS)
         },
         Path { listed: Some(Listed::Allowed), ..path("allowed", "allowed", GENEROUS) },
@@ -65,21 +84,20 @@ pub(crate) fn measure(cores: Cores, extent: Extent, interrupt: &Interrupt) -> Re
     place::in_thread(|| {
         place::stay_on(cores.generator)?;
         let mut costs = Vec::new();
-        for path in all() {
+        for path in all().into_iter().filter(|path| path.alone) {
             interrupt.check()?;
-            costs.push(PathCost { path: path.name, sources: 1, cost: one(&path, extent)? });
+            costs.push(one(&path, extent)?);
         }
         for path in all() {
-            let Some(table_entries) = path.many else { continue };
+            let Some(room) = path.many else { continue };
             interrupt.check()?;
-            let cost = many(&path, many_sources, table_entries, extent)?;
-            costs.push(PathCost { path: path.name, sources: many_sources, cost });
+            costs.push(many(&path, many_sources, room, extent)?);
         }
         Ok(costs)
     })
 }
 
-fn one(path: &Path, extent: Extent) -> Result<Cost> {
+fn one(path: &Path, extent: Extent) -> Result<PathCost> {
     let mut subject = subject(path, case::TABLE_ENTRIES)?;
     // The first packet of a source is not yet over a limit of one.
     subject.reason(&path.frame)?;
@@ -91,10 +109,15 @@ fn one(path: &Path, extent: Extent) -> Result<Cost> {
         floor.push(stopwatch::ns(empty.xdp()?, &path.frame, extent.runs)?);
         measured.push(stopwatch::ns(subject.xdp(), &path.frame, extent.runs)?);
     }
-    Cost::of(&measured, &floor).context("no rounds")
+    let cost = Cost::of(&measured, &floor).context("no rounds")?;
+    Ok(PathCost { path: path.name, sources: 1, reason, cost })
 }
 
-fn many(path: &Path, sources: u32, table_entries: u32, extent: Extent) -> Result<Cost> {
+fn many(path: &Path, sources: u32, room: Room, extent: Extent) -> Result<PathCost> {
+    let table_entries = match room {
+        Room::AsShipped => case::TABLE_ENTRIES,
+        Room::ForAll => sources * 4,
+    };
     let traffic = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources, frame_len: 64 };
     let mut subject = subject(path, table_entries)?;
     let mut empty = Empty::new()?;
@@ -102,12 +125,15 @@ fn many(path: &Path, sources: u32, table_entries: u32, extent: Extent) -> Result
     let measured_run = Varied::new(&traffic, subject.xdp())?;
     // Until nearly every source has been there: what is left of a share after n times as many packets is e^-n.
     measured_run.ns(sources * 5)?;
+    let before = subject.counters();
     let (mut measured, mut floor) = (Vec::new(), Vec::new());
     for _ in 0..extent.rounds {
         floor.push(floor_run.ns(extent.runs)?);
         measured.push(measured_run.ns(extent.runs)?);
     }
-    Cost::of(&measured, &floor).context("no rounds")
+    let reason = subject.main_reason(&before).context("no counter moved")?;
+    let cost = Cost::of(&measured, &floor).context("no rounds")?;
+    Ok(PathCost { path: path.name, sources, reason, cost })
 }
 
 fn subject(path: &Path, table_entries: u32) -> Result<Subject> {

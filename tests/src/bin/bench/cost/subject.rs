@@ -4,14 +4,20 @@
 
 use anyhow::{Context, Result};
 use aya::programs::Xdp;
-use ratelimit_common::abi::{ListEntry, list};
-use ratelimit_tests::{loaded::Loaded, policies};
+use ratelimit_common::abi::{Counter, ListEntry, Reason, list};
+use ratelimit_tests::{
+    loaded::{self, Loaded},
+    policies,
+};
 use ratelimit_user::compile::lists::{Lists, Prefix};
 
 /// A loaded program with maps of its own.
 pub(super) struct Subject {
     loaded: Loaded,
 }
+
+/// The program's counters at one moment.
+pub(super) struct Counters(Vec<(Reason, Counter)>);
 
 /// What a list says about a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +45,17 @@ impl Subject {
     pub(super) fn reason(&mut self, frame: &[u8]) -> Result<&'static str> {
         let outcome = self.loaded.outcome(frame);
         Ok(outcome.moved.first().context("no counter moved")?.0.name())
+    }
+
+    /// All counters, for a comparison.
+    pub(super) fn counters(&self) -> Counters {
+        Counters(self.loaded.counters())
+    }
+
+    /// The reason that most packets ended with since then.
+    pub(super) fn main_reason(&self, before: &Counters) -> Option<&'static str> {
+        let moved = loaded::moved(&before.0, &self.loaded.counters());
+        moved.iter().max_by_key(|(_, counter)| counter.packets).map(|(reason, _)| reason.name())
     }
 
     pub(super) fn xdp(&mut self) -> &mut Xdp {
