@@ -73,6 +73,17 @@ impl<'a> Frame<'a> {
         Self { start: start as usize, end: end as usize, ..*self }
     }
 
+    /// What the interface that it came in by can receive in one packet, if the kernel says so.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn interface_mtu(ctx: &aya_ebpf::programs::XdpContext) -> Option<u32> {
+        let mut mtu = 0;
+        // SAFETY: the context is the kernel's; interface 0 is the one the packet came in by. Kernel 5.12.
+        let answer = unsafe { aya_ebpf::helpers::bpf_check_mtu(ctx.ctx.cast(), 0, &raw mut mtu, 0, 0) };
+        // Whether this frame would fit is not the question; the number is there either way.
+        if answer < 0 || mtu == 0 { None } else { Some(mtu) }
+    }
+
     /// Length of the whole frame, from the Ethernet header on.
     #[inline(always)]
     pub fn len(&self) -> u64 {
@@ -179,6 +190,16 @@ impl<'a> Canvas<'a> {
     #[inline(always)]
     pub fn of_context(ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
         Self { start: ctx.data(), end: ctx.data_end(), bytes: PhantomData }
+    }
+
+    /// The same frame, longer or shorter by so many bytes; `None` if the driver has no room.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn resized(ctx: &'a aya_ebpf::programs::XdpContext, change: i32) -> Option<Self> {
+        // SAFETY: the context is the kernel's. Earlier pointers into the frame are void now, and the verifier sees to it that
+        // nobody uses one.
+        let answer = unsafe { aya_ebpf::helpers::bpf_xdp_adjust_tail(ctx.ctx, change) };
+        if answer == 0 { Some(Self::of_context(ctx)) } else { None }
     }
 
     /// Words from offset `at`, as they lie in memory.

@@ -18,7 +18,10 @@ mod entry {
     use ratelimit_common::abi::Verdict;
     use ratelimit_ebpf::{cookie, frame::Frame, pipeline::process};
 
-    use crate::{maps::Maps, wire::Kernel};
+    use crate::{
+        maps::{Maps, Scratch},
+        wire::Kernel,
+    };
 
     /// For kernels without multi-buffer XDP.
     #[xdp]
@@ -63,8 +66,8 @@ mod entry {
     fn with_kernel(ctx: &XdpContext, judge: impl FnOnce(&Maps<'_>, &Kernel<'_>) -> Verdict) -> u32 {
         let maps = Maps { ctx };
         // An array always has its only value; the verifier wants to see it looked at.
-        let Some(notes) = maps.notes() else { return xdp_action::XDP_DROP };
-        action(judge(&maps, &Kernel { ctx, notes }))
+        let Some(scratch) = Scratch::of_this_cpu() else { return xdp_action::XDP_DROP };
+        action(judge(&maps, &Kernel { ctx, scratch }))
     }
 
     #[inline(always)]

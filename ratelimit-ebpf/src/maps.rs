@@ -1,15 +1,19 @@
-//! Every map of the kernel program, every unsafe access to one, and the licence section beside them.
+//! Every map of the kernel program, every unsafe access to one, sockets on loan from the kernel, and the licence section beside them.
 #![expect(unsafe_code, reason = "map values are shared memory, reached through pointers from helpers")]
 
 use core::{
+    ffi::c_void,
     intrinsics::{AtomicOrdering, atomic_cxchg},
     ptr::addr_of_mut,
 };
 
 use aya_ebpf::{
-    bindings::BPF_NOEXIST,
+    bindings::{BPF_NOEXIST, bpf_sock, bpf_sock_tuple},
     btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, lpm_trie::Key},
-    helpers::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns},
+    helpers::{
+        bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
+        bpf_tcp_check_syncookie, bpf_tcp_gen_syncookie,
+    },
     macros::btf_map,
     programs::XdpContext,
 };
@@ -25,7 +29,7 @@ use ratelimit_common::{
     limit::gate,
 };
 use ratelimit_ebpf::{
-    cookie::NOTES,
+    cookie::{NOTES, Notes, Segment},
     packet::{Address, Family},
     tables::{InsertError, Successor, Tables},
 };
@@ -118,11 +122,126 @@ pub(crate) struct Maps<'c> {
     pub(crate) ctx: &'c XdpContext,
 }
 
-impl Maps<'_> {
-    /// Memory for notes of this CPU.
+/// This CPU's notes.
+#[derive(Clone, Copy)]
+pub(crate) struct Scratch(*mut [u64; NOTES]);
+
+impl Scratch {
     #[inline(always)]
-    pub(crate) fn notes(&self) -> Option<*mut [u64; NOTES]> {
-        SCRATCH.get_ptr_mut(0)
+    pub(crate) fn of_this_cpu() -> Option<Self> {
+        SCRATCH.get_ptr_mut(0).map(Self)
+    }
+}
+
+impl Notes for Scratch {
+    #[inline(always)]
+    fn note(&self, index: usize) -> u64 {
+        // SAFETY: from a lookup of this CPU's own slot; the mask keeps the index inside. Volatile: see the trait.
+        unsafe { addr_of_mut!((*self.0)[index & (NOTES - 1)]).read_volatile() }
+    }
+
+    #[inline(always)]
+    fn set_note(&self, index: usize, value: u64) {
+        // SAFETY: as above.
+        unsafe { addr_of_mut!((*self.0)[index & (NOTES - 1)]).write_volatile(value) };
+    }
+}
+
+/// The network namespace of the interface (BPF_F_CURRENT_NETNS).
+const SAME_NAMESPACE: u64 = u64::MAX;
+/// State of a socket that waits for connections.
+const LISTEN: u32 = 10;
+
+/// A socket on loan. The verifier refuses a program that does not give it back on every way out.
+pub(crate) struct Socket(*mut bpf_sock);
+
+impl Socket {
+    /// Looks up a tuple of addresses and ports as they lie in a packet; its length tells the family.
+    #[inline(always)]
+    pub(crate) fn find<const N: usize>(ctx: &XdpContext, mut tuple: [u32; N]) -> Option<Self> {
+        let (at, len) = ((&raw mut tuple).cast::<bpf_sock_tuple>(), size_of_val(&tuple) as u32);
+        // SAFETY: the tuple is on this stack frame and as long as said.
+        let found = unsafe { bpf_skc_lookup_tcp(ctx.ctx.cast(), at, len, SAME_NAMESPACE, 0) };
+        if found.is_null() { None } else { Some(Self(found)) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn listens(&self) -> bool {
+        // SAFETY: not null, and held until `release`.
+        unsafe { (&raw const (*self.0).state).read_volatile() == LISTEN }
+    }
+
+    /// The listener's cookie. Errors, and that it wants none, are negative or have no MSS in the upper half.
+    #[inline(always)]
+    pub(crate) fn issue(&self, syn: &Segment, mss: u16) -> Option<u32> {
+        let mut tcp = syn.header_with_mss(mss);
+        let (tcp_at, tcp_len) = ((&raw mut tcp).cast(), size_of_val(&tcp) as u32);
+        let socket = self.0.cast::<c_void>();
+        // SAFETY: both headers are on this stack frame and as long as said.
+        let answer = unsafe {
+            match syn.source.family {
+                Family::V4 => {
+                    let mut ip = syn.ip_header_v4();
+                    bpf_tcp_gen_syncookie(
+                        socket,
+                        (&raw mut ip).cast(),
+                        size_of_val(&ip) as u32,
+                        tcp_at,
+                        tcp_len,
+                    )
+                }
+                Family::V6 => {
+                    let mut ip = syn.ip_header_v6();
+                    bpf_tcp_gen_syncookie(
+                        socket,
+                        (&raw mut ip).cast(),
+                        size_of_val(&ip) as u32,
+                        tcp_at,
+                        tcp_len,
+                    )
+                }
+            }
+        };
+        if answer < 0 || answer >> 32 == 0 { None } else { Some(answer as u32) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn accepts(&self, ack: &Segment) -> bool {
+        let mut tcp = ack.header;
+        let (tcp_at, tcp_len) = ((&raw mut tcp).cast(), size_of_val(&tcp) as u32);
+        let socket = self.0.cast::<c_void>();
+        // SAFETY: as in `issue`.
+        let answer = unsafe {
+            match ack.source.family {
+                Family::V4 => {
+                    let mut ip = ack.ip_header_v4();
+                    bpf_tcp_check_syncookie(
+                        socket,
+                        (&raw mut ip).cast(),
+                        size_of_val(&ip) as u32,
+                        tcp_at,
+                        tcp_len,
+                    )
+                }
+                Family::V6 => {
+                    let mut ip = ack.ip_header_v6();
+                    bpf_tcp_check_syncookie(
+                        socket,
+                        (&raw mut ip).cast(),
+                        size_of_val(&ip) as u32,
+                        tcp_at,
+                        tcp_len,
+                    )
+                }
+            }
+        };
+        answer == 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn release(self) {
+        // SAFETY: from `bpf_skc_lookup_tcp`, and not used again.
+        unsafe { bpf_sk_release(self.0.cast()) };
     }
 }
 

@@ -69,8 +69,8 @@ pub fn limit_proven<T: Tables>(
     admitted: Reason,
 ) -> Reason {
     let mut request = Request::new(policy, packet, len, now_ns);
-    if denial::holds(tables, &request) {
-        return denial::reason(&request);
+    if let Some(reason) = denial::check(tables, &request) {
+        return reason;
     }
     if policy.clock() == Clock::Precise {
         request.now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
