@@ -45,6 +45,9 @@ pub struct Maps {
     ports: ArrayOfMaps<MapData, Array<MapData, u32>>,
 }
 
+/// Attempts to load the program; each failed one met a signal.
+const LOAD_ATTEMPTS: u32 = 20;
+
 /// Loads the program. With a pin directory, maps pinned there are adopted and new ones are pinned.
 pub fn load(
     pins: Option<&PinDir>,
@@ -64,8 +67,23 @@ pub fn load(
     let maps = Maps::take(&mut ebpf)?;
     let name = if release >= KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM };
     let mut program = Program { ebpf, name };
-    program.xdp()?.load().map_err(|error| verifier_error(&error))?;
+    verify(program.xdp()?)?;
     Ok((program, maps))
+}
+
+/// Loads the program into the kernel. The verifier gives up with EAGAIN when a signal is pending, and takes long enough to
+/// meet one; the signal is dealt with in between.
+fn verify(xdp: &mut Xdp) -> Result<(), DataplaneError> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match xdp.load() {
+            Ok(()) => return Ok(()),
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.raw_os_error() == Some(libc::EAGAIN) && attempts < LOAD_ATTEMPTS => {}
+            Err(error) => return Err(verifier_error(&error)),
+        }
+    }
 }
 
 impl Program {
