@@ -48,6 +48,9 @@ pub struct Maps {
     jumps: ProgramArray<MapData>,
 }
 
+/// Attempts to load the program; each failed one met a signal.
+const LOAD_ATTEMPTS: u32 = 20;
+
 /// Loads the program. With a pin directory, maps pinned there are adopted and new ones are pinned.
 pub fn load(
     pins: Option<&PinDir>,
@@ -71,10 +74,25 @@ pub fn load(
         (names::PROGRAM, names::COOKIE_PROGRAMS)
     };
     let mut program = Program { ebpf, name, cookie_names, cookie_problem: None };
-    program.xdp()?.load().map_err(|error| verifier_error(&error))?;
+    verify(program.xdp()?)?;
     // A kernel that does not take this one still gets everything else.
     program.cookie_problem = program.load_cookies(&mut maps).err().map(|error| error.to_string());
     Ok((program, maps))
+}
+
+/// Loads the program into the kernel. The verifier gives up with EAGAIN when a signal is pending, and takes long enough to
+/// meet one; the signal is dealt with in between.
+fn verify(xdp: &mut Xdp) -> Result<(), DataplaneError> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match xdp.load() {
+            Ok(()) => return Ok(()),
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.raw_os_error() == Some(libc::EAGAIN) && attempts < LOAD_ATTEMPTS => {}
+            Err(error) => return Err(verifier_error(&error)),
+        }
+    }
 }
 
 impl Program {
@@ -103,7 +121,7 @@ impl Program {
     fn load_cookies(&mut self, maps: &mut Maps) -> Result<(), DataplaneError> {
         for (place, name) in (0..).zip(self.cookie_names) {
             let program = self.one(name)?;
-            program.load().map_err(|error| verifier_error(&error))?;
+            verify(program)?;
             let fd = program.fd().map_err(|error| verifier_error(&error))?;
             maps.jumps.set(place, fd, 0).map_err(DataplaneError::map("put the cookie programs in place"))?;
         }

@@ -48,9 +48,9 @@ pub(crate) fn run(request: Request) -> Result<Report> {
     let abilities = Abilities::find_out(request.limiter)?;
     let machine = Machine::this();
     let pace = if request.quick {
-        Pace { rounds: 3, round: Duration::from_millis(300) }
+        Pace { rounds: 3, slices: 1, slice: Duration::from_millis(300) }
     } else {
-        Pace { rounds: 5, round: Duration::from_secs(1) }
+        Pace { rounds: 5, slices: 4, slice: Duration::from_millis(250) }
     };
     let notes = abilities.notes();
     let mut setting = Setting { chosen, cases, pace, abilities, interrupt, notes };
@@ -66,7 +66,7 @@ pub(crate) fn run(request: Request) -> Result<Report> {
         machine,
         command: request.command,
         rounds: pace.rounds,
-        round_seconds: pace.round.as_secs_f64(),
+        round_seconds: pace.round().as_secs_f64(),
         notes: setting.notes,
     })
 }

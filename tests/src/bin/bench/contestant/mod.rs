@@ -70,7 +70,7 @@ pub(crate) const ALL: [Contestant; 10] = {
     }
     [
         row(YARDSTICK, "bare XDP_DROP", Kind::Bare("drop"), Always, Always),
-        row("reader", "reads the headers, then drops", Kind::Bare("read_and_drop"), Full, Asked),
+        row("reader", "reads the headers, then drops", Kind::Bare("read_and_drop"), Full, Full),
         row("ours", "ratelimit", Kind::Ours(Gate::Default), Always, Always),
         row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Gate::OffWithoutBudget), Always, Full),
         row("ours-budget", "ratelimit, gate off, budget on", Kind::Ours(Gate::Off), Asked, Asked),

@@ -1,0 +1,38 @@
+//! The benchmark itself, in small: it measures, its limits hold, and it cleans up. No speed is asserted here.
+
+use std::process::Command;
+
+use ratelimit_tests::daemon::binary;
+use serde_json::Value;
+
+fn bench(words: &[&str]) -> Value {
+    let done =
+        Command::new(binary("bench")).args(words).args(["--quick", "--output", "json"]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+#[test]
+fn one_source_is_held_to_its_limit_while_the_rig_measures() {
+    let report = bench(&["--only", "one-core", "--only", "1", "--only", "ours"]);
+    let cells = report["one_core"][0]["cells"].as_array().unwrap();
+    let names: Vec<_> = cells.iter().map(|cell| cell["contestant"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bare", "ours"]);
+    for cell in cells {
+        assert_eq!(cell["rounds"].as_array().unwrap().len(), 3);
+        assert!(cell["packets_per_second"]["min"].as_f64().unwrap() > 10_000.0, "{cell}");
+    }
+    let passed = |cell: &Value| cell["passed_per_second"]["max"].as_f64().unwrap();
+    // Now and then a packet of the kernel's own, such as a router solicitation.
+    assert!(passed(&cells[0]) < 50.0, "a bare drop passes nothing: {}", cells[0]);
+    // 1000 packets/s. A round is 0.3 s, and what came back before it is spent by then.
+    assert!((1.0..1_500.0).contains(&passed(&cells[1])), "{}", cells[1]);
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_answered_with_those_that_do() {
+    let done = Command::new(binary("bench")).args(["--only", "everything"]).output().unwrap();
+    assert!(!done.status.success());
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("spoofed") && said.contains("iptables") && said.contains("paths"), "{said}");
+}
