@@ -26,7 +26,7 @@ pub use reason::{Reason, Verdict};
 pub use service::{Service, Share, SynState, Total, TotalState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// The layouts that [`ABI_VERSION`] stands for.
 const RECORDED_FINGERPRINT: usize = 17_942_420_563_118_317_012;
