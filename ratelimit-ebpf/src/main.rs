@@ -10,6 +10,8 @@
 #[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
+mod stages;
+#[cfg(target_arch = "bpf")]
 mod wire;
 
 #[cfg(target_arch = "bpf")]
@@ -19,14 +21,14 @@ mod entry {
     use ratelimit_ebpf::{cookie, frame::Frame, pipeline::process};
 
     use crate::{
-        maps::{Maps, Scratch},
+        maps::{Jumps, Maps, Scratch},
         wire::Kernel,
     };
 
     /// For kernels without multi-buffer XDP.
     #[xdp]
     pub(crate) fn ratelimit(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context(&ctx), &Maps { ctx: &ctx }))
+        action(process(&Frame::of_context(&ctx), &Maps, &Jumps { ctx: &ctx }))
     }
 
     /// Also takes frames of several buffers, such as jumbo frames.
@@ -35,7 +37,7 @@ mod entry {
     /// 5.18
     #[xdp(frags)]
     pub(crate) fn ratelimit_frags(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context_frags(&ctx), &Maps { ctx: &ctx }))
+        action(process(&Frame::of_context_frags(&ctx), &Maps, &Jumps { ctx: &ctx }))
     }
 
     /// Reached from `ratelimit` only, with a SYN that is to be answered with a cookie.
@@ -63,11 +65,10 @@ mod entry {
     }
 
     #[inline(always)]
-    fn with_kernel(ctx: &XdpContext, judge: impl FnOnce(&Maps<'_>, &Kernel<'_>) -> Verdict) -> u32 {
-        let maps = Maps { ctx };
+    fn with_kernel(ctx: &XdpContext, judge: impl FnOnce(&Maps, &Kernel<'_>) -> Verdict) -> u32 {
         // An array always has its only value; the verifier wants to see it looked at.
         let Some(scratch) = Scratch::of_this_cpu() else { return xdp_action::XDP_DROP };
-        action(judge(&maps, &Kernel { ctx, scratch }))
+        action(judge(&Maps, &Kernel { ctx, scratch }))
     }
 
     #[inline(always)]

@@ -19,19 +19,20 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, Event, ListEntry, Policy, Reason, Share, SourceKey, SynState,
-        TotalState,
+        Bucket, Cell, Clock, Counter, Event, ListEntry, Policy, PrefixKey, Reason, RungCell, Share,
+        SourceKey, SynState, TotalState,
         event::EVENT_COUNT,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
+        prefix::{LADDER_CELLS, MAX_PREFIXES},
         reason::REASON_COUNT,
         service::{MAX_SERVICES, NO_SERVICE, PORT_SLOTS},
     },
     limit::gate,
 };
 use ratelimit_ebpf::{
-    cookie::{NOTES, Notes, Segment},
+    cookie::{NOTES, Notes, OTHERWISE, Segment},
     packet::{Address, Family},
-    tables::{InsertError, Successor, Tables},
+    tables::{Allowance, InsertError, Relay, Successor, Tables},
 };
 
 /// Sources when the loader does not say otherwise; it always does.
@@ -70,9 +71,17 @@ static LISTS_V4: LpmTrie<ListAddrV4, ListEntry, { MAX_LISTED as usize }> = LpmTr
 #[btf_map]
 static LISTS_V6: LpmTrie<ListAddrV6, ListEntry, { MAX_LISTED as usize }> = LpmTrie::new();
 
-/// Each CPU's bucket of sources that it may still enter into the table.
+/// What each CPU may still do for sources without state.
 #[btf_map]
-static NEW_SOURCES: PerCpuArray<u64, 1> = PerCpuArray::new();
+static ALLOWANCES: PerCpuArray<u64, 2> = PerCpuArray::new();
+
+/// Prefixes that have a bucket of their own.
+#[btf_map]
+static PREFIXES: LruHashMap<PrefixKey, u64, MAX_PREFIXES> = LruHashMap::new();
+
+/// The cells of the ladder.
+#[btf_map]
+static RUNGS: Array<RungCell, LADDER_CELLS> = Array::new();
 
 /// The policy in force. Replacing the inner map is one pointer store, and the kernel waits for running programs
 /// before it lets go of the old one: no packet sees half of each.
@@ -112,14 +121,33 @@ static TOTALS: Array<TotalState, MAX_SERVICES> = Array::new();
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
 #[inline(always)]
+fn insert_error(errno: i32) -> InsertError {
+    if errno == -EEXIST { InsertError::Exists } else { InsertError::Full }
+}
+
+#[inline(always)]
 fn is_listed(family: u32) -> bool {
     LISTED.get(family).copied() != Some(0)
 }
 
-/// The maps above, for one packet.
+/// The maps above.
 #[derive(Clone, Copy)]
-pub(crate) struct Maps<'c> {
+pub(crate) struct Maps;
+
+/// The other programs, for one packet.
+#[derive(Clone, Copy)]
+pub(crate) struct Jumps<'c> {
     pub(crate) ctx: &'c XdpContext,
+}
+
+impl Relay for Jumps<'_> {
+    #[inline(always)]
+    fn hand_over(&self, to: Successor, otherwise: Reason) {
+        let Some(scratch) = Scratch::of_this_cpu() else { return };
+        scratch.set_note(OTHERWISE, otherwise as u64);
+        // SAFETY: nothing is waiting to be dropped.
+        unsafe { JUMPS.tail_call(self.ctx, to as u32) };
+    }
 }
 
 /// This CPU's notes.
@@ -245,10 +273,11 @@ impl Socket {
     }
 }
 
-impl Tables for Maps<'_> {
+impl Tables for Maps {
     type Word = *mut u64;
     type Bucket = *mut Bucket;
     type Cell = *mut Cell;
+    type RungCell = *mut RungCell;
     type Share = *mut Share;
 
     #[inline(always)]
@@ -297,15 +326,12 @@ impl Tables for Maps<'_> {
 
     #[inline(always)]
     fn insert(&self, key: &SourceKey, bucket: &Bucket) -> Result<(), InsertError> {
-        BUCKETS.insert(key, bucket, BPF_NOEXIST as u64).map_err(|errno| match errno {
-            e if e == -EEXIST => InsertError::Exists,
-            _ => InsertError::Full,
-        })
+        BUCKETS.insert(key, bucket, BPF_NOEXIST as u64).map_err(insert_error)
     }
 
     #[inline(always)]
-    fn new_sources(&self) -> Option<*mut u64> {
-        NEW_SOURCES.get_ptr_mut(0)
+    fn allowance(&self, what: Allowance) -> Option<*mut u64> {
+        ALLOWANCES.get_ptr_mut(what as u32)
     }
 
     #[inline(always)]
@@ -329,6 +355,33 @@ impl Tables for Maps<'_> {
     fn cell_denial(&self, cell: *mut Cell, slot: usize) -> *mut u64 {
         // SAFETY: as above; `slot` is below DENIALS.
         unsafe { addr_of_mut!((*cell).denials[slot]) }
+    }
+
+    #[inline(always)]
+    fn rung_cell(&self, index: u32) -> Option<*mut RungCell> {
+        RUNGS.get_ptr_mut(index)
+    }
+
+    #[inline(always)]
+    fn rung_tat(&self, cell: *mut RungCell) -> *mut u64 {
+        // SAFETY: array values live as long as the map.
+        unsafe { addr_of_mut!((*cell).tat_q8) }
+    }
+
+    #[inline(always)]
+    fn rung_tracked_until(&self, cell: *mut RungCell) -> *mut u64 {
+        // SAFETY: as above.
+        unsafe { addr_of_mut!((*cell).tracked_until_q8) }
+    }
+
+    #[inline(always)]
+    fn prefix(&self, key: &PrefixKey) -> Option<*mut u64> {
+        PREFIXES.get_ptr_mut(key)
+    }
+
+    #[inline(always)]
+    fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
+        PREFIXES.insert(key, &tat_q8, BPF_NOEXIST as u64).map_err(insert_error)
     }
 
     #[inline(always)]
@@ -369,12 +422,6 @@ impl Tables for Maps<'_> {
     fn cookies_until(&self, service: u32) -> Option<*mut u64> {
         // SAFETY: as above.
         SYNS.get_ptr_mut(service).map(|state| unsafe { addr_of_mut!((*state).cookies_until_q8) })
-    }
-
-    #[inline(always)]
-    fn hand_over(&self, to: Successor) {
-        // SAFETY: nothing is waiting to be dropped.
-        unsafe { JUMPS.tail_call(self.ctx, to as u32) };
     }
 
     #[inline(always)]

@@ -5,22 +5,21 @@ use ratelimit_common::abi::{Clock, Reason, Verdict};
 use crate::{
     classify::classify,
     frame::Frame,
-    limit::{defended, limit},
-    packet::Transport,
+    limit::{Stages, limit},
     parse::parse,
-    tables::{Successor, Tables},
+    tables::Relay,
 };
 
 /// Decides about one frame and counts it.
 #[inline(always)]
-pub fn process<T: Tables>(frame: &Frame<'_>, tables: &T) -> Verdict {
-    let reason = judge(frame, tables);
+pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) -> Verdict {
+    let reason = judge(frame, tables, relay);
     tables.count(reason, frame.len());
     reason.verdict()
 }
 
 #[inline(always)]
-fn judge<T: Tables>(frame: &Frame<'_>, tables: &T) -> Reason {
+fn judge<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) -> Reason {
     let packet = match parse(frame) {
         Ok(packet) => packet,
         Err(reason) => return reason,
@@ -33,10 +32,5 @@ fn judge<T: Tables>(frame: &Frame<'_>, tables: &T) -> Reason {
     if policy.source.limit_count == 0 {
         return Reason::Unlimited;
     }
-    if packet.transport == Transport::Tcp && defended(tables, policy, &packet, now_ns) {
-        tables.hand_over(Successor::Prove);
-        // Still here: this kernel has no such program, and the limits alone must do. Some kernels hold that packet bytes may
-        // have changed meanwhile; nothing below reads any.
-    }
-    limit(tables, policy, &packet, frame.len(), now_ns)
+    limit(tables, relay, policy, &packet, frame.len(), now_ns)
 }

@@ -1,6 +1,6 @@
 //! The seam between the packet path and its maps: BPF maps in the kernel, hash maps in tests.
 
-use ratelimit_common::abi::{Bucket, Clock, Event, ListEntry, Policy, Reason, SourceKey};
+use ratelimit_common::abi::{Bucket, Clock, Event, ListEntry, Policy, PrefixKey, Reason, SourceKey};
 
 use crate::packet::Address;
 
@@ -23,6 +23,23 @@ pub enum Successor {
     Prove = 1,
 }
 
+/// The way to other programs.
+pub trait Relay {
+    /// Hands the packet over to another program, with the reason that holds if that has nothing better. Comes back only if there
+    /// is none.
+    fn hand_over(&self, to: Successor, otherwise: Reason);
+}
+
+/// What one CPU may do for sources that have no state, by place in its map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Allowance {
+    /// Enter a source or a prefix into its table.
+    Newcomers = 0,
+    /// Look for the socket of a segment.
+    Proofs = 1,
+}
+
 /// What the packet path asks of the world.
 pub trait Tables {
     /// A handle to one word that several CPUs share.
@@ -31,6 +48,8 @@ pub trait Tables {
     type Bucket: Copy;
     /// A handle to one cell of the gate.
     type Cell: Copy;
+    /// A handle to one cell of the ladder.
+    type RungCell: Copy;
     /// A handle to what this CPU has taken from the totals of a service.
     type Share: Copy;
 
@@ -47,8 +66,8 @@ pub trait Tables {
     fn bucket_word(&self, bucket: Self::Bucket, index: usize) -> Self::Word;
     /// Gives a source its first bucket; never overwrites one.
     fn insert(&self, key: &SourceKey, bucket: &Bucket) -> Result<(), InsertError>;
-    /// This CPU's bucket of new sources.
-    fn new_sources(&self) -> Option<Self::Word>;
+    /// This CPU's bucket of an allowance.
+    fn allowance(&self, what: Allowance) -> Option<Self::Word>;
 
     /// A cell of the gate.
     fn cell(&self, index: u32) -> Option<Self::Cell>;
@@ -58,6 +77,17 @@ pub trait Tables {
     fn cell_tracked_until(&self, cell: Self::Cell) -> Self::Word;
     /// One of the cell's denials.
     fn cell_denial(&self, cell: Self::Cell, slot: usize) -> Self::Word;
+
+    /// A cell of the ladder.
+    fn rung_cell(&self, index: u32) -> Option<Self::RungCell>;
+    /// The cell's bucket.
+    fn rung_tat(&self, cell: Self::RungCell) -> Self::Word;
+    /// Until when the cell is tracked.
+    fn rung_tracked_until(&self, cell: Self::RungCell) -> Self::Word;
+    /// The bucket of a prefix, if it has one.
+    fn prefix(&self, key: &PrefixKey) -> Option<Self::Word>;
+    /// Gives a prefix its first bucket; never overwrites one.
+    fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError>;
 
     /// The service of a port: `NO_SERVICE`, or one more than its index.
     fn service(&self, ports: u32, slot: u32) -> u32;
@@ -74,8 +104,6 @@ pub trait Tables {
     fn syn_meter(&self, service: u32) -> Option<Self::Word>;
     /// Until when a service's SYNs are answered with cookies.
     fn cookies_until(&self, service: u32) -> Option<Self::Word>;
-    /// Hands the packet over to another program. Comes back only if there is none.
-    fn hand_over(&self, to: Successor);
 
     /// Reads a word.
     fn load(&self, word: Self::Word) -> u64;

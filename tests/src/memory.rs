@@ -8,16 +8,19 @@ use std::{
 
 use ratelimit_common::{
     abi::{
-        self, Bucket, Clock, Counter, Event, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict,
+        self, Bucket, Clock, Counter, Event, ListEntry, MAX_LIMITS, Policy, PrefixKey, Reason, SourceKey,
+        Verdict,
+        prefix::LADDER_CELLS,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE},
     },
     limit::gate,
 };
 use ratelimit_ebpf::{
     frame::Frame,
+    limit::Stages,
     packet::{Address, Family},
     pipeline,
-    tables::{InsertError, Successor, Tables},
+    tables::{Allowance, InsertError, Relay, Successor, Tables},
 };
 use ratelimit_user::compile::{
     Desired,
@@ -43,7 +46,11 @@ pub struct Memory {
     cells: RefCell<Vec<u64>>,
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
-    new_sources: Cell<u64>,
+    allowances: RefCell<[u64; 2]>,
+    rungs: RefCell<Vec<u64>>,
+    /// The words of prefixes, and which is whose.
+    prefixes: RefCell<HashMap<[u64; 3], usize>>,
+    prefix_words: RefCell<Vec<u64>>,
     syns: RefCell<Vec<u64>>,
     /// What was for another program. There is none here, so the packet goes on.
     pub handed_over: RefCell<Vec<Successor>>,
@@ -65,8 +72,12 @@ pub enum Word {
     Share(usize),
     /// Of a service.
     Total(usize),
-    /// The bucket of new sources.
-    NewSources,
+    /// Of an allowance.
+    Allowance(usize),
+    /// Of a cell of the ladder.
+    Rung(usize),
+    /// Of a prefix.
+    Prefix(usize),
     /// Of a service's SYNs.
     Syns(usize),
 }
@@ -84,7 +95,10 @@ impl Memory {
             cells: RefCell::new(vec![0; gate::CELLS as usize * CELL_WORDS]),
             shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
             totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
-            new_sources: Cell::new(0),
+            allowances: RefCell::default(),
+            rungs: RefCell::new(vec![0; LADDER_CELLS * 2]),
+            prefixes: RefCell::default(),
+            prefix_words: RefCell::default(),
             syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
             handed_over: RefCell::default(),
             full: Cell::new(false),
@@ -95,7 +109,7 @@ impl Memory {
 
     /// Runs one frame through the packet path.
     pub fn run(&self, frame: &[u8]) -> Verdict {
-        pipeline::process(&Frame::new(frame), self)
+        pipeline::process(&Frame::new(frame), self, self)
     }
 
     /// All counters.
@@ -108,6 +122,11 @@ impl Memory {
         self.sources.borrow().len()
     }
 
+    /// Prefixes that have an entry.
+    pub fn prefixes(&self) -> usize {
+        self.prefixes.borrow().len()
+    }
+
     /// Forgets a source, as the kernel does when the table is full.
     pub fn evict(&self, key: SourceKey) {
         self.sources.borrow_mut().remove(&key.octets());
@@ -118,6 +137,7 @@ impl Tables for Memory {
     type Word = Word;
     type Bucket = usize;
     type Cell = usize;
+    type RungCell = usize;
     type Share = usize;
 
     fn now_ns(&self, _: Clock) -> u64 {
@@ -160,8 +180,8 @@ impl Tables for Memory {
         Ok(())
     }
 
-    fn new_sources(&self) -> Option<Word> {
-        Some(Word::NewSources)
+    fn allowance(&self, what: Allowance) -> Option<Word> {
+        Some(Word::Allowance(what as usize))
     }
 
     fn cell(&self, index: u32) -> Option<usize> {
@@ -178,6 +198,34 @@ impl Tables for Memory {
 
     fn cell_denial(&self, cell: usize, slot: usize) -> Word {
         Word::Cell(cell + 2 + slot)
+    }
+
+    fn rung_cell(&self, index: u32) -> Option<usize> {
+        Some(index as usize * 2)
+    }
+
+    fn rung_tat(&self, cell: usize) -> Word {
+        Word::Rung(cell)
+    }
+
+    fn rung_tracked_until(&self, cell: usize) -> Word {
+        Word::Rung(cell + 1)
+    }
+
+    fn prefix(&self, key: &PrefixKey) -> Option<Word> {
+        self.prefixes.borrow().get(&[key.hi, key.lo, key.rung]).copied().map(Word::Prefix)
+    }
+
+    fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
+        let mut prefixes = self.prefixes.borrow_mut();
+        let key = [key.hi, key.lo, key.rung];
+        if prefixes.contains_key(&key) {
+            return Err(InsertError::Exists);
+        }
+        let mut words = self.prefix_words.borrow_mut();
+        prefixes.insert(key, words.len());
+        words.push(tat_q8);
+        Ok(())
     }
 
     fn service(&self, _: u32, slot: u32) -> u32 {
@@ -208,17 +256,15 @@ impl Tables for Memory {
         Some(Word::Syns(service as usize * 2 + 1))
     }
 
-    fn hand_over(&self, to: Successor) {
-        self.handed_over.borrow_mut().push(to);
-    }
-
     fn load(&self, word: Word) -> u64 {
         match word {
             Word::Bucket(at) => self.buckets.borrow()[at],
             Word::Cell(at) => self.cells.borrow()[at],
             Word::Share(at) => self.shares.borrow()[at],
             Word::Total(at) => self.totals.borrow()[at],
-            Word::NewSources => self.new_sources.get(),
+            Word::Allowance(at) => self.allowances.borrow()[at],
+            Word::Rung(at) => self.rungs.borrow()[at],
+            Word::Prefix(at) => self.prefix_words.borrow()[at],
             Word::Syns(at) => self.syns.borrow()[at],
         }
     }
@@ -229,7 +275,9 @@ impl Tables for Memory {
             Word::Cell(at) => self.cells.borrow_mut()[at] = new,
             Word::Share(at) => self.shares.borrow_mut()[at] = new,
             Word::Total(at) => self.totals.borrow_mut()[at] = new,
-            Word::NewSources => self.new_sources.set(new),
+            Word::Allowance(at) => self.allowances.borrow_mut()[at] = new,
+            Word::Rung(at) => self.rungs.borrow_mut()[at] = new,
+            Word::Prefix(at) => self.prefix_words.borrow_mut()[at] = new,
             Word::Syns(at) => self.syns.borrow_mut()[at] = new,
         }
     }
@@ -252,5 +300,13 @@ impl Tables for Memory {
         let counter = &mut self.counters.borrow_mut()[reason as usize];
         counter.packets += 1;
         counter.bytes += len;
+    }
+}
+
+impl Stages for Memory {}
+
+impl Relay for Memory {
+    fn hand_over(&self, to: Successor, _: Reason) {
+        self.handed_over.borrow_mut().push(to);
     }
 }

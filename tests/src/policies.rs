@@ -14,9 +14,9 @@ pub const FACTS: HostFacts = HostFacts {
     window_scale: Some(7),
 };
 
-/// The kernel's view of a policy with these limits on every source.
+/// The kernel's view of a policy with these limits on every source, and none on the prefixes around them.
 pub fn limits(limits: &[&str]) -> Desired {
-    source(&format!("limits = {limits:?}"))
+    source(&format!("ladder = false\nlimits = {limits:?}"))
 }
 
 /// The kernel's view of a policy with this `[source]` table.
@@ -33,7 +33,7 @@ pub fn policy(text: &str) -> Desired {
 
 /// The kernel's view of a policy with these limits that follows another.
 pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common::abi::Policy>) -> Desired {
-    let text = format!("[source]\nlimits = {limits:?}\n");
+    let text = format!("[source]\nladder = false\nlimits = {limits:?}\n");
     let loaded = config::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
     compile::desired(&loaded.policy, &FACTS, generation, before)
 }

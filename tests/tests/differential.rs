@@ -27,6 +27,7 @@ const POLICY: &str = r#"
 [source]
 limits = ["72 packets/day", "8 syns/day", "13000 bytes/day burst 13000", "8 fragments/day"]
 new_sources_per_cpu = 10000000
+ladder = { ipv4 = ["/27 x30", "/24 x200"], ipv6 = ["/60 x14", "/56 x100"] }
 [[service]]
 name = "dns"
 match = { protocol = "udp", ports = [53] }
@@ -37,6 +38,7 @@ total = ["4000 packets/day"]
 const SMALL: &str = r#"
 [source]
 limits = ["60 packets/day", "2 syns/day", "5100 bytes/day burst 10000", "3 fragments/day"]
+ladder = false
 new_sources_per_cpu = 10000000
 "#;
 
@@ -47,7 +49,10 @@ fn host_and_kernel_agree_on_random_and_mutated_packets() {
 
 #[test]
 fn host_and_kernel_agree_when_every_source_needs_an_entry() {
-    agree(SMALL, &["unlimited", "contended", "table_full", "new_source_budget", "service_total"]);
+    agree(
+        SMALL,
+        &["unlimited", "contended", "table_full", "new_source_budget", "service_total", "limit_prefix"],
+    );
 }
 
 fn agree(policy: &str, unreachable: &[&str]) {

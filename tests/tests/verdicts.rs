@@ -334,7 +334,7 @@ fn a_source_is_an_ipv4_address_or_an_ipv6_slash_64_unless_configured() {
     let v6_frames: Vec<_> = (1..=6)
         .map(|host| Ipv6::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 7, host * 0x1111, 0, 0, host)).udp_frame(8))
         .collect();
-    let one = r#"limits = ["1 packets/day"]"#;
+    let one = "limits = [\"1 packets/day\"]\nladder = false";
     assert_eq!(admitted(policies::source(one), &v4_frames), 6);
     assert_eq!(admitted(policies::source(one), &v6_frames), 1, "one /64 is one source");
     assert_eq!(admitted(policies::source(&format!("{one}\nipv4_prefix = 24")), &v4_frames), 1);

@@ -6,11 +6,13 @@
 pub enum Event {
     /// A source was entered into the table: its cell could not vouch for it any more.
     Promoted,
+    /// The same for a prefix around sources.
+    PrefixPromoted,
 }
 
 impl Event {
     /// All events, by discriminant.
-    pub const ALL: &'static [Self] = &[Self::Promoted];
+    pub const ALL: &'static [Self] = &[Self::Promoted, Self::PrefixPromoted];
 }
 
 /// Number of events: the size of their map.

@@ -13,6 +13,7 @@ pub mod event;
 pub mod list;
 pub mod names;
 pub mod policy;
+pub mod prefix;
 pub mod reason;
 pub mod service;
 
@@ -21,7 +22,8 @@ pub use cell::Cell;
 pub use counter::Counter;
 pub use event::Event;
 pub use list::ListEntry;
-pub use policy::{Clock, Gate, Limit, MAX_LIMITS, Meter, Policy, SourceLimits};
+pub use policy::{Clock, Gate, Ladder, Limit, MAX_LIMITS, Meter, Policy, Rung, SourceLimits};
+pub use prefix::{PrefixKey, RungCell};
 pub use reason::{Reason, Verdict};
 pub use service::{Service, Share, SynState, Total, TotalState};
 
@@ -29,7 +31,7 @@ pub use service::{Service, Share, SynState, Total, TotalState};
 pub const ABI_VERSION: u32 = 3;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 17_942_420_563_118_317_012;
+const RECORDED_FINGERPRINT: usize = 10_832_841_558_004_588_544;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -40,7 +42,11 @@ const FINGERPRINT: usize = layout::fold(&[
     Limit::LAYOUT,
     SourceLimits::LAYOUT,
     Gate::LAYOUT,
+    Ladder::LAYOUT,
+    Rung::LAYOUT,
     Policy::LAYOUT,
+    PrefixKey::LAYOUT,
+    RungCell::LAYOUT,
     Service::LAYOUT,
     Total::LAYOUT,
     TotalState::LAYOUT,

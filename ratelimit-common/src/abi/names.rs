@@ -33,27 +33,19 @@ pub const PORTS: &str = "PORTS";
 pub const TOTALS: &str = "TOTALS";
 /// What each CPU has taken from them.
 pub const SHARES: &str = "SHARES";
-/// Per-CPU bucket of new sources.
-pub const NEW_SOURCES: &str = "NEW_SOURCES";
+/// Per-CPU allowances for sources without state.
+pub const ALLOWANCES: &str = "ALLOWANCES";
+/// Prefixes with a bucket of their own.
+pub const PREFIXES: &str = "PREFIXES";
+/// The ladder's cells.
+pub const RUNGS: &str = "RUNGS";
 /// SYNs of services, and whether they are answered with cookies.
 pub const SYNS: &str = "SYNS";
 /// The policy in force: an array of one map, so that a new policy replaces the old one in one step.
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 14] = [
-    BUCKETS,
-    CELLS,
-    COUNTERS,
-    EVENTS,
-    JUMPS,
-    LISTED,
-    LISTS_V4,
-    LISTS_V6,
-    NEW_SOURCES,
-    POLICY,
-    PORTS,
-    SHARES,
-    SYNS,
-    TOTALS,
+pub const MAPS: [&str; 16] = [
+    BUCKETS, CELLS, COUNTERS, EVENTS, JUMPS, LISTED, LISTS_V4, LISTS_V6, ALLOWANCES, POLICY, PORTS, PREFIXES,
+    RUNGS, SHARES, SYNS, TOTALS,
 ];

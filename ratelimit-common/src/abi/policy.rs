@@ -6,6 +6,9 @@ use crate::abi_struct;
 /// Limits that one source can have at once.
 pub const MAX_LIMITS: usize = 4;
 
+/// Prefix lengths that aggregate the sources of one address family.
+pub const MAX_RUNGS: usize = 3;
+
 /// In place of a [`Meter`]: a slot without a limit, which applies to nothing.
 pub const NO_METER: u32 = u32::MAX;
 
@@ -90,25 +93,60 @@ abi_struct! {
 
 abi_struct! {
     /// The gate in front of the table of sources.
-    pub struct Gate: 48 {
+    pub struct Gate: 72 {
         /// Secret of the hash that puts sources into cells.
         pub secret: [u64; 2],
         /// What a cell may give out, as time; 0 switches the gate off.
         pub tolerance_q8: u64,
         /// New sources that one CPU may enter into the table.
         pub new_sources: Limit,
+        /// Sockets that one CPU may look up for strangers who may have a connection.
+        pub proofs: Limit,
     }
 }
 
 abi_struct! {
+    /// Addresses that share a prefix, held to a multiple of what one source may have.
+    pub struct Rung: 24 {
+        /// Mask for bytes 0 to 7 of a source's key, native load.
+        pub mask_hi: u64,
+        /// Mask for bytes 8 to 15 of a source's key, native load.
+        pub mask_lo: u64,
+        /// How many sources' worth they may have together; 0: no such rung.
+        pub multiple: u64,
+    }
+}
+
+abi_struct! {
+    /// Wider and wider prefixes around a source.
+    pub struct Ladder: 168 {
+        /// How far the bucket of a prefix may run ahead, as for one source; 0 switches the ladder off.
+        pub tolerance_q8: u64,
+        /// The same for sources without state: less, so that they cannot take everything from those who are known.
+        pub stranger_tolerance_q8: u64,
+        /// What a cell may give out to prefixes that have no entry.
+        pub cell_tolerance_q8: u64,
+        /// Of IPv4 and of IPv6, narrowest first.
+        pub rungs: [[Rung; MAX_RUNGS]; 2],
+    }
+}
+
+impl Rung {
+    /// Fills the unused slots of a ladder.
+    pub const UNUSED: Self = Self { mask_hi: 0, mask_lo: 0, multiple: 0 };
+}
+
+abi_struct! {
     /// The policy in force.
-    pub struct Policy: 7384 {
+    pub struct Policy: 7576 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
         pub source: SourceLimits,
         /// Which sources get state of their own.
         pub gate: Gate,
+        /// What prefixes around sources may have together.
+        pub ladder: Ladder,
         /// A [`Clock`].
         pub clock: u32,
         /// Which of the port tables belongs to this policy.

@@ -38,6 +38,16 @@ macro_rules! reasons {
             /// The declaration as text; part of the ABI fingerprint.
             pub const LAYOUT: &'static str = stringify!($( $variant $verdict, )+);
 
+            /// The reason of this number. Functions of the kernel program tell each other reasons as numbers; one that is no
+            /// reason cannot happen, and would be a refusal.
+            #[inline(always)]
+            pub const fn from_code(code: u32) -> Self {
+                match code {
+                    $( c if c == Self::$variant as u32 => Self::$variant, )+
+                    _ => Self::TableFull,
+                }
+            }
+
             /// As in metrics and tables.
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$variant => $name, )+ }
@@ -81,6 +91,8 @@ reasons! {
     LimitSyns = "limit_syns", Drop;
     /// Over a limit in fragments.
     LimitFragments = "limit_fragments", Drop;
+    /// The addresses around its source have together used up what they may, at some prefix length.
+    LimitPrefix = "limit_prefix", Drop;
     /// Over the total of the service it is for.
     ServiceTotal = "service_total", Drop;
     /// A source without state, beyond what its cell vouches for, while too many such sources want some.

@@ -69,12 +69,16 @@ pub const fn time_q8(now_ns: u64) -> u64 {
 /// The price of `amount` units, rounded up.
 #[inline(always)]
 pub const fn charge_q8(limit: &Limit, amount: u64) -> u64 {
-    // User space bounds cost_fp so that this cannot overflow for amounts up to MAX_AMOUNT (limit::rate).
-    let amount = if amount > MAX_AMOUNT { MAX_AMOUNT } else { amount };
+    bounded_charge_q8(limit, if amount > MAX_AMOUNT { MAX_AMOUNT } else { amount })
+}
+
+/// The same for an amount that is known to be at most [`MAX_AMOUNT`]. No branches, which the verifier would follow.
+#[inline(always)]
+pub const fn bounded_charge_q8(limit: &Limit, amount: u64) -> u64 {
+    // User space bounds cost_fp so that the product stays below 2^62 (limit::rate).
     let fp = amount.wrapping_mul(limit.cost_fp);
-    let whole = fp >> (limit.frac_bits & 63);
-    let rest = fp & ((1 << (limit.frac_bits & 63)) - 1);
-    whole + (rest != 0) as u64
+    let frac_bits = limit.frac_bits & 63;
+    fp.wrapping_add((1 << frac_bits) - 1) >> frac_bits
 }
 
 /// How far a moment lies ahead of now; 0 if it is past.

@@ -30,12 +30,14 @@ use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIO
 
 use crate::{
     frame::Frame,
-    limit,
+    limit::{self, Stages},
     packet::{Family, Packet, Transport},
     parse::parse,
-    tables::Tables,
 };
 use synack::Terms;
+
+/// The note that tells which reason holds for a segment that proves nothing.
+pub const OTHERWISE: usize = NOTES - 1;
 
 /// What an acknowledgement can show for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +67,14 @@ pub trait Wire: Notes {
 
 /// Answers a SYN whose source has been charged for it, and counts it.
 #[inline(always)]
-pub fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
+pub fn answer<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
     let reason = answer_or_admit(frame, tables, wire);
     tables.count(reason, frame.len());
     reason.verdict()
 }
 
 #[inline(always)]
-fn answer_or_admit<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
+fn answer_or_admit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
     let packet = match tcp(frame, wire, Transport::TcpSyn) {
         Ok(packet) => packet,
         Err(reason) => return reason,
@@ -84,21 +86,21 @@ fn answer_or_admit<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) 
     // What cannot be answered, nor grow by a word, is for the kernel; then it costs the service what every packet does.
     match reply(wire, frame, policy, &packet, &offer, now_ns) {
         Some(reply) if wire.send(frame.len(), &reply) => Reason::CookieSent,
-        _ => limit::limit_total(tables, policy, &packet, frame.len(), now_ns),
+        _ => limit::limit_crowd(tables, policy, &packet, frame.len(), now_ns),
     }
 }
 
 /// Decides about TCP that is no SYN, to a service whose SYNs are answered with cookies, and counts it. The lists have been
 /// asked already, by whoever sent the frame here.
 #[inline(always)]
-pub fn prove<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
+pub fn prove<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
     let reason = prove_and_limit(frame, tables, wire);
     tables.count(reason, frame.len());
     reason.verdict()
 }
 
 #[inline(always)]
-fn prove_and_limit<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
+fn prove_and_limit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
     let packet = match tcp(frame, wire, Transport::Tcp) {
         Ok(packet) => packet,
         Err(reason) => return reason,
@@ -109,7 +111,7 @@ fn prove_and_limit<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) 
     let admitted = match wire.prove(&segment) {
         Proof::Connection => Reason::Conforming,
         Proof::Cookie => Reason::CookieValid,
-        Proof::Nothing => return Reason::CookieInvalid,
+        Proof::Nothing => return Reason::from_code(wire.note(OTHERWISE) as u32),
     };
     let now_ns = tables.now_ns(Clock::Coarse);
     limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, admitted)

@@ -1,7 +1,7 @@
 //! Sources that are known to be over a limit, and until when: what most packets of a flood meet.
 
 use ratelimit_common::{
-    abi::{Meter, Reason},
+    abi::{Meter, Policy, Reason},
     limit::gate,
 };
 
@@ -10,14 +10,14 @@ use crate::tables::Tables;
 
 /// The reason to refuse the packet because its source is over a limit anyway. Reads one word of its cell.
 #[inline(always)]
-pub(super) fn check<T: Tables>(tables: &T, request: &Request<'_>) -> Option<Reason> {
-    if request.policy.gate.tolerance_q8 == 0 {
+pub(super) fn check<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<Reason> {
+    if policy.gate.tolerance_q8 == 0 {
         return None;
     }
-    let cell = tables.cell(gate::cell_index(request.hash))?;
-    let name = name(request);
+    let cell = tables.cell(gate::cell_index(hash))?;
+    let name = gate::denial_name(hash, policy.generation);
     let denial = tables.load(tables.cell_denial(cell, gate::denial_slot(name)));
-    if !gate::denies(denial, name, request.now_q8) {
+    if !gate::denies(denial, name, now_q8) {
         return None;
     }
     Some(match gate::denied_by(denial) {
@@ -30,21 +30,20 @@ pub(super) fn check<T: Tables>(tables: &T, request: &Request<'_>) -> Option<Reas
 #[inline(always)]
 pub(super) fn remember<T: Tables>(
     tables: &T,
-    cell: T::Cell,
-    request: &Request<'_>,
+    policy: &Policy,
+    request: &Request,
     until_q8: u64,
     reason: Reason,
 ) {
-    let name = name(request);
+    if policy.gate.tolerance_q8 == 0 {
+        return;
+    }
+    let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return };
+    let name = gate::denial_name(request.hash, policy.generation);
     let meter = if matches!(reason, Reason::LimitBytes) { Meter::Bytes } else { Meter::Packets };
     let denial = gate::denial(name, until_q8, meter);
     // Not for a moment that is as good as now: the word would be written for every packet.
     if gate::denies(denial, name, request.now_q8) {
         tables.store(tables.cell_denial(cell, gate::denial_slot(name)), denial);
     }
-}
-
-#[inline(always)]
-fn name(request: &Request<'_>) -> u64 {
-    gate::denial_name(request.hash, request.policy.generation)
 }

@@ -1,34 +1,110 @@
 //! The exact buckets of one source.
 
 use ratelimit_common::{
-    abi::{Bucket, Limit, MAX_LIMITS, Meter, Reason},
-    limit::gcra::{self, Outcome},
+    abi::{Bucket, Event, Limit, MAX_LIMITS, Meter, Policy, Reason},
+    limit::{
+        gate,
+        gcra::{self, Outcome},
+    },
 };
 
 use super::{
+    denial, newcomers,
     request::Request,
     word::{self, Unmoved, refusal},
 };
-use crate::tables::Tables;
+use crate::tables::{Allowance, InsertError, Tables};
 
 /// Smallest frame that has a source. What is refused for it is refused for every other.
 const SMALLEST_FRAME: u64 = 34;
 
-/// A refusal by an exact bucket.
-pub(super) struct Refused {
-    pub(super) reason: Reason,
-    /// Until when every packet of the source would be refused; `None` if that depends on the packet.
-    pub(super) until_q8: Option<u64>,
+/// Whether all limits would admit the packet. Writes nothing but a denial, or to settle an old debt.
+#[inline(always)]
+pub fn judge<T: Tables>(tables: &T, policy: &Policy, request: &Request, bucket: T::Bucket) -> Reason {
+    let restart = policy.gate.tolerance_q8;
+    for index in 0..MAX_LIMITS {
+        let Some((limit, charge)) = request.charge(policy, index) else { continue };
+        let word = tables.bucket_word(bucket, index);
+        let seen = tables.load(word);
+        match gcra::take_restarting(seen, limit, request.now_q8, charge, restart) {
+            Outcome::Conforms { .. } => {}
+            Outcome::Refused => {
+                if let Some(until_q8) = refused_until(seen, limit) {
+                    denial::remember(tables, policy, request, until_q8, refusal(limit));
+                }
+                return refusal(limit);
+            }
+            Outcome::Overdrawn { tat_q8 } => {
+                // Losing this race is fine: somebody else has settled the bucket.
+                tables.compare_exchange(word, seen, tat_q8);
+                return refusal(limit);
+            }
+        }
+    }
+    Reason::Conforming
+}
+
+/// Charges all limits.
+#[inline(always)]
+pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, bucket: T::Bucket) -> Reason {
+    let restart = policy.gate.tolerance_q8;
+    for index in 0..MAX_LIMITS {
+        let Some((limit, charge)) = request.charge(policy, index) else { continue };
+        let word = tables.bucket_word(bucket, index);
+        match word::charge(tables, word, limit, request.now_q8, charge, restart) {
+            Ok(()) => {}
+            Err(Unmoved::Refused) => return refusal(limit),
+            Err(Unmoved::Contended) => return Reason::Contended,
+        }
+    }
+    keep_tracked(tables, policy, request);
+    Reason::Conforming
+}
+
+/// Whether a source without an entry would be admitted if it got one now.
+#[inline(always)]
+pub(super) fn judge_first(policy: &Policy, request: &Request) -> Reason {
+    match first(policy, request) {
+        Ok(_) => Reason::Conforming,
+        Err(reason) => reason,
+    }
+}
+
+/// Enters a source into the table, charged for its packet.
+#[inline(always)]
+pub fn open<T: super::Stages>(tables: &T, policy: &Policy, request: &Request) -> Reason {
+    let bucket = match first(policy, request) {
+        Ok(bucket) => bucket,
+        Err(reason) => return reason,
+    };
+    // First the cell: an entry behind a cell that does not know of it would be a second bucket.
+    keep_tracked(tables, policy, request);
+    // Who was vouched for comes in even when nothing is left of the budget.
+    newcomers::take(tables, policy, Allowance::Newcomers, request.now_q8);
+    match tables.insert(&request.key, &bucket) {
+        Ok(()) => {
+            tables.note(Event::Promoted);
+            Reason::Conforming
+        }
+        Err(InsertError::Full) => Reason::TableFull,
+        // Another CPU was first, or an entry from before the cell was last tracked: it restarts by itself.
+        Err(InsertError::Exists) => match tables.bucket(&request.key) {
+            Some(bucket) => match tables.judge_entry(policy, request, bucket) {
+                Reason::Conforming => tables.charge_entry(policy, request, bucket),
+                reason => reason,
+            },
+            None => Reason::TableFull,
+        },
+    }
 }
 
 /// The first bucket of a source: full, less what its cell may have given it, less this packet.
 #[inline(always)]
-pub(super) fn open(request: &Request<'_>) -> Result<Bucket, Reason> {
-    let restart = request.policy.gate.tolerance_q8;
+fn first(policy: &Policy, request: &Request) -> Result<Bucket, Reason> {
+    let restart = policy.gate.tolerance_q8;
     let mut bucket = Bucket { tat_q8: [request.now_q8.wrapping_add(restart); MAX_LIMITS] };
     for index in 0..MAX_LIMITS {
-        let Some(limit) = request.limit(index) else { break };
-        let Some(charge) = request.charge_q8(limit) else { continue };
+        let Some((limit, charge)) = request.charge(policy, index) else { continue };
         match gcra::take_restarting(request.now_q8, limit, request.now_q8, charge, restart) {
             Outcome::Conforms { tat_q8 } => bucket.tat_q8[index] = tat_q8,
             Outcome::Refused | Outcome::Overdrawn { .. } => return Err(refusal(limit)),
@@ -37,52 +113,21 @@ pub(super) fn open(request: &Request<'_>) -> Result<Bucket, Reason> {
     Ok(bucket)
 }
 
-/// Whether all limits would admit the packet. Writes nothing, but to settle an old debt.
+/// Sees to it that the cell is tracked until every entry behind it is full again.
 #[inline(always)]
-pub(super) fn evaluate<T: Tables>(
-    tables: &T,
-    bucket: T::Bucket,
-    request: &Request<'_>,
-) -> Result<(), Refused> {
-    let restart = request.policy.gate.tolerance_q8;
-    for index in 0..MAX_LIMITS {
-        let Some(limit) = request.limit(index) else { break };
-        let Some(charge) = request.charge_q8(limit) else { continue };
-        let word = tables.bucket_word(bucket, index);
-        let seen = tables.load(word);
-        match gcra::take_restarting(seen, limit, request.now_q8, charge, restart) {
-            Outcome::Conforms { .. } => {}
-            Outcome::Refused => {
-                return Err(Refused { reason: refusal(limit), until_q8: refused_until(seen, limit) });
-            }
-            Outcome::Overdrawn { tat_q8 } => {
-                // Losing this race is fine: somebody else has settled the bucket.
-                tables.compare_exchange(word, seen, tat_q8);
-                return Err(Refused { reason: refusal(limit), until_q8: None });
-            }
-        }
+fn keep_tracked<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
+    if policy.gate.tolerance_q8 == 0 {
+        return;
     }
-    Ok(())
+    let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return };
+    let word = tables.cell_tracked_until(cell);
+    let longest = policy.source.longest_tolerance_q8;
+    if let Some(until) = gate::track(tables.load(word), request.now_q8, longest) {
+        tables.store(word, until);
+    }
 }
 
-/// Charges all limits.
-#[inline(always)]
-pub(super) fn charge<T: Tables>(tables: &T, bucket: T::Bucket, request: &Request<'_>) -> Result<(), Reason> {
-    let restart = request.policy.gate.tolerance_q8;
-    for index in 0..MAX_LIMITS {
-        let Some(limit) = request.limit(index) else { break };
-        let Some(charge) = request.charge_q8(limit) else { continue };
-        let word = tables.bucket_word(bucket, index);
-        match word::charge(tables, word, limit, request.now_q8, charge, restart) {
-            Ok(()) => {}
-            Err(Unmoved::Refused) => return Err(refusal(limit)),
-            Err(Unmoved::Contended) => return Err(Reason::Contended),
-        }
-    }
-    Ok(())
-}
-
-/// When a bucket that refused will first admit the smallest frame.
+/// When a bucket that refused will first admit the smallest frame; `None` if that depends on the packet.
 #[inline(always)]
 fn refused_until(tat_q8: u64, limit: &Limit) -> Option<u64> {
     if limit.meter == Meter::Syns as u32 || limit.meter == Meter::Fragments as u32 {

@@ -1,12 +1,18 @@
-//! Holding a packet to every limit that applies to it: those of its source, and the total of the service it is for.
+//! Holding a packet to every limit that applies to it: those of its source, those of the prefixes around it, and the total of
+//! the service it is for.
 //!
 //! Everything is evaluated before anything is charged, so a packet that one limit refuses costs the others nothing. Charging
 //! can still fail half way, when another CPU takes the last tokens in between: then nothing is refunded and the packet is
 //! refused, which keeps the error on the safe side.
 
+mod crowd;
 mod denial;
 mod entry;
+mod ladder;
+mod newcomers;
 mod request;
+mod sender;
+mod stages;
 mod standing;
 mod syns;
 mod total;
@@ -18,49 +24,72 @@ use ratelimit_common::{
 };
 
 use crate::{
-    packet::Packet,
-    tables::{Successor, Tables},
+    packet::{Packet, Transport},
+    tables::{Allowance, Relay, Successor},
 };
-pub use syns::defended;
-
-use request::Request;
+pub use crowd::charge as charge_crowd;
+pub use entry::{charge as charge_entry, judge as judge_entry, open as open_entry};
+pub use request::Request;
+use sender::Sender;
+pub use stages::Stages;
 use standing::Standing;
+pub use syns::count as count_syn;
 
-/// Charges a packet to its source and its service. `now_ns` is the coarse clock's. A SYN that is answered with a cookie
-/// does not reach the service and costs it nothing; its source pays.
+/// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
 #[inline(always)]
-pub fn limit<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
-    let mut request = Request::new(policy, packet, len, now_ns);
-    // A denial holds for the lag of the coarse clock longer than it must, which only refuses more.
-    if let Some(reason) = denial::check(tables, &request) {
-        return reason;
+pub fn limit<T: Stages, R: Relay>(
+    tables: &T,
+    relay: &R,
+    policy: &Policy,
+    packet: &Packet,
+    len: u64,
+    now_ns: u64,
+) -> Reason {
+    let request = match request(tables, policy, packet, len, now_ns) {
+        Ok(request) => request,
+        Err(reason) => return reason,
+    };
+    if packet.transport == Transport::Tcp && syns::defended(tables, policy, &request) {
+        relay.hand_over(Successor::Prove, Reason::CookieInvalid);
+        // Still here: this kernel has no such program, and the limits alone must do. Some kernels hold that packet bytes may
+        // have changed meanwhile; nothing below reads any.
     }
-    if policy.clock() == Clock::Precise {
-        request.now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
-    }
-    let standing = Standing::of(tables, &request);
-    // Who is over a limit is refused; that there is no room to keep an account of a source is no reason not to answer it.
-    let answered = (standing.refusal().is_none() || standing.wants_state()) && syns::count(tables, &request);
+    let standing = Standing::of(tables, policy, &request);
+    // Who is over a limit is refused; that there is no room to keep an account of a source is no reason not to answer its SYN.
+    // Such a SYN does not reach the service and costs it nothing; its source pays.
+    let answered = (standing.refusal().is_none() || standing.wants_state())
+        && packet.transport == Transport::TcpSyn
+        && !packet.fragment
+        && policy.cookie_services != 0
+        && tables.count_syn(policy, &request);
     if let Some(reason) = standing.refusal() {
         if answered {
-            tables.hand_over(Successor::Answer);
+            relay.hand_over(Successor::Answer, reason);
+        } else if standing.wants_state() {
+            ask_for_proof(tables, relay, policy, packet, &request, reason);
         }
         return reason;
     }
-    if !answered && let Err(reason) = total::charge(tables, &request, standing.party()) {
-        return reason;
+    if !answered {
+        let reason = tables.charge_crowd(policy, &request, standing.party());
+        if reason != Reason::Conforming {
+            if standing.party() == Party::Stranger {
+                ask_for_proof(tables, relay, policy, packet, &request, reason);
+            }
+            return reason;
+        }
     }
-    let reason = standing.charge(tables, &request);
+    let reason = standing.charge(tables, policy, &request);
     if answered && reason == Reason::Conforming {
-        tables.hand_over(Successor::Answer);
+        relay.hand_over(Successor::Answer, reason);
     }
     reason
 }
 
-/// The same for a segment that belongs to a connection or makes one, which nobody can forge: its source gets state whatever the
+/// The same for a segment that belongs to a connection or makes one, which nobody can forge: its source gets an entry whatever the
 /// budget, and the share of the service that is kept for those who are known. `admitted` is the reason if nothing refuses it.
 #[inline(always)]
-pub fn limit_proven<T: Tables>(
+pub fn limit_proven<T: Stages>(
     tables: &T,
     policy: &Policy,
     packet: &Packet,
@@ -68,33 +97,69 @@ pub fn limit_proven<T: Tables>(
     now_ns: u64,
     admitted: Reason,
 ) -> Reason {
-    let mut request = Request::new(policy, packet, len, now_ns);
-    if let Some(reason) = denial::check(tables, &request) {
-        return reason;
-    }
-    if policy.clock() == Clock::Precise {
-        request.now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
-    }
-    let standing = Standing::of(tables, &request);
-    let standing = if standing.wants_state() { Standing::vouched(tables, &request) } else { standing };
+    let request = match request(tables, policy, packet, len, now_ns) {
+        Ok(request) => request,
+        Err(reason) => return reason,
+    };
+    let standing = Standing::of(tables, policy, &request).proven(policy, &request);
     if let Some(reason) = standing.refusal() {
         return reason;
     }
-    if let Err(reason) = total::charge(tables, &request, Party::Known) {
-        return reason;
+    match tables.charge_crowd(policy, &request, Party::Known) {
+        Reason::Conforming => {}
+        reason => return reason,
     }
-    match standing.charge(tables, &request) {
+    match standing.charge(tables, policy, &request) {
         Reason::Conforming => admitted,
         reason => reason,
     }
 }
 
-/// Charges the service alone, for a SYN that could not be answered after its source had been charged.
+/// Charges what it shares with others alone, for a SYN that could not be answered after its source had been charged.
 #[inline(always)]
-pub fn limit_total<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
-    let request = Request::new(policy, packet, len, now_ns);
-    match total::charge(tables, &request, Party::Stranger) {
-        Ok(()) => Reason::Conforming,
-        Err(reason) => reason,
+pub fn limit_crowd<T: Stages>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
+    let service = total::service_number(tables, policy, packet);
+    let sender = Sender::of(policy, packet);
+    let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns), service);
+    tables.charge_crowd(policy, &request, Party::Stranger)
+}
+
+/// The question of a packet, unless the answer is known from its source alone.
+#[inline(always)]
+fn request<T: Stages>(
+    tables: &T,
+    policy: &Policy,
+    packet: &Packet,
+    len: u64,
+    now_ns: u64,
+) -> Result<Request, Reason> {
+    let sender = Sender::of(policy, packet);
+    let mut now_q8 = gcra::time_q8(now_ns);
+    // A denial holds for the lag of the coarse clock longer than it must, which only refuses more.
+    if let Some(reason) = denial::check(tables, policy, sender.hash, now_q8) {
+        return Err(reason);
+    }
+    if policy.clock() == Clock::Precise {
+        now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
+    }
+    let service = total::service_number(tables, policy, packet);
+    Ok(Request::new(policy, packet, sender, len, now_q8, service))
+}
+
+/// A stranger is about to be refused for want of room. If its segment can belong to a connection, the host's sockets are asked,
+/// as often as the budget allows; does not come back if they are.
+#[inline(always)]
+fn ask_for_proof<T: Stages, R: Relay>(
+    tables: &T,
+    relay: &R,
+    policy: &Policy,
+    packet: &Packet,
+    request: &Request,
+    reason: Reason,
+) {
+    if packet.transport == Transport::Tcp
+        && newcomers::take(tables, policy, Allowance::Proofs, request.now_q8)
+    {
+        relay.hand_over(Successor::Prove, reason);
     }
 }

@@ -10,10 +10,7 @@ use ratelimit_common::{
 };
 
 use super::{request::Request, total};
-use crate::{
-    packet::{Packet, Transport},
-    tables::Tables,
-};
+use crate::tables::Tables;
 
 /// Attempts to count one SYN. One that is not counted is one of very many.
 const ATTEMPTS: usize = 2;
@@ -22,24 +19,20 @@ const REFRESH_Q8: u64 = COOKIES_HOLD_Q8 / 10;
 
 /// Whether a packet is for a service whose SYNs are answered with cookies now.
 #[inline(always)]
-pub fn defended<T: Tables>(tables: &T, policy: &Policy, packet: &Packet, now_ns: u64) -> bool {
+pub(super) fn defended<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> bool {
     if policy.cookie_services == 0 {
         return false;
     }
-    let Some((number, _)) = protected(tables, policy, packet) else { return false };
+    let Some((number, _)) = protected(policy, request) else { return false };
     let Some(until) = tables.cookies_until(number) else { return false };
-    ahead_q8(tables.load(until), gcra::time_q8(now_ns)) != 0
+    ahead_q8(tables.load(until), request.now_q8) != 0
 }
 
 /// Counts a SYN and says whether a cookie is the answer to it: from the first above the threshold on.
 #[inline(always)]
-pub(super) fn count<T: Tables>(tables: &T, request: &Request<'_>) -> bool {
-    // The kernel puts fragments together before it looks at options, and nobody opens a connection with one.
-    let Request { policy, packet, now_q8, .. } = *request;
-    if policy.cookie_services == 0 || packet.transport != Transport::TcpSyn || packet.fragment {
-        return false;
-    }
-    let Some((number, service)) = protected(tables, policy, packet) else { return false };
+pub fn count<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> bool {
+    let now_q8 = request.now_q8;
+    let Some((number, service)) = protected(policy, request) else { return false };
     let Some(meter) = tables.syn_meter(number) else { return false };
     let Some(until) = tables.cookies_until(number) else { return false };
     let ahead = ahead_q8(tables.load(until), now_q8);
@@ -54,8 +47,8 @@ pub(super) fn count<T: Tables>(tables: &T, request: &Request<'_>) -> bool {
 
 /// The service of a packet, if it answers with cookies when it has to.
 #[inline(always)]
-fn protected<'p, T: Tables>(tables: &T, policy: &'p Policy, packet: &Packet) -> Option<(u32, &'p Service)> {
-    let (number, service) = total::service(tables, policy, packet)?;
+fn protected<'p>(policy: &'p Policy, request: &Request) -> Option<(u32, &'p Service)> {
+    let (number, service) = total::service(policy, request.service)?;
     if service.syn_cookies.cost_fp == 0 { None } else { Some((number, service)) }
 }
 

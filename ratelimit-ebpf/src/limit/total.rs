@@ -8,7 +8,7 @@
 
 use ratelimit_common::{
     abi::{
-        Limit, Meter, Policy, Reason, Service, Share, Total,
+        Limit, Meter, Policy, Service, Share, Total,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, Party},
     },
     limit::gcra::{self, ahead_q8},
@@ -20,38 +20,18 @@ use super::{
 };
 use crate::{packet::Packet, tables::Tables};
 
-/// Charges the total of the packet's service, if it has one.
+/// The number that the table of ports has for a packet.
 #[inline(always)]
-pub(super) fn charge<T: Tables>(tables: &T, request: &Request<'_>, party: Party) -> Result<(), Reason> {
-    let Some((number, service)) = service(tables, request.policy, request.packet) else { return Ok(()) };
-    let Some(share) = tables.share(number) else { return Err(Reason::ServiceTotal) };
-    // Every limit gets its portion before any is spent.
-    for index in 0..MAX_TOTALS {
-        let Some(total) = total(service, index) else { break };
-        let word = || tables.total(number, index);
-        if !stock(tables, request, total, word, share, Share::place(index, party), party) {
-            return Err(Reason::ServiceTotal);
-        }
+pub(super) fn service_number<T: Tables>(tables: &T, policy: &Policy, packet: &Packet) -> u32 {
+    match packet.port_slot() {
+        Some(slot) if policy.service_count != 0 => tables.service(policy.ports, slot),
+        _ => NO_SERVICE,
     }
-    for index in 0..MAX_TOTALS {
-        let Some(total) = total(service, index) else { break };
-        let pool = tables.share_pool(share, Share::place(index, party));
-        tables.store(pool, tables.load(pool).saturating_sub(price(request, &total.limit)));
-    }
-    Ok(())
 }
 
-/// The service that a packet is for, and its index.
+/// The service of a number from the table of ports, and its index.
 #[inline(always)]
-pub(super) fn service<'p, T: Tables>(
-    tables: &T,
-    policy: &'p Policy,
-    packet: &Packet,
-) -> Option<(u32, &'p Service)> {
-    if policy.service_count == 0 {
-        return None;
-    }
-    let number = tables.service(policy.ports, packet.port_slot()?);
+pub(super) fn service(policy: &Policy, number: u32) -> Option<(u32, &Service)> {
     if number == NO_SERVICE {
         return None;
     }
@@ -60,13 +40,50 @@ pub(super) fn service<'p, T: Tables>(
     Some((index, &policy.services[index as usize]))
 }
 
+/// Whether this CPU knows without asking anybody that there is nothing left.
+#[inline(always)]
+pub(super) fn is_spent<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
+    let Some((index, service)) = service(policy, request.service) else { return false };
+    let Some(share) = tables.share(index) else { return false };
+    for place in 0..MAX_TOTALS {
+        let Some(total) = total(service, place) else { break };
+        let at = Share::place(place, party);
+        let short = tables.load(tables.share_pool(share, at)) < price(request, &total.limit);
+        if short && ahead_q8(tables.load(tables.share_refused_until(share, at)), request.now_q8) != 0 {
+            return true;
+        }
+    }
+    false
+}
+
+/// Charges the total of the packet's service, if it has one; false if there is not enough left.
+#[inline(always)]
+pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
+    let Some((number, service)) = service(policy, request.service) else { return true };
+    let Some(share) = tables.share(number) else { return false };
+    // Every limit gets its portion before any is spent.
+    for index in 0..MAX_TOTALS {
+        let Some(total) = total(service, index) else { break };
+        let word = || tables.total(number, index);
+        if !stock(tables, request, total, word, share, Share::place(index, party), party) {
+            return false;
+        }
+    }
+    for index in 0..MAX_TOTALS {
+        let Some(total) = total(service, index) else { break };
+        let pool = tables.share_pool(share, Share::place(index, party));
+        tables.store(pool, tables.load(pool).saturating_sub(price(request, &total.limit)));
+    }
+    true
+}
+
 #[inline(always)]
 fn total(service: &Service, index: usize) -> Option<&Total> {
     if (index as u64) < service.total_count { service.totals.get(index) } else { None }
 }
 
 #[inline(always)]
-fn price(request: &Request<'_>, limit: &Limit) -> u64 {
+fn price(request: &Request, limit: &Limit) -> u64 {
     if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, request.len) } else { limit.cost_fp }
 }
 
@@ -74,7 +91,7 @@ fn price(request: &Request<'_>, limit: &Limit) -> u64 {
 #[inline(always)]
 fn stock<T: Tables>(
     tables: &T,
-    request: &Request<'_>,
+    request: &Request,
     total: &Total,
     word: impl FnOnce() -> Option<T::Word>,
     share: T::Share,
@@ -86,11 +103,6 @@ fn stock<T: Tables>(
     let left = tables.load(pool);
     if left >= price {
         return true;
-    }
-    // Refused before, and nothing has changed since: the shared word need not be read.
-    let refused_until = tables.share_refused_until(share, place);
-    if ahead_q8(tables.load(refused_until), request.now_q8) != 0 {
-        return false;
     }
     let Some(word) = word() else { return false };
     let wanted = price.max(total.portion_q8);
@@ -106,7 +118,7 @@ fn stock<T: Tables>(
         }
         Err(Unmoved::Refused) => {
             let until = tables.load(word).wrapping_add(wanted).wrapping_sub(tolerance_q8);
-            tables.store(refused_until, until);
+            tables.store(tables.share_refused_until(share, place), until);
             false
         }
         Err(Unmoved::Contended) => false,

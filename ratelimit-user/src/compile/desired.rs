@@ -2,8 +2,8 @@
 
 use ratelimit_common::{
     abi::{
-        self, Clock, Limit, MAX_LIMITS, Meter, SourceLimits, Total,
-        policy::{NO_METER, NO_TCP_OPTIONS},
+        self, Clock, Limit, MAX_LIMITS, Meter, SourceKey, SourceLimits, Total,
+        policy::{MAX_RUNGS, NO_METER, NO_TCP_OPTIONS},
         service::MAX_SERVICES,
     },
     limit::{
@@ -14,7 +14,7 @@ use ratelimit_common::{
 };
 
 use super::facts::HostFacts;
-use crate::policy::{GatePolicy, NamedLimit, Policy, Service, SourcePolicy};
+use crate::policy::{GatePolicy, LadderFamily, LadderPolicy, NamedLimit, Policy, Service, SourcePolicy};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +31,13 @@ const TICKS_OF_LAG: u64 = 2;
 const LAG_SHARE: u64 = 8;
 /// So does one of fewer packets than this, because the lag costs it a whole one.
 const COUNTABLE_BURST: u64 = 64;
-/// New sources may come in bursts of this part of a second.
-const NEW_SOURCES_BURST: u32 = 10;
+/// Allowances may be used up in bursts of this part of a second.
+const ALLOWANCE_BURST: u32 = 10;
+/// Sockets that one CPU looks up per second for strangers: a lookup takes about a tenth of a microsecond, so a few percent of a core.
+const PROOFS_PER_CPU: u32 = 500_000;
 /// Part of a total's burst that CPUs may hold without having spent it: a sixteenth.
 const HELD_SHARE: u64 = 16;
-/// Part of a total's burst that is out of reach for strangers: a quarter.
+/// Part of the burst of a total or a prefix that is out of reach for strangers: a quarter.
 const RESERVED_SHARE: u64 = 4;
 /// The largest frame that a portion must pay for: what receive offloads can build.
 const LARGEST_FRAME: u64 = 65_536;
@@ -63,6 +65,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
             generation,
             source,
             gate: gate(policy.gate(), &source, facts.secret),
+            ladder: ladder(policy.ladder(), &source),
             clock: clock as u32,
             ports: (generation % 2) as u32,
             service_count: policy.services().iter().len() as u64,
@@ -101,14 +104,12 @@ fn source(source: &SourcePolicy, lag_q8: u64, before: Option<&SourceLimits>) -> 
     for (place, named) in places.iter().zip(source.limits()) {
         limits[*place] = Limit { tolerance_q8: named.limit().tolerance_q8 - lag_q8, ..named.limit() };
     }
-    let v6_mask = u128::MAX.checked_shl(128 - u32::from(source.ipv6_prefix())).unwrap_or(0).to_be_bytes();
-    let v4_mask = u32::MAX.checked_shl(32 - u32::from(source.ipv4_prefix())).unwrap_or(0).to_be_bytes();
-    let v6_mask = abi::SourceKey::from_octets(v6_mask);
+    let v6_mask = v6_mask(source.ipv6_prefix());
     SourceLimits {
         v6_mask_hi: v6_mask.hi,
         v6_mask_lo: v6_mask.lo,
         longest_tolerance_q8: limits.iter().map(|limit| limit.tolerance_q8).max().unwrap_or(0),
-        v4_mask: abi::SourceKey::from_v4(u32::from_ne_bytes(v4_mask)).lo,
+        v4_mask: v4_mask(source.ipv4_prefix()).lo,
         limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         limits,
     }
@@ -141,17 +142,48 @@ fn gate(policy: &GatePolicy, source: &SourceLimits, secret: [u64; 2]) -> abi::Ga
     let share = smallest / CELL_SHARE;
     let whole = share - share % dearest.max(1);
     let fits = whole > 0 && limits.iter().all(|limit| limit.tolerance_q8 >= whole + full_frame_charge(limit));
-    let new_sources = Rate {
-        meter: Meter::Packets,
-        amount: u64::from(policy.new_sources_per_cpu()),
-        period: Period::Second,
-        burst: u64::from(policy.new_sources_per_cpu() / NEW_SOURCES_BURST).max(1),
-    };
     abi::Gate {
         secret,
         tolerance_q8: if policy.enabled() && fits { whole } else { 0 },
-        new_sources: enforced(&new_sources),
+        new_sources: allowance(policy.new_sources_per_cpu()),
+        proofs: allowance(PROOFS_PER_CPU),
     }
+}
+
+/// What one CPU may do so often per second, and a tenth of that at once.
+fn allowance(per_second: u32) -> Limit {
+    let burst = u64::from(per_second / ALLOWANCE_BURST).max(1);
+    enforced(&Rate { meter: Meter::Packets, amount: u64::from(per_second), period: Period::Second, burst })
+}
+
+/// A prefix has the tolerance of its sources: m times the burst, used up m times as fast.
+fn ladder(policy: &LadderPolicy, source: &SourceLimits) -> abi::Ladder {
+    let limits = source.limits.iter().filter(|limit| limit.meter != NO_METER);
+    let tolerance_q8 = limits.map(|limit| limit.tolerance_q8).min().unwrap_or(0);
+    let mut rungs = [[abi::Rung::UNUSED; MAX_RUNGS]; 2];
+    for (slot, rung) in rungs[0].iter_mut().zip(policy.rungs(LadderFamily::V4)) {
+        *slot = abi::Rung { mask_hi: 0, mask_lo: v4_mask(rung.bits).lo, multiple: rung.multiple };
+    }
+    for (slot, rung) in rungs[1].iter_mut().zip(policy.rungs(LadderFamily::V6)) {
+        let mask = v6_mask(rung.bits);
+        *slot = abi::Rung { mask_hi: mask.hi, mask_lo: mask.lo, multiple: rung.multiple };
+    }
+    let off = rungs.iter().flatten().all(|rung| rung.multiple == 0);
+    abi::Ladder {
+        tolerance_q8: if off { 0 } else { tolerance_q8 },
+        stranger_tolerance_q8: tolerance_q8 - tolerance_q8 / RESERVED_SHARE,
+        cell_tolerance_q8: tolerance_q8 / CELL_SHARE,
+        rungs,
+    }
+}
+
+fn v4_mask(bits: u8) -> SourceKey {
+    let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0).to_be_bytes();
+    SourceKey::from_v4(u32::from_ne_bytes(mask))
+}
+
+fn v6_mask(bits: u8) -> SourceKey {
+    SourceKey::from_octets(u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0).to_be_bytes())
 }
 
 /// Splits a total's burst: what CPUs may hold unspent, what strangers may use, and the rest.

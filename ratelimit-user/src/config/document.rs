@@ -71,6 +71,19 @@ pub(super) struct SourceTable {
     pub(super) table_entries: Option<At<i64>>,
     pub(super) gate: Option<At<bool>>,
     pub(super) new_sources_per_cpu: Option<At<i64>>,
+    pub(super) ladder: LadderWord,
+}
+
+/// `ladder`: a switch, or what it consists of.
+#[derive(Debug, Default)]
+pub(super) enum LadderWord {
+    #[default]
+    Absent,
+    Switch(bool),
+    Rungs {
+        ipv4: Option<Strings>,
+        ipv6: Option<Strings>,
+    },
 }
 
 /// The keys of one table.
@@ -85,9 +98,18 @@ const TOP: Keys = Keys {
     later: &["mode", "plan", "user", "api", "cluster"],
 };
 const SOURCE: Keys = Keys {
-    known: &["limits", "ipv4_prefix", "ipv6_prefix", "table_entries", "gate", "new_sources_per_cpu"],
+    known: &[
+        "limits",
+        "ipv4_prefix",
+        "ipv6_prefix",
+        "table_entries",
+        "gate",
+        "ladder",
+        "new_sources_per_cpu",
+    ],
     later: &[],
 };
+const LADDER: Keys = Keys { known: &["ipv4", "ipv6"], later: &[] };
 const SERVICE: Keys =
     Keys { known: &["name", "match", "total", "syn_cookies"], later: &["per_source", "on_limit"] };
 const MATCH: Keys = Keys { known: &["protocol", "ports"], later: &["destinations"] };
@@ -136,6 +158,7 @@ fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) ->
             "ipv4_prefix" => source.ipv4_prefix = integer("ipv4_prefix", value, problems),
             "ipv6_prefix" => source.ipv6_prefix = integer("ipv6_prefix", value, problems),
             "table_entries" => source.table_entries = integer("table_entries", value, problems),
+            "ladder" => source.ladder = ladder(value, problems),
             "gate" => source.gate = boolean("gate", value, problems),
             "new_sources_per_cpu" => {
                 source.new_sources_per_cpu = integer("new_sources_per_cpu", value, problems);
@@ -144,6 +167,31 @@ fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) ->
         }
     }
     source
+}
+
+fn ladder(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> LadderWord {
+    match value.get_ref() {
+        DeValue::Boolean(on) => LadderWord::Switch(*on),
+        DeValue::Table(fields) => {
+            let (mut ipv4, mut ipv6) = (None, None);
+            for (key, value) in entries(fields, problems) {
+                match key.get_ref().as_ref() {
+                    "ipv4" => ipv4 = strings("ipv4", value, problems),
+                    "ipv6" => ipv6 = strings("ipv6", value, problems),
+                    _ => unknown(key, &LADDER, problems),
+                }
+            }
+            LadderWord::Rungs { ipv4, ipv6 }
+        }
+        other => {
+            let message = format!(
+                "ladder is {}; write ladder = false, or ladder = {{ ipv4 = [\"/24 x32\"], ipv6 = [\"/48 x64\"] }}",
+                kind(other)
+            );
+            problems.error(&value.span(), message);
+            LadderWord::Absent
+        }
+    }
 }
 
 fn services(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<ServiceTable> {

@@ -3,6 +3,7 @@
 //! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on.
 
 mod document;
+mod ladder;
 mod problem;
 mod resolve;
 mod services;

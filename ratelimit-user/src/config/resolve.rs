@@ -9,6 +9,7 @@ use ratelimit_common::{
 
 use super::{
     document::{At, Document, Found, SourceTable, Strings},
+    ladder,
     problem::Problems,
     services,
 };
@@ -36,7 +37,12 @@ pub(super) fn resolve(document: &Document, problems: &mut Problems<'_>) -> Optio
         Found::Unreadable | Found::Absent => GatePolicy::default(),
     };
     let services = services::resolve(&document.services, problems);
-    Some(Policy::new(interfaces, source?, gate, services?, listen))
+    let source = source?;
+    let ladder = match &document.source {
+        Found::Read(table) => ladder::resolve(&table.ladder, &source, problems),
+        Found::Unreadable | Found::Absent => None,
+    };
+    Some(Policy::new(interfaces, source, gate, ladder?, services?, listen))
 }
 
 fn gate(table: &SourceTable, problems: &mut Problems<'_>) -> GatePolicy {

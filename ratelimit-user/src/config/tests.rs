@@ -69,7 +69,7 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
         "p.toml:6:15: ipv6_prefix is a string; write a whole number",
         "p.toml:7:17: table_entries = 0 is out of range; use 1 to 16777216",
         "p.toml:8:1: key \"limts\" is not known; did you mean \"limits\"? known here: limits, ipv4_prefix, ipv6_prefix, \
-         table_entries, gate, new_sources_per_cpu",
+         table_entries, gate, ladder, new_sources_per_cpu",
         "p.toml:10:11: metrics = \"9464\" is not an address with a port; use one such as \"127.0.0.1:9464\"",
         "p.toml:11:1: \"http\" is not supported by this version yet; remove it",
         "p.toml:12:3: \"user\" is not supported by this version yet; remove it",
@@ -224,7 +224,7 @@ fn broken_syntax_is_reported_beside_what_can_still_be_read_and_without_its_conse
             &[
                 "p.toml:2:10: not TOML: string values must be quoted, expected literal string",
                 "p.toml:3:1: key \"colour\" is not known; known here: limits, ipv4_prefix, ipv6_prefix, \
-                 table_entries, gate, new_sources_per_cpu",
+                 table_entries, gate, ladder, new_sources_per_cpu",
                 "p.toml:4:15: not TOML: extra `=`, expected nothing",
                 "p.toml:5:17: table_entries = 0 is out of range; use 1 to 16777216",
             ],

@@ -2,6 +2,7 @@
 
 mod gate;
 mod interface_name;
+mod ladder;
 mod service;
 mod source;
 
@@ -11,6 +12,7 @@ use ratelimit_common::limit::rate::Rate;
 
 pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
+pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
 pub use service::{Service, ServiceError, Services};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
 
@@ -20,6 +22,7 @@ pub struct Policy {
     interfaces: Vec<InterfaceName>,
     source: SourcePolicy,
     gate: GatePolicy,
+    ladder: LadderPolicy,
     services: Services,
     listen: Listen,
 }
@@ -48,10 +51,11 @@ impl Policy {
         interfaces: Vec<InterfaceName>,
         source: SourcePolicy,
         gate: GatePolicy,
+        ladder: LadderPolicy,
         services: Services,
         listen: Listen,
     ) -> Self {
-        Self { interfaces, source, gate, services, listen }
+        Self { interfaces, source, gate, ladder, services, listen }
     }
 
     /// Interfaces to guard; the command line may name others.
@@ -67,6 +71,11 @@ impl Policy {
     /// Which sources get state of their own.
     pub fn gate(&self) -> &GatePolicy {
         &self.gate
+    }
+
+    /// What prefixes around sources may have together.
+    pub fn ladder(&self) -> &LadderPolicy {
+        &self.ladder
     }
 
     /// What is limited as a whole.

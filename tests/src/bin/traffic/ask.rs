@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use crate::Route;
 
 /// A client behind a working network never waits this long; one whose SYN was dropped always does.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(3);
 const QUESTION: &[u8] = b"are you there?\n";
 
 pub(crate) fn run(route: &Route, every: Duration) -> Result<()> {

@@ -1,0 +1,37 @@
+//! Prefixes around a source: what a whole neighbourhood may send.
+//!
+//! Who owns a /48 has 65 536 sources and could use each of them once. So wider prefixes have buckets too, each of a multiple
+//! m of one source's limits: m x r and m x B. As time that is the same tolerance and a price of 1/m, so one word answers for all
+//! limits of a source at once: it is charged for the dearest of them.
+//!
+//! Prefixes come through a gate as sources do (see [`super::gate`]), with the same reasoning and the same bounds: **a prefix gets at
+//! most m x (B + r x W)** and at least what a bucket of m x (B - G) gives, whatever else hits its cell. B is the smallest burst of
+//! the source's limits, as time (three quarters of it for sources without state, so that whoever forges addresses of a prefix cannot
+//! use up what those in it need who are known), and every packet pays for the limit that it is dearest under, so a mix of limits may get less.
+
+use crate::abi::SourceKey;
+
+/// Cells of each rung, as a power of two.
+pub const RUNG_CELL_BITS: u32 = 13;
+/// Cells of each rung.
+pub const RUNG_CELLS: u32 = 1 << RUNG_CELL_BITS;
+
+/// The cell of a prefix, by the keyed hash of [`super::gate::hash`]. `rung` counts over both families.
+#[inline(always)]
+pub const fn cell_index(rung: u32, hash: u64) -> u32 {
+    rung * RUNG_CELLS + (hash >> (64 - RUNG_CELL_BITS)) as u32
+}
+
+/// What a prefix pays for a packet that costs its source so much, rounded up.
+#[inline(always)]
+pub const fn share_q8(charge_q8: u64, multiple: u64) -> u64 {
+    // Not zero where it is used: the mask only shows the compiler that there is nothing to panic about.
+    let multiple = if multiple == 0 { 1 } else { multiple };
+    (charge_q8 + multiple - 1) / multiple
+}
+
+/// A source's key, cut to a prefix.
+#[inline(always)]
+pub const fn cut(key: SourceKey, mask_hi: u64, mask_lo: u64) -> SourceKey {
+    SourceKey { hi: key.hi & mask_hi, lo: key.lo & mask_lo }
+}

@@ -1,0 +1,22 @@
+//! What a packet shares with others: the prefixes around its source, and the service it is for.
+
+use ratelimit_common::abi::{Policy, Reason, service::Party};
+
+use super::{ladder, request::Request, total};
+use crate::tables::Tables;
+
+/// Charges all of it, or says what refuses.
+#[inline(always)]
+pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Reason {
+    // Most packets of a spoofed flood end here, at this CPU's own words.
+    if total::is_spent(tables, policy, request, party) {
+        return Reason::ServiceTotal;
+    }
+    if !ladder::admits(tables, policy, request, party) {
+        return Reason::LimitPrefix;
+    }
+    if !total::charge(tables, policy, request, party) {
+        return Reason::ServiceTotal;
+    }
+    if ladder::charge(tables, policy, request, party) { Reason::Conforming } else { Reason::LimitPrefix }
+}

@@ -1,0 +1,38 @@
+//! The parts of limiting that are functions of their own in the kernel.
+
+use ratelimit_common::abi::{Policy, Reason, service::Party};
+
+use super::{crowd, entry, request::Request, syns};
+use crate::tables::Tables;
+
+/// What the verifier checks once, instead of once for every way that leads there.
+///
+/// As they stand here these are plain calls, and that is how the host runs them. The kernel program puts each behind a
+/// function that takes addresses of plain data and returns a number: the verifier then assumes nothing about the caller,
+/// and nothing of what happens inside multiplies what it has to look at outside.
+pub trait Stages: Tables + Sized {
+    /// Whether an entry would admit the packet.
+    fn judge_entry(&self, policy: &Policy, request: &Request, bucket: Self::Bucket) -> Reason {
+        entry::judge(self, policy, request, bucket)
+    }
+
+    /// Charges an entry for a packet that it would admit.
+    fn charge_entry(&self, policy: &Policy, request: &Request, bucket: Self::Bucket) -> Reason {
+        entry::charge(self, policy, request, bucket)
+    }
+
+    /// Makes an entry for the source, charged for the packet.
+    fn open_entry(&self, policy: &Policy, request: &Request) -> Reason {
+        entry::open(self, policy, request)
+    }
+
+    /// Charges what the packet shares with others.
+    fn charge_crowd(&self, policy: &Policy, request: &Request, party: Party) -> Reason {
+        crowd::charge(self, policy, request, party)
+    }
+
+    /// Counts a SYN, and says whether a cookie is the answer to it.
+    fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
+        syns::count(self, policy, request)
+    }
+}
