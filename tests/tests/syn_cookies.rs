@@ -158,7 +158,19 @@ fn honest_connections_succeed_during_a_spoofed_flood_and_cookies_end_with_it() {
         let asking = edge
             .wire
             .in_net(binary("traffic"))
-            .args(["ask", "--from", client, "--to", &at(server).to_string(), "--every", "40", "--for", "5"])
+            .args([
+                "ask",
+                "--from",
+                client,
+                "--to",
+                &at(server).to_string(),
+                "--every",
+                "40",
+                "--for",
+                "5",
+                "--patience",
+                "3",
+            ])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

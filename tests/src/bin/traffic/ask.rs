@@ -10,18 +10,16 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::Route;
 
-/// A client behind a working network never waits this long; one whose SYN was dropped always does.
-const TIMEOUT: Duration = Duration::from_secs(3);
 const QUESTION: &[u8] = b"are you there?\n";
 
-pub(crate) fn run(route: &Route, every: Duration) -> Result<()> {
+pub(crate) fn run(route: &Route, every: Duration, patience: Duration) -> Result<()> {
     let start = Instant::now();
     let mut answers = Answers::default();
     let mut next = start;
     while next < start + route.lasts {
         thread::sleep(next.saturating_duration_since(Instant::now()));
         let asked = Instant::now();
-        match exchange(route) {
+        match exchange(route, patience) {
             Ok(()) => answers.took_us.push(asked.elapsed().as_micros()),
             Err(error) => answers.failed(&error),
         }
@@ -32,14 +30,14 @@ pub(crate) fn run(route: &Route, every: Duration) -> Result<()> {
     Ok(())
 }
 
-fn exchange(route: &Route) -> io::Result<()> {
+fn exchange(route: &Route, patience: Duration) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(route.to), Type::STREAM, Some(Protocol::TCP))?;
     socket.bind(&SockAddr::from(SocketAddr::new(route.from, 0)))?;
-    socket.connect_timeout(&route.to.into(), TIMEOUT)?;
+    socket.connect_timeout(&route.to.into(), patience)?;
     let mut stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(patience))?;
     stream.write_all(QUESTION)?;
     let mut echo = [0; QUESTION.len()];
     stream.read_exact(&mut echo)?;
@@ -119,7 +117,7 @@ mod tests {
             stream.write_all(&line).unwrap();
             peer.ip()
         });
-        exchange(&Route { from, to, lasts: Duration::from_secs(1) }).unwrap();
+        exchange(&Route { from, to, lasts: Duration::from_secs(1) }, Duration::from_secs(1)).unwrap();
         assert_eq!(server.join().unwrap(), from);
     }
 }

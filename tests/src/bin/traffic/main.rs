@@ -65,6 +65,9 @@ enum Verb {
         /// Milliseconds from the start of one request to the start of the next
         #[arg(long, value_name = "MS", default_value_t = 50)]
         every: u64,
+        /// Seconds for each step of a request. A lost SYN is sent again after one, so by default that is a failure
+        #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+        patience: u64,
     },
     /// Count UDP datagrams by source and echo TCP; a line on standard input asks for the counts, its end stops
     Sink {
@@ -100,7 +103,9 @@ fn main() -> ExitCode {
         Verb::Flood { route, pps, size } => flood::run(&route, pps, size),
         Verb::Syns { route, pps } => syns::run(&route, pps),
         Verb::Forge { to, lasts, kind, pps } => forge::run(to, lasts, kind, pps),
-        Verb::Ask { route, every } => ask::run(&route, Duration::from_millis(every)),
+        Verb::Ask { route, every, patience } => {
+            ask::run(&route, Duration::from_millis(every), Duration::from_secs(patience))
+        }
         Verb::Sink { listen } => sink::run(listen),
     };
     match done {
