@@ -3,7 +3,7 @@
 
 use core::{
     ffi::c_void,
-    intrinsics::{AtomicOrdering, atomic_cxchg},
+    intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd},
     ptr::addr_of_mut,
 };
 
@@ -434,6 +434,12 @@ impl Tables for Maps {
     fn store(&self, word: *mut u64, new: u64) {
         // SAFETY: as in `load`; aligned, so other CPUs see the old value or the new one.
         unsafe { word.write_volatile(new) };
+    }
+
+    #[inline(always)]
+    fn add(&self, word: *mut u64, amount: u64) {
+        // SAFETY: as in `load` and `compare_exchange`.
+        unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, amount) };
     }
 
     #[inline(always)]

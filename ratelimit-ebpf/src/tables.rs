@@ -109,6 +109,8 @@ pub trait Tables {
     fn load(&self, word: Self::Word) -> u64;
     /// Writes a word, whatever is in it.
     fn store(&self, word: Self::Word, new: u64);
+    /// Adds to a word.
+    fn add(&self, word: Self::Word, amount: u64);
     /// Stores `new` if the word is still `seen`, and says whether it did.
     fn compare_exchange(&self, word: Self::Word, seen: u64, new: u64) -> bool;
 

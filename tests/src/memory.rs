@@ -282,6 +282,10 @@ impl Tables for Memory {
         }
     }
 
+    fn add(&self, word: Word, amount: u64) {
+        self.store(word, self.load(word).wrapping_add(amount));
+    }
+
     fn compare_exchange(&self, word: Word, seen: u64, new: u64) -> bool {
         if self.lost_races.get() > 0 {
             self.lost_races.set(self.lost_races.get() - 1);

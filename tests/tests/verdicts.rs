@@ -453,8 +453,9 @@ fn a_denial_ends_with_the_policy_that_made_it() {
 fn a_source_within_its_cells_share_needs_no_entry_and_one_beyond_it_gets_one() {
     let mut loaded = Loaded::new(&policies::limits(&["800 packets/day"]));
     let entries = |loaded: &Loaded| loaded.maps.table().usage(probe::now_ns()).unwrap().entries;
-    // An eighth of the burst comes from the cell. The coarse clock's lag costs one packet, there and in all.
-    for _ in 0..99 {
+    // An eighth of the burst comes from the cell. The coarse clock's lag costs one packet, there and in all; room for two
+    // CPUs to add at once costs four.
+    for _ in 0..98 {
         assert_eq!(loaded.outcome(&v4().udp_frame(8)).moved[0].0, Reason::Conforming);
     }
     assert_eq!(entries(&loaded), 0);
@@ -463,7 +464,7 @@ fn a_source_within_its_cells_share_needs_no_entry_and_one_beyond_it_gets_one() {
     }
     assert_eq!(entries(&loaded), 1);
     let admitted = loaded.count(Reason::Conforming);
-    assert!((799..=800).contains(&admitted), "{admitted} admitted of 800");
+    assert!((795..=796).contains(&admitted), "{admitted} admitted of 800");
 }
 
 #[test]

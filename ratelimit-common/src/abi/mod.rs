@@ -31,7 +31,7 @@ pub use service::{Service, Share, SynState, Total, TotalState};
 pub const ABI_VERSION: u32 = 3;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 10_832_841_558_004_588_544;
+const RECORDED_FINGERPRINT: usize = 14_868_918_793_652_421_194;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

@@ -9,6 +9,9 @@ pub const MAX_LIMITS: usize = 4;
 /// Prefix lengths that aggregate the sources of one address family.
 pub const MAX_RUNGS: usize = 3;
 
+/// The bit of `Policy::adds` that stands for prefixes.
+pub const LADDER_ADDS: u64 = 1 << 32;
+
 /// In place of a [`Meter`]: a slot without a limit, which applies to nothing.
 pub const NO_METER: u32 = u32::MAX;
 
@@ -107,19 +110,21 @@ abi_struct! {
 
 abi_struct! {
     /// Addresses that share a prefix, held to a multiple of what one source may have.
-    pub struct Rung: 24 {
+    pub struct Rung: 32 {
         /// Mask for bytes 0 to 7 of a source's key, native load.
         pub mask_hi: u64,
         /// Mask for bytes 8 to 15 of a source's key, native load.
         pub mask_lo: u64,
         /// How many sources' worth they may have together; 0: no such rung.
         pub multiple: u64,
+        /// Its reciprocal, see `limit::ladder`.
+        pub reciprocal: u64,
     }
 }
 
 abi_struct! {
     /// Wider and wider prefixes around a source.
-    pub struct Ladder: 168 {
+    pub struct Ladder: 216 {
         /// How far the bucket of a prefix may run ahead, as for one source; 0 switches the ladder off.
         pub tolerance_q8: u64,
         /// The same for sources without state: less, so that they cannot take everything from those who are known.
@@ -133,12 +138,12 @@ abi_struct! {
 
 impl Rung {
     /// Fills the unused slots of a ladder.
-    pub const UNUSED: Self = Self { mask_hi: 0, mask_lo: 0, multiple: 0 };
+    pub const UNUSED: Self = Self { mask_hi: 0, mask_lo: 0, multiple: 0, reciprocal: 0 };
 }
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 7576 {
+    pub struct Policy: 7632 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -147,6 +152,9 @@ abi_struct! {
         pub gate: Gate,
         /// What prefixes around sources may have together.
         pub ladder: Ladder,
+        /// Which buckets are charged by addition: bit n for the n-th limit of a source, [`LADDER_ADDS`] for prefixes. See
+        /// `limit::gcra`, "Many CPUs".
+        pub adds: u64,
         /// A [`Clock`].
         pub clock: u32,
         /// Which of the port tables belongs to this policy.

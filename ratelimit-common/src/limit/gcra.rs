@@ -18,6 +18,13 @@
 //! difference to now, never on absolute values. A bucket that was idle for up to 1.71 years reads as
 //! full. One idle for longer than that may read as empty, and refills at its rate from there.
 //!
+//! # Many CPUs
+//! A bucket that was idle starts again by compare-and-exchange, and the CPU that loses looks again. One that is in use could be
+//! moved the same way, but many CPUs that charge the same bucket would fail each other all the time. Where the burst is large
+//! enough, its price is simply added, after a look whether it conforms. Between look and addition every other CPU may add
+//! once, so the bucket runs ahead of its tolerance by at most one charge per CPU; that much has been taken out of the tolerance
+//! beforehand. Where the burst is too small for that, compare-and-exchange decides, and a packet that loses too often is refused.
+//!
 //! # Worked numbers
 //! 5000 packets/s, burst 10000: cost 200 us = 51 200 000 units, tolerance 2 s. An idle source may send 10 000 at
 //! once, which puts its TAT 2 s ahead; 200 us later one more conforms.

@@ -22,10 +22,20 @@ pub const fn cell_index(rung: u32, hash: u64) -> u32 {
     rung * RUNG_CELLS + (hash >> (64 - RUNG_CELL_BITS)) as u32
 }
 
+/// 1/multiple with 32 binary places, rounded up: division is slow in a packet path.
+pub const fn reciprocal(multiple: u64) -> u64 {
+    (1_u64 << 32).div_ceil(multiple)
+}
+
 /// What a prefix pays for a packet that costs its source so much, rounded up.
 #[inline(always)]
-pub const fn share_q8(charge_q8: u64, multiple: u64) -> u64 {
-    // Not zero where it is used: the mask only shows the compiler that there is nothing to panic about.
+pub const fn share_q8(charge_q8: u64, multiple: u64, reciprocal: u64) -> u64 {
+    // The reciprocal is at most 2^32, so this does not overflow, and it is too much by less than one unit. Dearer packets (8 ms) are
+    // rare: then there is time to divide.
+    if charge_q8 < 1 << 31 {
+        return (charge_q8 * reciprocal + (1 << 32) - 1) >> 32;
+    }
+    // Not zero where it is used; this shows the compiler that there is nothing to panic about.
     let multiple = if multiple == 0 { 1 } else { multiple };
     (charge_q8 + multiple - 1) / multiple
 }

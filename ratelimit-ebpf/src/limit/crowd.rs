@@ -2,20 +2,25 @@
 
 use ratelimit_common::abi::{Policy, Reason, service::Party};
 
-use super::{ladder, request::Request, total};
+use super::{ladder, request::Request, total::Account};
 use crate::tables::Tables;
 
 /// Charges all of it, or says what refuses.
 #[inline(always)]
 pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Reason {
+    let account = Account::of(tables, policy, request);
     // Most packets of a spoofed flood end here, at this CPU's own words.
-    if total::is_spent(tables, policy, request, party) {
+    if let Some(account) = &account
+        && account.is_spent(tables, request, party)
+    {
         return Reason::ServiceTotal;
     }
     if !ladder::admits(tables, policy, request, party) {
         return Reason::LimitPrefix;
     }
-    if !total::charge(tables, policy, request, party) {
+    if let Some(account) = &account
+        && !account.charge(tables, request, party)
+    {
         return Reason::ServiceTotal;
     }
     if ladder::charge(tables, policy, request, party) { Reason::Conforming } else { Reason::LimitPrefix }

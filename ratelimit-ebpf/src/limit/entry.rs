@@ -11,7 +11,7 @@ use ratelimit_common::{
 use super::{
     denial, newcomers,
     request::Request,
-    word::{self, Unmoved, refusal},
+    word::{self, Charging, Unmoved, refusal},
 };
 use crate::tables::{Allowance, InsertError, Tables};
 
@@ -51,7 +51,8 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, bucket:
     for index in 0..MAX_LIMITS {
         let Some((limit, charge)) = request.charge(policy, index) else { continue };
         let word = tables.bucket_word(bucket, index);
-        match word::charge(tables, word, limit, request.now_q8, charge, restart) {
+        let charging = Charging::by(policy.adds, 1 << index);
+        match word::charge(tables, word, limit, request.now_q8, charge, restart, charging) {
             Ok(()) => {}
             Err(Unmoved::Refused) => return refusal(limit),
             Err(Unmoved::Contended) => return Reason::Contended,

@@ -1,7 +1,11 @@
 //! The prefixes around a source. `limit::ladder` in the common crate has the reasoning.
 
 use ratelimit_common::{
-    abi::{Event, Limit, Policy, PrefixKey, Rung, SourceKey, policy::MAX_RUNGS, service::Party},
+    abi::{
+        Event, Limit, Policy, PrefixKey, Rung, SourceKey,
+        policy::{LADDER_ADDS, MAX_RUNGS},
+        service::Party,
+    },
     limit::{
         gate,
         gcra::{self, Outcome},
@@ -9,7 +13,11 @@ use ratelimit_common::{
     },
 };
 
-use super::{newcomers, request::Request, word};
+use super::{
+    newcomers,
+    request::Request,
+    word::{self, Charging},
+};
 use crate::tables::{Allowance, InsertError, Tables};
 
 /// Whether every prefix around the source would admit the packet. Writes nothing, but to settle an old debt.
@@ -26,8 +34,9 @@ pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, 
 
 /// One prefix around a source, and what it pays.
 struct Prefix {
-    key: PrefixKey,
     cell: u32,
+    /// Which rung, counted over both families.
+    rung: u32,
     charge_q8: u64,
 }
 
@@ -44,6 +53,7 @@ fn climb(policy: &Policy, request: &Request, ask: impl Fn(&Prefix) -> bool) -> b
         if rung.multiple == 0 {
             break;
         }
+        // Found anew for each question: cheaper than room for it on a stack of 512 bytes.
         if !ask(&Prefix::around(policy, request, rung, family * MAX_RUNGS as u32 + index as u32, charge_q8)) {
             return false;
         }
@@ -54,20 +64,35 @@ fn climb(policy: &Policy, request: &Request, ask: impl Fn(&Prefix) -> bool) -> b
 impl Prefix {
     #[inline(always)]
     fn around(policy: &Policy, request: &Request, rung: &Rung, number: u32, charge_q8: u64) -> Self {
-        let SourceKey { hi, lo } = ladder::cut(request.key, rung.mask_hi, rung.mask_lo);
-        let hash = gate::hash(SourceKey { hi, lo }, policy.gate.secret);
+        let hash = gate::hash(ladder::cut(request.key, rung.mask_hi, rung.mask_lo), policy.gate.secret);
         Self {
-            key: PrefixKey { hi, lo, rung: number as u64 },
             cell: ladder::cell_index(number, hash),
-            charge_q8: ladder::share_q8(charge_q8, rung.multiple),
+            rung: number,
+            charge_q8: ladder::share_q8(charge_q8, rung.multiple, rung.reciprocal),
         }
+    }
+
+    /// Its name in the table of prefixes. Not kept, because few need it and the stack is small.
+    #[inline(always)]
+    fn key(&self, policy: &Policy, request: &Request) -> PrefixKey {
+        let family = request.family as usize & 1;
+        let index = self.rung.wrapping_sub(family as u32 * MAX_RUNGS as u32) as usize;
+        let rung = if index < MAX_RUNGS { policy.ladder.rungs[family][index] } else { Rung::UNUSED };
+        let SourceKey { hi, lo } = ladder::cut(request.key, rung.mask_hi, rung.mask_lo);
+        PrefixKey { hi, lo, rung: self.rung as u64 }
     }
 
     /// The exact bucket of the prefix, if its cell may have one behind it.
     #[inline(always)]
-    fn entry<T: Tables>(&self, tables: &T, cell: T::RungCell, now_q8: u64) -> Option<T::Word> {
-        let tracked = gate::is_tracked(tables.load(tables.rung_tracked_until(cell)), now_q8);
-        if tracked { tables.prefix(&self.key) } else { None }
+    fn entry<T: Tables>(
+        &self,
+        tables: &T,
+        cell: T::RungCell,
+        policy: &Policy,
+        request: &Request,
+    ) -> Option<T::Word> {
+        let tracked = gate::is_tracked(tables.load(tables.rung_tracked_until(cell)), request.now_q8);
+        if tracked { tables.prefix(&self.key(policy, request)) } else { None }
     }
 
     #[inline(always)]
@@ -75,7 +100,7 @@ impl Prefix {
         let Some(cell) = tables.rung_cell(self.cell) else { return false };
         let restart = policy.ladder.cell_tolerance_q8;
         let now_q8 = request.now_q8;
-        if let Some(word) = self.entry(tables, cell, now_q8) {
+        if let Some(word) = self.entry(tables, cell, policy, request) {
             let limit = limit(tolerance_q8(policy, party));
             return settle(
                 tables,
@@ -94,31 +119,32 @@ impl Prefix {
         let restart = policy.ladder.cell_tolerance_q8;
         let whole = limit(tolerance_q8(policy, party));
         let now_q8 = request.now_q8;
-        let word = match self.entry(tables, cell, now_q8) {
+        let charging = Charging::by(policy.adds, LADDER_ADDS);
+        let word = match self.entry(tables, cell, policy, request) {
             Some(word) => word,
             None => {
                 let word = tables.rung_tat(cell);
-                if word::charge(tables, word, &limit(restart), now_q8, self.charge_q8, 0).is_ok() {
+                if word::charge(tables, word, &limit(restart), now_q8, self.charge_q8, 0, charging).is_ok() {
                     return true;
                 }
                 // First the cell: an entry behind a cell that does not know of it would be a second bucket.
                 track(tables, cell, policy, now_q8);
                 newcomers::take(tables, policy, Allowance::Newcomers, now_q8);
                 let first = now_q8.wrapping_add(restart).wrapping_add(self.charge_q8);
-                match tables.insert_prefix(&self.key, first) {
+                match tables.insert_prefix(&self.key(policy, request), first) {
                     Ok(()) => {
                         tables.note(Event::PrefixPromoted);
                         return true;
                     }
                     Err(InsertError::Full) => return false,
-                    Err(InsertError::Exists) => match tables.prefix(&self.key) {
+                    Err(InsertError::Exists) => match tables.prefix(&self.key(policy, request)) {
                         Some(word) => word,
                         None => return false,
                     },
                 }
             }
         };
-        if word::charge(tables, word, &whole, now_q8, self.charge_q8, restart).is_err() {
+        if word::charge(tables, word, &whole, now_q8, self.charge_q8, restart, charging).is_err() {
             return false;
         }
         track(tables, cell, policy, now_q8);
@@ -130,7 +156,7 @@ impl Prefix {
 #[inline(always)]
 fn track<T: Tables>(tables: &T, cell: T::RungCell, policy: &Policy, now_q8: u64) {
     let word = tables.rung_tracked_until(cell);
-    if let Some(until) = gate::track(tables.load(word), now_q8, policy.ladder.tolerance_q8) {
+    if let Some(until) = gate::track(tables.load(word), now_q8, policy.source.longest_tolerance_q8) {
         tables.store(word, until);
     }
 }

@@ -11,7 +11,7 @@ use ratelimit_common::{
 use super::{
     Stages, entry, newcomers,
     request::Request,
-    word::{self, Unmoved},
+    word::{self, Charging, Unmoved},
 };
 use crate::tables::Tables;
 
@@ -152,7 +152,8 @@ fn charge_cell<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> Rea
     let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return Reason::TableFull };
     let limit = cell_limit(policy.gate.tolerance_q8);
     let charge_q8 = request.dearest_q8();
-    match word::charge(tables, tables.cell_tat(cell), &limit, request.now_q8, charge_q8, 0) {
+    let word = tables.cell_tat(cell);
+    match word::charge(tables, word, &limit, request.now_q8, charge_q8, 0, Charging::Exchange) {
         Ok(()) => Reason::Conforming,
         // The next packet of this source will find the cell as it is now.
         Err(Unmoved::Refused | Unmoved::Contended) => Reason::Contended,

@@ -16,7 +16,7 @@ use ratelimit_common::{
 
 use super::{
     request::Request,
-    word::{self, Unmoved},
+    word::{self, Charging, Unmoved},
 };
 use crate::{packet::Packet, tables::Tables};
 
@@ -40,41 +40,57 @@ pub(super) fn service(policy: &Policy, number: u32) -> Option<(u32, &Service)> {
     Some((index, &policy.services[index as usize]))
 }
 
-/// Whether this CPU knows without asking anybody that there is nothing left.
-#[inline(always)]
-pub(super) fn is_spent<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-    let Some((index, service)) = service(policy, request.service) else { return false };
-    let Some(share) = tables.share(index) else { return false };
-    for place in 0..MAX_TOTALS {
-        let Some(total) = total(service, place) else { break };
-        let at = Share::place(place, party);
-        let short = tables.load(tables.share_pool(share, at)) < price(request, &total.limit);
-        if short && ahead_q8(tables.load(tables.share_refused_until(share, at)), request.now_q8) != 0 {
-            return true;
-        }
-    }
-    false
+/// The total of one service, as this CPU sees it.
+pub(super) struct Account<'p, T: Tables> {
+    number: u32,
+    service: &'p Service,
+    share: T::Share,
 }
 
-/// Charges the total of the packet's service, if it has one; false if there is not enough left.
-#[inline(always)]
-pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-    let Some((number, service)) = service(policy, request.service) else { return true };
-    let Some(share) = tables.share(number) else { return false };
-    // Every limit gets its portion before any is spent.
-    for index in 0..MAX_TOTALS {
-        let Some(total) = total(service, index) else { break };
-        let word = || tables.total(number, index);
-        if !stock(tables, request, total, word, share, Share::place(index, party), party) {
-            return false;
+impl<'p, T: Tables> Account<'p, T> {
+    /// The account of the service that a packet is for; `None` if it has no total.
+    #[inline(always)]
+    pub(super) fn of(tables: &T, policy: &'p Policy, request: &Request) -> Option<Self> {
+        let (number, service) = service(policy, request.service)?;
+        if service.total_count == 0 {
+            return None;
         }
+        Some(Self { number, service, share: tables.share(number)? })
     }
-    for index in 0..MAX_TOTALS {
-        let Some(total) = total(service, index) else { break };
-        let pool = tables.share_pool(share, Share::place(index, party));
-        tables.store(pool, tables.load(pool).saturating_sub(price(request, &total.limit)));
+
+    /// Whether this CPU knows without asking anybody that there is nothing left.
+    #[inline(always)]
+    pub(super) fn is_spent(&self, tables: &T, request: &Request, party: Party) -> bool {
+        for index in 0..MAX_TOTALS {
+            let Some(total) = total(self.service, index) else { break };
+            let place = Share::place(index, party);
+            let short = tables.load(tables.share_pool(self.share, place)) < price(request, &total.limit);
+            let refused_until = tables.share_refused_until(self.share, place);
+            if short && ahead_q8(tables.load(refused_until), request.now_q8) != 0 {
+                return true;
+            }
+        }
+        false
     }
-    true
+
+    /// Charges every limit of the total; false if there is not enough left.
+    #[inline(always)]
+    pub(super) fn charge(&self, tables: &T, request: &Request, party: Party) -> bool {
+        // Every limit gets its portion before any is spent.
+        for index in 0..MAX_TOTALS {
+            let Some(total) = total(self.service, index) else { break };
+            let word = || tables.total(self.number, index);
+            if !stock(tables, request, total, word, self.share, Share::place(index, party), party) {
+                return false;
+            }
+        }
+        for index in 0..MAX_TOTALS {
+            let Some(total) = total(self.service, index) else { break };
+            let pool = tables.share_pool(self.share, Share::place(index, party));
+            tables.store(pool, tables.load(pool).saturating_sub(price(request, &total.limit)));
+        }
+        true
+    }
 }
 
 #[inline(always)]
@@ -111,7 +127,7 @@ fn stock<T: Tables>(
         Party::Known => total.limit.tolerance_q8,
     };
     let limit = Limit { tolerance_q8, ..total.limit };
-    match word::charge(tables, word, &limit, request.now_q8, wanted, 0) {
+    match word::charge(tables, word, &limit, request.now_q8, wanted, 0, Charging::Exchange) {
         Ok(()) => {
             tables.store(pool, left + wanted);
             true

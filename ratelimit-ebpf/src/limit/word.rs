@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{Limit, Meter, Reason},
-    limit::gcra::{self, Outcome},
+    limit::gcra::{self, Outcome, ahead_q8},
 };
 
 use crate::tables::Tables;
@@ -19,6 +19,21 @@ pub(super) enum Unmoved {
     Contended,
 }
 
+/// How a bucket that is in use is charged. The compiler of policies knows for which there is room to add.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Charging {
+    Exchange,
+    Add,
+}
+
+impl Charging {
+    /// As the policy has it for a bit of its `adds`.
+    #[inline(always)]
+    pub(super) fn by(adds: u64, bit: u64) -> Self {
+        if adds & bit == 0 { Self::Exchange } else { Self::Add }
+    }
+}
+
 /// Charges a bucket that conformed a moment ago.
 #[inline(always)]
 pub(super) fn charge<T: Tables>(
@@ -28,9 +43,18 @@ pub(super) fn charge<T: Tables>(
     now_q8: u64,
     charge_q8: u64,
     restart_q8: u64,
+    charging: Charging,
 ) -> Result<(), Unmoved> {
     for _ in 0..ATTEMPTS {
         let seen = tables.load(word);
+        let ahead = ahead_q8(seen, now_q8);
+        if charging == Charging::Add && ahead != 0 {
+            if ahead + charge_q8 > limit.tolerance_q8 {
+                return Err(Unmoved::Refused);
+            }
+            tables.add(word, charge_q8);
+            return Ok(());
+        }
         let outcome = gcra::take_restarting(seen, limit, now_q8, charge_q8, restart_q8);
         let Outcome::Conforms { tat_q8 } = outcome else { return Err(Unmoved::Refused) };
         if tables.compare_exchange(word, seen, tat_q8) {

@@ -3,18 +3,21 @@
 use ratelimit_common::{
     abi::{
         self, Clock, Limit, MAX_LIMITS, Meter, SourceKey, SourceLimits, Total,
-        policy::{MAX_RUNGS, NO_METER, NO_TCP_OPTIONS},
+        policy::{LADDER_ADDS, MAX_RUNGS, NO_METER, NO_TCP_OPTIONS},
         service::MAX_SERVICES,
     },
     limit::{
         gate::CELL_SHARE,
         gcra::{self, TIME_FRAC_BITS},
+        ladder,
         rate::{FULL_FRAME, Period, Rate},
     },
 };
 
 use super::facts::HostFacts;
-use crate::policy::{GatePolicy, LadderFamily, LadderPolicy, NamedLimit, Policy, Service, SourcePolicy};
+use crate::policy::{
+    GatePolicy, LadderFamily, LadderPolicy, NamedLimit, Policy, Rung, Service, SourcePolicy,
+};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ const PROOFS_PER_CPU: u32 = 500_000;
 const HELD_SHARE: u64 = 16;
 /// Part of the burst of a total or a prefix that is out of reach for strangers: a quarter.
 const RESERVED_SHARE: u64 = 4;
+/// A tolerance below so many times the room that CPUs need to add would lose too much of its burst to it.
+const ROOM_SHARE: u64 = 64;
 /// The largest frame that a portion must pay for: what receive offloads can build.
 const LARGEST_FRAME: u64 = 65_536;
 
@@ -48,7 +53,8 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
-    let source = source(policy.source(), lag_q8, before.map(|before| &before.source));
+    let mut source = source(policy.source(), lag_q8, before.map(|before| &before.source));
+    let adds = make_room_to_add(&mut source, facts.cpus);
     let mut services = [abi::Service::UNUSED; MAX_SERVICES];
     for (slot, service) in services.iter_mut().zip(policy.services().iter()) {
         slot.syn_cookies = service.syn_cookies().map_or(Limit::UNUSED, enforced);
@@ -65,7 +71,8 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
             generation,
             source,
             gate: gate(policy.gate(), &source, facts.secret),
-            ladder: ladder(policy.ladder(), &source),
+            ladder: compile_ladder(policy.ladder(), &source),
+            adds,
             clock: clock as u32,
             ports: (generation % 2) as u32,
             service_count: policy.services().iter().len() as u64,
@@ -115,6 +122,28 @@ fn source(source: &SourcePolicy, lag_q8: u64, before: Option<&SourceLimits>) -> 
     }
 }
 
+/// Takes one charge per CPU out of every tolerance that is large enough, and says which are. Twice that, because a source, and more so a
+/// prefix, may run ahead both in its cell and in its entry.
+fn make_room_to_add(source: &mut SourceLimits, cpus: u32) -> u64 {
+    let mut adds = LADDER_ADDS;
+    for (index, limit) in source.limits.iter_mut().enumerate().filter(|(_, limit)| limit.meter != NO_METER) {
+        let largest = if limit.meter == Meter::Bytes as u32 {
+            gcra::charge_q8(limit, LARGEST_FRAME)
+        } else {
+            limit.cost_fp
+        };
+        let room = largest.saturating_mul(u64::from(cpus) * 2);
+        if limit.tolerance_q8 / ROOM_SHARE >= room {
+            limit.tolerance_q8 -= room;
+            adds |= 1 << index;
+        } else {
+            // Prefixes are charged for the dearest limit, whichever that is.
+            adds &= !LADDER_ADDS;
+        }
+    }
+    adds
+}
+
 /// The place of each limit: where one of the same meter and number was before, or else any that is free.
 fn places(limits: &[NamedLimit], before: Option<&SourceLimits>) -> Vec<usize> {
     let meters: Vec<u32> = limits.iter().map(|named| named.limit().meter).collect();
@@ -157,16 +186,15 @@ fn allowance(per_second: u32) -> Limit {
 }
 
 /// A prefix has the tolerance of its sources: m times the burst, used up m times as fast.
-fn ladder(policy: &LadderPolicy, source: &SourceLimits) -> abi::Ladder {
+fn compile_ladder(policy: &LadderPolicy, source: &SourceLimits) -> abi::Ladder {
     let limits = source.limits.iter().filter(|limit| limit.meter != NO_METER);
     let tolerance_q8 = limits.map(|limit| limit.tolerance_q8).min().unwrap_or(0);
     let mut rungs = [[abi::Rung::UNUSED; MAX_RUNGS]; 2];
     for (slot, rung) in rungs[0].iter_mut().zip(policy.rungs(LadderFamily::V4)) {
-        *slot = abi::Rung { mask_hi: 0, mask_lo: v4_mask(rung.bits).lo, multiple: rung.multiple };
+        *slot = compiled(rung, SourceKey { hi: 0, ..v4_mask(rung.bits) });
     }
     for (slot, rung) in rungs[1].iter_mut().zip(policy.rungs(LadderFamily::V6)) {
-        let mask = v6_mask(rung.bits);
-        *slot = abi::Rung { mask_hi: mask.hi, mask_lo: mask.lo, multiple: rung.multiple };
+        *slot = compiled(rung, v6_mask(rung.bits));
     }
     let off = rungs.iter().flatten().all(|rung| rung.multiple == 0);
     abi::Ladder {
@@ -175,6 +203,11 @@ fn ladder(policy: &LadderPolicy, source: &SourceLimits) -> abi::Ladder {
         cell_tolerance_q8: tolerance_q8 / CELL_SHARE,
         rungs,
     }
+}
+
+fn compiled(rung: &Rung, mask: SourceKey) -> abi::Rung {
+    let reciprocal = ladder::reciprocal(rung.multiple);
+    abi::Rung { mask_hi: mask.hi, mask_lo: mask.lo, multiple: rung.multiple, reciprocal }
 }
 
 fn v4_mask(bits: u8) -> SourceKey {
