@@ -9,6 +9,7 @@ pub mod config;
 pub mod daemon;
 pub mod dataplane;
 pub mod failure;
+pub mod lockout;
 pub mod metrics;
 pub mod policy;
 pub mod serve;
