@@ -1,12 +1,17 @@
 //! The command line: one file per verb, each a question to the daemon and a way to show the answer.
 
 mod allow;
+mod apply;
 mod block;
 mod check;
 mod client;
+mod confirm;
 mod detach;
+mod diff;
 mod limit;
+mod operator;
 mod output;
+mod rollback;
 mod run;
 mod stats;
 mod status;
@@ -43,6 +48,14 @@ enum Verb {
     Run(run::Run),
     /// Check a policy file; needs no root and no daemon
     Check(check::Check),
+    /// Show what `apply` would change
+    Diff(diff::Diff),
+    /// Put a policy in force, for good or until nobody confirms it
+    Apply(apply::Apply),
+    /// Keep the policy that `apply --confirm` put in force
+    Confirm(confirm::Confirm),
+    /// Go back to the policy before the last change
+    Rollback(rollback::Rollback),
     /// Show whether and how interfaces are protected
     Status(status::Status),
     /// Show what passed and what was dropped, by reason
@@ -78,6 +91,10 @@ pub fn main() -> process::ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Run(verb) => verb.execute(),
         Verb::Check(verb) => verb.execute(),
+        Verb::Diff(verb) => verb.execute(),
+        Verb::Apply(verb) => verb.execute(),
+        Verb::Confirm(verb) => verb.execute(),
+        Verb::Rollback(verb) => verb.execute(),
         Verb::Status(verb) => verb.execute(),
         Verb::Stats(verb) => verb.execute(),
         Verb::Block(verb) => verb.execute(),
@@ -88,7 +105,10 @@ pub fn main() -> process::ExitCode {
     match outcome {
         Ok(()) => process::ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
-            output::complain(&message);
+            // What was found may have been shown already.
+            if !message.is_empty() {
+                output::complain(&message);
+            }
             process::ExitCode::from(code as u8)
         }
     }
