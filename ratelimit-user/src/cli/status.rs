@@ -66,6 +66,9 @@ fn text(status: &protocol::Status) -> String {
             text.push_str(&format!("           {change}\n"));
         }
     }
+    if let (Some(before), None) = (&status.policy_before, &status.unconfirmed) {
+        text.push_str(&format!("           ratelimit rollback goes back to {before}\n"));
+    }
     text.push_str(&format!("           {}\n", status.policy_after_restart));
     text.push_str(&format!("posture    {}, {} changes\n", status.posture, status.posture_changes));
     text.push_str(&format!(

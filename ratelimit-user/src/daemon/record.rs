@@ -22,8 +22,9 @@ use crate::{
 
 /// File name in the state directory.
 const FILE: &str = "policy-in-force.json";
-/// Two texts, each at most doubled by quoting, and names.
-const MAX_RECORD: u64 = 4 * config::MAX_BYTES + (1 << 20);
+/// Two texts and names. Quoting at most doubles a policy; what the policy file says may be anything, six times as long in
+/// quotes.
+const MAX_RECORD: u64 = 8 * config::MAX_BYTES + (1 << 20);
 
 /// The policy that a restart goes on with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
