@@ -2,18 +2,18 @@
 
 use std::{
     fs,
-    io::Write as _,
+    io::{BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
     os::unix::{
         fs::{MetadataExt as _, PermissionsExt as _},
         net::UnixStream,
     },
-    process::Output,
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
 use ratelimit_tests::{
-    daemon::{Daemon, Edge},
+    daemon::{Daemon, Edge, binary},
     netns::{EDGE, EDGE_V4, run},
 };
 use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
@@ -330,7 +330,7 @@ fn a_large_policy_is_applied_and_a_larger_one_is_refused_before_it_is_sent() {
     assert_answer(&edge.cli(&["apply", &larger]), 2, &["larger.toml", "at most 16777216 bytes"]);
 }
 
-/// Somebody who is logged in: a real connection to port 22, from the address before the colon.
+/// Somebody who is logged in: a real connection to port 22.
 fn logged_in(edge: &Edge, from: &str) -> (TcpListener, TcpStream, TcpStream) {
     edge.wire.add_source(from.parse().unwrap());
     let listener = edge.wire.as_edge(|| TcpListener::bind((EDGE_V4, 22)).unwrap());
@@ -358,6 +358,31 @@ fn a_block_that_would_cut_off_a_live_ssh_session_is_refused_unless_it_is_allowed
     assert!(edge.cli(&["allow", "del", "10.99.0.66", "--force"]).status.success());
     assert!(edge.cli(&["block", "del", "10.99.0.64/28"]).status.success());
     assert!(edge.cli(&["block", "add", "10.99.0.66", "--force"]).status.success());
+    drop(session);
+}
+
+#[test]
+fn sessions_are_found_on_whatever_port_sshd_listens() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&packets(1000));
+    edge.wire.add_source("10.99.0.66".parse().unwrap());
+    // A process is known by its name. Copied by another process: a file that this one had open for writing could not be
+    // executed while any thread here forks.
+    let sshd = edge.dir().join("sshd");
+    run(Command::new("cp").arg(binary("traffic")).arg(&sshd));
+    let mut command = edge.wire.on_edge(&sshd);
+    command.args(["sink", "--listen", "10.99.0.1:2222"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    server.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let mut listening = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut listening).unwrap();
+    // It hangs up on idle clients; one that is stopped does not, and the kernel connects them all the same.
+    run(Command::new("kill").arg("-STOP").arg(server.id().to_string()));
+    let session = edge.wire.as_net(|| TcpStream::connect("10.99.0.1:2222").unwrap());
+    let output = edge.cli(&["block", "add", "10.99.0.66"]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_answer(&output, 2, &["10.99.0.66 has a live SSH session (to port 2222)"]);
     drop(session);
 }
 

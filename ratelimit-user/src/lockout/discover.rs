@@ -43,20 +43,28 @@ pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>, operator: Option<IpAddr
 fn sessions(proc: &Path) -> io::Result<BTreeSet<(IpAddr, u16)>> {
     let servers = ssh_sockets(proc);
     let mut ports = BTreeSet::from([SSH_PORT]);
-    each_socket(proc, |socket| {
-        if socket.state == State::Listening && servers.contains(&socket.inode) {
-            ports.insert(socket.local_port);
-        }
-    })?;
     let mut found = BTreeSet::new();
-    each_socket(proc, |socket| {
-        let ssh = ports.contains(&socket.local_port) || servers.contains(&socket.inode);
-        let live = socket.state == State::Established && !socket.peer.is_loopback();
-        if ssh && live && found.len() < MAX_SESSIONS {
-            found.insert((socket.peer, socket.local_port));
+    // The kernel walks its whole table of connections for each look, some milliseconds. A second one is needed only if there
+    // are ports that the first did not know from its beginning.
+    loop {
+        let known = ports.len();
+        each_socket(proc, |socket| {
+            let server = servers.contains(&socket.inode);
+            match socket.state {
+                State::Listening if server => _ = ports.insert(socket.local_port),
+                State::Listening => {}
+                State::Established => {
+                    let ssh = server || ports.contains(&socket.local_port);
+                    if ssh && !socket.peer.is_loopback() && found.len() < MAX_SESSIONS {
+                        found.insert((socket.peer, socket.local_port));
+                    }
+                }
+            }
+        })?;
+        if ports.len() == known {
+            return Ok(found);
         }
-    })?;
-    Ok(found)
+    }
 }
 
 fn each_socket(proc: &Path, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {

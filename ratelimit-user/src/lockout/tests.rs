@@ -161,14 +161,14 @@ fn sessions_are_found_on_port_22_and_wherever_an_ssh_server_listens_or_is_connec
     proc.write(
         "net/tcp",
         &[
-            line("08AE", "00000000", "0A", 100),
-            line("1F90", "00000000", "0A", 200),
             line("08AE", "0200630A", "01", 0),
             line("1F90", "0300630A", "01", 0),
             line("0016", "0400630A", "01", 0),
             line("0016", "0500630A", "06", 0),
             line("15B3", "0600630A", "01", 300),
             line("0016", "0100007F", "01", 0),
+            line("08AE", "00000000", "0A", 100),
+            line("1F90", "00000000", "0A", 200),
         ]
         .concat(),
     );
