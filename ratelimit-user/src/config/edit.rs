@@ -58,7 +58,10 @@ fn splice(text: &str, place: &Range<usize>, value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::config;
 
     const COMMENTED: &str = "# ours\r\n[source]   # all of them\r\nlimits = [ # four at most\r\n  \"5000 packets/s\",  # ticket 4711\r\n\
                              \t'100 syns/s' , # and this\r\n]\r\n\r\n# the end";
@@ -86,6 +89,34 @@ mod tests {
     fn dotted_keys_and_a_byte_order_mark_are_no_obstacle() {
         let text = "\u{feff}source.limits = [\"1/s\"] # ä\n";
         assert_eq!(set_source_limit(text, 0, "2/s").unwrap(), text.replace("1/s", "2/s"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_an_edited_policy_has_the_new_limit_and_the_old_others(
+            junk in any::<String>(),
+            space in "[ \t]{0,3}",
+            comment in "[^\\pC]{0,20}",
+            index in 0_usize..3,
+            amount in 1_u32..1000,
+        ) {
+            let _refused = set_source_limit(&junk, index, "1/s");
+            let text = format!(
+                "#{comment}\n[source]{space}#{comment}\nlimits{space}={space}[{space}\"5000/s\",#{comment}\n'10 syns/s'{space},#{comment}\n]\n"
+            );
+            // Each place takes what makes sense there.
+            let rate = [format!("{amount} packets/s"), format!("{amount} syns/s"), format!("{amount} fragments/s")];
+            let edited = set_source_limit(&text, index, &rate[index]).unwrap();
+            let (before, after) = (config::parse(&text, "p").unwrap().policy, config::parse(&edited, "p").unwrap().policy);
+            let (before, after) = (before.source().limits(), after.source().limits());
+            prop_assert_eq!(after.len(), before.len().max(index + 1));
+            prop_assert_eq!(after[index].rate().amount, u64::from(amount));
+            for other in (0..2).filter(|other| *other != index) {
+                prop_assert_eq!(&after[other], &before[other]);
+            }
+            let comment = format!("#{comment}\n");
+            prop_assert_eq!(edited.matches(&comment).count(), text.matches(&comment).count());
+        }
     }
 
     #[test]

@@ -190,6 +190,8 @@ fn in_words(fields: &Fields) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::config;
 
@@ -280,6 +282,40 @@ mod tests {
             sentences(&before, &two("\"1000/min burst 2000\", \"50/s burst 100\"")),
             ["limit source.packets: 100 packets/s burst 100 -> 50 packets/s burst 100"]
         );
+    }
+
+    /// Services of one port each, in a given order.
+    fn with_services(services: &[(u16, bool, u32)]) -> Policy {
+        let mut text = "[source]\nlimits = [\"10/s\"]\n".to_owned();
+        for (port, tcp, total) in services {
+            let protocol = if *tcp { "tcp" } else { "udp" };
+            text += &format!(
+                "[[service]]\nname = \"s{port}\"\ntotal = [\"{total}/s\"]\n\
+                 match = {{ protocol = \"{protocol}\", ports = [{port}] }}\n"
+            );
+        }
+        policy(&text)
+    }
+
+    proptest! {
+        #[test]
+        fn shuffled_services_are_no_change_and_a_changed_one_is_one_row_both_ways(
+            services in prop::collection::btree_map(1_u16.., (any::<bool>(), 1_u32..1_000_000), 1..20)
+                .prop_map(|map| map.into_iter().map(|(port, (tcp, total))| (port, tcp, total)).collect::<Vec<_>>()),
+            seed in any::<prop::sample::Index>(),
+        ) {
+            let before = with_services(&services);
+            let mut turned = services.clone();
+            turned.rotate_left(seed.index(services.len()));
+            turned.reverse();
+            prop_assert_eq!(changes(&before, &with_services(&turned)), []);
+            let at = seed.index(turned.len());
+            turned[at].2 += 1;
+            let after = with_services(&turned);
+            let (there, back) = (changes(&before, &after), changes(&after, &before));
+            prop_assert_eq!(there.len(), 1);
+            prop_assert_eq!((&there[0].before, &there[0].after), (&back[0].after, &back[0].before));
+        }
     }
 
     #[test]

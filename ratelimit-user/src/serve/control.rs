@@ -79,9 +79,10 @@ pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
 
 async fn converse<A: Answer>(mut stream: UnixStream, answerer: &A, large: &Semaphore) -> io::Result<()> {
     // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
-    let request = read_request(&mut stream, large).await?;
     let peer = stream.peer_cred()?;
     let caller = Caller { uid: peer.uid(), pid: peer.pid() };
+    // A stranger gets no turn among those who may send a policy.
+    let request = read_request(&mut stream, is_trusted(caller).then_some(large)).await?;
     let reply = match request {
         _ if !is_trusted(caller) => {
             let message = "only root and the daemon's own user may use the control socket";
@@ -100,12 +101,16 @@ fn is_trusted(caller: Caller) -> bool {
     caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
 }
 
-async fn read_request(stream: &mut UnixStream, large: &Semaphore) -> io::Result<Result<Request, Failure>> {
+/// `large` is where to queue with a request that is not small.
+async fn read_request(
+    stream: &mut UnixStream,
+    large: Option<&Semaphore>,
+) -> io::Result<Result<Request, Failure>> {
     let mut line = Vec::new();
     let mut reader = BufReader::new(stream);
     (&mut reader).take(SMALL_REQUEST).read_until(b'\n', &mut line).await?;
     let mut _turn = None;
-    if is_cut(&line, SMALL_REQUEST) {
+    if let (true, Some(large)) = (is_cut(&line, SMALL_REQUEST), large) {
         _turn = large.acquire().await.ok();
         reader.take(MAX_REQUEST - SMALL_REQUEST).read_until(b'\n', &mut line).await?;
         if is_cut(&line, MAX_REQUEST) {
