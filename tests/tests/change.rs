@@ -12,11 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use aya::maps::{Array, ArrayOfMaps, Map, MapData};
+use ratelimit_common::abi::{self, names};
 use ratelimit_tests::{
     daemon::{Daemon, Edge, binary},
     netns::{EDGE, EDGE_V4, run},
 };
-use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
+use ratelimit_user::dataplane::pin::{Layout, PinDir};
 
 /// A policy of one limit.
 fn packets(per_second: u64) -> String {
@@ -50,9 +52,10 @@ fn in_force(edge: &Edge) -> u64 {
 
 /// What the kernel enforces, whether a daemon runs or not.
 fn in_kernel(edge: &Edge) -> u64 {
-    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
-    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
-    let policy = maps.policy().unwrap();
+    let pinned = PinDir::new(edge.pin()).maps(Layout::current(262_144)).join(names::POLICY);
+    let map = Map::ArrayOfMaps(MapData::from_pin(pinned).unwrap());
+    let policies: ArrayOfMaps<MapData, Array<MapData, abi::Policy>> = map.try_into().unwrap();
+    let policy = policies.get(&0, 0).unwrap().get(&0, 0).unwrap();
     // The price of a packet is rounded up, so the rate comes out below what was asked for.
     256_000_000_000_u64.div_ceil(policy.source.limits[0].cost_fp)
 }
@@ -222,6 +225,28 @@ fn a_daemon_that_is_killed_during_the_wait_comes_back_with_the_old_policy() {
     daemon.signal("HUP");
     daemon.wait_for_log("policy read again");
     assert_eq!(in_force(&edge), 2000, "but when somebody says so");
+}
+
+#[test]
+fn a_daemon_that_is_killed_at_any_moment_of_an_unconfirmed_apply_comes_back_with_the_old_policy() {
+    let edge = Edge::new();
+    let mut daemon = edge.start(&packets(1000));
+    let other = file(&edge, "other.toml", &packets(2000));
+    let mut applied = 0;
+    // From before the order arrives until after it is answered.
+    for moment_ms in [1, 5, 10, 20, 30, 40, 60, 80] {
+        let mut order = edge.cli_command(&["apply", &other, "--confirm", "1h"]);
+        let mut order = order.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let moment = Instant::now() + Duration::from_millis(moment_ms);
+        while Instant::now() < moment {}
+        daemon.kill_9();
+        order.wait().unwrap();
+        applied += u32::from(in_kernel(&edge) == 2000);
+        daemon = edge.start_again();
+        assert_eq!((in_force(&edge), in_kernel(&edge)), (1000, 1000), "killed after {moment_ms} ms");
+        assert!(!is_waiting(&edge));
+    }
+    println!("the new policy was in the kernel {applied} times of 8");
 }
 
 #[test]
