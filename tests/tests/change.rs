@@ -231,11 +231,16 @@ fn a_daemon_that_is_killed_during_the_wait_comes_back_with_the_old_policy() {
 fn a_daemon_that_is_killed_at_any_moment_of_an_unconfirmed_apply_comes_back_with_the_old_policy() {
     let edge = Edge::new();
     let mut daemon = edge.start(&packets(1000));
-    let other = file(&edge, "other.toml", &packets(2000));
+    // The policy file says the new one already, and has been refused once: only what is kept says the old one.
+    edge.write_policy(&packets(2000));
+    let own = edge.policy();
+    let own = own.to_str().unwrap();
+    assert_answer(&edge.cli(&["apply", own, "--confirm", "1h"]), 0, &[]);
+    assert_answer(&edge.cli(&["rollback"]), 0, &[]);
     let mut applied = 0;
     // From before the order arrives until after it is answered.
     for moment_ms in [1, 5, 10, 20, 30, 40, 60, 80] {
-        let mut order = edge.cli_command(&["apply", &other, "--confirm", "1h"]);
+        let mut order = edge.cli_command(&["apply", own, "--confirm", "1h"]);
         let mut order = order.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let moment = Instant::now() + Duration::from_millis(moment_ms);
         while Instant::now() < moment {}
