@@ -8,14 +8,16 @@ use ratelimit_common::limit::lifetime::parse_lifetime;
 use super::{Daemon, Format, client::order, diff::read, operator::Force};
 use crate::{failure::Failure, serve::protocol::Request};
 
-/// Put a policy in force.
+/// Put a policy in force, for good or until nobody confirms it.
 ///
 /// The file is checked first; one with a mistake changes nothing. With --confirm the policy before comes back unless `ratelimit
 /// confirm` follows in time: also if your connection is lost, or the daemon is killed and started again.
 ///
 /// After a restart the daemon goes on with the applied policy, unless the file of `run --policy` has changed since.
 ///
-/// Example: ratelimit apply new.toml --confirm 30s && ratelimit confirm
+/// Example: ratelimit apply new.toml --confirm 30s
+///
+/// Then, from a new connection: ratelimit confirm. Not with && in one line: the host would confirm to itself.
 #[derive(Debug, Args)]
 pub(super) struct Apply {
     /// Policy file

@@ -42,31 +42,20 @@ struct Cli {
     verb: Verb,
 }
 
+/// Each verb describes itself: a comment here would take the place of its long help.
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run the daemon in the foreground; prints "ready" when enforcing
     Run(run::Run),
-    /// Check a policy file; needs no root and no daemon
     Check(check::Check),
-    /// Show what `apply` would change
     Diff(diff::Diff),
-    /// Put a policy in force, for good or until nobody confirms it
     Apply(apply::Apply),
-    /// Keep the policy that `apply --confirm` put in force
     Confirm(confirm::Confirm),
-    /// Go back to the policy before the last change
     Rollback(rollback::Rollback),
-    /// Show whether and how interfaces are protected
     Status(status::Status),
-    /// Show what passed and what was dropped, by reason
     Stats(stats::Stats),
-    /// Change or show the block list
     Block(block::Block),
-    /// Change or show the allow list
     Allow(allow::Allow),
-    /// Show or change limits of the running policy
     Limit(limit::Limit),
-    /// Take the program off interfaces: ends protection
     Detach(detach::Detach),
 }
 

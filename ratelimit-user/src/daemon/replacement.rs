@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::log;
+
 /// A new content, on disk beside the file that it will replace. Gone if it is not committed.
 #[derive(Debug)]
 pub(super) struct Replacement {
@@ -43,7 +45,8 @@ impl Replacement {
         fs::rename(&temporary, &self.target).inspect_err(|_| {
             let _gone = fs::remove_file(&temporary);
         })?;
-        sync_directory(&self.target)
+        sync_directory(&self.target);
+        Ok(())
     }
 }
 
@@ -60,15 +63,19 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-        Ok(()) => sync_directory(path),
+        Ok(()) => {
+            sync_directory(path);
+            Ok(())
+        }
     }
 }
 
-/// A name is on disk when its directory is.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
-        None => Ok(()),
+/// A name is on disk when its directory is. The change has been made by then: if this fails, only a power cut could undo it,
+/// and saying that it was not made would be wrong.
+fn sync_directory(path: &Path) {
+    let Some(parent) = path.parent() else { return };
+    if let Err(error) = File::open(parent).and_then(|directory| directory.sync_all()) {
+        log::warning(format!("{} was changed, but may not outlive a power cut: {error}", path.display()));
     }
 }
 
