@@ -1,7 +1,7 @@
 //! Everything in user space: policy, data plane, daemon and command line.
 //!
 //! Direction: `cli` and `daemon` know everybody, nobody knows them; `config`, `policy` and `compile` are pure but for
-//! reading one file; only `dataplane` talks to the kernel.
+//! reading one file; only `dataplane` talks to the kernel, and `lockout` looks into `/proc`.
 
 pub mod cli;
 pub mod compile;
@@ -9,6 +9,7 @@ pub mod config;
 pub mod daemon;
 pub mod dataplane;
 pub mod failure;
+pub mod lockout;
 pub mod metrics;
 pub mod policy;
 pub mod serve;

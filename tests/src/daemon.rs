@@ -74,6 +74,11 @@ impl Edge {
     /// Starts a daemon on the guarded interface and waits until it enforces.
     pub fn start(&self, policy: &str) -> Daemon {
         self.write_policy(policy);
+        self.start_again()
+    }
+
+    /// The same with the policy file as it is.
+    pub fn start_again(&self) -> Daemon {
         let mut command = self.run_command();
         command.args(["--iface", EDGE]);
         Daemon::start(command)
@@ -81,12 +86,19 @@ impl Edge {
 
     /// Runs one verb of the command line against this host.
     pub fn cli(&self, words: &[&str]) -> Output {
+        self.cli_command(words).output().expect("run the command line")
+    }
+
+    /// One verb of the command line against this host, not run yet.
+    pub fn cli_command(&self, words: &[&str]) -> Command {
         let mut command = self.wire.on_edge(binary("ratelimit"));
         command.args(words).arg("--state").arg(self.state());
         if words[0] == "detach" {
             command.arg("--pin").arg(self.pin());
         }
-        command.output().expect("run the command line")
+        // Whoever runs the tests over SSH does not come from a test's own network.
+        command.env_remove("SSH_CONNECTION").env_remove("SSH_CLIENT");
+        command
     }
 
     /// The JSON answer of a verb that must succeed.

@@ -15,7 +15,10 @@ use ratelimit_tests::{
     daemon::{Daemon, Edge, binary},
     netns::{EDGE, run},
 };
-use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
+use ratelimit_user::{
+    dataplane::{kernel, pin::PinDir, probe},
+    serve::control,
+};
 
 const POLICY: &str = "[source]\nlimits = [\"5000 packets/s burst 10000\", \"100 syns/s\"]\n";
 /// Somebody who is not root.
@@ -159,6 +162,8 @@ fn without_a_daemon_every_verb_that_needs_one_exits_with_three() {
         &["limit", "list"],
         &["limit", "get", "source.packets"],
         &["limit", "set", "source.packets", "1/s"],
+        &["confirm"],
+        &["rollback"],
     ] {
         assert_refused(&edge.cli(words), 3, &["no daemon reachable at", "control.sock", "ratelimit run"]);
     }
@@ -307,10 +312,11 @@ fn a_request_without_an_end_is_refused_before_it_fills_the_memory() {
     let mut stream = UnixStream::connect(edge.state().join("control.sock")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     // More than is read, no end of line, and the connection stays open.
-    stream.write_all(&vec![b'x'; 64 * 1024]).unwrap();
+    let most = control::MAX_REQUEST;
+    stream.write_all(&vec![b'x'; most as usize]).unwrap();
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();
-    assert!(answer.contains("request is longer than 65536 bytes"), "{answer}");
+    assert!(answer.contains(&format!("request is longer than {most} bytes")), "{answer}");
 }
 
 #[test]
@@ -768,7 +774,12 @@ fn an_interface_named_twice_is_guarded_once() {
 fn a_choice_that_locks_the_operator_out_comes_with_a_warning() {
     let edge = Edge::new();
     let _daemon = edge.start(POLICY);
-    let everybody = edge.cli(&["block", "add", "::/0", "--for", "1s"]);
+    assert_refused(
+        &edge.cli(&["block", "add", "::/0"]),
+        2,
+        &["fd00:99::1 is this host's own address", "--force"],
+    );
+    let everybody = edge.cli(&["block", "add", "::/0", "--for", "1s", "--force"]);
     assert!(stdout(&everybody).contains("your own connection included"), "{}", stdout(&everybody));
     let escape = edge.cli(&["block", "add", "192.0.2.1", "--reason", "red \u{1b}[31malert"]);
     assert_refused(&escape, 2, &["control characters"]);

@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use super::{
     Daemon, Format,
     client::{ask, order, unexpected},
+    operator::Force,
     output::{Output, print, print_json},
 };
 use crate::{
@@ -39,6 +40,8 @@ enum Action {
         #[arg(value_name = "CIDR")]
         prefix: String,
         #[command(flatten)]
+        force: Force,
+        #[command(flatten)]
         daemon: Daemon,
         #[command(flatten)]
         format: Format,
@@ -58,8 +61,9 @@ impl Allow {
             Action::Add { prefix, daemon, format } => {
                 order(&daemon.state, &Request::AllowAdd { prefix }, format.output)
             }
-            Action::Del { prefix, daemon, format } => {
-                order(&daemon.state, &Request::AllowDel { prefix }, format.output)
+            Action::Del { prefix, force, daemon, format } => {
+                let operator = force.operator();
+                order(&daemon.state, &Request::AllowDel { prefix, operator }, format.output)
             }
             Action::List { daemon, format } => match ask(&daemon.state, &Request::AllowList)? {
                 Reply::Allows(prefixes) if format.output == Output::Json => {

@@ -6,6 +6,7 @@ use ratelimit_common::limit::lifetime::parse_lifetime;
 use super::{
     Daemon, Format,
     client::{ask, order, unexpected},
+    operator::Force,
     output::{Output, print, print_json, table},
 };
 use crate::{
@@ -36,6 +37,8 @@ enum Action {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         #[command(flatten)]
+        force: Force,
+        #[command(flatten)]
         daemon: Daemon,
         #[command(flatten)]
         format: Format,
@@ -62,12 +65,13 @@ enum Action {
 impl Block {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::Add { prefix, lifetime, reason, daemon, format } => {
+            Action::Add { prefix, lifetime, reason, force, daemon, format } => {
                 let for_ns = match lifetime.as_deref().map(parse_lifetime).transpose() {
                     Ok(for_ns) => for_ns,
                     Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
                 };
-                order(&daemon.state, &Request::BlockAdd { prefix, for_ns, reason }, format.output)
+                let operator = force.operator();
+                order(&daemon.state, &Request::BlockAdd { prefix, for_ns, reason, operator }, format.output)
             }
             Action::Del { prefix, daemon, format } => {
                 order(&daemon.state, &Request::BlockDel { prefix }, format.output)

@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use super::{
     Daemon, Format,
     client::{ask, order, unexpected},
+    operator::Force,
     output::{Output, print, print_json, table},
 };
 use crate::{
@@ -37,7 +38,9 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Change one limit from the next packet on; the policy file is not touched
+    /// Change one limit from the next packet on
+    ///
+    /// The policy file is not touched unless --save is given; then only this limit in it changes, comments stay.
     ///
     /// Example: ratelimit limit set source.packets "1000 packets/s burst 2000"
     Set {
@@ -45,6 +48,11 @@ enum Action {
         name: String,
         /// The new rate, as in the policy file
         rate: String,
+        /// Also write it into the file that the policy came from
+        #[arg(long)]
+        save: bool,
+        #[command(flatten)]
+        force: Force,
         #[command(flatten)]
         daemon: Daemon,
         #[command(flatten)]
@@ -67,8 +75,9 @@ impl Limit {
                 Reply::Limits(limits) => print(&text(&limits)),
                 other => Err(unexpected(&other)),
             },
-            Action::Set { name, rate, daemon, format } => {
-                order(&daemon.state, &Request::LimitSet { name, rate }, format.output)
+            Action::Set { name, rate, save, force, daemon, format } => {
+                let operator = force.operator();
+                order(&daemon.state, &Request::LimitSet { name, rate, save, operator }, format.output)
             }
         }
     }

@@ -1,12 +1,17 @@
 //! The command line: one file per verb, each a question to the daemon and a way to show the answer.
 
 mod allow;
+mod apply;
 mod block;
 mod check;
 mod client;
+mod confirm;
 mod detach;
+mod diff;
 mod limit;
+mod operator;
 mod output;
+mod rollback;
 mod run;
 mod stats;
 mod status;
@@ -37,23 +42,20 @@ struct Cli {
     verb: Verb,
 }
 
+/// Each verb describes itself: a comment here would take the place of its long help.
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run the daemon in the foreground; prints "ready" when enforcing
     Run(run::Run),
-    /// Check a policy file; needs no root and no daemon
     Check(check::Check),
-    /// Show whether and how interfaces are protected
+    Diff(diff::Diff),
+    Apply(apply::Apply),
+    Confirm(confirm::Confirm),
+    Rollback(rollback::Rollback),
     Status(status::Status),
-    /// Show what passed and what was dropped, by reason
     Stats(stats::Stats),
-    /// Change or show the block list
     Block(block::Block),
-    /// Change or show the allow list
     Allow(allow::Allow),
-    /// Show or change limits of the running policy
     Limit(limit::Limit),
-    /// Take the program off interfaces: ends protection
     Detach(detach::Detach),
 }
 
@@ -78,6 +80,10 @@ pub fn main() -> process::ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Run(verb) => verb.execute(),
         Verb::Check(verb) => verb.execute(),
+        Verb::Diff(verb) => verb.execute(),
+        Verb::Apply(verb) => verb.execute(),
+        Verb::Confirm(verb) => verb.execute(),
+        Verb::Rollback(verb) => verb.execute(),
         Verb::Status(verb) => verb.execute(),
         Verb::Stats(verb) => verb.execute(),
         Verb::Block(verb) => verb.execute(),
@@ -88,7 +94,10 @@ pub fn main() -> process::ExitCode {
     match outcome {
         Ok(()) => process::ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
-            output::complain(&message);
+            // What was found may have been shown already.
+            if !message.is_empty() {
+                output::complain(&message);
+            }
             process::ExitCode::from(code as u8)
         }
     }

@@ -16,7 +16,8 @@ use crate::{
 /// Links and maps are pinned: if the daemon stops, for whatever reason, the limits stay in force. The next `run`
 /// takes over without a packet passing unlimited; `ratelimit detach` ends protection.
 ///
-/// SIGHUP reads the policy again. A broken policy changes nothing.
+/// SIGHUP reads the policy again. A broken policy changes nothing. What `ratelimit apply` put in force outlives a restart as
+/// long as the policy file stays as it is.
 ///
 /// Example: ratelimit run --policy /etc/ratelimit.toml --iface eth0
 #[derive(Debug, Args)]

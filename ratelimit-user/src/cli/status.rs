@@ -57,6 +57,19 @@ fn text(status: &protocol::Status) -> String {
         "policy     {}, generation {}{changed}\n",
         status.policy, status.policy_generation
     ));
+    if let Some(unconfirmed) = &status.unconfirmed {
+        text.push_str(&format!(
+            "UNCONFIRMED  {} s left for ratelimit confirm, then back to {}\n",
+            unconfirmed.seconds_left, unconfirmed.back_to
+        ));
+        for change in &unconfirmed.changes {
+            text.push_str(&format!("           {change}\n"));
+        }
+    }
+    if let (Some(before), None) = (&status.policy_before, &status.unconfirmed) {
+        text.push_str(&format!("           ratelimit rollback goes back to {before}\n"));
+    }
+    text.push_str(&format!("           {}\n", status.policy_after_restart));
     text.push_str(&format!("posture    {}, {} changes\n", status.posture, status.posture_changes));
     text.push_str(&format!(
         "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot cells\n",

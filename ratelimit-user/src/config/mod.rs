@@ -3,6 +3,7 @@
 //! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on.
 
 mod document;
+pub mod edit;
 mod ladder;
 mod problem;
 mod resolve;
@@ -21,7 +22,7 @@ pub use problem::Problem;
 use problem::Problems;
 
 /// Larger files are a mistake.
-const MAX_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
 
 /// A policy, and what the operator should know about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,11 +49,14 @@ pub enum LoadError {
 
 /// Reads and checks a policy file.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
-    let file = path.display().to_string();
-    let unreadable = |reason: String| LoadError::Unreadable { file: file.clone(), reason };
+    parse(&read_text(path)?, &path.display().to_string())
+}
+
+/// Reads a policy file without looking at what it says.
+pub fn read_text(path: &Path) -> Result<String, LoadError> {
+    let unreadable = |reason: String| LoadError::Unreadable { file: path.display().to_string(), reason };
     let text = read(path).map_err(|error| unreadable(error.to_string()))?;
-    let text = String::from_utf8(text).map_err(|error| unreadable(not_utf8(&error)))?;
-    parse(&text, &file)
+    String::from_utf8(text).map_err(|error| unreadable(not_utf8(&error)))
 }
 
 /// Checks the text of a policy file; `name` is for messages.

@@ -1,11 +1,20 @@
 //! The daemon: wires the pieces together and keeps them running.
 
+mod caller;
+mod change;
 mod host;
 mod layouts;
+mod limits;
+mod lists;
 mod log;
+mod record;
+mod replacement;
 mod service;
 mod start;
 mod state_dir;
+mod status;
+mod version;
+mod waiting;
 
 pub use host::Options;
 pub use service::run;

@@ -4,18 +4,20 @@ use std::{
     io::{self, Write as _},
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::Notify,
     time::MissedTickBehavior,
 };
 
 use super::{
     host::{Host, Options},
     log,
+    record::{self, Origin, Record},
     start::start,
     state_dir::StateDir,
 };
@@ -25,7 +27,7 @@ use crate::{
     failure::{ExitCode, Failure},
     metrics,
     serve::{
-        control::{self, Answer},
+        control::{self, Answer, Caller},
         http::{self, Metrics},
         protocol::{Reply, Request, Status},
     },
@@ -36,10 +38,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// Runs the daemon until it is told to stop.
 pub fn run(options: &Options) -> Result<(), Failure> {
-    let loaded = config::load(&options.policy)?;
-    for warning in &loaded.warnings {
-        log::warning(warning);
-    }
+    let (version, warnings, origin) =
+        record::choose(Record::read(&options.state)?, &options.policy, config::read_text(&options.policy))?;
+    warnings.iter().for_each(log::warning);
     probe::require_root()?;
     let state = StateDir::claim(&options.state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -48,7 +49,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot start the runtime: {error}")))?;
     runtime.block_on(async {
         // Listeners first: an address in use must not leave a program attached.
-        let metrics = match loaded.policy.listen().metrics() {
+        let metrics = match version.policy().listen().metrics() {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
@@ -57,11 +58,12 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         })?;
         // Signals too: one that comes while the program is being loaded must not end the daemon half way.
         let mut signals = Signals::take()?;
-        let host = start(options, loaded.policy)?;
+        let mut host = start(options, version).map_err(|failure| hint(failure, &origin, options))?;
+        settle(&mut host, &origin, options)?;
         for warning in host.cookie_warnings() {
             log::warning(warning);
         }
-        let daemon = Arc::new(Daemon { host: Mutex::new(host) });
+        let daemon = Arc::new(Daemon { host: Mutex::new(host), asked: Notify::new() });
         tokio::spawn(control::serve(control, Arc::clone(&daemon)));
         if let Some(listener) = metrics {
             tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
@@ -74,6 +76,45 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address)
         .await
         .map_err(|error| Failure::usage(format!("cannot listen for metrics on {address}: {error}")))
+}
+
+/// A start that fails with a kept policy must say how to get rid of it.
+fn hint(failure: Failure, origin: &Origin, options: &Options) -> Failure {
+    if !matches!(origin, Origin::Applied | Origin::NotConfirmed(_)) {
+        return failure;
+    }
+    let (kept, file) = (Record::path(&options.state), options.policy.display());
+    let message =
+        format!("{failure}; this was the policy kept in {}: without that file {file} counts", kept.display());
+    Failure::new(failure.code, message)
+}
+
+/// Says which policy is in force and why, and writes down what the next restart goes on with.
+fn settle(host: &mut Host, origin: &Origin, options: &Options) -> Result<(), Failure> {
+    let file = options.policy.display();
+    match origin {
+        Origin::PolicyFile => Ok(()),
+        Origin::PolicyFileChanged => {
+            log::info(format!("{file} has changed since another policy was applied, and counts again"));
+            host.forget()
+        }
+        Origin::Applied => {
+            log::info(format!(
+                "the applied policy stays in force; {}; SIGHUP reads it",
+                host.after_restart()
+            ));
+            Ok(())
+        }
+        Origin::NotConfirmed(unconfirmed) => {
+            host.keep_in_force()?;
+            log::warning(format!(
+                "rolled back to {}: {unconfirmed} was applied and not confirmed before the daemon ended; {}",
+                host.policy_in_words(),
+                host.after_restart()
+            ));
+            Ok(())
+        }
+    }
 }
 
 /// The signals that mean something.
@@ -100,6 +141,8 @@ impl Signals {
 #[derive(Debug)]
 struct Daemon {
     host: Mutex<Host>,
+    /// Rung after every request: it may have moved the end of a wait.
+    asked: Notify,
 }
 
 impl Daemon {
@@ -111,15 +154,19 @@ impl Daemon {
         second.set_missed_tick_behavior(MissedTickBehavior::Delay);
         say_ready();
         loop {
+            let deadline = self.host().deadline();
             tokio::select! {
                 _ = signals.hangup.recv() => self.reload(),
+                () = self.asked.notified() => {}
+                () = reached(deadline) => self.host().expire(Instant::now()),
                 _ = sweep.tick() => self.sweep(),
                 _ = second.tick() => self.observe(),
                 _ = signals.terminate.recv() => break,
                 _ = signals.interrupt.recv() => break,
             }
         }
-        let host = self.host();
+        let mut host = self.host();
+        host.stop_waiting();
         for interface in host.interfaces() {
             match interface.mode.as_str() {
                 "native" | "generic" => {
@@ -191,11 +238,12 @@ impl Daemon {
 }
 
 impl Answer for Daemon {
-    async fn answer(&self, request: Request) -> Reply {
+    async fn answer(&self, request: Request, caller: Caller) -> Reply {
         let reply = match request {
             Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
-            request => self.host().answer(request),
+            request => self.host().answer(request, caller),
         };
+        self.asked.notify_one();
         reply.unwrap_or_else(Reply::Failed)
     }
 }
@@ -205,6 +253,14 @@ impl Metrics for Daemon {
         let status = self.status().await.map_err(|failure| failure.message)?;
         let snapshot = self.host().snapshot().map_err(|failure| failure.message)?;
         metrics::render(&status, &snapshot).map_err(|error| error.to_string())
+    }
+}
+
+/// Comes back at that time; never, if there is none.
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     host::{Host, Options, Started},
     layouts, log,
+    version::Version,
 };
 use crate::{
     compile::{self, HostFacts},
@@ -18,19 +19,20 @@ use crate::{
 };
 
 /// Puts the policy in force on every interface, or changes nothing.
-pub(super) fn start(options: &Options, policy: Policy) -> Result<Host, Failure> {
+pub(super) fn start(options: &Options, version: Version) -> Result<Host, Failure> {
     probe::require_root()?;
     let release = probe::kernel_release();
-    let version = probe::require_kernel(&release)?;
+    let kernel_release = probe::require_kernel(&release)?;
     probe::require_bpffs(&options.pin)?;
     let pins = PinDir::new(&options.pin);
-    let names = interfaces(options, &policy)?;
+    let policy = version.policy();
+    let names = interfaces(options, policy)?;
     attach::preflight(&pins, &names, options.generic)?;
     let layout = Layout::current(policy.source().table_entries());
     let ours_before = pins.layouts()?.contains(&layout);
-    let started = put_in_force(options, &policy, &names, pins.clone(), layout, version, release);
+    let started = put_in_force(options, policy, &names, pins.clone(), layout, kernel_release, release);
     match started {
-        Ok(started) => Host::new(options, policy, started),
+        Ok(started) => Host::new(options, version, started),
         Err(failure) => {
             undo(&pins, layout, ours_before);
             Err(failure)

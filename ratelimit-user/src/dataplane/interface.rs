@@ -1,13 +1,11 @@
 //! Network interfaces and the XDP programs on them, asked over netlink.
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached},
 };
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use super::DataplaneError;
+use super::{DataplaneError, netlink::dump};
 
 /// How a program runs on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,55 +60,15 @@ pub fn find(name: &str) -> Result<Interface, DataplaneError> {
 
 /// All interfaces of this network namespace.
 pub fn list() -> Result<Vec<Interface>, DataplaneError> {
-    let failed = || DataplaneError::io("list the network interfaces");
-    let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed())?;
-    socket.bind_auto().map_err(failed())?;
-    socket.connect(&SocketAddr::new(0, 0)).map_err(failed())?;
-    socket.send(&request(), 0).map_err(failed())?;
     let mut interfaces = Vec::new();
-    loop {
-        let (reply, _) = socket.recv_from_full().map_err(failed())?;
-        if read(&reply, &mut interfaces).map_err(failed())? == Dump::Done {
-            return Ok(interfaces);
+    let each = |message| {
+        if let RouteNetlinkMessage::NewLink(link) = message {
+            interfaces.extend(interface(&link));
         }
-    }
-}
-
-#[derive(PartialEq, Eq)]
-enum Dump {
-    More,
-    Done,
-}
-
-fn request() -> Vec<u8> {
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_DUMP | NLM_F_REQUEST;
-    let payload = NetlinkPayload::from(RouteNetlinkMessage::GetLink(LinkMessage::default()));
-    let mut message = NetlinkMessage::new(header, payload);
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    bytes
-}
-
-/// Takes every message of one datagram.
-fn read(mut datagram: &[u8], interfaces: &mut Vec<Interface>) -> std::io::Result<Dump> {
-    while !datagram.is_empty() {
-        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(datagram)
-            .map_err(|e| std::io::Error::other(e.to_string()))?;
-        match message.payload {
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-                interfaces.extend(interface(&link));
-            }
-            NetlinkPayload::Error(error) => return Err(error.to_io()),
-            NetlinkPayload::Done(_) => return Ok(Dump::Done),
-            _ => {}
-        }
-        // Messages are padded to four bytes.
-        let len = (message.header.length as usize).next_multiple_of(4);
-        datagram = datagram.get(len..).unwrap_or_default();
-    }
-    Ok(Dump::More)
+    };
+    dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), each)
+        .map_err(DataplaneError::io("list the network interfaces"))?;
+    Ok(interfaces)
 }
 
 fn interface(link: &LinkMessage) -> Option<Interface> {

@@ -2,11 +2,13 @@
 //!
 //! Only this module talks to BPF. What goes into the maps is computed elsewhere, without a kernel.
 
+pub mod address;
 pub mod attach;
 mod batch;
 mod error;
 pub mod interface;
 pub mod kernel;
+mod netlink;
 pub mod pin;
 pub mod probe;
 pub mod sysctl;

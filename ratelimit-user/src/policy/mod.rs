@@ -1,5 +1,6 @@
 //! The policy: what the operator wants, valid by construction. No positions, no files, no kernel.
 
+pub mod changes;
 mod gate;
 mod interface_name;
 mod ladder;

@@ -142,6 +142,16 @@ impl Service {
         &self.name
     }
 
+    /// What it is spoken over.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Its ports, as given.
+    pub fn ports(&self) -> &[RangeInclusive<u16>] {
+        &self.ports
+    }
+
     /// Limits on everything that is sent there.
     pub fn totals(&self) -> &[Rate] {
         &self.totals

@@ -9,12 +9,18 @@ use tokio::{
 };
 
 use super::protocol::{Reply, Request};
-use crate::failure::{ExitCode, Failure};
+use crate::{
+    config::MAX_BYTES,
+    failure::{ExitCode, Failure},
+};
 
 /// File name of the socket in the state directory.
 pub const SOCKET: &str = "control.sock";
-/// A request is a line of JSON with a prefix and a reason in it.
-const MAX_REQUEST: u64 = 64 * 1024;
+/// Most requests are a line of JSON with a prefix and a reason in it.
+const SMALL_REQUEST: u64 = 64 * 1024;
+/// The largest one has a policy in it. As JSON a policy is at most twice as long: of what must be escaped, TOML has only what
+/// takes two characters.
+pub const MAX_REQUEST: u64 = 2 * MAX_BYTES + SMALL_REQUEST;
 /// More callers than this wait in the listen queue.
 const MAX_CONNECTIONS: usize = 64;
 /// A caller that says nothing for this long is let go.
@@ -23,7 +29,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Whoever answers requests.
 pub trait Answer: Send + Sync + 'static {
     /// The reply to one request.
-    fn answer(&self, request: Request) -> impl Future<Output = Reply> + Send;
+    fn answer(&self, request: Request, caller: Caller) -> impl Future<Output = Reply> + Send;
+}
+
+/// The process at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Its user.
+    pub uid: u32,
+    /// Its number, if the kernel knows it.
+    pub pid: Option<i32>,
 }
 
 /// Makes the socket, for its owner only.
@@ -44,6 +59,8 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Answers requests for ever.
 pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    // However many call, one policy at a time is in memory.
+    let large = Arc::new(Semaphore::new(1));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
@@ -51,24 +68,27 @@ pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let answerer = Arc::clone(&answerer);
+        let (answerer, large) = (Arc::clone(&answerer), Arc::clone(&large));
         tokio::spawn(async move {
             // A caller that hangs up is its own problem.
-            let _gone = tokio::time::timeout(PATIENCE, converse(stream, &*answerer)).await;
+            let _gone = tokio::time::timeout(PATIENCE, converse(stream, &*answerer, &large)).await;
             drop(slot);
         });
     }
 }
 
-async fn converse<A: Answer>(mut stream: UnixStream, answerer: &A) -> io::Result<()> {
+async fn converse<A: Answer>(mut stream: UnixStream, answerer: &A, large: &Semaphore) -> io::Result<()> {
     // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
-    let request = read_request(&mut stream).await?;
+    let peer = stream.peer_cred()?;
+    let caller = Caller { uid: peer.uid(), pid: peer.pid() };
+    // A stranger gets no turn among those who may send a policy.
+    let request = read_request(&mut stream, is_trusted(caller).then_some(large)).await?;
     let reply = match request {
-        _ if !is_trusted(&stream)? => {
+        _ if !is_trusted(caller) => {
             let message = "only root and the daemon's own user may use the control socket";
             Reply::Failed(Failure::new(ExitCode::NotPermitted, message))
         }
-        Ok(request) => answerer.answer(request).await,
+        Ok(request) => answerer.answer(request, caller).await,
         Err(failure) => Reply::Failed(failure),
     };
     let mut line = serde_json::to_vec(&reply)?;
@@ -77,17 +97,33 @@ async fn converse<A: Answer>(mut stream: UnixStream, answerer: &A) -> io::Result
 }
 
 /// The file mode keeps strangers out; this holds even where somebody changed it.
-fn is_trusted(stream: &UnixStream) -> io::Result<bool> {
-    let peer = stream.peer_cred()?.uid();
-    Ok(peer == 0 || peer == rustix::process::geteuid().as_raw())
+fn is_trusted(caller: Caller) -> bool {
+    caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
 }
 
-async fn read_request(stream: &mut UnixStream) -> io::Result<Result<Request, Failure>> {
+/// `large` is where to queue with a request that is not small.
+async fn read_request(
+    stream: &mut UnixStream,
+    large: Option<&Semaphore>,
+) -> io::Result<Result<Request, Failure>> {
     let mut line = Vec::new();
-    BufReader::new(stream.take(MAX_REQUEST)).read_until(b'\n', &mut line).await?;
-    if line.len() as u64 == MAX_REQUEST && line.last() != Some(&b'\n') {
-        return Ok(Err(Failure::usage(format!("request is longer than {MAX_REQUEST} bytes; send one line"))));
+    let mut reader = BufReader::new(stream);
+    (&mut reader).take(SMALL_REQUEST).read_until(b'\n', &mut line).await?;
+    let mut _turn = None;
+    if let (true, Some(large)) = (is_cut(&line, SMALL_REQUEST), large) {
+        _turn = large.acquire().await.ok();
+        reader.take(MAX_REQUEST - SMALL_REQUEST).read_until(b'\n', &mut line).await?;
+        if is_cut(&line, MAX_REQUEST) {
+            return Ok(Err(Failure::usage(format!(
+                "request is longer than {MAX_REQUEST} bytes; send one line, with a policy of at most {MAX_BYTES} bytes"
+            ))));
+        }
     }
     Ok(serde_json::from_slice(&line)
         .map_err(|error| Failure::usage(format!("request is not understood: {error}"))))
+}
+
+/// Whether there is more than was read.
+fn is_cut(line: &[u8], at: u64) -> bool {
+    line.len() as u64 == at && line.last() != Some(&b'\n')
 }

@@ -1,8 +1,20 @@
 //! What is said over the control socket: one JSON request per line, one JSON reply per line.
 
+use std::{net::IpAddr, path::PathBuf};
+
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, stats::Snapshot};
+use crate::{failure::Failure, policy::changes::Change, stats::Snapshot};
+
+/// Who gives an order that can cut somebody off, and how much they mean it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Operator {
+    /// Where they sit, if they came over SSH and the shell knows it.
+    pub origin: Option<IpAddr>,
+    /// Do it also if somebody is cut off.
+    pub force: bool,
+}
 
 /// A question or an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +32,9 @@ pub enum Request {
         for_ns: Option<u64>,
         /// Why.
         reason: Option<String>,
+        /// Who says so.
+        #[serde(default)]
+        operator: Operator,
     },
     /// Take a prefix off the block list.
     BlockDel {
@@ -37,6 +52,9 @@ pub enum Request {
     AllowDel {
         /// CIDR.
         prefix: String,
+        /// Who says so.
+        #[serde(default)]
+        operator: Operator,
     },
     /// Show the allow list.
     AllowList,
@@ -53,7 +71,36 @@ pub enum Request {
         name: String,
         /// The new rate, as in the policy file.
         rate: String,
+        /// Also write it into the file that the policy came from.
+        #[serde(default)]
+        save: bool,
+        /// Who says so.
+        #[serde(default)]
+        operator: Operator,
     },
+    /// What would this policy change?
+    Diff {
+        /// Where the text was read, for messages.
+        file: PathBuf,
+        /// The text of the policy.
+        text: String,
+    },
+    /// Put this policy in force.
+    Apply {
+        /// Where the text was read.
+        file: PathBuf,
+        /// The text of the policy.
+        text: String,
+        /// Roll back unless confirmed within this time.
+        confirm_ns: Option<u64>,
+        /// Who says so.
+        #[serde(default)]
+        operator: Operator,
+    },
+    /// Keep what was applied.
+    Confirm,
+    /// Back to the policy before the last change.
+    Rollback,
     /// Take the program off an interface, or off all.
     Detach {
         /// One interface; all when absent.
@@ -75,6 +122,8 @@ pub enum Reply {
     Allows(Vec<String>),
     /// To `limit list` and `limit get`.
     Limits(Vec<LimitInfo>),
+    /// To `diff`.
+    Changes(Vec<Change>),
     /// An order was carried out; a sentence about it.
     Done(String),
     /// It was not.
@@ -96,12 +145,18 @@ pub struct Status {
     pub kernel: String,
     /// Guarded interfaces.
     pub interfaces: Vec<InterfaceStatus>,
-    /// The policy file.
+    /// The file that the policy in force came from.
     pub policy: String,
     /// Counts policies since the maps were made.
     pub policy_generation: u64,
     /// Whether `limit set` changed the policy since it was read from the file.
     pub policy_changed: bool,
+    /// What a restart does, as a sentence.
+    pub policy_after_restart: String,
+    /// What `rollback` goes back to, when nothing waits for confirmation.
+    pub policy_before: Option<String>,
+    /// An apply that waits for confirmation.
+    pub unconfirmed: Option<Unconfirmed>,
     /// Sources in the table.
     pub table_entries: u64,
     /// Sources the table has room for.
@@ -126,6 +181,17 @@ pub struct Status {
     pub pin: String,
     /// What does not work as the policy wants it, as sentences.
     pub warnings: Vec<String>,
+}
+
+/// An apply that waits for confirmation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unconfirmed {
+    /// Until it is rolled back.
+    pub seconds_left: u64,
+    /// To which policy.
+    pub back_to: String,
+    /// What it changed.
+    pub changes: Vec<Change>,
 }
 
 /// One guarded interface.

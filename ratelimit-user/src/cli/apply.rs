@@ -1,0 +1,46 @@
+//! `ratelimit apply`: another policy, from one packet to the next.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ratelimit_common::limit::lifetime::parse_lifetime;
+
+use super::{Daemon, Format, client::order, diff::read, operator::Force};
+use crate::{failure::Failure, serve::protocol::Request};
+
+/// Put a policy in force, for good or until nobody confirms it.
+///
+/// The file is checked first; one with a mistake changes nothing. With --confirm the policy before comes back unless `ratelimit
+/// confirm` follows in time: also if your connection is lost, or the daemon is killed and started again.
+///
+/// After a restart the daemon goes on with the applied policy, unless the file of `run --policy` has changed since.
+///
+/// Example: ratelimit apply new.toml --confirm 30s
+///
+/// Then, from a new connection: ratelimit confirm. Not with && in one line: the host would confirm to itself.
+#[derive(Debug, Args)]
+pub(super) struct Apply {
+    /// Policy file
+    file: PathBuf,
+    /// Roll back unless `ratelimit confirm` follows within this time, such as 30s or 5m
+    #[arg(long, value_name = "TIME")]
+    confirm: Option<String>,
+    #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
+    daemon: Daemon,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Apply {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        let confirm_ns = match self.confirm.as_deref().map(parse_lifetime).transpose() {
+            Ok(confirm_ns) => confirm_ns,
+            Err(error) => return Err(Failure::usage(format!("--confirm: {error}"))),
+        };
+        let (file, text) = read(&self.file)?;
+        let operator = self.force.operator();
+        order(&self.daemon.state, &Request::Apply { file, text, confirm_ns, operator }, self.format.output)
+    }
+}

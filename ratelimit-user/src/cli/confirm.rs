@@ -1,0 +1,25 @@
+//! `ratelimit confirm`: the applied policy stays.
+
+use clap::Args;
+
+use super::{Daemon, Format, client::order};
+use crate::{failure::Failure, serve::protocol::Request};
+
+/// Keep the policy that `apply --confirm` put in force.
+///
+/// Exits with 1 if nothing waits for confirmation.
+///
+/// Example: ratelimit confirm
+#[derive(Debug, Args)]
+pub(super) struct Confirm {
+    #[command(flatten)]
+    daemon: Daemon,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Confirm {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        order(&self.daemon.state, &Request::Confirm, self.format.output)
+    }
+}

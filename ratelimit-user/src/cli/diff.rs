@@ -1,0 +1,72 @@
+//! `ratelimit diff`: what apply would change.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    Daemon, Format,
+    client::{ask, unexpected},
+    output::{Output, complain, print, print_json},
+};
+use crate::{
+    config,
+    failure::{ExitCode, Failure},
+    policy::changes::Change,
+    serve::protocol::{Reply, Request},
+};
+
+/// Show what `apply` would change.
+///
+/// Compares a policy file with the policy in force, whatever order either is written in. Exits with 0 if nothing would
+/// change, with 1 if something would.
+///
+/// Example: ratelimit diff /etc/ratelimit.toml
+#[derive(Debug, Args)]
+pub(super) struct Diff {
+    /// Policy file
+    file: PathBuf,
+    #[command(flatten)]
+    daemon: Daemon,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// The JSON form of one change. Scripts read it: fields are added, never renamed.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    change: &'a Change,
+    sentence: String,
+}
+
+impl Diff {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        let (file, text) = read(&self.file)?;
+        let changes = match ask(&self.daemon.state, &Request::Diff { file, text })? {
+            Reply::Changes(changes) => changes,
+            other => return Err(unexpected(&other)),
+        };
+        match self.format.output {
+            Output::Json => {
+                let row = |change| Row { change, sentence: change.to_string() };
+                print_json(&serde_json::json!({ "changes": changes.iter().map(row).collect::<Vec<_>>() }))?;
+            }
+            Output::Text if changes.is_empty() => print("nothing would change\n")?,
+            Output::Text => print(&changes.iter().map(|change| format!("{change}\n")).collect::<String>())?,
+        }
+        if changes.is_empty() { Ok(()) } else { Err(Failure::new(ExitCode::Found, "")) }
+    }
+}
+
+/// The text of a policy file that is in order, and its full name: the daemon may be somewhere else.
+pub(super) fn read(path: &Path) -> Result<(PathBuf, String), Failure> {
+    let text = config::read_text(path)?;
+    for warning in config::parse(&text, &path.display().to_string())?.warnings {
+        complain(&format!("warning: {warning}"));
+    }
+    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    // JSON has no bytes: a name that is no text is sent as near as can be.
+    Ok((full.to_string_lossy().into_owned().into(), text))
+}

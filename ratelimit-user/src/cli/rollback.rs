@@ -1,0 +1,25 @@
+//! `ratelimit rollback`: one policy back.
+
+use clap::Args;
+
+use super::{Daemon, Format, client::order};
+use crate::{failure::Failure, serve::protocol::Request};
+
+/// Go back to the policy before the last apply, limit set or SIGHUP.
+///
+/// Ends a wait for confirmation at once. One step: exits with 1 if there is no policy to go back to.
+///
+/// Example: ratelimit rollback
+#[derive(Debug, Args)]
+pub(super) struct Rollback {
+    #[command(flatten)]
+    daemon: Daemon,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Rollback {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        order(&self.daemon.state, &Request::Rollback, self.format.output)
+    }
+}

@@ -1,0 +1,214 @@
+//! What a restart goes on with, kept in the state directory when it is not simply what the policy file says.
+//!
+//! While an apply waits for confirmation the record holds the policy *before* it: a daemon that is killed then comes back with
+//! the old one. Confirming replaces the record; there is never a moment in which it says neither.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    replacement::{self, Replacement},
+    version::Version,
+};
+use crate::{
+    config::{self, LoadError, Problem},
+    failure::{ExitCode, Failure},
+};
+
+/// File name in the state directory.
+const FILE: &str = "policy-in-force.json";
+/// Two texts and names. Quoting at most doubles a policy; what the policy file says may be anything, six times as long in
+/// quotes.
+const MAX_RECORD: u64 = 8 * config::MAX_BYTES + (1 << 20);
+
+/// The policy that a restart goes on with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The file its text was read from.
+    file: String,
+    text: String,
+    /// Limits set since. Only while waiting: otherwise `limit set` ends with the daemon.
+    set: Vec<(String, String)>,
+    /// The daemon's policy file, and what it said when this was written; `None` if it could not be read.
+    policy_file: String,
+    policy_text: Option<String>,
+    /// The file of the policy that was waiting for confirmation.
+    unconfirmed: Option<String>,
+}
+
+/// Why a daemon starts with the policy that it starts with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The policy file says so.
+    PolicyFile,
+    /// It has changed since something else was applied.
+    PolicyFileChanged,
+    /// It was applied, and the policy file has not changed since.
+    Applied,
+    /// It was in force before this file was applied, which nobody confirmed.
+    NotConfirmed(String),
+}
+
+impl Record {
+    /// A record of `version` beside a policy file that says `policy_text`.
+    pub(super) fn new(version: &Version, policy_file: &Path, policy_text: Option<String>) -> Self {
+        Self {
+            file: version.file().display().to_string(),
+            text: version.text().to_owned(),
+            set: Vec::new(),
+            policy_file: policy_file.display().to_string(),
+            policy_text,
+            unconfirmed: None,
+        }
+    }
+
+    /// The same, for as long as the policy of `file` waits for confirmation.
+    pub(super) fn while_waiting(self, version: &Version, file: &Path) -> Self {
+        Self { set: version.set().collect(), unconfirmed: Some(file.display().to_string()), ..self }
+    }
+
+    /// Whether the policy file says all of it.
+    pub(super) fn is_superfluous(&self) -> bool {
+        self.unconfirmed.is_none() && self.policy_text.as_deref() == Some(&self.text)
+    }
+
+    /// Where it is kept.
+    pub(super) fn path(state: &Path) -> PathBuf {
+        state.join(FILE)
+    }
+
+    /// The record of a state directory, if there is one.
+    pub(super) fn read(state: &Path) -> Result<Option<Self>, Failure> {
+        let path = Self::path(state);
+        let failed = |code, reason: String| {
+            let path = path.display();
+            Failure::new(
+                code,
+                format!("cannot read {path}: {reason}; without that file the policy file counts alone"),
+            )
+        };
+        let mut bytes = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(MAX_RECORD).read_to_end(&mut bytes));
+        match read {
+            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
+                Ok(None)
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(failed(ExitCode::NotPermitted, error.to_string()))
+            }
+            Err(error) => Err(failed(ExitCode::Usage, error.to_string())),
+            Ok(_) => {
+                let record = serde_json::from_slice(&bytes);
+                record.map(Some).map_err(|error| failed(ExitCode::Usage, error.to_string()))
+            }
+        }
+    }
+
+    /// Keeps it, or removes what is kept if the policy file says the same.
+    pub(super) fn keep(&self, state: &Path) -> io::Result<()> {
+        if self.is_superfluous() {
+            return Self::forget(state);
+        }
+        Replacement::prepare(&Self::path(state), &serde_json::to_vec(self)?)?.commit()
+    }
+
+    /// Removes what is kept.
+    pub(super) fn forget(state: &Path) -> io::Result<()> {
+        replacement::remove(&Self::path(state))
+    }
+}
+
+/// The policy to start with. `policy_text` is what the policy file says now.
+pub(super) fn choose(
+    record: Option<Record>,
+    policy_file: &Path,
+    policy_text: Result<String, LoadError>,
+) -> Result<(Version, Vec<Problem>, Origin), Failure> {
+    let of_file = |text: Result<String, LoadError>| Ok::<_, Failure>(Version::parse(policy_file, &text?)?);
+    let Some(record) = record else {
+        let (version, warnings) = of_file(policy_text)?;
+        return Ok((version, warnings, Origin::PolicyFile));
+    };
+    let same_file = record.policy_file == policy_file.display().to_string();
+    let unchanged = same_file && record.policy_text.as_ref() == policy_text.as_ref().ok();
+    if record.unconfirmed.is_none() && !unchanged {
+        let (version, warnings) = of_file(policy_text)?;
+        return Ok((version, warnings, Origin::PolicyFileChanged));
+    }
+    let (version, warnings) = Version::parse(Path::new(&record.file), &record.text)?;
+    let version = version.with_limits(&record.set)?;
+    Ok((version, warnings, record.unconfirmed.map_or(Origin::Applied, Origin::NotConfirmed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+
+    const MAIN: &str = "[source]\nlimits = [\"1000/s\"]\n";
+    const OTHER: &str = "[source]\nlimits = [\"2000/s\"]\n";
+
+    fn version(file: &str, text: &str) -> Version {
+        Version::parse(Path::new(file), text).unwrap().0
+    }
+
+    fn chosen(record: Option<Record>, policy_text: &str) -> (Version, Origin) {
+        let (version, _, origin) =
+            choose(record, Path::new("main.toml"), Ok(policy_text.to_owned())).unwrap();
+        (version, origin)
+    }
+
+    fn record(applied: &Version) -> Record {
+        Record::new(applied, Path::new("main.toml"), Some(MAIN.to_owned()))
+    }
+
+    #[test]
+    fn without_a_record_the_policy_file_counts() {
+        assert_eq!(chosen(None, MAIN), (version("main.toml", MAIN), Origin::PolicyFile));
+    }
+
+    #[test]
+    fn an_applied_policy_counts_until_the_policy_file_changes() {
+        let applied = version("other.toml", OTHER);
+        assert_eq!(chosen(Some(record(&applied)), MAIN), (applied.clone(), Origin::Applied));
+        let edited = "[source]\nlimits = [\"3000/s\"]\n";
+        assert_eq!(
+            chosen(Some(record(&applied)), edited),
+            (version("main.toml", edited), Origin::PolicyFileChanged)
+        );
+        let elsewhere = Record { policy_file: "elsewhere.toml".to_owned(), ..record(&applied) };
+        assert_eq!(chosen(Some(elsewhere), MAIN).1, Origin::PolicyFileChanged, "another file was named");
+    }
+
+    #[test]
+    fn a_policy_that_nobody_confirmed_never_counts_whatever_the_policy_file_says() {
+        let old =
+            version("main.toml", MAIN).with_limit("source.packets", parse_rate("7/s").unwrap()).unwrap();
+        let waiting = record(&old).while_waiting(&old, Path::new("main.toml"));
+        for text_now in [MAIN, OTHER, "broken"] {
+            let expected = (old.clone(), Origin::NotConfirmed("main.toml".to_owned()));
+            assert_eq!(chosen(Some(waiting.clone()), text_now), expected, "limits that were set included");
+        }
+    }
+
+    #[test]
+    fn a_broken_policy_file_is_an_error_also_beside_a_record() {
+        let applied = version("other.toml", OTHER);
+        let result = choose(Some(record(&applied)), Path::new("main.toml"), Ok("broken".to_owned()));
+        assert!(result.unwrap_err().message.contains("main.toml:1:"));
+    }
+
+    #[test]
+    fn a_record_of_what_the_policy_file_says_is_not_kept_unless_it_waits() {
+        let same = version("main.toml", MAIN);
+        assert!(record(&same).is_superfluous());
+        assert!(!record(&same).while_waiting(&same, Path::new("new.toml")).is_superfluous());
+        assert!(!record(&version("other.toml", OTHER)).is_superfluous());
+    }
+}

@@ -1,0 +1,108 @@
+//! How the running host is.
+
+use std::time::Instant;
+
+use ratelimit_common::abi;
+
+use super::{host::Host, version::Version};
+use crate::{
+    dataplane::{
+        attach::{self, Guarded, Presence},
+        pin::PinDir,
+        probe,
+        sysctl::TcpSettings,
+    },
+    policy::changes::changes,
+    serve::protocol::{InterfaceStatus, Status, Unconfirmed},
+};
+
+impl Host {
+    /// The status, with the table still to be filled in by whoever reads it.
+    pub(super) fn status(&self) -> Status {
+        let now_ns = probe::now_ns();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            abi: abi::ABI_VERSION,
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            kernel: self.release.clone(),
+            interfaces: self.interfaces(),
+            policy: self.version.file().display().to_string(),
+            policy_generation: self.generation,
+            policy_changed: self.version.is_changed(),
+            policy_after_restart: self.after_restart(),
+            policy_before: self.previous.as_ref().map(Version::describe),
+            unconfirmed: self.unconfirmed(Instant::now()),
+            table_entries: 0,
+            table_capacity: 0,
+            hot_cells: 0,
+            promotions: 0,
+            promotions_per_second: self.last_second.promoted,
+            evictions: 0,
+            posture: self.watch.posture().name().to_owned(),
+            posture_changes: self.watch.changes(),
+            blocked_prefixes: self.blocks(now_ns).len() as u64,
+            allowed_prefixes: self.allows().count() as u64,
+            pin: self.pins.root().display().to_string(),
+            warnings: self.cookie_warnings(),
+        }
+    }
+
+    /// What is really on each guarded interface.
+    pub(super) fn interfaces(&self) -> Vec<InterfaceStatus> {
+        self.guarded.iter().map(|one| interface_status(&self.pins, one)).collect()
+    }
+
+    fn unconfirmed(&self, now: Instant) -> Option<Unconfirmed> {
+        let waiting = self.waiting.as_ref()?;
+        Some(Unconfirmed {
+            seconds_left: waiting.seconds_left(now),
+            back_to: waiting.before.describe(),
+            changes: changes(waiting.before.policy(), self.version.policy()),
+        })
+    }
+
+    /// What keeps SYN cookies from working as they should, as sentences with the remedy.
+    pub(super) fn cookie_warnings(&self) -> Vec<String> {
+        if !self.version.policy().services().iter().any(|service| service.syn_cookies().is_some()) {
+            return Vec::new();
+        }
+        cookie_warnings(self.cookie_problem.as_deref(), &TcpSettings::read())
+    }
+}
+
+fn cookie_warnings(problem: Option<&str>, settings: &TcpSettings) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(problem) = problem {
+        warnings.push(format!("SYN cookies are off, SYN limits still hold: {problem}"));
+    } else if settings.syncookies != 2 {
+        warnings.push(format!(
+            "SYN cookies are off, SYN limits still hold: net.ipv4.tcp_syncookies is {}, and only at 2 does the kernel \
+             take cookies that were sent for it; sysctl -w net.ipv4.tcp_syncookies=2",
+            settings.syncookies
+        ));
+    } else if settings.window_scale().is_none() {
+        warnings.push(
+            "connections made by SYN cookie will have neither window scaling nor SACK, which makes fast ones slower; \
+             sysctl -w net.ipv4.tcp_timestamps=2 (with tcp_window_scaling and tcp_sack at 1) keeps both"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+fn interface_status(pins: &PinDir, guarded: &Guarded) -> InterfaceStatus {
+    let (mode, note) = match attach::presence(pins, &guarded.interface) {
+        Ok(Presence::Ours(attached)) => {
+            let reason = guarded.not_native.as_ref();
+            (attached.mode.name(), reason.map(|reason| format!("native mode is not possible: {reason}")))
+        }
+        Ok(Presence::Foreign(_)) => {
+            ("foreign", Some("another program has taken the place of ours".to_owned()))
+        }
+        Ok(Presence::Free) => ("detached", Some("our program is gone".to_owned())),
+        Ok(Presence::Missing) => ("detached", Some("the interface is gone".to_owned())),
+        Err(error) => ("detached", Some(error.to_string())),
+    };
+    InterfaceStatus { name: guarded.interface.clone(), mode: mode.to_owned(), note }
+}

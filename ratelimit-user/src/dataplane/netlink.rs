@@ -1,0 +1,58 @@
+//! Asking the kernel for everything of a kind, over route netlink.
+
+use std::io;
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+#[derive(PartialEq, Eq)]
+enum Dump {
+    More,
+    Done,
+}
+
+/// Hands every message of the answer to `each`.
+pub(super) fn dump(
+    question: RouteNetlinkMessage,
+    mut each: impl FnMut(RouteNetlinkMessage),
+) -> io::Result<()> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.send(&request(question), 0)?;
+    loop {
+        let (reply, _) = socket.recv_from_full()?;
+        if read(&reply, &mut each)? == Dump::Done {
+            return Ok(());
+        }
+    }
+}
+
+fn request(question: RouteNetlinkMessage) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_DUMP | NLM_F_REQUEST;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+/// Takes every message of one datagram.
+fn read(mut datagram: &[u8], each: &mut impl FnMut(RouteNetlinkMessage)) -> io::Result<Dump> {
+    while !datagram.is_empty() {
+        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(datagram)
+            .map_err(|e| io::Error::other(e.to_string()))?;
+        match message.payload {
+            NetlinkPayload::InnerMessage(inner) => each(inner),
+            NetlinkPayload::Error(error) => return Err(error.to_io()),
+            NetlinkPayload::Done(_) => return Ok(Dump::Done),
+            _ => {}
+        }
+        // Messages are padded to four bytes.
+        let len = (message.header.length as usize).next_multiple_of(4);
+        datagram = datagram.get(len..).unwrap_or_default();
+    }
+    Ok(Dump::More)
+}

@@ -1,0 +1,109 @@
+//! A look at the host: who is connected to sshd, and where packets leave. Everything is read below one directory, which is
+//! `/proc` but for tests.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader},
+    net::IpAddr,
+    path::Path,
+};
+
+use super::{
+    Role, Vital, routes,
+    sockets::{self, State, TcpSocket},
+};
+
+/// sshd's port even where no sshd is found listening: systemd may listen in its place.
+pub const SSH_PORT: u16 = 22;
+/// Programs that serve SSH. `sshd-session` has the connections since OpenSSH 9.8.
+const SSH_SERVERS: [&str; 3] = ["sshd", "sshd-session", "dropbear"];
+/// Sessions that are remembered; nobody looks after more by hand, and somebody else could open any number.
+const MAX_SESSIONS: usize = 4096;
+
+/// Everybody who must not be cut off. `own` are this host's addresses, `operator` where the caller says they come from.
+pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>, operator: Option<IpAddr>) -> io::Result<Vec<Vital>> {
+    let mut vital = Vec::new();
+    let operator = operator.map(|address| address.to_canonical()).filter(|address| !address.is_loopback());
+    vital.extend(operator.map(|address| Vital { address, role: Role::Operator }));
+    for (address, port) in sessions(proc)? {
+        vital.push(Vital { address, role: Role::SshSession { port } });
+    }
+    // Loopback is never on a wire, and blocking 127.0.0.0/8 there is good practice.
+    let own = own.into_iter().filter(|(address, _)| !address.is_loopback());
+    vital.extend(own.map(|(address, interface)| Vital { address, role: Role::Own { interface } }));
+    let mut gateways = BTreeSet::new();
+    each_line(&proc.join("net/route"), |line| gateways.extend(routes::gateway_v4(line)))?;
+    each_line(&proc.join("net/ipv6_route"), |line| gateways.extend(routes::gateway_v6(line)))?;
+    vital.extend(gateways.into_iter().map(|address| Vital { address, role: Role::Gateway }));
+    Ok(vital)
+}
+
+/// Far ends of connections to sshd, with the port they are connected to.
+fn sessions(proc: &Path) -> io::Result<BTreeSet<(IpAddr, u16)>> {
+    let servers = ssh_sockets(proc);
+    let mut ports = BTreeSet::from([SSH_PORT]);
+    let mut found = BTreeSet::new();
+    // The kernel walks its whole table of connections for each look, some milliseconds. A second one is needed only if there
+    // are ports that the first did not know from its beginning.
+    loop {
+        let known = ports.len();
+        each_socket(proc, |socket| {
+            let server = servers.contains(&socket.inode);
+            match socket.state {
+                State::Listening if server => _ = ports.insert(socket.local_port),
+                State::Listening => {}
+                State::Established => {
+                    let ssh = server || ports.contains(&socket.local_port);
+                    if ssh && !socket.peer.is_loopback() && found.len() < MAX_SESSIONS {
+                        found.insert((socket.peer, socket.local_port));
+                    }
+                }
+            }
+        })?;
+        if ports.len() == known {
+            return Ok(found);
+        }
+    }
+}
+
+fn each_socket(proc: &Path, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {
+    for file in ["net/tcp", "net/tcp6"] {
+        each_line(&proc.join(file), |line| sockets::parse_line(line).into_iter().for_each(&mut each))?;
+    }
+    Ok(())
+}
+
+/// Inodes of the sockets that SSH servers have open. Processes come and go while they are looked at: what cannot be read is
+/// somebody else's or gone.
+fn ssh_sockets(proc: &Path) -> BTreeSet<u64> {
+    let mut inodes = BTreeSet::new();
+    for process in fs::read_dir(proc).into_iter().flatten().flatten() {
+        let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+        if !SSH_SERVERS.contains(&name.trim_end()) {
+            continue;
+        }
+        let open = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        let targets = open.filter_map(|file| fs::read_link(file.path()).ok());
+        inodes.extend(targets.filter_map(|target| socket_inode(target.to_str()?)));
+    }
+    inodes
+}
+
+/// `socket:[4711]`.
+fn socket_inode(target: &str) -> Option<u64> {
+    target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Line by line: a busy host has hundreds of thousands. A file that is not there belongs to a protocol that is not.
+fn each_line(path: &Path, mut each: impl FnMut(&str)) -> io::Result<()> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for line in BufReader::new(file).lines() {
+        each(&line?);
+    }
+    Ok(())
+}

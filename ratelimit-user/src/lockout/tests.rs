@@ -1,0 +1,212 @@
+//! Who is cut off by what, on a host made of a few files.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use ratelimit_common::abi::{ListEntry, list::FOREVER_NS};
+
+use super::*;
+use crate::config;
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+fn blocked(lists: &mut Lists, text: &str, until_ns: u64) {
+    lists.entry(prefix(text)).or_insert(ListEntry::EMPTY).own_blocked_until_ns = until_ns;
+}
+
+fn allowed(lists: &mut Lists, text: &str) {
+    lists.entry(prefix(text)).or_insert(ListEntry::EMPTY).own_allowed = ALLOWED;
+}
+
+fn session(address: &str) -> Vital {
+    Vital { address: address.parse().unwrap(), role: Role::SshSession { port: 22 } }
+}
+
+fn policy(text: &str) -> Policy {
+    config::parse(text, "p.toml").unwrap_or_else(|error| panic!("{error}")).policy
+}
+
+#[test]
+fn a_block_around_a_session_cuts_it_off_unless_any_allowed_prefix_covers_it() {
+    let vital = [session("10.0.0.7"), session("2001:db8::7"), session("192.0.2.1")];
+    let mut lists = Lists::new();
+    blocked(&mut lists, "10.0.0.0/8", FOREVER_NS);
+    let cut = |lists: &Lists, around: &str| cut_off(&prefix(around), lists, 1, &vital).len();
+    assert_eq!(cut(&lists, "10.0.0.0/8"), 1);
+    assert_eq!(cut(&lists, "192.0.2.0/24"), 0, "another prefix was asked about");
+    for wide_or_narrow in ["10.0.0.7", "10.0.0.0/8", "0.0.0.0/0"] {
+        let mut lists = lists.clone();
+        allowed(&mut lists, wide_or_narrow);
+        assert_eq!(cut(&lists, "10.0.0.0/8"), 0, "allowed by {wide_or_narrow}");
+    }
+    allowed(&mut lists, "10.0.0.8");
+    assert_eq!(cut(&lists, "10.0.0.0/8"), 1, "a neighbour on the allow list is no help");
+}
+
+#[test]
+fn a_block_that_has_run_out_cuts_nobody_off() {
+    let mut lists = Lists::new();
+    blocked(&mut lists, "10.0.0.0/8", 100);
+    let vital = [session("10.0.0.7")];
+    assert_eq!(cut_off(&prefix("10.0.0.0/8"), &lists, 99, &vital).len(), 1);
+    assert_eq!(cut_off(&prefix("10.0.0.0/8"), &lists, 100, &vital).len(), 0);
+}
+
+#[test]
+fn taking_a_session_off_the_allow_list_inside_a_block_cuts_it_off() {
+    let mut lists = Lists::new();
+    blocked(&mut lists, "10.0.0.0/8", FOREVER_NS);
+    // The lists as they would be: the allowed /32 is gone, and it is what was asked about.
+    assert_eq!(cut_off(&prefix("10.0.0.7"), &lists, 1, &[session("10.0.0.7")]).len(), 1);
+}
+
+#[test]
+fn a_policy_starves_a_session_only_if_there_is_one_that_is_not_allowed() {
+    let small = policy("[source]\nlimits = [\"5 packets/s\", \"100 syns/s\"]\n");
+    let large = policy("[source]\nlimits = [\"5000 packets/s\", \"100 syns/s\"]\n");
+    let vital = [session("10.0.0.7")];
+    let mut lists = Lists::new();
+    let sentences = starved(&small, &large, &lists, &vital);
+    assert_eq!(
+        sentences,
+        [
+            "limit source.packets \"5 packets/s burst 5\" is below what one SSH session needs (10 packets/s burst 20), \
+          and 10.0.0.7 has a live SSH session (to port 22)"
+        ]
+    );
+    assert!(starved(&large, &small, &lists, &vital).is_empty());
+    assert!(starved(&small, &small, &lists, &vital).is_empty(), "the session lives with it already");
+    let gateway = Vital { role: Role::Gateway, ..session("10.0.0.1") };
+    assert!(starved(&small, &large, &lists, &[gateway]).is_empty(), "a gateway has no session");
+    allowed(&mut lists, "10.0.0.0/24");
+    assert!(starved(&small, &large, &lists, &vital).is_empty());
+}
+
+#[test]
+fn a_total_starves_a_session_only_on_the_port_that_it_uses() {
+    let with = |port: u16, total: &str| {
+        policy(&format!(
+            "[source]\nlimits = [\"5000/s\"]\n[[service]]\nname = \"s\"\nmatch = {{ protocol = \"tcp\", ports = [{port}] }}\n\
+             total = [\"{total}\"]\n"
+        ))
+    };
+    let before = policy("[source]\nlimits = [\"5000/s\"]\n");
+    let count = |policy: &Policy, before: &Policy| {
+        starved(policy, before, &Lists::new(), &[session("10.0.0.7")]).len()
+    };
+    assert_eq!(count(&with(22, "5 packets/s"), &before), 1);
+    assert_eq!(count(&with(22, "5000 packets/s"), &before), 0);
+    assert_eq!(count(&with(443, "5 packets/s"), &before), 0);
+    assert_eq!(count(&with(22, "5 packets/s"), &with(22, "5 packets/s")), 0, "nothing new");
+    assert_eq!(
+        count(&with(22, "5 packets/s"), &with(443, "5 packets/s")),
+        1,
+        "the same total on another port was harmless"
+    );
+}
+
+/// A directory that looks like /proc; gone with the value.
+struct Proc(PathBuf);
+
+impl Proc {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let unique =
+            format!("ratelimit-proc-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let dir = std::env::temp_dir().join(unique);
+        fs::create_dir_all(dir.join("net")).unwrap();
+        Self(dir)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).unwrap();
+    }
+
+    fn process(&self, pid: u32, name: &str, inode: u64) {
+        let fds = self.0.join(pid.to_string()).join("fd");
+        fs::create_dir_all(&fds).unwrap();
+        self.write(&format!("{pid}/comm"), &format!("{name}\n"));
+        symlink(format!("socket:[{inode}]"), fds.join("3")).unwrap();
+    }
+}
+
+impl Drop for Proc {
+    fn drop(&mut self) {
+        let _gone = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn found(proc: &Proc) -> Vec<String> {
+    discover(proc.path(), Vec::new(), None).unwrap().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+#[cfg(target_endian = "little")]
+fn sessions_are_found_on_port_22_and_wherever_an_ssh_server_listens_or_is_connected() {
+    let line = |port: &str, peer: &str, state: &str, inode: u32| {
+        format!("0: 0100630A:{port} {peer}:D431 {state} 0:0 0:0 0 0 0 {inode} 1\n")
+    };
+    let proc = Proc::new();
+    // 2222 is sshd's, 8080 somebody else's, 0x15B3 = 5555 is a connection that sshd-session holds without a listener.
+    proc.write(
+        "net/tcp",
+        &[
+            line("08AE", "0200630A", "01", 0),
+            line("1F90", "0300630A", "01", 0),
+            line("0016", "0400630A", "01", 0),
+            line("0016", "0500630A", "06", 0),
+            line("15B3", "0600630A", "01", 300),
+            line("0016", "0100007F", "01", 0),
+            line("08AE", "00000000", "0A", 100),
+            line("1F90", "00000000", "0A", 200),
+        ]
+        .concat(),
+    );
+    proc.process(10, "sshd", 100);
+    proc.process(11, "nginx", 200);
+    proc.process(12, "sshd-session", 300);
+    assert_eq!(
+        found(&proc),
+        [
+            "10.99.0.2 has a live SSH session (to port 2222)",
+            "10.99.0.4 has a live SSH session (to port 22)",
+            "10.99.0.6 has a live SSH session (to port 5555)",
+        ]
+    );
+}
+
+#[test]
+fn own_addresses_the_gateway_and_the_operator_matter_and_loopback_does_not() {
+    let proc = Proc::new();
+    proc.write(
+        "net/ipv6_route",
+        &format!("{z} 00 {z} 00 fe800000000000000000000000000001 1 1 0 3 eth0\n", z = "0".repeat(32)),
+    );
+    let own = [("10.0.0.1", "eth0"), ("127.0.0.1", "lo"), ("::1", "lo")];
+    let own = own.map(|(address, name)| (address.parse().unwrap(), name.to_owned()));
+    let vital = discover(proc.path(), own.into(), Some("::ffff:192.0.2.9".parse().unwrap())).unwrap();
+    let sentences: Vec<String> = vital.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        sentences,
+        [
+            "you are connected from 192.0.2.9",
+            "10.0.0.1 is this host's own address (on eth0)",
+            "fe80::1 is the default gateway",
+        ]
+    );
+}
+
+#[test]
+fn a_host_without_any_of_the_files_has_nobody_to_protect() {
+    assert_eq!(found(&Proc::new()), [""; 0]);
+}
