@@ -2,6 +2,7 @@
 
 pub mod gate;
 pub mod gcra;
+pub mod window;
 
 // The kernel reads numbers; words and their checks stay on the host.
 #[cfg(not(target_arch = "bpf"))]
