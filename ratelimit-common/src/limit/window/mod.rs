@@ -1,0 +1,120 @@
+//! Windows: so many units in so much time, counted instead of metered.
+//!
+//! | algorithm | state | most in one real window | least |
+//! |---|---|---|---|
+//! | [`fixed`] | 1 word | 2 x limit, across an edge | the limit in every aligned window |
+//! | [`weighted`] ("soft") | 1 word | 2 x limit - 1, across an edge | limit less what the estimate says of before |
+//! | [`sliding`] ("hard") | K words | **the limit** | the limit in every K / (K - 1) windows |
+//!
+//! "Real window" is any interval as long as the window, wherever it starts, of the clock readings by which the
+//! packets were judged. Windows are aligned to the zero of that clock: for the kernel the boot, not the wall clock.
+//! The `burst` of a [`Rate`](super::rate::Rate) plays no part: a window lets its whole limit through at once.
+//!
+//! # Several CPUs, and clocks that differ
+//! State is words of 64 bits, moved by compare-and-exchange. A word that is all zero was never used. A packet is
+//! charged to the window that its own clock reading lies in, or refused as *late* when another CPU has opened a later
+//! one; it never borrows from the later window, or an interval could hold three of them. That costs at most the
+//! packets that are under way on other CPUs while a window is opened.
+//!
+//! # Counts in few bits
+//! A count has 32 bits, or 43 where the limit needs them. Byte limits beyond 2^43 count in units of up to 64 bytes: each
+//! frame rounds up and the limit down, so the error is on one side. 40 Gbit/s for an hour is 1.8 x 10^13 bytes, counted
+//! in units of 4: a frame of 1514 bytes counts as 1516.
+//!
+//! # Window numbers in few bits
+//! What is left of the word numbers the window, or the sub-window, and wraps. With n numbers (2^31; 2^20 for large
+//! counts; weighted: 2^20 and 2^9), a word left alone for a multiple of n windows reads as written in this one, and for
+//! just under a multiple as *late*. Both admit less, never more, and end within a minute or the time that counts as
+//! ahead, whichever is longer: two windows, or 2 K sub-windows. At every other time the word reads as empty, as it
+//! should. For a window of 1 s and counts of 32 bits the first such moment comes after 68 years.
+//!
+//! The other side of this: a CPU must not sit on a clock reading for longer than that minute (weighted, with
+//! windows of 1 s and beyond 4 GB: 8 s). Beyond it, a newer word would look like an old one.
+//!
+//! # Changing a limit
+//! The limit itself is in the parameters and takes effect with the next packet. Words that were written with another
+//! window length or another layout mean nothing: [`Window::reads_words_of`] says when they have to be zeroed.
+//!
+//! # Cost
+//! One 64-bit division a packet (about 10 ns), because nobody's window is a power of two. Times are plain nanoseconds and
+//! not the 1/256 ns of [`super::gcra`], which wrap after 2.28 years: a window number needs the whole of the clock.
+
+pub mod fixed;
+#[cfg(not(target_arch = "bpf"))]
+mod parameters;
+pub mod sliding;
+pub mod weighted;
+mod word;
+
+#[cfg(not(target_arch = "bpf"))]
+pub use parameters::WindowError;
+
+use crate::abi_struct;
+
+abi_struct! {
+    /// One limit per window, for any of the algorithms; made by `Window::fixed`, `weighted` or `sliding`.
+    pub struct Window: 40 {
+        /// How long one window lasts, or one sub-window where there are some.
+        pub length_ns: u64,
+        /// What one window admits, in units of 2^`shift`.
+        pub limit: u64,
+        /// 2^63 / `length_ns`, rounded up: saves the weighted form a second division.
+        pub reciprocal: u64,
+        /// Binary places that counts leave out.
+        pub shift: u32,
+        /// Bits of a count.
+        pub count_bits: u32,
+        /// Windows that another CPU's clock may be ahead.
+        pub late: u32,
+        /// Binary places that the previous window's count leaves out, in the weighted form.
+        pub previous_shift: u32,
+    }
+}
+
+/// What became of one question to one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Conforms, if this word can still be stored.
+    Conforms {
+        /// The word to store.
+        word: u64,
+    },
+    /// Does not conform. Nothing is to be stored, so a flood only reads.
+    Refused,
+    /// Does not conform: another CPU has opened a later window than the one this clock reading lies in.
+    Late,
+}
+
+impl Window {
+    /// What an amount counts as, rounded up, and never as nothing.
+    #[inline(always)]
+    pub const fn units(&self, amount: u64) -> u64 {
+        let shift = self.shift & 63;
+        let rest = amount & ((1 << shift) - 1);
+        let units = (amount >> shift).saturating_add((rest != 0) as u64);
+        if units == 0 { 1 } else { units }
+    }
+
+    /// The limit in the units that the operator knows; below the one asked for by less than 2^shift.
+    pub const fn limit_amount(&self) -> u64 {
+        self.limit << (self.shift & 63)
+    }
+
+    /// Whether words written under `other` mean the same under these parameters, or more for at most one window. If not,
+    /// they have to be zeroed, or a source may be granted part of a limit afresh, or refused for a minute.
+    pub const fn reads_words_of(&self, other: &Self) -> bool {
+        self.length_ns == other.length_ns
+            && self.shift == other.shift
+            && self.count_bits == other.count_bits
+            && self.previous_shift >= other.previous_shift
+    }
+
+    /// The window that a moment lies in. No parameters that user space makes have length 0.
+    #[inline(always)]
+    const fn index(&self, now_ns: u64) -> u64 {
+        match now_ns.checked_div(self.length_ns) {
+            Some(index) => index,
+            None => 0,
+        }
+    }
+}

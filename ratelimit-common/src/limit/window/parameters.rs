@@ -1,0 +1,121 @@
+//! From a rate in words ("5000 packets a minute") to the numbers that a window counts with.
+//!
+//! The amount becomes the limit, rounded down to the units it is counted in, and the period the window. Everything
+//! that the words cannot hold is refused here, with a sentence.
+
+use core::fmt;
+
+use super::Window;
+use super::weighted::{MAX_PREVIOUS, PREVIOUS_BITS};
+use crate::abi::Meter;
+use crate::limit::rate::{FULL_FRAME, Rate};
+
+/// Bits of a count that leave the window number enough to never wrap in practice.
+const SMALL_COUNT_BITS: u32 = 32;
+/// Bits of a count for large limits: 100 million packets a second for a day.
+const LARGE_COUNT_BITS: u32 = 43;
+/// Most binary places that a count of bytes leaves out: no more than the smallest frame.
+const MAX_SHIFT: u32 = 6;
+const MAX_COUNT: u64 = (1 << LARGE_COUNT_BITS) - 1;
+
+/// How long a CPU may sit on its clock reading.
+const LATE_NS: u64 = 60_000_000_000;
+
+/// Why a limit cannot be counted in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowError {
+    /// Nothing would ever pass.
+    ZeroLimit,
+    /// More than a word can count to.
+    TooLarge {
+        /// The meter it is in.
+        meter: Meter,
+        /// The largest limit in this meter.
+        max: u64,
+    },
+    /// A byte limit that refuses every full-sized frame.
+    BelowFrame {
+        /// The limit given.
+        limit: u64,
+    },
+}
+
+impl Window {
+    /// Parameters for [`super::fixed`].
+    pub fn fixed(rate: &Rate) -> Result<Self, WindowError> {
+        Self::counting(rate, rate.period.ns(), 1)
+    }
+
+    /// Parameters for [`super::weighted`].
+    pub fn weighted(rate: &Rate) -> Result<Self, WindowError> {
+        let mut window = Self::counting(rate, rate.period.ns(), 1)?;
+        while window.limit.div_ceil(1 << window.previous_shift) > MAX_PREVIOUS {
+            window.previous_shift += 1;
+        }
+        window.late = late(window.length_ns, 64 - PREVIOUS_BITS - window.count_bits, 1);
+        Ok(window)
+    }
+
+    /// Parameters for [`super::sliding`] with K words.
+    pub fn sliding<const K: usize>(rate: &Rate) -> Result<Self, WindowError> {
+        const { assert!(K >= 2 && K <= 1024, "the current sub-window and at least one before it") };
+        Self::counting(rate, rate.period.ns().div_ceil(K as u64 - 1), K as u32)
+    }
+
+    fn counting(rate: &Rate, length_ns: u64, words: u32) -> Result<Self, WindowError> {
+        let limit = rate.amount;
+        let max_shift = if rate.meter == Meter::Bytes { MAX_SHIFT } else { 0 };
+        if limit == 0 {
+            return Err(WindowError::ZeroLimit);
+        }
+        if limit >> max_shift > MAX_COUNT {
+            return Err(WindowError::TooLarge { meter: rate.meter, max: MAX_COUNT << max_shift });
+        }
+        if rate.meter == Meter::Bytes && limit < FULL_FRAME {
+            return Err(WindowError::BelowFrame { limit });
+        }
+        let mut shift = 0;
+        while limit >> shift > MAX_COUNT {
+            shift += 1;
+        }
+        let limit = limit >> shift;
+        let count_bits = if limit >> SMALL_COUNT_BITS == 0 { SMALL_COUNT_BITS } else { LARGE_COUNT_BITS };
+        Ok(Self {
+            length_ns,
+            limit,
+            reciprocal: (1_u64 << 63).div_ceil(length_ns),
+            shift,
+            count_bits,
+            late: late(length_ns, 63 - count_bits, words),
+            previous_shift: 0,
+        })
+    }
+}
+
+/// Windows that count as ahead: what takes [`LATE_NS`], but no more than one in 64 of all numbers, and at least twice
+/// round the words of a source.
+fn late(length_ns: u64, index_bits: u32, words: u32) -> u32 {
+    let most = (1 << index_bits >> 6).max(2 * words);
+    LATE_NS.div_ceil(length_ns).clamp(2 * u64::from(words), u64::from(most)) as u32
+}
+
+impl fmt::Display for WindowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroLimit => write!(f, "limit 0 lets nothing pass; use at least 1, or block the source"),
+            Self::TooLarge { meter, max } => write!(
+                f,
+                "limit is above {max} {} in one window, more than it can count; use at most that, a shorter period, or \
+                 a token bucket",
+                meter.name()
+            ),
+            Self::BelowFrame { limit } => write!(
+                f,
+                "limit {limit} bytes in one window refuses every full frame; use at least {FULL_FRAME} bytes, or a longer \
+                 period"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for WindowError {}
