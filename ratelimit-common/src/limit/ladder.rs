@@ -37,7 +37,7 @@ pub const fn share_q8(charge_q8: u64, multiple: u64, reciprocal: u64) -> u64 {
     }
     // Not zero where it is used; this shows the compiler that there is nothing to panic about.
     let multiple = if multiple == 0 { 1 } else { multiple };
-    (charge_q8 + multiple - 1) / multiple
+    charge_q8.div_ceil(multiple)
 }
 
 /// A source's key, cut to a prefix.

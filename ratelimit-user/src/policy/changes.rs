@@ -256,6 +256,7 @@ mod tests {
                 "service game removed: was match udp 27000-27050; total in bytes 125000000 bytes/s burst 125000000 bytes",
                 "service web added: match tcp 80, 443; syn_cookies 1000 syns/s burst 1000",
                 "source ipv6_prefix: 64 -> 56",
+                "source ladder ipv6: /56 x4, /48 x64, /32 x1024 -> /48 x64, /32 x1024",
                 "source table_entries: 262144 -> 1000; takes effect at the next start",
             ]
         );
