@@ -381,7 +381,7 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
-        PREFIXES.insert(key, &tat_q8, BPF_NOEXIST as u64).map_err(insert_error)
+        PREFIXES.insert(key, tat_q8, BPF_NOEXIST as u64).map_err(insert_error)
     }
 
     #[inline(always)]
