@@ -10,11 +10,13 @@ use crate::tables::Tables;
 
 /// The reason to refuse the packet because its source is over a limit anyway. Reads one word of its cell.
 #[inline(always)]
-pub(super) fn check<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<Reason> {
-    if policy.gate.tolerance_q8 == 0 {
-        return None;
-    }
-    let cell = tables.cell(gate::cell_index(hash))?;
+pub(super) fn check<T: Tables>(
+    tables: &T,
+    policy: &Policy,
+    cell: T::Cell,
+    hash: u64,
+    now_q8: u64,
+) -> Option<Reason> {
     let name = gate::denial_name(hash, policy.generation);
     let denial = tables.load(tables.cell_denial(cell, gate::denial_slot(name)));
     if !gate::denies(denial, name, now_q8) {

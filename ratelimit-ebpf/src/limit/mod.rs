@@ -20,7 +20,7 @@ mod word;
 
 use ratelimit_common::{
     abi::{Clock, Policy, Reason, service::Party},
-    limit::gcra,
+    limit::{gate, gcra},
 };
 
 use crate::{
@@ -34,6 +34,7 @@ use sender::Sender;
 pub use stages::Stages;
 use standing::Standing;
 pub use syns::count as count_syn;
+use total::Account;
 
 /// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
 #[inline(always)]
@@ -135,14 +136,28 @@ fn request<T: Stages>(
 ) -> Result<Request, Reason> {
     let sender = Sender::of(policy, packet);
     let mut now_q8 = gcra::time_q8(now_ns);
-    // A denial holds for the lag of the coarse clock longer than it must, which only refuses more.
-    if let Some(reason) = denial::check(tables, policy, sender.hash, now_q8) {
+    let gated = policy.gate.tolerance_q8 != 0;
+    let cell = if gated { tables.cell(gate::cell_index(sender.hash)) } else { None };
+    // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
+    if let Some(cell) = cell
+        && let Some(reason) = denial::check(tables, policy, cell, sender.hash, now_q8)
+    {
         return Err(reason);
+    }
+    let service = total::service_number(tables, policy, packet);
+    // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
+    // TCP, which may be answered with a cookie or belong to a connection.
+    if let Some(cell) = cell
+        && packet.transport == Transport::Udp
+        && !gate::is_tracked(tables.load(tables.cell_tracked_until(cell)), now_q8)
+        && let Some(account) = Account::of(tables, policy, service)
+        && account.is_spent(tables, len, now_q8, Party::Stranger)
+    {
+        return Err(Reason::ServiceTotal);
     }
     if policy.clock() == Clock::Precise {
         now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
     }
-    let service = total::service_number(tables, policy, packet);
     Ok(Request::new(policy, packet, sender, len, now_q8, service))
 }
 

@@ -14,10 +14,7 @@ use ratelimit_common::{
     limit::gcra::{self, ahead_q8},
 };
 
-use super::{
-    request::Request,
-    word::{self, Charging, Unmoved},
-};
+use super::word::{self, Charging, Unmoved};
 use crate::{packet::Packet, tables::Tables};
 
 /// The number that the table of ports has for a packet.
@@ -50,8 +47,8 @@ pub(super) struct Account<'p, T: Tables> {
 impl<'p, T: Tables> Account<'p, T> {
     /// The account of the service that a packet is for; `None` if it has no total.
     #[inline(always)]
-    pub(super) fn of(tables: &T, policy: &'p Policy, request: &Request) -> Option<Self> {
-        let (number, service) = service(policy, request.service)?;
+    pub(super) fn of(tables: &T, policy: &'p Policy, service_number: u32) -> Option<Self> {
+        let (number, service) = service(policy, service_number)?;
         if service.total_count == 0 {
             return None;
         }
@@ -60,13 +57,13 @@ impl<'p, T: Tables> Account<'p, T> {
 
     /// Whether this CPU knows without asking anybody that there is nothing left.
     #[inline(always)]
-    pub(super) fn is_spent(&self, tables: &T, request: &Request, party: Party) -> bool {
+    pub(super) fn is_spent(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
         for index in 0..MAX_TOTALS {
             let Some(total) = total(self.service, index) else { break };
             let place = Share::place(index, party);
-            let short = tables.load(tables.share_pool(self.share, place)) < price(request, &total.limit);
+            let short = tables.load(tables.share_pool(self.share, place)) < price(len, &total.limit);
             let refused_until = tables.share_refused_until(self.share, place);
-            if short && ahead_q8(tables.load(refused_until), request.now_q8) != 0 {
+            if short && ahead_q8(tables.load(refused_until), now_q8) != 0 {
                 return true;
             }
         }
@@ -75,19 +72,19 @@ impl<'p, T: Tables> Account<'p, T> {
 
     /// Charges every limit of the total; false if there is not enough left.
     #[inline(always)]
-    pub(super) fn charge(&self, tables: &T, request: &Request, party: Party) -> bool {
+    pub(super) fn charge(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
         // Every limit gets its portion before any is spent.
         for index in 0..MAX_TOTALS {
             let Some(total) = total(self.service, index) else { break };
             let word = || tables.total(self.number, index);
-            if !stock(tables, request, total, word, self.share, Share::place(index, party), party) {
+            if !stock(tables, (len, now_q8), total, word, self.share, Share::place(index, party), party) {
                 return false;
             }
         }
         for index in 0..MAX_TOTALS {
             let Some(total) = total(self.service, index) else { break };
             let pool = tables.share_pool(self.share, Share::place(index, party));
-            tables.store(pool, tables.load(pool).saturating_sub(price(request, &total.limit)));
+            tables.store(pool, tables.load(pool).saturating_sub(price(len, &total.limit)));
         }
         true
     }
@@ -99,15 +96,15 @@ fn total(service: &Service, index: usize) -> Option<&Total> {
 }
 
 #[inline(always)]
-fn price(request: &Request, limit: &Limit) -> u64 {
-    if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, request.len) } else { limit.cost_fp }
+fn price(len: u64, limit: &Limit) -> u64 {
+    if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, len) } else { limit.cost_fp }
 }
 
 /// Sees to it that this CPU has enough for the packet, and says whether it has.
 #[inline(always)]
 fn stock<T: Tables>(
     tables: &T,
-    request: &Request,
+    (len, now_q8): (u64, u64),
     total: &Total,
     word: impl FnOnce() -> Option<T::Word>,
     share: T::Share,
@@ -115,7 +112,7 @@ fn stock<T: Tables>(
     party: Party,
 ) -> bool {
     let pool = tables.share_pool(share, place);
-    let price = price(request, &total.limit);
+    let price = price(len, &total.limit);
     let left = tables.load(pool);
     if left >= price {
         return true;
@@ -127,7 +124,7 @@ fn stock<T: Tables>(
         Party::Known => total.limit.tolerance_q8,
     };
     let limit = Limit { tolerance_q8, ..total.limit };
-    match word::charge(tables, word, &limit, request.now_q8, wanted, 0, Charging::Exchange) {
+    match word::charge(tables, word, &limit, now_q8, wanted, 0, Charging::Exchange) {
         Ok(()) => {
             tables.store(pool, left + wanted);
             true
