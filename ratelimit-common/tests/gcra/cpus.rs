@@ -1,7 +1,7 @@
-//! Several CPUs on one word: reads and compare-and-exchange interleaved at arbitrary points.
+//! Several CPUs on one word: reads, compare-and-exchange and additions interleaved at arbitrary points.
 
 use proptest::prelude::*;
-use ratelimit_common::limit::gcra::{self, Outcome};
+use ratelimit_common::limit::gcra::{self, Outcome, ahead_q8};
 use ratelimit_common::limit::rate::Rate;
 
 use crate::model::{Admitted, Bucket, amount, any_rate, assert_bound, magnitude};
@@ -26,11 +26,22 @@ struct Run {
     contended: u32,
 }
 
+/// How a bucket in use is charged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Charging {
+    Exchange,
+    /// With room for what CPUs may add between look and addition.
+    Add,
+}
+
 /// Each move lets some time pass and one CPU take one step.
-fn run(rate: Rate, cpus: usize, moves: &[(usize, u64, u64)]) -> Run {
+fn run(rate: Rate, cpus: usize, charging: Charging, moves: &[(usize, u64, u64)]) -> Run {
     let mut clock_ns = 1 << 50;
     let start = Bucket::new(rate, clock_ns);
-    let limit = start.limit;
+    let mut limit = start.limit;
+    if charging == Charging::Add {
+        limit.tolerance_q8 -= room_q8(&rate, cpus);
+    }
     let mut word_q8 = start.tat_q8;
     let mut cpu_states = vec![Cpu::Idle; cpus];
     let mut run = Run { admitted: Vec::new(), contended: 0 };
@@ -42,6 +53,13 @@ fn run(rate: Rate, cpus: usize, moves: &[(usize, u64, u64)]) -> Run {
             Cpu::HasTime { now_ns, amount } => Cpu::HasWord { now_ns, amount, seen_q8: word_q8, attempt: 1 },
             Cpu::HasWord { now_ns, amount, seen_q8, attempt } => {
                 let charge = gcra::charge_q8(&limit, amount);
+                let ahead = ahead_q8(seen_q8, gcra::time_q8(now_ns));
+                if charging == Charging::Add && ahead != 0 && ahead + charge <= limit.tolerance_q8 {
+                    word_q8 = word_q8.wrapping_add(charge);
+                    run.admitted.push(Admitted { now_ns, amount });
+                    *cpu = Cpu::Idle;
+                    continue;
+                }
                 match gcra::take(seen_q8, &limit, gcra::time_q8(now_ns), charge) {
                     Outcome::Refused => Cpu::Idle,
                     Outcome::Conforms { tat_q8 } if word_q8 == seen_q8 => {
@@ -66,6 +84,12 @@ fn run(rate: Rate, cpus: usize, moves: &[(usize, u64, u64)]) -> Run {
     run
 }
 
+/// One charge per CPU, of the largest amount that `moves` can ask for.
+fn room_q8(rate: &Rate, cpus: usize) -> u64 {
+    let limit = rate.limit().unwrap();
+    gcra::charge_q8(&limit, amount(rate, 9000)) * cpus as u64
+}
+
 /// Moves that take less than half a second in all, so that no CPU's clock reading is older than that.
 fn moves() -> impl Strategy<Value = Vec<(usize, u64, u64)>> {
     let pause = prop_oneof![3 => Just(0), 1 => magnitude(1 << 20)];
@@ -81,12 +105,25 @@ proptest! {
         cpus in 1_usize..=8,
         moves in moves(),
     ) {
-        assert_bound(&rate, &run(rate, cpus, &moves).admitted)?;
+        assert_bound(&rate, &run(rate, cpus, Charging::Exchange, &moves).admitted)?;
+    }
+
+    #[test]
+    fn additions_after_a_look_stay_within_the_bound_if_there_is_room_for_one_of_each_cpu(
+        rate in any_rate(100_000),
+        cpus in 1_usize..=8,
+        moves in moves(),
+    ) {
+        let tolerance = rate.limit().unwrap().tolerance_q8;
+        if tolerance <= room_q8(&rate, cpus) * 2 {
+            return Ok(());
+        }
+        assert_bound(&rate, &run(rate, cpus, Charging::Add, &moves).admitted)?;
     }
 
     #[test]
     fn one_cpu_alone_never_runs_out_of_retries(rate in any_rate(100_000), moves in moves()) {
-        prop_assert_eq!(run(rate, 1, &moves).contended, 0);
+        prop_assert_eq!(run(rate, 1, Charging::Exchange, &moves).contended, 0);
     }
 }
 
@@ -100,6 +137,6 @@ fn a_cpu_that_loses_every_exchange_refuses_its_packet() {
         burst: 100,
     };
     let rounds: Vec<_> = (0..2 + ATTEMPTS as usize).flat_map(|_| (0..5).map(|cpu| (cpu, 0, 1))).collect();
-    let run = run(rate, 5, &rounds);
+    let run = run(rate, 5, Charging::Exchange, &rounds);
     assert_eq!((run.admitted.len(), run.contended), (4, 1));
 }
