@@ -11,6 +11,23 @@ use core::marker::PhantomData;
 /// and needs to see the bound; the deepest chain the parsers follow ends below 16 KiB.
 const MAX_OFFSET: usize = 0x3fff;
 
+/// The same number, of which the verifier knows nothing any more.
+///
+/// It follows numbers through its stack, but not the upper half of one that was stored as a whole.
+#[inline(always)]
+pub fn forget(number: u32) -> u32 {
+    if cfg!(target_arch = "bpf") {
+        let mut slot = 0_u64;
+        // SAFETY: both halves are of this slot. Volatile, or the compiler would see through it. Little endian, as the target is.
+        unsafe {
+            (&raw mut slot).write_volatile((number as u64) << 32);
+            (&raw const slot).cast::<u32>().add(1).read_volatile()
+        }
+    } else {
+        number
+    }
+}
+
 /// One frame. For a multi-buffer frame, the bytes of its first buffer, where the headers are.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {

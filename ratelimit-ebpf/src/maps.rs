@@ -19,20 +19,21 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, Event, ListEntry, Policy, PrefixKey, Reason, RungCell, Share,
-        SourceKey, SynState, TotalState,
+        Bucket, Cell, Clock, Counter, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, RungCell,
+        Share, SynState, TotalState,
+        counter::COUNTER_SLOTS,
         event::EVENT_COUNT,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         prefix::{LADDER_CELLS, MAX_PREFIXES},
-        reason::REASON_COUNT,
         service::{MAX_SERVICES, NO_SERVICE, PORT_SLOTS},
+        user::MAX_USERS,
     },
     limit::gate,
 };
 use ratelimit_ebpf::{
-    cookie::{NOTES, Notes, OTHERWISE, Segment},
+    cookie::{NOTES, Notes, Segment, leave},
     packet::{Address, Family},
-    tables::{Allowance, InsertError, Relay, Successor, Tables},
+    tables::{Allowance, Baton, InsertError, Relay, Successor, Tables},
 };
 
 /// Sources when the loader does not say otherwise; it always does.
@@ -41,15 +42,15 @@ const EEXIST: i32 = 17;
 
 /// Per-source state. The kernel evicts the least recently used source when it is full.
 #[btf_map]
-static BUCKETS: LruHashMap<SourceKey, Bucket, DEFAULT_SOURCES> = LruHashMap::new();
+static BUCKETS: LruHashMap<EntryKey, Bucket, DEFAULT_SOURCES> = LruHashMap::new();
 
 /// The gate: most packets end at one of these and never touch the table of sources.
 #[btf_map]
 static CELLS: Array<Cell, { gate::CELLS as usize }> = Array::new();
 
-/// Frames and bytes by reason.
+/// Frames and bytes by service and reason.
 #[btf_map]
-static COUNTERS: PerCpuArray<Counter, REASON_COUNT> = PerCpuArray::new();
+static COUNTERS: PerCpuArray<Counter, { COUNTER_SLOTS as usize }> = PerCpuArray::new();
 
 /// Events that are no verdicts.
 #[btf_map]
@@ -115,6 +116,17 @@ static SHARES: PerCpuArray<Share, MAX_SERVICES> = PerCpuArray::new();
 #[btf_map]
 static TOTALS: Array<TotalState, MAX_SERVICES> = Array::new();
 
+/// The buckets of users.
+#[btf_map]
+static USERS: Array<Bucket, MAX_USERS> = Array::new();
+
+/// The limits of users, as words for the same reason as `POLICY`. The policy says which of the two tables is its own.
+#[btf_map]
+static USER_LIMITS: ArrayOfMaps<Array<SetWords, MAX_USERS>, 2> = ArrayOfMaps::new();
+
+type SetWords = [u64; size_of::<LimitSet>() / 8];
+const _: () = assert!(size_of::<LimitSet>() == size_of::<SetWords>() && align_of::<LimitSet>() <= 8);
+
 /// What the kernel is told: `bpf_xdp_get_buff_len` and others are for GPL-compatible programs only.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
@@ -142,9 +154,9 @@ pub(crate) struct Jumps<'c> {
 
 impl Relay for Jumps<'_> {
     #[inline(always)]
-    fn hand_over(&self, to: Successor, otherwise: Reason) {
+    fn hand_over(&self, to: Successor, baton: Baton) {
         let Some(scratch) = Scratch::of_this_cpu() else { return };
-        scratch.set_note(OTHERWISE, otherwise as u64);
+        leave(&scratch, baton);
         // SAFETY: nothing is waiting to be dropped.
         unsafe { JUMPS.tail_call(self.ctx, to as u32) };
     }
@@ -313,7 +325,7 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn bucket(&self, key: &SourceKey) -> Option<*mut Bucket> {
+    fn bucket(&self, key: &EntryKey) -> Option<*mut Bucket> {
         BUCKETS.get_ptr_mut(key)
     }
 
@@ -325,8 +337,20 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn insert(&self, key: &SourceKey, bucket: &Bucket) -> Result<(), InsertError> {
+    fn insert(&self, key: &EntryKey, bucket: &Bucket) -> Result<(), InsertError> {
         BUCKETS.insert(key, bucket, BPF_NOEXIST as u64).map_err(insert_error)
+    }
+
+    #[inline(always)]
+    fn user(&self, index: u32) -> Option<*mut Bucket> {
+        USERS.get_ptr_mut(index)
+    }
+
+    #[inline(always)]
+    fn user_limits(&self, table: u32, index: u32) -> Option<&LimitSet> {
+        let words = USER_LIMITS.get_value(table, &index)?;
+        // SAFETY: as in `policy`.
+        Some(unsafe { &*core::ptr::from_ref(words).cast::<LimitSet>() })
     }
 
     #[inline(always)]
@@ -460,8 +484,8 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn count(&self, reason: Reason, len: u64) {
-        if let Some(counter) = COUNTERS.get_ptr_mut(reason as u32) {
+    fn count(&self, slot: u32, len: u64) {
+        if let Some(counter) = COUNTERS.get_ptr_mut(slot) {
             // SAFETY: the slot belongs to this CPU, and a program is not preempted by another one on it.
             unsafe {
                 (*counter).packets += 1;

@@ -5,6 +5,8 @@ use ratelimit_common::abi::{
     service::{Protocol, port_slot},
 };
 
+use crate::frame::forget;
+
 /// A source address.
 ///
 /// A struct whose fields all have a value, rather than an enum: the compiler may copy the unset payload of an enum, and the
@@ -64,6 +66,8 @@ pub struct Packet {
     pub transport_len: usize,
     /// Whether it is a piece of a larger packet.
     pub fragment: bool,
+    /// The user that its source belongs to, as the lists have it; `NO_USER` until they have been asked.
+    pub user: u16,
 }
 
 impl Packet {
@@ -71,26 +75,60 @@ impl Packet {
     #[inline(always)]
     pub fn port_slot(&self) -> Option<u32> {
         match self.transport {
-            Transport::Tcp | Transport::TcpSyn => Some(port_slot(Protocol::Tcp, self.port)),
-            Transport::Udp => Some(port_slot(Protocol::Udp, self.port)),
-            Transport::Icmpv6(_) | Transport::Fragment | Transport::Other => None,
+            Transport::TCP | Transport::TCP_SYN => Some(port_slot(Protocol::Tcp, self.port)),
+            Transport::UDP => Some(port_slot(Protocol::Udp, self.port)),
+            _ => None,
+        }
+    }
+
+    /// The same packet, of which the verifier does not know how it was parsed: hundreds of ways through tags and extension headers lead
+    /// to the same few numbers, and it would go on along each. Where headers start is not kept.
+    #[inline(always)]
+    pub fn forgotten(self) -> Self {
+        let family = matches!(self.source.family, Family::V6) as u32;
+        let traits = self.transport.0 as u32 | family << 12 | (self.fragment as u32) << 13;
+        let traits = forget(traits | (self.port as u32) << 16);
+        Self {
+            source: Address {
+                family: if traits & 1 << 12 == 0 { Family::V4 } else { Family::V6 },
+                key: self.source.key,
+            },
+            transport: Transport(traits as u16 & 0xfff),
+            port: (traits >> 16) as u16,
+            fragment: traits & 1 << 13 != 0,
+            user: self.user,
+            network_at: 0,
+            transport_at: 0,
+            transport_len: 0,
         }
     }
 }
 
-/// What an IP packet carries.
+/// What an IP packet carries. A number rather than an enum, so that [`Packet::forgotten`] can hand it on as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub struct Transport(u16);
+
+impl Transport {
     /// TCP that opens a connection: SYN set, ACK clear.
-    TcpSyn,
+    pub const TCP_SYN: Self = Self(0);
     /// Any other TCP.
-    Tcp,
+    pub const TCP: Self = Self(1);
     /// UDP.
-    Udp,
-    /// ICMPv6 of this type.
-    Icmpv6(u8),
+    pub const UDP: Self = Self(2);
     /// A fragment without the transport header. What stands where ports would be is payload.
-    Fragment,
+    pub const FRAGMENT: Self = Self(3);
     /// Everything else: IPv4 ICMP, tunnels, ESP, nothing at all.
-    Other,
+    pub const OTHER: Self = Self(4);
+
+    /// ICMPv6 of this type.
+    #[inline(always)]
+    pub const fn icmpv6(kind: u8) -> Self {
+        Self(0x100 | kind as u16)
+    }
+
+    /// Whether it is ICMPv6 of the types that neighbours find each other with.
+    #[inline(always)]
+    pub const fn is_neighbour_discovery(self) -> bool {
+        self.0 >= 0x100 | 133 && self.0 <= 0x100 | 137
+    }
 }

@@ -1,36 +1,78 @@
 //! The packet flow, in one function.
 
-use ratelimit_common::abi::{Clock, Reason, Verdict};
+use ratelimit_common::abi::{
+    Clock, Mode, OnLimit, Policy, Reason, Verdict,
+    counter::slot,
+    service::{MAX_SERVICES, NO_SERVICE},
+};
 
 use crate::{
     classify::classify,
     frame::Frame,
-    limit::{Stages, limit},
+    limit::{Stages, limit, service_number},
+    packet::Packet,
     parse::parse,
-    tables::Relay,
+    tables::{Relay, Tables},
 };
 
 /// Decides about one frame and counts it.
 #[inline(always)]
 pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) -> Verdict {
-    let reason = judge(frame, tables, relay);
-    tables.count(reason, frame.len());
-    reason.verdict()
+    let policy = tables.policy();
+    let packet = match parse(frame) {
+        Ok(packet) => packet.forgotten(),
+        Err(reason) => return conclude(tables, policy, NO_SERVICE, reason, frame.len()),
+    };
+    let service = policy.map_or(NO_SERVICE, |policy| service_number(tables, policy, &packet));
+    let reason = judge(frame, tables, relay, policy, packet, service);
+    conclude(tables, policy, service, reason, frame.len())
 }
 
 #[inline(always)]
-fn judge<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) -> Reason {
-    let packet = match parse(frame) {
-        Ok(packet) => packet,
-        Err(reason) => return reason,
-    };
-    let Some(policy) = tables.policy() else { return Reason::Unlimited };
+fn judge<T: Stages, R: Relay>(
+    frame: &Frame<'_>,
+    tables: &T,
+    relay: &R,
+    policy: Option<&Policy>,
+    packet: Packet,
+    service: u32,
+) -> Reason {
+    let Some(policy) = policy else { return Reason::Unlimited };
     let now_ns = tables.now_ns(Clock::Coarse);
-    if let Some(reason) = classify(tables, packet.source, now_ns) {
+    let listing = classify(tables, packet.source, now_ns);
+    if let Some(reason) = listing.settled {
         return reason;
     }
-    if policy.source.limit_count == 0 {
+    if policy.source.set.limit_count == 0 {
         return Reason::Unlimited;
     }
-    limit(tables, relay, policy, &packet, frame.len(), now_ns)
+    limit(tables, relay, policy, &Packet { user: listing.user, ..packet }, frame.len(), now_ns, service)
+}
+
+/// Counts a frame that ends for a reason, and says what becomes of it.
+#[inline(always)]
+pub fn conclude<T: Tables>(
+    tables: &T,
+    policy: Option<&Policy>,
+    service: u32,
+    reason: Reason,
+    len: u64,
+) -> Verdict {
+    let waived =
+        reason.verdict() == Verdict::Drop && policy.is_some_and(|policy| waives(policy, service, reason));
+    tables.count(slot(service.min(MAX_SERVICES as u32), reason, waived), len);
+    if waived { Verdict::Pass } else { reason.verdict() }
+}
+
+/// Whether a drop is only counted. A policy on trial drops nothing at all; a service on trial drops nothing for its limits.
+#[inline(always)]
+fn waives(policy: &Policy, service: u32, reason: Reason) -> bool {
+    if policy.mode == Mode::Monitor as u32 {
+        return true;
+    }
+    if service == NO_SERVICE || !reason.is_limit() {
+        return false;
+    }
+    let index = (service - 1) as usize & (MAX_SERVICES - 1);
+    policy.services[index].on_limit == OnLimit::Monitor as u32
 }

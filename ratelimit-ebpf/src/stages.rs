@@ -4,28 +4,42 @@
 //! why each looks at what it got before it uses it. None of these can happen: a refusal is what it would come to.
 #![expect(unsafe_code, reason = "addresses of plain data, which the verifier checks at each call")]
 
-use ratelimit_common::abi::{Bucket, Policy, Reason, service::Party};
+use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, service::Party};
 use ratelimit_ebpf::limit::{self, Request, Stages};
 
 use crate::maps::Maps;
 
 const REFUSED: u32 = Reason::TableFull as u32;
+/// In place of a reason: the source needs an entry.
+const NEEDS_ENTRY: u32 = u32::MAX;
 
-/// References to what a stage was called with.
+/// A reference to what a stage was called with.
 #[inline(always)]
-fn checked<'c>(policy: *const Policy, request: *const Request) -> Option<(&'c Policy, &'c Request)> {
+fn the<'c, D>(data: *const D) -> Option<&'c D> {
     // SAFETY: not null by `as_ref`, and of full size or the verifier would have refused the call. Callers hand out addresses of
     // references that outlive it.
-    unsafe { Some((policy.as_ref()?, request.as_ref()?)) }
+    unsafe { data.as_ref() }
+}
+
+/// The same for what a stage may change.
+#[inline(always)]
+fn the_mut<'c, D>(data: *mut D) -> Option<&'c mut D> {
+    // SAFETY: as above; the caller lends its only reference.
+    unsafe { data.as_mut() }
 }
 
 /// Whether an entry would admit the packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn judge_entry(policy: *const Policy, request: *const Request, bucket: *mut Bucket) -> u32 {
-    match checked(policy, request) {
-        Some((policy, request)) if !bucket.is_null() => {
-            limit::judge_entry(&Maps, policy, request, bucket) as u32
+extern "C" fn judge_entry(
+    policy: *const Policy,
+    set: *const LimitSet,
+    request: *const Request,
+    bucket: *mut Bucket,
+) -> u32 {
+    match (the(policy), the(set), the(request)) {
+        (Some(policy), Some(set), Some(request)) if !bucket.is_null() => {
+            limit::judge_entry(&Maps, policy, set, request, bucket) as u32
         }
         _ => REFUSED,
     }
@@ -34,10 +48,10 @@ extern "C" fn judge_entry(policy: *const Policy, request: *const Request, bucket
 /// Charges an entry.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn charge_entry(policy: *const Policy, request: *const Request, bucket: *mut Bucket) -> u32 {
-    match checked(policy, request) {
-        Some((policy, request)) if !bucket.is_null() => {
-            limit::charge_entry(&Maps, policy, request, bucket) as u32
+extern "C" fn charge_entry(set: *const LimitSet, request: *const Request, bucket: *mut Bucket) -> u32 {
+    match (the(set), the(request)) {
+        (Some(set), Some(request)) if !bucket.is_null() => {
+            limit::charge_entry(&Maps, set, request, bucket) as u32
         }
         _ => REFUSED,
     }
@@ -46,10 +60,62 @@ extern "C" fn charge_entry(policy: *const Policy, request: *const Request, bucke
 /// Makes an entry.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn open_entry(policy: *const Policy, request: *const Request) -> u32 {
-    match checked(policy, request) {
-        Some((policy, request)) => limit::open_entry(&Maps, policy, request) as u32,
-        None => REFUSED,
+extern "C" fn open_entry(policy: *const Policy, set: *const LimitSet, request: *const Request) -> u32 {
+    match (the(policy), the(set), the(request)) {
+        (Some(policy), Some(set), Some(request)) => limit::open_entry(&Maps, policy, set, request) as u32,
+        _ => REFUSED,
+    }
+}
+
+/// Whether what one source may have of the service would admit the packet.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn judge_service(policy: *const Policy, request: *mut Request) -> u32 {
+    match (the(policy), the_mut(request)) {
+        (Some(policy), Some(request)) => limit::judge_service(&Maps, policy, request) as u32,
+        _ => REFUSED,
+    }
+}
+
+/// Charges that.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_service(policy: *const Policy, request: *mut Request) -> u32 {
+    match (the(policy), the_mut(request)) {
+        (Some(policy), Some(request)) => {
+            limit::charge_service(&Maps, policy, request).map_or(NEEDS_ENTRY, |reason| reason as u32)
+        }
+        _ => REFUSED,
+    }
+}
+
+/// Makes the entry that it needs.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn open_service(policy: *const Policy, request: *mut Request) -> u32 {
+    match (the(policy), the_mut(request)) {
+        (Some(policy), Some(request)) => limit::open_service(&Maps, policy, request) as u32,
+        _ => REFUSED,
+    }
+}
+
+/// Whether the limits of its user would admit the packet.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn judge_user(policy: *const Policy, request: *mut Request) -> u32 {
+    match (the(policy), the_mut(request)) {
+        (Some(policy), Some(request)) => limit::judge_user(&Maps, policy, request) as u32,
+        _ => REFUSED,
+    }
+}
+
+/// Charges them.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_user(policy: *const Policy, request: *mut Request) -> u32 {
+    match (the(policy), the_mut(request)) {
+        (Some(policy), Some(request)) => limit::charge_user(&Maps, policy, request) as u32,
+        _ => REFUSED,
     }
 }
 
@@ -58,9 +124,9 @@ extern "C" fn open_entry(policy: *const Policy, request: *const Request) -> u32 
 #[inline(never)]
 extern "C" fn charge_crowd(policy: *const Policy, request: *const Request, party: u32) -> u32 {
     let party = if party == Party::Known as u32 { Party::Known } else { Party::Stranger };
-    match checked(policy, request) {
-        Some((policy, request)) => limit::charge_crowd(&Maps, policy, request, party) as u32,
-        None => REFUSED,
+    match (the(policy), the(request)) {
+        (Some(policy), Some(request)) => limit::charge_crowd(&Maps, policy, request, party) as u32,
+        _ => REFUSED,
     }
 }
 
@@ -68,26 +134,54 @@ extern "C" fn charge_crowd(policy: *const Policy, request: *const Request, party
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn count_syn(policy: *const Policy, request: *const Request) -> u32 {
-    match checked(policy, request) {
-        Some((policy, request)) => limit::count_syn(&Maps, policy, request) as u32,
-        None => 0,
+    match (the(policy), the(request)) {
+        (Some(policy), Some(request)) => limit::count_syn(&Maps, policy, request) as u32,
+        _ => 0,
     }
 }
 
 impl Stages for Maps {
     #[inline(always)]
-    fn judge_entry(&self, policy: &Policy, request: &Request, bucket: *mut Bucket) -> Reason {
-        Reason::from_code(judge_entry(policy, request, bucket))
+    fn judge_entry(&self, policy: &Policy, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason {
+        Reason::from_code(judge_entry(policy, set, request, bucket))
     }
 
     #[inline(always)]
-    fn charge_entry(&self, policy: &Policy, request: &Request, bucket: *mut Bucket) -> Reason {
-        Reason::from_code(charge_entry(policy, request, bucket))
+    fn charge_entry(&self, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason {
+        Reason::from_code(charge_entry(set, request, bucket))
     }
 
     #[inline(always)]
-    fn open_entry(&self, policy: &Policy, request: &Request) -> Reason {
-        Reason::from_code(open_entry(policy, request))
+    fn open_entry(&self, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
+        Reason::from_code(open_entry(policy, set, request))
+    }
+
+    #[inline(always)]
+    fn judge_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+        Reason::from_code(judge_service(policy, request))
+    }
+
+    #[inline(always)]
+    fn charge_service(&self, policy: &Policy, request: &mut Request) -> Option<Reason> {
+        match charge_service(policy, request) {
+            NEEDS_ENTRY => None,
+            code => Some(Reason::from_code(code)),
+        }
+    }
+
+    #[inline(always)]
+    fn open_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+        Reason::from_code(open_service(policy, request))
+    }
+
+    #[inline(always)]
+    fn judge_user(&self, policy: &Policy, request: &mut Request) -> Reason {
+        Reason::from_code(judge_user(policy, request))
+    }
+
+    #[inline(always)]
+    fn charge_user(&self, policy: &Policy, request: &mut Request) -> Reason {
+        Reason::from_code(charge_user(policy, request))
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The seam between the packet path and its maps: BPF maps in the kernel, hash maps in tests.
 
-use ratelimit_common::abi::{Bucket, Clock, Event, ListEntry, Policy, PrefixKey, Reason, SourceKey};
+use ratelimit_common::abi::{Bucket, Clock, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, Reason};
 
 use crate::packet::Address;
 
@@ -25,9 +25,19 @@ pub enum Successor {
 
 /// The way to other programs.
 pub trait Relay {
-    /// Hands the packet over to another program, with the reason that holds if that has nothing better. Comes back only if there
-    /// is none.
-    fn hand_over(&self, to: Successor, otherwise: Reason);
+    /// Hands the packet over to another program. Comes back only if there is none.
+    fn hand_over(&self, to: Successor, baton: Baton);
+}
+
+/// What the next program need not find out again.
+#[derive(Clone, Copy, Debug)]
+pub struct Baton {
+    /// The reason that holds if it has nothing better.
+    pub otherwise: Reason,
+    /// The service, as the table of ports has it.
+    pub service: u32,
+    /// The user, as the lists have it.
+    pub user: u16,
 }
 
 /// What one CPU may do for sources that have no state, by place in its map.
@@ -61,11 +71,15 @@ pub trait Tables {
     fn listed(&self, address: Address) -> Option<&ListEntry>;
 
     /// The bucket of a source, if it has one.
-    fn bucket(&self, key: &SourceKey) -> Option<Self::Bucket>;
+    fn bucket(&self, key: &EntryKey) -> Option<Self::Bucket>;
     /// One word of a bucket.
     fn bucket_word(&self, bucket: Self::Bucket, index: usize) -> Self::Word;
     /// Gives a source its first bucket; never overwrites one.
-    fn insert(&self, key: &SourceKey, bucket: &Bucket) -> Result<(), InsertError>;
+    fn insert(&self, key: &EntryKey, bucket: &Bucket) -> Result<(), InsertError>;
+    /// The buckets of a user.
+    fn user(&self, index: u32) -> Option<Self::Bucket>;
+    /// The limits of a user, in one of the tables.
+    fn user_limits(&self, table: u32, index: u32) -> Option<&LimitSet>;
     /// This CPU's bucket of an allowance.
     fn allowance(&self, what: Allowance) -> Option<Self::Word>;
 
@@ -116,6 +130,6 @@ pub trait Tables {
 
     /// Counts an event.
     fn note(&self, event: Event);
-    /// Counts one frame.
-    fn count(&self, reason: Reason, len: u64);
+    /// Counts one frame in one of the counters.
+    fn count(&self, slot: u32, len: u64);
 }

@@ -5,7 +5,7 @@ use ratelimit_common::abi::{Counter, Reason, Verdict};
 use ratelimit_user::{
     compile::{
         Desired,
-        lists::{self, Lists},
+        lists::{self, Lists, Prefix},
     },
     dataplane::{
         kernel::{self, Maps, Program},
@@ -23,6 +23,7 @@ pub struct Loaded {
     program: Program,
     /// Its maps.
     pub maps: Maps,
+    users: Vec<(Prefix, u16)>,
 }
 
 /// What the program did with a frame.
@@ -46,13 +47,15 @@ impl Loaded {
         let (program, mut maps) =
             kernel::load(None, sources, release).expect("these tests need root and BPF: load the program");
         maps.set_policy(policy).expect("put the policy in force");
-        Self { program, maps }
+        let users = lists::with_users(Lists::new(), &policy.user_prefixes);
+        maps.change_lists(&Lists::new(), &users).expect("write the prefixes of users");
+        Self { program, maps, users: policy.user_prefixes.clone() }
     }
 
     /// Replaces the lists.
     pub fn set_lists(&mut self, wanted: Lists) {
         let observed = self.maps.lists().expect("read the lists");
-        self.maps.change_lists(&observed, &lists::effective(wanted)).expect("write the lists");
+        self.maps.change_lists(&observed, &lists::with_users(wanted, &self.users)).expect("write the lists");
     }
 
     /// The program.

@@ -8,10 +8,12 @@ use std::{
 
 use ratelimit_common::{
     abi::{
-        self, Bucket, Clock, Counter, Event, ListEntry, MAX_LIMITS, Policy, PrefixKey, Reason, SourceKey,
-        Verdict,
+        self, Bucket, Clock, Counter, EntryKey, Event, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
+        Reason, SourceKey, Verdict,
+        counter::{COUNTER_SLOTS, slot},
         prefix::LADDER_CELLS,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE},
+        user::MAX_USERS,
     },
     limit::gate,
 };
@@ -20,11 +22,11 @@ use ratelimit_ebpf::{
     limit::Stages,
     packet::{Address, Family},
     pipeline,
-    tables::{Allowance, InsertError, Relay, Successor, Tables},
+    tables::{Allowance, Baton, InsertError, Relay, Successor, Tables},
 };
 use ratelimit_user::compile::{
     Desired,
-    lists::{Lists, Prefix},
+    lists::{self, Lists, Prefix},
 };
 
 /// Words of a cell: its bucket, until when it is tracked, its denials.
@@ -32,16 +34,21 @@ const CELL_WORDS: usize = 2 + gate::DENIALS;
 /// Words of a share: pools, then refusals.
 const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
 
+/// Handles of users' buckets start here, far above those of sources.
+const USERS_AT: usize = 1 << 32;
+
 /// Tables in memory, for one CPU.
 #[derive(Debug)]
 pub struct Memory {
     /// The clock.
     pub now_ns: Cell<u64>,
-    policy: Policy,
+    policy: Box<Policy>,
+    users: RefCell<Vec<u64>>,
+    user_limits: HashMap<u32, LimitSet>,
     ports: HashMap<u32, u32>,
     lists: Lists,
     /// Where each source's words start.
-    sources: RefCell<HashMap<[u8; 16], usize>>,
+    sources: RefCell<HashMap<[u64; 3], usize>>,
     buckets: RefCell<Vec<u64>>,
     cells: RefCell<Vec<u64>>,
     shares: RefCell<Vec<u64>>,
@@ -72,6 +79,8 @@ pub enum Word {
     Share(usize),
     /// Of a service.
     Total(usize),
+    /// Of a user.
+    User(usize),
     /// Of an allowance.
     Allowance(usize),
     /// Of a cell of the ladder.
@@ -87,9 +96,11 @@ impl Memory {
     pub fn new(desired: &Desired, lists: Lists) -> Self {
         Self {
             now_ns: Cell::new(1_000_000_000),
-            policy: desired.policy,
+            policy: desired.policy.clone(),
+            users: RefCell::new(vec![0; MAX_USERS * MAX_LIMITS]),
+            user_limits: desired.users.iter().copied().collect(),
             ports: desired.ports.iter().copied().collect(),
-            lists,
+            lists: lists::with_users(lists, &desired.user_prefixes),
             sources: RefCell::default(),
             buckets: RefCell::default(),
             cells: RefCell::new(vec![0; gate::CELLS as usize * CELL_WORDS]),
@@ -103,7 +114,7 @@ impl Memory {
             handed_over: RefCell::default(),
             full: Cell::new(false),
             lost_races: Cell::new(0),
-            counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; Reason::ALL.len()]),
+            counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; COUNTER_SLOTS as usize]),
         }
     }
 
@@ -112,9 +123,20 @@ impl Memory {
         pipeline::process(&Frame::new(frame), self, self)
     }
 
-    /// All counters.
+    /// All counters, all services together, without what was waived.
     pub fn counters(&self) -> Vec<(Reason, Counter)> {
-        Reason::ALL.iter().copied().zip(self.counters.borrow().iter().copied()).collect()
+        Reason::ALL.iter().map(|reason| (*reason, self.sum(*reason, false))).collect()
+    }
+
+    /// What a reason counted, all services together.
+    pub fn sum(&self, reason: Reason, waived: bool) -> Counter {
+        let counters = self.counters.borrow();
+        let services =
+            (0..=MAX_SERVICES as u32).map(|service| counters[slot(service, reason, waived) as usize]);
+        services.fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
+            packets: sum.packets + one.packets,
+            bytes: sum.bytes + one.bytes,
+        })
     }
 
     /// Sources that have an entry.
@@ -129,7 +151,7 @@ impl Memory {
 
     /// Forgets a source, as the kernel does when the table is full.
     pub fn evict(&self, key: SourceKey) {
-        self.sources.borrow_mut().remove(&key.octets());
+        self.sources.borrow_mut().remove(&[key.hi, key.lo, 0]);
     }
 }
 
@@ -157,24 +179,33 @@ impl Tables for Memory {
         (0..=longest).rev().find_map(|len| self.lists.get(&Prefix::masked(address, len)))
     }
 
-    fn bucket(&self, key: &SourceKey) -> Option<usize> {
-        self.sources.borrow().get(&key.octets()).copied()
+    fn bucket(&self, key: &EntryKey) -> Option<usize> {
+        self.sources.borrow().get(&[key.hi, key.lo, key.group]).copied()
     }
 
     fn bucket_word(&self, bucket: usize, index: usize) -> Word {
-        Word::Bucket(bucket + index)
+        if bucket >= USERS_AT { Word::User(bucket - USERS_AT + index) } else { Word::Bucket(bucket + index) }
     }
 
-    fn insert(&self, key: &SourceKey, bucket: &Bucket) -> Result<(), InsertError> {
+    fn user(&self, index: u32) -> Option<usize> {
+        Some(USERS_AT + index as usize * MAX_LIMITS)
+    }
+
+    fn user_limits(&self, _: u32, index: u32) -> Option<&LimitSet> {
+        Some(self.user_limits.get(&index).unwrap_or(&LimitSet::NONE))
+    }
+
+    fn insert(&self, key: &EntryKey, bucket: &Bucket) -> Result<(), InsertError> {
+        let key = [key.hi, key.lo, key.group];
         let mut sources = self.sources.borrow_mut();
-        if sources.contains_key(&key.octets()) {
+        if sources.contains_key(&key) {
             return Err(InsertError::Exists);
         }
         if self.full.get() {
             return Err(InsertError::Full);
         }
         let mut buckets = self.buckets.borrow_mut();
-        sources.insert(key.octets(), buckets.len());
+        sources.insert(key, buckets.len());
         buckets.extend(bucket.tat_q8);
         debug_assert_eq!(buckets.len() % MAX_LIMITS, 0);
         Ok(())
@@ -262,6 +293,7 @@ impl Tables for Memory {
             Word::Cell(at) => self.cells.borrow()[at],
             Word::Share(at) => self.shares.borrow()[at],
             Word::Total(at) => self.totals.borrow()[at],
+            Word::User(at) => self.users.borrow()[at],
             Word::Allowance(at) => self.allowances.borrow()[at],
             Word::Rung(at) => self.rungs.borrow()[at],
             Word::Prefix(at) => self.prefix_words.borrow()[at],
@@ -275,6 +307,7 @@ impl Tables for Memory {
             Word::Cell(at) => self.cells.borrow_mut()[at] = new,
             Word::Share(at) => self.shares.borrow_mut()[at] = new,
             Word::Total(at) => self.totals.borrow_mut()[at] = new,
+            Word::User(at) => self.users.borrow_mut()[at] = new,
             Word::Allowance(at) => self.allowances.borrow_mut()[at] = new,
             Word::Rung(at) => self.rungs.borrow_mut()[at] = new,
             Word::Prefix(at) => self.prefix_words.borrow_mut()[at] = new,
@@ -300,8 +333,8 @@ impl Tables for Memory {
 
     fn note(&self, _: Event) {}
 
-    fn count(&self, reason: Reason, len: u64) {
-        let counter = &mut self.counters.borrow_mut()[reason as usize];
+    fn count(&self, slot: u32, len: u64) {
+        let counter = &mut self.counters.borrow_mut()[slot as usize];
         counter.packets += 1;
         counter.bytes += len;
     }
@@ -310,7 +343,7 @@ impl Tables for Memory {
 impl Stages for Memory {}
 
 impl Relay for Memory {
-    fn hand_over(&self, to: Successor, _: Reason) {
+    fn hand_over(&self, to: Successor, _: Baton) {
         self.handed_over.borrow_mut().push(to);
     }
 }

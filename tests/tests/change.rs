@@ -57,7 +57,7 @@ fn in_kernel(edge: &Edge) -> u64 {
     let policies: ArrayOfMaps<MapData, Array<MapData, abi::Policy>> = map.try_into().unwrap();
     let policy = policies.get(&0, 0).unwrap().get(&0, 0).unwrap();
     // The price of a packet is rounded up, so the rate comes out below what was asked for.
-    256_000_000_000_u64.div_ceil(policy.source.limits[0].cost_fp)
+    256_000_000_000_u64.div_ceil(policy.source.set.limits[0].cost_fp)
 }
 
 fn is_waiting(edge: &Edge) -> bool {

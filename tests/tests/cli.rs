@@ -565,8 +565,8 @@ fn metrics_pass_promtool_and_count_what_stats_counts() {
     let (head, text) = body.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     for line in [
-        "ratelimit_packets_total{reason=\"conforming\",verdict=\"pass\"}",
-        "ratelimit_bytes_total{reason=\"limit_packets\",verdict=\"drop\"} 0",
+        "ratelimit_packets_total{reason=\"conforming\",service=\"\",verdict=\"pass\"}",
+        "ratelimit_bytes_total{reason=\"limit_packets\",service=\"\",verdict=\"drop\"} 0",
         "ratelimit_table_capacity 262144",
         "ratelimit_attached{interface=\"edge0\",mode=\"native\"} 1",
         "ratelimit_policy_generation 1",
@@ -578,7 +578,7 @@ fn metrics_pass_promtool_and_count_what_stats_counts() {
     // The numbers are those of `stats`; traffic of the test's own wire may come in between, so they may only grow.
     let stats = edge.json(&["stats"]);
     let sample = |name: &str, reason: &str, verdict: &str| -> u64 {
-        let start = format!("{name}{{reason=\"{reason}\",verdict=\"{verdict}\"}} ");
+        let start = format!("{name}{{reason=\"{reason}\",service=\"\",verdict=\"{verdict}\"}} ");
         text.lines().find_map(|line| line.strip_prefix(&start)).unwrap().parse().unwrap()
     };
     for count in stats["reasons"].as_array().unwrap() {
@@ -672,7 +672,7 @@ fn a_start_that_fails_leaves_the_policy_in_force_as_it_was() {
     let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
     let policy = maps.policy().unwrap();
     assert_eq!(policy.generation, 1);
-    assert_eq!(policy.source.limits[0].cost_fp, 256_000_000_000_u64.div_ceil(7));
+    assert_eq!(policy.source.set.limits[0].cost_fp, 256_000_000_000_u64.div_ceil(7));
     assert!(attached(&edge), "edge0 is guarded as before");
 }
 

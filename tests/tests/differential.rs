@@ -31,7 +31,12 @@ ladder = { ipv4 = ["/27 x30", "/24 x200"], ipv6 = ["/60 x14", "/56 x100"] }
 [[service]]
 name = "dns"
 match = { protocol = "udp", ports = [53] }
+per_source = ["66 packets/day"]
 total = ["4000 packets/day"]
+[[user]]
+name = "acme"
+sources = ["10.0.1.0/27", "2001:db8:0:40::/59"]
+network = ["900 packets/day"]
 "#;
 
 /// The same with limits so small that the gate cannot help.
@@ -51,7 +56,15 @@ fn host_and_kernel_agree_on_random_and_mutated_packets() {
 fn host_and_kernel_agree_when_every_source_needs_an_entry() {
     agree(
         SMALL,
-        &["unlimited", "contended", "table_full", "new_source_budget", "service_total", "limit_prefix"],
+        &[
+            "unlimited",
+            "contended",
+            "table_full",
+            "new_source_budget",
+            "service_total",
+            "limit_prefix",
+            "limit_user",
+        ],
     );
 }
 

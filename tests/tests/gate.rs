@@ -19,7 +19,7 @@ const LAG: u64 = 1;
 /// A packet costs ten milliseconds.
 fn limit() -> Desired {
     let desired = policies::limits(&[&format!("{PER_SEC} packets/s burst {BURST}")[..]]);
-    assert!(desired.policy.gate.tolerance_q8 > 0, "this is about the gate");
+    assert!(desired.policy.source.set.gate_tolerance_q8 > 0, "this is about the gate");
     desired
 }
 

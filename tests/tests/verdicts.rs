@@ -267,7 +267,7 @@ fn a_jumbo_frame_of_several_buffers_is_charged_with_its_whole_length() {
 #[test]
 fn without_a_limit_everything_passes_as_unlimited() {
     let mut policy = policies::limits(GENEROUS);
-    policy.policy.source.limit_count = 0;
+    policy.policy.source.set.limit_count = 0;
     let frame = v4().udp_frame(8);
     let moved = Loaded::new(&policy).outcome(&frame).moved;
     assert_eq!(moved, [(Reason::Unlimited, Counter { packets: 1, bytes: frame.len() as u64 })]);
@@ -581,7 +581,7 @@ fn a_limit_keeps_what_was_spent_when_the_file_is_reordered() {
         (4, &["5 syns/day"]),
     ] {
         let now = loaded.maps.policy();
-        loaded.maps.set_policy(&policies::after(limits, generation, now.as_ref())).unwrap();
+        loaded.maps.set_policy(&policies::after(limits, generation, now.as_deref())).unwrap();
         assert_eq!(loaded.outcome(&v4().tcp_frame(SYN)).moved[0].0, Reason::LimitSyns, "{limits:?}");
         assert_eq!(loaded.outcome(&v4().tcp_frame(ACK)).moved[0].0, Reason::Conforming, "{limits:?}");
     }

@@ -17,6 +17,18 @@ abi_struct! {
 }
 
 abi_struct! {
+    /// Whose bucket it is: a source, and which limits.
+    pub struct EntryKey: 24 {
+        /// Bytes 0 to 7 of the source, native load.
+        pub hi: u64,
+        /// Bytes 8 to 15 of the source, native load.
+        pub lo: u64,
+        /// 0 for the limits of every source, or one more than the index of a service.
+        pub group: u64,
+    }
+}
+
+abi_struct! {
     /// The state of one source: one GCRA word per limit of the policy, in the policy's order.
     pub struct Bucket: 32 {
         /// Theoretical arrival time of each limit, in 1/256 ns of the kernel's monotonic clock.

@@ -40,7 +40,11 @@ abi_struct! {
         /// The prefix's own block; 0 when it has none.
         pub own_blocked_until_ns: u64,
         /// Bytes used of `reason`.
-        pub reason_len: u64,
+        pub reason_len: u32,
+        /// Effective: one more than the index of the user whose longest prefix this is; `NO_USER` when there is none.
+        pub user: u16,
+        /// The user that the policy gives this very prefix to.
+        pub own_user: u16,
         /// Why the operator blocked it, UTF-8. Never read by the kernel program.
         pub reason: [u8; REASON_LEN],
     }
@@ -54,6 +58,8 @@ impl ListEntry {
         own_allowed: 0,
         own_blocked_until_ns: 0,
         reason_len: 0,
+        user: 0,
+        own_user: 0,
         reason: [0; REASON_LEN],
     };
 }

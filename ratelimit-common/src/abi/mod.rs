@@ -16,30 +16,33 @@ pub mod policy;
 pub mod prefix;
 pub mod reason;
 pub mod service;
+pub mod user;
 
-pub use bucket::{Bucket, SourceKey};
+pub use bucket::{Bucket, EntryKey, SourceKey};
 pub use cell::Cell;
 pub use counter::Counter;
 pub use event::Event;
 pub use list::ListEntry;
-pub use policy::{Clock, Gate, Ladder, Limit, MAX_LIMITS, Meter, Policy, Rung, SourceLimits};
+pub use policy::{Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Rung, SourceLimits};
 pub use prefix::{PrefixKey, RungCell};
 pub use reason::{Reason, Verdict};
-pub use service::{Service, Share, SynState, Total, TotalState};
+pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
 pub const ABI_VERSION: u32 = 3;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 14_868_918_793_652_421_194;
+const RECORDED_FINGERPRINT: usize = 6_363_867_399_226_898_691;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
+    EntryKey::LAYOUT,
     Bucket::LAYOUT,
     Counter::LAYOUT,
     ListEntry::LAYOUT,
     Cell::LAYOUT,
     Limit::LAYOUT,
+    LimitSet::LAYOUT,
     SourceLimits::LAYOUT,
     Gate::LAYOUT,
     Ladder::LAYOUT,

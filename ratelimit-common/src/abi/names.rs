@@ -39,13 +39,33 @@ pub const ALLOWANCES: &str = "ALLOWANCES";
 pub const PREFIXES: &str = "PREFIXES";
 /// The ladder's cells.
 pub const RUNGS: &str = "RUNGS";
+/// Buckets of users.
+pub const USERS: &str = "USERS";
+/// Tables of the limits of users, one in use and one to be written.
+pub const USER_LIMITS: &str = "USER_LIMITS";
 /// SYNs of services, and whether they are answered with cookies.
 pub const SYNS: &str = "SYNS";
 /// The policy in force: an array of one map, so that a new policy replaces the old one in one step.
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 16] = [
-    BUCKETS, CELLS, COUNTERS, EVENTS, JUMPS, LISTED, LISTS_V4, LISTS_V6, ALLOWANCES, POLICY, PORTS, PREFIXES,
-    RUNGS, SHARES, SYNS, TOTALS,
+pub const MAPS: [&str; 18] = [
+    BUCKETS,
+    CELLS,
+    COUNTERS,
+    EVENTS,
+    JUMPS,
+    LISTED,
+    LISTS_V4,
+    LISTS_V6,
+    ALLOWANCES,
+    POLICY,
+    PORTS,
+    PREFIXES,
+    RUNGS,
+    SHARES,
+    SYNS,
+    TOTALS,
+    USERS,
+    USER_LIMITS,
 ];

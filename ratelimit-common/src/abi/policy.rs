@@ -9,8 +9,8 @@ pub const MAX_LIMITS: usize = 4;
 /// Prefix lengths that aggregate the sources of one address family.
 pub const MAX_RUNGS: usize = 3;
 
-/// The bit of `Policy::adds` that stands for prefixes.
-pub const LADDER_ADDS: u64 = 1 << 32;
+/// The bit of `frac_bits` that says, in a set, that a limit counts bytes: what the packet path can use without a branch.
+pub const COUNTS_BYTES: u32 = 1 << 31;
 
 /// In place of a [`Meter`]: a slot without a limit, which applies to nothing.
 pub const NO_METER: u32 = u32::MAX;
@@ -51,7 +51,7 @@ abi_struct! {
         pub cost_fp: u64,
         /// How far the bucket may run ahead of now, in 1/256 ns: the burst, as time.
         pub tolerance_q8: u64,
-        /// Binary places of `cost_fp` below 1/256 ns.
+        /// Binary places of `cost_fp` below 1/256 ns; with [`COUNTS_BYTES`] in a [`LimitSet`].
         pub frac_bits: u32,
         /// A [`Meter`].
         pub meter: u32,
@@ -66,6 +66,16 @@ impl Limit {
 /// Cookies carry no TCP options but the MSS: this host's kernel would not find them again.
 pub const NO_TCP_OPTIONS: u32 = u32::MAX;
 
+/// Whether refused packets are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// They are.
+    Enforce = 0,
+    /// They pass, and are counted as what would have been dropped.
+    Monitor = 1,
+}
+
 /// Which clock decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -77,30 +87,51 @@ pub enum Clock {
 }
 
 abi_struct! {
-    /// What holds for every source.
-    pub struct SourceLimits: 136 {
-        /// Mask for bytes 0 to 7 of an IPv6 source, native load.
-        pub v6_mask_hi: u64,
-        /// Mask for bytes 8 to 15 of an IPv6 source, native load.
-        pub v6_mask_lo: u64,
-        /// The largest tolerance of all limits.
-        pub longest_tolerance_q8: u64,
-        /// Mask for the lower half of an IPv4 source's key.
-        pub v4_mask: u64,
+    /// Limits that are asked together, each with a word of its own in a [`super::Bucket`].
+    pub struct LimitSet: 128 {
         /// How many of `limits` are in use.
         pub limit_count: u64,
+        /// The largest tolerance of all limits.
+        pub longest_tolerance_q8: u64,
+        /// What a cell of the gate may give out, as time; 0: every source has an entry from its first packet on.
+        pub gate_tolerance_q8: u64,
+        /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs".
+        pub adds: u64,
         /// A packet must conform to all that apply to it.
         pub limits: [Limit; MAX_LIMITS],
     }
 }
 
+impl LimitSet {
+    /// No limits.
+    pub const NONE: Self = Self {
+        limit_count: 0,
+        longest_tolerance_q8: 0,
+        gate_tolerance_q8: 0,
+        adds: 0,
+        limits: [Limit::UNUSED; MAX_LIMITS],
+    };
+}
+
+abi_struct! {
+    /// What holds for every source.
+    pub struct SourceLimits: 152 {
+        /// Mask for bytes 0 to 7 of an IPv6 source, native load.
+        pub v6_mask_hi: u64,
+        /// Mask for bytes 8 to 15 of an IPv6 source, native load.
+        pub v6_mask_lo: u64,
+        /// Mask for the lower half of an IPv4 source's key.
+        pub v4_mask: u64,
+        /// The limits.
+        pub set: LimitSet,
+    }
+}
+
 abi_struct! {
     /// The gate in front of the table of sources.
-    pub struct Gate: 72 {
+    pub struct Gate: 64 {
         /// Secret of the hash that puts sources into cells.
         pub secret: [u64; 2],
-        /// What a cell may give out, as time; 0 switches the gate off.
-        pub tolerance_q8: u64,
         /// New sources that one CPU may enter into the table.
         pub new_sources: Limit,
         /// Sockets that one CPU may look up for strangers who may have a connection.
@@ -124,16 +155,29 @@ abi_struct! {
 
 abi_struct! {
     /// Wider and wider prefixes around a source.
-    pub struct Ladder: 216 {
+    pub struct Ladder: 224 {
         /// How far the bucket of a prefix may run ahead, as for one source; 0 switches the ladder off.
         pub tolerance_q8: u64,
         /// The same for sources without state: less, so that they cannot take everything from those who are known.
         pub stranger_tolerance_q8: u64,
+        /// Whether buckets of prefixes are charged by addition.
+        pub adds: u64,
         /// What a cell may give out to prefixes that have no entry.
         pub cell_tolerance_q8: u64,
         /// Of IPv4 and of IPv6, narrowest first.
         pub rungs: [[Rung; MAX_RUNGS]; 2],
     }
+}
+
+impl Ladder {
+    /// No ladder.
+    pub const OFF: Self = Self {
+        tolerance_q8: 0,
+        stranger_tolerance_q8: 0,
+        adds: 0,
+        cell_tolerance_q8: 0,
+        rungs: [[Rung::UNUSED; MAX_RUNGS]; 2],
+    };
 }
 
 impl Rung {
@@ -143,7 +187,7 @@ impl Rung {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 7632 {
+    pub struct Policy: 63976 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -152,16 +196,19 @@ abi_struct! {
         pub gate: Gate,
         /// What prefixes around sources may have together.
         pub ladder: Ladder,
-        /// Which buckets are charged by addition: bit n for the n-th limit of a source, [`LADDER_ADDS`] for prefixes. See
-        /// `limit::gcra`, "Many CPUs".
-        pub adds: u64,
         /// A [`Clock`].
         pub clock: u32,
         /// Which of the port tables belongs to this policy.
         pub ports: u32,
         /// How many of `services` are in use.
         pub service_count: u64,
-        /// How many of them answer SYNs with cookies.
+        /// How many users there are.
+        pub user_count: u64,
+        /// Which of the tables of users belongs to this policy.
+        pub users: u32,
+        /// A [`Mode`].
+        pub mode: u32,
+        /// How many services answer SYNs with cookies.
         pub cookie_services: u32,
         /// The window scale that this host's kernel chooses, or [`NO_TCP_OPTIONS`].
         pub window_scale: u32,

@@ -79,7 +79,8 @@ reasons! {
     CookieValid = "cookie_valid", Pass;
     /// A SYN, answered with a cookie.
     CookieSent = "cookie_sent", Reply;
-    /// TCP that opens nothing, belongs to no connection and carries no valid cookie, while SYNs are answered with cookies.
+    /// TCP that opens nothing, belongs to no connection and carries no valid cookie, or a SYN from where no answer could go, while
+    /// SYNs are answered with cookies.
     CookieInvalid = "cookie_invalid", Drop;
     /// The source is on the block list.
     Blocked = "blocked", Drop;
@@ -91,6 +92,8 @@ reasons! {
     LimitSyns = "limit_syns", Drop;
     /// Over a limit in fragments.
     LimitFragments = "limit_fragments", Drop;
+    /// Its user has used up what all its addresses may have together.
+    LimitUser = "limit_user", Drop;
     /// The addresses around its source have together used up what they may, at some prefix length.
     LimitPrefix = "limit_prefix", Drop;
     /// Over the total of the service it is for.
@@ -111,6 +114,26 @@ reasons! {
     MappedSource = "mapped_source", Drop;
     /// More IPv6 extension headers than the parser follows.
     ExtensionChain = "extension_chain", Drop;
+}
+
+impl Reason {
+    /// Whether a limit refused, or what limits need to keep their accounts.
+    #[inline(always)]
+    pub const fn is_limit(self) -> bool {
+        matches!(
+            self,
+            Self::LimitPackets
+                | Self::LimitBytes
+                | Self::LimitSyns
+                | Self::LimitFragments
+                | Self::LimitUser
+                | Self::LimitPrefix
+                | Self::ServiceTotal
+                | Self::NewSourceBudget
+                | Self::Contended
+                | Self::TableFull
+        )
+    }
 }
 
 /// Number of reasons: the size of the counters map.

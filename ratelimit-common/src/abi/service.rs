@@ -1,10 +1,10 @@
 //! Services: what is limited as a whole, whoever sends.
 
-use super::Limit;
+use super::{Limit, LimitSet};
 use crate::abi_struct;
 
 /// Services that a policy can have.
-pub const MAX_SERVICES: usize = 64;
+pub const MAX_SERVICES: usize = 256;
 /// Limits on the total of one service: one in packets, one in bytes.
 pub const MAX_TOTALS: usize = 2;
 /// Destination ports of TCP, then of UDP.
@@ -46,13 +46,19 @@ abi_struct! {
 
 abi_struct! {
     /// What holds for one service.
-    pub struct Service: 112 {
+    pub struct Service: 248 {
         /// SYNs above this are answered with cookies; a price of 0 switches that off.
         pub syn_cookies: Limit,
         /// How many of `totals` are in use.
         pub total_count: u64,
         /// The limits.
         pub totals: [Total; MAX_TOTALS],
+        /// What one source may send to this service.
+        pub per_source: LimitSet,
+        /// An [`OnLimit`].
+        pub on_limit: u32,
+        /// The class that `mark` gives a packet, 0 to 63.
+        pub dscp: u32,
     }
 }
 
@@ -77,6 +83,29 @@ abi_struct! {
 /// How long cookies go on after the last SYN above the threshold, in 1/256 ns: long enough that a flood with gaps does not flap,
 /// short enough that options lost to cookies are soon back.
 pub const COOKIES_HOLD_Q8: u64 = 10_000_000_000 << 8;
+
+/// What becomes of a packet that a limit refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum OnLimit {
+    /// It is dropped.
+    Drop = 0,
+    /// It passes, and is counted as what would have been dropped.
+    Monitor = 1,
+}
+
+impl OnLimit {
+    /// All of them, by discriminant.
+    pub const ALL: [Self; 2] = [Self::Drop, Self::Monitor];
+
+    /// The word users type for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Monitor => "monitor",
+        }
+    }
+}
 
 /// Who asks for a share of a total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,5 +147,8 @@ impl Service {
         syn_cookies: Limit::UNUSED,
         total_count: 0,
         totals: [Total { limit: Limit::UNUSED, stranger_tolerance_q8: 0, portion_q8: 0 }; MAX_TOTALS],
+        per_source: LimitSet::NONE,
+        on_limit: OnLimit::Drop as u32,
+        dscp: 0,
     };
 }

@@ -59,6 +59,12 @@ pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
     key.hi.wrapping_mul(secret[0] | 1).wrapping_add(key.lo.wrapping_mul(secret[1] | 1))
 }
 
+/// Where a source belongs that asks for what a service gives it.
+#[inline(always)]
+pub const fn group_hash(hash: u64, group: u64, secret: [u64; 2]) -> u64 {
+    hash.wrapping_add(group.wrapping_mul(secret[0].rotate_left(32) | 1))
+}
+
 /// The cell of a source.
 #[inline(always)]
 pub const fn cell_index(hash: u64) -> u32 {

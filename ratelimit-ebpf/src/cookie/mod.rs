@@ -33,11 +33,33 @@ use crate::{
     limit::{self, Stages},
     packet::{Family, Packet, Transport},
     parse::parse,
+    pipeline::conclude,
+    tables::Baton,
 };
 use synack::Terms;
 
-/// The note that tells which reason holds for a segment that proves nothing.
-pub const OTHERWISE: usize = NOTES - 1;
+/// Where the notes have what another program handed over.
+const OTHERWISE: usize = NOTES - 1;
+const SERVICE: usize = NOTES - 2;
+const USER: usize = NOTES - 3;
+
+/// Leaves a baton for the next program.
+#[inline(always)]
+pub fn leave<N: Notes>(notes: &N, baton: Baton) {
+    notes.set_note(OTHERWISE, baton.otherwise as u64);
+    notes.set_note(SERVICE, baton.service as u64);
+    notes.set_note(USER, baton.user as u64);
+}
+
+/// Takes the baton that was left.
+#[inline(always)]
+fn take<N: Notes>(notes: &N) -> Baton {
+    Baton {
+        otherwise: Reason::from_code(notes.note(OTHERWISE) as u32),
+        service: notes.note(SERVICE) as u32,
+        user: notes.note(USER) as u16,
+    }
+}
 
 /// What an acknowledgement can show for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,25 +90,29 @@ pub trait Wire: Notes {
 /// Answers a SYN whose source has been charged for it, and counts it.
 #[inline(always)]
 pub fn answer<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
-    let reason = answer_or_admit(frame, tables, wire);
-    tables.count(reason, frame.len());
-    reason.verdict()
+    let baton = take(wire);
+    let reason = answer_or_admit(frame, tables, wire, &baton);
+    conclude(tables, tables.policy(), baton.service, reason, frame.len())
 }
 
 #[inline(always)]
-fn answer_or_admit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
-    let packet = match tcp(frame, wire, Transport::TcpSyn) {
+fn answer_or_admit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, baton: &Baton) -> Reason {
+    let packet = match tcp(frame, wire, Transport::TCP_SYN) {
         Ok(packet) => packet,
         Err(reason) => return reason,
     };
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
     let now_ns = tables.now_ns(Clock::Coarse);
+    // Nobody waits for an answer to it, and the kernel would send one too: no need to let it pass.
+    if !Segment::read(&wire.reread(frame), &packet).is_some_and(|syn| syn.answerable()) {
+        return Reason::CookieInvalid;
+    }
     let Some(offer) = options::read(wire, &wire.reread(frame), &packet) else { return Reason::Truncated };
     let frame = &wire.reread(frame);
     // What cannot be answered, nor grow by a word, is for the kernel; then it costs the service what every packet does.
     match reply(wire, frame, policy, &packet, &offer, now_ns) {
         Some(reply) if wire.send(frame.len(), &reply) => Reason::CookieSent,
-        _ => limit::limit_crowd(tables, policy, &packet, frame.len(), now_ns),
+        _ => limit::limit_crowd(tables, policy, &packet, frame.len(), now_ns, baton.service),
     }
 }
 
@@ -94,14 +120,14 @@ fn answer_or_admit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) 
 /// asked already, by whoever sent the frame here.
 #[inline(always)]
 pub fn prove<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
-    let reason = prove_and_limit(frame, tables, wire);
-    tables.count(reason, frame.len());
-    reason.verdict()
+    let baton = take(wire);
+    let reason = prove_and_limit(frame, tables, wire, &baton);
+    conclude(tables, tables.policy(), baton.service, reason, frame.len())
 }
 
 #[inline(always)]
-fn prove_and_limit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
-    let packet = match tcp(frame, wire, Transport::Tcp) {
+fn prove_and_limit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, baton: &Baton) -> Reason {
+    let packet = match tcp(frame, wire, Transport::TCP) {
         Ok(packet) => packet,
         Err(reason) => return reason,
     };
@@ -111,10 +137,11 @@ fn prove_and_limit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) 
     let admitted = match wire.prove(&segment) {
         Proof::Connection => Reason::Conforming,
         Proof::Cookie => Reason::CookieValid,
-        Proof::Nothing => return Reason::from_code(wire.note(OTHERWISE) as u32),
+        Proof::Nothing => return baton.otherwise,
     };
     let now_ns = tables.now_ns(Clock::Coarse);
-    limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, admitted)
+    let packet = Packet { user: baton.user, ..packet };
+    limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, baton.service, admitted)
 }
 
 /// The packet, once more, which is of the kind that was sent here.
@@ -157,9 +184,6 @@ fn reply<W: Wire>(
         return None;
     }
     let syn = Segment::read(frame, packet)?;
-    if !syn.answerable() {
-        return None;
-    }
     let cookie = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
     let headers = match packet.source.family {
         Family::V4 => 40,

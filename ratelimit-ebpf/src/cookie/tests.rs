@@ -44,8 +44,9 @@ fn header(options: &[u8]) -> Vec<u8> {
 
 fn packet(source: Address, transport_len: usize) -> Packet {
     Packet {
+        user: 0,
         source,
-        transport: Transport::TcpSyn,
+        transport: Transport::TCP_SYN,
         port: 80,
         fragment: false,
         network_at: 0,

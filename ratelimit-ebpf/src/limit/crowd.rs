@@ -8,10 +8,10 @@ use crate::tables::Tables;
 /// Charges all of it, or says what refuses.
 #[inline(always)]
 pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Reason {
-    let account = Account::of(tables, policy, request.service);
+    let account = Account::of(tables, policy, request.service as u32);
     // Most packets of a spoofed flood end here, at this CPU's own words.
     if let Some(account) = &account
-        && account.is_spent(tables, request.len, request.now_q8, party)
+        && account.is_spent(tables, request.len as u64, request.now_q8, party)
     {
         return Reason::ServiceTotal;
     }
@@ -19,7 +19,7 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: 
         return Reason::LimitPrefix;
     }
     if let Some(account) = &account
-        && !account.charge(tables, request.len, request.now_q8, party)
+        && !account.charge(tables, request.len as u64, request.now_q8, party)
     {
         return Reason::ServiceTotal;
     }

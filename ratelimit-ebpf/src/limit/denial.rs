@@ -1,7 +1,7 @@
 //! Sources that are known to be over a limit, and until when: what most packets of a flood meet.
 
 use ratelimit_common::{
-    abi::{Meter, Policy, Reason},
+    abi::{LimitSet, Meter, Policy, Reason},
     limit::gate,
 };
 
@@ -28,19 +28,23 @@ pub(super) fn check<T: Tables>(
     })
 }
 
+/// The cell that knows of the source's denials, if there is a gate.
+#[inline(always)]
+pub(super) fn cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> Option<T::Cell> {
+    if set.gate_tolerance_q8 == 0 { None } else { tables.cell(gate::cell_index(request.hash)) }
+}
+
 /// Remembers that every packet of this source will be refused until then.
 #[inline(always)]
 pub(super) fn remember<T: Tables>(
     tables: &T,
     policy: &Policy,
+    set: &LimitSet,
     request: &Request,
     until_q8: u64,
     reason: Reason,
 ) {
-    if policy.gate.tolerance_q8 == 0 {
-        return;
-    }
-    let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return };
+    let Some(cell) = cell(tables, set, request) else { return };
     let name = gate::denial_name(request.hash, policy.generation);
     let meter = if matches!(reason, Reason::LimitBytes) { Meter::Bytes } else { Meter::Packets };
     let denial = gate::denial(name, until_q8, meter);

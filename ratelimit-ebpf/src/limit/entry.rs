@@ -1,7 +1,7 @@
 //! The exact buckets of one source.
 
 use ratelimit_common::{
-    abi::{Bucket, Event, Limit, MAX_LIMITS, Meter, Policy, Reason},
+    abi::{Bucket, Event, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason},
     limit::{
         gate,
         gcra::{self, Outcome},
@@ -20,17 +20,23 @@ const SMALLEST_FRAME: u64 = 34;
 
 /// Whether all limits would admit the packet. Writes nothing but a denial, or to settle an old debt.
 #[inline(always)]
-pub fn judge<T: Tables>(tables: &T, policy: &Policy, request: &Request, bucket: T::Bucket) -> Reason {
-    let restart = policy.gate.tolerance_q8;
+pub fn judge<T: Tables>(
+    tables: &T,
+    policy: &Policy,
+    set: &LimitSet,
+    request: &Request,
+    bucket: T::Bucket,
+) -> Reason {
+    let restart = set.gate_tolerance_q8;
     for index in 0..MAX_LIMITS {
-        let Some((limit, charge)) = request.charge(policy, index) else { continue };
+        let Some((limit, charge)) = request.charge(set, index) else { continue };
         let word = tables.bucket_word(bucket, index);
         let seen = tables.load(word);
         match gcra::take_restarting(seen, limit, request.now_q8, charge, restart) {
             Outcome::Conforms { .. } => {}
             Outcome::Refused => {
                 if let Some(until_q8) = refused_until(seen, limit) {
-                    denial::remember(tables, policy, request, until_q8, refusal(limit));
+                    denial::remember(tables, policy, set, request, until_q8, refusal(limit));
                 }
                 return refusal(limit);
             }
@@ -46,52 +52,55 @@ pub fn judge<T: Tables>(tables: &T, policy: &Policy, request: &Request, bucket: 
 
 /// Charges all limits.
 #[inline(always)]
-pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, bucket: T::Bucket) -> Reason {
-    let restart = policy.gate.tolerance_q8;
+pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: T::Bucket) -> Reason {
+    let restart = set.gate_tolerance_q8;
     for index in 0..MAX_LIMITS {
-        let Some((limit, charge)) = request.charge(policy, index) else { continue };
+        let Some((limit, charge)) = request.charge(set, index) else { continue };
         let word = tables.bucket_word(bucket, index);
-        let charging = Charging::by(policy.adds, 1 << index);
+        let charging = Charging::by(set.adds, 1 << index);
         match word::charge(tables, word, limit, request.now_q8, charge, restart, charging) {
             Ok(()) => {}
             Err(Unmoved::Refused) => return refusal(limit),
             Err(Unmoved::Contended) => return Reason::Contended,
         }
     }
-    keep_tracked(tables, policy, request);
+    keep_tracked(tables, set, request);
     Reason::Conforming
 }
 
 /// Whether a source without an entry would be admitted if it got one now.
 #[inline(always)]
-pub(super) fn judge_first(policy: &Policy, request: &Request) -> Reason {
-    match first(policy, request) {
-        Ok(_) => Reason::Conforming,
-        Err(reason) => reason,
+pub(super) fn judge_first(set: &LimitSet, request: &Request) -> Reason {
+    for index in 0..MAX_LIMITS {
+        let Some((limit, charge)) = request.charge(set, index) else { continue };
+        if set.gate_tolerance_q8 + charge > limit.tolerance_q8 {
+            return refusal(limit);
+        }
     }
+    Reason::Conforming
 }
 
 /// Enters a source into the table, charged for its packet.
 #[inline(always)]
-pub fn open<T: super::Stages>(tables: &T, policy: &Policy, request: &Request) -> Reason {
-    let bucket = match first(policy, request) {
+pub fn open<T: super::Stages>(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
+    let bucket = match first(set, request) {
         Ok(bucket) => bucket,
         Err(reason) => return reason,
     };
     // First the cell: an entry behind a cell that does not know of it would be a second bucket.
-    keep_tracked(tables, policy, request);
+    keep_tracked(tables, set, request);
     // Who was vouched for comes in even when nothing is left of the budget.
     newcomers::take(tables, policy, Allowance::Newcomers, request.now_q8);
-    match tables.insert(&request.key, &bucket) {
+    match tables.insert(&request.entry(), &bucket) {
         Ok(()) => {
             tables.note(Event::Promoted);
             Reason::Conforming
         }
         Err(InsertError::Full) => Reason::TableFull,
         // Another CPU was first, or an entry from before the cell was last tracked: it restarts by itself.
-        Err(InsertError::Exists) => match tables.bucket(&request.key) {
-            Some(bucket) => match tables.judge_entry(policy, request, bucket) {
-                Reason::Conforming => tables.charge_entry(policy, request, bucket),
+        Err(InsertError::Exists) => match tables.bucket(&request.entry()) {
+            Some(bucket) => match tables.judge_entry(policy, set, request, bucket) {
+                Reason::Conforming => tables.charge_entry(set, request, bucket),
                 reason => reason,
             },
             None => Reason::TableFull,
@@ -101,11 +110,11 @@ pub fn open<T: super::Stages>(tables: &T, policy: &Policy, request: &Request) ->
 
 /// The first bucket of a source: full, less what its cell may have given it, less this packet.
 #[inline(always)]
-fn first(policy: &Policy, request: &Request) -> Result<Bucket, Reason> {
-    let restart = policy.gate.tolerance_q8;
+fn first(set: &LimitSet, request: &Request) -> Result<Bucket, Reason> {
+    let restart = set.gate_tolerance_q8;
     let mut bucket = Bucket { tat_q8: [request.now_q8.wrapping_add(restart); MAX_LIMITS] };
     for index in 0..MAX_LIMITS {
-        let Some((limit, charge)) = request.charge(policy, index) else { continue };
+        let Some((limit, charge)) = request.charge(set, index) else { continue };
         match gcra::take_restarting(request.now_q8, limit, request.now_q8, charge, restart) {
             Outcome::Conforms { tat_q8 } => bucket.tat_q8[index] = tat_q8,
             Outcome::Refused | Outcome::Overdrawn { .. } => return Err(refusal(limit)),
@@ -116,13 +125,13 @@ fn first(policy: &Policy, request: &Request) -> Result<Bucket, Reason> {
 
 /// Sees to it that the cell is tracked until every entry behind it is full again.
 #[inline(always)]
-fn keep_tracked<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
-    if policy.gate.tolerance_q8 == 0 {
+fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Request) {
+    if set.gate_tolerance_q8 == 0 {
         return;
     }
     let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return };
     let word = tables.cell_tracked_until(cell);
-    let longest = policy.source.longest_tolerance_q8;
+    let longest = set.longest_tolerance_q8;
     if let Some(until) = gate::track(tables.load(word), request.now_q8, longest) {
         tables.store(word, until);
     }

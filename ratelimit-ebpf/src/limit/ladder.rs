@@ -1,11 +1,7 @@
 //! The prefixes around a source. `limit::ladder` in the common crate has the reasoning.
 
 use ratelimit_common::{
-    abi::{
-        Event, Limit, Policy, PrefixKey, Rung, SourceKey,
-        policy::{LADDER_ADDS, MAX_RUNGS},
-        service::Party,
-    },
+    abi::{Event, Limit, Policy, PrefixKey, Rung, SourceKey, policy::MAX_RUNGS, service::Party},
     limit::{
         gate,
         gcra::{self, Outcome},
@@ -47,7 +43,7 @@ fn climb(policy: &Policy, request: &Request, ask: impl Fn(&Prefix) -> bool) -> b
     if policy.ladder.tolerance_q8 == 0 || charge_q8 == 0 {
         return true;
     }
-    let family = request.family & 1;
+    let family = request.family as u32 & 1;
     for index in 0..MAX_RUNGS {
         let rung = &policy.ladder.rungs[family as usize][index];
         if rung.multiple == 0 {
@@ -119,7 +115,7 @@ impl Prefix {
         let restart = policy.ladder.cell_tolerance_q8;
         let whole = limit(tolerance_q8(policy, party));
         let now_q8 = request.now_q8;
-        let charging = Charging::by(policy.adds, LADDER_ADDS);
+        let charging = Charging::by(policy.ladder.adds, 1);
         let word = match self.entry(tables, cell, policy, request) {
             Some(word) => word,
             None => {
@@ -156,7 +152,7 @@ impl Prefix {
 #[inline(always)]
 fn track<T: Tables>(tables: &T, cell: T::RungCell, policy: &Policy, now_q8: u64) {
     let word = tables.rung_tracked_until(cell);
-    if let Some(until) = gate::track(tables.load(word), now_q8, policy.source.longest_tolerance_q8) {
+    if let Some(until) = gate::track(tables.load(word), now_q8, policy.source.set.longest_tolerance_q8) {
         tables.store(word, until);
     }
 }

@@ -1,5 +1,5 @@
-//! Holding a packet to every limit that applies to it: those of its source, those of the prefixes around it, and the total of
-//! the service it is for.
+//! Holding a packet to every limit that applies to it: those of its source, what its source may have of the service it is for, those of
+//! its user, those of the prefixes around it, and the total of the service.
 //!
 //! Everything is evaluated before anything is charged, so a packet that one limit refuses costs the others nothing. Charging
 //! can still fail half way, when another CPU takes the last tokens in between: then nothing is refunded and the packet is
@@ -8,6 +8,7 @@
 mod crowd;
 mod denial;
 mod entry;
+mod further;
 mod ladder;
 mod newcomers;
 mod request;
@@ -29,12 +30,15 @@ use crate::{
 };
 pub use crowd::charge as charge_crowd;
 pub use entry::{charge as charge_entry, judge as judge_entry, open as open_entry};
+use further::Further;
+pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
 pub use request::Request;
 use sender::Sender;
 pub use stages::Stages;
 use standing::Standing;
 pub use syns::count as count_syn;
 use total::Account;
+pub use total::service_number;
 
 /// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
 #[inline(always)]
@@ -45,33 +49,40 @@ pub fn limit<T: Stages, R: Relay>(
     packet: &Packet,
     len: u64,
     now_ns: u64,
+    service: u32,
 ) -> Reason {
-    let request = match request(tables, policy, packet, len, now_ns) {
+    let mut request = match request(tables, policy, packet, len, now_ns, service) {
         Ok(request) => request,
         Err(reason) => return reason,
     };
-    if packet.transport == Transport::Tcp && syns::defended(tables, policy, &request) {
-        relay.hand_over(Successor::Prove, Reason::CookieInvalid);
+    if packet.transport == Transport::TCP && syns::defended(tables, policy, &request) {
+        relay.hand_over(Successor::Prove, request.baton(Reason::CookieInvalid));
         // Still here: this kernel has no such program, and the limits alone must do. Some kernels hold that packet bytes may
         // have changed meanwhile; nothing below reads any.
     }
-    let standing = Standing::of(tables, policy, &request);
+    let set = &policy.source.set;
+    let standing = Standing::of(tables, policy, set, &request);
     // Who is over a limit is refused; that there is no room to keep an account of a source is no reason not to answer its SYN.
     // Such a SYN does not reach the service and costs it nothing; its source pays.
     let answered = (standing.refusal().is_none() || standing.wants_state())
-        && packet.transport == Transport::TcpSyn
+        && packet.transport == Transport::TCP_SYN
         && !packet.fragment
         && policy.cookie_services != 0
         && tables.count_syn(policy, &request);
     if let Some(reason) = standing.refusal() {
         if answered {
-            relay.hand_over(Successor::Answer, reason);
+            relay.hand_over(Successor::Answer, request.baton(reason));
         } else if standing.wants_state() {
             ask_for_proof(tables, relay, policy, packet, &request, reason);
         }
         return reason;
     }
+    let further = Further::of(policy, &request);
     if !answered {
+        match further.judge(tables, policy, &mut request) {
+            Reason::Conforming => {}
+            reason => return reason,
+        }
         let reason = tables.charge_crowd(policy, &request, standing.party());
         if reason != Reason::Conforming {
             if standing.party() == Party::Stranger {
@@ -80,11 +91,14 @@ pub fn limit<T: Stages, R: Relay>(
             return reason;
         }
     }
-    let reason = standing.charge(tables, policy, &request);
-    if answered && reason == Reason::Conforming {
-        relay.hand_over(Successor::Answer, reason);
+    let reason = standing.charge(tables, policy, set, &request);
+    if reason != Reason::Conforming {
+        return reason;
     }
-    reason
+    if answered {
+        relay.hand_over(Successor::Answer, request.baton(reason));
+    }
+    further.charge(tables, policy, &mut request)
 }
 
 /// The same for a segment that belongs to a connection or makes one, which nobody can forge: its source gets an entry whatever the
@@ -96,21 +110,32 @@ pub fn limit_proven<T: Stages>(
     packet: &Packet,
     len: u64,
     now_ns: u64,
+    service: u32,
     admitted: Reason,
 ) -> Reason {
-    let request = match request(tables, policy, packet, len, now_ns) {
+    let mut request = match request(tables, policy, packet, len, now_ns, service) {
         Ok(request) => request,
         Err(reason) => return reason,
     };
-    let standing = Standing::of(tables, policy, &request).proven(policy, &request);
+    let set = &policy.source.set;
+    let standing = Standing::of(tables, policy, set, &request).proven(set, &request);
     if let Some(reason) = standing.refusal() {
         return reason;
+    }
+    let further = Further::of(policy, &request);
+    match further.judge(tables, policy, &mut request) {
+        Reason::Conforming => {}
+        reason => return reason,
     }
     match tables.charge_crowd(policy, &request, Party::Known) {
         Reason::Conforming => {}
         reason => return reason,
     }
-    match standing.charge(tables, policy, &request) {
+    match standing.charge(tables, policy, set, &request) {
+        Reason::Conforming => {}
+        reason => return reason,
+    }
+    match further.charge(tables, policy, &mut request) {
         Reason::Conforming => admitted,
         reason => reason,
     }
@@ -118,10 +143,17 @@ pub fn limit_proven<T: Stages>(
 
 /// Charges what it shares with others alone, for a SYN that could not be answered after its source had been charged.
 #[inline(always)]
-pub fn limit_crowd<T: Stages>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
-    let service = total::service_number(tables, policy, packet);
+pub fn limit_crowd<T: Stages>(
+    tables: &T,
+    policy: &Policy,
+    packet: &Packet,
+    len: u64,
+    now_ns: u64,
+    service: u32,
+) -> Reason {
     let sender = Sender::of(policy, packet);
-    let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns), service);
+    let request =
+        Request::new(policy, packet, (sender.key, sender.hash), len, gcra::time_q8(now_ns), service);
     tables.charge_crowd(policy, &request, Party::Stranger)
 }
 
@@ -133,10 +165,11 @@ fn request<T: Stages>(
     packet: &Packet,
     len: u64,
     now_ns: u64,
+    service: u32,
 ) -> Result<Request, Reason> {
     let sender = Sender::of(policy, packet);
     let mut now_q8 = gcra::time_q8(now_ns);
-    let gated = policy.gate.tolerance_q8 != 0;
+    let gated = policy.source.set.gate_tolerance_q8 != 0;
     let cell = if gated { tables.cell(gate::cell_index(sender.hash)) } else { None };
     // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
     if let Some(cell) = cell
@@ -144,11 +177,10 @@ fn request<T: Stages>(
     {
         return Err(reason);
     }
-    let service = total::service_number(tables, policy, packet);
     // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
     // TCP, which may be answered with a cookie or belong to a connection.
     if let Some(cell) = cell
-        && packet.transport == Transport::Udp
+        && packet.transport == Transport::UDP
         && !gate::is_tracked(tables.load(tables.cell_tracked_until(cell)), now_q8)
         && let Some(account) = Account::of(tables, policy, service)
         && account.is_spent(tables, len, now_q8, Party::Stranger)
@@ -158,7 +190,7 @@ fn request<T: Stages>(
     if policy.clock() == Clock::Precise {
         now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
     }
-    Ok(Request::new(policy, packet, sender, len, now_q8, service))
+    Ok(Request::new(policy, packet, (sender.key, sender.hash), len, now_q8, service))
 }
 
 /// A stranger is about to be refused for want of room. If its segment can belong to a connection, the host's sockets are asked,
@@ -172,9 +204,9 @@ fn ask_for_proof<T: Stages, R: Relay>(
     request: &Request,
     reason: Reason,
 ) {
-    if packet.transport == Transport::Tcp
+    if packet.transport == Transport::TCP
         && newcomers::take(tables, policy, Allowance::Proofs, request.now_q8)
     {
-        relay.hand_over(Successor::Prove, reason);
+        relay.hand_over(Successor::Prove, request.baton(reason));
     }
 }

@@ -1,12 +1,17 @@
 //! One packet's question to the limits.
 
 use ratelimit_common::{
-    abi::{Limit, MAX_LIMITS, Meter, Policy, SourceKey},
-    limit::gcra::{self, MAX_AMOUNT},
+    abi::{EntryKey, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason, SourceKey, policy::COUNTS_BYTES},
+    limit::{
+        gate,
+        gcra::{self, MAX_AMOUNT},
+    },
 };
 
-use super::sender::Sender;
-use crate::packet::{Family, Packet, Transport};
+use crate::{
+    packet::{Family, Packet, Transport},
+    tables::Baton,
+};
 
 /// What a packet asks for, from whom, and when. Plain numbers, because it is handed by address to functions that the
 /// verifier checks one by one: see [`super::Stages`].
@@ -15,57 +20,111 @@ use crate::packet::{Family, Packet, Transport};
 pub struct Request {
     /// The source.
     pub(super) key: SourceKey,
-    /// Where it belongs in the gate.
+    /// Where source and group belong in the gate.
     pub(super) hash: u64,
     /// When.
     pub(super) now_q8: u64,
-    /// Length of the frame.
-    pub(super) len: u64,
-    /// What the packet costs under each limit of its source; 0 where the limit does not apply to it.
+    /// What the packet costs under each limit that is asked; 0 where the limit does not apply to it.
     pub(super) charges_q8: [u64; MAX_LIMITS],
+    /// Length of the frame, or [`MAX_AMOUNT`] if that is less.
+    pub(super) len: u32,
+    /// Which limits of the source are asked: 0 for those of every source, or the number of a service.
+    pub(super) group: u16,
     /// The service that it is for, as the table of ports has it.
-    pub(super) service: u32,
+    pub(super) service: u16,
+    /// The user that its source belongs to, as the lists have it.
+    pub(super) user: u16,
     /// Which ladder it is on: 0 for IPv4, 1 for IPv6.
-    pub(super) family: u32,
+    pub(super) family: u16,
+    /// 1 if it opens a connection.
+    pub(super) syns: u16,
+    /// 1 if it is a piece of a larger packet.
+    pub(super) fragments: u16,
 }
 
 impl Request {
-    /// Weighs a packet under every limit of its source, once.
-    ///
-    /// Without a branch: what a limit counts is looked up and multiplied, so the verifier has one way through here and not one for
-    /// every combination of meters.
+    /// A packet that asks for what every source may have.
     #[inline(always)]
     pub(super) fn new(
         policy: &Policy,
         packet: &Packet,
-        sender: Sender,
+        (key, hash): (SourceKey, u64),
         len: u64,
         now_q8: u64,
         service: u32,
     ) -> Self {
-        let len = if len > MAX_AMOUNT { MAX_AMOUNT } else { len };
-        let syns = (packet.transport == Transport::TcpSyn) as u64;
-        let amounts = [1, len, syns, packet.fragment as u64];
-        const { assert!(Meter::Packets as u32 == 0 && Meter::Bytes as u32 == 1) };
-        const { assert!(Meter::Syns as u32 == 2 && Meter::Fragments as u32 == 3) };
-        let mut charges_q8 = [0; MAX_LIMITS];
-        for (charge, limit) in charges_q8.iter_mut().zip(&policy.source.limits) {
-            // A slot without a limit has a price of 0.
-            *charge = gcra::bounded_charge_q8(limit, amounts[limit.meter as usize & (amounts.len() - 1)]);
-        }
         let family = match packet.source.family {
             Family::V4 => 0,
             Family::V6 => 1,
         };
-        Self { key: sender.key, hash: sender.hash, now_q8, len, charges_q8, service, family }
+        let mut request = Self {
+            key,
+            hash,
+            now_q8,
+            charges_q8: [0; MAX_LIMITS],
+            len: if len > MAX_AMOUNT { MAX_AMOUNT as u32 } else { len as u32 },
+            group: 0,
+            service: service as u16,
+            user: packet.user,
+            family,
+            syns: (packet.transport == Transport::TCP_SYN) as u16,
+            fragments: packet.fragment as u16,
+        };
+        request.weigh(&policy.source.set);
+        request
     }
 
-    /// A limit of the source and what the packet costs under it; `None` if the limit does not apply.
+    /// Lets the packet ask for what its source may have of a service, while `ask` runs. In place: the stack is small.
     #[inline(always)]
-    pub(super) fn charge<'p>(&self, policy: &'p Policy, index: usize) -> Option<(&'p Limit, u64)> {
+    pub(super) fn as_service<R>(
+        &mut self,
+        policy: &Policy,
+        set: &LimitSet,
+        ask: impl FnOnce(&Self) -> R,
+    ) -> R {
+        let hash = self.hash;
+        self.group = self.service;
+        self.hash = gate::group_hash(hash, self.service as u64, policy.gate.secret);
+        self.weigh(set);
+        let answer = ask(self);
+        self.group = 0;
+        self.hash = hash;
+        self.weigh(&policy.source.set);
+        answer
+    }
+
+    /// Lets the packet ask for what its user may have, while `ask` runs.
+    #[inline(always)]
+    pub(super) fn as_user<R>(&mut self, policy: &Policy, set: &LimitSet, ask: impl FnOnce(&Self) -> R) -> R {
+        self.weigh(set);
+        let answer = ask(self);
+        self.weigh(&policy.source.set);
+        answer
+    }
+
+    /// Weighs the packet under limits. Without a branch, so the verifier has one way through here and not one for every combination of
+    /// meters; and without a table of amounts, for which the stack is too small.
+    #[inline(always)]
+    fn weigh(&mut self, set: &LimitSet) {
+        let ones = 1 << Meter::Packets as u32
+            | (self.syns as u64) << Meter::Syns as u32
+            | (self.fragments as u64) << Meter::Fragments as u32;
+        for (charge, limit) in self.charges_q8.iter_mut().zip(&set.limits) {
+            // The sign bit, all over: a comparison would be a branch.
+            let bytes = (limit.frac_bits as i32 >> 31) as i64 as u64;
+            const { assert!(COUNTS_BYTES == 1 << 31) };
+            let amount = (ones >> (limit.meter & 3) & 1) | (self.len as u64 & bytes);
+            // A slot without a limit has a price of 0.
+            *charge = gcra::bounded_charge_q8(limit, amount);
+        }
+    }
+
+    /// A limit and what the packet costs under it; `None` if the limit does not apply.
+    #[inline(always)]
+    pub(super) fn charge<'p>(&self, set: &'p LimitSet, index: usize) -> Option<(&'p Limit, u64)> {
         match self.charges_q8[index] {
             0 => None,
-            charge => Some((&policy.source.limits[index], charge)),
+            charge => Some((&set.limits[index], charge)),
         }
     }
 
@@ -75,5 +134,17 @@ impl Request {
     pub(super) fn dearest_q8(&self) -> u64 {
         let [a, b, c, d] = self.charges_q8;
         a.max(b).max(c.max(d))
+    }
+
+    /// What the next program gets to know.
+    #[inline(always)]
+    pub(super) fn baton(&self, otherwise: Reason) -> Baton {
+        Baton { otherwise, service: self.service as u32, user: self.user }
+    }
+
+    /// Whose entry it is.
+    #[inline(always)]
+    pub(super) fn entry(&self) -> EntryKey {
+        EntryKey { hi: self.key.hi, lo: self.key.lo, group: self.group as u64 }
     }
 }

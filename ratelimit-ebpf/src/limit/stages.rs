@@ -1,8 +1,8 @@
 //! The parts of limiting that are functions of their own in the kernel.
 
-use ratelimit_common::abi::{Policy, Reason, service::Party};
+use ratelimit_common::abi::{LimitSet, Policy, Reason, service::Party};
 
-use super::{crowd, entry, request::Request, syns};
+use super::{crowd, entry, further, request::Request, syns};
 use crate::tables::Tables;
 
 /// What the verifier checks once, instead of once for every way that leads there.
@@ -12,23 +12,54 @@ use crate::tables::Tables;
 /// and nothing of what happens inside multiplies what it has to look at outside.
 pub trait Stages: Tables + Sized {
     /// Whether an entry would admit the packet.
-    fn judge_entry(&self, policy: &Policy, request: &Request, bucket: Self::Bucket) -> Reason {
-        entry::judge(self, policy, request, bucket)
+    fn judge_entry(
+        &self,
+        policy: &Policy,
+        set: &LimitSet,
+        request: &Request,
+        bucket: Self::Bucket,
+    ) -> Reason {
+        entry::judge(self, policy, set, request, bucket)
     }
 
     /// Charges an entry for a packet that it would admit.
-    fn charge_entry(&self, policy: &Policy, request: &Request, bucket: Self::Bucket) -> Reason {
-        entry::charge(self, policy, request, bucket)
+    fn charge_entry(&self, set: &LimitSet, request: &Request, bucket: Self::Bucket) -> Reason {
+        entry::charge(self, set, request, bucket)
     }
 
     /// Makes an entry for the source, charged for the packet.
-    fn open_entry(&self, policy: &Policy, request: &Request) -> Reason {
-        entry::open(self, policy, request)
+    fn open_entry(&self, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
+        entry::open(self, policy, set, request)
     }
 
     /// Charges what the packet shares with others.
     fn charge_crowd(&self, policy: &Policy, request: &Request, party: Party) -> Reason {
         crowd::charge(self, policy, request, party)
+    }
+
+    /// Whether what one source may have of the service would admit the packet.
+    fn judge_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+        further::judge_service(self, policy, request)
+    }
+
+    /// Charges that; `None` if the source needs an entry for it.
+    fn charge_service(&self, policy: &Policy, request: &mut Request) -> Option<Reason> {
+        further::charge_service(self, policy, request)
+    }
+
+    /// Makes that entry.
+    fn open_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+        further::open_service(self, policy, request)
+    }
+
+    /// Whether the limits of its user would admit the packet.
+    fn judge_user(&self, policy: &Policy, request: &mut Request) -> Reason {
+        further::judge_user(self, policy, request)
+    }
+
+    /// Charges them.
+    fn charge_user(&self, policy: &Policy, request: &mut Request) -> Reason {
+        further::charge_user(self, policy, request)
     }
 
     /// Counts a SYN, and says whether a cookie is the answer to it.

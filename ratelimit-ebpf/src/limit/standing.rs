@@ -1,7 +1,7 @@
 //! Where a source stands: with its cell, or with an entry of its own. `limit::gate` in the common crate has the reasoning.
 
 use ratelimit_common::{
-    abi::{Limit, Policy, Reason, service::Party},
+    abi::{Limit, LimitSet, Policy, Reason, service::Party},
     limit::{
         gate,
         gcra::{self, Outcome},
@@ -51,12 +51,11 @@ impl<T: Stages> Standing<T> {
 
     /// Evaluates the source's limits.
     #[inline(always)]
-    pub(super) fn of(tables: &T, policy: &Policy, request: &Request) -> Self {
-        let gate = &policy.gate;
-        if gate.tolerance_q8 == 0 {
-            return match tables.bucket(&request.key) {
-                Some(bucket) => Self::of_entry(tables, policy, request, bucket),
-                None => Self::of_newcomer(tables, policy, request),
+    pub(super) fn of(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Self {
+        if set.gate_tolerance_q8 == 0 {
+            return match tables.bucket(&request.entry()) {
+                Some(bucket) => Self::of_entry(tables, policy, set, request, bucket),
+                None => Self::of_newcomer(tables, policy, set, request),
             };
         }
         let charge_q8 = request.dearest_q8();
@@ -67,24 +66,24 @@ impl<T: Stages> Standing<T> {
             return Self::refused(Reason::TableFull);
         };
         if gate::is_tracked(tables.load(tables.cell_tracked_until(cell)), request.now_q8)
-            && let Some(bucket) = tables.bucket(&request.key)
+            && let Some(bucket) = tables.bucket(&request.entry())
         {
-            return Self::of_entry(tables, policy, request, bucket);
+            return Self::of_entry(tables, policy, set, request, bucket);
         }
         let seen = tables.load(tables.cell_tat(cell));
-        match gcra::take(seen, &cell_limit(gate.tolerance_q8), request.now_q8, charge_q8) {
+        match gcra::take(seen, &cell_limit(set.gate_tolerance_q8), request.now_q8, charge_q8) {
             Outcome::Conforms { .. } => Self { voucher: Voucher::Cell, ..Self::FREE },
-            Outcome::Refused => Self::of_newcomer(tables, policy, request),
+            Outcome::Refused => Self::of_newcomer(tables, policy, set, request),
             Outcome::Overdrawn { tat_q8 } => {
                 tables.compare_exchange(tables.cell_tat(cell), seen, tat_q8);
-                Self::of_newcomer(tables, policy, request)
+                Self::of_newcomer(tables, policy, set, request)
             }
         }
     }
 
     #[inline(always)]
-    fn of_entry(tables: &T, policy: &Policy, request: &Request, bucket: T::Bucket) -> Self {
-        match tables.judge_entry(policy, request, bucket) {
+    fn of_entry(tables: &T, policy: &Policy, set: &LimitSet, request: &Request, bucket: T::Bucket) -> Self {
+        match tables.judge_entry(policy, set, request, bucket) {
             Reason::Conforming => Self { voucher: Voucher::Entry, bucket: Some(bucket), ..Self::FREE },
             reason => Self::refused(reason),
         }
@@ -92,8 +91,8 @@ impl<T: Stages> Standing<T> {
 
     /// A source that needs an entry, if this CPU may still make one.
     #[inline(always)]
-    fn of_newcomer(tables: &T, policy: &Policy, request: &Request) -> Self {
-        let standing = Self::vouched(policy, request);
+    fn of_newcomer(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Self {
+        let standing = Self::vouched(set, request);
         if standing.voucher == Voucher::Newcomer && !newcomers::admitted(tables, policy, request.now_q8) {
             return Self::refused(Reason::NewSourceBudget);
         }
@@ -102,15 +101,15 @@ impl<T: Stages> Standing<T> {
 
     /// The same for a source that proved to be real: it gets an entry whatever the budget, because nobody can forge it.
     #[inline(always)]
-    pub(super) fn proven(self, policy: &Policy, request: &Request) -> Self {
+    pub(super) fn proven(self, set: &LimitSet, request: &Request) -> Self {
         let stranger = matches!(self.voucher, Voucher::Cell | Voucher::Newcomer) || self.wants_state();
-        if stranger { Self::vouched(policy, request) } else { self }
+        if stranger { Self::vouched(set, request) } else { self }
     }
 
     /// The standing of a source without an entry, if it got one.
     #[inline(always)]
-    fn vouched(policy: &Policy, request: &Request) -> Self {
-        match entry::judge_first(policy, request) {
+    fn vouched(set: &LimitSet, request: &Request) -> Self {
+        match entry::judge_first(set, request) {
             Reason::Conforming => Self { voucher: Voucher::Newcomer, ..Self::FREE },
             reason => Self::refused(reason),
         }
@@ -136,21 +135,30 @@ impl<T: Stages> Standing<T> {
 
     /// Charges whoever vouched.
     #[inline(always)]
-    pub(super) fn charge(&self, tables: &T, policy: &Policy, request: &Request) -> Reason {
+    pub(super) fn charge(&self, tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
+        match self.charge_existing(tables, set, request) {
+            Some(reason) => reason,
+            None => tables.open_entry(policy, set, request),
+        }
+    }
+
+    /// Charges whoever vouched, unless that is an entry that is still to be made.
+    #[inline(always)]
+    pub(super) fn charge_existing(&self, tables: &T, set: &LimitSet, request: &Request) -> Option<Reason> {
         match (self.voucher, self.bucket) {
-            (Voucher::Free, _) => Reason::Conforming,
-            (Voucher::Cell, _) => charge_cell(tables, policy, request),
-            (Voucher::Entry, Some(bucket)) => tables.charge_entry(policy, request, bucket),
-            (Voucher::Newcomer, _) => tables.open_entry(policy, request),
-            (Voucher::Nobody | Voucher::Entry, _) => self.reason,
+            (Voucher::Free, _) => Some(Reason::Conforming),
+            (Voucher::Cell, _) => Some(charge_cell(tables, set, request)),
+            (Voucher::Entry, Some(bucket)) => Some(tables.charge_entry(set, request, bucket)),
+            (Voucher::Newcomer, _) => None,
+            (Voucher::Nobody | Voucher::Entry, _) => Some(self.reason),
         }
     }
 }
 
 #[inline(always)]
-fn charge_cell<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> Reason {
+fn charge_cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> Reason {
     let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return Reason::TableFull };
-    let limit = cell_limit(policy.gate.tolerance_q8);
+    let limit = cell_limit(set.gate_tolerance_q8);
     let charge_q8 = request.dearest_q8();
     let word = tables.cell_tat(cell);
     match word::charge(tables, word, &limit, request.now_q8, charge_q8, 0, Charging::Exchange) {

@@ -48,7 +48,7 @@ pub fn count<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> bool 
 /// The service of a packet, if it answers with cookies when it has to.
 #[inline(always)]
 fn protected<'p>(policy: &'p Policy, request: &Request) -> Option<(u32, &'p Service)> {
-    let (number, service) = total::service(policy, request.service)?;
+    let (number, service) = total::service(policy, request.service as u32)?;
     if service.syn_cookies.cost_fp == 0 { None } else { Some((number, service)) }
 }
 

@@ -19,7 +19,7 @@ use crate::{packet::Packet, tables::Tables};
 
 /// The number that the table of ports has for a packet.
 #[inline(always)]
-pub(super) fn service_number<T: Tables>(tables: &T, policy: &Policy, packet: &Packet) -> u32 {
+pub fn service_number<T: Tables>(tables: &T, policy: &Policy, packet: &Packet) -> u32 {
     match packet.port_slot() {
         Some(slot) if policy.service_count != 0 => tables.service(policy.ports, slot),
         _ => NO_SERVICE,

@@ -1,6 +1,6 @@
 //! IPv4, with options.
 
-use ratelimit_common::abi::Reason;
+use ratelimit_common::abi::{Reason, user::NO_USER};
 
 use super::transport::{self, Header};
 use crate::{
@@ -33,5 +33,14 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         transport::parse(frame, header.u8::<9>(), at + header_len, total_len - header_len)?
     };
     let fragment = fragment != 0;
-    Ok(Packet { source, transport, port, fragment, network_at: at, transport_at, transport_len })
+    Ok(Packet {
+        source,
+        transport,
+        port,
+        fragment,
+        network_at: at,
+        transport_at,
+        transport_len,
+        user: NO_USER,
+    })
 }

@@ -1,11 +1,11 @@
 //! IPv6, with a bounded chain of extension headers.
 
-use ratelimit_common::abi::Reason;
+use ratelimit_common::abi::{Reason, user::NO_USER};
 
 use super::transport::{self, Header};
 use crate::{
     frame::{Frame, View},
-    packet::{Address, Packet, Transport},
+    packet::{Address, Packet},
 };
 
 const HEADER_LEN: usize = 40;
@@ -41,13 +41,19 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
     // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
     // receivers check the same, and RFC 6980 makes them ignore fragmented ones.
-    if let Transport::Icmpv6(133..=137) = transport
-        && header.u8::<7>() == 255
-        && !fragment
-    {
+    if transport.is_neighbour_discovery() && header.u8::<7>() == 255 && !fragment {
         return Err(Reason::NeighbourDiscovery);
     }
-    Ok(Packet { source, transport, port, fragment, network_at: at, transport_at, transport_len })
+    Ok(Packet {
+        source,
+        transport,
+        port,
+        fragment,
+        network_at: at,
+        transport_at,
+        transport_len,
+        user: NO_USER,
+    })
 }
 
 #[inline(always)]

@@ -14,7 +14,7 @@ pub(super) struct Header {
 
 impl Header {
     /// What follows is not a transport header.
-    pub(super) const FRAGMENT: Self = Self { transport: Transport::Fragment, port: 0, at: 0, len: 0 };
+    pub(super) const FRAGMENT: Self = Self { transport: Transport::FRAGMENT, port: 0, at: 0, len: 0 };
 }
 
 const TCP: u8 = 6;
@@ -39,19 +39,19 @@ pub(super) fn parse(frame: &Frame<'_>, protocol: u8, at: usize, left: usize) -> 
         TCP => {
             let header = frame.view::<TCP_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
             let opens = header.u8::<13>() & (TCP_SYN | TCP_ACK) == TCP_SYN;
-            (if opens { Transport::TcpSyn } else { Transport::Tcp }, header.u16_be::<2>())
+            (if opens { Transport::TCP_SYN } else { Transport::TCP }, header.u16_be::<2>())
         }
         UDP if left < UDP_HEADER_LEN => return Err(Reason::Truncated),
         UDP => {
             let header = frame.view::<UDP_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
-            (Transport::Udp, header.u16_be::<2>())
+            (Transport::UDP, header.u16_be::<2>())
         }
         ICMPV6 if left < ICMPV6_HEADER_LEN => return Err(Reason::Truncated),
         ICMPV6 => {
             let header = frame.view::<ICMPV6_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
-            (Transport::Icmpv6(header.u8::<0>()), 0)
+            (Transport::icmpv6(header.u8::<0>()), 0)
         }
-        _ => (Transport::Other, 0),
+        _ => (Transport::OTHER, 0),
     };
     Ok(Header { transport, port, at, len: left })
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     failure::Failure,
     serve::protocol::{Reply, Request},
-    stats::{ReasonCount, Snapshot, Totals},
+    stats::{ReasonCount, ServiceCount, Snapshot, Totals},
 };
 
 /// Show what passed and what was dropped, by reason.
@@ -36,7 +36,8 @@ struct Report<'a> {
     passes_by_reason: BTreeMap<&'a str, u64>,
     replies_by_reason: BTreeMap<&'a str, u64>,
     reasons: &'a [ReasonCount],
-    services: [(); 0],
+    would_drop_by_reason: BTreeMap<&'a str, u64>,
+    services: &'a [ServiceCount],
     users: [(); 0],
 }
 
@@ -61,7 +62,12 @@ fn report(snapshot: &Snapshot) -> Report<'_> {
         passes_by_reason: by_reason(Verdict::Pass),
         replies_by_reason: by_reason(Verdict::Reply),
         reasons: &snapshot.reasons,
-        services: [],
+        would_drop_by_reason: snapshot
+            .would_drop
+            .iter()
+            .map(|one| (one.reason.as_str(), one.packets))
+            .collect(),
+        services: &snapshot.services,
         users: [],
     }
 }
@@ -80,5 +86,7 @@ fn text(snapshot: &Snapshot) -> String {
     }
     let seen = snapshot.reasons.iter().filter(|count| count.packets > 0);
     rows.extend(seen.map(|count| row(&count.verdict, &count.reason, count.packets, count.bytes)));
+    let waived = snapshot.would_drop.iter();
+    rows.extend(waived.map(|count| row("would drop", &count.reason, count.packets, count.bytes)));
     table(&["verdict", "reason", "packets", "bytes"], &rows)
 }

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use ratelimit_common::abi::{ListEntry, list::ALLOWED};
+use ratelimit_common::abi::{ListEntry, list::ALLOWED, user::NO_USER};
 
-pub use super::prefix::{Prefix, PrefixError, TrieKey};
+pub use crate::policy::{Prefix, PrefixError, TrieKey};
 
 /// Every listed prefix with its entry.
 pub type Lists = BTreeMap<Prefix, ListEntry>;
@@ -29,7 +29,7 @@ pub fn effective(own: Lists) -> Lists {
     let mut around: Vec<(Prefix, ListEntry)> = Vec::new();
     let mut lists = Lists::new();
     for (prefix, mut entry) in own {
-        if entry.own_blocked_until_ns == 0 && entry.own_allowed != ALLOWED {
+        if entry.own_blocked_until_ns == 0 && entry.own_allowed != ALLOWED && entry.own_user == NO_USER {
             continue;
         }
         while around.last().is_some_and(|(wider, _)| !wider.covers(&prefix)) {
@@ -38,10 +38,22 @@ pub fn effective(own: Lists) -> Lists {
         let wider = around.last().map_or(ListEntry::EMPTY, |(_, entry)| *entry);
         entry.blocked_until_ns = entry.own_blocked_until_ns.max(wider.blocked_until_ns);
         entry.allowed = if entry.own_allowed == ALLOWED { ALLOWED } else { wider.allowed };
+        entry.user = if entry.own_user == NO_USER { wider.user } else { entry.own_user };
         around.push((prefix, entry));
         lists.insert(prefix, entry);
     }
     lists
+}
+
+/// The same lists with the prefixes of other users.
+pub fn with_users(mut own: Lists, prefixes: &[(Prefix, u16)]) -> Lists {
+    for entry in own.values_mut() {
+        entry.own_user = NO_USER;
+    }
+    for (prefix, user) in prefixes {
+        own.entry(*prefix).or_insert(ListEntry::EMPTY).own_user = *user;
+    }
+    effective(own)
 }
 
 /// The writes that lead from `observed` to `wanted`: at every step in between, each address has its old answer or its

@@ -2,8 +2,12 @@
 
 mod desired;
 mod facts;
+mod ladder;
 pub mod lists;
-mod prefix;
+mod places;
+mod set;
+mod total;
 
-pub use desired::{Desired, desired};
+pub use desired::{Before, Desired, Names, desired};
 pub use facts::HostFacts;
+pub use places::Places;

@@ -39,7 +39,10 @@ pub(super) struct Strings {
 pub(super) struct Document {
     pub(super) interfaces: Option<Strings>,
     pub(super) source: Found<SourceTable>,
+    pub(super) mode: Option<At<String>>,
     pub(super) services: Vec<ServiceTable>,
+    pub(super) plans: Vec<PlanTable>,
+    pub(super) users: Vec<UserTable>,
     pub(super) metrics: Option<At<String>>,
 }
 
@@ -52,6 +55,25 @@ pub(super) struct ServiceTable {
     pub(super) ports: Vec<At<PortWord>>,
     pub(super) total: Option<Strings>,
     pub(super) syn_cookies: Option<At<String>>,
+    pub(super) per_source: Option<Strings>,
+    pub(super) on_limit: Option<At<String>>,
+}
+
+/// `[[user]]`.
+#[derive(Debug, Default)]
+pub(super) struct UserTable {
+    pub(super) at: Range<usize>,
+    pub(super) name: Option<At<String>>,
+    pub(super) plan: Option<At<String>>,
+    pub(super) sources: Option<Strings>,
+    pub(super) network: Option<Strings>,
+}
+
+/// `[plan.<name>]`.
+#[derive(Debug)]
+pub(super) struct PlanTable {
+    pub(super) name: String,
+    pub(super) network: Option<Strings>,
 }
 
 /// A port as it is written: a number, or a range in quotes.
@@ -94,8 +116,8 @@ struct Keys {
 }
 
 const TOP: Keys = Keys {
-    known: &["interfaces", "source", "service", "listen"],
-    later: &["mode", "plan", "user", "api", "cluster"],
+    known: &["interfaces", "mode", "source", "service", "plan", "user", "listen"],
+    later: &["api", "cluster"],
 };
 const SOURCE: Keys = Keys {
     known: &[
@@ -111,7 +133,9 @@ const SOURCE: Keys = Keys {
 };
 const LADDER: Keys = Keys { known: &["ipv4", "ipv6"], later: &[] };
 const SERVICE: Keys =
-    Keys { known: &["name", "match", "total", "syn_cookies"], later: &["per_source", "on_limit"] };
+    Keys { known: &["name", "match", "per_source", "total", "on_limit", "syn_cookies"], later: &[] };
+const USER: Keys = Keys { known: &["name", "plan", "sources", "network"], later: &["limits"] };
+const PLAN: Keys = Keys { known: &["network"], later: &["limits"] };
 const MATCH: Keys = Keys { known: &["protocol", "ports"], later: &["destinations"] };
 const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
 
@@ -129,7 +153,16 @@ pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
                 let table = table("source", value, problems);
                 document.source = table.map(|table| source(table, value.span(), problems)).into();
             }
-            "service" => document.services = services(value, problems),
+            "mode" => document.mode = string("mode", value, problems),
+            "service" => {
+                document.services = tables("service", value, problems, service);
+            }
+            "user" => document.users = tables("user", value, problems, user),
+            "plan" => {
+                if let Some(table) = table("plan", value, problems) {
+                    document.plans = plans(table, problems);
+                }
+            }
             "listen" => {
                 if let Some(table) = table("listen", value, problems) {
                     document.metrics = listen(table, problems);
@@ -194,14 +227,49 @@ fn ladder(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> LadderWo
     }
 }
 
-fn services(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<ServiceTable> {
+/// The tables of an array of tables.
+fn tables<T>(
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    problems: &mut Problems<'_>,
+    read: impl Fn(&DeTable<'_>, Range<usize>, &mut Problems<'_>) -> T,
+) -> Vec<T> {
     let DeValue::Array(items) = value.get_ref() else {
-        let message = format!("service is {}; write each as a table, [[service]]", kind(value.get_ref()));
+        let message = format!("{key} is {}; write each as a table, [[{key}]]", kind(value.get_ref()));
         problems.error(&value.span(), message);
         return Vec::new();
     };
-    let read = |item| Some(service(table("service", item, problems)?, item.span(), problems));
-    items.iter().filter_map(read).collect()
+    items.iter().filter_map(|item| Some(read(table(key, item, problems)?, item.span(), problems))).collect()
+}
+
+fn user(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> UserTable {
+    let mut user = UserTable { at, ..UserTable::default() };
+    for (key, value) in entries(fields, problems) {
+        match key.get_ref().as_ref() {
+            "name" => user.name = string("name", value, problems),
+            "plan" => user.plan = string("plan", value, problems),
+            "sources" => user.sources = strings("sources", value, problems),
+            "network" => user.network = strings("network", value, problems),
+            _ => unknown(key, &USER, problems),
+        }
+    }
+    user
+}
+
+fn plans(fields: &DeTable<'_>, problems: &mut Problems<'_>) -> Vec<PlanTable> {
+    let mut plans = Vec::new();
+    for (name, value) in entries(fields, problems) {
+        let Some(table) = table("a plan", value, problems) else { continue };
+        let mut plan = PlanTable { name: name.get_ref().to_string(), network: None };
+        for (key, value) in entries(table, problems) {
+            match key.get_ref().as_ref() {
+                "network" => plan.network = strings("network", value, problems),
+                _ => unknown(key, &PLAN, problems),
+            }
+        }
+        plans.push(plan);
+    }
+    plans
 }
 
 fn service(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> ServiceTable {
@@ -210,6 +278,8 @@ fn service(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) 
         match key.get_ref().as_ref() {
             "name" => service.name = string("name", value, problems),
             "total" => service.total = strings("total", value, problems),
+            "per_source" => service.per_source = strings("per_source", value, problems),
+            "on_limit" => service.on_limit = string("on_limit", value, problems),
             "syn_cookies" => service.syn_cookies = string("syn_cookies", value, problems),
             "match" => {
                 if let Some(matching) = table("match", value, problems) {

@@ -8,6 +8,7 @@ mod ladder;
 mod problem;
 mod resolve;
 mod services;
+mod users;
 
 use std::{
     fmt,

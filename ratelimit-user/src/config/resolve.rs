@@ -3,7 +3,7 @@
 use std::{collections::HashSet, net::SocketAddr, ops::Range};
 
 use ratelimit_common::{
-    abi::MAX_LIMITS,
+    abi::{MAX_LIMITS, Mode},
     limit::{rate::Rate, text::parse_limit},
 };
 
@@ -11,7 +11,7 @@ use super::{
     document::{At, Document, Found, SourceTable, Strings},
     ladder,
     problem::Problems,
-    services,
+    services, users,
 };
 use crate::policy::{
     DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Listen, Policy, SourceError,
@@ -37,12 +37,26 @@ pub(super) fn resolve(document: &Document, problems: &mut Problems<'_>) -> Optio
         Found::Unreadable | Found::Absent => GatePolicy::default(),
     };
     let services = services::resolve(&document.services, problems);
+    let users = users::resolve(document, problems);
+    let mode = mode(document.mode.as_ref(), problems);
     let source = source?;
     let ladder = match &document.source {
         Found::Read(table) => ladder::resolve(&table.ladder, &source, problems),
         Found::Unreadable | Found::Absent => None,
     };
-    Some(Policy::new(interfaces, source, gate, ladder?, services?, listen))
+    let policy = Policy::new(interfaces, source, gate, ladder?, services?, listen);
+    Some(policy.with_users(users?).with_mode(mode?))
+}
+
+fn mode(word: Option<&At<String>>, problems: &mut Problems<'_>) -> Option<Mode> {
+    match word.map(|(word, at)| (word.as_str(), at)) {
+        None | Some(("enforce", _)) => Some(Mode::Enforce),
+        Some(("monitor", _)) => Some(Mode::Monitor),
+        Some((other, at)) => {
+            problems.error(at, format!("mode = {other:?} is not known; use \"enforce\" or \"monitor\""));
+            None
+        }
+    }
 }
 
 fn gate(table: &SourceTable, problems: &mut Problems<'_>) -> GatePolicy {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use ratelimit_common::{
-    abi::service::Protocol,
+    abi::service::{OnLimit, Protocol},
     limit::{rate::Rate, text::parse_limit},
 };
 
@@ -44,6 +44,8 @@ fn index(error: &ServiceError) -> Option<usize> {
         | ServiceError::CookieMeter { index, .. }
         | ServiceError::CookieProtocol { index, .. }
         | ServiceError::CookieRate { index, .. }
+        | ServiceError::TooManyLimits { index, .. }
+        | ServiceError::Rate { index, .. }
         | ServiceError::TwoTotals { index, .. } => Some(*index),
         ServiceError::TooMany { .. } => None,
     }
@@ -67,8 +69,24 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
         Some(word) => Some(threshold(word, problems)?),
         None => None,
     };
-    let totals = totals.into_iter().map(|(rate, _)| rate).collect();
-    Some(Service::new(name, protocol?, ports, totals).with_syn_cookies(syn_cookies))
+    let per_source = table.per_source.as_ref().map_or_else(Vec::new, |limits| rates(limits, problems));
+    let on_limit = on_limit(table, problems)?;
+    let plain = |rates: Vec<At<Rate>>| rates.into_iter().map(|(rate, _)| rate).collect();
+    let service = Service::new(name, protocol?, ports, plain(totals)).with_syn_cookies(syn_cookies);
+    Some(service.with_per_source(plain(per_source)).with_on_limit(on_limit))
+}
+
+fn on_limit(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<OnLimit> {
+    let Some((word, at)) = &table.on_limit else { return Some(OnLimit::Drop) };
+    let known = OnLimit::ALL.into_iter().find(|on_limit| on_limit.name() == word);
+    if known.is_none() {
+        let message = match word.as_str() {
+            "mark" | "reject" => format!("on_limit = {word:?} is not supported by this version yet"),
+            _ => format!("on_limit = {word:?} is not known"),
+        };
+        problems.error(at, format!("{message}; use \"drop\" or \"monitor\""));
+    }
+    known
 }
 
 fn threshold((text, at): &At<String>, problems: &mut Problems<'_>) -> Option<Rate> {

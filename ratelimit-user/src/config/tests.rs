@@ -57,7 +57,7 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
                 name = \"acme\"\n";
     let found = problems(text);
     let expected = [
-        "p.toml:1:1: key \"colour\" is not known; known here: interfaces, source, service, listen",
+        "p.toml:1:1: key \"colour\" is not known; known here: interfaces, mode, source, service, plan, user, listen",
         "p.toml:2:23: interface \"eth0\" is named twice; remove one",
         "p.toml:2:31: interface name \"a/b\" has a slash, a colon or white space in it, which no interface has",
         "p.toml:2:38: an entry of interfaces is a number; write a string in quotes",
@@ -72,14 +72,13 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
          table_entries, gate, ladder, new_sources_per_cpu",
         "p.toml:10:11: metrics = \"9464\" is not an address with a port; use one such as \"127.0.0.1:9464\"",
         "p.toml:11:1: \"http\" is not supported by this version yet; remove it",
-        "p.toml:12:3: \"user\" is not supported by this version yet; remove it",
     ];
     assert_eq!(found, expected);
 }
 
 #[test]
 fn every_key_of_a_later_version_is_called_that() {
-    for key in ["mode", "plan", "user", "api", "cluster"] {
+    for key in ["api", "cluster"] {
         let found = problems(&format!("{key} = 1\n[source]\nlimits = [\"1/s\"]\n"));
         assert_eq!(found, [format!("p.toml:1:1: {key:?} is not supported by this version yet; remove it")]);
     }
@@ -87,6 +86,43 @@ fn every_key_of_a_later_version_is_called_that() {
         let found = problems(&format!("[source]\nlimits = [\"1/s\"]\n[listen]\n{key} = \"127.0.0.1:1\"\n"));
         assert_eq!(found, [format!("p.toml:4:1: {key:?} is not supported by this version yet; remove it")]);
     }
+}
+
+#[test]
+fn every_mistake_in_a_user_is_reported_at_its_place() {
+    let user = |body: &str| format!("[source]\nlimits = [\"1/s\"]\n[[user]]\n{body}\n");
+    for (body, expected) in [
+        ("sources = [\"192.0.2.0/24\"]\nnetwork = [\"1/s\"]", "p.toml:3:1: [[user]] has no name"),
+        (
+            "name = \"a b\"\nsources = [\"192.0.2.1\"]\nnetwork = [\"1/s\"]",
+            "p.toml:3:1: user name \"a b\" is not one",
+        ),
+        (
+            "name = \"a\"\nplan = \"gold\"",
+            "p.toml:5:8: plan \"gold\" is not there; write [plan.gold], or name another",
+        ),
+        ("name = \"a\"\nsources = [\"192.0.2.300\"]\nnetwork = [\"1/s\"]", "p.toml:5:12: "),
+        (
+            "name = \"a\"\nsources = [\"192.0.2.1\"]\nnetwork = [\"1/s\"]\n[[user]]\nname = \"b\"\nsources = [\"192.0.2.1/32\"]\nnetwork = [\"1/s\"]",
+            "p.toml:7:1: source 192.0.2.1/32 of user \"b\" belongs to user \"a\" already",
+        ),
+        (
+            "name = \"a\"\nsources = [\"192.0.2.1\"]\nnetwork = [\"5 packets/s burst 0\"]",
+            "p.toml:6:12: limit \"5 packets/s burst 0\": burst 0 is never satisfiable",
+        ),
+        (
+            "name = \"a\"\nlimits = [\"1/s\"]\nsources = [\"192.0.2.1\"]\nnetwork = [\"1/s\"]",
+            "p.toml:5:1: \"limits\" is not supported",
+        ),
+    ] {
+        let found = problems(&user(body));
+        assert_eq!(found.len(), 1, "{body}: {found:#?}");
+        assert!(found[0].starts_with(expected), "{found:#?} should start with {expected}");
+    }
+    assert_eq!(
+        problems("mode = \"off\"\n[source]\nlimits = [\"1/s\"]\n"),
+        ["p.toml:1:8: mode = \"off\" is not known; use \"enforce\" or \"monitor\""]
+    );
 }
 
 #[test]
@@ -183,8 +219,16 @@ fn every_mistake_in_a_service_is_reported_at_its_place() {
             "p.toml:6:1: port 53 of service \"other\" belongs to service \"dns\" already",
         ),
         (
-            format!("name = \"dns\"\n{udp}\nper_source = [\"1/s\"]"),
-            "p.toml:6:1: \"per_source\" is not supported by this version yet",
+            format!("name = \"dns\"\n{udp}\non_limit = \"reject\""),
+            "p.toml:6:12: on_limit = \"reject\" is not supported by this version yet; use \"drop\" or \"monitor\"",
+        ),
+        (
+            format!("name = \"dns\"\n{udp}\nper_source = [\"1/s\", \"2/s\", \"3/s\", \"4/s\", \"5/s\"]"),
+            "p.toml:3:1: service \"dns\": 5 limits per source are more than there can be; use at most 4",
+        ),
+        (
+            format!("name = \"dns\"\n{udp}\nper_source = [\"5 packets/s burst 0\"]"),
+            "p.toml:6:15: limit \"5 packets/s burst 0\": burst 0 is never satisfiable; use at least 1",
         ),
     ] {
         let found = problems(&service(&body));
@@ -394,7 +438,7 @@ proptest! {
                 window_scale: None,
             };
             let desired = crate::compile::desired(&loaded.policy, &facts, 1, None);
-            prop_assert!(desired.policy.source.limit_count >= 1);
+            prop_assert!(desired.policy.source.set.limit_count >= 1);
         }
     }
 }

@@ -10,7 +10,8 @@ use std::{
 
 use super::{caller::By, host::Host, log, record::Record, version::Version, waiting::Waiting};
 use crate::{
-    compile, config,
+    compile::{self, Before, lists},
+    config,
     dataplane::{address, sysctl::TcpSettings},
     failure::{ExitCode, Failure},
     lockout::{self, Vital},
@@ -187,9 +188,14 @@ impl Host {
     pub(super) fn enforce(&mut self, policy: &Policy) -> Result<(), Failure> {
         self.facts.window_scale = TcpSettings::read().window_scale();
         let generation = self.generation + 1;
-        let before = self.maps.policy();
-        self.maps.set_policy(&compile::desired(policy, &self.facts, generation, before.as_ref()))?;
+        let in_force = self.maps.policy();
+        let before = in_force.as_deref().map(|policy| Before { policy, names: &self.names });
+        let desired = compile::desired(policy, &self.facts, generation, before);
+        self.maps.set_policy(&desired)?;
         self.generation = generation;
+        // After the policy: an address that is nobody's yet is held to what every source is held to.
+        self.change_lists(lists::with_users(self.lists.clone(), &desired.user_prefixes))?;
+        self.names = desired.names;
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use ratelimit_common::abi::{Event, Reason};
 
 use super::{caller::By, change::Apply, limits::Save, log, version::Version, waiting::Waiting};
 use crate::{
-    compile::{HostFacts, lists::Lists},
+    compile::{HostFacts, Names, lists::Lists},
     dataplane::{
         attach::{self, GenericMode, Guarded, Presence},
         kernel::{Maps, Program},
@@ -62,6 +62,7 @@ pub(super) struct Host {
     /// The one that comes back unless somebody confirms.
     pub(super) waiting: Option<Waiting>,
     pub(super) generation: u64,
+    pub(super) names: Names,
     pub(super) facts: HostFacts,
     pub(super) maps: Maps,
     pub(super) lists: Lists,
@@ -84,6 +85,7 @@ pub(super) struct Host {
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) generation: u64,
+    pub(super) names: Names,
     pub(super) facts: HostFacts,
     pub(super) program: Program,
     pub(super) maps: Maps,
@@ -112,6 +114,7 @@ impl Host {
             previous: None,
             waiting: None,
             generation: started.generation,
+            names: started.names,
             facts: started.facts,
             maps: started.maps,
             lists,
@@ -212,7 +215,7 @@ impl Host {
 
     /// The counters now.
     pub(super) fn snapshot(&self) -> Result<Snapshot, Failure> {
-        Ok(Snapshot::new(&self.maps.counters()?))
+        Ok(Snapshot::new(&self.maps.counts()?, &self.names.services))
     }
 
     /// Sources that were ever entered into the table.

@@ -53,7 +53,7 @@ impl Host {
         let entry = wanted.entry(prefix).or_insert(ListEntry::EMPTY);
         clear_block(entry);
         entry.own_blocked_until_ns = for_ns.map_or(list::FOREVER_NS, |ns| now_ns.saturating_add(ns));
-        entry.reason_len = reason.len() as u64;
+        entry.reason_len = reason.len() as u32;
         entry.reason[..reason.len()].copy_from_slice(reason.as_bytes());
         self.refuse_cut_off(&prefix, &wanted, now_ns, operator)?;
         self.change_lists(wanted)?;
@@ -112,7 +112,7 @@ impl Host {
     }
 
     /// Writes the difference to the kernel, then remembers it.
-    fn change_lists(&mut self, wanted: Lists) -> Result<(), Failure> {
+    pub(super) fn change_lists(&mut self, wanted: Lists) -> Result<(), Failure> {
         let wanted = lists::effective(wanted);
         self.maps.change_lists(&self.lists, &wanted)?;
         self.lists = wanted;

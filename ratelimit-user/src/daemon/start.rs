@@ -6,7 +6,7 @@ use super::{
     version::Version,
 };
 use crate::{
-    compile::{self, HostFacts},
+    compile::{self, Before, HostFacts, Names, lists},
     dataplane::{
         attach::{self, Adopted, Guarded},
         kernel,
@@ -61,10 +61,12 @@ fn put_in_force(
         // Another secret would put every source into another cell, with what that cell has to give.
         cookies: program.cookie_problem().is_none(),
         window_scale: TcpSettings::read().window_scale(),
-        secret: before.map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
+        secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
     };
-    let generation = before.map_or(0, |policy| policy.generation) + 1;
-    let desired = compile::desired(policy, &facts, generation, before.as_ref());
+    let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
+    let no_names = Names::default();
+    let known = before.as_deref().map(|policy| Before { policy, names: &no_names });
+    let desired = compile::desired(policy, &facts, generation, known);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
     if before.is_none() {
@@ -74,6 +76,8 @@ fn put_in_force(
     if before.is_some() {
         maps.set_policy(&desired)?;
     }
+    let observed = maps.lists()?;
+    maps.change_lists(&observed, &lists::with_users(observed.clone(), &desired.user_prefixes))?;
     let replaced = attach::replace_all(&mut program, &pins, &guarded)?;
     for name in &replaced.elsewhere {
         log::info(format!(
@@ -89,7 +93,7 @@ fn put_in_force(
         pins.remove_maps(layout)?;
     }
     announce(&guarded, if before.is_some() { "buckets kept" } else { "buckets start anew" });
-    Ok(Started { generation, facts, program, maps, guarded, pins, release, claim })
+    Ok(Started { generation, names: desired.names, facts, program, maps, guarded, pins, release, claim })
 }
 
 /// Removes what a failed start has made.

@@ -1,6 +1,6 @@
 //! The loaded program and its maps.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
@@ -8,10 +8,12 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Counter, Event, ListEntry, Reason,
+    self, Bucket, Counter, Event, LimitSet, ListEntry, MAX_LIMITS, Reason,
+    counter::slot,
     list::{self, ListAddrV4, ListAddrV6},
     names,
     service::PORT_SLOTS,
+    user::MAX_USERS,
 };
 
 use super::{
@@ -46,6 +48,23 @@ pub struct Maps {
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
     ports: ArrayOfMaps<MapData, Array<MapData, u32>>,
     jumps: ProgramArray<MapData>,
+    users: Array<MapData, Bucket>,
+    user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
+    /// Services whose counters may have moved, as the table of ports has them; 0 is none.
+    counted: BTreeSet<u32>,
+}
+
+/// One counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// 0, or one more than the index of a service.
+    pub service: u32,
+    /// Why.
+    pub reason: Reason,
+    /// Whether a drop was only counted.
+    pub waived: bool,
+    /// How many.
+    pub counter: Counter,
 }
 
 /// Attempts to load the program; each failed one met a signal.
@@ -156,6 +175,9 @@ impl Maps {
             policy: one(ebpf, names::POLICY)?,
             ports: one(ebpf, names::PORTS)?,
             jumps: one(ebpf, names::JUMPS)?,
+            users: one(ebpf, names::USERS)?,
+            user_limits: one(ebpf, names::USER_LIMITS)?,
+            counted: BTreeSet::from([0]),
         })
     }
 
@@ -172,15 +194,32 @@ impl Maps {
                 .set(desired.policy.ports, &table, 0)
                 .map_err(DataplaneError::map("put the ports in place"))?;
         }
+        if !desired.users.is_empty() {
+            let mut table = Array::<MapData, LimitSet>::create(MAX_USERS as u32, 0)
+                .map_err(DataplaneError::map("make a map for the limits of users"))?;
+            for (index, set) in &desired.users {
+                table.set(*index, set, 0).map_err(DataplaneError::map("write the limits of users"))?;
+            }
+            self.user_limits
+                .set(desired.policy.users, &table, 0)
+                .map_err(DataplaneError::map("put the limits of users in place"))?;
+        }
+        for index in &desired.new_users {
+            let full = Bucket { tat_q8: [0; MAX_LIMITS] };
+            self.users.set(*index, full, 0).map_err(DataplaneError::map("give a user its buckets"))?;
+        }
+        for (index, _) in desired.names.services.iter() {
+            self.counted.insert(index as u32 + 1);
+        }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
-        inner.set(0, desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
+        inner.set(0, *desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
         self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))
     }
 
     /// The policy in force; `None` before the first.
-    pub fn policy(&self) -> Option<abi::Policy> {
-        self.policy.get(&0, 0).ok()?.get(&0, 0).ok()
+    pub fn policy(&self) -> Option<Box<abi::Policy>> {
+        self.policy.get(&0, 0).ok()?.get(&0, 0).ok().map(Box::new)
     }
 
     /// Both lists, as they are in the kernel.
@@ -245,20 +284,39 @@ impl Maps {
         })
     }
 
-    /// Frames and bytes by reason, all CPUs added up.
+    /// Every counter that may have moved, all CPUs added up: those of packets for no service, then those of each service that there
+    /// was since this was loaded.
+    pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
+        let mut counts = Vec::new();
+        for service in &self.counted {
+            for waived in [false, true] {
+                for reason in Reason::ALL.iter().copied() {
+                    let counter = self.counter(slot(*service, reason, waived))?;
+                    counts.push(Count { service: *service, reason, waived, counter });
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Frames and bytes by reason, all services and CPUs added up, without what was waived.
     pub fn counters(&self) -> Result<Vec<(Reason, Counter)>, DataplaneError> {
-        Reason::ALL
-            .iter()
-            .map(|reason| {
-                let per_cpu = self.counters.get(&(*reason as u32), 0);
-                let per_cpu = per_cpu.map_err(DataplaneError::map("read the counters"))?;
-                let sum = per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
-                    packets: sum.packets.wrapping_add(one.packets),
-                    bytes: sum.bytes.wrapping_add(one.bytes),
-                });
-                Ok((*reason, sum))
-            })
-            .collect()
+        let mut sums: Vec<(Reason, Counter)> =
+            Reason::ALL.iter().map(|reason| (*reason, Counter { packets: 0, bytes: 0 })).collect();
+        for count in self.counts()?.iter().filter(|count| !count.waived) {
+            let (_, sum) = &mut sums[count.reason as usize];
+            sum.packets = sum.packets.wrapping_add(count.counter.packets);
+            sum.bytes = sum.bytes.wrapping_add(count.counter.bytes);
+        }
+        Ok(sums)
+    }
+
+    fn counter(&self, slot: u32) -> Result<Counter, DataplaneError> {
+        let per_cpu = self.counters.get(&slot, 0).map_err(DataplaneError::map("read the counters"))?;
+        Ok(per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
+            packets: sum.packets.wrapping_add(one.packets),
+            bytes: sum.bytes.wrapping_add(one.bytes),
+        }))
     }
 
     /// How often an event happened, all CPUs added up.

@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 
 use aya::maps::MapData;
 use ratelimit_common::{
-    abi::{Bucket, Cell, MAX_LIMITS, SourceKey},
+    abi::{Bucket, Cell, EntryKey, MAX_LIMITS},
     limit::{gate, gcra},
 };
 
@@ -43,8 +43,8 @@ impl SourceTable {
     }
 
     /// Calls `each` with the sources and their buckets, some at a time.
-    pub fn for_each(&self, each: impl FnMut(&[SourceKey], &[Bucket])) -> Result<(), DataplaneError> {
-        let zero = (SourceKey { hi: 0, lo: 0 }, Bucket { tat_q8: [0; MAX_LIMITS] });
+    pub fn for_each(&self, each: impl FnMut(&[EntryKey], &[Bucket])) -> Result<(), DataplaneError> {
+        let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, Bucket { tat_q8: [0; MAX_LIMITS] });
         batch::for_each_batch(self.buckets.fd().as_fd(), zero, each)
             .map_err(DataplaneError::io("read the table of sources"))
     }

@@ -4,8 +4,11 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 
 use crate::{
     serve::protocol::Status,
-    stats::{Snapshot, posture::Posture},
+    stats::{ReasonCount, Snapshot, posture::Posture},
 };
+
+/// The verdict of what passed only because its service or the policy is on trial.
+const WOULD_DROP: &str = "would_drop";
 
 /// Renders the text format. A fresh registry each time: the kernel counts, this only shows.
 pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus::Error> {
@@ -17,20 +20,31 @@ pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus
 }
 
 fn packets(registry: &Registry, snapshot: &Snapshot) -> Result<(), prometheus::Error> {
-    let labels = ["verdict", "reason"];
-    let packets =
-        IntCounterVec::new(Opts::new("ratelimit_packets_total", "Frames by verdict and reason."), &labels)?;
+    let labels = ["verdict", "reason", "service"];
+    let packets = IntCounterVec::new(
+        Opts::new("ratelimit_packets_total", "Frames by verdict, reason and service."),
+        &labels,
+    )?;
     let bytes = IntCounterVec::new(
         Opts::new(
             "ratelimit_bytes_total",
-            "Bytes of frames by verdict and reason, from the Ethernet header on.",
+            "Bytes of frames by verdict, reason and service, from the Ethernet header on.",
         ),
         &labels,
     )?;
-    for count in &snapshot.reasons {
-        let values = [count.verdict.as_str(), count.reason.as_str()];
+    let show = |count: &ReasonCount, verdict: &str, service: &str| {
+        let values = [verdict, count.reason.as_str(), service];
         packets.with_label_values(&values).inc_by(count.packets);
         bytes.with_label_values(&values).inc_by(count.bytes);
+    };
+    // Every reason is there from the start, under no service.
+    snapshot
+        .reasons
+        .iter()
+        .for_each(|count| show(&ReasonCount { packets: 0, bytes: 0, ..count.clone() }, &count.verdict, ""));
+    for service in &snapshot.services {
+        service.reasons.iter().for_each(|count| show(count, &count.verdict, &service.service));
+        service.would_drop.iter().for_each(|count| show(count, WOULD_DROP, &service.service));
     }
     registry.register(Box::new(packets))?;
     registry.register(Box::new(bytes))

@@ -8,10 +8,13 @@ use std::{
     fmt,
 };
 
-use ratelimit_common::abi::{Meter, service::Protocol};
+use ratelimit_common::{
+    abi::{Meter, Mode, OnLimit, service::Protocol},
+    limit::rate::Rate,
+};
 use serde::{Deserialize, Serialize};
 
-use super::{LadderFamily, NamedLimit, Policy, Service};
+use super::{LadderFamily, NamedLimit, Policy, Service, User};
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,7 +132,35 @@ fn subjects(policy: &Policy) -> BTreeMap<String, Fields> {
     for service in policy.services().iter() {
         subjects.insert(format!("service {}", service.name()), of_service(service));
     }
+    for user in policy.users().iter() {
+        subjects.insert(format!("user {}", user.name()), of_user(user));
+    }
+    let mode = match policy.mode() {
+        Mode::Enforce => "enforce",
+        Mode::Monitor => "monitor",
+    };
+    subjects.insert("mode".to_owned(), Fields::from([("", (mode.to_owned(), false))]));
     subjects
+}
+
+fn of_user(user: &User) -> Fields {
+    let sources: BTreeSet<String> = user.sources().iter().map(ToString::to_string).collect();
+    let mut fields = Fields::from([
+        ("sources", (sources.into_iter().collect::<Vec<_>>().join(", "), false)),
+        ("network", (listed(user.network()), false)),
+    ]);
+    if let Some(plan) = user.plan() {
+        fields.insert("plan", (plan.to_owned(), false));
+    }
+    fields
+}
+
+fn listed(rates: &[Rate]) -> String {
+    if rates.is_empty() {
+        NONE.to_owned()
+    } else {
+        rates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
 }
 
 fn rungs(policy: &Policy, family: LadderFamily) -> String {
@@ -148,6 +179,12 @@ fn of_service(service: &Service) -> Fields {
     }
     if let Some(rate) = service.syn_cookies() {
         fields.insert("syn_cookies", (rate.to_string(), false));
+    }
+    if !service.per_source().is_empty() {
+        fields.insert("per_source", (listed(service.per_source()), false));
+    }
+    if service.on_limit() != OnLimit::Drop {
+        fields.insert("on_limit", (service.on_limit().name().to_owned(), false));
     }
     fields
 }

@@ -4,27 +4,33 @@ pub mod changes;
 mod gate;
 mod interface_name;
 mod ladder;
+mod prefix;
 mod service;
 mod source;
+mod user;
 
 use std::net::SocketAddr;
 
-use ratelimit_common::limit::rate::Rate;
+use ratelimit_common::{abi::Mode, limit::rate::Rate};
 
 pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
+pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use service::{Service, ServiceError, Services};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
+pub use user::{User, UserError, Users};
 
 /// Everything the operator wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     interfaces: Vec<InterfaceName>,
+    mode: Mode,
     source: SourcePolicy,
     gate: GatePolicy,
     ladder: LadderPolicy,
     services: Services,
+    users: Users,
     listen: Listen,
 }
 
@@ -56,7 +62,28 @@ impl Policy {
         services: Services,
         listen: Listen,
     ) -> Self {
-        Self { interfaces, source, gate, ladder, services, listen }
+        let users = Users::default();
+        Self { interfaces, mode: Mode::Enforce, source, gate, ladder, services, users, listen }
+    }
+
+    /// The same with users.
+    pub fn with_users(self, users: Users) -> Self {
+        Self { users, ..self }
+    }
+
+    /// The same in another mode.
+    pub fn with_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Whether refused packets are dropped.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Who has limits of its own.
+    pub fn users(&self) -> &Users {
+        &self.users
     }
 
     /// Interfaces to guard; the command line may name others.

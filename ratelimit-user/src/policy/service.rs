@@ -4,8 +4,8 @@ use std::{collections::HashMap, ops::RangeInclusive};
 
 use ratelimit_common::{
     abi::{
-        Meter,
-        service::{MAX_SERVICES, Protocol, port_slot},
+        MAX_LIMITS, Meter,
+        service::{MAX_SERVICES, OnLimit, Protocol, port_slot},
     },
     limit::rate::{Rate, RateError},
 };
@@ -18,6 +18,8 @@ pub struct Service {
     ports: Vec<RangeInclusive<u16>>,
     totals: Vec<Rate>,
     syn_cookies: Option<Rate>,
+    per_source: Vec<Rate>,
+    on_limit: OnLimit,
 }
 
 /// All services of a policy, none in the way of another.
@@ -107,6 +109,30 @@ pub enum ServiceError {
         /// Why.
         error: RateError,
     },
+    /// More than a bucket has words.
+    #[error(
+        "service {name:?}: {count} limits per source are more than there can be; use at most {MAX_LIMITS}"
+    )]
+    TooManyLimits {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// A limit that cannot be held.
+    #[error("service {name:?}: limit \"{rate}\": {error}")]
+    Rate {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// As given.
+        rate: Rate,
+        /// Why.
+        error: RateError,
+    },
     /// Two totals of one meter.
     #[error("service {name:?} has two totals in {}; use one", .meter.name())]
     TwoTotals {
@@ -124,12 +150,40 @@ const MAX_NAME: usize = 32;
 impl Service {
     /// A service as given; [`Services::new`] judges it.
     pub fn new(name: String, protocol: Protocol, ports: Vec<RangeInclusive<u16>>, totals: Vec<Rate>) -> Self {
-        Self { name, protocol, ports, totals, syn_cookies: None }
+        Self {
+            name,
+            protocol,
+            ports,
+            totals,
+            syn_cookies: None,
+            per_source: Vec::new(),
+            on_limit: OnLimit::Drop,
+        }
     }
 
     /// The same with a rate of SYNs above which they are answered with cookies.
     pub fn with_syn_cookies(self, syn_cookies: Option<Rate>) -> Self {
         Self { syn_cookies, ..self }
+    }
+
+    /// The same with limits on what one source may send there.
+    pub fn with_per_source(self, per_source: Vec<Rate>) -> Self {
+        Self { per_source, ..self }
+    }
+
+    /// The same with another fate for what a limit refuses.
+    pub fn with_on_limit(self, on_limit: OnLimit) -> Self {
+        Self { on_limit, ..self }
+    }
+
+    /// What one source may send there.
+    pub fn per_source(&self) -> &[Rate] {
+        &self.per_source
+    }
+
+    /// What becomes of a packet that a limit refuses.
+    pub fn on_limit(&self) -> OnLimit {
+        self.on_limit
     }
 
     /// SYNs above this rate are answered with cookies.
@@ -175,6 +229,15 @@ impl Service {
         {
             return Some(ServiceError::Meter { index, name: self.name.clone(), meter: rate.meter });
         }
+        if self.per_source.len() > MAX_LIMITS {
+            let count = self.per_source.len();
+            return Some(ServiceError::TooManyLimits { index, name: self.name.clone(), count });
+        }
+        for rate in self.per_source.iter().chain(&self.totals) {
+            if let Err(error) = rate.limit() {
+                return Some(ServiceError::Rate { index, name: self.name.clone(), rate: *rate, error });
+            }
+        }
         if let Some(rate) = &self.syn_cookies {
             let name = self.name.clone();
             if self.protocol != Protocol::Tcp {
@@ -219,7 +282,7 @@ impl Services {
     }
 
     /// All of them, in the order of the file.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Service> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Service> + Clone {
         self.0.iter()
     }
 }

@@ -5,6 +5,8 @@ pub mod posture;
 use ratelimit_common::abi::{Counter, Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
+use crate::{compile::Places, dataplane::kernel::Count};
+
 /// Frames and bytes of one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasonCount {
@@ -18,11 +20,28 @@ pub struct ReasonCount {
     pub bytes: u64,
 }
 
+/// What was counted for one service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceCount {
+    /// Its name.
+    pub service: String,
+    /// Its reasons, as far as they occurred.
+    pub reasons: Vec<ReasonCount>,
+    /// What passed although a limit refused it, because the service or the whole policy is on trial.
+    pub would_drop: Vec<ReasonCount>,
+}
+
 /// All counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// One entry per reason, also for those that never occurred.
+    /// One entry per reason, also for those that never occurred; all services together.
     pub reasons: Vec<ReasonCount>,
+    /// What passed although it would have been dropped, as far as it occurred; all services together.
+    #[serde(default)]
+    pub would_drop: Vec<ReasonCount>,
+    /// The same by service. Packets for none are under an empty name, services that are gone under theirs no more.
+    #[serde(default)]
+    pub services: Vec<ServiceCount>,
 }
 
 /// Sums over reasons.
@@ -43,15 +62,33 @@ pub struct Totals {
 }
 
 impl Snapshot {
-    /// From summed counters.
-    pub fn new(counters: &[(Reason, Counter)]) -> Self {
-        let count = |(reason, counter): &(Reason, Counter)| ReasonCount {
-            reason: reason.name().to_owned(),
-            verdict: reason.verdict().name().to_owned(),
-            packets: counter.packets,
-            bytes: counter.bytes,
-        };
-        Self { reasons: counters.iter().map(count).collect() }
+    /// From the counters, and the names of services by index.
+    pub fn new(counts: &[Count], names: &Places) -> Self {
+        let mut services = vec![ServiceCount::default()];
+        services.extend(
+            names.iter().map(|(_, name)| ServiceCount { service: name.to_owned(), ..Default::default() }),
+        );
+        let mut snapshot = Self { reasons: Vec::new(), would_drop: Vec::new(), services };
+        for reason in Reason::ALL {
+            add(&mut snapshot.reasons, *reason, reason.verdict(), Counter { packets: 0, bytes: 0 });
+        }
+        for Count { service, reason, waived, counter } in counts {
+            let name =
+                names.iter().find(|(index, _)| *index as u32 + 1 == *service).map_or("", |(_, name)| name);
+            let of_service = snapshot.services.iter_mut().find(|one| one.service == name);
+            let seen = counter.packets > 0;
+            match waived {
+                false => add(&mut snapshot.reasons, *reason, reason.verdict(), *counter),
+                true if seen => add(&mut snapshot.would_drop, *reason, Verdict::Pass, *counter),
+                true => {}
+            }
+            match (of_service, waived) {
+                (Some(one), false) if seen => add(&mut one.reasons, *reason, reason.verdict(), *counter),
+                (Some(one), true) if seen => add(&mut one.would_drop, *reason, Verdict::Pass, *counter),
+                _ => {}
+            }
+        }
+        snapshot
     }
 
     /// Frames counted for a reason.
@@ -62,7 +99,7 @@ impl Snapshot {
     /// Sums over reasons.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
-        for count in &self.reasons {
+        for count in self.reasons.iter().chain(&self.would_drop) {
             if count.verdict == Verdict::Pass.name() {
                 totals.passed_packets += count.packets;
                 totals.passed_bytes += count.bytes;
@@ -78,6 +115,22 @@ impl Snapshot {
     }
 }
 
+/// Adds to the entry of a reason, or makes one.
+fn add(counts: &mut Vec<ReasonCount>, reason: Reason, verdict: Verdict, counter: Counter) {
+    match counts.iter_mut().find(|count| count.reason == reason.name()) {
+        Some(count) => {
+            count.packets += counter.packets;
+            count.bytes += counter.bytes;
+        }
+        None => counts.push(ReasonCount {
+            reason: reason.name().to_owned(),
+            verdict: verdict.name().to_owned(),
+            packets: counter.packets,
+            bytes: counter.bytes,
+        }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,17 +138,26 @@ mod tests {
     #[test]
     fn totals_add_up_by_verdict() {
         let counter = |packets, bytes| Counter { packets, bytes };
-        let snapshot = Snapshot::new(&[
-            (Reason::Conforming, counter(5, 500)),
-            (Reason::Arp, counter(1, 60)),
-            (Reason::Blocked, counter(7, 700)),
-            (Reason::LimitSyns, counter(2, 120)),
-            (Reason::CookieSent, counter(3, 222)),
-        ]);
+        let count = |service, reason, waived, counter| Count { service, reason, waived, counter };
+        let names = Places::after(&Places::default(), ["dns"].into_iter());
+        let snapshot = Snapshot::new(
+            &[
+                count(0, Reason::Conforming, false, counter(4, 400)),
+                count(1, Reason::Conforming, false, counter(1, 100)),
+                count(0, Reason::Arp, false, counter(1, 60)),
+                count(1, Reason::Blocked, false, counter(7, 700)),
+                count(0, Reason::LimitSyns, false, counter(2, 120)),
+                count(0, Reason::CookieSent, false, counter(3, 222)),
+                count(1, Reason::LimitPackets, true, counter(9, 900)),
+            ],
+            &names,
+        );
+        assert_eq!(snapshot.services[1].would_drop[0].packets, 9, "{snapshot:?}");
+        assert_eq!(snapshot.packets(Reason::Conforming), 5, "all services together");
         let expected = Totals {
-            passed_packets: 6,
+            passed_packets: 15,
             dropped_packets: 9,
-            passed_bytes: 560,
+            passed_bytes: 1460,
             dropped_bytes: 820,
             replied_packets: 3,
             replied_bytes: 222,

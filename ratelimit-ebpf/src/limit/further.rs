@@ -1,0 +1,121 @@
+//! Limits beyond those of every source: what one source may have of a service, and what a user may have with all its addresses.
+
+use ratelimit_common::abi::{LimitSet, Policy, Reason, user::NO_USER};
+
+use super::{Stages, denial, entry, request::Request, standing::Standing, total};
+
+/// Which of them there are for a packet.
+#[derive(Clone, Copy)]
+pub(super) struct Further {
+    service: bool,
+    user: bool,
+}
+
+impl Further {
+    #[inline(always)]
+    pub(super) fn of(policy: &Policy, request: &Request) -> Self {
+        Self { service: per_source(policy, request).is_some(), user: request.user != NO_USER }
+    }
+
+    /// Whether all of them would admit the packet.
+    #[inline(always)]
+    pub(super) fn judge<T: Stages>(self, tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+        let reason = if self.service { tables.judge_service(policy, request) } else { Reason::Conforming };
+        if reason == Reason::Conforming && self.user { tables.judge_user(policy, request) } else { reason }
+    }
+
+    /// Charges all of them.
+    #[inline(always)]
+    pub(super) fn charge<T: Stages>(self, tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+        let charged =
+            if self.service { tables.charge_service(policy, request) } else { Some(Reason::Conforming) };
+        // A stage of its own, because calls within calls share one small stack.
+        let reason = match charged {
+            Some(reason) => reason,
+            None => tables.open_service(policy, request),
+        };
+        if reason == Reason::Conforming && self.user { tables.charge_user(policy, request) } else { reason }
+    }
+}
+
+/// Whether what one source may have of the service would admit the packet.
+#[inline(always)]
+pub fn judge_service<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+    let Some(set) = per_source(policy, request) else { return Reason::Conforming };
+    request.as_service(policy, set, |request| {
+        if let Some(cell) = denial::cell(tables, set, request)
+            && let Some(reason) = denial::check(tables, policy, cell, request.hash, request.now_q8)
+        {
+            return reason;
+        }
+        Standing::of(tables, policy, set, request).refusal().unwrap_or(Reason::Conforming)
+    })
+}
+
+/// Charges what one source may have of the service; `None` if it needs an entry for that.
+#[inline(always)]
+pub fn charge_service<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Option<Reason> {
+    let Some(set) = per_source(policy, request) else { return Some(Reason::Conforming) };
+    request.as_service(policy, set, |request| {
+        Standing::of(tables, policy, set, request).charge_existing(tables, set, request)
+    })
+}
+
+/// Makes an entry for what one source may have of the service, charged for the packet.
+#[inline(always)]
+pub fn open_service<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+    let Some(set) = per_source(policy, request) else { return Reason::Conforming };
+    request.as_service(policy, set, |request| entry::open(tables, policy, set, request))
+}
+
+/// Whether the limits of its user would admit the packet.
+#[inline(always)]
+pub fn judge_user<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+    match user(tables, policy, request) {
+        Some((set, bucket)) => {
+            let judge = |request: &Request| tables.judge_entry(policy, set, request, bucket);
+            match request.as_user(policy, set, judge) {
+                Reason::Conforming => Reason::Conforming,
+                _ => Reason::LimitUser,
+            }
+        }
+        None => Reason::Conforming,
+    }
+}
+
+/// Charges the limits of its user.
+#[inline(always)]
+pub fn charge_user<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+    match user(tables, policy, request) {
+        Some((set, bucket)) => {
+            let charge = |request: &Request| tables.charge_entry(set, request, bucket);
+            match request.as_user(policy, set, charge) {
+                Reason::Conforming => Reason::Conforming,
+                Reason::Contended => Reason::Contended,
+                _ => Reason::LimitUser,
+            }
+        }
+        None => Reason::Conforming,
+    }
+}
+
+#[inline(always)]
+fn per_source<'p>(policy: &'p Policy, request: &Request) -> Option<&'p LimitSet> {
+    let (_, service) = total::service(policy, request.service as u32)?;
+    if service.per_source.limit_count == 0 { None } else { Some(&service.per_source) }
+}
+
+/// The limits of the user and its buckets, which all its addresses share.
+#[inline(always)]
+fn user<'t, T: Stages>(
+    tables: &'t T,
+    policy: &Policy,
+    request: &Request,
+) -> Option<(&'t LimitSet, T::Bucket)> {
+    if request.user == NO_USER || policy.user_count == 0 {
+        return None;
+    }
+    let index = request.user as u32 - 1;
+    let set = tables.user_limits(policy.users, index)?;
+    if set.limit_count == 0 { None } else { Some((set, tables.user(index)?)) }
+}

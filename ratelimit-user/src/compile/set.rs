@@ -1,0 +1,114 @@
+//! Limits that are asked together, as the kernel reads them.
+
+use ratelimit_common::{
+    abi::{
+        Limit, LimitSet, MAX_LIMITS, Meter,
+        policy::{COUNTS_BYTES, NO_METER},
+    },
+    limit::{
+        gate::CELL_SHARE,
+        gcra,
+        rate::{FULL_FRAME, Rate},
+    },
+};
+
+/// The largest frame that there can be: what receive offloads build.
+pub(super) const LARGEST_FRAME: u64 = 65_536;
+/// A tolerance below so many times the room that CPUs need to add would lose too much of its burst to it.
+const ROOM_SHARE: u64 = 64;
+
+/// What a set depends on beside its limits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// What is taken out of every tolerance for the clock.
+    pub(super) lag_q8: u64,
+    /// CPUs that may charge at once.
+    pub(super) cpus: u32,
+    /// Whether sources share cells until they need an entry.
+    pub(super) gate: bool,
+}
+
+/// The kernel's view of limits. `before` is the set that was there: a limit that stays keeps its place, and with it what was spent.
+pub(super) fn compile(limits: &[Limit], terms: Terms, before: Option<&LimitSet>) -> LimitSet {
+    let mut slots = [Limit::UNUSED; MAX_LIMITS];
+    let places = places(limits, before);
+    for (place, limit) in places.iter().zip(limits) {
+        let bytes = if limit.meter == Meter::Bytes as u32 { COUNTS_BYTES } else { 0 };
+        let (tolerance_q8, frac_bits) = (limit.tolerance_q8 - terms.lag_q8, limit.frac_bits | bytes);
+        slots[*place] = Limit { tolerance_q8, frac_bits, ..*limit };
+    }
+    let longest_tolerance_q8 = slots.iter().map(|limit| limit.tolerance_q8).max().unwrap_or(0);
+    let adds = make_room_to_add(&mut slots, terms.cpus);
+    LimitSet {
+        limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
+        longest_tolerance_q8,
+        gate_tolerance_q8: if terms.gate { gate_tolerance(&slots) } else { 0 },
+        adds,
+        limits: slots,
+    }
+}
+
+/// Rates of a policy have been checked when it was made.
+pub(super) fn enforced(rate: &Rate) -> Limit {
+    rate.limit().unwrap_or(Limit::UNUSED)
+}
+
+/// What a full frame costs under a limit.
+pub(super) fn full_frame_charge(limit: &Limit) -> u64 {
+    if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, FULL_FRAME) } else { limit.cost_fp }
+}
+
+/// Whether every limit of a set is charged by addition.
+pub(super) fn all_add(set: &LimitSet) -> bool {
+    let used = |(index, limit): (usize, &Limit)| limit.meter == NO_METER || set.adds & (1 << index) != 0;
+    set.limits.iter().enumerate().all(used)
+}
+
+/// Takes one charge per CPU out of every tolerance that is large enough, and says which are. Twice that, because a source, and more so a
+/// prefix, may run ahead both in its cell and in its entry.
+fn make_room_to_add(limits: &mut [Limit; MAX_LIMITS], cpus: u32) -> u64 {
+    let mut adds = 0;
+    for (index, limit) in limits.iter_mut().enumerate().filter(|(_, limit)| limit.meter != NO_METER) {
+        let largest = if limit.meter == Meter::Bytes as u32 {
+            gcra::charge_q8(limit, LARGEST_FRAME)
+        } else {
+            limit.cost_fp
+        };
+        let room = largest.saturating_mul(u64::from(cpus) * 2);
+        if limit.tolerance_q8 / ROOM_SHARE >= room {
+            limit.tolerance_q8 -= room;
+            adds |= 1 << index;
+        }
+    }
+    adds
+}
+
+/// The place of each limit: where one of the same meter and number was before, or else any that is free.
+fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
+    let meters: Vec<u32> = limits.iter().map(|limit| limit.meter).collect();
+    let nth = |meters: &[u32], at: usize| meters[..at].iter().filter(|meter| **meter == meters[at]).count();
+    let old: Vec<u32> = before.map_or_else(Vec::new, |before| {
+        before.limits[..before.limit_count as usize].iter().map(|limit| limit.meter).collect()
+    });
+    let kept =
+        |at: usize| (0..old.len()).find(|p| old[*p] == meters[at] && nth(&old, *p) == nth(&meters, at));
+    let mut places: Vec<Option<usize>> = (0..limits.len()).map(kept).collect();
+    for at in 0..places.len() {
+        if places[at].is_none() {
+            places[at] = (0..MAX_LIMITS).find(|free| !places.contains(&Some(*free)));
+        }
+    }
+    places.into_iter().flatten().collect()
+}
+
+/// A cell gives out an eighth of the smallest burst, in whole packets. Where that is less than one packet, or leaves an
+/// entry less than one, there is no gate: every source has an entry at once.
+fn gate_tolerance(limits: &[Limit; MAX_LIMITS]) -> u64 {
+    let limits: Vec<&Limit> = limits.iter().filter(|limit| limit.meter != NO_METER).collect();
+    let dearest = limits.iter().map(|limit| full_frame_charge(limit)).max().unwrap_or(0);
+    let smallest = limits.iter().map(|limit| limit.tolerance_q8).min().unwrap_or(0);
+    let share = smallest / CELL_SHARE;
+    let whole = share - share % dearest.max(1);
+    let fits = whole > 0 && limits.iter().all(|limit| limit.tolerance_q8 >= whole + full_frame_charge(limit));
+    if fits { whole } else { 0 }
+}

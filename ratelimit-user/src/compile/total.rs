@@ -1,0 +1,34 @@
+//! The total of a service, as the kernel reads it.
+
+use ratelimit_common::{
+    abi::{Meter, Total},
+    limit::{gcra, rate::Rate},
+};
+
+use super::set::{LARGEST_FRAME, enforced};
+
+/// Part of a total's burst that CPUs may hold without having spent it: a sixteenth.
+const HELD_SHARE: u64 = 16;
+/// Part of the burst of a total or a prefix that is out of reach for strangers: a quarter.
+pub(super) const RESERVED_SHARE: u64 = 4;
+
+/// Splits a total's burst: what CPUs may hold unspent, what strangers may use, and the rest.
+pub(super) fn compile(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
+    let mut limit = enforced(rate);
+    limit.tolerance_q8 -= lag_q8;
+    let largest = match rate.meter {
+        Meter::Bytes => gcra::charge_q8(&limit, LARGEST_FRAME.min(rate.burst)),
+        Meter::Packets | Meter::Syns | Meter::Fragments => limit.cost_fp,
+    };
+    // Each CPU holds two pools (strangers, known), each with less than a portion and one packet in it.
+    let pools = u64::from(cpus) * 2;
+    let portion = (limit.tolerance_q8 / HELD_SHARE / pools).saturating_sub(largest);
+    let portion_q8 = if portion >= largest { portion } else { 0 };
+    let held = if portion_q8 == 0 { 0 } else { pools * (portion_q8 + largest) };
+    limit.tolerance_q8 -= held;
+    Total {
+        limit,
+        stranger_tolerance_q8: limit.tolerance_q8 - limit.tolerance_q8 / RESERVED_SHARE,
+        portion_q8,
+    }
+}

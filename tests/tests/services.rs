@@ -1,0 +1,122 @@
+//! What holds beyond the limits of every source: limits per source and service, users, and policies on trial.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ratelimit_common::abi::{Reason, Verdict};
+use ratelimit_tests::{
+    frames::{Ipv4, Ipv6},
+    loaded::Loaded,
+    memory::Memory,
+    policies,
+};
+
+/// Where the destination port stands.
+const PORT_AT: usize = 14 + 20 + 2;
+
+/// Every source has 50 a day in all, and 10 of them for DNS; the service named quiet is on trial.
+const POLICY: &str = r#"
+[source]
+limits = ["50 packets/day"]
+ladder = false
+[[service]]
+name = "dns"
+match = { protocol = "udp", ports = [53] }
+per_source = ["10 packets/day"]
+[[service]]
+name = "quiet"
+match = { protocol = "udp", ports = [99] }
+per_source = ["3 packets/day"]
+on_limit = "monitor"
+[[user]]
+name = "acme"
+sources = ["192.0.2.0/24", "2001:db8:aa::/48"]
+network = ["20 packets/day"]
+[[user]]
+name = "branch"
+sources = ["192.0.2.128/25"]
+network = ["4 packets/day"]
+"#;
+
+fn to(source: [u8; 4], port: u16) -> Vec<u8> {
+    let mut frame = Ipv4::from(Ipv4Addr::from(source)).udp_frame(8);
+    frame[PORT_AT..PORT_AT + 2].copy_from_slice(&port.to_be_bytes());
+    frame
+}
+
+fn passed(loaded: &mut Loaded, frame: &[u8], times: u32) -> u32 {
+    (0..times).filter(|_| loaded.run(frame) == Verdict::Pass).count() as u32
+}
+
+#[test]
+fn a_packet_obeys_the_limits_of_its_source_and_those_of_its_source_for_the_service() {
+    let mut loaded = Loaded::new(&policies::policy(POLICY));
+    assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 53), 30), 10, "ten of DNS");
+    assert_eq!(loaded.count(Reason::LimitPackets), 20);
+    // What DNS refused has cost the source nothing.
+    assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 1234), 100), 40, "the rest of fifty elsewhere");
+    assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 53), 5), 0, "and nothing anywhere then");
+    assert_eq!(passed(&mut loaded, &to([10, 0, 0, 2], 53), 30), 10, "another source has its own ten");
+}
+
+#[test]
+fn all_addresses_of_a_user_share_its_limits_and_the_longest_prefix_decides_whose_they_are() {
+    let mut loaded = Loaded::new(&policies::policy(POLICY));
+    let frames: Vec<Vec<u8>> = (1..=20)
+        .map(|host| to([192, 0, 2, host], 1234))
+        .chain(
+            (1..=20)
+                .map(|host| Ipv6::from(Ipv6Addr::new(0x2001, 0xdb8, 0xaa, host, 0, 0, 0, 1)).udp_frame(8)),
+        )
+        .collect();
+    let admitted: u32 = frames.iter().map(|frame| passed(&mut loaded, frame, 3)).sum();
+    assert_eq!(admitted, 20, "IPv4 and IPv6 together");
+    assert_eq!(loaded.count(Reason::LimitUser), 100);
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 200], 1234), 10), 4, "the branch has its own");
+    assert_eq!(passed(&mut loaded, &to([198, 51, 100, 1], 1234), 10), 10, "and nobody else is concerned");
+}
+
+#[test]
+fn a_service_on_trial_drops_nothing_and_counts_what_it_would_have_dropped() {
+    let mut loaded = Loaded::new(&policies::policy(POLICY));
+    assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 99), 10), 10);
+    let counts = loaded.maps.counts().unwrap();
+    let would = |service| {
+        let seven =
+            counts.iter().find(|c| c.service == service && c.waived && c.reason == Reason::LimitPackets);
+        seven.unwrap().counter.packets
+    };
+    assert_eq!((would(2), would(1)), (7, 0));
+    assert_eq!(loaded.count(Reason::LimitPackets), 0, "nothing was dropped");
+    assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 53), 30), 10, "the other service is not on trial");
+}
+
+#[test]
+fn a_policy_on_trial_counts_the_same_reasons_as_one_in_force() {
+    let frames: Vec<Vec<u8>> = (0..400_u16)
+        .map(|n| to([192, 0, 2, (n % 7) as u8], if n % 3 == 0 { 53 } else { 1234 }))
+        .chain([vec![0xff; 13], Ipv4::from([10, 0, 0, 1]).udp_frame(8)[..20].to_vec()])
+        .collect();
+    let real = Memory::new(&policies::policy(POLICY), Default::default());
+    let trial = Memory::new(&policies::policy(&format!("mode = \"monitor\"\n{POLICY}")), Default::default());
+    for frame in &frames {
+        real.run(frame);
+        assert_eq!(trial.run(frame), Verdict::Pass);
+    }
+    for reason in Reason::ALL.iter().copied() {
+        let expected = real.sum(reason, false);
+        let waived = reason.verdict() == Verdict::Drop;
+        assert_eq!(trial.sum(reason, waived), expected, "{}", reason.name());
+    }
+    assert!(
+        real.sum(Reason::LimitUser, false).packets > 100 && real.sum(Reason::Truncated, false).packets > 0
+    );
+}
+
+#[test]
+fn the_kernel_lets_a_policy_on_trial_drop_nothing_too() {
+    let mut loaded = Loaded::new(&policies::policy(&format!("mode = \"monitor\"\n{POLICY}")));
+    assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 1234), 100), 100);
+    let counts = loaded.maps.counts().unwrap();
+    let waived: u64 = counts.iter().filter(|count| count.waived).map(|count| count.counter.packets).sum();
+    assert_eq!(waived, 50);
+}
