@@ -30,6 +30,24 @@ fn one_source_is_held_to_its_limit_while_the_rig_measures() {
 }
 
 #[test]
+fn honest_clients_get_through_both_floods_while_the_rig_measures() {
+    let report = bench(&["--only", "honest", "--rounds", "1"]);
+    let (goodput, syns) = (&report["honest"]["goodput"], &report["honest"]["syn_flood"]);
+    let positive = |value: &Value| value.as_f64().unwrap() > 0.0;
+    // How much of it is left beside a flood is a matter of the machine; that it is measured is not.
+    assert!(positive(&goodput["calm"][0]) && goodput["flooded"][0].is_f64(), "{goodput}");
+    assert!(positive(&goodput["flood_per_second"]["min"]), "{goodput}");
+    assert!(goodput["connections"]["attempted"].as_u64().unwrap() > 1, "{goodput}");
+    assert!(positive(&syns["syns_per_second"]["min"]), "{syns}");
+    // From 1000 a second on.
+    assert!(syns["answered"].as_u64().unwrap() > 1_000, "{syns}");
+    let visits = &syns["connections"];
+    assert!(visits["attempted"].as_u64().unwrap() > visits["failed"].as_u64().unwrap(), "{syns}");
+    let targets: Vec<_> = report["targets"].as_array().unwrap().iter().map(|one| &one["case"]).collect();
+    assert_eq!(targets, ["goodput", "connections", "syn flood"]);
+}
+
+#[test]
 fn a_name_that_does_not_exist_is_answered_with_those_that_do() {
     let done = Command::new(binary("bench")).args(["--only", "everything"]).output().unwrap();
     assert!(!done.status.success());

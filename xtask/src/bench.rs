@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Bytes of a frame
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=3000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=9014))]
     frame: u16,
     /// Also draw the main table into docs/performance.svg
     #[arg(long)]

@@ -4,3 +4,4 @@
 
 pub mod checksum;
 pub mod sources;
+pub mod syn;

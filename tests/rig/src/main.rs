@@ -1,10 +1,10 @@
 //! The kernel programs of the benchmark: what makes the packets, and the bare programs that others are compared with.
 //!
 //! ```text
-//! generate, generate_v6   rewrite the source -> redirect into the wire          (live frames)
-//! vary, vary_v6           rewrite the source -> tail call the program measured  (test runs)
-//! drop, read_and_drop     the floor: what no limiter can be faster than
-//! pass                    the other floor: what handing a packet to the stack costs
+//! generate, _v6, _syn   rewrite the source -> redirect into the wire          (live frames)
+//! vary, vary_v6         rewrite the source -> tail call the program measured  (test runs)
+//! drop, read_and_drop   the floor: what no limiter can be faster than
+//! pass                  the other floor: what handing a packet to the stack costs
 //! ```
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 #![cfg_attr(
@@ -33,6 +33,11 @@ mod entry {
     #[xdp]
     pub(crate) fn generate_v6(ctx: XdpContext) -> u32 {
         packet::set_source_v6(&ctx).map_or(XDP_ABORTED, |()| packet::redirect())
+    }
+
+    #[xdp]
+    pub(crate) fn generate_syn(ctx: XdpContext) -> u32 {
+        packet::write_syn(&ctx).map_or(XDP_ABORTED, |()| packet::redirect())
     }
 
     // The kernel lets a program call another only if both, or neither, take frames of several buffers; the limiter does.

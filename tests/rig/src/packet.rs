@@ -12,7 +12,10 @@ use aya_ebpf::{
     macros::btf_map,
     programs::XdpContext,
 };
-use ratelimit_rig::{checksum, sources};
+use ratelimit_rig::{
+    checksum, sources,
+    syn::{FRAME_LEN, WORD, WORDS},
+};
 
 const ETHERNET: usize = 14;
 const V4_CHECKSUM: usize = ETHERNET + 10;
@@ -22,6 +25,7 @@ const V6_SOURCE: usize = ETHERNET + 8;
 const V6_END: usize = ETHERNET + 40;
 const UDP_CHECKSUM: usize = 6;
 const UDP_LEN: usize = 8;
+const TCP_CHECKSUM: usize = 16;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
@@ -38,6 +42,12 @@ static BASE_V4: Global<u32> = Global::new(0);
 /// What the checksum covers, without the source: the IPv4 header, or the UDP datagram in IPv6.
 #[unsafe(no_mangle)]
 static FIXED_SUM: Global<u32> = Global::new(0);
+/// What the checksum of a TCP segment in IPv4 covers, without the source.
+#[unsafe(no_mangle)]
+static FIXED_TCP_SUM: Global<u32> = Global::new(0);
+/// A TCP segment that opens a connection, from the Ethernet header on, without source and checksums.
+#[unsafe(no_mangle)]
+static SYN: Global<[u64; WORDS]> = Global::new([0; WORDS]);
 /// The interface that packets leave by.
 #[unsafe(no_mangle)]
 static INTERFACE: Global<u32> = Global::new(0);
@@ -58,12 +68,40 @@ static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 #[inline(always)]
 pub(crate) fn set_source_v4(ctx: &XdpContext) -> Option<()> {
     let start = at_least(ctx, V4_END)?;
-    let source = sources::v4(next_sequence()?, BASE_V4.load(), SOURCES.load());
+    write_source_v4(start, next_source_v4()?);
+    Some(())
+}
+
+/// A SYN from the next source. Its checksum is right too: the few that reach the kernel must be taken for real ones.
+///
+/// Written anew from beginning to end: the kernel uses the memory of a frame that is done with for another one and does
+/// not clear it, and an answer (XDP_TX) is drawn into the memory of its SYN.
+#[inline(always)]
+pub(crate) fn write_syn(ctx: &XdpContext) -> Option<()> {
+    let start = at_least(ctx, FRAME_LEN)?;
+    let words = SYN.load();
+    for (at, word) in words[..FRAME_LEN / WORD].iter().enumerate() {
+        store_word(start + at * WORD, *word);
+    }
+    // What is left of the last word are two bytes.
+    store(start + FRAME_LEN / WORD * WORD, (words[FRAME_LEN / WORD] as u16).to_be());
+    let source = next_source_v4()?;
+    write_source_v4(start, source);
+    store(start + V4_END + TCP_CHECKSUM, checksum::finish(checksum::with_v4(FIXED_TCP_SUM.load(), source)));
+    Some(())
+}
+
+#[inline(always)]
+fn next_source_v4() -> Option<u32> {
+    Some(sources::v4(next_sequence()?, BASE_V4.load(), SOURCES.load()))
+}
+
+#[inline(always)]
+fn write_source_v4(start: usize, source: u32) {
     let checksum = checksum::finish(checksum::with_v4(FIXED_SUM.load(), source));
     store(start + V4_SOURCE, (source >> 16) as u16);
     store(start + V4_SOURCE + 2, source as u16);
     store(start + V4_CHECKSUM, checksum);
-    Some(())
 }
 
 /// The next /64 and a right UDP checksum, which IPv6 does not do without.
@@ -136,6 +174,13 @@ fn at_least(ctx: &XdpContext, len: usize) -> Option<usize> {
 fn load(at: usize) -> u16 {
     // SAFETY: every caller is behind `at_least`, and the verifier checks that it is.
     u16::from_be(unsafe { *(at as *const u16) })
+}
+
+/// Eight bytes as they are.
+#[inline(always)]
+fn store_word(at: usize, word: u64) {
+    // SAFETY: as in `load`.
+    unsafe { *(at as *mut u64) = word };
 }
 
 #[inline(always)]

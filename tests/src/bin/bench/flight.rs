@@ -8,7 +8,10 @@
 //! The two readings are the measurement, so what the system call does before and after its packets is not in it.
 
 use std::{
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -58,19 +61,33 @@ pub(crate) fn measure(
     plan: Plan,
     interrupt: &Interrupt,
 ) -> Result<Flight> {
+    during(ground, generator, plan.cores.generator, || {
+        place::inside(ground.namespace(), || {
+            place::stay_on(plan.cores.observer)?;
+            observe(generator, passed, plan, interrupt)
+        })
+    })
+}
+
+/// Sends from a CPU for as long as something else takes.
+pub(crate) fn during<T>(
+    ground: &Ground,
+    generator: &Generator,
+    cpu: usize,
+    observe: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     let (tell, told) = mpsc::channel::<Pthread>();
+    let landed = &AtomicBool::new(false);
     thread::scope(|scope| {
         let sender = scope.spawn(move || {
             place::enter(ground.namespace())?;
-            place::stay_on(plan.cores.generator)?;
+            place::stay_on(cpu)?;
             // If nobody listens any more, there is nothing to send for.
             tell.send(pthread_self()).map_err(|_| anyhow!("the observer is gone"))?;
-            generator.send_until_interrupted()
+            generator.send_until(landed)
         });
-        let observed = place::inside(ground.namespace(), || {
-            place::stay_on(plan.cores.observer)?;
-            observe(generator, passed, plan, interrupt)
-        });
+        let observed = observe();
+        landed.store(true, Ordering::Relaxed);
         // Again and again: the first one may come just before the system call.
         if let Ok(thread) = told.recv() {
             while !sender.is_finished() {

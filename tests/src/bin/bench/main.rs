@@ -11,7 +11,9 @@ mod case;
 mod contestant;
 mod cost;
 mod flight;
+mod honest;
 mod interrupt;
+mod jumbo;
 mod lane;
 mod machine;
 mod place;
@@ -53,8 +55,11 @@ struct Options {
     /// Only this part, case or contestant; may be given several times. A wrong name is answered with all there are
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// So many rounds instead of three or five
+    #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
     /// Bytes of a frame
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=3000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=9014))]
     frame: u16,
     /// Also draw the one-core table into docs/performance.svg
     #[arg(long)]
@@ -87,6 +92,7 @@ fn bench(options: Options) -> Result<()> {
     let report = run::run(Request {
         quick: options.quick,
         only: options.only,
+        rounds: options.rounds.map(usize::from),
         frame_len: usize::from(options.frame),
         limiter: limiter()?,
         command: command_line(),

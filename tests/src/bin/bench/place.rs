@@ -1,7 +1,12 @@
 //! Where a thread runs: in which network namespace, on which CPU. Both belong to the thread, so what has to happen
 //! somewhere else happens in a thread of its own.
 
-use std::{fs::File, os::fd::AsFd as _, thread};
+use std::{
+    fs::{self, File},
+    os::fd::AsFd as _,
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow};
 use rustix::process::setpriority_process;
@@ -45,4 +50,12 @@ pub(crate) fn keep_on(thread: Option<Pid>, cpu: usize) -> Result<()> {
     sched_setaffinity(thread, &set).with_context(|| format!("cannot stay on CPU {cpu}"))?;
     // On Linux this is the thread, in spite of the name.
     setpriority_process(thread, HIGHEST_PRIORITY).context("cannot raise the priority")
+}
+
+/// How long a thread has been running on a CPU.
+pub(crate) fn ran_for(thread: Pid) -> Result<Duration> {
+    let path = format!("/proc/{}/schedstat", thread.as_raw_pid());
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());
+    Ok(Duration::from_nanos(ns.with_context(|| format!("{path} has no time in it"))?))
 }

@@ -8,6 +8,7 @@ use crate::{
     case::Case,
     contestant::YARDSTICK,
     cost::{growth::Curve, paths::PathCost, same_source::Together},
+    honest::Honest,
     machine::Machine,
     spread::Spread,
     targets::{self, Reached},
@@ -28,6 +29,10 @@ pub(crate) struct Report {
     pub(crate) paths: Vec<PathCost>,
     pub(crate) growth: Vec<Curve>,
     pub(crate) same_source: Vec<Together>,
+    /// Longer frames, generator and receiver on one core.
+    pub(crate) frame_size: Vec<CaseResult>,
+    /// Honest clients while a flood runs.
+    pub(crate) honest: Option<Honest>,
 }
 
 impl Report {
@@ -39,7 +44,7 @@ impl Report {
             report: &'r Report,
             targets: Vec<Reached>,
         }
-        serde_json::to_string_pretty(&Judged { report: self, targets: targets::judge(&self.one_core) })
+        serde_json::to_string_pretty(&Judged { report: self, targets: targets::judge(self) })
     }
 }
 
@@ -107,7 +112,36 @@ impl CaseResult {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::case;
+    use crate::{
+        case,
+        honest::{Goodput, SynFlood, Visits},
+    };
+
+    /// Half of the goodput is left, one of 200 connections fails during the SYN flood.
+    pub(crate) fn honest() -> Honest {
+        let spread = |value: f64| Spread { median: value, min: value * 0.9, max: value * 1.1 };
+        let visits = |attempted, failed| Visits { attempted, failed, slowest_ms: 12.0, first_failure: None };
+        Honest {
+            goodput: Goodput {
+                calm: vec![4e9; 3],
+                flooded: vec![2.4e9; 3],
+                calm_bits_per_second: spread(4e9),
+                flooded_bits_per_second: spread(2.4e9),
+                ratio: spread(0.6),
+                flood_per_second: spread(1.5e6),
+                flood_cpu_share: spread(0.4),
+                calm_connections: visits(100, 0),
+                connections: visits(100, 1),
+            },
+            syn_flood: SynFlood {
+                syns_per_second: spread(1e6),
+                answered: 3_000_000,
+                answered_per_second: spread(9e5),
+                shares: vec![1.0, 0.98, 1.0],
+                connections: visits(200, 1),
+            },
+        }
+    }
 
     /// Three rounds of one case, in which ours does 0.8 of the yardstick.
     pub(crate) fn example() -> Report {
@@ -136,6 +170,8 @@ pub(crate) mod tests {
             paths: Vec::new(),
             growth: Vec::new(),
             same_source: Vec::new(),
+            frame_size: Vec::new(),
+            honest: None,
         }
     }
 
@@ -149,6 +185,14 @@ pub(crate) mod tests {
         assert_eq!(ours["ratio"]["median"], 0.8);
         assert_eq!(ours["passed_per_second"]["median"], 100_000.0);
         assert_eq!(json["targets"][0]["met"], true);
+    }
+
+    #[test]
+    fn the_json_has_every_round_of_the_honest_clients() {
+        let report = Report { honest: Some(honest()), ..example() };
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!(json["honest"]["goodput"]["flooded"].as_array().unwrap().len(), 3);
+        assert_eq!(json["honest"]["syn_flood"]["connections"]["attempted"], 200);
     }
 
     #[test]

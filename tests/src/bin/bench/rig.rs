@@ -1,14 +1,18 @@
 //! The rig's kernel programs, loaded: the bare ones that are contestants, and the generator.
 
-use std::{fs, io::ErrorKind};
+use std::{fs, io::ErrorKind, sync::atomic::AtomicBool};
 
 use anyhow::{Context, Result, anyhow};
 use aya::{
     Ebpf, EbpfLoader,
     programs::{ProgramError, TestRun as _, TestRunAttrs, TestRunOptions, Xdp, XdpMode},
 };
+use ratelimit_rig::syn;
 
-use crate::traffic::{Family, Traffic};
+use crate::{
+    jumbo::{self, Jumbo},
+    traffic::{Family, Template, Traffic},
+};
 
 /// The object that the build script compiled.
 pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ratelimit-rig"));
@@ -39,46 +43,91 @@ pub(crate) fn in_use<'e>(ebpf: &'e Ebpf, program: &str) -> Result<&'e Xdp> {
 }
 
 /// The rig's object with the globals that shape its sources.
-pub(crate) fn load_varying(traffic: &Traffic, interface: u32) -> Result<(Ebpf, Vec<u8>)> {
-    let (frame, sum) = traffic.template();
-    let ebpf = EbpfLoader::new()
+pub(crate) fn load_varying(traffic: &Traffic, template: &Template, interface: u32) -> Result<Ebpf> {
+    // Not used, and all zero, by programs that only change the source.
+    let syn = template.frame.as_slice().try_into().map(syn::words).unwrap_or_default();
+    EbpfLoader::new()
+        .override_global("SYN", &syn, true)
         .override_global("SOURCES", &traffic.sources, true)
         .override_global("BASE_V4", &traffic.base_v4, true)
-        .override_global("FIXED_SUM", &sum, true)
+        .override_global("FIXED_SUM", &template.sum, true)
+        .override_global("FIXED_TCP_SUM", &template.tcp_sum, true)
         .override_global("INTERFACE", &interface, true)
         .load(OBJECT)
-        .context("cannot load the rig's object")?;
-    Ok((ebpf, frame))
+        .context("cannot load the rig's object")
 }
 
 /// What makes the packets of one lane. Goes on where it stopped, so each contestant of a case gets the same packets.
 pub(crate) struct Generator {
+    maker: Maker,
+    outlet: String,
+}
+
+/// Who makes them.
+enum Maker {
+    Live(Live),
+    /// For frames that are longer than live ones can be.
+    Jumbo(Jumbo),
+}
+
+/// A program of the rig and the frame that it gets.
+struct Live {
     ebpf: Ebpf,
     program: &'static str,
     frame: Vec<u8>,
-    outlet: String,
 }
 
 impl Generator {
     /// Call from the generator's namespace: interface numbers belong to it.
     pub(crate) fn new(traffic: &Traffic, outlet: &str) -> Result<Self> {
-        let interface = ratelimit_user::dataplane::interface::find(outlet)
-            .with_context(|| format!("cannot find {outlet}"))?
-            .index;
-        let (mut ebpf, frame) = load_varying(traffic, interface)?;
+        if traffic.frame_len > jumbo::LONGEST_LIVE_FRAME {
+            return Ok(Self {
+                maker: Maker::Jumbo(Jumbo::new(*traffic, outlet)?),
+                outlet: outlet.to_owned(),
+            });
+        }
         let program = match traffic.family {
             Family::V4 => "generate",
             Family::V6 => "generate_v6",
         };
-        xdp(&mut ebpf, program)?.load().context("the kernel does not take the generator")?;
-        Ok(Self { ebpf, program, frame, outlet: outlet.to_owned() })
+        Self::live(traffic, traffic.template(), program, outlet)
     }
 
-    /// Sends until a signal comes. Call from the generator's namespace.
-    ///
+    /// The same for TCP segments that open connections to the receiving host.
+    pub(crate) fn of_syns(traffic: &Traffic, outlet: &str) -> Result<Self> {
+        Self::live(traffic, traffic.syn_template(), "generate_syn", outlet)
+    }
+
+    fn live(traffic: &Traffic, template: Template, program: &'static str, outlet: &str) -> Result<Self> {
+        let interface = ratelimit_user::dataplane::interface::find(outlet)
+            .with_context(|| format!("cannot find {outlet}"))?
+            .index;
+        let mut ebpf = load_varying(traffic, &template, interface)?;
+        xdp(&mut ebpf, program)?.load().context("the kernel does not take the generator")?;
+        let live = Live { ebpf, program, frame: template.frame };
+        Ok(Self { maker: Maker::Live(live), outlet: outlet.to_owned() })
+    }
+
+    /// Sends until it has landed and a signal has come. Call from the generator's namespace.
+    pub(crate) fn send_until(&self, landed: &AtomicBool) -> Result<()> {
+        match &self.maker {
+            Maker::Live(live) => live.send_until_interrupted(),
+            Maker::Jumbo(jumbo) => jumbo.send_until(landed),
+        }
+    }
+
+    /// Packets that the receiver has taken from the wire so far, dropped or passed. Call from the generator's
+    /// namespace: its end of a veth shows what the other end has done.
+    pub(crate) fn arrived(&self) -> Result<u64> {
+        let table = fs::read_to_string("/proc/thread-self/net/dev").context("cannot read packet counters")?;
+        sent_packets(&table, &self.outlet).ok_or_else(|| anyhow!("no packet counter for {}", self.outlet))
+    }
+}
+
+impl Live {
     /// Not in portions: with each call the kernel rewires its dispatcher for XDP programs and waits for all CPUs, which
     /// takes longer than sending a hundred thousand packets.
-    pub(crate) fn send_until_interrupted(&self) -> Result<()> {
+    fn send_until_interrupted(&self) -> Result<()> {
         let options = TestRunOptions {
             data_in: Some(&self.frame),
             // Some minutes, should no signal ever come.
@@ -91,13 +140,6 @@ impl Generator {
             Err(error) if is_interruption(&error) => Ok(()),
             Err(error) => Err(error).context("cannot send live frames, which takes kernel 5.18"),
         }
-    }
-
-    /// Packets that the receiver has taken from the wire so far, dropped or passed. Call from the generator's
-    /// namespace: its end of a veth shows what the other end has done.
-    pub(crate) fn arrived(&self) -> Result<u64> {
-        let table = fs::read_to_string("/proc/thread-self/net/dev").context("cannot read packet counters")?;
-        sent_packets(&table, &self.outlet).ok_or_else(|| anyhow!("no packet counter for {}", self.outlet))
     }
 }
 

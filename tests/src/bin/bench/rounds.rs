@@ -102,10 +102,10 @@ fn set_up(
     cores: Cores,
     abilities: &Abilities,
 ) -> Result<Competitor> {
-    let lane = Lane::new(ground, number)?;
+    let lane = Lane::new(ground, number, case.traffic.frame_len)?;
     let in_place = contestant.set_up(&lane, case, abilities)?;
     if let Some(cpu) = cores.receiver {
-        threaded::move_receiver(&lane, cpu)?;
+        place::keep_on(Some(threaded::receiver(lane.namespace(), &lane.inlet)?), cpu)?;
     }
     let generator = place::inside(ground.namespace(), || Generator::new(&case.traffic, &lane.outlet))?;
     let passed = Counter::open(&lane, &contestant, case.traffic.family)?;

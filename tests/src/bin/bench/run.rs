@@ -8,6 +8,7 @@ use crate::{
     case::{self, Case},
     contestant::{self, Abilities, Contestant},
     cost::{Extent, growth, paths, same_source},
+    honest::{self, Honest, Seats},
     interrupt::Interrupt,
     machine::Machine,
     progress,
@@ -18,12 +19,18 @@ use crate::{
 
 /// Runs of the program for one number, full and quick.
 const RUNS: (u32, u32) = (4_000_000, 500_000);
+/// Frames of an ordinary wire, and of one with jumbo frames: several buffers each.
+const FRAME_SIZES: [usize; 2] = [1_500, 9_000];
+/// Cases and contestants that are measured with those.
+const BY_FRAME_SIZE: ([&str; 2], [&str; 2]) = (["1", "spoofed"], [contestant::YARDSTICK, "ours"]);
 
 /// What the command line says.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) quick: bool,
     pub(crate) only: Vec<String>,
+    /// Instead of the usual number.
+    pub(crate) rounds: Option<usize>,
     pub(crate) frame_len: usize,
     pub(crate) limiter: PathBuf,
     pub(crate) command: String,
@@ -47,11 +54,12 @@ pub(crate) fn run(request: Request) -> Result<Report> {
     let interrupt = Interrupt::watch()?;
     let abilities = Abilities::find_out(request.limiter)?;
     let machine = Machine::this();
-    let pace = if request.quick {
+    let mut pace = if request.quick {
         Pace { rounds: 3, slices: 1, slice: Duration::from_millis(300) }
     } else {
         Pace { rounds: 5, slices: 4, slice: Duration::from_millis(250) }
     };
+    pace.rounds = request.rounds.unwrap_or(pace.rounds);
     let notes = abilities.notes();
     let mut setting = Setting { chosen, cases, pace, abilities, interrupt, notes };
     let last = machine.cpus - 1;
@@ -63,6 +71,8 @@ pub(crate) fn run(request: Request) -> Result<Report> {
         paths: setting.paths(one_core)?,
         growth: setting.growth(one_core)?,
         same_source: setting.same_source([last, 0])?,
+        frame_size: setting.frame_size(one_core)?,
+        honest: setting.honest(Seats { generator: last, host: 0 })?,
         machine,
         command: request.command,
         rounds: pace.rounds,
@@ -129,6 +139,34 @@ impl Setting {
             }
         }
         found
+    }
+
+    fn frame_size(&mut self, cores: Cores) -> Result<Vec<CaseResult>> {
+        if !self.wants(Section::FrameSize, 2) {
+            return Ok(Vec::new());
+        }
+        let (cases, names) = BY_FRAME_SIZE;
+        let contestants: Vec<_> =
+            contestant::ALL.into_iter().filter(|one| names.contains(&one.name)).collect();
+        let mut results = Vec::new();
+        for case in FRAME_SIZES.into_iter().flat_map(case::all).filter(|case| cases.contains(&case.name)) {
+            let (pace, abilities) = (self.pace, &self.abilities);
+            results.push(rounds::measure(&case, &contestants, cores, pace, abilities, &self.interrupt)?);
+        }
+        Ok(results)
+    }
+
+    fn honest(&mut self, seats: Seats) -> Result<Option<Honest>> {
+        if !self.wants(Section::Honest, 2) {
+            return Ok(None);
+        }
+        let round = Duration::from_millis(if self.chosen.quick() { 300 } else { 2_000 });
+        let pace = honest::Pace { rounds: self.pace.rounds, round };
+        let honest = honest::measure(seats, pace, &self.abilities, &self.interrupt)?;
+        if honest.syn_flood.answered == 0 {
+            self.notes.push("no SYN was answered with a cookie, which takes kernel 6.0".into());
+        }
+        Ok(Some(honest))
     }
 
     fn paths(&mut self, cores: Cores) -> Result<Vec<paths::PathCost>> {

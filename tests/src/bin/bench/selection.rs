@@ -21,11 +21,20 @@ pub(crate) enum Section {
     Paths,
     Growth,
     SameSource,
+    FrameSize,
+    Honest,
 }
 
 impl Section {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::OneCore, Self::TwoCores, Self::Paths, Self::Growth, Self::SameSource];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::OneCore,
+        Self::TwoCores,
+        Self::Paths,
+        Self::Growth,
+        Self::SameSource,
+        Self::FrameSize,
+        Self::Honest,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -34,6 +43,15 @@ impl Section {
             Self::Paths => "paths",
             Self::Growth => "growth",
             Self::SameSource => "same-source",
+            Self::FrameSize => "frame-size",
+            Self::Honest => "honest",
+        }
+    }
+
+    fn runs(self) -> Runs {
+        match self {
+            Self::FrameSize => Runs::Full,
+            _ => Runs::Always,
         }
     }
 }
@@ -82,7 +100,7 @@ impl Selection {
     }
 
     pub(crate) fn section(&self, section: Section) -> bool {
-        self.sections.is_empty() || self.sections.iter().any(|name| name == section.name())
+        self.part(&self.sections, section.name(), section.runs())
     }
 
     pub(crate) fn case(&self, name: &str, runs: Runs) -> bool {
@@ -135,6 +153,13 @@ mod tests {
         assert!(paths.section(Section::Paths) && !paths.section(Section::OneCore));
         let two = select(false, &["two-cores", "ours"]).unwrap();
         assert!(two.section(Section::TwoCores) && !two.section(Section::OneCore));
+    }
+
+    #[test]
+    fn a_part_of_the_full_run_is_in_a_quick_one_when_it_is_named() {
+        assert!(!select(true, &[]).unwrap().section(Section::FrameSize));
+        assert!(select(true, &[]).unwrap().section(Section::Honest));
+        assert!(select(true, &["frame-size"]).unwrap().section(Section::FrameSize));
     }
 
     #[test]

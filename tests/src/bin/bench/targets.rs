@@ -2,7 +2,11 @@
 
 use serde::Serialize;
 
-use crate::{report::CaseResult, spread::Spread};
+use crate::{
+    honest::Honest,
+    report::{CaseResult, Report},
+    spread::Spread,
+};
 
 /// One promise: a contestant is at least so many times as fast as another one.
 struct Target {
@@ -11,7 +15,7 @@ struct Target {
     at_least: f64,
 }
 
-const OURS: &str = "ours";
+pub(crate) const OURS: &str = "ours";
 
 const ALL: [Target; 8] = [
     Target { case: "1", against: "bare", at_least: 0.80 },
@@ -24,6 +28,15 @@ const ALL: [Target; 8] = [
     Target { case: "spoofed", against: "nft", at_least: 5.0 },
 ];
 
+/// What connections that succeed are a share of.
+pub(crate) const ATTEMPTED: &str = "attempted";
+/// An honest client's goodput during a spoofed flood, against its goodput without one.
+const GOODPUT: f64 = 0.5;
+/// Connections that succeed during that flood: all.
+const CONNECTIONS: f64 = 1.0;
+/// New connections that succeed within three seconds during a SYN flood.
+const DURING_SYN_FLOOD: f64 = 0.99;
+
 /// What came of a target.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Reached {
@@ -35,7 +48,13 @@ pub(crate) struct Reached {
 }
 
 /// Every target that this run has the numbers for.
-pub(crate) fn judge(cases: &[CaseResult]) -> Vec<Reached> {
+pub(crate) fn judge(report: &Report) -> Vec<Reached> {
+    let mut reached = judge_speed(&report.one_core);
+    reached.extend(report.honest.iter().flat_map(judge_honest));
+    reached
+}
+
+fn judge_speed(cases: &[CaseResult]) -> Vec<Reached> {
     let reached = |target: &Target| {
         let case = cases.iter().find(|result| result.case.name == target.case)?;
         let (ours, other) = (case.cell(OURS)?, case.cell(target.against)?);
@@ -46,12 +65,40 @@ pub(crate) fn judge(cases: &[CaseResult]) -> Vec<Reached> {
     ALL.iter().filter_map(reached).collect()
 }
 
+/// Shares are of all attempts, not the median of rounds: one bad round of five is not to be forgotten here.
+fn judge_honest(honest: &Honest) -> Vec<Reached> {
+    let row = |case, against, at_least, measured: Spread| Reached {
+        case,
+        against,
+        at_least,
+        measured,
+        met: measured.median >= at_least,
+    };
+    let all = |share: f64| Spread { median: share, min: share, max: share };
+    let (goodput, syn_flood) = (&honest.goodput, &honest.syn_flood);
+    let mut reached = vec![row("goodput", "no flood", GOODPUT, goodput.ratio)];
+    reached.extend(
+        goodput.connections.share().map(|share| row("connections", ATTEMPTED, CONNECTIONS, all(share))),
+    );
+    reached.extend(syn_flood.connections.share().map(|share| {
+        let rounds = Spread::of(&syn_flood.shares).unwrap_or(all(share));
+        row("syn flood", ATTEMPTED, DURING_SYN_FLOOD, Spread { median: share, ..rounds })
+    }));
+    reached
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{case, contestant, report::Cell};
+    use crate::{
+        case, contestant,
+        report::{
+            Cell,
+            tests::{example, honest},
+        },
+    };
 
     #[test]
     fn a_target_is_judged_by_its_median_and_left_out_without_numbers() {
@@ -62,9 +109,17 @@ mod tests {
         };
         let spoofed = case::all(64).into_iter().find(|case| case.name == "spoofed").unwrap();
         let cells = vec![cell("bare", [10, 10, 10]), cell("ours", [9, 8, 4]), cell("nft", [2, 2, 2])];
-        let judged = judge(&[CaseResult::new(spoofed, cells)]);
+        let judged = judge_speed(&[CaseResult::new(spoofed, cells)]);
         let told: Vec<_> = judged.iter().map(|one| (one.against, one.measured.median, one.met)).collect();
         assert_eq!(told, [("bare", 0.8, true), ("nft", 4.0, false)]);
+    }
+
+    #[test]
+    fn one_connection_that_fails_misses_the_target_of_none_and_not_that_of_99_percent() {
+        let report = Report { one_core: Vec::new(), honest: Some(honest()), ..example() };
+        let told: Vec<_> =
+            judge(&report).iter().map(|one| (one.case, one.measured.median, one.met)).collect();
+        assert_eq!(told, [("goodput", 0.6, true), ("connections", 0.99, false), ("syn flood", 0.995, true)]);
     }
 
     #[test]

@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::{
+    contestant::YARDSTICK,
     cost::{Cost, growth::Curve, paths::PathCost, same_source::Together},
+    honest::{Goodput, Honest, SynFlood, Visits},
     report::{CaseResult, Cell, Report},
+    spread::Spread,
     table::Table,
     targets,
 };
@@ -27,6 +30,8 @@ pub(crate) fn shown(report: &Report) -> String {
         growth_table(&mut text, curve);
     }
     same_source_table(&mut text, &report.same_source);
+    frame_size_table(&mut text, &report.frame_size, &rounds);
+    honest_tables(&mut text, report.honest.as_ref());
     text
 }
 
@@ -57,7 +62,7 @@ fn by_contestant(cases: &[CaseResult], show: impl Fn(&Cell) -> Option<String>) -
 }
 
 fn target_table(text: &mut String, report: &Report) {
-    let reached = targets::judge(&report.one_core);
+    let reached = targets::judge(report);
     if reached.is_empty() {
         return;
     }
@@ -69,7 +74,8 @@ fn target_table(text: &mut String, report: &Report) {
             one.case.into(),
             one.against.into(),
             format!("{:.2}", one.at_least),
-            one.measured.shown(1.0, 2),
+            // Rounded to two digits, 0.996 would look like all of them.
+            one.measured.shown(1.0, if one.against == targets::ATTEMPTED { 3 } else { 2 }),
             verdict.into(),
         ]);
     }
@@ -122,9 +128,103 @@ fn same_source_table(text: &mut String, rows: &[Together]) {
     text.push_str(&table.shown());
 }
 
+fn frame_size_table(text: &mut String, cases: &[CaseResult], rounds: &str) {
+    if cases.is_empty() {
+        return;
+    }
+    let _written = writeln!(
+        text,
+        "\nBy frame size, generator and receiver on one core (frames above one page come from a socket); {rounds}"
+    );
+    let heads = ["", "bytes", "against a bare XDP_DROP", "million packets/s", "bare"];
+    let mut table = Table::new(heads.map(String::from).into());
+    for result in cases {
+        let rate = |cell: Option<&Cell>| {
+            cell.and_then(|cell| cell.packets_per_second).map(|rate| rate.shown(1e6, 2))
+        };
+        let (ours, bare) = (result.cell(targets::OURS), result.cell(YARDSTICK));
+        table.row(vec![
+            result.case.title.into(),
+            result.case.traffic.frame_len.to_string(),
+            ours.and_then(|cell| cell.ratio).map_or("-".into(), |ratio| ratio.shown(1.0, 2)),
+            rate(ours).unwrap_or("-".into()),
+            rate(bare).unwrap_or("-".into()),
+        ]);
+    }
+    text.push_str(&table.shown());
+}
+
+fn honest_tables(text: &mut String, honest: Option<&Honest>) {
+    let Some(Honest { goodput, syn_flood }) = honest else { return };
+    goodput_table(text, goodput);
+    syn_flood_table(text, syn_flood);
+}
+
+fn goodput_table(text: &mut String, goodput: &Goodput) {
+    text.push_str("\nAn honest client's bulk transfer beside a spoofed flood, both through ratelimit\n");
+    let heads = ["", "Gbit/s", "flood, million packets/s", "connections", "failed", "slowest"];
+    let mut table = Table::new(heads.map(String::from).into());
+    let mut row = |what: &str, rate: Spread, flood: String, visits: &Visits| {
+        let mut cells = vec![what.into(), rate.shown(1e9, 2), flood];
+        cells.extend(visit_cells(visits));
+        table.row(cells);
+    };
+    row("no flood", goodput.calm_bits_per_second, "-".into(), &goodput.calm_connections);
+    let flood = goodput.flood_per_second.shown(1e6, 1);
+    row("spoofed flood", goodput.flooded_bits_per_second, flood, &goodput.connections);
+    text.push_str(&table.shown());
+    let _written = writeln!(
+        text,
+        "  flood against no flood: {}; the flood had {} of the host's CPU",
+        goodput.ratio.shown(1.0, 2),
+        goodput.flood_cpu_share.shown(1.0, 2)
+    );
+    failure(text, &goodput.connections);
+}
+
+fn syn_flood_table(text: &mut String, flood: &SynFlood) {
+    text.push_str("\nNew honest connections during a forged SYN flood, SYN cookies by ratelimit\n");
+    let heads = ["", "million SYNs/s", "answered, million/s", "answered", "connections", "failed", "slowest"];
+    let mut table = Table::new(heads.map(String::from).into());
+    let mut cells = vec!["SYN flood".into(), flood.syns_per_second.shown(1e6, 2)];
+    cells.extend([flood.answered_per_second.shown(1e6, 2), flood.answered.to_string()]);
+    cells.extend(visit_cells(&flood.connections));
+    table.row(cells);
+    text.push_str(&table.shown());
+    failure(text, &flood.connections);
+}
+
+fn visit_cells(visits: &Visits) -> [String; 3] {
+    [visits.attempted.to_string(), visits.failed.to_string(), format!("{:.0} ms", visits.slowest_ms)]
+}
+
+fn failure(text: &mut String, visits: &Visits) {
+    if let Some(why) = &visits.first_failure {
+        let _written = writeln!(text, "  first failure: {why}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::report::tests::example;
+    use crate::report::{
+        Report,
+        tests::{example, honest},
+    };
+
+    #[test]
+    fn honest_clients_are_shown_with_what_failed_and_how_it_compares() {
+        let text = super::shown(&Report { honest: Some(honest()), ..example() });
+        assert!(text.contains("flood against no flood: 0.60 (0.54..0.66)"), "{text}");
+        assert!(text.contains("2.40 (2.16..2.64)") && text.contains("0.995 (0.980..1.000)"), "{text}");
+        assert!(text.lines().any(|line| line.contains("goodput") && line.ends_with("met")), "{text}");
+    }
+
+    #[test]
+    fn frame_sizes_have_a_row_for_each_case() {
+        let report = Report { frame_size: example().one_core, ..example() };
+        let text = super::shown(&report);
+        assert!(text.contains("By frame size") && text.contains("8.00 (7.50..8.50)"), "{text}");
+    }
 
     #[test]
     fn ratios_come_before_rates_and_notes_before_both() {

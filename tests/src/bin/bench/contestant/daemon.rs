@@ -1,21 +1,26 @@
 //! The limiter as operators run it: `ratelimit run`.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 use ratelimit_tests::{bpffs::Scratch, daemon::Daemon};
+use serde_json::Value;
 
-use crate::lane::Lane;
+use crate::{lane::Lane, shell};
 
 /// A running daemon and its directories. Fields are dropped in order: the daemon stops, then its pins go, and with
 /// them the program.
-#[expect(dead_code, reason = "held for what happens when it is dropped")]
 pub(crate) struct Guard {
-    daemon: Daemon,
+    _daemon: Daemon,
     scratch: Scratch,
+    binary: PathBuf,
 }
 
-pub(super) fn start(lane: &Lane, policy: &str, binary: &Path) -> Result<Guard> {
+/// Starts it on interfaces of a lane's receiving host.
+pub(crate) fn start(lane: &Lane, interfaces: &[&str], policy: &str, binary: &Path) -> Result<Guard> {
     let scratch = Scratch::new();
     let path = scratch.dir().join("policy.toml");
     fs::write(&path, policy).with_context(|| format!("cannot write {}", path.display()))?;
@@ -23,6 +28,15 @@ pub(super) fn start(lane: &Lane, policy: &str, binary: &Path) -> Result<Guard> {
     let mut command = lane.command("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(binary).arg("run").arg("--policy").arg(&path);
     command.arg("--state").arg(scratch.dir().join("state")).arg("--pin").arg(scratch.pin());
-    command.args(["--require-native", "--iface", &lane.inlet]);
-    Ok(Guard { daemon: Daemon::start(command), scratch })
+    command.arg("--require-native").args(interfaces.iter().flat_map(|name| ["--iface", name]));
+    Ok(Guard { _daemon: Daemon::start(command), scratch, binary: binary.to_owned() })
+}
+
+impl Guard {
+    /// Its counters, as `ratelimit stats` has them.
+    pub(crate) fn stats(&self, lane: &Lane) -> Result<Value> {
+        let mut command = lane.command(&self.binary);
+        command.args(["stats", "--output", "json", "--state"]).arg(self.scratch.dir().join("state"));
+        serde_json::from_str(&shell::output(&mut command)?).context("`ratelimit stats` is not JSON")
+    }
 }

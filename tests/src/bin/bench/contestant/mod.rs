@@ -1,7 +1,7 @@
 //! Who is measured: a list, and one file for each way of being set up.
 
 mod abilities;
-mod daemon;
+pub(crate) mod daemon;
 mod iptables;
 mod nftables;
 
@@ -105,7 +105,8 @@ impl Contestant {
                 place::inside(lane.namespace(), || rig::attach(program, &lane.inlet)).map(InPlace::Program)
             }
             Kind::Ours(gate) => {
-                daemon::start(lane, &abilities.policy(case, gate), abilities.binary()).map(InPlace::Daemon)
+                let policy = abilities.policy(case, gate);
+                daemon::start(lane, &[&lane.inlet], &policy, abilities.binary()).map(InPlace::Daemon)
             }
             Kind::Nftables(peer) => nftables::set_up(lane, case, peer).map(|()| InPlace::Rules),
             Kind::Iptables(peer) => iptables::set_up(lane, case, peer).map(|()| InPlace::Rules),

@@ -46,7 +46,8 @@ pub(super) struct Varied {
 impl Varied {
     /// Hands every packet on to `measured`.
     pub(super) fn new(traffic: &Traffic, measured: &Xdp) -> Result<Self> {
-        let (mut ebpf, frame) = rig::load_varying(traffic, 0)?;
+        let template = traffic.template();
+        let mut ebpf = rig::load_varying(traffic, &template, 0)?;
         let program = match traffic.family {
             Family::V4 => "vary",
             Family::V6 => "vary_v6",
@@ -56,7 +57,7 @@ impl Varied {
         let mut next = ProgramArray::try_from(map).context("MEASURED is not a program array")?;
         let fd = measured.fd().context("the program to measure is not loaded")?;
         next.set(0, fd, 0).context("cannot put the program behind the rig's")?;
-        Ok(Self { ebpf, program, frame })
+        Ok(Self { ebpf, program, frame: template.frame })
     }
 
     pub(super) fn ns(&self, runs: u32) -> Result<f64> {
