@@ -19,7 +19,7 @@ use super::{
     set::{self, Terms, enforced, full_frame_charge},
     total,
 };
-use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service};
+use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, User};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ fn names(policy: &Policy, before: Option<&Names>) -> Names {
     let before = before.unwrap_or(&none);
     Names {
         services: Places::after(&before.services, policy.services().iter().map(Service::name)),
-        users: Places::after(&before.users, policy.users().iter().map(|user| user.name())),
+        users: Places::after(&before.users, policy.users().iter().map(User::name)),
     }
 }
 
@@ -169,7 +169,7 @@ fn clock(policy: &Policy, lag_q8: u64) -> Clock {
     let source = policy.source().limits().iter().map(NamedLimit::limit);
     let services =
         policy.services().iter().flat_map(|service| service.totals().iter().chain(service.per_source()));
-    let users = policy.users().iter().flat_map(|user| user.network());
+    let users = policy.users().iter().flat_map(User::network);
     let bears_lag = |limit: Limit| {
         let packet = full_frame_charge(&limit);
         limit.tolerance_q8 >= lag_q8 * LAG_SHARE && limit.tolerance_q8 / packet.max(1) >= COUNTABLE_BURST
