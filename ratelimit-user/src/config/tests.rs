@@ -90,11 +90,11 @@ fn every_key_of_a_later_version_is_called_that() {
 
 #[test]
 fn every_worked_policy_of_the_documentation_is_accepted_without_a_warning() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/policies");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/policies");
     let mut seen = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let loaded = super::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        let loaded = load(&path).unwrap_or_else(|error| panic!("{error}"));
         assert!(loaded.warnings.is_empty(), "{}: {:?}", path.display(), loaded.warnings);
         seen += 1;
     }

@@ -10,7 +10,7 @@ use std::{
 
 use super::{caller::By, host::Host, log, record::Record, version::Version, waiting::Waiting};
 use crate::{
-    compile::{self, Before, lists},
+    compile::{self, Before},
     config,
     dataplane::{address, sysctl::TcpSettings},
     failure::{ExitCode, Failure},
@@ -191,10 +191,8 @@ impl Host {
         let in_force = self.maps.policy();
         let before = in_force.as_deref().map(|policy| Before { policy, names: &self.names });
         let desired = compile::desired(policy, &self.facts, generation, before);
-        self.maps.set_policy(&desired)?;
+        self.lists = self.maps.enforce(&self.lists, &desired)?;
         self.generation = generation;
-        // After the policy: an address that is nobody's yet is held to what every source is held to.
-        self.change_lists(lists::with_users(self.lists.clone(), &desired.user_prefixes))?;
         self.names = desired.names;
         Ok(())
     }

@@ -112,7 +112,7 @@ impl Host {
     }
 
     /// Writes the difference to the kernel, then remembers it.
-    pub(super) fn change_lists(&mut self, wanted: Lists) -> Result<(), Failure> {
+    fn change_lists(&mut self, wanted: Lists) -> Result<(), Failure> {
         let wanted = lists::effective(wanted);
         self.maps.change_lists(&self.lists, &wanted)?;
         self.lists = wanted;

@@ -6,7 +6,7 @@ use super::{
     version::Version,
 };
 use crate::{
-    compile::{self, Before, HostFacts, Names, lists},
+    compile::{self, Before, HostFacts, Names},
     dataplane::{
         attach::{self, Adopted, Guarded},
         kernel,
@@ -69,15 +69,14 @@ fn put_in_force(
     let desired = compile::desired(policy, &facts, generation, known);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
+    let observed = maps.lists()?;
     if before.is_none() {
-        maps.set_policy(&desired)?;
+        maps.enforce(&observed, &desired)?;
     }
     let mut guarded = attach::attach_new(&mut program, &pins, names, options.generic)?;
     if before.is_some() {
-        maps.set_policy(&desired)?;
+        maps.enforce(&observed, &desired)?;
     }
-    let observed = maps.lists()?;
-    maps.change_lists(&observed, &lists::with_users(observed.clone(), &desired.user_prefixes))?;
     let replaced = attach::replace_all(&mut program, &pins, &guarded)?;
     for name in &replaced.elsewhere {
         log::info(format!(

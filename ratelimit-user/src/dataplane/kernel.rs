@@ -181,6 +181,20 @@ impl Maps {
         })
     }
 
+    /// Puts a policy and the prefixes of its users in force, or nothing; says what the lists are then.
+    ///
+    /// Prefixes first, because that is what can fail, for want of room. An address that is a new user's already is held to what every source
+    /// is held to until the policy is there.
+    pub fn enforce(&mut self, observed: &Lists, desired: &Desired) -> Result<Lists, DataplaneError> {
+        let wanted = lists::with_users(observed.clone(), &desired.user_prefixes);
+        self.change_lists(observed, &wanted)?;
+        if let Err(error) = self.set_policy(desired) {
+            self.change_lists(&wanted, observed)?;
+            return Err(error);
+        }
+        Ok(wanted)
+    }
+
     /// Puts a policy in force: from one packet to the next, with nothing in between.
     pub fn set_policy(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
         // The table that the policy in force does not use; nobody reads it until the policy says so.
