@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 
 /// Furthest offset a header may start at. The verifier refuses packet pointers moved by more than 64 KiB
 /// and needs to see the bound; the deepest chain the parsers follow ends below 16 KiB.
-const MAX_OFFSET: usize = 0x3fff;
+pub const MAX_OFFSET: usize = 0x3fff;
 
 /// The same number, of which the verifier knows nothing any more.
 ///

@@ -29,7 +29,7 @@ pub use synack::{MAX_GROWTH, Reply, draw};
 use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIONS};
 
 use crate::{
-    frame::Frame,
+    frame::{Frame, MAX_OFFSET},
     limit::{self, Stages},
     packet::{Family, Packet, Transport},
     parse::parse,
@@ -160,8 +160,9 @@ fn tcp<N: Notes>(frame: &Frame<'_>, notes: &N, expected: Transport) -> Result<Pa
     notes.set_note(3, u64::from(packet.fragment));
     Ok(Packet {
         transport: expected,
-        network_at: notes.note(0) as usize,
-        transport_at: notes.note(1) as usize,
+        // Older verifiers do not see from a comparison that these have an end; they do from a mask.
+        network_at: notes.note(0) as usize & MAX_OFFSET,
+        transport_at: notes.note(1) as usize & MAX_OFFSET,
         transport_len: notes.note(2) as usize,
         fragment: notes.note(3) != 0,
         ..packet
