@@ -556,6 +556,24 @@ fn somebody_else_is_refused_by_credentials_even_if_the_socket_were_open() {
 }
 
 #[test]
+fn a_policy_on_trial_is_shown_as_one_and_its_services_are_counted_by_name() {
+    let edge = Edge::new();
+    let service =
+        "[[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\non_limit = \"monitor\"\n";
+    let _daemon = edge.start(&format!("{POLICY}{service}"));
+    let status = edge.json(&["status"]);
+    assert_eq!(status["warnings"][0], "service dns is on trial: its limits drop nothing");
+    let stats = edge.json(&["stats"]);
+    assert_eq!(stats["services"][1]["service"], "dns", "{stats}");
+    assert!(stats["would_drop_by_reason"].as_object().unwrap().is_empty(), "{stats}");
+    edge.write_policy(&format!("mode = \"monitor\"\n{POLICY}"));
+    let file = edge.policy();
+    assert!(edge.cli(&["apply", file.to_str().unwrap()]).status.success());
+    let status = edge.json(&["status"]);
+    assert!(status["warnings"][0].as_str().unwrap().contains("NOTHING IS DROPPED"), "{status}");
+}
+
+#[test]
 fn metrics_pass_promtool_and_count_what_stats_counts() {
     let edge = Edge::new();
     run(edge.wire.on_edge("ip").args(["link", "set", "lo", "up"]));

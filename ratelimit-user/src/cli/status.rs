@@ -72,12 +72,14 @@ fn text(status: &protocol::Status) -> String {
     text.push_str(&format!("           {}\n", status.policy_after_restart));
     text.push_str(&format!("posture    {}, {} changes\n", status.posture, status.posture_changes));
     text.push_str(&format!(
-        "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot cells\n",
+        "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot cells\n\
+         prefixes   {} got a bucket of their own ever\n",
         status.table_entries,
         status.table_capacity,
         status.promotions_per_second,
         status.evictions,
-        status.hot_cells
+        status.hot_cells,
+        status.prefix_promotions
     ));
     text.push_str(&format!(
         "lists      {} blocked, {} allowed\npins       {}\n",

@@ -223,6 +223,11 @@ impl Host {
         Ok(self.maps.event(Event::Promoted)?)
     }
 
+    /// Prefixes that ever got a bucket of their own.
+    pub(super) fn prefix_promotions(&self) -> Result<u64, Failure> {
+        Ok(self.maps.event(Event::PrefixPromoted)?)
+    }
+
     /// Looks at what the last second brought. Called once a second.
     pub(super) fn observe(&mut self) -> Result<(), Failure> {
         let now = self.look()?;

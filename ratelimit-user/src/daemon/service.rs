@@ -221,7 +221,9 @@ impl Daemon {
     async fn status(&self) -> Result<Status, Failure> {
         let (table, mut status, promotions) = {
             let host = self.host();
-            (host.table(), host.status(), host.promotions()?)
+            let mut status = host.status();
+            status.prefix_promotions = host.prefix_promotions()?;
+            (host.table(), status, host.promotions()?)
         };
         let usage =
             tokio::task::spawn_blocking(move || table.usage(probe::now_ns())).await.map_err(|error| {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ratelimit_common::abi;
+use ratelimit_common::abi::{self, Mode, OnLimit};
 
 use super::{host::Host, version::Version};
 use crate::{
@@ -38,13 +38,14 @@ impl Host {
             hot_cells: 0,
             promotions: 0,
             promotions_per_second: self.last_second.promoted,
+            prefix_promotions: 0,
             evictions: 0,
             posture: self.watch.posture().name().to_owned(),
             posture_changes: self.watch.changes(),
             blocked_prefixes: self.blocks(now_ns).len() as u64,
             allowed_prefixes: self.allows().count() as u64,
             pin: self.pins.root().display().to_string(),
-            warnings: self.cookie_warnings(),
+            warnings: self.trials().into_iter().chain(self.cookie_warnings()).collect(),
         }
     }
 
@@ -60,6 +61,21 @@ impl Host {
             back_to: waiting.before.describe(),
             changes: changes(waiting.before.policy(), self.version.policy()),
         })
+    }
+
+    /// What is on trial, so that nobody takes it for protection.
+    fn trials(&self) -> Vec<String> {
+        let policy = self.policy();
+        if policy.mode() == Mode::Monitor {
+            return vec![
+                "mode = \"monitor\": NOTHING IS DROPPED, only counted; stats shows what would have been"
+                    .to_owned(),
+            ];
+        }
+        let on_trial = policy.services().iter().filter(|service| service.on_limit() == OnLimit::Monitor);
+        on_trial
+            .map(|service| format!("service {} is on trial: its limits drop nothing", service.name()))
+            .collect()
     }
 
     /// What keeps SYN cookies from working as they should, as sentences with the remedy.

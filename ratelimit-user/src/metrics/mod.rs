@@ -86,6 +86,11 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
 
 fn counters(registry: &Registry, status: &Status) -> Result<(), prometheus::Error> {
     for (name, help, value) in [
+        (
+            "ratelimit_prefix_promotions_total",
+            "Prefixes around sources that got a bucket of their own.",
+            status.prefix_promotions,
+        ),
         ("ratelimit_table_promotions_total", "Sources that were entered into the table.", status.promotions),
         ("ratelimit_table_evictions_total", "Sources that the table had to forget.", status.evictions),
         ("ratelimit_posture_changes_total", "Changes of the posture.", status.posture_changes),

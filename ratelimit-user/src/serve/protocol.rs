@@ -167,6 +167,9 @@ pub struct Status {
     pub promotions: u64,
     /// Sources that were entered into the table in the last second.
     pub promotions_per_second: u64,
+    /// Prefixes around sources that ever got a bucket of their own.
+    #[serde(default)]
+    pub prefix_promotions: u64,
     /// Sources that the table had to forget. Each may come back with a fresh burst.
     pub evictions: u64,
     /// `normal`, `elevated` or `flood`.
