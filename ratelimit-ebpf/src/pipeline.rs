@@ -9,7 +9,7 @@ use ratelimit_common::abi::{
 use crate::{
     classify::classify,
     frame::Frame,
-    limit::{Stages, limit, service_number},
+    limit::{self, Stages, service_number},
     packet::Packet,
     parse::parse,
     tables::{Relay, Tables},
@@ -46,7 +46,15 @@ fn judge<T: Stages, R: Relay>(
     if policy.source.set.limit_count == 0 {
         return Reason::Unlimited;
     }
-    limit(tables, relay, policy, &Packet { user: listing.user, ..packet }, frame.len(), now_ns, service)
+    limit::limit(
+        tables,
+        relay,
+        policy,
+        &Packet { user: listing.user, ..packet },
+        frame.len(),
+        now_ns,
+        service,
+    )
 }
 
 /// Counts a frame that ends for a reason, and says what becomes of it.
@@ -70,9 +78,7 @@ fn waives(policy: &Policy, service: u32, reason: Reason) -> bool {
     if policy.mode == Mode::Monitor as u32 {
         return true;
     }
-    if service == NO_SERVICE || !reason.is_limit() {
-        return false;
-    }
-    let index = (service - 1) as usize & (MAX_SERVICES - 1);
-    policy.services[index].on_limit == OnLimit::Monitor as u32
+    let on_trial = limit::service(policy, service)
+        .is_some_and(|(_, service)| service.on_limit == OnLimit::Monitor as u32);
+    on_trial && reason.is_limit()
 }

@@ -111,25 +111,19 @@ pub fn open<T: super::Stages>(tables: &T, policy: &Policy, set: &LimitSet, reque
 /// The first bucket of a source: full, less what its cell may have given it, less this packet.
 #[inline(always)]
 fn first(set: &LimitSet, request: &Request) -> Result<Bucket, Reason> {
-    let restart = set.gate_tolerance_q8;
-    let mut bucket = Bucket { tat_q8: [request.now_q8.wrapping_add(restart); MAX_LIMITS] };
-    for index in 0..MAX_LIMITS {
-        let Some((limit, charge)) = request.charge(set, index) else { continue };
-        match gcra::take_restarting(request.now_q8, limit, request.now_q8, charge, restart) {
-            Outcome::Conforms { tat_q8 } => bucket.tat_q8[index] = tat_q8,
-            Outcome::Refused | Outcome::Overdrawn { .. } => return Err(refusal(limit)),
+    match judge_first(set, request) {
+        Reason::Conforming => {
+            let start = request.now_q8.wrapping_add(set.gate_tolerance_q8);
+            Ok(Bucket { tat_q8: request.charges_q8.map(|charge| start.wrapping_add(charge)) })
         }
+        reason => Err(reason),
     }
-    Ok(bucket)
 }
 
 /// Sees to it that the cell is tracked until every entry behind it is full again.
 #[inline(always)]
 fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Request) {
-    if set.gate_tolerance_q8 == 0 {
-        return;
-    }
-    let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return };
+    let Some(cell) = denial::cell(tables, set, request) else { return };
     let word = tables.cell_tracked_until(cell);
     let longest = set.longest_tolerance_q8;
     if let Some(until) = gate::track(tables.load(word), request.now_q8, longest) {

@@ -38,7 +38,7 @@ pub use stages::Stages;
 use standing::Standing;
 pub use syns::count as count_syn;
 use total::Account;
-pub use total::service_number;
+pub use total::{service, service_number};
 
 /// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
 #[inline(always)]
@@ -152,8 +152,7 @@ pub fn limit_crowd<T: Stages>(
     service: u32,
 ) -> Reason {
     let sender = Sender::of(policy, packet);
-    let request =
-        Request::new(policy, packet, (sender.key, sender.hash), len, gcra::time_q8(now_ns), service);
+    let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns), service);
     tables.charge_crowd(policy, &request, Party::Stranger)
 }
 
@@ -190,7 +189,7 @@ fn request<T: Stages>(
     if policy.clock() == Clock::Precise {
         now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
     }
-    Ok(Request::new(policy, packet, (sender.key, sender.hash), len, now_q8, service))
+    Ok(Request::new(policy, packet, sender, len, now_q8, service))
 }
 
 /// A stranger is about to be refused for want of room. If its segment can belong to a connection, the host's sockets are asked,

@@ -10,15 +10,11 @@ use crate::tables::{Allowance, Tables};
 /// Whether one more newcomer may be entered into a table.
 #[inline(always)]
 pub(super) fn admitted<T: Tables>(tables: &T, policy: &Policy, now_q8: u64) -> bool {
-    let Some(word) = tables.allowance(Allowance::Newcomers) else { return false };
-    let budget = &policy.gate.new_sources;
-    match gcra::take(tables.load(word), budget, now_q8, budget.cost_fp) {
-        Outcome::Conforms { .. } => true,
-        Outcome::Overdrawn { tat_q8 } => {
-            tables.store(word, tat_q8);
-            false
+    match tables.allowance(Allowance::Newcomers) {
+        Some(word) => {
+            matches!(ask(tables, policy, Allowance::Newcomers, word, now_q8), Outcome::Conforms { .. })
         }
-        Outcome::Refused => false,
+        None => false,
     }
 }
 
@@ -26,19 +22,18 @@ pub(super) fn admitted<T: Tables>(tables: &T, policy: &Policy, now_q8: u64) -> b
 #[inline(always)]
 pub(super) fn take<T: Tables>(tables: &T, policy: &Policy, what: Allowance, now_q8: u64) -> bool {
     let Some(word) = tables.allowance(what) else { return false };
+    let outcome = ask(tables, policy, what, word, now_q8);
+    if let Outcome::Conforms { tat_q8 } | Outcome::Overdrawn { tat_q8 } = outcome {
+        tables.store(word, tat_q8);
+    }
+    matches!(outcome, Outcome::Conforms { .. })
+}
+
+#[inline(always)]
+fn ask<T: Tables>(tables: &T, policy: &Policy, what: Allowance, word: T::Word, now_q8: u64) -> Outcome {
     let budget = match what {
         Allowance::Newcomers => &policy.gate.new_sources,
         Allowance::Proofs => &policy.gate.proofs,
     };
-    match gcra::take(tables.load(word), budget, now_q8, budget.cost_fp) {
-        Outcome::Conforms { tat_q8 } => {
-            tables.store(word, tat_q8);
-            true
-        }
-        Outcome::Overdrawn { tat_q8 } => {
-            tables.store(word, tat_q8);
-            false
-        }
-        Outcome::Refused => false,
-    }
+    gcra::take(tables.load(word), budget, now_q8, budget.cost_fp)
 }

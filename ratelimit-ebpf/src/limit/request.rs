@@ -8,6 +8,7 @@ use ratelimit_common::{
     },
 };
 
+use super::sender::Sender;
 use crate::{
     packet::{Family, Packet, Transport},
     tables::Baton,
@@ -48,7 +49,7 @@ impl Request {
     pub(super) fn new(
         policy: &Policy,
         packet: &Packet,
-        (key, hash): (SourceKey, u64),
+        Sender { key, hash }: Sender,
         len: u64,
         now_q8: u64,
         service: u32,

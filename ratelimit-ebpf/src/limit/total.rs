@@ -28,7 +28,7 @@ pub fn service_number<T: Tables>(tables: &T, policy: &Policy, packet: &Packet) -
 
 /// The service of a number from the table of ports, and its index.
 #[inline(always)]
-pub(super) fn service(policy: &Policy, number: u32) -> Option<(u32, &Service)> {
+pub fn service(policy: &Policy, number: u32) -> Option<(u32, &Service)> {
     if number == NO_SERVICE {
         return None;
     }

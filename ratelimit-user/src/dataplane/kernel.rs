@@ -325,6 +325,11 @@ impl Maps {
         Ok(sums)
     }
 
+    /// Frames that ended with a reason, all services and CPUs added up, without what was waived.
+    pub fn packets(&self, reason: Reason) -> Result<u64, DataplaneError> {
+        self.counted.iter().map(|service| Ok(self.counter(slot(*service, reason, false))?.packets)).sum()
+    }
+
     fn counter(&self, slot: u32) -> Result<Counter, DataplaneError> {
         let per_cpu = self.counters.get(&slot, 0).map_err(DataplaneError::map("read the counters"))?;
         Ok(per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
