@@ -48,6 +48,10 @@ static BUCKETS: LruHashMap<EntryKey, Bucket, DEFAULT_SOURCES> = LruHashMap::new(
 #[btf_map]
 static CELLS: Array<Cell, { gate::CELLS as usize }> = Array::new();
 
+/// Until when each cell is tracked. Apart from the cells, to be small: see [`gate::mark`].
+#[btf_map]
+static MARKS: Array<u32, { gate::CELLS as usize }> = Array::new();
+
 /// Frames and bytes by service and reason.
 #[btf_map]
 static COUNTERS: PerCpuArray<Counter, { COUNTER_SLOTS as usize }> = PerCpuArray::new();
@@ -359,6 +363,20 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
+    fn tracked_until(&self, cell: u32) -> u64 {
+        // SAFETY: array values live as long as the map. Volatile, because other CPUs write it.
+        MARKS.get_ptr(cell).map_or(0, |mark| gate::marked_until_q8(unsafe { mark.read_volatile() }))
+    }
+
+    #[inline(always)]
+    fn track_until(&self, cell: u32, until_q8: u64) {
+        if let Some(mark) = MARKS.get_ptr_mut(cell) {
+            // SAFETY: as above.
+            unsafe { mark.write_volatile(gate::mark(until_q8)) };
+        }
+    }
+
+    #[inline(always)]
     fn cell(&self, index: u32) -> Option<*mut Cell> {
         CELLS.get_ptr_mut(index)
     }
@@ -367,12 +385,6 @@ impl Tables for Maps {
     fn cell_tat(&self, cell: *mut Cell) -> *mut u64 {
         // SAFETY: array values live as long as the map.
         unsafe { addr_of_mut!((*cell).tat_q8) }
-    }
-
-    #[inline(always)]
-    fn cell_tracked_until(&self, cell: *mut Cell) -> *mut u64 {
-        // SAFETY: as above.
-        unsafe { addr_of_mut!((*cell).tracked_until_q8) }
     }
 
     #[inline(always)]

@@ -84,10 +84,10 @@ impl Packet {
     /// The same packet, of which the verifier does not know how it was parsed: hundreds of ways through tags and extension headers lead
     /// to the same few numbers, and it would go on along each. Where headers start is not kept.
     #[inline(always)]
-    pub fn forgotten(self) -> Self {
+    pub fn forgotten(self, unknown: u64) -> Self {
         let family = matches!(self.source.family, Family::V6) as u32;
         let traits = self.transport.0 as u32 | family << 12 | (self.fragment as u32) << 13;
-        let traits = forget(traits | (self.port as u32) << 16);
+        let traits = forget((traits | (self.port as u32) << 16) as u64, unknown) as u32;
         Self {
             source: Address {
                 family: if traits & 1 << 12 == 0 { Family::V4 } else { Family::V6 },

@@ -20,7 +20,7 @@ use crate::{
 pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) -> Verdict {
     let policy = tables.policy();
     let packet = match parse(frame) {
-        Ok(packet) => packet.forgotten(),
+        Ok(packet) => packet.forgotten(frame.len()),
         Err(reason) => return conclude(tables, policy, NO_SERVICE, reason, frame.len()),
     };
     let service = policy.map_or(NO_SERVICE, |policy| service_number(tables, policy, &packet));
@@ -75,6 +75,9 @@ pub fn conclude<T: Tables>(
 /// Whether a drop is only counted. A policy on trial drops nothing at all; a service on trial drops nothing for its limits.
 #[inline(always)]
 fn waives(policy: &Policy, service: u32, reason: Reason) -> bool {
+    if policy.lenient == 0 {
+        return false;
+    }
     if policy.mode == Mode::Monitor as u32 {
         return true;
     }

@@ -30,7 +30,7 @@ use ratelimit_user::compile::{
 };
 
 /// Words of a cell: its bucket, until when it is tracked, its denials.
-const CELL_WORDS: usize = 2 + gate::DENIALS;
+const CELL_WORDS: usize = 1 + gate::DENIALS;
 /// Words of a share: pools, then refusals.
 const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
 
@@ -51,6 +51,7 @@ pub struct Memory {
     sources: RefCell<HashMap<[u64; 3], usize>>,
     buckets: RefCell<Vec<u64>>,
     cells: RefCell<Vec<u64>>,
+    marks: RefCell<Vec<u32>>,
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
     allowances: RefCell<[u64; 2]>,
@@ -104,6 +105,7 @@ impl Memory {
             sources: RefCell::default(),
             buckets: RefCell::default(),
             cells: RefCell::new(vec![0; gate::CELLS as usize * CELL_WORDS]),
+            marks: RefCell::new(vec![0; gate::CELLS as usize]),
             shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
             totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
             allowances: RefCell::default(),
@@ -215,6 +217,14 @@ impl Tables for Memory {
         Some(Word::Allowance(what as usize))
     }
 
+    fn tracked_until(&self, cell: u32) -> u64 {
+        gate::marked_until_q8(self.marks.borrow()[cell as usize])
+    }
+
+    fn track_until(&self, cell: u32, until_q8: u64) {
+        self.marks.borrow_mut()[cell as usize] = gate::mark(until_q8);
+    }
+
     fn cell(&self, index: u32) -> Option<usize> {
         Some(index as usize * CELL_WORDS)
     }
@@ -223,12 +233,8 @@ impl Tables for Memory {
         Word::Cell(cell)
     }
 
-    fn cell_tracked_until(&self, cell: usize) -> Word {
-        Word::Cell(cell + 1)
-    }
-
     fn cell_denial(&self, cell: usize, slot: usize) -> Word {
-        Word::Cell(cell + 2 + slot)
+        Word::Cell(cell + 1 + slot)
     }
 
     fn rung_cell(&self, index: u32) -> Option<usize> {

@@ -15,6 +15,8 @@ pub const COOKIE_PROGRAMS_FRAGS: [&str; 2] = ["answer_frags", "prove_frags"];
 pub const BUCKETS: &str = "BUCKETS";
 /// The gate's cells.
 pub const CELLS: &str = "CELLS";
+/// Until when each of them is tracked.
+pub const MARKS: &str = "MARKS";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
 /// Per-CPU counts of events.
@@ -49,7 +51,7 @@ pub const SYNS: &str = "SYNS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 18] = [
+pub const MAPS: [&str; 19] = [
     BUCKETS,
     CELLS,
     COUNTERS,
@@ -58,6 +60,7 @@ pub const MAPS: [&str; 18] = [
     LISTED,
     LISTS_V4,
     LISTS_V6,
+    MARKS,
     ALLOWANCES,
     POLICY,
     PORTS,

@@ -201,7 +201,10 @@ abi_struct! {
         /// Which of the port tables belongs to this policy.
         pub ports: u32,
         /// How many of `services` are in use.
-        pub service_count: u64,
+        pub service_count: u32,
+        /// How many reasons there are to let a refused packet pass: services that do not drop, and one if nothing is dropped at all.
+        /// With none of them a refusal is a drop, and nothing more has to be asked.
+        pub lenient: u32,
         /// How many users there are.
         pub user_count: u64,
         /// Which of the tables of users belongs to this policy.

@@ -168,23 +168,24 @@ fn request<T: Stages>(
 ) -> Result<Request, Reason> {
     let sender = Sender::of(policy, packet);
     let mut now_q8 = gcra::time_q8(now_ns);
-    let gated = policy.source.set.gate_tolerance_q8 != 0;
-    let cell = if gated { tables.cell(gate::cell_index(sender.hash)) } else { None };
-    // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
-    if let Some(cell) = cell
-        && let Some(reason) = denial::check(tables, policy, cell, sender.hash, now_q8)
-    {
-        return Err(reason);
-    }
-    // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
-    // TCP, which may be answered with a cookie or belong to a connection.
-    if let Some(cell) = cell
-        && packet.transport == Transport::UDP
-        && !gate::is_tracked(tables.load(tables.cell_tracked_until(cell)), now_q8)
-        && let Some(account) = Account::of(tables, policy, service)
-        && account.is_spent(tables, len, now_q8, Party::Stranger)
-    {
-        return Err(Reason::ServiceTotal);
+    if policy.source.set.gate_tolerance_q8 != 0 {
+        let cell = gate::cell_index(sender.hash);
+        // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
+        if gate::is_tracked(tables.tracked_until(cell), now_q8) {
+            if let Some(cell) = tables.cell(cell)
+                && let Some(reason) = denial::check(tables, policy, cell, sender.hash, now_q8)
+            {
+                return Err(reason);
+            }
+        }
+        // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
+        // TCP, which may be answered with a cookie or belong to a connection.
+        else if packet.transport == Transport::UDP
+            && let Some(account) = Account::of(tables, policy, service)
+            && account.is_spent(tables, len, now_q8, Party::Stranger)
+        {
+            return Err(Reason::ServiceTotal);
+        }
     }
     if policy.clock() == Clock::Precise {
         now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));

@@ -81,7 +81,8 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         ladder: abi::Ladder::OFF,
         clock: clock as u32,
         ports: (generation % 2) as u32,
-        service_count: policy.services().iter().len() as u64,
+        service_count: policy.services().iter().len() as u32,
+        lenient: lenient(policy),
         user_count: policy.users().iter().len() as u64,
         users: (generation % 2) as u32,
         mode: policy.mode() as u32,
@@ -154,6 +155,12 @@ fn compile_service(service: &Service, terms: Terms, before: Option<&LimitSet>) -
     let limits: Vec<Limit> = service.per_source().iter().map(enforced).collect();
     compiled.per_source = set::compile(&limits, terms, before);
     compiled
+}
+
+/// What keeps refused packets from being dropped.
+fn lenient(policy: &Policy) -> u32 {
+    let services = policy.services().iter().filter(|service| service.on_limit() != OnLimit::Drop).count();
+    services as u32 + u32::from(policy.mode() == Mode::Monitor)
 }
 
 /// Services that answer SYNs with cookies. On trial nothing is answered for anybody.

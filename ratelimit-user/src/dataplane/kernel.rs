@@ -159,14 +159,14 @@ impl Maps {
                 .ok_or_else(|| DataplaneError::Load { reason: format!("the object has no map {name}") })?;
             T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
         }
-        let (Some(Map::LruHashMap(buckets)), Some(Map::Array(cells))) =
-            (ebpf.take_map(names::BUCKETS), ebpf.take_map(names::CELLS))
+        let (Some(Map::LruHashMap(buckets)), Some(Map::Array(marks))) =
+            (ebpf.take_map(names::BUCKETS), ebpf.take_map(names::MARKS))
         else {
-            let reason = format!("the object has no map {} or {}", names::BUCKETS, names::CELLS);
+            let reason = format!("the object has no map {} or {}", names::BUCKETS, names::MARKS);
             return Err(DataplaneError::Load { reason });
         };
         Ok(Self {
-            table: Arc::new(SourceTable::new(buckets, cells)),
+            table: Arc::new(SourceTable::new(buckets, marks)),
             counters: one(ebpf, names::COUNTERS)?,
             events: one(ebpf, names::EVENTS)?,
             listed: one(ebpf, names::LISTED)?,
