@@ -66,6 +66,8 @@ pub struct Packet {
     pub transport_len: usize,
     /// Whether it is a piece of a larger packet.
     pub fragment: bool,
+    /// The service that it is for, as the policy's ports have it; `NO_SERVICE` until they have been asked.
+    pub service: u16,
     /// The user that its source belongs to, as the lists have it; `NO_USER` until they have been asked.
     pub user: u16,
 }
@@ -96,6 +98,7 @@ impl Packet {
             transport: Transport(traits as u16 & 0xfff),
             port: (traits >> 16) as u16,
             fragment: traits & 1 << 13 != 0,
+            service: self.service,
             user: self.user,
             network_at: 0,
             transport_at: 0,

@@ -105,8 +105,6 @@ pub trait Tables {
     /// Gives a prefix its first bucket; never overwrites one.
     fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError>;
 
-    /// The service of a port: `NO_SERVICE`, or one more than its index.
-    fn service(&self, ports: u32, slot: u32) -> u32;
     /// The shared bucket of a service's limit.
     fn total(&self, service: u32, index: usize) -> Option<Self::Word>;
     /// What this CPU has taken from the totals of a service.

@@ -12,7 +12,7 @@ use ratelimit_common::{
         Reason, SourceKey, Verdict,
         counter::{COUNTER_SLOTS, slot},
         prefix::LADDER_CELLS,
-        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE},
+        service::{MAX_SERVICES, MAX_TOTALS},
         user::MAX_USERS,
     },
     limit::gate,
@@ -45,7 +45,6 @@ pub struct Memory {
     policy: Box<Policy>,
     users: RefCell<Vec<u64>>,
     user_limits: HashMap<u32, LimitSet>,
-    ports: HashMap<u32, u32>,
     lists: Lists,
     /// Where each source's words start.
     sources: RefCell<HashMap<[u64; 3], usize>>,
@@ -100,7 +99,6 @@ impl Memory {
             policy: desired.policy.clone(),
             users: RefCell::new(vec![0; MAX_USERS * MAX_LIMITS]),
             user_limits: desired.users.iter().copied().collect(),
-            ports: desired.ports.iter().copied().collect(),
             lists: lists::with_users(lists, &desired.user_prefixes),
             sources: RefCell::default(),
             buckets: RefCell::default(),
@@ -263,10 +261,6 @@ impl Tables for Memory {
         prefixes.insert(key, words.len());
         words.push(tat_q8);
         Ok(())
-    }
-
-    fn service(&self, _: u32, slot: u32) -> u32 {
-        self.ports.get(&slot).copied().unwrap_or(NO_SERVICE)
     }
 
     fn total(&self, service: u32, index: usize) -> Option<Word> {

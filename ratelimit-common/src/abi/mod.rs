@@ -32,7 +32,7 @@ pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 pub const ABI_VERSION: u32 = 4;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 193_319_711_837_585_120;
+const RECORDED_FINGERPRINT: usize = 11_789_312_714_917_286_049;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

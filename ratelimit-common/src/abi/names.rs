@@ -29,8 +29,6 @@ pub const JUMPS: &str = "JUMPS";
 pub const LISTS_V4: &str = "LISTS_V4";
 /// IPv6 block and allow list.
 pub const LISTS_V6: &str = "LISTS_V6";
-/// Tables from port to service, one in use and one to be written.
-pub const PORTS: &str = "PORTS";
 /// Shared buckets of services.
 pub const TOTALS: &str = "TOTALS";
 /// What each CPU has taken from them.
@@ -51,7 +49,7 @@ pub const SYNS: &str = "SYNS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 19] = [
+pub const MAPS: [&str; 18] = [
     BUCKETS,
     CELLS,
     COUNTERS,
@@ -63,7 +61,6 @@ pub const MAPS: [&str; 19] = [
     MARKS,
     ALLOWANCES,
     POLICY,
-    PORTS,
     PREFIXES,
     RUNGS,
     SHARES,

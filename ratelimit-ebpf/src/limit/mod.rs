@@ -33,7 +33,7 @@ pub use entry::{charge as charge_entry, judge as judge_entry, open as open_entry
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
 pub use request::Request;
-use sender::Sender;
+pub use sender::Sender;
 pub use stages::Stages;
 use standing::Standing;
 pub use syns::count as count_syn;
@@ -47,11 +47,11 @@ pub fn limit<T: Stages, R: Relay>(
     relay: &R,
     policy: &Policy,
     packet: &Packet,
+    sender: Sender,
     len: u64,
     now_ns: u64,
-    service: u32,
 ) -> Reason {
-    let mut request = match request(tables, policy, packet, len, now_ns, service) {
+    let mut request = match request(tables, policy, packet, sender, len, now_ns) {
         Ok(request) => request,
         Err(reason) => return reason,
     };
@@ -110,10 +110,10 @@ pub fn limit_proven<T: Stages>(
     packet: &Packet,
     len: u64,
     now_ns: u64,
-    service: u32,
     admitted: Reason,
 ) -> Reason {
-    let mut request = match request(tables, policy, packet, len, now_ns, service) {
+    let sender = Sender::of(tables, policy, packet);
+    let mut request = match request(tables, policy, packet, sender, len, now_ns) {
         Ok(request) => request,
         Err(reason) => return reason,
     };
@@ -149,10 +149,9 @@ pub fn limit_crowd<T: Stages>(
     packet: &Packet,
     len: u64,
     now_ns: u64,
-    service: u32,
 ) -> Reason {
-    let sender = Sender::of(policy, packet);
-    let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns), service);
+    let sender = Sender::of(tables, policy, packet);
+    let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns));
     tables.charge_crowd(policy, &request, Party::Stranger)
 }
 
@@ -162,17 +161,15 @@ fn request<T: Stages>(
     tables: &T,
     policy: &Policy,
     packet: &Packet,
+    sender: Sender,
     len: u64,
     now_ns: u64,
-    service: u32,
 ) -> Result<Request, Reason> {
-    let sender = Sender::of(policy, packet);
     let mut now_q8 = gcra::time_q8(now_ns);
     if policy.source.set.gate_tolerance_q8 != 0 {
-        let cell = gate::cell_index(sender.hash);
         // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
-        if gate::is_tracked(tables.tracked_until(cell), now_q8) {
-            if let Some(cell) = tables.cell(cell)
+        if gate::is_tracked(sender.tracked_until_q8, now_q8) {
+            if let Some(cell) = tables.cell(gate::cell_index(sender.hash))
                 && let Some(reason) = denial::check(tables, policy, cell, sender.hash, now_q8)
             {
                 return Err(reason);
@@ -181,7 +178,7 @@ fn request<T: Stages>(
         // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
         // TCP, which may be answered with a cookie or belong to a connection.
         else if packet.transport == Transport::UDP
-            && let Some(account) = Account::of(tables, policy, service)
+            && let Some(account) = Account::of(tables, policy, packet.service as u32)
             && account.is_spent(tables, len, now_q8, Party::Stranger)
         {
             return Err(Reason::ServiceTotal);
@@ -190,7 +187,7 @@ fn request<T: Stages>(
     if policy.clock() == Clock::Precise {
         now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
     }
-    Ok(Request::new(policy, packet, sender, len, now_q8, service))
+    Ok(Request::new(policy, packet, sender, len, now_q8))
 }
 
 /// A stranger is about to be refused for want of room. If its segment can belong to a connection, the host's sockets are asked,

@@ -4,7 +4,7 @@ use ratelimit_common::{
     abi::{
         self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits,
         policy::NO_TCP_OPTIONS,
-        service::{MAX_SERVICES, OnLimit},
+        service::{MAX_SERVICES, NO_SERVICE, OnLimit, PORT_SLOTS},
     },
     limit::{
         gcra::TIME_FRAC_BITS,
@@ -26,8 +26,6 @@ use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, User};
 pub struct Desired {
     /// The policy in force.
     pub policy: Box<abi::Policy>,
-    /// Every port that belongs to a service: its place, and one more than the service's index.
-    pub ports: Vec<(u32, u32)>,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
     /// Users whose index had another user or none before: their buckets start full.
@@ -56,8 +54,9 @@ pub struct Before<'b> {
     pub names: &'b Names,
 }
 
-/// How late a timer tick may come before the coarse clock lags more than was taken out of the tolerances.
-const TICKS_OF_LAG: u64 = 2;
+/// How far the coarse clock may lag before more is admitted than was taken out of the tolerances: one tick is its nature, one more when the
+/// program read it while it was being moved, and one for a tick that comes late.
+const TICKS_OF_LAG: u64 = 3;
 /// A tolerance below so many times the lag would lose too much of its burst to it: then the precise clock decides.
 const LAG_SHARE: u64 = 8;
 /// So does one of fewer packets than this, because the lag costs it a whole one.
@@ -80,28 +79,28 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         gate: gate(policy.gate(), facts.secret),
         ladder: abi::Ladder::OFF,
         clock: clock as u32,
-        ports: (generation % 2) as u32,
         service_count: policy.services().iter().len() as u32,
         lenient: lenient(policy),
-        user_count: policy.users().iter().len() as u64,
+        user_count: policy.users().iter().len() as u32,
         users: (generation % 2) as u32,
         mode: policy.mode() as u32,
         cookie_services: cookie_services(policy, facts),
         window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
         services: [abi::Service::UNUSED; MAX_SERVICES],
+        ports: [NO_SERVICE as u16; PORT_SLOTS],
     });
     compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
-    let mut ports = Vec::new();
     for service in policy.services().iter() {
         let Some(index) = names.services.of(service.name()) else { continue };
         let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
         let set = same.map(|before| &before.policy.services[index].per_source);
         compiled.services[index] = compile_service(service, terms, set);
-        ports.extend(service.port_slots().map(|slot| (slot, index as u32 + 1)));
+        for slot in service.port_slots() {
+            compiled.ports[slot as usize] = index as u16 + 1;
+        }
     }
     let mut desired = Desired {
         policy: compiled,
-        ports,
         users: Vec::new(),
         new_users: Vec::new(),
         user_prefixes: Vec::new(),

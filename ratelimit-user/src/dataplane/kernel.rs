@@ -12,7 +12,6 @@ use ratelimit_common::abi::{
     counter::slot,
     list::{self, ListAddrV4, ListAddrV6},
     names,
-    service::PORT_SLOTS,
     user::MAX_USERS,
 };
 
@@ -46,7 +45,6 @@ pub struct Maps {
     lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
-    ports: ArrayOfMaps<MapData, Array<MapData, u32>>,
     jumps: ProgramArray<MapData>,
     users: Array<MapData, Bucket>,
     user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
@@ -173,7 +171,6 @@ impl Maps {
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
             policy: one(ebpf, names::POLICY)?,
-            ports: one(ebpf, names::PORTS)?,
             jumps: one(ebpf, names::JUMPS)?,
             users: one(ebpf, names::USERS)?,
             user_limits: one(ebpf, names::USER_LIMITS)?,
@@ -198,16 +195,6 @@ impl Maps {
     /// Puts a policy in force: from one packet to the next, with nothing in between.
     pub fn set_policy(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
         // The table that the policy in force does not use; nobody reads it until the policy says so.
-        if !desired.ports.is_empty() {
-            let mut table = Array::<MapData, u32>::create(PORT_SLOTS, 0)
-                .map_err(DataplaneError::map("make a map for the ports"))?;
-            for (slot, service) in &desired.ports {
-                table.set(*slot, service, 0).map_err(DataplaneError::map("write the ports"))?;
-            }
-            self.ports
-                .set(desired.policy.ports, &table, 0)
-                .map_err(DataplaneError::map("put the ports in place"))?;
-        }
         if !desired.users.is_empty() {
             let mut table = Array::<MapData, LimitSet>::create(MAX_USERS as u32, 0)
                 .map_err(DataplaneError::map("make a map for the limits of users"))?;
@@ -227,7 +214,7 @@ impl Maps {
         }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
-        inner.set(0, *desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
+        inner.set(0, &*desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
         self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))
     }
 
