@@ -65,6 +65,8 @@ const COUNTABLE_BURST: u64 = 64;
 const ALLOWANCE_BURST: u32 = 10;
 /// Sockets that one CPU looks up per second for strangers: a lookup takes about a tenth of a microsecond, so a few percent of a core.
 const PROOFS_PER_CPU: u32 = 500_000;
+/// Senders of refused packets that one CPU tells so per second: enough for people, and of no use to whoever forges addresses.
+const REJECTIONS_PER_CPU: u32 = 1_000;
 
 /// The kernel's view of a policy. A limit, a service or a user that was there before keeps its place, and with it what was spent.
 pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Option<Before<'_>>) -> Desired {
@@ -146,6 +148,7 @@ fn compile_service(service: &Service, terms: Terms, before: Option<&LimitSet>) -
         syn_cookies: service.syn_cookies().map_or(Limit::UNUSED, enforced),
         total_count: service.totals().len() as u64,
         on_limit: service.on_limit() as u32,
+        dscp: u32::from(service.dscp()),
         ..abi::Service::UNUSED
     };
     for (total, rate) in compiled.totals.iter_mut().zip(service.totals()) {
@@ -189,6 +192,7 @@ fn gate(policy: &GatePolicy, secret: [u64; 2]) -> abi::Gate {
         secret,
         new_sources: allowance(policy.new_sources_per_cpu()),
         proofs: allowance(PROOFS_PER_CPU),
+        rejections: allowance(REJECTIONS_PER_CPU),
     }
 }
 

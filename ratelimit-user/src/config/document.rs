@@ -52,11 +52,12 @@ pub(super) struct ServiceTable {
     pub(super) at: Range<usize>,
     pub(super) name: Option<At<String>>,
     pub(super) protocol: Option<At<String>>,
-    pub(super) ports: Vec<At<PortWord>>,
+    pub(super) ports: Vec<At<Term>>,
     pub(super) total: Option<Strings>,
     pub(super) syn_cookies: Option<At<String>>,
     pub(super) per_source: Option<Strings>,
     pub(super) on_limit: Option<At<String>>,
+    pub(super) dscp: Option<At<Term>>,
 }
 
 /// `[[user]]`.
@@ -76,11 +77,11 @@ pub(super) struct PlanTable {
     pub(super) network: Option<Strings>,
 }
 
-/// A port as it is written: a number, or a range in quotes.
+/// Something that is written as a number, or as text in quotes.
 #[derive(Debug)]
-pub(super) enum PortWord {
+pub(super) enum Term {
     Number(i64),
-    Range(String),
+    Text(String),
 }
 
 /// `[source]`.
@@ -133,7 +134,7 @@ const SOURCE: Keys = Keys {
 };
 const LADDER: Keys = Keys { known: &["ipv4", "ipv6"], later: &[] };
 const SERVICE: Keys =
-    Keys { known: &["name", "match", "per_source", "total", "on_limit", "syn_cookies"], later: &[] };
+    Keys { known: &["name", "match", "per_source", "total", "on_limit", "dscp", "syn_cookies"], later: &[] };
 const USER: Keys = Keys { known: &["name", "plan", "sources", "network"], later: &["limits"] };
 const PLAN: Keys = Keys { known: &["network"], later: &["limits"] };
 const MATCH: Keys = Keys { known: &["protocol", "ports"], later: &["destinations"] };
@@ -280,6 +281,7 @@ fn service(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) 
             "total" => service.total = strings("total", value, problems),
             "per_source" => service.per_source = strings("per_source", value, problems),
             "on_limit" => service.on_limit = string("on_limit", value, problems),
+            "dscp" => service.dscp = term("dscp", value, problems),
             "syn_cookies" => service.syn_cookies = string("syn_cookies", value, problems),
             "match" => {
                 if let Some(matching) = table("match", value, problems) {
@@ -302,18 +304,21 @@ fn read_match(fields: &DeTable<'_>, service: &mut ServiceTable, problems: &mut P
     }
 }
 
-fn ports(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<At<PortWord>> {
+fn ports(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<At<Term>> {
     let DeValue::Array(items) = value.get_ref() else {
         let message =
             format!("ports is {}; write a list, ports = [53, \"8000-8099\"]", kind(value.get_ref()));
         problems.error(&value.span(), message);
         return Vec::new();
     };
-    let read = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
-        DeValue::String(text) => Some((PortWord::Range(text.to_string()), item.span())),
-        _ => integer("a port", item, problems).map(|(number, at)| (PortWord::Number(number), at)),
-    };
-    items.iter().filter_map(read).collect()
+    items.iter().filter_map(|item| term("a port", item, problems)).collect()
+}
+
+fn term(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<Term>> {
+    match value.get_ref() {
+        DeValue::String(text) => Some((Term::Text(text.to_string()), value.span())),
+        _ => integer(key, value, problems).map(|(number, at)| (Term::Number(number), at)),
+    }
 }
 
 fn boolean(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<bool>> {

@@ -232,8 +232,16 @@ fn every_mistake_in_a_service_is_reported_at_its_place() {
             "p.toml:6:1: port 53 of service \"other\" belongs to service \"dns\" already",
         ),
         (
-            format!("name = \"dns\"\n{udp}\non_limit = \"reject\""),
-            "p.toml:6:12: on_limit = \"reject\" is not supported by this version yet; use \"drop\" or \"monitor\"",
+            format!("name = \"dns\"\n{udp}\non_limit = \"refuse\""),
+            "p.toml:6:12: on_limit = \"refuse\" is not known; use one of \"drop\", \"monitor\", \"mark\", \"reject\"",
+        ),
+        (
+            format!("name = \"dns\"\n{udp}\non_limit = \"mark\"\ndscp = 64"),
+            "p.toml:7:8: 64 is no class of service; use 0 to 63, or a name such as \"cs1\" or \"af13\"",
+        ),
+        (
+            format!("name = \"dns\"\n{udp}\ndscp = \"cs1\""),
+            "p.toml:6:8: dscp is for services that mark; write on_limit = \"mark\" beside it",
         ),
         (
             format!("name = \"dns\"\n{udp}\nper_source = [\"1/s\", \"2/s\", \"3/s\", \"4/s\", \"5/s\"]"),

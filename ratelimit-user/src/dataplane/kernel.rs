@@ -1,6 +1,6 @@
 //! The loaded program and its maps.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, ops::Range, sync::Arc};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
@@ -8,8 +8,8 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, Event, LimitSet, ListEntry, MAX_LIMITS, Reason,
-    counter::slot,
+    self, Bucket, Counter, Event, LimitSet, ListEntry, MAX_LIMITS, Reason, Verdict,
+    counter::{Fate, slot},
     list::{self, ListAddrV4, ListAddrV6},
     names,
     user::MAX_USERS,
@@ -32,7 +32,7 @@ use crate::compile::{
 pub struct Program {
     ebpf: Ebpf,
     name: &'static str,
-    cookie_names: [&'static str; 2],
+    successors: [&'static str; 4],
     cookie_problem: Option<String>,
 }
 
@@ -59,8 +59,8 @@ pub struct Count {
     pub service: u32,
     /// Why.
     pub reason: Reason,
-    /// Whether a drop was only counted.
-    pub waived: bool,
+    /// What became of them.
+    pub fate: Fate,
     /// How many.
     pub counter: Counter,
 }
@@ -85,15 +85,17 @@ pub fn load(
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| load_error(&error, sources))?;
     let mut maps = Maps::take(&mut ebpf)?;
-    let (name, cookie_names) = if release >= KERNEL_FRAGS {
-        (names::PROGRAM_FRAGS, names::COOKIE_PROGRAMS_FRAGS)
+    let (name, successors) = if release >= KERNEL_FRAGS {
+        (names::PROGRAM_FRAGS, names::SUCCESSORS_FRAGS)
     } else {
-        (names::PROGRAM, names::COOKIE_PROGRAMS)
+        (names::PROGRAM, names::SUCCESSORS)
     };
-    let mut program = Program { ebpf, name, cookie_names, cookie_problem: None };
+    let mut program = Program { ebpf, name, successors, cookie_problem: None };
     verify(program.xdp()?)?;
-    // A kernel that does not take this one still gets everything else.
-    program.cookie_problem = program.load_cookies(&mut maps).err().map(|error| error.to_string());
+    program.load_successors(&mut maps, names::COOKIE_PROGRAMS..successors.len())?;
+    // A kernel that does not take these still gets everything else.
+    let cookies = program.load_successors(&mut maps, 0..names::COOKIE_PROGRAMS);
+    program.cookie_problem = cookies.err().map(|error| error.to_string());
     Ok((program, maps))
 }
 
@@ -118,12 +120,12 @@ impl Program {
         self.one(self.name)
     }
 
-    /// Names of the programs for cookies, in the order of their places.
-    pub fn cookie_names(&self) -> [&'static str; 2] {
-        self.cookie_names
+    /// Names of the programs that this one jumps to, in the order of their places.
+    pub fn successors(&self) -> [&'static str; 4] {
+        self.successors
     }
 
-    /// Why this kernel does not have them.
+    /// Why this kernel does not have those for cookies.
     pub fn cookie_problem(&self) -> Option<&str> {
         self.cookie_problem.as_deref()
     }
@@ -135,12 +137,14 @@ impl Program {
         program.try_into().map_err(|error: ProgramError| verifier_error(&error))
     }
 
-    fn load_cookies(&mut self, maps: &mut Maps) -> Result<(), DataplaneError> {
-        for (place, name) in (0..).zip(self.cookie_names) {
-            let program = self.one(name)?;
+    fn load_successors(&mut self, maps: &mut Maps, places: Range<usize>) -> Result<(), DataplaneError> {
+        for place in places {
+            let program = self.one(self.successors[place])?;
             verify(program)?;
             let fd = program.fd().map_err(|error| verifier_error(&error))?;
-            maps.jumps.set(place, fd, 0).map_err(DataplaneError::map("put the cookie programs in place"))?;
+            maps.jumps
+                .set(place as u32, fd, 0)
+                .map_err(DataplaneError::map("put the programs in place that this one jumps to"))?;
         }
         Ok(())
     }
@@ -290,21 +294,23 @@ impl Maps {
     pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
         let mut counts = Vec::new();
         for service in &self.counted {
-            for waived in [false, true] {
-                for reason in Reason::ALL.iter().copied() {
-                    let counter = self.counter(slot(*service, reason, waived))?;
-                    counts.push(Count { service: *service, reason, waived, counter });
+            for reason in Reason::ALL.iter().copied() {
+                // Other fates are for what would be dropped.
+                let dropped = reason.verdict() == Verdict::Drop;
+                for fate in Fate::ALL.into_iter().filter(|fate| dropped || *fate == Fate::Decided) {
+                    let counter = self.counter(slot(*service, reason, fate))?;
+                    counts.push(Count { service: *service, reason, fate, counter });
                 }
             }
         }
         Ok(counts)
     }
 
-    /// Frames and bytes by reason, all services and CPUs added up, without what was waived.
+    /// Frames and bytes by reason, all services and CPUs added up, without what had another fate than the reason's own.
     pub fn counters(&self) -> Result<Vec<(Reason, Counter)>, DataplaneError> {
         let mut sums: Vec<(Reason, Counter)> =
             Reason::ALL.iter().map(|reason| (*reason, Counter { packets: 0, bytes: 0 })).collect();
-        for count in self.counts()?.iter().filter(|count| !count.waived) {
+        for count in self.counts()?.iter().filter(|count| count.fate == Fate::Decided) {
             let (_, sum) = &mut sums[count.reason as usize];
             sum.packets = sum.packets.wrapping_add(count.counter.packets);
             sum.bytes = sum.bytes.wrapping_add(count.counter.bytes);
@@ -312,9 +318,9 @@ impl Maps {
         Ok(sums)
     }
 
-    /// Frames that ended with a reason, all services and CPUs added up, without what was waived.
+    /// Frames that ended with a reason, all services and CPUs added up, without what had another fate than the reason's own.
     pub fn packets(&self, reason: Reason) -> Result<u64, DataplaneError> {
-        self.counted.iter().map(|service| Ok(self.counter(slot(*service, reason, false))?.packets)).sum()
+        self.counted.iter().map(|service| Ok(self.counter(slot(*service, reason, Fate::Decided))?.packets)).sum()
     }
 
     fn counter(&self, slot: u32) -> Result<Counter, DataplaneError> {

@@ -186,6 +186,9 @@ fn of_service(service: &Service) -> Fields {
     if service.on_limit() != OnLimit::Drop {
         fields.insert("on_limit", (service.on_limit().name().to_owned(), false));
     }
+    if service.on_limit() == OnLimit::Mark {
+        fields.insert("dscp", (service.dscp().to_string(), false));
+    }
     fields
 }
 

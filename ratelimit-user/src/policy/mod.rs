@@ -17,7 +17,7 @@ pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
 pub use prefix::{Prefix, PrefixError, TrieKey};
-pub use service::{Service, ServiceError, Services};
+pub use service::{DEFAULT_DSCP, Service, ServiceError, Services};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
 pub use user::{User, UserError, Users};
 

@@ -20,6 +20,7 @@ pub struct Service {
     syn_cookies: Option<Rate>,
     per_source: Vec<Rate>,
     on_limit: OnLimit,
+    dscp: u8,
 }
 
 /// All services of a policy, none in the way of another.
@@ -146,6 +147,8 @@ pub enum ServiceError {
 }
 
 const MAX_NAME: usize = 32;
+/// The class of marked packets if none is given: CS1, which networks treat as less than best effort.
+pub const DEFAULT_DSCP: u8 = 8;
 
 impl Service {
     /// A service as given; [`Services::new`] judges it.
@@ -158,6 +161,7 @@ impl Service {
             syn_cookies: None,
             per_source: Vec::new(),
             on_limit: OnLimit::Drop,
+            dscp: DEFAULT_DSCP,
         }
     }
 
@@ -174,6 +178,16 @@ impl Service {
     /// The same with another fate for what a limit refuses.
     pub fn with_on_limit(self, on_limit: OnLimit) -> Self {
         Self { on_limit, ..self }
+    }
+
+    /// The same with another class for packets that are marked.
+    pub fn with_dscp(self, dscp: u8) -> Self {
+        Self { dscp, ..self }
+    }
+
+    /// The class that marked packets get, 0 to 63.
+    pub fn dscp(&self) -> u8 {
+        self.dscp
     }
 
     /// What one source may send there.
