@@ -103,10 +103,16 @@ pub const fn denied_by(word: u64) -> Meter {
     if word & BYTES_BIT == 0 { Meter::Packets } else { Meter::Bytes }
 }
 
+/// Until when a word denies.
+#[inline(always)]
+pub const fn denied_until_q8(word: u64) -> u64 {
+    word << UNTIL_SHIFT
+}
+
 /// Whether a word denies this source now.
 #[inline(always)]
 pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
-    let left = (word << UNTIL_SHIFT).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
+    let left = denied_until_q8(word).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
     // The upper half of the circle is the past.
     tag(hash) == word & TAG_MASK && left != 0 && left < 1 << 63
 }
