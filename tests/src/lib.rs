@@ -11,3 +11,4 @@ pub mod loaded;
 pub mod memory;
 pub mod netns;
 pub mod policies;
+pub mod traffic;
