@@ -86,7 +86,7 @@ fn an_address_never_seen_shows_what_would_apply_although_a_flood_runs_beside_it(
     assert_eq!(limit["left"], limit["capacity"]);
     assert_eq!(limit["burst"], 1_000);
     assert_eq!(fresh["prefixes"][0]["prefix"], "198.51.100.0/24");
-    assert!(text(&edge, &["198.51.100.7"]).contains("nothing is remembered of it"));
+    assert!(text(&edge, &["198.51.100.7"]).contains("state    none of its own: its cell answers for "));
     sent(running);
 }
 
@@ -161,7 +161,7 @@ sources = ["10.99.7.0/24", "fd00:99:aa::/48"]
     assert_eq!(v4["services"][1]["syn_cookies"]["threshold"], "1000 syns/s burst 1000");
     let words = text(&edge, &["10.99.7.1", "--service", "game"]);
     assert!(
-        words.contains("PASSES, but for:\n  packets for service game, refused for another 3 min"),
+        words.contains("PASSES now, but:\n  packets for service game are refused for another 3 min"),
         "{words}"
     );
     assert!(words.contains("user     acme, plan gold, by its prefix 10.99.7.0/24\n"), "{words}");

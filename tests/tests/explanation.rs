@@ -165,6 +165,21 @@ fn a_denial_is_told_with_its_reason_and_ends_when_it_says() {
 }
 
 #[test]
+fn an_entry_at_rest_has_what_is_left_once_its_cell_may_have_served_it() {
+    let site = Site::new("[source]\nlimits = [\"10 packets/s burst 80\"]\nladder = false\n", Lists::new());
+    let source = Ipv4Addr::new(192, 0, 2, 7);
+    while site.drop_reason(&smallest(source)).is_none() {}
+    let capacity = site.explain(source).own.limits[0].capacity;
+    site.wait_ms(site.explain(source).own.limits[0].full_in_ms);
+    let rested = site.explain(source).own;
+    assert_eq!((rested.state.as_str(), rested.limits[0].full_in_ms), ("entry", 0));
+    let left = rested.limits[0].left;
+    assert!(left < capacity, "{rested:?}");
+    let admitted = (0..capacity).filter(|_| site.drop_reason(&smallest(source)).is_none()).count() as u64;
+    assert_eq!(admitted, left);
+}
+
+#[test]
 fn blocks_and_allows_around_an_address_are_named_longest_first_and_the_allow_list_wins() {
     let now_ns = 1_000_000_000;
     let entries = [
@@ -257,6 +272,41 @@ fn limits_that_count_only_some_packets_refuse_only_those() {
     let refusal = &spent.refusals[0];
     assert_eq!((refusal.reason.as_str(), refusal.applies_to.as_str()), ("limit_syns", "syns"));
     assert_eq!(site.drop_reason(&Ipv4::from(source).tcp_frame(ACK)), None);
+}
+
+#[test]
+fn a_total_is_told_as_spent_when_neither_the_bucket_nor_a_cpu_has_anything_left() {
+    let text = r#"
+[source]
+limits = ["100000 packets/s"]
+ladder = false
+[[service]]
+name = "chat"
+match = { protocol = "udp", ports = [4000] }
+total = ["400 packets/s burst 200"]
+"#;
+    let site = Site::new(text, Lists::new());
+    assert!(site.desired.policy.services[0].totals[0].portion_q8 > 0, "this is about portions");
+    let source = Ipv4Addr::new(192, 0, 2, 7);
+    let (mut passed, mut refused) = (0, 0);
+    // A thousand a second.
+    for _ in 0..2_000 {
+        let told = site.explain(source);
+        let total = &told.services[0].totals[0];
+        let dropped = site.drop_reason(&udp_to(source, 4000));
+        assert_eq!(dropped.is_some(), total.refused_for_ms.is_some(), "{total:?}");
+        assert_eq!(told.verdict, "pass", "other packets are not concerned");
+        match dropped {
+            None => passed += 1,
+            Some(reason) => {
+                assert_eq!(reason, Reason::ServiceTotal);
+                assert!(total.left <= 2, "at most what is less than a portion: {total:?}");
+                refused += 1;
+            }
+        }
+        site.wait_ms(1);
+    }
+    assert!(passed > 800 && refused > 800, "{passed} passed, {refused} refused");
 }
 
 #[test]
@@ -353,7 +403,7 @@ total = ["300 packets/s burst 70"]
 [[service]]
 name = "chat"
 match = { protocol = "udp", ports = [4000] }
-total = ["2000 packets/s burst 600"]
+total = ["400 packets/s burst 200"]
 [[user]]
 name = "acme"
 sources = ["10.0.0.0/30"]

@@ -157,3 +157,56 @@ fn pairs(set: &LimitSet, rates: &[Rate]) -> Vec<(Rate, usize)> {
     }
     pairs
 }
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+
+    /// A set with these rates in these places, each with a little kept back of its burst.
+    fn set(rates: &[(&str, usize)]) -> LimitSet {
+        let mut set = LimitSet::NONE;
+        for (rate, place) in rates {
+            let limit = parse_rate(rate).unwrap().limit().unwrap();
+            let bytes = if limit.meter == Meter::Bytes as u32 { COUNTS_BYTES } else { 0 };
+            let tolerance_q8 = limit.tolerance_q8 - limit.tolerance_q8 / 100;
+            set.limits[*place] = Limit { tolerance_q8, frac_bits: limit.frac_bits | bytes, ..limit };
+        }
+        set
+    }
+
+    #[test]
+    fn a_rate_finds_its_place_by_price_and_of_two_with_one_price_by_burst() {
+        for rates in [
+            // Alike but for the price: the same second of burst.
+            [("100 packets/s burst 100", 2), ("10 packets/s burst 10", 0), ("1 MB/s burst 1 MB", 1)],
+            // Alike but for the burst.
+            [("40 packets/s burst 64", 3), ("40 packets/s burst 100", 1), ("40 packets/s burst 80", 0)],
+        ] {
+            let wanted: Vec<(Rate, usize)> =
+                rates.iter().map(|(rate, place)| (parse_rate(rate).unwrap(), *place)).collect();
+            let named: Vec<Rate> = wanted.iter().map(|(rate, _)| *rate).collect();
+            assert_eq!(pairs(&set(&rates), &named), wanted);
+        }
+    }
+
+    #[test]
+    fn the_sample_is_the_smallest_packet_that_is_counted_at_all() {
+        let cost = |text: &str| parse_rate(text).unwrap().limit().unwrap().cost_fp;
+        let all = set(&[("100 packets/s", 0), ("1 syns/s", 1), ("1000 fragments/s", 2)]);
+        assert_eq!(sample_q8(&all), cost("100 packets/s"), "a SYN would cost more");
+        assert_eq!(sample_q8(&set(&[("1 syns/s", 1), ("1000 fragments/s", 2)])), cost("1 syns/s"));
+        assert_eq!(sample_q8(&set(&[("1 MB/s", 3)])), 34_000 << 8, "34 bytes");
+    }
+
+    #[test]
+    fn newcomers_wait_for_the_first_cpu_that_makes_entries_and_not_for_those_that_never_did() {
+        let budget = parse_rate("10 packets/s burst 1").unwrap().limit().unwrap();
+        let now_q8 = gcra::time_q8(1 << 50);
+        let spent = |ms: u64| now_q8 + gcra::time_q8(ms * 1_000_000);
+        assert_eq!(newcomers(&[0, 0], &budget, now_q8), 0);
+        assert_eq!(newcomers(&[spent(70), 0, spent(30)], &budget, now_q8), 30_000_000);
+        assert_eq!(newcomers(&[spent(70), now_q8 - 1], &budget, now_q8), 0);
+    }
+}

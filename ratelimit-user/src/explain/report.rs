@@ -77,7 +77,7 @@ pub struct UserState {
 /// One source under one set of limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Who answers for it: `entry`, its own; `cell`, one that it shares with others, because nothing is remembered of it; `none`,
+    /// Who answers for it: `entry`, its own; `cell`, one that it shares with others, because it has no entry; `none`,
     /// because its first packet makes an entry.
     pub state: String,
     /// Its cell, if there is a gate.

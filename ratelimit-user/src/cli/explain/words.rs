@@ -8,6 +8,9 @@ use crate::explain::{
     Account, BlockMatch, Explanation, LimitState, PrefixState, Refusal, ServiceState, UserState,
 };
 
+/// A bucket with less than this part left is as good as spent: a sixteenth.
+const NEARLY_SPENT: u64 = 16;
+
 /// The whole text.
 pub(super) fn text(explanation: &Explanation) -> String {
     let mut text = format!("{} at {}\n{}\n\n", explanation.address, explanation.at, headline(explanation));
@@ -39,7 +42,11 @@ pub(super) fn text(explanation: &Explanation) -> String {
         explanation.prefixes.iter().map(prefix),
     );
     for service in &explanation.services {
-        section(&mut text, &format!("service {}{}", service.service, trial(service)), self::service(service));
+        section(
+            &mut text,
+            &format!("service {}{}", service.service, trial(service)),
+            self::service(service, explanation.own.state == "entry"),
+        );
     }
     text
 }
@@ -64,13 +71,29 @@ fn headline(explanation: &Explanation) -> String {
                 None => format!("{verb}REFUSED {}: {}", lasting(refusal), why(refusal)),
             });
         }
-        None if explanation.refusals.is_empty() => lines.push("PASSES: within every limit".to_owned()),
         None => {
-            lines.push("PASSES, but for:".to_owned());
-            lines.extend(explanation.refusals.iter().map(|one| format!("  {}", exception(one))));
+            let refused = explanation.refusals.iter().map(exception);
+            let but: Vec<String> = refused.chain(pressed(explanation)).collect();
+            let verdict = if but.is_empty() { "PASSES: within every limit" } else { "PASSES now, but:" };
+            lines.push(verdict.to_owned());
+            lines.extend(but.iter().map(|one| format!("  {one}")));
         }
     }
     lines.join("\n")
+}
+
+/// Limits that have hardly anything left. Who floods is refused most of the time, and just not at this moment.
+fn pressed(explanation: &Explanation) -> impl Iterator<Item = String> {
+    let own = explanation.own.limits.iter().map(|one| ("the source".to_owned(), one));
+    let user = explanation.user.iter();
+    let user = user.flat_map(|user| user.limits.iter().map(|one| (format!("user {}", user.name), one)));
+    let services = explanation.services.iter().flat_map(|service| {
+        let limits = service.per_source.iter().flat_map(|account| &account.limits).chain(&service.totals);
+        limits.map(|one| (format!("service {}", service.service), one))
+    });
+    let spent = |one: &LimitState| one.refused_for_ms.is_none() && one.left < one.capacity / NEARLY_SPENT;
+    let all = own.chain(user).chain(services).filter(move |(_, one)| spent(one));
+    all.map(|(whose, one)| format!("hardly anything is left of {whose}: {}", limit(one)))
 }
 
 /// Some packets that are refused while others pass.
@@ -81,8 +104,8 @@ fn exception(refusal: &Refusal) -> String {
         _ => "packets",
     };
     let place = refusal.service.as_ref().map_or(String::new(), |name| format!(" for service {name}"));
-    let verb = if refusal.waived { "would be refused" } else { "refused" };
-    format!("{which}{place}, {verb} {}: {}", lasting(refusal), why(refusal))
+    let verb = if refusal.waived { "would be refused" } else { "are refused" };
+    format!("{which}{place} {verb} {}: {}", lasting(refusal), why(refusal))
 }
 
 fn lasting(refusal: &Refusal) -> String {
@@ -139,7 +162,7 @@ fn block(block: &BlockMatch) -> String {
 }
 
 fn state(account: &Account) -> String {
-    let nothing = "nothing is remembered of it";
+    let nothing = "none of its own";
     let Some(cell) = &account.cell else {
         let words = if account.state == "entry" { "an entry of its own" } else { nothing };
         return words.to_owned();
@@ -166,19 +189,18 @@ fn prefix(prefix: &PrefixState) -> String {
     format!("{}, {} sources' worth: {left} of {capacity} packets left{rest}", prefix.prefix, prefix.multiple)
 }
 
-fn service(service: &ServiceState) -> impl Iterator<Item = String> {
+fn service(service: &ServiceState, known: bool) -> impl Iterator<Item = String> {
     let own = service.per_source.iter().flat_map(|account| &account.limits);
     let own = own.map(|one| format!("this source: {}", limit(one)));
-    let denied = service.per_source.iter().filter_map(|account| account.denied.as_ref());
-    let denied =
-        denied.map(|denied| format!("this source: {} for another {}", denied.reason, span(denied.for_ms)));
-    let totals = service.totals.iter().map(|one| format!("everybody: {}", limit(one)));
+    // A part of each total is out of reach for sources without an entry.
+    let everybody = if known { "everybody" } else { "everybody, the part for sources without an entry" };
+    let totals = service.totals.iter().map(move |one| format!("{everybody}: {}", limit(one)));
     let cookies = service.syn_cookies.iter().map(|cookies| {
         let now =
             cookies.active_for_ms.map_or("not now".to_owned(), |ms| format!("for another {}", span(ms)));
         format!("SYNs above {} are answered with cookies: {now}", cookies.threshold)
     });
-    own.chain(denied).chain(totals).chain(cookies)
+    own.chain(totals).chain(cookies)
 }
 
 fn trial(service: &ServiceState) -> &'static str {

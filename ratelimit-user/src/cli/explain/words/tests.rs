@@ -56,7 +56,7 @@ fn an_address_never_seen_reads_as_what_would_apply() {
          source   203.0.113.7/32\n\
          user     of nobody in the policy\n\
          lists    neither blocked nor allowed\n\
-         state    nothing is remembered of it: its cell answers for 1248 of 1248 packets, then it gets an entry; the cell is not hot\n\
+         state    none of its own: its cell answers for 1248 of 1248 packets, then it gets an entry; the cell is not hot\n\
          \n\
          limits of the source, as its next packet would find them\n\
          \x20 5000 packets/s burst 10000: 9980 of 9980 left\n"
@@ -148,10 +148,16 @@ fn the_headline_says_what_becomes_of_packets_and_for_how_long() {
     ];
     assert_eq!(
         headline(&Explanation { refusals: partly, ..fresh() }),
-        "PASSES, but for:\n\
-         \x20 new TCP connections, refused for another 4 min 46 s: over a limit in SYNs, the packets that open connections (limit_syns)\n\
-         \x20 packets for service dns, would be refused for another 4 min 46 s: everybody together has used up what the service takes \
+        "PASSES now, but:\n\
+         \x20 new TCP connections are refused for another 4 min 46 s: over a limit in SYNs, the packets that open connections (limit_syns)\n\
+         \x20 packets for service dns would be refused for another 4 min 46 s: everybody together has used up what the service takes \
          (service_total)"
+    );
+    let held = account("entry", vec![limit_of("200 packets/s burst 400", 1, 394, None)]);
+    assert_eq!(
+        headline(&Explanation { own: held, ..fresh() }),
+        "PASSES now, but:\n\
+         \x20 hardly anything is left of the source: 200 packets/s burst 400: 1 of 394 left, full again in 2.0 s"
     );
     let mut trial = Explanation { mode: "monitor".to_owned(), ..blocked(None) };
     trial.refusals[0] = Refusal { waived: true, ..refusal(Reason::LimitUser, "packets", None) };
