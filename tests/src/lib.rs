@@ -6,7 +6,9 @@
 pub mod bpffs;
 pub mod daemon;
 pub mod frames;
+pub mod ledger;
 pub mod loaded;
 pub mod memory;
 pub mod netns;
 pub mod policies;
+pub mod traffic;

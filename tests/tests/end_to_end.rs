@@ -2,7 +2,6 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    net::IpAddr,
     process::{Child, ChildStdin, ChildStdout, Stdio},
     time::{Duration, Instant},
 };
@@ -10,10 +9,9 @@ use std::{
 use ratelimit_tests::{
     daemon::{Edge, binary},
     netns::{EDGE_V4, EDGE_V6},
+    traffic::{PORT, edge_with_sources, flood, sent, socket_address},
 };
 use serde_json::Value;
-
-const PORT: u16 = 4711;
 
 /// The server behind the limiter.
 struct Sink {
@@ -59,37 +57,6 @@ impl Drop for Sink {
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
-}
-
-fn socket_address(address: &str) -> String {
-    if address.contains(':') { format!("[{address}]:{PORT}") } else { format!("{address}:{PORT}") }
-}
-
-/// A sender in the network, started.
-fn flood(edge: &Edge, from: &str, to: &str, pps: u64, seconds: f64) -> Child {
-    edge.wire
-        .in_net(binary("traffic"))
-        .args(["flood", "--from", from, "--to", &socket_address(to)])
-        .args(["--pps", &pps.to_string(), "--for", &seconds.to_string()])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-/// How many it sent.
-fn sent(child: Child) -> u64 {
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    report["sent"].as_u64().unwrap()
-}
-
-fn edge_with_sources(sources: &[&str]) -> Edge {
-    let edge = Edge::new();
-    for source in sources {
-        edge.wire.add_source(source.parse::<IpAddr>().unwrap());
-    }
-    edge
 }
 
 const BAD: &str = "10.99.0.66";

@@ -8,6 +8,7 @@ mod client;
 mod confirm;
 mod detach;
 mod diff;
+mod explain;
 mod limit;
 mod operator;
 mod output;
@@ -53,6 +54,7 @@ enum Verb {
     Rollback(rollback::Rollback),
     Status(status::Status),
     Stats(stats::Stats),
+    Explain(explain::Explain),
     Block(block::Block),
     Allow(allow::Allow),
     Limit(limit::Limit),
@@ -86,6 +88,7 @@ pub fn main() -> process::ExitCode {
         Verb::Rollback(verb) => verb.execute(),
         Verb::Status(verb) => verb.execute(),
         Verb::Stats(verb) => verb.execute(),
+        Verb::Explain(verb) => verb.execute(),
         Verb::Block(verb) => verb.execute(),
         Verb::Allow(verb) => verb.execute(),
         Verb::Limit(verb) => verb.execute(),

@@ -56,6 +56,12 @@ pub fn with_users(mut own: Lists, prefixes: &[(Prefix, u16)]) -> Lists {
     effective(own)
 }
 
+/// Why the operator blocked a prefix, if they said so.
+pub fn reason_text(entry: &ListEntry) -> Option<String> {
+    let bytes = entry.reason.get(..entry.reason_len as usize)?;
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
+}
+
 /// The writes that lead from `observed` to `wanted`: at every step in between, each address has its old answer or its
 /// new one, and goes from the first to the second once.
 ///

@@ -189,6 +189,7 @@ impl Host {
         match request {
             Request::Status => Ok(Reply::Status(Box::new(self.status()))),
             Request::Stats => Ok(Reply::Stats(self.snapshot()?)),
+            Request::Explain { address, service } => self.explain(address, service.as_deref()),
             Request::BlockAdd { prefix, for_ns, reason, operator } => {
                 self.block(&prefix, for_ns, reason.as_deref(), &operator, now_ns)
             }

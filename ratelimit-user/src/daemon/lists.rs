@@ -4,7 +4,7 @@ use ratelimit_common::abi::{ListEntry, list};
 
 use super::host::Host;
 use crate::{
-    compile::lists::{self, Lists, Prefix},
+    compile::lists::{self, Lists, Prefix, reason_text},
     failure::{ExitCode, Failure},
     lockout,
     serve::protocol::{Block, Operator, Reply},
@@ -174,9 +174,4 @@ fn clear_block(entry: &mut ListEntry) {
     entry.own_blocked_until_ns = 0;
     entry.reason_len = 0;
     entry.reason = [0; list::REASON_LEN];
-}
-
-fn reason_text(entry: &ListEntry) -> Option<String> {
-    let bytes = entry.reason.get(..entry.reason_len as usize)?;
-    (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
 }

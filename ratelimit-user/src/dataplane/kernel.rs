@@ -4,11 +4,15 @@ use std::{collections::BTreeSet, fmt, ops::Range, sync::Arc};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
-    maps::{Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray, lpm_trie::Key},
+    maps::{
+        Array, ArrayOfMaps, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray,
+        lpm_trie::Key,
+    },
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, Event, LimitSet, ListEntry, MAX_LIMITS, Reason, Verdict,
+    self, Bucket, Counter, Event, LimitSet, ListEntry, MAX_LIMITS, PrefixKey, Reason, RungCell, Share,
+    SynState, TotalState, Verdict,
     counter::{Fate, slot},
     list::{self, ListAddrV4, ListAddrV6},
     names,
@@ -38,16 +42,22 @@ pub struct Program {
 
 /// The maps that the program and the daemon share.
 pub struct Maps {
-    table: Arc<SourceTable>,
+    pub(super) table: Arc<SourceTable>,
     counters: PerCpuArray<MapData, Counter>,
     events: PerCpuArray<MapData, u64>,
     listed: Array<MapData, u32>,
-    lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
-    lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
+    pub(super) lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
+    pub(super) lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
     jumps: ProgramArray<MapData>,
-    users: Array<MapData, Bucket>,
-    user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
+    pub(super) users: Array<MapData, Bucket>,
+    pub(super) user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
+    pub(super) prefixes: HashMap<MapData, PrefixKey, u64>,
+    pub(super) rungs: Array<MapData, RungCell>,
+    pub(super) totals: Array<MapData, TotalState>,
+    pub(super) shares: PerCpuArray<MapData, Share>,
+    pub(super) syns: Array<MapData, SynState>,
+    pub(super) allowances: PerCpuArray<MapData, u64>,
     /// Services whose counters may have moved, as the table of ports has them; 0 is none.
     counted: BTreeSet<u32>,
 }
@@ -161,14 +171,9 @@ impl Maps {
                 .ok_or_else(|| DataplaneError::Load { reason: format!("the object has no map {name}") })?;
             T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
         }
-        let (Some(Map::LruHashMap(buckets)), Some(Map::Array(marks))) =
-            (ebpf.take_map(names::BUCKETS), ebpf.take_map(names::MARKS))
-        else {
-            let reason = format!("the object has no map {} or {}", names::BUCKETS, names::MARKS);
-            return Err(DataplaneError::Load { reason });
-        };
+        let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
         Ok(Self {
-            table: Arc::new(SourceTable::new(buckets, marks)),
+            table: Arc::new(SourceTable::new(buckets, cells, one(ebpf, names::MARKS)?)),
             counters: one(ebpf, names::COUNTERS)?,
             events: one(ebpf, names::EVENTS)?,
             listed: one(ebpf, names::LISTED)?,
@@ -178,6 +183,12 @@ impl Maps {
             jumps: one(ebpf, names::JUMPS)?,
             users: one(ebpf, names::USERS)?,
             user_limits: one(ebpf, names::USER_LIMITS)?,
+            prefixes: one(ebpf, names::PREFIXES)?,
+            rungs: one(ebpf, names::RUNGS)?,
+            totals: one(ebpf, names::TOTALS)?,
+            shares: one(ebpf, names::SHARES)?,
+            syns: one(ebpf, names::SYNS)?,
+            allowances: one(ebpf, names::ALLOWANCES)?,
             counted: BTreeSet::from([0]),
         })
     }

@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, policy::changes::Change, stats::Snapshot};
+use crate::{explain::Explanation, failure::Failure, policy::changes::Change, stats::Snapshot};
 
 /// Who gives an order that can cut somebody off, and how much they mean it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,14 @@ pub enum Request {
     Status,
     /// What was counted?
     Stats,
+    /// Why is this address treated as it is?
+    Explain {
+        /// The address.
+        address: IpAddr,
+        /// Only this service; all that have limits when absent.
+        #[serde(default)]
+        service: Option<String>,
+    },
     /// Put a prefix on the block list, or change its lifetime and reason.
     BlockAdd {
         /// CIDR.
@@ -116,6 +124,8 @@ pub enum Reply {
     Status(Box<Status>),
     /// To `stats`.
     Stats(Snapshot),
+    /// To `explain`.
+    Explanation(Box<Explanation>),
     /// To `block list`.
     Blocks(Vec<Block>),
     /// To `allow list`.
