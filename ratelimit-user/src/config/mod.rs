@@ -4,11 +4,13 @@
 
 mod document;
 pub mod edit;
+mod keys;
 mod ladder;
 mod problem;
 mod resolve;
 mod services;
 mod users;
+mod value;
 
 use std::{
     fmt,

@@ -8,10 +8,11 @@ use ratelimit_common::{
 };
 
 use super::{
-    document::{At, Document, Found, SourceTable, Strings},
+    document::{Document, SourceTable},
     ladder,
     problem::Problems,
     services, users,
+    value::{At, Found, Strings},
 };
 use crate::policy::{
     DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Listen, Policy, SourceError,

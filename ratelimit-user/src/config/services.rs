@@ -8,9 +8,10 @@ use ratelimit_common::{
 };
 
 use super::{
-    document::{At, PortWord, ServiceTable},
+    document::{PortWord, ServiceTable},
     problem::Problems,
     resolve::rates,
+    value::At,
 };
 use crate::policy::{Service, ServiceError, Services};
 

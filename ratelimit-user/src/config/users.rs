@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use ratelimit_common::limit::rate::Rate;
 
 use super::{
-    document::{At, Document, PlanTable, UserTable},
+    document::{Document, PlanTable, UserTable},
     problem::Problems,
     resolve::rates,
+    value::At,
 };
 use crate::policy::{Prefix, User, Users};
 
