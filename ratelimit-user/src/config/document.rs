@@ -51,6 +51,7 @@ pub(super) struct UserTable {
 /// `[plan.<name>]`.
 #[derive(Debug)]
 pub(super) struct PlanTable {
+    pub(super) at: Range<usize>,
     pub(super) name: String,
     pub(super) network: Option<Strings>,
 }
@@ -184,7 +185,7 @@ fn plans(fields: &DeTable<'_>, problems: &mut Problems<'_>) -> Vec<PlanTable> {
     let mut plans = Vec::new();
     for (name, value) in entries(fields, problems) {
         let Some(table) = table("a plan", value, problems) else { continue };
-        let mut plan = PlanTable { name: name.get_ref().to_string(), network: None };
+        let mut plan = PlanTable { at: name.span(), name: name.get_ref().to_string(), network: None };
         for (key, value) in entries(table, problems) {
             match key.get_ref().as_ref() {
                 "network" => plan.network = strings("network", value, problems),

@@ -170,7 +170,6 @@ fn report(errors: &[SourceError], table: &SourceTable, rates: &[At<Rate>], probl
             SourceError::Prefix { key: "ipv4_prefix", .. } => place(&table.ipv4_prefix, &table.at),
             SourceError::Prefix { .. } => place(&table.ipv6_prefix, &table.at),
             SourceError::TableEntries { .. } => place(&table.table_entries, &table.at),
-            SourceError::UnknownLimit { .. } | SourceError::WrongMeter { .. } => &table.at,
         };
         problems.error(at, error);
     }

@@ -1,5 +1,7 @@
 //! The loaded program and its maps.
 
+mod users;
+
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use aya::{
@@ -8,7 +10,7 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, Event, LimitSet, ListEntry, MAX_LIMITS, Reason,
+    self, Bucket, Counter, Event, LimitSet, ListEntry, Reason,
     counter::slot,
     list::{self, ListAddrV4, ListAddrV6},
     names,
@@ -219,8 +221,7 @@ impl Maps {
                 .map_err(DataplaneError::map("put the limits of users in place"))?;
         }
         for index in &desired.new_users {
-            let full = Bucket { tat_q8: [0; MAX_LIMITS] };
-            self.users.set(*index, full, 0).map_err(DataplaneError::map("give a user its buckets"))?;
+            self.refill_user(*index)?;
         }
         for (index, _) in desired.names.services.iter() {
             self.counted.insert(index as u32 + 1);

@@ -15,12 +15,25 @@ pub struct User {
     name: String,
     plan: Option<String>,
     sources: Vec<Prefix>,
+    /// Its own limits, if it has any; they count instead of the plan's.
+    own: Option<Vec<Rate>>,
+    /// What counts.
     network: Vec<Rate>,
 }
 
-/// All users of a policy.
+/// Limits that many users have, each for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    name: String,
+    network: Vec<Rate>,
+}
+
+/// All users of a policy, and the plans that they are on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Users(Vec<User>);
+pub struct Users {
+    users: Vec<User>,
+    plans: Vec<Plan>,
+}
 
 /// Why there cannot be such users. `index` counts them as given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +82,26 @@ pub enum UserError {
         /// How many.
         count: usize,
     },
+    /// More than a bucket of its users has words.
+    #[error("plan {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}")]
+    PlanTooManyLimits {
+        /// Its name.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// A plan that is not there.
+    #[error("user {name:?} is on plan {plan:?}, which is not there; there is {}", super::some(.known))]
+    UnknownPlan {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// As given.
+        plan: String,
+        /// Those that are there.
+        known: Vec<String>,
+    },
     /// A limit that cannot be held.
     #[error("user {name:?}: limit \"{rate}\": {error}")]
     Rate {
@@ -91,8 +124,9 @@ impl UserError {
             | Self::Twice { index, .. }
             | Self::Overlap { index, .. }
             | Self::TooManyLimits { index, .. }
+            | Self::UnknownPlan { index, .. }
             | Self::Rate { index, .. } => Some(*index),
-            Self::TooMany { .. } => None,
+            Self::TooMany { .. } | Self::PlanTooManyLimits { .. } => None,
         }
     }
 }
@@ -100,9 +134,9 @@ impl UserError {
 const MAX_NAME: usize = 64;
 
 impl User {
-    /// A user as given; [`Users::new`] judges it.
-    pub fn new(name: String, plan: Option<String>, sources: Vec<Prefix>, network: Vec<Rate>) -> Self {
-        Self { name, plan, sources, network }
+    /// A user as given, with limits of its own or those of its plan; [`Users::new`] judges it.
+    pub fn new(name: String, plan: Option<String>, sources: Vec<Prefix>, own: Option<Vec<Rate>>) -> Self {
+        Self { name, plan, sources, own, network: Vec::new() }
     }
 
     /// Its name.
@@ -110,7 +144,7 @@ impl User {
         &self.name
     }
 
-    /// The plan it has its limits from, unless they are its own.
+    /// The plan it is on, and has its limits from unless they are its own.
     pub fn plan(&self) -> Option<&str> {
         self.plan.as_deref()
     }
@@ -125,14 +159,20 @@ impl User {
         &self.network
     }
 
+    /// Limits of its own, which count instead of its plan's.
+    pub fn own(&self) -> Option<&[Rate]> {
+        self.own.as_deref()
+    }
+
     fn problem(&self, index: usize) -> Option<UserError> {
         let typeable = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
         let name = || self.name.clone();
         if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.chars().all(typeable) {
             return Some(UserError::Name { index, name: name() });
         }
-        if self.network.len() > MAX_LIMITS {
-            return Some(UserError::TooManyLimits { index, name: name(), count: self.network.len() });
+        let own = self.own.as_deref().unwrap_or_default();
+        if own.len() > MAX_LIMITS {
+            return Some(UserError::TooManyLimits { index, name: name(), count: own.len() });
         }
         self.network.iter().find_map(|rate| {
             rate.limit().err().map(|error| UserError::Rate { index, name: name(), rate: *rate, error })
@@ -140,11 +180,43 @@ impl User {
     }
 }
 
+impl Plan {
+    /// A plan as given; [`Users::new`] judges it.
+    pub fn new(name: String, network: Vec<Rate>) -> Self {
+        Self { name, network }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What each user on it may have.
+    pub fn network(&self) -> &[Rate] {
+        &self.network
+    }
+}
+
 impl Users {
     /// Checks everything and reports everything.
-    pub fn new(users: Vec<User>) -> Result<Self, Vec<UserError>> {
-        let mut errors: Vec<UserError> =
-            users.iter().enumerate().filter_map(|(index, user)| user.problem(index)).collect();
+    pub fn new(mut users: Vec<User>, plans: Vec<Plan>) -> Result<Self, Vec<UserError>> {
+        let mut errors = Vec::new();
+        for plan in plans.iter().filter(|plan| plan.network.len() > MAX_LIMITS) {
+            let (name, count) = (plan.name.clone(), plan.network.len());
+            errors.push(UserError::PlanTooManyLimits { name, count });
+        }
+        let by_name: HashMap<&str, &Plan> = plans.iter().map(|plan| (plan.name.as_str(), plan)).collect();
+        for (index, user) in users.iter_mut().enumerate() {
+            let plan = user.plan.as_deref().map(|plan| (plan, by_name.get(plan)));
+            if let Some((plan, None)) = plan {
+                let (name, plan) = (user.name.clone(), plan.to_owned());
+                let known = plans.iter().map(|plan| plan.name.clone()).collect();
+                errors.push(UserError::UnknownPlan { index, name, plan, known });
+            }
+            let of_plan = plan.and_then(|(_, plan)| plan).map_or(&[][..], |plan| &plan.network);
+            user.network = user.own.as_deref().unwrap_or(of_plan).to_vec();
+        }
+        errors.extend(users.iter().enumerate().filter_map(|(index, user)| user.problem(index)));
         if users.len() > MAX_USERS {
             errors.push(UserError::TooMany { count: users.len() });
         }
@@ -162,16 +234,54 @@ impl Users {
                 }
             }
         }
-        if errors.is_empty() { Ok(Self(users)) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { users, plans }) } else { Err(errors) }
     }
 
     /// All of them, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &User> + Clone {
-        self.0.iter()
+        self.users.iter()
     }
 
     /// One by name.
     pub fn get(&self, name: &str) -> Option<&User> {
-        self.0.iter().find(|user| user.name == name)
+        self.users.iter().find(|user| user.name == name)
     }
+
+    /// All plans.
+    pub fn plans(&self) -> impl ExactSizeIterator<Item = &Plan> + Clone {
+        self.plans.iter()
+    }
+
+    /// One plan by name.
+    pub fn plan(&self, name: &str) -> Option<&Plan> {
+        self.plans.iter().find(|plan| plan.name == name)
+    }
+
+    /// The same with one user on another plan.
+    pub fn with_plan(&self, name: &str, plan: &str) -> Result<Self, UserError> {
+        self.changed(name, |user| user.plan = Some(plan.to_owned()))
+    }
+
+    /// The same with one user that has other limits of its own, or its plan's again.
+    pub fn with_own(&self, name: &str, own: Option<&[Rate]>) -> Result<Self, UserError> {
+        self.changed(name, |user| user.own = own.map(<[Rate]>::to_vec))
+    }
+
+    /// The same with one plan that has other limits.
+    pub fn with_plan_network(&self, name: &str, network: &[Rate]) -> Result<Self, UserError> {
+        let mut plans = self.plans.clone();
+        plans.iter_mut().filter(|plan| plan.name == name).for_each(|plan| plan.network = network.to_vec());
+        first_error(Self::new(self.users.clone(), plans))
+    }
+
+    fn changed(&self, name: &str, change: impl Fn(&mut User)) -> Result<Self, UserError> {
+        let mut users = self.users.clone();
+        users.iter_mut().filter(|user| user.name == name).for_each(change);
+        first_error(Self::new(users, self.plans.clone()))
+    }
+}
+
+/// Where one thing was changed, the first error is the one.
+fn first_error(users: Result<Users, Vec<UserError>>) -> Result<Users, UserError> {
+    users.map_err(|errors| errors.into_iter().next().unwrap_or(UserError::TooMany { count: 0 }))
 }
