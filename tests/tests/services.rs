@@ -9,6 +9,10 @@ use ratelimit_tests::{
     memory::Memory,
     policies,
 };
+use ratelimit_user::{
+    compile::{self, Before},
+    config,
+};
 
 /// Where the destination port stands.
 const PORT_AT: usize = 14 + 20 + 2;
@@ -73,6 +77,30 @@ fn all_addresses_of_a_user_share_its_limits_and_the_longest_prefix_decides_whose
     assert_eq!(loaded.count(Reason::LimitUser), 100);
     assert_eq!(passed(&mut loaded, &to([192, 0, 2, 200], 1234), 10), 4, "the branch has its own");
     assert_eq!(passed(&mut loaded, &to([198, 51, 100, 1], 1234), 10), 10, "and nobody else is concerned");
+}
+
+#[test]
+fn a_user_keeps_what_it_has_spent_when_it_gets_another_limit_in_front() {
+    let with =
+        |network: &str| POLICY.replace("network = [\"20 packets/day\"]", &format!("network = [{network}]"));
+    let first = policies::policy(POLICY);
+    let mut loaded = Loaded::new(&first);
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 1], 1234), 15), 15);
+    let users = loaded.maps.user_sets().unwrap();
+    let before = Before { policy: &first.policy, names: &first.names, users: &users };
+    let next = config::parse(&with("\"1 GB/day\", \"20 packets/day\""), "p.toml").unwrap().policy;
+    loaded.maps.set_policy(&compile::desired(&next, &policies::FACTS, 2, Some(before))).unwrap();
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 2], 1234), 30), 5, "of twenty");
+}
+
+#[test]
+fn a_user_that_is_refilled_has_its_whole_burst_again_and_nobody_else_has() {
+    let mut loaded = Loaded::new(&policies::policy(POLICY));
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 1], 1234), 30), 20);
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 200], 1234), 30), 4);
+    loaded.maps.refill_user(0).unwrap();
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 3], 1234), 30), 20);
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 201], 1234), 30), 0, "the branch had its own");
 }
 
 #[test]

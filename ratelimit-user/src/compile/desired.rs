@@ -54,6 +54,8 @@ pub struct Before<'b> {
     pub policy: &'b abi::Policy,
     /// Its names; none if it was somebody else who put it there.
     pub names: &'b Names,
+    /// The limits of its users, by index.
+    pub users: &'b [LimitSet],
 }
 
 /// How late a timer tick may come before the coarse clock lags more than was taken out of the tolerances.
@@ -109,10 +111,12 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     for user in policy.users().iter() {
         let Some(index) = desired.names.users.of(user.name()) else { continue };
         let limits: Vec<Limit> = user.network().iter().map(enforced).collect();
-        desired.users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, None)));
         // A daemon that has just started knows no names; the file's order is what it was, most likely.
         let known = before.filter(|before| *before.names != Names::default());
-        if known.is_some_and(|before| before.names.users.of(user.name()) != Some(index)) {
+        let is_new = known.is_some_and(|before| before.names.users.of(user.name()) != Some(index));
+        let same = before.filter(|_| !is_new).and_then(|before| before.users.get(index));
+        desired.users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, same)));
+        if is_new {
             desired.new_users.push(index as u32);
         }
         desired.user_prefixes.extend(user.sources().iter().map(|prefix| (*prefix, index as u16 + 1)));

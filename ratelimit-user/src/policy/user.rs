@@ -247,6 +247,15 @@ impl Users {
         self.users.iter().find(|user| user.name == name)
     }
 
+    /// Whose addresses these are: the longest prefix around them decides.
+    pub fn of(&self, addresses: &Prefix) -> Option<&User> {
+        let around = |user: &&User| {
+            let covering = user.sources.iter().filter(|prefix| prefix.covers(addresses));
+            covering.map(Prefix::len).max()
+        };
+        self.users.iter().filter(|user| around(user).is_some()).max_by_key(around)
+    }
+
     /// All plans.
     pub fn plans(&self) -> impl ExactSizeIterator<Item = &Plan> + Clone {
         self.plans.iter()

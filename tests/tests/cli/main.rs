@@ -10,6 +10,7 @@ mod limit;
 mod run;
 mod status;
 mod usage;
+mod user;
 
 use std::{
     path::{Path, PathBuf},

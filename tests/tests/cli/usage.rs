@@ -13,6 +13,8 @@ fn wrong_usage_exits_with_two() {
         &["block", "add"],
         &["status", "--output", "xml"],
         &["limit", "set", "source.packets"],
+        &["user", "set", "acme"],
+        &["user", "set", "acme", "--inherit", "--network", "1/s"],
     ] {
         assert_eq!(ratelimit(words).status.code(), Some(2), "{words:?}");
     }
@@ -35,6 +37,10 @@ fn without_a_daemon_every_verb_that_needs_one_exits_with_three() {
         &["limit", "list"],
         &["limit", "get", "source.packets"],
         &["limit", "set", "source.packets", "1/s"],
+        &["user", "list"],
+        &["user", "get", "acme"],
+        &["user", "set", "acme", "--plan", "gold"],
+        &["user", "reset", "acme"],
         &["confirm"],
         &["rollback"],
     ] {

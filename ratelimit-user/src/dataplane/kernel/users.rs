@@ -1,5 +1,6 @@
 //! The buckets of users, and the limits that they are held to.
 
+use aya::maps::{Array, MapData, MapError};
 use ratelimit_common::abi::{Bucket, LimitSet, MAX_LIMITS, user::MAX_USERS};
 
 use super::Maps;
@@ -20,19 +21,20 @@ impl Maps {
 
     /// The limits of every user in force, by index; none before the first policy.
     pub fn user_sets(&self) -> Result<Vec<LimitSet>, DataplaneError> {
-        let Some(policy) = self.policy().filter(|policy| policy.user_count > 0) else {
-            return Ok(Vec::new());
-        };
-        let read = DataplaneError::map("read the limits of users");
-        let table = self.user_limits.get(&policy.users, 0).map_err(read)?;
-        let one = |index| table.get(&index, 0).map_err(DataplaneError::map("read the limits of a user"));
-        (0..MAX_USERS as u32).map(one).collect()
+        let Some(table) = self.user_table()? else { return Ok(Vec::new()) };
+        (0..MAX_USERS as u32).map(|index| table.get(&index, 0).map_err(READ)).collect()
     }
 
     fn user_set(&self, index: u32) -> Result<Option<LimitSet>, DataplaneError> {
+        self.user_table()?.map(|table| table.get(&index, 0).map_err(READ)).transpose()
+    }
+
+    /// The table that the policy in force reads, if it has users.
+    fn user_table(&self) -> Result<Option<Array<MapData, LimitSet>>, DataplaneError> {
         let Some(policy) = self.policy().filter(|policy| policy.user_count > 0) else { return Ok(None) };
-        let read = DataplaneError::map("read the limits of users");
-        let table = self.user_limits.get(&policy.users, 0).map_err(read)?;
-        table.get(&index, 0).map(Some).map_err(DataplaneError::map("read the limits of a user"))
+        self.user_limits.get(&policy.users, 0).map(Some).map_err(READ)
     }
 }
+
+const READ: fn(MapError) -> DataplaneError =
+    |source| DataplaneError::Map { action: "read the limits of users".to_owned(), source };
