@@ -82,7 +82,7 @@ impl Host {
             content = edited(&content, setting, typed, file)?;
             // The text of the version itself: the file may have other changes, which are not in force.
             let text = edited(saved.text(), setting, typed, file)?;
-            saved = saved.with_saved(setting, &text)?;
+            saved = saved.with_text(&text)?;
         }
         let replacement =
             Replacement::prepare(file, content.as_bytes()).map_err(|error| cannot_write(file, &error))?;

@@ -94,20 +94,16 @@ impl Version {
         })
     }
 
-    /// The same with a text that says what something that was set says: that is not a change any more.
-    pub(super) fn with_saved(&self, setting: &Setting, text: &str) -> Result<Self, LoadError> {
-        let (mut saved, _) = Self::parse(&self.file, text)?;
-        saved.policy = self.policy.clone();
-        let about = |other: &Setting| match setting {
-            Setting::List(list) => other.list() == Some(list),
-            _ => other == setting,
-        };
-        saved.set = self.set.iter().filter(|(other, _)| !about(other)).cloned().collect();
+    /// The same with a text that has been written since. What it says now is not a change any more.
+    pub(super) fn with_text(&self, text: &str) -> Result<Self, LoadError> {
+        let (read, _) = Self::parse(&self.file, text)?;
+        let mut next = Self { policy: self.policy.clone(), set: self.set.clone(), ..read };
+        next.set.retain(|(setting, _)| next.as_read.value(setting) != next.policy.value(setting));
         // A list that was set before one of its limits was says that one too.
-        for (other, value) in &mut saved.set {
-            *value = saved.policy.value(other).unwrap_or_default();
+        for (setting, value) in &mut next.set {
+            *value = next.policy.value(setting).unwrap_or_default();
         }
-        Ok(saved)
+        Ok(next)
     }
 
     /// A few words for messages.
@@ -153,8 +149,7 @@ mod tests {
             twice.describe(),
             "p.toml, with source.packets set to 30 packets/s burst 30, with source.syns set to 1 syns/s burst 1"
         );
-        let setting = twice.policy().setting("source.packets").unwrap();
-        let saved = twice.with_saved(&setting, &TEXT.replace("10 packets", "30 packets")).unwrap();
+        let saved = twice.with_text(&TEXT.replace("10 packets", "30 packets")).unwrap();
         assert_eq!(names(&saved), ["source.syns"]);
         assert_eq!(saved.policy(), twice.policy());
     }
@@ -167,8 +162,8 @@ mod tests {
         let version = with(&version, "source.syns", "3 syns/s");
         assert_eq!(names(&version), ["source", "source.syns"]);
         assert_eq!(read().with_all(&version.set().collect::<Vec<_>>()).unwrap(), version);
-        let setting = version.policy().setting("source.syns").unwrap();
-        let saved = version.with_saved(&setting, &TEXT.replace("5 syns", "3 syns")).unwrap();
+        let saved = version.with_text(&TEXT.replace("5 syns", "3 syns")).unwrap();
+        assert_eq!(names(&saved), ["source"], "which says the limit too");
         let again = Version::parse(Path::new("p.toml"), saved.text()).unwrap().0;
         assert_eq!(again.with_all(&saved.set().collect::<Vec<_>>()).unwrap().policy(), version.policy());
     }
@@ -179,6 +174,8 @@ mod tests {
         let set: Vec<_> = version.set().collect();
         let own = "3 packets/s burst 3, 1000000 bytes/s burst 1000000 bytes";
         assert_eq!(set, [("user.acme.network".to_owned(), own.to_owned())]);
+        let text = TEXT.replace("plan = \"gold\"", "network = [\"3/s\", \"1 MB/s\"]\nplan = \"gold\"");
+        assert!(!version.with_text(&text).unwrap().is_changed(), "once the file says so");
         let back = with(&version, "user.acme.network", "plan");
         assert_eq!(back.policy(), read().policy());
     }
