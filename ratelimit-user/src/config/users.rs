@@ -15,15 +15,12 @@ use crate::policy::{Plan, Prefix, User, UserError, Users};
 /// The users and plans, if all of them make sense.
 pub(super) fn resolve(document: &Document, problems: &mut Problems<'_>) -> Option<Users> {
     let plans: Vec<Plan> = document.plans.iter().map(|table| plan(table, problems)).collect();
-    let known: HashSet<&str> = plans.iter().map(Plan::name).collect();
+    let known: HashSet<&str> = document.plans.iter().map(|plan| plan.name.as_str()).collect();
     let tables = &document.users;
     let users: Vec<User> = tables.iter().filter_map(|table| user(table, &known, problems)).collect();
     let complete = users.len() == tables.len();
-    match Users::new(users, plans.clone()) {
-        Ok(users) => {
-            without_limits(document, &users, problems);
-            complete.then_some(users)
-        }
+    match Users::new(users, plans) {
+        Ok(users) => complete.then_some(users),
         Err(errors) => {
             for error in errors {
                 let user = error.index().filter(|_| complete).and_then(|index| tables.get(index));
@@ -77,16 +74,4 @@ fn user(table: &UserTable, plans: &HashSet<&str>, problems: &mut Problems<'_>) -
         problems.warning(&table.at, format!("user {name:?} has no sources: no packet is ever its own"));
     }
     readable.then(|| User::new(name.clone(), table.plan.as_ref().map(|(plan, _)| plan.clone()), sources, own))
-}
-
-fn without_limits(document: &Document, users: &Users, problems: &mut Problems<'_>) {
-    for table in &document.users {
-        let Some((name, _)) = &table.name else { continue };
-        if users.get(name).is_some_and(|user| user.network().is_empty()) {
-            problems.warning(
-                &table.at,
-                format!("user {name:?} has no network limits: nothing holds it but the source's"),
-            );
-        }
-    }
 }

@@ -253,6 +253,7 @@ impl Maps {
 
     /// Leads the lists from one state to another.
     pub fn change_lists(&mut self, observed: &Lists, wanted: &Lists) -> Result<(), DataplaneError> {
+        require_room(observed, wanted)?;
         // The program skips a list that has no entries. Switched on before the first one comes, off after the last has gone.
         self.switch_lists(|v4| has_family(wanted, v4) || has_family(observed, v4))?;
         for change in lists::changes(observed, wanted) {
@@ -290,10 +291,7 @@ impl Maps {
         };
         result.map_err(|source| match source {
             MapError::SyscallError(e) if e.io_error.raw_os_error() == Some(libc::ENOSPC) => {
-                DataplaneError::ListFull {
-                    family: if prefix.is_v4() { "IPv4" } else { "IPv6" },
-                    max: list::MAX_LISTED,
-                }
+                list_full(prefix.is_v4())
             }
             source => DataplaneError::Map { action: format!("change the list entry of {prefix}"), source },
         })
@@ -356,6 +354,20 @@ impl fmt::Debug for Maps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Maps").field("table", &self.table).finish_non_exhaustive()
     }
+}
+
+/// What does not fit is refused before anything is written.
+pub fn require_room(observed: &Lists, wanted: &Lists) -> Result<(), DataplaneError> {
+    for v4 in [true, false] {
+        if lists::peak(observed, wanted, v4) > list::MAX_LISTED as usize {
+            return Err(list_full(v4));
+        }
+    }
+    Ok(())
+}
+
+fn list_full(v4: bool) -> DataplaneError {
+    DataplaneError::ListFull { family: if v4 { "IPv4" } else { "IPv6" }, max: list::MAX_LISTED }
 }
 
 fn has_family(lists: &Lists, v4: bool) -> bool {

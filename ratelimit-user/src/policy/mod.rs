@@ -8,6 +8,7 @@ mod limit_list;
 mod prefix;
 mod service;
 mod setting;
+mod shadow;
 mod source;
 mod user;
 
@@ -22,6 +23,7 @@ pub use limit_list::LimitList;
 pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use service::{Service, ServiceError, Services};
 pub use setting::{NONE, OF_PLAN, Setting, SettingError, pieces, words};
+pub use shadow::{Shadow, shadows};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
 pub use user::{Plan, User, UserError, Users};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ratelimit_common::{
-    abi::{MAX_LIMITS, user::MAX_USERS},
+    abi::{MAX_LIMITS, list::MAX_LISTED, user::MAX_USERS},
     limit::rate::{Rate, RateError},
 };
 
@@ -57,6 +57,14 @@ pub enum UserError {
     /// More than the maps hold.
     #[error("{count} users are more than there can be; use at most {MAX_USERS}")]
     TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// More prefixes than the maps hold.
+    #[error("{count} {family} sources of users are more than there can be; use at most {MAX_LISTED}")]
+    TooManySources {
+        /// "IPv4" or "IPv6".
+        family: &'static str,
         /// How many.
         count: usize,
     },
@@ -126,7 +134,7 @@ impl UserError {
             | Self::TooManyLimits { index, .. }
             | Self::UnknownPlan { index, .. }
             | Self::Rate { index, .. } => Some(*index),
-            Self::TooMany { .. } | Self::PlanTooManyLimits { .. } => None,
+            Self::TooMany { .. } | Self::TooManySources { .. } | Self::PlanTooManyLimits { .. } => None,
         }
     }
 }
@@ -220,6 +228,13 @@ impl Users {
         if users.len() > MAX_USERS {
             errors.push(UserError::TooMany { count: users.len() });
         }
+        for (family, v4) in [("IPv4", true), ("IPv6", false)] {
+            let sources = users.iter().flat_map(|user| &user.sources).filter(|prefix| prefix.is_v4() == v4);
+            let count = sources.count();
+            if count > MAX_LISTED as usize {
+                errors.push(UserError::TooManySources { family, count });
+            }
+        }
         let mut names: HashMap<&str, ()> = HashMap::new();
         let mut owner: HashMap<Prefix, &str> = HashMap::new();
         for (index, user) in users.iter().enumerate() {
@@ -293,4 +308,46 @@ impl Users {
 /// Where one thing was changed, the first error is the one.
 fn first_error(users: Result<Users, Vec<UserError>>) -> Result<Users, UserError> {
     users.map_err(|errors| errors.into_iter().next().unwrap_or(UserError::TooMany { count: 0 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn user(name: &str, sources: Vec<Prefix>) -> User {
+        User::new(name.to_owned(), None, sources, None)
+    }
+
+    #[test]
+    fn more_users_or_sources_than_the_maps_hold_are_counted() {
+        let many = |n: usize| (0..n).map(|n| user(&format!("u{n}"), Vec::new())).collect();
+        assert!(Users::new(many(MAX_USERS), Vec::new()).is_ok());
+        let errors = Users::new(many(MAX_USERS + 1), Vec::new()).unwrap_err();
+        assert_eq!(errors, [UserError::TooMany { count: MAX_USERS + 1 }]);
+        let sources = |n: u32| (0..n).map(|n| Prefix::masked(Ipv4Addr::from_bits(n).into(), 32)).collect();
+        assert!(Users::new(vec![user("a", sources(MAX_LISTED))], Vec::new()).is_ok());
+        let errors = Users::new(vec![user("a", sources(MAX_LISTED + 1))], Vec::new()).unwrap_err();
+        assert_eq!(
+            errors[0].to_string(),
+            "1048577 IPv4 sources of users are more than there can be; use at most 1048576"
+        );
+    }
+
+    #[test]
+    fn the_longest_prefix_decides_whose_an_address_is() {
+        let of = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Prefix>>();
+        let users = vec![user("a", of(&["10.0.0.0/8", "10.1.1.0/24"])), user("b", of(&["10.1.0.0/16"]))];
+        let users = Users::new(users, Vec::new()).unwrap();
+        for (address, name) in [
+            ("10.1.1.1", Some("a")),
+            ("10.1.2.1", Some("b")),
+            ("10.2.0.1", Some("a")),
+            ("11.0.0.1", None),
+            ("::1", None),
+        ] {
+            assert_eq!(users.of(&address.parse().unwrap()).map(User::name), name, "{address}");
+        }
+    }
 }

@@ -53,6 +53,20 @@ fn removing_a_block_inside_a_wider_one_says_so() {
 }
 
 #[test]
+fn a_prefix_that_a_wider_one_has_on_its_list_already_is_added_with_a_word_about_it() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let said = |words: &[&str]| stdout(&edge.cli(words));
+    assert!(!said(&["block", "add", "192.0.0.0/16", "--for", "10m"]).contains(';'));
+    let shorter = said(&["block", "add", "192.0.2.0/24", "--for", "1m"]);
+    assert!(shorter.ends_with("; 192.0.0.0/16 is blocked for at least as long\n"), "{shorter}");
+    assert!(!said(&["block", "add", "192.0.2.0/24"]).contains(';'), "for good is longer");
+    assert!(!said(&["allow", "add", "198.51.100.0/24"]).contains(';'));
+    let inside = said(&["allow", "add", "198.51.100.7"]);
+    assert!(inside.ends_with("; 198.51.100.0/24 is on the allow list already\n"), "{inside}");
+}
+
+#[test]
 fn blocks_that_ran_out_are_removed_from_the_kernel() {
     let edge = Edge::new();
     let daemon = edge.start(POLICY);

@@ -65,7 +65,7 @@ fn arp_and_neighbour_discovery_pass_even_from_a_blocked_host() {
 }
 
 #[test]
-fn a_list_change_that_fails_half_way_is_undone() {
+fn a_list_change_without_room_is_refused_at_once_and_one_that_fails_half_way_is_undone() {
     let mut loaded = Loaded::new(&policies::limits(GENEROUS));
     let blocked = blocked_until(list::FOREVER_NS);
     // Every room in the list is taken, 198.51.100.1 among them.
@@ -77,13 +77,30 @@ fn a_list_change_that_fails_half_way_is_undone() {
     let observed = loaded.maps.lists().unwrap();
     let mut wanted = full;
     wanted.insert("198.51.100.0/24".parse().unwrap(), ALLOWED);
-    let refused = loaded.maps.change_lists(&observed, &lists::effective(wanted)).unwrap_err().to_string();
-    assert!(refused.contains("the IPv4 list is full at 1048576 prefixes"), "{refused}");
-    assert_eq!(loaded.maps.lists().unwrap().len(), observed.len());
-    let frame = Ipv4::from([198, 51, 100, 1]).udp_frame(8);
-    assert_eq!(
-        loaded.outcome(&frame).moved[0].0,
-        Reason::Blocked,
-        "not let in by the half of the change that worked"
-    );
+    let wanted = lists::effective(wanted);
+    // Who knows of every entry is refused before the first write; who has missed some, when the kernel says so.
+    let without = |lists: &Lists| {
+        let unknown: Prefix = "10.0.0.1/32".parse().unwrap();
+        lists.clone().into_iter().filter(|(prefix, _)| *prefix != unknown).collect::<Lists>()
+    };
+    let missed = without(&observed);
+    for (known, wanted) in [(&observed, wanted.clone()), (&missed, without(&wanted))] {
+        let refused = loaded.maps.change_lists(known, &wanted).unwrap_err().to_string();
+        assert!(refused.contains("the IPv4 list is full at 1048576 prefixes"), "{refused}");
+        let frame = Ipv4::from([198, 51, 100, 1]).udp_frame(8);
+        assert_eq!(
+            loaded.outcome(&frame).moved[0].0,
+            Reason::Blocked,
+            "not let in by the half of the change that worked"
+        );
+    }
+    assert_eq!(loaded.maps.lists().unwrap().len(), missed.len());
+    // A policy whose users need two more, where there is room for one: neither they nor it are there.
+    let user = "[source]\nlimits = [\"7 packets/day\"]\n[[user]]\nname = \"a\"\nsources = [\"192.0.2.1\", \"192.0.2.2\"]\n";
+    let generation = loaded.maps.policy().unwrap().generation;
+    let refused = loaded.maps.enforce(&missed, &policies::policy(user)).unwrap_err().to_string();
+    assert!(refused.contains("the sources of users together"), "{refused}");
+    assert_eq!(loaded.maps.lists().unwrap(), missed);
+    let in_force = loaded.maps.policy().unwrap();
+    assert_eq!((in_force.generation, in_force.user_count), (generation, 0));
 }
