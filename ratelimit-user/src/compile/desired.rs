@@ -2,9 +2,9 @@
 
 use ratelimit_common::{
     abi::{
-        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits,
+        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total,
         policy::NO_TCP_OPTIONS,
-        service::{MAX_SERVICES, OnLimit},
+        service::{MAX_SERVICES, MAX_TOTALS, OnLimit},
     },
     limit::{
         gcra::TIME_FRAC_BITS,
@@ -28,6 +28,8 @@ pub struct Desired {
     pub policy: Box<abi::Policy>,
     /// Every port that belongs to a service: its place, and one more than the service's index.
     pub ports: Vec<(u32, u32)>,
+    /// Services whose totals are not what they were.
+    pub changed_totals: Vec<u32>,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
     /// Users whose index had another user or none before: their buckets start full.
@@ -92,17 +94,24 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         services: [abi::Service::UNUSED; MAX_SERVICES],
     });
     compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
-    let mut ports = Vec::new();
+    let (mut ports, mut changed_totals) = (Vec::new(), Vec::new());
     for service in policy.services().iter() {
         let Some(index) = names.services.of(service.name()) else { continue };
         let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
         let set = same.map(|before| &before.policy.services[index].per_source);
-        compiled.services[index] = compile_service(service, terms, set);
+        let totals = same.map(|before| &before.policy.services[index].totals);
+        compiled.services[index] = compile_service(service, terms, set, totals);
+        if before
+            .is_some_and(|before| before.policy.services[index].totals != compiled.services[index].totals)
+        {
+            changed_totals.push(index as u32);
+        }
         ports.extend(service.port_slots().map(|slot| (slot, index as u32 + 1)));
     }
     let mut desired = Desired {
         policy: compiled,
         ports,
+        changed_totals,
         users: Vec::new(),
         new_users: Vec::new(),
         user_prefixes: Vec::new(),
@@ -145,15 +154,21 @@ fn source(policy: &Policy, terms: Terms, before: Option<&LimitSet>) -> SourceLim
     }
 }
 
-fn compile_service(service: &Service, terms: Terms, before: Option<&LimitSet>) -> abi::Service {
+fn compile_service(
+    service: &Service,
+    terms: Terms,
+    before: Option<&LimitSet>,
+    totals: Option<&[Total; MAX_TOTALS]>,
+) -> abi::Service {
+    let places = total::places(service.totals(), totals);
     let mut compiled = abi::Service {
         syn_cookies: service.syn_cookies().map_or(Limit::UNUSED, enforced),
-        total_count: service.totals().len() as u64,
+        total_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         on_limit: service.on_limit() as u32,
         ..abi::Service::UNUSED
     };
-    for (total, rate) in compiled.totals.iter_mut().zip(service.totals()) {
-        *total = total::compile(rate, terms.cpus, terms.lag_q8);
+    for (place, rate) in places.iter().zip(service.totals()) {
+        compiled.totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8);
     }
     let limits: Vec<Limit> = service.per_source().iter().map(enforced).collect();
     compiled.per_source = set::compile(&limits, terms, before);

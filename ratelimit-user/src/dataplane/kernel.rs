@@ -1,5 +1,6 @@
 //! The loaded program and its maps.
 
+mod totals;
 mod users;
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
@@ -10,7 +11,7 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, Event, LimitSet, ListEntry, Reason,
+    self, Bucket, Counter, Event, LimitSet, ListEntry, Reason, Share, TotalState,
     counter::slot,
     list::{self, ListAddrV4, ListAddrV6},
     names,
@@ -51,6 +52,8 @@ pub struct Maps {
     ports: ArrayOfMaps<MapData, Array<MapData, u32>>,
     jumps: ProgramArray<MapData>,
     users: Array<MapData, Bucket>,
+    shares: PerCpuArray<MapData, Share>,
+    totals: Array<MapData, TotalState>,
     user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
     /// Services whose counters may have moved, as the table of ports has them; 0 is none.
     counted: BTreeSet<u32>,
@@ -178,6 +181,8 @@ impl Maps {
             ports: one(ebpf, names::PORTS)?,
             jumps: one(ebpf, names::JUMPS)?,
             users: one(ebpf, names::USERS)?,
+            shares: one(ebpf, names::SHARES)?,
+            totals: one(ebpf, names::TOTALS)?,
             user_limits: one(ebpf, names::USER_LIMITS)?,
             counted: BTreeSet::from([0]),
         })
@@ -229,7 +234,16 @@ impl Maps {
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
         inner.set(0, *desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
-        self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))
+        // Before, so that a failure changes nothing.
+        self.empty_shares(&desired.changed_totals)?;
+        self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))?;
+        // After, for what was taken in between. Twice, because a CPU that is at it puts back what it has read: it is done within a
+        // microsecond, and each of these takes longer. The first one has shown that they can be written.
+        for _ in 0..2 {
+            let _written = self.empty_shares(&desired.changed_totals);
+        }
+        let _written = self.end_overdrafts(desired);
+        Ok(())
     }
 
     /// The policy in force; `None` before the first.

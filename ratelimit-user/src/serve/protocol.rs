@@ -188,7 +188,7 @@ pub struct Status {
     pub policy: String,
     /// Counts policies since the maps were made.
     pub policy_generation: u64,
-    /// Whether `limit set` changed the policy since it was read from the file.
+    /// Whether `limit set` or `user set` changed the policy since it was read from the file.
     pub policy_changed: bool,
     /// What a restart does, as a sentence.
     pub policy_after_restart: String,
