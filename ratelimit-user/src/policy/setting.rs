@@ -134,10 +134,10 @@ impl Policy {
         let service = |name: &str| self.services().get(name);
         let rates = match list {
             LimitList::Source => return self.source().limits().iter().map(|limit| *limit.rate()).collect(),
-            LimitList::PerSource(name) => service(name).map(|service| service.per_source()),
-            LimitList::Total(name) => service(name).map(|service| service.totals()),
-            LimitList::Plan(name) => self.users().plan(name).map(|plan| plan.network()),
-            LimitList::User(name) => self.users().get(name).map(|user| user.network()),
+            LimitList::PerSource(name) => service(name).map(Service::per_source),
+            LimitList::Total(name) => service(name).map(Service::totals),
+            LimitList::Plan(name) => self.users().plan(name).map(Plan::network),
+            LimitList::User(name) => self.users().get(name).map(User::network),
         };
         rates.unwrap_or_default().to_vec()
     }

@@ -37,11 +37,11 @@ network = [
 "#;
 
 fn source(text: &str, rates: &[&str]) -> Result<String, EditError> {
-    list(text, LimitList::Source, rates)
+    list(text, &LimitList::Source, rates)
 }
 
-fn list(text: &str, list: LimitList, rates: &[&str]) -> Result<String, EditError> {
-    set_list(text, &list, &rates.iter().map(|rate| (*rate).to_owned()).collect::<Vec<_>>())
+fn list(text: &str, list: &LimitList, rates: &[&str]) -> Result<String, EditError> {
+    set_list(text, list, &rates.iter().map(|rate| (*rate).to_owned()).collect::<Vec<_>>())
 }
 
 /// The edited text must be the whole one with one piece replaced, and be a policy still.
@@ -73,7 +73,7 @@ fn a_limit_that_goes_leaves_the_comments_of_the_others() {
     let edited = source(COMMENTED, &["5000/s"]).unwrap();
     assert_eq!(edited, COMMENTED.replace("\t'100 syns/s' , # and this", " # and this"));
     assert_edit(
-        list(WHOLE, LimitList::Plan("two words".into()), &["1/s"]),
+        list(WHOLE, &LimitList::Plan("two words".into()), &["1/s"]),
         "  \"1 MB/s\", # and this\n",
         " # and this\n",
     );
@@ -91,19 +91,19 @@ fn dotted_keys_and_a_byte_order_mark_are_no_obstacle() {
 
 #[test]
 fn a_list_is_found_by_the_name_of_its_service_plan_or_user_and_made_where_there_is_none() {
-    assert_edit(list(WHOLE, LimitList::PerSource("dns".into()), &["9/s"]), "\"200/s\"", "\"9/s\"");
-    assert_edit(list(WHOLE, LimitList::Total("dns".into()), &["9/s"]), "total = []", "total = [\"9/s\"]");
-    assert_edit(list(WHOLE, LimitList::Plan("gold".into()), &["9/s"]), "\"20000/s\"", "\"9/s\"");
-    assert_edit(list(WHOLE, LimitList::User("other".into()), &["9/s"]), "\"7/s\"", "\"9/s\"");
+    assert_edit(list(WHOLE, &LimitList::PerSource("dns".into()), &["9/s"]), "\"200/s\"", "\"9/s\"");
+    assert_edit(list(WHOLE, &LimitList::Total("dns".into()), &["9/s"]), "total = []", "total = [\"9/s\"]");
+    assert_edit(list(WHOLE, &LimitList::Plan("gold".into()), &["9/s"]), "\"20000/s\"", "\"9/s\"");
+    assert_edit(list(WHOLE, &LimitList::User("other".into()), &["9/s"]), "\"7/s\"", "\"9/s\"");
     let web = "  name = \"web\"    # ours\n";
     assert_edit(
-        list(WHOLE, LimitList::Total("web".into()), &["9/s", "1 MB/s"]),
+        list(WHOLE, &LimitList::Total("web".into()), &["9/s", "1 MB/s"]),
         web,
         &format!("  total = [\"9/s\", \"1 MB/s\"]\n{web}"),
     );
     let acme = "name = \"acme\" # the big one\n";
     assert_edit(
-        list(WHOLE, LimitList::User("acme".into()), &["9/s"]),
+        list(WHOLE, &LimitList::User("acme".into()), &["9/s"]),
         acme,
         &format!("network = [\"9/s\"]\n{acme}"),
     );
@@ -171,6 +171,6 @@ fn what_is_no_policy_is_refused() {
     for text in ["", "source = 1", "[[source]]\n"] {
         assert_eq!(source(text, &["1/s"]), Err(EditError::NoTable("[source]".into())), "{text}");
     }
-    let error = list(WHOLE, LimitList::User("nobody".into()), &["1/s"]).unwrap_err();
+    let error = list(WHOLE, &LimitList::User("nobody".into()), &["1/s"]).unwrap_err();
     assert_eq!(error.to_string(), "it has no user \"nobody\"");
 }
