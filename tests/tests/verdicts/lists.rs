@@ -10,7 +10,7 @@ use ratelimit_tests::{
 };
 use ratelimit_user::{
     compile::lists::{self, Lists, Prefix},
-    dataplane::probe,
+    dataplane::{kernel, probe},
 };
 
 use crate::{GENEROUS, v6};
@@ -84,6 +84,10 @@ fn a_list_change_without_room_is_refused_at_once_and_one_that_fails_half_way_is_
         lists.clone().into_iter().filter(|(prefix, _)| *prefix != unknown).collect::<Lists>()
     };
     let missed = without(&observed);
+    assert!(
+        kernel::require_room(&observed, &wanted).is_err()
+            && kernel::require_room(&missed, &without(&wanted)).is_ok()
+    );
     for (known, wanted) in [(&observed, wanted.clone()), (&missed, without(&wanted))] {
         let refused = loaded.maps.change_lists(known, &wanted).unwrap_err().to_string();
         assert!(refused.contains("the IPv4 list is full at 1048576 prefixes"), "{refused}");
