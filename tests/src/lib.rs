@@ -3,6 +3,7 @@
 //! Suites are in `tests/`. Those that load programs or make namespaces need root and fail without it: a suite that
 //! skips is a suite that nobody notices is off.
 
+pub mod answer;
 pub mod bpffs;
 pub mod daemon;
 pub mod frames;

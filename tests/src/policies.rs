@@ -36,6 +36,6 @@ pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common:
     let text = format!("[source]\nladder = false\nlimits = {limits:?}\n");
     let loaded = config::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
     let names = Names::default();
-    let before = before.map(|policy| Before { policy, names: &names });
+    let before = before.map(|policy| Before { policy, names: &names, users: &[] });
     compile::desired(&loaded.policy, &FACTS, generation, before)
 }

@@ -112,8 +112,8 @@ match = { protocol = "udp", ports = [99] }
     assert_eq!(fresh.own.state, "cell");
     let cell = fresh.own.cell.as_ref().unwrap();
     assert!(!cell.hot && cell.left == cell.capacity && cell.left > 900, "{cell:?}");
-    // Eight milliseconds are kept back for the clock, and four of each for two CPUs.
-    assert_eq!(left(&fresh.own.limits), [(7988, 7988), (795, 795)]);
+    // Twelve milliseconds are kept back for the clock, and four of each for two CPUs.
+    assert_eq!(left(&fresh.own.limits), [(7984, 7984), (794, 794)]);
     assert_eq!(fresh.own.limits[0].rate, "1000 packets/s burst 8000");
     assert!(fresh.own.limits.iter().all(|limit| limit.full_in_ms == 0 && limit.refused_for_ms.is_none()));
     let prefixes: Vec<_> = fresh.prefixes.iter().map(|one| (one.prefix.as_str(), one.multiple)).collect();
@@ -330,7 +330,7 @@ fn limits_are_told_by_their_own_buckets_whatever_place_those_have() {
     let text = "[source]\nladder = false\ngate = false\nlimits = [\"100 packets/s\", \"5000 packets/day burst 10000\"]\n";
     let mut site = Site::new(text, Lists::new());
     let names = ratelimit_user::compile::Names::default();
-    let before = ratelimit_user::compile::Before { policy: &before.policy, names: &names };
+    let before = ratelimit_user::compile::Before { policy: &before.policy, names: &names, users: &[] };
     site.desired = ratelimit_user::compile::desired(&site.policy, &policies::FACTS, 2, Some(before));
     site.memory = Memory::new(&site.desired, Lists::new());
     let source = Ipv4Addr::new(192, 0, 2, 7);

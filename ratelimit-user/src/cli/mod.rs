@@ -16,6 +16,7 @@ mod rollback;
 mod run;
 mod stats;
 mod status;
+mod user;
 
 use std::{path::PathBuf, process};
 
@@ -58,6 +59,7 @@ enum Verb {
     Block(block::Block),
     Allow(allow::Allow),
     Limit(limit::Limit),
+    User(user::User),
     Detach(detach::Detach),
 }
 
@@ -92,6 +94,7 @@ pub fn main() -> process::ExitCode {
         Verb::Block(verb) => verb.execute(),
         Verb::Allow(verb) => verb.execute(),
         Verb::Limit(verb) => verb.execute(),
+        Verb::User(verb) => verb.execute(),
         Verb::Detach(verb) => verb.execute(),
     };
     match outcome {

@@ -2,9 +2,9 @@
 
 use ratelimit_common::{
     abi::{
-        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits,
+        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total,
         policy::NO_TCP_OPTIONS,
-        service::{MAX_SERVICES, NO_SERVICE, OnLimit, PORT_SLOTS},
+        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS},
     },
     limit::{
         gcra::TIME_FRAC_BITS,
@@ -26,6 +26,8 @@ use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, User};
 pub struct Desired {
     /// The policy in force.
     pub policy: Box<abi::Policy>,
+    /// Services whose totals are not what they were.
+    pub changed_totals: Vec<u32>,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
     /// Users whose index had another user or none before: their buckets start full.
@@ -52,6 +54,8 @@ pub struct Before<'b> {
     pub policy: &'b abi::Policy,
     /// Its names; none if it was somebody else who put it there.
     pub names: &'b Names,
+    /// The limits of its users, by index.
+    pub users: &'b [LimitSet],
 }
 
 /// How far the coarse clock may lag before more is admitted than was taken out of the tolerances: one tick is its nature, one more when the
@@ -92,17 +96,25 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         ports: [NO_SERVICE as u16; PORT_SLOTS],
     });
     compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
+    let mut changed_totals = Vec::new();
     for service in policy.services().iter() {
         let Some(index) = names.services.of(service.name()) else { continue };
         let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
         let set = same.map(|before| &before.policy.services[index].per_source);
-        compiled.services[index] = compile_service(service, terms, set);
+        let totals = same.map(|before| &before.policy.services[index].totals);
+        compiled.services[index] = compile_service(service, terms, set, totals);
+        if before
+            .is_some_and(|before| before.policy.services[index].totals != compiled.services[index].totals)
+        {
+            changed_totals.push(index as u32);
+        }
         for slot in service.port_slots() {
             compiled.ports[slot as usize] = index as u16 + 1;
         }
     }
     let mut desired = Desired {
         policy: compiled,
+        changed_totals,
         users: Vec::new(),
         new_users: Vec::new(),
         user_prefixes: Vec::new(),
@@ -111,10 +123,12 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     for user in policy.users().iter() {
         let Some(index) = desired.names.users.of(user.name()) else { continue };
         let limits: Vec<Limit> = user.network().iter().map(enforced).collect();
-        desired.users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, None)));
         // A daemon that has just started knows no names; the file's order is what it was, most likely.
         let known = before.filter(|before| *before.names != Names::default());
-        if known.is_some_and(|before| before.names.users.of(user.name()) != Some(index)) {
+        let is_new = known.is_some_and(|before| before.names.users.of(user.name()) != Some(index));
+        let same = before.filter(|_| !is_new).and_then(|before| before.users.get(index));
+        desired.users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, same)));
+        if is_new {
             desired.new_users.push(index as u32);
         }
         desired.user_prefixes.extend(user.sources().iter().map(|prefix| (*prefix, index as u16 + 1)));
@@ -143,16 +157,22 @@ fn source(policy: &Policy, terms: Terms, before: Option<&LimitSet>) -> SourceLim
     }
 }
 
-fn compile_service(service: &Service, terms: Terms, before: Option<&LimitSet>) -> abi::Service {
+fn compile_service(
+    service: &Service,
+    terms: Terms,
+    before: Option<&LimitSet>,
+    totals: Option<&[Total; MAX_TOTALS]>,
+) -> abi::Service {
+    let places = total::places(service.totals(), totals);
     let mut compiled = abi::Service {
         syn_cookies: service.syn_cookies().map_or(Limit::UNUSED, enforced),
-        total_count: service.totals().len() as u64,
+        total_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         on_limit: service.on_limit() as u32,
         dscp: u32::from(service.dscp()),
         ..abi::Service::UNUSED
     };
-    for (total, rate) in compiled.totals.iter_mut().zip(service.totals()) {
-        *total = total::compile(rate, terms.cpus, terms.lag_q8);
+    for (place, rate) in places.iter().zip(service.totals()) {
+        compiled.totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8);
     }
     let limits: Vec<Limit> = service.per_source().iter().map(enforced).collect();
     compiled.per_source = set::compile(&limits, terms, before);

@@ -85,5 +85,12 @@ pub fn changes(observed: &Lists, wanted: &Lists) -> Vec<Change> {
     sets.chain(removed.map(|prefix| Change::Remove(*prefix))).collect()
 }
 
+/// Entries that a family's trie holds at most on the way from `observed` to `wanted`: sets come first, so all of both.
+pub fn peak(observed: &Lists, wanted: &Lists, v4: bool) -> usize {
+    let of_family = |lists: &Lists| lists.keys().filter(|prefix| prefix.is_v4() == v4).count();
+    let new = wanted.keys().filter(|prefix| prefix.is_v4() == v4 && !observed.contains_key(prefix));
+    of_family(observed) + new.count()
+}
+
 #[cfg(test)]
 mod tests;

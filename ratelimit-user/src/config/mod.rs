@@ -4,11 +4,14 @@
 
 mod document;
 pub mod edit;
+mod keys;
 mod ladder;
 mod problem;
 mod resolve;
 mod services;
 mod users;
+mod value;
+mod warnings;
 
 use std::{
     fmt,
@@ -67,6 +70,9 @@ pub fn parse(text: &str, name: &str) -> Result<Loaded, LoadError> {
     let mut problems = Problems::new(name, text);
     let document = document::read(text, &mut problems);
     let policy = resolve::resolve(&document, &mut problems);
+    if let Some(policy) = &policy {
+        warnings::warn(&document, policy, &mut problems);
+    }
     problems.finish(policy)
 }
 

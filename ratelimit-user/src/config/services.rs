@@ -8,9 +8,10 @@ use ratelimit_common::{
 };
 
 use super::{
-    document::{At, Term, ServiceTable},
+    document::{ServiceTable, Term},
     problem::Problems,
     resolve::rates,
+    value::At,
 };
 use crate::policy::{DEFAULT_DSCP, Service, ServiceError, Services};
 

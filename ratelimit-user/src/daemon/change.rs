@@ -189,7 +189,8 @@ impl Host {
         self.facts.window_scale = TcpSettings::read().window_scale();
         let generation = self.generation + 1;
         let in_force = self.maps.policy();
-        let before = in_force.as_deref().map(|policy| Before { policy, names: &self.names });
+        let users = self.maps.user_sets()?;
+        let before = in_force.as_deref().map(|policy| Before { policy, names: &self.names, users: &users });
         let desired = compile::desired(policy, &self.facts, generation, before);
         self.lists = self.maps.enforce(&self.lists, &desired)?;
         self.generation = generation;

@@ -11,7 +11,7 @@ use std::{
 
 use ratelimit_common::abi::{Event, Reason};
 
-use super::{caller::By, change::Apply, limits::Save, log, version::Version, waiting::Waiting};
+use super::{caller::By, change::Apply, log, version::Version, waiting::Waiting};
 use crate::{
     compile::{HostFacts, Names, lists::Lists},
     dataplane::{
@@ -201,9 +201,12 @@ impl Host {
             Request::LimitList => Ok(Reply::Limits(self.limits())),
             Request::LimitGet { name } => self.limit(&name),
             Request::LimitSet { name, rate, save, operator } => {
-                let save = if save { Save::Yes } else { Save::No };
-                self.set_limit(&name, &rate, save, &operator, &by(Some(&operator)))
+                self.set_limit(&name, rate, save, &operator, &by(Some(&operator)))
             }
+            Request::UserList => Ok(Reply::Users(self.users())),
+            Request::UserGet { name } => self.user(&name, now_ns),
+            Request::UserSet { user, operator } => self.set_user(&user, &operator, &by(Some(&operator))),
+            Request::UserReset { name } => self.reset_user(&name, &by(None)),
             Request::Diff { file, text } => self.diff(&file, &text),
             Request::Apply { file, text, confirm_ns, operator } => {
                 self.apply(&Apply { file, text, confirm_ns }, &operator, &by(Some(&operator)))

@@ -61,9 +61,15 @@ impl Host {
             .map_or_else(|| "until removed".to_owned(), |ns| format!("for {} s", ns.div_ceil(1_000_000_000)));
         let allowed = self.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
         let note = match (allowed, prefix.len()) {
-            (true, _) => "; it is on the allow list too, which wins",
-            (false, 0) => "; that is everybody, your own connection included, unless it is on the allow list",
-            (false, _) => "",
+            (true, _) => "; it is on the allow list too, which wins".to_owned(),
+            (false, 0) => {
+                "; that is everybody, your own connection included, unless it is on the allow list".to_owned()
+            }
+            (false, _) => {
+                let own_until = self.lists.get(&prefix).map_or(0, |entry| entry.own_blocked_until_ns);
+                let longer = self.around(&prefix, |entry| entry.own_blocked_until_ns >= own_until);
+                longer.map_or_else(String::new, |wider| format!("; {wider} is blocked for at least as long"))
+            }
         };
         Ok(Reply::Done(format!("blocked {prefix} {until}{note}")))
     }
@@ -91,7 +97,9 @@ impl Host {
         let mut wanted = self.lists.clone();
         wanted.entry(prefix).or_insert(ListEntry::EMPTY).own_allowed = list::ALLOWED;
         self.change_lists(wanted)?;
-        Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on")))
+        let note = self.around(&prefix, |entry| entry.own_allowed == list::ALLOWED);
+        let note = note.map_or_else(String::new, |wider| format!("; {wider} is on the allow list already"));
+        Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on{note}")))
     }
 
     pub(super) fn disallow(
@@ -109,6 +117,13 @@ impl Host {
         self.refuse_cut_off(&prefix, &wanted, now_ns, operator)?;
         self.change_lists(wanted)?;
         Ok(Reply::Done(format!("removed {prefix} from the allow list")))
+    }
+
+    /// A listed prefix around another that has something.
+    fn around(&self, prefix: &Prefix, has: impl Fn(&ListEntry) -> bool) -> Option<&Prefix> {
+        let wider =
+            |(other, entry): &(&Prefix, &ListEntry)| *other != prefix && other.covers(prefix) && has(entry);
+        self.lists.iter().find(wider).map(|(other, _)| other)
     }
 
     /// Writes the difference to the kernel, then remembers it.

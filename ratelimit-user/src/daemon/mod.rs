@@ -11,9 +11,11 @@ mod log;
 mod record;
 mod replacement;
 mod service;
+mod settings;
 mod start;
 mod state_dir;
 mod status;
+mod users;
 mod version;
 mod waiting;
 

@@ -6,7 +6,7 @@ use super::{
     version::Version,
 };
 use crate::{
-    compile::{self, Before, HostFacts, Names},
+    compile::{self, Before, HostFacts, Names, lists},
     dataplane::{
         attach::{self, Adopted, Guarded},
         kernel,
@@ -65,11 +65,13 @@ fn put_in_force(
     };
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
     let no_names = Names::default();
-    let known = before.as_deref().map(|policy| Before { policy, names: &no_names });
+    let users = maps.user_sets()?;
+    let known = before.as_deref().map(|policy| Before { policy, names: &no_names, users: &users });
     let desired = compile::desired(policy, &facts, generation, known);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
     let observed = maps.lists()?;
+    kernel::require_room(&observed, &lists::with_users(observed.clone(), &desired.user_prefixes))?;
     if before.is_none() {
         maps.enforce(&observed, &desired)?;
     }

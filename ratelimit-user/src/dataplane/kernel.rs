@@ -1,5 +1,8 @@
 //! The loaded program and its maps.
 
+mod totals;
+mod users;
+
 use std::{collections::BTreeSet, fmt, ops::Range, sync::Arc};
 
 use aya::{
@@ -11,8 +14,8 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, Event, LimitSet, ListEntry, MAX_LIMITS, PrefixKey, Reason, RungCell, Share,
-    SynState, TotalState, Verdict,
+    self, Bucket, Counter, Event, LimitSet, ListEntry, PrefixKey, Reason, RungCell, Share, SynState,
+    TotalState, Verdict,
     counter::{Fate, slot},
     list::{self, ListAddrV4, ListAddrV6},
     names,
@@ -221,8 +224,7 @@ impl Maps {
                 .map_err(DataplaneError::map("put the limits of users in place"))?;
         }
         for index in &desired.new_users {
-            let full = Bucket { tat_q8: [0; MAX_LIMITS] };
-            self.users.set(*index, full, 0).map_err(DataplaneError::map("give a user its buckets"))?;
+            self.refill_user(*index)?;
         }
         for (index, _) in desired.names.services.iter() {
             self.counted.insert(index as u32 + 1);
@@ -230,7 +232,16 @@ impl Maps {
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
         inner.set(0, &*desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
-        self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))
+        // Before, so that a failure changes nothing.
+        self.empty_shares(&desired.changed_totals)?;
+        self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))?;
+        // After, for what was taken in between. Twice, because a CPU that is at it puts back what it has read: it is done within a
+        // microsecond, and each of these takes longer. The first one has shown that they can be written.
+        for _ in 0..2 {
+            let _written = self.empty_shares(&desired.changed_totals);
+        }
+        let _written = self.end_overdrafts(desired);
+        Ok(())
     }
 
     /// The policy in force; `None` before the first.
@@ -254,6 +265,7 @@ impl Maps {
 
     /// Leads the lists from one state to another.
     pub fn change_lists(&mut self, observed: &Lists, wanted: &Lists) -> Result<(), DataplaneError> {
+        require_room(observed, wanted)?;
         // The program skips a list that has no entries. Switched on before the first one comes, off after the last has gone.
         self.switch_lists(|v4| has_family(wanted, v4) || has_family(observed, v4))?;
         for change in lists::changes(observed, wanted) {
@@ -291,10 +303,7 @@ impl Maps {
         };
         result.map_err(|source| match source {
             MapError::SyscallError(e) if e.io_error.raw_os_error() == Some(libc::ENOSPC) => {
-                DataplaneError::ListFull {
-                    family: if prefix.is_v4() { "IPv4" } else { "IPv6" },
-                    max: list::MAX_LISTED,
-                }
+                list_full(prefix.is_v4())
             }
             source => DataplaneError::Map { action: format!("change the list entry of {prefix}"), source },
         })
@@ -359,6 +368,20 @@ impl fmt::Debug for Maps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Maps").field("table", &self.table).finish_non_exhaustive()
     }
+}
+
+/// What does not fit is refused before anything is written.
+pub fn require_room(observed: &Lists, wanted: &Lists) -> Result<(), DataplaneError> {
+    for v4 in [true, false] {
+        if lists::peak(observed, wanted, v4) > list::MAX_LISTED as usize {
+            return Err(list_full(v4));
+        }
+    }
+    Ok(())
+}
+
+fn list_full(v4: bool) -> DataplaneError {
+    DataplaneError::ListFull { family: if v4 { "IPv4" } else { "IPv6" }, max: list::MAX_LISTED }
 }
 
 fn has_family(lists: &Lists, v4: bool) -> bool {

@@ -10,11 +10,14 @@ mod sockets;
 
 use std::{fmt, net::IpAddr};
 
-use ratelimit_common::abi::{list::ALLOWED, service::Protocol};
+use ratelimit_common::{
+    abi::{list::ALLOWED, service::Protocol},
+    limit::rate::Rate,
+};
 
 use crate::{
     compile::lists::{Lists, Prefix},
-    policy::{Policy, Service},
+    policy::{Policy, Service, User},
 };
 pub use discover::{SSH_PORT, discover};
 
@@ -68,7 +71,7 @@ pub fn cut_off<'v>(prefix: &Prefix, lists: &Lists, now_ns: u64, vital: &'v [Vita
 }
 
 /// What of a policy leaves too little for somebody's session, as sentences. What `before` has already is no news.
-pub fn starved(policy: &Policy, before: &Policy, lists: &Lists, vital: &[Vital]) -> Vec<String> {
+pub fn starved<'p>(policy: &'p Policy, before: &'p Policy, lists: &Lists, vital: &[Vital]) -> Vec<String> {
     let remote = |one: &&Vital| {
         matches!(one.role, Role::SshSession { .. } | Role::Operator)
             && !is_allowed(&Prefix::masked(one.address, u8::MAX), lists)
@@ -85,16 +88,31 @@ pub fn starved(policy: &Policy, before: &Policy, lists: &Lists, vital: &[Vital])
         }
     }
     let port = |one: &Vital| if let Role::SshSession { port } = one.role { port } else { SSH_PORT };
+    let mut further = |what: String, rates: &[Rate], known: &[Rate], who: &Vital| {
+        for rate in rates.iter().filter(|rate| !known.contains(rate)) {
+            if let Some(need) = session::shortfall(rate) {
+                sentences.push(format!("{what} \"{rate}\" is below {need}, and {who}"));
+            }
+        }
+    };
     for service in policy.services().iter() {
         let Some(first) = sessions.iter().find(|one| serves_tcp(service, port(one))) else { continue };
         let same = before.services().iter().find(|other| serves_tcp(other, port(first)));
-        for rate in service.totals() {
-            let known = same.is_some_and(|other| other.totals().contains(rate));
-            if let (false, Some(need)) = (known, session::shortfall(rate)) {
-                let name = service.name();
-                sentences.push(format!("service {name}: total \"{rate}\" is below {need}, and {first}"));
-            }
-        }
+        let (name, known) = (service.name(), |of: fn(&Service) -> &[Rate]| same.map_or(&[][..], of));
+        further(
+            format!("service {name}: per_source"),
+            service.per_source(),
+            known(Service::per_source),
+            first,
+        );
+        further(format!("service {name}: total"), service.totals(), known(Service::totals), first);
+    }
+    for user in policy.users().iter() {
+        let whose =
+            |policy: &'p Policy, one: &Vital| policy.users().of(&Prefix::masked(one.address, u8::MAX));
+        let Some(first) = sessions.iter().find(|one| whose(policy, one) == Some(user)) else { continue };
+        let known = whose(before, first).map_or(&[][..], User::network);
+        further(format!("user {}: network", user.name()), user.network(), known, first);
     }
     sentences
 }

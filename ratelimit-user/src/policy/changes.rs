@@ -8,13 +8,10 @@ use std::{
     fmt,
 };
 
-use ratelimit_common::{
-    abi::{Meter, Mode, OnLimit, service::Protocol},
-    limit::rate::Rate,
-};
+use ratelimit_common::abi::{Meter, Mode, OnLimit, service::Protocol};
 use serde::{Deserialize, Serialize};
 
-use super::{LadderFamily, NamedLimit, Policy, Service, User};
+use super::{LadderFamily, NONE, NamedLimit, Policy, Service, User, words};
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,8 +102,6 @@ fn only_in<'a>(these: &'a [NamedLimit], those: &[NamedLimit], meter: Meter) -> V
 type Field = (String, bool);
 type Fields = BTreeMap<&'static str, Field>;
 
-const NONE: &str = "none";
-
 fn subjects(policy: &Policy) -> BTreeMap<String, Fields> {
     let mut subjects = BTreeMap::new();
     let source = policy.source();
@@ -132,6 +127,10 @@ fn subjects(policy: &Policy) -> BTreeMap<String, Fields> {
     for service in policy.services().iter() {
         subjects.insert(format!("service {}", service.name()), of_service(service));
     }
+    for plan in policy.users().plans() {
+        let network = Fields::from([("network", (words(plan.network()), false))]);
+        subjects.insert(format!("plan {}", plan.name()), network);
+    }
     for user in policy.users().iter() {
         subjects.insert(format!("user {}", user.name()), of_user(user));
     }
@@ -147,20 +146,13 @@ fn of_user(user: &User) -> Fields {
     let sources: BTreeSet<String> = user.sources().iter().map(ToString::to_string).collect();
     let mut fields = Fields::from([
         ("sources", (sources.into_iter().collect::<Vec<_>>().join(", "), false)),
-        ("network", (listed(user.network()), false)),
+        // A plan that changes is one row, however many are on it.
+        ("network", (user.own().map_or_else(|| "of its plan".to_owned(), words), false)),
     ]);
     if let Some(plan) = user.plan() {
         fields.insert("plan", (plan.to_owned(), false));
     }
     fields
-}
-
-fn listed(rates: &[Rate]) -> String {
-    if rates.is_empty() {
-        NONE.to_owned()
-    } else {
-        rates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    }
 }
 
 fn rungs(policy: &Policy, family: LadderFamily) -> String {
@@ -181,7 +173,7 @@ fn of_service(service: &Service) -> Fields {
         fields.insert("syn_cookies", (rate.to_string(), false));
     }
     if !service.per_source().is_empty() {
-        fields.insert("per_source", (listed(service.per_source()), false));
+        fields.insert("per_source", (words(service.per_source()), false));
     }
     if service.on_limit() != OnLimit::Drop {
         fields.insert("on_limit", (service.on_limit().name().to_owned(), false));

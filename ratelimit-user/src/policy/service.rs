@@ -170,6 +170,11 @@ impl Service {
         Self { syn_cookies, ..self }
     }
 
+    /// The same with other limits on everything that is sent there.
+    pub fn with_totals(self, totals: Vec<Rate>) -> Self {
+        Self { totals, ..self }
+    }
+
     /// The same with limits on what one source may send there.
     pub fn with_per_source(self, per_source: Vec<Rate>) -> Self {
         Self { per_source, ..self }
@@ -298,5 +303,21 @@ impl Services {
     /// All of them, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Service> + Clone {
         self.0.iter()
+    }
+    /// One by name.
+    pub fn get(&self, name: &str) -> Option<&Service> {
+        self.0.iter().find(|service| service.name == name)
+    }
+
+    /// The same with one service changed.
+    pub fn changed(&self, name: &str, change: impl Fn(Service) -> Service) -> Result<Self, ServiceError> {
+        let changed = |service: &Service| {
+            if service.name == name { change(service.clone()) } else { service.clone() }
+        };
+        // Where one thing was changed, the first error is the one.
+        let first = |errors: Vec<ServiceError>| {
+            errors.into_iter().next().unwrap_or(ServiceError::TooMany { count: self.0.len() })
+        };
+        Self::new(self.0.iter().map(changed).collect()).map_err(first)
     }
 }

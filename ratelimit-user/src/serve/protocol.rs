@@ -73,11 +73,11 @@ pub enum Request {
         /// Its name.
         name: String,
     },
-    /// Change one limit of the running policy.
+    /// Change one limit of the running policy, or all of a list.
     LimitSet {
         /// Its name.
         name: String,
-        /// The new rate, as in the policy file.
+        /// The new rate, as in the policy file; those of a list with commas between them.
         rate: String,
         /// Also write it into the file that the policy came from.
         #[serde(default)]
@@ -85,6 +85,27 @@ pub enum Request {
         /// Who says so.
         #[serde(default)]
         operator: Operator,
+    },
+    /// Show all users.
+    UserList,
+    /// Show one user, and how much is left of its limits.
+    UserGet {
+        /// Its name.
+        name: String,
+    },
+    /// Change one user of the running policy.
+    UserSet {
+        /// Who, and what.
+        #[serde(flatten)]
+        user: UserOrder,
+        /// Who says so.
+        #[serde(default)]
+        operator: Operator,
+    },
+    /// Give a user its whole burst again.
+    UserReset {
+        /// Its name.
+        name: String,
     },
     /// What would this policy change?
     Diff {
@@ -116,6 +137,22 @@ pub enum Request {
     },
 }
 
+/// What is to become of a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserOrder {
+    /// Its name.
+    pub name: String,
+    /// Another plan.
+    pub plan: Option<String>,
+    /// Limits of its own, instead of its plan's.
+    pub network: Vec<String>,
+    /// Its plan's limits again.
+    pub inherit: bool,
+    /// Also write it into the file that the policy came from.
+    pub save: bool,
+}
+
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", content = "data", rename_all = "kebab-case")]
@@ -132,6 +169,8 @@ pub enum Reply {
     Allows(Vec<String>),
     /// To `limit list` and `limit get`.
     Limits(Vec<LimitInfo>),
+    /// To `user list` and `user get`.
+    Users(Vec<UserInfo>),
     /// To `diff`.
     Changes(Vec<Change>),
     /// An order was carried out; a sentence about it.
@@ -159,7 +198,7 @@ pub struct Status {
     pub policy: String,
     /// Counts policies since the maps were made.
     pub policy_generation: u64,
-    /// Whether `limit set` changed the policy since it was read from the file.
+    /// Whether `limit set` or `user set` changed the policy since it was read from the file.
     pub policy_changed: bool,
     /// What a restart does, as a sentence.
     pub policy_after_restart: String,
@@ -243,5 +282,37 @@ pub struct LimitInfo {
     /// The period.
     pub period: String,
     /// Units an idle source may send at once.
+    pub burst: u64,
+    /// The list that it comes from, if that is another one: a user has the limits of its plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+/// One user of the running policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserInfo {
+    /// Its name.
+    pub name: String,
+    /// The plan that it is on.
+    pub plan: Option<String>,
+    /// Whether its limits are its own and not its plan's.
+    pub own: bool,
+    /// Its prefixes.
+    pub sources: Vec<String>,
+    /// What all its addresses may send together, as it is typed.
+    pub network: Vec<String>,
+    /// How much is left of that, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<Vec<UserBucket>>,
+}
+
+/// How much is left of one limit of a user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserBucket {
+    /// The limit, as it is typed.
+    pub limit: String,
+    /// Units that may come at once now.
+    pub left: u64,
+    /// Units that may come at once after a while of silence.
     pub burst: u64,
 }
