@@ -2,12 +2,14 @@
 
 use ratelimit_common::{
     abi::{
-        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total,
+        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total, WindowLimit,
         policy::NO_TCP_OPTIONS,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS},
+        window::MAX_WINDOWS,
     },
     limit::{
         gcra::TIME_FRAC_BITS,
+        manner::Manner,
         rate::{Period, Rate},
     },
 };
@@ -18,6 +20,7 @@ use super::{
     places::Places,
     set::{self, Terms, enforced, full_frame_charge},
     total,
+    window::{self, Windows},
 };
 use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, User};
 
@@ -32,6 +35,8 @@ pub struct Desired {
     pub users: Vec<(u32, LimitSet)>,
     /// Users whose index had another user or none before: their buckets start full.
     pub new_users: Vec<u32>,
+    /// Users whose windows begin afresh.
+    pub new_user_windows: Vec<u32>,
     /// Every prefix of a user, and one more than the user's index.
     pub user_prefixes: Vec<(Prefix, u16)>,
     /// Which index each name has.
@@ -77,11 +82,12 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
-    let terms = Terms { lag_q8, cpus: facts.cpus, gate: policy.gate().enabled() };
+    let terms = Terms { lag_q8, cpus: facts.cpus, gate: policy.gate().enabled(), headroom: facts.headroom };
     let names = names(policy, before.map(|before| before.names));
+    let mut windows = Windows::default();
     let mut compiled = Box::new(abi::Policy {
         generation,
-        source: source(policy, terms, before.map(|before| &before.policy.source.set)),
+        source: source(policy, terms, before.map(|before| &before.policy.source.set), &mut windows),
         gate: gate(policy.gate(), facts.secret),
         ladder: abi::Ladder::OFF,
         clock: clock as u32,
@@ -92,6 +98,9 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         mode: policy.mode() as u32,
         cookie_services: cookie_services(policy, facts),
         window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
+        window_count: 0,
+        reserved: 0,
+        windows: [WindowLimit::UNUSED; MAX_WINDOWS],
         services: [abi::Service::UNUSED; MAX_SERVICES],
         ports: [NO_SERVICE as u16; PORT_SLOTS],
     });
@@ -102,7 +111,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
         let set = same.map(|before| &before.policy.services[index].per_source);
         let totals = same.map(|before| &before.policy.services[index].totals);
-        compiled.services[index] = compile_service(service, terms, set, totals);
+        compiled.services[index] = compile_service(service, terms, set, totals, &mut windows);
         if before
             .is_some_and(|before| before.policy.services[index].totals != compiled.services[index].totals)
         {
@@ -117,23 +126,37 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         changed_totals,
         users: Vec::new(),
         new_users: Vec::new(),
+        new_user_windows: Vec::new(),
         user_prefixes: Vec::new(),
         names,
     };
     for user in policy.users().iter() {
         let Some(index) = desired.names.users.of(user.name()) else { continue };
-        let limits: Vec<Limit> = user.network().iter().map(enforced).collect();
         // A daemon that has just started knows no names; the file's order is what it was, most likely.
         let known = before.filter(|before| *before.names != Names::default());
         let is_new = known.is_some_and(|before| before.names.users.of(user.name()) != Some(index));
         let same = before.filter(|_| !is_new).and_then(|before| before.users.get(index));
-        desired.users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, same)));
+        let set = set::compile(user.network(), Terms { gate: false, ..terms }, same, &mut windows);
+        desired.users.push((index as u32, set));
         if is_new {
             desired.new_users.push(index as u32);
         }
         desired.user_prefixes.extend(user.sources().iter().map(|prefix| (*prefix, index as u16 + 1)));
     }
+    windows.write(&mut desired.policy);
+    desired.new_user_windows = new_user_windows(&desired, before);
     desired
+}
+
+/// Users whose windows are not those that were counted before.
+fn new_user_windows(desired: &Desired, before: Option<Before<'_>>) -> Vec<u32> {
+    let Some(before) = before else { return Vec::new() };
+    let changed = |index: u32, set: &LimitSet| {
+        let old = before.users.get(index as usize).map_or([0; 8], |set| set.windows);
+        desired.new_users.contains(&index)
+            || window::differ((before.policy, &old), (&desired.policy, &set.windows))
+    };
+    desired.users.iter().filter(|(index, set)| changed(*index, set)).map(|(index, _)| *index).collect()
 }
 
 fn names(policy: &Policy, before: Option<&Names>) -> Names {
@@ -145,15 +168,15 @@ fn names(policy: &Policy, before: Option<&Names>) -> Names {
     }
 }
 
-fn source(policy: &Policy, terms: Terms, before: Option<&LimitSet>) -> SourceLimits {
+fn source(policy: &Policy, terms: Terms, before: Option<&LimitSet>, windows: &mut Windows) -> SourceLimits {
     let source = policy.source();
-    let limits: Vec<Limit> = source.limits().iter().map(NamedLimit::limit).collect();
+    let rates: Vec<Rate> = source.limits().iter().map(|limit| *limit.rate()).collect();
     let v6_mask = v6_mask(source.ipv6_prefix());
     SourceLimits {
         v6_mask_hi: v6_mask.hi,
         v6_mask_lo: v6_mask.lo,
         v4_mask: v4_mask(source.ipv4_prefix()).lo,
-        set: set::compile(&limits, terms, before),
+        set: set::compile(&rates, terms, before, windows),
     }
 }
 
@@ -162,6 +185,7 @@ fn compile_service(
     terms: Terms,
     before: Option<&LimitSet>,
     totals: Option<&[Total; MAX_TOTALS]>,
+    windows: &mut Windows,
 ) -> abi::Service {
     let places = total::places(service.totals(), totals);
     let mut compiled = abi::Service {
@@ -174,8 +198,7 @@ fn compile_service(
     for (place, rate) in places.iter().zip(service.totals()) {
         compiled.totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8);
     }
-    let limits: Vec<Limit> = service.per_source().iter().map(enforced).collect();
-    compiled.per_source = set::compile(&limits, terms, before);
+    compiled.per_source = set::compile(service.per_source(), terms, before, windows);
     compiled
 }
 
@@ -195,15 +218,17 @@ fn cookie_services(policy: &Policy, facts: &HostFacts) -> u32 {
 
 /// The coarse clock, if its lag is small against every burst.
 fn clock(policy: &Policy, lag_q8: u64) -> Clock {
-    let source = policy.source().limits().iter().map(NamedLimit::limit);
+    let source = policy.source().limits().iter().map(NamedLimit::rate);
     let services =
         policy.services().iter().flat_map(|service| service.totals().iter().chain(service.per_source()));
     let users = policy.users().iter().flat_map(User::network);
+    // Windows have the precise clock whatever the others have.
+    let buckets = source.chain(services).chain(users).filter(|rate| !rate.manner.algorithm.is_window());
     let bears_lag = |limit: Limit| {
         let packet = full_frame_charge(&limit);
         limit.tolerance_q8 >= lag_q8 * LAG_SHARE && limit.tolerance_q8 / packet.max(1) >= COUNTABLE_BURST
     };
-    let all = source.chain(services.chain(users).map(enforced)).all(bears_lag);
+    let all = buckets.map(enforced).all(bears_lag);
     if all { Clock::Coarse } else { Clock::Precise }
 }
 
@@ -219,5 +244,11 @@ fn gate(policy: &GatePolicy, secret: [u64; 2]) -> abi::Gate {
 /// What one CPU may do so often per second, and a tenth of that at once.
 fn allowance(per_second: u32) -> Limit {
     let burst = u64::from(per_second / ALLOWANCE_BURST).max(1);
-    enforced(&Rate { meter: Meter::Packets, amount: u64::from(per_second), period: Period::Second, burst })
+    enforced(&Rate {
+        meter: Meter::Packets,
+        amount: u64::from(per_second),
+        period: Period::Second,
+        burst,
+        manner: Manner::PLAIN,
+    })
 }

@@ -7,6 +7,7 @@ pub mod lists;
 mod places;
 mod set;
 mod total;
+mod window;
 
 pub use desired::{Before, Desired, Names, desired};
 pub use facts::HostFacts;

@@ -3,7 +3,7 @@
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter,
-        policy::{COUNTS_BYTES, NO_METER},
+        policy::{COUNTS_BYTES, NO_METER, SOFT},
     },
     limit::{
         gate::CELL_SHARE,
@@ -11,6 +11,8 @@ use ratelimit_common::{
         rate::{FULL_FRAME, Rate},
     },
 };
+
+use super::window::Windows;
 
 /// The largest frame that there can be: what receive offloads build.
 pub(super) const LARGEST_FRAME: u64 = 65_536;
@@ -26,13 +28,21 @@ pub(super) struct Terms {
     pub(super) cpus: u32,
     /// Whether sources share cells until they need an entry.
     pub(super) gate: bool,
+    /// Whether elastic limits are wide.
+    pub(super) headroom: bool,
 }
 
 /// The kernel's view of limits. `before` is the set that was there: a limit that stays keeps its place, and with it what was spent.
-pub(super) fn compile(limits: &[Limit], terms: Terms, before: Option<&LimitSet>) -> LimitSet {
+pub(super) fn compile(
+    rates: &[Rate],
+    terms: Terms,
+    before: Option<&LimitSet>,
+    windows: &mut Windows,
+) -> LimitSet {
     let mut slots = [Limit::UNUSED; MAX_LIMITS];
-    let places = places(limits, before);
-    for (place, limit) in places.iter().zip(limits) {
+    let limits: Vec<Limit> = rates.iter().flat_map(|rate| buckets(rate, terms.headroom)).collect();
+    let places = places(&limits, before);
+    for (place, limit) in places.iter().zip(&limits) {
         let bytes = if limit.meter == Meter::Bytes as u32 { COUNTS_BYTES } else { 0 };
         let (tolerance_q8, frac_bits) = (limit.tolerance_q8 - terms.lag_q8, limit.frac_bits | bytes);
         slots[*place] = Limit { tolerance_q8, frac_bits, ..*limit };
@@ -43,8 +53,23 @@ pub(super) fn compile(limits: &[Limit], terms: Terms, before: Option<&LimitSet>)
         limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         longest_tolerance_q8,
         gate_tolerance_q8: if terms.gate { gate_tolerance(&slots) } else { 0 },
+        windows: windows.of_set(rates, terms.headroom),
         adds,
         limits: slots,
+    }
+}
+
+/// The buckets that a rate takes: its own, and one for its margin.
+pub(super) fn buckets(rate: &Rate, headroom: bool) -> Vec<Limit> {
+    if rate.manner.algorithm.is_window() {
+        return Vec::new();
+    }
+    let limit = enforced(rate);
+    match rate.manner.margin(headroom) {
+        0 => vec![limit],
+        margin => {
+            vec![Limit { frac_bits: limit.frac_bits | SOFT, ..limit }, Rate::widened(&limit, margin)]
+        }
     }
 }
 

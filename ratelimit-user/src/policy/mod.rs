@@ -11,6 +11,7 @@ mod setting;
 mod shadow;
 mod source;
 mod user;
+mod windows;
 
 use std::net::SocketAddr;
 
@@ -26,6 +27,7 @@ pub use setting::{NONE, OF_PLAN, Setting, SettingError, pieces, words};
 pub use shadow::{Shadow, shadows};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
 pub use user::{Plan, User, UserError, Users};
+pub use windows::TooManyWindows;
 
 /// Everything the operator wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
