@@ -12,6 +12,7 @@ pub const FACTS: HostFacts = HostFacts {
     secret: [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03],
     cookies: true,
     window_scale: Some(7),
+    headroom: true,
 };
 
 /// The kernel's view of a policy with these limits on every source, and none on the prefixes around them.

@@ -117,6 +117,11 @@ impl Policy {
         &self.services
     }
 
+    /// Whether some limit gives more while the host has headroom.
+    pub fn is_elastic(&self) -> bool {
+        false
+    }
+
     /// Where the daemon listens.
     pub fn listen(&self) -> &Listen {
         &self.listen
