@@ -28,7 +28,7 @@ pub(super) fn require(proc: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "--proc {} is not a directory; /proc is where the kernel usually is",
+        "--proc {} is not a directory; the kernel's files are usually in /proc",
         proc.display()
     )))
 }
