@@ -11,7 +11,7 @@ use std::{
 
 use ratelimit_common::abi::{Event, Reason};
 
-use super::{caller::By, change::Apply, log, version::Version, waiting::Waiting};
+use super::{caller::By, change::Apply, headroom::HeadroomWatch, log, version::Version, waiting::Waiting};
 use crate::{
     compile::{HostFacts, Names, lists::Lists},
     dataplane::{
@@ -19,7 +19,6 @@ use crate::{
         kernel::{Maps, Program},
         pin::PinDir,
         probe,
-        sysctl::TcpSettings,
         table::SourceTable,
     },
     failure::{ExitCode, Failure},
@@ -45,6 +44,8 @@ pub struct Options {
     pub state: PathBuf,
     /// The pin directory.
     pub pin: PathBuf,
+    /// The kernel's process file system.
+    pub proc: PathBuf,
     /// What generic mode is answered with.
     pub generic: GenericMode,
 }
@@ -73,6 +74,7 @@ pub(super) struct Host {
     pub(super) started: Instant,
     pub(super) watch: Watch,
     pub(super) last_second: Pressure,
+    pub(super) headroom: HeadroomWatch,
     seen: Seen,
     /// Kept to guard an interface again that comes back.
     program: Program,
@@ -125,6 +127,7 @@ impl Host {
             started: Instant::now(),
             watch: Watch::default(),
             last_second: Pressure::default(),
+            headroom: HeadroomWatch::new(&options.proc, Instant::now()),
             seen: Seen::default(),
             program: started.program,
             generic: options.generic,
@@ -255,11 +258,6 @@ impl Host {
             ));
         }
         self.watch = next;
-        // Options promised under settings that have changed since would be read wrongly.
-        if self.facts.window_scale != TcpSettings::read().window_scale() {
-            let policy = self.version.policy().clone();
-            self.enforce(&policy)?;
-        }
         Ok(())
     }
 

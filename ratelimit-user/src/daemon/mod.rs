@@ -3,6 +3,7 @@
 mod caller;
 mod change;
 mod explain;
+mod headroom;
 mod host;
 mod layouts;
 mod limits;

@@ -15,7 +15,7 @@ mod windows;
 
 use std::net::SocketAddr;
 
-use ratelimit_common::abi::Mode;
+use ratelimit_common::{abi::Mode, limit::manner::Throttle};
 
 pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
@@ -117,6 +117,11 @@ impl Policy {
     /// What is limited as a whole.
     pub fn services(&self) -> &Services {
         &self.services
+    }
+
+    /// Whether some limit gives more while the host has headroom.
+    pub fn is_elastic(&self) -> bool {
+        self.every_rate().any(|rate| matches!(rate.manner.throttle, Throttle::Elastic(_)))
     }
 
     /// Where the daemon listens.
