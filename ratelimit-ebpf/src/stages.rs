@@ -4,8 +4,11 @@
 //! why each looks at what it got before it uses it. None of these can happen: a refusal is what it would come to.
 #![expect(unsafe_code, reason = "addresses of plain data, which the verifier checks at each call")]
 
-use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, service::Party};
-use ratelimit_ebpf::limit::{self, Request, Stages};
+use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, SourceKey, service::Party};
+use ratelimit_ebpf::{
+    limit::{self, Request, Stages},
+    report::{Refused, report as report_source},
+};
 
 use crate::maps::Maps;
 
@@ -140,6 +143,26 @@ extern "C" fn count_syn(policy: *const Policy, request: *const Request) -> u32 {
     }
 }
 
+/// Tells the daemon of a packet that a limit refused.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn report(policy: *const Policy, request: *const Request, reason: u32) -> u32 {
+    if let (Some(policy), Some(request)) = (the(policy), the(request)) {
+        limit::report(&Maps, policy, request, Reason::from_code(reason));
+    }
+    0
+}
+
+/// The same for a packet that no limit was asked about.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn report_unasked(policy: *const Policy, hi: u64, lo: u64, refused: u64, now_q8: u64) -> u32 {
+    if let Some(policy) = the(policy) {
+        report_source(&Maps, policy, SourceKey { hi, lo }, Refused::from_bits(refused), now_q8);
+    }
+    0
+}
+
 impl Stages for Maps {
     #[inline(always)]
     fn judge_entry(&self, policy: &Policy, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason {
@@ -192,5 +215,15 @@ impl Stages for Maps {
     #[inline(always)]
     fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
         count_syn(policy, request) != 0
+    }
+
+    #[inline(always)]
+    fn report(&self, policy: &Policy, request: &Request, reason: Reason) {
+        report(policy, request, reason as u32);
+    }
+
+    #[inline(always)]
+    fn report_unasked(&self, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
+        report_unasked(policy, source.hi, source.lo, refused.to_bits(), now_q8);
     }
 }

@@ -9,6 +9,7 @@ mod layout;
 pub mod bucket;
 pub mod cell;
 pub mod counter;
+pub mod drop_event;
 pub mod event;
 pub mod list;
 pub mod names;
@@ -21,6 +22,7 @@ pub mod user;
 pub use bucket::{Bucket, EntryKey, SourceKey};
 pub use cell::Cell;
 pub use counter::Counter;
+pub use drop_event::DropEvent;
 pub use event::Event;
 pub use list::ListEntry;
 pub use policy::{Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Rung, SourceLimits};
@@ -32,13 +34,14 @@ pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 pub const ABI_VERSION: u32 = 4;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 3_941_054_241_397_234_194;
+const RECORDED_FINGERPRINT: usize = 5_016_517_492_297_362_679;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
     EntryKey::LAYOUT,
     Bucket::LAYOUT,
     Counter::LAYOUT,
+    DropEvent::LAYOUT,
     ListEntry::LAYOUT,
     Cell::LAYOUT,
     Limit::LAYOUT,

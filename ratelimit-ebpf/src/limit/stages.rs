@@ -1,9 +1,12 @@
 //! The parts of limiting that are functions of their own in the kernel.
 
-use ratelimit_common::abi::{LimitSet, Policy, Reason, service::Party};
+use ratelimit_common::abi::{LimitSet, Policy, Reason, SourceKey, service::Party};
 
-use super::{crowd, entry, further, request::Request, syns};
-use crate::tables::Tables;
+use super::{crowd, entry, further, refusal, request::Request, syns};
+use crate::{
+    report::{self, Refused},
+    tables::Tables,
+};
 
 /// What the verifier checks once, instead of once for every way that leads there.
 ///
@@ -65,5 +68,15 @@ pub trait Stages: Tables + Sized {
     /// Counts a SYN, and says whether a cookie is the answer to it.
     fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
         syns::count(self, policy, request)
+    }
+
+    /// Tells the daemon of a packet that a limit refused, if it is time to.
+    fn report(&self, policy: &Policy, request: &Request, reason: Reason) {
+        refusal::report(self, policy, request, reason);
+    }
+
+    /// The same for a packet that no limit was asked about.
+    fn report_unasked(&self, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
+        report::report(self, policy, source, refused, now_q8);
     }
 }
