@@ -8,7 +8,7 @@ use core::{
 };
 
 use aya_ebpf::{
-    bindings::{BPF_NOEXIST, bpf_sock, bpf_sock_tuple},
+    bindings::{BPF_NOEXIST, BPF_RB_NO_WAKEUP, bpf_sock, bpf_sock_tuple},
     btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key},
     helpers::{
         bpf_jiffies64, bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
@@ -19,8 +19,8 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, RungCell,
-        Share, SynState, TotalState,
+        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey,
+        RungCell, Share, SynState, TotalState,
         counter::COUNTER_SLOTS,
         drop_event::RING_BYTES,
         event::EVENT_COUNT,
@@ -534,8 +534,8 @@ impl Tables for Maps {
         match DROPS.reserve_untyped::<DropEvent>(0) {
             Some(mut record) => {
                 record.write(event);
-                // Wakes the daemon if it has read everything before this.
-                record.submit(0);
+                // Nobody is woken: that would take an interrupt, and the daemon looks often enough.
+                record.submit(BPF_RB_NO_WAKEUP as u64);
                 true
             }
             None => false,

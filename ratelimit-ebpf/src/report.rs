@@ -78,7 +78,9 @@ impl Refused {
 #[inline(always)]
 pub fn report<T: Tables>(tables: &T, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
     let hash = gate::hash(source, policy.gate.secret);
-    let Some(quiet_until) = tables.quiet_until(gate::cell_index(hash) / (gate::CELLS / QUIET_SLOTS)) else { return };
+    let Some(quiet_until) = tables.quiet_until(gate::cell_index(hash) / (gate::CELLS / QUIET_SLOTS)) else {
+        return;
+    };
     if ahead_q8(tables.load(quiet_until), now_q8) != 0
         || !take_allowance(tables, policy, Allowance::Reports, now_q8)
     {

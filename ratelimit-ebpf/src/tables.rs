@@ -1,6 +1,8 @@
 //! The seam between the packet path and its maps: BPF maps in the kernel, hash maps in tests.
 
-use ratelimit_common::abi::{Bucket, Clock, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, Reason};
+use ratelimit_common::abi::{
+    Bucket, Clock, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, Reason,
+};
 
 use crate::packet::Address;
 

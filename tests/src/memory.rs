@@ -8,8 +8,8 @@ use std::{
 
 use ratelimit_common::{
     abi::{
-        self, Bucket, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
-        Reason, SourceKey, Verdict,
+        self, Bucket, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, MAX_LIMITS, Policy,
+        PrefixKey, Reason, SourceKey, Verdict,
         counter::{COUNTER_SLOTS, Fate, slot},
         prefix::LADDER_CELLS,
         service::{MAX_SERVICES, MAX_TOTALS},

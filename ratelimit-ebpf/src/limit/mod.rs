@@ -34,8 +34,8 @@ pub use entry::{charge as charge_entry, judge as judge_entry, open as open_entry
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
 pub use newcomers::take as take_allowance;
-pub use refusal::{report, report_unasked};
 use refusal::reported;
+pub use refusal::{report, report_unasked};
 pub use request::Request;
 pub use sender::Sender;
 pub use stages::Stages;
@@ -165,13 +165,7 @@ fn ask_proven<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> 
 
 /// Charges what it shares with others alone, for a SYN that could not be answered after its source had been charged.
 #[inline(always)]
-pub fn limit_crowd<T: Stages>(
-    tables: &T,
-    policy: &Policy,
-    packet: &Packet,
-    len: u64,
-    now_ns: u64,
-) -> Reason {
+pub fn limit_crowd<T: Stages>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
     let sender = Sender::of(tables, policy, packet);
     let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns));
     let reason = tables.charge_crowd(policy, &request, Party::Stranger);
