@@ -102,17 +102,17 @@ fn a_flood_is_watched_and_its_source_explained_with_reason_and_time() {
 
 #[test]
 fn a_blocked_ipv6_source_is_watched_as_its_prefix_and_explained_by_any_of_its_addresses() {
-    let source = "fd99::66";
+    let source = "fd00:99::66";
     let edge = edge_with_sources(&[source]);
     let _daemon = edge.start(POLICY);
-    assert!(edge.cli(&["block", "add", "fd99::66", "--force"]).status.success());
+    assert!(edge.cli(&["block", "add", "fd00:99::66", "--force"]).status.success());
     let running = flood(&edge, source, EDGE_V6, 1_000, 2.0);
     let seen = lines(
         &edge.cli(&["watch", "--reason", "blocked", "--count", "1", "--for", "30s", "--output", "json"]),
     );
-    assert_eq!((&seen[0]["source"], &seen[0]["reason"]), (&"fd99::/64".into(), &"blocked".into()));
+    assert_eq!((&seen[0]["source"], &seen[0]["reason"]), (&"fd00:99::/64".into(), &"blocked".into()));
     sent(running);
-    assert_eq!(edge.json(&["explain", "fd99::1234"])["last_drops"][0]["reason"], "blocked");
+    assert_eq!(edge.json(&["explain", "fd00:99::1234"])["last_drops"][0]["reason"], "blocked");
 }
 
 #[test]
