@@ -27,7 +27,7 @@ use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIO
 
 use crate::{
     frame::Frame,
-    limit::{self, Stages},
+    limit::{self, Sender, Stages},
     notes::{parse_tcp_again, take},
     packet::{Family, Packet, Transport},
     pipeline::conclude,
@@ -116,13 +116,18 @@ fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
     let frame = &wire.reread(frame);
     let Some(segment) = Segment::read(frame, &packet) else { return Reason::Truncated };
-    let admitted = match wire.prove(&segment) {
-        Proof::Connection => Reason::Conforming,
-        Proof::Cookie => Reason::CookieValid,
-        Proof::Nothing => return baton.otherwise,
-    };
+    let proof = wire.prove(&segment);
     let now_ns = tables.now_ns(Clock::Coarse);
     let packet = Packet { service: baton.service as u16, user: baton.user, ..packet };
+    let admitted = match proof {
+        Proof::Connection => Reason::Conforming,
+        Proof::Cookie => Reason::CookieValid,
+        Proof::Nothing => {
+            let refused = (&packet, Sender::key_of(policy, &packet));
+            limit::report_unasked(tables, policy, refused, frame.len(), now_ns, baton.otherwise);
+            return baton.otherwise;
+        }
+    };
     limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, admitted)
 }
 

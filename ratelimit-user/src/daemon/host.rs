@@ -11,7 +11,9 @@ use std::{
 
 use ratelimit_common::abi::{Event, Reason};
 
-use super::{caller::By, change::Apply, headroom::HeadroomWatch, log, version::Version, waiting::Waiting};
+use super::{
+    caller::By, change::Apply, drops::Drops, headroom::HeadroomWatch, log, version::Version, waiting::Waiting,
+};
 use crate::{
     compile::{HostFacts, Names, lists::Lists},
     dataplane::{
@@ -67,6 +69,7 @@ pub(super) struct Host {
     pub(super) facts: HostFacts,
     pub(super) maps: Maps,
     pub(super) lists: Lists,
+    pub(super) drops: Drops,
     pub(super) guarded: Vec<Guarded>,
     pub(super) pins: PinDir,
     pub(super) cookie_problem: Option<String>,
@@ -107,8 +110,9 @@ struct Seen {
 
 impl Host {
     /// A host whose policy has just been put in force.
-    pub(super) fn new(options: &Options, version: Version, started: Started) -> Result<Self, Failure> {
+    pub(super) fn new(options: &Options, version: Version, mut started: Started) -> Result<Self, Failure> {
         let lists = started.maps.lists()?;
+        let drops = Drops::new(started.maps.take_drops());
         let mut host = Self {
             policy_path: options.policy.clone(),
             state: options.state.clone(),
@@ -120,6 +124,7 @@ impl Host {
             facts: started.facts,
             maps: started.maps,
             lists,
+            drops,
             guarded: started.guarded,
             pins: started.pins,
             cookie_problem: started.program.cookie_problem().map(str::to_owned),
@@ -192,7 +197,13 @@ impl Host {
         match request {
             Request::Status => Ok(Reply::Status(Box::new(self.status()))),
             Request::Stats => Ok(Reply::Stats(self.snapshot()?)),
-            Request::Explain { address, service } => self.explain(address, service.as_deref()),
+            Request::Explain { address, service } => {
+                self.take_in_drops();
+                self.explain(address, service.as_deref())
+            }
+            Request::Watch { .. } => {
+                Err(Failure::usage("what is watched is told line by line, on a connection of its own"))
+            }
             Request::BlockAdd { prefix, for_ns, reason, operator } => {
                 self.block(&prefix, for_ns, reason.as_deref(), &operator, now_ns)
             }

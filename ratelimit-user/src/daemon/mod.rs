@@ -2,6 +2,7 @@
 
 mod caller;
 mod change;
+mod drops;
 mod explain;
 mod headroom;
 mod host;
