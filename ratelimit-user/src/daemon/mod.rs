@@ -3,6 +3,7 @@
 mod caller;
 mod change;
 mod explain;
+mod facts;
 mod headroom;
 mod host;
 mod layouts;
