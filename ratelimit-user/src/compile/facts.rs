@@ -1,6 +1,6 @@
 //! What a compiled policy must know of the host it is for.
 
-/// Facts about one host. All but the last two hold as long as the daemon runs.
+/// Facts about one host. All but the last hold as long as the daemon runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostFacts {
     /// CPUs that the program can run on.
@@ -13,6 +13,6 @@ pub struct HostFacts {
     pub cookies: bool,
     /// The window scale that the kernel offers; `None` if it would not find options again that a SYN cookie has promised.
     pub window_scale: Option<u8>,
-    /// Whether elastic limits give their extra.
+    /// Whether the host has headroom, which elastic limits depend on.
     pub headroom: bool,
 }
