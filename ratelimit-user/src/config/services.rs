@@ -131,10 +131,7 @@ fn dscp(table: &ServiceTable, on_limit: OnLimit, problems: &mut Problems<'_>) ->
     };
     if class.is_none() {
         let text = problems.source(at);
-        problems.error(
-            at,
-            format!("{text} is no class of service; use 0 to 63, or a name such as \"cs1\" or \"af13\""),
-        );
+        problems.error(at, format!("{text} is no class of service; use 0 to 63, or a name such as \"cs1\" or \"af13\""));
     }
     class
 }

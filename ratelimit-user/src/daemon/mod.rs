@@ -4,6 +4,7 @@ mod caller;
 mod change;
 mod drops;
 mod explain;
+mod facts;
 mod headroom;
 mod host;
 mod layouts;
