@@ -9,6 +9,7 @@ mod layout;
 pub mod bucket;
 pub mod cell;
 pub mod counter;
+pub mod destination;
 pub mod event;
 pub mod list;
 pub mod names;
@@ -32,7 +33,7 @@ pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 pub const ABI_VERSION: u32 = 4;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 3_941_054_241_397_234_194;
+const RECORDED_FINGERPRINT: usize = 1_720_661_876_597_312_167;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

@@ -21,6 +21,8 @@ pub const CELLS: &str = "CELLS";
 pub const MARKS: &str = "MARKS";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
+/// Tables of destinations, one in use and one to be written.
+pub const DESTINATIONS: &str = "DESTINATIONS";
 /// Per-CPU counts of events.
 pub const EVENTS: &str = "EVENTS";
 /// Which lists have entries.
@@ -51,10 +53,11 @@ pub const SYNS: &str = "SYNS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 18] = [
+pub const MAPS: [&str; 19] = [
     BUCKETS,
     CELLS,
     COUNTERS,
+    DESTINATIONS,
     EVENTS,
     JUMPS,
     LISTED,

@@ -11,7 +11,7 @@ use std::{
 use ratelimit_common::abi::{Meter, Mode, OnLimit, service::Protocol};
 use serde::{Deserialize, Serialize};
 
-use super::{LadderFamily, NONE, NamedLimit, Policy, Service, User, words};
+use super::{LadderFamily, NONE, NamedLimit, Policy, Prefix, Service, User, words};
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,7 +184,7 @@ fn of_service(service: &Service) -> Fields {
     fields
 }
 
-/// `udp 53, 5300-5399`: the same for the same ports, however they are written.
+/// `udp 53, 5300-5399 to 192.0.2.0/24`: the same for the same ports and destinations, however they are written.
 fn matching(service: &Service) -> String {
     let protocol = match service.protocol() {
         Protocol::Tcp => "tcp",
@@ -205,7 +205,11 @@ fn matching(service: &Service) -> String {
             if first == last { first.to_string() } else { format!("{first}-{last}") }
         },
     );
-    format!("{protocol} {}", words.collect::<Vec<_>>().join(", "))
+    let ports = words.collect::<Vec<_>>().join(", ");
+    let destinations: BTreeSet<&Prefix> = service.destinations().iter().collect();
+    let destinations: Vec<String> = destinations.into_iter().map(ToString::to_string).collect();
+    let to = if destinations.is_empty() { "" } else { " to " };
+    format!("{protocol} {ports}{to}{}", destinations.join(", "))
 }
 
 fn fields(subject: &str, before: &Fields, after: &Fields) -> Vec<Change> {

@@ -9,6 +9,7 @@ mod prefix;
 mod service;
 mod setting;
 mod shadow;
+mod sharing;
 mod source;
 mod user;
 
@@ -24,6 +25,8 @@ pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use service::{DEFAULT_DSCP, Service, ServiceError, Services};
 pub use setting::{NONE, OF_PLAN, Setting, SettingError, pieces, words};
 pub use shadow::{Shadow, shadows};
+pub(crate) use sharing::claims;
+pub use sharing::{PortGroup, Unmet};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
 pub use user::{Plan, User, UserError, Users};
 

@@ -1,0 +1,1 @@
+//! Ports and destinations that services share.
