@@ -132,6 +132,11 @@ impl Memory {
         Reason::ALL.iter().map(|reason| (*reason, self.sum(*reason, Fate::Decided))).collect()
     }
 
+    /// One counter; service 0 is none.
+    pub fn counter(&self, service: u32, reason: Reason, fate: Fate) -> Counter {
+        self.counters.borrow()[slot(service, reason, fate) as usize]
+    }
+
     /// What a reason counted, all services together.
     pub fn sum(&self, reason: Reason, fate: Fate) -> Counter {
         let counters = self.counters.borrow();

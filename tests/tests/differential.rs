@@ -33,11 +33,32 @@ name = "dns"
 match = { protocol = "udp", ports = [53] }
 per_source = ["66 packets/day"]
 total = ["4000 packets/day"]
+[[service]]
+name = "anycast"
+match = { protocol = "udp", ports = [53], destinations = ["192.0.2.0/24", "2001:db8:f::/48", "::/3"] }
+total = ["1000 packets/day"]
+[[service]]
+name = "one"
+match = { protocol = "udp", ports = [53], destinations = ["192.0.2.128/25", "2001:db8:f::1"] }
+total = ["500 packets/day"]
+[[service]]
+name = "web"
+match = { protocol = "tcp", ports = [80], destinations = ["192.0.2.0/25", "2001:db8:f::/49"] }
+total = ["900 packets/day"]
 [[user]]
 name = "acme"
 sources = ["10.0.1.0/27", "2001:db8:0:40::/59"]
 network = ["900 packets/day"]
 "#;
+
+/// In `anycast` by each of its prefixes, in `one`, in IPv4's form, and in none.
+const DESTINATIONS_V6: [Ipv6Addr; 5] = [
+    Ipv6Addr::LOCALHOST,
+    Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0x8000, 0, 0, 0, 1),
+    Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0xc000, 0x0281),
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+];
 
 /// The same with limits so small that the gate cannot help.
 const SMALL: &str = r#"
@@ -92,6 +113,14 @@ fn agree(policy: &str, unreachable: &[&str]) {
     }
     let counters = kernel.counters();
     assert_eq!(host.counters(), counters, "seed {seed}");
+    let by_service = kernel.maps.counts().unwrap();
+    for count in &by_service {
+        assert_eq!(host.counter(count.service, count.reason, count.fate), count.counter, "seed {seed}, {count:?}");
+    }
+    for service in by_service.iter().map(|count| count.service) {
+        let busy = by_service.iter().any(|count| count.service == service && count.counter.packets > 0);
+        assert!(busy, "nothing was for service {service}");
+    }
     // A differential test that never gets anywhere would agree too.
     for (reason, counter) in counters {
         // Cookies need sockets; syn_ack.rs and syn_cookies.rs have them.
@@ -148,6 +177,7 @@ fn ipv4(rng: &mut Rng) -> Vec<u8> {
     let packet = Ipv4 {
         options: rng.usize(..=10) * 4,
         fragment: if rng.u8(..8) == 0 { rng.u16(..) & 0x3fff } else { 0 },
+        destination: [[10, 0, 0, 1], [192, 0, 2, rng.u8(..)]][rng.usize(..2)].into(),
         ..Ipv4::from(source)
     };
     packet.carrying(protocol, &payload)
@@ -173,7 +203,8 @@ fn ipv6(rng: &mut Rng) -> Vec<u8> {
     let mapped = rng.u8(..50) == 0;
     let source =
         if mapped { Ipv4Addr::from_bits(rng.u32(..)).to_ipv6_mapped() } else { Ipv6Addr::from(source) };
-    Ipv6 { hop_limit: *pick(rng, &[255, 64]), ..Ipv6::from(source) }.carrying(next, &payload)
+    let destination = *pick(rng, &DESTINATIONS_V6);
+    Ipv6 { hop_limit: *pick(rng, &[255, 64]), destination, ..Ipv6::from(source) }.carrying(next, &payload)
 }
 
 fn transport(rng: &mut Rng, icmp_protocol: u8) -> (u8, Vec<u8>) {

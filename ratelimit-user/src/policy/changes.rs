@@ -318,6 +318,18 @@ mod tests {
     }
 
     #[test]
+    fn destinations_are_shown_sorted_and_their_order_is_no_change() {
+        let to = |destinations: &str| OLD.replace("ports = [53]", &format!("ports = [53]{destinations}"));
+        let two = to(", destinations = [\"2001:db8::/32\", \"192.0.2.0/24\"]");
+        assert_eq!(
+            sentences(OLD, &two),
+            ["service dns match: udp 53 -> udp 53 to 192.0.2.0/24, 2001:db8::/32"]
+        );
+        let turned = to(", destinations = [\"192.0.2.0/24\", \"2001:db8::/32\"]");
+        assert_eq!(sentences(&two, &turned), [""; 0]);
+    }
+
+    #[test]
     fn two_limits_of_a_meter_that_change_places_are_no_change_and_one_that_changes_is_one() {
         let two = |limits: &str| format!("[source]\nlimits = [{limits}]\n");
         let before = two("\"100/s burst 100\", \"1000/min burst 2000\"");
