@@ -33,6 +33,23 @@ name = "dns"
 match = { protocol = "udp", ports = [53] }
 per_source = ["66 packets/day"]
 total = ["4000 packets/day"]
+[[user]]
+name = "acme"
+sources = ["10.0.1.0/27", "2001:db8:0:40::/59"]
+network = ["900 packets/day"]
+"#;
+
+/// Services that share ports. Nothing of packets of different length adds up over sources: then a second would matter.
+const DIVIDED: &str = r#"
+[source]
+limits = ["72 packets/day", "8 syns/day", "13000 bytes/day burst 13000", "8 fragments/day"]
+new_sources_per_cpu = 10000000
+ladder = false
+[[service]]
+name = "dns"
+match = { protocol = "udp", ports = [53] }
+per_source = ["66 packets/day"]
+total = ["2000 packets/day"]
 [[service]]
 name = "anycast"
 match = { protocol = "udp", ports = [53], destinations = ["192.0.2.0/24", "2001:db8:f::/48", "::/3"] }
@@ -45,10 +62,6 @@ total = ["500 packets/day"]
 name = "web"
 match = { protocol = "tcp", ports = [80], destinations = ["192.0.2.0/25", "2001:db8:f::/49"] }
 total = ["900 packets/day"]
-[[user]]
-name = "acme"
-sources = ["10.0.1.0/27", "2001:db8:0:40::/59"]
-network = ["900 packets/day"]
 "#;
 
 /// In `anycast` by each of its prefixes, in `one`, in IPv4's form, and in none.
@@ -86,6 +99,14 @@ fn host_and_kernel_agree_when_every_source_needs_an_entry() {
             "limit_prefix",
             "limit_user",
         ],
+    );
+}
+
+#[test]
+fn host_and_kernel_agree_when_destinations_decide_which_service_a_packet_is_for() {
+    agree(
+        DIVIDED,
+        &["unlimited", "contended", "table_full", "new_source_budget", "limit_prefix", "limit_user"],
     );
 }
 
@@ -177,10 +198,14 @@ fn ipv4(rng: &mut Rng) -> Vec<u8> {
     let packet = Ipv4 {
         options: rng.usize(..=10) * 4,
         fragment: if rng.u8(..8) == 0 { rng.u16(..) & 0x3fff } else { 0 },
-        destination: [[10, 0, 0, 1], [192, 0, 2, rng.u8(..)]][rng.usize(..2)].into(),
+        destination: destination_v4(&mut rng.clone()),
         ..Ipv4::from(source)
     };
     packet.carrying(protocol, &payload)
+}
+
+fn destination_v4(rng: &mut Rng) -> Ipv4Addr {
+    [[10, 0, 0, 1], [192, 0, 2, rng.u8(..)]][rng.usize(..2)].into()
 }
 
 fn ipv6(rng: &mut Rng) -> Vec<u8> {
@@ -203,7 +228,8 @@ fn ipv6(rng: &mut Rng) -> Vec<u8> {
     let mapped = rng.u8(..50) == 0;
     let source =
         if mapped { Ipv4Addr::from_bits(rng.u32(..)).to_ipv6_mapped() } else { Ipv6Addr::from(source) };
-    let destination = *pick(rng, &DESTINATIONS_V6);
+    // A look ahead: the frames are the same ones wherever they go.
+    let destination = *pick(&mut rng.clone(), &DESTINATIONS_V6);
     Ipv6 { hop_limit: *pick(rng, &[255, 64]), destination, ..Ipv6::from(source) }.carrying(next, &payload)
 }
 
