@@ -1,7 +1,8 @@
 //! The seam between the packet path and its maps: BPF maps in the kernel, hash maps in tests.
 
 use ratelimit_common::abi::{
-    Bucket, Clock, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, Reason, destination::DestinationKey,
+    Bucket, Clock, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, Reason,
+    destination::DestinationKey,
 };
 
 use crate::{frame::Frame, packet::Address};

@@ -110,9 +110,7 @@ fn tags_options_and_extension_headers_in_front_are_no_matter() {
     let mut loaded = Loaded::new(&policies::policy(POLICY));
     for (to, expected) in [("192.0.2.7", "one"), ("192.0.3.1", "wide"), ("2001:db8:1::8", "narrow")] {
         let (kind, packet) = packet(to, UDP, &udp(8));
-        for frame in
-            [ethernet(VLAN, &tag(kind, &packet)), ethernet(QINQ, &tag(VLAN, &tag(kind, &packet)))]
-        {
+        for frame in [ethernet(VLAN, &tag(kind, &packet)), ethernet(QINQ, &tag(VLAN, &tag(kind, &packet)))] {
             assert_eq!(service(&mut loaded, &frame), expected, "{to}");
         }
     }
@@ -162,7 +160,9 @@ fn a_fragment_without_a_port_is_for_no_service() {
 /// Two services that have two prefixes between them, one way round or the other.
 fn turned(first: &str, second: &str) -> String {
     let service = |name: &str, to: &str| {
-        format!("[[service]]\nname = {name:?}\nmatch = {{ protocol = \"udp\", ports = [53], destinations = [{to:?}] }}\n")
+        format!(
+            "[[service]]\nname = {name:?}\nmatch = {{ protocol = \"udp\", ports = [53], destinations = [{to:?}] }}\n"
+        )
     };
     format!(
         "[source]\nlimits = [\"50000000 packets/s\"]\nladder = false\n{}{}",

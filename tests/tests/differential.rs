@@ -136,7 +136,11 @@ fn agree(policy: &str, unreachable: &[&str]) {
     assert_eq!(host.counters(), counters, "seed {seed}");
     let by_service = kernel.maps.counts().unwrap();
     for count in &by_service {
-        assert_eq!(host.counter(count.service, count.reason, count.fate), count.counter, "seed {seed}, {count:?}");
+        assert_eq!(
+            host.counter(count.service, count.reason, count.fate),
+            count.counter,
+            "seed {seed}, {count:?}"
+        );
     }
     for service in by_service.iter().map(|count| count.service) {
         let busy = by_service.iter().any(|count| count.service == service && count.counter.packets > 0);

@@ -11,7 +11,8 @@ pub const BY_DESTINATION: u32 = 1 << 15;
 
 // Every class has a prefix at least, so what fits into the trie fits into the bits below the mark.
 const _: () = assert!(MAX_DESTINATIONS <= BY_DESTINATION);
-const _: () = assert!(BY_DESTINATION as usize > super::service::MAX_SERVICES, "no service looks like a class");
+const _: () =
+    assert!(BY_DESTINATION as usize > super::service::MAX_SERVICES, "no service looks like a class");
 
 /// Data part of a trie key: the class as the table of ports has it, the version of IP, the address; IPv4 at `::ffff:a.b.c.d`.
 ///

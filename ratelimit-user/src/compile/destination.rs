@@ -20,7 +20,11 @@ pub struct Destination {
 }
 
 /// Fills in the table of ports, and says what the destinations are of those that are divided. Each group of these is a class.
-pub(super) fn compile(services: &Services, places: &Places, ports: &mut [u16; PORT_SLOTS]) -> Vec<Destination> {
+pub(super) fn compile(
+    services: &Services,
+    places: &Places,
+    ports: &mut [u16; PORT_SLOTS],
+) -> Vec<Destination> {
     let all: Vec<&Service> = services.iter().collect();
     let number = |at: usize| places.of(all[at].name()).map_or(0, |index| index as u32 + 1);
     let mut destinations = Vec::new();

@@ -29,7 +29,8 @@ pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> O
                 // Indices count what could be read; if something could not, the list itself is the place.
                 let table = error.index().filter(|_| complete).and_then(|index| tables.get(index));
                 let at = table.map(|table| place(&error, table));
-                problems.error(&at.or(tables.first().map(|table| table.at.clone())).unwrap_or_default(), error);
+                problems
+                    .error(&at.or(tables.first().map(|table| table.at.clone())).unwrap_or_default(), error);
             }
             None
         }
@@ -126,7 +127,10 @@ fn dscp(table: &ServiceTable, on_limit: OnLimit, problems: &mut Problems<'_>) ->
     };
     if class.is_none() {
         let text = problems.source(at);
-        problems.error(at, format!("{text} is no class of service; use 0 to 63, or a name such as \"cs1\" or \"af13\""));
+        problems.error(
+            at,
+            format!("{text} is no class of service; use 0 to 63, or a name such as \"cs1\" or \"af13\""),
+        );
     }
     class
 }

@@ -158,7 +158,8 @@ fn prefixes(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
 fn destinations(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let services: Vec<&Service> = policy.services().iter().collect();
     for unmet in policy.services().unmet() {
-        let (Some(table), Some(service)) = (document.services.get(unmet.service), services.get(unmet.service))
+        let (Some(table), Some(service)) =
+            (document.services.get(unmet.service), services.get(unmet.service))
         else {
             continue;
         };

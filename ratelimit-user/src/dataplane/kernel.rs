@@ -345,7 +345,10 @@ impl Maps {
 
     /// Frames that ended with a reason, all services and CPUs added up, without what had another fate than the reason's own.
     pub fn packets(&self, reason: Reason) -> Result<u64, DataplaneError> {
-        self.counted.iter().map(|service| Ok(self.counter(slot(*service, reason, Fate::Decided))?.packets)).sum()
+        self.counted
+            .iter()
+            .map(|service| Ok(self.counter(slot(*service, reason, Fate::Decided))?.packets))
+            .sum()
     }
 
     fn counter(&self, slot: u32) -> Result<Counter, DataplaneError> {

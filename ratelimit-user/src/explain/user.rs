@@ -26,7 +26,8 @@ pub(super) fn state<L: Ledger>(
     let Some(user) = name.and_then(|name| setting.policy.users().get(name)) else { return Ok(None) };
     let set = ledger.user_limits(setting.kernel.tables, index as u32)?;
     // Users have no gate: their buckets are always there.
-    let words = Words { entry: Some(ledger.user(index as u32)?), cell: Cell::FRESH, tracked_until_q8: 0, name: 0 };
+    let words =
+        Words { entry: Some(ledger.user(index as u32)?), cell: Cell::FRESH, tracked_until_q8: 0, name: 0 };
     Ok(Some(UserState {
         name: user.name().to_owned(),
         plan: user.plan().map(str::to_owned),

@@ -93,16 +93,17 @@ pub fn starved<'p>(policy: &'p Policy, before: &'p Policy, lists: &Lists, vital:
         sessions.iter().map(|one| (*one, services_of(policy, one), services_of(before, one))).collect();
     for service in policy.services().iter() {
         // Sessions to other addresses may have had other services before: the first one that is worse off is named.
-        let worse_off = served.iter().filter(|(_, now, _)| now.contains(&service)).find_map(|(one, _, earlier)| {
-            let known = |of: fn(&Service) -> &[Rate]| -> Vec<Rate> {
-                earlier.iter().flat_map(|service| of(service)).copied().collect()
-            };
-            let what = |list: &str| format!("service {}: {list}", service.name());
-            let (per_source, total) = (known(Service::per_source), known(Service::totals));
-            let mut found = too_small(&what("per_source"), service.per_source(), &per_source, one);
-            found.extend(too_small(&what("total"), service.totals(), &total, one));
-            (!found.is_empty()).then_some(found)
-        });
+        let worse_off =
+            served.iter().filter(|(_, now, _)| now.contains(&service)).find_map(|(one, _, earlier)| {
+                let known = |of: fn(&Service) -> &[Rate]| -> Vec<Rate> {
+                    earlier.iter().flat_map(|service| of(service)).copied().collect()
+                };
+                let what = |list: &str| format!("service {}: {list}", service.name());
+                let (per_source, total) = (known(Service::per_source), known(Service::totals));
+                let mut found = too_small(&what("per_source"), service.per_source(), &per_source, one);
+                found.extend(too_small(&what("total"), service.totals(), &total, one));
+                (!found.is_empty()).then_some(found)
+            });
         sentences.extend(worse_off.unwrap_or_default());
     }
     for user in policy.users().iter() {
@@ -117,7 +118,8 @@ pub fn starved<'p>(policy: &'p Policy, before: &'p Policy, lists: &Lists, vital:
 
 fn too_small(what: &str, rates: &[Rate], known: &[Rate], who: &Vital) -> Vec<String> {
     let new = rates.iter().filter(|rate| !known.contains(rate));
-    let below = |rate: &Rate| Some(format!("{what} \"{rate}\" is below {}, and {who}", session::shortfall(rate)?));
+    let below =
+        |rate: &Rate| Some(format!("{what} \"{rate}\" is below {}, and {who}", session::shortfall(rate)?));
     new.filter_map(below).collect()
 }
 

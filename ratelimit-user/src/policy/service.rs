@@ -357,7 +357,8 @@ impl Services {
         if services.len() > MAX_SERVICES {
             errors.push(ServiceError::TooMany { count: services.len() });
         }
-        let is_twice = |index: usize| services[..index].iter().any(|other| other.name == services[index].name);
+        let is_twice =
+            |index: usize| services[..index].iter().any(|other| other.name == services[index].name);
         let twice: Vec<usize> = (0..services.len()).filter(|index| is_twice(*index)).collect();
         let name = |index: &usize| services[*index].name.clone();
         errors.extend(twice.iter().map(|index| ServiceError::Twice { index: *index, name: name(index) }));

@@ -121,7 +121,10 @@ pub(super) fn unmet(services: &[Service], groups: &[PortGroup]) -> Vec<Unmet> {
     for group in groups.iter().filter(|group| group.is_divided(services)) {
         let shadowed = shadows_of(group_claims(services, group));
         let found = |service: usize, source: usize| {
-            shadowed.iter().find(|(owner, at, _)| (*owner, *at) == (service + 1, source)).map(|(.., why)| *why)
+            shadowed
+                .iter()
+                .find(|(owner, at, _)| (*owner, *at) == (service + 1, source))
+                .map(|(.., why)| *why)
         };
         for service in &group.services {
             for (at, prefix) in claims(&services[*service]) {

@@ -20,7 +20,9 @@ fn services_are_read_with_ports_ranges_and_totals() {
 fn every_mistake_in_a_service_is_reported_at_its_place() {
     let service = |body: &str| format!("[source]\nlimits = [\"1/s\"]\n[[service]]\n{body}\n");
     let udp = "match = { protocol = \"udp\", ports = [53] }";
-    let to = |prefixes: &str| format!("match = {{ protocol = \"udp\", ports = [53], destinations = [{prefixes}] }}");
+    let to = |prefixes: &str| {
+        format!("match = {{ protocol = \"udp\", ports = [53], destinations = [{prefixes}] }}")
+    };
     for (body, expected) in [
         (udp.to_owned(), "p.toml:3:1: [[service]] has no name"),
         (format!("name = \"a b\"\n{udp}"), "p.toml:3:1: service name \"a b\" is not one"),
@@ -98,7 +100,8 @@ fn every_mistake_in_a_service_is_reported_at_its_place() {
             "p.toml:5:59: an entry of destinations is a number; write a string in quotes",
         ),
         (
-            "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [53], destinations = \"::/0\" }".to_owned(),
+            "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [53], destinations = \"::/0\" }"
+                .to_owned(),
             "p.toml:5:58: destinations is a string; write a list of strings",
         ),
     ] {

@@ -44,7 +44,11 @@ fn more_destinations_than_the_map_holds_are_counted_over_all_groups() {
     let half = MAX_DESTINATIONS / 2;
     // Ports 1 and 3 are one group, port 2 another: each destination is there twice.
     let services = |n: u32, rest: u16| {
-        vec![service("a", &[(1, 3)], prefixes(n)), service("b", &[(2, 2)], Vec::new()), service("c", &[(rest, rest)], Vec::new())]
+        vec![
+            service("a", &[(1, 3)], prefixes(n)),
+            service("b", &[(2, 2)], Vec::new()),
+            service("c", &[(rest, rest)], Vec::new()),
+        ]
     };
     assert!(Services::new(services(half - 1, 4)).is_ok());
     assert_eq!(
