@@ -236,7 +236,7 @@ impl Maps {
         }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
-        inner.set(0, &*desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
+        inner.set(0, desired.policy.as_ref(), 0).map_err(DataplaneError::map("write the policy"))?;
         // Before, so that a failure changes nothing.
         self.empty_shares(&desired.changed_totals)?;
         self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))?;
