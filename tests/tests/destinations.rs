@@ -196,9 +196,9 @@ fn destinations_that_change_leave_no_packet_without_a_service_in_between() {
             sent
         });
         for change in 0..CHANGES {
-            // Every third policy has the same prefix in another number of classes, every other the services turned round.
+            // Every other policy has the services turned round, and every third gives the number of their class to port 52.
             let text = if change % 2 == 0 { turned(other, one) } else { turned(one, other) };
-            let text = if change % 3 == 0 { text.replacen("[53]", "[53, 54]", 1) } else { text };
+            let text = if change % 3 == 0 { text.replacen("[53]", "[52, 53]", 1) } else { text };
             in_force = follow(&in_force, &text);
             maps.set_policy(&in_force).unwrap();
         }
