@@ -95,7 +95,11 @@ fn spent() -> Loaded {
 
 fn count(loaded: &Loaded, fate: Fate) -> u64 {
     let counts = loaded.maps.counts().unwrap();
-    counts.iter().filter(|count| count.fate == fate && count.reason.is_limit()).map(|count| count.counter.packets).sum()
+    counts
+        .iter()
+        .filter(|count| count.fate == fate && count.reason.is_limit())
+        .map(|count| count.counter.packets)
+        .sum()
 }
 
 /// The body of a reply and the sum over everything that its checksum covers, with all else about the frame checked.
@@ -166,8 +170,7 @@ fn a_refused_datagram_gets_an_icmp_error_that_repeats_its_headers() {
         let (verdict, reply) = loaded.rewrite(request);
         assert_eq!(verdict, Verdict::Reply, "{name}");
         let ip = &request[14 + tags * 4..];
-        let (protocol, kind, headers) =
-            if ip[0] >> 4 == 4 { (1, [3, 13], 20) } else { (58, [1, 1], 40) };
+        let (protocol, kind, headers) = if ip[0] >> 4 == 4 { (1, [3, 13], 20) } else { (58, [1, 1], 40) };
         let (error, sum) = body(&reply, request, *tags, protocol);
         assert_eq!(sum, 0xffff, "{name}: checksum");
         assert_eq!(error[..2], kind, "{name}: administratively prohibited");
@@ -327,7 +330,8 @@ fn a_client_that_sends_too_much_udp_gets_the_icmp_error() {
     let _replies = edge.wire.receive_replies();
     let _daemon = edge.start(WIRE_POLICY);
     // What Linux makes of "administratively prohibited" in each family: EHOSTUNREACH and EACCES.
-    for (address, expected) in [(EDGE_V4, ErrorKind::HostUnreachable), (EDGE_V6, ErrorKind::PermissionDenied)] {
+    for (address, expected) in [(EDGE_V4, ErrorKind::HostUnreachable), (EDGE_V6, ErrorKind::PermissionDenied)]
+    {
         let to = at(address, 4000);
         let _server = edge.wire.as_edge(|| UdpSocket::bind(to).unwrap());
         let client = connected(&edge, to);

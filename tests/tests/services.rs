@@ -174,8 +174,9 @@ fn a_service_on_trial_drops_nothing_and_counts_what_it_would_have_dropped() {
     assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 99), 10), 10);
     let counts = loaded.maps.counts().unwrap();
     let would = |service| {
-        let seven =
-            counts.iter().find(|c| c.service == service && c.fate == Fate::Waived && c.reason == Reason::LimitPackets);
+        let seven = counts
+            .iter()
+            .find(|c| c.service == service && c.fate == Fate::Waived && c.reason == Reason::LimitPackets);
         seven.unwrap().counter.packets
     };
     assert_eq!((would(2), would(1)), (7, 0));
@@ -201,7 +202,8 @@ fn a_policy_on_trial_counts_the_same_reasons_as_one_in_force() {
         assert_eq!(trial.sum(reason, fate), expected, "{}", reason.name());
     }
     assert!(
-        real.sum(Reason::LimitUser, Fate::Decided).packets > 100 && real.sum(Reason::Truncated, Fate::Decided).packets > 0
+        real.sum(Reason::LimitUser, Fate::Decided).packets > 100
+            && real.sum(Reason::Truncated, Fate::Decided).packets > 0
     );
 }
 
@@ -210,6 +212,7 @@ fn the_kernel_lets_a_policy_on_trial_drop_nothing_too() {
     let mut loaded = Loaded::new(&policies::policy(&format!("mode = \"monitor\"\n{POLICY}")));
     assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 1234), 100), 100);
     let counts = loaded.maps.counts().unwrap();
-    let waived: u64 = counts.iter().filter(|count| count.fate == Fate::Waived).map(|count| count.counter.packets).sum();
+    let waived: u64 =
+        counts.iter().filter(|count| count.fate == Fate::Waived).map(|count| count.counter.packets).sum();
     assert_eq!(waived, 50);
 }

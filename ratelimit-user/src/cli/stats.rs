@@ -90,11 +90,9 @@ fn text(snapshot: &Snapshot) -> String {
     }
     let seen = snapshot.reasons.iter().filter(|count| count.packets > 0);
     rows.extend(seen.map(|count| row(&count.verdict, &count.reason, count.packets, count.bytes)));
-    for (verdict, counts) in [
-        ("would drop", &snapshot.would_drop),
-        ("marked", &snapshot.marked),
-        ("rejected", &snapshot.rejected),
-    ] {
+    for (verdict, counts) in
+        [("would drop", &snapshot.would_drop), ("marked", &snapshot.marked), ("rejected", &snapshot.rejected)]
+    {
         rows.extend(counts.iter().map(|count| row(verdict, &count.reason, count.packets, count.bytes)));
     }
     table(&["verdict", "reason", "packets", "bytes"], &rows)

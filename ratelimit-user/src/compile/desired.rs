@@ -15,6 +15,7 @@ use ratelimit_common::{
 };
 
 use super::{
+    destination::{self, Destination},
     facts::HostFacts,
     ladder::{self, v4_mask, v6_mask},
     places::Places,
@@ -29,6 +30,8 @@ use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, User};
 pub struct Desired {
     /// The policy in force.
     pub policy: Box<abi::Policy>,
+    /// Who a packet to a port is for that services share.
+    pub destinations: Vec<Destination>,
     /// Services whose totals are not what they were.
     pub changed_totals: Vec<u32>,
     /// The limits of users, by index.
@@ -96,12 +99,11 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         service_count: policy.services().iter().len() as u32,
         lenient: lenient(policy),
         user_count: policy.users().iter().len() as u32,
-        users: (generation % 2) as u32,
+        tables: (generation % 2) as u32,
         mode: policy.mode() as u32,
         cookie_services: cookie_services(policy, facts),
         window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
         window_count: 0,
-        reserved: 0,
         windows: [WindowLimit::UNUSED; MAX_WINDOWS],
         services: [abi::Service::UNUSED; MAX_SERVICES],
         ports: [NO_SERVICE as u16; PORT_SLOTS],
@@ -119,12 +121,11 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         {
             changed_totals.push(index as u32);
         }
-        for slot in service.port_slots() {
-            compiled.ports[slot as usize] = index as u16 + 1;
-        }
     }
+    let destinations = destination::compile(policy.services(), &names.services, &mut compiled.ports);
     let mut desired = Desired {
         policy: compiled,
+        destinations,
         changed_totals,
         users: Vec::new(),
         new_users: Vec::new(),

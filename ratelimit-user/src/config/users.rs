@@ -7,10 +7,10 @@ use ratelimit_common::limit::rate::Rate;
 use super::{
     document::{Document, PlanTable, UserTable},
     problem::Problems,
-    resolve::rates,
+    resolve::{prefixes, rates},
     value::At,
 };
-use crate::policy::{Plan, Prefix, User, UserError, Users};
+use crate::policy::{Plan, User, UserError, Users};
 
 /// The users and plans, if all of them make sense.
 pub(super) fn resolve(document: &Document, problems: &mut Problems<'_>) -> Option<Users> {
@@ -51,18 +51,7 @@ fn user(table: &UserTable, plans: &HashSet<&str>, problems: &mut Problems<'_>) -
         problems.missing(&table.at, "[[user]] has no name; write name = \"acme\"");
         return None;
     };
-    let mut sources = Vec::new();
-    let mut readable = true;
-    for (text, at) in table.sources.iter().flat_map(|sources| &sources.entries) {
-        match text.as_ref().map(|text| text.parse::<Prefix>()) {
-            Some(Ok(prefix)) => sources.push(prefix),
-            Some(Err(error)) => {
-                problems.error(at, error);
-                readable = false;
-            }
-            None => readable = false,
-        }
-    }
+    let sources = table.sources.as_ref().map_or_else(|| Some(Vec::new()), |list| prefixes(list, problems));
     if let Some((plan, at)) = &table.plan
         && !plans.contains(plan.as_str())
     {
@@ -70,8 +59,8 @@ fn user(table: &UserTable, plans: &HashSet<&str>, problems: &mut Problems<'_>) -
         return None;
     }
     let own = table.network.as_ref().map(|limits| plain(rates(limits, problems)));
-    if sources.is_empty() && readable {
+    if sources.as_ref().is_some_and(Vec::is_empty) {
         problems.warning(&table.at, format!("user {name:?} has no sources: no packet is ever its own"));
     }
-    readable.then(|| User::new(name.clone(), table.plan.as_ref().map(|(plan, _)| plan.clone()), sources, own))
+    Some(User::new(name.clone(), table.plan.as_ref().map(|(plan, _)| plan.clone()), sources?, own))
 }

@@ -1,5 +1,6 @@
 //! The loaded program and its maps.
 
+mod destinations;
 mod totals;
 mod users;
 
@@ -17,6 +18,7 @@ use ratelimit_common::abi::{
     self, Bucket, Counter, EntryKey, Event, LimitSet, ListEntry, PrefixKey, Reason, RungCell, Share,
     SynState, TotalState, Verdict, WindowState,
     counter::{Fate, slot},
+    destination::DestinationKey,
     list::{self, ListAddrV4, ListAddrV6},
     names,
     user::MAX_USERS,
@@ -57,6 +59,7 @@ pub struct Maps {
     jumps: ProgramArray<MapData>,
     pub(super) users: Array<MapData, Bucket>,
     pub(super) user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
+    destinations: ArrayOfMaps<MapData, LpmTrie<MapData, DestinationKey, u32>>,
     pub(super) prefixes: HashMap<MapData, PrefixKey, u64>,
     pub(super) rungs: Array<MapData, RungCell>,
     pub(super) totals: Array<MapData, TotalState>,
@@ -199,6 +202,7 @@ impl Maps {
             jumps: one(ebpf, names::JUMPS)?,
             users: one(ebpf, names::USERS)?,
             user_limits: one(ebpf, names::USER_LIMITS)?,
+            destinations: one(ebpf, names::DESTINATIONS)?,
             prefixes: one(ebpf, names::PREFIXES)?,
             rungs: one(ebpf, names::RUNGS)?,
             totals: one(ebpf, names::TOTALS)?,
@@ -235,10 +239,11 @@ impl Maps {
                 table.set(*index, set, 0).map_err(DataplaneError::map("write the limits of users"))?;
             }
             self.user_limits
-                .set(desired.policy.users, &table, 0)
+                .set(desired.policy.tables, &table, 0)
                 .map_err(DataplaneError::map("put the limits of users in place"))?;
         }
         self.begin_windows(&desired.new_user_windows)?;
+        self.write_destinations(desired)?;
         for index in &desired.new_users {
             self.refill_user(*index)?;
         }
@@ -247,7 +252,7 @@ impl Maps {
         }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
-        inner.set(0, &*desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
+        inner.set(0, desired.policy.as_ref(), 0).map_err(DataplaneError::map("write the policy"))?;
         // Before, so that a failure changes nothing.
         self.empty_shares(&desired.changed_totals)?;
         self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))?;
@@ -356,7 +361,10 @@ impl Maps {
 
     /// Frames that ended with a reason, all services and CPUs added up, without what had another fate than the reason's own.
     pub fn packets(&self, reason: Reason) -> Result<u64, DataplaneError> {
-        self.counted.iter().map(|service| Ok(self.counter(slot(*service, reason, Fate::Decided))?.packets)).sum()
+        self.counted
+            .iter()
+            .map(|service| Ok(self.counter(slot(*service, reason, Fate::Decided))?.packets))
+            .sum()
     }
 
     fn counter(&self, slot: u32) -> Result<Counter, DataplaneError> {

@@ -1,13 +1,13 @@
-//! Prefixes of users that change nothing, because others around them or inside them answer first.
+//! Prefixes of users, or of services, that change nothing, because others around them or inside them answer first.
 
 use std::collections::HashMap;
 
-use super::{Prefix, Users};
+use super::{Prefix, User, Users};
 
-/// Why a prefix of a user changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a prefix changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shadow {
-    /// A wider one is the same user's, and nobody else's is in between.
+    /// A wider one is the same owner's, and nobody else's is in between.
     Around(Prefix),
     /// Longer ones of others have every address of it.
     Inside,
@@ -15,7 +15,7 @@ pub enum Shadow {
 
 /// One prefix, and what has been found so far of those inside it.
 struct Frame {
-    user: usize,
+    owner: usize,
     source: usize,
     prefix: Prefix,
     /// Addresses that prefixes of others have, in parts of 2^128: each counted once, in the widest of them.
@@ -35,44 +35,48 @@ impl Share {
     }
 }
 
-/// Every prefix that changes nothing: the user's place, the place among its sources, and why.
+/// A prefix, whose it is, and its place among its owner's.
+pub(super) type Claim = (Prefix, usize, usize);
+
+/// Every prefix of a user that changes nothing: the user's place, the place among its sources, and why.
+pub fn shadows(users: &Users) -> Vec<(usize, usize, Shadow)> {
+    let sources = |(user, one): (usize, &User)| -> Vec<Claim> {
+        one.sources().iter().enumerate().map(|(source, prefix)| (*prefix, user, source)).collect()
+    };
+    shadows_of(users.iter().enumerate().flat_map(sources).collect())
+}
+
+/// Every prefix that changes nothing: its owner, its place there, and why. Where two have the same, it is the later owner's.
 ///
 /// One pass: in sorted order a prefix comes before everything inside it, so the prefixes around the current one are a stack.
-pub fn shadows(users: &Users) -> Vec<(usize, usize, Shadow)> {
-    let mut all: Vec<(Prefix, usize, usize)> = users
-        .iter()
-        .enumerate()
-        .flat_map(|(user, one)| {
-            one.sources().iter().enumerate().map(move |(source, prefix)| (*prefix, user, source))
-        })
-        .collect();
+pub(super) fn shadows_of(mut all: Vec<Claim>) -> Vec<(usize, usize, Shadow)> {
     all.sort_unstable();
     let mut found: HashMap<(usize, usize), Shadow> = HashMap::new();
     let mut around: Vec<Frame> = Vec::new();
-    for (prefix, user, source) in all {
+    for (prefix, owner, source) in all {
         while around.last().is_some_and(|wider| !wider.prefix.covers(&prefix)) {
             close(around.pop(), &mut found);
         }
         if let Some(wider) = around.last_mut() {
-            if wider.user == user {
-                found.insert((user, source), Shadow::Around(wider.prefix));
+            if wider.owner == owner {
+                found.insert((owner, source), Shadow::Around(wider.prefix));
             } else {
                 wider.taken.0 += Share::of(&prefix, &wider.prefix).0;
             }
         }
-        around.push(Frame { user, source, prefix, taken: Share::default() });
+        around.push(Frame { owner, source, prefix, taken: Share::default() });
     }
     while let Some(frame) = around.pop() {
         close(Some(frame), &mut found);
     }
-    let mut shadows: Vec<_> = found.into_iter().map(|((user, source), why)| (user, source, why)).collect();
-    shadows.sort_unstable_by_key(|(user, source, _)| (*user, *source));
+    let mut shadows: Vec<_> = found.into_iter().map(|((owner, source), why)| (owner, source, why)).collect();
+    shadows.sort_unstable_by_key(|(owner, source, _)| (*owner, *source));
     shadows
 }
 
 fn close(frame: Option<Frame>, found: &mut HashMap<(usize, usize), Shadow>) {
     if let Some(frame) = frame.filter(|frame| frame.taken.0 == Share::WHOLE) {
-        found.insert((frame.user, frame.source), Shadow::Inside);
+        found.insert((frame.owner, frame.source), Shadow::Inside);
     }
 }
 
@@ -81,7 +85,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::User;
 
     fn users(sources: &[&[Prefix]]) -> Users {
         let user =

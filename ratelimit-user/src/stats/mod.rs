@@ -84,7 +84,9 @@ impl Snapshot {
         for reason in Reason::ALL {
             add(&mut snapshot.reasons, *reason, reason.verdict(), Counter { packets: 0, bytes: 0 });
         }
-        for Count { service, reason, fate, counter } in counts.iter().filter(|count| count.counter.packets > 0) {
+        for Count { service, reason, fate, counter } in
+            counts.iter().filter(|count| count.counter.packets > 0)
+        {
             let name =
                 names.iter().find(|(index, _)| *index as u32 + 1 == *service).map_or("", |(_, name)| name);
             let verdict = verdict(*fate, *reason);
