@@ -4,6 +4,7 @@ use std::{convert::Infallible, net::IpAddr};
 
 use ratelimit_common::abi::{
     Bucket, Cell, EntryKey, LimitSet, ListEntry, PrefixKey, RungCell, Share, SourceKey, SynState, TotalState,
+    WindowState,
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
@@ -56,6 +57,14 @@ impl Ledger for Memory {
         Ok(*Tables::user_limits(self, table, index).expect(EXISTS))
     }
 
+    fn window(&self, key: &EntryKey) -> Result<Option<WindowState>, Infallible> {
+        Ok(Tables::window(self, key).map(|state| window_of(self, state)))
+    }
+
+    fn user_window(&self, index: u32) -> Result<WindowState, Infallible> {
+        Ok(window_of(self, Tables::user_window(self, index).expect(EXISTS)))
+    }
+
     fn user(&self, index: u32) -> Result<Bucket, Infallible> {
         Ok(bucket_of(self, Tables::user(self, index).expect(EXISTS)))
     }
@@ -87,4 +96,8 @@ impl Ledger for Memory {
 
 fn bucket_of(memory: &Memory, bucket: usize) -> Bucket {
     Bucket { tat_q8: std::array::from_fn(|index| memory.load(memory.bucket_word(bucket, index))) }
+}
+
+fn window_of(memory: &Memory, state: usize) -> WindowState {
+    WindowState { words: std::array::from_fn(|slot| memory.load(memory.window_word(state, slot))) }
 }

@@ -458,3 +458,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn windows_are_told_with_what_is_left_of_them() {
+    let text = r#"
+[source]
+ladder = false
+limits = ["10 packets/min fixed-window", "20 packets/hour sliding-window"]
+[[user]]
+name = "acme"
+sources = ["192.0.2.0/24"]
+network = ["30 packets/hour fixed-window soft 10%"]
+"#;
+    let site = Site::new(text, Lists::new());
+    let source = Ipv4Addr::new(192, 0, 2, 7);
+    for _ in 0..6 {
+        assert_eq!(site.drop_reason(&smallest(source)), None);
+    }
+    let told = site.explain([192, 0, 2, 7]);
+    assert_eq!(left(&told.own.limits), [(4, 10), (14, 20)], "{told:?}");
+    assert!(told.own.limits[0].full_in_ms <= 60_000 && told.own.limits[0].refused_for_ms.is_none());
+    assert_eq!(left(&told.user.unwrap().limits), [(24, 30)]);
+    for _ in 0..4 {
+        assert_eq!(site.drop_reason(&smallest(source)), None);
+    }
+    assert_eq!(site.drop_reason(&smallest(source)), Some(Reason::LimitPackets));
+    assert!(site.explain([192, 0, 2, 7]).own.limits[0].refused_for_ms.is_some());
+}

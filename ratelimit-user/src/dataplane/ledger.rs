@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use aya::maps::lpm_trie::Key;
 use ratelimit_common::abi::{
     Bucket, Cell, EntryKey, LimitSet, ListEntry, PrefixKey, RungCell, Share, SynState, TotalState,
+    WindowState,
 };
 
 use super::{DataplaneError, kernel::Maps, table::found};
@@ -52,6 +53,14 @@ impl Ledger for Maps {
             .get(&table, 0)
             .and_then(|limits| limits.get(&index, 0))
             .map_err(DataplaneError::map("read the limits of users"))
+    }
+
+    fn window(&self, key: &EntryKey) -> Result<Option<WindowState>, DataplaneError> {
+        found(self.windows.get(key, 0)).map_err(DataplaneError::map("read the windows of sources"))
+    }
+
+    fn user_window(&self, index: u32) -> Result<WindowState, DataplaneError> {
+        self.user_windows.get(&index, 0).map_err(DataplaneError::map("read the windows of users"))
     }
 
     fn user(&self, index: u32) -> Result<Bucket, DataplaneError> {

@@ -3,7 +3,7 @@
 use ratelimit_common::{
     abi::{
         Bucket, Cell, Limit, LimitSet, Meter, Reason,
-        policy::{COUNTS_BYTES, NO_METER},
+        policy::{COUNTS_BYTES, NO_METER, SOFT},
         service::Party,
     },
     limit::{
@@ -150,7 +150,7 @@ fn pairs(set: &LimitSet, rates: &[Rate]) -> Vec<(Rate, usize)> {
         let Ok(limit) = rate.limit() else { continue };
         let free = set.limits.iter().enumerate().filter(|(place, slot)| {
             slot.meter != NO_METER
-                && (slot.meter, slot.cost_fp, slot.frac_bits & !COUNTS_BYTES)
+                && (slot.meter, slot.cost_fp, slot.frac_bits & !(COUNTS_BYTES | SOFT))
                     == (limit.meter, limit.cost_fp, limit.frac_bits)
                 && pairs.iter().all(|(_, taken)| taken != place)
         });

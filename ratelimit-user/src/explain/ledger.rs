@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ratelimit_common::abi::{
     Bucket, Cell, EntryKey, LimitSet, ListEntry, PrefixKey, RungCell, Share, SynState, TotalState,
+    WindowState,
 };
 
 /// What can be read of the state of sources, users, prefixes and services. Nothing is ever written.
@@ -25,6 +26,10 @@ pub trait Ledger {
     fn rung_cell(&self, index: u32) -> Result<RungCell, Self::Error>;
     /// The limits of a user, in one of the tables.
     fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Self::Error>;
+    /// What a source has used of a window, if anything.
+    fn window(&self, key: &EntryKey) -> Result<Option<WindowState>, Self::Error>;
+    /// What a user has used of a window.
+    fn user_window(&self, index: u32) -> Result<WindowState, Self::Error>;
     /// The buckets of a user.
     fn user(&self, index: u32) -> Result<Bucket, Self::Error>;
     /// The shared buckets of a service.

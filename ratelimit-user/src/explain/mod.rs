@@ -17,6 +17,7 @@ mod report;
 mod service;
 mod source;
 mod user;
+mod window;
 
 use std::net::IpAddr;
 

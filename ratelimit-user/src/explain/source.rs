@@ -7,7 +7,7 @@ use ratelimit_common::{
     limit::{gate, ladder, rate::Rate},
 };
 
-use super::{Ledger, Setting, account::Words, report::Account};
+use super::{Ledger, Setting, account::Words, report::Account, window};
 
 /// An address, cut to the prefix that the policy takes for one source.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,8 @@ impl Source {
             tracked_until_q8: ledger.tracked_until_q8(gate::cell_index(hash))?,
             name: gate::denial_name(hash, setting.kernel.generation),
         };
-        Ok(Account::new(&words, set, rates, setting.now_q8()))
+        let mut account = Account::new(&words, set, rates, setting.now_q8());
+        account.limits.extend(window::of_source(ledger, setting, self, (group, set, rates))?);
+        Ok(account)
     }
 }

@@ -9,6 +9,7 @@ use super::{
     account::Words,
     listing,
     report::{Account, UserState},
+    window,
 };
 
 /// The user of a number from the lists: `NO_USER`, or one more than its index.
@@ -28,10 +29,12 @@ pub(super) fn state<L: Ledger>(
     // Users have no gate: their buckets are always there.
     let words =
         Words { entry: Some(ledger.user(index as u32)?), cell: Cell::FRESH, tracked_until_q8: 0, name: 0 };
+    let mut limits = Account::new(&words, &set, user.network(), setting.now_q8()).limits;
+    limits.extend(window::of_user(ledger, setting, index as u32, &set, user.network())?);
     Ok(Some(UserState {
         name: user.name().to_owned(),
         plan: user.plan().map(str::to_owned),
         prefix: listing::owned_by(setting.lists, address),
-        limits: Account::new(&words, &set, user.network(), setting.now_q8()).limits,
+        limits,
     }))
 }
