@@ -20,24 +20,22 @@ use crate::{
 /// Decides about one frame and counts it.
 #[inline(always)]
 pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) -> Verdict {
-    let policy = tables.policy();
+    let Some(policy) = tables.policy() else {
+        let reason = parse(frame).err().unwrap_or(Reason::Unlimited);
+        return conclude(tables, relay, None, NO_SERVICE, reason, frame.len());
+    };
     let packet = match parse(frame) {
-        Ok(packet) => packet.forgotten(frame.len()),
-        Err(reason) => return conclude(tables, relay, policy, NO_SERVICE, reason, frame.len()),
+        Ok(packet) => packet,
+        Err(reason) => return conclude(tables, relay, Some(policy), NO_SERVICE, reason, frame.len()),
     };
-    let service = match policy {
-        Some(policy) => match service_number(policy, &packet) {
-            class if class & BY_DESTINATION != 0 => relay.service_at(frame, policy.tables, class),
-            number => number,
-        },
-        None => NO_SERVICE,
+    let service = match service_number(policy, &packet) {
+        class if class & BY_DESTINATION != 0 => relay.service_at(frame, policy.tables, class),
+        number => number,
     };
-    let packet = Packet { service: service as u16, ..packet };
-    let reason = match policy {
-        Some(policy) => judge(frame, tables, relay, policy, packet),
-        None => Reason::Unlimited,
-    };
-    conclude(tables, relay, policy, service, reason, frame.len())
+    // In the place of the port, which nobody asks for again: one number less that has to outlive every call from here on.
+    let packet = Packet { service: service as u16, ..packet }.forgotten(frame.len());
+    let reason = judge(frame, tables, relay, policy, packet);
+    conclude(tables, relay, Some(policy), packet.service as u32, reason, frame.len())
 }
 
 #[inline(always)]
