@@ -117,20 +117,23 @@ fn a_million_packets_of_a_flood_give_few_events() {
 
 #[test]
 fn a_source_that_floods_does_not_hide_the_others() {
-    // Without the gate every refused packet of the flood asks to be told.
-    let (mut loaded, mut ring) =
-        loaded("[source]\nladder = false\ngate = false\nlimits = [\"100 packets/day\"]\n");
-    let flood = Ipv4::from(SOURCE).udp_frame(8);
-    run(loaded.xdp(), &flood, 100_000);
-    unread(&mut ring);
-    for other in (1..=20).map(|last| Ipv4Addr::new(198, 51, 100, last)) {
-        let frame = Ipv4::from(other).udp_frame(8);
-        run(loaded.xdp(), &frame, 99);
-        run(loaded.xdp(), &flood, 10_000);
-        while loaded.run(&frame) == Verdict::Pass {}
-        let SourceKey { hi, lo } = key(other);
-        assert!(unread(&mut ring).iter().any(|event| (event.hi, event.lo) == (hi, lo)), "{other}");
+    // Without the gate every refused packet of the flood asks to be told. In memory, because between two runs in the kernel the
+    // allowance would fill again.
+    let desired =
+        policies::policy("[source]\nladder = false\ngate = false\nlimits = [\"100 packets/day\"]\n");
+    let memory = Memory::new(&desired, Lists::new());
+    let send = |source: Ipv4Addr, packets: usize| {
+        let frame = Ipv4::from(source).udp_frame(8);
+        (0..packets).filter(|_| memory.run(&frame) == Verdict::Drop).count()
+    };
+    assert!(send(SOURCE, 10_000) > 9_000);
+    let others: Vec<_> = (1..=20).map(|last| Ipv4Addr::new(198, 51, 100, last)).collect();
+    for other in &others {
+        assert!(send(*other, 101) > 0);
     }
+    let told = memory.told.borrow();
+    let found = others.iter().filter(|other| told.iter().any(|event| event.lo == key(**other).lo)).count();
+    assert_eq!((told.len(), found), (21, 20), "each of them once");
 }
 
 #[test]
@@ -184,8 +187,8 @@ fn the_packet_path_on_the_host_tells_the_same() {
     let refused = (0..2_000).filter(|_| memory.run(&frame) == Verdict::Drop).count();
     assert!(refused >= 1_000);
     assert_eq!(memory.told.borrow().len(), 1, "the clock stands still");
-    // Its denial ends with the next token, after 86 seconds.
-    for tenths in [1, 2, 3, 800] {
+    // Its denial ends with the next token, of which there is one in 86 seconds.
+    for tenths in 1..=3 {
         memory.now_ns.set(1_000_000_000 + tenths * 100_000_000);
         assert_eq!(memory.run(&frame), Verdict::Drop);
     }
