@@ -81,9 +81,14 @@ mod tests {
         })
     }
 
+    /// Comes back, or the test ends.
+    async fn soon<T>(what: impl Future<Output = T>) -> T {
+        timeout(Duration::from_secs(10), what).await.expect("it comes to an end")
+    }
+
     async fn next(reader: &mut BufReader<UnixStream>) -> Reply {
         let mut line = String::new();
-        reader.read_line(&mut line).await.unwrap();
+        soon(reader.read_line(&mut line)).await.unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
@@ -110,7 +115,7 @@ mod tests {
             assert_eq!(port(&next(&mut reader).await), expected);
         }
         drop(reader);
-        telling.await.unwrap().unwrap();
+        soon(telling).await.unwrap().unwrap();
     }
 
     #[tokio::test]
@@ -154,7 +159,7 @@ mod tests {
         );
         // Who hangs up makes room, although nothing was refused meanwhile.
         drop(first);
-        serving.await.unwrap().unwrap();
+        soon(serving).await.unwrap().unwrap();
         let (mut third, _) = watch();
         assert_eq!(next(&mut third).await, Reply::Watching);
     }
