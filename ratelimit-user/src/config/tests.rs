@@ -223,7 +223,10 @@ fn a_policy_that_would_limit_nothing_is_refused() {
 fn too_many_limits_are_counted_by_the_file_and_placed_at_the_first_too_many() {
     let found = problems("[source]\nlimits = [\"1/s\", \"2/min\", \"oops\", \"2 syns/min\", \"1 MB/s\"]\n");
     assert_eq!(found.len(), 2, "{found:#?}");
-    assert_eq!(found[1], "p.toml:2:49: 5 limits are more than a source can have; use at most 4, a soft or elastic one counts as two");
+    assert_eq!(
+        found[1],
+        "p.toml:2:49: 5 limits are more than a source can have; use at most 4, a soft or elastic one counts as two"
+    );
 }
 
 #[test]

@@ -121,18 +121,20 @@ pub(crate) mod tests {
     pub(crate) fn honest() -> Honest {
         let spread = |value: f64| Spread { median: value, min: value * 0.9, max: value * 1.1 };
         let visits = |attempted, failed| Visits { attempted, failed, slowest_ms: 12.0, first_failure: None };
+        let goodput = |ratio: f64| Goodput {
+            calm: vec![4e9; 3],
+            flooded: vec![4e9 * ratio; 3],
+            calm_bits_per_second: spread(4e9),
+            flooded_bits_per_second: spread(4e9 * ratio),
+            ratio: spread(ratio),
+            flood_per_second: spread(1.5e6),
+            flood_cpu_share: spread(0.4),
+            calm_connections: visits(100, 0),
+            connections: visits(100, 1),
+        };
         Honest {
-            goodput: Goodput {
-                calm: vec![4e9; 3],
-                flooded: vec![2.4e9; 3],
-                calm_bits_per_second: spread(4e9),
-                flooded_bits_per_second: spread(2.4e9),
-                ratio: spread(0.6),
-                flood_per_second: spread(1.5e6),
-                flood_cpu_share: spread(0.4),
-                calm_connections: visits(100, 0),
-                connections: visits(100, 1),
-            },
+            goodput: goodput(0.6),
+            goodput_together: goodput(0.1),
             syn_flood: SynFlood {
                 syns_per_second: spread(1e6),
                 answered: 3_000_000,

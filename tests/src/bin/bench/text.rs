@@ -155,13 +155,17 @@ fn frame_size_table(text: &mut String, cases: &[CaseResult], rounds: &str) {
 }
 
 fn honest_tables(text: &mut String, honest: Option<&Honest>) {
-    let Some(Honest { goodput, syn_flood }) = honest else { return };
-    goodput_table(text, goodput);
+    let Some(Honest { goodput, goodput_together, syn_flood }) = honest else { return };
+    goodput_table(text, goodput, "the flood on another core");
+    goodput_table(text, goodput_together, "the flood on the same core");
     syn_flood_table(text, syn_flood);
 }
 
-fn goodput_table(text: &mut String, goodput: &Goodput) {
-    text.push_str("\nAn honest client's bulk transfer beside a spoofed flood, both through ratelimit\n");
+fn goodput_table(text: &mut String, goodput: &Goodput, judged: &str) {
+    let _written = writeln!(
+        text,
+        "\nAn honest client's bulk transfer beside a spoofed flood, both through ratelimit, {judged}"
+    );
     let heads = ["", "Gbit/s", "flood, million packets/s", "connections", "failed", "slowest"];
     let mut table = Table::new(heads.map(String::from).into());
     let mut row = |what: &str, rate: Spread, flood: String, visits: &Visits| {
@@ -175,7 +179,7 @@ fn goodput_table(text: &mut String, goodput: &Goodput) {
     text.push_str(&table.shown());
     let _written = writeln!(
         text,
-        "  flood against no flood: {}; the flood had {} of the host's CPU",
+        "  flood against no flood: {}; judging the flood had {} of a CPU",
         goodput.ratio.shown(1.0, 2),
         goodput.flood_cpu_share.shown(1.0, 2)
     );

@@ -22,6 +22,17 @@ const SPENT: &str = "[source]\nlimits = [\"1 packets/day\"]\n";
 /// The same, and as many sources as there are get an entry in no time.
 const SPENT_BY_ALL: &str = "[source]\nlimits = [\"1 packets/day\"]\nnew_sources_per_cpu = 10000000\n";
 
+const SERVICE: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
+    match = { protocol = \"udp\", ports = [53] }\nper_source = [\"100000000 packets/s\"]\n";
+const TOTAL: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
+    match = { protocol = \"udp\", ports = [53] }\ntotal = [\"100000000 packets/s\"]\n";
+const USER: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[user]]\nname = \"acme\"\n\
+    sources = [\"10.0.0.0/8\"]\nnetwork = [\"100000000 packets/s\"]\n";
+const SOFT: &str = "[source]\nlimits = [\"50000000 packets/s soft 10%\"]\n";
+const FIXED: &str = "[source]\nlimits = [\"100000000 packets/s fixed-window\"]\n";
+const SLIDING: &str = "[source]\nlimits = [\"100000000 packets/s sliding-window\"]\n";
+const WEIGHTED: &str = "[source]\nlimits = [\"100000000 packets/s sliding-window-weighted\"]\n";
+
 /// One row.
 #[derive(Debug, Serialize)]
 pub(crate) struct PathCost {
@@ -75,6 +86,13 @@ fn all() -> Vec<Path> {
         Path { listed: Some(Listed::Allowed), ..path("allowed", "allowed", GENEROUS) },
         Path { frame: ethernet(ARP, &[0; 46]), ..path("ARP", "arp", GENEROUS) },
         Path { frame: ethernet(IPV4, &[0x45; 10]), ..path("truncated", "truncated", GENEROUS) },
+        path("passes, limit per source and service", "conforming", SERVICE),
+        path("passes, total of a service", "conforming", TOTAL),
+        path("passes, user", "conforming", USER),
+        path("passes, soft limit", "conforming", SOFT),
+        path("passes, fixed window", "conforming", FIXED),
+        path("passes, sliding window", "conforming", SLIDING),
+        path("passes, weighted window", "conforming", WEIGHTED),
     ]
 }
 

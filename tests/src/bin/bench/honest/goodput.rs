@@ -57,13 +57,15 @@ fn policy() -> String {
     )
 }
 
+/// `judge` is the CPU that takes the flood from its wire.
 pub(super) fn measure(
     seats: Seats,
+    judge: usize,
     pace: Pace,
     abilities: &Abilities,
     interrupt: &Interrupt,
 ) -> Result<Goodput> {
-    let site = Site::new(&policy(), seats, abilities)?;
+    let site = Site::new(&policy(), seats, judge, abilities)?;
     let spoofed = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources: 0, frame_len: 64 };
     let flood = site.generator(|outlet| Generator::new(&spoofed, outlet))?;
     let strangers = Strangers::default();

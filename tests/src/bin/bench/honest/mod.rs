@@ -9,11 +9,15 @@
 //! The guests have a wire of their own. On the generator's they would stand in its queue, which is always full, and what
 //! that loses is lost before any limiter. Both wires end at the same host, program and maps.
 //!
-//! The generator has a core to itself. Everything else shares the other one: the thread that takes the flood from the
-//! wire (threaded NAPI), the guests' packets, the server, and the guests themselves, whose work is the same with and
-//! without a flood. All have the same, highest priority. So how the scheduler shares that core out is part of the result,
-//! and the part that the flood's thread had is reported with it. With the guests on the generator's core instead, they
-//! would slow the generator down.
+//! One core has the server, the guests' packets, and the guests themselves, whose work is the same with and without a flood. Where the
+//! flood is judged (by the thread that takes it from the wire, threaded NAPI) makes two questions of it:
+//!
+//! - *apart*: on the generator's core. What does a flood that fills one core cost those on another, by maps and locks and memory that
+//!   both use? That is the limiter's part, and what the target is about.
+//! - *together*: on the core of everything honest, at the same, highest priority. There the scheduler decides who gets on, and the part
+//!   of the core that the flood's thread had is reported.
+//!
+//! SYN floods are judged together with everything honest.
 
 mod goodput;
 mod server;
@@ -33,7 +37,10 @@ use crate::{contestant::Abilities, interrupt::Interrupt};
 /// What was measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Honest {
+    /// With the flood on a core of its own.
     pub(crate) goodput: Goodput,
+    /// With the flood on the core of everything honest.
+    pub(crate) goodput_together: Goodput,
     pub(crate) syn_flood: SynFlood,
 }
 
@@ -61,7 +68,8 @@ pub(crate) fn measure(
     interrupt: &Interrupt,
 ) -> Result<Honest> {
     Ok(Honest {
-        goodput: goodput::measure(seats, pace, abilities, interrupt)?,
+        goodput: goodput::measure(seats, seats.generator, pace, abilities, interrupt)?,
+        goodput_together: goodput::measure(seats, seats.host, pace, abilities, interrupt)?,
         syn_flood: syn_flood::measure(seats, pace, abilities, interrupt)?,
     })
 }

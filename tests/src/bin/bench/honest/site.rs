@@ -51,8 +51,8 @@ impl Drop for Guests {
 }
 
 impl Site {
-    /// A host under a policy, with every receiver on its seat.
-    pub(super) fn new(policy: &str, seats: Seats, abilities: &Abilities) -> Result<Self> {
+    /// A host under a policy, with every receiver on its seat; that of the flood on the CPU `judge`.
+    pub(super) fn new(policy: &str, seats: Seats, judge: usize, abilities: &Abilities) -> Result<Self> {
         let ground = Ground::new()?;
         let lane = Lane::new(&ground, 0, SYN_FRAME)?;
         ip(&["netns", "add", GUESTS])?;
@@ -70,7 +70,7 @@ impl Site {
         ];
         // The guests' wire is served where its packets are sent, which is the host's CPU already.
         let receiver = threaded::receiver(lane.namespace(), &lane.inlet)?;
-        place::keep_on(Some(receiver), seats.host)?;
+        place::keep_on(Some(receiver), judge)?;
         place::keep_on(Some(threaded::receiver(ground.namespace(), &lane.outlet)?), seats.generator)?;
         let server = Server::start(lane.namespace(), seats.host)?;
         Ok(Self { server, guard, receiver, _programs: programs, _guests: guests, lane, ground })

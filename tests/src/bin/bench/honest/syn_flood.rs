@@ -56,7 +56,7 @@ pub(super) fn measure(
     abilities: &Abilities,
     interrupt: &Interrupt,
 ) -> Result<SynFlood> {
-    let site = Site::new(&policy(), seats, abilities)?;
+    let site = Site::new(&policy(), seats, seats.host, abilities)?;
     let forged = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources: 0, frame_len: SYN_FRAME };
     let flood = site.generator(|outlet| Generator::of_syns(&forged, outlet))?;
     let strangers = Strangers::default();
