@@ -298,3 +298,43 @@ fn check_any(text: &str) -> Result<(), TestCaseError> {
     }
     Ok(())
 }
+
+#[test]
+fn algorithms_and_throttles_stand_behind_the_rate_and_are_written_back() {
+    for text in [
+        "1000 packets/min fixed-window",
+        "1000 packets/min sliding-window soft 10%",
+        "1000 packets/min sliding-window-weighted elastic 50%",
+        "5000 packets/s burst 10000 leaky-bucket",
+        "5000 packets/s burst 10000 soft 25%",
+        "2000000 bytes/s burst 4000000 bytes elastic 100%",
+        "5000000 bytes/hour fixed-window",
+    ] {
+        let rate = parse_rate(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(rate.to_string(), text);
+        assert_eq!(parse_rate(&rate.to_string()), Ok(rate));
+        rate.limit().unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+    let spelt_out = parse_rate("10/s burst 20 token-bucket hard").unwrap();
+    assert_eq!(spelt_out, parse_rate("10/s burst 20").unwrap());
+}
+
+#[test]
+fn every_mistake_in_an_algorithm_or_a_throttle_is_named() {
+    for (text, piece, sentence) in [
+        ("10/s soft", "soft", "is no margin; write it like \"soft 10%\", from 1% to 1000%"),
+        ("10/s soft 10", "10", "is no margin"),
+        ("10/s elastic 0%", "0%", "is no margin"),
+        ("10/s soft 1001%", "1001%", "is no margin"),
+        ("10/s soft 10% elastic 20%", "elastic 20%", "is not understood here"),
+        ("10/s soft 10% fixed-window", "fixed-window", "is not understood here"),
+        ("10/s fixed-window sliding-window", "sliding-window", "is not understood here"),
+        ("10/s sliding-log", "sliding-log", "is not understood here"),
+        ("10/s burst 20 fixed-window", "burst 20", "does not go with a window"),
+        ("10/s fixed-window burst 20", "burst 20", "is not understood here"),
+    ] {
+        let error = parse_limit(text).expect_err(text);
+        assert_eq!(error.piece(), piece, "{text}");
+        assert!(error.to_string().contains(sentence), "{text}: {error}");
+    }
+}
