@@ -277,7 +277,7 @@ impl<'a> Cursor<'a> {
             match known {
                 Some(known) if !algorithm && !throttle => (manner.algorithm, algorithm) = (known, true),
                 None if is_manner(word) && !throttle => {
-                    (manner.throttle, throttle) = (self.throttle(word)?, true)
+                    (manner.throttle, throttle) = (self.throttle(word)?, true);
                 }
                 _ => return Err(self.stray(rest)),
             }
