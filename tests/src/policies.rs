@@ -1,7 +1,7 @@
 //! Kernel policies from the words an operator would use.
 
 use ratelimit_user::{
-    compile::{self, Before, Desired, HostFacts, Names},
+    compile::{self, Before, Desired, HostFacts},
     config,
 };
 
@@ -35,7 +35,6 @@ pub fn policy(text: &str) -> Desired {
 pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common::abi::Policy>) -> Desired {
     let text = format!("[source]\nladder = false\nlimits = {limits:?}\n");
     let loaded = config::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
-    let names = Names::default();
-    let before = before.map(|policy| Before { policy, names: &names });
+    let before = before.map(|policy| Before { policy, desired: None });
     compile::desired(&loaded.policy, &FACTS, generation, before)
 }

@@ -596,13 +596,15 @@ fn a_list_change_that_fails_half_way_is_undone() {
         .map(|n| (Prefix::masked(Ipv4Addr::from_bits(0x0a00_0000 + n).into(), 32), blocked))
         .collect();
     full.insert("198.51.100.1/32".parse().unwrap(), blocked);
-    loaded.set_lists(full.clone());
-    let observed = loaded.maps.lists().unwrap();
-    let mut wanted = full;
-    wanted.insert("198.51.100.0/24".parse().unwrap(), ALLOWED);
-    let refused = loaded.maps.change_lists(&observed, &lists::effective(wanted)).unwrap_err().to_string();
+    loaded.set_lists(full);
+    let mut observed = loaded.maps.lists().unwrap();
+    assert!(observed == loaded.lists, "the kernel has what was written");
+    let edits = Lists::from([("198.51.100.0/24".parse().unwrap(), ALLOWED)]);
+    let changes = lists::edited(&observed, &edits);
+    assert_eq!(changes.len(), 2, "the entry inside is let in first");
+    let refused = loaded.maps.change_lists(&mut observed, &changes).unwrap_err().to_string();
     assert!(refused.contains("the IPv4 list is full at 1048576 prefixes"), "{refused}");
-    assert_eq!(loaded.maps.lists().unwrap().len(), observed.len());
+    assert!(loaded.maps.lists().unwrap() == observed && observed == loaded.lists, "as it was");
     let frame = Ipv4::from([198, 51, 100, 1]).udp_frame(8);
     assert_eq!(
         loaded.outcome(&frame).moved[0].0,

@@ -5,8 +5,17 @@ use std::path::PathBuf;
 use clap::Args;
 use ratelimit_common::limit::lifetime::parse_lifetime;
 
-use super::{Daemon, Format, client::order, diff::read, operator::Force};
-use crate::{failure::Failure, serve::protocol::Request};
+use super::{
+    Daemon, Format,
+    client::unexpected,
+    diff::{ask_about, read},
+    operator::Force,
+    output::{complain, print_done},
+};
+use crate::{
+    failure::Failure,
+    serve::protocol::{Reply, Request},
+};
 
 /// Put a policy in force, for good or until nobody confirms it.
 ///
@@ -41,6 +50,13 @@ impl Apply {
         };
         let (file, text) = read(&self.file)?;
         let operator = self.force.operator();
-        order(&self.daemon.state, &Request::Apply { file, text, confirm_ns, operator }, self.format.output)
+        let request = Request::Apply { file, text, confirm_ns, operator };
+        match ask_about(&self.daemon.state, &self.file, &request)? {
+            Reply::Applied { message, warnings } => {
+                warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
+                print_done(self.format.output, &message)
+            }
+            other => Err(unexpected(&other)),
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! The policy as the kernel reads it.
 
+use std::collections::BTreeMap;
+
 use ratelimit_common::{
     abi::{
         self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits,
         policy::NO_TCP_OPTIONS,
         service::{MAX_SERVICES, OnLimit},
+        user::MAX_USERS,
     },
     limit::{
         gcra::TIME_FRAC_BITS,
@@ -19,21 +22,25 @@ use super::{
     set::{self, Terms, enforced, full_frame_charge},
     total,
 };
-use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, User};
+use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, Sources, User};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
     /// The policy in force.
     pub policy: Box<abi::Policy>,
-    /// Every port that belongs to a service: its place, and one more than the service's index.
+    /// Every port that belongs to a service, in order: its place, and one more than the service's index.
     pub ports: Vec<(u32, u32)>,
+    /// Whether the table of ports that is in force says all that already.
+    pub keeps_ports: bool,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
+    /// Whether the table of users' limits that is in force says all that already.
+    pub keeps_users: bool,
     /// Users whose index had another user or none before: their buckets start full.
     pub new_users: Vec<u32>,
-    /// Every prefix of a user, and one more than the user's index.
-    pub user_prefixes: Vec<(Prefix, u16)>,
+    /// The prefixes of users, by one more than the user's index.
+    pub user_sources: Vec<(u16, Sources)>,
     /// Which index each name has.
     pub names: Names,
 }
@@ -52,8 +59,20 @@ pub struct Names {
 pub struct Before<'b> {
     /// The policy in the kernel.
     pub policy: &'b abi::Policy,
-    /// Its names; none if it was somebody else who put it there.
-    pub names: &'b Names,
+    /// What it was made of; unknown if it was another daemon that put it there.
+    pub desired: Option<&'b Desired>,
+}
+
+impl Desired {
+    /// Every prefix of a user, and one more than the user's index.
+    pub fn user_prefixes(&self) -> impl Iterator<Item = (Prefix, u16)> {
+        self.user_sources.iter().flat_map(|(user, sources)| sources.iter().map(|prefix| (*prefix, *user)))
+    }
+
+    fn user_set(&self, index: u32) -> Option<&LimitSet> {
+        let at = self.users.binary_search_by_key(&index, |(other, _)| *other).ok()?;
+        Some(&self.users[at].1)
+    }
 }
 
 /// How late a timer tick may come before the coarse clock lags more than was taken out of the tolerances.
@@ -73,17 +92,18 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
     let terms = Terms { lag_q8, cpus: facts.cpus, gate: policy.gate().enabled() };
-    let names = names(policy, before.map(|before| before.names));
+    let known = before.and_then(|before| before.desired);
+    let names = names(policy, known.map(|known| &known.names));
     let mut compiled = Box::new(abi::Policy {
         generation,
         source: source(policy, terms, before.map(|before| &before.policy.source.set)),
         gate: gate(policy.gate(), facts.secret),
         ladder: abi::Ladder::OFF,
         clock: clock as u32,
-        ports: (generation % 2) as u32,
+        ports: 0,
         service_count: policy.services().iter().len() as u64,
         user_count: policy.users().iter().len() as u64,
-        users: (generation % 2) as u32,
+        users: 0,
         mode: policy.mode() as u32,
         cookie_services: cookie_services(policy, facts),
         window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
@@ -93,39 +113,47 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let mut ports = Vec::new();
     for service in policy.services().iter() {
         let Some(index) = names.services.of(service.name()) else { continue };
-        let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
-        let set = same.map(|before| &before.policy.services[index].per_source);
+        let stays = known.is_some_and(|known| known.names.services.of(service.name()) == Some(index));
+        let set = before.filter(|_| stays).map(|before| &before.policy.services[index].per_source);
         compiled.services[index] = compile_service(service, terms, set);
         ports.extend(service.port_slots().map(|slot| (slot, index as u32 + 1)));
     }
-    let mut desired = Desired {
-        policy: compiled,
-        ports,
-        users: Vec::new(),
-        new_users: Vec::new(),
-        user_prefixes: Vec::new(),
-        names,
-    };
-    for user in policy.users().iter() {
-        let Some(index) = desired.names.users.of(user.name()) else { continue };
+    ports.sort_unstable();
+    let (mut users, mut new_users, mut user_sources) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, user) in in_order(policy, &names) {
+        let stays = known.is_some_and(|known| known.names.users.of(user.name()) == Some(index));
+        let set = known.filter(|_| stays).and_then(|known| known.user_set(index as u32));
         let limits: Vec<Limit> = user.network().iter().map(enforced).collect();
-        desired.users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, None)));
-        // A daemon that has just started knows no names; the file's order is what it was, most likely.
-        let known = before.filter(|before| *before.names != Names::default());
-        if known.is_some_and(|before| before.names.users.of(user.name()) != Some(index)) {
-            desired.new_users.push(index as u32);
+        users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, set)));
+        // A daemon that has just started knows no names; they are what they were, most likely.
+        if known.is_some() && !stays {
+            new_users.push(index as u32);
         }
-        desired.user_prefixes.extend(user.sources().iter().map(|prefix| (*prefix, index as u16 + 1)));
+        user_sources.push((index as u16 + 1, user.sources().clone()));
     }
-    desired
+    let keeps_ports = known.is_some_and(|known| known.ports == ports);
+    let keeps_users = known.is_some_and(|known| known.users == users);
+    compiled.ports = table(before.map(|before| before.policy.ports), keeps_ports);
+    compiled.users = table(before.map(|before| before.policy.users), keeps_users);
+    Desired { policy: compiled, ports, keeps_ports, users, keeps_users, new_users, user_sources, names }
+}
+
+/// The table that stays, or the one that the policy in force does not use: nobody reads it until the policy says so.
+fn table(in_force: Option<u32>, stays: bool) -> u32 {
+    in_force.map_or(0, |table| if stays { table } else { (table + 1) % 2 })
+}
+
+/// All users by index.
+fn in_order<'p>(policy: &'p Policy, names: &Names) -> BTreeMap<usize, &'p User> {
+    policy.users().iter().filter_map(|user| Some((names.users.of(user.name())?, user))).collect()
 }
 
 fn names(policy: &Policy, before: Option<&Names>) -> Names {
     let none = Names::default();
     let before = before.unwrap_or(&none);
     Names {
-        services: Places::after(&before.services, policy.services().iter().map(Service::name)),
-        users: Places::after(&before.users, policy.users().iter().map(User::name)),
+        services: Places::after(&before.services, policy.services().iter().map(Service::name), MAX_SERVICES),
+        users: Places::after(&before.users, policy.users().iter().map(User::name), MAX_USERS),
     }
 }
 
@@ -148,7 +176,10 @@ fn compile_service(service: &Service, terms: Terms, before: Option<&LimitSet>) -
         on_limit: service.on_limit() as u32,
         ..abi::Service::UNUSED
     };
-    for (total, rate) in compiled.totals.iter_mut().zip(service.totals()) {
+    // In a fixed order, whatever that of the file is.
+    let mut totals = service.totals().to_vec();
+    totals.sort_by_key(|rate| rate.meter as u32);
+    for (total, rate) in compiled.totals.iter_mut().zip(&totals) {
         *total = total::compile(rate, terms.cpus, terms.lag_q8);
     }
     let limits: Vec<Limit> = service.per_source().iter().map(enforced).collect();

@@ -1,5 +1,7 @@
 //! Limits that are asked together, as the kernel reads them.
 
+use std::{cmp::Reverse, collections::BTreeSet};
+
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter,
@@ -83,19 +85,26 @@ fn make_room_to_add(limits: &mut [Limit; MAX_LIMITS], cpus: u32) -> u64 {
     adds
 }
 
-/// The place of each limit: where one of the same meter and number was before, or else any that is free.
+/// The place of each limit: where the same one was before, or else one of its meter, or else any that is free. The order in which limits
+/// are given does not matter.
 fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
-    let meters: Vec<u32> = limits.iter().map(|limit| limit.meter).collect();
-    let nth = |meters: &[u32], at: usize| meters[..at].iter().filter(|meter| **meter == meters[at]).count();
-    let old: Vec<u32> = before.map_or_else(Vec::new, |before| {
-        before.limits[..before.limit_count as usize].iter().map(|limit| limit.meter).collect()
-    });
-    let kept =
-        |at: usize| (0..old.len()).find(|p| old[*p] == meters[at] && nth(&old, *p) == nth(&meters, at));
-    let mut places: Vec<Option<usize>> = (0..limits.len()).map(kept).collect();
-    for at in 0..places.len() {
-        if places[at].is_none() {
-            places[at] = (0..MAX_LIMITS).find(|free| !places.contains(&Some(*free)));
+    let old = before.map_or(&[][..], |before| &before.limits[..before.limit_count as usize]);
+    let price = |limit: &Limit| (limit.meter, limit.cost_fp, limit.frac_bits & !COUNTS_BYTES);
+    let mut order: Vec<usize> = (0..limits.len()).collect();
+    order.sort_by_key(|at| (limits[*at].meter, Reverse(limits[*at].cost_fp), limits[*at].tolerance_q8));
+    let mut places: Vec<Option<usize>> = vec![None; limits.len()];
+    let mut free: BTreeSet<usize> = (0..MAX_LIMITS).collect();
+    let like: [&dyn Fn(&Limit, Option<&Limit>) -> bool; 3] = [
+        &|limit, old| old.is_some_and(|old| price(old) == price(limit)),
+        &|limit, old| old.is_some_and(|old| old.meter == limit.meter),
+        &|_, _| true,
+    ];
+    for like in like {
+        for at in &order {
+            let fits = |place: &&usize| places[*at].is_none() && like(&limits[*at], old.get(**place));
+            if let Some(place) = free.iter().find(fits).copied() {
+                places[*at] = free.take(&place);
+            }
         }
     }
     places.into_iter().flatten().collect()

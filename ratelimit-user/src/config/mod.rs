@@ -1,11 +1,14 @@
 //! From the text of a policy file to a policy, or to every problem in it with line and column.
 //!
-//! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on.
+//! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on. `reader` saves them most of
+//! the work where a text is long lists of prefixes, or much like the one before.
 
 mod document;
 pub mod edit;
 mod ladder;
+mod pieces;
 mod problem;
+mod reader;
 mod resolve;
 mod services;
 mod users;
@@ -20,7 +23,7 @@ use std::{
 
 use crate::policy::Policy;
 pub use problem::Problem;
-use problem::Problems;
+pub use reader::Reader;
 
 /// Larger files are a mistake.
 pub const MAX_BYTES: u64 = 16 << 20;
@@ -62,12 +65,7 @@ pub fn read_text(path: &Path) -> Result<String, LoadError> {
 
 /// Checks the text of a policy file; `name` is for messages.
 pub fn parse(text: &str, name: &str) -> Result<Loaded, LoadError> {
-    // Editors on other systems put a byte-order mark in front.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut problems = Problems::new(name, text);
-    let document = document::read(text, &mut problems);
-    let policy = resolve::resolve(&document, &mut problems);
-    problems.finish(policy)
+    Reader::default().parse(&text.into(), name)
 }
 
 /// The whole file, but never more than [`MAX_BYTES`]: a device has no size to ask for, and no end.

@@ -10,8 +10,8 @@ use std::{
 
 use super::{caller::By, host::Host, log, record::Record, version::Version, waiting::Waiting};
 use crate::{
-    compile::{self, Before},
-    config,
+    compile::{self, Before, lists::Outlook},
+    config::{self, Problem},
     dataplane::{address, sysctl::TcpSettings},
     failure::{ExitCode, Failure},
     lockout::{self, Vital},
@@ -21,6 +21,9 @@ use crate::{
     },
     serve::protocol::{Operator, Reply},
 };
+
+/// Changes named in the log: thousands of new users are a number.
+const LOGGED: usize = 50;
 
 /// A policy to be put in force.
 #[derive(Debug)]
@@ -32,36 +35,42 @@ pub(super) struct Apply {
 
 impl Host {
     /// What an apply would change.
-    pub(super) fn diff(&self, file: &Path, text: &str) -> Result<Reply, Failure> {
-        let (next, _) = Version::parse(file, text)?;
-        Ok(Reply::Changes(changes(self.version.policy(), next.policy())))
+    pub(super) fn diff(&mut self, file: &Path, text: String) -> Result<Reply, Failure> {
+        let (next, warnings) = Version::parse(&mut self.reader, file, text)?;
+        let changes = changes(self.version.policy(), next.policy());
+        Ok(Reply::Changes { changes, warnings: in_words(&warnings) })
     }
 
     /// Puts another policy in force, for good or until nobody confirms it.
-    pub(super) fn apply(
-        &mut self,
-        order: &Apply,
-        operator: &Operator,
-        by: &By<'_>,
-    ) -> Result<Reply, Failure> {
+    pub(super) fn apply(&mut self, order: Apply, operator: &Operator, by: &By<'_>) -> Result<Reply, Failure> {
+        let began = Instant::now();
         self.refuse_while_waiting("apply")?;
         let time = order.confirm_ns.map(Waiting::time).transpose()?;
-        let (next, warnings) = Version::parse(&order.file, &order.text)?;
+        let (next, warnings) = Version::parse(&mut self.reader, &order.file, order.text)?;
         self.refuse_starving(next.policy(), operator)?;
         let rows = changes(self.version.policy(), next.policy());
         match time {
             Some(_) => self.keep(&self.waiting_record(next.file()))?,
             None => self.keep_version(&next)?,
         }
-        if let Err(failure) = self.enforce(next.policy()) {
-            self.keep_in_force()?;
-            return Err(failure);
-        }
+        let written = match self.enforce(next.policy()) {
+            Ok(written) => written,
+            Err(failure) => {
+                self.keep_in_force()?;
+                return Err(failure);
+            }
+        };
         let file = next.file().display().to_string();
-        log::info(format!("{file} applied by {by}: {}", count(&rows)));
-        rows.iter().for_each(|row| log::info(format!("  {row}")));
+        let ms = began.elapsed().as_secs_f64() * 1e3;
+        let done =
+            format!("{}, {written} of {} list entries written, {ms:.1} ms", count(&rows), self.lists.len());
+        log::info(format!("{file} applied by {by}: {done}"));
+        rows.iter().take(LOGGED).for_each(|row| log::info(format!("  {row}")));
+        if rows.len() > LOGGED {
+            log::info(format!("  and {} more", rows.len() - LOGGED));
+        }
         warnings.iter().for_each(log::warning);
-        let mut message = format!("{file} is in force: {}", count(&rows));
+        let mut message = format!("{file} is in force: {done}");
         match time {
             Some(asked) => {
                 let before = std::mem::replace(&mut self.version, next);
@@ -80,7 +89,7 @@ impl Host {
         for row in rows.iter().filter(|row| row.needs_restart) {
             message += &format!("\n{row}");
         }
-        Ok(Reply::Done(message))
+        Ok(Reply::Applied { message, warnings: in_words(&warnings) })
     }
 
     /// Keeps what was applied.
@@ -125,7 +134,8 @@ impl Host {
     /// Reads the policy file again. A broken file changes nothing.
     pub(super) fn reload(&mut self) -> Result<(), Failure> {
         self.refuse_while_waiting("SIGHUP")?;
-        let (next, warnings) = Version::parse(&self.policy_path, &config::read_text(&self.policy_path)?)?;
+        let text = config::read_text(&self.policy_path)?;
+        let (next, warnings) = Version::parse(&mut self.reader, &self.policy_path, text)?;
         warnings.iter().for_each(log::warning);
         for row in changes(self.version.policy(), next.policy()).iter().filter(|row| row.needs_restart) {
             log::warning(row);
@@ -184,17 +194,16 @@ impl Host {
         Ok(())
     }
 
-    /// Tells the kernel.
-    pub(super) fn enforce(&mut self, policy: &Policy) -> Result<(), Failure> {
+    /// Tells the kernel. Says how many entries of the lists were written.
+    pub(super) fn enforce(&mut self, policy: &Policy) -> Result<usize, Failure> {
         self.facts.window_scale = TcpSettings::read().window_scale();
-        let generation = self.generation + 1;
+        let generation = self.desired.policy.generation + 1;
         let in_force = self.maps.policy();
-        let before = in_force.as_deref().map(|policy| Before { policy, names: &self.names });
+        let before = in_force.as_deref().map(|policy| Before { policy, desired: Some(&self.desired) });
         let desired = compile::desired(policy, &self.facts, generation, before);
-        self.lists = self.maps.enforce(&self.lists, &desired)?;
-        self.generation = generation;
-        self.names = desired.names;
-        Ok(())
+        let written = self.maps.enforce(&mut self.lists, Some(&self.desired), &desired)?;
+        self.desired = desired;
+        Ok(written)
     }
 
     /// The next version, with the present one to go back to.
@@ -270,7 +279,12 @@ impl Host {
         if operator.force {
             return Ok(());
         }
-        let reasons = lockout::starved(next, self.version.policy(), &self.lists, &self.vital(operator)?);
+        let reasons = lockout::starved(
+            next,
+            self.version.policy(),
+            &Outlook::new(&self.lists, &[]),
+            &self.vital(operator)?,
+        );
         if reasons.is_empty() {
             return Ok(());
         }
@@ -291,6 +305,10 @@ impl Host {
         lockout::discover(Path::new("/proc"), own, operator.origin)
             .map_err(|error| unknown(format!("/proc/net: {error}")))
     }
+}
+
+fn in_words(warnings: &[Problem]) -> Vec<String> {
+    warnings.iter().map(ToString::to_string).collect()
 }
 
 fn count(rows: &[Change]) -> String {

@@ -13,7 +13,8 @@ use ratelimit_common::abi::{Event, Reason};
 
 use super::{caller::By, change::Apply, limits::Save, log, version::Version, waiting::Waiting};
 use crate::{
-    compile::{HostFacts, Names, lists::Lists},
+    compile::{Desired, HostFacts, lists::Lists},
+    config::Reader,
     dataplane::{
         attach::{self, GenericMode, Guarded, Presence},
         kernel::{Maps, Program},
@@ -61,11 +62,14 @@ pub(super) struct Host {
     pub(super) previous: Option<Version>,
     /// The one that comes back unless somebody confirms.
     pub(super) waiting: Option<Waiting>,
-    pub(super) generation: u64,
-    pub(super) names: Names,
+    /// What the maps hold of the policy. A change writes what differs from it.
+    pub(super) desired: Desired,
     pub(super) facts: HostFacts,
     pub(super) maps: Maps,
+    /// What the tries hold.
     pub(super) lists: Lists,
+    /// Reads policies, quickly if they are much like the one before.
+    pub(super) reader: Reader,
     pub(super) guarded: Vec<Guarded>,
     pub(super) pins: PinDir,
     pub(super) cookie_problem: Option<String>,
@@ -84,11 +88,11 @@ pub(super) struct Host {
 /// Everything that starting has made.
 #[derive(Debug)]
 pub(super) struct Started {
-    pub(super) generation: u64,
-    pub(super) names: Names,
+    pub(super) desired: Desired,
     pub(super) facts: HostFacts,
     pub(super) program: Program,
     pub(super) maps: Maps,
+    pub(super) lists: Lists,
     pub(super) guarded: Vec<Guarded>,
     pub(super) pins: PinDir,
     pub(super) release: String,
@@ -105,19 +109,23 @@ struct Seen {
 
 impl Host {
     /// A host whose policy has just been put in force.
-    pub(super) fn new(options: &Options, version: Version, started: Started) -> Result<Self, Failure> {
-        let lists = started.maps.lists()?;
+    pub(super) fn new(
+        options: &Options,
+        version: Version,
+        reader: Reader,
+        started: Started,
+    ) -> Result<Self, Failure> {
         let mut host = Self {
             policy_path: options.policy.clone(),
             state: options.state.clone(),
             version,
             previous: None,
             waiting: None,
-            generation: started.generation,
-            names: started.names,
+            desired: started.desired,
             facts: started.facts,
             maps: started.maps,
-            lists,
+            lists: started.lists,
+            reader,
             guarded: started.guarded,
             pins: started.pins,
             cookie_problem: started.program.cookie_problem().map(str::to_owned),
@@ -203,9 +211,9 @@ impl Host {
                 let save = if save { Save::Yes } else { Save::No };
                 self.set_limit(&name, &rate, save, &operator, &by(Some(&operator)))
             }
-            Request::Diff { file, text } => self.diff(&file, &text),
+            Request::Diff { file, text } => self.diff(&file, text),
             Request::Apply { file, text, confirm_ns, operator } => {
-                self.apply(&Apply { file, text, confirm_ns }, &operator, &by(Some(&operator)))
+                self.apply(Apply { file, text, confirm_ns }, &operator, &by(Some(&operator)))
             }
             Request::Confirm => self.confirm(&by(None)),
             Request::Rollback => self.rollback(&by(None)),
@@ -215,7 +223,7 @@ impl Host {
 
     /// The counters now.
     pub(super) fn snapshot(&self) -> Result<Snapshot, Failure> {
-        Ok(Snapshot::new(&self.maps.counts()?, &self.names.services))
+        Ok(Snapshot::new(&self.maps.counts()?, &self.desired.names.services))
     }
 
     /// Sources that were ever entered into the table.
@@ -253,8 +261,8 @@ impl Host {
         self.watch = next;
         // Options promised under settings that have changed since would be read wrongly.
         if self.facts.window_scale != TcpSettings::read().window_scale() {
-            let policy = self.version.policy().clone();
-            self.enforce(&policy)?;
+            let version = self.version.clone();
+            self.enforce(version.policy())?;
         }
         Ok(())
     }

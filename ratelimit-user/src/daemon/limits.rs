@@ -70,8 +70,8 @@ impl Host {
         self.enforce(next.policy())?;
         if let Err(error) = replacement.commit() {
             let failure = cannot_write(&next, &error);
-            let old = self.version.policy().clone();
-            self.enforce(&old)?;
+            let old = self.version.clone();
+            self.enforce(old.policy())?;
             return Err(failure);
         }
         let kept = self.is_kept();

@@ -16,7 +16,7 @@ use super::{
     version::Version,
 };
 use crate::{
-    config::{self, LoadError, Problem},
+    config::{self, LoadError, Problem, Reader},
     failure::{ExitCode, Failure},
 };
 
@@ -125,11 +125,13 @@ impl Record {
 
 /// The policy to start with. `policy_text` is what the policy file says now.
 pub(super) fn choose(
+    reader: &mut Reader,
     record: Option<Record>,
     policy_file: &Path,
     policy_text: Result<String, LoadError>,
 ) -> Result<(Version, Vec<Problem>, Origin), Failure> {
-    let of_file = |text: Result<String, LoadError>| Ok::<_, Failure>(Version::parse(policy_file, &text?)?);
+    let mut of_file =
+        |text: Result<String, LoadError>| Ok::<_, Failure>(Version::parse(reader, policy_file, text?)?);
     let Some(record) = record else {
         let (version, warnings) = of_file(policy_text)?;
         return Ok((version, warnings, Origin::PolicyFile));
@@ -140,7 +142,7 @@ pub(super) fn choose(
         let (version, warnings) = of_file(policy_text)?;
         return Ok((version, warnings, Origin::PolicyFileChanged));
     }
-    let (version, warnings) = Version::parse(Path::new(&record.file), &record.text)?;
+    let (version, warnings) = Version::parse(reader, Path::new(&record.file), record.text)?;
     let version = version.with_limits(&record.set)?;
     Ok((version, warnings, record.unconfirmed.map_or(Origin::Applied, Origin::NotConfirmed)))
 }
@@ -155,12 +157,13 @@ mod tests {
     const OTHER: &str = "[source]\nlimits = [\"2000/s\"]\n";
 
     fn version(file: &str, text: &str) -> Version {
-        Version::parse(Path::new(file), text).unwrap().0
+        Version::parse(&mut Reader::default(), Path::new(file), text).unwrap().0
     }
 
     fn chosen(record: Option<Record>, policy_text: &str) -> (Version, Origin) {
         let (version, _, origin) =
-            choose(record, Path::new("main.toml"), Ok(policy_text.to_owned())).unwrap();
+            choose(&mut Reader::default(), record, Path::new("main.toml"), Ok(policy_text.to_owned()))
+                .unwrap();
         (version, origin)
     }
 
@@ -200,7 +203,8 @@ mod tests {
     #[test]
     fn a_broken_policy_file_is_an_error_also_beside_a_record() {
         let applied = version("other.toml", OTHER);
-        let result = choose(Some(record(&applied)), Path::new("main.toml"), Ok("broken".to_owned()));
+        let reader = &mut Reader::default();
+        let result = choose(reader, Some(record(&applied)), Path::new("main.toml"), Ok("broken".to_owned()));
         assert!(result.unwrap_err().message.contains("main.toml:1:"));
     }
 

@@ -8,12 +8,12 @@ use std::{
 use ratelimit_common::limit::{rate::Rate, text::parse_rate};
 
 use crate::{
-    config::{self, LoadError, Problem},
+    config::{LoadError, Problem, Reader},
     failure::Failure,
     policy::Policy,
 };
 
-/// A policy with its history. Cheap to keep: the text is shared.
+/// A policy with its history. Cheap to keep: the text and what is long in a policy are shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     file: PathBuf,
@@ -26,11 +26,16 @@ pub(super) struct Version {
 
 impl Version {
     /// The policy of a text, and what the operator should know about it.
-    pub(super) fn parse(file: &Path, text: &str) -> Result<(Self, Vec<Problem>), LoadError> {
-        let loaded = config::parse(text, &file.display().to_string())?;
+    pub(super) fn parse(
+        reader: &mut Reader,
+        file: &Path,
+        text: impl Into<Arc<str>>,
+    ) -> Result<(Self, Vec<Problem>), LoadError> {
+        let text = text.into();
+        let loaded = reader.parse(&text, &file.display().to_string())?;
         let version = Self {
             file: file.to_owned(),
-            text: text.into(),
+            text,
             as_read: loaded.policy.clone(),
             policy: loaded.policy,
             set: Vec::new(),
@@ -90,7 +95,7 @@ impl Version {
 
     /// The same with a text that says what one of the set limits says: that one is not a change any more.
     pub(super) fn with_saved(&self, name: &str, text: &str) -> Result<Self, LoadError> {
-        let (mut saved, _) = Self::parse(&self.file, text)?;
+        let (mut saved, _) = Self::parse(&mut Reader::default(), &self.file, text)?;
         saved.policy = self.policy.clone();
         saved.set = self.set.iter().filter(|(other, _)| other != name).cloned().collect();
         Ok(saved)
@@ -113,7 +118,7 @@ mod tests {
     #[test]
     fn limits_that_were_set_are_remembered_once_each_and_can_be_written_down() {
         let text = "[source]\nlimits = [\"10 packets/s\", \"5 syns/s\"]\n";
-        let (read, _) = Version::parse(Path::new("p.toml"), text).unwrap();
+        let (read, _) = Version::parse(&mut Reader::default(), Path::new("p.toml"), text).unwrap();
         let rate = |text| parse_rate(text).unwrap();
         let twice = read.with_limit("source.packets", rate("20 packets/s")).unwrap();
         let twice = twice.with_limit("source.syns", rate("1 syns/s")).unwrap();

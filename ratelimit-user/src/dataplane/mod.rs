@@ -13,6 +13,7 @@ pub mod pin;
 pub mod probe;
 pub mod sysctl;
 pub mod table;
+mod trie;
 
 pub use error::DataplaneError;
 

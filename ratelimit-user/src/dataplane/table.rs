@@ -45,7 +45,7 @@ impl SourceTable {
     /// Calls `each` with the sources and their buckets, some at a time.
     pub fn for_each(&self, each: impl FnMut(&[EntryKey], &[Bucket])) -> Result<(), DataplaneError> {
         let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, Bucket { tat_q8: [0; MAX_LIMITS] });
-        batch::for_each_batch(self.buckets.fd().as_fd(), zero, each)
+        batch::for_each_batch(self.buckets.fd().as_fd(), zero, 0_u32, each)
             .map_err(DataplaneError::io("read the table of sources"))
     }
 
@@ -54,7 +54,7 @@ impl SourceTable {
         let count = |_: &[u32], cells: &[Cell]| {
             hot += cells.iter().filter(|cell| gate::is_tracked(cell.tracked_until_q8, now_q8)).count() as u64;
         };
-        batch::for_each_batch(self.cells.fd().as_fd(), (0, Cell::FRESH), count)
+        batch::for_each_batch(self.cells.fd().as_fd(), (0, Cell::FRESH), 0_u32, count)
             .map_err(DataplaneError::io("read the gate"))?;
         Ok(hot)
     }

@@ -10,10 +10,10 @@ mod sockets;
 
 use std::{fmt, net::IpAddr};
 
-use ratelimit_common::abi::{list::ALLOWED, service::Protocol};
+use ratelimit_common::abi::{ListEntry, list::ALLOWED, service::Protocol};
 
 use crate::{
-    compile::lists::{Lists, Prefix},
+    compile::lists::{Outlook, Prefix},
     policy::{Policy, Service},
 };
 pub use discover::{SSH_PORT, discover};
@@ -59,19 +59,20 @@ impl fmt::Display for Vital {
 }
 
 /// The addresses of `prefix` that matter and are blocked once the lists are these.
-pub fn cut_off<'v>(prefix: &Prefix, lists: &Lists, now_ns: u64, vital: &'v [Vital]) -> Vec<&'v Vital> {
+pub fn cut_off<'v>(prefix: &Prefix, lists: &Outlook<'_>, now_ns: u64, vital: &'v [Vital]) -> Vec<&'v Vital> {
     let cut = |one: &&Vital| {
-        let address = Prefix::masked(one.address, u8::MAX);
-        prefix.covers(&address) && is_blocked(&address, lists, now_ns) && !is_allowed(&address, lists)
+        let blocked = |entry: ListEntry| entry.blocked_until_ns > now_ns && entry.allowed != ALLOWED;
+        prefix.covers(&Prefix::masked(one.address, u8::MAX))
+            && lists.longest(one.address).is_some_and(blocked)
     };
     vital.iter().filter(cut).collect()
 }
 
 /// What of a policy leaves too little for somebody's session, as sentences. What `before` has already is no news.
-pub fn starved(policy: &Policy, before: &Policy, lists: &Lists, vital: &[Vital]) -> Vec<String> {
+pub fn starved(policy: &Policy, before: &Policy, lists: &Outlook<'_>, vital: &[Vital]) -> Vec<String> {
     let remote = |one: &&Vital| {
         matches!(one.role, Role::SshSession { .. } | Role::Operator)
-            && !is_allowed(&Prefix::masked(one.address, u8::MAX), lists)
+            && lists.longest(one.address).is_none_or(|entry| entry.allowed != ALLOWED)
     };
     let sessions: Vec<&Vital> = vital.iter().filter(remote).collect();
     let mut sentences = Vec::new();
@@ -101,15 +102,6 @@ pub fn starved(policy: &Policy, before: &Policy, lists: &Lists, vital: &[Vital])
 
 fn serves_tcp(service: &Service, port: u16) -> bool {
     service.protocol() == Protocol::Tcp && service.ports().iter().any(|range| range.contains(&port))
-}
-
-/// The allow list wins over every block, however wide or narrow either is.
-fn is_allowed(address: &Prefix, lists: &Lists) -> bool {
-    lists.iter().any(|(prefix, entry)| entry.own_allowed == ALLOWED && prefix.covers(address))
-}
-
-fn is_blocked(address: &Prefix, lists: &Lists, now_ns: u64) -> bool {
-    lists.iter().any(|(prefix, entry)| entry.own_blocked_until_ns > now_ns && prefix.covers(address))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod ladder;
 mod prefix;
 mod service;
 mod source;
+mod sources;
 mod user;
 
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
 pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use service::{Service, ServiceError, Services};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
+pub use sources::{Chunk, Difference, Sources};
 pub use user::{User, UserError, Users};
 
 /// Everything the operator wants.

@@ -1,26 +1,29 @@
 //! Users: whose addresses share limits of their own on this host.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use ratelimit_common::{
     abi::{MAX_LIMITS, user::MAX_USERS},
     limit::rate::{Rate, RateError},
 };
 
-use super::Prefix;
+use super::{Chunk, Prefix, Sources, sources::difference};
 
 /// One user: prefixes, and limits that all of them share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     name: String,
     plan: Option<String>,
-    sources: Vec<Prefix>,
+    sources: Sources,
     network: Vec<Rate>,
 }
 
-/// All users of a policy.
+/// All users of a policy. Cheap to copy: versions of a policy share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Users(Vec<User>);
+pub struct Users(Arc<[User]>);
 
 /// Why there cannot be such users. `index` counts them as given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,7 +104,7 @@ const MAX_NAME: usize = 64;
 
 impl User {
     /// A user as given; [`Users::new`] judges it.
-    pub fn new(name: String, plan: Option<String>, sources: Vec<Prefix>, network: Vec<Rate>) -> Self {
+    pub fn new(name: String, plan: Option<String>, sources: Sources, network: Vec<Rate>) -> Self {
         Self { name, plan, sources, network }
     }
 
@@ -116,7 +119,7 @@ impl User {
     }
 
     /// Its addresses. The longest prefix around an address decides whose it is.
-    pub fn sources(&self) -> &[Prefix] {
+    pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
@@ -140,29 +143,48 @@ impl User {
     }
 }
 
+/// Prefixes that are looked for among all others one by one; with more than that, all are compared with all.
+const FEW: usize = 1024;
+
 impl Users {
-    /// Checks everything and reports everything.
-    pub fn new(users: Vec<User>) -> Result<Self, Vec<UserError>> {
+    /// Checks everything and reports everything. `before` are users that have been checked: what both have in common is not
+    /// checked again.
+    pub fn new(users: Vec<User>, before: &Self) -> Result<Self, Vec<UserError>> {
         let mut errors: Vec<UserError> =
             users.iter().enumerate().filter_map(|(index, user)| user.problem(index)).collect();
         if users.len() > MAX_USERS {
             errors.push(UserError::TooMany { count: users.len() });
         }
-        let mut names: HashMap<&str, ()> = HashMap::new();
-        let mut owner: HashMap<Prefix, &str> = HashMap::new();
-        for (index, user) in users.iter().enumerate() {
-            if names.insert(&user.name, ()).is_some() {
-                errors.push(UserError::Twice { index, name: user.name.clone() });
-                continue;
-            }
-            for prefix in &user.sources {
-                if let Some(other) = owner.insert(*prefix, &user.name) {
-                    let (name, other) = (user.name.clone(), other.to_owned());
-                    errors.push(UserError::Overlap { index, name, prefix: *prefix, other });
-                }
-            }
+        let mut names: HashSet<&str> = HashSet::new();
+        for (index, user) in users.iter().enumerate().filter(|(_, user)| !names.insert(&user.name)) {
+            errors.push(UserError::Twice { index, name: user.name.clone() });
         }
-        if errors.is_empty() { Ok(Self(users)) } else { Err(errors) }
+        if !before.makes_distinct(&users) {
+            errors.extend(overlaps(&users));
+        }
+        if errors.is_empty() { Ok(Self(users.into())) } else { Err(errors) }
+    }
+
+    /// Whether no prefix of `next` is there twice, as far as that is easily told from the fact that none is here.
+    fn makes_distinct(&self, next: &[User]) -> bool {
+        let (old, new) = (chunks(&self.0), chunks(next));
+        let old_ones: HashSet<_> = old.iter().map(|chunk| chunk.identity()).collect();
+        let mut new_ones = HashSet::new();
+        if !new.iter().all(|chunk| new_ones.insert(chunk.identity())) {
+            return false;
+        }
+        // What stays is distinct, and so is what goes. What comes has to differ from itself and from everything that is there.
+        let come = difference(old, new.iter().copied()).come;
+        let mut fresh: Vec<&Prefix> = new
+            .iter()
+            .filter(|chunk| !old_ones.contains(&chunk.identity()))
+            .flat_map(|chunk| chunk.prefixes())
+            .collect();
+        fresh.sort_unstable();
+        let stays = || new.iter().filter(|chunk| old_ones.contains(&chunk.identity()));
+        come.len() <= FEW
+            && fresh.is_sorted_by(|one, next| one < next)
+            && !come.iter().any(|prefix| stays().any(|chunk| chunk.prefixes().binary_search(prefix).is_ok()))
     }
 
     /// All of them, in the order of the file.
@@ -174,4 +196,24 @@ impl Users {
     pub fn get(&self, name: &str) -> Option<&User> {
         self.0.iter().find(|user| user.name == name)
     }
+}
+
+fn chunks(users: &[User]) -> Vec<&Chunk> {
+    users.iter().flat_map(|user| user.sources.chunks()).collect()
+}
+
+/// Every prefix that is there twice. A user that is there twice is wrong as a whole.
+fn overlaps(users: &[User]) -> Vec<UserError> {
+    let mut errors = Vec::new();
+    let mut names = HashSet::new();
+    let mut owner: HashMap<Prefix, &str> = HashMap::new();
+    for (index, user) in users.iter().enumerate().filter(|(_, user)| names.insert(&user.name)) {
+        for prefix in user.sources.iter() {
+            if let Some(other) = owner.insert(*prefix, &user.name) {
+                let (name, other) = (user.name.clone(), other.to_owned());
+                errors.push(UserError::Overlap { index, name, prefix: *prefix, other });
+            }
+        }
+    }
+    errors
 }

@@ -123,7 +123,19 @@ pub enum Reply {
     /// To `limit list` and `limit get`.
     Limits(Vec<LimitInfo>),
     /// To `diff`.
-    Changes(Vec<Change>),
+    Changes {
+        /// What would change.
+        changes: Vec<Change>,
+        /// What is probably not meant.
+        warnings: Vec<String>,
+    },
+    /// To `apply`.
+    Applied {
+        /// A sentence about it.
+        message: String,
+        /// What is probably not meant.
+        warnings: Vec<String>,
+    },
     /// An order was carried out; a sentence about it.
     Done(String),
     /// It was not.

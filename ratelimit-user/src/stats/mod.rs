@@ -139,7 +139,7 @@ mod tests {
     fn totals_add_up_by_verdict() {
         let counter = |packets, bytes| Counter { packets, bytes };
         let count = |service, reason, waived, counter| Count { service, reason, waived, counter };
-        let names = Places::after(&Places::default(), ["dns"].into_iter());
+        let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
         let snapshot = Snapshot::new(
             &[
                 count(0, Reason::Conforming, false, counter(4, 400)),
