@@ -11,6 +11,7 @@ pub mod dataplane;
 pub mod failure;
 pub mod lockout;
 pub mod metrics;
+mod overlap;
 pub mod policy;
 pub mod serve;
 pub mod stats;

@@ -50,8 +50,8 @@ impl Apply {
         };
         let (file, text) = read(&self.file)?;
         let operator = self.force.operator();
-        let request = Request::Apply { file, text, confirm_ns, operator };
-        match ask_about(&self.daemon.state, &self.file, &request)? {
+        let request = Request::Apply { file, text, text_follows: None, confirm_ns, operator };
+        match ask_about(&self.daemon.state, &self.file, request)? {
             Reply::Applied { message, warnings } => {
                 warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
                 print_done(self.format.output, &message)

@@ -20,7 +20,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends one request and returns the answer.
-pub(super) fn ask(state: &Path, request: &Request) -> Result<Reply, Failure> {
+pub(super) fn ask(state: &Path, request: Request) -> Result<Reply, Failure> {
     let socket = state.join(SOCKET);
     let reply = converse(&socket, request).map_err(|error| {
         let code = match error.kind() {
@@ -46,7 +46,7 @@ pub(super) fn daemon_is_absent(state: &Path) -> bool {
 }
 
 /// Sends an order and prints the sentence that comes back.
-pub(super) fn order(state: &Path, request: &Request, output: Output) -> Result<(), Failure> {
+pub(super) fn order(state: &Path, request: Request, output: Output) -> Result<(), Failure> {
     match ask(state, request)? {
         Reply::Done(message) => print_done(output, &message),
         other => Err(unexpected(&other)),
@@ -62,13 +62,11 @@ pub(super) fn unexpected(reply: &Reply) -> Failure {
     )
 }
 
-fn converse(socket: &Path, request: &Request) -> io::Result<Reply> {
+fn converse(socket: &Path, request: Request) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
+    stream.write_all(&request.into_message()?)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;
     if answer.is_empty() {

@@ -44,7 +44,11 @@ struct Row<'a> {
 impl Diff {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let (file, text) = read(&self.file)?;
-        let changes = match ask_about(&self.daemon.state, &self.file, &Request::Diff { file, text })? {
+        let changes = match ask_about(
+            &self.daemon.state,
+            &self.file,
+            Request::Diff { file, text, text_follows: None },
+        )? {
             Reply::Changes { changes, warnings } => {
                 warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
                 changes
@@ -72,7 +76,7 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, String), Failure> {
 }
 
 /// Asks about a policy file. The daemon checks it; if there is none, the file is checked here, because what is wrong with it comes first.
-pub(super) fn ask_about(state: &Path, file: &Path, request: &Request) -> Result<Reply, Failure> {
+pub(super) fn ask_about(state: &Path, file: &Path, request: Request) -> Result<Reply, Failure> {
     ask(state, request).or_else(|failure| match failure.code {
         ExitCode::NoDaemon => config::load(file).map_err(Failure::from).and(Err(failure)),
         _ => Err(failure),

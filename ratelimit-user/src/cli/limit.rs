@@ -63,21 +63,21 @@ enum Action {
 impl Limit {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::List { daemon, format } => match ask(&daemon.state, &Request::LimitList)? {
+            Action::List { daemon, format } => match ask(&daemon.state, Request::LimitList)? {
                 Reply::Limits(limits) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "limits": limits }))
                 }
                 Reply::Limits(limits) => print(&text(&limits)),
                 other => Err(unexpected(&other)),
             },
-            Action::Get { name, daemon, format } => match ask(&daemon.state, &Request::LimitGet { name })? {
+            Action::Get { name, daemon, format } => match ask(&daemon.state, Request::LimitGet { name })? {
                 Reply::Limits(limits) if format.output == Output::Json => print_json(&limits.first()),
                 Reply::Limits(limits) => print(&text(&limits)),
                 other => Err(unexpected(&other)),
             },
             Action::Set { name, rate, save, force, daemon, format } => {
                 let operator = force.operator();
-                order(&daemon.state, &Request::LimitSet { name, rate, save, operator }, format.output)
+                order(&daemon.state, Request::LimitSet { name, rate, save, operator }, format.output)
             }
         }
     }

@@ -8,7 +8,10 @@
 
 use std::ops::Range;
 
-use crate::policy::{Chunk, Prefix};
+use crate::{
+    overlap::overlap,
+    policy::{Chunk, Prefix},
+};
 
 /// Lines of a run that are one piece: a change costs a look at so many, and so many prefixes to compare.
 const LINES: usize = 128;
@@ -30,8 +33,7 @@ pub(super) fn cut(text: &str) -> Vec<Piece> {
 
 /// Cuts a text that is much like another one that has been cut: only what differs is looked at.
 pub(super) fn cut_again(text: &str, old_text: &str, old: &[Piece]) -> Vec<Piece> {
-    let head = common_head(text.as_bytes(), old_text.as_bytes());
-    let tail = common_tail(&text.as_bytes()[head..], &old_text.as_bytes()[head..]);
+    let (head, tail) = overlap(text, old_text);
     let mut kept = old.partition_point(|piece| piece.at.end <= head);
     // Its last line may go on.
     while kept > 0 && !text[..old[kept - 1].at.end].ends_with('\n') {
@@ -52,18 +54,6 @@ pub(super) fn cut_again(text: &str, old_text: &str, old: &[Piece]) -> Vec<Piece>
         |piece: &Piece| Piece { at: moved(piece.at.start)..moved(piece.at.end), run: piece.run.clone() };
     pieces.extend(old[rest..].iter().map(again));
     pieces
-}
-
-fn common_head(a: &[u8], b: &[u8]) -> usize {
-    // Many bytes at a time as long as they are equal.
-    let equal = a.chunks_exact(4096).zip(b.chunks_exact(4096)).take_while(|(a, b)| a == b).count() * 4096;
-    equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count()
-}
-
-fn common_tail(a: &[u8], b: &[u8]) -> usize {
-    let equal = a.rchunks_exact(4096).zip(b.rchunks_exact(4096)).take_while(|(a, b)| a == b).count() * 4096;
-    let (a, b) = (&a[..a.len() - equal], &b[..b.len() - equal]);
-    equal + a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
 
 /// Cuts a part of a text and adds it to what is before it.

@@ -50,7 +50,7 @@ impl Host {
         self.refuse_starving(next.policy(), operator)?;
         let rows = changes(self.version.policy(), next.policy());
         match time {
-            Some(_) => self.keep(&self.waiting_record(next.file()))?,
+            Some(_) => self.keep(self.waiting_record(next.file()))?,
             None => self.keep_version(&next)?,
         }
         let written = match self.enforce(next.policy()) {
@@ -229,8 +229,9 @@ impl Host {
     }
 
     /// Writes down that a restart goes on with what is in force.
-    pub(super) fn keep_in_force(&self) -> Result<(), Failure> {
-        self.keep_version(&self.version)
+    pub(super) fn keep_in_force(&mut self) -> Result<(), Failure> {
+        let version = self.version.clone();
+        self.keep_version(&version)
     }
 
     /// Which policy is in force, in a few words.
@@ -239,8 +240,8 @@ impl Host {
     }
 
     /// Writes down what a restart goes on with.
-    pub(super) fn keep_version(&self, version: &Version) -> Result<(), Failure> {
-        self.keep(&self.record(version))
+    pub(super) fn keep_version(&mut self, version: &Version) -> Result<(), Failure> {
+        self.keep(self.record(version))
     }
 
     fn record(&self, version: &Version) -> Record {
@@ -251,13 +252,13 @@ impl Host {
         self.record(&self.version).while_waiting(&self.version, next)
     }
 
-    fn keep(&self, record: &Record) -> Result<(), Failure> {
-        record.keep(&self.state).map_err(|error| self.cannot_keep(&error))
+    fn keep(&mut self, record: Record) -> Result<(), Failure> {
+        record.keep(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))
     }
 
     /// From now on a restart reads the policy file.
-    pub(super) fn forget(&self) -> Result<(), Failure> {
-        Record::forget(&self.state).map_err(|error| self.cannot_keep(&error))
+    pub(super) fn forget(&mut self) -> Result<(), Failure> {
+        Record::forget(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))
     }
 
     fn cannot_keep(&self, error: &std::io::Error) -> Failure {

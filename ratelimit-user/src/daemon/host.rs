@@ -11,7 +11,9 @@ use std::{
 
 use ratelimit_common::abi::{Event, Reason};
 
-use super::{caller::By, change::Apply, limits::Save, log, version::Version, waiting::Waiting};
+use super::{
+    archive::Archive, caller::By, change::Apply, limits::Save, log, version::Version, waiting::Waiting,
+};
 use crate::{
     compile::{Desired, HostFacts, lists::Lists},
     config::Reader,
@@ -68,6 +70,8 @@ pub(super) struct Host {
     pub(super) maps: Maps,
     /// What the tries hold.
     pub(super) lists: Lists,
+    /// The texts that are written down.
+    pub(super) archive: Archive,
     /// Reads policies, quickly if they are much like the one before.
     pub(super) reader: Reader,
     pub(super) guarded: Vec<Guarded>,
@@ -125,6 +129,7 @@ impl Host {
             facts: started.facts,
             maps: started.maps,
             lists: started.lists,
+            archive: Archive::new(&options.state),
             reader,
             guarded: started.guarded,
             pins: started.pins,
@@ -211,8 +216,8 @@ impl Host {
                 let save = if save { Save::Yes } else { Save::No };
                 self.set_limit(&name, &rate, save, &operator, &by(Some(&operator)))
             }
-            Request::Diff { file, text } => self.diff(&file, text),
-            Request::Apply { file, text, confirm_ns, operator } => {
+            Request::Diff { file, text, .. } => self.diff(&file, text),
+            Request::Apply { file, text, confirm_ns, operator, .. } => {
                 self.apply(Apply { file, text, confirm_ns }, &operator, &by(Some(&operator)))
             }
             Request::Confirm => self.confirm(&by(None)),

@@ -7,11 +7,13 @@ use std::{
     fs::File,
     io::{self, Read as _},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
+    archive::{Archive, Stored},
     replacement::{self, Replacement},
     version::Version,
 };
@@ -28,15 +30,15 @@ const MAX_RECORD: u64 = 8 * config::MAX_BYTES + (1 << 20);
 
 /// The policy that a restart goes on with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct Record<T = Arc<str>> {
     /// The file its text was read from.
     file: String,
-    text: String,
+    text: T,
     /// Limits set since. Only while waiting: otherwise `limit set` ends with the daemon.
     set: Vec<(String, String)>,
     /// The daemon's policy file, and what it said when this was written; `None` if it could not be read.
     policy_file: String,
-    policy_text: Option<String>,
+    policy_text: Option<T>,
     /// The file of the policy that was waiting for confirmation.
     unconfirmed: Option<String>,
 }
@@ -59,10 +61,10 @@ impl Record {
     pub(super) fn new(version: &Version, policy_file: &Path, policy_text: Option<String>) -> Self {
         Self {
             file: version.file().display().to_string(),
-            text: version.text().to_owned(),
+            text: version.shared_text(),
             set: Vec::new(),
             policy_file: policy_file.display().to_string(),
-            policy_text,
+            policy_text: policy_text.map(Into::into),
             unconfirmed: None,
         }
     }
@@ -74,7 +76,7 @@ impl Record {
 
     /// Whether the policy file says all of it.
     pub(super) fn is_superfluous(&self) -> bool {
-        self.unconfirmed.is_none() && self.policy_text.as_deref() == Some(&self.text)
+        self.unconfirmed.is_none() && self.policy_text.as_ref() == Some(&self.text)
     }
 
     /// Where it is kept.
@@ -103,23 +105,45 @@ impl Record {
             }
             Err(error) => Err(failed(ExitCode::Usage, error.to_string())),
             Ok(_) => {
-                let record = serde_json::from_slice(&bytes);
-                record.map(Some).map_err(|error| failed(ExitCode::Usage, error.to_string()))
+                let stored: Record<Stored> = serde_json::from_slice(&bytes)
+                    .map_err(|error| failed(ExitCode::Usage, error.to_string()))?;
+                let whole = stored.with_texts(|text| Ok(text.read(state)?.into()));
+                whole.map(Some).map_err(|error: io::Error| failed(ExitCode::Usage, error.to_string()))
             }
         }
     }
 
     /// Keeps it, or removes what is kept if the policy file says the same.
-    pub(super) fn keep(&self, state: &Path) -> io::Result<()> {
+    pub(super) fn keep(self, archive: &mut Archive, state: &Path) -> io::Result<()> {
         if self.is_superfluous() {
-            return Self::forget(state);
+            return Self::forget(archive, state);
         }
-        Replacement::prepare(&Self::path(state), &serde_json::to_vec(self)?)?.commit()
+        let stored = self.with_texts(|text| archive.store(&text))?;
+        Replacement::prepare(&Self::path(state), &serde_json::to_vec(&stored)?)?.commit()?;
+        let used: Vec<&Stored> = [&stored.text].into_iter().chain(&stored.policy_text).collect();
+        archive.tidy(&used);
+        Ok(())
     }
 
     /// Removes what is kept.
-    pub(super) fn forget(state: &Path) -> io::Result<()> {
-        replacement::remove(&Self::path(state))
+    pub(super) fn forget(archive: &mut Archive, state: &Path) -> io::Result<()> {
+        replacement::remove(&Self::path(state))?;
+        archive.tidy(&[]);
+        Ok(())
+    }
+}
+
+impl<T> Record<T> {
+    /// The same with its texts in another form.
+    fn with_texts<U>(self, mut form: impl FnMut(T) -> io::Result<U>) -> io::Result<Record<U>> {
+        Ok(Record {
+            text: form(self.text)?,
+            policy_text: self.policy_text.map(form).transpose()?,
+            file: self.file,
+            set: self.set,
+            policy_file: self.policy_file,
+            unconfirmed: self.unconfirmed,
+        })
     }
 }
 
@@ -137,7 +161,7 @@ pub(super) fn choose(
         return Ok((version, warnings, Origin::PolicyFile));
     };
     let same_file = record.policy_file == policy_file.display().to_string();
-    let unchanged = same_file && record.policy_text.as_ref() == policy_text.as_ref().ok();
+    let unchanged = same_file && record.policy_text.as_deref() == policy_text.as_deref().ok();
     if record.unconfirmed.is_none() && !unchanged {
         let (version, warnings) = of_file(policy_text)?;
         return Ok((version, warnings, Origin::PolicyFileChanged));

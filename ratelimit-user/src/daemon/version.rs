@@ -53,6 +53,11 @@ impl Version {
         &self.text
     }
 
+    /// The same, without a copy.
+    pub(super) fn shared_text(&self) -> Arc<str> {
+        Arc::clone(&self.text)
+    }
+
     /// What it means, limits set since included.
     pub(super) fn policy(&self) -> &Policy {
         &self.policy
