@@ -7,6 +7,7 @@
 //! Everything here is pure: packet bytes, maps and the clock come in through [`frame::Frame`] and
 //! [`tables::Tables`], so the code that runs in the kernel is the code that host tests run.
 #![no_std]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 pub mod classify;
 pub mod cookie;

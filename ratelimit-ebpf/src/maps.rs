@@ -11,7 +11,7 @@ use aya_ebpf::{
     bindings::{BPF_NOEXIST, bpf_sock, bpf_sock_tuple},
     btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, lpm_trie::Key},
     helpers::{
-        bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
+        bpf_jiffies64, bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
         bpf_tcp_check_syncookie, bpf_tcp_gen_syncookie,
     },
     macros::btf_map,
@@ -25,7 +25,7 @@ use ratelimit_common::{
         event::EVENT_COUNT,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         prefix::{LADDER_CELLS, MAX_PREFIXES},
-        service::{MAX_SERVICES, NO_SERVICE, PORT_SLOTS},
+        service::MAX_SERVICES,
         user::MAX_USERS,
     },
     limit::gate,
@@ -47,6 +47,14 @@ static BUCKETS: LruHashMap<EntryKey, Bucket, DEFAULT_SOURCES> = LruHashMap::new(
 /// The gate: most packets end at one of these and never touch the table of sources.
 #[btf_map]
 static CELLS: Array<Cell, { gate::CELLS as usize }> = Array::new();
+
+/// Until when each cell is tracked. Apart from the cells, to be small: see [`gate::mark`].
+#[btf_map]
+static MARKS: Array<u32, { gate::CELLS as usize }> = Array::new();
+
+/// What each CPU last read from the coarse clock.
+#[btf_map]
+static CLOCK: PerCpuArray<Reading, 1> = PerCpuArray::new();
 
 /// Frames and bytes by service and reason.
 #[btf_map]
@@ -96,10 +104,6 @@ static POLICY: ArrayOfMaps<Array<PolicyWords, 1>, 1> = ArrayOfMaps::new();
 type PolicyWords = [u64; size_of::<Policy>() / 8];
 const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
 
-/// From port to service. The policy says which of the two tables is its own, so that both change in one step.
-#[btf_map]
-static PORTS: ArrayOfMaps<Array<u32, { PORT_SLOTS as usize }>, 2> = ArrayOfMaps::new();
-
 /// What the cookie program notes down for itself while it looks at one packet.
 #[btf_map]
 static SCRATCH: PerCpuArray<[u64; NOTES], 1> = PerCpuArray::new();
@@ -140,6 +144,36 @@ fn insert_error(errno: i32) -> InsertError {
 #[inline(always)]
 fn is_listed(family: u32) -> bool {
     LISTED.get(family).copied() != Some(0)
+}
+
+/// The coarse clock's time, and the jiffies that it was read at.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Reading {
+    jiffies: u64,
+    now_ns: u64,
+}
+
+/// The coarse clock moves once per tick, and jiffies with it, which are one load away where the clock is a call: so each CPU asks it
+/// once per tick.
+#[inline(always)]
+fn coarse_ns() -> u64 {
+    // SAFETY: both take nothing and return a number. The coarse clock exists since kernel 5.11. The reading belongs to this CPU, and a
+    // program is not preempted by another one on it.
+    unsafe {
+        let Some(reading) = CLOCK.get_ptr_mut(0) else { return bpf_ktime_get_coarse_ns() };
+        // Before the clock, or a reading of the last tick could pass for one of this.
+        let jiffies = bpf_jiffies64();
+        if (*reading).jiffies == jiffies {
+            return (*reading).now_ns;
+        }
+        let now_ns = bpf_ktime_get_coarse_ns();
+        // Jiffies move a moment before the clock does. Then this is the old reading once more, and the next packet asks again.
+        if (*reading).now_ns != now_ns {
+            *reading = Reading { jiffies, now_ns };
+        }
+        now_ns
+    }
 }
 
 /// The maps above.
@@ -294,12 +328,10 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn now_ns(&self, clock: Clock) -> u64 {
-        // SAFETY: both take nothing and return a number. The coarse one exists since kernel 5.11.
-        unsafe {
-            match clock {
-                Clock::Precise => bpf_ktime_get_ns(),
-                Clock::Coarse => bpf_ktime_get_coarse_ns(),
-            }
+        match clock {
+            // SAFETY: takes nothing and returns a number.
+            Clock::Precise => unsafe { bpf_ktime_get_ns() },
+            Clock::Coarse => coarse_ns(),
         }
     }
 
@@ -359,6 +391,20 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
+    fn tracked_until(&self, cell: u32) -> u64 {
+        // SAFETY: array values live as long as the map. Volatile, because other CPUs write it.
+        MARKS.get_ptr(cell).map_or(0, |mark| gate::marked_until_q8(unsafe { mark.read_volatile() }))
+    }
+
+    #[inline(always)]
+    fn track_until(&self, cell: u32, until_q8: u64) {
+        if let Some(mark) = MARKS.get_ptr_mut(cell) {
+            // SAFETY: as above.
+            unsafe { mark.write_volatile(gate::mark(until_q8)) };
+        }
+    }
+
+    #[inline(always)]
     fn cell(&self, index: u32) -> Option<*mut Cell> {
         CELLS.get_ptr_mut(index)
     }
@@ -367,12 +413,6 @@ impl Tables for Maps {
     fn cell_tat(&self, cell: *mut Cell) -> *mut u64 {
         // SAFETY: array values live as long as the map.
         unsafe { addr_of_mut!((*cell).tat_q8) }
-    }
-
-    #[inline(always)]
-    fn cell_tracked_until(&self, cell: *mut Cell) -> *mut u64 {
-        // SAFETY: as above.
-        unsafe { addr_of_mut!((*cell).tracked_until_q8) }
     }
 
     #[inline(always)]
@@ -406,11 +446,6 @@ impl Tables for Maps {
     #[inline(always)]
     fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
         PREFIXES.insert(key, tat_q8, BPF_NOEXIST as u64).map_err(insert_error)
-    }
-
-    #[inline(always)]
-    fn service(&self, ports: u32, slot: u32) -> u32 {
-        PORTS.get_value(ports, &slot).copied().unwrap_or(NO_SERVICE)
     }
 
     #[inline(always)]

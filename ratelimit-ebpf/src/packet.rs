@@ -66,6 +66,8 @@ pub struct Packet {
     pub transport_len: usize,
     /// Whether it is a piece of a larger packet.
     pub fragment: bool,
+    /// The service that it is for, as the policy's ports have it; `NO_SERVICE` until they have been asked.
+    pub service: u16,
     /// The user that its source belongs to, as the lists have it; `NO_USER` until they have been asked.
     pub user: u16,
 }
@@ -84,10 +86,10 @@ impl Packet {
     /// The same packet, of which the verifier does not know how it was parsed: hundreds of ways through tags and extension headers lead
     /// to the same few numbers, and it would go on along each. Where headers start is not kept.
     #[inline(always)]
-    pub fn forgotten(self) -> Self {
+    pub fn forgotten(self, unknown: u64) -> Self {
         let family = matches!(self.source.family, Family::V6) as u32;
         let traits = self.transport.0 as u32 | family << 12 | (self.fragment as u32) << 13;
-        let traits = forget(traits | (self.port as u32) << 16);
+        let traits = forget((traits | (self.port as u32) << 16) as u64, unknown) as u32;
         Self {
             source: Address {
                 family: if traits & 1 << 12 == 0 { Family::V4 } else { Family::V6 },
@@ -96,6 +98,7 @@ impl Packet {
             transport: Transport(traits as u16 & 0xfff),
             port: (traits >> 16) as u16,
             fragment: traits & 1 << 13 != 0,
+            service: self.service,
             user: self.user,
             network_at: 0,
             transport_at: 0,

@@ -9,7 +9,7 @@ use ratelimit_common::abi::{
 use crate::{
     classify::classify,
     frame::Frame,
-    limit::{self, Stages, service_number},
+    limit::{self, Sender, Stages, service_number},
     packet::Packet,
     parse::parse,
     tables::{Relay, Tables},
@@ -20,11 +20,15 @@ use crate::{
 pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) -> Verdict {
     let policy = tables.policy();
     let packet = match parse(frame) {
-        Ok(packet) => packet.forgotten(),
+        Ok(packet) => packet.forgotten(frame.len()),
         Err(reason) => return conclude(tables, policy, NO_SERVICE, reason, frame.len()),
     };
-    let service = policy.map_or(NO_SERVICE, |policy| service_number(tables, policy, &packet));
-    let reason = judge(frame, tables, relay, policy, packet, service);
+    let service = policy.map_or(NO_SERVICE, |policy| service_number(policy, &packet));
+    let packet = Packet { service: service as u16, ..packet };
+    let reason = match policy {
+        Some(policy) => judge(frame, tables, relay, policy, packet),
+        None => Reason::Unlimited,
+    };
     conclude(tables, policy, service, reason, frame.len())
 }
 
@@ -33,11 +37,11 @@ fn judge<T: Stages, R: Relay>(
     frame: &Frame<'_>,
     tables: &T,
     relay: &R,
-    policy: Option<&Policy>,
+    policy: &Policy,
     packet: Packet,
-    service: u32,
 ) -> Reason {
-    let Some(policy) = policy else { return Reason::Unlimited };
+    // First, because it may have to come from far: everything up to where it is needed runs meanwhile.
+    let sender = Sender::of(tables, policy, &packet);
     let now_ns = tables.now_ns(Clock::Coarse);
     let listing = classify(tables, packet.source, now_ns);
     if let Some(reason) = listing.settled {
@@ -46,15 +50,8 @@ fn judge<T: Stages, R: Relay>(
     if policy.source.set.limit_count == 0 {
         return Reason::Unlimited;
     }
-    limit::limit(
-        tables,
-        relay,
-        policy,
-        &Packet { user: listing.user, ..packet },
-        frame.len(),
-        now_ns,
-        service,
-    )
+    let packet = Packet { user: listing.user, ..packet };
+    limit::limit(tables, relay, policy, &packet, sender, frame.len(), now_ns)
 }
 
 /// Counts a frame that ends for a reason, and says what becomes of it.
@@ -75,6 +72,9 @@ pub fn conclude<T: Tables>(
 /// Whether a drop is only counted. A policy on trial drops nothing at all; a service on trial drops nothing for its limits.
 #[inline(always)]
 fn waives(policy: &Policy, service: u32, reason: Reason) -> bool {
+    if policy.lenient == 0 {
+        return false;
+    }
     if policy.mode == Mode::Monitor as u32 {
         return true;
     }

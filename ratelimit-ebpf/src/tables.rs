@@ -83,12 +83,14 @@ pub trait Tables {
     /// This CPU's bucket of an allowance.
     fn allowance(&self, what: Allowance) -> Option<Self::Word>;
 
+    /// Until when a cell of the gate is tracked, as a time word.
+    fn tracked_until(&self, cell: u32) -> u64;
+    /// Has a cell tracked until a moment, or a little longer.
+    fn track_until(&self, cell: u32, until_q8: u64);
     /// A cell of the gate.
     fn cell(&self, index: u32) -> Option<Self::Cell>;
     /// The cell's bucket.
     fn cell_tat(&self, cell: Self::Cell) -> Self::Word;
-    /// Until when the cell is tracked.
-    fn cell_tracked_until(&self, cell: Self::Cell) -> Self::Word;
     /// One of the cell's denials.
     fn cell_denial(&self, cell: Self::Cell, slot: usize) -> Self::Word;
 
@@ -103,8 +105,6 @@ pub trait Tables {
     /// Gives a prefix its first bucket; never overwrites one.
     fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError>;
 
-    /// The service of a port: `NO_SERVICE`, or one more than its index.
-    fn service(&self, ports: u32, slot: u32) -> u32;
     /// The shared bucket of a service's limit.
     fn total(&self, service: u32, index: usize) -> Option<Self::Word>;
     /// What this CPU has taken from the totals of a service.

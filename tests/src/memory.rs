@@ -12,7 +12,7 @@ use ratelimit_common::{
         Reason, SourceKey, Verdict,
         counter::{COUNTER_SLOTS, slot},
         prefix::LADDER_CELLS,
-        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE},
+        service::{MAX_SERVICES, MAX_TOTALS},
         user::MAX_USERS,
     },
     limit::gate,
@@ -30,7 +30,7 @@ use ratelimit_user::compile::{
 };
 
 /// Words of a cell: its bucket, until when it is tracked, its denials.
-const CELL_WORDS: usize = 2 + gate::DENIALS;
+const CELL_WORDS: usize = 1 + gate::DENIALS;
 /// Words of a share: pools, then refusals.
 const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
 
@@ -45,12 +45,12 @@ pub struct Memory {
     policy: Box<Policy>,
     users: RefCell<Vec<u64>>,
     user_limits: HashMap<u32, LimitSet>,
-    ports: HashMap<u32, u32>,
     lists: Lists,
     /// Where each source's words start.
     sources: RefCell<HashMap<[u64; 3], usize>>,
     buckets: RefCell<Vec<u64>>,
     cells: RefCell<Vec<u64>>,
+    marks: RefCell<Vec<u32>>,
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
     allowances: RefCell<[u64; 2]>,
@@ -99,11 +99,11 @@ impl Memory {
             policy: desired.policy.clone(),
             users: RefCell::new(vec![0; MAX_USERS * MAX_LIMITS]),
             user_limits: desired.users.iter().copied().collect(),
-            ports: desired.ports.iter().copied().collect(),
             lists: lists::with_users(lists, desired.user_prefixes()),
             sources: RefCell::default(),
             buckets: RefCell::default(),
             cells: RefCell::new(vec![0; gate::CELLS as usize * CELL_WORDS]),
+            marks: RefCell::new(vec![0; gate::CELLS as usize]),
             shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
             totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
             allowances: RefCell::default(),
@@ -215,6 +215,14 @@ impl Tables for Memory {
         Some(Word::Allowance(what as usize))
     }
 
+    fn tracked_until(&self, cell: u32) -> u64 {
+        gate::marked_until_q8(self.marks.borrow()[cell as usize])
+    }
+
+    fn track_until(&self, cell: u32, until_q8: u64) {
+        self.marks.borrow_mut()[cell as usize] = gate::mark(until_q8);
+    }
+
     fn cell(&self, index: u32) -> Option<usize> {
         Some(index as usize * CELL_WORDS)
     }
@@ -223,12 +231,8 @@ impl Tables for Memory {
         Word::Cell(cell)
     }
 
-    fn cell_tracked_until(&self, cell: usize) -> Word {
-        Word::Cell(cell + 1)
-    }
-
     fn cell_denial(&self, cell: usize, slot: usize) -> Word {
-        Word::Cell(cell + 2 + slot)
+        Word::Cell(cell + 1 + slot)
     }
 
     fn rung_cell(&self, index: u32) -> Option<usize> {
@@ -257,10 +261,6 @@ impl Tables for Memory {
         prefixes.insert(key, words.len());
         words.push(tat_q8);
         Ok(())
-    }
-
-    fn service(&self, _: u32, slot: u32) -> u32 {
-        self.ports.get(&slot).copied().unwrap_or(NO_SERVICE)
     }
 
     fn total(&self, service: u32, index: usize) -> Option<Word> {

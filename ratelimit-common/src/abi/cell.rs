@@ -4,11 +4,9 @@ use crate::{abi_struct, limit::gate::DENIALS};
 
 abi_struct! {
     /// One cell. See `limit::gate` for what its words mean; all zero is a fresh one.
-    pub struct Cell: 32 {
+    pub struct Cell: 24 {
         /// Bucket of all sources of this cell that have no entry.
         pub tat_q8: u64,
-        /// Entries behind this cell may owe something until then.
-        pub tracked_until_q8: u64,
         /// Sources of this cell that are over a limit, and until when.
         pub denials: [u64; DENIALS],
     }
@@ -16,5 +14,5 @@ abi_struct! {
 
 impl Cell {
     /// A cell that has seen nothing.
-    pub const FRESH: Self = Self { tat_q8: 0, tracked_until_q8: 0, denials: [0; DENIALS] };
+    pub const FRESH: Self = Self { tat_q8: 0, denials: [0; DENIALS] };
 }

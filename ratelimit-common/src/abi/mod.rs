@@ -29,10 +29,10 @@ pub use reason::{Reason, Verdict};
 pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 6_363_867_399_226_898_691;
+const RECORDED_FINGERPRINT: usize = 11_789_312_714_917_286_049;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

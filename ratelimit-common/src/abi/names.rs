@@ -15,6 +15,8 @@ pub const COOKIE_PROGRAMS_FRAGS: [&str; 2] = ["answer_frags", "prove_frags"];
 pub const BUCKETS: &str = "BUCKETS";
 /// The gate's cells.
 pub const CELLS: &str = "CELLS";
+/// Until when each of them is tracked.
+pub const MARKS: &str = "MARKS";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
 /// Per-CPU counts of events.
@@ -27,8 +29,6 @@ pub const JUMPS: &str = "JUMPS";
 pub const LISTS_V4: &str = "LISTS_V4";
 /// IPv6 block and allow list.
 pub const LISTS_V6: &str = "LISTS_V6";
-/// Tables from port to service, one in use and one to be written.
-pub const PORTS: &str = "PORTS";
 /// Shared buckets of services.
 pub const TOTALS: &str = "TOTALS";
 /// What each CPU has taken from them.
@@ -58,9 +58,9 @@ pub const MAPS: [&str; 18] = [
     LISTED,
     LISTS_V4,
     LISTS_V6,
+    MARKS,
     ALLOWANCES,
     POLICY,
-    PORTS,
     PREFIXES,
     RUNGS,
     SHARES,

@@ -1,6 +1,6 @@
 //! The policy as the kernel reads it: masks and limit parameters, resolved and bounded by user space.
 
-use super::service::{MAX_SERVICES, Service};
+use super::service::{MAX_SERVICES, PORT_SLOTS, Service};
 use crate::abi_struct;
 
 /// Limits that one source can have at once.
@@ -187,7 +187,7 @@ impl Rung {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 63976 {
+    pub struct Policy: 326112 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -198,12 +198,13 @@ abi_struct! {
         pub ladder: Ladder,
         /// A [`Clock`].
         pub clock: u32,
-        /// Which of the port tables belongs to this policy.
-        pub ports: u32,
         /// How many of `services` are in use.
-        pub service_count: u64,
+        pub service_count: u32,
+        /// How many reasons there are to let a refused packet pass: services that do not drop, and one if nothing is dropped at all.
+        /// With none of them a refusal is a drop, and nothing more has to be asked.
+        pub lenient: u32,
         /// How many users there are.
-        pub user_count: u64,
+        pub user_count: u32,
         /// Which of the tables of users belongs to this policy.
         pub users: u32,
         /// A [`Mode`].
@@ -214,6 +215,9 @@ abi_struct! {
         pub window_scale: u32,
         /// Services, by index.
         pub services: [Service; MAX_SERVICES],
+        /// The service of each port, by [`port_slot`](super::service::port_slot): [`NO_SERVICE`](super::service::NO_SERVICE), or one more than
+        /// its index.
+        pub ports: [u16; PORT_SLOTS],
     }
 }
 

@@ -8,7 +8,7 @@ pub const MAX_SERVICES: usize = 256;
 /// Limits on the total of one service: one in packets, one in bytes.
 pub const MAX_TOTALS: usize = 2;
 /// Destination ports of TCP, then of UDP.
-pub const PORT_SLOTS: u32 = 2 << 16;
+pub const PORT_SLOTS: usize = 2 << 16;
 /// No service.
 pub const NO_SERVICE: u32 = 0;
 

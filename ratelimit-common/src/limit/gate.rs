@@ -12,7 +12,7 @@
 //! ```
 //!
 //! - A cell is *tracked* while an entry behind it may still owe something. It knows until when: an entry that admits
-//!   a packet is full again at most one tolerance later, and the cell's `tracked_until` is kept beyond that.
+//!   a packet is full again at most one tolerance later, and the cell is marked until after that.
 //! - An entry that is full again *restarts* with G spent, because its source may have been served by the cell meanwhile.
 //!
 //! # Bound
@@ -109,6 +109,21 @@ pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
     let left = (word << UNTIL_SHIFT).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
     // The upper half of the circle is the past.
     tag(hash) == word & TAG_MASK && left != 0 && left < 1 << 63
+}
+
+/// Until when a cell is tracked, as its mark has it: the upper half of a time word, in steps of 17 ms.
+///
+/// Marks lie apart from the cells, so that the packets of a spoofed flood, which need to know nothing else of a cell, touch an eighth of
+/// the memory.
+#[inline(always)]
+pub const fn marked_until_q8(mark: u32) -> u64 {
+    (mark as u64) << 32
+}
+
+/// The first mark that is not before a moment.
+#[inline(always)]
+pub const fn mark(until_q8: u64) -> u32 {
+    ((until_q8 >> 32) as u32).wrapping_add(1)
 }
 
 /// Whether an entry behind a cell may still owe something.

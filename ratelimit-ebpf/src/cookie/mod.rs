@@ -112,7 +112,13 @@ fn answer_or_admit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, 
     // What cannot be answered, nor grow by a word, is for the kernel; then it costs the service what every packet does.
     match reply(wire, frame, policy, &packet, &offer, now_ns) {
         Some(reply) if wire.send(frame.len(), &reply) => Reason::CookieSent,
-        _ => limit::limit_crowd(tables, policy, &packet, frame.len(), now_ns, baton.service),
+        _ => limit::limit_crowd(
+            tables,
+            policy,
+            &Packet { service: baton.service as u16, ..packet },
+            frame.len(),
+            now_ns,
+        ),
     }
 }
 
@@ -140,8 +146,8 @@ fn prove_and_limit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, 
         Proof::Nothing => return baton.otherwise,
     };
     let now_ns = tables.now_ns(Clock::Coarse);
-    let packet = Packet { user: baton.user, ..packet };
-    limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, baton.service, admitted)
+    let packet = Packet { service: baton.service as u16, user: baton.user, ..packet };
+    limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, admitted)
 }
 
 /// The packet, once more, which is of the kind that was sent here.

@@ -44,6 +44,7 @@ fn header(options: &[u8]) -> Vec<u8> {
 
 fn packet(source: Address, transport_len: usize) -> Packet {
     Packet {
+        service: 0,
         user: 0,
         source,
         transport: Transport::TCP_SYN,

@@ -123,11 +123,12 @@ fn first(set: &LimitSet, request: &Request) -> Result<Bucket, Reason> {
 /// Sees to it that the cell is tracked until every entry behind it is full again.
 #[inline(always)]
 fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Request) {
-    let Some(cell) = denial::cell(tables, set, request) else { return };
-    let word = tables.cell_tracked_until(cell);
-    let longest = set.longest_tolerance_q8;
-    if let Some(until) = gate::track(tables.load(word), request.now_q8, longest) {
-        tables.store(word, until);
+    if set.gate_tolerance_q8 == 0 {
+        return;
+    }
+    let cell = gate::cell_index(request.hash);
+    if let Some(until) = gate::track(tables.tracked_until(cell), request.now_q8, set.longest_tolerance_q8) {
+        tables.track_until(cell, until);
     }
 }
 

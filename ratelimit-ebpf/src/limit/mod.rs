@@ -33,7 +33,7 @@ pub use entry::{charge as charge_entry, judge as judge_entry, open as open_entry
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
 pub use request::Request;
-use sender::Sender;
+pub use sender::Sender;
 pub use stages::Stages;
 use standing::Standing;
 pub use syns::count as count_syn;
@@ -47,11 +47,11 @@ pub fn limit<T: Stages, R: Relay>(
     relay: &R,
     policy: &Policy,
     packet: &Packet,
+    sender: Sender,
     len: u64,
     now_ns: u64,
-    service: u32,
 ) -> Reason {
-    let mut request = match request(tables, policy, packet, len, now_ns, service) {
+    let mut request = match request(tables, policy, packet, sender, len, now_ns) {
         Ok(request) => request,
         Err(reason) => return reason,
     };
@@ -110,10 +110,10 @@ pub fn limit_proven<T: Stages>(
     packet: &Packet,
     len: u64,
     now_ns: u64,
-    service: u32,
     admitted: Reason,
 ) -> Reason {
-    let mut request = match request(tables, policy, packet, len, now_ns, service) {
+    let sender = Sender::of(tables, policy, packet);
+    let mut request = match request(tables, policy, packet, sender, len, now_ns) {
         Ok(request) => request,
         Err(reason) => return reason,
     };
@@ -143,16 +143,9 @@ pub fn limit_proven<T: Stages>(
 
 /// Charges what it shares with others alone, for a SYN that could not be answered after its source had been charged.
 #[inline(always)]
-pub fn limit_crowd<T: Stages>(
-    tables: &T,
-    policy: &Policy,
-    packet: &Packet,
-    len: u64,
-    now_ns: u64,
-    service: u32,
-) -> Reason {
-    let sender = Sender::of(policy, packet);
-    let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns), service);
+pub fn limit_crowd<T: Stages>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
+    let sender = Sender::of(tables, policy, packet);
+    let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns));
     tables.charge_crowd(policy, &request, Party::Stranger)
 }
 
@@ -162,34 +155,33 @@ fn request<T: Stages>(
     tables: &T,
     policy: &Policy,
     packet: &Packet,
+    sender: Sender,
     len: u64,
     now_ns: u64,
-    service: u32,
 ) -> Result<Request, Reason> {
-    let sender = Sender::of(policy, packet);
     let mut now_q8 = gcra::time_q8(now_ns);
-    let gated = policy.source.set.gate_tolerance_q8 != 0;
-    let cell = if gated { tables.cell(gate::cell_index(sender.hash)) } else { None };
-    // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
-    if let Some(cell) = cell
-        && let Some(reason) = denial::check(tables, policy, cell, sender.hash, now_q8)
-    {
-        return Err(reason);
-    }
-    // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
-    // TCP, which may be answered with a cookie or belong to a connection.
-    if let Some(cell) = cell
-        && packet.transport == Transport::UDP
-        && !gate::is_tracked(tables.load(tables.cell_tracked_until(cell)), now_q8)
-        && let Some(account) = Account::of(tables, policy, service)
-        && account.is_spent(tables, len, now_q8, Party::Stranger)
-    {
-        return Err(Reason::ServiceTotal);
+    if policy.source.set.gate_tolerance_q8 != 0 {
+        // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
+        if gate::is_tracked(sender.tracked_until_q8, now_q8) {
+            if let Some(cell) = tables.cell(gate::cell_index(sender.hash))
+                && let Some(reason) = denial::check(tables, policy, cell, sender.hash, now_q8)
+            {
+                return Err(reason);
+            }
+        }
+        // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
+        // TCP, which may be answered with a cookie or belong to a connection.
+        else if packet.transport == Transport::UDP
+            && let Some(account) = Account::of(tables, policy, packet.service as u32)
+            && account.is_spent(tables, len, now_q8, Party::Stranger)
+        {
+            return Err(Reason::ServiceTotal);
+        }
     }
     if policy.clock() == Clock::Precise {
         now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
     }
-    Ok(Request::new(policy, packet, sender, len, now_q8, service))
+    Ok(Request::new(policy, packet, sender, len, now_q8))
 }
 
 /// A stranger is about to be refused for want of room. If its segment can belong to a connection, the host's sockets are asked,

@@ -49,10 +49,9 @@ impl Request {
     pub(super) fn new(
         policy: &Policy,
         packet: &Packet,
-        Sender { key, hash }: Sender,
+        Sender { key, hash, .. }: Sender,
         len: u64,
         now_q8: u64,
-        service: u32,
     ) -> Self {
         let family = match packet.source.family {
             Family::V4 => 0,
@@ -65,7 +64,7 @@ impl Request {
             charges_q8: [0; MAX_LIMITS],
             len: if len > MAX_AMOUNT { MAX_AMOUNT as u32 } else { len as u32 },
             group: 0,
-            service: service as u16,
+            service: packet.service,
             user: packet.user,
             family,
             syns: (packet.transport == Transport::TCP_SYN) as u16,

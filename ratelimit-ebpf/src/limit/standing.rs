@@ -62,14 +62,13 @@ impl<T: Stages> Standing<T> {
         if charge_q8 == 0 {
             return Self::FREE;
         }
-        let Some(cell) = tables.cell(gate::cell_index(request.hash)) else {
-            return Self::refused(Reason::TableFull);
-        };
-        if gate::is_tracked(tables.load(tables.cell_tracked_until(cell)), request.now_q8)
+        let cell = gate::cell_index(request.hash);
+        if gate::is_tracked(tables.tracked_until(cell), request.now_q8)
             && let Some(bucket) = tables.bucket(&request.entry())
         {
             return Self::of_entry(tables, policy, set, request, bucket);
         }
+        let Some(cell) = tables.cell(cell) else { return Self::refused(Reason::TableFull) };
         let seen = tables.load(tables.cell_tat(cell));
         match gcra::take(seen, &cell_limit(set.gate_tolerance_q8), request.now_q8, charge_q8) {
             Outcome::Conforms { .. } => Self { voucher: Voucher::Cell, ..Self::FREE },

@@ -9,7 +9,7 @@
 use ratelimit_common::{
     abi::{
         Limit, Meter, Policy, Service, Share, Total,
-        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, Party},
+        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, PORT_SLOTS, Party},
     },
     limit::gcra::{self, ahead_q8},
 };
@@ -17,11 +17,12 @@ use ratelimit_common::{
 use super::word::{self, Charging, Unmoved};
 use crate::{packet::Packet, tables::Tables};
 
-/// The number that the table of ports has for a packet.
+/// The number that the policy's ports have for a packet.
 #[inline(always)]
-pub fn service_number<T: Tables>(tables: &T, policy: &Policy, packet: &Packet) -> u32 {
+pub fn service_number(policy: &Policy, packet: &Packet) -> u32 {
     match packet.port_slot() {
-        Some(slot) if policy.service_count != 0 => tables.service(policy.ports, slot),
+        // A mask and not a comparison: see `service`.
+        Some(slot) if policy.service_count != 0 => policy.ports[slot as usize & (PORT_SLOTS - 1)] as u32,
         _ => NO_SERVICE,
     }
 }

@@ -1,6 +1,6 @@
 //! IPv4, with options.
 
-use ratelimit_common::abi::{Reason, user::NO_USER};
+use ratelimit_common::abi::{Reason, service::NO_SERVICE, user::NO_USER};
 
 use super::transport::{self, Header};
 use crate::{
@@ -41,6 +41,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         network_at: at,
         transport_at,
         transport_len,
+        service: NO_SERVICE as u16,
         user: NO_USER,
     })
 }

@@ -6,7 +6,7 @@ use ratelimit_common::{
     abi::{
         self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits,
         policy::NO_TCP_OPTIONS,
-        service::{MAX_SERVICES, OnLimit},
+        service::{MAX_SERVICES, NO_SERVICE, OnLimit, PORT_SLOTS},
         user::MAX_USERS,
     },
     limit::{
@@ -29,10 +29,8 @@ use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, Sources, Us
 pub struct Desired {
     /// The policy in force.
     pub policy: Box<abi::Policy>,
-    /// Every port that belongs to a service, in order: its place, and one more than the service's index.
-    pub ports: Vec<(u32, u32)>,
-    /// Whether the table of ports that is in force says all that already.
-    pub keeps_ports: bool,
+    /// Whether the policy that is in force says all that already.
+    pub keeps_policy: bool,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
     /// Whether the table of users' limits that is in force says all that already.
@@ -75,8 +73,9 @@ impl Desired {
     }
 }
 
-/// How late a timer tick may come before the coarse clock lags more than was taken out of the tolerances.
-const TICKS_OF_LAG: u64 = 2;
+/// How far the coarse clock may lag before more is admitted than was taken out of the tolerances: one tick is its nature, one more when the
+/// program read it while it was being moved, and one for a tick that comes late.
+const TICKS_OF_LAG: u64 = 3;
 /// A tolerance below so many times the lag would lose too much of its burst to it: then the precise clock decides.
 const LAG_SHARE: u64 = 8;
 /// So does one of fewer packets than this, because the lag costs it a whole one.
@@ -100,25 +99,26 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         gate: gate(policy.gate(), facts.secret),
         ladder: abi::Ladder::OFF,
         clock: clock as u32,
-        ports: 0,
-        service_count: policy.services().iter().len() as u64,
-        user_count: policy.users().iter().len() as u64,
+        service_count: policy.services().iter().len() as u32,
+        lenient: lenient(policy),
+        user_count: policy.users().iter().len() as u32,
         users: 0,
         mode: policy.mode() as u32,
         cookie_services: cookie_services(policy, facts),
         window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
         services: [abi::Service::UNUSED; MAX_SERVICES],
+        ports: [NO_SERVICE as u16; PORT_SLOTS],
     });
     compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
-    let mut ports = Vec::new();
     for service in policy.services().iter() {
         let Some(index) = names.services.of(service.name()) else { continue };
         let stays = known.is_some_and(|known| known.names.services.of(service.name()) == Some(index));
         let set = before.filter(|_| stays).map(|before| &before.policy.services[index].per_source);
         compiled.services[index] = compile_service(service, terms, set);
-        ports.extend(service.port_slots().map(|slot| (slot, index as u32 + 1)));
+        for slot in service.port_slots() {
+            compiled.ports[slot as usize] = index as u16 + 1;
+        }
     }
-    ports.sort_unstable();
     let (mut users, mut new_users, mut user_sources) = (Vec::new(), Vec::new(), Vec::new());
     for (index, user) in in_order(policy, &names) {
         let stays = known.is_some_and(|known| known.names.users.of(user.name()) == Some(index));
@@ -131,11 +131,16 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         }
         user_sources.push((index as u16 + 1, user.sources().clone()));
     }
-    let keeps_ports = known.is_some_and(|known| known.ports == ports);
     let keeps_users = known.is_some_and(|known| known.users == users);
-    compiled.ports = table(before.map(|before| before.policy.ports), keeps_ports);
     compiled.users = table(before.map(|before| before.policy.users), keeps_users);
-    Desired { policy: compiled, ports, keeps_ports, users, keeps_users, new_users, user_sources, names }
+    // Prefixes that go from one user to another are in the lists, not here.
+    let mut keeps_policy = false;
+    if let Some(before) = before.filter(|_| keeps_users && new_users.is_empty()) {
+        compiled.generation = before.policy.generation;
+        keeps_policy = *compiled == *before.policy;
+        compiled.generation = if keeps_policy { before.policy.generation } else { generation };
+    }
+    Desired { policy: compiled, keeps_policy, users, keeps_users, new_users, user_sources, names }
 }
 
 /// The table that stays, or the one that the policy in force does not use: nobody reads it until the policy says so.
@@ -185,6 +190,12 @@ fn compile_service(service: &Service, terms: Terms, before: Option<&LimitSet>) -
     let limits: Vec<Limit> = service.per_source().iter().map(enforced).collect();
     compiled.per_source = set::compile(&limits, terms, before);
     compiled
+}
+
+/// What keeps refused packets from being dropped.
+fn lenient(policy: &Policy) -> u32 {
+    let services = policy.services().iter().filter(|service| service.on_limit() != OnLimit::Drop).count();
+    services as u32 + u32::from(policy.mode() == Mode::Monitor)
 }
 
 /// Services that answer SYNs with cookies. On trial nothing is answered for anybody.

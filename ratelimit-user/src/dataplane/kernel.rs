@@ -12,7 +12,6 @@ use ratelimit_common::abi::{
     counter::slot,
     list::{self, ListAddrV4, ListAddrV6},
     names,
-    service::PORT_SLOTS,
     user::MAX_USERS,
 };
 
@@ -47,7 +46,6 @@ pub struct Maps {
     lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
-    ports: ArrayOfMaps<MapData, Array<MapData, u32>>,
     jumps: ProgramArray<MapData>,
     users: Array<MapData, Bucket>,
     user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
@@ -160,21 +158,20 @@ impl Maps {
                 .ok_or_else(|| DataplaneError::Load { reason: format!("the object has no map {name}") })?;
             T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
         }
-        let (Some(Map::LruHashMap(buckets)), Some(Map::Array(cells))) =
-            (ebpf.take_map(names::BUCKETS), ebpf.take_map(names::CELLS))
+        let (Some(Map::LruHashMap(buckets)), Some(Map::Array(marks))) =
+            (ebpf.take_map(names::BUCKETS), ebpf.take_map(names::MARKS))
         else {
-            let reason = format!("the object has no map {} or {}", names::BUCKETS, names::CELLS);
+            let reason = format!("the object has no map {} or {}", names::BUCKETS, names::MARKS);
             return Err(DataplaneError::Load { reason });
         };
         Ok(Self {
-            table: Arc::new(SourceTable::new(buckets, cells)),
+            table: Arc::new(SourceTable::new(buckets, marks)),
             counters: one(ebpf, names::COUNTERS)?,
             events: one(ebpf, names::EVENTS)?,
             listed: one(ebpf, names::LISTED)?,
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
             policy: one(ebpf, names::POLICY)?,
-            ports: one(ebpf, names::PORTS)?,
             jumps: one(ebpf, names::JUMPS)?,
             users: one(ebpf, names::USERS)?,
             user_limits: one(ebpf, names::USER_LIMITS)?,
@@ -205,16 +202,6 @@ impl Maps {
 
     /// Puts a policy in force: from one packet to the next, with nothing in between.
     pub fn set_policy(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
-        if !desired.keeps_ports && !desired.ports.is_empty() {
-            let mut table = Array::<MapData, u32>::create(PORT_SLOTS, 0)
-                .map_err(DataplaneError::map("make a map for the ports"))?;
-            for (slot, service) in &desired.ports {
-                table.set(*slot, service, 0).map_err(DataplaneError::map("write the ports"))?;
-            }
-            self.ports
-                .set(desired.policy.ports, &table, 0)
-                .map_err(DataplaneError::map("put the ports in place"))?;
-        }
         if !desired.keeps_users && !desired.users.is_empty() {
             let mut table = Array::<MapData, LimitSet>::create(MAX_USERS as u32, 0)
                 .map_err(DataplaneError::map("make a map for the limits of users"))?;
@@ -232,9 +219,12 @@ impl Maps {
         for (index, _) in desired.names.services.iter() {
             self.counted.insert(index as u32 + 1);
         }
+        if desired.keeps_policy {
+            return Ok(());
+        }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
-        inner.set(0, *desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
+        inner.set(0, &*desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
         self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))
     }
 

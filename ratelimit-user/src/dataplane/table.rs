@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 
 use aya::maps::MapData;
 use ratelimit_common::{
-    abi::{Bucket, Cell, EntryKey, MAX_LIMITS},
+    abi::{Bucket, EntryKey, MAX_LIMITS},
     limit::{gate, gcra},
 };
 
@@ -14,7 +14,7 @@ use super::{DataplaneError, batch};
 #[derive(Debug)]
 pub struct SourceTable {
     buckets: MapData,
-    cells: MapData,
+    marks: MapData,
 }
 
 /// How full the table of sources is.
@@ -29,8 +29,8 @@ pub struct TableUse {
 }
 
 impl SourceTable {
-    pub(super) fn new(buckets: MapData, cells: MapData) -> Self {
-        Self { buckets, cells }
+    pub(super) fn new(buckets: MapData, marks: MapData) -> Self {
+        Self { buckets, marks }
     }
 
     /// Counts sources and hot cells.
@@ -51,10 +51,9 @@ impl SourceTable {
 
     fn hot_cells(&self, now_q8: u64) -> Result<u64, DataplaneError> {
         let mut hot = 0;
-        let count = |_: &[u32], cells: &[Cell]| {
-            hot += cells.iter().filter(|cell| gate::is_tracked(cell.tracked_until_q8, now_q8)).count() as u64;
-        };
-        batch::for_each_batch(self.cells.fd().as_fd(), (0, Cell::FRESH), 0_u32, count)
+        let is_hot = |mark: &&u32| gate::is_tracked(gate::marked_until_q8(**mark), now_q8);
+        let count = |_: &[u32], marks: &[u32]| hot += marks.iter().filter(is_hot).count() as u64;
+        batch::for_each_batch(self.marks.fd().as_fd(), (0, 0), 0_u32, count)
             .map_err(DataplaneError::io("read the gate"))?;
         Ok(hot)
     }
