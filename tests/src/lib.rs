@@ -10,3 +10,4 @@ pub mod loaded;
 pub mod memory;
 pub mod netns;
 pub mod policies;
+pub mod traffic;
