@@ -6,6 +6,7 @@
 pub mod bpffs;
 pub mod daemon;
 pub mod frames;
+pub mod fuzz;
 pub mod loaded;
 pub mod memory;
 pub mod netns;

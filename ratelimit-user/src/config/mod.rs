@@ -68,6 +68,11 @@ pub fn parse(text: &str, name: &str) -> Result<Loaded, LoadError> {
     Reader::default().parse(&text.into(), name)
 }
 
+/// The same without shortcuts for what is long, which [`Reader`] takes.
+pub fn parse_whole(text: &str, name: &str) -> Result<Loaded, LoadError> {
+    reader::parse_whole(text.strip_prefix(reader::MARK).unwrap_or(text), name)
+}
+
 /// The whole file, but never more than [`MAX_BYTES`]: a device has no size to ask for, and no end.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();

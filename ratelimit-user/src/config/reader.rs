@@ -10,6 +10,9 @@ use super::{
 };
 use crate::policy::{Chunk, Users};
 
+/// What editors on other systems put in front; positions are counted without it.
+pub(super) const MARK: char = '\u{feff}';
+
 /// Reads policies.
 #[derive(Debug, Default)]
 pub struct Reader {
@@ -36,9 +39,8 @@ pub(super) struct Aside {
 impl Reader {
     /// Checks the text of a policy file; `name` is for messages.
     pub fn parse(&mut self, text: &Arc<str>, name: &str) -> Result<Loaded, LoadError> {
-        // Editors on other systems put a byte-order mark in front; positions are counted without it.
-        if let Some(rest) = text.strip_prefix('\u{feff}') {
-            return parse_all(rest, name);
+        if let Some(rest) = text.strip_prefix(MARK) {
+            return parse_whole(rest, name);
         }
         let pieces = match &self.last {
             Some(last) => pieces::cut_again(text, &last.text, &last.pieces),
@@ -48,7 +50,7 @@ impl Reader {
         let read = parse_rest(text, &pieces, before);
         let loaded = match read {
             Some(loaded) => loaded,
-            None => parse_all(text, name)?,
+            None => parse_whole(text, name)?,
         };
         self.last = Some(Last { text: Arc::clone(text), pieces, users: loaded.policy.users().clone() });
         Ok(loaded)
@@ -77,7 +79,7 @@ fn parse_rest(text: &str, pieces: &[Piece], before: Users) -> Option<Loaded> {
 }
 
 /// Without any shortcut.
-pub(super) fn parse_all(text: &str, name: &str) -> Result<Loaded, LoadError> {
+pub(super) fn parse_whole(text: &str, name: &str) -> Result<Loaded, LoadError> {
     let mut problems = Problems::new(name, text);
     let document = document::read(text, &mut problems);
     let policy = resolve::resolve(&document, &Aside::default(), &mut problems);
