@@ -10,7 +10,7 @@ use super::{
     client::unexpected,
     diff::{ask_about, read},
     operator::Force,
-    output::{complain, print_done},
+    output::{Output, complain, print, print_json},
 };
 use crate::{
     failure::Failure,
@@ -52,9 +52,16 @@ impl Apply {
         let operator = self.force.operator();
         let request = Request::Apply { file, text, text_follows: None, confirm_ns, operator };
         match ask_about(&self.daemon.state, &self.file, request)? {
-            Reply::Applied { message, warnings } => {
+            Reply::Applied { message, list_entries_written, microseconds, warnings } => {
                 warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
-                print_done(self.format.output, &message)
+                match self.format.output {
+                    Output::Text => print(&format!("{message}\n")),
+                    Output::Json => print_json(&serde_json::json!({
+                        "done": message,
+                        "list_entries_written": list_entries_written,
+                        "microseconds": microseconds,
+                    })),
+                }
             }
             other => Err(unexpected(&other)),
         }

@@ -8,6 +8,9 @@ mod places;
 mod set;
 mod total;
 
+#[cfg(test)]
+mod tests;
+
 pub use desired::{Before, Desired, Names, desired};
 pub use facts::HostFacts;
 pub use places::Places;

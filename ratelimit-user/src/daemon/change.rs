@@ -61,7 +61,8 @@ impl Host {
             }
         };
         let file = next.file().display().to_string();
-        let ms = began.elapsed().as_secs_f64() * 1e3;
+        let took = began.elapsed();
+        let ms = took.as_secs_f64() * 1e3;
         let done =
             format!("{}, {written} of {} list entries written, {ms:.1} ms", count(&rows), self.lists.len());
         log::info(format!("{file} applied by {by}: {done}"));
@@ -89,7 +90,12 @@ impl Host {
         for row in rows.iter().filter(|row| row.needs_restart) {
             message += &format!("\n{row}");
         }
-        Ok(Reply::Applied { message, warnings: in_words(&warnings) })
+        Ok(Reply::Applied {
+            message,
+            list_entries_written: written as u64,
+            microseconds: took.as_micros() as u64,
+            warnings: in_words(&warnings),
+        })
     }
 
     /// Keeps what was applied.

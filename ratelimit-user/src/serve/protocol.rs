@@ -167,6 +167,10 @@ pub enum Reply {
     Applied {
         /// A sentence about it.
         message: String,
+        /// Entries of the lists that were written.
+        list_entries_written: u64,
+        /// How long the daemon took.
+        microseconds: u64,
         /// What is probably not meant.
         warnings: Vec<String>,
     },
