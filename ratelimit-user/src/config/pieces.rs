@@ -223,6 +223,7 @@ mod tests {
             let covered: usize = again.iter().map(|piece| piece.at.len()).sum();
             prop_assert_eq!(covered, new.len());
             prop_assert!(again.iter().zip(again.iter().skip(1)).all(|(a, b)| a.at.end == b.at.start));
+            prop_assert!(again.iter().rev().skip(1).all(|piece| new[piece.at.clone()].ends_with('\n')), "whole lines");
             let found = |pieces: &[Piece]| {
                 let mut all: Vec<Prefix> = pieces
                     .iter()
