@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use ratelimit_user::{
-    compile::{self, Before, Desired, HostFacts},
+    compile::{self, Before, Desired, HostFacts, Names},
     config,
 };
 
@@ -63,6 +63,7 @@ pub fn policy(text: &str) -> Desired {
 pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common::abi::Policy>) -> Desired {
     let text = format!("[source]\nladder = false\nlimits = {limits:?}\n");
     let loaded = config::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
-    let before = before.map(|policy| Before { policy, desired: None });
+    let names = Names::default();
+    let before = before.map(|policy| Before { policy, names: &names, desired: None });
     compile::desired(&loaded.policy, &FACTS, generation, before)
 }

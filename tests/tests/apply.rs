@@ -151,6 +151,37 @@ fn a_long_policy_outlives_the_daemon_with_its_last_change() {
 }
 
 #[test]
+fn a_user_keeps_what_it_has_spent_through_applies_and_restarts_whoever_comes_and_goes() {
+    let other = "10.99.0.67";
+    let edge = edge_with_sources(&[KEPT, other]);
+    let daemon = edge.start(&policy(""));
+    let mut sink = Sink::start(&edge, EDGE_V4);
+    let spend = |from: &str| assert!(sent(flood(&edge, from, EDGE_V4, 5_000, 0.2)) > BUDGET);
+    spend(KEPT);
+    let spent = sink.datagrams(KEPT);
+    assert!((BUDGET - 30..=BUDGET).contains(&spent), "{spent}");
+    // One that comes first in every order, and has not spent anything yet.
+    let newcomer =
+        format!("[[user]]\nname = \"a\"\nsources = [\"{other}\"]\nnetwork = [\"{BUDGET} packets/day\"]\n");
+    applied(&edge, &policy(&newcomer));
+    spend(KEPT);
+    assert_eq!(sink.datagrams(KEPT), spent, "an apply gives nothing back");
+    daemon.kill_9();
+    let daemon = edge.start_again();
+    daemon.wait_for_log("the applied policy stays in force");
+    spend(KEPT);
+    spend(other);
+    assert_eq!(sink.datagrams(KEPT), spent, "nor does a restart");
+    let others = sink.datagrams(other);
+    assert!((BUDGET - 30..=BUDGET).contains(&others), "nor does it take anything away: {others}");
+    // The newcomer goes, and comes back: a new one.
+    applied(&edge, &policy(""));
+    applied(&edge, &policy(&newcomer));
+    spend(KEPT);
+    assert_eq!(sink.datagrams(KEPT), spent);
+}
+
+#[test]
 fn an_apply_that_does_not_fit_leaves_lists_policy_and_record_as_they_were() {
     let edge = edge_with_sources(&[KEPT]);
     let daemon = edge.start(&policy(""));

@@ -7,7 +7,7 @@ use ratelimit_common::{
         self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits,
         policy::NO_TCP_OPTIONS,
         service::{MAX_SERVICES, NO_SERVICE, OnLimit, PORT_SLOTS},
-        user::MAX_USERS,
+        user::{MAX_USERS, NO_USER},
     },
     limit::{
         gcra::TIME_FRAC_BITS,
@@ -18,6 +18,7 @@ use ratelimit_common::{
 use super::{
     facts::HostFacts,
     ladder::{self, v4_mask, v6_mask},
+    lists::Lists,
     places::Places,
     set::{self, Terms, enforced, full_frame_charge},
     total,
@@ -57,8 +58,40 @@ pub struct Names {
 pub struct Before<'b> {
     /// The policy in the kernel.
     pub policy: &'b abi::Policy,
+    /// Its names.
+    pub names: &'b Names,
     /// What it was made of; unknown if it was another daemon that put it there.
     pub desired: Option<&'b Desired>,
+}
+
+impl<'b> Before<'b> {
+    /// What this daemon has put there.
+    pub fn known(policy: &'b abi::Policy, desired: &'b Desired) -> Self {
+        Self { policy, names: &desired.names, desired: Some(desired) }
+    }
+}
+
+impl Names {
+    /// The names behind what another daemon has put in force: services by their ports, users by their prefixes. Of what the next policy has.
+    pub fn recovered(next: &Policy, in_force: &abi::Policy, lists: &Lists) -> Self {
+        let service = |service: &'_ Service| {
+            let taken = service.port_slots().map(|slot| in_force.ports[slot as usize]);
+            taken.map(u32::from).find(|index| *index != NO_SERVICE).map(|index| index as usize - 1)
+        };
+        let user = |user: &User| {
+            let entries = user.sources().iter().filter_map(|prefix| lists.get(prefix));
+            entries
+                .map(|entry| entry.own_user)
+                .find(|index| *index != NO_USER)
+                .map(|index| index as usize - 1)
+        };
+        // In a fixed order, so that of two that claim one index it is always the same that has it.
+        let services: BTreeMap<&str, usize> =
+            next.services().iter().filter_map(|one| Some((one.name(), service(one)?))).collect();
+        let users: BTreeMap<&str, usize> =
+            next.users().iter().filter_map(|one| Some((one.name(), user(one)?))).collect();
+        Self { services: Places::known(services.into_iter()), users: Places::known(users.into_iter()) }
+    }
 }
 
 impl Desired {
@@ -92,7 +125,8 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
     let terms = Terms { lag_q8, cpus: facts.cpus, gate: policy.gate().enabled() };
     let known = before.and_then(|before| before.desired);
-    let names = names(policy, known.map(|known| &known.names));
+    let names_before = before.map(|before| before.names);
+    let names = names(policy, names_before);
     let mut compiled = Box::new(abi::Policy {
         generation,
         source: source(policy, terms, before.map(|before| &before.policy.source.set)),
@@ -112,7 +146,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
     for service in policy.services().iter() {
         let Some(index) = names.services.of(service.name()) else { continue };
-        let stays = known.is_some_and(|known| known.names.services.of(service.name()) == Some(index));
+        let stays = names_before.is_some_and(|before| before.services.of(service.name()) == Some(index));
         let set = before.filter(|_| stays).map(|before| &before.policy.services[index].per_source);
         compiled.services[index] = compile_service(service, terms, set);
         for slot in service.port_slots() {
@@ -121,12 +155,11 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     }
     let (mut users, mut new_users, mut user_sources) = (Vec::new(), Vec::new(), Vec::new());
     for (index, user) in in_order(policy, &names) {
-        let stays = known.is_some_and(|known| known.names.users.of(user.name()) == Some(index));
+        let stays = names_before.is_some_and(|before| before.users.of(user.name()) == Some(index));
         let set = known.filter(|_| stays).and_then(|known| known.user_set(index as u32));
         let limits: Vec<Limit> = user.network().iter().map(enforced).collect();
         users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, set)));
-        // A daemon that has just started knows no names; they are what they were, most likely.
-        if known.is_some() && !stays {
+        if before.is_some() && !stays {
             new_users.push(index as u32);
         }
         user_sources.push((index as u16 + 1, user.sources().clone()));

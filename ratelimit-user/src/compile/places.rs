@@ -10,6 +10,21 @@ pub struct Places {
 }
 
 impl Places {
+    /// Names with the indices that they are known to have. Of two names with one index the first has it.
+    pub fn known<'n>(names: impl Iterator<Item = (&'n str, usize)>) -> Self {
+        let mut places = Self::default();
+        for (name, at) in names {
+            if places.names.len() <= at {
+                places.names.resize(at + 1, None);
+            }
+            if places.names[at].is_none() {
+                places.names[at] = Some(name.to_owned());
+                places.index.insert(name.to_owned(), at);
+            }
+        }
+        places
+    }
+
     /// The places of these names, whatever their order, after those of an earlier policy. A new name gets a place that nobody had, if there is one below
     /// `limit`: while one policy gives way to the other, a place must not be two names'.
     pub fn after<'n>(before: &Self, names: impl Iterator<Item = &'n str>, limit: usize) -> Self {
@@ -60,6 +75,17 @@ mod tests {
         let first = after(&Places::default(), &["a", "b", "c"]);
         let second = after(&first, &["d", "c", "a", "e"]);
         assert_eq!(second.iter().collect::<Vec<_>>(), [(0, "a"), (2, "c"), (3, "d"), (4, "e")]);
+    }
+
+    #[test]
+    fn names_that_are_known_to_have_a_place_keep_it_and_none_has_two_names() {
+        let known = Places::known([("c", 2), ("a", 0), ("b", 2)].into_iter());
+        assert_eq!(known.iter().collect::<Vec<_>>(), [(0, "a"), (2, "c")]);
+        assert_eq!((known.of("b"), known.of("c")), (None, Some(2)));
+        assert_eq!(
+            after(&known, &["a", "b", "c"]).iter().collect::<Vec<_>>(),
+            [(0, "a"), (1, "b"), (2, "c")]
+        );
     }
 
     #[test]

@@ -94,19 +94,17 @@ fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
     order.sort_by_key(|at| (limits[*at].meter, Reverse(limits[*at].cost_fp), limits[*at].tolerance_q8));
     let mut places: Vec<Option<usize>> = vec![None; limits.len()];
     let mut free: BTreeSet<usize> = (0..MAX_LIMITS).collect();
-    let like: [&dyn Fn(&Limit, Option<&Limit>) -> bool; 3] = [
-        &|limit, old| old.is_some_and(|old| price(old) == price(limit)),
-        &|limit, old| old.is_some_and(|old| old.meter == limit.meter),
-        &|_, _| true,
-    ];
-    for like in like {
+    let mut settle = |like: &dyn Fn(&Limit, Option<&Limit>) -> bool| {
         for at in &order {
             let fits = |place: &&usize| places[*at].is_none() && like(&limits[*at], old.get(**place));
             if let Some(place) = free.iter().find(fits).copied() {
                 places[*at] = free.take(&place);
             }
         }
-    }
+    };
+    settle(&|limit, old| old.is_some_and(|old| price(old) == price(limit)));
+    settle(&|limit, old| old.is_some_and(|old| old.meter == limit.meter));
+    settle(&|_, _| true);
     places.into_iter().flatten().collect()
 }
 

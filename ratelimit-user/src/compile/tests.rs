@@ -219,14 +219,25 @@ proptest! {
         prop_assert!(first == desired(&turned, &FACTS, 1, None));
         // Also after another policy, whatever that was.
         let old = desired(&policy(&file(&other, &mut random)), &FACTS, 1, None);
-        let before = Some(Before { policy: &old.policy, desired: Some(&old) });
+        let before = Some(Before::known(&old.policy, &old));
         let (straight, turned) = (desired(&straight, &FACTS, 2, before), desired(&turned, &FACTS, 2, before));
         prop_assert_eq!(shown(&straight), shown(&turned));
         prop_assert!(straight == turned);
         // And a policy that follows itself is no change at all.
-        let before = Some(Before { policy: &first.policy, desired: Some(&first) });
+        let before = Some(Before::known(&first.policy, &first));
         let again = desired(&policy(&file(&parts, &mut random)), &FACTS, 2, before);
         prop_assert!(again.keeps_policy && again.keeps_users && again.new_users.is_empty());
         prop_assert_eq!(&again.policy, &first.policy);
+        // Another daemon finds everybody in their places.
+        let lists = lists::with_users(lists::Lists::new(), straight.user_prefixes());
+        let found = Names::recovered(&policy(&file(&parts, &mut random)), &straight.policy, &lists);
+        for (index, name) in found.services.iter() {
+            prop_assert_eq!(straight.names.services.of(name), Some(index));
+        }
+        for (index, name) in found.users.iter() {
+            prop_assert_eq!(straight.names.users.of(name), Some(index));
+        }
+        let with_sources = parts.users.iter().filter(|(sources, _)| !sources.is_empty()).count();
+        prop_assert_eq!((found.services.iter().count(), found.users.iter().count()), (parts.services.len(), with_sources));
     }
 }

@@ -205,7 +205,7 @@ impl Host {
         self.facts.window_scale = TcpSettings::read().window_scale();
         let generation = self.desired.policy.generation + 1;
         let in_force = self.maps.policy();
-        let before = in_force.as_deref().map(|policy| Before { policy, desired: Some(&self.desired) });
+        let before = in_force.as_deref().map(|policy| Before::known(policy, &self.desired));
         let desired = compile::desired(policy, &self.facts, generation, before);
         let written = self.maps.enforce(&mut self.lists, Some(&self.desired), &desired)?;
         self.desired = desired;
@@ -283,7 +283,7 @@ impl Host {
 
     /// Refuses a policy that leaves too little for somebody's session.
     pub(super) fn refuse_starving(&self, next: &Policy, operator: &Operator) -> Result<(), Failure> {
-        if operator.force {
+        if operator.force || !lockout::could_starve(next) {
             return Ok(());
         }
         let reasons = lockout::starved(

@@ -6,7 +6,7 @@ use super::{
     version::Version,
 };
 use crate::{
-    compile::{self, Before, HostFacts},
+    compile::{self, Before, HostFacts, Names},
     config::Reader,
     dataplane::{
         attach::{self, Adopted, Guarded},
@@ -65,11 +65,13 @@ fn put_in_force(
         secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
     };
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
-    let in_force = before.as_deref().map(|policy| Before { policy, desired: None });
+    let mut lists = maps.lists()?;
+    let names_before = before.as_deref().map(|in_force| Names::recovered(policy, in_force, &lists));
+    let in_force = before.as_deref().zip(names_before.as_ref());
+    let in_force = in_force.map(|(policy, names)| Before { policy, names, desired: None });
     let desired = compile::desired(policy, &facts, generation, in_force);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
-    let mut lists = maps.lists()?;
     if before.is_none() {
         maps.enforce(&mut lists, None, &desired)?;
     }

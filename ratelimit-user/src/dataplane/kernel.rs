@@ -224,7 +224,7 @@ impl Maps {
         }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
-        inner.set(0, &*desired.policy, 0).map_err(DataplaneError::map("write the policy"))?;
+        inner.set(0, desired.policy.as_ref(), 0).map_err(DataplaneError::map("write the policy"))?;
         self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))
     }
 

@@ -14,7 +14,7 @@ use ratelimit_common::abi::{ListEntry, list::ALLOWED, service::Protocol};
 
 use crate::{
     compile::lists::{Outlook, Prefix},
-    policy::{Policy, Service},
+    policy::{NamedLimit, Policy, Service},
 };
 pub use discover::{SSH_PORT, discover};
 
@@ -66,6 +66,13 @@ pub fn cut_off<'v>(prefix: &Prefix, lists: &Outlook<'_>, now_ns: u64, vital: &'v
             && lists.longest(one.address).is_some_and(blocked)
     };
     vital.iter().filter(cut).collect()
+}
+
+/// Whether a policy leaves too little for a session, if there is one: only then the host has to be searched for any.
+pub fn could_starve(policy: &Policy) -> bool {
+    let totals = policy.services().iter().flat_map(Service::totals);
+    let mut rates = policy.source().limits().iter().map(NamedLimit::rate).chain(totals);
+    rates.any(|rate| session::shortfall(rate).is_some())
 }
 
 /// What of a policy leaves too little for somebody's session, as sentences. What `before` has already is no news.

@@ -96,6 +96,7 @@ fn a_policy_starves_a_session_only_if_there_is_one_that_is_not_allowed() {
         ]
     );
     assert!(starving(&large, &small, &lists, &vital).is_empty());
+    assert!(could_starve(&small) && !could_starve(&large), "nobody has to be looked for");
     assert!(starving(&small, &small, &lists, &vital).is_empty(), "the session lives with it already");
     let gateway = Vital { role: Role::Gateway, ..session("10.0.0.1") };
     assert!(starving(&small, &large, &lists, &[gateway]).is_empty(), "a gateway has no session");
@@ -115,6 +116,7 @@ fn a_total_starves_a_session_only_on_the_port_that_it_uses() {
     let count = |policy: &Policy, before: &Policy| {
         starving(policy, before, &Lists::new(), &[session("10.0.0.7")]).len()
     };
+    assert!(could_starve(&with(443, "5 packets/s")) && !could_starve(&with(22, "5000 packets/s")));
     assert_eq!(count(&with(22, "5 packets/s"), &before), 1);
     assert_eq!(count(&with(22, "5000 packets/s"), &before), 0);
     assert_eq!(count(&with(443, "5 packets/s"), &before), 0);
