@@ -6,6 +6,7 @@
 //! - `bound`: never more than burst + W x rate; never less than that by a stated amount
 //! - `clock`: steps back, a year of silence, the wrap of the time word
 //! - `change`: another limit on a bucket in use
+//! - `level`: what is left, and for how long something is refused, is what the bucket then does
 //! - `cpus`: compare-and-exchange interleaved at arbitrary points
 
 #[path = "gcra/bound.rs"]
@@ -16,6 +17,8 @@ mod change;
 mod clock;
 #[path = "gcra/cpus.rs"]
 mod cpus;
+#[path = "gcra/level.rs"]
+mod level;
 #[path = "gcra/model.rs"]
 mod model;
 

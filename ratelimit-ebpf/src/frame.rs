@@ -211,13 +211,20 @@ impl<'a> Canvas<'a> {
         Self { start: ctx.data(), end: ctx.data_end(), bytes: PhantomData }
     }
 
-    /// The same frame, longer or shorter by so many bytes; `None` if the driver has no room.
+    /// The same frame, longer or shorter by so many bytes; `None` if the driver has no room. It grows before its first byte, where
+    /// every driver keeps room; behind the last some have next to none.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn resized(ctx: &'a aya_ebpf::programs::XdpContext, change: i32) -> Option<Self> {
         // SAFETY: the context is the kernel's. Earlier pointers into the frame are void now, and the verifier sees to it that
         // nobody uses one.
-        let answer = unsafe { aya_ebpf::helpers::bpf_xdp_adjust_tail(ctx.ctx, change) };
+        let answer = unsafe {
+            if change > 0 {
+                aya_ebpf::helpers::bpf_xdp_adjust_head(ctx.ctx, -change)
+            } else {
+                aya_ebpf::helpers::bpf_xdp_adjust_tail(ctx.ctx, change)
+            }
+        };
         if answer == 0 { Some(Self::of_context(ctx)) } else { None }
     }
 

@@ -18,7 +18,7 @@ mod wire;
 mod entry {
     use aya_ebpf::{bindings::xdp_action, macros::xdp, programs::XdpContext};
     use ratelimit_common::abi::Verdict;
-    use ratelimit_ebpf::{cookie, frame::Frame, pipeline::process};
+    use ratelimit_ebpf::{cookie, frame::Frame, mark, pipeline::process, reject};
 
     use crate::{
         maps::{Jumps, Maps, Scratch},
@@ -43,32 +43,58 @@ mod entry {
     /// Reached from `ratelimit` only, with a SYN that is to be answered with a cookie.
     #[xdp]
     pub(crate) fn answer(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |maps, kernel| cookie::answer(&Frame::of_context(&ctx), maps, kernel))
+        with_kernel(&ctx, |jumps, kernel| cookie::answer(&Frame::of_context(&ctx), &Maps, jumps, kernel))
     }
 
     /// Reached from `ratelimit_frags`: the kernel lets a program call another only if both, or neither, take several buffers.
     #[xdp(frags)]
     pub(crate) fn answer_frags(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |maps, kernel| cookie::answer(&Frame::of_context_frags(&ctx), maps, kernel))
+        with_kernel(&ctx, |jumps, kernel| {
+            cookie::answer(&Frame::of_context_frags(&ctx), &Maps, jumps, kernel)
+        })
     }
 
     /// Reached from `ratelimit` only, with other TCP to a service whose SYNs are answered with cookies.
     #[xdp]
     pub(crate) fn prove(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |maps, kernel| cookie::prove(&Frame::of_context(&ctx), maps, kernel))
+        with_kernel(&ctx, |jumps, kernel| cookie::prove(&Frame::of_context(&ctx), &Maps, jumps, kernel))
     }
 
     /// The same from `ratelimit_frags`.
     #[xdp(frags)]
     pub(crate) fn prove_frags(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |maps, kernel| cookie::prove(&Frame::of_context_frags(&ctx), maps, kernel))
+        with_kernel(&ctx, |jumps, kernel| cookie::prove(&Frame::of_context_frags(&ctx), &Maps, jumps, kernel))
+    }
+
+    /// Reached from the others, with a packet that a limit of a service refused that marks such packets.
+    #[xdp]
+    pub(crate) fn mark(ctx: XdpContext) -> u32 {
+        with_kernel(&ctx, |_, kernel| mark::mark(&Frame::of_context(&ctx), &Maps, kernel))
+    }
+
+    /// The same from those that take several buffers.
+    #[xdp(frags)]
+    pub(crate) fn mark_frags(ctx: XdpContext) -> u32 {
+        with_kernel(&ctx, |_, kernel| mark::mark(&Frame::of_context_frags(&ctx), &Maps, kernel))
+    }
+
+    /// Reached from the others, with a packet that a limit of a service refused that says so.
+    #[xdp]
+    pub(crate) fn reject(ctx: XdpContext) -> u32 {
+        with_kernel(&ctx, |_, kernel| reject::reject(&Frame::of_context(&ctx), &Maps, kernel))
+    }
+
+    /// The same from those that take several buffers.
+    #[xdp(frags)]
+    pub(crate) fn reject_frags(ctx: XdpContext) -> u32 {
+        with_kernel(&ctx, |_, kernel| reject::reject(&Frame::of_context_frags(&ctx), &Maps, kernel))
     }
 
     #[inline(always)]
-    fn with_kernel(ctx: &XdpContext, judge: impl FnOnce(&Maps, &Kernel<'_>) -> Verdict) -> u32 {
+    fn with_kernel(ctx: &XdpContext, judge: impl FnOnce(&Jumps<'_>, &Kernel<'_>) -> Verdict) -> u32 {
         // An array always has its only value; the verifier wants to see it looked at.
         let Some(scratch) = Scratch::of_this_cpu() else { return xdp_action::XDP_DROP };
-        action(judge(&Maps, &Kernel { ctx, scratch }))
+        action(judge(&Jumps { ctx }, &Kernel { ctx, scratch }))
     }
 
     #[inline(always)]

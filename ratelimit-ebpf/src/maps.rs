@@ -31,8 +31,9 @@ use ratelimit_common::{
     limit::gate,
 };
 use ratelimit_ebpf::{
-    cookie::{NOTES, Notes, Segment, leave},
+    notes::{NOTES, Notes, leave},
     packet::{Address, Family},
+    segment::Segment,
     tables::{Allowance, Baton, InsertError, Relay, Successor, Tables},
 };
 
@@ -68,9 +69,9 @@ static EVENTS: PerCpuArray<u64, EVENT_COUNT> = PerCpuArray::new();
 #[btf_map]
 static LISTED: Array<u32, 2> = Array::new();
 
-/// The programs for cookies, where the kernel took them.
+/// The other programs; those for cookies only where the kernel took them.
 #[btf_map]
-static JUMPS: ProgramArray<2> = ProgramArray::new();
+static JUMPS: ProgramArray<4> = ProgramArray::new();
 
 /// IPv4 block and allow list.
 #[btf_map]
@@ -80,9 +81,9 @@ static LISTS_V4: LpmTrie<ListAddrV4, ListEntry, { MAX_LISTED as usize }> = LpmTr
 #[btf_map]
 static LISTS_V6: LpmTrie<ListAddrV6, ListEntry, { MAX_LISTED as usize }> = LpmTrie::new();
 
-/// What each CPU may still do for sources without state.
+/// What each CPU may still do for whoever asks.
 #[btf_map]
-static ALLOWANCES: PerCpuArray<u64, 2> = PerCpuArray::new();
+static ALLOWANCES: PerCpuArray<u64, 3> = PerCpuArray::new();
 
 /// Prefixes that have a bucket of their own.
 #[btf_map]
@@ -104,7 +105,7 @@ static POLICY: ArrayOfMaps<Array<PolicyWords, 1>, 1> = ArrayOfMaps::new();
 type PolicyWords = [u64; size_of::<Policy>() / 8];
 const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
 
-/// What the cookie program notes down for itself while it looks at one packet.
+/// What programs note down for themselves and each other while they look at one packet.
 #[btf_map]
 static SCRATCH: PerCpuArray<[u64; NOTES], 1> = PerCpuArray::new();
 

@@ -5,7 +5,7 @@ use ratelimit_common::abi::{
     service::{Protocol, port_slot},
 };
 
-use crate::frame::forget;
+use crate::frame::{Frame, forget};
 
 /// A source address.
 ///
@@ -39,6 +39,16 @@ impl Address {
     #[inline(always)]
     pub const fn v6(hi: u64, lo: u64) -> Self {
         Self { family: Family::V6, key: SourceKey { hi, lo } }
+    }
+
+    /// Whether it can be the address of one host: not nobody's, not a group's, not everybody's.
+    #[inline(always)]
+    pub fn is_one_host(&self) -> bool {
+        match self.family {
+            // 0.0.0.0/8 is nobody, 224.0.0.0/4 groups, and above them broadcast and what was never assigned.
+            Family::V4 => matches!(u32::from_be(self.v4_word()) >> 24, 1..=223),
+            Family::V6 => self.key.hi.to_ne_bytes()[0] != 0xff && self.key != Self::v6(0, 0).key,
+        }
     }
 
     /// An IPv4 address as it lies in memory.
@@ -80,6 +90,18 @@ impl Packet {
             Transport::TCP | Transport::TCP_SYN => Some(port_slot(Protocol::Tcp, self.port)),
             Transport::UDP => Some(port_slot(Protocol::Udp, self.port)),
             _ => None,
+        }
+    }
+
+    /// Who is meant. Read when it is asked for, because few ask.
+    #[inline(always)]
+    pub(crate) fn destination(&self, frame: &Frame<'_>) -> Option<Address> {
+        match self.source.family {
+            Family::V4 => Some(Address::v4(frame.view::<20>(self.network_at)?.u32_ne::<16>())),
+            Family::V6 => {
+                let header = frame.view::<40>(self.network_at)?;
+                Some(Address::v6(header.u64_ne::<24>(), header.u64_ne::<32>()))
+            }
         }
     }
 

@@ -2,8 +2,9 @@
 
 use ratelimit_common::abi::{
     Clock, Mode, OnLimit, Policy, Reason, Verdict,
-    counter::slot,
+    counter::{Fate, slot},
     service::{MAX_SERVICES, NO_SERVICE},
+    user::NO_USER,
 };
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     limit::{self, Sender, Stages, service_number},
     packet::Packet,
     parse::parse,
-    tables::{Relay, Tables},
+    tables::{Baton, Relay, Successor, Tables},
 };
 
 /// Decides about one frame and counts it.
@@ -21,7 +22,7 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
     let policy = tables.policy();
     let packet = match parse(frame) {
         Ok(packet) => packet.forgotten(frame.len()),
-        Err(reason) => return conclude(tables, policy, NO_SERVICE, reason, frame.len()),
+        Err(reason) => return conclude(tables, relay, policy, NO_SERVICE, reason, frame.len()),
     };
     let service = policy.map_or(NO_SERVICE, |policy| service_number(policy, &packet));
     let packet = Packet { service: service as u16, ..packet };
@@ -29,7 +30,7 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
         Some(policy) => judge(frame, tables, relay, policy, packet),
         None => Reason::Unlimited,
     };
-    conclude(tables, policy, service, reason, frame.len())
+    conclude(tables, relay, policy, service, reason, frame.len())
 }
 
 #[inline(always)]
@@ -56,29 +57,50 @@ fn judge<T: Stages, R: Relay>(
 
 /// Counts a frame that ends for a reason, and says what becomes of it.
 #[inline(always)]
-pub fn conclude<T: Tables>(
+pub fn conclude<T: Tables, R: Relay>(
     tables: &T,
+    relay: &R,
     policy: Option<&Policy>,
     service: u32,
     reason: Reason,
     len: u64,
 ) -> Verdict {
-    let waived =
-        reason.verdict() == Verdict::Drop && policy.is_some_and(|policy| waives(policy, service, reason));
-    tables.count(slot(service.min(MAX_SERVICES as u32), reason, waived), len);
-    if waived { Verdict::Pass } else { reason.verdict() }
+    let fate = match policy {
+        Some(policy) if policy.lenient != 0 && reason.verdict() == Verdict::Drop => {
+            fate(policy, service, reason)
+        }
+        _ => Fate::Decided,
+    };
+    let fate = match fate {
+        Fate::Decided | Fate::Waived => fate,
+        Fate::Marked | Fate::Rejected => {
+            let to = if fate == Fate::Marked { Successor::Mark } else { Successor::Reject };
+            relay.hand_over(to, Baton { otherwise: reason, service, user: NO_USER });
+            // Still here: there is no such program.
+            Fate::Decided
+        }
+    };
+    tables.count(slot(service.min(MAX_SERVICES as u32), reason, fate), len);
+    if fate == Fate::Waived { Verdict::Pass } else { reason.verdict() }
 }
 
-/// Whether a drop is only counted. A policy on trial drops nothing at all; a service on trial drops nothing for its limits.
+/// What is to become of a refused packet. A policy on trial drops nothing at all; for the limits of a service, it is the service that says.
 #[inline(always)]
-fn waives(policy: &Policy, service: u32, reason: Reason) -> bool {
-    if policy.lenient == 0 {
-        return false;
-    }
+fn fate(policy: &Policy, service: u32, reason: Reason) -> Fate {
     if policy.mode == Mode::Monitor as u32 {
-        return true;
+        return Fate::Waived;
     }
-    let on_trial = limit::service(policy, service)
-        .is_some_and(|(_, service)| service.on_limit == OnLimit::Monitor as u32);
-    on_trial && reason.is_limit()
+    match limit::service(policy, service) {
+        Some((_, service)) if reason.is_limit() => match service.on_limit {
+            MONITOR => Fate::Waived,
+            MARK => Fate::Marked,
+            REJECT => Fate::Rejected,
+            _ => Fate::Decided,
+        },
+        _ => Fate::Decided,
+    }
 }
+
+const MONITOR: u32 = OnLimit::Monitor as u32;
+const MARK: u32 = OnLimit::Mark as u32;
+const REJECT: u32 = OnLimit::Reject as u32;

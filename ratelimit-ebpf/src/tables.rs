@@ -13,7 +13,7 @@ pub enum InsertError {
     Full,
 }
 
-/// A program that the main one ends in, where cookies are the answer. The numbers are places in the map of programs.
+/// A program that another one ends in. The numbers are places in the map of programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Successor {
@@ -21,6 +21,10 @@ pub enum Successor {
     Answer = 0,
     /// Judges any other segment, from the start.
     Prove = 1,
+    /// Lets a refused packet pass as less important.
+    Mark = 2,
+    /// Tells the sender of a refused packet so.
+    Reject = 3,
 }
 
 /// The way to other programs.
@@ -40,7 +44,7 @@ pub struct Baton {
     pub user: u16,
 }
 
-/// What one CPU may do for sources that have no state, by place in its map.
+/// What one CPU may do for whoever asks, by place in its map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Allowance {
@@ -48,6 +52,8 @@ pub enum Allowance {
     Newcomers = 0,
     /// Look for the socket of a segment.
     Proofs = 1,
+    /// Tell the sender of a refused packet so.
+    Rejections = 2,
 }
 
 /// What the packet path asks of the world.

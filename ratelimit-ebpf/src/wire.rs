@@ -1,10 +1,14 @@
-//! What cookies need of the kernel: sockets, the interface's MTU, and the frame as something to write to.
+//! What replies need of the kernel: the frame as something to write to, and for cookies sockets and the interface's MTU.
 
 use aya_ebpf::programs::XdpContext;
 use ratelimit_ebpf::{
-    cookie::{Notes, Proof, Reply, Segment, Wire, draw},
+    cookie::{Proof, Sockets},
     frame::{Canvas, Frame},
+    mark::paint,
+    notes::Notes,
     packet::Family,
+    reply::{Reply, Wire, draw, keep_head},
+    segment::Segment,
 };
 
 use crate::maps::{Scratch, Socket};
@@ -50,7 +54,7 @@ impl Notes for Kernel<'_> {
     }
 }
 
-impl Wire for Kernel<'_> {
+impl Sockets for Kernel<'_> {
     #[inline(always)]
     fn issue(&self, syn: &Segment, mss: u16) -> Option<u32> {
         let socket = self.socket(syn)?;
@@ -75,20 +79,30 @@ impl Wire for Kernel<'_> {
     }
 
     #[inline(always)]
+    fn mtu(&self) -> u32 {
+        Frame::interface_mtu(self.ctx).unwrap_or(USUAL_MTU)
+    }
+}
+
+impl Wire for Kernel<'_> {
+    #[inline(always)]
     fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f> {
         frame.again(self.ctx)
     }
 
     #[inline(always)]
-    fn mtu(&self) -> u32 {
-        Frame::interface_mtu(self.ctx).unwrap_or(USUAL_MTU)
-    }
-
-    #[inline(always)]
     fn send(&self, len: u64, reply: &Reply) -> bool {
+        if keep_head(self, &Canvas::of_context(self.ctx)).is_none() {
+            return false;
+        }
         match Canvas::resized(self.ctx, reply.len() as i32 - len as i32) {
             Some(mut canvas) => draw(self, &mut canvas, reply).is_some(),
             None => false,
         }
+    }
+
+    #[inline(always)]
+    fn mark(&self, network_at: usize, family: Family, dscp: u32) -> bool {
+        paint(&mut Canvas::of_context(self.ctx), network_at, family, dscp).is_some()
     }
 }

@@ -1,6 +1,6 @@
 //! Everything in user space: policy, data plane, daemon and command line.
 //!
-//! Direction: `cli` and `daemon` know everybody, nobody knows them; `config`, `policy` and `compile` are pure but for
+//! Direction: `cli` and `daemon` know everybody, nobody knows them; `config`, `policy`, `compile` and `explain` are pure but for
 //! reading one file; only `dataplane` talks to the kernel, and `lockout` looks into `/proc`.
 
 pub mod cli;
@@ -8,6 +8,7 @@ pub mod compile;
 pub mod config;
 pub mod daemon;
 pub mod dataplane;
+pub mod explain;
 pub mod failure;
 pub mod lockout;
 pub mod metrics;

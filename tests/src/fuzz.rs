@@ -11,7 +11,7 @@ use ratelimit_common::limit::{
 use ratelimit_user::{
     compile::{self, Before, lists, lists::Lists},
     config::{self, Loaded, Reader, edit},
-    policy::{Policy, Prefix, changes::changes},
+    policy::{LimitList, Policy, Prefix, changes::changes},
     serve::{control, protocol::Reply},
 };
 
@@ -77,7 +77,9 @@ fn policies(text: &str) {
             (Err(quick), Err(thorough)) => assert_eq!(quick.to_string(), thorough.to_string()),
             (quick, thorough) => panic!("{:?}, but {:?}", quick.map(drop), thorough.map(drop)),
         }
-        let _maybe_refused = edit::set_source_limit(text, 1, "7 packets/s");
+        // Also of a text that is no policy.
+        let _maybe_refused = edit::set_list(text, &LimitList::Source, &["7 packets/s".to_owned()]);
+        let _maybe_refused = edit::set_plan(text, "a", "gold");
     }
 }
 
@@ -102,9 +104,24 @@ fn accepted(text: &str, loaded: &Loaded, before: Option<&Policy>) {
         let (there, back) = (changes(before, policy), changes(policy, before));
         assert_eq!(there.is_empty(), back.is_empty());
     }
-    if let Ok(edited) = edit::set_source_limit(text, 0, "7 packets/s burst 9") {
-        // Other limits may make it senseless, but it is still a text that can be judged.
-        let _judged = config::parse(&edited, "p.toml");
+    edited(text, policy);
+}
+
+/// Limits that are written into a file are what it says then, and nothing else is different.
+fn edited(text: &str, policy: &Policy) {
+    let rate = parse_rate("7 packets/s burst 9").expect("a rate");
+    let users = policy.users().iter().map(|user| LimitList::User(user.name().to_owned()));
+    for list in users.take(2).chain([LimitList::Source]) {
+        let text = edit::set_list(text, &list, &[rate.to_string()]).expect("a policy can be edited");
+        let Ok(after) = config::parse(&text, "p.toml") else { continue };
+        assert_eq!(after.policy.rates(&list), [rate], "{list:?} in\n{text}");
+        let subject = match &list {
+            LimitList::User(name) => format!("user {name}"),
+            _ => "limit source".to_owned(),
+        };
+        for change in changes(policy, &after.policy) {
+            assert!(change.subject.starts_with(&subject), "{change} because of {list:?} in\n{text}");
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 //! Suites are in `tests/`. Those that load programs or make namespaces need root and fail without it: a suite that
 //! skips is a suite that nobody notices is off.
 
+pub mod answer;
 pub mod bpffs;
 pub mod daemon;
 pub mod frames;
 pub mod fuzz;
+pub mod ledger;
 pub mod loaded;
 pub mod memory;
 pub mod netns;

@@ -10,7 +10,7 @@ use ratelimit_common::{
     abi::{
         self, Bucket, Clock, Counter, EntryKey, Event, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
         Reason, SourceKey, Verdict,
-        counter::{COUNTER_SLOTS, slot},
+        counter::{COUNTER_SLOTS, Fate, slot},
         prefix::LADDER_CELLS,
         service::{MAX_SERVICES, MAX_TOTALS},
         user::MAX_USERS,
@@ -123,16 +123,16 @@ impl Memory {
         pipeline::process(&Frame::new(frame), self, self)
     }
 
-    /// All counters, all services together, without what was waived.
+    /// All counters, all services together, without what had another fate than the reason's own.
     pub fn counters(&self) -> Vec<(Reason, Counter)> {
-        Reason::ALL.iter().map(|reason| (*reason, self.sum(*reason, false))).collect()
+        Reason::ALL.iter().map(|reason| (*reason, self.sum(*reason, Fate::Decided))).collect()
     }
 
     /// What a reason counted, all services together.
-    pub fn sum(&self, reason: Reason, waived: bool) -> Counter {
+    pub fn sum(&self, reason: Reason, fate: Fate) -> Counter {
         let counters = self.counters.borrow();
         let services =
-            (0..=MAX_SERVICES as u32).map(|service| counters[slot(service, reason, waived) as usize]);
+            (0..=MAX_SERVICES as u32).map(|service| counters[slot(service, reason, fate) as usize]);
         services.fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
             packets: sum.packets + one.packets,
             bytes: sum.bytes + one.bytes,

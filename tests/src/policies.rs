@@ -27,7 +27,7 @@ pub fn users(count: usize, prefixes: &[String]) -> String {
     for (number, some) in prefixes.chunks(prefixes.len().div_ceil(count)).enumerate() {
         let lines: String = some.iter().map(|prefix| format!("  \"{prefix}\",\n")).collect();
         text += &format!(
-            "\n[[user]]\nname = \"u{number}\"\nnetwork = [\"20000 packets/s burst 40000\"]\nsources = [\n{lines}]\n"
+            "\n[[user]]\nname = \"u{number}\"\nnetwork = [\"2000000 packets/s\"]\nsources = [\n{lines}]\n"
         );
     }
     text
@@ -64,6 +64,6 @@ pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common:
     let text = format!("[source]\nladder = false\nlimits = {limits:?}\n");
     let loaded = config::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
     let names = Names::default();
-    let before = before.map(|policy| Before { policy, names: &names, desired: None });
+    let before = before.map(|policy| Before { policy, names: &names, users: &[], desired: None });
     compile::desired(&loaded.policy, &FACTS, generation, before)
 }

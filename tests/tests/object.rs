@@ -26,7 +26,7 @@ fn the_kernel_accepts_all_programs_far_from_its_complexity_limit() {
         let (mut program, _maps) = kernel::load(None, 1_000, release).unwrap();
         let mut names =
             vec![if release >= probe::KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM }];
-        names.extend(program.cookie_names());
+        names.extend(program.successors());
         assert_eq!(program.cookie_problem(), None);
         for name in names {
             let count = program.one(name).unwrap().info().unwrap().verified_instruction_count();

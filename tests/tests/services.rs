@@ -1,13 +1,20 @@
 //! What holds beyond the limits of every source: limits per source and service, users, and policies on trial.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    time::{Duration, Instant},
+};
 
-use ratelimit_common::abi::{Reason, Verdict};
+use ratelimit_common::abi::{Reason, Verdict, counter::Fate};
 use ratelimit_tests::{
     frames::{Ipv4, Ipv6},
     loaded::Loaded,
     memory::Memory,
     policies,
+};
+use ratelimit_user::{
+    compile::{self, Before, Desired},
+    config,
 };
 
 /// Where the destination port stands.
@@ -76,13 +83,100 @@ fn all_addresses_of_a_user_share_its_limits_and_the_longest_prefix_decides_whose
 }
 
 #[test]
+fn a_user_keeps_what_it_has_spent_when_it_gets_another_limit_in_front() {
+    let with =
+        |network: &str| POLICY.replace("network = [\"20 packets/day\"]", &format!("network = [{network}]"));
+    let first = policies::policy(POLICY);
+    let mut loaded = Loaded::new(&first);
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 1], 1234), 15), 15);
+    let users = loaded.maps.user_sets().unwrap();
+    let before = Before { policy: &first.policy, names: &first.names, users: &users, desired: None };
+    let next = config::parse(&with("\"1 GB/day\", \"20 packets/day\""), "p.toml").unwrap().policy;
+    loaded.maps.set_policy(&compile::desired(&next, &policies::FACTS, 2, Some(before))).unwrap();
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 2], 1234), 30), 5, "of twenty");
+}
+
+/// A service with these totals, and sources that nothing else limits.
+fn with_totals(totals: &str) -> String {
+    format!(
+        "[source]\nlimits = [\"50000000 packets/s\"]\nladder = false\n[[service]]\nname = \"dns\"\n\
+         match = {{ protocol = \"udp\", ports = [53] }}\ntotal = [{totals}]\n"
+    )
+}
+
+/// Puts other totals in the place of those in force, as a daemon does.
+fn change_totals(loaded: &mut Loaded, before: &Desired, totals: &str) -> Desired {
+    let in_force = Before { policy: &before.policy, names: &before.names, users: &[], desired: None };
+    let next = config::parse(&with_totals(totals), "p.toml").unwrap().policy;
+    let next = compile::desired(&next, &policies::FACTS, before.policy.generation + 1, Some(in_force));
+    loaded.maps.set_policy(&next).unwrap();
+    next
+}
+
+#[test]
+fn what_cpus_hold_of_a_slow_total_is_no_flood_under_a_faster_one() {
+    let first = policies::policy(&with_totals("\"1000 packets/day\""));
+    let mut loaded = Loaded::new(&first);
+    let frame = to([10, 0, 0, 1], 53);
+    assert_eq!(passed(&mut loaded, &frame, 10), 10, "a CPU has taken twenty minutes' worth");
+    change_totals(&mut loaded, &first, "\"1000 packets/s burst 100\"");
+    let start = Instant::now();
+    let admitted = passed(&mut loaded, &frame, 20_000);
+    let bound = 100.0 + 1000.0 * start.elapsed().as_secs_f64();
+    assert!(f64::from(admitted) <= bound, "{admitted} of at most {bound}");
+}
+
+#[test]
+fn a_total_that_is_raised_counts_at_once_also_if_the_old_one_was_spent() {
+    let first = policies::policy(&with_totals("\"10 packets/day\""));
+    let mut loaded = Loaded::new(&first);
+    let frame = to([10, 0, 0, 1], 53);
+    assert!(passed(&mut loaded, &frame, 100) <= 10);
+    assert_eq!(passed(&mut loaded, &frame, 100), 0, "refused for hours");
+    change_totals(&mut loaded, &first, "\"10000000 packets/s burst 10000000\"");
+    // Empty at first, as time has it; then full within a second.
+    let start = Instant::now();
+    while passed(&mut loaded, &frame, 100) < 100 {
+        assert!(start.elapsed() < Duration::from_secs(10), "still refused");
+    }
+}
+
+#[test]
+fn a_total_keeps_what_was_spent_when_another_comes_goes_or_changes_places_with_it() {
+    let first = policies::policy(&with_totals("\"100 packets/day\", \"1 GB/day\""));
+    let mut loaded = Loaded::new(&first);
+    let frame = to([10, 0, 0, 1], 53);
+    let before = passed(&mut loaded, &frame, 200);
+    assert!((70..=100).contains(&before), "{before}");
+    let turned = change_totals(&mut loaded, &first, "\"1 GB/day\", \"100 packets/day\"");
+    let after = passed(&mut loaded, &frame, 200);
+    assert!(before + after <= 100, "{before} and {after}: nothing comes back for the order in a file");
+    let bytes = change_totals(&mut loaded, &turned, "\"1 GB/day\"");
+    assert_eq!(passed(&mut loaded, &frame, 200), 200, "bytes have hardly been used");
+    change_totals(&mut loaded, &bytes, "\"100 packets/day\", \"1 GB/day\"");
+    let again = passed(&mut loaded, &frame, 200);
+    assert!(before + after + again <= 100, "{again}: nor for coming back");
+}
+
+#[test]
+fn a_user_that_is_refilled_has_its_whole_burst_again_and_nobody_else_has() {
+    let mut loaded = Loaded::new(&policies::policy(POLICY));
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 1], 1234), 30), 20);
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 200], 1234), 30), 4);
+    loaded.maps.refill_user(0).unwrap();
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 3], 1234), 30), 20);
+    assert_eq!(passed(&mut loaded, &to([192, 0, 2, 201], 1234), 30), 0, "the branch had its own");
+}
+
+#[test]
 fn a_service_on_trial_drops_nothing_and_counts_what_it_would_have_dropped() {
     let mut loaded = Loaded::new(&policies::policy(POLICY));
     assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 99), 10), 10);
     let counts = loaded.maps.counts().unwrap();
     let would = |service| {
-        let seven =
-            counts.iter().find(|c| c.service == service && c.waived && c.reason == Reason::LimitPackets);
+        let seven = counts
+            .iter()
+            .find(|c| c.service == service && c.fate == Fate::Waived && c.reason == Reason::LimitPackets);
         seven.unwrap().counter.packets
     };
     assert_eq!((would(2), would(1)), (7, 0));
@@ -103,12 +197,13 @@ fn a_policy_on_trial_counts_the_same_reasons_as_one_in_force() {
         assert_eq!(trial.run(frame), Verdict::Pass);
     }
     for reason in Reason::ALL.iter().copied() {
-        let expected = real.sum(reason, false);
-        let waived = reason.verdict() == Verdict::Drop;
-        assert_eq!(trial.sum(reason, waived), expected, "{}", reason.name());
+        let expected = real.sum(reason, Fate::Decided);
+        let fate = if reason.verdict() == Verdict::Drop { Fate::Waived } else { Fate::Decided };
+        assert_eq!(trial.sum(reason, fate), expected, "{}", reason.name());
     }
     assert!(
-        real.sum(Reason::LimitUser, false).packets > 100 && real.sum(Reason::Truncated, false).packets > 0
+        real.sum(Reason::LimitUser, Fate::Decided).packets > 100
+            && real.sum(Reason::Truncated, Fate::Decided).packets > 0
     );
 }
 
@@ -117,6 +212,7 @@ fn the_kernel_lets_a_policy_on_trial_drop_nothing_too() {
     let mut loaded = Loaded::new(&policies::policy(&format!("mode = \"monitor\"\n{POLICY}")));
     assert_eq!(passed(&mut loaded, &to([10, 0, 0, 1], 1234), 100), 100);
     let counts = loaded.maps.counts().unwrap();
-    let waived: u64 = counts.iter().filter(|count| count.waived).map(|count| count.counter.packets).sum();
+    let waived: u64 =
+        counts.iter().filter(|count| count.fate == Fate::Waived).map(|count| count.counter.packets).sum();
     assert_eq!(waived, 50);
 }

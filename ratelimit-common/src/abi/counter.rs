@@ -16,16 +16,35 @@ abi_struct! {
     }
 }
 
-/// Places of one service among the counters: reasons as they are, then reasons that would have held.
+/// Places of one service and fate among the counters, one per reason.
 pub const REASON_SLOTS: u32 = 32;
 /// Places of one service among the counters.
-pub const SERVICE_SLOTS: u32 = REASON_SLOTS * 2;
+pub const SERVICE_SLOTS: u32 = REASON_SLOTS * Fate::ALL.len() as u32;
 /// Counters of all services; the first are those of packets for none.
 pub const COUNTER_SLOTS: u32 = SERVICE_SLOTS * (MAX_SERVICES as u32 + 1);
 const _: () = assert!(REASON_COUNT <= REASON_SLOTS as usize, "more reasons than places");
 
-/// The counter of a reason. `service` is as in the table of ports: 0, or one more than an index.
+/// What became of a frame that ended for a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Fate {
+    /// What the reason says.
+    Decided = 0,
+    /// It passed although it would have been dropped: the policy or the service is on trial.
+    Waived = 1,
+    /// It passed as less important than it was.
+    Marked = 2,
+    /// Its sender was told.
+    Rejected = 3,
+}
+
+impl Fate {
+    /// All of them, by discriminant.
+    pub const ALL: [Self; 4] = [Self::Decided, Self::Waived, Self::Marked, Self::Rejected];
+}
+
+/// The counter of a reason. `service` is as in the policy's ports: 0, or one more than an index.
 #[inline(always)]
-pub const fn slot(service: u32, reason: Reason, waived: bool) -> u32 {
-    service * SERVICE_SLOTS + waived as u32 * REASON_SLOTS + reason as u32
+pub const fn slot(service: u32, reason: Reason, fate: Fate) -> u32 {
+    service * SERVICE_SLOTS + fate as u32 * REASON_SLOTS + reason as u32
 }

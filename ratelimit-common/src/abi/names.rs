@@ -6,10 +6,12 @@ pub const PROGRAM: &str = "ratelimit";
 pub const PROGRAM_FRAGS: &str = "ratelimit_frags";
 
 /// The programs that the main one jumps to, by place, for kernels without multi-buffer XDP: one answers SYNs with cookies, one
-/// judges acknowledgements.
-pub const COOKIE_PROGRAMS: [&str; 2] = ["answer", "prove"];
+/// judges acknowledgements, one marks refused packets, one answers them.
+pub const SUCCESSORS: [&str; 4] = ["answer", "prove", "mark", "reject"];
 /// The same for the others.
-pub const COOKIE_PROGRAMS_FRAGS: [&str; 2] = ["answer_frags", "prove_frags"];
+pub const SUCCESSORS_FRAGS: [&str; 4] = ["answer_frags", "prove_frags", "mark_frags", "reject_frags"];
+/// How many of them, from the first on, are for cookies: not every kernel takes those.
+pub const COOKIE_PROGRAMS: usize = 2;
 
 /// Per-source state.
 pub const BUCKETS: &str = "BUCKETS";

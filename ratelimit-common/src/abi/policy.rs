@@ -129,13 +129,15 @@ abi_struct! {
 
 abi_struct! {
     /// The gate in front of the table of sources.
-    pub struct Gate: 64 {
+    pub struct Gate: 88 {
         /// Secret of the hash that puts sources into cells.
         pub secret: [u64; 2],
         /// New sources that one CPU may enter into the table.
         pub new_sources: Limit,
         /// Sockets that one CPU may look up for strangers who may have a connection.
         pub proofs: Limit,
+        /// Senders of refused packets that one CPU may tell so.
+        pub rejections: Limit,
     }
 }
 
@@ -187,7 +189,7 @@ impl Rung {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 326112 {
+    pub struct Policy: 326136 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.

@@ -92,17 +92,23 @@ pub enum OnLimit {
     Drop = 0,
     /// It passes, and is counted as what would have been dropped.
     Monitor = 1,
+    /// It passes as less important: with another class of service.
+    Mark = 2,
+    /// Its sender is told.
+    Reject = 3,
 }
 
 impl OnLimit {
     /// All of them, by discriminant.
-    pub const ALL: [Self; 2] = [Self::Drop, Self::Monitor];
+    pub const ALL: [Self; 4] = [Self::Drop, Self::Monitor, Self::Mark, Self::Reject];
 
     /// The word users type for it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop",
             Self::Monitor => "monitor",
+            Self::Mark => "mark",
+            Self::Reject => "reject",
         }
     }
 }

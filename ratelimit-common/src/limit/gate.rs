@@ -71,10 +71,11 @@ pub const fn cell_index(hash: u64) -> u32 {
     (hash >> (64 - CELL_BITS)) as u32
 }
 
-/// A source as denials know it. A denial holds under the limits that made it, so the policy is part of the name.
+/// A source as denials know it. A denial holds under the limits that made it, so the policy is part of the name: in the lower bits of the
+/// tag, above those that a denial has no room for.
 #[inline(always)]
 pub const fn denial_name(hash: u64, generation: u64) -> u64 {
-    hash ^ (generation << (UNTIL_SHIFT + CELL_BITS) >> CELL_BITS)
+    hash ^ (generation << (UNTIL_SHIFT + 1 + CELL_BITS) >> CELL_BITS)
 }
 
 /// What tells sources of one cell apart: the bits below the index, in the place where a denial has them.
@@ -103,10 +104,16 @@ pub const fn denied_by(word: u64) -> Meter {
     if word & BYTES_BIT == 0 { Meter::Packets } else { Meter::Bytes }
 }
 
+/// Until when a word denies.
+#[inline(always)]
+pub const fn denied_until_q8(word: u64) -> u64 {
+    word << UNTIL_SHIFT
+}
+
 /// Whether a word denies this source now.
 #[inline(always)]
 pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
-    let left = (word << UNTIL_SHIFT).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
+    let left = denied_until_q8(word).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
     // The upper half of the circle is the past.
     tag(hash) == word & TAG_MASK && left != 0 && left < 1 << 63
 }
@@ -141,4 +148,34 @@ pub const fn track(tracked_until_q8: u64, now_q8: u64, longest_tolerance_q8: u64
         return None;
     }
     Some(now_q8.wrapping_add(longest_tolerance_q8).wrapping_add(longest_tolerance_q8 / 2).wrapping_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_of_one_policy_is_none_under_any_of_the_next_thousand() {
+        let now_q8 = 1 << 40;
+        for hash in [0, 0x0123_4567_89ab_cdef, u64::MAX] {
+            for generation in 1..50 {
+                let until_q8 = now_q8 + (1 << 36);
+                let denial = denial(denial_name(hash, generation), until_q8, Meter::Packets);
+                assert!(denies(denial, denial_name(hash, generation), now_q8));
+                for later in generation + 1..generation + 1000 {
+                    assert!(!denies(denial, denial_name(hash, later), now_q8), "{generation} and {later}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mark_is_never_before_the_moment_it_was_made_for_and_at_most_a_step_behind_it() {
+        for until_q8 in [0, 1, u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, 0x1234_5678_9abc_def0] {
+            let marked = marked_until_q8(mark(until_q8));
+            assert!(marked > until_q8 && marked - until_q8 <= 1 << 32, "{until_q8}");
+        }
+        // Time goes round, and marks with it.
+        assert_eq!(marked_until_q8(mark(u64::MAX)), 0);
+    }
 }

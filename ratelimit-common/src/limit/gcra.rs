@@ -43,11 +43,14 @@ pub const MAX_TOLERANCE_Q8: u64 = 1 << 61;
 /// Largest amount one frame can charge: the kernel's frames end well below 1 MiB.
 pub const MAX_AMOUNT: u64 = 1 << 20;
 
+/// Smallest frame that has a source. What is refused for it is refused for every other.
+pub const SMALLEST_FRAME: u64 = 34;
+
 /// A bucket further ahead than its tolerance by this much was filled under a slower limit.
 ///
 /// It must be larger than any difference between the clocks of two CPUs (microseconds), because a clock that
 /// steps back looks the same.
-const OVERDRAWN_Q8: u64 = 1_000_000_000 << TIME_FRAC_BITS;
+pub(super) const OVERDRAWN_Q8: u64 = 1_000_000_000 << TIME_FRAC_BITS;
 
 /// What became of one question to one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,8 @@ pub mod window;
 
 // The kernel reads numbers; words and their checks stay on the host.
 #[cfg(not(target_arch = "bpf"))]
+pub mod level;
+#[cfg(not(target_arch = "bpf"))]
 pub mod lifetime;
 #[cfg(not(target_arch = "bpf"))]
 mod quote;

@@ -17,49 +17,25 @@
 //! One frame per SYN, at most [`MAX_GROWTH`] bytes longer than it. Whoever hopes to reflect a flood at a third party gains
 //! nothing, and the limits of the forged source hold for it.
 
-mod checksum;
 mod options;
-mod segment;
 mod synack;
 
-pub use options::{NOTES, Notes, Offer};
-pub use segment::Segment;
-pub use synack::{MAX_GROWTH, Reply, draw};
+pub use options::Offer;
+pub use synack::MAX_GROWTH;
 
 use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIONS};
 
 use crate::{
-    frame::{Frame, MAX_OFFSET},
+    frame::Frame,
     limit::{self, Stages},
+    notes::{parse_tcp_again, take},
     packet::{Family, Packet, Transport},
-    parse::parse,
     pipeline::conclude,
-    tables::Baton,
+    reply::{Reply, Wire},
+    segment::Segment,
+    tables::{Baton, Relay},
 };
 use synack::Terms;
-
-/// Where the notes have what another program handed over.
-const OTHERWISE: usize = NOTES - 1;
-const SERVICE: usize = NOTES - 2;
-const USER: usize = NOTES - 3;
-
-/// Leaves a baton for the next program.
-#[inline(always)]
-pub fn leave<N: Notes>(notes: &N, baton: Baton) {
-    notes.set_note(OTHERWISE, baton.otherwise as u64);
-    notes.set_note(SERVICE, baton.service as u64);
-    notes.set_note(USER, baton.user as u64);
-}
-
-/// Takes the baton that was left.
-#[inline(always)]
-fn take<N: Notes>(notes: &N) -> Baton {
-    Baton {
-        otherwise: Reason::from_code(notes.note(OTHERWISE) as u32),
-        service: notes.note(SERVICE) as u32,
-        user: notes.note(USER) as u16,
-    }
-}
 
 /// What an acknowledgement can show for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,32 +48,32 @@ pub enum Proof {
     Nothing,
 }
 
-/// The sockets of the host, and the frame as something to write to.
-pub trait Wire: Notes {
+/// The sockets of the host.
+pub trait Sockets: Wire {
     /// The listener's cookie for a SYN; `None` if nobody listens, or the kernel does not want one.
     fn issue(&self, syn: &Segment, mss: u16) -> Option<u32>;
     /// Whether a segment belongs to a connection, or makes one.
     fn prove(&self, segment: &Segment) -> Proof;
-    /// The same frame by fresh pointers. The verifier remembers of each pointer how many bytes behind it have been checked, and
-    /// does not take two ways for one that checked differently far.
-    fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f>;
     /// What the interface can receive in one packet.
     fn mtu(&self) -> u32;
-    /// Turns the frame of this length into a reply.
-    fn send(&self, len: u64, reply: &Reply) -> bool;
 }
 
 /// Answers a SYN whose source has been charged for it, and counts it.
 #[inline(always)]
-pub fn answer<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
+pub fn answer<T: Stages, R: Relay, W: Sockets>(
+    frame: &Frame<'_>,
+    tables: &T,
+    relay: &R,
+    wire: &W,
+) -> Verdict {
     let baton = take(wire);
     let reason = answer_or_admit(frame, tables, wire, &baton);
-    conclude(tables, tables.policy(), baton.service, reason, frame.len())
+    conclude(tables, relay, tables.policy(), baton.service, reason, frame.len())
 }
 
 #[inline(always)]
-fn answer_or_admit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, baton: &Baton) -> Reason {
-    let packet = match tcp(frame, wire, Transport::TCP_SYN) {
+fn answer_or_admit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &W, baton: &Baton) -> Reason {
+    let packet = match parse_tcp_again(frame, wire, Transport::TCP_SYN) {
         Ok(packet) => packet,
         Err(reason) => return reason,
     };
@@ -125,15 +101,15 @@ fn answer_or_admit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, 
 /// Decides about TCP that is no SYN, to a service whose SYNs are answered with cookies, and counts it. The lists have been
 /// asked already, by whoever sent the frame here.
 #[inline(always)]
-pub fn prove<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
+pub fn prove<T: Stages, R: Relay, W: Sockets>(frame: &Frame<'_>, tables: &T, relay: &R, wire: &W) -> Verdict {
     let baton = take(wire);
     let reason = prove_and_limit(frame, tables, wire, &baton);
-    conclude(tables, tables.policy(), baton.service, reason, frame.len())
+    conclude(tables, relay, tables.policy(), baton.service, reason, frame.len())
 }
 
 #[inline(always)]
-fn prove_and_limit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, baton: &Baton) -> Reason {
-    let packet = match tcp(frame, wire, Transport::TCP) {
+fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &W, baton: &Baton) -> Reason {
+    let packet = match parse_tcp_again(frame, wire, Transport::TCP) {
         Ok(packet) => packet,
         Err(reason) => return reason,
     };
@@ -150,34 +126,9 @@ fn prove_and_limit<T: Stages, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, 
     limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, admitted)
 }
 
-/// The packet, once more, which is of the kind that was sent here.
-///
-/// The verifier is made to forget how the parser got to it: tags and extension headers have hundreds of ways to the same place,
-/// and it would go on along each.
-#[inline(always)]
-fn tcp<N: Notes>(frame: &Frame<'_>, notes: &N, expected: Transport) -> Result<Packet, Reason> {
-    let packet = parse(frame)?;
-    if packet.transport != expected {
-        return Err(Reason::Conforming);
-    }
-    notes.set_note(0, packet.network_at as u64);
-    notes.set_note(1, packet.transport_at as u64);
-    notes.set_note(2, packet.transport_len as u64);
-    notes.set_note(3, u64::from(packet.fragment));
-    Ok(Packet {
-        transport: expected,
-        // Older verifiers do not see from a comparison that these have an end; they do from a mask.
-        network_at: notes.note(0) as usize & MAX_OFFSET,
-        transport_at: notes.note(1) as usize & MAX_OFFSET,
-        transport_len: notes.note(2) as usize,
-        fragment: notes.note(3) != 0,
-        ..packet
-    })
-}
-
 /// The answer to a SYN, if it is to have one.
 #[inline(always)]
-fn reply<W: Wire>(
+fn reply<W: Sockets>(
     wire: &W,
     frame: &Frame<'_>,
     policy: &Policy,

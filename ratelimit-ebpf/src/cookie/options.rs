@@ -1,25 +1,11 @@
 //! The options of a SYN: what the client offers.
 
-use super::segment::HEADER_LEN;
 use crate::{
     frame::Frame,
+    notes::Notes,
     packet::{Family, Packet},
+    segment::HEADER_LEN,
 };
-
-/// Numbers that the verifier is made to forget.
-///
-/// It follows every value it knows through every turn of a loop, and a walk over options has far too many ways: which option,
-/// of which length, what was found before. Values that went through memory it does not follow look the same after each turn,
-/// so one turn is as good as another and forty cost little more than one.
-pub trait Notes {
-    /// The number at `index`, below [`NOTES`].
-    fn note(&self, index: usize) -> u64;
-    /// Replaces it.
-    fn set_note(&self, index: usize, value: u64);
-}
-
-/// How many numbers [`Notes`] keeps.
-pub const NOTES: usize = 32;
 
 const MAX_OPTIONS: usize = 40;
 /// Notes 0 to 4 are the options, big endian; the byte behind the last may be read as a length, so one word more.

@@ -5,13 +5,15 @@ extern crate std;
 use std::{cell::Cell, format, vec, vec::Vec};
 
 use super::{
-    options::{self, NOTES, Notes, Offer},
-    segment::Segment,
-    synack::{self, Terms, draw},
+    options::{self, Offer},
+    synack::{self, Terms},
 };
 use crate::{
     frame::{Canvas, Frame},
+    notes::{NOTES, Notes},
     packet::{Address, Family, Packet, Transport},
+    reply::{draw, keep_head},
+    segment::Segment,
 };
 
 struct Paper([Cell<u64>; NOTES]);
@@ -135,7 +137,9 @@ fn answer(source: Address, destination: Address, options: &[u8], terms: &Terms) 
     let paper = Paper::new();
     let reply = synack::build(&paper, &syn, &offer, terms, 14);
     let mut frame = vec![0x77; reply.len() as usize];
-    draw(&paper, &mut Canvas::new(&mut frame), &reply).unwrap();
+    let mut canvas = Canvas::new(&mut frame);
+    keep_head(&paper, &canvas).unwrap();
+    draw(&paper, &mut canvas, &reply).unwrap();
     frame.split_off(14)
 }
 

@@ -4,7 +4,7 @@ use ratelimit_common::{
     abi::{Bucket, Event, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason},
     limit::{
         gate,
-        gcra::{self, Outcome},
+        gcra::{self, Outcome, SMALLEST_FRAME},
     },
 };
 
@@ -14,9 +14,6 @@ use super::{
     word::{self, Charging, Unmoved, refusal},
 };
 use crate::tables::{Allowance, InsertError, Tables};
-
-/// Smallest frame that has a source. What is refused for it is refused for every other.
-const SMALLEST_FRAME: u64 = 34;
 
 /// Whether all limits would admit the packet. Writes nothing but a denial, or to settle an old debt.
 #[inline(always)]

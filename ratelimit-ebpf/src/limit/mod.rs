@@ -32,6 +32,7 @@ pub use crowd::charge as charge_crowd;
 pub use entry::{charge as charge_entry, judge as judge_entry, open as open_entry};
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
+pub use newcomers::take as take_allowance;
 pub use request::Request;
 pub use sender::Sender;
 pub use stages::Stages;

@@ -20,7 +20,7 @@ pub(super) fn admitted<T: Tables>(tables: &T, policy: &Policy, now_q8: u64) -> b
 
 /// Takes one from an allowance, if there is one left. The words are this CPU's own, so plain stores do.
 #[inline(always)]
-pub(super) fn take<T: Tables>(tables: &T, policy: &Policy, what: Allowance, now_q8: u64) -> bool {
+pub fn take<T: Tables>(tables: &T, policy: &Policy, what: Allowance, now_q8: u64) -> bool {
     let Some(word) = tables.allowance(what) else { return false };
     let outcome = ask(tables, policy, what, word, now_q8);
     if let Outcome::Conforms { tat_q8 } | Outcome::Overdrawn { tat_q8 } = outcome {
@@ -34,6 +34,7 @@ fn ask<T: Tables>(tables: &T, policy: &Policy, what: Allowance, word: T::Word, n
     let budget = match what {
         Allowance::Newcomers => &policy.gate.new_sources,
         Allowance::Proofs => &policy.gate.proofs,
+        Allowance::Rejections => &policy.gate.rejections,
     };
     gcra::take(tables.load(word), budget, now_q8, budget.cost_fp)
 }

@@ -1,33 +1,86 @@
 //! `ratelimit check`: a policy file, offline.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use ratelimit_common::limit::rate::Rate;
 
-use super::output::{complain, print};
-use crate::{config, failure::Failure};
+use super::{
+    Format,
+    output::{Output, complain, print, print_json},
+};
+use crate::{
+    config::{self, LoadError, Problem},
+    failure::Failure,
+    policy::{LimitList, Policy},
+};
 
 /// Check a policy file; needs no root and no daemon.
 ///
-/// All problems are reported at once, each with line and column.
+/// All problems are reported at once, each with line and column. Warnings are about what is allowed but probably not meant; with nothing
+/// else the exit code is 0.
 ///
 /// Example: ratelimit check /etc/ratelimit.toml
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// Policy file
     file: PathBuf,
+    #[command(flatten)]
+    format: Format,
 }
 
 impl Check {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        let loaded = config::load(&self.file)?;
-        for warning in &loaded.warnings {
-            complain(&format!("warning: {warning}"));
+        match config::load(&self.file) {
+            Ok(loaded) if self.format.output == Output::Json => print_json(&serde_json::json!({
+                "ok": true,
+                "problems": [],
+                "warnings": rows(&loaded.warnings),
+                "limits": limits(&loaded.policy),
+            })),
+            Ok(loaded) => {
+                loaded.warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
+                print(&text(&self.file, &loaded.policy))
+            }
+            Err(LoadError::Problems(problems)) if self.format.output == Output::Json => {
+                print_json(
+                    &serde_json::json!({ "ok": false, "problems": rows(&problems), "warnings": [], "limits": [] }),
+                )?;
+                Err(Failure::usage(""))
+            }
+            Err(error) => Err(error.into()),
         }
-        let mut text = format!("{}: ok\n", self.file.display());
-        for limit in loaded.policy.source().limits() {
-            text.push_str(&format!("  {}: {}\n", limit.name(), limit.rate()));
-        }
-        print(&text)
     }
+}
+
+fn text(file: &Path, policy: &Policy) -> String {
+    let mut text = format!("{}: ok\n", file.display());
+    for (name, rate) in named(policy) {
+        text.push_str(&format!("  {name}: {rate}\n"));
+    }
+    text
+}
+
+/// The JSON form of a problem or warning. Scripts read it: fields are added, never renamed.
+fn rows(problems: &[Problem]) -> Vec<serde_json::Value> {
+    let row = |problem: &Problem| {
+        let Problem { file, line, column, message } = problem;
+        serde_json::json!({ "file": file, "line": line, "column": column, "message": message, "sentence": problem.to_string() })
+    };
+    problems.iter().map(row).collect()
+}
+
+fn limits(policy: &Policy) -> Vec<serde_json::Value> {
+    let row = |(name, rate): (String, Rate)| serde_json::json!({ "name": name, "rate": rate.to_string() });
+    named(policy).into_iter().map(row).collect()
+}
+
+/// Every limit as it stands in the file: those that users have from their plans stand there once.
+fn named(policy: &Policy) -> Vec<(String, Rate)> {
+    let lists = policy.limit_lists().into_iter().filter(|list| policy.inherited(list).is_none());
+    let named = |list: LimitList| {
+        let rates = policy.rates(&list);
+        list.limit_names(&rates).into_iter().zip(rates).collect::<Vec<_>>()
+    };
+    lists.flat_map(named).collect()
 }

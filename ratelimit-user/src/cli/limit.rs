@@ -29,25 +29,31 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Show one limit
+    /// Show one limit, or those of a list
     Get {
-        /// Its name, such as source.packets
+        /// Its name, such as source.packets, service.dns.total or user.acme.network
         name: String,
         #[command(flatten)]
         daemon: Daemon,
         #[command(flatten)]
         format: Format,
     },
-    /// Change one limit from the next packet on
+    /// Change one limit, or all limits of a list, from the next packet on
+    ///
+    /// Lists are source, service.NAME.per_source, service.NAME.total, plan.NAME.network and user.NAME.network. With the meter behind it
+    /// the name is that of one limit: source.packets, service.dns.total.bytes; a second one in packets is source.packets-2.
     ///
     /// The policy file is not touched unless --save is given; then only this limit in it changes, comments stay.
     ///
     /// Example: ratelimit limit set source.packets "1000 packets/s burst 2000"
+    ///
+    /// Example: ratelimit limit set service.dns.per_source "200 packets/s" "1 Mbit/s"
     Set {
-        /// Its name, such as source.packets
+        /// Its name, such as source.packets or service.dns.total
         name: String,
-        /// The new rate, as in the policy file
-        rate: String,
+        /// The new rate, as in the policy file; of a list all of them, or none
+        #[arg(required = true, value_name = "RATE")]
+        rates: Vec<String>,
         /// Also write it into the file that the policy came from
         #[arg(long)]
         save: bool,
@@ -70,13 +76,20 @@ impl Limit {
                 Reply::Limits(limits) => print(&text(&limits)),
                 other => Err(unexpected(&other)),
             },
-            Action::Get { name, daemon, format } => match ask(&daemon.state, Request::LimitGet { name })? {
-                Reply::Limits(limits) if format.output == Output::Json => print_json(&limits.first()),
-                Reply::Limits(limits) => print(&text(&limits)),
-                other => Err(unexpected(&other)),
-            },
-            Action::Set { name, rate, save, force, daemon, format } => {
-                let operator = force.operator();
+            Action::Get { name: asked, daemon, format } => {
+                match ask(&daemon.state, Request::LimitGet { name: asked.clone() })? {
+                    // One limit by its own name; a list is a list, however many there are in it.
+                    Reply::Limits(limits) if format.output == Output::Json => match limits.as_slice() {
+                        [limit] if limit.name == asked => print_json(limit),
+                        limits => print_json(&serde_json::json!({ "limits": limits })),
+                    },
+                    Reply::Limits(limits) if limits.is_empty() => print(&format!("{asked} has no limits\n")),
+                    Reply::Limits(limits) => print(&text(&limits)),
+                    other => Err(unexpected(&other)),
+                }
+            }
+            Action::Set { name, rates, save, force, daemon, format } => {
+                let (operator, rate) = (force.operator(), rates.join(", "));
                 order(&daemon.state, Request::LimitSet { name, rate, save, operator }, format.output)
             }
         }
@@ -84,6 +97,9 @@ impl Limit {
 }
 
 fn text(limits: &[LimitInfo]) -> String {
-    let row = |limit: &LimitInfo| vec![limit.name.clone(), limit.rate.clone()];
-    table(&["limit", "rate"], &limits.iter().map(row).collect::<Vec<_>>())
+    let row = |limit: &LimitInfo| {
+        let from = limit.from.as_ref().map_or_else(String::new, |from| format!("from {from}"));
+        vec![limit.name.clone(), limit.rate.clone(), from]
+    };
+    table(&["limit", "rate", ""], &limits.iter().map(row).collect::<Vec<_>>())
 }

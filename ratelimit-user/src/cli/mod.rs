@@ -8,6 +8,7 @@ mod client;
 mod confirm;
 mod detach;
 mod diff;
+mod explain;
 mod limit;
 mod operator;
 mod output;
@@ -15,6 +16,7 @@ mod rollback;
 mod run;
 mod stats;
 mod status;
+mod user;
 
 use std::{path::PathBuf, process};
 
@@ -53,9 +55,11 @@ enum Verb {
     Rollback(rollback::Rollback),
     Status(status::Status),
     Stats(stats::Stats),
+    Explain(explain::Explain),
     Block(block::Block),
     Allow(allow::Allow),
     Limit(limit::Limit),
+    User(user::User),
     Detach(detach::Detach),
 }
 
@@ -86,9 +90,11 @@ pub fn main() -> process::ExitCode {
         Verb::Rollback(verb) => verb.execute(),
         Verb::Status(verb) => verb.execute(),
         Verb::Stats(verb) => verb.execute(),
+        Verb::Explain(verb) => verb.execute(),
         Verb::Block(verb) => verb.execute(),
         Verb::Allow(verb) => verb.execute(),
         Verb::Limit(verb) => verb.execute(),
+        Verb::User(verb) => verb.execute(),
         Verb::Detach(verb) => verb.execute(),
     };
     match outcome {

@@ -5,7 +5,7 @@ use clap::Args;
 use super::{Daemon, Format, client::order};
 use crate::{failure::Failure, serve::protocol::Request};
 
-/// Go back to the policy before the last apply, limit set or SIGHUP.
+/// Go back to the policy before the last apply, limit set, user set or SIGHUP.
 ///
 /// Ends a wait for confirmation at once. One step: exits with 1 if there is no policy to go back to.
 ///

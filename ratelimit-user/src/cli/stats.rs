@@ -37,6 +37,8 @@ struct Report<'a> {
     replies_by_reason: BTreeMap<&'a str, u64>,
     reasons: &'a [ReasonCount],
     would_drop_by_reason: BTreeMap<&'a str, u64>,
+    marked_by_reason: BTreeMap<&'a str, u64>,
+    rejected_by_reason: BTreeMap<&'a str, u64>,
     services: &'a [ServiceCount],
     users: [(); 0],
 }
@@ -62,14 +64,16 @@ fn report(snapshot: &Snapshot) -> Report<'_> {
         passes_by_reason: by_reason(Verdict::Pass),
         replies_by_reason: by_reason(Verdict::Reply),
         reasons: &snapshot.reasons,
-        would_drop_by_reason: snapshot
-            .would_drop
-            .iter()
-            .map(|one| (one.reason.as_str(), one.packets))
-            .collect(),
+        would_drop_by_reason: packets(&snapshot.would_drop),
+        marked_by_reason: packets(&snapshot.marked),
+        rejected_by_reason: packets(&snapshot.rejected),
         services: &snapshot.services,
         users: [],
     }
+}
+
+fn packets(counts: &[ReasonCount]) -> BTreeMap<&str, u64> {
+    counts.iter().map(|count| (count.reason.as_str(), count.packets)).collect()
 }
 
 fn text(snapshot: &Snapshot) -> String {
@@ -86,7 +90,10 @@ fn text(snapshot: &Snapshot) -> String {
     }
     let seen = snapshot.reasons.iter().filter(|count| count.packets > 0);
     rows.extend(seen.map(|count| row(&count.verdict, &count.reason, count.packets, count.bytes)));
-    let waived = snapshot.would_drop.iter();
-    rows.extend(waived.map(|count| row("would drop", &count.reason, count.packets, count.bytes)));
+    for (verdict, counts) in
+        [("would drop", &snapshot.would_drop), ("marked", &snapshot.marked), ("rejected", &snapshot.rejected)]
+    {
+        rows.extend(counts.iter().map(|count| row(verdict, &count.reason, count.packets, count.bytes)));
+    }
     table(&["verdict", "reason", "packets", "bytes"], &rows)
 }

@@ -52,7 +52,7 @@ fn text(status: &protocol::Status) -> String {
             text.push_str(&format!("           {note}\n"));
         }
     }
-    let changed = if status.policy_changed { ", changed since by limit set" } else { "" };
+    let changed = if status.policy_changed { ", changed since by limit set or user set" } else { "" };
     text.push_str(&format!(
         "policy     {}, generation {}{changed}\n",
         status.policy, status.policy_generation

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use ratelimit_common::{
     abi::{
-        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits,
+        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total,
         policy::NO_TCP_OPTIONS,
-        service::{MAX_SERVICES, NO_SERVICE, OnLimit, PORT_SLOTS},
+        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS},
         user::{MAX_USERS, NO_USER},
     },
     limit::{
@@ -32,6 +32,8 @@ pub struct Desired {
     pub policy: Box<abi::Policy>,
     /// Whether the policy that is in force says all that already.
     pub keeps_policy: bool,
+    /// Services whose totals are not what they were, in order.
+    pub changed_totals: Vec<u32>,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
     /// Whether the table of users' limits that is in force says all that already.
@@ -60,6 +62,8 @@ pub struct Before<'b> {
     pub policy: &'b abi::Policy,
     /// Its names.
     pub names: &'b Names,
+    /// The limits of its users, by index.
+    pub users: &'b [LimitSet],
     /// What it was made of; unknown if it was another daemon that put it there.
     pub desired: Option<&'b Desired>,
 }
@@ -67,7 +71,11 @@ pub struct Before<'b> {
 impl<'b> Before<'b> {
     /// What this daemon has put there.
     pub fn known(policy: &'b abi::Policy, desired: &'b Desired) -> Self {
-        Self { policy, names: &desired.names, desired: Some(desired) }
+        Self { policy, names: &desired.names, users: &[], desired: Some(desired) }
+    }
+
+    fn user_set(&self, index: usize) -> Option<&'b LimitSet> {
+        self.desired.map_or_else(|| self.users.get(index), |desired| desired.user_set(index as u32))
     }
 }
 
@@ -117,6 +125,8 @@ const COUNTABLE_BURST: u64 = 64;
 const ALLOWANCE_BURST: u32 = 10;
 /// Sockets that one CPU looks up per second for strangers: a lookup takes about a tenth of a microsecond, so a few percent of a core.
 const PROOFS_PER_CPU: u32 = 500_000;
+/// Senders of refused packets that one CPU tells so per second: enough for people, and of no use to whoever forges addresses.
+const REJECTIONS_PER_CPU: u32 = 1_000;
 
 /// The kernel's view of a policy. A limit, a service or a user that was there before keeps its place, and with it what was spent.
 pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Option<Before<'_>>) -> Desired {
@@ -144,19 +154,27 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         ports: [NO_SERVICE as u16; PORT_SLOTS],
     });
     compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
+    let mut changed_totals = Vec::new();
     for service in policy.services().iter() {
         let Some(index) = names.services.of(service.name()) else { continue };
-        let stays = names_before.is_some_and(|before| before.services.of(service.name()) == Some(index));
-        let set = before.filter(|_| stays).map(|before| &before.policy.services[index].per_source);
-        compiled.services[index] = compile_service(service, terms, set);
+        let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
+        let set = same.map(|before| &before.policy.services[index].per_source);
+        let totals = same.map(|before| &before.policy.services[index].totals);
+        compiled.services[index] = compile_service(service, terms, set, totals);
+        if before
+            .is_some_and(|before| before.policy.services[index].totals != compiled.services[index].totals)
+        {
+            changed_totals.push(index as u32);
+        }
         for slot in service.port_slots() {
             compiled.ports[slot as usize] = index as u16 + 1;
         }
     }
+    changed_totals.sort_unstable();
     let (mut users, mut new_users, mut user_sources) = (Vec::new(), Vec::new(), Vec::new());
     for (index, user) in in_order(policy, &names) {
         let stays = names_before.is_some_and(|before| before.users.of(user.name()) == Some(index));
-        let set = known.filter(|_| stays).and_then(|known| known.user_set(index as u32));
+        let set = before.filter(|_| stays).and_then(|before| before.user_set(index));
         let limits: Vec<Limit> = user.network().iter().map(enforced).collect();
         users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, set)));
         if before.is_some() && !stays {
@@ -173,7 +191,16 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         keeps_policy = *compiled == *before.policy;
         compiled.generation = if keeps_policy { before.policy.generation } else { generation };
     }
-    Desired { policy: compiled, keeps_policy, users, keeps_users, new_users, user_sources, names }
+    Desired {
+        policy: compiled,
+        keeps_policy,
+        changed_totals,
+        users,
+        keeps_users,
+        new_users,
+        user_sources,
+        names,
+    }
 }
 
 /// The table that stays, or the one that the policy in force does not use: nobody reads it until the policy says so.
@@ -207,18 +234,22 @@ fn source(policy: &Policy, terms: Terms, before: Option<&LimitSet>) -> SourceLim
     }
 }
 
-fn compile_service(service: &Service, terms: Terms, before: Option<&LimitSet>) -> abi::Service {
+fn compile_service(
+    service: &Service,
+    terms: Terms,
+    before: Option<&LimitSet>,
+    totals: Option<&[Total; MAX_TOTALS]>,
+) -> abi::Service {
+    let places = total::places(service.totals(), totals);
     let mut compiled = abi::Service {
         syn_cookies: service.syn_cookies().map_or(Limit::UNUSED, enforced),
-        total_count: service.totals().len() as u64,
+        total_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         on_limit: service.on_limit() as u32,
+        dscp: u32::from(service.dscp()),
         ..abi::Service::UNUSED
     };
-    // In a fixed order, whatever that of the file is.
-    let mut totals = service.totals().to_vec();
-    totals.sort_by_key(|rate| rate.meter as u32);
-    for (total, rate) in compiled.totals.iter_mut().zip(&totals) {
-        *total = total::compile(rate, terms.cpus, terms.lag_q8);
+    for (place, rate) in places.iter().zip(service.totals()) {
+        compiled.totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8);
     }
     let limits: Vec<Limit> = service.per_source().iter().map(enforced).collect();
     compiled.per_source = set::compile(&limits, terms, before);
@@ -258,6 +289,7 @@ fn gate(policy: &GatePolicy, secret: [u64; 2]) -> abi::Gate {
         secret,
         new_sources: allowance(policy.new_sources_per_cpu()),
         proofs: allowance(PROOFS_PER_CPU),
+        rejections: allowance(REJECTIONS_PER_CPU),
     }
 }
 

@@ -238,6 +238,12 @@ pub fn carry_out(lists: &mut Lists, changes: &[Change]) {
     }
 }
 
+/// Why the operator blocked a prefix, if they said so.
+pub fn reason_text(entry: &ListEntry) -> Option<String> {
+    let bytes = entry.reason.get(..entry.reason_len as usize)?;
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
+}
+
 /// The writes that lead from `observed` to `wanted`: at every step in between, each address has its old answer or its
 /// new one, and goes from the first to the second once.
 ///
@@ -263,6 +269,15 @@ fn in_order(mut sets: Vec<(Prefix, ListEntry)>, removals: Vec<Prefix>) -> Vec<Ch
     sets.sort_unstable_by_key(|(prefix, _)| (std::cmp::Reverse(prefix.len()), *prefix));
     let sets = sets.into_iter().map(|(prefix, entry)| Change::Set(prefix, entry));
     sets.chain(removals.into_iter().map(Change::Remove)).collect()
+}
+
+/// Entries that a family's trie holds at most on the way through `changes`: sets come first, so all of both.
+pub fn peak(lists: &Lists, changes: &[Change], v4: bool) -> usize {
+    let new = changes.iter().filter(|change| match change {
+        Change::Set(prefix, _) => prefix.is_v4() == v4 && !lists.contains_key(prefix),
+        Change::Remove(_) => false,
+    });
+    lists.keys().filter(|prefix| prefix.is_v4() == v4).count() + new.count()
 }
 
 #[cfg(test)]

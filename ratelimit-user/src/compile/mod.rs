@@ -14,3 +14,4 @@ mod tests;
 pub use desired::{Before, Desired, Names, desired};
 pub use facts::HostFacts;
 pub use places::Places;
+pub use set::places_of as places;

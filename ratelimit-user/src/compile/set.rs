@@ -50,6 +50,11 @@ pub(super) fn compile(limits: &[Limit], terms: Terms, before: Option<&LimitSet>)
     }
 }
 
+/// Where the limits of a list are in a set that was made of it.
+pub fn places_of(rates: &[Rate], set: &LimitSet) -> Vec<usize> {
+    places(&rates.iter().map(enforced).collect::<Vec<_>>(), Some(set))
+}
+
 /// Rates of a policy have been checked when it was made.
 pub(super) fn enforced(rate: &Rate) -> Limit {
     rate.limit().unwrap_or(Limit::UNUSED)

@@ -1,7 +1,7 @@
 //! The total of a service, as the kernel reads it.
 
 use ratelimit_common::{
-    abi::{Meter, Total},
+    abi::{Meter, Total, service::MAX_TOTALS},
     limit::{gcra, rate::Rate},
 };
 
@@ -11,6 +11,22 @@ use super::set::{LARGEST_FRAME, enforced};
 const HELD_SHARE: u64 = 16;
 /// Part of the burst of a total or a prefix that is out of reach for strangers: a quarter.
 pub(super) const RESERVED_SHARE: u64 = 4;
+
+/// The place of each limit of a total: where one of the same meter was before, and with it what was spent; or else any that is free. A place
+/// in between that nobody has costs nothing.
+pub(super) fn places(rates: &[Rate], before: Option<&[Total; MAX_TOTALS]>) -> Vec<usize> {
+    let old = |rate: &Rate| before?.iter().position(|total| total.limit.meter == rate.meter as u32);
+    let mut places: Vec<Option<usize>> = rates.iter().map(old).collect();
+    // In a fixed order, whatever that of the file is.
+    let mut order: Vec<usize> = (0..rates.len()).collect();
+    order.sort_by_key(|at| rates[*at].meter as u32);
+    for at in order {
+        if places[at].is_none() {
+            places[at] = (0..MAX_TOTALS).find(|free| !places.contains(&Some(*free)));
+        }
+    }
+    places.into_iter().flatten().collect()
+}
 
 /// Splits a total's burst: what CPUs may hold unspent, what strangers may use, and the rest.
 pub(super) fn compile(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {

@@ -1,38 +1,17 @@
 //! The shape of a policy file: which keys it has, where, and of which type.
 
-use std::{borrow::Cow, ops::Range};
+use std::ops::Range;
 
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use super::problem::Problems;
-
-/// A value and where it stands.
-pub(super) type At<T> = (T, Range<usize>);
-
-/// Whether a key is there. One that is there but cannot be read has been reported, and must not count as missing.
-#[derive(Debug, Default)]
-pub(super) enum Found<T> {
-    #[default]
-    Absent,
-    Unreadable,
-    Read(T),
-}
-
-impl<T> From<Option<T>> for Found<T> {
-    fn from(read: Option<T>) -> Self {
-        read.map_or(Self::Unreadable, Self::Read)
-    }
-}
-
-/// A list of strings: every entry with its place, `None` where it is no string and has been reported.
-#[derive(Debug)]
-pub(super) struct Strings {
-    pub(super) at: Range<usize>,
-    pub(super) entries: Vec<At<Option<String>>>,
-}
+use super::{
+    keys::{LADDER, LISTEN, MATCH, PLAN, SERVICE, SOURCE, TOP, USER, unknown},
+    problem::Problems,
+    value::{At, Found, Strings, boolean, entries, integer, kind, string, strings, table, tables},
+};
 
 /// What a policy file says, each value with its place, nothing judged yet.
 #[derive(Debug, Default)]
@@ -52,11 +31,12 @@ pub(super) struct ServiceTable {
     pub(super) at: Range<usize>,
     pub(super) name: Option<At<String>>,
     pub(super) protocol: Option<At<String>>,
-    pub(super) ports: Vec<At<PortWord>>,
+    pub(super) ports: Vec<At<Term>>,
     pub(super) total: Option<Strings>,
     pub(super) syn_cookies: Option<At<String>>,
     pub(super) per_source: Option<Strings>,
     pub(super) on_limit: Option<At<String>>,
+    pub(super) dscp: Option<At<Term>>,
 }
 
 /// `[[user]]`.
@@ -72,15 +52,16 @@ pub(super) struct UserTable {
 /// `[plan.<name>]`.
 #[derive(Debug)]
 pub(super) struct PlanTable {
+    pub(super) at: Range<usize>,
     pub(super) name: String,
     pub(super) network: Option<Strings>,
 }
 
-/// A port as it is written: a number, or a range in quotes.
+/// Something that is written as a number, or as text in quotes.
 #[derive(Debug)]
-pub(super) enum PortWord {
+pub(super) enum Term {
     Number(i64),
-    Range(String),
+    Text(String),
 }
 
 /// `[source]`.
@@ -107,37 +88,6 @@ pub(super) enum LadderWord {
         ipv6: Option<Strings>,
     },
 }
-
-/// The keys of one table.
-struct Keys {
-    known: &'static [&'static str],
-    /// Keys of the whole product that this version does not have.
-    later: &'static [&'static str],
-}
-
-const TOP: Keys = Keys {
-    known: &["interfaces", "mode", "source", "service", "plan", "user", "listen"],
-    later: &["api", "cluster"],
-};
-const SOURCE: Keys = Keys {
-    known: &[
-        "limits",
-        "ipv4_prefix",
-        "ipv6_prefix",
-        "table_entries",
-        "gate",
-        "ladder",
-        "new_sources_per_cpu",
-    ],
-    later: &[],
-};
-const LADDER: Keys = Keys { known: &["ipv4", "ipv6"], later: &[] };
-const SERVICE: Keys =
-    Keys { known: &["name", "match", "per_source", "total", "on_limit", "syn_cookies"], later: &[] };
-const USER: Keys = Keys { known: &["name", "plan", "sources", "network"], later: &["limits"] };
-const PLAN: Keys = Keys { known: &["network"], later: &["limits"] };
-const MATCH: Keys = Keys { known: &["protocol", "ports"], later: &["destinations"] };
-const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
 
 /// Reads what can be read of a text.
 pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
@@ -172,15 +122,6 @@ pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
         }
     }
     document
-}
-
-/// The keys and values of a table. After broken syntax the parser may pair a key with something that ends before it.
-fn entries<'v, 'i>(
-    table: &'v DeTable<'i>,
-    problems: &Problems<'_>,
-) -> impl Iterator<Item = (&'v Spanned<Cow<'i, str>>, &'v Spanned<DeValue<'i>>)> + use<'v, 'i> {
-    let broken = problems.broken();
-    table.iter().filter(move |(key, value)| !broken || value.span().end > key.span().start)
 }
 
 fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> SourceTable {
@@ -227,21 +168,6 @@ fn ladder(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> LadderWo
     }
 }
 
-/// The tables of an array of tables.
-fn tables<T>(
-    key: &str,
-    value: &Spanned<DeValue<'_>>,
-    problems: &mut Problems<'_>,
-    read: impl Fn(&DeTable<'_>, Range<usize>, &mut Problems<'_>) -> T,
-) -> Vec<T> {
-    let DeValue::Array(items) = value.get_ref() else {
-        let message = format!("{key} is {}; write each as a table, [[{key}]]", kind(value.get_ref()));
-        problems.error(&value.span(), message);
-        return Vec::new();
-    };
-    items.iter().filter_map(|item| Some(read(table(key, item, problems)?, item.span(), problems))).collect()
-}
-
 fn user(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> UserTable {
     let mut user = UserTable { at, ..UserTable::default() };
     for (key, value) in entries(fields, problems) {
@@ -260,7 +186,7 @@ fn plans(fields: &DeTable<'_>, problems: &mut Problems<'_>) -> Vec<PlanTable> {
     let mut plans = Vec::new();
     for (name, value) in entries(fields, problems) {
         let Some(table) = table("a plan", value, problems) else { continue };
-        let mut plan = PlanTable { name: name.get_ref().to_string(), network: None };
+        let mut plan = PlanTable { at: name.span(), name: name.get_ref().to_string(), network: None };
         for (key, value) in entries(table, problems) {
             match key.get_ref().as_ref() {
                 "network" => plan.network = strings("network", value, problems),
@@ -280,6 +206,7 @@ fn service(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) 
             "total" => service.total = strings("total", value, problems),
             "per_source" => service.per_source = strings("per_source", value, problems),
             "on_limit" => service.on_limit = string("on_limit", value, problems),
+            "dscp" => service.dscp = term("dscp", value, problems),
             "syn_cookies" => service.syn_cookies = string("syn_cookies", value, problems),
             "match" => {
                 if let Some(matching) = table("match", value, problems) {
@@ -302,27 +229,20 @@ fn read_match(fields: &DeTable<'_>, service: &mut ServiceTable, problems: &mut P
     }
 }
 
-fn ports(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<At<PortWord>> {
+fn ports(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<At<Term>> {
     let DeValue::Array(items) = value.get_ref() else {
         let message =
             format!("ports is {}; write a list, ports = [53, \"8000-8099\"]", kind(value.get_ref()));
         problems.error(&value.span(), message);
         return Vec::new();
     };
-    let read = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
-        DeValue::String(text) => Some((PortWord::Range(text.to_string()), item.span())),
-        _ => integer("a port", item, problems).map(|(number, at)| (PortWord::Number(number), at)),
-    };
-    items.iter().filter_map(read).collect()
+    items.iter().filter_map(|item| term("a port", item, problems)).collect()
 }
 
-fn boolean(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<bool>> {
+fn term(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<Term>> {
     match value.get_ref() {
-        DeValue::Boolean(flag) => Some((*flag, value.span())),
-        other => {
-            problems.error(&value.span(), format!("{key} is {}; write true or false", kind(other)));
-            None
-        }
+        DeValue::String(text) => Some((Term::Text(text.to_string()), value.span())),
+        _ => integer(key, value, problems).map(|(number, at)| (Term::Number(number), at)),
     }
 }
 
@@ -335,111 +255,4 @@ fn listen(table: &DeTable<'_>, problems: &mut Problems<'_>) -> Option<At<String>
         }
     }
     metrics
-}
-
-fn unknown(key: &Spanned<Cow<'_, str>>, keys: &Keys, problems: &mut Problems<'_>) {
-    let name = key.get_ref().as_ref();
-    if keys.later.contains(&name) {
-        return problems
-            .error(&key.span(), format!("{name:?} is not supported by this version yet; remove it"));
-    }
-    let known = keys.known.join(", ");
-    let near = keys.known.iter().map(|word| (distance(word, name), word)).min();
-    let message = match near {
-        // The mistake TOML invites: a key below the wrong [table] line.
-        _ if TOP.known.contains(&name) => {
-            format!("key {name:?} belongs above the first [table]; move it there")
-        }
-        _ if SOURCE.known.contains(&name) => format!("key {name:?} belongs in [source]; move it there"),
-        Some((distance, word)) if distance <= 2 => {
-            format!("key {name:?} is not known; did you mean {word:?}? known here: {known}")
-        }
-        _ => format!("key {name:?} is not known; known here: {known}"),
-    };
-    problems.error(&key.span(), message);
-}
-
-fn table<'v, 'i>(
-    key: &str,
-    value: &'v Spanned<DeValue<'i>>,
-    problems: &mut Problems<'_>,
-) -> Option<&'v DeTable<'i>> {
-    match value.get_ref() {
-        DeValue::Table(table) => Some(table),
-        other => {
-            problems.error(&value.span(), format!("{key} is {}; write it as a table, [{key}]", kind(other)));
-            None
-        }
-    }
-}
-
-fn string(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<String>> {
-    match value.get_ref() {
-        DeValue::String(text) => Some((text.to_string(), value.span())),
-        other => {
-            problems.error(&value.span(), format!("{key} is {}; write a string in quotes", kind(other)));
-            None
-        }
-    }
-}
-
-fn strings(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<Strings> {
-    let DeValue::Array(items) = value.get_ref() else {
-        let message = format!("{key} is {}; write a list of strings, {key} = [\"…\"]", kind(value.get_ref()));
-        problems.error(&value.span(), message);
-        return None;
-    };
-    let entry = format!("an entry of {key}");
-    let read = |item| string(&entry, item, problems).map(|(text, _)| text);
-    let places = items.iter().map(Spanned::span);
-    let entries = items.iter().map(read).zip(places).collect();
-    Some(Strings { at: value.span(), entries })
-}
-
-fn integer(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<i64>> {
-    let number = match value.get_ref() {
-        DeValue::Integer(digits) => {
-            i64::from_str_radix(&digits.as_str().replace('_', ""), digits.radix()).ok()
-        }
-        other => {
-            problems.error(&value.span(), format!("{key} is {}; write a whole number", kind(other)));
-            return None;
-        }
-    };
-    if number.is_none() {
-        let message = format!("{key} = {} is too large for any use", problems.source(&value.span()));
-        problems.error(&value.span(), message);
-    }
-    Some((number?, value.span()))
-}
-
-fn kind(value: &DeValue<'_>) -> &'static str {
-    match value {
-        DeValue::String(_) => "a string",
-        DeValue::Integer(_) => "a number",
-        DeValue::Float(_) => "a number with a fraction",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
-    }
-}
-
-/// Edits that lead from one word to another (Levenshtein): small for a typing mistake.
-fn distance(from: &str, to: &str) -> usize {
-    if from.len().abs_diff(to.len()) > from.len() {
-        return to.len();
-    }
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }

@@ -5,10 +5,13 @@
 
 use std::ops::Range;
 
+use ratelimit_common::limit::text::parse_rate;
 use toml::{
     Spanned,
     de::{DeArray, DeTable, DeValue},
 };
+
+use crate::policy::LimitList;
 
 /// Why a text cannot be changed like that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,39 +19,221 @@ pub enum EditError {
     /// The text is no TOML.
     #[error("it is not TOML")]
     NotToml,
-    /// There is no such list.
-    #[error("it has no limits in [source]")]
-    NoLimits,
+    /// There is no such table.
+    #[error("it has no {0}")]
+    NoTable(String),
 }
 
-/// The text with the limit at `index` of `[source] limits` replaced, or with one more at the end when there is none so far.
-pub fn set_source_limit(text: &str, index: usize, rate: &str) -> Result<String, EditError> {
+/// Where a value stands, or where it would.
+struct Place<'v, 'i> {
+    table: &'v DeTable<'i>,
+    key: &'static str,
+    /// Whether the table is written in one line, in braces.
+    inline: bool,
+}
+
+/// The text with these limits in a list. One that says the same already stays as it is written.
+pub fn set_list(text: &str, list: &LimitList, rates: &[String]) -> Result<String, EditError> {
+    edit(text, |text, root| {
+        let place = list_place(text, root, list)?;
+        if let Some((_, value)) = place.entry()
+            && let DeValue::Array(items) = value.get_ref()
+        {
+            return Ok(set_items(text, value, items, rates));
+        }
+        let rates: Vec<String> = rates.iter().map(|rate| quoted(rate)).collect();
+        Ok(place.insert(text, &format!("[{}]", rates.join(", "))))
+    })
+}
+
+/// The text without limits of a user's own.
+pub fn remove_list(text: &str, list: &LimitList) -> Result<String, EditError> {
+    edit(text, |text, root| Ok(list_place(text, root, list)?.remove(text)))
+}
+
+/// The text with a user on another plan.
+pub fn set_plan(text: &str, user: &str, plan: &str) -> Result<String, EditError> {
+    edit(text, |text, root| {
+        let place = Place { key: "plan", ..named(text, root, "user", user)? };
+        let found = place.entry().map(|(_, value)| value.span());
+        Ok(match found {
+            Some(value) => splice(text, &value, &quoted(plan)),
+            None => place.insert(text, &quoted(plan)),
+        })
+    })
+}
+
+fn edit(
+    text: &str,
+    change: impl FnOnce(&str, &DeTable<'_>) -> Result<String, EditError>,
+) -> Result<String, EditError> {
     // Places are counted without the mark, which stays in front.
     let (mark, text) = match text.strip_prefix('\u{feff}') {
         Some(rest) => ("\u{feff}", rest),
         None => ("", text),
     };
     let root = DeTable::parse(text).map_err(|_| EditError::NotToml)?;
-    let limits = list(root.get_ref(), &["source", "limits"]).ok_or(EditError::NoLimits)?;
-    let (place, value) = match limits.get(index) {
-        Some(limit) => (limit.span(), format!("\"{rate}\"")),
-        None => {
-            let last = limits.iter().last().ok_or(EditError::NoLimits)?.span().end;
-            (last..last, format!(", \"{rate}\""))
-        }
-    };
-    Ok(format!("{mark}{}", splice(text, &place, &value)))
+    Ok(format!("{mark}{}", change(text, root.get_ref())?))
 }
 
-/// The list at a path of keys.
-fn list<'v, 'i>(table: &'v DeTable<'i>, path: &[&str]) -> Option<&'v DeArray<'i>> {
-    let (key, rest) = path.split_first()?;
-    let found = table.iter().find(|(name, _)| name.get_ref().as_ref() == *key);
-    match (found.map(|(_, value)| Spanned::get_ref(value))?, rest) {
-        (DeValue::Array(items), []) => Some(items),
-        (DeValue::Table(inner), rest) => list(inner, rest),
-        _ => None,
+fn list_place<'v, 'i>(
+    text: &str,
+    root: &'v DeTable<'i>,
+    list: &LimitList,
+) -> Result<Place<'v, 'i>, EditError> {
+    match list {
+        LimitList::Source => in_table(text, root, "[source]", "limits", &["source"]),
+        LimitList::Plan(name) => {
+            in_table(text, root, &format!("[plan.{name}]"), "network", &["plan", name.as_str()])
+        }
+        LimitList::PerSource(name) => Ok(Place { key: "per_source", ..named(text, root, "service", name)? }),
+        LimitList::Total(name) => Ok(Place { key: "total", ..named(text, root, "service", name)? }),
+        LimitList::User(name) => Ok(Place { key: "network", ..named(text, root, "user", name)? }),
     }
+}
+
+/// A key of the table at a path.
+fn in_table<'v, 'i>(
+    text: &str,
+    root: &'v DeTable<'i>,
+    what: &str,
+    key: &'static str,
+    path: &[&str],
+) -> Result<Place<'v, 'i>, EditError> {
+    let missing = || EditError::NoTable(what.to_owned());
+    let (mut table, mut inline) = (root, false);
+    for word in path {
+        let (_, value) = entry(table, word).ok_or_else(missing)?;
+        inline |= in_braces(text, value);
+        table = as_table(value).ok_or_else(missing)?;
+    }
+    Ok(Place { table, key, inline })
+}
+
+/// One of an array of tables, by its name.
+fn named<'v, 'i>(
+    text: &str,
+    root: &'v DeTable<'i>,
+    kind: &str,
+    name: &str,
+) -> Result<Place<'v, 'i>, EditError> {
+    let missing = || EditError::NoTable(format!("{kind} {name:?}"));
+    let Some((_, DeValue::Array(items))) = entry(root, kind).map(|(key, value)| (key, value.get_ref()))
+    else {
+        return Err(missing());
+    };
+    let is_it = |item: &&Spanned<DeValue<'_>>| {
+        let called = as_table(item).and_then(|table| entry(table, "name"));
+        matches!(called.map(|(_, value)| value.get_ref()), Some(DeValue::String(text)) if text.as_ref() == name)
+    };
+    let item = items.iter().find(is_it).ok_or_else(missing)?;
+    Ok(Place { table: as_table(item).ok_or_else(missing)?, key: "name", inline: in_braces(text, item) })
+}
+
+type Entry<'v, 'i> = (Range<usize>, &'v Spanned<DeValue<'i>>);
+
+fn entry<'v, 'i>(table: &'v DeTable<'i>, key: &str) -> Option<Entry<'v, 'i>> {
+    let (name, value) = table.iter().find(|(name, _)| name.get_ref().as_ref() == key)?;
+    Some((name.span(), value))
+}
+
+fn as_table<'v, 'i>(value: &'v Spanned<DeValue<'i>>) -> Option<&'v DeTable<'i>> {
+    if let DeValue::Table(table) = value.get_ref() { Some(table) } else { None }
+}
+
+fn in_braces(text: &str, value: &Spanned<DeValue<'_>>) -> bool {
+    text.get(value.span()).is_some_and(|source| source.starts_with('{'))
+}
+
+impl<'v, 'i> Place<'v, 'i> {
+    fn entry(&self) -> Option<Entry<'v, 'i>> {
+        entry(self.table, self.key)
+    }
+
+    /// The text with the key in front of the first one of its table, indented like that.
+    fn insert(&self, text: &str, value: &str) -> String {
+        let Some(first) = self.table.iter().map(|(name, _)| name.span().start).min() else {
+            return text.to_owned();
+        };
+        let line = text[..first].rfind('\n').map_or(0, |end| end + 1);
+        let before = &text[line..first];
+        let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+        // A dotted key has the rest of its path in front, which counts for the new one too.
+        let new = if self.inline {
+            format!("{} = {value}, ", self.key)
+        } else {
+            format!("{} = {value}{end}{before}", self.key)
+        };
+        splice(text, &(first..first), &new)
+    }
+
+    /// The text without the key, and without its line if nothing else is on it.
+    fn remove(&self, text: &str) -> String {
+        let Some((key, value)) = self.entry() else { return text.to_owned() };
+        let mut place = key.start..value.span().end;
+        if self.inline {
+            place.end = behind_comma(text, place.end);
+        }
+        splice(text, &with_space_around(text, place), "")
+    }
+}
+
+fn set_items(text: &str, list: &Spanned<DeValue<'_>>, items: &DeArray<'_>, rates: &[String]) -> String {
+    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    for (item, rate) in items.iter().zip(rates) {
+        if !says_the_same(item.get_ref(), rate) {
+            edits.push((item.span(), quoted(rate)));
+        }
+    }
+    for item in items.iter().skip(rates.len()) {
+        let place = item.span().start..behind_comma(text, item.span().end);
+        edits.push((with_space_around(text, place), String::new()));
+    }
+    let more: Vec<String> = rates.iter().skip(items.len()).map(|rate| quoted(rate)).collect();
+    if !more.is_empty() {
+        let (at, comma) = match items.iter().last() {
+            Some(last) => (last.span().end, ", "),
+            None => (list.span().start + 1, ""),
+        };
+        edits.push((at..at, format!("{comma}{}", more.join(", "))));
+    }
+    // From the end on, so that places in front stay what they are.
+    edits.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
+    edits.iter().fold(text.to_owned(), |text, (place, value)| splice(&text, place, value))
+}
+
+fn says_the_same(item: &DeValue<'_>, rate: &str) -> bool {
+    let DeValue::String(written) = item else { return false };
+    matches!((parse_rate(written), parse_rate(rate)), (Ok(written), Ok(rate)) if written == rate)
+}
+
+/// Behind the comma that follows, if one does.
+fn behind_comma(text: &str, end: usize) -> usize {
+    let rest = text.get(end..).unwrap_or_default();
+    let blank = rest.len() - rest.trim_start().len();
+    if rest.get(blank..).is_some_and(|rest| rest.starts_with(',')) { end + blank + 1 } else { end }
+}
+
+/// A place with its whole lines if nothing else is on them, and otherwise with the blanks in front.
+fn with_space_around(text: &str, place: Range<usize>) -> Range<usize> {
+    let (before, after) = (&text[..place.start], &text[place.end..]);
+    let line = before.rfind('\n').map_or(0, |end| end + 1);
+    let rest = after.find('\n').map_or(after.len(), |end| end + 1);
+    let blank = |text: &str| text.chars().all(char::is_whitespace);
+    if blank(&before[line..]) && blank(&after[..rest]) {
+        return line..place.end + rest;
+    }
+    before.trim_end_matches([' ', '\t']).len()..place.end
+}
+
+/// In quotes, with what cannot stand there as it is escaped: names of plans may be anything.
+fn quoted(text: &str) -> String {
+    let escape = |c: char| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04X}", c as u32),
+        c => c.to_string(),
+    };
+    format!("\"{}\"", text.chars().map(escape).collect::<String>())
 }
 
 fn splice(text: &str, place: &Range<usize>, value: &str) -> String {
@@ -57,73 +242,4 @@ fn splice(text: &str, place: &Range<usize>, value: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::config;
-
-    const COMMENTED: &str = "# ours\r\n[source]   # all of them\r\nlimits = [ # four at most\r\n  \"5000 packets/s\",  # ticket 4711\r\n\
-                             \t'100 syns/s' , # and this\r\n]\r\n\r\n# the end";
-
-    #[test]
-    fn a_limit_is_replaced_and_every_other_byte_stays() {
-        let edited = set_source_limit(COMMENTED, 1, "7 syns/s burst 9").unwrap();
-        assert_eq!(edited, COMMENTED.replace("'100 syns/s'", "\"7 syns/s burst 9\""));
-        let edited = set_source_limit(COMMENTED, 0, "1/s").unwrap();
-        assert_eq!(edited, COMMENTED.replace("\"5000 packets/s\"", "\"1/s\""));
-    }
-
-    #[test]
-    fn a_limit_that_is_not_there_comes_behind_the_last_one() {
-        let edited = set_source_limit(COMMENTED, 2, "1 MB/s").unwrap();
-        assert_eq!(edited, COMMENTED.replace("'100 syns/s'", "'100 syns/s', \"1 MB/s\""));
-        let short = "source = { limits = [\"1/s\"] }";
-        assert_eq!(
-            set_source_limit(short, 1, "1 MB/s").unwrap(),
-            "source = { limits = [\"1/s\", \"1 MB/s\"] }"
-        );
-    }
-
-    #[test]
-    fn dotted_keys_and_a_byte_order_mark_are_no_obstacle() {
-        let text = "\u{feff}source.limits = [\"1/s\"] # ä\n";
-        assert_eq!(set_source_limit(text, 0, "2/s").unwrap(), text.replace("1/s", "2/s"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics_and_an_edited_policy_has_the_new_limit_and_the_old_others(
-            junk in any::<String>(),
-            space in "[ \t]{0,3}",
-            comment in "[^\\pC]{0,20}",
-            index in 0_usize..3,
-            amount in 1_u32..1000,
-        ) {
-            let _refused = set_source_limit(&junk, index, "1/s");
-            let text = format!(
-                "#{comment}\n[source]{space}#{comment}\nlimits{space}={space}[{space}\"5000/s\",#{comment}\n'10 syns/s'{space},#{comment}\n]\n"
-            );
-            // Each place takes what makes sense there.
-            let rate = [format!("{amount} packets/s"), format!("{amount} syns/s"), format!("{amount} fragments/s")];
-            let edited = set_source_limit(&text, index, &rate[index]).unwrap();
-            let (before, after) = (config::parse(&text, "p").unwrap().policy, config::parse(&edited, "p").unwrap().policy);
-            let (before, after) = (before.source().limits(), after.source().limits());
-            prop_assert_eq!(after.len(), before.len().max(index + 1));
-            prop_assert_eq!(after[index].rate().amount, u64::from(amount));
-            for other in (0..2).filter(|other| *other != index) {
-                prop_assert_eq!(&after[other], &before[other]);
-            }
-            let comment = format!("#{comment}\n");
-            prop_assert_eq!(edited.matches(&comment).count(), text.matches(&comment).count());
-        }
-    }
-
-    #[test]
-    fn what_is_no_policy_is_refused() {
-        assert_eq!(set_source_limit("[source", 0, "1/s"), Err(EditError::NotToml));
-        for text in ["", "[source]\n", "source = 1", "[source]\nlimits = 1", "[source]\nlimits = []"] {
-            assert_eq!(set_source_limit(text, 0, "1/s"), Err(EditError::NoLimits), "{text}");
-        }
-    }
-}
+mod tests;

@@ -1,9 +1,6 @@
 //! The meaning of `ladder`.
 
-use super::{
-    document::{LadderWord, Strings},
-    problem::Problems,
-};
+use super::{document::LadderWord, problem::Problems, value::Strings};
 use crate::policy::{LadderFamily, LadderPolicy, Rung, SourcePolicy};
 
 /// The ladder, if it makes sense. A family that is not mentioned keeps its default.

@@ -5,6 +5,7 @@
 
 mod document;
 pub mod edit;
+mod keys;
 mod ladder;
 mod pieces;
 mod problem;
@@ -12,6 +13,8 @@ mod reader;
 mod resolve;
 mod services;
 mod users;
+mod value;
+mod warnings;
 
 use std::{
     fmt,

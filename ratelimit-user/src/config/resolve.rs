@@ -8,11 +8,12 @@ use ratelimit_common::{
 };
 
 use super::{
-    document::{At, Document, Found, SourceTable, Strings},
+    document::{Document, SourceTable},
     ladder,
     problem::Problems,
     reader::Aside,
     services, users,
+    value::{At, Found, Strings},
 };
 use crate::policy::{
     DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Listen, Policy, SourceError,
@@ -170,7 +171,6 @@ fn report(errors: &[SourceError], table: &SourceTable, rates: &[At<Rate>], probl
             SourceError::Prefix { key: "ipv4_prefix", .. } => place(&table.ipv4_prefix, &table.at),
             SourceError::Prefix { .. } => place(&table.ipv6_prefix, &table.at),
             SourceError::TableEntries { .. } => place(&table.table_entries, &table.at),
-            SourceError::UnknownLimit { .. } | SourceError::WrongMeter { .. } => &table.at,
         };
         problems.error(at, error);
     }

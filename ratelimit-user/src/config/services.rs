@@ -8,11 +8,12 @@ use ratelimit_common::{
 };
 
 use super::{
-    document::{At, PortWord, ServiceTable},
+    document::{ServiceTable, Term},
     problem::Problems,
     resolve::rates,
+    value::At,
 };
-use crate::policy::{Service, ServiceError, Services};
+use crate::policy::{DEFAULT_DSCP, Service, ServiceError, Services};
 
 /// The services, if all of them make sense.
 pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> Option<Services> {
@@ -73,20 +74,68 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
     let on_limit = on_limit(table, problems)?;
     let plain = |rates: Vec<At<Rate>>| rates.into_iter().map(|(rate, _)| rate).collect();
     let service = Service::new(name, protocol?, ports, plain(totals)).with_syn_cookies(syn_cookies);
-    Some(service.with_per_source(plain(per_source)).with_on_limit(on_limit))
+    let dscp = dscp(table, on_limit, problems)?;
+    Some(service.with_per_source(plain(per_source)).with_on_limit(on_limit).with_dscp(dscp))
 }
 
 fn on_limit(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<OnLimit> {
     let Some((word, at)) = &table.on_limit else { return Some(OnLimit::Drop) };
     let known = OnLimit::ALL.into_iter().find(|on_limit| on_limit.name() == word);
     if known.is_none() {
-        let message = match word.as_str() {
-            "mark" | "reject" => format!("on_limit = {word:?} is not supported by this version yet"),
-            _ => format!("on_limit = {word:?} is not known"),
-        };
-        problems.error(at, format!("{message}; use \"drop\" or \"monitor\""));
+        let names = OnLimit::ALL.map(|on_limit| format!("{:?}", on_limit.name())).join(", ");
+        problems.error(at, format!("on_limit = {word:?} is not known; use one of {names}"));
     }
     known
+}
+
+/// Classes that have names, and what they stand for (RFC 2474, 2597, 3246, 5865, 8622).
+const CLASSES: [(&str, u8); 23] = [
+    ("le", 1),
+    ("cs0", 0),
+    ("cs1", 8),
+    ("cs2", 16),
+    ("cs3", 24),
+    ("cs4", 32),
+    ("cs5", 40),
+    ("cs6", 48),
+    ("cs7", 56),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+    ("va", 44),
+    ("ef", 46),
+];
+
+fn dscp(table: &ServiceTable, on_limit: OnLimit, problems: &mut Problems<'_>) -> Option<u8> {
+    let Some((word, at)) = &table.dscp else { return Some(DEFAULT_DSCP) };
+    if on_limit != OnLimit::Mark {
+        problems.error(at, "dscp is for services that mark; write on_limit = \"mark\" beside it".to_owned());
+        return None;
+    }
+    let class = match word {
+        Term::Number(number) => u8::try_from(*number).ok().filter(|class| *class < 64),
+        Term::Text(name) => {
+            let name = name.to_ascii_lowercase();
+            CLASSES.iter().find(|(known, _)| *known == name).map(|(_, class)| *class)
+        }
+    };
+    if class.is_none() {
+        let text = problems.source(at);
+        problems.error(
+            at,
+            format!("{text} is no class of service; use 0 to 63, or a name such as \"cs1\" or \"af13\""),
+        );
+    }
+    class
 }
 
 fn threshold((text, at): &At<String>, problems: &mut Problems<'_>) -> Option<Rate> {
@@ -116,10 +165,10 @@ fn protocol(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Op
     }
 }
 
-fn port((word, at): &At<PortWord>, problems: &mut Problems<'_>) -> Option<RangeInclusive<u16>> {
+fn port((word, at): &At<Term>, problems: &mut Problems<'_>) -> Option<RangeInclusive<u16>> {
     let range = match word {
-        PortWord::Number(number) => u16::try_from(*number).ok().map(|port| port..=port),
-        PortWord::Range(text) => parse_range(text),
+        Term::Number(number) => u16::try_from(*number).ok().map(|port| port..=port),
+        Term::Text(text) => parse_range(text),
     };
     let range = range.filter(|range| *range.start() > 0 && !range.is_empty());
     if range.is_none() {

@@ -1,5 +1,9 @@
 //! Whole files with everything that must be said about them.
 
+mod services;
+mod users;
+mod warnings;
+
 use std::fs;
 
 use proptest::prelude::*;
@@ -102,43 +106,6 @@ fn every_worked_policy_of_the_documentation_is_accepted_without_a_warning() {
 }
 
 #[test]
-fn every_mistake_in_a_user_is_reported_at_its_place() {
-    let user = |body: &str| format!("[source]\nlimits = [\"1/s\"]\n[[user]]\n{body}\n");
-    for (body, expected) in [
-        ("sources = [\"192.0.2.0/24\"]\nnetwork = [\"1/s\"]", "p.toml:3:1: [[user]] has no name"),
-        (
-            "name = \"a b\"\nsources = [\"192.0.2.1\"]\nnetwork = [\"1/s\"]",
-            "p.toml:3:1: user name \"a b\" is not one",
-        ),
-        (
-            "name = \"a\"\nplan = \"gold\"",
-            "p.toml:5:8: plan \"gold\" is not there; write [plan.gold], or name another",
-        ),
-        ("name = \"a\"\nsources = [\"192.0.2.300\"]\nnetwork = [\"1/s\"]", "p.toml:5:12: "),
-        (
-            "name = \"a\"\nsources = [\"192.0.2.1\"]\nnetwork = [\"1/s\"]\n[[user]]\nname = \"b\"\nsources = [\"192.0.2.1/32\"]\nnetwork = [\"1/s\"]",
-            "p.toml:7:1: source 192.0.2.1/32 of user \"b\" belongs to user \"a\" already",
-        ),
-        (
-            "name = \"a\"\nsources = [\"192.0.2.1\"]\nnetwork = [\"5 packets/s burst 0\"]",
-            "p.toml:6:12: limit \"5 packets/s burst 0\": burst 0 is never satisfiable",
-        ),
-        (
-            "name = \"a\"\nlimits = [\"1/s\"]\nsources = [\"192.0.2.1\"]\nnetwork = [\"1/s\"]",
-            "p.toml:5:1: \"limits\" is not supported",
-        ),
-    ] {
-        let found = problems(&user(body));
-        assert_eq!(found.len(), 1, "{body}: {found:#?}");
-        assert!(found[0].starts_with(expected), "{found:#?} should start with {expected}");
-    }
-    assert_eq!(
-        problems("mode = \"off\"\n[source]\nlimits = [\"1/s\"]\n"),
-        ["p.toml:1:8: mode = \"off\" is not known; use \"enforce\" or \"monitor\""]
-    );
-}
-
-#[test]
 fn a_key_below_the_wrong_table_line_is_told_where_it_belongs() {
     assert_eq!(
         problems("[source]\nlimits = [\"1/s\"]\ninterfaces = [\"eth0\"]\n"),
@@ -178,75 +145,6 @@ fn a_value_of_the_wrong_type_is_one_problem_and_not_also_a_missing_one() {
         ),
     ] {
         assert_eq!(problems(text), [problem], "{text}");
-    }
-}
-
-#[test]
-fn services_are_read_with_ports_ranges_and_totals() {
-    let text = "[source]\nlimits = [\"1/s\"]\n[[service]]\nname = \"dns\"\n\
-                match = { protocol = \"udp\", ports = [53, \"5300-5302\"] }\n\
-                total = [\"100000 packets/s\", \"1 Gbit/s\"]\n";
-    let policy = parse(text, "p.toml").unwrap_or_else(|error| panic!("{error}")).policy;
-    let services: Vec<_> = policy.services().iter().collect();
-    assert_eq!(services.len(), 1);
-    assert_eq!(services[0].name(), "dns");
-    assert_eq!(services[0].totals().len(), 2);
-    let udp = 1 << 16;
-    assert_eq!(services[0].port_slots().collect::<Vec<_>>(), [udp + 53, udp + 5300, udp + 5301, udp + 5302]);
-}
-
-#[test]
-fn every_mistake_in_a_service_is_reported_at_its_place() {
-    let service = |body: &str| format!("[source]\nlimits = [\"1/s\"]\n[[service]]\n{body}\n");
-    let udp = "match = { protocol = \"udp\", ports = [53] }";
-    for (body, expected) in [
-        (udp.to_owned(), "p.toml:3:1: [[service]] has no name"),
-        (format!("name = \"a b\"\n{udp}"), "p.toml:3:1: service name \"a b\" is not one"),
-        ("name = \"dns\"".to_owned(), "p.toml:3:1: service \"dns\" matches nothing"),
-        (
-            "name = \"dns\"\nmatch = { protocol = \"icmp\", ports = [1] }".to_owned(),
-            "p.toml:5:22: protocol \"icmp\" has no ports; use \"tcp\" or \"udp\"",
-        ),
-        (
-            "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [] }".to_owned(),
-            "p.toml:3:1: service \"dns\" has no ports",
-        ),
-        (
-            "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [0] }".to_owned(),
-            "p.toml:5:38: 0 is no port; use 1 to 65535",
-        ),
-        (
-            "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [\"9-3\"] }".to_owned(),
-            "p.toml:5:38: \"9-3\" is no port",
-        ),
-        (
-            format!("name = \"dns\"\n{udp}\ntotal = [\"5 syns/s\"]"),
-            "p.toml:3:1: service \"dns\": a total in syns is not possible; use packets or bytes",
-        ),
-        (
-            format!("name = \"dns\"\n{udp}\ntotal = [\"5 packets/s\", \"6 packets/min\"]"),
-            "p.toml:3:1: service \"dns\" has two totals in packets",
-        ),
-        (
-            format!("name = \"dns\"\n{udp}\n[[service]]\nname = \"other\"\n{udp}"),
-            "p.toml:6:1: port 53 of service \"other\" belongs to service \"dns\" already",
-        ),
-        (
-            format!("name = \"dns\"\n{udp}\non_limit = \"reject\""),
-            "p.toml:6:12: on_limit = \"reject\" is not supported by this version yet; use \"drop\" or \"monitor\"",
-        ),
-        (
-            format!("name = \"dns\"\n{udp}\nper_source = [\"1/s\", \"2/s\", \"3/s\", \"4/s\", \"5/s\"]"),
-            "p.toml:3:1: service \"dns\": 5 limits per source are more than there can be; use at most 4",
-        ),
-        (
-            format!("name = \"dns\"\n{udp}\nper_source = [\"5 packets/s burst 0\"]"),
-            "p.toml:6:15: limit \"5 packets/s burst 0\": burst 0 is never satisfiable; use at least 1",
-        ),
-    ] {
-        let found = problems(&service(&body));
-        assert_eq!(found.len(), 1, "{body}: {found:#?}");
-        assert!(found[0].starts_with(expected), "{found:#?} should start with {expected}");
     }
 }
 
@@ -358,20 +256,6 @@ fn columns_count_characters_and_a_byte_order_mark_is_ignored() {
 }
 
 #[test]
-fn what_is_allowed_but_probably_not_meant_is_a_warning() {
-    let text = "[source]\nlimits = [\"1/s\"]\nipv6_prefix = 128\n[listen]\nmetrics = \"0.0.0.0:9464\"\n";
-    assert_eq!(
-        warnings(text),
-        [
-            "p.toml:3:15: ipv6_prefix = 128: whoever has one /64 owns 2^64 sources",
-            "p.toml:5:11: metrics on 0.0.0.0:9464 can be read by anybody who reaches it",
-        ]
-    );
-    let usual = "[source]\nlimits = [\"1/s\"]\nipv6_prefix = 64\n[listen]\nmetrics = \"127.0.0.1:9464\"\n";
-    assert_eq!(warnings(usual), [""; 0]);
-}
-
-#[test]
 fn a_piece_of_a_limit_is_placed_inside_its_string_whatever_the_quotes() {
     for (limits, column) in [
         ("\"5 mb/s\"", 14),
@@ -401,29 +285,6 @@ fn a_file_that_is_missing_or_too_large_or_no_text_says_so() {
     let endless = load(Path::new("/dev/zero")).unwrap_err().to_string();
     assert!(endless.contains("more than a policy has"), "{endless}");
     fs::remove_dir_all(&dir).unwrap();
-}
-
-#[test]
-fn syn_cookies_are_for_tcp_and_counted_in_syns() {
-    let service = |protocol: &str, rate: &str| {
-        let matching = format!("match = {{ protocol = {protocol:?}, ports = [80] }}");
-        let text = format!(
-            "[source]\nlimits = [\"5 packets/s\"]\n[[service]]\nname = \"web\"\n{matching}\nsyn_cookies = {rate}\n"
-        );
-        parse(&text, "p.toml").map(|loaded| loaded.policy).map_err(|error| error.to_string())
-    };
-    let policy = service("tcp", "\"1000 syns/s\"").unwrap();
-    assert_eq!(policy.services().iter().next().unwrap().syn_cookies().unwrap().amount, 1000);
-    for (protocol, rate, sentence) in [
-        ("udp", "\"1000 syns/s\"", "service \"web\": only TCP has SYNs"),
-        ("tcp", "\"1000 packets/s\"", "syn_cookies in packets is not possible; write it in syns"),
-        ("tcp", "\"1000 syns/s burst 0\"", "burst 0 is never satisfiable"),
-        ("tcp", "\"many\"", "syn_cookies: "),
-        ("tcp", "1000", "syn_cookies is a number; write a string in quotes"),
-    ] {
-        let error = service(protocol, rate).unwrap_err();
-        assert!(error.contains(sentence), "{protocol} {rate}: {error}");
-    }
 }
 
 proptest! {

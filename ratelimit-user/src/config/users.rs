@@ -1,52 +1,59 @@
 //! The meaning of `[[user]]` and `[plan.<name>]` tables.
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashSet, ops::Range};
 
 use ratelimit_common::limit::rate::Rate;
 
 use super::{
-    document::{At, Document, PlanTable, UserTable},
+    document::{Document, PlanTable, UserTable},
     problem::Problems,
     reader::Aside,
     resolve::rates,
+    value::At,
 };
-use crate::policy::{Chunk, Prefix, Sources, User, Users};
+use crate::policy::{Chunk, Plan, Prefix, Sources, User, UserError, Users};
 
-/// The users, if all of them make sense.
+/// The users and plans, if all of them make sense.
 pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problems<'_>) -> Option<Users> {
-    let plans: HashMap<&str, Vec<Rate>> =
-        document.plans.iter().map(|plan| (plan.name.as_str(), network(plan, problems))).collect();
+    let plans: Vec<Plan> = document.plans.iter().map(|table| plan(table, problems)).collect();
+    let known: HashSet<&str> = document.plans.iter().map(|plan| plan.name.as_str()).collect();
     let tables = &document.users;
-    let users: Vec<User> = tables.iter().filter_map(|table| user(table, &plans, aside, problems)).collect();
+    let users: Vec<User> = tables.iter().filter_map(|table| user(table, &known, aside, problems)).collect();
     let complete = users.len() == tables.len();
     let claimed = tables.iter().filter_map(|table| table.sources.as_ref());
     if claimed.map(|sources| runs(&sources.at, aside).len()).sum::<usize>() != aside.runs.len() {
         problems.error(&(0..0), "there are prefixes where no prefix belongs");
     }
-    match Users::new(users, &aside.before) {
+    match Users::new(users, plans, &aside.before) {
         Ok(users) => complete.then_some(users),
         Err(errors) => {
             for error in errors {
-                let table = error.index().filter(|_| complete).and_then(|index| tables.get(index));
-                problems.error(&table.or(tables.first()).map_or(0..0, |table| table.at.clone()), error);
+                let user = error.index().filter(|_| complete).and_then(|index| tables.get(index));
+                let at = match &error {
+                    UserError::PlanTooManyLimits { name, .. } => {
+                        document.plans.iter().find(|plan| plan.name == *name).map(|plan| &plan.at)
+                    }
+                    _ => user.or(tables.first()).map(|table| &table.at),
+                };
+                problems.error(&at.cloned().unwrap_or_default(), error);
             }
             None
         }
     }
 }
 
-fn network(plan: &PlanTable, problems: &mut Problems<'_>) -> Vec<Rate> {
-    plan.network.as_ref().map_or_else(Vec::new, |limits| plain(rates(limits, problems)))
+fn plan(table: &PlanTable, problems: &mut Problems<'_>) -> Plan {
+    let network = table.network.as_ref().map_or_else(Vec::new, |limits| plain(rates(limits, problems)));
+    Plan::new(table.name.clone(), network)
 }
 
 fn plain(rates: Vec<At<Rate>>) -> Vec<Rate> {
     rates.into_iter().map(|(rate, _)| rate).collect()
 }
 
-/// A user has the limits of its plan, unless it has its own.
 fn user(
     table: &UserTable,
-    plans: &HashMap<&str, Vec<Rate>>,
+    plans: &HashSet<&str>,
     aside: &Aside,
     problems: &mut Problems<'_>,
 ) -> Option<User> {
@@ -66,21 +73,13 @@ fn user(
             None => readable = false,
         }
     }
-    let of_plan = match &table.plan {
-        None => Vec::new(),
-        Some((plan, at)) => match plans.get(plan.as_str()) {
-            Some(network) => network.clone(),
-            None => {
-                problems
-                    .error(at, format!("plan {plan:?} is not there; write [plan.{plan}], or name another"));
-                return None;
-            }
-        },
-    };
-    let network = match &table.network {
-        Some(limits) => plain(rates(limits, problems)),
-        None => of_plan,
-    };
+    if let Some((plan, at)) = &table.plan
+        && !plans.contains(plan.as_str())
+    {
+        problems.error(at, format!("plan {plan:?} is not there; write [plan.{plan}], or name another"));
+        return None;
+    }
+    let own = table.network.as_ref().map(|limits| plain(rates(limits, problems)));
     if let Some(list) = &table.sources {
         chunks.extend(runs(&list.at, aside).iter().flat_map(|(_, chunks)| chunks).cloned());
     }
@@ -89,14 +88,7 @@ fn user(
     if sources.is_empty() && readable {
         problems.warning(&table.at, format!("user {name:?} has no sources: no packet is ever its own"));
     }
-    if network.is_empty() {
-        problems.warning(
-            &table.at,
-            format!("user {name:?} has no network limits: nothing holds it but the source's"),
-        );
-    }
-    readable
-        .then(|| User::new(name.clone(), table.plan.as_ref().map(|(plan, _)| plan.clone()), sources, network))
+    readable.then(|| User::new(name.clone(), table.plan.as_ref().map(|(plan, _)| plan.clone()), sources, own))
 }
 
 /// The runs that belong into a list.

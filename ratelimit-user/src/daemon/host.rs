@@ -11,9 +11,7 @@ use std::{
 
 use ratelimit_common::abi::{Event, Reason};
 
-use super::{
-    archive::Archive, caller::By, change::Apply, limits::Save, log, version::Version, waiting::Waiting,
-};
+use super::{archive::Archive, caller::By, change::Apply, log, version::Version, waiting::Waiting};
 use crate::{
     compile::{Desired, HostFacts, lists::Lists},
     config::Reader,
@@ -202,6 +200,7 @@ impl Host {
         match request {
             Request::Status => Ok(Reply::Status(Box::new(self.status()))),
             Request::Stats => Ok(Reply::Stats(self.snapshot()?)),
+            Request::Explain { address, service } => self.explain(address, service.as_deref()),
             Request::BlockAdd { prefix, for_ns, reason, operator } => {
                 self.block(&prefix, for_ns, reason.as_deref(), &operator, now_ns)
             }
@@ -213,9 +212,12 @@ impl Host {
             Request::LimitList => Ok(Reply::Limits(self.limits())),
             Request::LimitGet { name } => self.limit(&name),
             Request::LimitSet { name, rate, save, operator } => {
-                let save = if save { Save::Yes } else { Save::No };
-                self.set_limit(&name, &rate, save, &operator, &by(Some(&operator)))
+                self.set_limit(&name, rate, save, &operator, &by(Some(&operator)))
             }
+            Request::UserList => Ok(Reply::Users(self.users())),
+            Request::UserGet { name } => self.user(&name, now_ns),
+            Request::UserSet { user, operator } => self.set_user(&user, &operator, &by(Some(&operator))),
+            Request::UserReset { name } => self.reset_user(&name, &by(None)),
             Request::Diff { file, text, .. } => self.diff(&file, text),
             Request::Apply { file, text, confirm_ns, operator, .. } => {
                 self.apply(Apply { file, text, confirm_ns }, &operator, &by(Some(&operator)))

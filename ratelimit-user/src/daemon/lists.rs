@@ -4,7 +4,7 @@ use ratelimit_common::abi::{ListEntry, list};
 
 use super::host::Host;
 use crate::{
-    compile::lists::{self, Change, Edits, Outlook, Prefix},
+    compile::lists::{self, Change, Edits, Outlook, Prefix, reason_text},
     failure::{ExitCode, Failure},
     lockout,
     serve::protocol::{Block, Operator, Reply},
@@ -59,9 +59,15 @@ impl Host {
             .map_or_else(|| "until removed".to_owned(), |ns| format!("for {} s", ns.div_ceil(1_000_000_000)));
         let allowed = self.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
         let note = match (allowed, prefix.len()) {
-            (true, _) => "; it is on the allow list too, which wins",
-            (false, 0) => "; that is everybody, your own connection included, unless it is on the allow list",
-            (false, _) => "",
+            (true, _) => "; it is on the allow list too, which wins".to_owned(),
+            (false, 0) => {
+                "; that is everybody, your own connection included, unless it is on the allow list".to_owned()
+            }
+            (false, _) => {
+                let own_until = self.lists.get(&prefix).map_or(0, |entry| entry.own_blocked_until_ns);
+                let longer = self.around(&prefix, |entry| entry.own_blocked_until_ns >= own_until);
+                longer.map_or_else(String::new, |wider| format!("; {wider} is blocked for at least as long"))
+            }
         };
         Ok(Reply::Done(format!("blocked {prefix} {until}{note}")))
     }
@@ -85,7 +91,9 @@ impl Host {
         let prefix = parse_prefix(prefix)?;
         let own = ListEntry { own_allowed: list::ALLOWED, ..self.own(&prefix) };
         self.change_lists(&self.edit(prefix, own))?;
-        Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on")))
+        let note = self.around(&prefix, |entry| entry.own_allowed == list::ALLOWED);
+        let note = note.map_or_else(String::new, |wider| format!("; {wider} is on the allow list already"));
+        Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on{note}")))
     }
 
     pub(super) fn disallow(
@@ -103,6 +111,12 @@ impl Host {
         self.refuse_cut_off(&prefix, &changes, now_ns, operator)?;
         self.change_lists(&changes)?;
         Ok(Reply::Done(format!("removed {prefix} from the allow list")))
+    }
+
+    /// A listed prefix around another that has something.
+    fn around(&self, prefix: &Prefix, has: impl Fn(&ListEntry) -> bool) -> Option<&Prefix> {
+        let mut around = lists::around(&self.lists, prefix).filter(|(other, _)| *other != prefix);
+        around.find(|(_, entry)| has(entry)).map(|(other, _)| other)
     }
 
     /// What a prefix says itself.
@@ -177,9 +191,4 @@ fn not_listed(prefix: &Prefix, which: &str) -> Failure {
 
 fn without_block(entry: ListEntry) -> ListEntry {
     ListEntry { own_blocked_until_ns: 0, reason_len: 0, reason: [0; list::REASON_LEN], ..entry }
-}
-
-fn reason_text(entry: &ListEntry) -> Option<String> {
-    let bytes = entry.reason.get(..entry.reason_len as usize)?;
-    (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
 }

@@ -3,6 +3,7 @@
 mod archive;
 mod caller;
 mod change;
+mod explain;
 mod host;
 mod layouts;
 mod limits;
@@ -11,9 +12,11 @@ mod log;
 mod record;
 mod replacement;
 mod service;
+mod settings;
 mod start;
 mod state_dir;
 mod status;
+mod users;
 mod version;
 mod waiting;
 

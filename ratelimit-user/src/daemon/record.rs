@@ -34,7 +34,7 @@ pub(super) struct Record<T = Arc<str>> {
     /// The file its text was read from.
     file: String,
     text: T,
-    /// Limits set since. Only while waiting: otherwise `limit set` ends with the daemon.
+    /// What was set since. Only while waiting: otherwise `limit set` and `user set` end with the daemon.
     set: Vec<(String, String)>,
     /// The daemon's policy file, and what it said when this was written; `None` if it could not be read.
     policy_file: String,
@@ -167,14 +167,12 @@ pub(super) fn choose(
         return Ok((version, warnings, Origin::PolicyFileChanged));
     }
     let (version, warnings) = Version::parse(reader, Path::new(&record.file), record.text)?;
-    let version = version.with_limits(&record.set)?;
+    let version = version.with_all(&record.set)?;
     Ok((version, warnings, record.unconfirmed.map_or(Origin::Applied, Origin::NotConfirmed)))
 }
 
 #[cfg(test)]
 mod tests {
-    use ratelimit_common::limit::text::parse_rate;
-
     use super::*;
 
     const MAIN: &str = "[source]\nlimits = [\"1000/s\"]\n";
@@ -215,8 +213,8 @@ mod tests {
 
     #[test]
     fn a_policy_that_nobody_confirmed_never_counts_whatever_the_policy_file_says() {
-        let old =
-            version("main.toml", MAIN).with_limit("source.packets", parse_rate("7/s").unwrap()).unwrap();
+        let read = version("main.toml", MAIN);
+        let old = read.with(&read.policy().setting("source.packets").unwrap(), "7/s").unwrap();
         let waiting = record(&old).while_waiting(&old, Path::new("main.toml"));
         for text_now in [MAIN, OTHER, "broken"] {
             let expected = (old.clone(), Origin::NotConfirmed("main.toml".to_owned()));

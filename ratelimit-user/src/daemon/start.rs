@@ -6,7 +6,7 @@ use super::{
     version::Version,
 };
 use crate::{
-    compile::{self, Before, HostFacts, Names},
+    compile::{self, Before, HostFacts, Names, lists},
     config::Reader,
     dataplane::{
         attach::{self, Adopted, Guarded},
@@ -67,11 +67,13 @@ fn put_in_force(
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
     let mut lists = maps.lists()?;
     let names_before = before.as_deref().map(|in_force| Names::recovered(policy, in_force, &lists));
+    let users = maps.user_sets()?;
     let in_force = before.as_deref().zip(names_before.as_ref());
-    let in_force = in_force.map(|(policy, names)| Before { policy, names, desired: None });
+    let in_force = in_force.map(|(policy, names)| Before { policy, names, users: &users, desired: None });
     let desired = compile::desired(policy, &facts, generation, in_force);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
+    kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
     if before.is_none() {
         maps.enforce(&mut lists, None, &desired)?;
     }

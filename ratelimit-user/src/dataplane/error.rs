@@ -100,7 +100,9 @@ pub enum DataplaneError {
         source: aya::maps::MapError,
     },
     /// A list is full.
-    #[error("the {family} list is full at {max} prefixes; remove some, or block a wider prefix")]
+    #[error(
+        "the {family} list is full at {max} prefixes (blocks, the allow list and the sources of users together); remove some, or name a wider prefix"
+    )]
     ListFull {
         /// "IPv4" or "IPv6".
         family: &'static str,

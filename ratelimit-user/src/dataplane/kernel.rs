@@ -1,15 +1,22 @@
 //! The loaded program and its maps.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+mod totals;
+mod users;
+
+use std::{collections::BTreeSet, fmt, ops::Range, sync::Arc};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
-    maps::{Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray, lpm_trie::Key},
+    maps::{
+        Array, ArrayOfMaps, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray,
+        lpm_trie::Key,
+    },
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, Event, LimitSet, ListEntry, MAX_LIMITS, Reason,
-    counter::slot,
+    self, Bucket, Counter, Event, LimitSet, ListEntry, PrefixKey, Reason, RungCell, Share, SynState,
+    TotalState, Verdict,
+    counter::{Fate, slot},
     list::{self, ListAddrV4, ListAddrV6},
     names,
     user::MAX_USERS,
@@ -33,22 +40,28 @@ use crate::compile::{
 pub struct Program {
     ebpf: Ebpf,
     name: &'static str,
-    cookie_names: [&'static str; 2],
+    successors: [&'static str; 4],
     cookie_problem: Option<String>,
 }
 
 /// The maps that the program and the daemon share.
 pub struct Maps {
-    table: Arc<SourceTable>,
+    pub(super) table: Arc<SourceTable>,
     counters: PerCpuArray<MapData, Counter>,
     events: PerCpuArray<MapData, u64>,
     listed: Array<MapData, u32>,
-    lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
-    lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
+    pub(super) lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
+    pub(super) lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
     jumps: ProgramArray<MapData>,
-    users: Array<MapData, Bucket>,
-    user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
+    pub(super) users: Array<MapData, Bucket>,
+    pub(super) user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
+    pub(super) prefixes: HashMap<MapData, PrefixKey, u64>,
+    pub(super) rungs: Array<MapData, RungCell>,
+    pub(super) totals: Array<MapData, TotalState>,
+    pub(super) shares: PerCpuArray<MapData, Share>,
+    pub(super) syns: Array<MapData, SynState>,
+    pub(super) allowances: PerCpuArray<MapData, u64>,
     /// Services whose counters may have moved, as the table of ports has them; 0 is none.
     counted: BTreeSet<u32>,
 }
@@ -60,8 +73,8 @@ pub struct Count {
     pub service: u32,
     /// Why.
     pub reason: Reason,
-    /// Whether a drop was only counted.
-    pub waived: bool,
+    /// What became of them.
+    pub fate: Fate,
     /// How many.
     pub counter: Counter,
 }
@@ -86,15 +99,17 @@ pub fn load(
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| load_error(&error, sources))?;
     let mut maps = Maps::take(&mut ebpf)?;
-    let (name, cookie_names) = if release >= KERNEL_FRAGS {
-        (names::PROGRAM_FRAGS, names::COOKIE_PROGRAMS_FRAGS)
+    let (name, successors) = if release >= KERNEL_FRAGS {
+        (names::PROGRAM_FRAGS, names::SUCCESSORS_FRAGS)
     } else {
-        (names::PROGRAM, names::COOKIE_PROGRAMS)
+        (names::PROGRAM, names::SUCCESSORS)
     };
-    let mut program = Program { ebpf, name, cookie_names, cookie_problem: None };
+    let mut program = Program { ebpf, name, successors, cookie_problem: None };
     verify(program.xdp()?)?;
-    // A kernel that does not take this one still gets everything else.
-    program.cookie_problem = program.load_cookies(&mut maps).err().map(|error| error.to_string());
+    program.load_successors(&mut maps, names::COOKIE_PROGRAMS..successors.len())?;
+    // A kernel that does not take these still gets everything else.
+    let cookies = program.load_successors(&mut maps, 0..names::COOKIE_PROGRAMS);
+    program.cookie_problem = cookies.err().map(|error| error.to_string());
     Ok((program, maps))
 }
 
@@ -119,12 +134,12 @@ impl Program {
         self.one(self.name)
     }
 
-    /// Names of the programs for cookies, in the order of their places.
-    pub fn cookie_names(&self) -> [&'static str; 2] {
-        self.cookie_names
+    /// Names of the programs that this one jumps to, in the order of their places.
+    pub fn successors(&self) -> [&'static str; 4] {
+        self.successors
     }
 
-    /// Why this kernel does not have them.
+    /// Why this kernel does not have those for cookies.
     pub fn cookie_problem(&self) -> Option<&str> {
         self.cookie_problem.as_deref()
     }
@@ -136,12 +151,14 @@ impl Program {
         program.try_into().map_err(|error: ProgramError| verifier_error(&error))
     }
 
-    fn load_cookies(&mut self, maps: &mut Maps) -> Result<(), DataplaneError> {
-        for (place, name) in (0..).zip(self.cookie_names) {
-            let program = self.one(name)?;
+    fn load_successors(&mut self, maps: &mut Maps, places: Range<usize>) -> Result<(), DataplaneError> {
+        for place in places {
+            let program = self.one(self.successors[place])?;
             verify(program)?;
             let fd = program.fd().map_err(|error| verifier_error(&error))?;
-            maps.jumps.set(place, fd, 0).map_err(DataplaneError::map("put the cookie programs in place"))?;
+            maps.jumps
+                .set(place as u32, fd, 0)
+                .map_err(DataplaneError::map("put the programs in place that this one jumps to"))?;
         }
         Ok(())
     }
@@ -158,14 +175,9 @@ impl Maps {
                 .ok_or_else(|| DataplaneError::Load { reason: format!("the object has no map {name}") })?;
             T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
         }
-        let (Some(Map::LruHashMap(buckets)), Some(Map::Array(marks))) =
-            (ebpf.take_map(names::BUCKETS), ebpf.take_map(names::MARKS))
-        else {
-            let reason = format!("the object has no map {} or {}", names::BUCKETS, names::MARKS);
-            return Err(DataplaneError::Load { reason });
-        };
+        let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
         Ok(Self {
-            table: Arc::new(SourceTable::new(buckets, marks)),
+            table: Arc::new(SourceTable::new(buckets, cells, one(ebpf, names::MARKS)?)),
             counters: one(ebpf, names::COUNTERS)?,
             events: one(ebpf, names::EVENTS)?,
             listed: one(ebpf, names::LISTED)?,
@@ -175,6 +187,12 @@ impl Maps {
             jumps: one(ebpf, names::JUMPS)?,
             users: one(ebpf, names::USERS)?,
             user_limits: one(ebpf, names::USER_LIMITS)?,
+            prefixes: one(ebpf, names::PREFIXES)?,
+            rungs: one(ebpf, names::RUNGS)?,
+            totals: one(ebpf, names::TOTALS)?,
+            shares: one(ebpf, names::SHARES)?,
+            syns: one(ebpf, names::SYNS)?,
+            allowances: one(ebpf, names::ALLOWANCES)?,
             counted: BTreeSet::from([0]),
         })
     }
@@ -213,8 +231,7 @@ impl Maps {
                 .map_err(DataplaneError::map("put the limits of users in place"))?;
         }
         for index in &desired.new_users {
-            let full = Bucket { tat_q8: [0; MAX_LIMITS] };
-            self.users.set(*index, full, 0).map_err(DataplaneError::map("give a user its buckets"))?;
+            self.refill_user(*index)?;
         }
         for (index, _) in desired.names.services.iter() {
             self.counted.insert(index as u32 + 1);
@@ -225,7 +242,16 @@ impl Maps {
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
         inner.set(0, desired.policy.as_ref(), 0).map_err(DataplaneError::map("write the policy"))?;
-        self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))
+        // Before, so that a failure changes nothing.
+        self.empty_shares(&desired.changed_totals)?;
+        self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))?;
+        // After, for what was taken in between. Twice, because a CPU that is at it puts back what it has read: it is done within a
+        // microsecond, and each of these takes longer. The first one has shown that they can be written.
+        for _ in 0..2 {
+            let _written = self.empty_shares(&desired.changed_totals);
+        }
+        let _written = self.end_overdrafts(desired);
+        Ok(())
     }
 
     /// The policy in force; `None` before the first.
@@ -249,6 +275,7 @@ impl Maps {
 
     /// Carries out changes of the lists, all or none. `lists` is what the kernel has, before and after.
     pub fn change_lists(&mut self, lists: &mut Lists, changes: &[Change]) -> Result<(), DataplaneError> {
+        require_room(lists, changes)?;
         // The program skips a list that has no entries. Switched on before the first one comes, off after the last has gone.
         let coming = |v4| changes.iter().any(|c| matches!(c, Change::Set(prefix, _) if prefix.is_v4() == v4));
         self.switch_lists(|v4| has_family(lists, v4) || coming(v4))?;
@@ -296,21 +323,23 @@ impl Maps {
     pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
         let mut counts = Vec::new();
         for service in &self.counted {
-            for waived in [false, true] {
-                for reason in Reason::ALL.iter().copied() {
-                    let counter = self.counter(slot(*service, reason, waived))?;
-                    counts.push(Count { service: *service, reason, waived, counter });
+            for reason in Reason::ALL.iter().copied() {
+                // Other fates are for what would be dropped.
+                let dropped = reason.verdict() == Verdict::Drop;
+                for fate in Fate::ALL.into_iter().filter(|fate| dropped || *fate == Fate::Decided) {
+                    let counter = self.counter(slot(*service, reason, fate))?;
+                    counts.push(Count { service: *service, reason, fate, counter });
                 }
             }
         }
         Ok(counts)
     }
 
-    /// Frames and bytes by reason, all services and CPUs added up, without what was waived.
+    /// Frames and bytes by reason, all services and CPUs added up, without what had another fate than the reason's own.
     pub fn counters(&self) -> Result<Vec<(Reason, Counter)>, DataplaneError> {
         let mut sums: Vec<(Reason, Counter)> =
             Reason::ALL.iter().map(|reason| (*reason, Counter { packets: 0, bytes: 0 })).collect();
-        for count in self.counts()?.iter().filter(|count| !count.waived) {
+        for count in self.counts()?.iter().filter(|count| count.fate == Fate::Decided) {
             let (_, sum) = &mut sums[count.reason as usize];
             sum.packets = sum.packets.wrapping_add(count.counter.packets);
             sum.bytes = sum.bytes.wrapping_add(count.counter.bytes);
@@ -318,9 +347,12 @@ impl Maps {
         Ok(sums)
     }
 
-    /// Frames that ended with a reason, all services and CPUs added up, without what was waived.
+    /// Frames that ended with a reason, all services and CPUs added up, without what had another fate than the reason's own.
     pub fn packets(&self, reason: Reason) -> Result<u64, DataplaneError> {
-        self.counted.iter().map(|service| Ok(self.counter(slot(*service, reason, false))?.packets)).sum()
+        self.counted
+            .iter()
+            .map(|service| Ok(self.counter(slot(*service, reason, Fate::Decided))?.packets))
+            .sum()
     }
 
     fn counter(&self, slot: u32) -> Result<Counter, DataplaneError> {
@@ -348,6 +380,21 @@ impl fmt::Debug for Maps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Maps").field("table", &self.table).finish_non_exhaustive()
     }
+}
+
+/// What does not fit is refused before anything is written.
+pub fn require_room(lists: &Lists, changes: &[Change]) -> Result<(), DataplaneError> {
+    let room = list::MAX_LISTED as usize;
+    // Both families together fit into one: nothing has to be counted.
+    if lists.len() + changes.len() <= room {
+        return Ok(());
+    }
+    for (family, v4) in [("IPv4", true), ("IPv6", false)] {
+        if lists::peak(lists, changes, v4) > room {
+            return Err(DataplaneError::ListFull { family, max: list::MAX_LISTED });
+        }
+    }
+    Ok(())
 }
 
 /// In order, IPv4 comes first.

@@ -8,6 +8,7 @@ mod batch;
 mod error;
 pub mod interface;
 pub mod kernel;
+mod ledger;
 mod netlink;
 pub mod pin;
 pub mod probe;

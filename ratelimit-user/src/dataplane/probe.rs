@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use ratelimit_common::abi::Clock;
+
 use super::DataplaneError;
 
 /// Oldest kernel that is tested: compare-and-exchange in BPF (5.12) and LRU maps that behave (5.15 is the
@@ -86,7 +88,15 @@ pub fn random_secret() -> Result<[u64; 2], DataplaneError> {
 
 /// Now, on the clock that the kernel program reads.
 pub fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now_by(Clock::Precise)
+}
+
+/// The same, as a policy has it: the coarse clock is up to a timer tick behind.
+pub fn now_by(clock: Clock) -> u64 {
+    let now = rustix::time::clock_gettime(match clock {
+        Clock::Precise => rustix::time::ClockId::Monotonic,
+        Clock::Coarse => rustix::time::ClockId::MonotonicCoarse,
+    });
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

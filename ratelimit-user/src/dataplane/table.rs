@@ -1,20 +1,20 @@
 //! The table of sources and the gate in front of it, as numbers.
 
-use std::os::fd::AsFd as _;
+use std::{fmt, os::fd::AsFd as _};
 
-use aya::maps::MapData;
+use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError};
 use ratelimit_common::{
-    abi::{Bucket, EntryKey, MAX_LIMITS},
+    abi::{Bucket, Cell, EntryKey, MAX_LIMITS},
     limit::{gate, gcra},
 };
 
 use super::{DataplaneError, batch};
 
 /// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
-#[derive(Debug)]
 pub struct SourceTable {
-    buckets: MapData,
-    marks: MapData,
+    buckets: HashMap<MapData, EntryKey, Bucket>,
+    cells: Array<MapData, Cell>,
+    marks: Array<MapData, u32>,
 }
 
 /// How full the table of sources is.
@@ -29,8 +29,12 @@ pub struct TableUse {
 }
 
 impl SourceTable {
-    pub(super) fn new(buckets: MapData, marks: MapData) -> Self {
-        Self { buckets, marks }
+    pub(super) fn new(
+        buckets: HashMap<MapData, EntryKey, Bucket>,
+        cells: Array<MapData, Cell>,
+        marks: Array<MapData, u32>,
+    ) -> Self {
+        Self { buckets, cells, marks }
     }
 
     /// Counts sources and hot cells.
@@ -38,23 +42,54 @@ impl SourceTable {
         let mut entries = 0;
         self.for_each(|keys, _| entries += keys.len() as u64)?;
         let hot_cells = self.hot_cells(gcra::time_q8(now_ns))?;
-        let info = self.buckets.info().map_err(DataplaneError::map("ask for the size of the table"))?;
+        let info = self.buckets.map().info().map_err(DataplaneError::map("ask for the size of the table"))?;
         Ok(TableUse { entries, capacity: u64::from(info.max_entries()), hot_cells })
     }
 
     /// Calls `each` with the sources and their buckets, some at a time.
     pub fn for_each(&self, each: impl FnMut(&[EntryKey], &[Bucket])) -> Result<(), DataplaneError> {
         let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, Bucket { tat_q8: [0; MAX_LIMITS] });
-        batch::for_each_batch(self.buckets.fd().as_fd(), zero, 0_u32, each)
+        batch::for_each_batch(self.buckets.map().fd().as_fd(), zero, 0_u32, each)
             .map_err(DataplaneError::io("read the table of sources"))
+    }
+
+    /// The buckets of one source. A look from here does not make the kernel take the entry for used.
+    pub fn entry(&self, key: &EntryKey) -> Result<Option<Bucket>, DataplaneError> {
+        found(self.buckets.get(key, 0)).map_err(DataplaneError::map("read the table of sources"))
+    }
+
+    /// One cell of the gate.
+    pub fn cell(&self, index: u32) -> Result<Cell, DataplaneError> {
+        self.cells.get(&index, 0).map_err(DataplaneError::map("read the gate"))
+    }
+
+    /// Until when a cell of the gate is tracked, as a time word.
+    pub fn tracked_until_q8(&self, cell: u32) -> Result<u64, DataplaneError> {
+        let mark = self.marks.get(&cell, 0).map_err(DataplaneError::map("read the gate"))?;
+        Ok(gate::marked_until_q8(mark))
     }
 
     fn hot_cells(&self, now_q8: u64) -> Result<u64, DataplaneError> {
         let mut hot = 0;
         let is_hot = |mark: &&u32| gate::is_tracked(gate::marked_until_q8(**mark), now_q8);
         let count = |_: &[u32], marks: &[u32]| hot += marks.iter().filter(is_hot).count() as u64;
-        batch::for_each_batch(self.marks.fd().as_fd(), (0, 0), 0_u32, count)
+        batch::for_each_batch(self.marks.map().fd().as_fd(), (0, 0), 0_u32, count)
             .map_err(DataplaneError::io("read the gate"))?;
         Ok(hot)
+    }
+}
+
+// aya's array has no Debug of its own.
+impl fmt::Debug for SourceTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceTable").field("buckets", &self.buckets).finish_non_exhaustive()
+    }
+}
+
+/// That a map has no such key is an answer.
+pub(super) fn found<V>(result: Result<V, MapError>) -> Result<Option<V>, MapError> {
+    match result {
+        Err(MapError::KeyNotFound) => Ok(None),
+        result => result.map(Some),
     }
 }

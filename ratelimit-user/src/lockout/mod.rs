@@ -10,11 +10,14 @@ mod sockets;
 
 use std::{fmt, net::IpAddr};
 
-use ratelimit_common::abi::{ListEntry, list::ALLOWED, service::Protocol};
+use ratelimit_common::{
+    abi::{ListEntry, list::ALLOWED, service::Protocol},
+    limit::rate::Rate,
+};
 
 use crate::{
     compile::lists::{Outlook, Prefix},
-    policy::{NamedLimit, Policy, Service},
+    policy::{NamedLimit, Policy, Service, User},
 };
 pub use discover::{SSH_PORT, discover};
 
@@ -70,13 +73,20 @@ pub fn cut_off<'v>(prefix: &Prefix, lists: &Outlook<'_>, now_ns: u64, vital: &'v
 
 /// Whether a policy leaves too little for a session, if there is one: only then the host has to be searched for any.
 pub fn could_starve(policy: &Policy) -> bool {
-    let totals = policy.services().iter().flat_map(Service::totals);
-    let mut rates = policy.source().limits().iter().map(NamedLimit::rate).chain(totals);
+    let of_services =
+        policy.services().iter().flat_map(|service| service.per_source().iter().chain(service.totals()));
+    let of_users = policy.users().iter().flat_map(User::network);
+    let mut rates = policy.source().limits().iter().map(NamedLimit::rate).chain(of_services).chain(of_users);
     rates.any(|rate| session::shortfall(rate).is_some())
 }
 
 /// What of a policy leaves too little for somebody's session, as sentences. What `before` has already is no news.
-pub fn starved(policy: &Policy, before: &Policy, lists: &Outlook<'_>, vital: &[Vital]) -> Vec<String> {
+pub fn starved<'p>(
+    policy: &'p Policy,
+    before: &'p Policy,
+    lists: &Outlook<'_>,
+    vital: &[Vital],
+) -> Vec<String> {
     let remote = |one: &&Vital| {
         matches!(one.role, Role::SshSession { .. } | Role::Operator)
             && lists.longest(one.address).is_none_or(|entry| entry.allowed != ALLOWED)
@@ -93,16 +103,33 @@ pub fn starved(policy: &Policy, before: &Policy, lists: &Outlook<'_>, vital: &[V
         }
     }
     let port = |one: &Vital| if let Role::SshSession { port } = one.role { port } else { SSH_PORT };
+    let mut further = |what: String, rates: &[Rate], known: &[Rate], who: &Vital| {
+        for rate in rates.iter().filter(|rate| !known.contains(rate)) {
+            if let Some(need) = session::shortfall(rate) {
+                sentences.push(format!("{what} \"{rate}\" is below {need}, and {who}"));
+            }
+        }
+    };
     for service in policy.services().iter() {
         let Some(first) = sessions.iter().find(|one| serves_tcp(service, port(one))) else { continue };
         let same = before.services().iter().find(|other| serves_tcp(other, port(first)));
-        for rate in service.totals() {
-            let known = same.is_some_and(|other| other.totals().contains(rate));
-            if let (false, Some(need)) = (known, session::shortfall(rate)) {
-                let name = service.name();
-                sentences.push(format!("service {name}: total \"{rate}\" is below {need}, and {first}"));
-            }
-        }
+        let (name, known) = (service.name(), |of: fn(&Service) -> &[Rate]| same.map_or(&[][..], of));
+        further(
+            format!("service {name}: per_source"),
+            service.per_source(),
+            known(Service::per_source),
+            first,
+        );
+        further(format!("service {name}: total"), service.totals(), known(Service::totals), first);
+    }
+    // Users can have a great many prefixes: each session is looked for once.
+    let whose = |policy: &'p Policy, one: &Vital| policy.users().of(&Prefix::masked(one.address, u8::MAX));
+    let owned: Vec<(&Vital, &User)> =
+        sessions.iter().filter_map(|one| Some((*one, whose(policy, one)?))).collect();
+    for user in policy.users().iter() {
+        let Some((first, _)) = owned.iter().find(|(_, owner)| std::ptr::eq(*owner, user)) else { continue };
+        let known = whose(before, first).map_or(&[][..], User::network);
+        further(format!("user {}: network", user.name()), user.network(), known, first);
     }
     sentences
 }

@@ -128,6 +128,41 @@ fn a_total_starves_a_session_only_on_the_port_that_it_uses() {
     );
 }
 
+#[test]
+fn what_one_source_may_have_of_sshs_port_starves_a_session_too() {
+    let with = |port: u16, rate: &str| {
+        policy(&format!(
+            "[source]\nlimits = [\"5000/s\"]\n[[service]]\nname = \"s\"\nmatch = {{ protocol = \"tcp\", ports = [{port}] }}\n\
+             per_source = [\"{rate}\"]\n"
+        ))
+    };
+    let before = policy("[source]\nlimits = [\"5000/s\"]\n");
+    let sentences = |policy: &Policy| starving(policy, &before, &Lists::new(), &[session("10.0.0.7")]);
+    let found = sentences(&with(22, "5 packets/s"));
+    assert!(found[0].starts_with("service s: per_source \"5 packets/s burst 5\" is below"), "{found:?}");
+    assert!(
+        sentences(&with(22, "50 packets/s")).is_empty() && sentences(&with(443, "5 packets/s")).is_empty()
+    );
+}
+
+#[test]
+fn the_limits_of_a_user_starve_the_sessions_from_its_addresses_and_no_others() {
+    let with = |rate: &str, branch: &str| {
+        policy(&format!(
+            "[source]\nlimits = [\"5000/s\"]\n[[user]]\nname = \"acme\"\nsources = [\"10.0.0.0/8\"]\nnetwork = [\"{rate}\"]\n\
+             [[user]]\nname = \"branch\"\nsources = [\"10.0.0.0/24\"]\nnetwork = [\"{branch}\"]\n"
+        ))
+    };
+    let before = with("5000/s", "5000/s");
+    let sentences = |policy: &Policy| starving(policy, &before, &Lists::new(), &[session("10.0.0.7")]);
+    let found = sentences(&with("5000/s", "5/s"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("user branch: network \"5 packets/s burst 5\" is below"), "{found:?}");
+    assert!(sentences(&with("5/s", "5000/s")).is_empty(), "the longest prefix decides whose the address is");
+    let tiny = with("5000/s", "5/s");
+    assert!(starving(&tiny, &tiny, &Lists::new(), &[session("10.0.0.7")]).is_empty(), "nothing new");
+}
+
 /// A directory that looks like /proc; gone with the value.
 struct Proc(PathBuf);
 

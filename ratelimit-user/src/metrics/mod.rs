@@ -9,6 +9,10 @@ use crate::{
 
 /// The verdict of what passed only because its service or the policy is on trial.
 const WOULD_DROP: &str = "would_drop";
+/// The verdict of what passed with another class of service.
+const MARKED: &str = "marked";
+/// The verdict of what was dropped with word to its sender.
+const REJECTED: &str = "rejected";
 
 /// Renders the text format. A fresh registry each time: the kernel counts, this only shows.
 pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus::Error> {
@@ -44,7 +48,11 @@ fn packets(registry: &Registry, snapshot: &Snapshot) -> Result<(), prometheus::E
         .for_each(|count| show(&ReasonCount { packets: 0, bytes: 0, ..count.clone() }, &count.verdict, ""));
     for service in &snapshot.services {
         service.reasons.iter().for_each(|count| show(count, &count.verdict, &service.service));
-        service.would_drop.iter().for_each(|count| show(count, WOULD_DROP, &service.service));
+        for (counts, verdict) in
+            [(&service.would_drop, WOULD_DROP), (&service.marked, MARKED), (&service.rejected, REJECTED)]
+        {
+            counts.iter().for_each(|count| show(count, verdict, &service.service));
+        }
     }
     registry.register(Box::new(packets))?;
     registry.register(Box::new(bytes))

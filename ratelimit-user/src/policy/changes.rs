@@ -8,13 +8,12 @@ use std::{
     fmt,
 };
 
-use ratelimit_common::{
-    abi::{Meter, Mode, OnLimit, service::Protocol},
-    limit::rate::Rate,
-};
+use ratelimit_common::abi::{Meter, Mode, OnLimit, service::Protocol};
 use serde::{Deserialize, Serialize};
 
-use super::{Difference, LadderFamily, NamedLimit, Policy, Prefix, Service, Sources, User, Users};
+use super::{
+    Difference, LadderFamily, NONE, NamedLimit, Policy, Prefix, Service, Sources, User, Users, words,
+};
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,8 +111,6 @@ fn only_in<'a>(these: &'a [NamedLimit], those: &[NamedLimit], meter: Meter) -> V
 type Field = (String, bool);
 type Fields = BTreeMap<&'static str, Field>;
 
-const NONE: &str = "none";
-
 /// Users that the other policy does not have, or not like that, by subject. Most of thousands stay as they are and need no words.
 fn unlike<'p>(these: &'p Users, those: &Users) -> BTreeMap<String, &'p User> {
     let others: HashMap<&str, &User> = those.iter().map(|user| (user.name(), user)).collect();
@@ -171,6 +168,10 @@ fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTreeMap<String
     for service in policy.services().iter() {
         subjects.insert(format!("service {}", service.name()), of_service(service));
     }
+    for plan in policy.users().plans() {
+        let network = Fields::from([("network", (words(plan.network()), false))]);
+        subjects.insert(format!("plan {}", plan.name()), network);
+    }
     subjects.extend(users.iter().map(|(subject, user)| (subject.clone(), of_user(user))));
     let mode = match policy.mode() {
         Mode::Enforce => "enforce",
@@ -181,19 +182,13 @@ fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTreeMap<String
 }
 
 fn of_user(user: &User) -> Fields {
-    let mut fields = Fields::from([("network", (listed(user.network()), false))]);
+    // A plan that changes is one row, however many are on it.
+    let network = user.own().map_or_else(|| "of its plan".to_owned(), words);
+    let mut fields = Fields::from([("network", (network, false))]);
     if let Some(plan) = user.plan() {
         fields.insert("plan", (plan.to_owned(), false));
     }
     fields
-}
-
-fn listed(rates: &[Rate]) -> String {
-    if rates.is_empty() {
-        NONE.to_owned()
-    } else {
-        rates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    }
 }
 
 fn rungs(policy: &Policy, family: LadderFamily) -> String {
@@ -214,10 +209,13 @@ fn of_service(service: &Service) -> Fields {
         fields.insert("syn_cookies", (rate.to_string(), false));
     }
     if !service.per_source().is_empty() {
-        fields.insert("per_source", (listed(service.per_source()), false));
+        fields.insert("per_source", (words(service.per_source()), false));
     }
     if service.on_limit() != OnLimit::Drop {
         fields.insert("on_limit", (service.on_limit().name().to_owned(), false));
+    }
+    if service.on_limit() == OnLimit::Mark {
+        fields.insert("dscp", (service.dscp().to_string(), false));
     }
     fields
 }

@@ -4,24 +4,30 @@ pub mod changes;
 mod gate;
 mod interface_name;
 mod ladder;
+mod limit_list;
 mod prefix;
 mod service;
+mod setting;
+mod shadow;
 mod source;
 mod sources;
 mod user;
 
 use std::net::SocketAddr;
 
-use ratelimit_common::{abi::Mode, limit::rate::Rate};
+use ratelimit_common::abi::Mode;
 
 pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
+pub use limit_list::LimitList;
 pub use prefix::{Prefix, PrefixError, TrieKey};
-pub use service::{Service, ServiceError, Services};
+pub use service::{DEFAULT_DSCP, Service, ServiceError, Services};
+pub use setting::{NONE, OF_PLAN, Setting, SettingError, pieces, words};
+pub use shadow::{Order, Shadow};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
 pub use sources::{Chunk, Difference, Sources};
-pub use user::{User, UserError, Users};
+pub use user::{Plan, User, UserError, Users};
 
 /// Everything the operator wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,9 +123,14 @@ impl Policy {
     pub fn listen(&self) -> &Listen {
         &self.listen
     }
+}
 
-    /// The same policy with one limit replaced, or added if it is the first of its meter.
-    pub fn with_limit(&self, name: &str, rate: Rate) -> Result<Self, SourceError> {
-        Ok(Self { source: self.source.with_limit(name, rate)?, ..self.clone() })
+/// Names in a sentence: all of them, unless they are very many.
+fn some(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    match names.len() {
+        0 => NONE.to_owned(),
+        1..=SHOWN => names.join(", "),
+        n => format!("{} and {} more", names[..SHOWN].join(", "), n - SHOWN),
     }
 }

@@ -20,6 +20,7 @@ pub struct Service {
     syn_cookies: Option<Rate>,
     per_source: Vec<Rate>,
     on_limit: OnLimit,
+    dscp: u8,
 }
 
 /// All services of a policy, none in the way of another.
@@ -146,6 +147,8 @@ pub enum ServiceError {
 }
 
 const MAX_NAME: usize = 32;
+/// The class of marked packets if none is given: CS1, which networks treat as less than best effort.
+pub const DEFAULT_DSCP: u8 = 8;
 
 impl Service {
     /// A service as given; [`Services::new`] judges it.
@@ -158,12 +161,18 @@ impl Service {
             syn_cookies: None,
             per_source: Vec::new(),
             on_limit: OnLimit::Drop,
+            dscp: DEFAULT_DSCP,
         }
     }
 
     /// The same with a rate of SYNs above which they are answered with cookies.
     pub fn with_syn_cookies(self, syn_cookies: Option<Rate>) -> Self {
         Self { syn_cookies, ..self }
+    }
+
+    /// The same with other limits on everything that is sent there.
+    pub fn with_totals(self, totals: Vec<Rate>) -> Self {
+        Self { totals, ..self }
     }
 
     /// The same with limits on what one source may send there.
@@ -174,6 +183,16 @@ impl Service {
     /// The same with another fate for what a limit refuses.
     pub fn with_on_limit(self, on_limit: OnLimit) -> Self {
         Self { on_limit, ..self }
+    }
+
+    /// The same with another class for packets that are marked.
+    pub fn with_dscp(self, dscp: u8) -> Self {
+        Self { dscp, ..self }
+    }
+
+    /// The class that marked packets get, 0 to 63.
+    pub fn dscp(&self) -> u8 {
+        self.dscp
     }
 
     /// What one source may send there.
@@ -284,5 +303,21 @@ impl Services {
     /// All of them, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Service> + Clone {
         self.0.iter()
+    }
+    /// One by name.
+    pub fn get(&self, name: &str) -> Option<&Service> {
+        self.0.iter().find(|service| service.name == name)
+    }
+
+    /// The same with one service changed.
+    pub fn changed(&self, name: &str, change: impl Fn(Service) -> Service) -> Result<Self, ServiceError> {
+        let changed = |service: &Service| {
+            if service.name == name { change(service.clone()) } else { service.clone() }
+        };
+        // Where one thing was changed, the first error is the one.
+        let first = |errors: Vec<ServiceError>| {
+            errors.into_iter().next().unwrap_or(ServiceError::TooMany { count: self.0.len() })
+        };
+        Self::new(self.0.iter().map(changed).collect()).map_err(first)
     }
 }

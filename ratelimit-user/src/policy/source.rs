@@ -1,9 +1,11 @@
 //! What holds for every source: its limits, and what counts as one source.
 
 use ratelimit_common::{
-    abi::{Limit, MAX_LIMITS, Meter},
+    abi::{Limit, MAX_LIMITS},
     limit::rate::{Rate, RateError},
 };
+
+use super::limit_list::LimitList;
 
 /// Sources in the table unless the policy says otherwise: about 30 MB of kernel memory.
 pub const DEFAULT_TABLE_ENTRIES: u32 = 262_144;
@@ -94,24 +96,6 @@ pub enum SourceError {
         /// As given.
         value: i64,
     },
-    /// No limit has this name, and it cannot be added.
-    #[error("no limit is called {name:?}; there is {}", .known.join(", "))]
-    UnknownLimit {
-        /// As given.
-        name: String,
-        /// The names that would do.
-        known: Vec<String>,
-    },
-    /// The name says one meter, the rate another.
-    #[error("limit {name:?} is in {wanted}, and \"{rate}\" is in {found}; use a rate in {wanted}", wanted = .wanted.name(), found = .rate.meter.name())]
-    WrongMeter {
-        /// The limit's name.
-        name: String,
-        /// The meter it has.
-        wanted: Meter,
-        /// As given.
-        rate: Rate,
-    },
 }
 
 impl SourcePolicy {
@@ -156,29 +140,10 @@ impl SourcePolicy {
         self.table_entries
     }
 
-    /// The same with one limit replaced, or added if it is the first of its meter.
-    pub fn with_limit(&self, name: &str, rate: Rate) -> Result<Self, SourceError> {
-        let mut rates: Vec<Rate> = self.limits.iter().map(|limit| limit.rate).collect();
-        let at = self.limits.iter().position(|limit| limit.name == name);
-        let meter = match at {
-            Some(at) => rates[at].meter,
-            // Without room for it, the check below says so.
-            None => self.missing().find(|meter| limit_name(*meter, 1) == name).ok_or_else(|| {
-                let names = self.limits.iter().map(|limit| limit.name.clone());
-                let room = self.limits.len() < MAX_LIMITS;
-                let addable = self.missing().filter(|_| room).map(|meter| limit_name(meter, 1));
-                SourceError::UnknownLimit { name: name.to_owned(), known: names.chain(addable).collect() }
-            })?,
-        };
-        if rate.meter != meter {
-            return Err(SourceError::WrongMeter { name: name.to_owned(), wanted: meter, rate });
-        }
-        match at {
-            Some(at) => rates[at] = rate,
-            None => rates.push(rate),
-        }
+    /// The same with other limits.
+    pub fn with_limits(&self, rates: &[Rate]) -> Result<Self, SourceError> {
         let mut errors = Vec::new();
-        let limits = name_limits(&rates, &mut errors);
+        let limits = name_limits(rates, &mut errors);
         // Under attack a limit is tightened, and another one may have nothing to decide any more. In a file that is a
         // mistake; here it is what was meant.
         errors.retain(|error| !matches!(error, SourceError::NeverDecides { .. }));
@@ -186,11 +151,6 @@ impl SourcePolicy {
             Some(error) => Err(error),
             None => Ok(Self { limits, ..self.clone() }),
         }
-    }
-
-    /// Meters that have no limit yet.
-    fn missing(&self) -> impl Iterator<Item = Meter> {
-        Meter::ALL.into_iter().filter(|meter| self.limits.iter().all(|limit| limit.rate.meter != *meter))
     }
 }
 
@@ -201,12 +161,12 @@ fn name_limits(rates: &[Rate], errors: &mut Vec<SourceError>) -> Vec<NamedLimit>
     if rates.len() > MAX_LIMITS {
         errors.push(SourceError::TooManyLimits { count: rates.len() });
     }
+    let names = LimitList::Source.limit_names(rates);
     let mut limits = Vec::new();
     for (index, rate) in rates.iter().enumerate() {
         match rate.limit() {
             Ok(limit) => {
-                let nth = 1 + rates[..index].iter().filter(|other| other.meter == rate.meter).count();
-                limits.push(NamedLimit { name: limit_name(rate.meter, nth), rate: *rate, limit });
+                limits.push(NamedLimit { name: names[index].clone(), rate: *rate, limit });
             }
             Err(error) => errors.push(SourceError::Rate { index, rate: *rate, error }),
         }
@@ -221,10 +181,6 @@ fn name_limits(rates: &[Rate], errors: &mut Vec<SourceError>) -> Vec<NamedLimit>
         }
     }
     limits
-}
-
-fn limit_name(meter: Meter, nth: usize) -> String {
-    if nth == 1 { format!("source.{}", meter.name()) } else { format!("source.{}-{nth}", meter.name()) }
 }
 
 fn in_range(key: &'static str, value: i64, max: u8, errors: &mut Vec<SourceError>) -> u8 {
@@ -280,44 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_replaced_by_name_or_added_as_the_first_of_its_meter() {
-        let before = policy(&["10 packets/s", "5 syns/s"]).unwrap();
-        let rate = parse_rate("20 packets/s burst 50").unwrap();
-        let after = before.with_limit("source.packets", rate).unwrap();
-        assert_eq!(after.limits()[0].rate(), &rate);
-        assert_eq!(after.limits()[1], before.limits()[1]);
-        let added = before.with_limit("source.bytes", parse_rate("1 MB/s").unwrap()).unwrap();
-        assert_eq!(names(&added), ["source.packets", "source.syns", "source.bytes"]);
-    }
-
-    #[test]
-    fn a_fifth_limit_is_refused_as_one_too_many_and_not_offered() {
-        let full = policy(&["10/s", "100/min", "1000/hour", "5 syns/s"]).unwrap();
-        let rate = parse_rate("1 MB/s").unwrap();
-        assert_eq!(full.with_limit("source.bytes", rate), Err(SourceError::TooManyLimits { count: 5 }));
-        let unknown = full.with_limit("source.frames", rate).unwrap_err().to_string();
-        assert!(unknown.ends_with("source.packets-3, source.syns"), "{unknown}");
-    }
-
-    #[test]
     fn a_limit_can_be_tightened_until_another_has_nothing_to_decide() {
         let policy = policy(&["1000/s burst 2000", "10000/min burst 20000"]).unwrap();
-        let tight = parse_rate("100/s burst 200").unwrap();
-        let after = policy.with_limit("source.packets", tight).unwrap();
-        assert_eq!(after.limits()[0].rate(), &tight);
+        let rates = ["100/s burst 200", "10000/min burst 20000"].map(|text| parse_rate(text).unwrap());
+        let after = policy.with_limits(&rates).unwrap();
+        assert_eq!(after.limits()[0].rate(), &rates[0]);
         assert_eq!(after.limits().len(), 2);
-    }
-
-    #[test]
-    fn a_name_or_meter_that_does_not_fit_is_refused_with_what_would() {
-        let policy = policy(&["10 packets/s"]).unwrap();
-        let rate = parse_rate("20 packets/s").unwrap();
-        let unknown = policy.with_limit("source.packets-2", rate).unwrap_err().to_string();
-        assert!(unknown.contains("source.packets, source.bytes, source.syns"), "{unknown}");
-        let wrong =
-            policy.with_limit("source.packets", parse_rate("1 MB/s").unwrap()).unwrap_err().to_string();
-        assert!(wrong.contains("use a rate in packets"), "{wrong}");
-        let zero = Rate { amount: 0, ..rate };
-        assert!(policy.with_limit("source.packets", zero).unwrap_err().to_string().contains("rate 0"));
+        assert_eq!(policy.with_limits(&[]), Err(SourceError::NoLimits));
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use ratelimit_common::{
-    abi::{MAX_LIMITS, user::MAX_USERS},
+    abi::{MAX_LIMITS, list::MAX_LISTED, user::MAX_USERS},
     limit::rate::{Rate, RateError},
 };
 
@@ -18,12 +18,25 @@ pub struct User {
     name: String,
     plan: Option<String>,
     sources: Sources,
+    /// Its own limits, if it has any; they count instead of the plan's.
+    own: Option<Vec<Rate>>,
+    /// What counts.
     network: Vec<Rate>,
 }
 
-/// All users of a policy. Cheap to copy: versions of a policy share them.
+/// Limits that many users have, each for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    name: String,
+    network: Vec<Rate>,
+}
+
+/// All users of a policy, and the plans that they are on. Cheap to copy: versions of a policy share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Users(Arc<[User]>);
+pub struct Users {
+    users: Arc<[User]>,
+    plans: Arc<[Plan]>,
+}
 
 /// Why there cannot be such users. `index` counts them as given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +63,14 @@ pub enum UserError {
         /// How many.
         count: usize,
     },
+    /// More prefixes than the maps hold.
+    #[error("{count} {family} sources of users are more than there can be; use at most {MAX_LISTED}")]
+    TooManySources {
+        /// "IPv4" or "IPv6".
+        family: &'static str,
+        /// How many.
+        count: usize,
+    },
     /// A prefix that two users claim.
     #[error("source {prefix} of user {name:?} belongs to user {other:?} already; name it in one of them")]
     Overlap {
@@ -71,6 +92,26 @@ pub enum UserError {
         name: String,
         /// How many.
         count: usize,
+    },
+    /// More than a bucket of its users has words.
+    #[error("plan {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}")]
+    PlanTooManyLimits {
+        /// Its name.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// A plan that is not there.
+    #[error("user {name:?} is on plan {plan:?}, which is not there; there is {}", super::some(.known))]
+    UnknownPlan {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// As given.
+        plan: String,
+        /// Those that are there.
+        known: Vec<String>,
     },
     /// A limit that cannot be held.
     #[error("user {name:?}: limit \"{rate}\": {error}")]
@@ -94,8 +135,9 @@ impl UserError {
             | Self::Twice { index, .. }
             | Self::Overlap { index, .. }
             | Self::TooManyLimits { index, .. }
+            | Self::UnknownPlan { index, .. }
             | Self::Rate { index, .. } => Some(*index),
-            Self::TooMany { .. } => None,
+            Self::TooMany { .. } | Self::TooManySources { .. } | Self::PlanTooManyLimits { .. } => None,
         }
     }
 }
@@ -103,9 +145,9 @@ impl UserError {
 const MAX_NAME: usize = 64;
 
 impl User {
-    /// A user as given; [`Users::new`] judges it.
-    pub fn new(name: String, plan: Option<String>, sources: Sources, network: Vec<Rate>) -> Self {
-        Self { name, plan, sources, network }
+    /// A user as given, with limits of its own or those of its plan; [`Users::new`] judges it.
+    pub fn new(name: String, plan: Option<String>, sources: Sources, own: Option<Vec<Rate>>) -> Self {
+        Self { name, plan, sources, own, network: Vec::new() }
     }
 
     /// Its name.
@@ -113,7 +155,7 @@ impl User {
         &self.name
     }
 
-    /// The plan it has its limits from, unless they are its own.
+    /// The plan it is on, and has its limits from unless they are its own.
     pub fn plan(&self) -> Option<&str> {
         self.plan.as_deref()
     }
@@ -128,14 +170,20 @@ impl User {
         &self.network
     }
 
+    /// Limits of its own, which count instead of its plan's.
+    pub fn own(&self) -> Option<&[Rate]> {
+        self.own.as_deref()
+    }
+
     fn problem(&self, index: usize) -> Option<UserError> {
         let typeable = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
         let name = || self.name.clone();
         if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.chars().all(typeable) {
             return Some(UserError::Name { index, name: name() });
         }
-        if self.network.len() > MAX_LIMITS {
-            return Some(UserError::TooManyLimits { index, name: name(), count: self.network.len() });
+        let own = self.own.as_deref().unwrap_or_default();
+        if own.len() > MAX_LIMITS {
+            return Some(UserError::TooManyLimits { index, name: name(), count: own.len() });
         }
         self.network.iter().find_map(|rate| {
             rate.limit().err().map(|error| UserError::Rate { index, name: name(), rate: *rate, error })
@@ -143,17 +191,57 @@ impl User {
     }
 }
 
+impl Plan {
+    /// A plan as given; [`Users::new`] judges it.
+    pub fn new(name: String, network: Vec<Rate>) -> Self {
+        Self { name, network }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What each user on it may have.
+    pub fn network(&self) -> &[Rate] {
+        &self.network
+    }
+}
+
 /// Prefixes that are looked for among all others one by one; with more than that, all are compared with all.
 const FEW: usize = 1024;
 
 impl Users {
-    /// Checks everything and reports everything. `before` are users that have been checked: what both have in common is not
-    /// checked again.
-    pub fn new(users: Vec<User>, before: &Self) -> Result<Self, Vec<UserError>> {
-        let mut errors: Vec<UserError> =
-            users.iter().enumerate().filter_map(|(index, user)| user.problem(index)).collect();
+    /// Checks everything and reports everything. `before` are users that have been checked: whether a prefix that both have is there twice
+    /// is not asked again.
+    pub fn new(mut users: Vec<User>, plans: Vec<Plan>, before: &Self) -> Result<Self, Vec<UserError>> {
+        let mut errors = Vec::new();
+        for plan in plans.iter().filter(|plan| plan.network.len() > MAX_LIMITS) {
+            let (name, count) = (plan.name.clone(), plan.network.len());
+            errors.push(UserError::PlanTooManyLimits { name, count });
+        }
+        let by_name: HashMap<&str, &Plan> = plans.iter().map(|plan| (plan.name.as_str(), plan)).collect();
+        for (index, user) in users.iter_mut().enumerate() {
+            let plan = user.plan.as_deref().map(|plan| (plan, by_name.get(plan)));
+            if let Some((plan, None)) = plan {
+                let (name, plan) = (user.name.clone(), plan.to_owned());
+                let known = plans.iter().map(|plan| plan.name.clone()).collect();
+                errors.push(UserError::UnknownPlan { index, name, plan, known });
+            }
+            let of_plan = plan.and_then(|(_, plan)| plan).map_or(&[][..], |plan| &plan.network);
+            user.network = user.own.as_deref().unwrap_or(of_plan).to_vec();
+        }
+        errors.extend(users.iter().enumerate().filter_map(|(index, user)| user.problem(index)));
         if users.len() > MAX_USERS {
             errors.push(UserError::TooMany { count: users.len() });
+        }
+        for (family, v4) in [("IPv4", true), ("IPv6", false)] {
+            let sources =
+                users.iter().flat_map(|user| user.sources.iter()).filter(|prefix| prefix.is_v4() == v4);
+            let count = sources.count();
+            if count > MAX_LISTED as usize {
+                errors.push(UserError::TooManySources { family, count });
+            }
         }
         let mut names: HashSet<&str> = HashSet::new();
         for (index, user) in users.iter().enumerate().filter(|(_, user)| !names.insert(&user.name)) {
@@ -162,12 +250,12 @@ impl Users {
         if !before.makes_distinct(&users) {
             errors.extend(overlaps(&users));
         }
-        if errors.is_empty() { Ok(Self(users.into())) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { users: users.into(), plans: plans.into() }) } else { Err(errors) }
     }
 
     /// Whether no prefix of `next` is there twice, as far as that is easily told from the fact that none is here.
     fn makes_distinct(&self, next: &[User]) -> bool {
-        let (old, new) = (chunks(&self.0), chunks(next));
+        let (old, new) = (chunks(&self.users), chunks(next));
         let old_ones: HashSet<_> = old.iter().map(|chunk| chunk.identity()).collect();
         let mut new_ones = HashSet::new();
         if !new.iter().all(|chunk| new_ones.insert(chunk.identity())) {
@@ -189,13 +277,60 @@ impl Users {
 
     /// All of them, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &User> + Clone {
-        self.0.iter()
+        self.users.iter()
     }
 
     /// One by name.
     pub fn get(&self, name: &str) -> Option<&User> {
-        self.0.iter().find(|user| user.name == name)
+        self.users.iter().find(|user| user.name == name)
     }
+
+    /// Whose addresses these are: the longest prefix around them decides.
+    pub fn of(&self, addresses: &Prefix) -> Option<&User> {
+        let around = |user: &&User| {
+            let covering = user.sources.iter().filter(|prefix| prefix.covers(addresses));
+            covering.map(Prefix::len).max()
+        };
+        self.users.iter().filter(|user| around(user).is_some()).max_by_key(around)
+    }
+
+    /// All plans.
+    pub fn plans(&self) -> impl ExactSizeIterator<Item = &Plan> + Clone {
+        self.plans.iter()
+    }
+
+    /// One plan by name.
+    pub fn plan(&self, name: &str) -> Option<&Plan> {
+        self.plans.iter().find(|plan| plan.name == name)
+    }
+
+    /// The same with one user on another plan.
+    pub fn with_plan(&self, name: &str, plan: &str) -> Result<Self, UserError> {
+        self.changed(name, |user| user.plan = Some(plan.to_owned()))
+    }
+
+    /// The same with one user that has other limits of its own, or its plan's again.
+    pub fn with_own(&self, name: &str, own: Option<&[Rate]>) -> Result<Self, UserError> {
+        self.changed(name, |user| user.own = own.map(<[Rate]>::to_vec))
+    }
+
+    /// The same with one plan that has other limits.
+    pub fn with_plan_network(&self, name: &str, network: &[Rate]) -> Result<Self, UserError> {
+        let mut plans = self.plans.to_vec();
+        plans.iter_mut().filter(|plan| plan.name == name).for_each(|plan| plan.network = network.to_vec());
+        first_error(Self::new(self.users.to_vec(), plans, self))
+    }
+
+    fn changed(&self, name: &str, change: impl Fn(&mut User)) -> Result<Self, UserError> {
+        let mut users = self.users.to_vec();
+        users.iter_mut().filter(|user| user.name == name).for_each(change);
+        first_error(Self::new(users, self.plans.to_vec(), self))
+    }
+}
+
+/// Where one thing was changed, the first error is the one.
+fn first_error(users: Result<Users, Vec<UserError>>) -> Result<Users, UserError> {
+    users.map_err(|errors| errors.into_iter().next().unwrap_or(UserError::TooMany { count: 0 }))
 }
 
 fn chunks(users: &[User]) -> Vec<&Chunk> {
@@ -216,4 +351,47 @@ fn overlaps(users: &[User]) -> Vec<UserError> {
         }
     }
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn user(name: &str, sources: Vec<Prefix>) -> User {
+        User::new(name.to_owned(), None, sources.into_iter().collect(), None)
+    }
+
+    #[test]
+    fn more_users_or_sources_than_the_maps_hold_are_counted() {
+        let many = |n: usize| (0..n).map(|n| user(&format!("u{n}"), Vec::new())).collect();
+        assert!(Users::new(many(MAX_USERS), Vec::new(), &Users::default()).is_ok());
+        let errors = Users::new(many(MAX_USERS + 1), Vec::new(), &Users::default()).unwrap_err();
+        assert_eq!(errors, [UserError::TooMany { count: MAX_USERS + 1 }]);
+        let sources = |n: u32| (0..n).map(|n| Prefix::masked(Ipv4Addr::from_bits(n).into(), 32)).collect();
+        assert!(Users::new(vec![user("a", sources(MAX_LISTED))], Vec::new(), &Users::default()).is_ok());
+        let errors =
+            Users::new(vec![user("a", sources(MAX_LISTED + 1))], Vec::new(), &Users::default()).unwrap_err();
+        assert_eq!(
+            errors[0].to_string(),
+            "1048577 IPv4 sources of users are more than there can be; use at most 1048576"
+        );
+    }
+
+    #[test]
+    fn the_longest_prefix_decides_whose_an_address_is() {
+        let of = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Prefix>>();
+        let users = vec![user("a", of(&["10.0.0.0/8", "10.1.1.0/24"])), user("b", of(&["10.1.0.0/16"]))];
+        let users = Users::new(users, Vec::new(), &Users::default()).unwrap();
+        for (address, name) in [
+            ("10.1.1.1", Some("a")),
+            ("10.1.2.1", Some("b")),
+            ("10.2.0.1", Some("a")),
+            ("11.0.0.1", None),
+            ("::1", None),
+        ] {
+            assert_eq!(users.of(&address.parse().unwrap()).map(User::name), name, "{address}");
+        }
+    }
 }

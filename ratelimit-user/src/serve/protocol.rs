@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, policy::changes::Change, stats::Snapshot};
+use crate::{explain::Explanation, failure::Failure, policy::changes::Change, stats::Snapshot};
 
 /// Who gives an order that can cut somebody off, and how much they mean it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,14 @@ pub enum Request {
     Status,
     /// What was counted?
     Stats,
+    /// Why is this address treated as it is?
+    Explain {
+        /// The address.
+        address: IpAddr,
+        /// Only this service; all that have limits when absent.
+        #[serde(default)]
+        service: Option<String>,
+    },
     /// Put a prefix on the block list, or change its lifetime and reason.
     BlockAdd {
         /// CIDR.
@@ -66,11 +74,11 @@ pub enum Request {
         /// Its name.
         name: String,
     },
-    /// Change one limit of the running policy.
+    /// Change one limit of the running policy, or all of a list.
     LimitSet {
         /// Its name.
         name: String,
-        /// The new rate, as in the policy file.
+        /// The new rate, as in the policy file; those of a list with commas between them.
         rate: String,
         /// Also write it into the file that the policy came from.
         #[serde(default)]
@@ -78,6 +86,27 @@ pub enum Request {
         /// Who says so.
         #[serde(default)]
         operator: Operator,
+    },
+    /// Show all users.
+    UserList,
+    /// Show one user, and how much is left of its limits.
+    UserGet {
+        /// Its name.
+        name: String,
+    },
+    /// Change one user of the running policy.
+    UserSet {
+        /// Who, and what.
+        #[serde(flatten)]
+        user: UserOrder,
+        /// Who says so.
+        #[serde(default)]
+        operator: Operator,
+    },
+    /// Give a user its whole burst again.
+    UserReset {
+        /// Its name.
+        name: String,
     },
     /// What would this policy change?
     Diff {
@@ -142,6 +171,22 @@ impl Request {
     }
 }
 
+/// What is to become of a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserOrder {
+    /// Its name.
+    pub name: String,
+    /// Another plan.
+    pub plan: Option<String>,
+    /// Limits of its own, instead of its plan's.
+    pub network: Vec<String>,
+    /// Its plan's limits again.
+    pub inherit: bool,
+    /// Also write it into the file that the policy came from.
+    pub save: bool,
+}
+
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", content = "data", rename_all = "kebab-case")]
@@ -150,12 +195,16 @@ pub enum Reply {
     Status(Box<Status>),
     /// To `stats`.
     Stats(Snapshot),
+    /// To `explain`.
+    Explanation(Box<Explanation>),
     /// To `block list`.
     Blocks(Vec<Block>),
     /// To `allow list`.
     Allows(Vec<String>),
     /// To `limit list` and `limit get`.
     Limits(Vec<LimitInfo>),
+    /// To `user list` and `user get`.
+    Users(Vec<UserInfo>),
     /// To `diff`.
     Changes {
         /// What would change.
@@ -199,7 +248,7 @@ pub struct Status {
     pub policy: String,
     /// Counts policies since the maps were made.
     pub policy_generation: u64,
-    /// Whether `limit set` changed the policy since it was read from the file.
+    /// Whether `limit set` or `user set` changed the policy since it was read from the file.
     pub policy_changed: bool,
     /// What a restart does, as a sentence.
     pub policy_after_restart: String,
@@ -283,5 +332,37 @@ pub struct LimitInfo {
     /// The period.
     pub period: String,
     /// Units an idle source may send at once.
+    pub burst: u64,
+    /// The list that it comes from, if that is another one: a user has the limits of its plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+/// One user of the running policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserInfo {
+    /// Its name.
+    pub name: String,
+    /// The plan that it is on.
+    pub plan: Option<String>,
+    /// Whether its limits are its own and not its plan's.
+    pub own: bool,
+    /// Its prefixes.
+    pub sources: Vec<String>,
+    /// What all its addresses may send together, as it is typed.
+    pub network: Vec<String>,
+    /// How much is left of that, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<Vec<UserBucket>>,
+}
+
+/// How much is left of one limit of a user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserBucket {
+    /// The limit, as it is typed.
+    pub limit: String,
+    /// Units that may come at once now.
+    pub left: u64,
+    /// Units that may come at once after a while of silence.
     pub burst: u64,
 }

@@ -2,7 +2,7 @@
 
 pub mod posture;
 
-use ratelimit_common::abi::{Counter, Reason, Verdict};
+use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
 
 use crate::{compile::Places, dataplane::kernel::Count};
@@ -29,6 +29,12 @@ pub struct ServiceCount {
     pub reasons: Vec<ReasonCount>,
     /// What passed although a limit refused it, because the service or the whole policy is on trial.
     pub would_drop: Vec<ReasonCount>,
+    /// What passed with another class of service although a limit refused it.
+    #[serde(default)]
+    pub marked: Vec<ReasonCount>,
+    /// What a limit refused and its sender was told.
+    #[serde(default)]
+    pub rejected: Vec<ReasonCount>,
 }
 
 /// All counters at one moment.
@@ -39,6 +45,12 @@ pub struct Snapshot {
     /// What passed although it would have been dropped, as far as it occurred; all services together.
     #[serde(default)]
     pub would_drop: Vec<ReasonCount>,
+    /// What passed with another class of service although a limit refused it; all services together.
+    #[serde(default)]
+    pub marked: Vec<ReasonCount>,
+    /// What a limit refused and its sender was told; all services together.
+    #[serde(default)]
+    pub rejected: Vec<ReasonCount>,
     /// The same by service. Packets for none are under an empty name, services that are gone under theirs no more.
     #[serde(default)]
     pub services: Vec<ServiceCount>,
@@ -68,27 +80,31 @@ impl Snapshot {
         services.extend(
             names.iter().map(|(_, name)| ServiceCount { service: name.to_owned(), ..Default::default() }),
         );
-        let mut snapshot = Self { reasons: Vec::new(), would_drop: Vec::new(), services };
+        let mut snapshot = Self { services, ..Self::default() };
         for reason in Reason::ALL {
             add(&mut snapshot.reasons, *reason, reason.verdict(), Counter { packets: 0, bytes: 0 });
         }
-        for Count { service, reason, waived, counter } in counts {
+        for Count { service, reason, fate, counter } in
+            counts.iter().filter(|count| count.counter.packets > 0)
+        {
             let name =
                 names.iter().find(|(index, _)| *index as u32 + 1 == *service).map_or("", |(_, name)| name);
-            let of_service = snapshot.services.iter_mut().find(|one| one.service == name);
-            let seen = counter.packets > 0;
-            match waived {
-                false => add(&mut snapshot.reasons, *reason, reason.verdict(), *counter),
-                true if seen => add(&mut snapshot.would_drop, *reason, Verdict::Pass, *counter),
-                true => {}
-            }
-            match (of_service, waived) {
-                (Some(one), false) if seen => add(&mut one.reasons, *reason, reason.verdict(), *counter),
-                (Some(one), true) if seen => add(&mut one.would_drop, *reason, Verdict::Pass, *counter),
-                _ => {}
+            let verdict = verdict(*fate, *reason);
+            add(snapshot.column(*fate), *reason, verdict, *counter);
+            if let Some(one) = snapshot.services.iter_mut().find(|one| one.service == name) {
+                add(one.column(*fate), *reason, verdict, *counter);
             }
         }
         snapshot
+    }
+
+    fn column(&mut self, fate: Fate) -> &mut Vec<ReasonCount> {
+        match fate {
+            Fate::Decided => &mut self.reasons,
+            Fate::Waived => &mut self.would_drop,
+            Fate::Marked => &mut self.marked,
+            Fate::Rejected => &mut self.rejected,
+        }
     }
 
     /// Frames counted for a reason.
@@ -99,7 +115,7 @@ impl Snapshot {
     /// Sums over reasons.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
-        for count in self.reasons.iter().chain(&self.would_drop) {
+        for count in [&self.reasons, &self.would_drop, &self.marked, &self.rejected].into_iter().flatten() {
             if count.verdict == Verdict::Pass.name() {
                 totals.passed_packets += count.packets;
                 totals.passed_bytes += count.bytes;
@@ -112,6 +128,26 @@ impl Snapshot {
             }
         }
         totals
+    }
+}
+
+impl ServiceCount {
+    fn column(&mut self, fate: Fate) -> &mut Vec<ReasonCount> {
+        match fate {
+            Fate::Decided => &mut self.reasons,
+            Fate::Waived => &mut self.would_drop,
+            Fate::Marked => &mut self.marked,
+            Fate::Rejected => &mut self.rejected,
+        }
+    }
+}
+
+/// What happened to frames of a fate. Who was told that a packet is refused has not been served.
+fn verdict(fate: Fate, reason: Reason) -> Verdict {
+    match fate {
+        Fate::Decided => reason.verdict(),
+        Fate::Waived | Fate::Marked => Verdict::Pass,
+        Fate::Rejected => Verdict::Drop,
     }
 }
 
@@ -138,27 +174,29 @@ mod tests {
     #[test]
     fn totals_add_up_by_verdict() {
         let counter = |packets, bytes| Counter { packets, bytes };
-        let count = |service, reason, waived, counter| Count { service, reason, waived, counter };
+        let count = |service, reason, fate, counter| Count { service, reason, fate, counter };
         let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
         let snapshot = Snapshot::new(
             &[
-                count(0, Reason::Conforming, false, counter(4, 400)),
-                count(1, Reason::Conforming, false, counter(1, 100)),
-                count(0, Reason::Arp, false, counter(1, 60)),
-                count(1, Reason::Blocked, false, counter(7, 700)),
-                count(0, Reason::LimitSyns, false, counter(2, 120)),
-                count(0, Reason::CookieSent, false, counter(3, 222)),
-                count(1, Reason::LimitPackets, true, counter(9, 900)),
+                count(0, Reason::Conforming, Fate::Decided, counter(4, 400)),
+                count(1, Reason::Conforming, Fate::Decided, counter(1, 100)),
+                count(0, Reason::Arp, Fate::Decided, counter(1, 60)),
+                count(1, Reason::Blocked, Fate::Decided, counter(7, 700)),
+                count(0, Reason::LimitSyns, Fate::Decided, counter(2, 120)),
+                count(0, Reason::CookieSent, Fate::Decided, counter(3, 222)),
+                count(1, Reason::LimitPackets, Fate::Waived, counter(9, 900)),
+                count(1, Reason::LimitPackets, Fate::Marked, counter(5, 500)),
+                count(1, Reason::LimitBytes, Fate::Rejected, counter(6, 600)),
             ],
             &names,
         );
         assert_eq!(snapshot.services[1].would_drop[0].packets, 9, "{snapshot:?}");
         assert_eq!(snapshot.packets(Reason::Conforming), 5, "all services together");
         let expected = Totals {
-            passed_packets: 15,
-            dropped_packets: 9,
-            passed_bytes: 1460,
-            dropped_bytes: 820,
+            passed_packets: 20,
+            dropped_packets: 15,
+            passed_bytes: 1960,
+            dropped_bytes: 1420,
             replied_packets: 3,
             replied_bytes: 222,
         };

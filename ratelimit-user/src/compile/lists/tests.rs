@@ -193,3 +193,13 @@ fn a_hundred_thousand_entries_are_no_work() {
     assert_eq!(all_changed.len(), 100_000 + 32, "the /0 covers everything");
     assert_eq!(changes(&after, &before).len(), 100_000 + 32);
 }
+
+#[test]
+fn on_the_way_a_trie_holds_what_was_there_and_what_comes() {
+    let of = |texts: &[&str]| -> Lists {
+        texts.iter().map(|text| (text.parse().unwrap(), ListEntry::EMPTY)).collect()
+    };
+    let (observed, wanted) = (of(&["10.0.0.0/8", "11.0.0.0/8", "::/0"]), of(&["11.0.0.0/8", "12.0.0.0/8"]));
+    let changes = changes(&observed, &wanted);
+    assert_eq!((peak(&observed, &changes, true), peak(&observed, &changes, false)), (3, 1));
+}

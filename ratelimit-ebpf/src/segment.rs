@@ -1,15 +1,17 @@
-//! A TCP segment, as far as cookies are concerned: both ends, and the fixed part of the header.
+//! A TCP segment: both ends, and the fixed part of the header.
 
 use crate::{
     frame::Frame,
-    packet::{Address, Family, Packet},
+    packet::{Address, Packet},
 };
 
 /// Length of the fixed part.
-pub(super) const HEADER_LEN: usize = 20;
+pub(crate) const HEADER_LEN: usize = 20;
 
-const FIN: u8 = 0x01;
-const RST: u8 = 0x04;
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const ACK: u8 = 0x10;
 
 /// One segment. Multi-byte fields are as they lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +26,8 @@ pub struct Segment {
 
 impl Segment {
     #[inline(always)]
-    pub(super) fn read(frame: &Frame<'_>, packet: &Packet) -> Option<Self> {
-        let destination = match packet.source.family {
-            Family::V4 => Address::v4(frame.view::<20>(packet.network_at)?.u32_ne::<16>()),
-            Family::V6 => {
-                let header = frame.view::<40>(packet.network_at)?;
-                Address::v6(header.u64_ne::<24>(), header.u64_ne::<32>())
-            }
-        };
+    pub(crate) fn read(frame: &Frame<'_>, packet: &Packet) -> Option<Self> {
+        let destination = packet.destination(frame)?;
         let header = frame.view::<HEADER_LEN>(packet.transport_at)?;
         let header = [
             header.u32_ne::<0>(),
@@ -51,22 +47,32 @@ impl Segment {
 
     /// Its sequence number.
     #[inline(always)]
-    pub(super) fn sequence(&self) -> u32 {
+    pub(crate) fn sequence(&self) -> u32 {
         u32::from_be(self.header[1])
     }
 
     /// Whether an answer to it would go to one host, which may have asked.
     #[inline(always)]
-    pub(super) fn answerable(&self) -> bool {
-        let flags = (u32::from_be(self.header[3]) >> 16) as u8;
-        let unicast = match self.source.family {
-            // 0.0.0.0/8 is nobody, 224.0.0.0/4 groups, and above them broadcast and what was never assigned.
-            Family::V4 => matches!(u32::from_be(self.source.v4_word()) >> 24, 1..=223),
-            Family::V6 => {
-                self.source.key.hi.to_ne_bytes()[0] != 0xff && self.source.key != Address::v6(0, 0).key
-            }
-        };
-        flags & (FIN | RST) == 0 && unicast
+    pub(crate) fn answerable(&self) -> bool {
+        self.flags() & (FIN | RST) == 0 && self.source.is_one_host()
+    }
+
+    /// The lower eight flags.
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> u8 {
+        (u32::from_be(self.header[3]) >> 16) as u8
+    }
+
+    /// What it acknowledges, as it lies in memory.
+    #[inline(always)]
+    pub(crate) fn acknowledged(&self) -> u32 {
+        self.header[2]
+    }
+
+    /// Length of its header, with options.
+    #[inline(always)]
+    pub(crate) fn header_len(&self) -> usize {
+        (u32::from_be(self.header[3]) >> 28) as usize * 4
     }
 
     /// The IP header that a cookie is computed from: nothing but the version and the addresses.

@@ -2,7 +2,7 @@
 
 /// The value of the field, as it lies in memory, of a sum of words.
 #[inline(always)]
-pub(super) fn finish(sum: u64) -> u16 {
+pub(crate) fn finish(sum: u64) -> u16 {
     // A few dozen words of 32 bits leave carries of a few bits: two folds to 32, two to 16.
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff_ffff) + (sum >> 32);

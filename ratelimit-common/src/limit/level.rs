@@ -1,0 +1,76 @@
+//! How full a bucket is: the word that decides about packets, read for people and not moved.
+//!
+//! ```text
+//!            now                 now + tolerance
+//!   ----------|---------#----------------|-------->  time
+//!             |  spent  |      left      |
+//! ```
+//!
+//! What is left is what [`super::gcra`] would admit at this very moment, no more and no less.
+
+use super::gcra::{OVERDRAWN_Q8, TIME_FRAC_BITS, ahead_q8};
+use crate::abi::Limit;
+
+/// One bucket at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    spent_q8: u64,
+    full_in_q8: u64,
+    tolerance_q8: u64,
+}
+
+impl Level {
+    /// The level of a bucket that, once full, starts again with `restart_q8` already spent (see [`super::gate`]).
+    pub const fn of(tat_q8: u64, tolerance_q8: u64, now_q8: u64, restart_q8: u64) -> Self {
+        let ahead = ahead_q8(tat_q8, now_q8);
+        // The next packet would settle it: exactly empty.
+        let ahead = if ahead > tolerance_q8 + OVERDRAWN_Q8 { tolerance_q8 } else { ahead };
+        let spent_q8 = if ahead == 0 { restart_q8 } else { ahead };
+        Self { spent_q8, full_in_q8: ahead, tolerance_q8 }
+    }
+
+    /// A bucket that nobody has used.
+    pub const fn full(tolerance_q8: u64) -> Self {
+        Self { spent_q8: 0, full_in_q8: 0, tolerance_q8 }
+    }
+
+    /// What somebody without an entry would find, by the level of the cell that vouches for it: first what the cell has left, then
+    /// an entry that starts with all spent that a cell can give. Together that is the whole burst, less what the cell has given.
+    pub const fn behind(cell: Self, tolerance_q8: u64) -> Self {
+        let given = if cell.spent_q8 > cell.tolerance_q8 { cell.tolerance_q8 } else { cell.spent_q8 };
+        Self { spent_q8: given, full_in_q8: cell.full_in_q8, tolerance_q8 }
+    }
+
+    /// Time that can be spent now.
+    pub const fn room_q8(&self) -> u64 {
+        self.tolerance_q8.saturating_sub(self.spent_q8)
+    }
+
+    /// Units that can be spent now, one by one.
+    pub const fn left(&self, limit: &Limit) -> u64 {
+        units(self.room_q8(), limit)
+    }
+
+    /// Units that could be spent if the bucket were full.
+    pub const fn capacity(&self, limit: &Limit) -> u64 {
+        units(self.tolerance_q8, limit)
+    }
+
+    /// Nanoseconds until it is full again; 0 if it is.
+    pub const fn full_in_ns(&self) -> u64 {
+        self.full_in_q8.div_ceil(1 << TIME_FRAC_BITS)
+    }
+
+    /// Nanoseconds until a charge is admitted if nothing else is meanwhile; 0 if it is now.
+    pub const fn wait_ns(&self, charge_q8: u64) -> u64 {
+        (self.spent_q8 + charge_q8).saturating_sub(self.tolerance_q8).div_ceil(1 << TIME_FRAC_BITS)
+    }
+}
+
+/// Units that so much time pays for. Charges round up to whole time units, so this many cost no more than that.
+pub const fn units(time_q8: u64, limit: &Limit) -> u64 {
+    if limit.cost_fp == 0 {
+        return 0;
+    }
+    (((time_q8 as u128) << (limit.frac_bits & 63)) / limit.cost_fp as u128) as u64
+}

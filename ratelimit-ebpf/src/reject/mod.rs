@@ -1,0 +1,72 @@
+//! Saying no: a reset for TCP, an ICMP error for the rest.
+//!
+//! Who sends is believed no more than anywhere else, so this must be of no use to somebody who forges addresses: an answer goes to one
+//! host and never to a group, never to what is an answer itself, and each CPU has an allowance beyond which refused packets are just
+//! dropped.
+
+mod icmp;
+mod rst;
+
+use ratelimit_common::{
+    abi::{
+        Clock, Verdict,
+        counter::{Fate, slot},
+        service::MAX_SERVICES,
+    },
+    limit::gcra,
+};
+
+use crate::{
+    frame::Frame,
+    limit::take_allowance,
+    notes::{parse_again, take},
+    packet::Transport,
+    reply::{Reply, Wire},
+    segment::Segment,
+    tables::{Allowance, Tables},
+};
+
+/// Answers a packet that a limit refused, or drops it, and counts it.
+#[inline(always)]
+pub fn reject<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
+    let baton = take(wire);
+    let (fate, verdict) = match answer(frame, tables, wire) {
+        Some(()) => (Fate::Rejected, Verdict::Reply),
+        None => (Fate::Decided, Verdict::Drop),
+    };
+    tables.count(slot(baton.service.min(MAX_SERVICES as u32), baton.otherwise, fate), frame.len());
+    verdict
+}
+
+/// Sends the frame back as a refusal, if that is to be.
+#[inline(always)]
+fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option<()> {
+    let packet = parse_again(frame, wire).ok()?;
+    let frame = &wire.reread(frame);
+    let to_group = frame.view::<14>(0)?.u8::<0>() & 1 != 0;
+    let destination = packet.destination(frame)?;
+    if to_group || packet.fragment || !packet.source.is_one_host() || !destination.is_one_host() {
+        return None;
+    }
+    let reply = match packet.transport {
+        Transport::TCP | Transport::TCP_SYN => {
+            rst::build(wire, &Segment::read(&wire.reread(frame), &packet)?, &packet)?
+        }
+        Transport::UDP => icmp::build(wire, &wire.reread(frame), &packet, destination)?,
+        _ => return None,
+    };
+    permitted(tables)?;
+    send(wire, frame, &reply)
+}
+
+/// Takes one from this CPU's allowance of answers.
+#[inline(always)]
+fn permitted<T: Tables>(tables: &T) -> Option<()> {
+    let now_q8 = gcra::time_q8(tables.now_ns(Clock::Coarse));
+    take_allowance(tables, tables.policy()?, Allowance::Rejections, now_q8).then_some(())
+}
+
+#[inline(always)]
+fn send<W: Wire>(wire: &W, frame: &Frame<'_>, reply: &Reply) -> Option<()> {
+    wire.send(frame.len(), reply).then_some(())
+}

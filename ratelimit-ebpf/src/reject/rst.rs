@@ -1,0 +1,40 @@
+//! The reset that a TCP segment gets.
+
+use crate::{
+    notes::Notes,
+    packet::Packet,
+    reply::{Check, Pen, Reply, Route, TCP},
+    segment::{ACK, FIN, HEADER_LEN, RST, SYN, Segment},
+};
+
+const WORDS: u32 = HEADER_LEN as u32 / 4;
+
+/// A reset as RFC 9293 (3.10.7.1) has it for a connection that does not exist; none for a reset.
+#[inline(always)]
+pub(super) fn build<N: Notes>(notes: &N, segment: &Segment, packet: &Packet) -> Option<Reply> {
+    let flags = segment.flags();
+    if flags & RST != 0 {
+        return None;
+    }
+    // One that acknowledges says itself what the other side believes; else everything that it has is acknowledged.
+    let (sequence, acknowledged, ours) = if flags & ACK != 0 {
+        (segment.acknowledged(), 0, RST)
+    } else {
+        let data = packet.transport_len.saturating_sub(segment.header_len()) as u32;
+        let length = data + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
+        (0, segment.sequence().wrapping_add(length).to_be(), RST | ACK)
+    };
+    let mut tcp = Pen::new(notes);
+    tcp.body(0, segment.ports().rotate_left(16));
+    tcp.body(1, sequence);
+    tcp.body(2, acknowledged);
+    tcp.body(3, ((WORDS << 28) | (u32::from(ours) << 16)).to_be());
+    tcp.body(4, 0);
+    let route = Route {
+        source: segment.destination,
+        destination: segment.source,
+        protocol: TCP,
+        network_at: packet.network_at,
+    };
+    Some(Reply::with_body(tcp, WORDS, Check::Upper(4), &route))
+}

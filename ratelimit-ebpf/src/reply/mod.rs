@@ -1,0 +1,223 @@
+//! Frames that are sent back: the one that came, written over.
+
+mod checksum;
+
+use crate::{
+    frame::{Canvas, Frame},
+    notes::{NOTES_TAKEN, Notes},
+    packet::{Address, Family},
+};
+
+/// Hops that a reply may take, as Linux has it.
+const HOPS: u32 = 64;
+/// Don't fragment, as the kernel's own answers.
+const DONT_FRAGMENT: u32 = 0x4000;
+
+/// The frame as something to write to.
+pub trait Wire: Notes {
+    /// The same frame by fresh pointers. The verifier remembers of each pointer how many bytes behind it have been checked, and
+    /// does not take two ways for one that checked differently far.
+    fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f>;
+    /// Turns the frame of this length into a reply.
+    fn send(&self, len: u64, reply: &Reply) -> bool;
+    /// Gives the frame another class of service.
+    fn mark(&self, network_at: usize, family: Family, dscp: u32) -> bool;
+}
+
+/// A reply whose words are in [`Notes`]: the stack of a kernel program is too small for them. Words are as they lie in
+/// memory; the Ethernet header and its tags are still those of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Where the IP header starts.
+    network_at: usize,
+    /// Whose it is.
+    family: Family,
+    /// Words behind the IP header: one of the numbers that [`draw`] knows.
+    words: u32,
+}
+
+/// Where the words of the IP header are.
+const IP_WORDS: usize = 10;
+/// Where the words behind it are.
+pub(crate) const BODY_WORDS: usize = 20;
+/// The longest body there is: an ICMPv6 error with 48 bytes of the packet.
+const MAX_BODY: usize = 14;
+/// Where the half words before the IP header are: addresses, up to two tags, and a type.
+const HEAD_WORDS: usize = BODY_WORDS + MAX_BODY;
+const HEAD: usize = 11;
+const _: () = assert!(HEAD_WORDS + HEAD <= NOTES_TAKEN, "the longest reply fits");
+
+impl Reply {
+    /// Length of the frame.
+    #[inline(always)]
+    pub fn len(&self) -> u64 {
+        let ip = match self.family {
+            Family::V4 => 20,
+            Family::V6 => 40,
+        };
+        self.network_at as u64 + ip + u64::from(self.words) * 4
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Puts the IP header before a body that is in the notes already, and the body's checksum where it belongs: into the upper or
+    /// the lower half of one of its words, which must have zeros there.
+    #[inline(always)]
+    pub(crate) fn with_body<N: Notes>(body: Pen<'_, N>, words: u32, check: Check, route: &Route) -> Self {
+        let Pen { notes, mut sum } = body;
+        let Route { source, destination, protocol, network_at } = *route;
+        let len = words * 4;
+        let mut ip = Pen { notes, sum: 0 };
+        let family = source.family;
+        // What most checksums cover of IP: protocol, length and addresses.
+        let pseudo = u64::from(protocol.to_be()) + u64::from(len.to_be());
+        match family {
+            Family::V4 => {
+                let hops = ((HOPS << 24) | (protocol << 16)).to_be();
+                ip.put(IP_WORDS + 3, source.v4_word());
+                ip.put(IP_WORDS + 4, destination.v4_word());
+                if protocol != ICMP {
+                    sum += ip.sum + pseudo;
+                }
+                ip.put(IP_WORDS, (0x4500_0000 | (20 + len)).to_be());
+                ip.put(IP_WORDS + 1, DONT_FRAGMENT.to_be());
+                ip.put(IP_WORDS + 2, hops);
+                let check = checksum::finish(ip.sum);
+                ip.put(IP_WORDS + 2, hops | in_lower_half(check));
+            }
+            Family::V6 => {
+                ip.put_halves(IP_WORDS + 2, source.key.hi);
+                ip.put_halves(IP_WORDS + 4, source.key.lo);
+                ip.put_halves(IP_WORDS + 6, destination.key.hi);
+                ip.put_halves(IP_WORDS + 8, destination.key.lo);
+                sum += ip.sum + pseudo;
+                ip.put(IP_WORDS, 0x6000_0000_u32.to_be());
+                ip.put(IP_WORDS + 1, ((len << 16) | (protocol << 8) | HOPS).to_be());
+            }
+        }
+        let field = checksum::finish(sum);
+        let (at, field) = match check {
+            Check::Upper(at) => (at, in_upper_half(field)),
+            Check::Lower(at) => (at, in_lower_half(field)),
+        };
+        notes.set_note(BODY_WORDS + at, notes.note(BODY_WORDS + at) | u64::from(field));
+        Self { network_at, family, words }
+    }
+}
+
+pub(crate) const ICMP: u32 = 1;
+pub(crate) const TCP: u32 = 6;
+pub(crate) const ICMPV6: u32 = 58;
+
+/// From whom to whom a reply goes, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub(crate) source: Address,
+    pub(crate) destination: Address,
+    /// Number of the protocol.
+    pub(crate) protocol: u32,
+    /// Where the IP header starts.
+    pub(crate) network_at: usize,
+}
+
+/// Where a body has its checksum: in one half of a word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Check {
+    Upper(usize),
+    Lower(usize),
+}
+
+/// Writes words down and adds them up.
+pub(crate) struct Pen<'n, N> {
+    notes: &'n N,
+    sum: u64,
+}
+
+impl<'n, N: Notes> Pen<'n, N> {
+    #[inline(always)]
+    pub(crate) fn new(notes: &'n N) -> Self {
+        Self { notes, sum: 0 }
+    }
+
+    /// Puts a word of the body.
+    #[inline(always)]
+    pub(crate) fn body(&mut self, index: usize, word: u32) {
+        self.put(BODY_WORDS + index, word);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, index: usize, word: u32) {
+        self.notes.set_note(index, u64::from(word));
+        self.sum += u64::from(word);
+    }
+
+    #[inline(always)]
+    fn put_halves(&mut self, index: usize, words: u64) {
+        let b = words.to_ne_bytes();
+        self.put(index, u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+        self.put(index + 1, u32::from_ne_bytes([b[4], b[5], b[6], b[7]]));
+    }
+}
+
+/// A field in the first two bytes of a word.
+#[inline(always)]
+fn in_upper_half(field: u16) -> u32 {
+    let b = field.to_ne_bytes();
+    u32::from_ne_bytes([b[0], b[1], 0, 0])
+}
+
+/// A field in the last two bytes of a word.
+#[inline(always)]
+fn in_lower_half(field: u16) -> u32 {
+    let b = field.to_ne_bytes();
+    u32::from_ne_bytes([0, 0, b[0], b[1]])
+}
+
+/// Notes down what stands before the IP header: a frame that grows, grows there.
+#[inline(always)]
+pub fn keep_head<N: Notes>(notes: &N, canvas: &Canvas<'_>) -> Option<()> {
+    let head = canvas.get::<u16, HEAD>(0)?;
+    let mut i = 0;
+    while i < HEAD {
+        notes.set_note(HEAD_WORDS + i, u64::from(head[i]));
+        i += 1;
+    }
+    Some(())
+}
+
+/// Writes a reply over the packet. The frame has its length already, and its head is in the notes.
+#[inline(always)]
+pub fn draw<N: Notes>(notes: &N, canvas: &mut Canvas<'_>, reply: &Reply) -> Option<()> {
+    let head = |i| notes.note(HEAD_WORDS + i) as u16;
+    // Destination and source, each of three half words, change places.
+    canvas.put::<u16, 6>(0, |i| head(if i < 3 { i + 3 } else { i - 3 }))?;
+    // Tags and type do not.
+    match reply.network_at {
+        14 => canvas.put::<u16, 1>(12, |i| head(6 + i))?,
+        18 => canvas.put::<u16, 3>(12, |i| head(6 + i))?,
+        _ => canvas.put::<u16, 5>(12, |i| head(6 + i))?,
+    }
+    let at = reply.network_at;
+    let ip = |i| notes.note(IP_WORDS + i) as u32;
+    let body_at = match reply.family {
+        Family::V4 => {
+            canvas.put::<u32, 5>(at, ip)?;
+            at + 20
+        }
+        Family::V6 => {
+            canvas.put::<u32, 10>(at, ip)?;
+            at + 40
+        }
+    };
+    let body = |i| notes.note(BODY_WORDS + i) as u32;
+    match reply.words {
+        5 => canvas.put::<u32, 5>(body_at, body),
+        6 => canvas.put::<u32, 6>(body_at, body),
+        9 => canvas.put::<u32, 9>(body_at, body),
+        10 => canvas.put::<u32, 10>(body_at, body),
+        _ => canvas.put::<u32, MAX_BODY>(body_at, body),
+    }
+}

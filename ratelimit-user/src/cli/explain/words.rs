@@ -1,0 +1,248 @@
+//! An explanation as text that can be forwarded to somebody who has never heard of buckets.
+
+use std::fmt::Write as _;
+
+use ratelimit_common::abi::Reason;
+
+use crate::explain::{
+    Account, BlockMatch, Explanation, LimitState, PrefixState, Refusal, ServiceState, UserState,
+};
+
+/// A bucket with less than this part left is as good as spent: a sixteenth.
+const NEARLY_SPENT: u64 = 16;
+
+/// The whole text.
+pub(super) fn text(explanation: &Explanation) -> String {
+    let mut text = format!("{} at {}\n{}\n\n", explanation.address, explanation.at, headline(explanation));
+    let mut line = |name: &str, words: &str| {
+        let _infallible = writeln!(text, "{name:<8} {words}");
+    };
+    line("source", &source(explanation));
+    line("user", &explanation.user.as_ref().map_or("of nobody in the policy".to_owned(), user));
+    for words in lists(explanation) {
+        line("lists", &words);
+    }
+    if !explanation.allowed_by.is_empty() {
+        return text;
+    }
+    line("state", &state(&explanation.own));
+    if let Some(denied) = &explanation.own.denied {
+        let words = format!("{}: every packet for another {}", denied.reason, span(denied.for_ms));
+        line("denied", &words);
+    }
+    let whose = if explanation.own.state == "entry" { "" } else { ", as its next packet would find them" };
+    section(&mut text, &format!("limits of the source{whose}"), explanation.own.limits.iter().map(limit));
+    if let Some(user) = &explanation.user {
+        let title = format!("limits of user {}, shared by all its addresses", user.name);
+        section(&mut text, &title, user.limits.iter().map(limit));
+    }
+    section(
+        &mut text,
+        "prefixes around it, each shared by all its addresses",
+        explanation.prefixes.iter().map(prefix),
+    );
+    for service in &explanation.services {
+        section(
+            &mut text,
+            &format!("service {}{}", service.service, trial(service)),
+            self::service(service, explanation.own.state == "entry"),
+        );
+    }
+    text
+}
+
+fn headline(explanation: &Explanation) -> String {
+    if !explanation.allowed_by.is_empty() {
+        return "PASSES: it is on the allow list, and neither blocks nor limits apply".to_owned();
+    }
+    let mut lines = Vec::new();
+    if explanation.mode == "monitor" {
+        lines.push("mode = \"monitor\": nothing is dropped, only counted".to_owned());
+    }
+    let decisive =
+        explanation.refusals.iter().find(|one| one.service.is_none() && one.applies_to == "packets");
+    match decisive {
+        Some(refusal) => {
+            let verb = if refusal.waived { "WOULD BE " } else { "" };
+            let block =
+                explanation.blocked_by.iter().max_by_key(|block| block.seconds_left.unwrap_or(u64::MAX));
+            lines.push(match block.filter(|_| refusal.reason == Reason::Blocked.name()) {
+                Some(block) => format!("{verb}BLOCKED {}", self::block(block)),
+                None => format!("{verb}REFUSED {}: {}", lasting(refusal), why(refusal)),
+            });
+        }
+        None => {
+            let refused = explanation.refusals.iter().map(exception);
+            let but: Vec<String> = refused.chain(pressed(explanation)).collect();
+            let verdict = if but.is_empty() { "PASSES: within every limit" } else { "PASSES now, but:" };
+            lines.push(verdict.to_owned());
+            lines.extend(but.iter().map(|one| format!("  {one}")));
+        }
+    }
+    lines.join("\n")
+}
+
+/// Limits that have hardly anything left. Who floods is refused most of the time, and just not at this moment.
+fn pressed(explanation: &Explanation) -> impl Iterator<Item = String> {
+    let own = explanation.own.limits.iter().map(|one| ("the source".to_owned(), one));
+    let user = explanation.user.iter();
+    let user = user.flat_map(|user| user.limits.iter().map(|one| (format!("user {}", user.name), one)));
+    let services = explanation.services.iter().flat_map(|service| {
+        let limits = service.per_source.iter().flat_map(|account| &account.limits).chain(&service.totals);
+        limits.map(|one| (format!("service {}", service.service), one))
+    });
+    let spent = |one: &LimitState| one.refused_for_ms.is_none() && one.left < one.capacity / NEARLY_SPENT;
+    let all = own.chain(user).chain(services).filter(move |(_, one)| spent(one));
+    all.map(|(whose, one)| format!("hardly anything is left of {whose}: {}", limit(one)))
+}
+
+/// Some packets that are refused while others pass.
+fn exception(refusal: &Refusal) -> String {
+    let which = match refusal.applies_to.as_str() {
+        "syns" => "new TCP connections",
+        "fragments" => "fragments",
+        _ => "packets",
+    };
+    let place = refusal.service.as_ref().map_or(String::new(), |name| format!(" for service {name}"));
+    let verb = if refusal.waived { "would be refused" } else { "are refused" };
+    format!("{which}{place} {verb} {}: {}", lasting(refusal), why(refusal))
+}
+
+fn lasting(refusal: &Refusal) -> String {
+    refusal.for_ms.map_or("for good".to_owned(), |ms| format!("for another {}", span(ms)))
+}
+
+/// A refusal's reason in words, and the name that `stats` counts it under.
+fn why(refusal: &Refusal) -> String {
+    let known = Reason::ALL.iter().find(|reason| reason.name() == refusal.reason);
+    let words = match known {
+        Some(Reason::Blocked) => "on the block list",
+        Some(Reason::LimitPackets) => "over a limit in packets",
+        Some(Reason::LimitBytes) => "over a limit in bytes",
+        Some(Reason::LimitSyns) => "over a limit in SYNs, the packets that open connections",
+        Some(Reason::LimitFragments) => "over a limit in fragments",
+        Some(Reason::LimitUser) => "its user has used up what all its addresses share",
+        Some(Reason::LimitPrefix) => "the addresses around it have used up what they share",
+        Some(Reason::ServiceTotal) => "everybody together has used up what the service takes",
+        Some(Reason::NewSourceBudget) => "too many new sources at once, and this one is not known",
+        _ => "",
+    };
+    format!("{words} ({})", refusal.reason).trim_start().to_owned()
+}
+
+fn source(explanation: &Explanation) -> String {
+    let alone =
+        ["/32", "/128"].iter().any(|len| explanation.source == format!("{}{len}", explanation.address));
+    let shared = if alone { "" } else { ", which is limited as one" };
+    format!("{}{shared}", explanation.source)
+}
+
+fn user(user: &UserState) -> String {
+    let plan = user.plan.as_ref().map_or(String::new(), |plan| format!(", plan {plan}"));
+    let by = user.prefix.as_ref().map_or(String::new(), |prefix| format!(", by its prefix {prefix}"));
+    format!("{}{plan}{by}", user.name)
+}
+
+fn lists(explanation: &Explanation) -> Vec<String> {
+    let allowed = explanation.allowed_by.iter().map(|prefix| format!("allowed by entry {prefix}"));
+    let blocked = explanation.blocked_by.iter().map(|one| format!("blocked {}", block(one)));
+    let all: Vec<String> = allowed.chain(blocked).collect();
+    if all.is_empty() { vec!["neither blocked nor allowed".to_owned()] } else { all }
+}
+
+fn block(block: &BlockMatch) -> String {
+    let until = match (&block.until, block.seconds_left) {
+        (Some(until), Some(left)) => {
+            format!("until {until}, for another {}", span(left.saturating_mul(1_000)))
+        }
+        _ => "until somebody removes it".to_owned(),
+    };
+    let reason = block.reason.as_ref().map_or(String::new(), |reason| format!(" (reason: {reason})"));
+    format!("{until}, by entry {}{reason}", block.prefix)
+}
+
+fn state(account: &Account) -> String {
+    let nothing = "none of its own";
+    let Some(cell) = &account.cell else {
+        let words = if account.state == "entry" { "an entry of its own" } else { nothing };
+        return words.to_owned();
+    };
+    let hot =
+        if cell.hot { format!("hot for another {}", span(cell.hot_for_ms)) } else { "not hot".to_owned() };
+    match account.state.as_str() {
+        "entry" => format!("an entry of its own; its cell is {hot}"),
+        _ => format!(
+            "{nothing}: its cell answers for {} of {} packets, then it gets an entry; the cell is {hot}",
+            cell.left, cell.capacity
+        ),
+    }
+}
+
+fn limit(limit: &LimitState) -> String {
+    let rest = ending(limit.left, limit.capacity, limit.full_in_ms, limit.refused_for_ms);
+    format!("{}: {} of {} left{rest}", limit.rate, limit.left, limit.capacity)
+}
+
+fn prefix(prefix: &PrefixState) -> String {
+    let PrefixState { left, capacity, .. } = prefix;
+    let rest = ending(*left, *capacity, prefix.full_in_ms, prefix.refused_for_ms);
+    format!("{}, {} sources' worth: {left} of {capacity} packets left{rest}", prefix.prefix, prefix.multiple)
+}
+
+fn service(service: &ServiceState, known: bool) -> impl Iterator<Item = String> {
+    let own = service.per_source.iter().flat_map(|account| &account.limits);
+    let own = own.map(|one| format!("this source: {}", limit(one)));
+    // A part of each total is out of reach for sources without an entry.
+    let everybody = if known { "everybody" } else { "everybody, the part for sources without an entry" };
+    let totals = service.totals.iter().map(move |one| format!("{everybody}: {}", limit(one)));
+    let cookies = service.syn_cookies.iter().map(|cookies| {
+        let now =
+            cookies.active_for_ms.map_or("not now".to_owned(), |ms| format!("for another {}", span(ms)));
+        format!("SYNs above {} are answered with cookies: {now}", cookies.threshold)
+    });
+    own.chain(totals).chain(cookies)
+}
+
+fn trial(service: &ServiceState) -> &'static str {
+    if service.on_limit == "monitor" { ", on trial: its limits drop nothing" } else { "" }
+}
+
+fn ending(left: u64, capacity: u64, full_in_ms: u64, refused_for_ms: Option<u64>) -> String {
+    let refused = refused_for_ms.map_or(String::new(), |ms| format!(", REFUSED for another {}", span(ms)));
+    let full = match full_in_ms {
+        0 if left < capacity => ", at rest".to_owned(),
+        0 => String::new(),
+        ms => format!(", full again in {}", span(ms)),
+    };
+    refused + &full
+}
+
+fn section(text: &mut String, title: &str, lines: impl Iterator<Item = String>) {
+    let mut lines = lines.peekable();
+    if lines.peek().is_some() {
+        let _infallible = writeln!(text, "\n{title}");
+    }
+    for line in lines {
+        let _infallible = writeln!(text, "  {line}");
+    }
+}
+
+/// A span of time in at most two units.
+fn span(ms: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
+    if ms < 1_000 {
+        return format!("{ms} ms");
+    }
+    if ms < 60_000 {
+        return format!("{}.{} s", ms / 1_000, ms / 100 % 10);
+    }
+    let at = UNITS.iter().position(|(unit, _)| ms >= *unit).unwrap_or(2);
+    let ((large, large_name), (small, small_name)) = (UNITS[at], UNITS[at + 1]);
+    match ms % large / small {
+        0 => format!("{} {large_name}", ms / large),
+        rest => format!("{} {large_name} {rest} {small_name}", ms / large),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! `ratelimit user`: users of the running policy.
+
+use clap::{Args, Subcommand};
+
+use super::{
+    Daemon, Format,
+    client::{ask, order, unexpected},
+    operator::Force,
+    output::{Output, print, print_json, table},
+};
+use crate::{
+    failure::Failure,
+    serve::protocol::{Reply, Request, UserInfo, UserOrder},
+};
+
+/// Show or change users of the running policy.
+#[derive(Debug, Args)]
+pub(super) struct User {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show all users, their plans, sources and limits
+    List {
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Show one user, and how much of each of its limits is left
+    Get {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Change a user's plan or its own limits from the next packet on
+    ///
+    /// Limits of its own count before those of its plan. The policy file is not touched unless --save is given; then only this user in it
+    /// changes, comments stay.
+    ///
+    /// Example: ratelimit user set acme --plan gold
+    ///
+    /// Example: ratelimit user set acme --network "20000 packets/s burst 40000" --network "1 Gbit/s"
+    Set {
+        /// Its name
+        name: String,
+        /// The plan that it is on from now on
+        #[arg(long, required_unless_present_any = ["network", "inherit"])]
+        plan: Option<String>,
+        /// A limit of its own, instead of its plan's; may be given more than once
+        #[arg(long, value_name = "RATE")]
+        network: Vec<String>,
+        /// Have the limits of its plan again, and none of its own
+        #[arg(long, conflicts_with = "network")]
+        inherit: bool,
+        /// Also write it into the file that the policy came from
+        #[arg(long)]
+        save: bool,
+        #[command(flatten)]
+        force: Force,
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Give a user its whole burst again
+    Reset {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+impl User {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        match self.action {
+            Action::List { daemon, format } => match ask(&daemon.state, Request::UserList)? {
+                Reply::Users(users) if format.output == Output::Json => {
+                    print_json(&serde_json::json!({ "users": users }))
+                }
+                Reply::Users(users) if users.is_empty() => print("the policy has no users\n"),
+                Reply::Users(users) => print(&list(&users)),
+                other => Err(unexpected(&other)),
+            },
+            Action::Get { name, daemon, format } => match ask(&daemon.state, Request::UserGet { name })? {
+                Reply::Users(users) if format.output == Output::Json => print_json(&users.first()),
+                Reply::Users(users) => print(&users.iter().map(one).collect::<String>()),
+                other => Err(unexpected(&other)),
+            },
+            Action::Set { name, plan, network, inherit, save, force, daemon, format } => {
+                let user = UserOrder { name, plan, network, inherit, save };
+                let request = Request::UserSet { user, operator: force.operator() };
+                order(&daemon.state, request, format.output)
+            }
+            Action::Reset { name, daemon, format } => {
+                order(&daemon.state, Request::UserReset { name }, format.output)
+            }
+        }
+    }
+}
+
+const NOTHING: &str = "none";
+
+fn plan(user: &UserInfo) -> &str {
+    user.plan.as_deref().unwrap_or(NOTHING)
+}
+
+fn joined(words: &[String]) -> String {
+    if words.is_empty() { NOTHING.to_owned() } else { words.join(", ") }
+}
+
+fn list(users: &[UserInfo]) -> String {
+    let row = |user: &UserInfo| {
+        let own = if user.own { ", its own" } else { "" };
+        let network = format!("{}{own}", joined(&user.network));
+        vec![user.name.clone(), plan(user).to_owned(), joined(&user.sources), network]
+    };
+    table(&["user", "plan", "sources", "network"], &users.iter().map(row).collect::<Vec<_>>())
+}
+
+fn one(user: &UserInfo) -> String {
+    let from = match (user.own, &user.plan) {
+        (true, _) => "its own",
+        (false, Some(_)) => "of its plan",
+        (false, None) => NOTHING,
+    };
+    let mut text = format!(
+        "user     {}\nplan     {}\nsources  {}\nnetwork  {from}\n",
+        user.name,
+        plan(user),
+        joined(&user.sources)
+    );
+    for bucket in user.buckets.iter().flatten() {
+        text.push_str(&format!("         {}: {} of {} left\n", bucket.limit, bucket.left, bucket.burst));
+    }
+    text
+}

@@ -1,0 +1,79 @@
+//! Which keys each table of a policy file has, and what is said about any other.
+
+use std::borrow::Cow;
+
+use toml::Spanned;
+
+use super::problem::Problems;
+
+/// The keys of one table.
+pub(super) struct Keys {
+    pub(super) known: &'static [&'static str],
+    /// Keys of the whole product that this version does not have.
+    later: &'static [&'static str],
+}
+
+pub(super) const TOP: Keys = Keys {
+    known: &["interfaces", "mode", "source", "service", "plan", "user", "listen"],
+    later: &["api", "cluster"],
+};
+pub(super) const SOURCE: Keys = Keys {
+    known: &[
+        "limits",
+        "ipv4_prefix",
+        "ipv6_prefix",
+        "table_entries",
+        "gate",
+        "ladder",
+        "new_sources_per_cpu",
+    ],
+    later: &[],
+};
+pub(super) const LADDER: Keys = Keys { known: &["ipv4", "ipv6"], later: &[] };
+pub(super) const SERVICE: Keys =
+    Keys { known: &["name", "match", "per_source", "total", "on_limit", "dscp", "syn_cookies"], later: &[] };
+pub(super) const USER: Keys = Keys { known: &["name", "plan", "sources", "network"], later: &["limits"] };
+pub(super) const PLAN: Keys = Keys { known: &["network"], later: &["limits"] };
+pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports"], later: &["destinations"] };
+pub(super) const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
+
+pub(super) fn unknown(key: &Spanned<Cow<'_, str>>, keys: &Keys, problems: &mut Problems<'_>) {
+    let name = key.get_ref().as_ref();
+    if keys.later.contains(&name) {
+        return problems
+            .error(&key.span(), format!("{name:?} is not supported by this version yet; remove it"));
+    }
+    let known = keys.known.join(", ");
+    let near = keys.known.iter().map(|word| (distance(word, name), word)).min();
+    let message = match near {
+        // The mistake TOML invites: a key below the wrong [table] line.
+        _ if TOP.known.contains(&name) => {
+            format!("key {name:?} belongs above the first [table]; move it there")
+        }
+        _ if SOURCE.known.contains(&name) => format!("key {name:?} belongs in [source]; move it there"),
+        Some((distance, word)) if distance <= 2 => {
+            format!("key {name:?} is not known; did you mean {word:?}? known here: {known}")
+        }
+        _ => format!("key {name:?} is not known; known here: {known}"),
+    };
+    problems.error(&key.span(), message);
+}
+
+/// Edits that lead from one word to another (Levenshtein): small for a typing mistake.
+fn distance(from: &str, to: &str) -> usize {
+    if from.len().abs_diff(to.len()) > from.len() {
+        return to.len();
+    }
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}

@@ -1,0 +1,185 @@
+//! What a policy says and cannot mean: prefixes and limits that change nothing, or that no packet fits through.
+
+use std::{collections::HashMap, ops::Range};
+
+use ratelimit_common::{
+    abi::{Meter, service::Protocol},
+    limit::rate::Rate,
+};
+
+use super::{
+    document::Document,
+    problem::Problems,
+    value::{At, Found, Strings},
+};
+use crate::policy::{NamedLimit, Order, Policy, Prefix, Service, Shadow, User};
+
+/// A jumbo frame of 9000 bytes with its Ethernet header.
+const JUMBO_FRAME: u64 = 9014;
+
+/// Looks at a policy that is in order, beside the document that it was read from: both have the same tables in the same order.
+pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    let source: Vec<Rate> = policy.source().limits().iter().map(NamedLimit::rate).copied().collect();
+    if let Found::Read(table) = &document.source
+        && let Found::Read(limits) = &table.limits
+    {
+        frames("[source]", &source, limits, problems);
+    }
+    for (table, service) in document.services.iter().zip(policy.services().iter()) {
+        let name = format!("service {:?}", service.name());
+        if let Some(total) = &table.total {
+            frames(&format!("{name}: total"), service.totals(), total, problems);
+        }
+        if let Some(limits) = &table.per_source {
+            let of = format!("{name}: per_source");
+            within(&of, service.per_source(), limits, problems);
+            per_source(&of, service, &source, limits, problems);
+        }
+    }
+    for (table, plan) in document.plans.iter().zip(policy.users().plans()) {
+        if let Some(limits) = &table.network {
+            network(&format!("plan {:?}", plan.name()), plan.network(), &source, limits, problems);
+        }
+    }
+    for (table, user) in document.users.iter().zip(policy.users().iter()) {
+        let name = format!("user {:?}", user.name());
+        if let Some(limits) = &table.network {
+            network(&name, user.network(), &source, limits, problems);
+            one_address(&name, user, policy, &source, limits, problems);
+        }
+        if user.network().is_empty() {
+            problems.warning(
+                &table.at,
+                format!("{name} has no network limits: nothing holds it but the source's"),
+            );
+        }
+    }
+}
+
+/// Limits of one list that stand in each other's way, and bursts that frames do not fit into.
+fn within(of: &str, rates: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
+    frames(of, rates, places, problems);
+    for (index, (rate, at)) in placed(rates, places).enumerate() {
+        let by = rates.iter().enumerate().find(|(other, by)| {
+            *other != index
+                && by.at_least_as_strict_as(rate)
+                && (*other < index || !rate.at_least_as_strict_as(by))
+        });
+        if let Some((_, by)) = by {
+            problems.warning(
+                at,
+                format!("{of} \"{rate}\" never decides: \"{by}\" beside it is at least as strict"),
+            );
+        }
+    }
+}
+
+/// What one source may have of a service, against what it may have at all and what everybody may have there.
+fn per_source(of: &str, service: &Service, source: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
+    for (rate, at) in placed(service.per_source(), places) {
+        if rate.meter == Meter::Syns && service.protocol() != Protocol::Tcp {
+            problems.warning(at, format!("{of} \"{rate}\" never decides: only TCP has SYNs"));
+        }
+        if let Some(by) = source.iter().find(|by| by.at_least_as_strict_as(rate)) {
+            problems.warning(
+                at,
+                format!("{of} \"{rate}\" never decides: every source has \"{by}\" already, in [source]"),
+            );
+        }
+        if let Some(total) =
+            service.totals().iter().find(|total| total.meter == rate.meter && !is_slower(rate, total))
+        {
+            problems.warning(
+                at,
+                format!("{of} \"{rate}\" lets one source use up the total of \"{total}\"; use a lower one"),
+            );
+        }
+    }
+}
+
+/// What all addresses of a user may have together, against what one address may have.
+fn network(of: &str, rates: &[Rate], source: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
+    within(&format!("{of}: network"), rates, places, problems);
+    for (rate, at) in placed(rates, places) {
+        let above = source.iter().find(|one| one.meter == rate.meter && is_slower(rate, one));
+        if let Some(one) = above {
+            problems.warning(
+                at,
+                format!("{of}: network \"{rate}\" is less than one address of anybody else may have (\"{one}\" in [source])"),
+            );
+        }
+    }
+}
+
+/// A user that is a single source is held to the limits of one already.
+fn one_address(
+    of: &str,
+    user: &User,
+    policy: &Policy,
+    source: &[Rate],
+    places: &Strings,
+    problems: &mut Problems<'_>,
+) {
+    let mut sources = user.sources().iter();
+    let (Some(prefix), None) = (sources.next(), sources.next()) else { return };
+    let bits = if prefix.is_v4() { policy.source().ipv4_prefix() } else { policy.source().ipv6_prefix() };
+    if prefix.len() < bits {
+        return;
+    }
+    for (rate, at) in placed(user.network(), places) {
+        if let Some(by) = source.iter().find(|by| by.at_least_as_strict_as(rate)) {
+            let message = format!(
+                "{of}: network \"{rate}\" never decides: {prefix} is one source, and has \"{by}\" already, in [source]"
+            );
+            problems.warning(at, message);
+        }
+    }
+}
+
+/// Prefixes that change nothing.
+pub(super) fn warn_of_prefixes(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    let users: Vec<&User> = policy.users().iter().collect();
+    let shadows = Order::of(policy.users()).shadows();
+    for of_one in shadows.chunk_by(|(one, ..), (other, ..)| one == other) {
+        let user = of_one[0].0 as usize;
+        let list = document.users.get(user).and_then(|table| table.sources.as_ref());
+        let (Some(list), Some(owner)) = (list, users.get(user)) else { continue };
+        let place =
+            |(text, at): &'_ At<Option<String>>| Some((text.as_ref()?.parse::<Prefix>().ok()?, at.clone()));
+        let places: HashMap<Prefix, Range<usize>> = list.entries.iter().filter_map(place).collect();
+        for (_, prefix, why) in of_one {
+            let (name, at) = (owner.name(), places.get(prefix).unwrap_or(&list.at));
+            problems.warning(at, match why {
+                Shadow::Around(wider) => {
+                    format!("source {prefix} of user {name:?} changes nothing: {wider} is its own already")
+                }
+                Shadow::Inside => {
+                    format!("source {prefix} of user {name:?} is never met: longer prefixes of others have all of it")
+                }
+            });
+        }
+    }
+}
+
+/// Bursts in bytes that large frames do not fit into. Below a full frame they are errors.
+fn frames(of: &str, rates: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
+    for (rate, at) in placed(rates, places) {
+        if rate.meter == Meter::Bytes && rate.burst < JUMBO_FRAME {
+            let message = format!(
+                "{of} \"{rate}\" never lets a frame of more than {} bytes pass; for jumbo frames use a burst of at least {JUMBO_FRAME} bytes",
+                rate.burst
+            );
+            problems.warning(at, message);
+        }
+    }
+}
+
+fn placed<'a>(rates: &'a [Rate], places: &'a Strings) -> impl Iterator<Item = (&'a Rate, &'a Range<usize>)> {
+    rates.iter().zip(places.entries.iter().map(|(_, at)| at))
+}
+
+/// Whether a rate is below another, whatever their bursts.
+fn is_slower(rate: &Rate, other: &Rate) -> bool {
+    u128::from(rate.amount) * u128::from(other.period.ns())
+        < u128::from(other.amount) * u128::from(rate.period.ns())
+}

@@ -1,0 +1,50 @@
+//! Why an address is treated as it is, on the running host.
+
+use std::{
+    net::IpAddr,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use super::host::Host;
+use crate::{
+    dataplane::probe,
+    explain::{self, Setting},
+    failure::{ExitCode, Failure},
+    policy::Service,
+    serve::protocol::Reply,
+};
+
+impl Host {
+    /// Reads everything that is remembered of an address and says what it means.
+    pub(super) fn explain(&self, address: IpAddr, service: Option<&str>) -> Result<Reply, Failure> {
+        self.require_service(service)?;
+        let kernel = self.maps.policy().ok_or_else(|| {
+            Failure::new(
+                ExitCode::Unsupported,
+                "the kernel has no policy; apply one, or start the daemon again",
+            )
+        })?;
+        let setting = Setting {
+            policy: self.policy(),
+            kernel: &kernel,
+            names: &self.desired.names,
+            lists: &self.lists,
+            now_ns: probe::now_by(kernel.clock()),
+            unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        };
+        Ok(Reply::Explanation(Box::new(explain::explain(&self.maps, &setting, address, service)?)))
+    }
+
+    fn require_service(&self, name: Option<&str>) -> Result<(), Failure> {
+        let known = || self.policy().services().iter().map(Service::name);
+        match name {
+            Some(name) if !known().any(|one| one == name) => {
+                let there = known().collect::<Vec<_>>().join(", ");
+                let there =
+                    if there.is_empty() { "the policy has none" } else { &format!("there is {there}") };
+                Err(Failure::usage(format!("no service is called {name:?}; {there}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}

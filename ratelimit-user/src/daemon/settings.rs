@@ -1,0 +1,159 @@
+//! Changing single things of the running policy, and of the file that it came from if the operator says so.
+
+use std::path::Path;
+
+use ratelimit_common::limit::text::parse_rate;
+
+use super::{caller::By, host::Host, log, replacement::Replacement, version::Version};
+use crate::{
+    config::{self, edit},
+    failure::{ExitCode, Failure},
+    policy::{OF_PLAN, Policy, Setting, pieces},
+    serve::protocol::Operator,
+};
+
+/// Whether what is set is also written into the file that the policy came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Save {
+    No,
+    Yes,
+}
+
+/// Things to be set together, each with its value as it was typed.
+#[derive(Debug)]
+pub(super) struct Order<'a> {
+    /// The verb, for messages.
+    pub(super) verb: &'static str,
+    pub(super) settings: Vec<(Setting, String)>,
+    pub(super) save: Save,
+    pub(super) operator: &'a Operator,
+}
+
+impl Host {
+    /// Sets everything from the next packet on, or nothing. Returns the end of a sentence about it: what became of the file.
+    pub(super) fn set(&mut self, order: &Order<'_>, by: &By<'_>) -> Result<String, Failure> {
+        self.refuse_while_waiting(order.verb)?;
+        let set = |version: Version, (setting, typed): &(Setting, String)| version.with(setting, typed);
+        let next = order.settings.iter().try_fold(self.version.clone(), set)?;
+        self.refuse_starving(next.policy(), order.operator)?;
+        if order.save == Save::No {
+            self.enforce(next.policy())?;
+            self.supersede(next);
+            self.log(order, by, "the policy file is unchanged");
+            return Ok(", until the policy is read again".to_owned());
+        }
+        let (saved, replacement) = self.prepare_save(&next, &order.settings)?;
+        self.enforce(next.policy())?;
+        if let Err(error) = replacement.commit() {
+            let failure = cannot_write(next.file(), &error);
+            let old = self.version.policy().clone();
+            self.enforce(&old)?;
+            return Err(failure);
+        }
+        let kept = self.is_kept();
+        self.supersede(saved);
+        // The record of an applied policy follows; otherwise the file is all there is.
+        if kept && let Err(failure) = self.keep_in_force() {
+            log::warning(failure);
+        }
+        let written = format!("written into {}", next.file().display());
+        self.log(order, by, &written);
+        Ok(format!("; {written}"))
+    }
+
+    fn log(&self, order: &Order<'_>, by: &By<'_>, file: &str) {
+        for (setting, _) in &order.settings {
+            let value = self.policy().value(setting).unwrap_or_default();
+            log::info(format!("{setting} set to {value} by {by}; {file}"));
+        }
+    }
+
+    /// The file with everything in it that is set, not in place yet, and the version that it makes of `next`.
+    fn prepare_save(
+        &self,
+        next: &Version,
+        settings: &[(Setting, String)],
+    ) -> Result<(Version, Replacement), Failure> {
+        let file = next.file();
+        let mut content = config::read_text(file)?;
+        let mut saved = next.clone();
+        for (setting, typed) in settings {
+            self.refuse_to_overwrite(&content, setting, file)?;
+            content = edited(&content, setting, typed, file)?;
+            // The text of the version itself: the file may have other changes, which are not in force.
+            let text = edited(saved.text(), setting, typed, file)?;
+            saved = saved.with_text(&text)?;
+        }
+        let replacement =
+            Replacement::prepare(file, content.as_bytes()).map_err(|error| cannot_write(file, &error))?;
+        Ok((saved, replacement))
+    }
+
+    /// What somebody else has changed in the file is not replaced unseen.
+    fn refuse_to_overwrite(&self, content: &str, setting: &Setting, file: &Path) -> Result<(), Failure> {
+        let name = file.display().to_string();
+        let found = config::parse(content, &name)?.policy.value(setting);
+        let replaced = [self.version.as_read(), self.version.policy()].map(|policy| policy.value(setting));
+        if replaced.contains(&found) {
+            return Ok(());
+        }
+        let words = |value: &Option<String>| {
+            value.as_ref().map_or("no such limit".to_owned(), |value| format!("\"{value}\""))
+        };
+        Err(Failure::usage(format!(
+            "{setting}: {name} has {}, and what would be replaced is {}; read the file first (SIGHUP), or leave out --save",
+            words(&found),
+            words(&replaced[1])
+        )))
+    }
+}
+
+/// The text with something set in it, judged like any policy.
+fn edited(text: &str, setting: &Setting, typed: &str, file: &Path) -> Result<String, Failure> {
+    let file = file.display().to_string();
+    let wanted =
+        config::parse(text, &file)?.policy.with(setting, typed).map_err(Failure::usage)?.value(setting);
+    let edited = splice(text, setting, typed, &file)?;
+    let after = config::parse(&edited, &file)
+        .map_err(|error| Failure::usage(format!("not written, {file} would be wrong then:\n{error}")))?;
+    if after.policy.value(setting) != wanted {
+        let value = wanted.unwrap_or_default();
+        let message =
+            format!("not written: {setting} in {file} would not become \"{value}\"; edit the file by hand");
+        return Err(Failure::usage(message));
+    }
+    Ok(edited)
+}
+
+fn splice(text: &str, setting: &Setting, typed: &str, file: &str) -> Result<String, Failure> {
+    let policy = config::parse(text, file)?.policy;
+    let edited = match setting {
+        Setting::Plan { user } => edit::set_plan(text, user, typed),
+        Setting::List(list) if typed.trim() == OF_PLAN => edit::remove_list(text, list),
+        Setting::List(list) | Setting::Limit { list, .. } => {
+            let after = policy.with(setting, typed).map_err(Failure::usage)?;
+            edit::set_list(text, list, &as_typed(&after, setting, typed))
+        }
+    };
+    edited.map_err(|error| Failure::usage(format!("cannot change {file}: {error}")))
+}
+
+/// The limits of the list that a setting is about, as they were typed where that can stand in quotes as it is.
+fn as_typed(after: &Policy, setting: &Setting, typed: &str) -> Vec<String> {
+    let harmless = |piece: &&str| piece.chars().all(|c| c.is_ascii_alphanumeric() || " ./_".contains(c));
+    let pieces: Vec<&str> = pieces(typed).into_iter().filter(harmless).collect();
+    let rates = setting.list().map_or_else(Vec::new, |list| after.rates(list));
+    let words = |rate: &_| {
+        let same = |piece: &&&str| parse_rate(piece).is_ok_and(|parsed| parsed == *rate);
+        pieces.iter().find(same).map_or_else(|| rate.to_string(), |piece| (*piece).to_owned())
+    };
+    rates.iter().map(words).collect()
+}
+
+fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
+    let code = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
+        _ => ExitCode::Usage,
+    };
+    Failure::new(code, format!("cannot write {}: {error}; nothing was changed", file.display()))
+}

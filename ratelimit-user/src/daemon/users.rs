@@ -1,0 +1,153 @@
+//! The users of the running policy.
+
+use ratelimit_common::{
+    abi::{Bucket, LimitSet},
+    limit::{gcra, rate::Rate},
+};
+
+use super::{
+    caller::By,
+    host::Host,
+    log,
+    settings::{Order, Save},
+};
+use crate::{
+    compile,
+    failure::{ExitCode, Failure},
+    policy::{LimitList, OF_PLAN, Setting, User, words},
+    serve::protocol::{Operator, Reply, UserBucket, UserInfo, UserOrder},
+};
+
+impl Host {
+    /// All of them, without their buckets.
+    pub(super) fn users(&self) -> Vec<UserInfo> {
+        self.policy().users().iter().map(info).collect()
+    }
+
+    /// One of them, and how much of each of its limits is left.
+    pub(super) fn user(&self, name: &str, now_ns: u64) -> Result<Reply, Failure> {
+        let user = self.known_user(name)?;
+        let (set, bucket) = self.maps.user(self.user_index(name)?)?;
+        let buckets = Some(buckets(user.network(), &set, &bucket, gcra::time_q8(now_ns)));
+        Ok(Reply::Users(vec![UserInfo { buckets, ..info(user) }]))
+    }
+
+    /// Another plan, other limits of its own, or its plan's again: from the next packet on.
+    pub(super) fn set_user(
+        &mut self,
+        order: &UserOrder,
+        operator: &Operator,
+        by: &By<'_>,
+    ) -> Result<Reply, Failure> {
+        let name = &order.name;
+        self.known_user(name)?;
+        let mut settings = Vec::new();
+        if let Some(plan) = &order.plan {
+            settings.push((Setting::Plan { user: name.clone() }, plan.clone()));
+        }
+        let own = match (order.inherit, order.network.as_slice()) {
+            (true, []) => Some(OF_PLAN.to_owned()),
+            (false, []) => None,
+            (false, network) => Some(network.join(", ")),
+            (true, _) => return Err(Failure::usage("--inherit and --network exclude each other; use one")),
+        };
+        settings.extend(own.map(|own| (Setting::List(LimitList::User(name.clone())), own)));
+        if settings.is_empty() {
+            return Err(Failure::usage("nothing to set; use --plan, --network or --inherit"));
+        }
+        let save = if order.save { Save::Yes } else { Save::No };
+        let file = self.set(&Order { verb: "user set", settings, save, operator }, by)?;
+        let user = self.known_user(name)?;
+        let plan = user.plan().map_or_else(|| "no plan".to_owned(), |plan| format!("plan {plan}"));
+        let stays = order.plan.is_some() && order.network.is_empty() && user.own().is_some();
+        let note =
+            if stays { "; these are its own and count before its plan's, --inherit ends that" } else { "" };
+        let network = words(user.network());
+        Ok(Reply::Done(format!("user {name}: {plan}, network {network} from now on{file}{note}")))
+    }
+
+    /// The whole burst again.
+    pub(super) fn reset_user(&mut self, name: &str, by: &By<'_>) -> Result<Reply, Failure> {
+        self.known_user(name)?;
+        let index = self.user_index(name)?;
+        self.maps.refill_user(index)?;
+        log::info(format!("user {name} reset by {by}: it has its whole burst again"));
+        Ok(Reply::Done(format!("user {name} has its whole burst again")))
+    }
+
+    fn known_user(&self, name: &str) -> Result<&User, Failure> {
+        self.policy().require_user(name).map_err(Failure::usage)
+    }
+
+    fn user_index(&self, name: &str) -> Result<u32, Failure> {
+        let missing =
+            || Failure::new(ExitCode::Unsupported, format!("user {name} has no place in the kernel"));
+        self.desired.names.users.of(name).map(|index| index as u32).ok_or_else(missing)
+    }
+}
+
+fn info(user: &User) -> UserInfo {
+    UserInfo {
+        name: user.name().to_owned(),
+        plan: user.plan().map(str::to_owned),
+        own: user.own().is_some(),
+        sources: user.sources().iter().map(ToString::to_string).collect(),
+        network: user.network().iter().map(ToString::to_string).collect(),
+        buckets: None,
+    }
+}
+
+/// How much is left of each limit. The kernel keeps them in an order of its own.
+fn buckets(rates: &[Rate], set: &LimitSet, bucket: &Bucket, now_q8: u64) -> Vec<UserBucket> {
+    let left = |(rate, place): (&Rate, usize)| {
+        let left = left(rate, bucket.tat_q8[place], now_q8);
+        UserBucket { limit: rate.to_string(), left, burst: rate.burst }
+    };
+    rates.iter().zip(compile::places(rates, set)).map(left).collect()
+}
+
+/// Units that a bucket has left: its burst, less what has not been refilled yet.
+fn left(rate: &Rate, tat_q8: u64, now_q8: u64) -> u64 {
+    let spent_ns = u128::from(gcra::ahead_q8(tat_q8, now_q8)) >> gcra::TIME_FRAC_BITS;
+    let spent = (spent_ns * u128::from(rate.amount)).div_ceil(u128::from(rate.period.ns()));
+    u128::from(rate.burst).saturating_sub(spent) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::{abi::MAX_LIMITS, limit::text::parse_rate};
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_the_burst_less_what_has_not_come_back_yet() {
+        let rate = parse_rate("10 packets/s burst 100").unwrap();
+        let (now, second) = (gcra::time_q8(1_000_000_000_000), gcra::time_q8(1_000_000_000));
+        for (tat, expected) in [
+            (0, 100),
+            (now, 100),
+            (now - 1, 100),
+            (now + second, 90),
+            (now + second / 10, 99),
+            (now + 10 * second, 0),
+            (now + 99 * second, 0),
+        ] {
+            assert_eq!(left(&rate, tat, now), expected, "{tat}");
+        }
+    }
+
+    #[test]
+    fn a_limit_finds_its_bucket_wherever_the_kernel_keeps_it() {
+        let rates = ["5 packets/s", "1 MB/s", "100 packets/min"].map(|text| parse_rate(text).unwrap());
+        let mut set = LimitSet { limit_count: 4, ..LimitSet::NONE };
+        // Bytes moved to the front by an earlier policy.
+        for (place, at) in [(0, 1), (1, 0), (3, 2)] {
+            set.limits[place] = rates[at].limit().unwrap();
+        }
+        let now = gcra::time_q8(1_000_000_000_000);
+        let mut bucket = Bucket { tat_q8: [0; MAX_LIMITS] };
+        bucket.tat_q8[3] = now + gcra::time_q8(60_000_000_000);
+        let left: Vec<u64> = buckets(&rates, &set, &bucket, now).iter().map(|bucket| bucket.left).collect();
+        assert_eq!(left, [5, 1_000_000, 0]);
+    }
+}

@@ -1,0 +1,78 @@
+//! The totals of services when their limits change: what was spent under the old one, and what CPUs hold without having spent it.
+
+use aya::maps::PerCpuValues;
+use ratelimit_common::{
+    abi::{Share, Total, TotalState, service::MAX_TOTALS},
+    limit::gcra,
+};
+
+use super::Maps;
+use crate::{
+    compile::Desired,
+    dataplane::{DataplaneError, probe},
+};
+
+impl Maps {
+    /// Takes away what CPUs hold of the totals of these services, and what they remember of refusals: both are in the time of the limit
+    /// that was in force when they took it. Under a faster one the first would be a flood, and the second would go on for too long.
+    pub(super) fn empty_shares(&mut self, services: &[u32]) -> Result<(), DataplaneError> {
+        let cpus = aya::util::nr_cpus()
+            .map_err(|(path, source)| DataplaneError::Io { action: format!("read {path}"), source })?;
+        for index in services {
+            let empty = PerCpuValues::try_from(vec![Share::EMPTY; cpus])
+                .map_err(DataplaneError::io("count the CPUs"))?;
+            self.shares
+                .set(*index, empty, 0)
+                .map_err(DataplaneError::map("take back the shares of a total"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes buckets that were filled under a slower limit exactly empty under the one in force. Nobody else writes such a bucket: the
+    /// program refuses everything until time has caught up with it.
+    pub(super) fn end_overdrafts(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
+        let now_q8 = gcra::time_q8(probe::now_ns());
+        for index in &desired.changed_totals {
+            let state =
+                self.totals.get(index, 0).map_err(DataplaneError::map("read the buckets of a total"))?;
+            let totals = &desired.policy.services[*index as usize].totals;
+            let ended = without_overdraft(state, totals, now_q8);
+            if ended != state {
+                self.totals
+                    .set(*index, ended, 0)
+                    .map_err(DataplaneError::map("write the buckets of a total"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn without_overdraft(mut state: TotalState, totals: &[Total; MAX_TOTALS], now_q8: u64) -> TotalState {
+    for (tat_q8, total) in state.tat_q8.iter_mut().zip(totals) {
+        let tolerance_q8 = total.limit.tolerance_q8;
+        // A place without a limit keeps its word for one that may come back.
+        if tolerance_q8 > 0 && gcra::ahead_q8(*tat_q8, now_q8) > tolerance_q8 {
+            *tat_q8 = now_q8.wrapping_add(tolerance_q8);
+        }
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::abi::{Limit, Service};
+
+    use super::*;
+
+    #[test]
+    fn a_bucket_beyond_its_tolerance_is_empty_and_every_other_stays() {
+        let mut totals = Service::UNUSED.totals;
+        totals[0].limit = Limit { tolerance_q8: 100, ..Limit::UNUSED };
+        for (tat, expected) in
+            [([1200, 9999], [1100, 9999]), ([1100, 0], [1100, 0]), ([1050, 1], [1050, 1]), ([0, 0], [0, 0])]
+        {
+            let ended = without_overdraft(TotalState { tat_q8: tat }, &totals, 1000);
+            assert_eq!(ended.tat_q8, expected);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! One source under one set of limits: who answers for it, and what is left.
+
+use ratelimit_common::{
+    abi::{
+        Bucket, Cell, Limit, LimitSet, Meter, Reason,
+        policy::{COUNTS_BYTES, NO_METER},
+        service::Party,
+    },
+    limit::{
+        gate,
+        gcra::{self, SMALLEST_FRAME},
+        level::Level,
+        rate::Rate,
+    },
+};
+
+use super::report::{Account, CellState, Denial, LimitState};
+
+/// What is remembered of a source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    pub(super) entry: Option<Bucket>,
+    pub(super) cell: Cell,
+    /// Until when the cell is tracked.
+    pub(super) tracked_until_q8: u64,
+    /// The source as denials know it.
+    pub(super) name: u64,
+}
+
+/// The entry judges.
+pub(super) const ENTRY: &str = "entry";
+/// The cell judges.
+pub(super) const CELL: &str = "cell";
+/// There is no gate and no entry yet.
+const NONE: &str = "none";
+
+impl Account {
+    pub(super) fn new(words: &Words, set: &LimitSet, rates: &[Rate], now_q8: u64) -> Self {
+        let share_q8 = set.gate_tolerance_q8;
+        let gated = share_q8 != 0;
+        let hot = gate::is_tracked(words.tracked_until_q8, now_q8);
+        let cell = Level::of(words.cell.tat_q8, share_q8, now_q8, 0);
+        // Without a gate an entry always counts; with one only behind a hot cell.
+        let entry = words.entry.filter(|_| hot || !gated);
+        let level = |place: usize, limit: &Limit| match entry {
+            Some(bucket) => Level::of(bucket.tat_q8[place], limit.tolerance_q8, now_q8, share_q8),
+            None if gated => Level::behind(cell, limit.tolerance_q8),
+            None => Level::full(limit.tolerance_q8),
+        };
+        let limits = pairs(set, rates)
+            .into_iter()
+            .map(|(rate, place)| limit_state(&rate, &set.limits[place], level(place, &set.limits[place])))
+            .collect();
+        let sample_q8 = sample_q8(set);
+        Self {
+            state: if entry.is_some() {
+                ENTRY
+            } else if gated {
+                CELL
+            } else {
+                NONE
+            }
+            .to_owned(),
+            cell: gated.then(|| CellState {
+                hot,
+                hot_for_ms: ms(gcra::ahead_q8(words.tracked_until_q8, now_q8) >> gcra::TIME_FRAC_BITS),
+                left: cell.room_q8() / sample_q8.max(1),
+                capacity: share_q8 / sample_q8.max(1),
+            }),
+            denied: denial(words, now_q8).filter(|_| gated),
+            limits,
+        }
+    }
+
+    /// Whether the source is known: strangers are the first to go when something is full.
+    pub(super) fn party(&self) -> Party {
+        if self.state == ENTRY { Party::Known } else { Party::Stranger }
+    }
+
+    /// Whether the next packet needs an entry that is still to be made.
+    pub(super) fn wants_entry(&self) -> bool {
+        match &self.cell {
+            Some(cell) => self.state == CELL && cell.left == 0,
+            None => self.state == NONE,
+        }
+    }
+}
+
+/// One limit as it is shown.
+pub(super) fn limit_state(rate: &Rate, limit: &Limit, level: Level) -> LimitState {
+    let wait_ns = level.wait_ns(unit_q8(limit));
+    LimitState {
+        rate: rate.to_string(),
+        meter: rate.meter.name().to_owned(),
+        burst: rate.burst,
+        capacity: level.capacity(limit),
+        left: level.left(limit),
+        full_in_ms: ms(level.full_in_ns()),
+        refused_for_ms: (wait_ns > 0).then(|| ms(wait_ns)),
+    }
+}
+
+/// What the smallest thing that a limit counts costs under it.
+pub(super) fn unit_q8(limit: &Limit) -> u64 {
+    if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, SMALLEST_FRAME) } else { limit.cost_fp }
+}
+
+/// What the smallest packet costs that any limit of the set applies to: one that opens nothing and is no fragment, if there are limits for
+/// such.
+pub(super) fn sample_q8(set: &LimitSet) -> u64 {
+    let dearest = |plain: bool| {
+        let of_every_packet =
+            |limit: &&Limit| !plain || [Meter::Packets as u32, Meter::Bytes as u32].contains(&limit.meter);
+        set.limits.iter().filter(of_every_packet).map(unit_q8).max().unwrap_or(0)
+    };
+    if dearest(true) > 0 { dearest(true) } else { dearest(false) }
+}
+
+/// Nanoseconds until one of the CPUs that make entries may make one more; 0 if one may now.
+pub(super) fn newcomers(words: &[u64], budget: &Limit, now_q8: u64) -> u64 {
+    // A word of zero is a CPU that has never made one: most likely it is not there.
+    let used = words.iter().filter(|word| **word != 0);
+    let wait = |word: &u64| Level::of(*word, budget.tolerance_q8, now_q8, 0).wait_ns(budget.cost_fp);
+    used.map(wait).min().unwrap_or(0)
+}
+
+/// Milliseconds, rounded up.
+pub(super) fn ms(ns: u64) -> u64 {
+    ns.div_ceil(1_000_000)
+}
+
+fn denial(words: &Words, now_q8: u64) -> Option<Denial> {
+    let word = words.cell.denials[gate::denial_slot(words.name)];
+    if !gate::denies(word, words.name, now_q8) {
+        return None;
+    }
+    let reason = match gate::denied_by(word) {
+        Meter::Bytes => Reason::LimitBytes,
+        Meter::Packets | Meter::Syns | Meter::Fragments => Reason::LimitPackets,
+    };
+    let left_ns = gcra::ahead_q8(gate::denied_until_q8(word), now_q8) >> gcra::TIME_FRAC_BITS;
+    Some(Denial { reason: reason.name().to_owned(), for_ms: ms(left_ns) })
+}
+
+/// Each rate with its place in the set. Places are kept from one policy to the next, so their order says nothing; the price does. Of two
+/// with one price the one whose burst is nearer is meant, because little is ever kept back of it.
+fn pairs(set: &LimitSet, rates: &[Rate]) -> Vec<(Rate, usize)> {
+    let mut pairs: Vec<(Rate, usize)> = Vec::new();
+    for rate in rates {
+        let Ok(limit) = rate.limit() else { continue };
+        let free = set.limits.iter().enumerate().filter(|(place, slot)| {
+            slot.meter != NO_METER
+                && (slot.meter, slot.cost_fp, slot.frac_bits & !COUNTS_BYTES)
+                    == (limit.meter, limit.cost_fp, limit.frac_bits)
+                && pairs.iter().all(|(_, taken)| taken != place)
+        });
+        let nearest = free.min_by_key(|(_, slot)| slot.tolerance_q8.abs_diff(limit.tolerance_q8));
+        pairs.extend(nearest.map(|(place, _)| (*rate, place)));
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+
+    /// A set with these rates in these places, each with a little kept back of its burst.
+    fn set(rates: &[(&str, usize)]) -> LimitSet {
+        let mut set = LimitSet::NONE;
+        for (rate, place) in rates {
+            let limit = parse_rate(rate).unwrap().limit().unwrap();
+            let bytes = if limit.meter == Meter::Bytes as u32 { COUNTS_BYTES } else { 0 };
+            let tolerance_q8 = limit.tolerance_q8 - limit.tolerance_q8 / 100;
+            set.limits[*place] = Limit { tolerance_q8, frac_bits: limit.frac_bits | bytes, ..limit };
+        }
+        set
+    }
+
+    #[test]
+    fn a_rate_finds_its_place_by_price_and_of_two_with_one_price_by_burst() {
+        for rates in [
+            // Alike but for the price: the same second of burst.
+            [("100 packets/s burst 100", 2), ("10 packets/s burst 10", 0), ("1 MB/s burst 1 MB", 1)],
+            // Alike but for the burst.
+            [("40 packets/s burst 64", 3), ("40 packets/s burst 100", 1), ("40 packets/s burst 80", 0)],
+        ] {
+            let wanted: Vec<(Rate, usize)> =
+                rates.iter().map(|(rate, place)| (parse_rate(rate).unwrap(), *place)).collect();
+            let named: Vec<Rate> = wanted.iter().map(|(rate, _)| *rate).collect();
+            assert_eq!(pairs(&set(&rates), &named), wanted);
+        }
+    }
+
+    #[test]
+    fn the_sample_is_the_smallest_packet_that_is_counted_at_all() {
+        let cost = |text: &str| parse_rate(text).unwrap().limit().unwrap().cost_fp;
+        let all = set(&[("100 packets/s", 0), ("1 syns/s", 1), ("1000 fragments/s", 2)]);
+        assert_eq!(sample_q8(&all), cost("100 packets/s"), "a SYN would cost more");
+        assert_eq!(sample_q8(&set(&[("1 syns/s", 1), ("1000 fragments/s", 2)])), cost("1 syns/s"));
+        assert_eq!(sample_q8(&set(&[("1 MB/s", 3)])), 34_000 << 8, "34 bytes");
+    }
+
+    #[test]
+    fn newcomers_wait_for_the_first_cpu_that_makes_entries_and_not_for_those_that_never_did() {
+        let budget = parse_rate("10 packets/s burst 1").unwrap().limit().unwrap();
+        let now_q8 = gcra::time_q8(1 << 50);
+        let spent = |ms: u64| now_q8 + gcra::time_q8(ms * 1_000_000);
+        assert_eq!(newcomers(&[0, 0], &budget, now_q8), 0);
+        assert_eq!(newcomers(&[spent(70), 0, spent(30)], &budget, now_q8), 30_000_000);
+        assert_eq!(newcomers(&[spent(70), now_q8 - 1], &budget, now_q8), 0);
+    }
+}

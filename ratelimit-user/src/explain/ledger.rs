@@ -1,0 +1,38 @@
+//! The seam to what is remembered: the kernel's maps, or plain memory in tests.
+
+use std::net::IpAddr;
+
+use ratelimit_common::abi::{
+    Bucket, Cell, EntryKey, LimitSet, ListEntry, PrefixKey, RungCell, Share, SynState, TotalState,
+};
+
+/// What can be read of the state of sources, users, prefixes and services. Nothing is ever written.
+pub trait Ledger {
+    /// Why something could not be read.
+    type Error;
+
+    /// The longest listed prefix around an address.
+    fn listed(&self, address: IpAddr) -> Result<Option<ListEntry>, Self::Error>;
+    /// The buckets of a source, if it has an entry.
+    fn entry(&self, key: &EntryKey) -> Result<Option<Bucket>, Self::Error>;
+    /// Until when a cell of the gate is tracked, as a time word.
+    fn tracked_until_q8(&self, cell: u32) -> Result<u64, Self::Error>;
+    /// A cell of the gate.
+    fn cell(&self, index: u32) -> Result<Cell, Self::Error>;
+    /// The bucket of a prefix, if it has an entry.
+    fn prefix(&self, key: &PrefixKey) -> Result<Option<u64>, Self::Error>;
+    /// A cell of the ladder.
+    fn rung_cell(&self, index: u32) -> Result<RungCell, Self::Error>;
+    /// The limits of a user, in one of the tables.
+    fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Self::Error>;
+    /// The buckets of a user.
+    fn user(&self, index: u32) -> Result<Bucket, Self::Error>;
+    /// The shared buckets of a service.
+    fn total(&self, service: u32) -> Result<TotalState, Self::Error>;
+    /// What each CPU has taken from them.
+    fn shares(&self, service: u32) -> Result<Vec<Share>, Self::Error>;
+    /// The SYNs of a service.
+    fn syns(&self, service: u32) -> Result<SynState, Self::Error>;
+    /// Each CPU's bucket of sources that it may enter into the table.
+    fn newcomers(&self) -> Result<Vec<u64>, Self::Error>;
+}

@@ -1,0 +1,50 @@
+//! Which entries of the lists are around an address.
+
+use std::net::IpAddr;
+
+use ratelimit_common::abi::{
+    ListEntry,
+    list::{ALLOWED, FOREVER_NS},
+    user::NO_USER,
+};
+
+use super::{Setting, moment, report::BlockMatch};
+use crate::compile::lists::{Lists, Prefix, reason_text};
+
+/// Entries of the allow list, longest first.
+pub(super) fn allowed_by(lists: &Lists, address: IpAddr) -> Vec<String> {
+    let allowed = around(lists, address).filter(|(_, entry)| entry.own_allowed == ALLOWED);
+    allowed.map(|(prefix, _)| prefix.to_string()).collect()
+}
+
+/// Blocks that hold, longest prefix first.
+pub(super) fn blocked_by(setting: &Setting<'_>, address: IpAddr) -> Vec<BlockMatch> {
+    let holds = |(_, entry): &(Prefix, &ListEntry)| entry.own_blocked_until_ns > setting.now_ns;
+    around(setting.lists, address)
+        .filter(holds)
+        .map(|(prefix, entry)| {
+            let seconds_left = (entry.own_blocked_until_ns != FOREVER_NS)
+                .then(|| (entry.own_blocked_until_ns - setting.now_ns).div_ceil(1_000_000_000));
+            BlockMatch {
+                prefix: prefix.to_string(),
+                until: seconds_left.map(|left| moment::utc(setting.unix_seconds.saturating_add(left))),
+                seconds_left,
+                reason: reason_text(entry),
+            }
+        })
+        .collect()
+}
+
+/// The prefix by which a user has the address.
+pub(super) fn owned_by(lists: &Lists, address: IpAddr) -> Option<String> {
+    around(lists, address).find(|(_, entry)| entry.own_user != NO_USER).map(|(prefix, _)| prefix.to_string())
+}
+
+/// Every listed prefix around an address, longest first.
+fn around(lists: &Lists, address: IpAddr) -> impl Iterator<Item = (Prefix, &ListEntry)> {
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    (0..=longest)
+        .rev()
+        .filter_map(move |len| lists.get_key_value(&Prefix::masked(address, len)))
+        .map(|(prefix, entry)| (*prefix, entry))
+}

@@ -1,0 +1,101 @@
+//! Why an address is treated as it is: every limit that applies to it, how full each bucket is, and what becomes of its next packet.
+//!
+//! ```text
+//!   address x policy x lists x ledger -> explanation -> text, JSON
+//! ```
+//!
+//! Pure but for the [`Ledger`], which is the kernel's maps or a test's memory: nothing here moves a word. What is said of the next packet is
+//! held against the packet path itself in `tests/tests/explanation.rs`.
+
+mod account;
+mod ledger;
+mod listing;
+mod moment;
+mod neighbourhood;
+mod refusals;
+mod report;
+mod service;
+mod source;
+mod user;
+
+use std::net::IpAddr;
+
+use ratelimit_common::{
+    abi::{self, Mode},
+    limit::gcra::time_q8,
+};
+
+use crate::{
+    compile::{Names, lists::Lists},
+    policy::{Policy, Prefix},
+};
+use account::newcomers;
+pub use ledger::Ledger;
+pub use report::{
+    Account, BlockMatch, CellState, Denial, Explanation, LimitState, PrefixState, Refusal, ServiceState,
+    SynCookies, UserState,
+};
+use source::Source;
+
+/// What is in force, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'s> {
+    /// As the operator wants it.
+    pub policy: &'s Policy,
+    /// As the kernel has it.
+    pub kernel: &'s abi::Policy,
+    /// Which index each service and user has there.
+    pub names: &'s Names,
+    /// The lists.
+    pub lists: &'s Lists,
+    /// Now, on the clock that decides under this policy.
+    pub now_ns: u64,
+    /// Now, for people: seconds since 1970, UTC.
+    pub unix_seconds: u64,
+}
+
+impl Setting<'_> {
+    fn now_q8(&self) -> u64 {
+        time_q8(self.now_ns)
+    }
+}
+
+/// Explains an address, with all services or one of them.
+pub fn explain<L: Ledger>(
+    ledger: &L,
+    setting: &Setting<'_>,
+    address: IpAddr,
+    service: Option<&str>,
+) -> Result<Explanation, L::Error> {
+    let address = address.to_canonical();
+    let source = Source::of(address, setting.kernel);
+    let entry = ledger.listed(address)?;
+    let newcomers = newcomers(&ledger.newcomers()?, &setting.kernel.gate.new_sources, setting.now_q8());
+    let own = source.account(ledger, setting)?;
+    let prefixes = neighbourhood::prefixes(ledger, setting, &source, own.party(), newcomers)?;
+    let mut services = Vec::new();
+    for one in setting.policy.services().iter().filter(|one| service.is_none_or(|name| name == one.name())) {
+        services.extend(service::state(ledger, setting, &source, own.party(), one)?);
+    }
+    let prefix_len = match address {
+        IpAddr::V4(_) => setting.policy.source().ipv4_prefix(),
+        IpAddr::V6(_) => setting.policy.source().ipv6_prefix(),
+    };
+    let mut explanation = Explanation {
+        address: address.to_string(),
+        at: moment::utc(setting.unix_seconds),
+        source: Prefix::masked(address, prefix_len).to_string(),
+        mode: if setting.policy.mode() == Mode::Monitor { "monitor" } else { "enforce" }.to_owned(),
+        verdict: String::new(),
+        reason: String::new(),
+        refusals: Vec::new(),
+        allowed_by: listing::allowed_by(setting.lists, address),
+        blocked_by: listing::blocked_by(setting, address),
+        user: user::state(ledger, setting, address, entry.map_or(abi::user::NO_USER, |entry| entry.user))?,
+        own,
+        prefixes,
+        services,
+    };
+    refusals::conclude(&mut explanation, entry.as_ref(), setting, newcomers);
+    Ok(explanation)
+}

@@ -1,0 +1,72 @@
+//! The prefixes around a source.
+
+use std::net::IpAddr;
+
+use ratelimit_common::{
+    abi::{PrefixKey, SourceKey, policy::MAX_RUNGS, service::Party},
+    limit::{gate, ladder, level::Level},
+};
+
+use super::{
+    Ledger, Setting,
+    account::{CELL, ENTRY, ms, sample_q8},
+    report::PrefixState,
+    source::Source,
+};
+use crate::policy::{LadderFamily, Prefix};
+
+/// All of them, narrowest first. `newcomers` is how long no CPU may enter one more into its table.
+pub(super) fn prefixes<L: Ledger>(
+    ledger: &L,
+    setting: &Setting<'_>,
+    source: &Source,
+    party: Party,
+    newcomers: u64,
+) -> Result<Vec<PrefixState>, L::Error> {
+    let kernel = &setting.kernel.ladder;
+    let (family, which) = match source.address {
+        IpAddr::V4(_) => (0, LadderFamily::V4),
+        IpAddr::V6(_) => (1, LadderFamily::V6),
+    };
+    let sample_q8 = sample_q8(&setting.kernel.source.set);
+    let (share_q8, now_q8) = (kernel.cell_tolerance_q8, setting.now_q8());
+    let tolerance_q8 = match party {
+        Party::Known => kernel.tolerance_q8,
+        Party::Stranger => kernel.stranger_tolerance_q8,
+    };
+    let mut prefixes = Vec::new();
+    for (index, (wanted, rung)) in
+        setting.policy.ladder().rungs(which).iter().zip(&kernel.rungs[family]).enumerate()
+    {
+        let number = (family * MAX_RUNGS + index) as u32;
+        let SourceKey { hi, lo } = ladder::cut(source.key, rung.mask_hi, rung.mask_lo);
+        let hash = gate::hash(SourceKey { hi, lo }, setting.kernel.gate.secret);
+        let cell = ledger.rung_cell(ladder::cell_index(number, hash))?;
+        let entry = match gate::is_tracked(cell.tracked_until_q8, now_q8) {
+            true => ledger.prefix(&PrefixKey { hi, lo, rung: u64::from(number) })?,
+            false => None,
+        };
+        let charge_q8 = ladder::share_q8(sample_q8, rung.multiple, rung.reciprocal).max(1);
+        let (state, level, wait_ns) = match entry {
+            Some(word) => {
+                let level = Level::of(word, tolerance_q8, now_q8, share_q8);
+                (ENTRY, level, level.wait_ns(charge_q8))
+            }
+            None => {
+                let cell = Level::of(cell.tat_q8, share_q8, now_q8, 0);
+                let spent = cell.wait_ns(charge_q8) > 0 && party == Party::Stranger;
+                (CELL, Level::behind(cell, tolerance_q8), if spent { newcomers } else { 0 })
+            }
+        };
+        prefixes.push(PrefixState {
+            prefix: Prefix::masked(source.address, wanted.bits).to_string(),
+            multiple: wanted.multiple,
+            state: state.to_owned(),
+            capacity: tolerance_q8 / charge_q8,
+            left: level.room_q8() / charge_q8,
+            full_in_ms: ms(level.full_in_ns()),
+            refused_for_ms: (wait_ns > 0).then(|| ms(wait_ns)),
+        });
+    }
+    Ok(prefixes)
+}

@@ -1,0 +1,77 @@
+//! The lists of limits that a policy has, and the names of the limits in them.
+//!
+//! `source` is a list, `source.packets` its limit in packets, `source.packets-2` a second one. Names of users may have dots in them,
+//! but no list ends like a limit, so a name means one thing only.
+
+use std::fmt;
+
+use ratelimit_common::{
+    abi::{MAX_LIMITS, Meter, service::MAX_TOTALS},
+    limit::rate::Rate,
+};
+
+/// One list of limits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LimitList {
+    /// `[source] limits`.
+    Source,
+    /// `[[service]] per_source`.
+    PerSource(String),
+    /// `[[service]] total`.
+    Total(String),
+    /// `[plan.NAME] network`.
+    Plan(String),
+    /// `[[user]] network`.
+    User(String),
+}
+
+impl LimitList {
+    /// Whether it has room for one more limit in this meter.
+    pub(super) fn takes(&self, rates: &[Rate], meter: Meter) -> bool {
+        let first = rates.iter().all(|rate| rate.meter != meter);
+        match self {
+            Self::Total(_) => {
+                first && rates.len() < MAX_TOTALS && matches!(meter, Meter::Packets | Meter::Bytes)
+            }
+            _ => first && rates.len() < MAX_LIMITS,
+        }
+    }
+
+    /// The name of its `nth` limit in a meter, counted from 1.
+    pub fn limit_name(&self, meter: Meter, nth: usize) -> String {
+        match nth {
+            1 => format!("{self}.{}", meter.name()),
+            _ => format!("{self}.{}-{nth}", meter.name()),
+        }
+    }
+
+    /// The names of its limits.
+    pub fn limit_names(&self, rates: &[Rate]) -> Vec<String> {
+        let name = |(at, rate): (usize, &Rate)| {
+            let nth = 1 + rates[..at].iter().filter(|other| other.meter == rate.meter).count();
+            self.limit_name(rate.meter, nth)
+        };
+        rates.iter().enumerate().map(name).collect()
+    }
+}
+
+impl fmt::Display for LimitList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Source => f.write_str("source"),
+            Self::PerSource(service) => write!(f, "service.{service}.per_source"),
+            Self::Total(service) => write!(f, "service.{service}.total"),
+            Self::Plan(plan) => write!(f, "plan.{plan}.network"),
+            Self::User(user) => write!(f, "user.{user}.network"),
+        }
+    }
+}
+
+/// The limit that a name ends with: `packets` is the first in packets, `packets-2` the second.
+pub(super) fn parse_limit_name(text: &str) -> Option<(Meter, usize)> {
+    let (word, nth) = match text.split_once('-') {
+        None => (text, 1),
+        Some((word, nth)) => (word, nth.parse::<usize>().ok().filter(|nth| *nth > 1)?),
+    };
+    Some((Meter::ALL.into_iter().find(|meter| meter.name() == word)?, nth))
+}

@@ -1,0 +1,321 @@
+//! What can be set while a policy is in force: a limit, a list of limits, the plan of a user. Each by its name and in words, so
+//! that settings can be typed, written down and read back.
+
+use std::fmt;
+
+use ratelimit_common::{
+    abi::Meter,
+    limit::{rate::Rate, text::parse_rate},
+};
+
+use super::{
+    Plan, Policy, Service, ServiceError, SourceError, User, UserError,
+    limit_list::{LimitList, parse_limit_name},
+    some,
+};
+
+/// The word for a list without limits.
+pub const NONE: &str = "none";
+/// The word for a user that has the limits of its plan.
+pub const OF_PLAN: &str = "plan";
+
+/// One thing that can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// `source.packets`: one limit of a list.
+    Limit {
+        /// The list.
+        list: LimitList,
+        /// What it counts.
+        meter: Meter,
+        /// Which of those that count this, from 1.
+        nth: usize,
+    },
+    /// `service.dns.per_source`: all limits of a list.
+    List(LimitList),
+    /// `user.acme.plan`.
+    Plan {
+        /// The user's name.
+        user: String,
+    },
+}
+
+/// Why something cannot be set like that.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// Nothing has this name.
+    #[error("no limit is called {name:?}; there is {}", some(.known))]
+    Unknown {
+        /// As given.
+        name: String,
+        /// The names that would do.
+        known: Vec<String>,
+    },
+    /// No service, plan or user has this name.
+    #[error("no {kind} is called {name:?}; there is {}", some(.known))]
+    Nobody {
+        /// `service`, `plan` or `user`.
+        kind: &'static str,
+        /// As given.
+        name: String,
+        /// The names that would do.
+        known: Vec<String>,
+    },
+    /// The name says one meter, the rate another.
+    #[error("limit \"{name}\" is in {wanted}, and \"{rate}\" is in {found}; use a rate in {wanted}", wanted = .wanted.name(), found = .rate.meter.name())]
+    WrongMeter {
+        /// The limit's name.
+        name: String,
+        /// The meter it has.
+        wanted: Meter,
+        /// As given.
+        rate: Rate,
+    },
+    /// Not a rate.
+    #[error("limit \"{name}\": {error}")]
+    Text {
+        /// The name of the limit or the list.
+        name: String,
+        /// What is wrong with the words.
+        error: String,
+    },
+    /// Its plan's limits, and it is on none.
+    #[error("user {name:?} is on no plan that it could have its limits from; name one with --plan")]
+    NoPlan {
+        /// Its name.
+        name: String,
+    },
+    /// Not for sources.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Not for a service.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// Not for a user.
+    #[error(transparent)]
+    User(#[from] UserError),
+}
+
+impl Setting {
+    /// The list that it is about.
+    pub fn list(&self) -> Option<&LimitList> {
+        match self {
+            Self::Limit { list, .. } | Self::List(list) => Some(list),
+            Self::Plan { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit { list, meter, nth } => f.write_str(&list.limit_name(*meter, *nth)),
+            Self::List(list) => list.fmt(f),
+            Self::Plan { user } => write!(f, "user.{user}.plan"),
+        }
+    }
+}
+
+impl Policy {
+    /// Every list of limits, whether it has any or not.
+    pub fn limit_lists(&self) -> Vec<LimitList> {
+        let mut lists = vec![LimitList::Source];
+        for service in self.services().iter() {
+            let name = service.name().to_owned();
+            lists.extend([LimitList::PerSource(name.clone()), LimitList::Total(name)]);
+        }
+        lists.extend(self.users().plans().map(|plan| LimitList::Plan(plan.name().to_owned())));
+        lists.extend(self.users().iter().map(|user| LimitList::User(user.name().to_owned())));
+        lists
+    }
+
+    /// The limits of a list: of a user, those that count.
+    pub fn rates(&self, list: &LimitList) -> Vec<Rate> {
+        let service = |name: &str| self.services().get(name);
+        let rates = match list {
+            LimitList::Source => return self.source().limits().iter().map(|limit| *limit.rate()).collect(),
+            LimitList::PerSource(name) => service(name).map(Service::per_source),
+            LimitList::Total(name) => service(name).map(Service::totals),
+            LimitList::Plan(name) => self.users().plan(name).map(Plan::network),
+            LimitList::User(name) => self.users().get(name).map(User::network),
+        };
+        rates.unwrap_or_default().to_vec()
+    }
+
+    /// The plan that a user's list comes from, if it is not the user's own.
+    pub fn inherited(&self, list: &LimitList) -> Option<LimitList> {
+        let LimitList::User(name) = list else { return None };
+        let user = self.users().get(name).filter(|user| user.own().is_none())?;
+        user.plan().map(|plan| LimitList::Plan(plan.to_owned()))
+    }
+
+    /// What a name means. A limit that is not there yet is one if it can be added.
+    pub fn setting(&self, name: &str) -> Result<Setting, SettingError> {
+        if let Some(user) = name.strip_prefix("user.").and_then(|rest| rest.strip_suffix(".plan")) {
+            self.require_user(user)?;
+            return Ok(Setting::Plan { user: user.to_owned() });
+        }
+        let lists = self.limit_lists();
+        if let Some(list) = lists.iter().find(|list| list.to_string() == name) {
+            return Ok(Setting::List(list.clone()));
+        }
+        let unknown = |known| SettingError::Unknown { name: name.to_owned(), known };
+        let inside = |list: &&LimitList| {
+            name.strip_prefix(&list.to_string()).is_some_and(|rest| rest.starts_with('.'))
+        };
+        // The longest: a user may be called like the list of another, with dots.
+        let around = lists.iter().filter(inside).max_by_key(|list| list.to_string().len());
+        let Some(list) = around else {
+            self.require_known(name)?;
+            let names = lists.iter().flat_map(|list| list.limit_names(&self.rates(list)));
+            return Err(unknown(names.collect()));
+        };
+        let rates = self.rates(list);
+        let addable = Meter::ALL.into_iter().filter(|meter| list.takes(&rates, *meter));
+        let addable: Vec<String> = addable.map(|meter| list.limit_name(meter, 1)).collect();
+        let names = list.limit_names(&rates);
+        let end = name.rsplit('.').next().and_then(parse_limit_name);
+        match end {
+            // One of a meter that the list does not have is called by its right name when it is set: too many, or not there.
+            Some((meter, nth))
+                if list.limit_name(meter, nth) == name
+                    && (nth == 1 || names.iter().any(|known| known == name)) =>
+            {
+                Ok(Setting::Limit { list: list.clone(), meter, nth })
+            }
+            _ => Err(unknown(names.into_iter().chain(addable).collect())),
+        }
+    }
+
+    /// What a setting is, in the words that set it; `None` if there is no such limit.
+    pub fn value(&self, setting: &Setting) -> Option<String> {
+        match setting {
+            Setting::Plan { user } => self.users().get(user)?.plan().map(str::to_owned),
+            Setting::List(list) if self.inherited(list).is_some() => Some(OF_PLAN.to_owned()),
+            Setting::List(list) => Some(words(&self.rates(list))),
+            Setting::Limit { list, meter, nth } => {
+                let rates = self.rates(list);
+                position(&rates, *meter, *nth).map(|at| rates[at].to_string())
+            }
+        }
+    }
+
+    /// The same policy with something set.
+    pub fn with(&self, setting: &Setting, value: &str) -> Result<Self, SettingError> {
+        match setting {
+            Setting::Plan { user } => {
+                self.require_user(user)?;
+                self.require_plan(value)?;
+                let users = self.users().with_plan(user, value)?;
+                Ok(Self { users, ..self.clone() })
+            }
+            Setting::List(list @ LimitList::User(name)) if value.trim() == OF_PLAN => {
+                if self.users().get(name).is_some_and(|user| user.plan().is_none()) {
+                    return Err(SettingError::NoPlan { name: name.clone() });
+                }
+                self.with_rates(list, None)
+            }
+            Setting::List(list) => self.with_rates(list, Some(&parse_list(list, value)?)),
+            Setting::Limit { list, meter, nth } => {
+                let rate = parse(&setting.to_string(), value)?;
+                if rate.meter != *meter {
+                    let name = setting.to_string();
+                    return Err(SettingError::WrongMeter { name, wanted: *meter, rate });
+                }
+                let mut rates = self.rates(list);
+                match position(&rates, *meter, *nth) {
+                    Some(at) => rates[at] = rate,
+                    // Without room for it, the check of the whole list says so.
+                    None => rates.push(rate),
+                }
+                self.with_rates(list, Some(&rates))
+            }
+        }
+    }
+
+    /// The same with other limits in a list; `None` for those of a user's plan.
+    fn with_rates(&self, list: &LimitList, rates: Option<&[Rate]>) -> Result<Self, SettingError> {
+        let mut next = self.clone();
+        let own = rates;
+        let rates = rates.unwrap_or_default();
+        match list {
+            LimitList::Source => next.source = self.source.with_limits(rates)?,
+            LimitList::PerSource(name) => {
+                next.services = self.services.changed(name, |s| s.with_per_source(rates.to_vec()))?;
+            }
+            LimitList::Total(name) => {
+                next.services = self.services.changed(name, |s| s.with_totals(rates.to_vec()))?;
+            }
+            LimitList::Plan(name) => next.users = self.users.with_plan_network(name, rates)?,
+            LimitList::User(name) => next.users = self.users.with_own(name, own)?,
+        }
+        Ok(next)
+    }
+
+    /// A user by name, or a sentence with those that there are.
+    pub fn require_user(&self, name: &str) -> Result<&User, SettingError> {
+        self.users().get(name).ok_or_else(|| nobody("user", name, self.users().iter().map(User::name)))
+    }
+
+    fn require_plan(&self, name: &str) -> Result<&Plan, SettingError> {
+        self.users().plan(name).ok_or_else(|| nobody("plan", name, self.users().plans().map(Plan::name)))
+    }
+
+    fn require_service(&self, name: &str) -> Result<&Service, SettingError> {
+        self.services()
+            .get(name)
+            .ok_or_else(|| nobody("service", name, self.services().iter().map(Service::name)))
+    }
+
+    /// Whether the service, plan or user is there that a name speaks of.
+    fn require_known(&self, name: &str) -> Result<(), SettingError> {
+        let between = |start: &str, middle: &str| {
+            let rest = name.strip_prefix(start)?;
+            Some(rest.rfind(middle).map_or(rest, |end| &rest[..end]))
+        };
+        if let Some(user) = between("user.", ".network") {
+            self.require_user(user)?;
+        }
+        if let Some(plan) = between("plan.", ".network") {
+            self.require_plan(plan)?;
+        }
+        if let Some(service) = name.strip_prefix("service.").and_then(|rest| rest.split('.').next()) {
+            self.require_service(service)?;
+        }
+        Ok(())
+    }
+}
+
+fn nobody<'n>(kind: &'static str, name: &str, known: impl Iterator<Item = &'n str>) -> SettingError {
+    SettingError::Nobody { kind, name: name.to_owned(), known: known.map(str::to_owned).collect() }
+}
+
+/// Where the `nth` limit of a meter stands.
+fn position(rates: &[Rate], meter: Meter, nth: usize) -> Option<usize> {
+    let of_meter = rates.iter().enumerate().filter(|(_, rate)| rate.meter == meter);
+    of_meter.map(|(at, _)| at).nth(nth - 1)
+}
+
+/// The limits of a list, as `limit set` takes them.
+pub fn words(rates: &[Rate]) -> String {
+    match rates {
+        [] => NONE.to_owned(),
+        rates => rates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// The rates of a list as they were typed, one by one.
+pub fn pieces(value: &str) -> Vec<&str> {
+    if value.trim() == NONE { Vec::new() } else { value.split(',').map(str::trim).collect() }
+}
+
+fn parse_list(list: &LimitList, value: &str) -> Result<Vec<Rate>, SettingError> {
+    pieces(value).into_iter().map(|piece| parse(&list.to_string(), piece)).collect()
+}
+
+fn parse(name: &str, text: &str) -> Result<Rate, SettingError> {
+    parse_rate(text).map_err(|error| SettingError::Text { name: name.to_owned(), error: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests;

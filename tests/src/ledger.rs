@@ -1,0 +1,90 @@
+//! What `explain` reads, from the memory that the packet path writes.
+
+use std::{convert::Infallible, net::IpAddr};
+
+use ratelimit_common::abi::{
+    Bucket, Cell, EntryKey, LimitSet, ListEntry, PrefixKey, RungCell, Share, SourceKey, SynState, TotalState,
+};
+use ratelimit_ebpf::{
+    packet::{Address, Family},
+    tables::{Allowance, Tables},
+};
+use ratelimit_user::explain::Ledger;
+
+use crate::memory::Memory;
+
+const EXISTS: &str = "memory has every place of an array";
+
+impl Ledger for Memory {
+    type Error = Infallible;
+
+    fn listed(&self, address: IpAddr) -> Result<Option<ListEntry>, Infallible> {
+        let address = match address {
+            IpAddr::V4(v4) => Address::v4(u32::from_ne_bytes(v4.octets())),
+            IpAddr::V6(v6) => Address { family: Family::V6, key: SourceKey::from_octets(v6.octets()) },
+        };
+        Ok(Tables::listed(self, address).copied())
+    }
+
+    fn entry(&self, key: &EntryKey) -> Result<Option<Bucket>, Infallible> {
+        Ok(self.bucket(key).map(|bucket| bucket_of(self, bucket)))
+    }
+
+    fn tracked_until_q8(&self, cell: u32) -> Result<u64, Infallible> {
+        Ok(self.tracked_until(cell))
+    }
+
+    fn cell(&self, index: u32) -> Result<Cell, Infallible> {
+        let cell = Tables::cell(self, index).expect(EXISTS);
+        Ok(Cell {
+            tat_q8: self.load(self.cell_tat(cell)),
+            denials: std::array::from_fn(|slot| self.load(self.cell_denial(cell, slot))),
+        })
+    }
+
+    fn prefix(&self, key: &PrefixKey) -> Result<Option<u64>, Infallible> {
+        Ok(Tables::prefix(self, key).map(|word| self.load(word)))
+    }
+
+    fn rung_cell(&self, index: u32) -> Result<RungCell, Infallible> {
+        let cell = Tables::rung_cell(self, index).expect(EXISTS);
+        let (tat, tracked) = (self.rung_tat(cell), self.rung_tracked_until(cell));
+        Ok(RungCell { tat_q8: self.load(tat), tracked_until_q8: self.load(tracked) })
+    }
+
+    fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Infallible> {
+        Ok(*Tables::user_limits(self, table, index).expect(EXISTS))
+    }
+
+    fn user(&self, index: u32) -> Result<Bucket, Infallible> {
+        Ok(bucket_of(self, Tables::user(self, index).expect(EXISTS)))
+    }
+
+    fn total(&self, service: u32) -> Result<TotalState, Infallible> {
+        let word = |index| self.load(Tables::total(self, service, index).expect(EXISTS));
+        Ok(TotalState { tat_q8: std::array::from_fn(word) })
+    }
+
+    fn shares(&self, service: u32) -> Result<Vec<Share>, Infallible> {
+        let share = self.share(service).expect(EXISTS);
+        Ok(vec![Share {
+            pool_q8: std::array::from_fn(|place| self.load(self.share_pool(share, place))),
+            refused_until_q8: std::array::from_fn(|place| self.load(self.share_refused_until(share, place))),
+        }])
+    }
+
+    fn syns(&self, service: u32) -> Result<SynState, Infallible> {
+        Ok(SynState {
+            tat_q8: self.load(self.syn_meter(service).expect(EXISTS)),
+            cookies_until_q8: self.load(self.cookies_until(service).expect(EXISTS)),
+        })
+    }
+
+    fn newcomers(&self) -> Result<Vec<u64>, Infallible> {
+        Ok(vec![self.load(self.allowance(Allowance::Newcomers).expect(EXISTS))])
+    }
+}
+
+fn bucket_of(memory: &Memory, bucket: usize) -> Bucket {
+    Bucket { tat_q8: std::array::from_fn(|index| memory.load(memory.bucket_word(bucket, index))) }
+}

@@ -1,0 +1,62 @@
+//! Every verb of the command line, its exit codes and its sentences.
+
+mod allow;
+mod block;
+mod check;
+mod control;
+mod detach;
+mod interface;
+mod limit;
+mod run;
+mod status;
+mod usage;
+mod user;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use ratelimit_tests::{
+    answer::{assert_refused, stdout},
+    daemon::{Edge, binary},
+    netns::{EDGE, run},
+};
+
+const POLICY: &str = "[source]\nlimits = [\"5000 packets/s burst 10000\", \"100 syns/s\"]\n";
+
+/// Somebody who is not root.
+const NOBODY: &str = "65534";
+
+fn ratelimit(words: &[&str]) -> Output {
+    Command::new(binary("ratelimit")).args(words).output().unwrap()
+}
+
+/// The binary where somebody who is not root can execute it. By another process: a file that this one had open for writing
+/// could not be executed while any thread here forks.
+fn copy_of_binary(dir: &Path) -> PathBuf {
+    let copy = dir.join("ratelimit");
+    run(Command::new("cp").arg(binary("ratelimit")).arg(&copy));
+    copy
+}
+
+/// `ratelimit run` that must fail, and must leave nothing behind.
+fn assert_run_refused(edge: &Edge, words: &[&str], code: i32, sentence: &[&str]) {
+    let output = edge.run_command().args(words).output().unwrap();
+    assert_refused(&output, code, sentence);
+    assert!(!stdout(&output).contains("ready"));
+    assert!(pins(edge).is_empty(), "left behind: {:?}", pins(edge));
+    assert!(!edge.state().join("control.sock").exists());
+    assert!(!attached(edge), "a program was left on the interface");
+}
+
+/// Everything pinned, as paths below the pin directory.
+fn pins(edge: &Edge) -> Vec<String> {
+    let output = Command::new("find").arg(edge.pin()).args(["-type", "f"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn attached(edge: &Edge) -> bool {
+    let output = run(edge.wire.on_edge("ip").args(["link", "show", "dev", EDGE]));
+    stdout(&output).contains("xdp")
+}

@@ -1,0 +1,147 @@
+//! `ratelimit run`: what it refuses, and what a failed start leaves behind.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use ratelimit_tests::{
+    answer::{assert_refused, stderr},
+    daemon::{Edge, binary},
+    netns::{EDGE, run},
+};
+use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
+
+use crate::{NOBODY, POLICY, assert_run_refused, attached, copy_of_binary, pins};
+
+#[test]
+fn run_refuses_what_cannot_work_and_leaves_nothing_behind() {
+    let edge = Edge::new();
+    edge.write_policy("[source]\nlimits = [\"0 packets/s\"]\n");
+    assert_run_refused(&edge, &["--iface", EDGE], 2, &["policy.toml:2:11:", "rate 0"]);
+    edge.write_policy(POLICY);
+    assert_run_refused(&edge, &[], 2, &["no interface to guard", "--iface"]);
+    assert_run_refused(&edge, &["--iface", "nope0"], 2, &["\"nope0\" does not exist", EDGE]);
+    assert_run_refused(&edge, &["--iface", EDGE, "--iface", "nope0"], 2, &["\"nope0\" does not exist"]);
+}
+
+#[test]
+fn run_without_a_bpf_file_system_says_how_to_get_one() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let mut command = edge.wire.on_edge(binary("ratelimit"));
+    command.arg("run").arg("--policy").arg(edge.policy()).arg("--state").arg(edge.state());
+    let output = command.arg("--pin").arg(edge.dir().join("plain")).args(["--iface", EDGE]).output().unwrap();
+    assert_refused(&output, 5, &["no BPF file system", "mount -t bpf"]);
+    assert!(!edge.dir().join("plain").exists());
+}
+
+#[test]
+fn run_without_root_exits_with_four() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    fs::set_permissions(edge.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = copy_of_binary(edge.dir());
+    let mut command = edge.wire.on_edge("setpriv");
+    command
+        .args(["--reuid", NOBODY, "--clear-groups"])
+        .arg(&copy)
+        .arg("run")
+        .arg("--policy")
+        .arg(edge.policy());
+    let output = command.args(["--iface", EDGE, "--state"]).arg(edge.state()).output().unwrap();
+    assert_refused(&output, 4, &["needs root", NOBODY]);
+    assert!(!edge.state().exists(), "nothing was made");
+}
+
+#[test]
+fn two_daemons_do_not_share_a_state_directory() {
+    let edge = Edge::new();
+    let _first = edge.start(POLICY);
+    let output = edge.run_command().args(["--iface", EDGE]).output().unwrap();
+    assert_refused(&output, 2, &["another daemon runs with the state directory"]);
+    assert!(edge.cli(&["status"]).status.success(), "the first one still answers");
+}
+
+#[test]
+fn two_daemons_do_not_share_a_pin_directory() {
+    let edge = Edge::new();
+    let _first = edge.start(POLICY);
+    let mut second = edge.wire.on_edge(binary("ratelimit"));
+    second.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", "lo"]);
+    second.arg("--state").arg(edge.dir().join("state-2")).arg("--pin").arg(edge.pin());
+    assert_refused(&second.output().unwrap(), 2, &["another daemon uses the pin directory"]);
+    let mut detach = edge.wire.on_edge(binary("ratelimit"));
+    detach.arg("detach").arg("--state").arg(edge.dir().join("state-2")).arg("--pin").arg(edge.pin());
+    assert_refused(&detach.output().unwrap(), 2, &["another daemon uses the pin directory"]);
+    assert!(attached(&edge));
+}
+
+#[test]
+fn an_address_in_use_for_metrics_leaves_no_program_behind() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&format!("{POLICY}[listen]\nmetrics = \"127.0.0.1:9464\"\n"));
+    let other = Edge::new();
+    // The second daemon runs in the first one's namespace, on another interface.
+    other.write_policy(&format!("{POLICY}[listen]\nmetrics = \"127.0.0.1:9464\"\n"));
+    let mut command = edge.wire.on_edge(binary("ratelimit"));
+    command.arg("run").arg("--policy").arg(other.policy()).args(["--iface", "lo"]);
+    command.arg("--state").arg(other.state()).arg("--pin").arg(other.pin());
+    assert_refused(&command.output().unwrap(), 2, &["cannot listen for metrics on 127.0.0.1:9464"]);
+    assert!(pins(&other).is_empty());
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_policy_in_force_as_it_was() {
+    let edge = Edge::new();
+    edge.start("[source]\nlimits = [\"7 packets/s\"]\n").kill_9();
+    edge.write_policy("[source]\nlimits = [\"1000000 packets/s\"]\n");
+    let output =
+        edge.run_command().args(["--iface", EDGE, "--iface", "lo", "--require-native"]).output().unwrap();
+    assert_refused(&output, 5, &["\"lo\" cannot run XDP in native mode"]);
+    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
+    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
+    let policy = maps.policy().unwrap();
+    assert_eq!(policy.generation, 1);
+    assert_eq!(policy.source.set.limits[0].cost_fp, 256_000_000_000_u64.div_ceil(7));
+    assert!(attached(&edge), "edge0 is guarded as before");
+}
+
+#[test]
+fn a_signal_during_the_start_does_not_leave_it_half_done() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let mut command = edge.run_command();
+    let child =
+        command.args(["--iface", EDGE]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let socket = edge.state().join("control.sock");
+    // The socket is made before the program is loaded.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !socket.exists() {
+        assert!(Instant::now() < deadline);
+    }
+    for signal in ["HUP", "TERM"] {
+        run(Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(stderr(&output).contains("edge0 stays protected"), "{}", stderr(&output));
+    assert!(attached(&edge) && !socket.exists());
+}
+
+#[test]
+fn a_broken_policy_changes_nothing_on_sighup() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    edge.write_policy("[source]\nlimits = [\"nonsense\"]\n");
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy not reloaded, the old one stays in force");
+    daemon.wait_for_log("policy.toml:2:11:");
+    assert_eq!(edge.json(&["status"])["policy_generation"], 1);
+    edge.write_policy("[source]\nlimits = [\"7 packets/s\"]\n");
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy read again: 1 limits in force");
+    assert_eq!(edge.json(&["limit", "list"])["limits"][0]["amount"], 7);
+}
