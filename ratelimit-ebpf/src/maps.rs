@@ -20,15 +20,16 @@ use aya_ebpf::{
 use ratelimit_common::{
     abi::{
         Bucket, Cell, Clock, Counter, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, RungCell,
-        Share, SynState, TotalState,
+        Share, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
         event::EVENT_COUNT,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         prefix::{LADDER_CELLS, MAX_PREFIXES},
         service::MAX_SERVICES,
         user::MAX_USERS,
+        window::SET_WINDOWS,
     },
-    limit::gate,
+    limit::{gate, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
     notes::{NOTES, Notes, leave},
@@ -128,6 +129,18 @@ static USERS: Array<Bucket, MAX_USERS> = Array::new();
 /// The limits of users, as words for the same reason as `POLICY`. The policy says which of the two tables is its own.
 #[btf_map]
 static USER_LIMITS: ArrayOfMaps<Array<SetWords, MAX_USERS>, 2> = ArrayOfMaps::new();
+
+/// What sources have used of windows. The kernel evicts the least recently used.
+#[btf_map]
+static WINDOWS: LruHashMap<EntryKey, WindowState, DEFAULT_SOURCES> = LruHashMap::new();
+
+/// A window that nothing has been counted in, to copy: it would take a large part of the stack.
+#[btf_map]
+static FRESH_WINDOW: Array<WindowState, 1> = Array::new();
+
+/// What users have used of windows, by user and place.
+#[btf_map]
+static USER_WINDOWS: Array<WindowState, { MAX_USERS * SET_WINDOWS }> = Array::new();
 
 type SetWords = [u64; size_of::<LimitSet>() / 8];
 const _: () = assert!(size_of::<LimitSet>() == size_of::<SetWords>() && align_of::<LimitSet>() <= 8);
@@ -325,6 +338,7 @@ impl Tables for Maps {
     type Bucket = *mut Bucket;
     type Cell = *mut Cell;
     type RungCell = *mut RungCell;
+    type Window = *mut WindowState;
     type Share = *mut Share;
 
     #[inline(always)]
@@ -384,6 +398,28 @@ impl Tables for Maps {
         let words = USER_LIMITS.get_value(table, &index)?;
         // SAFETY: as in `policy`.
         Some(unsafe { &*core::ptr::from_ref(words).cast::<LimitSet>() })
+    }
+
+    #[inline(always)]
+    fn window(&self, key: &EntryKey) -> Option<*mut WindowState> {
+        WINDOWS.get_ptr_mut(key)
+    }
+
+    #[inline(always)]
+    fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError> {
+        let Some(fresh) = FRESH_WINDOW.get(0) else { return Err(InsertError::Full) };
+        WINDOWS.insert(key, fresh, BPF_NOEXIST as u64).map_err(insert_error)
+    }
+
+    #[inline(always)]
+    fn user_window(&self, index: u32) -> Option<*mut WindowState> {
+        USER_WINDOWS.get_ptr_mut(index)
+    }
+
+    #[inline(always)]
+    fn window_word(&self, state: *mut WindowState, slot: usize) -> *mut u64 {
+        // SAFETY: the mask keeps the slot inside. As in `bucket_word` for how long the memory is the source's.
+        unsafe { addr_of_mut!((*state).words[slot & (SUB_WINDOWS - 1)]) }
     }
 
     #[inline(always)]

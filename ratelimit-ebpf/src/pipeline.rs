@@ -48,7 +48,7 @@ fn judge<T: Stages, R: Relay>(
     if let Some(reason) = listing.settled {
         return reason;
     }
-    if policy.source.set.limit_count == 0 {
+    if policy.source.set.limit_count == 0 && policy.window_count == 0 {
         return Reason::Unlimited;
     }
     let packet = Packet { user: listing.user, ..packet };

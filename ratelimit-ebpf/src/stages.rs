@@ -4,8 +4,8 @@
 //! why each looks at what it got before it uses it. None of these can happen: a refusal is what it would come to.
 #![expect(unsafe_code, reason = "addresses of plain data, which the verifier checks at each call")]
 
-use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, service::Party};
-use ratelimit_ebpf::limit::{self, Request, Stages};
+use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, WindowLimit, WindowState, service::Party};
+use ratelimit_ebpf::limit::{self, Ask, Request, Scope, Stages};
 
 use crate::maps::Maps;
 
@@ -140,6 +140,28 @@ extern "C" fn count_syn(policy: *const Policy, request: *const Request) -> u32 {
     }
 }
 
+/// Asks the windows of one scope; charges them if that is not 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn ask_windows(policy: *const Policy, request: *const Request, scope: u32, charging: u32) -> u32 {
+    match (the(policy), the(request)) {
+        (Some(policy), Some(request)) => {
+            limit::ask_windows(&Maps, policy, request, Scope::from_code(scope), charging != 0) as u32
+        }
+        _ => REFUSED,
+    }
+}
+
+/// Asks one window.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn ask_window(limit: *const WindowLimit, state: *mut WindowState, ask: *const Ask) -> u32 {
+    match (the(limit), the(ask)) {
+        (Some(limit), Some(ask)) if !state.is_null() => limit::ask_window(&Maps, limit, state, ask) as u32,
+        _ => REFUSED,
+    }
+}
+
 impl Stages for Maps {
     #[inline(always)]
     fn judge_entry(&self, policy: &Policy, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason {
@@ -192,5 +214,15 @@ impl Stages for Maps {
     #[inline(always)]
     fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
         count_syn(policy, request) != 0
+    }
+
+    #[inline(always)]
+    fn ask_windows(&self, policy: &Policy, request: &Request, scope: Scope, charging: bool) -> Reason {
+        Reason::from_code(ask_windows(policy, request, scope as u32, charging as u32))
+    }
+
+    #[inline(always)]
+    fn ask_window(&self, limit: &WindowLimit, state: *mut WindowState, ask: &Ask) -> Reason {
+        Reason::from_code(ask_window(limit, state, ask))
     }
 }

@@ -66,6 +66,8 @@ pub trait Tables {
     type Cell: Copy;
     /// A handle to one cell of the ladder.
     type RungCell: Copy;
+    /// A handle to what a source or user has used of a window.
+    type Window: Copy;
     /// A handle to what this CPU has taken from the totals of a service.
     type Share: Copy;
 
@@ -86,6 +88,15 @@ pub trait Tables {
     fn user(&self, index: u32) -> Option<Self::Bucket>;
     /// The limits of a user, in one of the tables.
     fn user_limits(&self, table: u32, index: u32) -> Option<&LimitSet>;
+    /// What a source has used of a window, if there is anything.
+    fn window(&self, key: &EntryKey) -> Option<Self::Window>;
+    /// Gives a source a fresh window; never overwrites one.
+    fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError>;
+    /// What a user has used of a window.
+    fn user_window(&self, index: u32) -> Option<Self::Window>;
+    /// One word of a window, below the number of sub-windows.
+    fn window_word(&self, state: Self::Window, slot: usize) -> Self::Word;
+
     /// This CPU's bucket of an allowance.
     fn allowance(&self, what: Allowance) -> Option<Self::Word>;
 

@@ -1,7 +1,7 @@
 //! Everything in user space: policy, data plane, daemon and command line.
 //!
 //! Direction: `cli` and `daemon` know everybody, nobody knows them; `config`, `policy`, `compile` and `explain` are pure but for
-//! reading one file; only `dataplane` talks to the kernel, and `lockout` looks into `/proc`.
+//! reading one file; only `dataplane` talks to the kernel, and `lockout` and `headroom` look into `/proc`.
 
 pub mod cli;
 pub mod compile;
@@ -10,6 +10,7 @@ pub mod daemon;
 pub mod dataplane;
 pub mod explain;
 pub mod failure;
+pub mod headroom;
 pub mod lockout;
 pub mod metrics;
 mod overlap;

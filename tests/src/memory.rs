@@ -14,8 +14,9 @@ use ratelimit_common::{
         prefix::LADDER_CELLS,
         service::{MAX_SERVICES, MAX_TOTALS},
         user::MAX_USERS,
+        window::SET_WINDOWS,
     },
-    limit::gate,
+    limit::{gate, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
     frame::Frame,
@@ -51,6 +52,8 @@ pub struct Memory {
     buckets: RefCell<Vec<u64>>,
     cells: RefCell<Vec<u64>>,
     marks: RefCell<Vec<u32>>,
+    windows: RefCell<HashMap<[u64; 3], usize>>,
+    window_words: RefCell<Vec<u64>>,
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
     allowances: RefCell<[u64; 2]>,
@@ -87,6 +90,8 @@ pub enum Word {
     Rung(usize),
     /// Of a prefix.
     Prefix(usize),
+    /// Of a window.
+    Window(usize),
     /// Of a service's SYNs.
     Syns(usize),
 }
@@ -104,6 +109,9 @@ impl Memory {
             buckets: RefCell::default(),
             cells: RefCell::new(vec![0; gate::CELLS as usize * CELL_WORDS]),
             marks: RefCell::new(vec![0; gate::CELLS as usize]),
+            windows: RefCell::default(),
+            // Those of users come first.
+            window_words: RefCell::new(vec![0; MAX_USERS * SET_WINDOWS * SUB_WINDOWS]),
             shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
             totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
             allowances: RefCell::default(),
@@ -160,6 +168,7 @@ impl Tables for Memory {
     type Bucket = usize;
     type Cell = usize;
     type RungCell = usize;
+    type Window = usize;
     type Share = usize;
 
     fn now_ns(&self, _: Clock) -> u64 {
@@ -209,6 +218,30 @@ impl Tables for Memory {
         buckets.extend(bucket.tat_q8);
         debug_assert_eq!(buckets.len() % MAX_LIMITS, 0);
         Ok(())
+    }
+
+    fn window(&self, key: &EntryKey) -> Option<usize> {
+        self.windows.borrow().get(&[key.hi, key.lo, key.group]).copied()
+    }
+
+    fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError> {
+        let mut words = self.window_words.borrow_mut();
+        let mut windows = self.windows.borrow_mut();
+        let key = [key.hi, key.lo, key.group];
+        if windows.contains_key(&key) {
+            return Err(InsertError::Exists);
+        }
+        windows.insert(key, words.len());
+        words.extend([0; SUB_WINDOWS]);
+        Ok(())
+    }
+
+    fn user_window(&self, index: u32) -> Option<usize> {
+        Some(index as usize * SUB_WINDOWS)
+    }
+
+    fn window_word(&self, state: usize, slot: usize) -> Word {
+        Word::Window(state + slot)
     }
 
     fn allowance(&self, what: Allowance) -> Option<Word> {
@@ -298,6 +331,7 @@ impl Tables for Memory {
             Word::Rung(at) => self.rungs.borrow()[at],
             Word::Prefix(at) => self.prefix_words.borrow()[at],
             Word::Syns(at) => self.syns.borrow()[at],
+            Word::Window(at) => self.window_words.borrow()[at],
         }
     }
 
@@ -312,6 +346,7 @@ impl Tables for Memory {
             Word::Rung(at) => self.rungs.borrow_mut()[at] = new,
             Word::Prefix(at) => self.prefix_words.borrow_mut()[at] = new,
             Word::Syns(at) => self.syns.borrow_mut()[at] = new,
+            Word::Window(at) => self.window_words.borrow_mut()[at] = new,
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use ratelimit_user::{
     compile::{self, Before, Desired, HostFacts, Names},
     config,
+    policy::Policy,
 };
 
 /// Prefixes of both families, each once, none around another or around the addresses of tests; the same for the same number.
@@ -40,6 +41,7 @@ pub const FACTS: HostFacts = HostFacts {
     secret: [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03],
     cookies: true,
     window_scale: Some(7),
+    headroom: true,
 };
 
 /// The kernel's view of a policy with these limits on every source, and none on the prefixes around them.
@@ -54,16 +56,19 @@ pub fn source(table: &str) -> Desired {
 
 /// The kernel's view of a policy file.
 pub fn policy(text: &str) -> Desired {
-    let loaded = config::parse(text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
-    // An even generation and an odd one use different port tables; one is as good as the other.
-    compile::desired(&loaded.policy, &FACTS, 1, None)
+    // An even generation and an odd one use different tables of users; one is as good as the other.
+    compile::desired(&parsed(text), &FACTS, 1, None)
+}
+
+/// A policy file.
+pub fn parsed(text: &str) -> Policy {
+    config::parse(text, "test.toml").unwrap_or_else(|error| panic!("{error}")).policy
 }
 
 /// The kernel's view of a policy with these limits that follows another.
 pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common::abi::Policy>) -> Desired {
     let text = format!("[source]\nladder = false\nlimits = {limits:?}\n");
-    let loaded = config::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
     let names = Names::default();
     let before = before.map(|policy| Before { policy, names: &names, users: &[], desired: None });
-    compile::desired(&loaded.policy, &FACTS, generation, before)
+    compile::desired(&parsed(&text), &FACTS, generation, before)
 }

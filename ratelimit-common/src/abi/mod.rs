@@ -17,6 +17,7 @@ pub mod prefix;
 pub mod reason;
 pub mod service;
 pub mod user;
+pub mod window;
 
 pub use bucket::{Bucket, EntryKey, SourceKey};
 pub use cell::Cell;
@@ -27,12 +28,13 @@ pub use policy::{Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, 
 pub use prefix::{PrefixKey, RungCell};
 pub use reason::{Reason, Verdict};
 pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
+pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
 pub const ABI_VERSION: u32 = 4;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 3_941_054_241_397_234_194;
+const RECORDED_FINGERPRINT: usize = 5_312_173_799_827_587_342;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -55,6 +57,8 @@ const FINGERPRINT: usize = layout::fold(&[
     TotalState::LAYOUT,
     Share::LAYOUT,
     SynState::LAYOUT,
+    WindowLimit::LAYOUT,
+    WindowState::LAYOUT,
     Reason::LAYOUT,
 ]) as usize;
 

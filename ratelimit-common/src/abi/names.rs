@@ -47,11 +47,15 @@ pub const USERS: &str = "USERS";
 pub const USER_LIMITS: &str = "USER_LIMITS";
 /// SYNs of services, and whether they are answered with cookies.
 pub const SYNS: &str = "SYNS";
+/// What sources have used of windows.
+pub const WINDOWS: &str = "WINDOWS";
+/// What users have used of windows.
+pub const USER_WINDOWS: &str = "USER_WINDOWS";
 /// The policy in force: an array of one map, so that a new policy replaces the old one in one step.
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 18] = [
+pub const MAPS: [&str; 20] = [
     BUCKETS,
     CELLS,
     COUNTERS,
@@ -70,4 +74,6 @@ pub const MAPS: [&str; 18] = [
     TOTALS,
     USERS,
     USER_LIMITS,
+    WINDOWS,
+    USER_WINDOWS,
 ];

@@ -1,6 +1,9 @@
 //! The policy as the kernel reads it: masks and limit parameters, resolved and bounded by user space.
 
-use super::service::{MAX_SERVICES, PORT_SLOTS, Service};
+use super::{
+    service::{MAX_SERVICES, PORT_SLOTS, Service},
+    window::{MAX_WINDOWS, WindowLimit},
+};
 use crate::abi_struct;
 
 /// Limits that one source can have at once.
@@ -11,6 +14,9 @@ pub const MAX_RUNGS: usize = 3;
 
 /// The bit of `frac_bits` that says, in a set, that a limit counts bytes: what the packet path can use without a branch.
 pub const COUNTS_BYTES: u32 = 1 << 31;
+
+/// The bit of `frac_bits` that says, in a set, that what is above the limit passes and is counted apart.
+pub const SOFT: u32 = 1 << 30;
 
 /// In place of a [`Meter`]: a slot without a limit, which applies to nothing.
 pub const NO_METER: u32 = u32::MAX;
@@ -59,6 +65,12 @@ abi_struct! {
 }
 
 impl Limit {
+    /// Whether what is above it passes, and is counted apart.
+    #[inline(always)]
+    pub const fn is_soft(&self) -> bool {
+        self.frac_bits & SOFT != 0
+    }
+
     /// Fills the unused slots of a policy.
     pub const UNUSED: Self = Self { cost_fp: 0, tolerance_q8: 0, frac_bits: 0, meter: NO_METER };
 }
@@ -88,13 +100,15 @@ pub enum Clock {
 
 abi_struct! {
     /// Limits that are asked together, each with a word of its own in a [`super::Bucket`].
-    pub struct LimitSet: 128 {
+    pub struct LimitSet: 136 {
         /// How many of `limits` are in use.
         pub limit_count: u64,
         /// The largest tolerance of all limits.
         pub longest_tolerance_q8: u64,
         /// What a cell of the gate may give out, as time; 0: every source has an entry from its first packet on.
         pub gate_tolerance_q8: u64,
+        /// Limits of this set that are counted in windows: one more than the index of each in the policy, then zeros.
+        pub windows: [u8; 8],
         /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs".
         pub adds: u64,
         /// A packet must conform to all that apply to it.
@@ -108,6 +122,7 @@ impl LimitSet {
         limit_count: 0,
         longest_tolerance_q8: 0,
         gate_tolerance_q8: 0,
+        windows: [0; 8],
         adds: 0,
         limits: [Limit::UNUSED; MAX_LIMITS],
     };
@@ -115,7 +130,7 @@ impl LimitSet {
 
 abi_struct! {
     /// What holds for every source.
-    pub struct SourceLimits: 152 {
+    pub struct SourceLimits: 160 {
         /// Mask for bytes 0 to 7 of an IPv6 source, native load.
         pub v6_mask_hi: u64,
         /// Mask for bytes 8 to 15 of an IPv6 source, native load.
@@ -189,7 +204,7 @@ impl Rung {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 326136 {
+    pub struct Policy: 331784 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -215,6 +230,12 @@ abi_struct! {
         pub cookie_services: u32,
         /// The window scale that this host's kernel chooses, or [`NO_TCP_OPTIONS`].
         pub window_scale: u32,
+        /// How many of `windows` are in use.
+        pub window_count: u32,
+        /// Nothing.
+        pub reserved: u32,
+        /// Limits that are counted in windows.
+        pub windows: [WindowLimit; MAX_WINDOWS],
         /// Services, by index.
         pub services: [Service; MAX_SERVICES],
         /// The service of each port, by [`port_slot`](super::service::port_slot): [`NO_SERVICE`](super::service::NO_SERVICE), or one more than

@@ -67,6 +67,8 @@ reasons! {
     Conforming = "conforming", Pass;
     /// The source is on the allow list.
     Allowed = "allowed", Pass;
+    /// Above a soft limit, and within its margin.
+    SoftMargin = "soft_margin", Pass;
     /// No policy is loaded, or it has no limits.
     Unlimited = "unlimited", Pass;
     /// ARP: without it no neighbour finds the host.
@@ -117,6 +119,18 @@ reasons! {
 }
 
 impl Reason {
+    /// Whether limits let the packet pass.
+    #[inline(always)]
+    pub const fn admits(self) -> bool {
+        matches!(self, Self::Conforming | Self::SoftMargin)
+    }
+
+    /// The one of two such reasons that says more.
+    #[inline(always)]
+    pub const fn and(self, other: Self) -> Self {
+        if matches!(self, Self::Conforming) { other } else { self }
+    }
+
     /// Whether a limit refused, or what limits need to keep their accounts.
     #[inline(always)]
     pub const fn is_limit(self) -> bool {

@@ -46,7 +46,7 @@ abi_struct! {
 
 abi_struct! {
     /// What holds for one service.
-    pub struct Service: 248 {
+    pub struct Service: 256 {
         /// SYNs above this are answered with cookies; a price of 0 switches that off.
         pub syn_cookies: Limit,
         /// How many of `totals` are in use.

@@ -11,6 +11,8 @@ pub mod level;
 #[cfg(not(target_arch = "bpf"))]
 pub mod lifetime;
 #[cfg(not(target_arch = "bpf"))]
+pub mod manner;
+#[cfg(not(target_arch = "bpf"))]
 mod quote;
 #[cfg(not(target_arch = "bpf"))]
 pub mod rate;

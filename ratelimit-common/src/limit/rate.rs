@@ -10,7 +10,11 @@
 
 use core::fmt;
 
-use super::gcra::{MAX_TOLERANCE_Q8, TIME_FRAC_BITS, charge_q8};
+use super::{
+    gcra::{MAX_TOLERANCE_Q8, TIME_FRAC_BITS, charge_q8},
+    manner::{Algorithm, Manner},
+    window::{Window, WindowError, sliding::SUB_WINDOWS},
+};
 use crate::abi::{Limit, Meter};
 
 /// The time a rate's amount is spread over.
@@ -58,8 +62,10 @@ pub struct Rate {
     pub amount: u64,
     /// The period.
     pub period: Period,
-    /// Units an idle source may send at once.
+    /// Units an idle source may send at once. As much as the amount where windows are counted: those let it all through at once.
     pub burst: u64,
+    /// How it is counted, and what happens just above it.
+    pub manner: Manner,
 }
 
 /// Why a rate cannot be enforced.
@@ -88,6 +94,8 @@ pub enum RateError {
         /// The largest burst at this rate.
         max: u64,
     },
+    /// No window can count it.
+    Window(WindowError),
 }
 
 /// The fastest limit in packets or SYNs, per second: faster than a 100 Gbit/s port can deliver to one core.
@@ -109,6 +117,11 @@ impl Rate {
     pub fn limit(&self) -> Result<Limit, RateError> {
         if self.amount == 0 {
             return Err(RateError::ZeroRate);
+        }
+        if self.manner.algorithm.is_window() {
+            self.window(0).and_then(|_| self.window(self.manner.margin(true))).map_err(RateError::Window)?;
+            // Nothing is metered.
+            return Ok(Limit { meter: self.meter as u32, ..Limit::UNUSED });
         }
         if self.burst == 0 {
             return Err(RateError::ZeroBurst);
@@ -143,12 +156,41 @@ impl Rate {
         Ok(limit)
     }
 
-    /// Whether everything that conforms to this rate also conforms to `other`: the same meter, and neither
+    /// The bucket of a margin above the limit: so many percent faster, and with a burst as much larger.
+    pub fn widened(limit: &Limit, percent: u32) -> Limit {
+        let (cost, wide) = (u128::from(limit.cost_fp), 100 + u128::from(percent));
+        let cost_fp = (cost * 100).div_ceil(wide);
+        // The same time, and what the price was rounded up by. Below 2^61 times 2^53: limits are no slower than one a day.
+        let tolerance_q8 = u128::from(limit.tolerance_q8) * (cost_fp * wide) / (cost.max(1) * 100);
+        Limit { cost_fp: cost_fp as u64, tolerance_q8: tolerance_q8 as u64, ..*limit }
+    }
+
+    /// The window that counts this rate, with so many percent on top; for algorithms that have one.
+    pub fn window(&self, percent: u32) -> Result<Window, WindowError> {
+        let amount = u128::from(self.amount) * (100 + u128::from(percent)) / 100;
+        let rate = Self { amount: u64::try_from(amount).unwrap_or(u64::MAX), ..*self };
+        match self.manner.algorithm {
+            Algorithm::SlidingWindow => Window::sliding::<SUB_WINDOWS>(&rate),
+            Algorithm::SlidingWindowWeighted => Window::weighted(&rate),
+            Algorithm::FixedWindow | Algorithm::TokenBucket | Algorithm::LeakyBucket => Window::fixed(&rate),
+        }
+    }
+
+    /// How many places rates take in a set that has as many for buckets as for windows: a margin takes one of its own.
+    pub fn places(rates: &[Self]) -> usize {
+        let count = |window: bool| {
+            let of_kind = rates.iter().filter(|rate| rate.manner.algorithm.is_window() == window);
+            of_kind.map(|rate| if rate.manner.margin(true) == 0 { 1 } else { 2 }).sum::<usize>()
+        };
+        count(false).max(count(true))
+    }
+
+    /// Whether everything that conforms to this rate also conforms to `other`: the same meter, counted alike, and neither
     /// faster nor with a larger burst.
     pub fn at_least_as_strict_as(&self, other: &Self) -> bool {
         let no_faster = u128::from(self.amount) * u128::from(other.period.ns())
             <= u128::from(other.amount) * u128::from(self.period.ns());
-        self.meter == other.meter && no_faster && self.burst <= other.burst
+        self.meter == other.meter && self.manner == other.manner && no_faster && self.burst <= other.burst
     }
 
     /// Binary places below 1/256 ns: as many as fit.
@@ -170,9 +212,15 @@ impl Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{} burst {}", self.amount, self.meter.name(), self.period.name(), self.burst)?;
-        // A bare number behind "bytes/s" could be read as packets.
-        if self.meter == Meter::Bytes { f.write_str(" bytes") } else { Ok(()) }
+        write!(f, "{} {}/{}", self.amount, self.meter.name(), self.period.name())?;
+        if !self.manner.algorithm.is_window() {
+            write!(f, " burst {}", self.burst)?;
+            // A bare number behind "bytes/s" could be read as packets.
+            if self.meter == Meter::Bytes {
+                f.write_str(" bytes")?;
+            }
+        }
+        self.manner.fmt(f)
     }
 }
 
@@ -204,6 +252,7 @@ impl fmt::Display for RateError {
             Self::BurstTooLong { max } => {
                 write!(f, "burst takes more than 104 days to refill at this rate; use at most {max}")
             }
+            Self::Window(error) => error.fmt(f),
         }
     }
 }
@@ -217,7 +266,7 @@ mod tests {
     use super::*;
 
     fn rate(meter: Meter, amount: u64, period: Period, burst: u64) -> Rate {
-        Rate { meter, amount, period, burst }
+        Rate { meter, amount, period, burst, manner: Manner::PLAIN }
     }
 
     #[test]

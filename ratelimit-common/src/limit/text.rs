@@ -1,9 +1,12 @@
 //! Rates as text: what an operator types in a policy file or after `limit set`.
 //!
 //! ```text
-//! rate   = amount "/" period [ "burst" amount ]          5000 packets/s burst 10000
+//! rate   = amount "/" period [ "burst" amount ] [ algorithm ] [ throttle ]
+//!                                                        5000 packets/s burst 10000 leaky-bucket soft 10%
 //! amount = number [ "k" | "M" ] [ unit ]                 15   10k packets   2.5 MB   40 Mbit
 //! period = s | sec | second | min | minute | h | hour | d | day
+//! algorithm = token-bucket | leaky-bucket | fixed-window | sliding-window | sliding-window-weighted
+//! throttle  = hard | ( soft | elastic ) number "%"
 //! ```
 //!
 //! - Numbers take `_` between digits, and decimals where the result is whole: `2.5 MB`, not `0.5 packets`.
@@ -26,7 +29,10 @@ mod tests;
 pub use fault::{Fault, TextError};
 use unit::Unit;
 
-use super::rate::Rate;
+use super::{
+    manner::{Algorithm, MAX_MARGIN, Manner, Throttle},
+    rate::Rate,
+};
 use crate::abi::{Limit, Meter};
 
 /// Smallest burst that a byte limit gets without asking: the largest frame that offloads can build.
@@ -64,13 +70,18 @@ pub fn parse_rate(text: &str) -> Result<Rate, TextError<'_>> {
         None => return Err(cursor.fault(word, Fault::UnknownPeriod)),
     };
 
-    cursor.skip_space();
-    let burst = match cursor.rest() {
-        "" if unit.meter == Meter::Bytes => per_period.max(MIN_DEFAULT_BYTE_BURST),
-        "" => per_period,
-        _ => cursor.burst(unit.meter)?,
-    };
-    Ok(Rate { meter: unit.meter, amount: per_period, period, burst })
+    let burst_at = cursor.at;
+    let burst = cursor.burst(unit.meter)?;
+    let burst_piece = cursor.since(burst_at).trim();
+    let manner = cursor.manner()?;
+    if manner.algorithm.is_window() && burst.is_some() {
+        return Err(cursor.fault(burst_piece, Fault::BurstOfWindow));
+    }
+    let burst = burst.unwrap_or(match unit.meter {
+        Meter::Bytes if !manner.algorithm.is_window() => per_period.max(MIN_DEFAULT_BYTE_BURST),
+        _ => per_period,
+    });
+    Ok(Rate { meter: unit.meter, amount: per_period, period, burst, manner })
 }
 
 /// A rate in words, with the parameters that enforce it.
@@ -212,18 +223,20 @@ impl<'a> Cursor<'a> {
             .map_err(|fault| self.fault(amount.piece, fault))
     }
 
-    /// The rest of the text, which has to be a burst.
-    fn burst(&mut self, meter: Meter) -> Result<u64, TextError<'a>> {
-        let rest = self.rest().trim_end();
+    /// A burst, if the next thing is one.
+    fn burst(&mut self, meter: Meter) -> Result<Option<u64>, TextError<'a>> {
+        self.skip_space();
+        let start = self.at;
         let keyword = self.take_while(|c| !c.is_whitespace() && !c.is_ascii_digit());
         if keyword != "burst" {
-            return Err(self.stray(rest));
+            self.at = start;
+            return Ok(None);
         }
         self.skip_space();
         if self.rest().is_empty() {
             return Err(self.fault(keyword, Fault::NoBurst));
         }
-        let amount = self.amount()?;
+        let amount = self.burst_amount()?;
         let unit = match amount.unit {
             Some(unit) if unit.meter == meter => unit,
             Some(_) => return Err(self.fault(amount.unit_word, Fault::BurstUnit { meter })),
@@ -231,11 +244,69 @@ impl<'a> Cursor<'a> {
         };
         self.skip_space();
         match self.rest().trim_end() {
-            "" => self.value(&amount, unit),
             rest if rest.starts_with('/') => Err(self.fault(rest, Fault::BurstPeriod)),
-            rest => Err(self.stray(rest)),
+            _ => self.value(&amount, unit).map(Some),
         }
     }
+
+    /// An amount behind which the next word may be none of its own.
+    fn burst_amount(&mut self) -> Result<Amount<'a>, TextError<'a>> {
+        let start = self.at;
+        let number = self.number()?;
+        let behind = self.at;
+        let word = self.word();
+        self.at = if is_manner(word) { behind } else { start };
+        if is_manner(word) {
+            return Ok(Amount { piece: self.since(start), number, scale: None, unit: None, unit_word: "" });
+        }
+        self.amount()
+    }
+
+    /// The rest of the text: how it is counted, and what happens above it.
+    fn manner(&mut self) -> Result<Manner, TextError<'a>> {
+        let mut manner = Manner::PLAIN;
+        let (mut algorithm, mut throttle) = (false, false);
+        loop {
+            self.skip_space();
+            let rest = self.rest().trim_end();
+            if rest.is_empty() {
+                return Ok(manner);
+            }
+            let word = self.take_while(|c| !c.is_whitespace());
+            let known = Algorithm::ALL.into_iter().find(|known| known.name() == word);
+            match known {
+                Some(known) if !algorithm && !throttle => (manner.algorithm, algorithm) = (known, true),
+                None if is_manner(word) && !throttle => {
+                    (manner.throttle, throttle) = (self.throttle(word)?, true)
+                }
+                _ => return Err(self.stray(rest)),
+            }
+        }
+    }
+
+    fn throttle(&mut self, word: &'a str) -> Result<Throttle, TextError<'a>> {
+        if word == HARD {
+            return Ok(Throttle::Hard);
+        }
+        self.skip_space();
+        let number = self.take_while(|c| !c.is_whitespace());
+        let percent = number.strip_suffix('%').and_then(|digits| digits.parse::<u32>().ok());
+        let piece = if number.is_empty() { word } else { number };
+        match percent.filter(|percent| (1..=MAX_MARGIN).contains(percent)) {
+            Some(percent) if word == SOFT => Ok(Throttle::Soft(percent)),
+            Some(percent) => Ok(Throttle::Elastic(percent)),
+            None => Err(self.fault(piece, Fault::Margin)),
+        }
+    }
+}
+
+const HARD: &str = "hard";
+const SOFT: &str = "soft";
+const ELASTIC: &str = "elastic";
+
+/// Whether a word says how a limit is counted, and is no unit.
+fn is_manner(word: &str) -> bool {
+    [HARD, SOFT, ELASTIC].contains(&word) || Algorithm::ALL.iter().any(|algorithm| algorithm.name() == word)
 }
 
 impl Number {

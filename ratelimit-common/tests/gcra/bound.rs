@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use ratelimit_common::abi::Meter;
 use ratelimit_common::limit::gcra::{TIME_FRAC_BITS, charge_q8};
+use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{Period, Rate};
 
 use crate::model::{Admitted, Bucket, Step, amount, any_rate, assert_bound, count_rate, rate_of, schedule};
@@ -152,7 +153,7 @@ fn no_token_is_lost_to_rounding_over_a_million_small_steps() {
         (25_000_000, Period::Second, 3),
         (1_000_003, Period::Day, 1_234_567),
     ] {
-        let rate = Rate { meter: Meter::Packets, amount, period, burst: 10 };
+        let rate = Rate { meter: Meter::Packets, amount, period, burst: 10, manner: Manner::PLAIN };
         let start_ns = 1 << 40;
         let mut bucket = Bucket::new(rate, start_ns);
         let (mut now_ns, mut total) = (start_ns, 0_u64);

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use ratelimit_common::abi::Meter;
 use ratelimit_common::limit::gcra::{self, TIME_FRAC_BITS};
+use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{Period, Rate};
 
 use crate::model::{Admitted, Bucket, amount, any_rate, assert_bound, count_rate, schedule};
@@ -94,7 +95,13 @@ proptest! {
 #[test]
 fn every_wrap_is_crossed_nanosecond_by_nanosecond_without_an_extra_token() {
     // 10 ns a packet: 400 ns refill 40.
-    let rate = Rate { meter: Meter::Packets, amount: 100_000_000, period: Period::Second, burst: 5 };
+    let rate = Rate {
+        meter: Meter::Packets,
+        amount: 100_000_000,
+        period: Period::Second,
+        burst: 5,
+        manner: Manner::PLAIN,
+    };
     for wrap in 1..256 {
         let start_ns = wrap * WRAP_NS - 200;
         let mut bucket = Bucket::new(rate, start_ns);
@@ -106,7 +113,8 @@ fn every_wrap_is_crossed_nanosecond_by_nanosecond_without_an_extra_token() {
 #[test]
 fn an_empty_bucket_is_still_empty_on_the_other_side_of_a_wrap() {
     // 1/day, burst 100: the word stands 100 days ahead, behind the wrap.
-    let rate = Rate { meter: Meter::Packets, amount: 1, period: Period::Day, burst: 100 };
+    let rate =
+        Rate { meter: Meter::Packets, amount: 1, period: Period::Day, burst: 100, manner: Manner::PLAIN };
     for wrap in 1..256 {
         let start_ns = wrap * WRAP_NS - 10;
         let mut bucket = Bucket::new(rate, start_ns);

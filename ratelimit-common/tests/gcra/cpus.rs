@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use ratelimit_common::limit::gcra::{self, Outcome, ahead_q8};
+use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::Rate;
 
 use crate::model::{Admitted, Bucket, amount, any_rate, assert_bound, magnitude};
@@ -135,6 +136,7 @@ fn a_cpu_that_loses_every_exchange_refuses_its_packet() {
         amount: 1,
         period: ratelimit_common::limit::rate::Period::Second,
         burst: 100,
+        manner: Manner::PLAIN,
     };
     let rounds: Vec<_> = (0..2 + ATTEMPTS as usize).flat_map(|_| (0..5).map(|cpu| (cpu, 0, 1))).collect();
     let run = run(rate, 5, Charging::Exchange, &rounds);

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use ratelimit_common::abi::{Limit, Meter};
 use ratelimit_common::limit::gcra::{self, MAX_AMOUNT, Outcome, TIME_FRAC_BITS};
+use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{FULL_FRAME, MAX_BYTES_PER_SEC, MAX_COUNT_PER_SEC, Period, Rate};
 
 /// One packet or frame that was admitted.
@@ -111,7 +112,7 @@ pub(crate) fn rate_of(meter: Meter, max_per_sec: u64, max_burst: u64) -> impl St
             let amount = 1 + (amount - 1) % max;
             let amount = if nice { 10_u64.pow(amount.ilog10()) } else { amount };
             let burst = if meter == Meter::Bytes { FULL_FRAME + burst } else { burst };
-            Rate { meter, amount, period, burst }
+            Rate { meter, amount, period, burst, manner: Manner::PLAIN }
         })
         .prop_filter("cannot be enforced", |rate| rate.limit().is_ok())
 }

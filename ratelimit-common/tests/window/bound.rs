@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use ratelimit_common::abi::Meter;
+use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{Period, Rate};
 
 use crate::model::{
@@ -114,7 +115,7 @@ proptest! {
         start_ns in 0_u64..1 << 62,
         seed in any::<u64>(),
     ) {
-        let rate = Rate { meter: Meter::Packets, amount, period, burst: 1 };
+        let rate = Rate { meter: Meter::Packets, amount, period, burst: 1, manner: Manner::PLAIN };
         let source = Source::new(kind, rate);
         let length_ns = source.window.length_ns;
         let (mut now_ns, mut random, mut admitted) = (start_ns, seed | 1, Vec::new());
@@ -144,7 +145,7 @@ proptest! {
         period in period(),
         index in 2_u64..1 << 17,
     ) {
-        let rate = Rate { meter: Meter::Packets, amount, period, burst: 1 };
+        let rate = Rate { meter: Meter::Packets, amount, period, burst: 1, manner: Manner::PLAIN };
         let source = Source::new(Kind::Weighted, rate);
         let edge_ns = index * period.ns();
         let mut admitted = vec![Admitted { now_ns: edge_ns - 1, amount: source.drain(edge_ns - 1) }];
@@ -160,7 +161,8 @@ proptest! {
 
 #[test]
 fn a_fixed_window_admits_exactly_twice_the_limit_across_an_edge() {
-    let rate = Rate { meter: Meter::Packets, amount: 5000, period: Period::Minute, burst: 1 };
+    let rate =
+        Rate { meter: Meter::Packets, amount: 5000, period: Period::Minute, burst: 1, manner: Manner::PLAIN };
     let source = Source::new(Kind::Fixed, rate);
     let edge_ns = 7 * Period::Minute.ns();
     assert_eq!(source.drain(edge_ns - 1), 5000);
@@ -170,7 +172,8 @@ fn a_fixed_window_admits_exactly_twice_the_limit_across_an_edge() {
 
 #[test]
 fn the_worked_numbers_of_the_weighted_window_hold() {
-    let rate = Rate { meter: Meter::Packets, amount: 1000, period: Period::Minute, burst: 1 };
+    let rate =
+        Rate { meter: Meter::Packets, amount: 1000, period: Period::Minute, burst: 1, manner: Manner::PLAIN };
     let source = Source::new(Kind::Weighted, rate);
     let second_ns = Period::Second.ns();
     assert!(source.ask(59 * second_ns, 600));
@@ -179,7 +182,8 @@ fn the_worked_numbers_of_the_weighted_window_hold() {
 
 #[test]
 fn the_worked_numbers_of_the_sliding_window_hold() {
-    let rate = Rate { meter: Meter::Packets, amount: 700, period: Period::Second, burst: 1 };
+    let rate =
+        Rate { meter: Meter::Packets, amount: 700, period: Period::Second, burst: 1, manner: Manner::PLAIN };
     let source = Source::new(Kind::Sliding8, rate);
     assert_eq!(source.window.length_ns, 142_857_143);
     assert_eq!(source.drain(100_000_000), 700);
@@ -190,7 +194,13 @@ fn the_worked_numbers_of_the_sliding_window_hold() {
 /// Odd sizes on a limit that is counted in units of four bytes: the loss is what rounding up each frame says, and no more.
 #[test]
 fn forty_gigabits_for_an_hour_lose_nothing_but_three_bytes_a_frame() {
-    let rate = Rate { meter: Meter::Bytes, amount: 18_000_000_000_000, period: Period::Hour, burst: 1 };
+    let rate = Rate {
+        meter: Meter::Bytes,
+        amount: 18_000_000_000_000,
+        period: Period::Hour,
+        burst: 1,
+        manner: Manner::PLAIN,
+    };
     for kind in Kind::ALL {
         let source = Source::new(kind, rate);
         assert_eq!(source.window.shift, 2);

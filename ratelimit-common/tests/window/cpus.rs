@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use ratelimit_common::abi::Meter;
+use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{Period, Rate};
 use ratelimit_common::limit::window::Window;
 use ratelimit_common::limit::window::sliding::{self, Refusal, Words};
@@ -167,7 +168,7 @@ proptest! {
         edge_every in 5_u64..200,
         max_amount in 1_u64..4,
     ) {
-        let rate = Rate { meter: Meter::Packets, amount: limit, period: Period::Second, burst: 1 };
+        let rate = Rate { meter: Meter::Packets, amount: limit, period: Period::Second, burst: 1, manner: Manner::PLAIN };
         let steps = if kind == Kind::Sliding60 { 1500 } else { 800 };
         let run = run(&Plan { kind, rate, cpus, steps, seed, edge_every, max_amount });
         assert_bound(kind, &rate, &run.admitted)?;
@@ -180,7 +181,13 @@ fn a_laggard_at_an_edge_never_gets_the_last_packet_twice() {
     let (mut admitted, mut refused) = (0, 0);
     for seed in 1..40_000_u64 {
         let seed = shuffle(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let rate = Rate { meter: Meter::Packets, amount: 1 + seed % 3, period: Period::Second, burst: 1 };
+        let rate = Rate {
+            meter: Meter::Packets,
+            amount: 1 + seed % 3,
+            period: Period::Second,
+            burst: 1,
+            manner: Manner::PLAIN,
+        };
         let kind = if seed & 16 == 0 { Kind::Sliding2 } else { Kind::Sliding8 };
         let cpus = 2 + (seed >> 8) as usize % 2;
         let run = run(&Plan { kind, rate, cpus, steps: 60, seed, edge_every: 1000, max_amount: 1 });
@@ -198,7 +205,8 @@ fn a_laggard_at_an_edge_never_gets_the_last_packet_twice() {
 #[test]
 fn threads_that_race_for_a_sliding_window_admit_the_limit_and_no_more() {
     const THREADS: u64 = 4;
-    let rate = Rate { meter: Meter::Packets, amount: 500, period: Period::Second, burst: 1 };
+    let rate =
+        Rate { meter: Meter::Packets, amount: 500, period: Period::Second, burst: 1, manner: Manner::PLAIN };
     let window = Window::sliding::<8>(&rate).unwrap();
     let words: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
     let clock_ns = AtomicU64::new(1 << 50);
@@ -237,7 +245,8 @@ impl Words for Contested<'_> {
 
 #[test]
 fn a_cpu_that_loses_every_exchange_refuses_its_packet_after_four() {
-    let rate = Rate { meter: Meter::Packets, amount: 100, period: Period::Second, burst: 1 };
+    let rate =
+        Rate { meter: Meter::Packets, amount: 100, period: Period::Second, burst: 1, manner: Manner::PLAIN };
     let window = Window::sliding::<8>(&rate).unwrap();
     for now_ns in [0, 1 << 50] {
         let words = Contested(&window, Cell::new(0));

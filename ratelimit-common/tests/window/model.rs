@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use ratelimit_common::abi::Meter;
+use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{FULL_FRAME, Period, Rate};
 use ratelimit_common::limit::window::sliding::{self, Words};
 use ratelimit_common::limit::window::{Outcome, Window, fixed, weighted};
@@ -231,10 +232,17 @@ pub(crate) fn rate() -> impl Strategy<Value = Rate> {
             meter: Meter::Packets,
             amount,
             period,
-            burst: 1
+            burst: 1,
+            manner: Manner::PLAIN,
         }),
         (bytes, period()).prop_map(|(amount, period)| {
-            Rate { meter: Meter::Bytes, amount: amount.max(FULL_FRAME), period, burst: 1 }
+            Rate {
+                meter: Meter::Bytes,
+                amount: amount.max(FULL_FRAME),
+                period,
+                burst: 1,
+                manner: Manner::PLAIN,
+            }
         }),
     ]
 }

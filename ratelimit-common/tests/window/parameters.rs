@@ -2,13 +2,14 @@
 
 use proptest::prelude::*;
 use ratelimit_common::abi::Meter;
+use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{MAX_COUNT_PER_SEC, Period, Rate};
 use ratelimit_common::limit::window::{Window, WindowError};
 
 use crate::model::{kind, rate};
 
 fn rate_of(meter: Meter, amount: u64, period: Period) -> Rate {
-    Rate { meter, amount, period, burst: 1 }
+    Rate { meter, amount, period, burst: 1, manner: Manner::PLAIN }
 }
 
 #[test]

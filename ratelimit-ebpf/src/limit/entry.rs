@@ -31,6 +31,7 @@ pub fn judge<T: Tables>(
         let seen = tables.load(word);
         match gcra::take_restarting(seen, limit, request.now_q8, charge, restart) {
             Outcome::Conforms { .. } => {}
+            Outcome::Refused if limit.is_soft() => {}
             Outcome::Refused => {
                 if let Some(until_q8) = refused_until(seen, limit) {
                     denial::remember(tables, policy, set, request, until_q8, refusal(limit));
@@ -40,7 +41,9 @@ pub fn judge<T: Tables>(
             Outcome::Overdrawn { tat_q8 } => {
                 // Losing this race is fine: somebody else has settled the bucket.
                 tables.compare_exchange(word, seen, tat_q8);
-                return refusal(limit);
+                if !limit.is_soft() {
+                    return refusal(limit);
+                }
             }
         }
     }
@@ -51,18 +54,20 @@ pub fn judge<T: Tables>(
 #[inline(always)]
 pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: T::Bucket) -> Reason {
     let restart = set.gate_tolerance_q8;
+    let mut admitted = Reason::Conforming;
     for index in 0..MAX_LIMITS {
         let Some((limit, charge)) = request.charge(set, index) else { continue };
         let word = tables.bucket_word(bucket, index);
         let charging = Charging::by(set.adds, 1 << index);
         match word::charge(tables, word, limit, request.now_q8, charge, restart, charging) {
             Ok(()) => {}
+            Err(_) if limit.is_soft() => admitted = Reason::SoftMargin,
             Err(Unmoved::Refused) => return refusal(limit),
             Err(Unmoved::Contended) => return Reason::Contended,
         }
     }
     keep_tracked(tables, set, request);
-    Reason::Conforming
+    admitted
 }
 
 /// Whether a source without an entry would be admitted if it got one now.
@@ -70,7 +75,7 @@ pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: 
 pub(super) fn judge_first(set: &LimitSet, request: &Request) -> Reason {
     for index in 0..MAX_LIMITS {
         let Some((limit, charge)) = request.charge(set, index) else { continue };
-        if set.gate_tolerance_q8 + charge > limit.tolerance_q8 {
+        if set.gate_tolerance_q8 + charge > limit.tolerance_q8 && !limit.is_soft() {
             return refusal(limit);
         }
     }

@@ -14,7 +14,10 @@ pub(super) struct Further {
 impl Further {
     #[inline(always)]
     pub(super) fn of(policy: &Policy, request: &Request) -> Self {
-        Self { service: per_source(policy, request).is_some(), user: request.user != NO_USER }
+        Self {
+            service: per_source(policy, request).is_some_and(|set| set.limit_count != 0),
+            user: request.user != NO_USER,
+        }
     }
 
     /// Whether all of them would admit the packet.
@@ -34,7 +37,13 @@ impl Further {
             Some(reason) => reason,
             None => tables.open_service(policy, request),
         };
-        if reason == Reason::Conforming && self.user { tables.charge_user(policy, request) } else { reason }
+        if !reason.admits() || !self.user {
+            return reason;
+        }
+        match tables.charge_user(policy, request) {
+            user if user.admits() => reason.and(user),
+            user => user,
+        }
     }
 }
 
@@ -90,8 +99,7 @@ pub fn charge_user<T: Stages>(tables: &T, policy: &Policy, request: &mut Request
         Some((set, bucket)) => {
             let charge = |request: &Request| tables.charge_entry(set, request, bucket);
             match request.as_user(policy, set, charge) {
-                Reason::Conforming => Reason::Conforming,
-                Reason::Contended => Reason::Contended,
+                reason @ (Reason::Conforming | Reason::SoftMargin | Reason::Contended) => reason,
                 _ => Reason::LimitUser,
             }
         }
@@ -100,9 +108,9 @@ pub fn charge_user<T: Stages>(tables: &T, policy: &Policy, request: &mut Request
 }
 
 #[inline(always)]
-fn per_source<'p>(policy: &'p Policy, request: &Request) -> Option<&'p LimitSet> {
+pub(super) fn per_source<'p>(policy: &'p Policy, request: &Request) -> Option<&'p LimitSet> {
     let (_, service) = total::service(policy, request.service as u32)?;
-    if service.per_source.limit_count == 0 { None } else { Some(&service.per_source) }
+    Some(&service.per_source)
 }
 
 /// The limits of the user and its buckets, which all its addresses share.

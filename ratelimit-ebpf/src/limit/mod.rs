@@ -17,6 +17,7 @@ mod stages;
 mod standing;
 mod syns;
 mod total;
+mod window;
 mod word;
 
 use ratelimit_common::{
@@ -40,6 +41,7 @@ use standing::Standing;
 pub use syns::count as count_syn;
 use total::Account;
 pub use total::{service, service_number};
+pub use window::{Ask, Scope, ask as ask_window, ask_scope as ask_windows};
 
 /// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
 #[inline(always)]
@@ -84,6 +86,10 @@ pub fn limit<T: Stages, R: Relay>(
             Reason::Conforming => {}
             reason => return reason,
         }
+        match judge_windows(tables, policy, &request) {
+            Reason::Conforming => {}
+            reason => return reason,
+        }
         let reason = tables.charge_crowd(policy, &request, standing.party());
         if reason != Reason::Conforming {
             if standing.party() == Party::Stranger {
@@ -93,13 +99,13 @@ pub fn limit<T: Stages, R: Relay>(
         }
     }
     let reason = standing.charge(tables, policy, set, &request);
-    if reason != Reason::Conforming {
+    if !reason.admits() {
         return reason;
     }
     if answered {
         relay.hand_over(Successor::Answer, request.baton(reason));
     }
-    further.charge(tables, policy, &mut request)
+    charge_further(tables, policy, &mut request, further, reason)
 }
 
 /// The same for a segment that belongs to a connection or makes one, which nobody can forge: its source gets an entry whatever the
@@ -128,17 +134,53 @@ pub fn limit_proven<T: Stages>(
         Reason::Conforming => {}
         reason => return reason,
     }
+    match judge_windows(tables, policy, &request) {
+        Reason::Conforming => {}
+        reason => return reason,
+    }
     match tables.charge_crowd(policy, &request, Party::Known) {
         Reason::Conforming => {}
         reason => return reason,
     }
-    match standing.charge(tables, policy, set, &request) {
-        Reason::Conforming => {}
-        reason => return reason,
+    let reason = standing.charge(tables, policy, set, &request);
+    if !reason.admits() {
+        return reason;
     }
-    match further.charge(tables, policy, &mut request) {
+    match charge_further(tables, policy, &mut request, further, reason) {
         Reason::Conforming => admitted,
         reason => reason,
+    }
+}
+
+#[inline(always)]
+fn judge_windows<T: Stages>(tables: &T, policy: &Policy, request: &Request) -> Reason {
+    if policy.window_count == 0 {
+        Reason::Conforming
+    } else {
+        window::ask_all(tables, policy, request, false)
+    }
+}
+
+/// Charges what there is beyond the limits of every source, which have been charged already and said `before`.
+#[inline(always)]
+fn charge_further<T: Stages>(
+    tables: &T,
+    policy: &Policy,
+    request: &mut Request,
+    further: Further,
+    before: Reason,
+) -> Reason {
+    let reason = further.charge(tables, policy, request);
+    if !reason.admits() {
+        return reason;
+    }
+    let reason = before.and(reason);
+    if policy.window_count == 0 {
+        return reason;
+    }
+    match window::ask_all(tables, policy, request, true) {
+        windows if windows.admits() => reason.and(windows),
+        windows => windows,
     }
 }
 

@@ -1,8 +1,13 @@
 //! The parts of limiting that are functions of their own in the kernel.
 
-use ratelimit_common::abi::{LimitSet, Policy, Reason, service::Party};
+use ratelimit_common::abi::{LimitSet, Policy, Reason, WindowLimit, service::Party};
 
-use super::{crowd, entry, further, request::Request, syns};
+use super::{
+    crowd, entry, further,
+    request::Request,
+    syns,
+    window::{self, Ask, Scope},
+};
 use crate::tables::Tables;
 
 /// What the verifier checks once, instead of once for every way that leads there.
@@ -65,5 +70,15 @@ pub trait Stages: Tables + Sized {
     /// Counts a SYN, and says whether a cookie is the answer to it.
     fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
         syns::count(self, policy, request)
+    }
+
+    /// Asks the windows of one scope.
+    fn ask_windows(&self, policy: &Policy, request: &Request, scope: Scope, charging: bool) -> Reason {
+        window::ask_scope(self, policy, request, scope, charging)
+    }
+
+    /// Asks one window.
+    fn ask_window(&self, limit: &WindowLimit, state: Self::Window, ask: &Ask) -> Reason {
+        window::ask(self, limit, state, ask)
     }
 }

@@ -52,6 +52,9 @@ impl<T: Stages> Standing<T> {
     /// Evaluates the source's limits.
     #[inline(always)]
     pub(super) fn of(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Self {
+        if set.limit_count == 0 {
+            return Self::FREE;
+        }
         if set.gate_tolerance_q8 == 0 {
             return match tables.bucket(&request.entry()) {
                 Some(bucket) => Self::of_entry(tables, policy, set, request, bucket),

@@ -67,11 +67,17 @@ pub(super) fn charge<T: Tables>(
 /// The reason of a limit's refusal.
 #[inline(always)]
 pub(super) fn refusal(limit: &Limit) -> Reason {
-    if limit.meter == Meter::Bytes as u32 {
+    refusal_of(limit.meter)
+}
+
+/// The same by what it counts.
+#[inline(always)]
+pub(super) fn refusal_of(meter: u32) -> Reason {
+    if meter == Meter::Bytes as u32 {
         Reason::LimitBytes
-    } else if limit.meter == Meter::Syns as u32 {
+    } else if meter == Meter::Syns as u32 {
         Reason::LimitSyns
-    } else if limit.meter == Meter::Fragments as u32 {
+    } else if meter == Meter::Fragments as u32 {
         Reason::LimitFragments
     } else {
         Reason::LimitPackets

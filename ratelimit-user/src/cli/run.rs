@@ -34,6 +34,9 @@ pub(super) struct Run {
     /// Directory on a BPF file system where links and maps are pinned
     #[arg(long, value_name = "DIR", default_value = DEFAULT_PIN)]
     pin: PathBuf,
+    /// Where the kernel's process file system is; the host's headroom is read there
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    proc: PathBuf,
     /// Fail rather than run in generic mode, at a tenth of the speed
     #[arg(long)]
     require_native: bool,
@@ -46,6 +49,7 @@ impl Run {
             interfaces: self.interfaces,
             state: self.state,
             pin: self.pin,
+            proc: self.proc,
             generic: if self.require_native { GenericMode::Refuse } else { GenericMode::Accept },
         })
     }

@@ -71,6 +71,7 @@ fn text(status: &protocol::Status) -> String {
     }
     text.push_str(&format!("           {}\n", status.policy_after_restart));
     text.push_str(&format!("posture    {}, {} changes\n", status.posture, status.posture_changes));
+    text.push_str(&headroom(&status.headroom));
     text.push_str(&format!(
         "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot cells\n\
          prefixes   {} got a bucket of their own ever\n",
@@ -87,6 +88,20 @@ fn text(status: &protocol::Status) -> String {
     ));
     for warning in &status.warnings {
         text.push_str(&format!("WARNING    {warning}\n"));
+    }
+    text
+}
+
+fn headroom(status: &protocol::HeadroomStatus) -> String {
+    let mut text = format!(
+        "headroom   {}, for {} s, {} changes: {}\n",
+        status.headroom, status.headroom_seconds, status.headroom_changes, status.headroom_readings
+    );
+    if let Some(reason) = &status.headroom_reason {
+        text.push_str(&format!("           lost because {reason}\n"));
+    }
+    for note in &status.headroom_notes {
+        text.push_str(&format!("           {note}\n"));
     }
     text
 }

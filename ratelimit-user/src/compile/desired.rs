@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use ratelimit_common::{
     abi::{
-        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total,
+        self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total, WindowLimit,
         policy::NO_TCP_OPTIONS,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS},
         user::{MAX_USERS, NO_USER},
+        window::MAX_WINDOWS,
     },
     limit::{
         gcra::TIME_FRAC_BITS,
+        manner::Manner,
         rate::{Period, Rate},
     },
 };
@@ -22,6 +24,7 @@ use super::{
     places::Places,
     set::{self, Terms, enforced, full_frame_charge},
     total,
+    window::{self, Windows},
 };
 use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, Sources, User};
 
@@ -40,6 +43,8 @@ pub struct Desired {
     pub keeps_users: bool,
     /// Users whose index had another user or none before: their buckets start full.
     pub new_users: Vec<u32>,
+    /// Users whose windows begin afresh.
+    pub new_user_windows: Vec<u32>,
     /// The prefixes of users, by one more than the user's index.
     pub user_sources: Vec<(u16, Sources)>,
     /// Which index each name has.
@@ -133,13 +138,14 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
-    let terms = Terms { lag_q8, cpus: facts.cpus, gate: policy.gate().enabled() };
+    let terms = Terms { lag_q8, cpus: facts.cpus, gate: policy.gate().enabled(), headroom: facts.headroom };
     let known = before.and_then(|before| before.desired);
     let names_before = before.map(|before| before.names);
     let names = names(policy, names_before);
+    let mut windows = Windows::default();
     let mut compiled = Box::new(abi::Policy {
         generation,
-        source: source(policy, terms, before.map(|before| &before.policy.source.set)),
+        source: source(policy, terms, before.map(|before| &before.policy.source.set), &mut windows),
         gate: gate(policy.gate(), facts.secret),
         ladder: abi::Ladder::OFF,
         clock: clock as u32,
@@ -150,17 +156,19 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         mode: policy.mode() as u32,
         cookie_services: cookie_services(policy, facts),
         window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
+        window_count: 0,
+        reserved: 0,
+        windows: [WindowLimit::UNUSED; MAX_WINDOWS],
         services: [abi::Service::UNUSED; MAX_SERVICES],
         ports: [NO_SERVICE as u16; PORT_SLOTS],
     });
     compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
     let mut changed_totals = Vec::new();
-    for service in policy.services().iter() {
-        let Some(index) = names.services.of(service.name()) else { continue };
+    for (index, service) in in_order(policy.services().iter(), Service::name, &names.services) {
         let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
         let set = same.map(|before| &before.policy.services[index].per_source);
         let totals = same.map(|before| &before.policy.services[index].totals);
-        compiled.services[index] = compile_service(service, terms, set, totals);
+        compiled.services[index] = compile_service(service, terms, set, totals, &mut windows);
         if before
             .is_some_and(|before| before.policy.services[index].totals != compiled.services[index].totals)
         {
@@ -170,18 +178,18 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
             compiled.ports[slot as usize] = index as u16 + 1;
         }
     }
-    changed_totals.sort_unstable();
     let (mut users, mut new_users, mut user_sources) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, user) in in_order(policy, &names) {
+    for (index, user) in in_order(policy.users().iter(), User::name, &names.users) {
         let stays = names_before.is_some_and(|before| before.users.of(user.name()) == Some(index));
         let set = before.filter(|_| stays).and_then(|before| before.user_set(index));
-        let limits: Vec<Limit> = user.network().iter().map(enforced).collect();
-        users.push((index as u32, set::compile(&limits, Terms { gate: false, ..terms }, set)));
+        let set = set::compile(user.network(), Terms { gate: false, ..terms }, set, &mut windows);
+        users.push((index as u32, set));
         if before.is_some() && !stays {
             new_users.push(index as u32);
         }
         user_sources.push((index as u16 + 1, user.sources().clone()));
     }
+    windows.write(&mut compiled);
     let keeps_users = known.is_some_and(|known| known.users == users);
     compiled.users = table(before.map(|before| before.policy.users), keeps_users);
     // Prefixes that go from one user to another are in the lists, not here.
@@ -191,16 +199,19 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         keeps_policy = *compiled == *before.policy;
         compiled.generation = if keeps_policy { before.policy.generation } else { generation };
     }
-    Desired {
+    let mut desired = Desired {
         policy: compiled,
         keeps_policy,
         changed_totals,
         users,
         keeps_users,
         new_users,
+        new_user_windows: Vec::new(),
         user_sources,
         names,
-    }
+    };
+    desired.new_user_windows = new_user_windows(&desired, before);
+    desired
 }
 
 /// The table that stays, or the one that the policy in force does not use: nobody reads it until the policy says so.
@@ -208,9 +219,24 @@ fn table(in_force: Option<u32>, stays: bool) -> u32 {
     in_force.map_or(0, |table| if stays { table } else { (table + 1) % 2 })
 }
 
-/// All users by index.
-fn in_order<'p>(policy: &'p Policy, names: &Names) -> BTreeMap<usize, &'p User> {
-    policy.users().iter().filter_map(|user| Some((names.users.of(user.name())?, user))).collect()
+/// Everybody by index, which does not depend on the order of the file.
+fn in_order<'p, T>(
+    all: impl Iterator<Item = &'p T>,
+    name: impl Fn(&T) -> &str,
+    places: &Places,
+) -> BTreeMap<usize, &'p T> {
+    all.filter_map(|one| Some((places.of(name(one))?, one))).collect()
+}
+
+/// Users whose windows are not those that were counted before.
+fn new_user_windows(desired: &Desired, before: Option<Before<'_>>) -> Vec<u32> {
+    let Some(before) = before else { return Vec::new() };
+    let changed = |index: u32, set: &LimitSet| {
+        let old = before.user_set(index as usize).map_or([0; 8], |set| set.windows);
+        desired.new_users.binary_search(&index).is_ok()
+            || window::differ((before.policy, &old), (&desired.policy, &set.windows))
+    };
+    desired.users.iter().filter(|(index, set)| changed(*index, set)).map(|(index, _)| *index).collect()
 }
 
 fn names(policy: &Policy, before: Option<&Names>) -> Names {
@@ -222,15 +248,15 @@ fn names(policy: &Policy, before: Option<&Names>) -> Names {
     }
 }
 
-fn source(policy: &Policy, terms: Terms, before: Option<&LimitSet>) -> SourceLimits {
+fn source(policy: &Policy, terms: Terms, before: Option<&LimitSet>, windows: &mut Windows) -> SourceLimits {
     let source = policy.source();
-    let limits: Vec<Limit> = source.limits().iter().map(NamedLimit::limit).collect();
+    let rates: Vec<Rate> = source.limits().iter().map(|limit| *limit.rate()).collect();
     let v6_mask = v6_mask(source.ipv6_prefix());
     SourceLimits {
         v6_mask_hi: v6_mask.hi,
         v6_mask_lo: v6_mask.lo,
         v4_mask: v4_mask(source.ipv4_prefix()).lo,
-        set: set::compile(&limits, terms, before),
+        set: set::compile(&rates, terms, before, windows),
     }
 }
 
@@ -239,6 +265,7 @@ fn compile_service(
     terms: Terms,
     before: Option<&LimitSet>,
     totals: Option<&[Total; MAX_TOTALS]>,
+    windows: &mut Windows,
 ) -> abi::Service {
     let places = total::places(service.totals(), totals);
     let mut compiled = abi::Service {
@@ -251,8 +278,7 @@ fn compile_service(
     for (place, rate) in places.iter().zip(service.totals()) {
         compiled.totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8);
     }
-    let limits: Vec<Limit> = service.per_source().iter().map(enforced).collect();
-    compiled.per_source = set::compile(&limits, terms, before);
+    compiled.per_source = set::compile(service.per_source(), terms, before, windows);
     compiled
 }
 
@@ -272,15 +298,17 @@ fn cookie_services(policy: &Policy, facts: &HostFacts) -> u32 {
 
 /// The coarse clock, if its lag is small against every burst.
 fn clock(policy: &Policy, lag_q8: u64) -> Clock {
-    let source = policy.source().limits().iter().map(NamedLimit::limit);
+    let source = policy.source().limits().iter().map(NamedLimit::rate);
     let services =
         policy.services().iter().flat_map(|service| service.totals().iter().chain(service.per_source()));
     let users = policy.users().iter().flat_map(User::network);
+    // Windows have the precise clock whatever the others have.
+    let buckets = source.chain(services).chain(users).filter(|rate| !rate.manner.algorithm.is_window());
     let bears_lag = |limit: Limit| {
         let packet = full_frame_charge(&limit);
         limit.tolerance_q8 >= lag_q8 * LAG_SHARE && limit.tolerance_q8 / packet.max(1) >= COUNTABLE_BURST
     };
-    let all = source.chain(services.chain(users).map(enforced)).all(bears_lag);
+    let all = buckets.map(enforced).all(bears_lag);
     if all { Clock::Coarse } else { Clock::Precise }
 }
 
@@ -296,5 +324,11 @@ fn gate(policy: &GatePolicy, secret: [u64; 2]) -> abi::Gate {
 /// What one CPU may do so often per second, and a tenth of that at once.
 fn allowance(per_second: u32) -> Limit {
     let burst = u64::from(per_second / ALLOWANCE_BURST).max(1);
-    enforced(&Rate { meter: Meter::Packets, amount: u64::from(per_second), period: Period::Second, burst })
+    enforced(&Rate {
+        meter: Meter::Packets,
+        amount: u64::from(per_second),
+        period: Period::Second,
+        burst,
+        manner: Manner::PLAIN,
+    })
 }

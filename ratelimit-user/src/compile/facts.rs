@@ -13,4 +13,6 @@ pub struct HostFacts {
     pub cookies: bool,
     /// The window scale that the kernel offers; `None` if it would not find options again that a SYN cookie has promised.
     pub window_scale: Option<u8>,
+    /// Whether the host has headroom, which elastic limits depend on.
+    pub headroom: bool,
 }

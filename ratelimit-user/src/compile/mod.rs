@@ -7,6 +7,7 @@ pub mod lists;
 mod places;
 mod set;
 mod total;
+mod window;
 
 #[cfg(test)]
 mod tests;

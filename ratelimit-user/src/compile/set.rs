@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter,
-        policy::{COUNTS_BYTES, NO_METER},
+        policy::{COUNTS_BYTES, NO_METER, SOFT},
     },
     limit::{
         gate::CELL_SHARE,
@@ -13,6 +13,8 @@ use ratelimit_common::{
         rate::{FULL_FRAME, Rate},
     },
 };
+
+use super::window::Windows;
 
 /// The largest frame that there can be: what receive offloads build.
 pub(super) const LARGEST_FRAME: u64 = 65_536;
@@ -28,13 +30,21 @@ pub(super) struct Terms {
     pub(super) cpus: u32,
     /// Whether sources share cells until they need an entry.
     pub(super) gate: bool,
+    /// Whether elastic limits are wide.
+    pub(super) headroom: bool,
 }
 
 /// The kernel's view of limits. `before` is the set that was there: a limit that stays keeps its place, and with it what was spent.
-pub(super) fn compile(limits: &[Limit], terms: Terms, before: Option<&LimitSet>) -> LimitSet {
+pub(super) fn compile(
+    rates: &[Rate],
+    terms: Terms,
+    before: Option<&LimitSet>,
+    windows: &mut Windows,
+) -> LimitSet {
     let mut slots = [Limit::UNUSED; MAX_LIMITS];
-    let places = places(limits, before);
-    for (place, limit) in places.iter().zip(limits) {
+    let limits: Vec<Limit> = rates.iter().flat_map(|rate| buckets(rate, terms.headroom)).collect();
+    let places = places(&limits, before);
+    for (place, limit) in places.iter().zip(&limits) {
         let bytes = if limit.meter == Meter::Bytes as u32 { COUNTS_BYTES } else { 0 };
         let (tolerance_q8, frac_bits) = (limit.tolerance_q8 - terms.lag_q8, limit.frac_bits | bytes);
         slots[*place] = Limit { tolerance_q8, frac_bits, ..*limit };
@@ -45,14 +55,35 @@ pub(super) fn compile(limits: &[Limit], terms: Terms, before: Option<&LimitSet>)
         limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         longest_tolerance_q8,
         gate_tolerance_q8: if terms.gate { gate_tolerance(&slots) } else { 0 },
+        windows: windows.of_set(rates, terms.headroom),
         adds,
         limits: slots,
     }
 }
 
-/// Where the limits of a list are in a set that was made of it.
-pub fn places_of(rates: &[Rate], set: &LimitSet) -> Vec<usize> {
-    places(&rates.iter().map(enforced).collect::<Vec<_>>(), Some(set))
+/// Where the buckets of limits are in a set that was made of them; windows have none.
+pub fn places_of(rates: &[Rate], set: &LimitSet, headroom: bool) -> Vec<Option<usize>> {
+    let of_rates: Vec<Vec<Limit>> = rates.iter().map(|rate| buckets(rate, headroom)).collect();
+    let mut places = places(&of_rates.concat(), Some(set)).into_iter();
+    // A margin has a bucket of its own, behind that of its limit.
+    of_rates
+        .iter()
+        .map(|limits| places.by_ref().take(limits.len()).collect::<Vec<_>>().first().copied())
+        .collect()
+}
+
+/// The buckets that a rate takes: its own, and one for its margin.
+pub(super) fn buckets(rate: &Rate, headroom: bool) -> Vec<Limit> {
+    if rate.manner.algorithm.is_window() {
+        return Vec::new();
+    }
+    let limit = enforced(rate);
+    match rate.manner.margin(headroom) {
+        0 => vec![limit],
+        margin => {
+            vec![Limit { frac_bits: limit.frac_bits | SOFT, ..limit }, Rate::widened(&limit, margin)]
+        }
+    }
 }
 
 /// Rates of a policy have been checked when it was made.
@@ -96,7 +127,10 @@ fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
     let old = before.map_or(&[][..], |before| &before.limits[..before.limit_count as usize]);
     let price = |limit: &Limit| (limit.meter, limit.cost_fp, limit.frac_bits & !COUNTS_BYTES);
     let mut order: Vec<usize> = (0..limits.len()).collect();
-    order.sort_by_key(|at| (limits[*at].meter, Reverse(limits[*at].cost_fp), limits[*at].tolerance_q8));
+    order.sort_by_key(|at| {
+        let Limit { cost_fp, tolerance_q8, frac_bits, meter } = limits[*at];
+        (meter, Reverse(cost_fp), tolerance_q8, frac_bits)
+    });
     let mut places: Vec<Option<usize>> = vec![None; limits.len()];
     let mut free: BTreeSet<usize> = (0..MAX_LIMITS).collect();
     let mut settle = |like: &dyn Fn(&Limit, Option<&Limit>) -> bool| {

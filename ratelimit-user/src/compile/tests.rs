@@ -10,8 +10,14 @@ use ratelimit_common::abi::{Limit, LimitSet, policy::NO_METER, service::PORT_SLO
 use super::*;
 use crate::{config, policy::Policy};
 
-const FACTS: HostFacts =
-    HostFacts { cpus: 4, tick_ns: 4_000_000, secret: [1, 2], cookies: true, window_scale: Some(7) };
+const FACTS: HostFacts = HostFacts {
+    cpus: 4,
+    tick_ns: 4_000_000,
+    secret: [1, 2],
+    cookies: true,
+    window_scale: Some(7),
+    headroom: true,
+};
 
 fn policy(text: &str) -> Policy {
     config::parse(text, "p.toml").unwrap_or_else(|error| panic!("{error}\n{text}")).policy

@@ -47,7 +47,12 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
         Found::Unreadable | Found::Absent => None,
     };
     let policy = Policy::new(interfaces, source, gate, ladder?, services?, listen);
-    Some(policy.with_users(users?).with_mode(mode?))
+    let policy = policy.with_users(users?).with_mode(mode?);
+    if let Err(error) = policy.windows_fit() {
+        problems.error(&(0..0), error);
+        return None;
+    }
+    Some(policy)
 }
 
 fn mode(word: Option<&At<String>>, problems: &mut Problems<'_>) -> Option<Mode> {
@@ -165,8 +170,12 @@ pub(super) fn rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rat
 fn report(errors: &[SourceError], table: &SourceTable, rates: &[At<Rate>], problems: &mut Problems<'_>) {
     for error in errors {
         let at = match error {
-            // The whole list has been judged already.
-            SourceError::NoLimits | SourceError::TooManyLimits { .. } => continue,
+            // The whole list has been judged already, but for margins.
+            SourceError::NoLimits => continue,
+            SourceError::TooManyLimits { .. } => match rates.last() {
+                Some((_, at)) if rates.len() <= MAX_LIMITS => at,
+                _ => continue,
+            },
             SourceError::Rate { index, .. } | SourceError::NeverDecides { index, .. } => &rates[*index].1,
             SourceError::Prefix { key: "ipv4_prefix", .. } => place(&table.ipv4_prefix, &table.at),
             SourceError::Prefix { .. } => place(&table.ipv6_prefix, &table.at),

@@ -42,6 +42,7 @@ fn index(error: &ServiceError) -> Option<usize> {
         | ServiceError::NoPorts { index, .. }
         | ServiceError::Overlap { index, .. }
         | ServiceError::Meter { index, .. }
+        | ServiceError::Manner { index, .. }
         | ServiceError::CookieMeter { index, .. }
         | ServiceError::CookieProtocol { index, .. }
         | ServiceError::CookieRate { index, .. }

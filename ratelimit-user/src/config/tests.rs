@@ -310,6 +310,7 @@ proptest! {
                 secret: [1, 2],
                 cookies: true,
                 window_scale: None,
+                headroom: true,
             };
             let desired = crate::compile::desired(&loaded.policy, &facts, 1, None);
             prop_assert!(desired.policy.source.set.limit_count >= 1);

@@ -10,7 +10,7 @@ use std::{
 
 use super::{caller::By, host::Host, log, record::Record, version::Version, waiting::Waiting};
 use crate::{
-    compile::{self, Before, lists::Outlook},
+    compile::{self, Before, HostFacts, lists::Outlook},
     config::{self, Problem},
     dataplane::{address, sysctl::TcpSettings},
     failure::{ExitCode, Failure},
@@ -202,14 +202,38 @@ impl Host {
 
     /// Tells the kernel. Says how many entries of the lists were written.
     pub(super) fn enforce(&mut self, policy: &Policy) -> Result<usize, Failure> {
-        self.facts.window_scale = TcpSettings::read().window_scale();
+        let facts = self.facts_for(policy);
         let generation = self.desired.policy.generation + 1;
         let in_force = self.maps.policy();
         let before = in_force.as_deref().map(|policy| Before::known(policy, &self.desired));
-        let desired = compile::desired(policy, &self.facts, generation, before);
+        let desired = compile::desired(policy, &facts, generation, before);
         let written = self.maps.enforce(&mut self.lists, Some(&self.desired), &desired)?;
         self.desired = desired;
+        self.facts = facts;
         Ok(written)
+    }
+
+    /// Enforces the policy in force again if the host is not what it was compiled for. Called once a second; what fails is tried again.
+    pub(super) fn follow_facts(&mut self) {
+        let policy = self.version.policy();
+        if self.facts_for(policy) == self.facts {
+            return;
+        }
+        let policy = policy.clone();
+        if let Err(failure) = self.enforce(&policy) {
+            log::error(format!("the policy does not follow the state of the host, trying again: {failure}"));
+        }
+    }
+
+    /// What a policy has to know of the host now.
+    fn facts_for(&self, policy: &Policy) -> HostFacts {
+        HostFacts {
+            // Options promised under settings that have changed since would be read wrongly.
+            window_scale: TcpSettings::read().window_scale(),
+            // The same always for a policy that does not ask: nothing is enforced again for it.
+            headroom: self.headroom.is_there() || !policy.is_elastic(),
+            ..self.facts
+        }
     }
 
     /// The next version, with the present one to go back to.

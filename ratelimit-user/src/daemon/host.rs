@@ -11,7 +11,10 @@ use std::{
 
 use ratelimit_common::abi::{Event, Reason};
 
-use super::{archive::Archive, caller::By, change::Apply, log, version::Version, waiting::Waiting};
+use super::{
+    archive::Archive, caller::By, change::Apply, headroom::HeadroomWatch, log, version::Version,
+    waiting::Waiting,
+};
 use crate::{
     compile::{Desired, HostFacts, lists::Lists},
     config::Reader,
@@ -20,7 +23,6 @@ use crate::{
         kernel::{Maps, Program},
         pin::PinDir,
         probe,
-        sysctl::TcpSettings,
         table::SourceTable,
     },
     failure::{ExitCode, Failure},
@@ -46,6 +48,8 @@ pub struct Options {
     pub state: PathBuf,
     /// The pin directory.
     pub pin: PathBuf,
+    /// The kernel's process file system.
+    pub proc: PathBuf,
     /// What generic mode is answered with.
     pub generic: GenericMode,
 }
@@ -79,6 +83,7 @@ pub(super) struct Host {
     pub(super) started: Instant,
     pub(super) watch: Watch,
     pub(super) last_second: Pressure,
+    pub(super) headroom: HeadroomWatch,
     seen: Seen,
     /// Kept to guard an interface again that comes back.
     program: Program,
@@ -136,6 +141,7 @@ impl Host {
             started: Instant::now(),
             watch: Watch::default(),
             last_second: Pressure::default(),
+            headroom: HeadroomWatch::new(&options.proc, Instant::now()),
             seen: Seen::default(),
             program: started.program,
             generic: options.generic,
@@ -266,11 +272,6 @@ impl Host {
             ));
         }
         self.watch = next;
-        // Options promised under settings that have changed since would be read wrongly.
-        if self.facts.window_scale != TcpSettings::read().window_scale() {
-            let version = self.version.clone();
-            self.enforce(version.policy())?;
-        }
         Ok(())
     }
 

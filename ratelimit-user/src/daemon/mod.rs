@@ -4,6 +4,7 @@ mod archive;
 mod caller;
 mod change;
 mod explain;
+mod headroom;
 mod host;
 mod layouts;
 mod limits;

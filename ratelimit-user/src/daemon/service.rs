@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use super::{
+    headroom,
     host::{Host, Options},
     log,
     record::{self, Origin, Record},
@@ -43,6 +44,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let (version, warnings, origin) =
         record::choose(&mut reader, record, &options.policy, config::read_text(&options.policy))?;
     warnings.iter().for_each(log::warning);
+    headroom::require(&options.proc)?;
     probe::require_root()?;
     let state = StateDir::claim(&options.state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -207,10 +209,13 @@ impl Daemon {
     }
 
     fn observe(&self) {
-        self.host().guard();
-        if let Err(failure) = self.host().observe() {
+        let mut host = self.host();
+        host.guard();
+        if let Err(failure) = host.observe() {
             log::warning(format!("the counters were not read: {failure}"));
         }
+        host.headroom.look(Instant::now());
+        host.follow_facts();
     }
 
     fn sweep(&self) {

@@ -62,6 +62,7 @@ fn put_in_force(
         // Another secret would put every source into another cell, with what that cell has to give.
         cookies: program.cookie_problem().is_none(),
         window_scale: TcpSettings::read().window_scale(),
+        headroom: true,
         secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
     };
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;

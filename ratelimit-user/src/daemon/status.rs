@@ -42,6 +42,7 @@ impl Host {
             evictions: 0,
             posture: self.watch.posture().name().to_owned(),
             posture_changes: self.watch.changes(),
+            headroom: self.headroom.status(Instant::now()),
             blocked_prefixes: self.blocked(now_ns).count() as u64,
             allowed_prefixes: self.allows().count() as u64,
             pin: self.pins.root().display().to_string(),

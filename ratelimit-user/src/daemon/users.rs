@@ -28,7 +28,8 @@ impl Host {
     pub(super) fn user(&self, name: &str, now_ns: u64) -> Result<Reply, Failure> {
         let user = self.known_user(name)?;
         let (set, bucket) = self.maps.user(self.user_index(name)?)?;
-        let buckets = Some(buckets(user.network(), &set, &bucket, gcra::time_q8(now_ns)));
+        let buckets =
+            Some(buckets(user.network(), self.facts.headroom, &set, &bucket, gcra::time_q8(now_ns)));
         Ok(Reply::Users(vec![UserInfo { buckets, ..info(user) }]))
     }
 
@@ -98,12 +99,12 @@ fn info(user: &User) -> UserInfo {
 }
 
 /// How much is left of each limit. The kernel keeps them in an order of its own.
-fn buckets(rates: &[Rate], set: &LimitSet, bucket: &Bucket, now_q8: u64) -> Vec<UserBucket> {
-    let left = |(rate, place): (&Rate, usize)| {
-        let left = left(rate, bucket.tat_q8[place], now_q8);
+fn buckets(rates: &[Rate], headroom: bool, set: &LimitSet, bucket: &Bucket, now_q8: u64) -> Vec<UserBucket> {
+    let left = |(rate, place): (&Rate, Option<usize>)| {
+        let left = place.map_or(rate.burst, |place| left(rate, bucket.tat_q8[place], now_q8));
         UserBucket { limit: rate.to_string(), left, burst: rate.burst }
     };
-    rates.iter().zip(compile::places(rates, set)).map(left).collect()
+    rates.iter().zip(compile::places(rates, set, headroom)).map(left).collect()
 }
 
 /// Units that a bucket has left: its burst, less what has not been refilled yet.
@@ -147,7 +148,8 @@ mod tests {
         let now = gcra::time_q8(1_000_000_000_000);
         let mut bucket = Bucket { tat_q8: [0; MAX_LIMITS] };
         bucket.tat_q8[3] = now + gcra::time_q8(60_000_000_000);
-        let left: Vec<u64> = buckets(&rates, &set, &bucket, now).iter().map(|bucket| bucket.left).collect();
+        let left: Vec<u64> =
+            buckets(&rates, true, &set, &bucket, now).iter().map(|bucket| bucket.left).collect();
         assert_eq!(left, [5, 1_000_000, 0]);
     }
 }

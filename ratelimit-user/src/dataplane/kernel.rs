@@ -14,8 +14,8 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, Event, LimitSet, ListEntry, PrefixKey, Reason, RungCell, Share, SynState,
-    TotalState, Verdict,
+    self, Bucket, Counter, EntryKey, Event, LimitSet, ListEntry, PrefixKey, Reason, RungCell, Share,
+    SynState, TotalState, Verdict, WindowState,
     counter::{Fate, slot},
     list::{self, ListAddrV4, ListAddrV6},
     names,
@@ -62,6 +62,8 @@ pub struct Maps {
     pub(super) shares: PerCpuArray<MapData, Share>,
     pub(super) syns: Array<MapData, SynState>,
     pub(super) allowances: PerCpuArray<MapData, u64>,
+    pub(super) windows: HashMap<MapData, EntryKey, WindowState>,
+    pub(super) user_windows: Array<MapData, WindowState>,
     /// Services whose counters may have moved, as the table of ports has them; 0 is none.
     counted: BTreeSet<u32>,
 }
@@ -79,6 +81,13 @@ pub struct Count {
     pub counter: Counter,
 }
 
+/// Sources that can have windows at once, in a table for so many: windows take twice the room of buckets, and few limits are counted so.
+fn windowed_sources(sources: u32) -> u32 {
+    (sources / 4).max(MIN_WINDOWED_SOURCES)
+}
+
+const MIN_WINDOWED_SOURCES: u32 = 1_024;
+
 /// Attempts to load the program; each failed one met a signal.
 const LOAD_ATTEMPTS: u32 = 20;
 
@@ -90,6 +99,7 @@ pub fn load(
 ) -> Result<(Program, Maps), DataplaneError> {
     let mut loader = EbpfLoader::new();
     loader.map_max_entries(names::BUCKETS, sources);
+    loader.map_max_entries(names::WINDOWS, windowed_sources(sources));
     if let Some(pins) = pins {
         let layout = Layout::current(sources);
         pins.create(layout)?;
@@ -193,6 +203,8 @@ impl Maps {
             shares: one(ebpf, names::SHARES)?,
             syns: one(ebpf, names::SYNS)?,
             allowances: one(ebpf, names::ALLOWANCES)?,
+            windows: one(ebpf, names::WINDOWS)?,
+            user_windows: one(ebpf, names::USER_WINDOWS)?,
             counted: BTreeSet::from([0]),
         })
     }
@@ -230,6 +242,7 @@ impl Maps {
                 .set(desired.policy.users, &table, 0)
                 .map_err(DataplaneError::map("put the limits of users in place"))?;
         }
+        self.begin_windows(&desired.new_user_windows)?;
         for index in &desired.new_users {
             self.refill_user(*index)?;
         }

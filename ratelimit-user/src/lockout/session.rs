@@ -7,13 +7,19 @@
 
 use ratelimit_common::{
     abi::Meter,
-    limit::rate::{Period, Rate},
+    limit::{
+        manner::Manner,
+        rate::{Period, Rate},
+    },
 };
 
-const PACKETS: Rate = Rate { meter: Meter::Packets, amount: 10, period: Period::Second, burst: 20 };
-const BYTES: Rate = Rate { meter: Meter::Bytes, amount: 2_000, period: Period::Second, burst: 8_192 };
+const PACKETS: Rate =
+    Rate { meter: Meter::Packets, amount: 10, period: Period::Second, burst: 20, manner: Manner::PLAIN };
+const BYTES: Rate =
+    Rate { meter: Meter::Bytes, amount: 2_000, period: Period::Second, burst: 8_192, manner: Manner::PLAIN };
 /// Opening one more session, in case this one is lost.
-const SYNS: Rate = Rate { meter: Meter::Syns, amount: 1, period: Period::Minute, burst: 1 };
+const SYNS: Rate =
+    Rate { meter: Meter::Syns, amount: 1, period: Period::Minute, burst: 1, manner: Manner::PLAIN };
 
 /// What a session needs, if the limit leaves less.
 pub(super) fn shortfall(rate: &Rate) -> Option<String> {

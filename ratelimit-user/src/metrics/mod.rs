@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use crate::{
-    serve::protocol::Status,
+    serve::protocol::{HeadroomStatus, Status},
     stats::{ReasonCount, Snapshot, posture::Posture},
 };
 
@@ -65,6 +65,11 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
         ("ratelimit_gate_hot_cells", "Cells of the gate that have sources in the table.", status.hot_cells),
         ("ratelimit_posture", "0 normal, 1 elevated, 2 flood.", posture_number(&status.posture)),
         (
+            "ratelimit_headroom",
+            "1 while the host could take more and elastic limits give their extra.",
+            u64::from(status.headroom.headroom == HeadroomStatus::YES),
+        ),
+        (
             "ratelimit_policy_generation",
             "Counts policies since the maps were made.",
             status.policy_generation,
@@ -102,6 +107,11 @@ fn counters(registry: &Registry, status: &Status) -> Result<(), prometheus::Erro
         ("ratelimit_table_promotions_total", "Sources that were entered into the table.", status.promotions),
         ("ratelimit_table_evictions_total", "Sources that the table had to forget.", status.evictions),
         ("ratelimit_posture_changes_total", "Changes of the posture.", status.posture_changes),
+        (
+            "ratelimit_headroom_changes_total",
+            "Times that headroom was lost or came back.",
+            status.headroom.headroom_changes,
+        ),
     ] {
         let counter = IntCounter::new(name, help)?;
         counter.inc_by(value);

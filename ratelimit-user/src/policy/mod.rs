@@ -12,10 +12,11 @@ mod shadow;
 mod source;
 mod sources;
 mod user;
+mod windows;
 
 use std::net::SocketAddr;
 
-use ratelimit_common::abi::Mode;
+use ratelimit_common::{abi::Mode, limit::manner::Throttle};
 
 pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
@@ -28,6 +29,7 @@ pub use shadow::{Order, Shadow};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
 pub use sources::{Chunk, Difference, Sources};
 pub use user::{Plan, User, UserError, Users};
+pub use windows::TooManyWindows;
 
 /// Everything the operator wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +119,11 @@ impl Policy {
     /// What is limited as a whole.
     pub fn services(&self) -> &Services {
         &self.services
+    }
+
+    /// Whether some limit gives more while the host has headroom.
+    pub fn is_elastic(&self) -> bool {
+        self.every_rate().any(|rate| matches!(rate.manner.throttle, Throttle::Elastic(_)))
     }
 
     /// Where the daemon listens.

@@ -7,7 +7,10 @@ use ratelimit_common::{
         MAX_LIMITS, Meter,
         service::{MAX_SERVICES, OnLimit, Protocol, port_slot},
     },
-    limit::rate::{Rate, RateError},
+    limit::{
+        manner::Throttle,
+        rate::{Rate, RateError},
+    },
 };
 
 /// One service: a protocol, ports, and limits on everything that is sent there.
@@ -82,6 +85,18 @@ pub enum ServiceError {
         /// As given.
         meter: Meter,
     },
+    /// A total or a threshold that is more than a bucket.
+    #[error(
+        "service {name:?}: \"{rate}\" cannot be the limit of a total or of cookies, which are hard token buckets; leave out all behind the burst"
+    )]
+    Manner {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// As given.
+        rate: Rate,
+    },
     /// A threshold that does not count SYNs.
     #[error("service {name:?}: syn_cookies in {} is not possible; write it in syns, \"1000 syns/s\"", .meter.name())]
     CookieMeter {
@@ -112,7 +127,7 @@ pub enum ServiceError {
     },
     /// More than a bucket has words.
     #[error(
-        "service {name:?}: {count} limits per source are more than there can be; use at most {MAX_LIMITS}"
+        "service {name:?}: {count} limits per source are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
     TooManyLimits {
         /// Which.
@@ -248,9 +263,14 @@ impl Service {
         {
             return Some(ServiceError::Meter { index, name: self.name.clone(), meter: rate.meter });
         }
-        if self.per_source.len() > MAX_LIMITS {
-            let count = self.per_source.len();
+        let count = Rate::places(&self.per_source);
+        if count > MAX_LIMITS {
             return Some(ServiceError::TooManyLimits { index, name: self.name.clone(), count });
+        }
+        let is_plain =
+            |rate: &&Rate| !rate.manner.algorithm.is_window() && rate.manner.throttle == Throttle::Hard;
+        if let Some(rate) = self.totals.iter().chain(&self.syn_cookies).find(|rate| !is_plain(rate)) {
+            return Some(ServiceError::Manner { index, name: self.name.clone(), rate: *rate });
         }
         for rate in self.per_source.iter().chain(&self.totals) {
             if let Err(error) = rate.limit() {

@@ -9,7 +9,7 @@ use ratelimit_common::{
 };
 
 use super::{
-    Plan, Policy, Service, ServiceError, SourceError, User, UserError,
+    Plan, Policy, Service, ServiceError, SourceError, TooManyWindows, User, UserError,
     limit_list::{LimitList, parse_limit_name},
     some,
 };
@@ -61,6 +61,9 @@ pub enum SettingError {
         /// The names that would do.
         known: Vec<String>,
     },
+    /// More windows than there is room for.
+    #[error(transparent)]
+    Windows(#[from] TooManyWindows),
     /// The name says one meter, the rate another.
     #[error("limit \"{name}\" is in {wanted}, and \"{rate}\" is in {found}; use a rate in {wanted}", wanted = .wanted.name(), found = .rate.meter.name())]
     WrongMeter {
@@ -202,6 +205,12 @@ impl Policy {
 
     /// The same policy with something set.
     pub fn with(&self, setting: &Setting, value: &str) -> Result<Self, SettingError> {
+        let next = self.set(setting, value)?;
+        next.windows_fit()?;
+        Ok(next)
+    }
+
+    fn set(&self, setting: &Setting, value: &str) -> Result<Self, SettingError> {
         match setting {
             Setting::Plan { user } => {
                 self.require_user(user)?;

@@ -53,7 +53,9 @@ pub enum SourceError {
     #[error("limits is empty; name at least one, such as limits = [\"5000 packets/s burst 10000\"]")]
     NoLimits,
     /// More than a bucket has words.
-    #[error("{count} limits are more than a source can have; use at most {MAX_LIMITS}")]
+    #[error(
+        "{count} limits are more than a source can have; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
+    )]
     TooManyLimits {
         /// How many there are.
         count: usize,
@@ -158,8 +160,9 @@ fn name_limits(rates: &[Rate], errors: &mut Vec<SourceError>) -> Vec<NamedLimit>
     if rates.is_empty() {
         errors.push(SourceError::NoLimits);
     }
-    if rates.len() > MAX_LIMITS {
-        errors.push(SourceError::TooManyLimits { count: rates.len() });
+    let places = Rate::places(rates);
+    if places > MAX_LIMITS {
+        errors.push(SourceError::TooManyLimits { count: places });
     }
     let names = LimitList::Source.limit_names(rates);
     let mut limits = Vec::new();

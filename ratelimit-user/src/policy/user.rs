@@ -84,7 +84,9 @@ pub enum UserError {
         other: String,
     },
     /// More than a bucket has words.
-    #[error("user {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}")]
+    #[error(
+        "user {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
+    )]
     TooManyLimits {
         /// Which.
         index: usize,
@@ -94,7 +96,9 @@ pub enum UserError {
         count: usize,
     },
     /// More than a bucket of its users has words.
-    #[error("plan {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}")]
+    #[error(
+        "plan {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
+    )]
     PlanTooManyLimits {
         /// Its name.
         name: String,
@@ -182,8 +186,9 @@ impl User {
             return Some(UserError::Name { index, name: name() });
         }
         let own = self.own.as_deref().unwrap_or_default();
-        if own.len() > MAX_LIMITS {
-            return Some(UserError::TooManyLimits { index, name: name(), count: own.len() });
+        let places = Rate::places(own);
+        if places > MAX_LIMITS {
+            return Some(UserError::TooManyLimits { index, name: name(), count: places });
         }
         self.network.iter().find_map(|rate| {
             rate.limit().err().map(|error| UserError::Rate { index, name: name(), rate: *rate, error })
@@ -216,8 +221,8 @@ impl Users {
     /// is not asked again.
     pub fn new(mut users: Vec<User>, plans: Vec<Plan>, before: &Self) -> Result<Self, Vec<UserError>> {
         let mut errors = Vec::new();
-        for plan in plans.iter().filter(|plan| plan.network.len() > MAX_LIMITS) {
-            let (name, count) = (plan.name.clone(), plan.network.len());
+        for plan in plans.iter().filter(|plan| Rate::places(&plan.network) > MAX_LIMITS) {
+            let (name, count) = (plan.name.clone(), Rate::places(&plan.network));
             errors.push(UserError::PlanTooManyLimits { name, count });
         }
         let by_name: HashMap<&str, &Plan> = plans.iter().map(|plan| (plan.name.as_str(), plan)).collect();

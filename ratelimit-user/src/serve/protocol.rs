@@ -5,7 +5,9 @@ use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{explain::Explanation, failure::Failure, policy::changes::Change, stats::Snapshot};
+use crate::{
+    explain::Explanation, failure::Failure, headroom::Reading, policy::changes::Change, stats::Snapshot,
+};
 
 /// Who gives an order that can cut somebody off, and how much they mean it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,6 +277,9 @@ pub struct Status {
     pub posture: String,
     /// How often the posture changed.
     pub posture_changes: u64,
+    /// Whether the host could take more.
+    #[serde(flatten)]
+    pub headroom: HeadroomStatus,
     /// Prefixes on the block list.
     pub blocked_prefixes: u64,
     /// Prefixes on the allow list.
@@ -283,6 +288,31 @@ pub struct Status {
     pub pin: String,
     /// What does not work as the policy wants it, as sentences.
     pub warnings: Vec<String>,
+}
+
+/// Whether the host could take more, and how that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeadroomStatus {
+    /// [`Self::YES`] or [`Self::NO`].
+    pub headroom: String,
+    /// Since it changed, or since the daemon started.
+    pub headroom_seconds: u64,
+    /// Why there is none.
+    pub headroom_reason: Option<String>,
+    /// How often it was lost or came back.
+    pub headroom_changes: u64,
+    /// What was measured last.
+    pub headroom_readings: Reading,
+    /// What is not measured and why, as sentences.
+    pub headroom_notes: Vec<String>,
+}
+
+impl HeadroomStatus {
+    /// There is some.
+    pub const YES: &str = "yes";
+    /// There is none.
+    pub const NO: &str = "no";
 }
 
 /// An apply that waits for confirmation.

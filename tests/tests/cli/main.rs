@@ -5,6 +5,7 @@ mod block;
 mod check;
 mod control;
 mod detach;
+mod headroom;
 mod interface;
 mod limit;
 mod run;

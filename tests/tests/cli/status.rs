@@ -24,7 +24,7 @@ fn status_tells_mode_policy_table_and_pins() {
     assert_eq!(status["table_capacity"], 262_144);
     assert_eq!(status["pid"], daemon.pid());
     let text = stdout(&edge.cli(&["status"]));
-    for word in ["edge0: native", "generation 1", "of 262144", "0 blocked, 0 allowed"] {
+    for word in ["edge0: native", "generation 1", "headroom   ", "of 262144", "0 blocked, 0 allowed"] {
         assert!(text.contains(word), "{word:?} is missing in: {text}");
     }
 }
@@ -77,6 +77,7 @@ fn metrics_pass_promtool_and_count_what_stats_counts() {
         "ratelimit_table_capacity 262144",
         "ratelimit_attached{interface=\"edge0\",mode=\"native\"} 1",
         "ratelimit_policy_generation 1",
+        "ratelimit_headroom ",
         "ratelimit_listed_prefixes{list=\"block\"} 1",
         "ratelimit_build_info{abi=",
     ] {
@@ -111,7 +112,7 @@ fn metrics_pass_promtool_and_count_what_stats_counts() {
 }
 
 /// One request from inside the edge host.
-fn http_get(edge: &Edge, path: &str) -> String {
+pub(crate) fn http_get(edge: &Edge, path: &str) -> String {
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/9464; printf 'GET {path} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' >&3; cat <&3"
     );

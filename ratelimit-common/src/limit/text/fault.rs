@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::abi::Meter;
+use crate::limit::manner::MAX_MARGIN;
 use crate::limit::quote::Quoted;
 use crate::limit::rate::RateError;
 
@@ -63,6 +64,10 @@ pub enum Fault {
     },
     /// `burst 10/s`.
     BurstPeriod,
+    /// A window with a burst.
+    BurstOfWindow,
+    /// No percentage, or one out of bounds.
+    Margin,
     /// Well formed, but cannot be enforced.
     Rate(RateError),
 }
@@ -145,6 +150,15 @@ impl fmt::Display for TextError<'_> {
             }
             Fault::BurstPeriod => {
                 write!(f, "{piece} does not belong to a burst, which is an amount; remove it")
+            }
+            Fault::BurstOfWindow => {
+                write!(
+                    f,
+                    "{piece} does not go with a window, which lets its whole amount through at once; remove it"
+                )
+            }
+            Fault::Margin => {
+                write!(f, "{piece} is no margin; write it like \"soft 10%\", from 1% to {MAX_MARGIN}%")
             }
             Fault::Rate(error) => write!(f, "limit {piece}: {error}"),
         }

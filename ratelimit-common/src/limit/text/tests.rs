@@ -7,10 +7,11 @@ use std::string::{String, ToString as _};
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::manner::Manner;
 use crate::limit::rate::{Period, RateError};
 
 fn rate(meter: Meter, amount: u64, period: Period, burst: u64) -> Rate {
-    Rate { meter, amount, period, burst }
+    Rate { meter, amount, period, burst, manner: Manner::PLAIN }
 }
 
 #[test]
@@ -284,7 +285,7 @@ proptest! {
         amount in any::<u64>(),
         burst in any::<u64>(),
     ) {
-        let rate = Rate { meter, amount, period, burst };
+        let rate = Rate { meter, amount, period, burst, manner: Manner::PLAIN };
         let text = rate.to_string();
         prop_assert_eq!(parse_rate(&text), Ok(rate));
     }

@@ -86,6 +86,10 @@ pub enum Outcome {
 }
 
 impl Window {
+    /// Fills the unused places of a policy.
+    pub const UNUSED: Self =
+        Self { length_ns: 0, limit: 0, reciprocal: 0, shift: 0, count_bits: 0, late: 0, previous_shift: 0 };
+
     /// What an amount counts as, rounded up, and never as nothing.
     #[inline(always)]
     pub const fn units(&self, amount: u64) -> u64 {

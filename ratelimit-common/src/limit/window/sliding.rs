@@ -47,6 +47,9 @@
 use super::Window;
 use super::word::{Age, Slot, read, write};
 
+/// Words of a source in the packet path: the window is seven sub-windows long.
+pub const SUB_WINDOWS: usize = 8;
+
 /// Exchanges that are tried on one word before a packet is refused.
 pub const ATTEMPTS: usize = 4;
 

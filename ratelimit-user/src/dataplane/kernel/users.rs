@@ -1,7 +1,9 @@
 //! The buckets of users, and the limits that they are held to.
 
 use aya::maps::{Array, MapData, MapError};
-use ratelimit_common::abi::{Bucket, LimitSet, MAX_LIMITS, user::MAX_USERS};
+use ratelimit_common::abi::{
+    Bucket, LimitSet, MAX_LIMITS, WindowState, user::MAX_USERS, window::SET_WINDOWS,
+};
 
 use super::Maps;
 use crate::dataplane::DataplaneError;
@@ -15,8 +17,20 @@ impl Maps {
 
     /// Gives a user its whole burst again.
     pub fn refill_user(&mut self, index: u32) -> Result<(), DataplaneError> {
+        self.begin_windows(&[index])?;
         let full = Bucket { tat_q8: [0; MAX_LIMITS] };
         self.users.set(index, full, 0).map_err(DataplaneError::map("give a user its buckets"))
+    }
+
+    /// Forgets what users have used of their windows.
+    pub(super) fn begin_windows(&mut self, users: &[u32]) -> Result<(), DataplaneError> {
+        let places = users.iter().flat_map(|user| (0..SET_WINDOWS as u32).map(move |place| (user, place)));
+        for (user, place) in places {
+            self.user_windows
+                .set(user * SET_WINDOWS as u32 + place, WindowState::FRESH, 0)
+                .map_err(DataplaneError::map("give a user its windows"))?;
+        }
+        Ok(())
     }
 
     /// The limits of every user in force, by index; none before the first policy.

@@ -1,0 +1,84 @@
+//! The host's headroom as the daemon follows it: a look a second, a line in the log per change.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use super::log;
+use crate::{
+    failure::Failure,
+    headroom::{CALM_READINGS, Headroom, Reading, Sample},
+    serve::protocol::HeadroomStatus,
+};
+
+/// What is known of the headroom.
+#[derive(Debug)]
+pub(super) struct HeadroomWatch {
+    proc: PathBuf,
+    headroom: Headroom,
+    since: Instant,
+    sample: Option<Sample>,
+    reading: Reading,
+}
+
+/// Refuses a place that is none: a host that is measured nowhere would never have headroom.
+pub(super) fn require(proc: &Path) -> Result<(), Failure> {
+    if proc.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "--proc {} is not a directory; the kernel's files are usually in /proc",
+        proc.display()
+    )))
+}
+
+impl HeadroomWatch {
+    /// Before the first look.
+    pub(super) fn new(proc: &Path, now: Instant) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            headroom: Headroom::default(),
+            since: now,
+            sample: None,
+            reading: Reading::default(),
+        }
+    }
+
+    /// Whether there is some.
+    pub(super) fn is_there(&self) -> bool {
+        self.headroom.is_there()
+    }
+
+    /// Looks at the host. Called once a second.
+    pub(super) fn look(&mut self, now: Instant) {
+        let sample = Sample::read(&self.proc);
+        sample.new_notes(self.sample.as_ref()).iter().for_each(log::info);
+        self.reading = sample.since(self.sample.as_ref());
+        self.sample = Some(sample);
+        let next = self.headroom.clone().after(&self.reading);
+        if next.is_there() != self.is_there() {
+            self.since = now;
+            match next.reason() {
+                Some(reason) => log::warning(format!("headroom lost: {reason}")),
+                None => {
+                    log::info(format!("headroom is back: {CALM_READINGS} calm readings; {}", self.reading))
+                }
+            }
+        }
+        self.headroom = next;
+    }
+
+    /// For `status`.
+    pub(super) fn status(&self, now: Instant) -> HeadroomStatus {
+        let word = if self.is_there() { HeadroomStatus::YES } else { HeadroomStatus::NO };
+        HeadroomStatus {
+            headroom: word.to_owned(),
+            headroom_seconds: now.duration_since(self.since).as_secs(),
+            headroom_reason: self.headroom.reason().map(str::to_owned),
+            headroom_changes: self.headroom.changes(),
+            headroom_readings: self.reading,
+            headroom_notes: self.sample.as_ref().map(Sample::notes).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The kernel's files at one moment.
+
+use std::{fs, path::Path};
+
+use super::{
+    percent::Percent,
+    pressure,
+    reading::Reading,
+    softnet::{self, Queue},
+    stat::{self, CpuTime},
+};
+
+/// What the files said, or for each that did not say anything why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    pressure: Result<Percent, String>,
+    cpus: Result<Vec<CpuTime>, String>,
+    queues: Result<Vec<Queue>, String>,
+}
+
+impl Sample {
+    /// Reads the files below `proc`, the place of the kernel's process file system.
+    pub fn read(proc: &Path) -> Self {
+        Self {
+            pressure: file(proc, "pressure/cpu", pressure::parse).map_err(|problem| {
+                format!("CPU pressure is not measured: {problem}; it needs a kernel with PSI (psi=1)")
+            }),
+            cpus: file(proc, "stat", stat::parse)
+                .map_err(|problem| format!("time in softirqs is not measured: {problem}")),
+            queues: file(proc, "net/softnet_stat", softnet::parse)
+                .map_err(|problem| format!("drops and backlogs are not measured: {problem}")),
+        }
+    }
+
+    /// What happened since the sample before. What counts up needs one.
+    pub fn since(&self, before: Option<&Self>) -> Reading {
+        let cpus = before.and_then(|before| before.cpus.as_ref().ok()).zip(self.cpus.as_ref().ok());
+        let queues = before.and_then(|before| before.queues.as_ref().ok()).zip(self.queues.as_ref().ok());
+        let losses = queues.and_then(|(before, now)| softnet::losses(before, now));
+        Reading {
+            cpu_pressure_percent: self.pressure.as_ref().ok().copied(),
+            softirq_percent: cpus.and_then(|(before, now)| stat::busiest(before, now)),
+            dropped: losses.map(|losses| losses.dropped),
+            squeezed: losses.map(|losses| losses.squeezed),
+            backlog: self.queues.as_ref().ok().and_then(|queues| softnet::longest_backlog(queues)),
+        }
+    }
+
+    /// What is not measured and why, as sentences.
+    pub fn notes(&self) -> Vec<String> {
+        self.problems().into_iter().flatten().collect()
+    }
+
+    /// The notes on what the sample before did measure. A file that stays broken is said once, also if it breaks differently.
+    pub fn new_notes(&self, before: Option<&Self>) -> Vec<String> {
+        let known = before.map(Self::problems).unwrap_or_default();
+        let new = self.problems().into_iter().zip(known).filter(|(_, known)| known.is_none());
+        new.filter_map(|(problem, _)| problem).collect()
+    }
+
+    fn problems(&self) -> [Option<String>; 4] {
+        let without_backlog =
+            matches!(&self.queues, Ok(queues) if softnet::longest_backlog(queues).is_none());
+        [
+            self.pressure.as_ref().err().cloned(),
+            self.cpus.as_ref().err().cloned(),
+            self.queues.as_ref().err().cloned(),
+            without_backlog.then(|| "backlogs are not measured: this kernel does not show them".to_owned()),
+        ]
+    }
+}
+
+fn file<T>(proc: &Path, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
+    let path = proc.join(name);
+    let bytes = fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    parse(&String::from_utf8_lossy(&bytes)).map_err(|problem| format!("{}: {problem}", path.display()))
+}
