@@ -20,5 +20,6 @@ pub mod parse;
 pub mod pipeline;
 pub mod reject;
 pub mod reply;
+pub mod report;
 pub mod segment;
 pub mod tables;

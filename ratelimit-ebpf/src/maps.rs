@@ -8,8 +8,8 @@ use core::{
 };
 
 use aya_ebpf::{
-    bindings::{BPF_NOEXIST, bpf_sock, bpf_sock_tuple},
-    btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, lpm_trie::Key},
+    bindings::{BPF_NOEXIST, BPF_RB_NO_WAKEUP, bpf_sock, bpf_sock_tuple},
+    btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key},
     helpers::{
         bpf_jiffies64, bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
         bpf_tcp_check_syncookie, bpf_tcp_gen_syncookie,
@@ -19,9 +19,10 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, RungCell,
-        Share, SynState, TotalState, WindowState,
+        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey,
+        RungCell, Share, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
+        drop_event::RING_BYTES,
         event::EVENT_COUNT,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         prefix::{LADDER_CELLS, MAX_PREFIXES},
@@ -34,6 +35,7 @@ use ratelimit_common::{
 use ratelimit_ebpf::{
     notes::{NOTES, Notes, leave},
     packet::{Address, Family},
+    report::QUIET_SLOTS,
     segment::Segment,
     tables::{Allowance, Baton, InsertError, Relay, Successor, Tables},
 };
@@ -66,6 +68,17 @@ static COUNTERS: PerCpuArray<Counter, { COUNTER_SLOTS as usize }> = PerCpuArray:
 #[btf_map]
 static EVENTS: PerCpuArray<u64, EVENT_COUNT> = PerCpuArray::new();
 
+/// Refused packets that the daemon is told of. Declared without a type, because a ring buffer must not have a size of value.
+///
+/// # Minimum kernel version
+/// 5.8
+#[btf_map]
+static DROPS: RingBuf<(), RING_BYTES> = RingBuf::new();
+
+/// Until when each CPU does not tell again of the sources of a slot.
+#[btf_map]
+static QUIET: PerCpuArray<u64, { QUIET_SLOTS as usize }> = PerCpuArray::new();
+
 /// Whether there is anything in the IPv4 list and in the IPv6 list: an empty trie costs as much as a short one.
 #[btf_map]
 static LISTED: Array<u32, 2> = Array::new();
@@ -84,7 +97,7 @@ static LISTS_V6: LpmTrie<ListAddrV6, ListEntry, { MAX_LISTED as usize }> = LpmTr
 
 /// What each CPU may still do for whoever asks.
 #[btf_map]
-static ALLOWANCES: PerCpuArray<u64, 3> = PerCpuArray::new();
+static ALLOWANCES: PerCpuArray<u64, 4> = PerCpuArray::new();
 
 /// Prefixes that have a bucket of their own.
 #[btf_map]
@@ -544,6 +557,24 @@ impl Tables for Maps {
         // although the instruction set (v3) has it.
         unsafe {
             atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, seen, new).1
+        }
+    }
+
+    #[inline(always)]
+    fn quiet_until(&self, slot: u32) -> Option<*mut u64> {
+        QUIET.get_ptr_mut(slot)
+    }
+
+    #[inline(always)]
+    fn tell(&self, event: DropEvent) -> bool {
+        match DROPS.reserve_untyped::<DropEvent>(0) {
+            Some(mut record) => {
+                record.write(event);
+                // Nobody is woken: that would take an interrupt, and the daemon looks often enough.
+                record.submit(BPF_RB_NO_WAKEUP as u64);
+                true
+            }
+            None => false,
         }
     }
 

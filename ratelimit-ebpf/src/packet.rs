@@ -20,12 +20,13 @@ pub struct Address {
 }
 
 /// An address family.
+/// The numbers are those of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
-    V4,
+    V4 = 0,
     /// IPv6.
-    V6,
+    V6 = 1,
 }
 
 impl Address {

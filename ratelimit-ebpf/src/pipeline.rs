@@ -46,6 +46,9 @@ fn judge<T: Stages, R: Relay>(
     let now_ns = tables.now_ns(Clock::Coarse);
     let listing = classify(tables, packet.source, now_ns);
     if let Some(reason) = listing.settled {
+        if reason == Reason::Blocked {
+            limit::report_unasked(tables, policy, (&packet, sender.key), frame.len(), now_ns, reason);
+        }
         return reason;
     }
     if policy.source.set.limit_count == 0 && policy.window_count == 0 {
@@ -86,7 +89,7 @@ pub fn conclude<T: Tables, R: Relay>(
 
 /// What is to become of a refused packet. A policy on trial drops nothing at all; for the limits of a service, it is the service that says.
 #[inline(always)]
-fn fate(policy: &Policy, service: u32, reason: Reason) -> Fate {
+pub(crate) fn fate(policy: &Policy, service: u32, reason: Reason) -> Fate {
     if policy.mode == Mode::Monitor as u32 {
         return Fate::Waived;
     }

@@ -4,8 +4,13 @@
 //! why each looks at what it got before it uses it. None of these can happen: a refusal is what it would come to.
 #![expect(unsafe_code, reason = "addresses of plain data, which the verifier checks at each call")]
 
-use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, WindowLimit, WindowState, service::Party};
-use ratelimit_ebpf::limit::{self, Ask, Request, Scope, Stages};
+use ratelimit_common::abi::{
+    Bucket, LimitSet, Policy, Reason, SourceKey, WindowLimit, WindowState, service::Party,
+};
+use ratelimit_ebpf::{
+    limit::{self, Ask, Request, Scope, Stages},
+    report::{Refused, report as report_source},
+};
 
 use crate::maps::Maps;
 
@@ -162,6 +167,26 @@ extern "C" fn ask_window(limit: *const WindowLimit, state: *mut WindowState, ask
     }
 }
 
+/// Tells the daemon of a packet that a limit refused.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn report(policy: *const Policy, request: *const Request, reason: u32) -> u32 {
+    if let (Some(policy), Some(request)) = (the(policy), the(request)) {
+        limit::report(&Maps, policy, request, Reason::from_code(reason));
+    }
+    0
+}
+
+/// The same for a packet that no limit was asked about.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn report_unasked(policy: *const Policy, hi: u64, lo: u64, refused: u64, now_q8: u64) -> u32 {
+    if let Some(policy) = the(policy) {
+        report_source(&Maps, policy, SourceKey { hi, lo }, Refused::from_bits(refused), now_q8);
+    }
+    0
+}
+
 impl Stages for Maps {
     #[inline(always)]
     fn judge_entry(&self, policy: &Policy, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason {
@@ -224,5 +249,15 @@ impl Stages for Maps {
     #[inline(always)]
     fn ask_window(&self, limit: &WindowLimit, state: *mut WindowState, ask: &Ask) -> Reason {
         Reason::from_code(ask_window(limit, state, ask))
+    }
+
+    #[inline(always)]
+    fn report(&self, policy: &Policy, request: &Request, reason: Reason) {
+        report(policy, request, reason as u32);
+    }
+
+    #[inline(always)]
+    fn report_unasked(&self, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
+        report_unasked(policy, source.hi, source.lo, refused.to_bits(), now_q8);
     }
 }

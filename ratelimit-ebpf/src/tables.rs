@@ -1,6 +1,8 @@
 //! The seam between the packet path and its maps: BPF maps in the kernel, hash maps in tests.
 
-use ratelimit_common::abi::{Bucket, Clock, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, Reason};
+use ratelimit_common::abi::{
+    Bucket, Clock, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, Reason,
+};
 
 use crate::packet::Address;
 
@@ -54,6 +56,8 @@ pub enum Allowance {
     Proofs = 1,
     /// Tell the sender of a refused packet so.
     Rejections = 2,
+    /// Tell the daemon of a refused packet.
+    Reports = 3,
 }
 
 /// What the packet path asks of the world.
@@ -144,6 +148,11 @@ pub trait Tables {
     fn add(&self, word: Self::Word, amount: u64);
     /// Stores `new` if the word is still `seen`, and says whether it did.
     fn compare_exchange(&self, word: Self::Word, seen: u64, new: u64) -> bool;
+
+    /// Until when the daemon is not told again of the sources of a slot; this CPU's own.
+    fn quiet_until(&self, slot: u32) -> Option<Self::Word>;
+    /// Tells the daemon of a refused packet. Says whether there was room.
+    fn tell(&self, event: DropEvent) -> bool;
 
     /// Counts an event.
     fn note(&self, event: Event);

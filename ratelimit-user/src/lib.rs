@@ -1,6 +1,6 @@
 //! Everything in user space: policy, data plane, daemon and command line.
 //!
-//! Direction: `cli` and `daemon` know everybody, nobody knows them; `config`, `policy`, `compile` and `explain` are pure but for
+//! Direction: `cli` and `daemon` know everybody, nobody knows them; `config`, `policy`, `compile`, `drops` and `explain` are pure but for
 //! reading one file; only `dataplane` talks to the kernel, and `lockout` and `headroom` look into `/proc`.
 
 pub mod cli;
@@ -8,6 +8,7 @@ pub mod compile;
 pub mod config;
 pub mod daemon;
 pub mod dataplane;
+pub mod drops;
 pub mod explain;
 pub mod failure;
 pub mod headroom;

@@ -8,8 +8,8 @@ use std::{
 
 use ratelimit_common::{
     abi::{
-        self, Bucket, Clock, Counter, EntryKey, Event, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
-        Reason, SourceKey, Verdict,
+        self, Bucket, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, MAX_LIMITS, Policy,
+        PrefixKey, Reason, SourceKey, Verdict,
         counter::{COUNTER_SLOTS, Fate, slot},
         prefix::LADDER_CELLS,
         service::{MAX_SERVICES, MAX_TOTALS},
@@ -23,6 +23,7 @@ use ratelimit_ebpf::{
     limit::Stages,
     packet::{Address, Family},
     pipeline,
+    report::QUIET_SLOTS,
     tables::{Allowance, Baton, InsertError, Relay, Successor, Tables},
 };
 use ratelimit_user::compile::{
@@ -56,7 +57,7 @@ pub struct Memory {
     window_words: RefCell<Vec<u64>>,
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
-    allowances: RefCell<[u64; 2]>,
+    allowances: RefCell<[u64; 4]>,
     rungs: RefCell<Vec<u64>>,
     /// The words of prefixes, and which is whose.
     prefixes: RefCell<HashMap<[u64; 3], usize>>,
@@ -64,6 +65,9 @@ pub struct Memory {
     syns: RefCell<Vec<u64>>,
     /// What was for another program. There is none here, so the packet goes on.
     pub handed_over: RefCell<Vec<Successor>>,
+    quiet: RefCell<Vec<u64>>,
+    /// What the daemon would have been told.
+    pub told: RefCell<Vec<DropEvent>>,
     /// Whether the table refuses new sources.
     pub full: Cell<bool>,
     /// How many of the next compare-and-exchanges fail, as if another CPU had been faster.
@@ -94,6 +98,8 @@ pub enum Word {
     Window(usize),
     /// Of a service's SYNs.
     Syns(usize),
+    /// Of the sources of a slot.
+    Quiet(usize),
 }
 
 impl Memory {
@@ -120,6 +126,8 @@ impl Memory {
             prefix_words: RefCell::default(),
             syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
             handed_over: RefCell::default(),
+            quiet: RefCell::new(vec![0; QUIET_SLOTS as usize]),
+            told: RefCell::default(),
             full: Cell::new(false),
             lost_races: Cell::new(0),
             counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; COUNTER_SLOTS as usize]),
@@ -332,6 +340,7 @@ impl Tables for Memory {
             Word::Prefix(at) => self.prefix_words.borrow()[at],
             Word::Syns(at) => self.syns.borrow()[at],
             Word::Window(at) => self.window_words.borrow()[at],
+            Word::Quiet(at) => self.quiet.borrow()[at],
         }
     }
 
@@ -347,6 +356,7 @@ impl Tables for Memory {
             Word::Prefix(at) => self.prefix_words.borrow_mut()[at] = new,
             Word::Syns(at) => self.syns.borrow_mut()[at] = new,
             Word::Window(at) => self.window_words.borrow_mut()[at] = new,
+            Word::Quiet(at) => self.quiet.borrow_mut()[at] = new,
         }
     }
 
@@ -364,6 +374,15 @@ impl Tables for Memory {
             self.store(word, new);
         }
         same
+    }
+
+    fn quiet_until(&self, slot: u32) -> Option<Word> {
+        Some(Word::Quiet(slot as usize))
+    }
+
+    fn tell(&self, event: DropEvent) -> bool {
+        self.told.borrow_mut().push(event);
+        true
     }
 
     fn note(&self, _: Event) {}

@@ -8,11 +8,13 @@ pub enum Event {
     Promoted,
     /// The same for a prefix around sources.
     PrefixPromoted,
+    /// The daemon would have been told of a refused packet, and there was no room to.
+    ReportLost,
 }
 
 impl Event {
     /// All events, by discriminant.
-    pub const ALL: &'static [Self] = &[Self::Promoted, Self::PrefixPromoted];
+    pub const ALL: &'static [Self] = &[Self::Promoted, Self::PrefixPromoted, Self::ReportLost];
 }
 
 /// Number of events: the size of their map.

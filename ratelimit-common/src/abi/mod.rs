@@ -9,6 +9,7 @@ mod layout;
 pub mod bucket;
 pub mod cell;
 pub mod counter;
+pub mod drop_event;
 pub mod event;
 pub mod list;
 pub mod names;
@@ -22,6 +23,7 @@ pub mod window;
 pub use bucket::{Bucket, EntryKey, SourceKey};
 pub use cell::Cell;
 pub use counter::Counter;
+pub use drop_event::DropEvent;
 pub use event::Event;
 pub use list::ListEntry;
 pub use policy::{Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Rung, SourceLimits};
@@ -34,13 +36,14 @@ pub use window::{WindowLimit, WindowState};
 pub const ABI_VERSION: u32 = 4;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 5_312_173_799_827_587_342;
+const RECORDED_FINGERPRINT: usize = 15_778_343_803_784_829_551;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
     EntryKey::LAYOUT,
     Bucket::LAYOUT,
     Counter::LAYOUT,
+    DropEvent::LAYOUT,
     ListEntry::LAYOUT,
     Cell::LAYOUT,
     Limit::LAYOUT,

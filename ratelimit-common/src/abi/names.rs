@@ -23,6 +23,8 @@ pub const MARKS: &str = "MARKS";
 pub const COUNTERS: &str = "COUNTERS";
 /// Per-CPU counts of events.
 pub const EVENTS: &str = "EVENTS";
+/// Refused packets that the daemon is told of. Not pinned: what a program says is for the daemon that loaded it.
+pub const DROPS: &str = "DROPS";
 /// Which lists have entries.
 pub const LISTED: &str = "LISTED";
 /// Where the main program jumps to. Pinned, because the kernel empties such a map with its last user-space reference.

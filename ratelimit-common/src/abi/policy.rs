@@ -144,7 +144,7 @@ abi_struct! {
 
 abi_struct! {
     /// The gate in front of the table of sources.
-    pub struct Gate: 88 {
+    pub struct Gate: 112 {
         /// Secret of the hash that puts sources into cells.
         pub secret: [u64; 2],
         /// New sources that one CPU may enter into the table.
@@ -153,6 +153,8 @@ abi_struct! {
         pub proofs: Limit,
         /// Senders of refused packets that one CPU may tell so.
         pub rejections: Limit,
+        /// Refused packets that one CPU may tell the daemon of.
+        pub reports: Limit,
     }
 }
 
@@ -204,7 +206,7 @@ impl Rung {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 331784 {
+    pub struct Policy: 331808 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.

@@ -27,7 +27,7 @@ use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIO
 
 use crate::{
     frame::Frame,
-    limit::{self, Stages},
+    limit::{self, Sender, Stages},
     notes::{parse_tcp_again, take},
     packet::{Family, Packet, Transport},
     pipeline::conclude,
@@ -60,12 +60,7 @@ pub trait Sockets: Wire {
 
 /// Answers a SYN whose source has been charged for it, and counts it.
 #[inline(always)]
-pub fn answer<T: Stages, R: Relay, W: Sockets>(
-    frame: &Frame<'_>,
-    tables: &T,
-    relay: &R,
-    wire: &W,
-) -> Verdict {
+pub fn answer<T: Stages, R: Relay, W: Sockets>(frame: &Frame<'_>, tables: &T, relay: &R, wire: &W) -> Verdict {
     let baton = take(wire);
     let reason = answer_or_admit(frame, tables, wire, &baton);
     conclude(tables, relay, tables.policy(), baton.service, reason, frame.len())
@@ -88,13 +83,7 @@ fn answer_or_admit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &
     // What cannot be answered, nor grow by a word, is for the kernel; then it costs the service what every packet does.
     match reply(wire, frame, policy, &packet, &offer, now_ns) {
         Some(reply) if wire.send(frame.len(), &reply) => Reason::CookieSent,
-        _ => limit::limit_crowd(
-            tables,
-            policy,
-            &Packet { service: baton.service as u16, ..packet },
-            frame.len(),
-            now_ns,
-        ),
+        _ => limit::limit_crowd(tables, policy, &Packet { service: baton.service as u16, ..packet }, frame.len(), now_ns),
     }
 }
 
@@ -116,13 +105,18 @@ fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
     let frame = &wire.reread(frame);
     let Some(segment) = Segment::read(frame, &packet) else { return Reason::Truncated };
-    let admitted = match wire.prove(&segment) {
-        Proof::Connection => Reason::Conforming,
-        Proof::Cookie => Reason::CookieValid,
-        Proof::Nothing => return baton.otherwise,
-    };
+    let proof = wire.prove(&segment);
     let now_ns = tables.now_ns(Clock::Coarse);
     let packet = Packet { service: baton.service as u16, user: baton.user, ..packet };
+    let admitted = match proof {
+        Proof::Connection => Reason::Conforming,
+        Proof::Cookie => Reason::CookieValid,
+        Proof::Nothing => {
+            let refused = (&packet, Sender::key_of(policy, &packet));
+            limit::report_unasked(tables, policy, refused, frame.len(), now_ns, baton.otherwise);
+            return baton.otherwise;
+        }
+    };
     limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, admitted)
 }
 

@@ -11,6 +11,7 @@ mod entry;
 mod further;
 mod ladder;
 mod newcomers;
+mod refusal;
 mod request;
 mod sender;
 mod stages;
@@ -34,6 +35,8 @@ pub use entry::{charge as charge_entry, judge as judge_entry, open as open_entry
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
 pub use newcomers::take as take_allowance;
+use refusal::reported;
+pub use refusal::{report, report_unasked};
 pub use request::Request;
 pub use sender::Sender;
 pub use stages::Stages;
@@ -58,54 +61,67 @@ pub fn limit<T: Stages, R: Relay>(
         Ok(request) => request,
         Err(reason) => return reason,
     };
-    if packet.transport == Transport::TCP && syns::defended(tables, policy, &request) {
+    let reason = ask(tables, relay, policy, packet, &mut request);
+    reported(tables, policy, &request, reason)
+}
+
+/// Asks all limits, and charges them if none refuses.
+#[inline(always)]
+fn ask<T: Stages, R: Relay>(
+    tables: &T,
+    relay: &R,
+    policy: &Policy,
+    packet: &Packet,
+    request: &mut Request,
+) -> Reason {
+    if packet.transport == Transport::TCP && syns::defended(tables, policy, request) {
         relay.hand_over(Successor::Prove, request.baton(Reason::CookieInvalid));
         // Still here: this kernel has no such program, and the limits alone must do. Some kernels hold that packet bytes may
         // have changed meanwhile; nothing below reads any.
     }
     let set = &policy.source.set;
-    let standing = Standing::of(tables, policy, set, &request);
+    let standing = Standing::of(tables, policy, set, request);
     // Who is over a limit is refused; that there is no room to keep an account of a source is no reason not to answer its SYN.
     // Such a SYN does not reach the service and costs it nothing; its source pays.
     let answered = (standing.refusal().is_none() || standing.wants_state())
         && packet.transport == Transport::TCP_SYN
         && !packet.fragment
         && policy.cookie_services != 0
-        && tables.count_syn(policy, &request);
+        && tables.count_syn(policy, request);
     if let Some(reason) = standing.refusal() {
         if answered {
             relay.hand_over(Successor::Answer, request.baton(reason));
         } else if standing.wants_state() {
-            ask_for_proof(tables, relay, policy, packet, &request, reason);
+            ask_for_proof(tables, relay, policy, packet, request, reason);
         }
         return reason;
     }
-    let further = Further::of(policy, &request);
+    let further = Further::of(policy, request);
     if !answered {
-        match further.judge(tables, policy, &mut request) {
+        match further.judge(tables, policy, request) {
             Reason::Conforming => {}
             reason => return reason,
         }
-        match judge_windows(tables, policy, &request) {
+        match judge_windows(tables, policy, request) {
             Reason::Conforming => {}
             reason => return reason,
         }
-        let reason = tables.charge_crowd(policy, &request, standing.party());
+        let reason = tables.charge_crowd(policy, request, standing.party());
         if reason != Reason::Conforming {
             if standing.party() == Party::Stranger {
-                ask_for_proof(tables, relay, policy, packet, &request, reason);
+                ask_for_proof(tables, relay, policy, packet, request, reason);
             }
             return reason;
         }
     }
-    let reason = standing.charge(tables, policy, set, &request);
+    let reason = standing.charge(tables, policy, set, request);
     if !reason.admits() {
         return reason;
     }
     if answered {
         relay.hand_over(Successor::Answer, request.baton(reason));
     }
-    charge_further(tables, policy, &mut request, further, reason)
+    charge_further(tables, policy, request, further, reason)
 }
 
 /// The same for a segment that belongs to a connection or makes one, which nobody can forge: its source gets an entry whatever the
@@ -124,32 +140,37 @@ pub fn limit_proven<T: Stages>(
         Ok(request) => request,
         Err(reason) => return reason,
     };
+    match ask_proven(tables, policy, &mut request) {
+        Reason::Conforming => admitted,
+        reason => reported(tables, policy, &request, reason),
+    }
+}
+
+#[inline(always)]
+fn ask_proven<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
     let set = &policy.source.set;
-    let standing = Standing::of(tables, policy, set, &request).proven(set, &request);
+    let standing = Standing::of(tables, policy, set, request).proven(set, request);
     if let Some(reason) = standing.refusal() {
         return reason;
     }
-    let further = Further::of(policy, &request);
-    match further.judge(tables, policy, &mut request) {
+    let further = Further::of(policy, request);
+    match further.judge(tables, policy, request) {
         Reason::Conforming => {}
         reason => return reason,
     }
-    match judge_windows(tables, policy, &request) {
+    match judge_windows(tables, policy, request) {
         Reason::Conforming => {}
         reason => return reason,
     }
-    match tables.charge_crowd(policy, &request, Party::Known) {
+    match tables.charge_crowd(policy, request, Party::Known) {
         Reason::Conforming => {}
         reason => return reason,
     }
-    let reason = standing.charge(tables, policy, set, &request);
+    let reason = standing.charge(tables, policy, set, request);
     if !reason.admits() {
         return reason;
     }
-    match charge_further(tables, policy, &mut request, further, reason) {
-        Reason::Conforming => admitted,
-        reason => reason,
-    }
+    charge_further(tables, policy, request, further, reason)
 }
 
 #[inline(always)]
@@ -186,10 +207,17 @@ fn charge_further<T: Stages>(
 
 /// Charges what it shares with others alone, for a SYN that could not be answered after its source had been charged.
 #[inline(always)]
-pub fn limit_crowd<T: Stages>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
+pub fn limit_crowd<T: Stages>(
+    tables: &T,
+    policy: &Policy,
+    packet: &Packet,
+    len: u64,
+    now_ns: u64,
+) -> Reason {
     let sender = Sender::of(tables, policy, packet);
     let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns));
-    tables.charge_crowd(policy, &request, Party::Stranger)
+    let reason = tables.charge_crowd(policy, &request, Party::Stranger);
+    reported(tables, policy, &request, reason)
 }
 
 /// The question of a packet, unless the answer is known from its source alone.

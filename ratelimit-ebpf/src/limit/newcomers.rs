@@ -35,6 +35,7 @@ fn ask<T: Tables>(tables: &T, policy: &Policy, what: Allowance, word: T::Word, n
         Allowance::Newcomers => &policy.gate.new_sources,
         Allowance::Proofs => &policy.gate.proofs,
         Allowance::Rejections => &policy.gate.rejections,
+        Allowance::Reports => &policy.gate.reports,
     };
     gcra::take(tables.load(word), budget, now_q8, budget.cost_fp)
 }

@@ -10,7 +10,8 @@ use ratelimit_common::{
 
 use super::sender::Sender;
 use crate::{
-    packet::{Family, Packet, Transport},
+    packet::{Packet, Transport},
+    report::Refused,
     tables::Baton,
 };
 
@@ -37,10 +38,12 @@ pub struct Request {
     pub(super) user: u16,
     /// Which ladder it is on: 0 for IPv4, 1 for IPv6.
     pub(super) family: u16,
+    /// Destination port; 0 without one.
+    port: u16,
     /// 1 if it opens a connection.
-    pub(super) syns: u16,
+    pub(super) syns: u8,
     /// 1 if it is a piece of a larger packet.
-    pub(super) fragments: u16,
+    pub(super) fragments: u8,
 }
 
 impl Request {
@@ -53,10 +56,6 @@ impl Request {
         len: u64,
         now_q8: u64,
     ) -> Self {
-        let family = match packet.source.family {
-            Family::V4 => 0,
-            Family::V6 => 1,
-        };
         let mut request = Self {
             key,
             hash,
@@ -66,9 +65,10 @@ impl Request {
             group: 0,
             service: packet.service,
             user: packet.user,
-            family,
-            syns: (packet.transport == Transport::TCP_SYN) as u16,
-            fragments: packet.fragment as u16,
+            family: packet.source.family as u16,
+            port: packet.port,
+            syns: (packet.transport == Transport::TCP_SYN) as u8,
+            fragments: packet.fragment as u8,
         };
         request.weigh(&policy.source.set);
         request
@@ -140,6 +140,12 @@ impl Request {
     #[inline(always)]
     pub(super) fn baton(&self, otherwise: Reason) -> Baton {
         Baton { otherwise, service: self.service as u32, user: self.user }
+    }
+
+    /// What it was, if it is refused.
+    #[inline(always)]
+    pub(super) fn refused(&self, reason: Reason) -> Refused {
+        Refused::new(reason, self.family, self.port, self.service, self.len)
     }
 
     /// Whose entry it is.

@@ -13,7 +13,7 @@ use crate::{
 /// The source of a packet: its address, cut to the prefix that the policy takes for one source.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
-    pub(super) key: SourceKey,
+    pub(crate) key: SourceKey,
     /// Where it belongs in the gate.
     pub(super) hash: u64,
     /// Until when its cell there is tracked; 0 without a gate.
@@ -24,14 +24,21 @@ impl Sender {
     #[inline(always)]
     pub fn of<T: Tables>(tables: &T, policy: &Policy, packet: &Packet) -> Self {
         let source = &policy.source;
-        let Address { family, key } = packet.source;
-        let key = match family {
-            Family::V4 => SourceKey { hi: key.hi, lo: key.lo & source.v4_mask },
-            Family::V6 => SourceKey { hi: key.hi & source.v6_mask_hi, lo: key.lo & source.v6_mask_lo },
-        };
+        let key = Self::key_of(policy, packet);
         let hash = gate::hash(key, policy.gate.secret);
         let gated = source.set.gate_tolerance_q8 != 0;
         let tracked_until_q8 = if gated { tables.tracked_until(gate::cell_index(hash)) } else { 0 };
         Self { key, hash, tracked_until_q8 }
+    }
+
+    /// What the policy takes for the source of a packet.
+    #[inline(always)]
+    pub(crate) fn key_of(policy: &Policy, packet: &Packet) -> SourceKey {
+        let source = &policy.source;
+        let Address { family, key } = packet.source;
+        match family {
+            Family::V4 => SourceKey { hi: key.hi, lo: key.lo & source.v4_mask },
+            Family::V6 => SourceKey { hi: key.hi & source.v6_mask_hi, lo: key.lo & source.v6_mask_lo },
+        }
     }
 }

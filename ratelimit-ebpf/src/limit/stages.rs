@@ -1,14 +1,17 @@
 //! The parts of limiting that are functions of their own in the kernel.
 
-use ratelimit_common::abi::{LimitSet, Policy, Reason, WindowLimit, service::Party};
+use ratelimit_common::abi::{LimitSet, Policy, Reason, SourceKey, WindowLimit, service::Party};
 
 use super::{
-    crowd, entry, further,
+    crowd, entry, further, refusal,
     request::Request,
     syns,
     window::{self, Ask, Scope},
 };
-use crate::tables::Tables;
+use crate::{
+    report::{self, Refused},
+    tables::Tables,
+};
 
 /// What the verifier checks once, instead of once for every way that leads there.
 ///
@@ -80,5 +83,15 @@ pub trait Stages: Tables + Sized {
     /// Asks one window.
     fn ask_window(&self, limit: &WindowLimit, state: Self::Window, ask: &Ask) -> Reason {
         window::ask(self, limit, state, ask)
+    }
+
+    /// Tells the daemon of a packet that a limit refused, if it is time to.
+    fn report(&self, policy: &Policy, request: &Request, reason: Reason) {
+        refusal::report(self, policy, request, reason);
+    }
+
+    /// The same for a packet that no limit was asked about.
+    fn report_unasked(&self, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
+        report::report(self, policy, source, refused, now_q8);
     }
 }

@@ -17,6 +17,7 @@ mod run;
 mod stats;
 mod status;
 mod user;
+mod watch;
 
 use std::{path::PathBuf, process};
 
@@ -55,6 +56,7 @@ enum Verb {
     Rollback(rollback::Rollback),
     Status(status::Status),
     Stats(stats::Stats),
+    Watch(watch::Watch),
     Explain(explain::Explain),
     Block(block::Block),
     Allow(allow::Allow),
@@ -90,6 +92,7 @@ pub fn main() -> process::ExitCode {
         Verb::Rollback(verb) => verb.execute(),
         Verb::Status(verb) => verb.execute(),
         Verb::Stats(verb) => verb.execute(),
+        Verb::Watch(verb) => verb.execute(),
         Verb::Explain(verb) => verb.execute(),
         Verb::Block(verb) => verb.execute(),
         Verb::Allow(verb) => verb.execute(),

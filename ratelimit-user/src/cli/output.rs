@@ -18,12 +18,16 @@ pub(super) enum Output {
 
 /// Prints to standard output. A reader that has gone away (`| head`) is no failure.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
+    print_if_read(text).map(|_| ())
+}
+
+/// The same, and says whether there still is a reader.
+pub(super) fn print_if_read(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(ExitCode::Found, format!("cannot write the answer: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(ExitCode::Found, format!("cannot write the answer: {error}"))),
     }
 }
 

@@ -132,6 +132,8 @@ const ALLOWANCE_BURST: u32 = 10;
 const PROOFS_PER_CPU: u32 = 500_000;
 /// Senders of refused packets that one CPU tells so per second: enough for people, and of no use to whoever forges addresses.
 const REJECTIONS_PER_CPU: u32 = 1_000;
+/// Refused packets that one CPU tells the daemon of per second: enough to see who is refused, and little for either side.
+const REPORTS_PER_CPU: u32 = 1_000;
 
 /// The kernel's view of a policy. A limit, a service or a user that was there before keeps its place, and with it what was spent.
 pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Option<Before<'_>>) -> Desired {
@@ -318,6 +320,7 @@ fn gate(policy: &GatePolicy, secret: [u64; 2]) -> abi::Gate {
         new_sources: allowance(policy.new_sources_per_cpu()),
         proofs: allowance(PROOFS_PER_CPU),
         rejections: allowance(REJECTIONS_PER_CPU),
+        reports: allowance(REPORTS_PER_CPU),
     }
 }
 

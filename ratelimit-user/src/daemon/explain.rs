@@ -8,9 +8,10 @@ use std::{
 use super::host::Host;
 use crate::{
     dataplane::probe,
-    explain::{self, Setting},
+    drops::Sighting,
+    explain::{self, LastDrop, Setting},
     failure::{ExitCode, Failure},
-    policy::Service,
+    policy::{Prefix, Service},
     serve::protocol::Reply,
 };
 
@@ -32,7 +33,20 @@ impl Host {
             now_ns: probe::now_by(kernel.clock()),
             unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         };
-        Ok(Reply::Explanation(Box::new(explain::explain(&self.maps, &setting, address, service)?)))
+        let mut explanation = explain::explain(&self.maps, &setting, address, service)?;
+        explanation.last_drops = self.last_drops(address.to_canonical());
+        Ok(Reply::Explanation(Box::new(explanation)))
+    }
+
+    fn last_drops(&self, address: IpAddr) -> Vec<LastDrop> {
+        let source = self.policy().source();
+        let len = if address.is_ipv4() { source.ipv4_prefix() } else { source.ipv6_prefix() };
+        let now_ns = probe::now_ns();
+        let drop = |one: &Sighting| LastDrop {
+            ms_ago: now_ns.saturating_sub(one.time_ns) / 1_000_000,
+            packet: one.told(),
+        };
+        self.drops.recent.of(&Prefix::masked(address, len)).map(drop).collect()
     }
 
     fn require_service(&self, name: Option<&str>) -> Result<(), Failure> {

@@ -62,7 +62,7 @@ impl HeadroomWatch {
             match next.reason() {
                 Some(reason) => log::warning(format!("headroom lost: {reason}")),
                 None => {
-                    log::info(format!("headroom is back: {CALM_READINGS} calm readings; {}", self.reading))
+                    log::info(format!("headroom is back: {CALM_READINGS} calm readings; {}", self.reading));
                 }
             }
         }

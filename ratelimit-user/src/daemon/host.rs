@@ -12,8 +12,8 @@ use std::{
 use ratelimit_common::abi::{Event, Reason};
 
 use super::{
-    archive::Archive, caller::By, change::Apply, headroom::HeadroomWatch, log, version::Version,
-    waiting::Waiting,
+    archive::Archive, caller::By, change::Apply, drops::Drops, headroom::HeadroomWatch, log,
+    version::Version, waiting::Waiting,
 };
 use crate::{
     compile::{Desired, HostFacts, lists::Lists},
@@ -76,6 +76,7 @@ pub(super) struct Host {
     pub(super) archive: Archive,
     /// Reads policies, quickly if they are much like the one before.
     pub(super) reader: Reader,
+    pub(super) drops: Drops,
     pub(super) guarded: Vec<Guarded>,
     pub(super) pins: PinDir,
     pub(super) cookie_problem: Option<String>,
@@ -120,8 +121,9 @@ impl Host {
         options: &Options,
         version: Version,
         reader: Reader,
-        started: Started,
+        mut started: Started,
     ) -> Result<Self, Failure> {
+        let drops = Drops::new(started.maps.take_drops());
         let mut host = Self {
             policy_path: options.policy.clone(),
             state: options.state.clone(),
@@ -134,6 +136,7 @@ impl Host {
             lists: started.lists,
             archive: Archive::new(&options.state),
             reader,
+            drops,
             guarded: started.guarded,
             pins: started.pins,
             cookie_problem: started.program.cookie_problem().map(str::to_owned),
@@ -206,7 +209,13 @@ impl Host {
         match request {
             Request::Status => Ok(Reply::Status(Box::new(self.status()))),
             Request::Stats => Ok(Reply::Stats(self.snapshot()?)),
-            Request::Explain { address, service } => self.explain(address, service.as_deref()),
+            Request::Explain { address, service } => {
+                self.take_in_drops();
+                self.explain(address, service.as_deref())
+            }
+            Request::Watch { .. } => {
+                Err(Failure::usage("what is watched is told line by line, on a connection of its own"))
+            }
             Request::BlockAdd { prefix, for_ns, reason, operator } => {
                 self.block(&prefix, for_ns, reason.as_deref(), &operator, now_ns)
             }

@@ -3,7 +3,9 @@
 mod archive;
 mod caller;
 mod change;
+mod drops;
 mod explain;
+mod facts;
 mod headroom;
 mod host;
 mod layouts;

@@ -7,14 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ratelimit_common::abi::Event;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
-    sync::Notify,
+    sync::{Notify, broadcast},
     time::MissedTickBehavior,
 };
 
 use super::{
+    drops::READ_EVERY,
     headroom,
     host::{Host, Options},
     log,
@@ -25,6 +27,7 @@ use super::{
 use crate::{
     config::{self, Reader},
     dataplane::probe,
+    drops::Sighting,
     failure::{ExitCode, Failure},
     metrics,
     serve::{
@@ -156,6 +159,8 @@ impl Daemon {
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut second = tokio::time::interval(Duration::from_secs(1));
         second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut drops = tokio::time::interval(READ_EVERY);
+        drops.set_missed_tick_behavior(MissedTickBehavior::Delay);
         say_ready();
         loop {
             let deadline = self.host().deadline();
@@ -165,6 +170,7 @@ impl Daemon {
                 () = reached(deadline) => self.host().expire(Instant::now()),
                 _ = sweep.tick() => self.sweep(),
                 _ = second.tick() => self.observe(),
+                _ = drops.tick() => self.host().take_in_drops(),
                 _ = signals.terminate.recv() => break,
                 _ = signals.interrupt.recv() => break,
             }
@@ -230,6 +236,7 @@ impl Daemon {
             let host = self.host();
             let mut status = host.status();
             status.prefix_promotions = host.prefix_promotions()?;
+            status.drop_reports_lost = host.maps.event(Event::ReportLost)?;
             (host.table(), status, host.promotions()?)
         };
         let usage =
@@ -254,6 +261,10 @@ impl Answer for Daemon {
         };
         self.asked.notify_one();
         reply.unwrap_or_else(Reply::Failed)
+    }
+
+    fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
+        self.host().drops.watch()
     }
 }
 

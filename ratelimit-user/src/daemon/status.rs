@@ -39,6 +39,7 @@ impl Host {
             promotions: 0,
             promotions_per_second: self.last_second.promoted,
             prefix_promotions: 0,
+            drop_reports_lost: 0,
             evictions: 0,
             posture: self.watch.posture().name().to_owned(),
             posture_changes: self.watch.changes(),

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt, ops::Range, sync::Arc};
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
     maps::{
-        Array, ArrayOfMaps, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray,
+        Array, ArrayOfMaps, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray, RingBuf,
         lpm_trie::Key,
     },
     programs::{ProgramError, Xdp},
@@ -24,6 +24,7 @@ use ratelimit_common::abi::{
 
 use super::{
     DataplaneError, OBJECT,
+    drops::DropRing,
     error::whole_chain,
     pin::{Layout, PinDir},
     probe::{KERNEL_FRAGS, KernelRelease},
@@ -49,6 +50,7 @@ pub struct Maps {
     pub(super) table: Arc<SourceTable>,
     counters: PerCpuArray<MapData, Counter>,
     events: PerCpuArray<MapData, u64>,
+    drops: Option<DropRing>,
     listed: Array<MapData, u32>,
     pub(super) lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     pub(super) lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
@@ -190,6 +192,7 @@ impl Maps {
             table: Arc::new(SourceTable::new(buckets, cells, one(ebpf, names::MARKS)?)),
             counters: one(ebpf, names::COUNTERS)?,
             events: one(ebpf, names::EVENTS)?,
+            drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
             listed: one(ebpf, names::LISTED)?,
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
@@ -380,6 +383,11 @@ impl Maps {
     pub fn event(&self, event: Event) -> Result<u64, DataplaneError> {
         let per_cpu = self.events.get(&(event as u32), 0).map_err(DataplaneError::map("read the events"))?;
         Ok(per_cpu.iter().sum())
+    }
+
+    /// What the program tells of refused packets, for the first who asks: there is one reader.
+    pub fn take_drops(&mut self) -> Option<DropRing> {
+        self.drops.take()
     }
 
     /// The table of sources.

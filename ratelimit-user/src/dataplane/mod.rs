@@ -5,6 +5,7 @@
 pub mod address;
 pub mod attach;
 mod batch;
+pub mod drops;
 mod error;
 pub mod interface;
 pub mod kernel;

@@ -10,7 +10,7 @@
 mod account;
 mod ledger;
 mod listing;
-mod moment;
+pub(crate) mod moment;
 mod neighbourhood;
 mod refusals;
 mod report;
@@ -32,8 +32,8 @@ use crate::{
 use account::newcomers;
 pub use ledger::Ledger;
 pub use report::{
-    Account, BlockMatch, CellState, Denial, Explanation, LimitState, PrefixState, Refusal, ServiceState,
-    SynCookies, UserState,
+    Account, BlockMatch, CellState, Denial, Explanation, LastDrop, LimitState, PrefixState, Refusal,
+    ServiceState, SynCookies, UserState,
 };
 use source::Source;
 
@@ -95,6 +95,7 @@ pub fn explain<L: Ledger>(
         own,
         prefixes,
         services,
+        last_drops: Vec::new(),
     };
     refusals::conclude(&mut explanation, entry.as_ref(), setting, newcomers);
     Ok(explanation)

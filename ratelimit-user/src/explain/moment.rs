@@ -3,10 +3,16 @@
 const DAY: u64 = 86_400;
 
 /// Seconds since 1970 as a date and a time of day.
-pub(super) fn utc(unix_seconds: u64) -> String {
+pub(crate) fn utc(unix_seconds: u64) -> String {
     let (year, month, day) = date(unix_seconds / DAY);
     let second = unix_seconds % DAY;
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Milliseconds since 1970, the same.
+pub(crate) fn utc_ms(unix_ms: u64) -> String {
+    let whole = utc(unix_ms / 1_000);
+    format!("{}.{:03}Z", whole.trim_end_matches('Z'), unix_ms % 1_000)
 }
 
 /// The date so many days after 1 January 1970.
@@ -43,6 +49,11 @@ mod tests {
         ] {
             assert_eq!(utc(seconds), text);
         }
+    }
+
+    #[test]
+    fn milliseconds_stand_behind_the_seconds() {
+        assert_eq!(utc_ms(951_782_399_007), "2000-02-28T23:59:59.007Z");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::drops::Dropped;
+
 /// Everything about one address at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -31,6 +33,19 @@ pub struct Explanation {
     pub prefixes: Vec<PrefixState>,
     /// Services that have limits.
     pub services: Vec<ServiceState>,
+    /// Packets of the source that were refused lately, newest first: some of them, and none from before the daemon started.
+    #[serde(default)]
+    pub last_drops: Vec<LastDrop>,
+}
+
+/// A packet that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastDrop {
+    /// How long ago.
+    pub ms_ago: u64,
+    /// Everything else.
+    #[serde(flatten)]
+    pub packet: Dropped,
 }
 
 /// Something that refuses packets now.

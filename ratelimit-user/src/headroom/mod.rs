@@ -1,6 +1,8 @@
 //! Whether the host could take more than it gets. Elastic limits give their extra only while it could.
 //!
-//!     files of the kernel -> sample -> reading -> headroom
+//! ```text
+//! files of the kernel -> sample -> reading -> headroom
+//! ```
 //!
 //! Only a sample touches files. Marks and hysteresis are arithmetic: whoever makes up a reading gets the answer a host would get.
 

@@ -1,8 +1,10 @@
 //! `/proc/net/softnet_stat`: a line per CPU that is online, numbers of 32 bits in hexadecimal.
 //!
-//!     0 processed  1 dropped  2 time_squeeze  3-8 zero  9 received_rps  10 flow_limit     always
-//!     11 backlog  12 CPU                                                                 since 5.10
-//!     13 and 14, the two parts of the backlog                                            since 6.4
+//! ```text
+//! 0 processed  1 dropped  2 time_squeeze  3-8 zero  9 received_rps  10 flow_limit     always
+//! 11 backlog  12 CPU                                                                 since 5.10
+//! 13 and 14, the two parts of the backlog                                            since 6.4
+//! ```
 
 /// What one CPU has counted so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -104,6 +104,11 @@ fn counters(registry: &Registry, status: &Status) -> Result<(), prometheus::Erro
             "Prefixes around sources that got a bucket of their own.",
             status.prefix_promotions,
         ),
+        (
+            "ratelimit_drop_reports_lost_total",
+            "Refused packets that would have been told to the daemon, had there been room.",
+            status.drop_reports_lost,
+        ),
         ("ratelimit_table_promotions_total", "Sources that were entered into the table.", status.promotions),
         ("ratelimit_table_evictions_total", "Sources that the table had to forget.", status.evictions),
         ("ratelimit_posture_changes_total", "Changes of the posture.", status.posture_changes),

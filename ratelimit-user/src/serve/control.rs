@@ -3,14 +3,18 @@
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration};
 
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::{UnixListener, UnixStream},
-    sync::Semaphore,
+    sync::{Semaphore, broadcast},
 };
 
-use super::protocol::{Reply, Request};
+use super::{
+    feed,
+    protocol::{Reply, Request},
+};
 use crate::{
     config::MAX_BYTES,
+    drops::{Filter, Sighting},
     failure::{ExitCode, Failure},
 };
 
@@ -30,6 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub trait Answer: Send + Sync + 'static {
     /// The reply to one request.
     fn answer(&self, request: Request, caller: Caller) -> impl Future<Output = Reply> + Send;
+    /// Refused packets from now on.
+    fn watch(&self) -> broadcast::Receiver<Arc<Sighting>>;
 }
 
 /// The process at the other end.
@@ -61,6 +67,7 @@ pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // However many call, one policy at a time is in memory.
     let large = Arc::new(Semaphore::new(1));
+    let watchers = Arc::new(Semaphore::new(feed::MAX_WATCHERS));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
@@ -68,16 +75,24 @@ pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let (answerer, large) = (Arc::clone(&answerer), Arc::clone(&large));
+        let (answerer, large, watchers) = (Arc::clone(&answerer), Arc::clone(&large), Arc::clone(&watchers));
         tokio::spawn(async move {
-            // A caller that hangs up is its own problem.
-            let _gone = tokio::time::timeout(PATIENCE, converse(stream, &*answerer, &large)).await;
+            let conversation = tokio::time::timeout(PATIENCE, converse(stream, &*answerer, &large)).await;
             drop(slot);
+            // A caller that hangs up is its own problem.
+            if let Ok(Ok(Some((stream, filter)))) = conversation {
+                let _gone = feed::serve(stream, &filter, &watchers, || answerer.watch()).await;
+            }
         });
     }
 }
 
-async fn converse<A: Answer>(mut stream: UnixStream, answerer: &A, large: &Semaphore) -> io::Result<()> {
+/// Answers one request. Who wants to watch is handed back, with what they want to see.
+async fn converse<A: Answer>(
+    mut stream: UnixStream,
+    answerer: &A,
+    large: &Semaphore,
+) -> io::Result<Option<(UnixStream, Filter)>> {
     // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
     let peer = stream.peer_cred()?;
     let caller = Caller { uid: peer.uid(), pid: peer.pid() };
@@ -88,12 +103,22 @@ async fn converse<A: Answer>(mut stream: UnixStream, answerer: &A, large: &Semap
             let message = "only root and the daemon's own user may use the control socket";
             Reply::Failed(Failure::new(ExitCode::NotPermitted, message))
         }
+        Ok(Request::Watch { source, reason }) => match Filter::parse(source.as_deref(), reason.as_deref()) {
+            Ok(filter) => return Ok(Some((stream, filter))),
+            Err(failure) => Reply::Failed(failure),
+        },
         Ok(request) => answerer.answer(request, caller).await,
         Err(failure) => Reply::Failed(failure),
     };
-    let mut line = serde_json::to_vec(&reply)?;
+    say(&mut stream, &reply).await?;
+    Ok(None)
+}
+
+/// Sends one line.
+pub(super) async fn say(to: &mut (impl AsyncWrite + Unpin), reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
-    stream.write_all(&line).await
+    to.write_all(&line).await
 }
 
 /// The file mode keeps strangers out; this holds even where somebody changed it.

@@ -1,12 +1,13 @@
-//! What is said over the control socket: one JSON request per line, one JSON reply per line. The text of a policy may follow its request as
-//! it is.
+//! What is said over the control socket: one JSON request per line, one JSON reply per line; to `watch` many. The text of a policy may
+//! follow its request as it is.
 
 use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    explain::Explanation, failure::Failure, headroom::Reading, policy::changes::Change, stats::Snapshot,
+    drops::Dropped, explain::Explanation, failure::Failure, headroom::Reading, policy::changes::Change,
+    stats::Snapshot,
 };
 
 /// Who gives an order that can cut somebody off, and how much they mean it.
@@ -34,6 +35,15 @@ pub enum Request {
         /// Only this service; all that have limits when absent.
         #[serde(default)]
         service: Option<String>,
+    },
+    /// Which packets are refused, from now on until the caller hangs up?
+    Watch {
+        /// CIDR; only sources that have addresses in it.
+        #[serde(default)]
+        source: Option<String>,
+        /// Only this reason.
+        #[serde(default)]
+        reason: Option<String>,
     },
     /// Put a prefix on the block list, or change its lifetime and reason.
     BlockAdd {
@@ -199,6 +209,12 @@ pub enum Reply {
     Stats(Snapshot),
     /// To `explain`.
     Explanation(Box<Explanation>),
+    /// To `watch`: from now on.
+    Watching,
+    /// To `watch`: a packet was refused.
+    Dropped(Dropped),
+    /// To `watch`: so many packets were not told of, because the caller did not read them in time.
+    Lost(u64),
     /// To `block list`.
     Blocks(Vec<Block>),
     /// To `allow list`.
@@ -271,6 +287,9 @@ pub struct Status {
     /// Prefixes around sources that ever got a bucket of their own.
     #[serde(default)]
     pub prefix_promotions: u64,
+    /// Refused packets that the daemon would have been told of, had there been room.
+    #[serde(default)]
+    pub drop_reports_lost: u64,
     /// Sources that the table had to forget. Each may come back with a fresh burst.
     pub evictions: u64,
     /// `normal`, `elevated` or `flood`.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ratelimit_common::abi::Reason;
 
 use crate::explain::{
-    Account, BlockMatch, Explanation, LimitState, PrefixState, Refusal, ServiceState, UserState,
+    Account, BlockMatch, Explanation, LastDrop, LimitState, PrefixState, Refusal, ServiceState, UserState,
 };
 
 /// A bucket with less than this part left is as good as spent: a sixteenth.
@@ -23,6 +23,7 @@ pub(super) fn text(explanation: &Explanation) -> String {
         line("lists", &words);
     }
     if !explanation.allowed_by.is_empty() {
+        drops(&mut text, explanation);
         return text;
     }
     line("state", &state(&explanation.own));
@@ -48,7 +49,20 @@ pub(super) fn text(explanation: &Explanation) -> String {
             self::service(service, explanation.own.state == "entry"),
         );
     }
+    drops(&mut text, explanation);
     text
+}
+
+fn drops(text: &mut String, explanation: &Explanation) {
+    let lines = explanation.last_drops.iter().map(last_drop);
+    section(text, "last refused packets, a sample of them", lines);
+}
+
+fn last_drop(LastDrop { ms_ago, packet }: &LastDrop) -> String {
+    let service = packet.service.as_ref().map_or(String::new(), |name| format!(" for service {name}"));
+    let port = packet.port.map_or(String::new(), |port| format!(", port {port}"));
+    let fate = packet.fate.replace('_', " ");
+    format!("{}, {} ago: {fate}{service}{port}: {}", packet.at, span(*ms_ago), words(&packet.reason))
 }
 
 fn headline(explanation: &Explanation) -> String {
@@ -114,7 +128,11 @@ fn lasting(refusal: &Refusal) -> String {
 
 /// A refusal's reason in words, and the name that `stats` counts it under.
 fn why(refusal: &Refusal) -> String {
-    let known = Reason::ALL.iter().find(|reason| reason.name() == refusal.reason);
+    words(&refusal.reason)
+}
+
+fn words(reason: &str) -> String {
+    let known = Reason::ALL.iter().find(|known| known.name() == reason);
     let words = match known {
         Some(Reason::Blocked) => "on the block list",
         Some(Reason::LimitPackets) => "over a limit in packets",
@@ -127,7 +145,7 @@ fn why(refusal: &Refusal) -> String {
         Some(Reason::NewSourceBudget) => "too many new sources at once, and this one is not known",
         _ => "",
     };
-    format!("{words} ({})", refusal.reason).trim_start().to_owned()
+    format!("{words} ({reason})").trim_start().to_owned()
 }
 
 fn source(explanation: &Explanation) -> String {

@@ -1,5 +1,8 @@
 use super::*;
-use crate::explain::{CellState, Denial, SynCookies};
+use crate::{
+    drops::Dropped,
+    explain::{CellState, Denial, SynCookies},
+};
 
 fn limit_of(rate: &str, left: u64, capacity: u64, refused_for_ms: Option<u64>) -> LimitState {
     LimitState {
@@ -43,6 +46,7 @@ fn fresh() -> Explanation {
         own: account("cell", vec![limit_of("5000 packets/s burst 10000", 9_980, 9_980, None)]),
         prefixes: Vec::new(),
         services: Vec::new(),
+        last_drops: Vec::new(),
     }
 }
 
@@ -189,4 +193,35 @@ fn spans_of_time_have_two_units_at_most() {
     ] {
         assert_eq!(span(ms), words);
     }
+}
+
+#[test]
+fn the_last_drops_are_told_with_time_reason_and_what_became_of_them() {
+    let mut dropped = fresh();
+    let packet = Dropped {
+        at: "2026-11-15T09:12:00.250Z".to_owned(),
+        source: "203.0.113.7".to_owned(),
+        reason: "limit_packets".to_owned(),
+        fate: "dropped".to_owned(),
+        service: Some("dns".to_owned()),
+        port: Some(53),
+        bytes: 60,
+    };
+    let older = Dropped {
+        at: "2026-11-15T09:10:00.000Z".to_owned(),
+        reason: "cookie_invalid".to_owned(),
+        fate: "would_drop".to_owned(),
+        service: None,
+        port: None,
+        ..packet.clone()
+    };
+    dropped.last_drops =
+        vec![LastDrop { ms_ago: 2_750, packet }, LastDrop { ms_ago: 123_000, packet: older }];
+    let expected = "\n\
+         last refused packets, a sample of them\n\
+         \x20 2026-11-15T09:12:00.250Z, 2.7 s ago: dropped for service dns, port 53: over a limit in packets (limit_packets)\n\
+         \x20 2026-11-15T09:10:00.000Z, 2 min 3 s ago: would drop: (cookie_invalid)\n";
+    assert!(text(&dropped).ends_with(expected), "{}", text(&dropped));
+    dropped.allowed_by = vec!["203.0.113.7/32".to_owned()];
+    assert!(text(&dropped).ends_with(expected), "also if it is allowed by now");
 }

@@ -1,0 +1,51 @@
+//! Single refused packets, as far as the daemon is told of them.
+
+use crate::abi_struct;
+
+abi_struct! {
+    /// One refused packet.
+    pub struct DropEvent: 48 {
+        /// When, on the kernel's monotonic clock.
+        pub time_ns: u64,
+        /// Bytes 0 to 7 of its source, native load. Cut to the policy's prefix length, as in the table of sources.
+        pub hi: u64,
+        /// Bytes 8 to 15 of its source, native load.
+        pub lo: u64,
+        /// A [`Reason`](super::Reason).
+        pub reason: u32,
+        /// A [`Fate`](super::counter::Fate): what was to become of it.
+        pub fate: u32,
+        /// The service that it was for, as the table of ports has it.
+        pub service: u32,
+        /// Destination port; 0 without one.
+        pub port: u32,
+        /// Length of the frame, from the Ethernet header on.
+        pub len: u32,
+        /// 0 for IPv4, 1 for IPv6.
+        pub family: u32,
+    }
+}
+
+/// Size of the ring buffer, in bytes: a power of two, and of pages. Room for 4681 events with their headers.
+pub const RING_BYTES: usize = 256 * 1024;
+
+impl DropEvent {
+    /// An event from the bytes of a record.
+    pub fn from_bytes(record: &[u8]) -> Option<Self> {
+        let record: &[u8; size_of::<Self>()] = record.try_into().ok()?;
+        let (words, _) = record.as_chunks::<8>();
+        let (halves, _) = record.as_chunks::<4>();
+        let half = |index: usize| u32::from_ne_bytes(halves[6 + index]);
+        Some(Self {
+            time_ns: u64::from_ne_bytes(words[0]),
+            hi: u64::from_ne_bytes(words[1]),
+            lo: u64::from_ne_bytes(words[2]),
+            reason: half(0),
+            fate: half(1),
+            service: half(2),
+            port: half(3),
+            len: half(4),
+            family: half(5),
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! Telling the daemon of single refused packets: a few of them, so that a flood costs nothing more for it.
+//!
+//! Two things hold it down. A source is told of once in [`QUIET_Q8`], so that one which floods does not take the place of everybody else's
+//! packets; and each CPU has an allowance, for floods in which every packet has another source. Nobody is told of packets that are
+//! refused without a look at their buckets: those of a source that is known to be over a limit, and of strangers when nothing is left for them.
+
+use ratelimit_common::{
+    abi::{Clock, DropEvent, Event, Policy, Reason, SourceKey, counter::Fate},
+    limit::{
+        gate,
+        gcra::{MAX_AMOUNT, TIME_FRAC_BITS, ahead_q8},
+    },
+};
+
+use crate::{
+    limit::take_allowance,
+    pipeline::fate,
+    tables::{Allowance, Tables},
+};
+
+/// Words that remember which sources were told of lately. A source has the one that its hash says, whoever else has it.
+pub const QUIET_SLOTS: u32 = 1024;
+/// For how long nobody is told of a source again, on one CPU: a tenth of a second.
+const QUIET_Q8: u64 = 100_000_000 << TIME_FRAC_BITS;
+
+/// What a refused packet was, in one word: functions of the kernel program tell each other numbers, and at most five.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused(u64);
+
+impl Refused {
+    /// What was refused, and why. The parts must fit: reasons below 64, services as the table of ports has them.
+    #[inline(always)]
+    pub const fn new(reason: Reason, family: u16, port: u16, service: u16, len: u32) -> Self {
+        let len = if len as u64 > MAX_AMOUNT { MAX_AMOUNT } else { len as u64 };
+        Self(
+            reason as u64
+                | (family as u64 & 1) << 6
+                | len << 7
+                | (port as u64) << 32
+                | (service as u64) << 48,
+        )
+    }
+
+    /// As a number.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From the number.
+    #[inline(always)]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    const fn reason(self) -> Reason {
+        Reason::from_code(self.0 as u32 & 63)
+    }
+
+    const fn family(self) -> u32 {
+        self.0 as u32 >> 6 & 1
+    }
+
+    const fn len(self) -> u32 {
+        self.0 as u32 >> 7
+    }
+
+    const fn port(self) -> u32 {
+        (self.0 >> 32) as u32 & 0xffff
+    }
+
+    const fn service(self) -> u32 {
+        (self.0 >> 48) as u32
+    }
+}
+
+/// Tells of a refused packet, if it is time to tell of its source and this CPU may.
+#[inline(always)]
+pub fn report<T: Tables>(tables: &T, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
+    let hash = gate::hash(source, policy.gate.secret);
+    let Some(quiet_until) = tables.quiet_until(gate::cell_index(hash) / (gate::CELLS / QUIET_SLOTS)) else {
+        return;
+    };
+    if ahead_q8(tables.load(quiet_until), now_q8) != 0
+        || !take_allowance(tables, policy, Allowance::Reports, now_q8)
+    {
+        return;
+    }
+    tables.store(quiet_until, now_q8.wrapping_add(QUIET_Q8));
+    let reason = refused.reason();
+    let fate = if policy.lenient == 0 { Fate::Decided } else { fate(policy, refused.service(), reason) };
+    let told = tables.tell(DropEvent {
+        // Time words wrap around after two years.
+        time_ns: tables.now_ns(Clock::Precise),
+        hi: source.hi,
+        lo: source.lo,
+        reason: reason as u32,
+        fate: fate as u32,
+        service: refused.service(),
+        port: refused.port(),
+        len: refused.len(),
+        family: refused.family(),
+    });
+    if !told {
+        tables.note(Event::ReportLost);
+    }
+}

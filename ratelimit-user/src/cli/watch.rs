@@ -1,0 +1,115 @@
+//! `ratelimit watch`: which packets are refused, as it happens?
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ratelimit_common::limit::lifetime::parse_lifetime;
+
+use super::{
+    Daemon, Format,
+    client::{listen, unexpected},
+    output::{Output, complain, print_if_read},
+};
+use crate::{
+    drops::{Dropped, Filter},
+    failure::Failure,
+    serve::protocol::{Reply, Request},
+};
+
+/// Show refused packets as it happens, until interrupted.
+///
+/// They are samples: of one source at most ten a second and CPU. `ratelimit stats` counts all of them.
+///
+/// Example: ratelimit watch --source 203.0.113.0/24 --for 10s
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    /// Only sources that have addresses in this prefix
+    #[arg(long, value_name = "CIDR")]
+    source: Option<String>,
+    /// Only this reason, as stats has it: limit_packets, blocked, ...
+    #[arg(long, value_name = "REASON")]
+    reason: Option<String>,
+    /// End after this time: 10s, 5m
+    #[arg(long = "for", value_name = "TIME")]
+    span: Option<String>,
+    /// End after so many packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    #[command(flatten)]
+    daemon: Daemon,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Watch {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        let span = match self.span.as_deref().map(parse_lifetime).transpose() {
+            Ok(span) => span.map(Duration::from_nanos),
+            Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
+        };
+        Filter::parse(self.source.as_deref(), self.reason.as_deref())?;
+        let request = Request::Watch { source: self.source, reason: self.reason };
+        let mut answers = listen(&self.daemon.state, request)?;
+        // A time so long that the clock does not reach it is no deadline.
+        let deadline = span.and_then(|span| Instant::now().checked_add(span));
+        let mut left = self.count.unwrap_or(u64::MAX);
+        while left > 0 {
+            let Some(reply) = answers.next(deadline)? else { return Ok(()) };
+            let line = match (&reply, self.format.output) {
+                (Reply::Dropped(packet), output) => {
+                    left -= 1;
+                    if output == Output::Json { json(packet) } else { text(packet) }
+                }
+                (Reply::Lost(lost), Output::Json) => json(&serde_json::json!({ "lost": lost })),
+                (Reply::Lost(lost), Output::Text) => {
+                    complain(&format!("{lost} more were refused and not read in time"));
+                    continue;
+                }
+                (other, _) => return Err(unexpected(other)),
+            };
+            if !print_if_read(&line)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    // Strings and numbers only: nothing that JSON does not have.
+    serde_json::to_string(value).unwrap_or_default() + "\n"
+}
+
+fn text(packet: &Dropped) -> String {
+    let Dropped { at, source, reason, fate, service, port, bytes } = packet;
+    let service = service.as_ref().map_or(String::new(), |name| format!(", service {name}"));
+    let port = port.map_or(String::new(), |port| format!(", port {port}"));
+    format!("{at}  {source:<15}  {}: {reason}{service}{port}, {bytes} bytes\n", fate.replace('_', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet() -> Dropped {
+        Dropped {
+            at: "2026-11-15T09:48:51.123Z".to_owned(),
+            source: "10.99.0.66".to_owned(),
+            reason: "limit_packets".to_owned(),
+            fate: "would_drop".to_owned(),
+            service: Some("dns".to_owned()),
+            port: Some(53),
+            bytes: 60,
+        }
+    }
+
+    #[test]
+    fn a_packet_is_one_line() {
+        assert_eq!(
+            text(&packet()),
+            "2026-11-15T09:48:51.123Z  10.99.0.66       would drop: limit_packets, service dns, port 53, 60 bytes\n"
+        );
+        let bare = Dropped { service: None, port: None, fate: "dropped".to_owned(), ..packet() };
+        assert!(text(&bare).ends_with("  dropped: limit_packets, 60 bytes\n"), "{}", text(&bare));
+    }
+}

@@ -1,0 +1,57 @@
+//! Refused packets on their way from the kernel to whoever wants to know.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::sync::broadcast;
+
+use super::host::Host;
+use crate::{
+    dataplane::{drops::DropRing, probe},
+    drops::{Recent, Sighting, Telling},
+};
+
+/// How often the kernel's ring buffer is read. It has room for what 46 CPUs may tell in this time.
+pub(super) const READ_EVERY: Duration = Duration::from_millis(100);
+/// How far a watcher may be behind, in packets.
+const BACKLOG: usize = 4096;
+
+/// What is known of single refused packets.
+#[derive(Debug)]
+pub(super) struct Drops {
+    ring: Option<DropRing>,
+    pub(super) recent: Recent,
+    watchers: broadcast::Sender<Arc<Sighting>>,
+}
+
+impl Drops {
+    pub(super) fn new(ring: Option<DropRing>) -> Self {
+        Self { ring, recent: Recent::default(), watchers: broadcast::Sender::new(BACKLOG) }
+    }
+
+    /// Those from now on.
+    pub(super) fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
+        self.watchers.subscribe()
+    }
+}
+
+impl Host {
+    /// Takes in what the kernel program has told: remembers it, and tells those who watch.
+    pub(super) fn take_in_drops(&mut self) {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let telling = Telling {
+            policy: self.version.policy(),
+            services: &self.desired.names.services,
+            now_ns: probe::now_ns(),
+            unix_ms: unix.as_secs() * 1_000 + u64::from(unix.subsec_millis()),
+        };
+        let Drops { ring, recent, watchers } = &mut self.drops;
+        for event in ring.iter_mut().flat_map(DropRing::unread) {
+            let sighting = Arc::new(Sighting::of(&event, &telling));
+            recent.remember(Arc::clone(&sighting));
+            let _nobody_watches = watchers.send(sighting);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! One refused packet, with names for numbers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ratelimit_common::abi::{DropEvent, Reason, SourceKey, counter::Fate, service::NO_SERVICE};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    compile::Places,
+    explain::moment,
+    policy::{Policy, Prefix},
+};
+
+/// A refused packet that the kernel program told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// When, on the kernel's monotonic clock.
+    pub time_ns: u64,
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Who sent it: what the policy takes for one source.
+    pub source: Prefix,
+    /// Why it was refused.
+    pub reason: Reason,
+    /// What was to become of it.
+    pub fate: Fate,
+    /// The service that it was for.
+    pub service: Option<String>,
+    /// Destination port; 0 without one.
+    pub port: u16,
+    /// Length of the frame.
+    pub len: u32,
+}
+
+/// What it takes to give names to the numbers of an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Telling<'t> {
+    /// The policy in force.
+    pub policy: &'t Policy,
+    /// The services behind the numbers.
+    pub services: &'t Places,
+    /// Now, on the kernel's monotonic clock.
+    pub now_ns: u64,
+    /// Now, in milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+/// A refused packet as people and scripts get it: fields are added, never renamed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// When: UTC, RFC 3339.
+    pub at: String,
+    /// Who sent it: an address, or the prefix that the policy takes for one source.
+    pub source: String,
+    /// By the names that `stats` counts under.
+    pub reason: String,
+    /// What became of it: `dropped`, `would_drop` on trial, `marked` or `rejected`.
+    pub fate: String,
+    /// The service that it was for.
+    pub service: Option<String>,
+    /// Destination port, if it has one.
+    pub port: Option<u16>,
+    /// Length of the frame.
+    pub bytes: u32,
+}
+
+impl Sighting {
+    /// An event with names.
+    pub fn of(event: &DropEvent, telling: &Telling<'_>) -> Self {
+        let octets = SourceKey { hi: event.hi, lo: event.lo }.octets();
+        let source = telling.policy.source();
+        let source = if event.family == 0 {
+            let address = Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15]);
+            Prefix::masked(IpAddr::V4(address), source.ipv4_prefix())
+        } else {
+            Prefix::masked(IpAddr::V6(Ipv6Addr::from(octets)), source.ipv6_prefix())
+        };
+        let service = telling.services.iter().find(|(index, _)| {
+            event.service != NO_SERVICE && event.service.checked_sub(1) == u32::try_from(*index).ok()
+        });
+        Self {
+            time_ns: event.time_ns,
+            unix_ms: telling.unix_ms.saturating_sub(telling.now_ns.saturating_sub(event.time_ns) / 1_000_000),
+            source,
+            reason: Reason::from_code(event.reason),
+            fate: Fate::ALL.get(event.fate as usize).copied().unwrap_or(Fate::Decided),
+            service: service.map(|(_, name)| name.to_owned()),
+            port: event.port as u16,
+            len: event.len,
+        }
+    }
+
+    /// For people and scripts.
+    pub fn told(&self) -> Dropped {
+        let source = self.source.to_string();
+        let alone = if self.source.is_v4() { 32 } else { 128 } == self.source.len();
+        let address = source.split_once('/').map_or(source.as_str(), |(address, _)| address);
+        Dropped {
+            at: moment::utc_ms(self.unix_ms),
+            source: if alone { address.to_owned() } else { source },
+            reason: self.reason.name().to_owned(),
+            fate: fate(self.fate).to_owned(),
+            service: self.service.clone(),
+            port: (self.port != 0).then_some(self.port),
+            bytes: self.len,
+        }
+    }
+}
+
+fn fate(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Decided => "dropped",
+        Fate::Waived => "would_drop",
+        Fate::Marked => "marked",
+        Fate::Rejected => "rejected",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    const POLICY: &str = "[source]\nlimits = [\"10 packets/s\"]\nipv4_prefix = 24\n\
+        [[service]]\nname = \"web\"\nmatch = { protocol = \"tcp\", ports = [80] }\n\
+        [[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\ntotal = [\"10 packets/s\"]\n";
+
+    fn told(event: &DropEvent) -> Dropped {
+        let policy = config::parse(POLICY, "policy.toml").unwrap().policy;
+        let services = Places::after(&Places::default(), ["web", "dns"].into_iter(), 2);
+        let telling = Telling {
+            policy: &policy,
+            services: &services,
+            now_ns: 9_000_000_000,
+            unix_ms: 1_709_210_096_500,
+        };
+        Sighting::of(event, &telling).told()
+    }
+
+    fn event(octets: [u8; 16], family: u32) -> DropEvent {
+        let key = SourceKey::from_octets(octets);
+        DropEvent {
+            time_ns: 8_750_000_000,
+            hi: key.hi,
+            lo: key.lo,
+            reason: Reason::ServiceTotal as u32,
+            fate: Fate::Rejected as u32,
+            // One more than its index; names have theirs in alphabetical order.
+            service: 1,
+            port: 53,
+            len: 60,
+            family,
+        }
+    }
+
+    #[test]
+    fn numbers_become_names_and_the_time_is_that_of_the_packet_and_not_of_its_reading() {
+        let v4 = event([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 203, 0, 113, 0], 0);
+        let expected = Dropped {
+            at: "2024-02-29T12:34:56.250Z".to_owned(),
+            source: "203.0.113.0/24".to_owned(),
+            reason: "service_total".to_owned(),
+            fate: "rejected".to_owned(),
+            service: Some("dns".to_owned()),
+            port: Some(53),
+            bytes: 60,
+        };
+        assert_eq!(told(&v4), expected);
+        let v6 = event([0x20, 1, 0xd, 0xb8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], 1);
+        assert_eq!(told(&v6).source, "2001:db8:0:1::/64");
+    }
+
+    #[test]
+    fn what_is_for_no_service_and_has_no_port_says_so() {
+        let none = DropEvent { service: NO_SERVICE, port: 0, ..event([9; 16], 1) };
+        assert_eq!((told(&none).service, told(&none).port), (None, None));
+        // A service that went before the event was read.
+        let gone = DropEvent { service: 7, ..event([9; 16], 1) };
+        assert_eq!(told(&gone).service, None);
+    }
+}
