@@ -11,6 +11,7 @@
 
 pub mod classify;
 pub mod cookie;
+pub mod destination;
 pub mod frame;
 pub mod limit;
 pub mod mark;

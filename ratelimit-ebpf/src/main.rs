@@ -49,7 +49,9 @@ mod entry {
     /// Reached from `ratelimit_frags`: the kernel lets a program call another only if both, or neither, take several buffers.
     #[xdp(frags)]
     pub(crate) fn answer_frags(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |jumps, kernel| cookie::answer(&Frame::of_context_frags(&ctx), &Maps, jumps, kernel))
+        with_kernel(&ctx, |jumps, kernel| {
+            cookie::answer(&Frame::of_context_frags(&ctx), &Maps, jumps, kernel)
+        })
     }
 
     /// Reached from `ratelimit` only, with other TCP to a service whose SYNs are answered with cookies.

@@ -22,6 +22,7 @@ use ratelimit_common::{
         Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey,
         RungCell, Share, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
+        destination::{DestinationKey, KEY_BITS, MAX_DESTINATIONS},
         drop_event::RING_BYTES,
         event::EVENT_COUNT,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
@@ -33,12 +34,15 @@ use ratelimit_common::{
     limit::{gate, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
+    frame::Frame,
     notes::{NOTES, Notes, leave},
     packet::{Address, Family},
     report::QUIET_SLOTS,
     segment::Segment,
     tables::{Allowance, Baton, InsertError, Relay, Successor, Tables},
 };
+
+use crate::stages;
 
 /// Sources when the loader does not say otherwise; it always does.
 const DEFAULT_SOURCES: usize = 262_144;
@@ -63,6 +67,11 @@ static CLOCK: PerCpuArray<Reading, 1> = PerCpuArray::new();
 /// Frames and bytes by service and reason.
 #[btf_map]
 static COUNTERS: PerCpuArray<Counter, { COUNTER_SLOTS as usize }> = PerCpuArray::new();
+
+/// The services of destinations at ports that several share. The policy says which of the two tables is its own.
+#[btf_map]
+static DESTINATIONS: ArrayOfMaps<LpmTrie<DestinationKey, u32, { MAX_DESTINATIONS as usize }>, 2> =
+    ArrayOfMaps::new();
 
 /// Events that are no verdicts.
 #[btf_map]
@@ -221,6 +230,11 @@ impl Relay for Jumps<'_> {
         // SAFETY: nothing is waiting to be dropped.
         unsafe { JUMPS.tail_call(self.ctx, to as u32) };
     }
+
+    #[inline(always)]
+    fn service_at(&self, _: &Frame<'_>, table: u32, class: u32) -> u32 {
+        stages::service_at(self.ctx.ctx, table, class)
+    }
 }
 
 /// This CPU's notes.
@@ -369,6 +383,13 @@ impl Tables for Maps {
         // SAFETY: same size and alignment by the assertion at the map, and every bit pattern is a policy: it has
         // integers only. User space writes an inner map before it puts it here and never again.
         Some(unsafe { &*core::ptr::from_ref(words).cast::<Policy>() })
+    }
+
+    #[inline(always)]
+    fn destined(&self, table: u32, key: &DestinationKey) -> Option<u32> {
+        let number = DESTINATIONS.get_value_ptr_mut(table, &Key::new(KEY_BITS, *key))?;
+        // SAFETY: from a lookup in this run. User space writes a table before the policy refers to it and never again.
+        Some(unsafe { number.read() })
     }
 
     #[inline(always)]

@@ -85,7 +85,8 @@ mod tests {
 
     /// The one's complement sum of a whole header, which is all ones if its checksum is right.
     fn sum(header: &[u8]) -> u16 {
-        let mut sum: u32 = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+        let mut sum: u32 =
+            header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }
@@ -95,7 +96,8 @@ mod tests {
     #[test]
     fn an_ipv4_header_keeps_a_right_checksum_and_its_congestion_bits_whatever_the_class() {
         for before in 0..=255_u8 {
-            let mut header = [0x45, before, 0, 60, 0x1c, 0x46, 0x40, 0, 64, 6, 0, 0, 172, 16, 10, 99, 172, 16, 10, 12];
+            let mut header =
+                [0x45, before, 0, 60, 0x1c, 0x46, 0x40, 0, 64, 6, 0, 0, 172, 16, 10, 99, 172, 16, 10, 12];
             let check = !sum(&header);
             header[10..12].copy_from_slice(&check.to_be_bytes());
             for dscp in 0..64 {

@@ -97,13 +97,7 @@ impl Packet {
     /// Who is meant. Read when it is asked for, because few ask.
     #[inline(always)]
     pub(crate) fn destination(&self, frame: &Frame<'_>) -> Option<Address> {
-        match self.source.family {
-            Family::V4 => Some(Address::v4(frame.view::<20>(self.network_at)?.u32_ne::<16>())),
-            Family::V6 => {
-                let header = frame.view::<40>(self.network_at)?;
-                Some(Address::v6(header.u64_ne::<24>(), header.u64_ne::<32>()))
-            }
-        }
+        destination(frame, self.source.family, self.network_at)
     }
 
     /// The same packet, of which the verifier does not know how it was parsed: hundreds of ways through tags and extension headers lead
@@ -126,6 +120,18 @@ impl Packet {
             network_at: 0,
             transport_at: 0,
             transport_len: 0,
+        }
+    }
+}
+
+/// Who is meant by the IP header at an offset.
+#[inline(always)]
+pub(crate) fn destination(frame: &Frame<'_>, family: Family, network_at: usize) -> Option<Address> {
+    match family {
+        Family::V4 => Some(Address::v4(frame.view::<20>(network_at)?.u32_ne::<16>())),
+        Family::V6 => {
+            let header = frame.view::<40>(network_at)?;
+            Some(Address::v6(header.u64_ne::<24>(), header.u64_ne::<32>()))
         }
     }
 }

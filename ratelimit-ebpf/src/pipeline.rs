@@ -3,6 +3,7 @@
 use ratelimit_common::abi::{
     Clock, Mode, OnLimit, Policy, Reason, Verdict,
     counter::{Fate, slot},
+    destination::BY_DESTINATION,
     service::{MAX_SERVICES, NO_SERVICE},
     user::NO_USER,
 };
@@ -24,7 +25,13 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
         Ok(packet) => packet.forgotten(frame.len()),
         Err(reason) => return conclude(tables, relay, policy, NO_SERVICE, reason, frame.len()),
     };
-    let service = policy.map_or(NO_SERVICE, |policy| service_number(policy, &packet));
+    let service = match policy {
+        Some(policy) => match service_number(policy, &packet) {
+            class if class & BY_DESTINATION != 0 => relay.service_at(frame, policy.tables, class),
+            number => number,
+        },
+        None => NO_SERVICE,
+    };
     let packet = Packet { service: service as u16, ..packet };
     let reason = match policy {
         Some(policy) => judge(frame, tables, relay, policy, packet),

@@ -4,10 +4,13 @@
 //! why each looks at what it got before it uses it. None of these can happen: a refusal is what it would come to.
 #![expect(unsafe_code, reason = "addresses of plain data, which the verifier checks at each call")]
 
+use aya_ebpf::{bindings::xdp_md, programs::XdpContext};
 use ratelimit_common::abi::{
     Bucket, LimitSet, Policy, Reason, SourceKey, WindowLimit, WindowState, service::Party,
 };
 use ratelimit_ebpf::{
+    destination,
+    frame::Frame,
     limit::{self, Ask, Request, Scope, Stages},
     report::{Refused, report as report_source},
 };
@@ -31,6 +34,13 @@ fn the<'c, D>(data: *const D) -> Option<&'c D> {
 fn the_mut<'c, D>(data: *mut D) -> Option<&'c mut D> {
     // SAFETY: as above; the caller lends its only reference.
     unsafe { data.as_mut() }
+}
+
+/// The service of a packet whose port is shared, by its destination. The verifier knows what `xdp_md` is: the address is the kernel's.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn service_at(ctx: *mut xdp_md, table: u32, class: u32) -> u32 {
+    destination::service(&Maps, &Frame::of_context(&XdpContext::new(ctx)), table, class)
 }
 
 /// Whether an entry would admit the packet.

@@ -2,9 +2,10 @@
 
 use ratelimit_common::abi::{
     Bucket, Clock, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, Reason,
+    destination::DestinationKey,
 };
 
-use crate::packet::Address;
+use crate::{frame::Frame, packet::Address};
 
 /// Why a source could not be given a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +30,13 @@ pub enum Successor {
     Reject = 3,
 }
 
-/// The way to other programs.
+/// What needs the packet as the kernel knows it: the way to other programs, and a look at it from a function of its own.
 pub trait Relay {
     /// Hands the packet over to another program. Comes back only if there is none.
     fn hand_over(&self, to: Successor, baton: Baton);
+    /// The service of a packet whose port is shared, see [`destination::service`](crate::destination::service). A function of its own in
+    /// the kernel: few packets need it, and it reads the packet once more rather than have the others keep what it needs.
+    fn service_at(&self, frame: &Frame<'_>, table: u32, class: u32) -> u32;
 }
 
 /// What the next program need not find out again.
@@ -79,6 +83,8 @@ pub trait Tables {
     fn now_ns(&self, clock: Clock) -> u64;
     /// The policy in force.
     fn policy(&self) -> Option<&Policy>;
+    /// The service of the longest prefix around a destination, in one of the tables.
+    fn destined(&self, table: u32, key: &DestinationKey) -> Option<u32>;
     /// The longest listed prefix around an address.
     fn listed(&self, address: Address) -> Option<&ListEntry>;
 

@@ -83,6 +83,8 @@ pub fn fragment(next: u8, offset_units: u16, more: bool) -> Vec<u8> {
 pub struct Ipv4 {
     /// Source.
     pub source: Ipv4Addr,
+    /// Destination.
+    pub destination: Ipv4Addr,
     /// Bytes of options; a multiple of four, at most 40.
     pub options: usize,
     /// The fragment field: flags and offset.
@@ -96,7 +98,14 @@ pub struct Ipv4 {
 impl Ipv4 {
     /// A packet from this source.
     pub fn from(source: impl Into<Ipv4Addr>) -> Self {
-        Self { source: source.into(), options: 0, fragment: 0, version_ihl: None, total_len: None }
+        Self {
+            source: source.into(),
+            destination: Ipv4Addr::new(10, 0, 0, 1),
+            options: 0,
+            fragment: 0,
+            version_ihl: None,
+            total_len: None,
+        }
     }
 
     /// The packet's bytes.
@@ -110,7 +119,7 @@ impl Ipv4 {
         packet[8] = 64;
         packet[9] = protocol;
         packet[12..16].copy_from_slice(&self.source.octets());
-        packet[16..20].copy_from_slice(&[10, 0, 0, 1]);
+        packet[16..20].copy_from_slice(&self.destination.octets());
         packet[20..].fill(1);
         packet.extend(payload);
         packet
@@ -132,6 +141,8 @@ impl Ipv4 {
 pub struct Ipv6 {
     /// Source.
     pub source: Ipv6Addr,
+    /// Destination.
+    pub destination: Ipv6Addr,
     /// Hop limit.
     pub hop_limit: u8,
     /// Overrides the first byte.
@@ -143,7 +154,7 @@ pub struct Ipv6 {
 impl Ipv6 {
     /// A packet from this source.
     pub fn from(source: Ipv6Addr) -> Self {
-        Self { source, hop_limit: 64, version: None, payload_len: None }
+        Self { source, destination: Ipv6Addr::LOCALHOST, hop_limit: 64, version: None, payload_len: None }
     }
 
     /// The packet's bytes.
@@ -154,7 +165,7 @@ impl Ipv6 {
         packet[6] = next;
         packet[7] = self.hop_limit;
         packet[8..24].copy_from_slice(&self.source.octets());
-        packet[24..40].copy_from_slice(&Ipv6Addr::LOCALHOST.octets());
+        packet[24..40].copy_from_slice(&self.destination.octets());
         packet.extend(payload);
         packet
     }

@@ -65,6 +65,11 @@ impl Loaded {
         self.program.xdp().expect("an XDP program")
     }
 
+    /// The program and its maps, to be used at the same time.
+    pub fn parts(&mut self) -> (&mut Xdp, &mut Maps) {
+        (self.program.xdp().expect("an XDP program"), &mut self.maps)
+    }
+
     /// Runs one frame. Frames below fourteen bytes are not accepted by the kernel's test facility.
     pub fn run(&mut self, frame: &[u8]) -> Verdict {
         run(self.xdp(), frame, 1)

@@ -11,6 +11,7 @@ use ratelimit_common::{
         self, Bucket, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, MAX_LIMITS, Policy,
         PrefixKey, Reason, SourceKey, Verdict,
         counter::{COUNTER_SLOTS, Fate, slot},
+        destination::DestinationKey,
         prefix::LADDER_CELLS,
         service::{MAX_SERVICES, MAX_TOTALS},
         user::MAX_USERS,
@@ -19,6 +20,7 @@ use ratelimit_common::{
     limit::{gate, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
+    destination,
     frame::Frame,
     limit::Stages,
     packet::{Address, Family},
@@ -27,7 +29,7 @@ use ratelimit_ebpf::{
     tables::{Allowance, Baton, InsertError, Relay, Successor, Tables},
 };
 use ratelimit_user::compile::{
-    Desired,
+    Desired, Destination,
     lists::{self, Lists, Prefix},
 };
 
@@ -47,6 +49,7 @@ pub struct Memory {
     policy: Box<Policy>,
     users: RefCell<Vec<u64>>,
     user_limits: HashMap<u32, LimitSet>,
+    destinations: Vec<Destination>,
     lists: Lists,
     /// Where each source's words start.
     sources: RefCell<HashMap<[u64; 3], usize>>,
@@ -110,6 +113,7 @@ impl Memory {
             policy: desired.policy.clone(),
             users: RefCell::new(vec![0; MAX_USERS * MAX_LIMITS]),
             user_limits: desired.users.iter().copied().collect(),
+            destinations: desired.destinations.clone(),
             lists: lists::with_users(lists, desired.user_prefixes()),
             sources: RefCell::default(),
             buckets: RefCell::default(),
@@ -142,6 +146,11 @@ impl Memory {
     /// All counters, all services together, without what had another fate than the reason's own.
     pub fn counters(&self) -> Vec<(Reason, Counter)> {
         Reason::ALL.iter().map(|reason| (*reason, self.sum(*reason, Fate::Decided))).collect()
+    }
+
+    /// One counter; service 0 is none.
+    pub fn counter(&self, service: u32, reason: Reason, fate: Fate) -> Counter {
+        self.counters.borrow()[slot(service, reason, fate) as usize]
     }
 
     /// What a reason counted, all services together.
@@ -185,6 +194,15 @@ impl Tables for Memory {
 
     fn policy(&self) -> Option<&Policy> {
         Some(&self.policy)
+    }
+
+    fn destined(&self, _: u32, key: &DestinationKey) -> Option<u32> {
+        let around = |one: &&Destination| {
+            let octets = one.bits as usize / 8;
+            let differ = key[octets..].first().zip(one.key[octets..].first()).map_or(0, |(a, b)| a ^ b);
+            key[..octets] == one.key[..octets] && differ.leading_zeros() >= one.bits % 8
+        };
+        self.destinations.iter().filter(around).max_by_key(|one| one.bits).map(|one| one.service)
     }
 
     fn listed(&self, address: Address) -> Option<&ListEntry> {
@@ -399,5 +417,9 @@ impl Stages for Memory {}
 impl Relay for Memory {
     fn hand_over(&self, to: Successor, _: Baton) {
         self.handed_over.borrow_mut().push(to);
+    }
+
+    fn service_at(&self, frame: &Frame<'_>, table: u32, class: u32) -> u32 {
+        destination::service(self, frame, table, class)
     }
 }

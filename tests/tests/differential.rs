@@ -39,6 +39,40 @@ sources = ["10.0.1.0/27", "2001:db8:0:40::/59"]
 network = ["900 packets/day"]
 "#;
 
+/// Services that share ports. Nothing of packets of different length adds up over sources: then a second would matter.
+const DIVIDED: &str = r#"
+[source]
+limits = ["72 packets/day", "8 syns/day", "13000 bytes/day burst 13000", "8 fragments/day"]
+new_sources_per_cpu = 10000000
+ladder = false
+[[service]]
+name = "dns"
+match = { protocol = "udp", ports = [53] }
+per_source = ["66 packets/day"]
+total = ["2000 packets/day"]
+[[service]]
+name = "anycast"
+match = { protocol = "udp", ports = [53], destinations = ["192.0.2.0/24", "2001:db8:f::/48", "::/3"] }
+total = ["1000 packets/day"]
+[[service]]
+name = "one"
+match = { protocol = "udp", ports = [53], destinations = ["192.0.2.128/25", "2001:db8:f::1"] }
+total = ["500 packets/day"]
+[[service]]
+name = "web"
+match = { protocol = "tcp", ports = [80], destinations = ["192.0.2.0/25", "2001:db8:f::/49"] }
+total = ["900 packets/day"]
+"#;
+
+/// In `anycast` by each of its prefixes, in `one`, in IPv4's form, and in none.
+const DESTINATIONS_V6: [Ipv6Addr; 5] = [
+    Ipv6Addr::LOCALHOST,
+    Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0x8000, 0, 0, 0, 1),
+    Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0xc000, 0x0281),
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+];
+
 /// The same with limits so small that the gate cannot help.
 const SMALL: &str = r#"
 [source]
@@ -68,6 +102,14 @@ fn host_and_kernel_agree_when_every_source_needs_an_entry() {
     );
 }
 
+#[test]
+fn host_and_kernel_agree_when_destinations_decide_which_service_a_packet_is_for() {
+    agree(
+        DIVIDED,
+        &["unlimited", "contended", "table_full", "new_source_budget", "limit_prefix", "limit_user"],
+    );
+}
+
 fn agree(policy: &str, unreachable: &[&str]) {
     let seed = from_environment("SEED").unwrap_or(0x5eed);
     let packets = from_environment("PACKETS").unwrap_or(PACKETS);
@@ -92,6 +134,18 @@ fn agree(policy: &str, unreachable: &[&str]) {
     }
     let counters = kernel.counters();
     assert_eq!(host.counters(), counters, "seed {seed}");
+    let by_service = kernel.maps.counts().unwrap();
+    for count in &by_service {
+        assert_eq!(
+            host.counter(count.service, count.reason, count.fate),
+            count.counter,
+            "seed {seed}, {count:?}"
+        );
+    }
+    for service in by_service.iter().map(|count| count.service) {
+        let busy = by_service.iter().any(|count| count.service == service && count.counter.packets > 0);
+        assert!(busy, "nothing was for service {service}");
+    }
     // A differential test that never gets anywhere would agree too.
     for (reason, counter) in counters {
         // Cookies need sockets; syn_ack.rs and syn_cookies.rs have them.
@@ -148,9 +202,14 @@ fn ipv4(rng: &mut Rng) -> Vec<u8> {
     let packet = Ipv4 {
         options: rng.usize(..=10) * 4,
         fragment: if rng.u8(..8) == 0 { rng.u16(..) & 0x3fff } else { 0 },
+        destination: destination_v4(&mut rng.clone()),
         ..Ipv4::from(source)
     };
     packet.carrying(protocol, &payload)
+}
+
+fn destination_v4(rng: &mut Rng) -> Ipv4Addr {
+    [[10, 0, 0, 1], [192, 0, 2, rng.u8(..)]][rng.usize(..2)].into()
 }
 
 fn ipv6(rng: &mut Rng) -> Vec<u8> {
@@ -173,7 +232,9 @@ fn ipv6(rng: &mut Rng) -> Vec<u8> {
     let mapped = rng.u8(..50) == 0;
     let source =
         if mapped { Ipv4Addr::from_bits(rng.u32(..)).to_ipv6_mapped() } else { Ipv6Addr::from(source) };
-    Ipv6 { hop_limit: *pick(rng, &[255, 64]), ..Ipv6::from(source) }.carrying(next, &payload)
+    // A look ahead: the frames are the same ones wherever they go.
+    let destination = *pick(&mut rng.clone(), &DESTINATIONS_V6);
+    Ipv6 { hop_limit: *pick(rng, &[255, 64]), destination, ..Ipv6::from(source) }.carrying(next, &payload)
 }
 
 fn transport(rng: &mut Rng, icmp_protocol: u8) -> (u8, Vec<u8>) {

@@ -9,6 +9,7 @@ mod layout;
 pub mod bucket;
 pub mod cell;
 pub mod counter;
+pub mod destination;
 pub mod drop_event;
 pub mod event;
 pub mod list;
@@ -36,7 +37,7 @@ pub use window::{WindowLimit, WindowState};
 pub const ABI_VERSION: u32 = 4;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 15_778_343_803_784_829_551;
+const RECORDED_FINGERPRINT: usize = 418_110_572_101_784_589;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

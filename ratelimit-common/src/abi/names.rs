@@ -21,6 +21,8 @@ pub const CELLS: &str = "CELLS";
 pub const MARKS: &str = "MARKS";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
+/// Tables of destinations, one in use and one to be written.
+pub const DESTINATIONS: &str = "DESTINATIONS";
 /// Per-CPU counts of events.
 pub const EVENTS: &str = "EVENTS";
 /// Refused packets that the daemon is told of. Not pinned: what a program says is for the daemon that loaded it.
@@ -57,10 +59,11 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 20] = [
+pub const MAPS: [&str; 21] = [
     BUCKETS,
     CELLS,
     COUNTERS,
+    DESTINATIONS,
     EVENTS,
     JUMPS,
     LISTED,

@@ -224,8 +224,8 @@ abi_struct! {
         pub lenient: u32,
         /// How many users there are.
         pub user_count: u32,
-        /// Which of the tables of users belongs to this policy.
-        pub users: u32,
+        /// Which of the tables of users, and of destinations, belongs to this policy.
+        pub tables: u32,
         /// A [`Mode`].
         pub mode: u32,
         /// How many services answer SYNs with cookies.
@@ -233,15 +233,13 @@ abi_struct! {
         /// The window scale that this host's kernel chooses, or [`NO_TCP_OPTIONS`].
         pub window_scale: u32,
         /// How many of `windows` are in use.
-        pub window_count: u32,
-        /// Nothing.
-        pub reserved: u32,
+        pub window_count: u64,
         /// Limits that are counted in windows.
         pub windows: [WindowLimit; MAX_WINDOWS],
         /// Services, by index.
         pub services: [Service; MAX_SERVICES],
         /// The service of each port, by [`port_slot`](super::service::port_slot): [`NO_SERVICE`](super::service::NO_SERVICE), or one more than
-        /// its index.
+        /// its index; or the class of services that share it, with [`BY_DESTINATION`](super::destination::BY_DESTINATION).
         pub ports: [u16; PORT_SLOTS],
     }
 }

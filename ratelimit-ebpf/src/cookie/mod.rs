@@ -60,7 +60,12 @@ pub trait Sockets: Wire {
 
 /// Answers a SYN whose source has been charged for it, and counts it.
 #[inline(always)]
-pub fn answer<T: Stages, R: Relay, W: Sockets>(frame: &Frame<'_>, tables: &T, relay: &R, wire: &W) -> Verdict {
+pub fn answer<T: Stages, R: Relay, W: Sockets>(
+    frame: &Frame<'_>,
+    tables: &T,
+    relay: &R,
+    wire: &W,
+) -> Verdict {
     let baton = take(wire);
     let reason = answer_or_admit(frame, tables, wire, &baton);
     conclude(tables, relay, tables.policy(), baton.service, reason, frame.len())
@@ -83,7 +88,13 @@ fn answer_or_admit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &
     // What cannot be answered, nor grow by a word, is for the kernel; then it costs the service what every packet does.
     match reply(wire, frame, policy, &packet, &offer, now_ns) {
         Some(reply) if wire.send(frame.len(), &reply) => Reason::CookieSent,
-        _ => limit::limit_crowd(tables, policy, &Packet { service: baton.service as u16, ..packet }, frame.len(), now_ns),
+        _ => limit::limit_crowd(
+            tables,
+            policy,
+            &Packet { service: baton.service as u16, ..packet },
+            frame.len(),
+            now_ns,
+        ),
     }
 }
 

@@ -124,6 +124,6 @@ fn user<'t, T: Stages>(
         return None;
     }
     let index = request.user as u32 - 1;
-    let set = tables.user_limits(policy.users, index)?;
+    let set = tables.user_limits(policy.tables, index)?;
     if set.limit_count == 0 { None } else { Some((set, tables.user(index)?)) }
 }

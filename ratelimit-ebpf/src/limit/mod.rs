@@ -207,13 +207,7 @@ fn charge_further<T: Stages>(
 
 /// Charges what it shares with others alone, for a SYN that could not be answered after its source had been charged.
 #[inline(always)]
-pub fn limit_crowd<T: Stages>(
-    tables: &T,
-    policy: &Policy,
-    packet: &Packet,
-    len: u64,
-    now_ns: u64,
-) -> Reason {
+pub fn limit_crowd<T: Stages>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
     let sender = Sender::of(tables, policy, packet);
     let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns));
     let reason = tables.charge_crowd(policy, &request, Party::Stranger);

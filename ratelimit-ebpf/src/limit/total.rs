@@ -17,7 +17,7 @@ use ratelimit_common::{
 use super::word::{self, Charging, Unmoved};
 use crate::{packet::Packet, tables::Tables};
 
-/// The number that the policy's ports have for a packet.
+/// The number that the policy's ports have for a packet: of a service, or of a class of services that share the port.
 #[inline(always)]
 pub fn service_number(policy: &Policy, packet: &Packet) -> u32 {
     match packet.port_slot() {

@@ -171,7 +171,7 @@ fn set<'t, T: Stages>(
         Scope::Source => Some(&policy.source.set),
         Scope::Service => further::per_source(policy, request),
         Scope::User if request.user == NO_USER || policy.user_count == 0 => None,
-        Scope::User => tables.user_limits(policy.users, request.user as u32 - 1),
+        Scope::User => tables.user_limits(policy.tables, request.user as u32 - 1),
     }
 }
 

@@ -11,7 +11,10 @@ mod transport;
 
 use ratelimit_common::abi::Reason;
 
-use crate::{frame::Frame, packet::Packet};
+use crate::{
+    frame::Frame,
+    packet::{self, Address, Family, Packet},
+};
 
 /// Parses one frame. `Err` is a final reason, which may be one to pass.
 #[inline(always)]
@@ -22,5 +25,16 @@ pub fn parse(frame: &Frame<'_>) -> Result<Packet, Reason> {
         ethernet::IPV6 => ipv6::parse(frame, at),
         ethernet::ARP => Err(Reason::Arp),
         _ => Err(Reason::NotIp),
+    }
+}
+
+/// Who is meant by a frame that has been parsed before: tags are in front of an address, and nothing else is.
+#[inline(always)]
+pub(crate) fn destination(frame: &Frame<'_>) -> Option<Address> {
+    let (ether_type, at) = ethernet::parse(frame).ok()?;
+    match ether_type {
+        ethernet::IPV4 => packet::destination(frame, Family::V4, at),
+        ethernet::IPV6 => packet::destination(frame, Family::V6, at),
+        _ => None,
     }
 }

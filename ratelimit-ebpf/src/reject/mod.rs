@@ -8,7 +8,11 @@ mod icmp;
 mod rst;
 
 use ratelimit_common::{
-    abi::{Clock, Verdict, counter::{Fate, slot}, service::MAX_SERVICES},
+    abi::{
+        Clock, Verdict,
+        counter::{Fate, slot},
+        service::MAX_SERVICES,
+    },
     limit::gcra,
 };
 

@@ -66,6 +66,7 @@ impl Reply {
     /// Puts the IP header before a body that is in the notes already, and the body's checksum where it belongs: into the upper or
     /// the lower half of one of its words, which must have zeros there.
     #[inline(always)]
+    #[expect(clippy::needless_pass_by_value, reason = "nothing may be written after the sum has been taken")]
     pub(crate) fn with_body<N: Notes>(body: Pen<'_, N>, words: u32, check: Check, route: &Route) -> Self {
         let Pen { notes, mut sum } = body;
         let Route { source, destination, protocol, network_at } = *route;

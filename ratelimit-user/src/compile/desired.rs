@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ratelimit_common::{
     abi::{
         self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total, WindowLimit,
+        destination::BY_DESTINATION,
         policy::NO_TCP_OPTIONS,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS},
         user::{MAX_USERS, NO_USER},
@@ -18,6 +19,7 @@ use ratelimit_common::{
 };
 
 use super::{
+    destination::{self, Destination},
     facts::HostFacts,
     ladder::{self, v4_mask, v6_mask},
     lists::Lists,
@@ -35,12 +37,14 @@ pub struct Desired {
     pub policy: Box<abi::Policy>,
     /// Whether the policy that is in force says all that already.
     pub keeps_policy: bool,
+    /// Who a packet to a port is for that services share.
+    pub destinations: Vec<Destination>,
     /// Services whose totals are not what they were, in order.
     pub changed_totals: Vec<u32>,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
-    /// Whether the table of users' limits that is in force says all that already.
-    pub keeps_users: bool,
+    /// Whether the tables of users' limits and of destinations that are in force say all that already.
+    pub keeps_tables: bool,
     /// Users whose index had another user or none before: their buckets start full.
     pub new_users: Vec<u32>,
     /// Users whose windows begin afresh.
@@ -88,8 +92,10 @@ impl Names {
     /// The names behind what another daemon has put in force: services by their ports, users by their prefixes. Of what the next policy has.
     pub fn recovered(next: &Policy, in_force: &abi::Policy, lists: &Lists) -> Self {
         let service = |service: &'_ Service| {
-            let taken = service.port_slots().map(|slot| in_force.ports[slot as usize]);
-            taken.map(u32::from).find(|index| *index != NO_SERVICE).map(|index| index as usize - 1)
+            let taken = service.port_slots().map(|slot| u32::from(in_force.ports[slot as usize]));
+            // A port that destinations divide is nobody's.
+            let mut whole = taken.filter(|entry| *entry != NO_SERVICE && entry & BY_DESTINATION == 0);
+            whole.next().map(|index| index as usize - 1)
         };
         let user = |user: &User| {
             let entries = user.sources().iter().filter_map(|prefix| lists.get(prefix));
@@ -154,12 +160,11 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         service_count: policy.services().iter().len() as u32,
         lenient: lenient(policy),
         user_count: policy.users().iter().len() as u32,
-        users: 0,
+        tables: 0,
         mode: policy.mode() as u32,
         cookie_services: cookie_services(policy, facts),
         window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
         window_count: 0,
-        reserved: 0,
         windows: [WindowLimit::UNUSED; MAX_WINDOWS],
         services: [abi::Service::UNUSED; MAX_SERVICES],
         ports: [NO_SERVICE as u16; PORT_SLOTS],
@@ -176,10 +181,8 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         {
             changed_totals.push(index as u32);
         }
-        for slot in service.port_slots() {
-            compiled.ports[slot as usize] = index as u16 + 1;
-        }
     }
+    let destinations = destination::compile(policy.services(), &names.services, &mut compiled.ports);
     let (mut users, mut new_users, mut user_sources) = (Vec::new(), Vec::new(), Vec::new());
     for (index, user) in in_order(policy.users().iter(), User::name, &names.users) {
         let stays = names_before.is_some_and(|before| before.users.of(user.name()) == Some(index));
@@ -192,11 +195,11 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         user_sources.push((index as u16 + 1, user.sources().clone()));
     }
     windows.write(&mut compiled);
-    let keeps_users = known.is_some_and(|known| known.users == users);
-    compiled.users = table(before.map(|before| before.policy.users), keeps_users);
+    let keeps_tables = known.is_some_and(|known| known.users == users && known.destinations == destinations);
+    compiled.tables = table(before.map(|before| before.policy.tables), keeps_tables);
     // Prefixes that go from one user to another are in the lists, not here.
     let mut keeps_policy = false;
-    if let Some(before) = before.filter(|_| keeps_users && new_users.is_empty()) {
+    if let Some(before) = before.filter(|_| keeps_tables && new_users.is_empty()) {
         compiled.generation = before.policy.generation;
         keeps_policy = *compiled == *before.policy;
         compiled.generation = if keeps_policy { before.policy.generation } else { generation };
@@ -204,9 +207,10 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let mut desired = Desired {
         policy: compiled,
         keeps_policy,
+        destinations,
         changed_totals,
         users,
-        keeps_users,
+        keeps_tables,
         new_users,
         new_user_windows: Vec::new(),
         user_sources,
@@ -216,7 +220,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     desired
 }
 
-/// The table that stays, or the one that the policy in force does not use: nobody reads it until the policy says so.
+/// The tables that stay, or those that the policy in force does not use: nobody reads them until the policy says so.
 fn table(in_force: Option<u32>, stays: bool) -> u32 {
     in_force.map_or(0, |table| if stays { table } else { (table + 1) % 2 })
 }

@@ -1,6 +1,7 @@
 //! From what the operator wants to what the maps must hold. Pure: no kernel, no clock, no files.
 
 mod desired;
+mod destination;
 mod facts;
 mod ladder;
 pub mod lists;
@@ -13,6 +14,7 @@ mod window;
 mod tests;
 
 pub use desired::{Before, Desired, Names, desired};
+pub use destination::Destination;
 pub use facts::HostFacts;
 pub use places::Places;
 pub use set::places_of as places;

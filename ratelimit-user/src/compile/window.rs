@@ -37,7 +37,7 @@ impl Windows {
 
     /// Puts them into the policy.
     pub(super) fn write(self, policy: &mut Policy) {
-        policy.window_count = self.0.len().min(MAX_WINDOWS) as u32;
+        policy.window_count = self.0.len().min(MAX_WINDOWS) as u64;
         for (place, window) in policy.windows.iter_mut().zip(self.0) {
             *place = window;
         }

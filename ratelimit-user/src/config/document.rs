@@ -32,6 +32,7 @@ pub(super) struct ServiceTable {
     pub(super) name: Option<At<String>>,
     pub(super) protocol: Option<At<String>>,
     pub(super) ports: Vec<At<Term>>,
+    pub(super) destinations: Found<Strings>,
     pub(super) total: Option<Strings>,
     pub(super) syn_cookies: Option<At<String>>,
     pub(super) per_source: Option<Strings>,
@@ -224,6 +225,7 @@ fn read_match(fields: &DeTable<'_>, service: &mut ServiceTable, problems: &mut P
         match key.get_ref().as_ref() {
             "protocol" => service.protocol = string("protocol", value, problems),
             "ports" => service.ports = ports(value, problems),
+            "destinations" => service.destinations = strings("destinations", value, problems).into(),
             _ => unknown(key, &MATCH, problems),
         }
     }

@@ -34,7 +34,7 @@ pub(super) const SERVICE: Keys =
     Keys { known: &["name", "match", "per_source", "total", "on_limit", "dscp", "syn_cookies"], later: &[] };
 pub(super) const USER: Keys = Keys { known: &["name", "plan", "sources", "network"], later: &["limits"] };
 pub(super) const PLAN: Keys = Keys { known: &["network"], later: &["limits"] };
-pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports"], later: &["destinations"] };
+pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports", "destinations"], later: &[] };
 pub(super) const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
 
 pub(super) fn unknown(key: &Spanned<Cow<'_, str>>, keys: &Keys, problems: &mut Problems<'_>) {

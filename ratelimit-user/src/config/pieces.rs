@@ -3,7 +3,7 @@
 //! Almost all of a long policy is lines such as `"203.0.113.0/24",` in a list. They need no TOML parser, and where they have not changed
 //! since the last time they need no second look: the rest, put together, is a short policy.
 //!
-//! Why that is the same policy: a run starts behind a line that ends with `[`. In TOML without strings of several lines, and with no
+//! Why that is the same policy: a run starts behind a line such as `sources = [`, which ends with `[`. In TOML without strings of several lines, and with no
 //! comment on that line, this opens a list, and strings with commas behind them can be put there whatever follows.
 
 use std::ops::Range;
@@ -92,7 +92,10 @@ fn is_open(text: &str, before: Option<&Piece>) -> bool {
 }
 
 fn opens(line: &str) -> bool {
-    line.ends_with('\n') && line.trim_end().ends_with('[') && !line.contains('#')
+    line.ends_with('\n')
+        && line.trim_start().starts_with("sources")
+        && line.trim_end().ends_with('[')
+        && !line.contains('#')
 }
 
 /// Reads a line that has nothing but prefixes in quotes with a comma behind each, and maybe a comment. Says whether it is one.

@@ -16,8 +16,8 @@ use super::{
     value::{At, Found, Strings},
 };
 use crate::policy::{
-    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Listen, Policy, SourceError,
-    SourcePolicy,
+    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Listen, Policy, Prefix,
+    SourceError, SourcePolicy,
 };
 
 const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000\"]";
@@ -164,6 +164,19 @@ pub(super) fn rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rat
         }
     }
     rates
+}
+
+/// The prefixes of a list, if all of them can be read.
+pub(super) fn prefixes(list: &Strings, problems: &mut Problems<'_>) -> Option<Vec<Prefix>> {
+    let mut prefixes = Vec::new();
+    for (text, at) in &list.entries {
+        match text.as_ref().map(|text| text.parse::<Prefix>()) {
+            None => {}
+            Some(Ok(prefix)) => prefixes.push(prefix),
+            Some(Err(error)) => problems.error(at, error),
+        }
+    }
+    (prefixes.len() == list.entries.len()).then_some(prefixes)
 }
 
 /// Puts each error where its cause stands.

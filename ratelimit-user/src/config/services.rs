@@ -1,6 +1,6 @@
 //! The meaning of `[[service]]` tables.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use ratelimit_common::{
     abi::service::{OnLimit, Protocol},
@@ -10,10 +10,10 @@ use ratelimit_common::{
 use super::{
     document::{ServiceTable, Term},
     problem::Problems,
-    resolve::rates,
-    value::At,
+    resolve::{prefixes, rates},
+    value::{At, Found},
 };
-use crate::policy::{DEFAULT_DSCP, Service, ServiceError, Services};
+use crate::policy::{DEFAULT_DSCP, Prefix, Service, ServiceError, Services};
 
 /// The services, if all of them make sense.
 pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> Option<Services> {
@@ -27,29 +27,23 @@ pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> O
         Err(errors) => {
             for error in errors {
                 // Indices count what could be read; if something could not, the list itself is the place.
-                let table = index(&error).filter(|_| complete).and_then(|index| tables.get(index));
-                problems.error(&table.or(tables.first()).map_or(0..0, |table| table.at.clone()), error);
+                let table = error.index().filter(|_| complete).and_then(|index| tables.get(index));
+                let at = table.map(|table| place(&error, table));
+                problems
+                    .error(&at.or(tables.first().map(|table| table.at.clone())).unwrap_or_default(), error);
             }
             None
         }
     }
 }
 
-fn index(error: &ServiceError) -> Option<usize> {
-    match error {
-        ServiceError::Name { index, .. }
-        | ServiceError::Twice { index, .. }
-        | ServiceError::NoPorts { index, .. }
-        | ServiceError::Overlap { index, .. }
-        | ServiceError::Meter { index, .. }
-        | ServiceError::Manner { index, .. }
-        | ServiceError::CookieMeter { index, .. }
-        | ServiceError::CookieProtocol { index, .. }
-        | ServiceError::CookieRate { index, .. }
-        | ServiceError::TooManyLimits { index, .. }
-        | ServiceError::Rate { index, .. }
-        | ServiceError::TwoTotals { index, .. } => Some(*index),
-        ServiceError::TooMany { .. } => None,
+/// Where a problem stands: at its destination, or at the service that has it.
+fn place(error: &ServiceError, table: &ServiceTable) -> Range<usize> {
+    match (error, &table.destinations) {
+        (ServiceError::SameDestination { destination, .. }, Found::Read(list)) => {
+            list.entries.get(*destination).map_or(&list.at, |(_, at)| at).clone()
+        }
+        _ => table.at.clone(),
     }
 }
 
@@ -66,6 +60,7 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
     if ports.len() != table.ports.len() {
         return None;
     }
+    let destinations = destinations(table, &name, problems);
     let totals = table.total.as_ref().map_or_else(Vec::new, |total| rates(total, problems));
     let syn_cookies = match &table.syn_cookies {
         Some(word) => Some(threshold(word, problems)?),
@@ -76,6 +71,7 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
     let plain = |rates: Vec<At<Rate>>| rates.into_iter().map(|(rate, _)| rate).collect();
     let service = Service::new(name, protocol?, ports, plain(totals)).with_syn_cookies(syn_cookies);
     let dscp = dscp(table, on_limit, problems)?;
+    let service = service.with_destinations(destinations?);
     Some(service.with_per_source(plain(per_source)).with_on_limit(on_limit).with_dscp(dscp))
 }
 
@@ -163,6 +159,21 @@ fn protocol(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Op
             problems.error(at, format!("protocol {other:?} has no ports; use \"tcp\" or \"udp\""));
             None
         }
+    }
+}
+
+fn destinations(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Vec<Prefix>> {
+    match &table.destinations {
+        Found::Absent => Some(Vec::new()),
+        Found::Unreadable => None,
+        Found::Read(list) if list.entries.is_empty() => {
+            let message = format!(
+                "service {name:?} has no destinations: no packet would be for it; name prefixes, or leave the key out"
+            );
+            problems.error(&list.at, message);
+            None
+        }
+        Found::Read(list) => prefixes(list, problems),
     }
 }
 

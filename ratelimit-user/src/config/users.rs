@@ -8,10 +8,10 @@ use super::{
     document::{Document, PlanTable, UserTable},
     problem::Problems,
     reader::Aside,
-    resolve::rates,
+    resolve::{prefixes, rates},
     value::At,
 };
-use crate::policy::{Chunk, Plan, Prefix, Sources, User, UserError, Users};
+use crate::policy::{Chunk, Plan, Sources, User, UserError, Users};
 
 /// The users and plans, if all of them make sense.
 pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problems<'_>) -> Option<Users> {
@@ -61,18 +61,7 @@ fn user(
         problems.missing(&table.at, "[[user]] has no name; write name = \"acme\"");
         return None;
     };
-    let (mut sources, mut chunks) = (Vec::new(), Vec::new());
-    let mut readable = true;
-    for (text, at) in table.sources.iter().flat_map(|sources| &sources.entries) {
-        match text.as_ref().map(|text| text.parse::<Prefix>()) {
-            Some(Ok(prefix)) => sources.push(prefix),
-            Some(Err(error)) => {
-                problems.error(at, error);
-                readable = false;
-            }
-            None => readable = false,
-        }
-    }
+    let sources = table.sources.as_ref().map_or_else(|| Some(Vec::new()), |list| prefixes(list, problems));
     if let Some((plan, at)) = &table.plan
         && !plans.contains(plan.as_str())
     {
@@ -80,15 +69,15 @@ fn user(
         return None;
     }
     let own = table.network.as_ref().map(|limits| plain(rates(limits, problems)));
-    if let Some(list) = &table.sources {
-        chunks.extend(runs(&list.at, aside).iter().flat_map(|(_, chunks)| chunks).cloned());
-    }
-    chunks.push(Chunk::new(sources));
-    let sources = Sources::new(chunks);
-    if sources.is_empty() && readable {
+    let sources = sources.map(|sources| {
+        let list = table.sources.as_ref();
+        let runs = list.into_iter().flat_map(|list| runs(&list.at, aside)).flat_map(|(_, chunks)| chunks);
+        Sources::new(runs.cloned().chain([Chunk::new(sources)]).collect())
+    });
+    if sources.as_ref().is_some_and(Sources::is_empty) {
         problems.warning(&table.at, format!("user {name:?} has no sources: no packet is ever its own"));
     }
-    readable.then(|| User::new(name.clone(), table.plan.as_ref().map(|(plan, _)| plan.clone()), sources, own))
+    Some(User::new(name.clone(), table.plan.as_ref().map(|(plan, _)| plan.clone()), sources?, own))
 }
 
 /// The runs that belong into a list.

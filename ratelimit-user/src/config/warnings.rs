@@ -54,6 +54,7 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
             );
         }
     }
+    destinations(document, policy, problems);
 }
 
 /// Limits of one list that stand in each other's way, and bursts that frames do not fit into.
@@ -157,6 +158,37 @@ pub(super) fn warn_of_prefixes(document: &Document, policy: &Policy, problems: &
                     format!("source {prefix} of user {name:?} is never met: longer prefixes of others have all of it")
                 }
             });
+        }
+    }
+}
+
+/// Destinations, and services that take what is left of their ports, that no packet is ever for.
+fn destinations(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    let services: Vec<&Service> = policy.services().iter().collect();
+    for unmet in policy.services().unmet() {
+        let (Some(table), Some(service)) =
+            (document.services.get(unmet.service), services.get(unmet.service))
+        else {
+            continue;
+        };
+        let name = service.name();
+        match (unmet.destination, &table.destinations) {
+            (Some(at), Found::Read(list)) => {
+                let prefix = service.destinations()[at];
+                let place = list.entries.get(at).map_or(&list.at, |(_, at)| at);
+                problems.warning(place, match unmet.why {
+                    Shadow::Around(wider) => {
+                        format!("destination {prefix} of service {name:?} changes nothing: {wider} is its own already")
+                    }
+                    Shadow::Inside => format!(
+                        "destination {prefix} of service {name:?} is never met: longer ones of others have all of it"
+                    ),
+                });
+            }
+            _ => problems.warning(
+                &table.at,
+                format!("service {name:?} is never met: destinations of others have all of its ports"),
+            ),
         }
     }
 }

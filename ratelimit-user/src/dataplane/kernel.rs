@@ -1,5 +1,6 @@
 //! The loaded program and its maps.
 
+mod destinations;
 mod totals;
 mod users;
 
@@ -17,6 +18,7 @@ use ratelimit_common::abi::{
     self, Bucket, Counter, EntryKey, Event, LimitSet, ListEntry, PrefixKey, Reason, RungCell, Share,
     SynState, TotalState, Verdict, WindowState,
     counter::{Fate, slot},
+    destination::DestinationKey,
     list::{self, ListAddrV4, ListAddrV6},
     names,
     user::MAX_USERS,
@@ -58,6 +60,7 @@ pub struct Maps {
     jumps: ProgramArray<MapData>,
     pub(super) users: Array<MapData, Bucket>,
     pub(super) user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
+    destinations: ArrayOfMaps<MapData, LpmTrie<MapData, DestinationKey, u32>>,
     pub(super) prefixes: HashMap<MapData, PrefixKey, u64>,
     pub(super) rungs: Array<MapData, RungCell>,
     pub(super) totals: Array<MapData, TotalState>,
@@ -200,6 +203,7 @@ impl Maps {
             jumps: one(ebpf, names::JUMPS)?,
             users: one(ebpf, names::USERS)?,
             user_limits: one(ebpf, names::USER_LIMITS)?,
+            destinations: one(ebpf, names::DESTINATIONS)?,
             prefixes: one(ebpf, names::PREFIXES)?,
             rungs: one(ebpf, names::RUNGS)?,
             totals: one(ebpf, names::TOTALS)?,
@@ -235,17 +239,20 @@ impl Maps {
 
     /// Puts a policy in force: from one packet to the next, with nothing in between.
     pub fn set_policy(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
-        if !desired.keeps_users && !desired.users.is_empty() {
+        if !desired.keeps_tables && !desired.users.is_empty() {
             let mut table = Array::<MapData, LimitSet>::create(MAX_USERS as u32, 0)
                 .map_err(DataplaneError::map("make a map for the limits of users"))?;
             for (index, set) in &desired.users {
                 table.set(*index, set, 0).map_err(DataplaneError::map("write the limits of users"))?;
             }
             self.user_limits
-                .set(desired.policy.users, &table, 0)
+                .set(desired.policy.tables, &table, 0)
                 .map_err(DataplaneError::map("put the limits of users in place"))?;
         }
         self.begin_windows(&desired.new_user_windows)?;
+        if !desired.keeps_tables {
+            self.write_destinations(desired)?;
+        }
         for index in &desired.new_users {
             self.refill_user(*index)?;
         }

@@ -26,8 +26,8 @@ pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>, operator: Option<IpAddr
     let mut vital = Vec::new();
     let operator = operator.map(|address| address.to_canonical()).filter(|address| !address.is_loopback());
     vital.extend(operator.map(|address| Vital { address, role: Role::Operator }));
-    for (address, port) in sessions(proc)? {
-        vital.push(Vital { address, role: Role::SshSession { port } });
+    for (address, local, port) in sessions(proc)? {
+        vital.push(Vital { address, role: Role::SshSession { local, port } });
     }
     // Loopback is never on a wire, and blocking 127.0.0.0/8 there is good practice.
     let own = own.into_iter().filter(|(address, _)| !address.is_loopback());
@@ -39,8 +39,8 @@ pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>, operator: Option<IpAddr
     Ok(vital)
 }
 
-/// Far ends of connections to sshd, with the port they are connected to.
-fn sessions(proc: &Path) -> io::Result<BTreeSet<(IpAddr, u16)>> {
+/// Far ends of connections to sshd, with the address and port they are connected to.
+fn sessions(proc: &Path) -> io::Result<BTreeSet<(IpAddr, IpAddr, u16)>> {
     let servers = ssh_sockets(proc);
     let mut ports = BTreeSet::from([SSH_PORT]);
     let mut found = BTreeSet::new();
@@ -56,7 +56,7 @@ fn sessions(proc: &Path) -> io::Result<BTreeSet<(IpAddr, u16)>> {
                 State::Established => {
                     let ssh = server || ports.contains(&socket.local_port);
                     if ssh && !socket.peer.is_loopback() && found.len() < MAX_SESSIONS {
-                        found.insert((socket.peer, socket.local_port));
+                        found.insert((socket.peer, socket.local, socket.local_port));
                     }
                 }
             }

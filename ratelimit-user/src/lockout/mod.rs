@@ -35,6 +35,8 @@ pub struct Vital {
 pub enum Role {
     /// The far end of a connection to this host's sshd.
     SshSession {
+        /// This host's address that it is connected to.
+        local: IpAddr,
         /// The port of sshd that it is connected to.
         port: u16,
     },
@@ -53,7 +55,7 @@ impl fmt::Display for Vital {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = self.address;
         match &self.role {
-            Role::SshSession { port } => write!(f, "{address} has a live SSH session (to port {port})"),
+            Role::SshSession { port, .. } => write!(f, "{address} has a live SSH session (to port {port})"),
             Role::Operator => write!(f, "you are connected from {address}"),
             Role::Own { interface } => write!(f, "{address} is this host's own address (on {interface})"),
             Role::Gateway => write!(f, "{address} is the default gateway"),
@@ -102,25 +104,22 @@ pub fn starved<'p>(
             }
         }
     }
-    let port = |one: &Vital| if let Role::SshSession { port } = one.role { port } else { SSH_PORT };
-    let mut further = |what: String, rates: &[Rate], known: &[Rate], who: &Vital| {
-        for rate in rates.iter().filter(|rate| !known.contains(rate)) {
-            if let Some(need) = session::shortfall(rate) {
-                sentences.push(format!("{what} \"{rate}\" is below {need}, and {who}"));
-            }
-        }
-    };
+    let served: Vec<_> =
+        sessions.iter().map(|one| (*one, services_of(policy, one), services_of(before, one))).collect();
     for service in policy.services().iter() {
-        let Some(first) = sessions.iter().find(|one| serves_tcp(service, port(one))) else { continue };
-        let same = before.services().iter().find(|other| serves_tcp(other, port(first)));
-        let (name, known) = (service.name(), |of: fn(&Service) -> &[Rate]| same.map_or(&[][..], of));
-        further(
-            format!("service {name}: per_source"),
-            service.per_source(),
-            known(Service::per_source),
-            first,
-        );
-        further(format!("service {name}: total"), service.totals(), known(Service::totals), first);
+        // Sessions to other addresses may have had other services before: the first one that is worse off is named.
+        let worse_off =
+            served.iter().filter(|(_, now, _)| now.contains(&service)).find_map(|(one, _, earlier)| {
+                let known = |of: fn(&Service) -> &[Rate]| -> Vec<Rate> {
+                    earlier.iter().flat_map(|service| of(service)).copied().collect()
+                };
+                let what = |list: &str| format!("service {}: {list}", service.name());
+                let (per_source, total) = (known(Service::per_source), known(Service::totals));
+                let mut found = too_small(&what("per_source"), service.per_source(), &per_source, one);
+                found.extend(too_small(&what("total"), service.totals(), &total, one));
+                (!found.is_empty()).then_some(found)
+            });
+        sentences.extend(worse_off.unwrap_or_default());
     }
     // Users can have a great many prefixes: each session is looked for once.
     let whose = |policy: &'p Policy, one: &Vital| policy.users().of(&Prefix::masked(one.address, u8::MAX));
@@ -129,13 +128,28 @@ pub fn starved<'p>(
     for user in policy.users().iter() {
         let Some((first, _)) = owned.iter().find(|(_, owner)| std::ptr::eq(*owner, user)) else { continue };
         let known = whose(before, first).map_or(&[][..], User::network);
-        further(format!("user {}: network", user.name()), user.network(), known, first);
+        sentences.extend(too_small(&format!("user {}: network", user.name()), user.network(), known, first));
     }
     sentences
 }
 
-fn serves_tcp(service: &Service, port: u16) -> bool {
-    service.protocol() == Protocol::Tcp && service.ports().iter().any(|range| range.contains(&port))
+fn too_small(what: &str, rates: &[Rate], known: &[Rate], who: &Vital) -> Vec<String> {
+    let new = rates.iter().filter(|rate| !known.contains(rate));
+    let below =
+        |rate: &Rate| Some(format!("{what} \"{rate}\" is below {}, and {who}", session::shortfall(rate)?));
+    new.filter_map(below).collect()
+}
+
+/// What the packets of a session are for. Of an operator the address that they are connected to is not known: it may be any service there.
+fn services_of<'p>(policy: &'p Policy, one: &Vital) -> Vec<&'p Service> {
+    match one.role {
+        Role::SshSession { local, port } => {
+            policy.services().of(Protocol::Tcp, port, local).into_iter().collect()
+        }
+        Role::Operator | Role::Own { .. } | Role::Gateway => {
+            policy.services().iter().filter(|service| service.has_port(Protocol::Tcp, SSH_PORT)).collect()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub(super) enum State {
 /// One socket that listens or is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpSocket {
+    pub(super) local: IpAddr,
     pub(super) local_port: u16,
     pub(super) peer: IpAddr,
     pub(super) state: State,
@@ -22,7 +23,7 @@ pub(super) struct TcpSocket {
 /// The socket of one line; `None` for the heading and for sockets in other states.
 pub(super) fn parse_line(line: &str) -> Option<TcpSocket> {
     let mut words = line.split_whitespace().skip(1);
-    let (_, local_port) = endpoint(words.next()?)?;
+    let (local, local_port) = endpoint(words.next()?)?;
     let (peer, _) = endpoint(words.next()?)?;
     let state = match words.next()? {
         "01" => State::Established,
@@ -31,7 +32,7 @@ pub(super) fn parse_line(line: &str) -> Option<TcpSocket> {
     };
     // Queues, timer, retransmits, owner, time-outs: five words.
     let inode = words.nth(5)?.parse().ok()?;
-    Some(TcpSocket { local_port, peer, state, inode })
+    Some(TcpSocket { local, local_port, peer, state, inode })
 }
 
 /// `0100007F:0016`: words of 32 bits as they lie in memory, then the port as a number.
@@ -64,8 +65,8 @@ mod tests {
     #[test]
     fn connected_and_listening_sockets_are_read_and_others_are_not() {
         let established = "   1: 0100630A:0016 4200630A:D431 01 00000000:00000000 02:000A7214 00000000     0        0 4711 2 0 20 4 30 10 -1";
-        let peer = "10.99.0.66".parse().unwrap();
-        let expected = TcpSocket { local_port: 22, peer, state: State::Established, inode: 4711 };
+        let (local, peer) = ("10.99.0.1".parse().unwrap(), "10.99.0.66".parse().unwrap());
+        let expected = TcpSocket { local, local_port: 22, peer, state: State::Established, inode: 4711 };
         assert_eq!(parse_line(established), Some(expected));
         let listening = established.replace(" 01 ", " 0A ");
         assert_eq!(parse_line(&listening).unwrap().state, State::Listening);

@@ -40,7 +40,10 @@ fn starving(policy: &Policy, before: &Policy, own: &Lists, vital: &[Vital]) -> V
 }
 
 fn session(address: &str) -> Vital {
-    Vital { address: address.parse().unwrap(), role: Role::SshSession { port: 22 } }
+    Vital {
+        address: address.parse().unwrap(),
+        role: Role::SshSession { local: "192.0.2.22".parse().unwrap(), port: 22 },
+    }
 }
 
 fn policy(text: &str) -> Policy {
@@ -143,6 +146,39 @@ fn what_one_source_may_have_of_sshs_port_starves_a_session_too() {
     assert!(
         sentences(&with(22, "50 packets/s")).is_empty() && sentences(&with(443, "5 packets/s")).is_empty()
     );
+}
+
+#[test]
+fn a_service_starves_only_sessions_to_its_destinations_and_also_those_that_were_others_before() {
+    let service = |name: &str, to: &str, rate: &str| {
+        format!(
+            "[[service]]\nname = \"{name}\"\nmatch = {{ protocol = \"tcp\", ports = [22], destinations = [\"{to}\"] }}\n\
+             total = [\"{rate}\"]\n"
+        )
+    };
+    let with =
+        |services: &[String]| policy(&format!("[source]\nlimits = [\"5000/s\"]\n{}", services.concat()));
+    let nothing = with(&[]);
+    let to = |local: &str| Vital {
+        role: Role::SshSession { local: local.parse().unwrap(), port: 22 },
+        ..session("10.0.0.7")
+    };
+    let vital = [to("192.0.2.1"), to("192.0.2.2"), to("2001:db8::1")];
+    let count = |policy: &Policy, before: &Policy, vital: &[Vital]| {
+        starving(policy, before, &Lists::new(), vital).len()
+    };
+    let small = with(&[service("a", "192.0.2.1", "5/s"), service("b", "192.0.2.0/24", "5000/s")]);
+    assert_eq!(count(&small, &nothing, &vital), 1);
+    assert_eq!(
+        count(&small, &nothing, &vital[1..]),
+        0,
+        "the longest destination decides, and IPv6 is nobody's"
+    );
+    let wider = with(&[service("a", "192.0.2.0/24", "5/s")]);
+    assert_eq!(count(&wider, &small, &vital[..1]), 0, "that session has it already");
+    assert_eq!(count(&wider, &small, &vital), 1, "the second one has not");
+    let operator = Vital { role: Role::Operator, ..session("10.0.0.7") };
+    assert_eq!(count(&small, &nothing, &[operator]), 1, "who may be connected to any address");
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn of_service(service: &Service) -> Fields {
     fields
 }
 
-/// `udp 53, 5300-5399`: the same for the same ports, however they are written.
+/// `udp 53, 5300-5399 to 192.0.2.0/24`: the same for the same ports and destinations, however they are written.
 fn matching(service: &Service) -> String {
     let protocol = match service.protocol() {
         Protocol::Tcp => "tcp",
@@ -241,7 +241,11 @@ fn matching(service: &Service) -> String {
             if first == last { first.to_string() } else { format!("{first}-{last}") }
         },
     );
-    format!("{protocol} {}", words.collect::<Vec<_>>().join(", "))
+    let ports = words.collect::<Vec<_>>().join(", ");
+    let destinations: BTreeSet<&Prefix> = service.destinations().iter().collect();
+    let destinations: Vec<String> = destinations.into_iter().map(ToString::to_string).collect();
+    let to = if destinations.is_empty() { "" } else { " to " };
+    format!("{protocol} {ports}{to}{}", destinations.join(", "))
 }
 
 fn fields(subject: &str, before: &Fields, after: &Fields) -> Vec<Change> {
@@ -352,6 +356,18 @@ mod tests {
         "#;
         assert_eq!(sentences(OLD, turned), [""; 0]);
         assert_eq!(sentences(OLD, OLD), [""; 0]);
+    }
+
+    #[test]
+    fn destinations_are_shown_sorted_and_their_order_is_no_change() {
+        let to = |destinations: &str| OLD.replace("ports = [53]", &format!("ports = [53]{destinations}"));
+        let two = to(", destinations = [\"2001:db8::/32\", \"192.0.2.0/24\"]");
+        assert_eq!(
+            sentences(OLD, &two),
+            ["service dns match: udp 53 -> udp 53 to 192.0.2.0/24, 2001:db8::/32"]
+        );
+        let turned = to(", destinations = [\"192.0.2.0/24\", \"2001:db8::/32\"]");
+        assert_eq!(sentences(&two, &turned), [""; 0]);
     }
 
     #[test]

@@ -61,6 +61,11 @@ pub enum PrefixError {
 }
 
 impl Prefix {
+    /// Every IPv4 address.
+    pub const ALL_V4: Self = Self { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 0 };
+    /// Every IPv6 address.
+    pub const ALL_V6: Self = Self { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
+
     /// The prefix of this length around an address; a length beyond the family's is the address itself.
     pub fn masked(address: IpAddr, len: u8) -> Self {
         match address {
@@ -95,6 +100,14 @@ impl Prefix {
                 TrieKey::V4(u32::from(self.len), [a, b, c, d, 0, 0, 0, 0])
             }
             IpAddr::V6(address) => TrieKey::V6(u32::from(self.len), address.octets()),
+        }
+    }
+
+    /// As a prefix of sixteen bytes, IPv4 at `::ffff:a.b.c.d`: its length there, and the bytes.
+    pub fn mapped(&self) -> (u32, [u8; 16]) {
+        match self.address {
+            IpAddr::V4(address) => (96 + u32::from(self.len), address.to_ipv6_mapped().octets()),
+            IpAddr::V6(address) => (u32::from(self.len), address.octets()),
         }
     }
 

@@ -1,10 +1,11 @@
 //! Services: what is limited as a whole, whoever sends.
 
-use std::{collections::HashMap, ops::RangeInclusive};
+use std::{net::IpAddr, ops::RangeInclusive};
 
 use ratelimit_common::{
     abi::{
         MAX_LIMITS, Meter,
+        destination::MAX_DESTINATIONS,
         service::{MAX_SERVICES, OnLimit, Protocol, port_slot},
     },
     limit::{
@@ -13,12 +14,18 @@ use ratelimit_common::{
     },
 };
 
+use super::{
+    Prefix,
+    sharing::{self, PortGroup, Unmet},
+};
+
 /// One service: a protocol, ports, and limits on everything that is sent there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     name: String,
     protocol: Protocol,
     ports: Vec<RangeInclusive<u16>>,
+    destinations: Vec<Prefix>,
     totals: Vec<Rate>,
     syn_cookies: Option<Rate>,
     per_source: Vec<Rate>,
@@ -28,7 +35,10 @@ pub struct Service {
 
 /// All services of a policy, none in the way of another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Services(Vec<Service>);
+pub struct Services {
+    services: Vec<Service>,
+    groups: Vec<PortGroup>,
+}
 
 /// Why there cannot be such services. `index` counts them as given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,6 +84,32 @@ pub enum ServiceError {
         port: u16,
         /// Who has it.
         other: String,
+    },
+    /// A destination that two services claim at one port.
+    #[error(
+        "destination {prefix} at port {port} of service {name:?} belongs to service {other:?} already; name it in one of them"
+    )]
+    SameDestination {
+        /// Which.
+        index: usize,
+        /// Which of its destinations.
+        destination: usize,
+        /// Its name.
+        name: String,
+        /// The first port.
+        port: u16,
+        /// The destination.
+        prefix: Prefix,
+        /// Who has it.
+        other: String,
+    },
+    /// More than the map holds.
+    #[error(
+        "{count} destinations of services that share ports are more than there can be; use at most {MAX_DESTINATIONS}"
+    )]
+    TooManyDestinations {
+        /// How many, over all ports that are not shared by the same services.
+        count: usize,
     },
     /// A total that cannot be counted.
     #[error("service {name:?}: a total in {} is not possible; use packets or bytes", .meter.name())]
@@ -172,6 +208,7 @@ impl Service {
             name,
             protocol,
             ports,
+            destinations: Vec::new(),
             totals,
             syn_cookies: None,
             per_source: Vec::new(),
@@ -188,6 +225,11 @@ impl Service {
     /// The same with other limits on everything that is sent there.
     pub fn with_totals(self, totals: Vec<Rate>) -> Self {
         Self { totals, ..self }
+    }
+
+    /// The same for packets to these prefixes alone; none: for whatever other services leave of its ports.
+    pub fn with_destinations(self, destinations: Vec<Prefix>) -> Self {
+        Self { destinations, ..self }
     }
 
     /// The same with limits on what one source may send there.
@@ -238,6 +280,16 @@ impl Service {
     /// Its ports, as given.
     pub fn ports(&self) -> &[RangeInclusive<u16>] {
         &self.ports
+    }
+
+    /// The destinations that it is for, as given; none: whatever others leave.
+    pub fn destinations(&self) -> &[Prefix] {
+        &self.destinations
+    }
+
+    /// Whether it is for packets to this port, whichever their destination.
+    pub fn has_port(&self, protocol: Protocol, port: u16) -> bool {
+        self.protocol == protocol && self.ports.iter().any(|range| range.contains(&port))
     }
 
     /// Limits on everything that is sent there.
@@ -296,6 +348,28 @@ impl Service {
     }
 }
 
+impl ServiceError {
+    /// Which service it is about.
+    pub fn index(&self) -> Option<usize> {
+        match self {
+            Self::Name { index, .. }
+            | Self::Twice { index, .. }
+            | Self::NoPorts { index, .. }
+            | Self::Overlap { index, .. }
+            | Self::SameDestination { index, .. }
+            | Self::Meter { index, .. }
+            | Self::CookieMeter { index, .. }
+            | Self::CookieProtocol { index, .. }
+            | Self::CookieRate { index, .. }
+            | Self::Manner { index, .. }
+            | Self::TooManyLimits { index, .. }
+            | Self::Rate { index, .. }
+            | Self::TwoTotals { index, .. } => Some(*index),
+            Self::TooMany { .. } | Self::TooManyDestinations { .. } => None,
+        }
+    }
+}
+
 impl Services {
     /// Checks everything and reports everything.
     pub fn new(services: Vec<Service>) -> Result<Self, Vec<ServiceError>> {
@@ -304,29 +378,53 @@ impl Services {
         if services.len() > MAX_SERVICES {
             errors.push(ServiceError::TooMany { count: services.len() });
         }
-        let mut owner: HashMap<u32, &str> = HashMap::new();
-        for (index, service) in services.iter().enumerate() {
-            if services[..index].iter().any(|other| other.name == service.name) {
-                errors.push(ServiceError::Twice { index, name: service.name.clone() });
-                continue;
-            }
-            let taken =
-                service.port_slots().find_map(|slot| Some((slot, owner.insert(slot, &service.name)?)));
-            if let Some((slot, other)) = taken {
-                let (name, other, port) = (service.name.clone(), other.to_owned(), slot as u16);
-                errors.push(ServiceError::Overlap { index, name, port, other });
-            }
-        }
-        if errors.is_empty() { Ok(Self(services)) } else { Err(errors) }
+        let is_twice =
+            |index: usize| services[..index].iter().any(|other| other.name == services[index].name);
+        let twice: Vec<usize> = (0..services.len()).filter(|index| is_twice(*index)).collect();
+        let name = |index: &usize| services[*index].name.clone();
+        errors.extend(twice.iter().map(|index| ServiceError::Twice { index: *index, name: name(index) }));
+        let groups = sharing::port_groups(&services);
+        // Of one that is there twice that has been said; its ports are no news.
+        let known = |error: &ServiceError| error.index().is_some_and(|index| twice.contains(&index));
+        errors.extend(sharing::conflicts(&services, &groups).into_iter().filter(|error| !known(error)));
+        if errors.is_empty() { Ok(Self { services, groups }) } else { Err(errors) }
+    }
+
+    /// All ports that some service is for, by who they are for.
+    pub fn port_groups(&self) -> &[PortGroup] {
+        &self.groups
+    }
+
+    /// Whether packets to these ports are told apart by their destination.
+    pub fn is_divided(&self, group: &PortGroup) -> bool {
+        group.is_divided(&self.services)
+    }
+
+    /// Every destination of a service that no packet ever meets.
+    pub fn unmet(&self) -> Vec<Unmet> {
+        sharing::unmet(&self.services, &self.groups)
+    }
+
+    /// The service of a packet: the longest destination around its own, or who takes what is left.
+    pub fn of(&self, protocol: Protocol, port: u16, destination: IpAddr) -> Option<&Service> {
+        let address = Prefix::masked(destination.to_canonical(), u8::MAX);
+        let longest = |service: &Service| {
+            let around = service.destinations.iter().filter(|prefix| prefix.covers(&address));
+            let around = around.map(|prefix| i16::from(prefix.len())).max();
+            if service.destinations.is_empty() { Some(-1) } else { around }
+        };
+        let there = self.services.iter().filter(|service| service.has_port(protocol, port));
+        there.filter(|service| longest(service).is_some()).max_by_key(|service| longest(service))
     }
 
     /// All of them, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Service> + Clone {
-        self.0.iter()
+        self.services.iter()
     }
+
     /// One by name.
     pub fn get(&self, name: &str) -> Option<&Service> {
-        self.0.iter().find(|service| service.name == name)
+        self.services.iter().find(|service| service.name == name)
     }
 
     /// The same with one service changed.
@@ -336,8 +434,8 @@ impl Services {
         };
         // Where one thing was changed, the first error is the one.
         let first = |errors: Vec<ServiceError>| {
-            errors.into_iter().next().unwrap_or(ServiceError::TooMany { count: self.0.len() })
+            errors.into_iter().next().unwrap_or(ServiceError::TooMany { count: self.services.len() })
         };
-        Self::new(self.0.iter().map(changed).collect()).map_err(first)
+        Self::new(self.services.iter().map(changed).collect()).map_err(first)
     }
 }

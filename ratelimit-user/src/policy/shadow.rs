@@ -1,13 +1,13 @@
-//! Prefixes of users that change nothing, because others around them or inside them answer first.
+//! Prefixes of users, or of services, that change nothing, because others around them or inside them answer first.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Prefix, Sources, User, Users};
 
-/// Why a prefix of a user changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a prefix changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shadow {
-    /// A wider one is the same user's, and nobody else's is in between.
+    /// A wider one is the same owner's, and nobody else's is in between.
     Around(Prefix),
     /// Longer ones of others have every address of it.
     Inside,
@@ -15,7 +15,8 @@ pub enum Shadow {
 
 /// One prefix, and what has been found so far of those inside it.
 struct Frame {
-    owner: u32,
+    owner: usize,
+    source: usize,
     prefix: Prefix,
     /// Addresses that prefixes of others have, in parts of 2^128: each counted once, in the widest of them.
     taken: Share,
@@ -95,37 +96,51 @@ impl Order {
     }
 
     /// Every prefix that changes nothing: whose, which, and why.
-    ///
-    /// One pass: in sorted order a prefix comes before everything inside it, so the prefixes around the current one are a stack.
     pub fn shadows(&self) -> Vec<(u32, Prefix, Shadow)> {
-        let mut found: HashMap<(u32, Prefix), Shadow> = HashMap::new();
-        let mut around: Vec<Frame> = Vec::new();
-        for (prefix, owner) in self.sorted.iter().copied() {
-            while around.last().is_some_and(|wider| !wider.prefix.covers(&prefix)) {
-                close(around.pop(), &mut found);
-            }
-            if let Some(wider) = around.last_mut() {
-                if wider.owner == owner {
-                    found.insert((owner, prefix), Shadow::Around(wider.prefix));
-                } else {
-                    wider.taken.0 += Share::of(&prefix, &wider.prefix).0;
-                }
-            }
-            around.push(Frame { owner, prefix, taken: Share::default() });
-        }
-        while let Some(frame) = around.pop() {
-            close(Some(frame), &mut found);
-        }
-        let mut shadows: Vec<_> =
-            found.into_iter().map(|((owner, prefix), why)| (owner, prefix, why)).collect();
-        shadows.sort_unstable_by_key(|(owner, prefix, _)| (*owner, *prefix));
-        shadows
+        let claims =
+            self.sorted.iter().enumerate().map(|(at, (prefix, owner))| (*prefix, *owner as usize, at));
+        let prefix = |(owner, at, why): (usize, usize, Shadow)| (owner as u32, self.sorted[at].0, why);
+        pass(claims).into_iter().map(prefix).collect()
     }
 }
 
-fn close(frame: Option<Frame>, found: &mut HashMap<(u32, Prefix), Shadow>) {
+/// A prefix, whose it is, and its place among its owner's.
+pub(super) type Claim = (Prefix, usize, usize);
+
+/// Every prefix that changes nothing: its owner, its place there, and why. Where two have the same, it is the later owner's.
+pub(super) fn shadows_of(mut all: Vec<Claim>) -> Vec<(usize, usize, Shadow)> {
+    all.sort_unstable();
+    pass(all.into_iter())
+}
+
+/// One pass: in sorted order a prefix comes before everything inside it, so the prefixes around the current one are a stack.
+fn pass(sorted: impl Iterator<Item = Claim>) -> Vec<(usize, usize, Shadow)> {
+    let mut found: HashMap<(usize, usize), Shadow> = HashMap::new();
+    let mut around: Vec<Frame> = Vec::new();
+    for (prefix, owner, source) in sorted {
+        while around.last().is_some_and(|wider| !wider.prefix.covers(&prefix)) {
+            close(around.pop(), &mut found);
+        }
+        if let Some(wider) = around.last_mut() {
+            if wider.owner == owner {
+                found.insert((owner, source), Shadow::Around(wider.prefix));
+            } else {
+                wider.taken.0 += Share::of(&prefix, &wider.prefix).0;
+            }
+        }
+        around.push(Frame { owner, source, prefix, taken: Share::default() });
+    }
+    while let Some(frame) = around.pop() {
+        close(Some(frame), &mut found);
+    }
+    let mut shadows: Vec<_> = found.into_iter().map(|((owner, source), why)| (owner, source, why)).collect();
+    shadows.sort_unstable_by_key(|(owner, source, _)| (*owner, *source));
+    shadows
+}
+
+fn close(frame: Option<Frame>, found: &mut HashMap<(usize, usize), Shadow>) {
     if let Some(frame) = frame.filter(|frame| frame.taken.0 == Share::WHOLE) {
-        found.insert((frame.owner, frame.prefix), Shadow::Inside);
+        found.insert((frame.owner, frame.source), Shadow::Inside);
     }
 }
 

@@ -20,6 +20,9 @@ fn services_are_read_with_ports_ranges_and_totals() {
 fn every_mistake_in_a_service_is_reported_at_its_place() {
     let service = |body: &str| format!("[source]\nlimits = [\"1/s\"]\n[[service]]\n{body}\n");
     let udp = "match = { protocol = \"udp\", ports = [53] }";
+    let to = |prefixes: &str| {
+        format!("match = {{ protocol = \"udp\", ports = [53], destinations = [{prefixes}] }}")
+    };
     for (body, expected) in [
         (udp.to_owned(), "p.toml:3:1: [[service]] has no name"),
         (format!("name = \"a b\"\n{udp}"), "p.toml:3:1: service name \"a b\" is not one"),
@@ -71,6 +74,35 @@ fn every_mistake_in_a_service_is_reported_at_its_place() {
         (
             format!("name = \"dns\"\n{udp}\nper_source = [\"5 packets/s burst 0\"]"),
             "p.toml:6:15: limit \"5 packets/s burst 0\": burst 0 is never satisfiable; use at least 1",
+        ),
+        (
+            format!(
+                "name = \"dns\"\n{}\n[[service]]\nname = \"other\"\n{}",
+                to("\"192.0.2.0/24\", \"2001:db8::/32\""),
+                to("\"192.0.2.0/25\", \"2001:db8::/32\"")
+            ),
+            "p.toml:8:75: destination 2001:db8::/32 at port 53 of service \"other\" belongs to service \"dns\" already",
+        ),
+        (
+            format!("name = \"dns\"\n{}", to("\"192.0.2.0/24\", \"192.0.2.0/24\"")),
+            "p.toml:5:75: destination 192.0.2.0/24 at port 53 of service \"dns\" belongs to service \"dns\" already",
+        ),
+        (
+            format!("name = \"dns\"\n{}", to("\"::/0\", \"192.0.2.1/24\"")),
+            "p.toml:5:67: 192.0.2.1/24 has host bits set; use 192.0.2.0/24 for the network",
+        ),
+        (
+            format!("name = \"dns\"\n{}", to("")),
+            "p.toml:5:58: service \"dns\" has no destinations: no packet would be for it; name prefixes, or leave the key out",
+        ),
+        (
+            format!("name = \"dns\"\n{}", to("53")),
+            "p.toml:5:59: an entry of destinations is a number; write a string in quotes",
+        ),
+        (
+            "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [53], destinations = \"::/0\" }"
+                .to_owned(),
+            "p.toml:5:58: destinations is a string; write a list of strings",
         ),
     ] {
         let found = problems(&service(&body));

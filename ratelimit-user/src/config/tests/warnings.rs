@@ -110,6 +110,33 @@ fn a_prefix_of_a_user_that_changes_nothing_is_named_with_the_one_that_counts() {
 }
 
 #[test]
+fn a_destination_that_no_packet_is_for_is_named_at_its_place() {
+    let service = |name: &str, ports: &str, to: &str| {
+        format!("[[service]]\nname = {name:?}\nmatch = {{ protocol = \"udp\", ports = [{ports}]{to} }}\n")
+    };
+    let a = service("a", "53", ", destinations = [\"192.0.2.0/24\", \"10.0.0.0/8\", \"10.1.0.0/16\"]");
+    let b = service("b", "53", ", destinations = [\"192.0.2.0/25\", \"192.0.2.128/25\"]");
+    assert_eq!(
+        below(&format!("{a}{b}")),
+        [
+            "5:59: destination 192.0.2.0/24 of service \"a\" is never met: longer ones of others have all of it",
+            "5:89: destination 10.1.0.0/16 of service \"a\" changes nothing: 10.0.0.0/8 is its own already",
+        ]
+    );
+    let wider = a.replace("[53]", "[53, 54]");
+    assert_eq!(below(&format!("{wider}{b}")).len(), 1, "at port 54 packets are for it");
+    let rest = service("rest", "53", "");
+    let all = |to: &str| service("all", "53", &format!(", destinations = [{to}]"));
+    assert_eq!(
+        below(&format!("{}{rest}", all("\"0.0.0.0/0\", \"::/1\", \"8000::/1\""))),
+        ["6:1: service \"rest\" is never met: destinations of others have all of its ports"]
+    );
+    for fine in ["\"0.0.0.0/0\"", "\"::/0\"", "\"0.0.0.0/1\", \"::/0\""] {
+        assert_eq!(below(&format!("{}{rest}", all(fine))), [""; 0], "{fine}");
+    }
+}
+
+#[test]
 fn a_burst_that_large_frames_do_not_fit_into_is_a_warning_and_one_below_a_full_frame_an_error() {
     let text = |burst: u64| format!("[source]\nlimits = [\"1 MB/s burst {burst} bytes\"]\n");
     assert_eq!(

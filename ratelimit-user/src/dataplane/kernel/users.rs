@@ -46,7 +46,7 @@ impl Maps {
     /// The table that the policy in force reads, if it has users.
     fn user_table(&self) -> Result<Option<Array<MapData, LimitSet>>, DataplaneError> {
         let Some(policy) = self.policy().filter(|policy| policy.user_count > 0) else { return Ok(None) };
-        self.user_limits.get(&policy.users, 0).map(Some).map_err(READ)
+        self.user_limits.get(&policy.tables, 0).map(Some).map_err(READ)
     }
 }
 

@@ -1,0 +1,65 @@
+//! Ports, and the destinations that divide some of them, as the kernel looks them up.
+
+use ratelimit_common::abi::{
+    destination::{ADDRESS_AT, BY_DESTINATION, CLASS_BITS, DestinationKey, destination_key},
+    service::PORT_SLOTS,
+};
+
+use super::Places;
+use crate::policy::{PortGroup, Prefix, Service, Services, claims};
+
+/// One entry of the table of destinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// How many bits of the key count.
+    pub bits: u32,
+    /// Class and address.
+    pub key: DestinationKey,
+    /// One more than the index of the service.
+    pub service: u32,
+}
+
+/// Fills in the table of ports, and says what the destinations are of those that are divided. Each group of these is a class.
+pub(super) fn compile(
+    services: &Services,
+    places: &Places,
+    ports: &mut [u16; PORT_SLOTS],
+) -> Vec<Destination> {
+    let all: Vec<&Service> = services.iter().collect();
+    let number = |at: usize| places.of(all[at].name()).map_or(0, |index| index as u32 + 1);
+    let mut destinations = Vec::new();
+    let mut classes = 0;
+    for group in services.port_groups() {
+        let entry = if services.is_divided(group) {
+            let class = BY_DESTINATION | classes;
+            classes += 1;
+            for at in &group.services {
+                let of = claims(all[*at]).into_iter();
+                destinations.extend(of.map(|(_, prefix)| destination(class, prefix, number(*at))));
+            }
+            class
+        } else {
+            group.services.first().map_or(0, |at| number(*at))
+        };
+        fill(group, entry as u16, ports);
+    }
+    // In a fixed order, whatever that of the file is.
+    destinations.sort_unstable_by_key(|one| (one.key, one.bits));
+    destinations
+}
+
+fn fill(group: &PortGroup, entry: u16, ports: &mut [u16; PORT_SLOTS]) {
+    for slots in &group.slots {
+        ports[slots.start as usize..slots.end as usize].fill(entry);
+    }
+}
+
+/// The entry of a prefix, or of what is left.
+fn destination(class: u32, prefix: Option<Prefix>, service: u32) -> Destination {
+    let Some(prefix) = prefix else {
+        return Destination { bits: CLASS_BITS, key: destination_key(class, 0, [0; 16]), service };
+    };
+    let (len, octets) = prefix.mapped();
+    let ip_version = if prefix.is_v4() { 4 } else { 6 };
+    Destination { bits: ADDRESS_AT + len, key: destination_key(class, ip_version, octets), service }
+}

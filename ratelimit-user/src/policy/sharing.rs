@@ -1,0 +1,163 @@
+//! Ports and destinations that services share, and what they may not.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Range,
+};
+
+use ratelimit_common::abi::{
+    destination::MAX_DESTINATIONS,
+    service::{PORT_SLOTS, port_slot},
+};
+
+use super::{
+    Prefix, Service, ServiceError,
+    shadow::{Claim, Shadow, shadows_of},
+};
+
+/// Ports that the same services are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortGroup {
+    /// Where they are looked up.
+    pub slots: Vec<Range<u32>>,
+    /// Which services, as places in the list of them.
+    pub services: Vec<usize>,
+}
+
+impl PortGroup {
+    /// Whether destinations have to be asked.
+    pub fn is_divided(&self, services: &[Service]) -> bool {
+        self.services.iter().any(|at| !services[*at].destinations().is_empty())
+    }
+}
+
+/// All ports that some service is for, by who they are for. In order of the first port.
+///
+/// A walk over the ends of ranges: between two of them nothing changes, however many ports there are.
+pub(super) fn port_groups(services: &[Service]) -> Vec<PortGroup> {
+    let mut ends: BTreeMap<u32, Vec<(usize, bool)>> = BTreeMap::new();
+    for (at, service) in services.iter().enumerate() {
+        for range in service.ports() {
+            let slot = |port| port_slot(service.protocol(), port);
+            ends.entry(slot(*range.start())).or_default().push((at, true));
+            ends.entry(slot(*range.end()) + 1).or_default().push((at, false));
+        }
+    }
+    let mut groups: Vec<PortGroup> = Vec::new();
+    let mut places: HashMap<Vec<usize>, usize> = HashMap::new();
+    // A service that names a port twice is here twice.
+    let mut present: Vec<usize> = Vec::new();
+    let starts: Vec<u32> = ends.keys().copied().collect();
+    for (number, (start, changes)) in ends.into_iter().enumerate() {
+        for (at, begins) in changes {
+            let place = present.partition_point(|other| *other < at);
+            if begins { present.insert(place, at) } else { _ = present.remove(place) }
+        }
+        if present.is_empty() {
+            continue;
+        }
+        let slots = start..starts.get(number + 1).copied().unwrap_or(PORT_SLOTS as u32);
+        let place = *places.entry(present.clone()).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.slots.push(slots),
+            None => groups.push(PortGroup { slots: vec![slots], services: present.clone() }),
+        }
+    }
+    groups
+}
+
+/// What two services claim at the same port, the first of each service; and whether there is room for all.
+pub(super) fn conflicts(services: &[Service], groups: &[PortGroup]) -> Vec<ServiceError> {
+    let mut errors: BTreeMap<usize, ServiceError> = BTreeMap::new();
+    let mut count = 0;
+    for group in groups.iter().filter(|group| group.services.len() > 1 || group.is_divided(services)) {
+        // The port without a destination is claimed too, by who takes what is left.
+        let mut owner: HashMap<Option<Prefix>, usize> = HashMap::new();
+        for index in &group.services {
+            for (destination, prefix) in claims(&services[*index]) {
+                let Some(other) = owner.insert(prefix, *index) else { continue };
+                let (name, other) = (services[*index].name().to_owned(), services[other].name().to_owned());
+                let (index, port) = (*index, group.slots[0].start as u16);
+                errors.entry(index).or_insert(match prefix {
+                    None => ServiceError::Overlap { index, name, port, other },
+                    Some(prefix) => {
+                        ServiceError::SameDestination { index, destination, name, port, prefix, other }
+                    }
+                });
+            }
+        }
+        count += owner.len();
+    }
+    let mut errors: Vec<ServiceError> = errors.into_values().collect();
+    if errors.is_empty() && count > MAX_DESTINATIONS as usize {
+        errors.push(ServiceError::TooManyDestinations { count });
+    }
+    errors
+}
+
+/// What a service wants of each of its ports: prefixes, or what is left.
+pub(crate) fn claims(service: &Service) -> Vec<(usize, Option<Prefix>)> {
+    if service.destinations().is_empty() {
+        return vec![(0, None)];
+    }
+    service.destinations().iter().enumerate().map(|(at, prefix)| (at, Some(*prefix))).collect()
+}
+
+/// A service's claim that no packet ever meets, and why. `destination` is a place in its list; `None` is what others leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unmet {
+    /// Which service.
+    pub service: usize,
+    /// Which of its destinations.
+    pub destination: Option<usize>,
+    /// Why.
+    pub why: Shadow,
+}
+
+/// Every claim that changes nothing at any port of its service.
+pub(super) fn unmet(services: &[Service], groups: &[PortGroup]) -> Vec<Unmet> {
+    let mut unmet: BTreeMap<(usize, Option<usize>), Shadow> = BTreeMap::new();
+    let mut met: BTreeSet<(usize, Option<usize>)> = BTreeSet::new();
+    for group in groups.iter().filter(|group| group.is_divided(services)) {
+        let shadowed = shadows_of(group_claims(services, group));
+        let found = |service: usize, source: usize| {
+            shadowed
+                .iter()
+                .find(|(owner, at, _)| (*owner, *at) == (service + 1, source))
+                .map(|(.., why)| *why)
+        };
+        for service in &group.services {
+            for (at, prefix) in claims(&services[*service]) {
+                let (key, why) = match prefix {
+                    Some(_) => ((*service, Some(at)), found(*service, at)),
+                    // What is left is of both families.
+                    None => ((*service, None), rest_is_taken(&shadowed).then_some(Shadow::Inside)),
+                };
+                match why {
+                    Some(why) => _ = unmet.entry(key).or_insert(why),
+                    None => _ = met.insert(key),
+                }
+            }
+        }
+    }
+    let never = unmet.into_iter().filter(|(key, _)| !met.contains(key));
+    never.map(|((service, destination), why)| Unmet { service, destination, why }).collect()
+}
+
+/// Who takes what is left. Smaller than every other owner, and so around everybody's `0.0.0.0/0`.
+const REST: usize = 0;
+
+fn group_claims(services: &[Service], group: &PortGroup) -> Vec<Claim> {
+    let prefixes = group.services.iter().flat_map(|at| {
+        services[*at].destinations().iter().enumerate().map(|(source, prefix)| (*prefix, *at + 1, source))
+    });
+    let all = [Prefix::ALL_V4, Prefix::ALL_V6].into_iter().enumerate();
+    prefixes.chain(all.map(|(family, prefix)| (prefix, REST, family))).collect()
+}
+
+fn rest_is_taken(shadowed: &[(usize, usize, Shadow)]) -> bool {
+    shadowed.iter().filter(|(owner, ..)| *owner == REST).count() == 2
+}
+
+#[cfg(test)]
+mod tests;
