@@ -14,6 +14,7 @@ pub mod failure;
 pub mod headroom;
 pub mod lockout;
 pub mod metrics;
+mod overlap;
 pub mod policy;
 pub mod serve;
 pub mod stats;

@@ -7,6 +7,7 @@ pub mod answer;
 pub mod bpffs;
 pub mod daemon;
 pub mod frames;
+pub mod fuzz;
 pub mod ledger;
 pub mod loaded;
 pub mod memory;

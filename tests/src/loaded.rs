@@ -23,6 +23,8 @@ pub struct Loaded {
     program: Program,
     /// Its maps.
     pub maps: Maps,
+    /// What the lists hold.
+    pub lists: Lists,
     users: Vec<(Prefix, u16)>,
 }
 
@@ -46,16 +48,16 @@ impl Loaded {
         let release = probe::require_kernel(&probe::kernel_release()).expect("a supported kernel");
         let (program, mut maps) =
             kernel::load(None, sources, release).expect("these tests need root and BPF: load the program");
-        maps.set_policy(policy).expect("put the policy in force");
-        let users = lists::with_users(Lists::new(), &policy.user_prefixes);
-        maps.change_lists(&Lists::new(), &users).expect("write the prefixes of users");
-        Self { program, maps, users: policy.user_prefixes.clone() }
+        let mut lists = Lists::new();
+        maps.enforce(&mut lists, None, policy).expect("put the policy in force");
+        Self { program, maps, lists, users: policy.user_prefixes().collect() }
     }
 
     /// Replaces the lists.
     pub fn set_lists(&mut self, wanted: Lists) {
-        let observed = self.maps.lists().expect("read the lists");
-        self.maps.change_lists(&observed, &lists::with_users(wanted, &self.users)).expect("write the lists");
+        let wanted = lists::with_users(wanted, self.users.iter().copied());
+        let changes = lists::changes(&self.lists, &wanted);
+        self.maps.change_lists(&mut self.lists, &changes).expect("write the lists");
     }
 
     /// The program.

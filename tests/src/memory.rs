@@ -114,7 +114,7 @@ impl Memory {
             users: RefCell::new(vec![0; MAX_USERS * MAX_LIMITS]),
             user_limits: desired.users.iter().copied().collect(),
             destinations: desired.destinations.clone(),
-            lists: lists::with_users(lists, &desired.user_prefixes),
+            lists: lists::with_users(lists, desired.user_prefixes()),
             sources: RefCell::default(),
             buckets: RefCell::default(),
             cells: RefCell::new(vec![0; gate::CELLS as usize * CELL_WORDS]),

@@ -1,10 +1,38 @@
 //! Kernel policies from the words an operator would use.
 
+use std::net::Ipv4Addr;
+
 use ratelimit_user::{
     compile::{self, Before, Desired, HostFacts, Names},
     config,
     policy::Policy,
 };
+
+/// Prefixes of both families, each once, none around another or around the addresses of tests; the same for the same number.
+pub fn prefixes(count: u32) -> impl Iterator<Item = String> {
+    let [mut v4, mut v6] = [0_u32, 0];
+    (0..count).map(move |number| {
+        if number % 2 == 0 {
+            v4 += 1;
+            format!("{}/26", Ipv4Addr::from_bits(0x4000_0000 + (v4 << 6)))
+        } else {
+            v6 += 1;
+            format!("2001:db8:{:x}:{:x}::/64", v6 >> 16, v6 & 0xffff)
+        }
+    })
+}
+
+/// The tables of so many users who share these prefixes among them, one prefix to a line.
+pub fn users(count: usize, prefixes: &[String]) -> String {
+    let mut text = String::new();
+    for (number, some) in prefixes.chunks(prefixes.len().div_ceil(count)).enumerate() {
+        let lines: String = some.iter().map(|prefix| format!("  \"{prefix}\",\n")).collect();
+        text += &format!(
+            "\n[[user]]\nname = \"u{number}\"\nnetwork = [\"2000000 packets/s\"]\nsources = [\n{lines}]\n"
+        );
+    }
+    text
+}
 
 /// A host like the ones tests run on.
 pub const FACTS: HostFacts = HostFacts {
@@ -41,6 +69,6 @@ pub fn parsed(text: &str) -> Policy {
 pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common::abi::Policy>) -> Desired {
     let text = format!("[source]\nladder = false\nlimits = {limits:?}\n");
     let names = Names::default();
-    let before = before.map(|policy| Before { policy, names: &names, users: &[] });
+    let before = before.map(|policy| Before { policy, names: &names, users: &[], desired: None });
     compile::desired(&parsed(&text), &FACTS, generation, before)
 }

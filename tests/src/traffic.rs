@@ -1,18 +1,67 @@
-//! Senders in the network in front of an edge host.
+//! Real senders and a real receiver on the wire of an edge host.
 
 use std::{
+    io::{BufRead as _, BufReader, Write as _},
     net::IpAddr,
-    process::{Child, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
 use serde_json::Value;
 
 use crate::daemon::{Edge, binary};
 
-/// Where they send to.
+/// The port of the server.
 pub const PORT: u16 = 4711;
 
-/// That port of an address.
+/// The server behind the limiter.
+#[derive(Debug)]
+pub struct Sink {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Sink {
+    /// Starts it on one of the edge host's addresses.
+    pub fn start(edge: &Edge, address: &str) -> Self {
+        let listen = socket_address(address);
+        let mut child = edge
+            .wire
+            .on_edge(binary("traffic"))
+            .args(["sink", "--listen", &listen])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start the server");
+        let stdin = child.stdin.take().expect("a pipe");
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut sink = Self { child, stdin, stdout };
+        sink.counts();
+        sink
+    }
+
+    /// What has arrived so far.
+    pub fn counts(&mut self) -> Value {
+        writeln!(self.stdin).expect("ask the server");
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("hear the server");
+        serde_json::from_str(&line).expect("JSON")
+    }
+
+    /// Datagrams from one source so far.
+    pub fn datagrams(&mut self, source: &str) -> u64 {
+        self.counts()["udp"][source].as_u64().unwrap_or(0)
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+/// The server's address, as it is typed.
 pub fn socket_address(address: &str) -> String {
     if address.contains(':') { format!("[{address}]:{PORT}") } else { format!("{address}:{PORT}") }
 }
@@ -30,7 +79,7 @@ pub fn flood(edge: &Edge, from: &str, to: &str, pps: u64, seconds: f64) -> Child
 
 /// How many it sent.
 pub fn sent(child: Child) -> u64 {
-    let output = child.wait_with_output().expect("wait for a sender");
+    let output = child.wait_with_output().expect("wait for the sender");
     assert!(output.status.success());
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     report["sent"].as_u64().expect("a count")

@@ -48,6 +48,21 @@ fn honest_clients_get_through_both_floods_while_the_rig_measures() {
 }
 
 #[test]
+fn a_change_of_one_line_of_a_long_policy_is_measured_beside_all_of_it() {
+    let report = bench(&["--only", "apply", "--rounds", "1"]);
+    let steps = report["apply"].as_array().unwrap();
+    let told: Vec<_> =
+        steps.iter().map(|step| (step["what"].as_str().unwrap(), &step["list_entries_written"])).collect();
+    let written = [100_000, 2, 0, 100_000].map(Value::from);
+    let names = ["all 100 000 prefixes", "one prefix", "one limit", "back to none"];
+    assert_eq!(told, names.into_iter().zip(&written).collect::<Vec<_>>());
+    for step in steps {
+        let ms = |key: &str| step[key][0].as_f64().unwrap();
+        assert!(ms("daemon_ms") > 0.0 && ms("daemon_ms") < ms("command_ms"), "{step}");
+    }
+}
+
+#[test]
 fn a_name_that_does_not_exist_is_answered_with_those_that_do() {
     let done = Command::new(binary("bench")).args(["--only", "everything"]).output().unwrap();
     assert!(!done.status.success());

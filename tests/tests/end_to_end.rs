@@ -1,63 +1,13 @@
 //! Real traffic between namespaces, through a real daemon's program, counted by a real receiver.
 
-use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    process::{Child, ChildStdin, ChildStdout, Stdio},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use ratelimit_tests::{
-    daemon::{Edge, binary},
+    daemon::binary,
     netns::{EDGE_V4, EDGE_V6},
-    traffic::{PORT, edge_with_sources, flood, sent, socket_address},
+    traffic::{PORT, Sink, edge_with_sources, flood, sent, socket_address},
 };
 use serde_json::Value;
-
-/// The server behind the limiter.
-struct Sink {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Sink {
-    fn start(edge: &Edge, address: &str) -> Self {
-        let listen = socket_address(address);
-        let mut child = edge
-            .wire
-            .on_edge(binary("traffic"))
-            .args(["sink", "--listen", &listen])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdin = child.stdin.take().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut sink = Self { child, stdin, stdout };
-        sink.counts();
-        sink
-    }
-
-    /// What has arrived so far.
-    fn counts(&mut self) -> Value {
-        writeln!(self.stdin).unwrap();
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-
-    /// Datagrams from one source so far.
-    fn datagrams(&mut self, source: &str) -> u64 {
-        self.counts()["udp"][source].as_u64().unwrap_or(0)
-    }
-}
-
-impl Drop for Sink {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _gone = self.child.wait();
-    }
-}
 
 const BAD: &str = "10.99.0.66";
 const GOOD: &str = "10.99.0.2";

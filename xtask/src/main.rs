@@ -6,6 +6,7 @@
 mod bench;
 mod build;
 mod demo;
+mod fuzz;
 mod linker;
 mod lint;
 mod outcome;
@@ -40,6 +41,8 @@ enum Command {
     Build,
     /// Measure the limiter beside a bare drop, nftables and iptables, in private namespaces
     Bench(bench::Options),
+    /// Feed arbitrary bytes to what reads policies, requests and rates, guided by coverage
+    Fuzz(fuzz::Options),
     /// Check formatting, clippy on both targets, and where unsafe code may live
     Lint,
     /// Load the program and run the suites on Debian's kernels, in virtual machines
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(options, install),
         Command::Build => build::run(install),
         Command::Bench(options) => bench::run(options, install),
+        Command::Fuzz(options) => fuzz::run(options, install),
         Command::Lint => lint::run(install),
         Command::Vm(options) => vm::run(options, install),
     };

@@ -59,13 +59,13 @@ impl Allow {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
             Action::Add { prefix, daemon, format } => {
-                order(&daemon.state, &Request::AllowAdd { prefix }, format.output)
+                order(&daemon.state, Request::AllowAdd { prefix }, format.output)
             }
             Action::Del { prefix, force, daemon, format } => {
                 let operator = force.operator();
-                order(&daemon.state, &Request::AllowDel { prefix, operator }, format.output)
+                order(&daemon.state, Request::AllowDel { prefix, operator }, format.output)
             }
-            Action::List { daemon, format } => match ask(&daemon.state, &Request::AllowList)? {
+            Action::List { daemon, format } => match ask(&daemon.state, Request::AllowList)? {
                 Reply::Allows(prefixes) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "allows": prefixes }))
                 }

@@ -5,8 +5,17 @@ use std::path::PathBuf;
 use clap::Args;
 use ratelimit_common::limit::lifetime::parse_lifetime;
 
-use super::{Daemon, Format, client::order, diff::read, operator::Force};
-use crate::{failure::Failure, serve::protocol::Request};
+use super::{
+    Daemon, Format,
+    client::unexpected,
+    diff::{ask_about, read},
+    operator::Force,
+    output::{Output, complain, print, print_json},
+};
+use crate::{
+    failure::Failure,
+    serve::protocol::{Reply, Request},
+};
 
 /// Put a policy in force, for good or until nobody confirms it.
 ///
@@ -41,6 +50,20 @@ impl Apply {
         };
         let (file, text) = read(&self.file)?;
         let operator = self.force.operator();
-        order(&self.daemon.state, &Request::Apply { file, text, confirm_ns, operator }, self.format.output)
+        let request = Request::Apply { file, text, text_follows: None, confirm_ns, operator };
+        match ask_about(&self.daemon.state, &self.file, request)? {
+            Reply::Applied { message, list_entries_written, microseconds, warnings } => {
+                warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
+                match self.format.output {
+                    Output::Text => print(&format!("{message}\n")),
+                    Output::Json => print_json(&serde_json::json!({
+                        "done": message,
+                        "list_entries_written": list_entries_written,
+                        "microseconds": microseconds,
+                    })),
+                }
+            }
+            other => Err(unexpected(&other)),
+        }
     }
 }

@@ -71,12 +71,12 @@ impl Block {
                     Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
                 };
                 let operator = force.operator();
-                order(&daemon.state, &Request::BlockAdd { prefix, for_ns, reason, operator }, format.output)
+                order(&daemon.state, Request::BlockAdd { prefix, for_ns, reason, operator }, format.output)
             }
             Action::Del { prefix, daemon, format } => {
-                order(&daemon.state, &Request::BlockDel { prefix }, format.output)
+                order(&daemon.state, Request::BlockDel { prefix }, format.output)
             }
-            Action::List { daemon, format } => match ask(&daemon.state, &Request::BlockList)? {
+            Action::List { daemon, format } => match ask(&daemon.state, Request::BlockList)? {
                 Reply::Blocks(blocks) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "blocks": blocks }))
                 }

@@ -20,7 +20,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends one request and returns the answer.
-pub(super) fn ask(state: &Path, request: &Request) -> Result<Reply, Failure> {
+pub(super) fn ask(state: &Path, request: Request) -> Result<Reply, Failure> {
     let socket = state.join(SOCKET);
     let reply = converse(&socket, request).map_err(unreachable(&socket))?;
     match reply {
@@ -30,7 +30,7 @@ pub(super) fn ask(state: &Path, request: &Request) -> Result<Reply, Failure> {
 }
 
 /// Sends a request that is answered line by line, and returns the answers after the first.
-pub(super) fn listen(state: &Path, request: &Request) -> Result<Answers, Failure> {
+pub(super) fn listen(state: &Path, request: Request) -> Result<Answers, Failure> {
     let socket = state.join(SOCKET);
     let begun = send(&socket, request).and_then(|mut reader| Ok((read_reply(&mut reader)?, reader)));
     match begun.map_err(unreachable(&socket))? {
@@ -88,7 +88,7 @@ pub(super) fn daemon_is_absent(state: &Path) -> bool {
 }
 
 /// Sends an order and prints the sentence that comes back.
-pub(super) fn order(state: &Path, request: &Request, output: Output) -> Result<(), Failure> {
+pub(super) fn order(state: &Path, request: Request, output: Output) -> Result<(), Failure> {
     match ask(state, request)? {
         Reply::Done(message) => print_done(output, &message),
         other => Err(unexpected(&other)),
@@ -104,17 +104,15 @@ pub(super) fn unexpected(reply: &Reply) -> Failure {
     )
 }
 
-fn converse(socket: &Path, request: &Request) -> io::Result<Reply> {
+fn converse(socket: &Path, request: Request) -> io::Result<Reply> {
     read_reply(&mut send(socket, request)?)
 }
 
-fn send(socket: &Path, request: &Request) -> io::Result<BufReader<UnixStream>> {
+fn send(socket: &Path, request: Request) -> io::Result<BufReader<UnixStream>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
+    stream.write_all(&request.into_message()?)?;
     Ok(BufReader::new(stream))
 }
 

@@ -20,6 +20,6 @@ pub(super) struct Confirm {
 
 impl Confirm {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        order(&self.daemon.state, &Request::Confirm, self.format.output)
+        order(&self.daemon.state, Request::Confirm, self.format.output)
     }
 }

@@ -40,7 +40,7 @@ impl Detach {
             return self.without_daemon();
         }
         let request = Request::Detach { interface: self.interface.clone() };
-        order(&self.daemon.state, &request, self.format.output)
+        order(&self.daemon.state, request, self.format.output)
     }
 
     fn without_daemon(self) -> Result<(), Failure> {

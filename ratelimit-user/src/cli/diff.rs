@@ -44,8 +44,15 @@ struct Row<'a> {
 impl Diff {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let (file, text) = read(&self.file)?;
-        let changes = match ask(&self.daemon.state, &Request::Diff { file, text })? {
-            Reply::Changes(changes) => changes,
+        let changes = match ask_about(
+            &self.daemon.state,
+            &self.file,
+            Request::Diff { file, text, text_follows: None },
+        )? {
+            Reply::Changes { changes, warnings } => {
+                warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
+                changes
+            }
             other => return Err(unexpected(&other)),
         };
         match self.format.output {
@@ -60,13 +67,18 @@ impl Diff {
     }
 }
 
-/// The text of a policy file that is in order, and its full name: the daemon may be somewhere else.
+/// The text of a policy file, and its full name: the daemon may be somewhere else.
 pub(super) fn read(path: &Path) -> Result<(PathBuf, String), Failure> {
     let text = config::read_text(path)?;
-    for warning in config::parse(&text, &path.display().to_string())?.warnings {
-        complain(&format!("warning: {warning}"));
-    }
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     // JSON has no bytes: a name that is no text is sent as near as can be.
     Ok((full.to_string_lossy().into_owned().into(), text))
+}
+
+/// Asks about a policy file. The daemon checks it; if there is none, the file is checked here, because what is wrong with it comes first.
+pub(super) fn ask_about(state: &Path, file: &Path, request: Request) -> Result<Reply, Failure> {
+    ask(state, request).or_else(|failure| match failure.code {
+        ExitCode::NoDaemon => config::load(file).map_err(Failure::from).and(Err(failure)),
+        _ => Err(failure),
+    })
 }

@@ -38,7 +38,7 @@ pub(super) struct Explain {
 impl Explain {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let address = parse(&self.address)?;
-        match ask(&self.daemon.state, &Request::Explain { address, service: self.service })? {
+        match ask(&self.daemon.state, Request::Explain { address, service: self.service })? {
             Reply::Explanation(explanation) if self.format.output == Output::Json => print_json(&explanation),
             Reply::Explanation(explanation) => print(&words::text(&explanation)),
             other => Err(unexpected(&other)),

@@ -20,6 +20,6 @@ pub(super) struct Rollback {
 
 impl Rollback {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        order(&self.daemon.state, &Request::Rollback, self.format.output)
+        order(&self.daemon.state, Request::Rollback, self.format.output)
     }
 }

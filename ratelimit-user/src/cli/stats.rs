@@ -45,7 +45,7 @@ struct Report<'a> {
 
 impl Stats {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        match ask(&self.daemon.state, &Request::Stats)? {
+        match ask(&self.daemon.state, Request::Stats)? {
             Reply::Stats(snapshot) if self.format.output == Output::Json => print_json(&report(&snapshot)),
             Reply::Stats(snapshot) => print(&text(&snapshot)),
             other => Err(unexpected(&other)),

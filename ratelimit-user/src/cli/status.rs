@@ -25,7 +25,7 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        match ask(&self.daemon.state, &Request::Status)? {
+        match ask(&self.daemon.state, Request::Status)? {
             Reply::Status(status) if self.format.output == Output::Json => print_json(&status),
             Reply::Status(status) => print(&text(&status)),
             other => Err(unexpected(&other)),

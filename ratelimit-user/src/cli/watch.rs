@@ -49,7 +49,7 @@ impl Watch {
         };
         Filter::parse(self.source.as_deref(), self.reason.as_deref())?;
         let request = Request::Watch { source: self.source, reason: self.reason };
-        let mut answers = listen(&self.daemon.state, &request)?;
+        let mut answers = listen(&self.daemon.state, request)?;
         // A time so long that the clock does not reach it is no deadline.
         let deadline = span.and_then(|span| Instant::now().checked_add(span));
         let mut left = self.count.unwrap_or(u64::MAX);

@@ -1,10 +1,14 @@
 //! The policy as the kernel reads it.
 
+use std::collections::BTreeMap;
+
 use ratelimit_common::{
     abi::{
         self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total, WindowLimit,
+        destination::BY_DESTINATION,
         policy::NO_TCP_OPTIONS,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS},
+        user::{MAX_USERS, NO_USER},
         window::MAX_WINDOWS,
     },
     limit::{
@@ -18,30 +22,35 @@ use super::{
     destination::{self, Destination},
     facts::HostFacts,
     ladder::{self, v4_mask, v6_mask},
+    lists::Lists,
     places::Places,
     set::{self, Terms, enforced, full_frame_charge},
     total,
     window::{self, Windows},
 };
-use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, User};
+use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, Sources, User};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
     /// The policy in force.
     pub policy: Box<abi::Policy>,
+    /// Whether the policy that is in force says all that already.
+    pub keeps_policy: bool,
     /// Who a packet to a port is for that services share.
     pub destinations: Vec<Destination>,
-    /// Services whose totals are not what they were.
+    /// Services whose totals are not what they were, in order.
     pub changed_totals: Vec<u32>,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
+    /// Whether the tables of users' limits and of destinations that are in force say all that already.
+    pub keeps_tables: bool,
     /// Users whose index had another user or none before: their buckets start full.
     pub new_users: Vec<u32>,
     /// Users whose windows begin afresh.
     pub new_user_windows: Vec<u32>,
-    /// Every prefix of a user, and one more than the user's index.
-    pub user_prefixes: Vec<(Prefix, u16)>,
+    /// The prefixes of users, by one more than the user's index.
+    pub user_sources: Vec<(u16, Sources)>,
     /// Which index each name has.
     pub names: Names,
 }
@@ -60,10 +69,60 @@ pub struct Names {
 pub struct Before<'b> {
     /// The policy in the kernel.
     pub policy: &'b abi::Policy,
-    /// Its names; none if it was somebody else who put it there.
+    /// Its names.
     pub names: &'b Names,
     /// The limits of its users, by index.
     pub users: &'b [LimitSet],
+    /// What it was made of; unknown if it was another daemon that put it there.
+    pub desired: Option<&'b Desired>,
+}
+
+impl<'b> Before<'b> {
+    /// What this daemon has put there.
+    pub fn known(policy: &'b abi::Policy, desired: &'b Desired) -> Self {
+        Self { policy, names: &desired.names, users: &[], desired: Some(desired) }
+    }
+
+    fn user_set(&self, index: usize) -> Option<&'b LimitSet> {
+        self.desired.map_or_else(|| self.users.get(index), |desired| desired.user_set(index as u32))
+    }
+}
+
+impl Names {
+    /// The names behind what another daemon has put in force: services by their ports, users by their prefixes. Of what the next policy has.
+    pub fn recovered(next: &Policy, in_force: &abi::Policy, lists: &Lists) -> Self {
+        let service = |service: &'_ Service| {
+            let taken = service.port_slots().map(|slot| u32::from(in_force.ports[slot as usize]));
+            // A port that destinations divide is nobody's.
+            let mut whole = taken.filter(|entry| *entry != NO_SERVICE && entry & BY_DESTINATION == 0);
+            whole.next().map(|index| index as usize - 1)
+        };
+        let user = |user: &User| {
+            let entries = user.sources().iter().filter_map(|prefix| lists.get(prefix));
+            entries
+                .map(|entry| entry.own_user)
+                .find(|index| *index != NO_USER)
+                .map(|index| index as usize - 1)
+        };
+        // In a fixed order, so that of two that claim one index it is always the same that has it.
+        let services: BTreeMap<&str, usize> =
+            next.services().iter().filter_map(|one| Some((one.name(), service(one)?))).collect();
+        let users: BTreeMap<&str, usize> =
+            next.users().iter().filter_map(|one| Some((one.name(), user(one)?))).collect();
+        Self { services: Places::known(services.into_iter()), users: Places::known(users.into_iter()) }
+    }
+}
+
+impl Desired {
+    /// Every prefix of a user, and one more than the user's index.
+    pub fn user_prefixes(&self) -> impl Iterator<Item = (Prefix, u16)> {
+        self.user_sources.iter().flat_map(|(user, sources)| sources.iter().map(|prefix| (*prefix, *user)))
+    }
+
+    fn user_set(&self, index: u32) -> Option<&LimitSet> {
+        let at = self.users.binary_search_by_key(&index, |(other, _)| *other).ok()?;
+        Some(&self.users[at].1)
+    }
 }
 
 /// How far the coarse clock may lag before more is admitted than was taken out of the tolerances: one tick is its nature, one more when the
@@ -88,7 +147,9 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
     let terms = Terms { lag_q8, cpus: facts.cpus, gate: policy.gate().enabled(), headroom: facts.headroom };
-    let names = names(policy, before.map(|before| before.names));
+    let known = before.and_then(|before| before.desired);
+    let names_before = before.map(|before| before.names);
+    let names = names(policy, names_before);
     let mut windows = Windows::default();
     let mut compiled = Box::new(abi::Policy {
         generation,
@@ -99,7 +160,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         service_count: policy.services().iter().len() as u32,
         lenient: lenient(policy),
         user_count: policy.users().iter().len() as u32,
-        tables: (generation % 2) as u32,
+        tables: 0,
         mode: policy.mode() as u32,
         cookie_services: cookie_services(policy, facts),
         window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
@@ -110,8 +171,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     });
     compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
     let mut changed_totals = Vec::new();
-    for service in policy.services().iter() {
-        let Some(index) = names.services.of(service.name()) else { continue };
+    for (index, service) in in_order(policy.services().iter(), Service::name, &names.services) {
         let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
         let set = same.map(|before| &before.policy.services[index].per_source);
         let totals = same.map(|before| &before.policy.services[index].totals);
@@ -123,40 +183,63 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         }
     }
     let destinations = destination::compile(policy.services(), &names.services, &mut compiled.ports);
+    let (mut users, mut new_users, mut user_sources) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, user) in in_order(policy.users().iter(), User::name, &names.users) {
+        let stays = names_before.is_some_and(|before| before.users.of(user.name()) == Some(index));
+        let set = before.filter(|_| stays).and_then(|before| before.user_set(index));
+        let set = set::compile(user.network(), Terms { gate: false, ..terms }, set, &mut windows);
+        users.push((index as u32, set));
+        if before.is_some() && !stays {
+            new_users.push(index as u32);
+        }
+        user_sources.push((index as u16 + 1, user.sources().clone()));
+    }
+    windows.write(&mut compiled);
+    let keeps_tables = known.is_some_and(|known| known.users == users && known.destinations == destinations);
+    compiled.tables = table(before.map(|before| before.policy.tables), keeps_tables);
+    // Prefixes that go from one user to another are in the lists, not here.
+    let mut keeps_policy = false;
+    if let Some(before) = before.filter(|_| keeps_tables && new_users.is_empty()) {
+        compiled.generation = before.policy.generation;
+        keeps_policy = *compiled == *before.policy;
+        compiled.generation = if keeps_policy { before.policy.generation } else { generation };
+    }
     let mut desired = Desired {
         policy: compiled,
+        keeps_policy,
         destinations,
         changed_totals,
-        users: Vec::new(),
-        new_users: Vec::new(),
+        users,
+        keeps_tables,
+        new_users,
         new_user_windows: Vec::new(),
-        user_prefixes: Vec::new(),
+        user_sources,
         names,
     };
-    for user in policy.users().iter() {
-        let Some(index) = desired.names.users.of(user.name()) else { continue };
-        // A daemon that has just started knows no names; the file's order is what it was, most likely.
-        let known = before.filter(|before| *before.names != Names::default());
-        let is_new = known.is_some_and(|before| before.names.users.of(user.name()) != Some(index));
-        let same = before.filter(|_| !is_new).and_then(|before| before.users.get(index));
-        let set = set::compile(user.network(), Terms { gate: false, ..terms }, same, &mut windows);
-        desired.users.push((index as u32, set));
-        if is_new {
-            desired.new_users.push(index as u32);
-        }
-        desired.user_prefixes.extend(user.sources().iter().map(|prefix| (*prefix, index as u16 + 1)));
-    }
-    windows.write(&mut desired.policy);
     desired.new_user_windows = new_user_windows(&desired, before);
     desired
+}
+
+/// The tables that stay, or those that the policy in force does not use: nobody reads them until the policy says so.
+fn table(in_force: Option<u32>, stays: bool) -> u32 {
+    in_force.map_or(0, |table| if stays { table } else { (table + 1) % 2 })
+}
+
+/// Everybody by index, which does not depend on the order of the file.
+fn in_order<'p, T>(
+    all: impl Iterator<Item = &'p T>,
+    name: impl Fn(&T) -> &str,
+    places: &Places,
+) -> BTreeMap<usize, &'p T> {
+    all.filter_map(|one| Some((places.of(name(one))?, one))).collect()
 }
 
 /// Users whose windows are not those that were counted before.
 fn new_user_windows(desired: &Desired, before: Option<Before<'_>>) -> Vec<u32> {
     let Some(before) = before else { return Vec::new() };
     let changed = |index: u32, set: &LimitSet| {
-        let old = before.users.get(index as usize).map_or([0; 8], |set| set.windows);
-        desired.new_users.contains(&index)
+        let old = before.user_set(index as usize).map_or([0; 8], |set| set.windows);
+        desired.new_users.binary_search(&index).is_ok()
             || window::differ((before.policy, &old), (&desired.policy, &set.windows))
     };
     desired.users.iter().filter(|(index, set)| changed(*index, set)).map(|(index, _)| *index).collect()
@@ -166,8 +249,8 @@ fn names(policy: &Policy, before: Option<&Names>) -> Names {
     let none = Names::default();
     let before = before.unwrap_or(&none);
     Names {
-        services: Places::after(&before.services, policy.services().iter().map(Service::name)),
-        users: Places::after(&before.users, policy.users().iter().map(User::name)),
+        services: Places::after(&before.services, policy.services().iter().map(Service::name), MAX_SERVICES),
+        users: Places::after(&before.users, policy.users().iter().map(User::name), MAX_USERS),
     }
 }
 

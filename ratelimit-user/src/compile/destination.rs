@@ -43,6 +43,8 @@ pub(super) fn compile(
         };
         fill(group, entry as u16, ports);
     }
+    // In a fixed order, whatever that of the file is.
+    destinations.sort_unstable_by_key(|one| (one.key, one.bits));
     destinations
 }
 

@@ -10,7 +10,11 @@ mod set;
 mod total;
 mod window;
 
+#[cfg(test)]
+mod tests;
+
 pub use desired::{Before, Desired, Names, desired};
 pub use destination::Destination;
 pub use facts::HostFacts;
 pub use places::Places;
+pub use set::places_of as places;

@@ -1,38 +1,64 @@
 //! Which index each service and each user has in the kernel's tables.
 
+use std::collections::{HashMap, HashSet};
+
 /// Names by index. A name keeps its index from one policy to the next, and with it what was spent there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places(Vec<Option<String>>);
+pub struct Places {
+    names: Vec<Option<String>>,
+    index: HashMap<String, usize>,
+}
 
 impl Places {
-    /// The places of these names, after those of an earlier policy.
-    pub fn after<'n>(before: &Self, names: impl Iterator<Item = &'n str> + Clone) -> Self {
-        let kept = |old: &Option<String>| old.clone().filter(|old| names.clone().any(|name| name == old));
-        let mut places: Vec<Option<String>> = before.0.iter().map(kept).collect();
-        let mut free = 0;
-        for name in names {
-            if places.iter().flatten().any(|taken| taken == name) {
-                continue;
+    /// Names with the indices that they are known to have. Of two names with one index the first has it.
+    pub fn known<'n>(names: impl Iterator<Item = (&'n str, usize)>) -> Self {
+        let mut places = Self::default();
+        for (name, at) in names {
+            if places.names.len() <= at {
+                places.names.resize(at + 1, None);
             }
-            while places.get(free).is_some_and(Option::is_some) {
-                free += 1;
-            }
-            match places.get_mut(free) {
-                Some(place) => *place = Some(name.to_owned()),
-                None => places.push(Some(name.to_owned())),
+            if places.names[at].is_none() {
+                places.names[at] = Some(name.to_owned());
+                places.index.insert(name.to_owned(), at);
             }
         }
-        Self(places)
+        places
+    }
+
+    /// The places of these names, whatever their order, after those of an earlier policy. A new name gets a place that nobody had, if there is one below
+    /// `limit`: while one policy gives way to the other, a place must not be two names'.
+    pub fn after<'n>(before: &Self, names: impl Iterator<Item = &'n str>, limit: usize) -> Self {
+        let wanted: HashSet<&str> = names.collect();
+        let stays = |old: &Option<String>| old.clone().filter(|old| wanted.contains(old.as_str()));
+        let mut places: Vec<Option<String>> = before.names.iter().map(stays).collect();
+        let mut index = HashMap::with_capacity(wanted.len());
+        index.extend(places.iter().enumerate().filter_map(|(at, name)| Some((name.clone()?, at))));
+        let never_taken = |at: &usize| before.names.get(*at).is_none_or(Option::is_none);
+        let (unused, left): (Vec<usize>, Vec<usize>) =
+            (0..limit).filter(|at| places.get(*at).is_none_or(Option::is_none)).partition(never_taken);
+        let mut free = unused.into_iter().chain(left);
+        let mut new: Vec<&str> = wanted.into_iter().filter(|name| !index.contains_key(*name)).collect();
+        new.sort_unstable();
+        for name in new {
+            // A policy has no more names than there are places.
+            let Some(at) = free.next() else { break };
+            if places.len() <= at {
+                places.resize(at + 1, None);
+            }
+            places[at] = Some(name.to_owned());
+            index.insert(name.to_owned(), at);
+        }
+        Self { names: places, index }
     }
 
     /// The index of a name.
     pub fn of(&self, name: &str) -> Option<usize> {
-        self.0.iter().position(|place| place.as_deref() == Some(name))
+        self.index.get(name).copied()
     }
 
     /// All names with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.0.iter().enumerate().filter_map(|(index, name)| Some((index, name.as_deref()?)))
+        self.names.iter().enumerate().filter_map(|(index, name)| Some((index, name.as_deref()?)))
     }
 }
 
@@ -41,14 +67,32 @@ mod tests {
     use super::*;
 
     fn after(before: &Places, names: &[&str]) -> Places {
-        Places::after(before, names.iter().copied())
+        Places::after(before, names.iter().copied(), 5)
     }
 
     #[test]
     fn a_name_keeps_its_place_whatever_comes_and_goes() {
         let first = after(&Places::default(), &["a", "b", "c"]);
         let second = after(&first, &["d", "c", "a", "e"]);
-        assert_eq!(second.iter().collect::<Vec<_>>(), [(0, "a"), (1, "d"), (2, "c"), (3, "e")]);
+        assert_eq!(second.iter().collect::<Vec<_>>(), [(0, "a"), (2, "c"), (3, "d"), (4, "e")]);
+    }
+
+    #[test]
+    fn names_that_are_known_to_have_a_place_keep_it_and_none_has_two_names() {
+        let known = Places::known([("c", 2), ("a", 0), ("b", 2)].into_iter());
+        assert_eq!(known.iter().collect::<Vec<_>>(), [(0, "a"), (2, "c")]);
+        assert_eq!((known.of("b"), known.of("c")), (None, Some(2)));
+        assert_eq!(
+            after(&known, &["a", "b", "c"]).iter().collect::<Vec<_>>(),
+            [(0, "a"), (1, "b"), (2, "c")]
+        );
+    }
+
+    #[test]
+    fn a_place_that_has_just_become_free_is_the_last_to_be_used_again() {
+        let first = after(&Places::default(), &["a", "b", "c"]);
+        let second = after(&first, &["d", "e", "f", "c"]);
+        assert_eq!(second.iter().collect::<Vec<_>>(), [(0, "f"), (2, "c"), (3, "d"), (4, "e")]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Limits that are asked together, as the kernel reads them.
 
+use std::{cmp::Reverse, collections::BTreeSet};
+
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter,
@@ -59,6 +61,17 @@ pub(super) fn compile(
     }
 }
 
+/// Where the buckets of limits are in a set that was made of them; windows have none.
+pub fn places_of(rates: &[Rate], set: &LimitSet, headroom: bool) -> Vec<Option<usize>> {
+    let of_rates: Vec<Vec<Limit>> = rates.iter().map(|rate| buckets(rate, headroom)).collect();
+    let mut places = places(&of_rates.concat(), Some(set)).into_iter();
+    // A margin has a bucket of its own, behind that of its limit.
+    of_rates
+        .iter()
+        .map(|limits| places.by_ref().take(limits.len()).collect::<Vec<_>>().first().copied())
+        .collect()
+}
+
 /// The buckets that a rate takes: its own, and one for its margin.
 pub(super) fn buckets(rate: &Rate, headroom: bool) -> Vec<Limit> {
     if rate.manner.algorithm.is_window() {
@@ -108,21 +121,29 @@ fn make_room_to_add(limits: &mut [Limit; MAX_LIMITS], cpus: u32) -> u64 {
     adds
 }
 
-/// The place of each limit: where one of the same meter and number was before, or else any that is free.
+/// The place of each limit: where the same one was before, or else one of its meter, or else any that is free. The order in which limits
+/// are given does not matter.
 fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
-    let meters: Vec<u32> = limits.iter().map(|limit| limit.meter).collect();
-    let nth = |meters: &[u32], at: usize| meters[..at].iter().filter(|meter| **meter == meters[at]).count();
-    let old: Vec<u32> = before.map_or_else(Vec::new, |before| {
-        before.limits[..before.limit_count as usize].iter().map(|limit| limit.meter).collect()
+    let old = before.map_or(&[][..], |before| &before.limits[..before.limit_count as usize]);
+    let price = |limit: &Limit| (limit.meter, limit.cost_fp, limit.frac_bits & !COUNTS_BYTES);
+    let mut order: Vec<usize> = (0..limits.len()).collect();
+    order.sort_by_key(|at| {
+        let Limit { cost_fp, tolerance_q8, frac_bits, meter } = limits[*at];
+        (meter, Reverse(cost_fp), tolerance_q8, frac_bits)
     });
-    let kept =
-        |at: usize| (0..old.len()).find(|p| old[*p] == meters[at] && nth(&old, *p) == nth(&meters, at));
-    let mut places: Vec<Option<usize>> = (0..limits.len()).map(kept).collect();
-    for at in 0..places.len() {
-        if places[at].is_none() {
-            places[at] = (0..MAX_LIMITS).find(|free| !places.contains(&Some(*free)));
+    let mut places: Vec<Option<usize>> = vec![None; limits.len()];
+    let mut free: BTreeSet<usize> = (0..MAX_LIMITS).collect();
+    let mut settle = |like: &dyn Fn(&Limit, Option<&Limit>) -> bool| {
+        for at in &order {
+            let fits = |place: &&usize| places[*at].is_none() && like(&limits[*at], old.get(**place));
+            if let Some(place) = free.iter().find(fits).copied() {
+                places[*at] = free.take(&place);
+            }
         }
-    }
+    };
+    settle(&|limit, old| old.is_some_and(|old| price(old) == price(limit)));
+    settle(&|limit, old| old.is_some_and(|old| old.meter == limit.meter));
+    settle(&|_, _| true);
     places.into_iter().flatten().collect()
 }
 

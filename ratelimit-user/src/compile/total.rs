@@ -17,7 +17,10 @@ pub(super) const RESERVED_SHARE: u64 = 4;
 pub(super) fn places(rates: &[Rate], before: Option<&[Total; MAX_TOTALS]>) -> Vec<usize> {
     let old = |rate: &Rate| before?.iter().position(|total| total.limit.meter == rate.meter as u32);
     let mut places: Vec<Option<usize>> = rates.iter().map(old).collect();
-    for at in 0..places.len() {
+    // In a fixed order, whatever that of the file is.
+    let mut order: Vec<usize> = (0..rates.len()).collect();
+    order.sort_by_key(|at| rates[*at].meter as u32);
+    for at in order {
         if places[at].is_none() {
             places[at] = (0..MAX_TOTALS).find(|free| !places.contains(&Some(*free)));
         }

@@ -1,12 +1,15 @@
 //! From the text of a policy file to a policy, or to every problem in it with line and column.
 //!
-//! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on.
+//! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on. `reader` saves them most of
+//! the work where a text is long lists of prefixes, or much like the one before.
 
 mod document;
 pub mod edit;
 mod keys;
 mod ladder;
+mod pieces;
 mod problem;
+mod reader;
 mod resolve;
 mod services;
 mod users;
@@ -23,7 +26,7 @@ use std::{
 
 use crate::policy::Policy;
 pub use problem::Problem;
-use problem::Problems;
+pub use reader::Reader;
 
 /// Larger files are a mistake.
 pub const MAX_BYTES: u64 = 16 << 20;
@@ -65,15 +68,12 @@ pub fn read_text(path: &Path) -> Result<String, LoadError> {
 
 /// Checks the text of a policy file; `name` is for messages.
 pub fn parse(text: &str, name: &str) -> Result<Loaded, LoadError> {
-    // Editors on other systems put a byte-order mark in front.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut problems = Problems::new(name, text);
-    let document = document::read(text, &mut problems);
-    let policy = resolve::resolve(&document, &mut problems);
-    if let Some(policy) = &policy {
-        warnings::warn(&document, policy, &mut problems);
-    }
-    problems.finish(policy)
+    Reader::default().parse(&text.into(), name)
+}
+
+/// The same without shortcuts for what is long, which [`Reader`] takes.
+pub fn parse_whole(text: &str, name: &str) -> Result<Loaded, LoadError> {
+    reader::parse_whole(text.strip_prefix(reader::MARK).unwrap_or(text), name)
 }
 
 /// The whole file, but never more than [`MAX_BYTES`]: a device has no size to ask for, and no end.

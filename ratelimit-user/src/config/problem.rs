@@ -89,6 +89,17 @@ impl<'t> Problems<'t> {
         self.text.get(at.clone()).unwrap_or_default()
     }
 
+    /// The same findings at their places in another text.
+    pub(super) fn moved<'o>(self, text: &'o str, place: impl Fn(usize) -> usize) -> Problems<'o>
+    where
+        't: 'o,
+    {
+        let there = |finding: Finding| Finding { at: place(finding.at), ..finding };
+        let Self { file, errors, warnings, .. } = self;
+        let errors = errors.into_iter().map(&there).collect();
+        Problems { file, text, errors, warnings: warnings.into_iter().map(there).collect() }
+    }
+
     /// The outcome: a policy only if nothing was wrong.
     pub(super) fn finish(self, policy: Option<Policy>) -> Result<Loaded, LoadError> {
         let broken = self.broken();

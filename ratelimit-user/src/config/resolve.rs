@@ -11,6 +11,7 @@ use super::{
     document::{Document, SourceTable},
     ladder,
     problem::Problems,
+    reader::Aside,
     services, users,
     value::{At, Found, Strings},
 };
@@ -22,7 +23,7 @@ use crate::policy::{
 const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000\"]";
 
 /// The policy, if everything in the document makes sense.
-pub(super) fn resolve(document: &Document, problems: &mut Problems<'_>) -> Option<Policy> {
+pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problems<'_>) -> Option<Policy> {
     let interfaces = document.interfaces.as_ref().map_or_else(Vec::new, |names| interfaces(names, problems));
     let listen = listen(document.metrics.as_ref(), problems);
     let source = match &document.source {
@@ -38,7 +39,7 @@ pub(super) fn resolve(document: &Document, problems: &mut Problems<'_>) -> Optio
         Found::Unreadable | Found::Absent => GatePolicy::default(),
     };
     let services = services::resolve(&document.services, problems);
-    let users = users::resolve(document, problems);
+    let users = users::resolve(document, aside, problems);
     let mode = mode(document.mode.as_ref(), problems);
     let source = source?;
     let ladder = match &document.source {

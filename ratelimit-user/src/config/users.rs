@@ -1,25 +1,30 @@
 //! The meaning of `[[user]]` and `[plan.<name>]` tables.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 use ratelimit_common::limit::rate::Rate;
 
 use super::{
     document::{Document, PlanTable, UserTable},
     problem::Problems,
+    reader::Aside,
     resolve::{prefixes, rates},
     value::At,
 };
-use crate::policy::{Plan, User, UserError, Users};
+use crate::policy::{Chunk, Plan, Sources, User, UserError, Users};
 
 /// The users and plans, if all of them make sense.
-pub(super) fn resolve(document: &Document, problems: &mut Problems<'_>) -> Option<Users> {
+pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problems<'_>) -> Option<Users> {
     let plans: Vec<Plan> = document.plans.iter().map(|table| plan(table, problems)).collect();
     let known: HashSet<&str> = document.plans.iter().map(|plan| plan.name.as_str()).collect();
     let tables = &document.users;
-    let users: Vec<User> = tables.iter().filter_map(|table| user(table, &known, problems)).collect();
+    let users: Vec<User> = tables.iter().filter_map(|table| user(table, &known, aside, problems)).collect();
     let complete = users.len() == tables.len();
-    match Users::new(users, plans) {
+    let claimed = tables.iter().filter_map(|table| table.sources.as_ref());
+    if claimed.map(|sources| runs(&sources.at, aside).len()).sum::<usize>() != aside.runs.len() {
+        problems.error(&(0..0), "there are prefixes where no prefix belongs");
+    }
+    match Users::new(users, plans, &aside.before) {
         Ok(users) => complete.then_some(users),
         Err(errors) => {
             for error in errors {
@@ -46,7 +51,12 @@ fn plain(rates: Vec<At<Rate>>) -> Vec<Rate> {
     rates.into_iter().map(|(rate, _)| rate).collect()
 }
 
-fn user(table: &UserTable, plans: &HashSet<&str>, problems: &mut Problems<'_>) -> Option<User> {
+fn user(
+    table: &UserTable,
+    plans: &HashSet<&str>,
+    aside: &Aside,
+    problems: &mut Problems<'_>,
+) -> Option<User> {
     let Some((name, _)) = &table.name else {
         problems.missing(&table.at, "[[user]] has no name; write name = \"acme\"");
         return None;
@@ -59,8 +69,19 @@ fn user(table: &UserTable, plans: &HashSet<&str>, problems: &mut Problems<'_>) -
         return None;
     }
     let own = table.network.as_ref().map(|limits| plain(rates(limits, problems)));
-    if sources.as_ref().is_some_and(Vec::is_empty) {
+    let sources = sources.map(|sources| {
+        let list = table.sources.as_ref();
+        let runs = list.into_iter().flat_map(|list| runs(&list.at, aside)).flat_map(|(_, chunks)| chunks);
+        Sources::new(runs.cloned().chain([Chunk::new(sources)]).collect())
+    });
+    if sources.as_ref().is_some_and(Sources::is_empty) {
         problems.warning(&table.at, format!("user {name:?} has no sources: no packet is ever its own"));
     }
     Some(User::new(name.clone(), table.plan.as_ref().map(|(plan, _)| plan.clone()), sources?, own))
+}
+
+/// The runs that belong into a list.
+fn runs<'a>(list: &Range<usize>, aside: &'a Aside) -> &'a [(usize, Vec<Chunk>)] {
+    let before = |place: usize| aside.runs.partition_point(|(at, _)| *at < place);
+    &aside.runs[before(list.start)..before(list.end)]
 }

@@ -1,6 +1,6 @@
 //! What a policy says and cannot mean: prefixes and limits that change nothing, or that no packet fits through.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use ratelimit_common::{
     abi::{Meter, service::Protocol},
@@ -10,9 +10,9 @@ use ratelimit_common::{
 use super::{
     document::Document,
     problem::Problems,
-    value::{Found, Strings},
+    value::{At, Found, Strings},
 };
-use crate::policy::{NamedLimit, Policy, Service, Shadow, User, shadows};
+use crate::policy::{NamedLimit, Order, Policy, Prefix, Service, Shadow, User};
 
 /// A jumbo frame of 9000 bytes with its Ethernet header.
 const JUMBO_FRAME: u64 = 9014;
@@ -54,7 +54,6 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
             );
         }
     }
-    prefixes(document, policy, problems);
     destinations(document, policy, problems);
 }
 
@@ -122,7 +121,8 @@ fn one_address(
     places: &Strings,
     problems: &mut Problems<'_>,
 ) {
-    let [prefix] = user.sources() else { return };
+    let mut sources = user.sources().iter();
+    let (Some(prefix), None) = (sources.next(), sources.next()) else { return };
     let bits = if prefix.is_v4() { policy.source().ipv4_prefix() } else { policy.source().ipv6_prefix() };
     if prefix.len() < bits {
         return;
@@ -137,20 +137,28 @@ fn one_address(
     }
 }
 
-fn prefixes(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+/// Prefixes that change nothing.
+pub(super) fn warn_of_prefixes(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let users: Vec<&User> = policy.users().iter().collect();
-    for (user, source, why) in shadows(policy.users()) {
-        let at = document.users.get(user).and_then(|table| table.sources.as_ref()?.entries.get(source));
-        let (Some((_, at)), Some(owner)) = (at, users.get(user)) else { continue };
-        let (prefix, name) = (owner.sources()[source], owner.name());
-        problems.warning(at, match why {
-            Shadow::Around(wider) => {
-                format!("source {prefix} of user {name:?} changes nothing: {wider} is its own already")
-            }
-            Shadow::Inside => {
-                format!("source {prefix} of user {name:?} is never met: longer prefixes of others have all of it")
-            }
-        });
+    let shadows = Order::of(policy.users()).shadows();
+    for of_one in shadows.chunk_by(|(one, ..), (other, ..)| one == other) {
+        let user = of_one[0].0 as usize;
+        let list = document.users.get(user).and_then(|table| table.sources.as_ref());
+        let (Some(list), Some(owner)) = (list, users.get(user)) else { continue };
+        let place =
+            |(text, at): &'_ At<Option<String>>| Some((text.as_ref()?.parse::<Prefix>().ok()?, at.clone()));
+        let places: HashMap<Prefix, Range<usize>> = list.entries.iter().filter_map(place).collect();
+        for (_, prefix, why) in of_one {
+            let (name, at) = (owner.name(), places.get(prefix).unwrap_or(&list.at));
+            problems.warning(at, match why {
+                Shadow::Around(wider) => {
+                    format!("source {prefix} of user {name:?} changes nothing: {wider} is its own already")
+                }
+                Shadow::Inside => {
+                    format!("source {prefix} of user {name:?} is never met: longer prefixes of others have all of it")
+                }
+            });
+        }
     }
 }
 

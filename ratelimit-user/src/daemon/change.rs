@@ -10,8 +10,8 @@ use std::{
 
 use super::{caller::By, host::Host, log, record::Record, version::Version, waiting::Waiting};
 use crate::{
-    compile::{self, Before},
-    config,
+    compile::{self, Before, lists::Outlook},
+    config::{self, Problem},
     dataplane::address,
     failure::{ExitCode, Failure},
     lockout::{self, Vital},
@@ -21,6 +21,9 @@ use crate::{
     },
     serve::protocol::{Operator, Reply},
 };
+
+/// Changes named in the log: thousands of new users are a number.
+const LOGGED: usize = 50;
 
 /// A policy to be put in force.
 #[derive(Debug)]
@@ -32,36 +35,43 @@ pub(super) struct Apply {
 
 impl Host {
     /// What an apply would change.
-    pub(super) fn diff(&self, file: &Path, text: &str) -> Result<Reply, Failure> {
-        let (next, _) = Version::parse(file, text)?;
-        Ok(Reply::Changes(changes(self.version.policy(), next.policy())))
+    pub(super) fn diff(&mut self, file: &Path, text: String) -> Result<Reply, Failure> {
+        let (next, warnings) = Version::parse(&mut self.reader, file, text)?;
+        let changes = changes(self.version.policy(), next.policy());
+        Ok(Reply::Changes { changes, warnings: in_words(&warnings) })
     }
 
     /// Puts another policy in force, for good or until nobody confirms it.
-    pub(super) fn apply(
-        &mut self,
-        order: &Apply,
-        operator: &Operator,
-        by: &By<'_>,
-    ) -> Result<Reply, Failure> {
+    pub(super) fn apply(&mut self, order: Apply, operator: &Operator, by: &By<'_>) -> Result<Reply, Failure> {
+        let began = Instant::now();
         self.refuse_while_waiting("apply")?;
         let time = order.confirm_ns.map(Waiting::time).transpose()?;
-        let (next, warnings) = Version::parse(&order.file, &order.text)?;
+        let (next, warnings) = Version::parse(&mut self.reader, &order.file, order.text)?;
         self.refuse_starving(next.policy(), operator)?;
         let rows = changes(self.version.policy(), next.policy());
         match time {
-            Some(_) => self.keep(&self.waiting_record(next.file()))?,
+            Some(_) => self.keep(self.waiting_record(next.file()))?,
             None => self.keep_version(&next)?,
         }
-        if let Err(failure) = self.enforce(next.policy()) {
-            self.keep_in_force()?;
-            return Err(failure);
-        }
+        let written = match self.enforce(next.policy()) {
+            Ok(written) => written,
+            Err(failure) => {
+                self.keep_in_force()?;
+                return Err(failure);
+            }
+        };
         let file = next.file().display().to_string();
-        log::info(format!("{file} applied by {by}: {}", count(&rows)));
-        rows.iter().for_each(|row| log::info(format!("  {row}")));
+        let took = began.elapsed();
+        let ms = took.as_secs_f64() * 1e3;
+        let done =
+            format!("{}, {written} of {} list entries written, {ms:.1} ms", count(&rows), self.lists.len());
+        log::info(format!("{file} applied by {by}: {done}"));
+        rows.iter().take(LOGGED).for_each(|row| log::info(format!("  {row}")));
+        if rows.len() > LOGGED {
+            log::info(format!("  and {} more", rows.len() - LOGGED));
+        }
         warnings.iter().for_each(log::warning);
-        let mut message = format!("{file} is in force: {}", count(&rows));
+        let mut message = format!("{file} is in force: {done}");
         match time {
             Some(asked) => {
                 let before = std::mem::replace(&mut self.version, next);
@@ -80,7 +90,12 @@ impl Host {
         for row in rows.iter().filter(|row| row.needs_restart) {
             message += &format!("\n{row}");
         }
-        Ok(Reply::Done(message))
+        Ok(Reply::Applied {
+            message,
+            list_entries_written: written as u64,
+            microseconds: took.as_micros() as u64,
+            warnings: in_words(&warnings),
+        })
     }
 
     /// Keeps what was applied.
@@ -125,7 +140,8 @@ impl Host {
     /// Reads the policy file again. A broken file changes nothing.
     pub(super) fn reload(&mut self) -> Result<(), Failure> {
         self.refuse_while_waiting("SIGHUP")?;
-        let (next, warnings) = Version::parse(&self.policy_path, &config::read_text(&self.policy_path)?)?;
+        let text = config::read_text(&self.policy_path)?;
+        let (next, warnings) = Version::parse(&mut self.reader, &self.policy_path, text)?;
         warnings.iter().for_each(log::warning);
         for row in changes(self.version.policy(), next.policy()).iter().filter(|row| row.needs_restart) {
             log::warning(row);
@@ -184,19 +200,17 @@ impl Host {
         Ok(())
     }
 
-    /// Tells the kernel.
-    pub(super) fn enforce(&mut self, policy: &Policy) -> Result<(), Failure> {
+    /// Tells the kernel. Says how many entries of the lists were written.
+    pub(super) fn enforce(&mut self, policy: &Policy) -> Result<usize, Failure> {
         let facts = self.facts_for(policy);
-        let generation = self.generation + 1;
+        let generation = self.desired.policy.generation + 1;
         let in_force = self.maps.policy();
-        let users = self.maps.user_sets()?;
-        let before = in_force.as_deref().map(|policy| Before { policy, names: &self.names, users: &users });
+        let before = in_force.as_deref().map(|policy| Before::known(policy, &self.desired));
         let desired = compile::desired(policy, &facts, generation, before);
-        self.lists = self.maps.enforce(&self.lists, &desired)?;
-        self.generation = generation;
-        self.names = desired.names;
+        let written = self.maps.enforce(&mut self.lists, Some(&self.desired), &desired)?;
+        self.desired = desired;
         self.facts = facts;
-        Ok(())
+        Ok(written)
     }
 
     /// The next version, with the present one to go back to.
@@ -222,8 +236,9 @@ impl Host {
     }
 
     /// Writes down that a restart goes on with what is in force.
-    pub(super) fn keep_in_force(&self) -> Result<(), Failure> {
-        self.keep_version(&self.version)
+    pub(super) fn keep_in_force(&mut self) -> Result<(), Failure> {
+        let version = self.version.clone();
+        self.keep_version(&version)
     }
 
     /// Which policy is in force, in a few words.
@@ -232,8 +247,8 @@ impl Host {
     }
 
     /// Writes down what a restart goes on with.
-    pub(super) fn keep_version(&self, version: &Version) -> Result<(), Failure> {
-        self.keep(&self.record(version))
+    pub(super) fn keep_version(&mut self, version: &Version) -> Result<(), Failure> {
+        self.keep(self.record(version))
     }
 
     fn record(&self, version: &Version) -> Record {
@@ -244,13 +259,13 @@ impl Host {
         self.record(&self.version).while_waiting(&self.version, next)
     }
 
-    fn keep(&self, record: &Record) -> Result<(), Failure> {
-        record.keep(&self.state).map_err(|error| self.cannot_keep(&error))
+    fn keep(&mut self, record: Record) -> Result<(), Failure> {
+        record.keep(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))
     }
 
     /// From now on a restart reads the policy file.
-    pub(super) fn forget(&self) -> Result<(), Failure> {
-        Record::forget(&self.state).map_err(|error| self.cannot_keep(&error))
+    pub(super) fn forget(&mut self) -> Result<(), Failure> {
+        Record::forget(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))
     }
 
     fn cannot_keep(&self, error: &std::io::Error) -> Failure {
@@ -269,10 +284,15 @@ impl Host {
 
     /// Refuses a policy that leaves too little for somebody's session.
     pub(super) fn refuse_starving(&self, next: &Policy, operator: &Operator) -> Result<(), Failure> {
-        if operator.force {
+        if operator.force || !lockout::could_starve(next) {
             return Ok(());
         }
-        let reasons = lockout::starved(next, self.version.policy(), &self.lists, &self.vital(operator)?);
+        let reasons = lockout::starved(
+            next,
+            self.version.policy(),
+            &Outlook::new(&self.lists, &[]),
+            &self.vital(operator)?,
+        );
         if reasons.is_empty() {
             return Ok(());
         }
@@ -293,6 +313,10 @@ impl Host {
         lockout::discover(Path::new("/proc"), own, operator.origin)
             .map_err(|error| unknown(format!("/proc/net: {error}")))
     }
+}
+
+fn in_words(warnings: &[Problem]) -> Vec<String> {
+    warnings.iter().map(ToString::to_string).collect()
 }
 
 fn count(rows: &[Change]) -> String {

@@ -43,7 +43,7 @@ impl Host {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let telling = Telling {
             policy: self.version.policy(),
-            services: &self.names.services,
+            services: &self.desired.names.services,
             now_ns: probe::now_ns(),
             unix_ms: unix.as_secs() * 1_000 + u64::from(unix.subsec_millis()),
         };

@@ -28,7 +28,7 @@ impl Host {
         let setting = Setting {
             policy: self.policy(),
             kernel: &kernel,
-            names: &self.names,
+            names: &self.desired.names,
             lists: &self.lists,
             now_ns: probe::now_by(kernel.clock()),
             unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),

@@ -12,10 +12,12 @@ use std::{
 use ratelimit_common::abi::{Event, Reason};
 
 use super::{
-    caller::By, change::Apply, drops::Drops, headroom::HeadroomWatch, log, version::Version, waiting::Waiting,
+    archive::Archive, caller::By, change::Apply, drops::Drops, headroom::HeadroomWatch, log,
+    version::Version, waiting::Waiting,
 };
 use crate::{
-    compile::{HostFacts, Names, lists::Lists},
+    compile::{Desired, HostFacts, lists::Lists},
+    config::Reader,
     dataplane::{
         attach::{self, GenericMode, Guarded, Presence},
         kernel::{Maps, Program},
@@ -64,11 +66,16 @@ pub(super) struct Host {
     pub(super) previous: Option<Version>,
     /// The one that comes back unless somebody confirms.
     pub(super) waiting: Option<Waiting>,
-    pub(super) generation: u64,
-    pub(super) names: Names,
+    /// What the maps hold of the policy. A change writes what differs from it.
+    pub(super) desired: Desired,
     pub(super) facts: HostFacts,
     pub(super) maps: Maps,
+    /// What the tries hold.
     pub(super) lists: Lists,
+    /// The texts that are written down.
+    pub(super) archive: Archive,
+    /// Reads policies, quickly if they are much like the one before.
+    pub(super) reader: Reader,
     pub(super) drops: Drops,
     pub(super) guarded: Vec<Guarded>,
     pub(super) pins: PinDir,
@@ -89,11 +96,11 @@ pub(super) struct Host {
 /// Everything that starting has made.
 #[derive(Debug)]
 pub(super) struct Started {
-    pub(super) generation: u64,
-    pub(super) names: Names,
+    pub(super) desired: Desired,
     pub(super) facts: HostFacts,
     pub(super) program: Program,
     pub(super) maps: Maps,
+    pub(super) lists: Lists,
     pub(super) guarded: Vec<Guarded>,
     pub(super) pins: PinDir,
     pub(super) release: String,
@@ -110,8 +117,12 @@ struct Seen {
 
 impl Host {
     /// A host whose policy has just been put in force.
-    pub(super) fn new(options: &Options, version: Version, mut started: Started) -> Result<Self, Failure> {
-        let lists = started.maps.lists()?;
+    pub(super) fn new(
+        options: &Options,
+        version: Version,
+        reader: Reader,
+        mut started: Started,
+    ) -> Result<Self, Failure> {
         let drops = Drops::new(started.maps.take_drops());
         let mut host = Self {
             policy_path: options.policy.clone(),
@@ -119,11 +130,12 @@ impl Host {
             version,
             previous: None,
             waiting: None,
-            generation: started.generation,
-            names: started.names,
+            desired: started.desired,
             facts: started.facts,
             maps: started.maps,
-            lists,
+            lists: started.lists,
+            archive: Archive::new(&options.state),
+            reader,
             drops,
             guarded: started.guarded,
             pins: started.pins,
@@ -221,9 +233,9 @@ impl Host {
             Request::UserGet { name } => self.user(&name, now_ns),
             Request::UserSet { user, operator } => self.set_user(&user, &operator, &by(Some(&operator))),
             Request::UserReset { name } => self.reset_user(&name, &by(None)),
-            Request::Diff { file, text } => self.diff(&file, &text),
-            Request::Apply { file, text, confirm_ns, operator } => {
-                self.apply(&Apply { file, text, confirm_ns }, &operator, &by(Some(&operator)))
+            Request::Diff { file, text, .. } => self.diff(&file, text),
+            Request::Apply { file, text, confirm_ns, operator, .. } => {
+                self.apply(Apply { file, text, confirm_ns }, &operator, &by(Some(&operator)))
             }
             Request::Confirm => self.confirm(&by(None)),
             Request::Rollback => self.rollback(&by(None)),
@@ -233,7 +245,7 @@ impl Host {
 
     /// The counters now.
     pub(super) fn snapshot(&self) -> Result<Snapshot, Failure> {
-        Ok(Snapshot::new(&self.maps.counts()?, &self.names.services))
+        Ok(Snapshot::new(&self.maps.counts()?, &self.desired.names.services))
     }
 
     /// Sources that were ever entered into the table.

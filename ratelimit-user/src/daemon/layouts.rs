@@ -24,18 +24,17 @@ pub(super) fn others(pins: &PinDir, ours: Layout) -> Result<Vec<Layout>, Datapla
 /// Copies the lists of other layouts into ours. Entries that ours has already are kept.
 pub(super) fn carry_lists(pins: &PinDir, from: &[Layout], maps: &mut Maps) -> Result<(), DataplaneError> {
     for layout in from {
-        let observed = maps.lists()?;
-        let mut wanted = observed.clone();
-        for (prefix, entry) in old_lists(pins, *layout) {
-            wanted.entry(prefix).or_insert(entry);
-        }
-        let wanted = lists::effective(wanted);
-        maps.change_lists(&observed, &wanted)?;
+        let mut lists = maps.lists()?;
+        let before = lists.len();
+        let mut carried = old_lists(pins, *layout);
+        carried.retain(|prefix, _| !lists.contains_key(prefix));
+        let changes = lists::edited(&lists, &carried);
+        maps.change_lists(&mut lists, &changes)?;
         log::info(format!(
             "maps of another layout found (abi {}, {} sources): {} listed prefixes carried over, buckets start anew",
             layout.abi,
             layout.sources,
-            wanted.len() - observed.len()
+            lists.len() - before
         ));
     }
     Ok(())

@@ -4,7 +4,7 @@ use ratelimit_common::abi::{ListEntry, list};
 
 use super::host::Host;
 use crate::{
-    compile::lists::{self, Lists, Prefix, reason_text},
+    compile::lists::{self, Change, Edits, Outlook, Prefix, reason_text},
     failure::{ExitCode, Failure},
     lockout,
     serve::protocol::{Block, Operator, Reply},
@@ -20,11 +20,10 @@ impl Host {
         if !self.lists.values().any(ran_out) {
             return Ok(());
         }
-        let mut wanted = self.lists.clone();
-        for entry in wanted.values_mut().filter(|entry| ran_out(entry)) {
-            clear_block(entry);
-        }
-        self.change_lists(wanted)
+        let over = self.lists.iter().filter(|(_, entry)| ran_out(entry));
+        let edits: Edits = over.map(|(prefix, entry)| (*prefix, without_block(*entry))).collect();
+        let changes = lists::edited(&self.lists, &edits);
+        self.change_lists(&changes)
     }
 
     pub(super) fn block(
@@ -49,14 +48,13 @@ impl Host {
                 "reason {reason:?} has control characters in it; use plain text"
             )));
         }
-        let mut wanted = self.lists.clone();
-        let entry = wanted.entry(prefix).or_insert(ListEntry::EMPTY);
-        clear_block(entry);
+        let mut entry = without_block(self.own(&prefix));
         entry.own_blocked_until_ns = for_ns.map_or(list::FOREVER_NS, |ns| now_ns.saturating_add(ns));
         entry.reason_len = reason.len() as u32;
         entry.reason[..reason.len()].copy_from_slice(reason.as_bytes());
-        self.refuse_cut_off(&prefix, &wanted, now_ns, operator)?;
-        self.change_lists(wanted)?;
+        let changes = self.edit(prefix, entry);
+        self.refuse_cut_off(&prefix, &changes, now_ns, operator)?;
+        self.change_lists(&changes)?;
         let until = for_ns
             .map_or_else(|| "until removed".to_owned(), |ns| format!("for {} s", ns.div_ceil(1_000_000_000)));
         let allowed = self.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
@@ -76,16 +74,13 @@ impl Host {
 
     pub(super) fn unblock(&mut self, prefix: &str, now_ns: u64) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
-        let mut wanted = self.lists.clone();
-        match wanted.get_mut(&prefix) {
-            Some(entry) if entry.own_blocked_until_ns > now_ns => clear_block(entry),
-            _ => return Err(not_listed(&prefix, "block")),
+        let own = self.own(&prefix);
+        if own.own_blocked_until_ns <= now_ns {
+            return Err(not_listed(&prefix, "block"));
         }
-        self.change_lists(wanted)?;
-        let still = self
-            .lists
-            .iter()
-            .find(|(other, entry)| other.covers(&prefix) && entry.own_blocked_until_ns > now_ns);
+        self.change_lists(&self.edit(prefix, without_block(own)))?;
+        let still =
+            lists::around(&self.lists, &prefix).find(|(_, entry)| entry.own_blocked_until_ns > now_ns);
         Ok(Reply::Done(match still {
             Some((wider, _)) => format!("removed {prefix} from the block list; {wider} still blocks it"),
             None => format!("removed {prefix} from the block list"),
@@ -94,9 +89,8 @@ impl Host {
 
     pub(super) fn allow(&mut self, prefix: &str) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
-        let mut wanted = self.lists.clone();
-        wanted.entry(prefix).or_insert(ListEntry::EMPTY).own_allowed = list::ALLOWED;
-        self.change_lists(wanted)?;
+        let own = ListEntry { own_allowed: list::ALLOWED, ..self.own(&prefix) };
+        self.change_lists(&self.edit(prefix, own))?;
         let note = self.around(&prefix, |entry| entry.own_allowed == list::ALLOWED);
         let note = note.map_or_else(String::new, |wider| format!("; {wider} is on the allow list already"));
         Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on{note}")))
@@ -109,29 +103,35 @@ impl Host {
         now_ns: u64,
     ) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
-        let mut wanted = self.lists.clone();
-        match wanted.get_mut(&prefix) {
-            Some(entry) if entry.own_allowed == list::ALLOWED => entry.own_allowed = 0,
-            _ => return Err(not_listed(&prefix, "allow")),
+        let own = self.own(&prefix);
+        if own.own_allowed != list::ALLOWED {
+            return Err(not_listed(&prefix, "allow"));
         }
-        self.refuse_cut_off(&prefix, &wanted, now_ns, operator)?;
-        self.change_lists(wanted)?;
+        let changes = self.edit(prefix, ListEntry { own_allowed: 0, ..own });
+        self.refuse_cut_off(&prefix, &changes, now_ns, operator)?;
+        self.change_lists(&changes)?;
         Ok(Reply::Done(format!("removed {prefix} from the allow list")))
     }
 
     /// A listed prefix around another that has something.
     fn around(&self, prefix: &Prefix, has: impl Fn(&ListEntry) -> bool) -> Option<&Prefix> {
-        let wider =
-            |(other, entry): &(&Prefix, &ListEntry)| *other != prefix && other.covers(prefix) && has(entry);
-        self.lists.iter().find(wider).map(|(other, _)| other)
+        let mut around = lists::around(&self.lists, prefix).filter(|(other, _)| *other != prefix);
+        around.find(|(_, entry)| has(entry)).map(|(other, _)| other)
     }
 
-    /// Writes the difference to the kernel, then remembers it.
-    fn change_lists(&mut self, wanted: Lists) -> Result<(), Failure> {
-        let wanted = lists::effective(wanted);
-        self.maps.change_lists(&self.lists, &wanted)?;
-        self.lists = wanted;
-        Ok(())
+    /// What a prefix says itself.
+    fn own(&self, prefix: &Prefix) -> ListEntry {
+        self.lists.get(prefix).copied().unwrap_or(ListEntry::EMPTY)
+    }
+
+    /// The writes that make a prefix say something else.
+    fn edit(&self, prefix: Prefix, own: ListEntry) -> Vec<Change> {
+        lists::edited(&self.lists, &Edits::from([(prefix, own)]))
+    }
+
+    /// Tells the kernel, then remembers it.
+    fn change_lists(&mut self, changes: &[Change]) -> Result<(), Failure> {
+        Ok(self.maps.change_lists(&mut self.lists, changes)?)
     }
 
     /// Prefixes on the allow list.
@@ -141,21 +141,25 @@ impl Host {
 
     /// Blocks that hold, with what is left of them.
     pub(super) fn blocks(&self, now_ns: u64) -> Vec<Block> {
-        let live = self.lists.iter().filter(|(_, entry)| entry.own_blocked_until_ns > now_ns);
-        live.map(|(prefix, entry)| Block {
+        let block = |(prefix, entry): (&Prefix, &ListEntry)| Block {
             prefix: prefix.to_string(),
             seconds_left: (entry.own_blocked_until_ns != list::FOREVER_NS)
                 .then(|| (entry.own_blocked_until_ns - now_ns).div_ceil(1_000_000_000)),
             reason: reason_text(entry),
-        })
-        .collect()
+        };
+        self.blocked(now_ns).map(block).collect()
+    }
+
+    /// The entries of blocks that hold.
+    pub(super) fn blocked(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &ListEntry)> {
+        self.lists.iter().filter(move |(_, entry)| entry.own_blocked_until_ns > now_ns)
     }
 
     /// Refuses lists with which somebody inside `prefix` would be cut off who must not be.
     fn refuse_cut_off(
         &self,
         prefix: &Prefix,
-        wanted: &Lists,
+        changes: &[Change],
         now_ns: u64,
         operator: &Operator,
     ) -> Result<(), Failure> {
@@ -163,7 +167,7 @@ impl Host {
             return Ok(());
         }
         let vital = self.vital(operator)?;
-        let cut = lockout::cut_off(prefix, wanted, now_ns, &vital);
+        let cut = lockout::cut_off(prefix, &Outlook::new(&self.lists, changes), now_ns, &vital);
         if cut.is_empty() {
             return Ok(());
         }
@@ -185,8 +189,6 @@ fn not_listed(prefix: &Prefix, which: &str) -> Failure {
     Failure::new(ExitCode::Found, format!("{prefix} is not on the {which} list; nothing was changed"))
 }
 
-fn clear_block(entry: &mut ListEntry) {
-    entry.own_blocked_until_ns = 0;
-    entry.reason_len = 0;
-    entry.reason = [0; list::REASON_LEN];
+fn without_block(entry: ListEntry) -> ListEntry {
+    ListEntry { own_blocked_until_ns: 0, reason_len: 0, reason: [0; list::REASON_LEN], ..entry }
 }

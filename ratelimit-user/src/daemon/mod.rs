@@ -1,5 +1,6 @@
 //! The daemon: wires the pieces together and keeps them running.
 
+mod archive;
 mod caller;
 mod change;
 mod drops;

@@ -7,16 +7,18 @@ use std::{
     fs::File,
     io::{self, Read as _},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
+    archive::{Archive, Stored},
     replacement::{self, Replacement},
     version::Version,
 };
 use crate::{
-    config::{self, LoadError, Problem},
+    config::{self, LoadError, Problem, Reader},
     failure::{ExitCode, Failure},
 };
 
@@ -28,15 +30,15 @@ const MAX_RECORD: u64 = 8 * config::MAX_BYTES + (1 << 20);
 
 /// The policy that a restart goes on with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct Record<T = Arc<str>> {
     /// The file its text was read from.
     file: String,
-    text: String,
+    text: T,
     /// What was set since. Only while waiting: otherwise `limit set` and `user set` end with the daemon.
     set: Vec<(String, String)>,
     /// The daemon's policy file, and what it said when this was written; `None` if it could not be read.
     policy_file: String,
-    policy_text: Option<String>,
+    policy_text: Option<T>,
     /// The file of the policy that was waiting for confirmation.
     unconfirmed: Option<String>,
 }
@@ -59,10 +61,10 @@ impl Record {
     pub(super) fn new(version: &Version, policy_file: &Path, policy_text: Option<String>) -> Self {
         Self {
             file: version.file().display().to_string(),
-            text: version.text().to_owned(),
+            text: version.shared_text(),
             set: Vec::new(),
             policy_file: policy_file.display().to_string(),
-            policy_text,
+            policy_text: policy_text.map(Into::into),
             unconfirmed: None,
         }
     }
@@ -74,7 +76,7 @@ impl Record {
 
     /// Whether the policy file says all of it.
     pub(super) fn is_superfluous(&self) -> bool {
-        self.unconfirmed.is_none() && self.policy_text.as_deref() == Some(&self.text)
+        self.unconfirmed.is_none() && self.policy_text.as_ref() == Some(&self.text)
     }
 
     /// Where it is kept.
@@ -103,44 +105,68 @@ impl Record {
             }
             Err(error) => Err(failed(ExitCode::Usage, error.to_string())),
             Ok(_) => {
-                let record = serde_json::from_slice(&bytes);
-                record.map(Some).map_err(|error| failed(ExitCode::Usage, error.to_string()))
+                let stored: Record<Stored> = serde_json::from_slice(&bytes)
+                    .map_err(|error| failed(ExitCode::Usage, error.to_string()))?;
+                let whole = stored.with_texts(|text| Ok(text.read(state)?.into()));
+                whole.map(Some).map_err(|error: io::Error| failed(ExitCode::Usage, error.to_string()))
             }
         }
     }
 
     /// Keeps it, or removes what is kept if the policy file says the same.
-    pub(super) fn keep(&self, state: &Path) -> io::Result<()> {
+    pub(super) fn keep(self, archive: &mut Archive, state: &Path) -> io::Result<()> {
         if self.is_superfluous() {
-            return Self::forget(state);
+            return Self::forget(archive, state);
         }
-        Replacement::prepare(&Self::path(state), &serde_json::to_vec(self)?)?.commit()
+        let stored = self.with_texts(|text| archive.store(&text))?;
+        Replacement::prepare(&Self::path(state), &serde_json::to_vec(&stored)?)?.commit()?;
+        let used: Vec<&Stored> = [&stored.text].into_iter().chain(&stored.policy_text).collect();
+        archive.tidy(&used);
+        Ok(())
     }
 
     /// Removes what is kept.
-    pub(super) fn forget(state: &Path) -> io::Result<()> {
-        replacement::remove(&Self::path(state))
+    pub(super) fn forget(archive: &mut Archive, state: &Path) -> io::Result<()> {
+        replacement::remove(&Self::path(state))?;
+        archive.tidy(&[]);
+        Ok(())
+    }
+}
+
+impl<T> Record<T> {
+    /// The same with its texts in another form.
+    fn with_texts<U>(self, mut form: impl FnMut(T) -> io::Result<U>) -> io::Result<Record<U>> {
+        Ok(Record {
+            text: form(self.text)?,
+            policy_text: self.policy_text.map(form).transpose()?,
+            file: self.file,
+            set: self.set,
+            policy_file: self.policy_file,
+            unconfirmed: self.unconfirmed,
+        })
     }
 }
 
 /// The policy to start with. `policy_text` is what the policy file says now.
 pub(super) fn choose(
+    reader: &mut Reader,
     record: Option<Record>,
     policy_file: &Path,
     policy_text: Result<String, LoadError>,
 ) -> Result<(Version, Vec<Problem>, Origin), Failure> {
-    let of_file = |text: Result<String, LoadError>| Ok::<_, Failure>(Version::parse(policy_file, &text?)?);
+    let mut of_file =
+        |text: Result<String, LoadError>| Ok::<_, Failure>(Version::parse(reader, policy_file, text?)?);
     let Some(record) = record else {
         let (version, warnings) = of_file(policy_text)?;
         return Ok((version, warnings, Origin::PolicyFile));
     };
     let same_file = record.policy_file == policy_file.display().to_string();
-    let unchanged = same_file && record.policy_text.as_ref() == policy_text.as_ref().ok();
+    let unchanged = same_file && record.policy_text.as_deref() == policy_text.as_deref().ok();
     if record.unconfirmed.is_none() && !unchanged {
         let (version, warnings) = of_file(policy_text)?;
         return Ok((version, warnings, Origin::PolicyFileChanged));
     }
-    let (version, warnings) = Version::parse(Path::new(&record.file), &record.text)?;
+    let (version, warnings) = Version::parse(reader, Path::new(&record.file), record.text)?;
     let version = version.with_all(&record.set)?;
     Ok((version, warnings, record.unconfirmed.map_or(Origin::Applied, Origin::NotConfirmed)))
 }
@@ -153,12 +179,13 @@ mod tests {
     const OTHER: &str = "[source]\nlimits = [\"2000/s\"]\n";
 
     fn version(file: &str, text: &str) -> Version {
-        Version::parse(Path::new(file), text).unwrap().0
+        Version::parse(&mut Reader::default(), Path::new(file), text).unwrap().0
     }
 
     fn chosen(record: Option<Record>, policy_text: &str) -> (Version, Origin) {
         let (version, _, origin) =
-            choose(record, Path::new("main.toml"), Ok(policy_text.to_owned())).unwrap();
+            choose(&mut Reader::default(), record, Path::new("main.toml"), Ok(policy_text.to_owned()))
+                .unwrap();
         (version, origin)
     }
 
@@ -198,7 +225,8 @@ mod tests {
     #[test]
     fn a_broken_policy_file_is_an_error_also_beside_a_record() {
         let applied = version("other.toml", OTHER);
-        let result = choose(Some(record(&applied)), Path::new("main.toml"), Ok("broken".to_owned()));
+        let reader = &mut Reader::default();
+        let result = choose(reader, Some(record(&applied)), Path::new("main.toml"), Ok("broken".to_owned()));
         assert!(result.unwrap_err().message.contains("main.toml:1:"));
     }
 

@@ -80,21 +80,22 @@ fn sync_directory(path: &Path) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
 
-    struct Dir(PathBuf);
+    /// A directory of its own for a test; gone with the value.
+    pub(in crate::daemon) struct Dir(pub(in crate::daemon) PathBuf);
 
     impl Dir {
-        fn new(name: &str) -> Self {
+        pub(in crate::daemon) fn new(name: &str) -> Self {
             let dir = std::env::temp_dir().join(format!("ratelimit-{name}-{}", std::process::id()));
             fs::create_dir_all(&dir).unwrap();
             Self(dir)
         }
 
-        fn names(&self) -> Vec<String> {
+        pub(in crate::daemon) fn names(&self) -> Vec<String> {
             let mut names: Vec<String> = fs::read_dir(&self.0)
                 .unwrap()
                 .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -25,7 +25,7 @@ use super::{
     state_dir::StateDir,
 };
 use crate::{
-    config,
+    config::{self, Reader},
     dataplane::probe,
     drops::Sighting,
     failure::{ExitCode, Failure},
@@ -42,8 +42,10 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// Runs the daemon until it is told to stop.
 pub fn run(options: &Options) -> Result<(), Failure> {
+    let mut reader = Reader::default();
+    let record = Record::read(&options.state)?;
     let (version, warnings, origin) =
-        record::choose(Record::read(&options.state)?, &options.policy, config::read_text(&options.policy))?;
+        record::choose(&mut reader, record, &options.policy, config::read_text(&options.policy))?;
     warnings.iter().for_each(log::warning);
     headroom::require(&options.proc)?;
     probe::require_root()?;
@@ -63,7 +65,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         })?;
         // Signals too: one that comes while the program is being loaded must not end the daemon half way.
         let mut signals = Signals::take()?;
-        let mut host = start(options, version).map_err(|failure| hint(failure, &origin, options))?;
+        let mut host = start(options, version, reader).map_err(|failure| hint(failure, &origin, options))?;
         settle(&mut host, &origin, options)?;
         for warning in host.cookie_warnings() {
             log::warning(warning);

@@ -53,7 +53,7 @@ impl Host {
         let kept = self.is_kept();
         self.supersede(saved);
         // The record of an applied policy follows; otherwise the file is all there is.
-        if let (true, Err(failure)) = (kept, self.keep_version(&self.version)) {
+        if kept && let Err(failure) = self.keep_in_force() {
             log::warning(failure);
         }
         let written = format!("written into {}", next.file().display());

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     compile::{self, Before, HostFacts, Names, lists},
+    config::Reader,
     dataplane::{
         attach::{self, Adopted, Guarded},
         kernel,
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// Puts the policy in force on every interface, or changes nothing.
-pub(super) fn start(options: &Options, version: Version) -> Result<Host, Failure> {
+pub(super) fn start(options: &Options, version: Version, reader: Reader) -> Result<Host, Failure> {
     probe::require_root()?;
     let release = probe::kernel_release();
     let kernel_release = probe::require_kernel(&release)?;
@@ -32,7 +33,7 @@ pub(super) fn start(options: &Options, version: Version) -> Result<Host, Failure
     let ours_before = pins.layouts()?.contains(&layout);
     let started = put_in_force(options, policy, &names, pins.clone(), layout, kernel_release, release);
     match started {
-        Ok(started) => Host::new(options, version, started),
+        Ok(started) => Host::new(options, version, reader, started),
         Err(failure) => {
             undo(&pins, layout, ours_before);
             Err(failure)
@@ -65,20 +66,21 @@ fn put_in_force(
         secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
     };
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
-    let no_names = Names::default();
+    let mut lists = maps.lists()?;
+    let names_before = before.as_deref().map(|in_force| Names::recovered(policy, in_force, &lists));
     let users = maps.user_sets()?;
-    let known = before.as_deref().map(|policy| Before { policy, names: &no_names, users: &users });
-    let desired = compile::desired(policy, &facts, generation, known);
+    let in_force = before.as_deref().zip(names_before.as_ref());
+    let in_force = in_force.map(|(policy, names)| Before { policy, names, users: &users, desired: None });
+    let desired = compile::desired(policy, &facts, generation, in_force);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
-    let observed = maps.lists()?;
-    kernel::require_room(&observed, &lists::with_users(observed.clone(), &desired.user_prefixes))?;
+    kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
     if before.is_none() {
-        maps.enforce(&observed, &desired)?;
+        maps.enforce(&mut lists, None, &desired)?;
     }
     let mut guarded = attach::attach_new(&mut program, &pins, names, options.generic)?;
     if before.is_some() {
-        maps.enforce(&observed, &desired)?;
+        maps.enforce(&mut lists, None, &desired)?;
     }
     let replaced = attach::replace_all(&mut program, &pins, &guarded)?;
     for name in &replaced.elsewhere {
@@ -95,7 +97,7 @@ fn put_in_force(
         pins.remove_maps(layout)?;
     }
     announce(&guarded, if before.is_some() { "buckets kept" } else { "buckets start anew" });
-    Ok(Started { generation, names: desired.names, facts, program, maps, guarded, pins, release, claim })
+    Ok(Started { desired, facts, program, maps, lists, guarded, pins, release, claim })
 }
 
 /// Removes what a failed start has made.

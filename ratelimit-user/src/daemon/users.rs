@@ -12,6 +12,7 @@ use super::{
     settings::{Order, Save},
 };
 use crate::{
+    compile,
     failure::{ExitCode, Failure},
     policy::{LimitList, OF_PLAN, Setting, User, words},
     serve::protocol::{Operator, Reply, UserBucket, UserInfo, UserOrder},
@@ -27,7 +28,8 @@ impl Host {
     pub(super) fn user(&self, name: &str, now_ns: u64) -> Result<Reply, Failure> {
         let user = self.known_user(name)?;
         let (set, bucket) = self.maps.user(self.user_index(name)?)?;
-        let buckets = Some(buckets(user.network(), &set, &bucket, gcra::time_q8(now_ns)));
+        let buckets =
+            Some(buckets(user.network(), self.facts.headroom, &set, &bucket, gcra::time_q8(now_ns)));
         Ok(Reply::Users(vec![UserInfo { buckets, ..info(user) }]))
     }
 
@@ -81,7 +83,7 @@ impl Host {
     fn user_index(&self, name: &str) -> Result<u32, Failure> {
         let missing =
             || Failure::new(ExitCode::Unsupported, format!("user {name} has no place in the kernel"));
-        self.names.users.of(name).map(|index| index as u32).ok_or_else(missing)
+        self.desired.names.users.of(name).map(|index| index as u32).ok_or_else(missing)
     }
 }
 
@@ -96,19 +98,13 @@ fn info(user: &User) -> UserInfo {
     }
 }
 
-/// How much is left of each limit. The kernel keeps them in an order of its own: the same meter and number is the same limit.
-fn buckets(rates: &[Rate], set: &LimitSet, bucket: &Bucket, now_q8: u64) -> Vec<UserBucket> {
-    let place = |at: usize| {
-        let nth = rates[..at].iter().filter(|rate| rate.meter == rates[at].meter).count();
-        let of_meter =
-            set.limits.iter().enumerate().filter(|(_, limit)| limit.meter == rates[at].meter as u32);
-        of_meter.map(|(place, _)| place).nth(nth)
-    };
-    let left = |(at, rate): (usize, &Rate)| {
-        let left = place(at).map_or(rate.burst, |place| left(rate, bucket.tat_q8[place], now_q8));
+/// How much is left of each limit. The kernel keeps them in an order of its own.
+fn buckets(rates: &[Rate], headroom: bool, set: &LimitSet, bucket: &Bucket, now_q8: u64) -> Vec<UserBucket> {
+    let left = |(rate, place): (&Rate, Option<usize>)| {
+        let left = place.map_or(rate.burst, |place| left(rate, bucket.tat_q8[place], now_q8));
         UserBucket { limit: rate.to_string(), left, burst: rate.burst }
     };
-    rates.iter().enumerate().map(left).collect()
+    rates.iter().zip(compile::places(rates, set, headroom)).map(left).collect()
 }
 
 /// Units that a bucket has left: its burst, less what has not been refilled yet.
@@ -120,10 +116,7 @@ fn left(rate: &Rate, tat_q8: u64, now_q8: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use ratelimit_common::{
-        abi::{Limit, MAX_LIMITS},
-        limit::text::parse_rate,
-    };
+    use ratelimit_common::{abi::MAX_LIMITS, limit::text::parse_rate};
 
     use super::*;
 
@@ -147,15 +140,16 @@ mod tests {
     #[test]
     fn a_limit_finds_its_bucket_wherever_the_kernel_keeps_it() {
         let rates = ["5 packets/s", "1 MB/s", "100 packets/min"].map(|text| parse_rate(text).unwrap());
-        let mut set = LimitSet::NONE;
+        let mut set = LimitSet { limit_count: 4, ..LimitSet::NONE };
         // Bytes moved to the front by an earlier policy.
         for (place, at) in [(0, 1), (1, 0), (3, 2)] {
-            set.limits[place] = Limit { meter: rates[at].meter as u32, ..Limit::UNUSED };
+            set.limits[place] = rates[at].limit().unwrap();
         }
         let now = gcra::time_q8(1_000_000_000_000);
         let mut bucket = Bucket { tat_q8: [0; MAX_LIMITS] };
         bucket.tat_q8[3] = now + gcra::time_q8(60_000_000_000);
-        let left: Vec<u64> = buckets(&rates, &set, &bucket, now).iter().map(|bucket| bucket.left).collect();
+        let left: Vec<u64> =
+            buckets(&rates, true, &set, &bucket, now).iter().map(|bucket| bucket.left).collect();
         assert_eq!(left, [5, 1_000_000, 0]);
     }
 }

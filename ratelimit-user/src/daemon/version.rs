@@ -6,12 +6,12 @@ use std::{
 };
 
 use crate::{
-    config::{self, LoadError, Problem},
+    config::{LoadError, Problem, Reader},
     failure::Failure,
     policy::{Policy, Setting},
 };
 
-/// A policy with its history. Cheap to keep: the text is shared.
+/// A policy with its history. Cheap to keep: the text and what is long in a policy are shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     file: PathBuf,
@@ -24,11 +24,16 @@ pub(super) struct Version {
 
 impl Version {
     /// The policy of a text, and what the operator should know about it.
-    pub(super) fn parse(file: &Path, text: &str) -> Result<(Self, Vec<Problem>), LoadError> {
-        let loaded = config::parse(text, &file.display().to_string())?;
+    pub(super) fn parse(
+        reader: &mut Reader,
+        file: &Path,
+        text: impl Into<Arc<str>>,
+    ) -> Result<(Self, Vec<Problem>), LoadError> {
+        let text = text.into();
+        let loaded = reader.parse(&text, &file.display().to_string())?;
         let version = Self {
             file: file.to_owned(),
-            text: text.into(),
+            text,
             as_read: loaded.policy.clone(),
             policy: loaded.policy,
             set: Vec::new(),
@@ -44,6 +49,11 @@ impl Version {
     /// The text, as it was read.
     pub(super) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The same, without a copy.
+    pub(super) fn shared_text(&self) -> Arc<str> {
+        Arc::clone(&self.text)
     }
 
     /// What it means, limits set since included.
@@ -96,7 +106,7 @@ impl Version {
 
     /// The same with a text that has been written since. What it says now is not a change any more.
     pub(super) fn with_text(&self, text: &str) -> Result<Self, LoadError> {
-        let (read, _) = Self::parse(&self.file, text)?;
+        let (read, _) = Self::parse(&mut Reader::default(), &self.file, text)?;
         let mut next = Self { policy: self.policy.clone(), set: self.set.clone(), ..read };
         next.set.retain(|(setting, _)| next.as_read.value(setting) != next.policy.value(setting));
         // A list that was set before one of its limits was says that one too.
@@ -124,7 +134,7 @@ mod tests {
                         [[user]]\nname = \"acme\"\nplan = \"gold\"\n";
 
     fn read() -> Version {
-        Version::parse(Path::new("p.toml"), TEXT).unwrap().0
+        Version::parse(&mut Reader::default(), Path::new("p.toml"), TEXT).unwrap().0
     }
 
     fn with(version: &Version, name: &str, value: &str) -> Version {
@@ -164,7 +174,7 @@ mod tests {
         assert_eq!(read().with_all(&version.set().collect::<Vec<_>>()).unwrap(), version);
         let saved = version.with_text(&TEXT.replace("5 syns", "3 syns")).unwrap();
         assert_eq!(names(&saved), ["source"], "which says the limit too");
-        let again = Version::parse(Path::new("p.toml"), saved.text()).unwrap().0;
+        let again = Version::parse(&mut Reader::default(), Path::new("p.toml"), saved.text()).unwrap().0;
         assert_eq!(again.with_all(&saved.set().collect::<Vec<_>>()).unwrap().policy(), version.policy());
     }
 

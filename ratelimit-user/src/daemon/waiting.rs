@@ -63,10 +63,12 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::config::Reader;
 
     #[test]
     fn a_wait_ends_at_its_time_and_counts_down_to_it() {
-        let (before, _) = Version::parse(Path::new("p.toml"), "[source]\nlimits = [\"1/s\"]\n").unwrap();
+        let text = "[source]\nlimits = [\"1/s\"]\n";
+        let (before, _) = Version::parse(&mut Reader::default(), Path::new("p.toml"), text).unwrap();
         let start = Instant::now();
         let mut waiting = Waiting::new(before, Duration::from_secs(30), start);
         let at = |ms: u64| start + Duration::from_millis(ms);

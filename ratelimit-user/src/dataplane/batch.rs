@@ -1,9 +1,9 @@
-//! Reading a large hash map in few system calls.
+//! Reading and writing large maps in few system calls.
 //!
-//! aya has no batched reads, and one call per entry takes seconds for a million sources.
+//! aya has no batches, and one call per entry takes seconds for a million sources.
 //!
 //! # Minimum kernel version
-//! 5.6, for BPF_MAP_LOOKUP_BATCH.
+//! 5.6 for hash maps and arrays. Tries have batches since 5.14, and whoever asks for one on an older kernel hears [`is_missing`].
 #![expect(unsafe_code, reason = "a system call that aya does not wrap")]
 
 use std::{
@@ -14,6 +14,10 @@ use std::{
 use aya::Pod;
 
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
+const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
+const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
+/// What the kernel answers for kinds of maps without batches. No C library knows it.
+const ENOTSUPP: i32 = 524;
 /// Entries per call: large enough that the calls do not matter, small enough for the stack of nobody.
 const BATCH: usize = 4096;
 
@@ -31,20 +35,77 @@ struct Attributes {
     flags: u64,
 }
 
-/// Calls `each` with the entries of a hash map, some at a time. Entries that come or go meanwhile may be missed.
-pub(super) fn for_each_batch<K: Pod, V: Pod>(
+/// Whether the kernel has no batches for this kind of map.
+pub(super) fn is_missing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(ENOTSUPP | libc::EOPNOTSUPP))
+}
+
+/// Writes entries in this order. After an error, those before some place are written.
+pub(super) fn update<K: Pod, V: Pod>(map: impl AsFd, entries: &[(K, V)]) -> io::Result<()> {
+    for some in entries.chunks(BATCH) {
+        let (keys, values): (Vec<K>, Vec<V>) = some.iter().copied().unzip();
+        let mut attributes = Attributes {
+            in_batch: 0,
+            out_batch: 0,
+            keys: keys.as_ptr() as u64,
+            values: values.as_ptr() as u64,
+            count: some.len() as u32,
+            map_fd: map.as_fd().as_raw_fd() as u32,
+            elem_flags: 0,
+            flags: 0,
+        };
+        // SAFETY: the kernel reads `count` keys and values, of the sizes of the map's own definition, which the caller takes K and V
+        // from; both live across the call.
+        unsafe { call(BPF_MAP_UPDATE_BATCH, &mut attributes) }?;
+    }
+    Ok(())
+}
+
+/// Removes entries in this order. After an error, those before some place are gone.
+pub(super) fn delete<K: Pod>(map: impl AsFd, keys: &[K]) -> io::Result<()> {
+    for some in keys.chunks(BATCH) {
+        let mut attributes = Attributes {
+            in_batch: 0,
+            out_batch: 0,
+            keys: some.as_ptr() as u64,
+            values: 0,
+            count: some.len() as u32,
+            map_fd: map.as_fd().as_raw_fd() as u32,
+            elem_flags: 0,
+            flags: 0,
+        };
+        // SAFETY: the kernel reads `count` keys of the size that the caller takes from the map's definition; they live across the call.
+        unsafe { call(BPF_MAP_DELETE_BATCH, &mut attributes) }?;
+    }
+    Ok(())
+}
+
+/// One system call.
+///
+/// # Safety
+/// Every pointer in the attributes is 0 or to memory that the command may read or write, as long as it says.
+unsafe fn call(command: libc::c_long, attributes: &mut Attributes) -> io::Result<()> {
+    // SAFETY: the attributes are as large as said; what they point to is the caller's promise.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<Attributes>()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Calls `each` with the entries of a map, some at a time. Entries that come or go meanwhile may be missed. `start` is a position of the
+/// kind that this map hands out: the number of a bucket for hash maps, a key for others.
+pub(super) fn for_each_batch<K: Pod, V: Pod, P: Pod>(
     map: impl AsFd,
     zero: (K, V),
+    start: P,
     mut each: impl FnMut(&[K], &[V]),
 ) -> io::Result<()> {
     let mut room = BATCH;
     let mut keys = vec![zero.0; room];
     let mut values = vec![zero.1; room];
-    // Hash maps hand out a bucket number as the position to go on from.
-    let mut position = 0_u32;
+    let mut position = start;
     let mut started = false;
     loop {
-        let mut next = 0_u32;
+        let mut next = start;
         let mut attributes = Attributes {
             in_batch: if started { (&raw const position) as u64 } else { 0 },
             out_batch: (&raw mut next) as u64,
@@ -56,11 +117,8 @@ pub(super) fn for_each_batch<K: Pod, V: Pod>(
             flags: 0,
         };
         // SAFETY: every pointer is to memory that lives across the call; keys and values have room for `count` entries
-        // of the sizes K and V, which the caller takes from the map's own definition; Pod makes any bytes valid.
-        let result = unsafe {
-            libc::syscall(libc::SYS_bpf, BPF_MAP_LOOKUP_BATCH, &raw mut attributes, size_of::<Attributes>())
-        };
-        let error = (result != 0).then(io::Error::last_os_error);
+        // of the sizes K and V, which the caller takes from the map's own definition, as it does P; Pod makes any bytes valid.
+        let error = unsafe { call(BPF_MAP_LOOKUP_BATCH, &mut attributes) }.err();
         match error.as_ref().and_then(io::Error::raw_os_error) {
             // One hash bucket holds more entries than there is room for.
             Some(libc::ENOSPC) if attributes.count == 0 => {

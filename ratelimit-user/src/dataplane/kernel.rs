@@ -31,6 +31,7 @@ use super::{
     pin::{Layout, PinDir},
     probe::{KERNEL_FRAGS, KernelRelease},
     table::SourceTable,
+    trie,
 };
 use crate::compile::{
     Desired,
@@ -215,24 +216,30 @@ impl Maps {
         })
     }
 
-    /// Puts a policy and the prefixes of its users in force, or nothing; says what the lists are then.
+    /// Puts a policy and the prefixes of its users in force, or nothing. `before` is what the lists have of users, if that is known. Says
+    /// how many entries of the lists were written.
     ///
     /// Prefixes first, because that is what can fail, for want of room. An address that is a new user's already is held to what every source
     /// is held to until the policy is there.
-    pub fn enforce(&mut self, observed: &Lists, desired: &Desired) -> Result<Lists, DataplaneError> {
-        let wanted = lists::with_users(observed.clone(), &desired.user_prefixes);
-        self.change_lists(observed, &wanted)?;
+    pub fn enforce(
+        &mut self,
+        lists: &mut Lists,
+        before: Option<&Desired>,
+        desired: &Desired,
+    ) -> Result<usize, DataplaneError> {
+        let changes = lists::edited(lists, &lists::user_edits(lists, before, desired));
+        let undo = lists::reversed(lists, &changes);
+        self.change_lists(lists, &changes)?;
         if let Err(error) = self.set_policy(desired) {
-            self.change_lists(&wanted, observed)?;
+            self.change_lists(lists, &undo)?;
             return Err(error);
         }
-        Ok(wanted)
+        Ok(changes.len())
     }
 
     /// Puts a policy in force: from one packet to the next, with nothing in between.
     pub fn set_policy(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
-        // The table that the policy in force does not use; nobody reads it until the policy says so.
-        if !desired.users.is_empty() {
+        if !desired.keeps_tables && !desired.users.is_empty() {
             let mut table = Array::<MapData, LimitSet>::create(MAX_USERS as u32, 0)
                 .map_err(DataplaneError::map("make a map for the limits of users"))?;
             for (index, set) in &desired.users {
@@ -243,12 +250,17 @@ impl Maps {
                 .map_err(DataplaneError::map("put the limits of users in place"))?;
         }
         self.begin_windows(&desired.new_user_windows)?;
-        self.write_destinations(desired)?;
+        if !desired.keeps_tables {
+            self.write_destinations(desired)?;
+        }
         for index in &desired.new_users {
             self.refill_user(*index)?;
         }
         for (index, _) in desired.names.services.iter() {
             self.counted.insert(index as u32 + 1);
+        }
+        if desired.keeps_policy {
+            return Ok(());
         }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
@@ -273,33 +285,51 @@ impl Maps {
     /// Both lists, as they are in the kernel.
     pub fn lists(&self) -> Result<Lists, DataplaneError> {
         let mut lists = Lists::new();
-        for entry in self.lists_v4.iter() {
-            let (key, value) = entry.map_err(DataplaneError::map("read the IPv4 list"))?;
-            lists.insert(Prefix::from_v4_key(key.prefix_len(), key.data()), value);
-        }
-        for entry in self.lists_v6.iter() {
-            let (key, value) = entry.map_err(DataplaneError::map("read the IPv6 list"))?;
-            lists.insert(Prefix::from_v6_key(key.prefix_len(), key.data()), value);
-        }
+        trie::read(&self.lists_v4, ([0; 8], ListEntry::EMPTY), |len, data, entry| {
+            lists.insert(Prefix::from_v4_key(len, data), entry);
+        })
+        .map_err(DataplaneError::map("read the IPv4 list"))?;
+        trie::read(&self.lists_v6, ([0; 16], ListEntry::EMPTY), |len, data, entry| {
+            lists.insert(Prefix::from_v6_key(len, data), entry);
+        })
+        .map_err(DataplaneError::map("read the IPv6 list"))?;
         Ok(lists)
     }
 
-    /// Leads the lists from one state to another.
-    pub fn change_lists(&mut self, observed: &Lists, wanted: &Lists) -> Result<(), DataplaneError> {
-        require_room(observed, wanted)?;
+    /// Carries out changes of the lists, all or none. `lists` is what the kernel has, before and after.
+    pub fn change_lists(&mut self, lists: &mut Lists, changes: &[Change]) -> Result<(), DataplaneError> {
+        require_room(lists, changes)?;
         // The program skips a list that has no entries. Switched on before the first one comes, off after the last has gone.
-        self.switch_lists(|v4| has_family(wanted, v4) || has_family(observed, v4))?;
-        for change in lists::changes(observed, wanted) {
-            if let Err(error) = self.change_list(&change) {
-                // Half a change could let somebody in. What can be undone is: entries are removed and put back, and
-                // neither needs more room than there was.
-                for undo in lists::changes(&self.lists()?, observed) {
-                    self.change_list(&undo)?;
-                }
-                return Err(error);
+        let coming = |v4| changes.iter().any(|c| matches!(c, Change::Set(prefix, _) if prefix.is_v4() == v4));
+        self.switch_lists(|v4| has_family(lists, v4) || coming(v4))?;
+        if let Err(error) = self.write_lists(changes) {
+            // Half a change could let somebody in. What can be undone is: entries are removed and put back, and
+            // neither needs more room than there was.
+            self.write_lists(&lists::changes(&self.lists()?, lists))?;
+            self.switch_lists(|v4| has_family(lists, v4))?;
+            return Err(error);
+        }
+        lists::carry_out(lists, changes);
+        self.switch_lists(|v4| has_family(lists, v4))
+    }
+
+    /// Writes in the order of the changes; the families have nothing to do with each other.
+    fn write_lists(&mut self, changes: &[Change]) -> Result<(), DataplaneError> {
+        let (mut sets_v4, mut sets_v6, mut gone_v4, mut gone_v6) = (vec![], vec![], vec![], vec![]);
+        for change in changes {
+            match change {
+                Change::Set(prefix, entry) => match prefix.trie_key() {
+                    TrieKey::V4(len, data) => sets_v4.push((Key::new(len, data), *entry)),
+                    TrieKey::V6(len, data) => sets_v6.push((Key::new(len, data), *entry)),
+                },
+                Change::Remove(prefix) => match prefix.trie_key() {
+                    TrieKey::V4(len, data) => gone_v4.push(Key::new(len, data)),
+                    TrieKey::V6(len, data) => gone_v6.push(Key::new(len, data)),
+                },
             }
         }
-        self.switch_lists(|v4| has_family(wanted, v4))
+        trie::write(&mut self.lists_v4, &sets_v4, &gone_v4).map_err(|error| list_error("IPv4", error))?;
+        trie::write(&mut self.lists_v6, &sets_v6, &gone_v6).map_err(|error| list_error("IPv6", error))
     }
 
     fn switch_lists(&mut self, on: impl Fn(bool) -> bool) -> Result<(), DataplaneError> {
@@ -309,25 +339,6 @@ impl Maps {
                 .map_err(DataplaneError::map("switch the lists on or off"))?;
         }
         Ok(())
-    }
-
-    fn change_list(&mut self, change: &Change) -> Result<(), DataplaneError> {
-        let (prefix, result) = match change {
-            Change::Set(prefix, entry) => match prefix.trie_key() {
-                TrieKey::V4(len, data) => (prefix, self.lists_v4.insert(&Key::new(len, data), entry, 0)),
-                TrieKey::V6(len, data) => (prefix, self.lists_v6.insert(&Key::new(len, data), entry, 0)),
-            },
-            Change::Remove(prefix) => match prefix.trie_key() {
-                TrieKey::V4(len, data) => (prefix, self.lists_v4.remove(&Key::new(len, data))),
-                TrieKey::V6(len, data) => (prefix, self.lists_v6.remove(&Key::new(len, data))),
-            },
-        };
-        result.map_err(|source| match source {
-            MapError::SyscallError(e) if e.io_error.raw_os_error() == Some(libc::ENOSPC) => {
-                list_full(prefix.is_v4())
-            }
-            source => DataplaneError::Map { action: format!("change the list entry of {prefix}"), source },
-        })
     }
 
     /// Every counter that may have moved, all CPUs added up: those of packets for no service, then those of each service that there
@@ -400,21 +411,33 @@ impl fmt::Debug for Maps {
 }
 
 /// What does not fit is refused before anything is written.
-pub fn require_room(observed: &Lists, wanted: &Lists) -> Result<(), DataplaneError> {
-    for v4 in [true, false] {
-        if lists::peak(observed, wanted, v4) > list::MAX_LISTED as usize {
-            return Err(list_full(v4));
+pub fn require_room(lists: &Lists, changes: &[Change]) -> Result<(), DataplaneError> {
+    let room = list::MAX_LISTED as usize;
+    // Both families together fit into one: nothing has to be counted.
+    if lists.len() + changes.len() <= room {
+        return Ok(());
+    }
+    for (family, v4) in [("IPv4", true), ("IPv6", false)] {
+        if lists::peak(lists, changes, v4) > room {
+            return Err(DataplaneError::ListFull { family, max: list::MAX_LISTED });
         }
     }
     Ok(())
 }
 
-fn list_full(v4: bool) -> DataplaneError {
-    DataplaneError::ListFull { family: if v4 { "IPv4" } else { "IPv6" }, max: list::MAX_LISTED }
+/// In order, IPv4 comes first.
+fn has_family(lists: &Lists, v4: bool) -> bool {
+    let outermost = if v4 { lists.first_key_value() } else { lists.last_key_value() };
+    outermost.is_some_and(|(prefix, _)| prefix.is_v4() == v4)
 }
 
-fn has_family(lists: &Lists, v4: bool) -> bool {
-    lists.keys().any(|prefix| prefix.is_v4() == v4)
+fn list_error(family: &'static str, source: MapError) -> DataplaneError {
+    match source {
+        MapError::SyscallError(e) if e.io_error.raw_os_error() == Some(libc::ENOSPC) => {
+            DataplaneError::ListFull { family, max: list::MAX_LISTED }
+        }
+        source => DataplaneError::Map { action: format!("change the {family} list"), source },
+    }
 }
 
 fn load_error(error: &EbpfError, sources: u32) -> DataplaneError {

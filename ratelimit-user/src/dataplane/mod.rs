@@ -15,6 +15,7 @@ pub mod pin;
 pub mod probe;
 pub mod sysctl;
 pub mod table;
+mod trie;
 
 pub use error::DataplaneError;
 

@@ -49,7 +49,7 @@ impl SourceTable {
     /// Calls `each` with the sources and their buckets, some at a time.
     pub fn for_each(&self, each: impl FnMut(&[EntryKey], &[Bucket])) -> Result<(), DataplaneError> {
         let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, Bucket { tat_q8: [0; MAX_LIMITS] });
-        batch::for_each_batch(self.buckets.map().fd().as_fd(), zero, each)
+        batch::for_each_batch(self.buckets.map().fd().as_fd(), zero, 0_u32, each)
             .map_err(DataplaneError::io("read the table of sources"))
     }
 
@@ -73,7 +73,7 @@ impl SourceTable {
         let mut hot = 0;
         let is_hot = |mark: &&u32| gate::is_tracked(gate::marked_until_q8(**mark), now_q8);
         let count = |_: &[u32], marks: &[u32]| hot += marks.iter().filter(is_hot).count() as u64;
-        batch::for_each_batch(self.marks.map().fd().as_fd(), (0, 0), count)
+        batch::for_each_batch(self.marks.map().fd().as_fd(), (0, 0), 0_u32, count)
             .map_err(DataplaneError::io("read the gate"))?;
         Ok(hot)
     }

@@ -127,7 +127,7 @@ mod tests {
 
     fn told(event: &DropEvent) -> Dropped {
         let policy = config::parse(POLICY, "policy.toml").unwrap().policy;
-        let services = Places::after(&Places::default(), ["web", "dns"].into_iter());
+        let services = Places::after(&Places::default(), ["web", "dns"].into_iter(), 2);
         let telling = Telling {
             policy: &policy,
             services: &services,
@@ -145,7 +145,8 @@ mod tests {
             lo: key.lo,
             reason: Reason::ServiceTotal as u32,
             fate: Fate::Rejected as u32,
-            service: 2,
+            // One more than its index; names have theirs in alphabetical order.
+            service: 1,
             port: 53,
             len: 60,
             family,

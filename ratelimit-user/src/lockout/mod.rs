@@ -11,13 +11,13 @@ mod sockets;
 use std::{fmt, net::IpAddr};
 
 use ratelimit_common::{
-    abi::{list::ALLOWED, service::Protocol},
+    abi::{ListEntry, list::ALLOWED, service::Protocol},
     limit::rate::Rate,
 };
 
 use crate::{
-    compile::lists::{Lists, Prefix},
-    policy::{Policy, Service, User},
+    compile::lists::{Outlook, Prefix},
+    policy::{NamedLimit, Policy, Service, User},
 };
 pub use discover::{SSH_PORT, discover};
 
@@ -64,19 +64,34 @@ impl fmt::Display for Vital {
 }
 
 /// The addresses of `prefix` that matter and are blocked once the lists are these.
-pub fn cut_off<'v>(prefix: &Prefix, lists: &Lists, now_ns: u64, vital: &'v [Vital]) -> Vec<&'v Vital> {
+pub fn cut_off<'v>(prefix: &Prefix, lists: &Outlook<'_>, now_ns: u64, vital: &'v [Vital]) -> Vec<&'v Vital> {
     let cut = |one: &&Vital| {
-        let address = Prefix::masked(one.address, u8::MAX);
-        prefix.covers(&address) && is_blocked(&address, lists, now_ns) && !is_allowed(&address, lists)
+        let blocked = |entry: ListEntry| entry.blocked_until_ns > now_ns && entry.allowed != ALLOWED;
+        prefix.covers(&Prefix::masked(one.address, u8::MAX))
+            && lists.longest(one.address).is_some_and(blocked)
     };
     vital.iter().filter(cut).collect()
 }
 
+/// Whether a policy leaves too little for a session, if there is one: only then the host has to be searched for any.
+pub fn could_starve(policy: &Policy) -> bool {
+    let of_services =
+        policy.services().iter().flat_map(|service| service.per_source().iter().chain(service.totals()));
+    let of_users = policy.users().iter().flat_map(User::network);
+    let mut rates = policy.source().limits().iter().map(NamedLimit::rate).chain(of_services).chain(of_users);
+    rates.any(|rate| session::shortfall(rate).is_some())
+}
+
 /// What of a policy leaves too little for somebody's session, as sentences. What `before` has already is no news.
-pub fn starved<'p>(policy: &'p Policy, before: &'p Policy, lists: &Lists, vital: &[Vital]) -> Vec<String> {
+pub fn starved<'p>(
+    policy: &'p Policy,
+    before: &'p Policy,
+    lists: &Outlook<'_>,
+    vital: &[Vital],
+) -> Vec<String> {
     let remote = |one: &&Vital| {
         matches!(one.role, Role::SshSession { .. } | Role::Operator)
-            && !is_allowed(&Prefix::masked(one.address, u8::MAX), lists)
+            && lists.longest(one.address).is_none_or(|entry| entry.allowed != ALLOWED)
     };
     let sessions: Vec<&Vital> = vital.iter().filter(remote).collect();
     let mut sentences = Vec::new();
@@ -106,10 +121,12 @@ pub fn starved<'p>(policy: &'p Policy, before: &'p Policy, lists: &Lists, vital:
             });
         sentences.extend(worse_off.unwrap_or_default());
     }
+    // Users can have a great many prefixes: each session is looked for once.
+    let whose = |policy: &'p Policy, one: &Vital| policy.users().of(&Prefix::masked(one.address, u8::MAX));
+    let owned: Vec<(&Vital, &User)> =
+        sessions.iter().filter_map(|one| Some((*one, whose(policy, one)?))).collect();
     for user in policy.users().iter() {
-        let whose =
-            |policy: &'p Policy, one: &Vital| policy.users().of(&Prefix::masked(one.address, u8::MAX));
-        let Some(first) = sessions.iter().find(|one| whose(policy, one) == Some(user)) else { continue };
+        let Some((first, _)) = owned.iter().find(|(_, owner)| std::ptr::eq(*owner, user)) else { continue };
         let known = whose(before, first).map_or(&[][..], User::network);
         sentences.extend(too_small(&format!("user {}: network", user.name()), user.network(), known, first));
     }
@@ -133,15 +150,6 @@ fn services_of<'p>(policy: &'p Policy, one: &Vital) -> Vec<&'p Service> {
             policy.services().iter().filter(|service| service.has_port(Protocol::Tcp, SSH_PORT)).collect()
         }
     }
-}
-
-/// The allow list wins over every block, however wide or narrow either is.
-fn is_allowed(address: &Prefix, lists: &Lists) -> bool {
-    lists.iter().any(|(prefix, entry)| entry.own_allowed == ALLOWED && prefix.covers(address))
-}
-
-fn is_blocked(address: &Prefix, lists: &Lists, now_ns: u64) -> bool {
-    lists.iter().any(|(prefix, entry)| entry.own_blocked_until_ns > now_ns && prefix.covers(address))
 }
 
 #[cfg(test)]

@@ -10,7 +10,10 @@ use std::{
 use ratelimit_common::abi::{ListEntry, list::FOREVER_NS};
 
 use super::*;
-use crate::config;
+use crate::{
+    compile::lists::{self, Lists},
+    config,
+};
 
 fn prefix(text: &str) -> Prefix {
     text.parse().unwrap()
@@ -22,6 +25,18 @@ fn blocked(lists: &mut Lists, text: &str, until_ns: u64) {
 
 fn allowed(lists: &mut Lists, text: &str) {
     lists.entry(prefix(text)).or_insert(ListEntry::EMPTY).own_allowed = ALLOWED;
+}
+
+/// Who of them is cut off inside a prefix, once the lists are these.
+fn cut<'v>(around: &str, own: &Lists, now_ns: u64, vital: &'v [Vital]) -> Vec<&'v Vital> {
+    let lists = lists::effective(own.clone());
+    cut_off(&prefix(around), &Outlook::new(&lists, &[]), now_ns, vital)
+}
+
+/// What of a policy starves somebody, with these lists.
+fn starving(policy: &Policy, before: &Policy, own: &Lists, vital: &[Vital]) -> Vec<String> {
+    let lists = lists::effective(own.clone());
+    starved(policy, before, &Outlook::new(&lists, &[]), vital)
 }
 
 fn session(address: &str) -> Vital {
@@ -40,7 +55,7 @@ fn a_block_around_a_session_cuts_it_off_unless_any_allowed_prefix_covers_it() {
     let vital = [session("10.0.0.7"), session("2001:db8::7"), session("192.0.2.1")];
     let mut lists = Lists::new();
     blocked(&mut lists, "10.0.0.0/8", FOREVER_NS);
-    let cut = |lists: &Lists, around: &str| cut_off(&prefix(around), lists, 1, &vital).len();
+    let cut = |lists: &Lists, around: &str| cut(around, lists, 1, &vital).len();
     assert_eq!(cut(&lists, "10.0.0.0/8"), 1);
     assert_eq!(cut(&lists, "192.0.2.0/24"), 0, "another prefix was asked about");
     for wide_or_narrow in ["10.0.0.7", "10.0.0.0/8", "0.0.0.0/0"] {
@@ -57,8 +72,8 @@ fn a_block_that_has_run_out_cuts_nobody_off() {
     let mut lists = Lists::new();
     blocked(&mut lists, "10.0.0.0/8", 100);
     let vital = [session("10.0.0.7")];
-    assert_eq!(cut_off(&prefix("10.0.0.0/8"), &lists, 99, &vital).len(), 1);
-    assert_eq!(cut_off(&prefix("10.0.0.0/8"), &lists, 100, &vital).len(), 0);
+    assert_eq!(cut("10.0.0.0/8", &lists, 99, &vital).len(), 1);
+    assert_eq!(cut("10.0.0.0/8", &lists, 100, &vital).len(), 0);
 }
 
 #[test]
@@ -66,7 +81,7 @@ fn taking_a_session_off_the_allow_list_inside_a_block_cuts_it_off() {
     let mut lists = Lists::new();
     blocked(&mut lists, "10.0.0.0/8", FOREVER_NS);
     // The lists as they would be: the allowed /32 is gone, and it is what was asked about.
-    assert_eq!(cut_off(&prefix("10.0.0.7"), &lists, 1, &[session("10.0.0.7")]).len(), 1);
+    assert_eq!(cut("10.0.0.7", &lists, 1, &[session("10.0.0.7")]).len(), 1);
 }
 
 #[test]
@@ -75,7 +90,7 @@ fn a_policy_starves_a_session_only_if_there_is_one_that_is_not_allowed() {
     let large = policy("[source]\nlimits = [\"5000 packets/s\", \"100 syns/s\"]\n");
     let vital = [session("10.0.0.7")];
     let mut lists = Lists::new();
-    let sentences = starved(&small, &large, &lists, &vital);
+    let sentences = starving(&small, &large, &lists, &vital);
     assert_eq!(
         sentences,
         [
@@ -83,12 +98,13 @@ fn a_policy_starves_a_session_only_if_there_is_one_that_is_not_allowed() {
           and 10.0.0.7 has a live SSH session (to port 22)"
         ]
     );
-    assert!(starved(&large, &small, &lists, &vital).is_empty());
-    assert!(starved(&small, &small, &lists, &vital).is_empty(), "the session lives with it already");
+    assert!(starving(&large, &small, &lists, &vital).is_empty());
+    assert!(could_starve(&small) && !could_starve(&large), "nobody has to be looked for");
+    assert!(starving(&small, &small, &lists, &vital).is_empty(), "the session lives with it already");
     let gateway = Vital { role: Role::Gateway, ..session("10.0.0.1") };
-    assert!(starved(&small, &large, &lists, &[gateway]).is_empty(), "a gateway has no session");
+    assert!(starving(&small, &large, &lists, &[gateway]).is_empty(), "a gateway has no session");
     allowed(&mut lists, "10.0.0.0/24");
-    assert!(starved(&small, &large, &lists, &vital).is_empty());
+    assert!(starving(&small, &large, &lists, &vital).is_empty());
 }
 
 #[test]
@@ -101,8 +117,9 @@ fn a_total_starves_a_session_only_on_the_port_that_it_uses() {
     };
     let before = policy("[source]\nlimits = [\"5000/s\"]\n");
     let count = |policy: &Policy, before: &Policy| {
-        starved(policy, before, &Lists::new(), &[session("10.0.0.7")]).len()
+        starving(policy, before, &Lists::new(), &[session("10.0.0.7")]).len()
     };
+    assert!(could_starve(&with(443, "5 packets/s")) && !could_starve(&with(22, "5000 packets/s")));
     assert_eq!(count(&with(22, "5 packets/s"), &before), 1);
     assert_eq!(count(&with(22, "5000 packets/s"), &before), 0);
     assert_eq!(count(&with(443, "5 packets/s"), &before), 0);
@@ -123,7 +140,7 @@ fn what_one_source_may_have_of_sshs_port_starves_a_session_too() {
         ))
     };
     let before = policy("[source]\nlimits = [\"5000/s\"]\n");
-    let sentences = |policy: &Policy| starved(policy, &before, &Lists::new(), &[session("10.0.0.7")]);
+    let sentences = |policy: &Policy| starving(policy, &before, &Lists::new(), &[session("10.0.0.7")]);
     let found = sentences(&with(22, "5 packets/s"));
     assert!(found[0].starts_with("service s: per_source \"5 packets/s burst 5\" is below"), "{found:?}");
     assert!(
@@ -148,7 +165,7 @@ fn a_service_starves_only_sessions_to_its_destinations_and_also_those_that_were_
     };
     let vital = [to("192.0.2.1"), to("192.0.2.2"), to("2001:db8::1")];
     let count = |policy: &Policy, before: &Policy, vital: &[Vital]| {
-        starved(policy, before, &Lists::new(), vital).len()
+        starving(policy, before, &Lists::new(), vital).len()
     };
     let small = with(&[service("a", "192.0.2.1", "5/s"), service("b", "192.0.2.0/24", "5000/s")]);
     assert_eq!(count(&small, &nothing, &vital), 1);
@@ -173,13 +190,13 @@ fn the_limits_of_a_user_starve_the_sessions_from_its_addresses_and_no_others() {
         ))
     };
     let before = with("5000/s", "5000/s");
-    let sentences = |policy: &Policy| starved(policy, &before, &Lists::new(), &[session("10.0.0.7")]);
+    let sentences = |policy: &Policy| starving(policy, &before, &Lists::new(), &[session("10.0.0.7")]);
     let found = sentences(&with("5000/s", "5/s"));
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("user branch: network \"5 packets/s burst 5\" is below"), "{found:?}");
     assert!(sentences(&with("5/s", "5000/s")).is_empty(), "the longest prefix decides whose the address is");
     let tiny = with("5000/s", "5/s");
-    assert!(starved(&tiny, &tiny, &Lists::new(), &[session("10.0.0.7")]).is_empty(), "nothing new");
+    assert!(starving(&tiny, &tiny, &Lists::new(), &[session("10.0.0.7")]).is_empty(), "nothing new");
 }
 
 /// A directory that looks like /proc; gone with the value.

@@ -4,14 +4,16 @@
 //! field here.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
 };
 
 use ratelimit_common::abi::{Meter, Mode, OnLimit, service::Protocol};
 use serde::{Deserialize, Serialize};
 
-use super::{LadderFamily, NONE, NamedLimit, Policy, Prefix, Service, User, words};
+use super::{
+    Difference, LadderFamily, NONE, NamedLimit, Policy, Prefix, Service, Sources, User, Users, words,
+};
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,16 +49,23 @@ impl fmt::Display for Change {
 /// Everything that differs, in a fixed order: limits, then the rest by name.
 pub fn changes(before: &Policy, after: &Policy) -> Vec<Change> {
     let mut rows = limits(before.source().limits(), after.source().limits());
-    let (before, after) = (subjects(before), subjects(after));
+    let (old_users, new_users) =
+        (unlike(before.users(), after.users()), unlike(after.users(), before.users()));
+    let (before, after) = (subjects(before, &old_users), subjects(after, &new_users));
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     for name in names {
         match (before.get(name), after.get(name)) {
-            (Some(before), Some(after)) => rows.extend(fields(name, before, after)),
+            (Some(before), Some(after)) => {
+                rows.extend(fields(name, before, after));
+                if let Some((old, new)) = old_users.get(name).zip(new_users.get(name)) {
+                    rows.extend(source_rows(name, old, new));
+                }
+            }
             (before, after) => rows.push(Change {
                 subject: name.clone(),
                 field: None,
-                before: before.map(in_words),
-                after: after.map(in_words),
+                before: before.map(|fields| in_words(fields, old_users.get(name).copied())),
+                after: after.map(|fields| in_words(fields, new_users.get(name).copied())),
                 needs_restart: false,
             }),
         }
@@ -102,7 +111,39 @@ fn only_in<'a>(these: &'a [NamedLimit], those: &[NamedLimit], meter: Meter) -> V
 type Field = (String, bool);
 type Fields = BTreeMap<&'static str, Field>;
 
-fn subjects(policy: &Policy) -> BTreeMap<String, Fields> {
+/// Users that the other policy does not have, or not like that, by subject. Most of thousands stay as they are and need no words.
+fn unlike<'p>(these: &'p Users, those: &Users) -> BTreeMap<String, &'p User> {
+    let others: HashMap<&str, &User> = those.iter().map(|user| (user.name(), user)).collect();
+    let differs = |user: &&User| others.get(user.name()) != Some(user);
+    these.iter().filter(differs).map(|user| (format!("user {}", user.name()), user)).collect()
+}
+
+/// Prefixes that a user loses and gets.
+fn source_rows(subject: &str, before: &User, after: &User) -> Vec<Change> {
+    let Difference { gone, come } = before.sources().difference(after.sources());
+    let row = |before: &[Prefix], after: &[Prefix]| Change {
+        subject: subject.to_owned(),
+        field: Some("sources".to_owned()),
+        before: (!before.is_empty()).then(|| first_few(before)),
+        after: (!after.is_empty()).then(|| first_few(after)),
+        needs_restart: false,
+    };
+    let rows = [row(&gone, &[]), row(&[], &come)];
+    rows.into_iter().filter(|row| row.before.is_some() || row.after.is_some()).collect()
+}
+
+/// Prefixes shown of what can be thousands.
+const SHOWN: usize = 8;
+
+fn first_few(prefixes: &[Prefix]) -> String {
+    let shown: Vec<String> = prefixes.iter().take(SHOWN).map(ToString::to_string).collect();
+    match prefixes.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTreeMap<String, Fields> {
     let mut subjects = BTreeMap::new();
     let source = policy.source();
     let gate = if policy.gate().enabled() { "true" } else { "false" };
@@ -131,9 +172,7 @@ fn subjects(policy: &Policy) -> BTreeMap<String, Fields> {
         let network = Fields::from([("network", (words(plan.network()), false))]);
         subjects.insert(format!("plan {}", plan.name()), network);
     }
-    for user in policy.users().iter() {
-        subjects.insert(format!("user {}", user.name()), of_user(user));
-    }
+    subjects.extend(users.iter().map(|(subject, user)| (subject.clone(), of_user(user))));
     let mode = match policy.mode() {
         Mode::Enforce => "enforce",
         Mode::Monitor => "monitor",
@@ -143,12 +182,9 @@ fn subjects(policy: &Policy) -> BTreeMap<String, Fields> {
 }
 
 fn of_user(user: &User) -> Fields {
-    let sources: BTreeSet<String> = user.sources().iter().map(ToString::to_string).collect();
-    let mut fields = Fields::from([
-        ("sources", (sources.into_iter().collect::<Vec<_>>().join(", "), false)),
-        // A plan that changes is one row, however many are on it.
-        ("network", (user.own().map_or_else(|| "of its plan".to_owned(), words), false)),
-    ]);
+    // A plan that changes is one row, however many are on it.
+    let network = user.own().map_or_else(|| "of its plan".to_owned(), words);
+    let mut fields = Fields::from([("network", (network, false))]);
     if let Some(plan) = user.plan() {
         fields.insert("plan", (plan.to_owned(), false));
     }
@@ -227,8 +263,13 @@ fn fields(subject: &str, before: &Fields, after: &Fields) -> Vec<Change> {
         .collect()
 }
 
-fn in_words(fields: &Fields) -> String {
-    fields.iter().map(|(name, (text, _))| format!("{name} {text}")).collect::<Vec<_>>().join("; ")
+fn in_words(fields: &Fields, user: Option<&User>) -> String {
+    let mut words: Vec<String> = fields.iter().map(|(name, (text, _))| format!("{name} {text}")).collect();
+    if let Some(user) = user {
+        let all = Sources::default().difference(user.sources()).come;
+        words.push(format!("sources {}", if all.is_empty() { NONE.to_owned() } else { first_few(&all) }));
+    }
+    words.join("; ")
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod setting;
 mod shadow;
 mod sharing;
 mod source;
+mod sources;
 mod user;
 mod windows;
 
@@ -25,10 +26,11 @@ pub use limit_list::LimitList;
 pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use service::{DEFAULT_DSCP, Service, ServiceError, Services};
 pub use setting::{NONE, OF_PLAN, Setting, SettingError, pieces, words};
-pub use shadow::{Shadow, shadows};
+pub use shadow::{Order, Shadow};
 pub(crate) use sharing::claims;
 pub use sharing::{PortGroup, Unmet};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};
+pub use sources::{Chunk, Difference, Sources};
 pub use user::{Plan, User, UserError, Users};
 pub use windows::TooManyWindows;
 

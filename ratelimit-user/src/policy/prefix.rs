@@ -122,6 +122,21 @@ impl Prefix {
         self.address.is_ipv4()
     }
 
+    /// The first so many bits of it.
+    pub fn shortened(&self, len: u8) -> Self {
+        Self::masked(self.address, len.min(self.len))
+    }
+
+    /// The longest prefix around both; none if they are of two families.
+    pub fn common(&self, other: &Self) -> Option<Self> {
+        let same_bits = match (self.address, other.address) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+            _ => return None,
+        };
+        Some(self.shortened((same_bits as u8).min(other.len)))
+    }
+
     /// Whether every address of `other` is in this one.
     pub fn covers(&self, other: &Self) -> bool {
         self.len <= other.len && Self::masked(other.address, self.len) == *self
@@ -236,6 +251,18 @@ mod tests {
         assert!(covers("0.0.0.0/0", "255.255.255.255") && covers("::/0", "2001:db8::/32"));
         assert!(!covers("10.0.0.0/16", "10.0.0.0/8") && !covers("10.0.0.0/8", "11.0.0.0"));
         assert!(!covers("::/0", "0.0.0.0/0") && !covers("0.0.0.0/0", "::"));
+    }
+
+    #[test]
+    fn the_common_part_of_two_prefixes_is_around_both_and_no_longer_one_is() {
+        let common = |a: &str, b: &str| {
+            a.parse::<Prefix>().unwrap().common(&b.parse().unwrap()).map(|prefix| prefix.to_string())
+        };
+        assert_eq!(common("10.0.0.0/8", "10.1.2.3").as_deref(), Some("10.0.0.0/8"));
+        assert_eq!(common("10.1.2.3", "10.1.2.2").as_deref(), Some("10.1.2.2/31"));
+        assert_eq!(common("128.0.0.0/1", "0.0.0.0/1").as_deref(), Some("0.0.0.0/0"));
+        assert_eq!(common("2001:db8::/48", "2001:db8::/32").as_deref(), Some("2001:db8::/32"));
+        assert_eq!(common("10.0.0.0/8", "::/0"), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Prefixes of users, or of services, that change nothing, because others around them or inside them answer first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::{Prefix, User, Users};
+use super::{Prefix, Sources, User, Users};
 
 /// Why a prefix changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,15 @@ struct Frame {
     taken: Share,
 }
 
+/// Every prefix of all users in order, each with a number for whose it is. It can follow from one version of a policy to the next.
+#[derive(Debug, Default)]
+pub struct Order {
+    sorted: Vec<(Prefix, u32)>,
+    /// The numbers of users by name; of users that are there from the beginning, their place among them.
+    owners: HashMap<String, u32>,
+    next: u32,
+}
+
 /// A part of a prefix, as a number of its 2^-n pieces; exact, because each is a power of two and together they are at most one.
 #[derive(Clone, Copy, Default)]
 struct Share(u128);
@@ -35,25 +44,80 @@ impl Share {
     }
 }
 
+impl Order {
+    /// The prefixes of these users.
+    pub fn of(users: &Users) -> Self {
+        let mut order = Self::default();
+        order.follow(&Users::default(), users);
+        order
+    }
+
+    /// From the users that it was made of to others. Users that stay as they are cost next to nothing.
+    pub fn follow(&mut self, before: &Users, after: &Users) {
+        let old: HashMap<&str, &User> = before.iter().map(|user| (user.name(), user)).collect();
+        let new: HashSet<&str> = after.iter().map(User::name).collect();
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        let none = Sources::default();
+        for user in after.iter() {
+            let sources = old.get(user.name()).map_or(&none, |user| user.sources());
+            let next = &mut self.next;
+            let owner = *self.owners.entry(user.name().to_owned()).or_insert_with(|| {
+                *next += 1;
+                *next - 1
+            });
+            if sources != user.sources() {
+                let difference = sources.difference(user.sources());
+                gone.extend(difference.gone.iter().map(|prefix| (*prefix, owner)));
+                come.extend(difference.come.iter().map(|prefix| (*prefix, owner)));
+            }
+        }
+        for user in before.iter().filter(|user| !new.contains(user.name())) {
+            if let Some(owner) = self.owners.remove(user.name()) {
+                gone.extend(user.sources().iter().map(|prefix| (*prefix, owner)));
+            }
+        }
+        if gone.is_empty() && come.is_empty() {
+            return;
+        }
+        gone.sort_unstable();
+        come.sort_unstable();
+        let (mut gone, mut come) = (gone.into_iter().peekable(), come.into_iter().peekable());
+        let mut sorted = Vec::with_capacity(self.sorted.len() + come.len());
+        for entry in &self.sorted {
+            while let Some(first) = come.next_if(|one| one < entry) {
+                sorted.push(first);
+            }
+            if gone.next_if_eq(entry).is_none() {
+                sorted.push(*entry);
+            }
+        }
+        sorted.extend(come);
+        self.sorted = sorted;
+    }
+
+    /// Every prefix that changes nothing: whose, which, and why.
+    pub fn shadows(&self) -> Vec<(u32, Prefix, Shadow)> {
+        let claims =
+            self.sorted.iter().enumerate().map(|(at, (prefix, owner))| (*prefix, *owner as usize, at));
+        let prefix = |(owner, at, why): (usize, usize, Shadow)| (owner as u32, self.sorted[at].0, why);
+        pass(claims).into_iter().map(prefix).collect()
+    }
+}
+
 /// A prefix, whose it is, and its place among its owner's.
 pub(super) type Claim = (Prefix, usize, usize);
 
-/// Every prefix of a user that changes nothing: the user's place, the place among its sources, and why.
-pub fn shadows(users: &Users) -> Vec<(usize, usize, Shadow)> {
-    let sources = |(user, one): (usize, &User)| -> Vec<Claim> {
-        one.sources().iter().enumerate().map(|(source, prefix)| (*prefix, user, source)).collect()
-    };
-    shadows_of(users.iter().enumerate().flat_map(sources).collect())
-}
-
 /// Every prefix that changes nothing: its owner, its place there, and why. Where two have the same, it is the later owner's.
-///
-/// One pass: in sorted order a prefix comes before everything inside it, so the prefixes around the current one are a stack.
 pub(super) fn shadows_of(mut all: Vec<Claim>) -> Vec<(usize, usize, Shadow)> {
     all.sort_unstable();
+    pass(all.into_iter())
+}
+
+/// One pass: in sorted order a prefix comes before everything inside it, so the prefixes around the current one are a stack.
+fn pass(sorted: impl Iterator<Item = Claim>) -> Vec<(usize, usize, Shadow)> {
     let mut found: HashMap<(usize, usize), Shadow> = HashMap::new();
     let mut around: Vec<Frame> = Vec::new();
-    for (prefix, owner, source) in all {
+    for (prefix, owner, source) in sorted {
         while around.last().is_some_and(|wider| !wider.prefix.covers(&prefix)) {
             close(around.pop(), &mut found);
         }
@@ -87,21 +151,26 @@ mod tests {
     use super::*;
 
     fn users(sources: &[&[Prefix]]) -> Users {
-        let user =
-            |(n, sources): (usize, &&[Prefix])| User::new(format!("u{n}"), None, sources.to_vec(), None);
-        Users::new(sources.iter().enumerate().map(user).collect(), Vec::new()).unwrap()
+        let user = |(n, sources): (usize, &&[Prefix])| {
+            User::new(format!("u{n}"), None, sources.iter().copied().collect(), None)
+        };
+        Users::new(sources.iter().enumerate().map(user).collect(), Vec::new(), &Users::default()).unwrap()
     }
 
-    fn found(sources: &[&[&str]]) -> Vec<(usize, usize, Shadow)> {
+    fn found(sources: &[&[&str]]) -> Vec<(u32, String, Shadow)> {
         let parsed: Vec<Vec<Prefix>> =
             sources.iter().map(|of| of.iter().map(|text| text.parse().unwrap()).collect()).collect();
-        shadows(&users(&parsed.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+        let order = Order::of(&users(&parsed.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+        order.shadows().into_iter().map(|(owner, prefix, why)| (owner, prefix.to_string(), why)).collect()
     }
 
     #[test]
     fn a_prefix_inside_one_of_the_same_user_changes_nothing_unless_anothers_is_in_between() {
         let wide = "10.0.0.0/8".parse().unwrap();
-        assert_eq!(found(&[&["10.1.0.0/16", "10.0.0.0/8"]]), [(0, 0, Shadow::Around(wide))]);
+        assert_eq!(
+            found(&[&["10.1.0.0/16", "10.0.0.0/8"]]),
+            [(0, "10.1.0.0/16".to_owned(), Shadow::Around(wide))]
+        );
         assert_eq!(found(&[&["10.0.0.0/8", "10.1.2.0/24"], &["10.1.0.0/16"]]), []);
         assert_eq!(found(&[&["10.0.0.0/8", "11.0.0.0/8", "::/0"]]), []);
     }
@@ -110,7 +179,7 @@ mod tests {
     fn a_prefix_that_longer_ones_of_others_fill_changes_nothing() {
         assert_eq!(
             found(&[&["10.0.0.0/24"], &["10.0.0.0/25"], &["10.0.0.128/25"]]),
-            [(0, 0, Shadow::Inside)]
+            [(0, "10.0.0.0/24".to_owned(), Shadow::Inside)]
         );
         assert_eq!(found(&[&["10.0.0.0/24"], &["10.0.0.0/25", "10.0.0.192/26"]]), [], "a quarter is left");
         assert_eq!(
@@ -119,13 +188,47 @@ mod tests {
                 &["10.0.0.0/25", "10.0.0.192/26"],
                 &["10.0.0.128/26", "10.0.0.128/32"]
             ]),
-            [(0, 0, Shadow::Inside), (2, 1, Shadow::Around("10.0.0.128/26".parse().unwrap()))],
+            [
+                (0, "10.0.0.0/24".to_owned(), Shadow::Inside),
+                (2, "10.0.0.128/32".to_owned(), Shadow::Around("10.0.0.128/26".parse().unwrap()))
+            ],
             "what is inside what is inside counts once"
         );
-        assert_eq!(found(&[&["::/0"], &["::/1"], &["8000::/1"]]), [(0, 0, Shadow::Inside)]);
+        assert_eq!(found(&[&["::/0"], &["::/1"], &["8000::/1"]]), [(0, "::/0".to_owned(), Shadow::Inside)]);
     }
 
     proptest! {
+        #[test]
+        fn an_order_that_has_followed_is_one_that_is_made_anew(
+            before in prop::collection::btree_map((28_u8..=32, 0_u32..32), 0_usize..4, 0..20),
+            after in prop::collection::btree_map((28_u8..=32, 0_u32..32), 0_usize..4, 0..20),
+        ) {
+            let users = |claims: &std::collections::BTreeMap<(u8, u32), usize>| {
+                let mut sources = vec![std::collections::BTreeSet::new(); 4];
+                let mut taken = std::collections::BTreeSet::new();
+                for ((len, host), user) in claims {
+                    let prefix = Prefix::masked(std::net::Ipv4Addr::from_bits(*host).into(), *len);
+                    if taken.insert(prefix) {
+                        sources[*user].insert(prefix);
+                    }
+                }
+                // Users without sources are not there at all.
+                let user = |(n, of): (usize, &std::collections::BTreeSet<Prefix>)| {
+                    (!of.is_empty()).then(|| User::new(format!("u{n}"), None, of.iter().copied().collect(), None))
+                };
+                let users = sources.iter().enumerate().filter_map(user).collect();
+                Users::new(users, Vec::new(), &Users::default()).unwrap()
+            };
+            let (before, after) = (users(&before), users(&after));
+            let mut followed = Order::of(&before);
+            followed.follow(&before, &after);
+            let named = |order: &Order| -> Vec<(Prefix, String)> {
+                let name = |number: u32| order.owners.iter().find(|(_, other)| **other == number).unwrap().0.clone();
+                order.sorted.iter().map(|(prefix, owner)| (*prefix, name(*owner))).collect()
+            };
+            prop_assert_eq!(named(&followed), named(&Order::of(&after)));
+        }
+
         /// In a world of 32 addresses, a prefix is shadowed exactly if nobody's answer changes without it.
         #[test]
         fn a_prefix_without_which_every_address_has_the_same_user_is_found_and_no_other(
@@ -144,13 +247,13 @@ mod tests {
                 let address = |host| Prefix::masked(std::net::Ipv4Addr::from_bits(host).into(), 32);
                 (0..32).map(|host| users.of(&address(host)).map(|user| user.name().to_owned())).collect()
             };
-            let shadowed = shadows(&whole);
+            let shadowed = Order::of(&whole).shadows();
             for (user, of) in sources.iter().enumerate() {
-                for (source, prefix) in of.iter().enumerate() {
+                for prefix in of {
                     let mut without = sources.clone();
                     without[user].retain(|other| other != prefix);
                     let without = users(&without.iter().map(Vec::as_slice).collect::<Vec<_>>());
-                    let is_found = shadowed.iter().any(|(u, s, _)| (*u, *s) == (user, source));
+                    let is_found = shadowed.iter().any(|(owner, other, _)| (*owner as usize, other) == (user, prefix));
                     let changes_nothing = answers(&without) == answers(&whole);
                     // A prefix that is filled by its own user's and others' together is not looked for.
                     prop_assert!(!is_found || changes_nothing, "{prefix}");

@@ -1,20 +1,23 @@
 //! Users: whose addresses share limits of their own on this host.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use ratelimit_common::{
     abi::{MAX_LIMITS, list::MAX_LISTED, user::MAX_USERS},
     limit::rate::{Rate, RateError},
 };
 
-use super::Prefix;
+use super::{Chunk, Prefix, Sources, sources::difference};
 
 /// One user: prefixes, and limits that all of them share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     name: String,
     plan: Option<String>,
-    sources: Vec<Prefix>,
+    sources: Sources,
     /// Its own limits, if it has any; they count instead of the plan's.
     own: Option<Vec<Rate>>,
     /// What counts.
@@ -28,11 +31,11 @@ pub struct Plan {
     network: Vec<Rate>,
 }
 
-/// All users of a policy, and the plans that they are on.
+/// All users of a policy, and the plans that they are on. Cheap to copy: versions of a policy share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users {
-    users: Vec<User>,
-    plans: Vec<Plan>,
+    users: Arc<[User]>,
+    plans: Arc<[Plan]>,
 }
 
 /// Why there cannot be such users. `index` counts them as given.
@@ -147,7 +150,7 @@ const MAX_NAME: usize = 64;
 
 impl User {
     /// A user as given, with limits of its own or those of its plan; [`Users::new`] judges it.
-    pub fn new(name: String, plan: Option<String>, sources: Vec<Prefix>, own: Option<Vec<Rate>>) -> Self {
+    pub fn new(name: String, plan: Option<String>, sources: Sources, own: Option<Vec<Rate>>) -> Self {
         Self { name, plan, sources, own, network: Vec::new() }
     }
 
@@ -162,7 +165,7 @@ impl User {
     }
 
     /// Its addresses. The longest prefix around an address decides whose it is.
-    pub fn sources(&self) -> &[Prefix] {
+    pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
@@ -210,9 +213,13 @@ impl Plan {
     }
 }
 
+/// Prefixes that are looked for among all others one by one; with more than that, all are compared with all.
+const FEW: usize = 1024;
+
 impl Users {
-    /// Checks everything and reports everything.
-    pub fn new(mut users: Vec<User>, plans: Vec<Plan>) -> Result<Self, Vec<UserError>> {
+    /// Checks everything and reports everything. `before` are users that have been checked: whether a prefix that both have is there twice
+    /// is not asked again.
+    pub fn new(mut users: Vec<User>, plans: Vec<Plan>, before: &Self) -> Result<Self, Vec<UserError>> {
         let mut errors = Vec::new();
         for plan in plans.iter().filter(|plan| Rate::places(&plan.network) > MAX_LIMITS) {
             let (name, count) = (plan.name.clone(), Rate::places(&plan.network));
@@ -234,27 +241,43 @@ impl Users {
             errors.push(UserError::TooMany { count: users.len() });
         }
         for (family, v4) in [("IPv4", true), ("IPv6", false)] {
-            let sources = users.iter().flat_map(|user| &user.sources).filter(|prefix| prefix.is_v4() == v4);
+            let sources =
+                users.iter().flat_map(|user| user.sources.iter()).filter(|prefix| prefix.is_v4() == v4);
             let count = sources.count();
             if count > MAX_LISTED as usize {
                 errors.push(UserError::TooManySources { family, count });
             }
         }
-        let mut names: HashMap<&str, ()> = HashMap::new();
-        let mut owner: HashMap<Prefix, &str> = HashMap::new();
-        for (index, user) in users.iter().enumerate() {
-            if names.insert(&user.name, ()).is_some() {
-                errors.push(UserError::Twice { index, name: user.name.clone() });
-                continue;
-            }
-            for prefix in &user.sources {
-                if let Some(other) = owner.insert(*prefix, &user.name) {
-                    let (name, other) = (user.name.clone(), other.to_owned());
-                    errors.push(UserError::Overlap { index, name, prefix: *prefix, other });
-                }
-            }
+        let mut names: HashSet<&str> = HashSet::new();
+        for (index, user) in users.iter().enumerate().filter(|(_, user)| !names.insert(&user.name)) {
+            errors.push(UserError::Twice { index, name: user.name.clone() });
         }
-        if errors.is_empty() { Ok(Self { users, plans }) } else { Err(errors) }
+        if !before.makes_distinct(&users) {
+            errors.extend(overlaps(&users));
+        }
+        if errors.is_empty() { Ok(Self { users: users.into(), plans: plans.into() }) } else { Err(errors) }
+    }
+
+    /// Whether no prefix of `next` is there twice, as far as that is easily told from the fact that none is here.
+    fn makes_distinct(&self, next: &[User]) -> bool {
+        let (old, new) = (chunks(&self.users), chunks(next));
+        let old_ones: HashSet<_> = old.iter().map(|chunk| chunk.identity()).collect();
+        let mut new_ones = HashSet::new();
+        if !new.iter().all(|chunk| new_ones.insert(chunk.identity())) {
+            return false;
+        }
+        // What stays is distinct, and so is what goes. What comes has to differ from itself and from everything that is there.
+        let come = difference(old, new.iter().copied()).come;
+        let mut fresh: Vec<&Prefix> = new
+            .iter()
+            .filter(|chunk| !old_ones.contains(&chunk.identity()))
+            .flat_map(|chunk| chunk.prefixes())
+            .collect();
+        fresh.sort_unstable();
+        let stays = || new.iter().filter(|chunk| old_ones.contains(&chunk.identity()));
+        come.len() <= FEW
+            && fresh.is_sorted_by(|one, next| one < next)
+            && !come.iter().any(|prefix| stays().any(|chunk| chunk.prefixes().binary_search(prefix).is_ok()))
     }
 
     /// All of them, in the order of the file.
@@ -298,21 +321,41 @@ impl Users {
 
     /// The same with one plan that has other limits.
     pub fn with_plan_network(&self, name: &str, network: &[Rate]) -> Result<Self, UserError> {
-        let mut plans = self.plans.clone();
+        let mut plans = self.plans.to_vec();
         plans.iter_mut().filter(|plan| plan.name == name).for_each(|plan| plan.network = network.to_vec());
-        first_error(Self::new(self.users.clone(), plans))
+        first_error(Self::new(self.users.to_vec(), plans, self))
     }
 
     fn changed(&self, name: &str, change: impl Fn(&mut User)) -> Result<Self, UserError> {
-        let mut users = self.users.clone();
+        let mut users = self.users.to_vec();
         users.iter_mut().filter(|user| user.name == name).for_each(change);
-        first_error(Self::new(users, self.plans.clone()))
+        first_error(Self::new(users, self.plans.to_vec(), self))
     }
 }
 
 /// Where one thing was changed, the first error is the one.
 fn first_error(users: Result<Users, Vec<UserError>>) -> Result<Users, UserError> {
     users.map_err(|errors| errors.into_iter().next().unwrap_or(UserError::TooMany { count: 0 }))
+}
+
+fn chunks(users: &[User]) -> Vec<&Chunk> {
+    users.iter().flat_map(|user| user.sources.chunks()).collect()
+}
+
+/// Every prefix that is there twice. A user that is there twice is wrong as a whole.
+fn overlaps(users: &[User]) -> Vec<UserError> {
+    let mut errors = Vec::new();
+    let mut names = HashSet::new();
+    let mut owner: HashMap<Prefix, &str> = HashMap::new();
+    for (index, user) in users.iter().enumerate().filter(|(_, user)| names.insert(&user.name)) {
+        for prefix in user.sources.iter() {
+            if let Some(other) = owner.insert(*prefix, &user.name) {
+                let (name, other) = (user.name.clone(), other.to_owned());
+                errors.push(UserError::Overlap { index, name, prefix: *prefix, other });
+            }
+        }
+    }
+    errors
 }
 
 #[cfg(test)]
@@ -322,18 +365,19 @@ mod tests {
     use super::*;
 
     fn user(name: &str, sources: Vec<Prefix>) -> User {
-        User::new(name.to_owned(), None, sources, None)
+        User::new(name.to_owned(), None, sources.into_iter().collect(), None)
     }
 
     #[test]
     fn more_users_or_sources_than_the_maps_hold_are_counted() {
         let many = |n: usize| (0..n).map(|n| user(&format!("u{n}"), Vec::new())).collect();
-        assert!(Users::new(many(MAX_USERS), Vec::new()).is_ok());
-        let errors = Users::new(many(MAX_USERS + 1), Vec::new()).unwrap_err();
+        assert!(Users::new(many(MAX_USERS), Vec::new(), &Users::default()).is_ok());
+        let errors = Users::new(many(MAX_USERS + 1), Vec::new(), &Users::default()).unwrap_err();
         assert_eq!(errors, [UserError::TooMany { count: MAX_USERS + 1 }]);
         let sources = |n: u32| (0..n).map(|n| Prefix::masked(Ipv4Addr::from_bits(n).into(), 32)).collect();
-        assert!(Users::new(vec![user("a", sources(MAX_LISTED))], Vec::new()).is_ok());
-        let errors = Users::new(vec![user("a", sources(MAX_LISTED + 1))], Vec::new()).unwrap_err();
+        assert!(Users::new(vec![user("a", sources(MAX_LISTED))], Vec::new(), &Users::default()).is_ok());
+        let errors =
+            Users::new(vec![user("a", sources(MAX_LISTED + 1))], Vec::new(), &Users::default()).unwrap_err();
         assert_eq!(
             errors[0].to_string(),
             "1048577 IPv4 sources of users are more than there can be; use at most 1048576"
@@ -344,7 +388,7 @@ mod tests {
     fn the_longest_prefix_decides_whose_an_address_is() {
         let of = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Prefix>>();
         let users = vec![user("a", of(&["10.0.0.0/8", "10.1.1.0/24"])), user("b", of(&["10.1.0.0/16"]))];
-        let users = Users::new(users, Vec::new()).unwrap();
+        let users = Users::new(users, Vec::new(), &Users::default()).unwrap();
         for (address, name) in [
             ("10.1.1.1", Some("a")),
             ("10.1.2.1", Some("b")),

@@ -132,20 +132,45 @@ async fn read_request(
     large: Option<&Semaphore>,
 ) -> io::Result<Result<Request, Failure>> {
     let mut line = Vec::new();
-    let mut reader = BufReader::new(stream);
+    let mut reader = BufReader::with_capacity(SMALL_REQUEST as usize, stream);
     (&mut reader).take(SMALL_REQUEST).read_until(b'\n', &mut line).await?;
     let mut _turn = None;
     if let (true, Some(large)) = (is_cut(&line, SMALL_REQUEST), large) {
         _turn = large.acquire().await.ok();
-        reader.take(MAX_REQUEST - SMALL_REQUEST).read_until(b'\n', &mut line).await?;
+        (&mut reader).take(MAX_REQUEST - SMALL_REQUEST).read_until(b'\n', &mut line).await?;
         if is_cut(&line, MAX_REQUEST) {
             return Ok(Err(Failure::usage(format!(
                 "request is longer than {MAX_REQUEST} bytes; send one line, with a policy of at most {MAX_BYTES} bytes"
             ))));
         }
     }
-    Ok(serde_json::from_slice(&line)
-        .map_err(|error| Failure::usage(format!("request is not understood: {error}"))))
+    let mut request = match understand(&line) {
+        Ok(request) => request,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    if let (Some((text, Some(bytes))), Some(large)) = (request.text(), large) {
+        if *bytes > MAX_BYTES {
+            return Ok(Err(Failure::usage(format!(
+                "a policy of {bytes} bytes is too long; use at most {MAX_BYTES}"
+            ))));
+        }
+        if _turn.is_none() {
+            _turn = large.acquire().await.ok();
+        }
+        let mut behind = vec![0; *bytes as usize];
+        reader.read_exact(&mut behind).await?;
+        match String::from_utf8(behind) {
+            Ok(behind) => *text = behind,
+            Err(_) => return Ok(Err(Failure::usage("the policy is not UTF-8 text"))),
+        }
+    }
+    Ok(Ok(request))
+}
+
+/// The request of a line.
+pub fn understand(line: &[u8]) -> Result<Request, Failure> {
+    serde_json::from_slice(line)
+        .map_err(|error| Failure::usage(format!("request is not understood: {error}")))
 }
 
 /// Whether there is more than was read.

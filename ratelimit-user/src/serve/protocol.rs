@@ -1,4 +1,5 @@
-//! What is said over the control socket: one JSON request per line, one JSON reply per line; to `watch` many.
+//! What is said over the control socket: one JSON request per line, one JSON reply per line; to `watch` many. The text of a policy may
+//! follow its request as it is.
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -124,14 +125,22 @@ pub enum Request {
         /// Where the text was read, for messages.
         file: PathBuf,
         /// The text of the policy.
+        #[serde(default)]
         text: String,
+        /// How many bytes of text follow the line instead.
+        #[serde(default)]
+        text_follows: Option<u64>,
     },
     /// Put this policy in force.
     Apply {
         /// Where the text was read.
         file: PathBuf,
         /// The text of the policy.
+        #[serde(default)]
         text: String,
+        /// How many bytes of text follow the line instead.
+        #[serde(default)]
+        text_follows: Option<u64>,
         /// Roll back unless confirmed within this time.
         confirm_ns: Option<u64>,
         /// Who says so.
@@ -147,6 +156,31 @@ pub enum Request {
         /// One interface; all when absent.
         interface: Option<String>,
     },
+}
+
+impl Request {
+    /// The line to send and the text to send behind it: a policy is long, and quoting it in JSON costs more than the change it makes.
+    pub fn into_message(mut self) -> serde_json::Result<Vec<u8>> {
+        let mut behind = String::new();
+        if let Some((text, follows)) = self.text() {
+            behind = std::mem::take(text);
+            *follows = Some(behind.len() as u64);
+        }
+        let mut message = serde_json::to_vec(&self)?;
+        message.push(b'\n');
+        message.extend_from_slice(behind.as_bytes());
+        Ok(message)
+    }
+
+    /// The text in it, and how much of it follows, if it is a request with a text.
+    pub(super) fn text(&mut self) -> Option<(&mut String, &mut Option<u64>)> {
+        match self {
+            Self::Diff { text, text_follows, .. } | Self::Apply { text, text_follows, .. } => {
+                Some((text, text_follows))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What is to become of a user.
@@ -190,7 +224,23 @@ pub enum Reply {
     /// To `user list` and `user get`.
     Users(Vec<UserInfo>),
     /// To `diff`.
-    Changes(Vec<Change>),
+    Changes {
+        /// What would change.
+        changes: Vec<Change>,
+        /// What is probably not meant.
+        warnings: Vec<String>,
+    },
+    /// To `apply`.
+    Applied {
+        /// A sentence about it.
+        message: String,
+        /// Entries of the lists that were written.
+        list_entries_written: u64,
+        /// How long the daemon took.
+        microseconds: u64,
+        /// What is probably not meant.
+        warnings: Vec<String>,
+    },
     /// An order was carried out; a sentence about it.
     Done(String),
     /// It was not.

@@ -175,7 +175,7 @@ mod tests {
     fn totals_add_up_by_verdict() {
         let counter = |packets, bytes| Counter { packets, bytes };
         let count = |service, reason, fate, counter| Count { service, reason, fate, counter };
-        let names = Places::after(&Places::default(), ["dns"].into_iter());
+        let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
         let snapshot = Snapshot::new(
             &[
                 count(0, Reason::Conforming, Fate::Decided, counter(4, 400)),

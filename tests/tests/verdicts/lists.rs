@@ -73,11 +73,12 @@ fn a_list_change_without_room_is_refused_at_once_and_one_that_fails_half_way_is_
         .map(|n| (Prefix::masked(Ipv4Addr::from_bits(0x0a00_0000 + n).into(), 32), blocked))
         .collect();
     full.insert("198.51.100.1/32".parse().unwrap(), blocked);
-    loaded.set_lists(full.clone());
+    loaded.set_lists(full);
     let observed = loaded.maps.lists().unwrap();
-    let mut wanted = full;
-    wanted.insert("198.51.100.0/24".parse().unwrap(), ALLOWED);
-    let wanted = lists::effective(wanted);
+    assert!(observed == loaded.lists, "the kernel has what was written");
+    let edits = Lists::from([("198.51.100.0/24".parse().unwrap(), ALLOWED)]);
+    let changes = lists::edited(&observed, &edits);
+    assert_eq!(changes.len(), 2, "the entry inside is let in first");
     // Who knows of every entry is refused before the first write; who has missed some, when the kernel says so.
     let without = |lists: &Lists| {
         let unknown: Prefix = "10.0.0.1/32".parse().unwrap();
@@ -85,11 +86,12 @@ fn a_list_change_without_room_is_refused_at_once_and_one_that_fails_half_way_is_
     };
     let missed = without(&observed);
     assert!(
-        kernel::require_room(&observed, &wanted).is_err()
-            && kernel::require_room(&missed, &without(&wanted)).is_ok()
+        kernel::require_room(&observed, &changes).is_err() && kernel::require_room(&missed, &changes).is_ok()
     );
-    for (known, wanted) in [(&observed, wanted.clone()), (&missed, without(&wanted))] {
-        let refused = loaded.maps.change_lists(known, &wanted).unwrap_err().to_string();
+    for known in [&observed, &missed] {
+        let mut lists = known.clone();
+        let refused = loaded.maps.change_lists(&mut lists, &changes).unwrap_err().to_string();
+        assert!(lists == *known, "what is known stays what it was");
         assert!(refused.contains("the IPv4 list is full at 1048576 prefixes"), "{refused}");
         let frame = Ipv4::from([198, 51, 100, 1]).udp_frame(8);
         assert_eq!(
@@ -102,9 +104,10 @@ fn a_list_change_without_room_is_refused_at_once_and_one_that_fails_half_way_is_
     // A policy whose users need two more, where there is room for one: neither they nor it are there.
     let user = "[source]\nlimits = [\"7 packets/day\"]\n[[user]]\nname = \"a\"\nsources = [\"192.0.2.1\", \"192.0.2.2\"]\n";
     let generation = loaded.maps.policy().unwrap().generation;
-    let refused = loaded.maps.enforce(&missed, &policies::policy(user)).unwrap_err().to_string();
+    let mut lists = missed.clone();
+    let refused = loaded.maps.enforce(&mut lists, None, &policies::policy(user)).unwrap_err().to_string();
     assert!(refused.contains("the sources of users together"), "{refused}");
-    assert_eq!(loaded.maps.lists().unwrap(), missed);
+    assert!(loaded.maps.lists().unwrap() == missed && lists == missed);
     let in_force = loaded.maps.policy().unwrap();
     assert_eq!((in_force.generation, in_force.user_count), (generation, 0));
 }

@@ -93,6 +93,33 @@ proptest! {
     }
 
     #[test]
+    fn editing_a_few_entries_is_the_same_as_writing_all_lists_anew(before in lists(), edits in lists()) {
+        let before = effective(before);
+        let mut wanted = before.clone();
+        wanted.extend(edits.clone());
+        let wanted = effective(wanted);
+        let mut edited_ones = edited(&before, &edits);
+        prop_assert_eq!(&edited_ones, &changes(&before, &wanted));
+        let undo = reversed(&before, &edited_ones);
+        prop_assert_eq!(&undo, &changes(&wanted, &before));
+        edited_ones.extend(undo);
+        let mut lists = before.clone();
+        carry_out(&mut lists, &edited_ones);
+        prop_assert_eq!(lists, before);
+    }
+
+    #[test]
+    fn an_outlook_is_what_the_lists_will_be(before in lists(), edits in lists(), address in address()) {
+        let before = effective(before);
+        let changes = edited(&before, &edits);
+        let mut after = before.clone();
+        carry_out(&mut after, &changes);
+        let found = |lists: &Lists| around(lists, &Prefix::masked(address, 128)).last().map(|(_, entry)| *entry);
+        prop_assert_eq!(Outlook::new(&before, &changes).longest(address), found(&after));
+        prop_assert_eq!(Outlook::new(&before, &[]).longest(address), found(&before));
+    }
+
+    #[test]
     fn only_what_differs_is_written(before in lists(), after in lists()) {
         let (before, after) = (effective(before), effective(after));
         prop_assert_eq!(changes(&before, &before), []);
@@ -173,5 +200,6 @@ fn on_the_way_a_trie_holds_what_was_there_and_what_comes() {
         texts.iter().map(|text| (text.parse().unwrap(), ListEntry::EMPTY)).collect()
     };
     let (observed, wanted) = (of(&["10.0.0.0/8", "11.0.0.0/8", "::/0"]), of(&["11.0.0.0/8", "12.0.0.0/8"]));
-    assert_eq!((peak(&observed, &wanted, true), peak(&observed, &wanted, false)), (3, 1));
+    let changes = changes(&observed, &wanted);
+    assert_eq!((peak(&observed, &changes, true), peak(&observed, &changes, false)), (3, 1));
 }

@@ -7,6 +7,7 @@
 //!
 //! Nothing is attached to an interface that this run has not made.
 
+mod apply;
 mod case;
 mod contestant;
 mod cost;

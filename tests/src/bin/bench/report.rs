@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::{
+    apply::Step,
     case::Case,
     contestant::YARDSTICK,
     cost::{growth::Curve, paths::PathCost, same_source::Together},
@@ -33,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) frame_size: Vec<CaseResult>,
     /// Honest clients while a flood runs.
     pub(crate) honest: Option<Honest>,
+    /// Changes of a long policy.
+    pub(crate) apply: Vec<Step>,
 }
 
 impl Report {
@@ -174,6 +177,7 @@ pub(crate) mod tests {
             same_source: Vec::new(),
             frame_size: Vec::new(),
             honest: None,
+            apply: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Result;
 
 use crate::{
+    apply::{self, Step},
     case::{self, Case},
     contestant::{self, Abilities, Contestant},
     cost::{Extent, growth, paths, same_source},
@@ -73,6 +74,7 @@ pub(crate) fn run(request: Request) -> Result<Report> {
         same_source: setting.same_source([last, 0])?,
         frame_size: setting.frame_size(one_core)?,
         honest: setting.honest(Seats { generator: last, host: 0 })?,
+        apply: setting.apply()?,
         machine,
         command: request.command,
         rounds: pace.rounds,
@@ -167,6 +169,16 @@ impl Setting {
             self.notes.push("no SYN was answered with a cookie, which takes kernel 6.0".into());
         }
         Ok(Some(honest))
+    }
+
+    fn apply(&mut self) -> Result<Vec<Step>> {
+        if !self.wants(Section::Apply, 1) {
+            return Ok(Vec::new());
+        }
+        progress::show("policies of 100 000 prefixes");
+        let steps = apply::measure(self.pace.rounds, &self.abilities, &self.interrupt);
+        progress::clear();
+        steps
     }
 
     fn paths(&mut self, cores: Cores) -> Result<Vec<paths::PathCost>> {

@@ -23,10 +23,11 @@ pub(crate) enum Section {
     SameSource,
     FrameSize,
     Honest,
+    Apply,
 }
 
 impl Section {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::OneCore,
         Self::TwoCores,
         Self::Paths,
@@ -34,6 +35,7 @@ impl Section {
         Self::SameSource,
         Self::FrameSize,
         Self::Honest,
+        Self::Apply,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -45,6 +47,7 @@ impl Section {
             Self::SameSource => "same-source",
             Self::FrameSize => "frame-size",
             Self::Honest => "honest",
+            Self::Apply => "apply",
         }
     }
 

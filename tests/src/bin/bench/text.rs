@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
+    apply::Step,
     contestant::YARDSTICK,
     cost::{Cost, growth::Curve, paths::PathCost, same_source::Together},
     honest::{Goodput, Honest, SynFlood, Visits},
@@ -32,6 +33,7 @@ pub(crate) fn shown(report: &Report) -> String {
     same_source_table(&mut text, &report.same_source);
     frame_size_table(&mut text, &report.frame_size, &rounds);
     honest_tables(&mut text, report.honest.as_ref());
+    apply_table(&mut text, &report.apply);
     text
 }
 
@@ -198,6 +200,26 @@ fn syn_flood_table(text: &mut String, flood: &SynFlood) {
     failure(text, &flood.connections);
 }
 
+fn apply_table(text: &mut String, steps: &[Step]) {
+    if steps.is_empty() {
+        return;
+    }
+    text.push_str("\n`ratelimit apply` of a policy with 100 000 prefixes, milliseconds\n");
+    let heads = ["what changes", "list entries written", "command", "of that in the daemon", "against all"];
+    let mut table = Table::new(heads.map(String::from).into());
+    for step in steps {
+        let ms = |spread: Option<Spread>| spread.map_or("-".into(), |spread| spread.shown(1.0, 1));
+        table.row(vec![
+            step.what.into(),
+            step.list_entries_written.to_string(),
+            ms(step.command()),
+            ms(step.daemon()),
+            step.ratio.map_or("-".into(), |ratio| ratio.shown(1.0, 3)),
+        ]);
+    }
+    text.push_str(&table.shown());
+}
+
 fn visit_cells(visits: &Visits) -> [String; 3] {
     [visits.attempted.to_string(), visits.failed.to_string(), format!("{:.0} ms", visits.slowest_ms)]
 }
@@ -210,9 +232,13 @@ fn failure(text: &mut String, visits: &Visits) {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::{
-        Report,
-        tests::{example, honest},
+    use crate::{
+        apply::Step,
+        report::{
+            Report,
+            tests::{example, honest},
+        },
+        spread::Spread,
     };
 
     #[test]
@@ -238,6 +264,22 @@ mod tests {
         assert!(at("Speed against a bare XDP_DROP") < at("Million packets per second"));
         assert!(text.contains("0.80 (0.75..0.85)") && text.contains("8.0 (7.5..8.5)"), "{text}");
         assert!(text.contains("missed") || text.contains("met"));
+    }
+
+    #[test]
+    fn changes_of_a_long_policy_are_shown_in_milliseconds_and_against_all_of_it() {
+        let step = |what, command_ms: Vec<f64>, ratio| Step {
+            what,
+            list_entries_written: 2,
+            daemon_ms: command_ms.iter().map(|ms| ms / 2.0).collect(),
+            command_ms,
+            ratio: Some(Spread { median: ratio, min: ratio, max: ratio }),
+        };
+        let apply =
+            vec![step("all", vec![400.0, 300.0, 500.0], 1.0), step("one", vec![20.0, 30.0, 40.0], 0.075)];
+        let text = super::shown(&Report { apply, ..example() });
+        assert!(text.contains("30.0 (20.0..40.0)") && text.contains("15.0 (10.0..20.0)"), "{text}");
+        assert!(text.contains("0.075 (0.075..0.075)"), "{text}");
     }
 
     #[test]

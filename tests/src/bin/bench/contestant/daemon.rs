@@ -35,8 +35,19 @@ pub(crate) fn start(lane: &Lane, interfaces: &[&str], policy: &str, binary: &Pat
 impl Guard {
     /// Its counters, as `ratelimit stats` has them.
     pub(crate) fn stats(&self, lane: &Lane) -> Result<Value> {
+        self.ask(lane, &["stats"])
+    }
+
+    /// What a verb of the command line answers.
+    pub(crate) fn ask(&self, lane: &Lane, words: &[&str]) -> Result<Value> {
         let mut command = lane.command(&self.binary);
-        command.args(["stats", "--output", "json", "--state"]).arg(self.scratch.dir().join("state"));
-        serde_json::from_str(&shell::output(&mut command)?).context("`ratelimit stats` is not JSON")
+        command.args(words).args(["--output", "json", "--state"]).arg(self.scratch.dir().join("state"));
+        serde_json::from_str(&shell::output(&mut command)?)
+            .with_context(|| format!("`ratelimit {}` is not JSON", words.join(" ")))
+    }
+
+    /// A directory for files that go with it.
+    pub(crate) fn dir(&self) -> &Path {
+        self.scratch.dir()
     }
 }

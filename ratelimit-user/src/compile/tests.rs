@@ -1,0 +1,249 @@
+//! The compiler against what it made yesterday, and against the same policy in another order.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p ratelimit-user golden` writes the golden files anew; what changed in them is then to be explained.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use proptest::prelude::*;
+use ratelimit_common::abi::{Limit, LimitSet, policy::NO_METER, service::PORT_SLOTS};
+
+use super::*;
+use crate::{config, policy::Policy};
+
+const FACTS: HostFacts = HostFacts {
+    cpus: 4,
+    tick_ns: 4_000_000,
+    secret: [1, 2],
+    cookies: true,
+    window_scale: Some(7),
+    headroom: true,
+};
+
+fn policy(text: &str) -> Policy {
+    config::parse(text, "p.toml").unwrap_or_else(|error| panic!("{error}\n{text}")).policy
+}
+
+/// What a person would want to see of it.
+fn shown(desired: &Desired) -> String {
+    let mut text = String::new();
+    let policy = &desired.policy;
+    let mut line = |what: &str, value: String| {
+        let _written = writeln!(text, "{what}: {value}");
+    };
+    line("source", set(&policy.source.set));
+    line(
+        "masks",
+        format!("{:x} {:x} {:x}", policy.source.v4_mask, policy.source.v6_mask_hi, policy.source.v6_mask_lo),
+    );
+    line("new sources", limit(&policy.gate.new_sources));
+    line("proofs", limit(&policy.gate.proofs));
+    let ladder = &policy.ladder;
+    line(
+        "ladder",
+        format!(
+            "{} {} {} {}",
+            ladder.tolerance_q8, ladder.stranger_tolerance_q8, ladder.adds, ladder.cell_tolerance_q8
+        ),
+    );
+    for rung in ladder.rungs.iter().flatten().filter(|rung| rung.multiple != 0) {
+        line("rung", format!("{:x} {:x} x{} {}", rung.mask_hi, rung.mask_lo, rung.multiple, rung.reciprocal));
+    }
+    line("clock, mode", format!("{} {}", policy.clock, policy.mode));
+    line("cookies", format!("{} {}", policy.cookie_services, policy.window_scale));
+    for (index, name) in desired.names.services.iter() {
+        let service = &policy.services[index];
+        line(
+            &format!("service {index} {name}"),
+            format!("on_limit {}, cookies {}", service.on_limit, limit(&service.syn_cookies)),
+        );
+        line("  per source", set(&service.per_source));
+        for total in &service.totals[..service.total_count as usize] {
+            line(
+                "  total",
+                format!(
+                    "{}, strangers {}, portion {}",
+                    limit(&total.limit),
+                    total.stranger_tolerance_q8,
+                    total.portion_q8
+                ),
+            );
+        }
+        let ports: Vec<usize> =
+            (0..PORT_SLOTS).filter(|slot| usize::from(policy.ports[*slot]) == index + 1).collect();
+        line("  ports", format!("{} from slot {:?} to {:?}", ports.len(), ports.first(), ports.last()));
+    }
+    for ((index, name), (_, limits)) in desired.names.users.iter().zip(&desired.users) {
+        line(&format!("user {index} {name}"), set(limits));
+    }
+    let mut prefixes: Vec<_> = desired.user_prefixes().collect();
+    prefixes.sort();
+    for (prefix, user) in prefixes {
+        line("  prefix", format!("{prefix} of {user}"));
+    }
+    text
+}
+
+fn set(set: &LimitSet) -> String {
+    let limits: Vec<String> = set.limits[..set.limit_count as usize].iter().map(limit).collect();
+    format!(
+        "[{}] longest {} gate {} adds {:b}",
+        limits.join("; "),
+        set.longest_tolerance_q8,
+        set.gate_tolerance_q8,
+        set.adds
+    )
+}
+
+fn limit(limit: &Limit) -> String {
+    match limit.meter {
+        NO_METER => "none".to_owned(),
+        meter => format!(
+            "meter {meter} price {} / 2^{} up to {}",
+            limit.cost_fp, limit.frac_bits, limit.tolerance_q8
+        ),
+    }
+}
+
+#[test]
+fn the_worked_policies_compile_to_what_the_golden_files_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for name in ["api", "dns", "game", "web"] {
+        let text = fs::read_to_string(root.join(format!("../docs/policies/{name}.toml"))).unwrap();
+        let compiled = shown(&desired(&policy(&text), &FACTS, 1, None));
+        let golden = root.join(format!("src/compile/golden/{name}.txt"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&golden, &compiled).unwrap();
+        }
+        assert_eq!(compiled, fs::read_to_string(&golden).unwrap(), "{}", golden.display());
+    }
+}
+
+/// The parts of a policy file, each of which can stand anywhere among its like.
+#[derive(Clone, Debug)]
+struct Parts {
+    source: Vec<String>,
+    services: Vec<(Vec<String>, Vec<String>, Vec<String>)>,
+    users: Vec<(Vec<String>, Vec<String>)>,
+}
+
+fn rates(meters: &'static [&'static str], max: usize) -> impl Strategy<Value = Vec<String>> {
+    let amounts = prop::collection::vec((1_u32..5, 2_u32..2000), meters.len());
+    (Just(meters), amounts, 1..=max).prop_map(|(meters, amounts, count)| {
+        let rate =
+            |(meter, (amount, burst)): (&&str, (u32, u32))| format!("{amount}000 {meter} burst {burst}000");
+        meters.iter().zip(amounts).map(rate).take(count).collect()
+    })
+}
+
+fn parts() -> impl Strategy<Value = Parts> {
+    // Two in packets, of which neither is always the stricter one.
+    let limits = || {
+        rates(&["syns/s", "bytes/min"], 2).prop_map(|mut limits| {
+            limits.extend(["100 packets/s burst 300", "1000 packets/min burst 2000"].map(str::to_owned));
+            limits
+        })
+    };
+    let ports = |service: usize| {
+        prop::collection::btree_set(1_u16..60, 1..5).prop_map(move |ports| {
+            ports.iter().map(|port| (port + 60 * service as u16).to_string()).collect()
+        })
+    };
+    let service = |index: usize| (ports(index), limits(), rates(&["packets/s", "bytes/s"], 2));
+    let user = |index: usize| {
+        let sources = prop::collection::btree_set(0_u8..255, 0..4).prop_map(move |hosts| {
+            hosts.iter().map(|host| format!("\"10.0.{index}.{host}\"")).collect::<Vec<_>>()
+        });
+        (sources, limits())
+    };
+    (limits(), (service(0), service(1), service(2)), (user(0), user(1), user(2)), 0_usize..=3, 0_usize..=3)
+        .prop_map(|(source, (a, b, c), (d, e, f), services, users)| Parts {
+            source,
+            services: [a, b, c].into_iter().take(services).collect(),
+            users: [d, e, f].into_iter().take(users).collect(),
+        })
+}
+
+/// The file, in the order that these numbers make of it.
+fn file(parts: &Parts, order: &mut impl FnMut(usize) -> usize) -> String {
+    fn shuffled<T: Clone>(items: &[T], order: &mut impl FnMut(usize) -> usize) -> Vec<T> {
+        let mut items = items.to_vec();
+        for at in (1..items.len()).rev() {
+            items.swap(at, order(at + 1));
+        }
+        items
+    }
+    let quoted = |rates: &[String], order: &mut dyn FnMut(usize) -> usize| {
+        let mut order = |count| order(count);
+        let rates: Vec<String> =
+            shuffled(rates, &mut order).iter().map(|rate| format!("\"{rate}\"")).collect();
+        format!("[{}]", rates.join(", "))
+    };
+    let table = |head: &str, keys: &[String], order: &mut dyn FnMut(usize) -> usize| {
+        let mut order = |count| order(count);
+        format!("{head}\n{}\n", shuffled(keys, &mut order).join("\n"))
+    };
+    let mut tables = Vec::new();
+    let source = [format!("limits = {}", quoted(&parts.source, order)), "ipv6_prefix = 56".to_owned()];
+    tables.push(table("[source]", &source, order));
+    for (index, (ports, per_source, totals)) in parts.services.iter().enumerate() {
+        let keys = [
+            format!("name = \"s{index}\""),
+            format!("match = {{ protocol = \"udp\", ports = [{}] }}", shuffled(ports, order).join(", ")),
+            format!("per_source = {}", quoted(per_source, order)),
+            format!("total = {}", quoted(totals, order)),
+        ];
+        tables.push(table("[[service]]", &keys, order));
+    }
+    for (index, (sources, network)) in parts.users.iter().enumerate() {
+        // On lines of their own, or all on one.
+        let (open, close) = if order(2) == 0 { ("[\n", ",\n") } else { ("[", ", ") };
+        let sources: String =
+            shuffled(sources, order).iter().map(|source| format!("{source}{close}")).collect();
+        let keys = [
+            format!("name = \"u{index}\""),
+            format!("sources = {open}{sources}]"),
+            format!("network = {}", quoted(network, order)),
+        ];
+        tables.push(table("[[user]]", &keys, order));
+    }
+    shuffled(&tables, order).concat()
+}
+
+proptest! {
+    #[test]
+    fn the_order_in_the_file_makes_no_difference(parts in parts(), other in parts(), seed in any::<u64>()) {
+        let mut state = seed;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let straight = policy(&file(&parts, &mut |below| below - 1));
+        let turned = policy(&file(&parts, &mut random));
+        let first = desired(&straight, &FACTS, 1, None);
+        prop_assert_eq!(&first, &desired(&straight, &FACTS, 1, None), "the same twice");
+        prop_assert_eq!(shown(&first), shown(&desired(&turned, &FACTS, 1, None)));
+        prop_assert!(first == desired(&turned, &FACTS, 1, None));
+        // Also after another policy, whatever that was.
+        let old = desired(&policy(&file(&other, &mut random)), &FACTS, 1, None);
+        let before = Some(Before::known(&old.policy, &old));
+        let (straight, turned) = (desired(&straight, &FACTS, 2, before), desired(&turned, &FACTS, 2, before));
+        prop_assert_eq!(shown(&straight), shown(&turned));
+        prop_assert!(straight == turned);
+        // And a policy that follows itself is no change at all.
+        let before = Some(Before::known(&first.policy, &first));
+        let again = desired(&policy(&file(&parts, &mut random)), &FACTS, 2, before);
+        prop_assert!(again.keeps_policy && again.keeps_tables && again.new_users.is_empty());
+        prop_assert_eq!(&again.policy, &first.policy);
+        // Another daemon finds everybody in their places.
+        let lists = lists::with_users(lists::Lists::new(), straight.user_prefixes());
+        let found = Names::recovered(&policy(&file(&parts, &mut random)), &straight.policy, &lists);
+        for (index, name) in found.services.iter() {
+            prop_assert_eq!(straight.names.services.of(name), Some(index));
+        }
+        for (index, name) in found.users.iter() {
+            prop_assert_eq!(straight.names.users.of(name), Some(index));
+        }
+        let with_sources = parts.users.iter().filter(|(sources, _)| !sources.is_empty()).count();
+        prop_assert_eq!((found.services.iter().count(), found.users.iter().count()), (parts.services.len(), with_sources));
+    }
+}

@@ -1,0 +1,113 @@
+//! Reading one policy after another. What a text has in common with the one before is not read again.
+
+use std::sync::Arc;
+
+use super::{
+    LoadError, Loaded, document,
+    pieces::{self, Piece},
+    problem::Problems,
+    resolve, warnings,
+};
+use crate::policy::{Chunk, Order, Users};
+
+/// What editors on other systems put in front; positions are counted without it.
+pub(super) const MARK: char = '\u{feff}';
+
+/// Reads policies.
+#[derive(Debug, Default)]
+pub struct Reader {
+    last: Option<Last>,
+}
+
+/// The text that was read last.
+#[derive(Debug)]
+struct Last {
+    text: Arc<str>,
+    pieces: Vec<Piece>,
+    users: Users,
+    order: Order,
+}
+
+/// Prefixes that are not in the text that is parsed, and what is known about them.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    /// Where in the text, and which.
+    pub(super) runs: Vec<(usize, Vec<Chunk>)>,
+    /// Users that were checked before.
+    pub(super) before: Users,
+}
+
+impl Reader {
+    /// Checks the text of a policy file; `name` is for messages.
+    pub fn parse(&mut self, text: &Arc<str>, name: &str) -> Result<Loaded, LoadError> {
+        if let Some(rest) = text.strip_prefix(MARK) {
+            return parse_whole(rest, name);
+        }
+        let pieces = match &self.last {
+            Some(last) => pieces::cut_again(text, &last.text, &last.pieces),
+            None => pieces::cut(text),
+        };
+        let before = self.last.as_ref().map_or_else(Users::default, |last| last.users.clone());
+        let read = parse_rest(text, name, &pieces, &before);
+        if read.is_none() && !pieces.iter().any(|piece| piece.run.is_some()) {
+            // Short, or written otherwise: nothing to remember.
+            return parse_whole(text, name);
+        }
+        let mut loaded = match read {
+            Some(loaded) => loaded,
+            None => parse_whole(text, name)?,
+        };
+        let users = loaded.policy.users().clone();
+        let mut order = self.last.take().map(|last| last.order).unwrap_or_default();
+        order.follow(&before, &users);
+        // Whatever has to be said about prefixes has a place in the whole text.
+        if !order.shadows().is_empty() {
+            loaded.warnings = parse_whole(text, name)?.warnings;
+        }
+        self.last = Some(Last { text: Arc::clone(text), pieces, users, order });
+        Ok(loaded)
+    }
+}
+
+/// The policy, if nothing is wrong with it: what is wrong is found in the whole text.
+fn parse_rest(text: &str, name: &str, pieces: &[Piece], before: &Users) -> Option<Loaded> {
+    let mut rest = String::new();
+    // Where pieces of the rest start, there and in the whole text.
+    let mut starts: Vec<(usize, usize)> = Vec::new();
+    let mut runs: Vec<(usize, Vec<Chunk>)> = Vec::new();
+    for piece in pieces {
+        match (&piece.run, runs.last_mut()) {
+            (None, _) => {
+                starts.push((rest.len(), piece.at.start));
+                rest.push_str(&text[piece.at.clone()]);
+            }
+            (Some(run), Some((at, chunks))) if *at == rest.len() => chunks.push(run.clone()),
+            (Some(run), _) => runs.push((rest.len(), vec![run.clone()])),
+        }
+    }
+    // A string of several lines could have anything in it.
+    if runs.is_empty() || rest.contains("\"\"\"") || rest.contains("'''") {
+        return None;
+    }
+    let mut problems = Problems::new(name, &rest);
+    let document = document::read(&rest, &mut problems);
+    let policy = resolve::resolve(&document, &Aside { runs, before: before.clone() }, &mut problems)?;
+    warnings::warn(&document, &policy, &mut problems);
+    let in_whole = |at: usize| {
+        let piece = starts.partition_point(|(start, _)| *start <= at).checked_sub(1);
+        piece.map_or(at, |piece| starts[piece].1 + at - starts[piece].0)
+    };
+    problems.moved(text, in_whole).finish(Some(policy)).ok()
+}
+
+/// Without any shortcut.
+pub(super) fn parse_whole(text: &str, name: &str) -> Result<Loaded, LoadError> {
+    let mut problems = Problems::new(name, text);
+    let document = document::read(text, &mut problems);
+    let policy = resolve::resolve(&document, &Aside::default(), &mut problems);
+    if let Some(policy) = &policy {
+        warnings::warn(&document, policy, &mut problems);
+        warnings::warn_of_prefixes(&document, policy, &mut problems);
+    }
+    problems.finish(policy)
+}

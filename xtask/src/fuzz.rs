@@ -1,0 +1,151 @@
+//! `cargo xtask fuzz`: libFuzzer, coverage and all, with the one toolchain that everything else is built with.
+//!
+//! cargo-fuzz asks for a nightly compiler because of the address sanitizer. Coverage needs none: it is an LLVM pass, and the compiler takes
+//! its flags as they are. The targets have no unsafe code that a sanitizer could catch.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::outcome::Ending;
+use crate::setup::{self, Install, Need};
+use crate::{tool, workspace};
+
+/// Ways into the program; `ratelimit_tests::fuzz` has them.
+const TARGETS: [&str; 3] = ["policy", "protocol", "text"];
+
+/// What libFuzzer's coverage is made of.
+const COVERAGE: [&str; 7] = [
+    "--cfg=fuzzing",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    // Overflow is a mistake here too.
+    "-Cdebug-assertions",
+];
+
+/// The C++ compiler that libFuzzer is built with.
+const COMPILER: Need = Need::Executable { name: "c++", package: "g++" };
+
+/// One input may take this long.
+const TIMEOUT_S: u32 = 10;
+/// And this much memory.
+const MEMORY_MB: u32 = 2048;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// What to fuzz; everything, one after the other, when absent
+    #[arg(value_parser = TARGETS)]
+    target: Option<String>,
+    /// How long, for each of them
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = seconds)]
+    seconds: u32,
+}
+
+pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
+    setup::ensure(&[&setup::KERNEL_BUILD[..], &[COMPILER]].concat(), install)?;
+    eprintln!("fuzz: building");
+    let fuzzer = build()?;
+    let targets =
+        TARGETS.into_iter().filter(|target| options.target.as_deref().is_none_or(|one| one == *target));
+    let mut broken = Vec::new();
+    for target in targets {
+        eprintln!("fuzz: {target}, {} s", options.seconds);
+        let status =
+            command(&fuzzer, target, options.seconds)?.status().context("cannot start the fuzzer")?;
+        if !status.success() {
+            broken.push(target);
+        }
+    }
+    if broken.is_empty() {
+        println!("nothing found");
+        return Ok(());
+    }
+    let found = found_dir();
+    println!("found something: {}; the inputs are in {}", broken.join(", "), found.display());
+    println!("each becomes a file with a name in tests/corpus, next to what mends it");
+    Err(Ending::Told.into())
+}
+
+/// A directory of its own, because of the flags; a target by name, so that build scripts are built without them.
+fn build() -> Result<PathBuf> {
+    let rustc = tool::output(tool::command("rustc").arg("-vV"))?;
+    let Some(host) = rustc.lines().find_map(|line| line.strip_prefix("host: ")) else {
+        bail!("`rustc -vV` does not say what this machine is")
+    };
+    let dir = workspace::target_dir().join("fuzz");
+    let mut cargo = tool::cargo();
+    cargo.args(["build", "--release", "--package", "ratelimit-tests", "--bin", "fuzz", "--features", "fuzz"]);
+    cargo.args(["--target", host, "--target-dir"]).arg(&dir);
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\x1f"));
+    // One piece of code per crate: the optimiser must not drop the tables that libFuzzer reads.
+    cargo.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_STRIP", "none");
+    tool::run(&mut cargo)?;
+    Ok(dir.join(host).join("release").join("fuzz"))
+}
+
+fn found_dir() -> PathBuf {
+    workspace::target_dir().join("fuzz").join("found")
+}
+
+/// What is new goes to a directory under target; the corpus of the repository is only read.
+fn command(fuzzer: &PathBuf, target: &str, seconds: u32) -> Result<Command> {
+    let grown = workspace::target_dir().join("fuzz").join("corpus").join(target);
+    for dir in [&grown, &found_dir()] {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    }
+    let corpus = workspace::root().join("tests").join("corpus");
+    let mut command = tool::command(fuzzer);
+    command.env("FUZZ_TARGET", target).arg(&grown).arg(corpus.join(target));
+    command.arg(format!("-max_total_time={seconds}")).arg(format!("-timeout={TIMEOUT_S}"));
+    command.arg(format!("-rss_limit_mb={MEMORY_MB}")).arg("-print_final_stats=1").arg("-verbosity=0");
+    command.arg(format!("-artifact_prefix={}/{target}-", found_dir().display()));
+    let words = corpus.join(format!("{target}.dict"));
+    if words.exists() {
+        command.arg(format!("-dict={}", words.display()));
+    }
+    Ok(command)
+}
+
+/// `60s`, `5m`, `1h`.
+fn seconds(text: &str) -> Result<u32, String> {
+    let wrong = || format!("{text:?} is no time; use one such as 60s, 5m or 1h");
+    let (number, unit) = text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
+    let factor = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_anything_else_is_answered_with_what_would_be_right() {
+        assert_eq!((seconds("60s"), seconds("5m"), seconds("1h")), (Ok(60), Ok(300), Ok(3600)));
+        for text in ["", "60", "s", "0s", "-1s", "9999999999s", "2000000h", "1é", "1d"] {
+            assert!(seconds(text).unwrap_err().ends_with("use one such as 60s, 5m or 1h"), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_target_has_a_corpus_and_every_corpus_a_target() {
+        let mut dirs: Vec<String> = fs::read_dir(workspace::root().join("tests/corpus"))
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.path().is_dir())
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        dirs.sort();
+        assert_eq!(dirs, TARGETS);
+    }
+}
