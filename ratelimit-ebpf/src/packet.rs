@@ -104,16 +104,16 @@ impl Packet {
     /// to the same few numbers, and it would go on along each. Where headers start is not kept, nor the port: it has been asked for its service.
     #[inline(always)]
     pub fn forgotten(self, unknown: u64) -> Self {
-        let family = matches!(self.source.family, Family::V6) as u32;
-        let traits = self.transport.0 as u32 | family << 12 | (self.fragment as u32) << 13;
-        let traits = forget((traits | (self.service as u32) << 16) as u64, unknown) as u32;
+        let family = matches!(self.source.family, Family::V6) as u64;
+        let traits = self.transport.0 as u64 | family << 12 | (self.fragment as u64) << 13;
+        let traits = forget(traits | (self.service as u64) << 16 | (self.port as u64) << 32, unknown);
         Self {
             source: Address {
                 family: if traits & 1 << 12 == 0 { Family::V4 } else { Family::V6 },
                 key: self.source.key,
             },
             transport: Transport(traits as u16 & 0xfff),
-            port: 0,
+            port: (traits >> 32) as u16,
             fragment: traits & 1 << 13 != 0,
             service: (traits >> 16) as u16,
             user: self.user,

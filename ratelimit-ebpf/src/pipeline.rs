@@ -32,7 +32,6 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
         class if class & BY_DESTINATION != 0 => relay.service_at(frame, policy.tables, class),
         number => number,
     };
-    // In the place of the port, which nobody asks for again: one number less that has to outlive every call from here on.
     let packet = Packet { service: service as u16, ..packet }.forgotten(frame.len());
     let reason = judge(frame, tables, relay, policy, packet);
     conclude(tables, relay, Some(policy), packet.service as u32, reason, frame.len())
