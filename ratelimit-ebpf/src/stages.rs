@@ -72,6 +72,18 @@ extern "C" fn charge_entry(set: *const LimitSet, request: *const Request, bucket
     }
 }
 
+/// Charges the soft limits of an entry.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_soft(set: *const LimitSet, request: *const Request, bucket: *mut Bucket) -> u32 {
+    match (the(set), the(request)) {
+        (Some(set), Some(request)) if !bucket.is_null() => {
+            limit::charge_soft(&Maps, set, request, bucket) as u32
+        }
+        _ => REFUSED,
+    }
+}
+
 /// Makes an entry.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -205,7 +217,10 @@ impl Stages for Maps {
 
     #[inline(always)]
     fn charge_entry(&self, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason {
-        Reason::from_code(charge_entry(set, request, bucket))
+        match Reason::from_code(charge_entry(set, request, bucket)) {
+            Reason::Conforming if set.has_soft() => Reason::from_code(charge_soft(set, request, bucket)),
+            reason => reason,
+        }
     }
 
     #[inline(always)]

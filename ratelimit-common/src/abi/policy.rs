@@ -109,14 +109,23 @@ abi_struct! {
         pub gate_tolerance_q8: u64,
         /// Limits of this set that are counted in windows: one more than the index of each in the policy, then zeros.
         pub windows: [u8; 8],
-        /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs".
+        /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs". And [`HAS_SOFT`].
         pub adds: u64,
         /// A packet must conform to all that apply to it.
         pub limits: [Limit; MAX_LIMITS],
     }
 }
 
+/// The bit of [`LimitSet::adds`] that says that some limit is soft.
+pub const HAS_SOFT: u64 = 1 << 32;
+
 impl LimitSet {
+    /// Whether some limit is soft.
+    #[inline(always)]
+    pub const fn has_soft(&self) -> bool {
+        self.adds & HAS_SOFT != 0
+    }
+
     /// No limits.
     pub const NONE: Self = Self {
         limit_count: 0,

@@ -50,23 +50,44 @@ pub fn judge<T: Tables>(
     Reason::Conforming
 }
 
-/// Charges all limits.
+/// Charges all limits but the soft ones.
 #[inline(always)]
 pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: T::Bucket) -> Reason {
     let restart = set.gate_tolerance_q8;
-    let mut admitted = Reason::Conforming;
     for index in 0..MAX_LIMITS {
         let Some((limit, charge)) = request.charge(set, index) else { continue };
+        if limit.is_soft() {
+            continue;
+        }
         let word = tables.bucket_word(bucket, index);
         let charging = Charging::by(set.adds, 1 << index);
         match word::charge(tables, word, limit, request.now_q8, charge, restart, charging) {
             Ok(()) => {}
-            Err(_) if limit.is_soft() => admitted = Reason::SoftMargin,
             Err(Unmoved::Refused) => return refusal(limit),
             Err(Unmoved::Contended) => return Reason::Contended,
         }
     }
     keep_tracked(tables, set, request);
+    Reason::Conforming
+}
+
+/// Charges the soft limits of a packet that all others admitted, and says whether it is above one. By itself: together with the others it
+/// would take more of the stack than there is.
+#[inline(always)]
+pub fn charge_soft<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: T::Bucket) -> Reason {
+    let mut admitted = Reason::Conforming;
+    for index in 0..MAX_LIMITS {
+        let Some((limit, charge)) = request.charge(set, index) else { continue };
+        if !limit.is_soft() {
+            continue;
+        }
+        let word = tables.bucket_word(bucket, index);
+        let charging = Charging::by(set.adds, 1 << index);
+        let restart = set.gate_tolerance_q8;
+        if word::charge(tables, word, limit, request.now_q8, charge, restart, charging).is_err() {
+            admitted = Reason::SoftMargin;
+        }
+    }
     admitted
 }
 

@@ -31,7 +31,7 @@ use crate::{
     tables::{Allowance, Relay, Successor},
 };
 pub use crowd::charge as charge_crowd;
-pub use entry::{charge as charge_entry, judge as judge_entry, open as open_entry};
+pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry, open as open_entry};
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
 pub use newcomers::take as take_allowance;

@@ -32,7 +32,10 @@ pub trait Stages: Tables + Sized {
 
     /// Charges an entry for a packet that it would admit.
     fn charge_entry(&self, set: &LimitSet, request: &Request, bucket: Self::Bucket) -> Reason {
-        entry::charge(self, set, request, bucket)
+        match entry::charge(self, set, request, bucket) {
+            Reason::Conforming if set.has_soft() => entry::charge_soft(self, set, request, bucket),
+            reason => reason,
+        }
     }
 
     /// Makes an entry for the source, charged for the packet.

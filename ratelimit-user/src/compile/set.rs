@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter,
-        policy::{COUNTS_BYTES, NO_METER, SOFT},
+        policy::{COUNTS_BYTES, HAS_SOFT, NO_METER, SOFT},
     },
     limit::{
         gate::CELL_SHARE,
@@ -56,7 +56,7 @@ pub(super) fn compile(
         longest_tolerance_q8,
         gate_tolerance_q8: if terms.gate { gate_tolerance(&slots) } else { 0 },
         windows: windows.of_set(rates, terms.headroom),
-        adds,
+        adds: if slots.iter().any(Limit::is_soft) { adds | HAS_SOFT } else { adds },
         limits: slots,
     }
 }
