@@ -82,9 +82,9 @@ pub fn charge_soft<T: Tables>(tables: &T, set: &LimitSet, request: &Request, buc
             continue;
         }
         let word = tables.bucket_word(bucket, index);
-        let charging = Charging::by(set.adds, 1 << index);
         let restart = set.gate_tolerance_q8;
-        if word::charge(tables, word, limit, request.now_q8, charge, restart, charging).is_err() {
+        // By exchange also where others add: what loses the race counts as above, and nothing is refused for it.
+        if word::charge(tables, word, limit, request.now_q8, charge, restart, Charging::Exchange).is_err() {
             admitted = Reason::SoftMargin;
         }
     }
