@@ -26,6 +26,8 @@ struct Last {
     pieces: Vec<Piece>,
     users: Users,
     order: Order,
+    /// Whether none of their prefixes changes nothing.
+    silent: bool,
 }
 
 /// Prefixes that are not in the text that is parsed, and what is known about them.
@@ -58,13 +60,16 @@ impl Reader {
             None => parse_whole(text, name)?,
         };
         let users = loaded.policy.users().clone();
-        let mut order = self.last.take().map(|last| last.order).unwrap_or_default();
-        order.follow(&before, &users);
+        let (mut order, mut silent) =
+            self.last.take().map_or_else(|| (Order::default(), true), |last| (last.order, last.silent));
+        if order.follow(&before, &users) {
+            silent = order.shadows().is_empty();
+        }
         // Whatever has to be said about prefixes has a place in the whole text.
-        if !order.shadows().is_empty() {
+        if !silent {
             loaded.warnings = parse_whole(text, name)?.warnings;
         }
-        self.last = Some(Last { text: Arc::clone(text), pieces, users, order });
+        self.last = Some(Last { text: Arc::clone(text), pieces, users, order, silent });
         Ok(loaded)
     }
 }

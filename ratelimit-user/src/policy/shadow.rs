@@ -52,18 +52,18 @@ impl Order {
         order
     }
 
-    /// From the users that it was made of to others. Users that stay as they are cost next to nothing.
-    pub fn follow(&mut self, before: &Users, after: &Users) {
+    /// From the users that it was made of to others. Users that stay as they are cost next to nothing. Says whether a prefix came or went.
+    pub fn follow(&mut self, before: &Users, after: &Users) -> bool {
         let old: HashMap<&str, &User> = before.iter().map(|user| (user.name(), user)).collect();
         let new: HashSet<&str> = after.iter().map(User::name).collect();
         let (mut gone, mut come) = (Vec::new(), Vec::new());
         let none = Sources::default();
         for user in after.iter() {
             let sources = old.get(user.name()).map_or(&none, |user| user.sources());
-            let next = &mut self.next;
-            let owner = *self.owners.entry(user.name().to_owned()).or_insert_with(|| {
-                *next += 1;
-                *next - 1
+            let owner = self.owners.get(user.name()).copied().unwrap_or_else(|| {
+                self.owners.insert(user.name().to_owned(), self.next);
+                self.next += 1;
+                self.next - 1
             });
             if sources != user.sources() {
                 let difference = sources.difference(user.sources());
@@ -77,7 +77,7 @@ impl Order {
             }
         }
         if gone.is_empty() && come.is_empty() {
-            return;
+            return false;
         }
         gone.sort_unstable();
         come.sort_unstable();
@@ -93,6 +93,7 @@ impl Order {
         }
         sorted.extend(come);
         self.sorted = sorted;
+        true
     }
 
     /// Every prefix that changes nothing: whose, which, and why.
