@@ -43,7 +43,11 @@ impl Proc {
 
     /// A daemon that reads them.
     fn start(&self, edge: &Edge) -> Daemon {
-        edge.write_policy(&format!("{POLICY}[listen]\nmetrics = \"127.0.0.1:9464\"\n"));
+        self.start_with(edge, &format!("{POLICY}[listen]\nmetrics = \"127.0.0.1:9464\"\n"))
+    }
+
+    fn start_with(&self, edge: &Edge, policy: &str) -> Daemon {
+        edge.write_policy(policy);
         let mut command = edge.run_command();
         command.args(["--iface", EDGE, "--proc"]).arg(&self.0);
         Daemon::start(command)
@@ -147,4 +151,33 @@ fn files_that_are_missing_or_malformed_are_noted_once_and_without_any_there_is_n
     wait_for(&edge, "a reading", |status| status["headroom_readings"]["backlog"] == 3);
     let left = edge.json(&["status"])["headroom_notes"].as_array().unwrap().len();
     assert_eq!(left, 2, "what is measured again is no note");
+}
+
+#[test]
+fn an_elastic_limit_loses_its_margin_with_the_headroom_and_keeps_what_was_spent() {
+    let edge = Edge::new();
+    let client = "10.99.0.2".parse().unwrap();
+    edge.wire.add_source(client);
+    let proc = Proc::new(&edge);
+    proc.pressure(5);
+    proc.backlog(0);
+    proc.write("stat", "cpu0 0 0 0 100 0 0 0 0 0 0\n");
+    let policy = "[source]\ngate = false\nladder = false\nlimits = [\"40 packets/day elastic 50%\"]\n";
+    let _daemon = proc.start_with(&edge, policy);
+    wait_for(&edge, "headroom", headroom_is("yes"));
+    let socket = edge.wire.as_net(|| std::net::UdpSocket::bind("10.99.0.2:0").unwrap());
+    let send = |count: u32| {
+        for _ in 0..count {
+            socket.send_to(b"hello", (ratelimit_tests::netns::EDGE_V4, 9)).unwrap();
+        }
+    };
+    // Some above the limit and within the margin, whatever else a socket sends meanwhile.
+    send(50);
+    let margin = edge.passed("soft_margin");
+    assert!(margin > 0 && edge.dropped("limit_packets") == 0, "{margin}");
+    proc.pressure(90);
+    wait_for(&edge, "the loss", |status| status["headroom"] == "no" && status["policy_generation"] == 2);
+    send(5);
+    assert_eq!(edge.passed("soft_margin"), margin, "no margin any more");
+    assert!(edge.dropped("limit_packets") >= 5, "and the limit itself has been spent");
 }
