@@ -166,11 +166,27 @@ impl<const N: usize> View<'_, N> {
         self.load::<u64, AT>()
     }
 
+    /// Shows the first `WORDS` times four bytes, as they lie in memory, one after the other.
+    #[inline(always)]
+    pub fn u32s_ne<const WORDS: usize>(&self, mut show: impl FnMut(usize, u32)) {
+        const { assert!(WORDS * size_of::<u32>() <= N, "words lie outside the view") };
+        let mut index = 0;
+        while index < WORDS {
+            show(index, self.read((self.start + index * size_of::<u32>()) as *const u32));
+            index += 1;
+        }
+    }
+
     #[inline(always)]
     fn load<T: Copy, const AT: usize>(&self) -> T {
         const { assert!(AT + size_of::<T>() <= N, "field lies outside the view") };
-        let field = (self.start + AT) as *const T;
-        // SAFETY: `Frame::view` found N bytes at `start`, the assertion above keeps the field inside them, and
+        self.read((self.start + AT) as *const T)
+    }
+
+    /// Reads an integer that one of the above found to be inside.
+    #[inline(always)]
+    fn read<T: Copy>(&self, field: *const T) -> T {
+        // SAFETY: `Frame::view` found N bytes at `start`, the assertions of the callers keep the field inside them, and
         // T is only ever an integer. On BPF the load is declared aligned although it may not be: an align-1 load
         // would become one load per byte, and the verifier admits unaligned packet loads on every architecture
         // whose JIT does them well.

@@ -1,16 +1,13 @@
 //! Letting a packet pass as less important: another class of service in its IP header, for whoever queues it next.
 
-use ratelimit_common::abi::{
-    Reason, Verdict,
-    counter::{Fate, slot},
-    service::MAX_SERVICES,
-};
+use ratelimit_common::abi::{Verdict, counter::Fate};
 
 use crate::{
     frame::{Canvas, Frame},
     limit::service,
     notes::{parse_again, take},
     packet::Family,
+    pipeline::count,
     reply::Wire,
     tables::Tables,
 };
@@ -29,8 +26,7 @@ pub fn mark<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verd
         Some(()) => (Fate::Marked, Verdict::Pass),
         None => (Fate::Decided, Verdict::Drop),
     };
-    let reason: Reason = baton.otherwise;
-    tables.count(slot(baton.service.min(MAX_SERVICES as u32), reason, fate), frame.len());
+    count(tables, baton.service, baton.otherwise, fate, frame.len());
     verdict
 }
 

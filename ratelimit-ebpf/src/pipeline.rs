@@ -87,8 +87,14 @@ pub fn conclude<T: Tables, R: Relay>(
             Fate::Decided
         }
     };
-    tables.count(slot(service.min(MAX_SERVICES as u32), reason, fate), len);
+    count(tables, service, reason, fate, len);
     if fate == Fate::Waived { Verdict::Pass } else { reason.verdict() }
+}
+
+/// Counts a frame of a service that met its fate for a reason.
+#[inline(always)]
+pub(crate) fn count<T: Tables>(tables: &T, service: u32, reason: Reason, fate: Fate, len: u64) {
+    tables.count(slot(service.min(MAX_SERVICES as u32), reason, fate), len);
 }
 
 /// What is to become of a refused packet. A policy on trial drops nothing at all; for the limits of a service, it is the service that says.

@@ -102,6 +102,21 @@ fn services_and_fates_are_told_and_an_ipv6_source_is_cut_to_its_prefix() {
 }
 
 #[test]
+fn a_packet_that_a_soft_limit_lets_pass_is_not_told_of_as_refused() {
+    let (mut loaded, mut ring) =
+        loaded("[source]\nladder = false\nlimits = [\"50 packets/day fixed-window soft 10%\"]\n");
+    let frame = Ipv4::from(Ipv4Addr::new(10, 0, 0, 7)).udp_frame(8);
+    let mut passed = 0;
+    while loaded.run(&frame) == Verdict::Pass {
+        passed += 1;
+    }
+    assert_eq!((passed, loaded.count(Reason::SoftMargin)), (55, 5));
+    // The first event of a source keeps the next ones back for a while: had it been told of the margin, this would be that.
+    let reasons: Vec<_> = unread(&mut ring).iter().map(|event| event.reason).collect();
+    assert_eq!(reasons, [Reason::LimitPackets as u32]);
+}
+
+#[test]
 fn a_million_packets_of_a_flood_give_few_events() {
     for gate in [true, false] {
         let (mut loaded, mut ring) = loaded(&format!(

@@ -1,14 +1,16 @@
-//! Limits beyond those of every source: what one source may have of a service, and what a user may have with all its addresses.
+//! Limits beyond the buckets of every source: what one source may have of a service, what a user may have with all its addresses, and
+//! whatever is counted in windows.
 
 use ratelimit_common::abi::{LimitSet, Policy, Reason, user::NO_USER};
 
-use super::{Stages, denial, entry, request::Request, standing::Standing, total};
+use super::{Stages, denial, entry, request::Request, standing::Standing, total, window};
 
 /// Which of them there are for a packet.
 #[derive(Clone, Copy)]
 pub(super) struct Further {
     service: bool,
     user: bool,
+    windows: bool,
 }
 
 impl Further {
@@ -17,19 +19,38 @@ impl Further {
         Self {
             service: per_source(policy, request).is_some_and(|set| set.limit_count != 0),
             user: request.user != NO_USER,
+            windows: policy.window_count != 0,
         }
     }
 
     /// Whether all of them would admit the packet.
     #[inline(always)]
     pub(super) fn judge<T: Stages>(self, tables: &T, policy: &Policy, request: &mut Request) -> Reason {
-        let reason = if self.service { tables.judge_service(policy, request) } else { Reason::Conforming };
-        if reason == Reason::Conforming && self.user { tables.judge_user(policy, request) } else { reason }
+        if self.service {
+            match tables.judge_service(policy, request) {
+                Reason::Conforming => {}
+                reason => return reason,
+            }
+        }
+        if self.user {
+            match tables.judge_user(policy, request) {
+                Reason::Conforming => {}
+                reason => return reason,
+            }
+        }
+        if self.windows { window::ask_all(tables, policy, request, false) } else { Reason::Conforming }
     }
 
-    /// Charges all of them.
+    /// Charges all of them. The limits of every source have been charged already and said `before`.
     #[inline(always)]
-    pub(super) fn charge<T: Stages>(self, tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+    pub(super) fn charge<T: Stages>(
+        self,
+        tables: &T,
+        policy: &Policy,
+        request: &mut Request,
+        before: Reason,
+    ) -> Reason {
+        let mut verdict = before;
         let charged =
             if self.service { tables.charge_service(policy, request) } else { Some(Reason::Conforming) };
         // A stage of its own, because calls within calls share one small stack.
@@ -37,13 +58,25 @@ impl Further {
             Some(reason) => reason,
             None => tables.open_service(policy, request),
         };
-        if !reason.admits() || !self.user {
+        if !reason.admits() {
             return reason;
         }
-        match tables.charge_user(policy, request) {
-            user if user.admits() => reason.and(user),
-            user => user,
+        verdict = verdict.and(reason);
+        if self.user {
+            let reason = tables.charge_user(policy, request);
+            if !reason.admits() {
+                return reason;
+            }
+            verdict = verdict.and(reason);
         }
+        if self.windows {
+            let reason = window::ask_all(tables, policy, request, true);
+            if !reason.admits() {
+                return reason;
+            }
+            verdict = verdict.and(reason);
+        }
+        verdict
     }
 }
 

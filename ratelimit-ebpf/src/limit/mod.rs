@@ -102,10 +102,6 @@ fn ask<T: Stages, R: Relay>(
             Reason::Conforming => {}
             reason => return reason,
         }
-        match judge_windows(tables, policy, request) {
-            Reason::Conforming => {}
-            reason => return reason,
-        }
         let reason = tables.charge_crowd(policy, request, standing.party());
         if reason != Reason::Conforming {
             if standing.party() == Party::Stranger {
@@ -121,7 +117,7 @@ fn ask<T: Stages, R: Relay>(
     if answered {
         relay.hand_over(Successor::Answer, request.baton(reason));
     }
-    charge_further(tables, policy, request, further, reason)
+    further.charge(tables, policy, request, reason)
 }
 
 /// The same for a segment that belongs to a connection or makes one, which nobody can forge: its source gets an entry whatever the
@@ -158,10 +154,6 @@ fn ask_proven<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> 
         Reason::Conforming => {}
         reason => return reason,
     }
-    match judge_windows(tables, policy, request) {
-        Reason::Conforming => {}
-        reason => return reason,
-    }
     match tables.charge_crowd(policy, request, Party::Known) {
         Reason::Conforming => {}
         reason => return reason,
@@ -170,39 +162,7 @@ fn ask_proven<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> 
     if !reason.admits() {
         return reason;
     }
-    charge_further(tables, policy, request, further, reason)
-}
-
-#[inline(always)]
-fn judge_windows<T: Stages>(tables: &T, policy: &Policy, request: &Request) -> Reason {
-    if policy.window_count == 0 {
-        Reason::Conforming
-    } else {
-        window::ask_all(tables, policy, request, false)
-    }
-}
-
-/// Charges what there is beyond the limits of every source, which have been charged already and said `before`.
-#[inline(always)]
-fn charge_further<T: Stages>(
-    tables: &T,
-    policy: &Policy,
-    request: &mut Request,
-    further: Further,
-    before: Reason,
-) -> Reason {
-    let reason = further.charge(tables, policy, request);
-    if !reason.admits() {
-        return reason;
-    }
-    let reason = before.and(reason);
-    if policy.window_count == 0 {
-        return reason;
-    }
-    match window::ask_all(tables, policy, request, true) {
-        windows if windows.admits() => reason.and(windows),
-        windows => windows,
-    }
+    further.charge(tables, policy, request, reason)
 }
 
 /// Charges what it shares with others alone, for a SYN that could not be answered after its source had been charged.

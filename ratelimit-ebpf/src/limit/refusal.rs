@@ -15,7 +15,7 @@ use crate::{
 /// The reason, of which the daemon has been told if it is a refusal.
 #[inline(always)]
 pub(super) fn reported<T: Stages>(tables: &T, policy: &Policy, request: &Request, reason: Reason) -> Reason {
-    if reason != Reason::Conforming {
+    if !reason.admits() {
         tables.report(policy, request, reason);
     }
     reason

@@ -13,6 +13,8 @@ const PROHIBITED_V4: u32 = 3 << 24 | 13 << 16;
 const PROHIBITED_V6: u32 = 1 << 24 | 1 << 16;
 /// Bytes of the transport header that an error repeats, at least: both ports are in them.
 const REPEATED: usize = 8;
+/// The word of an error where the packet that it is about begins.
+const HEADER_AT: usize = 2;
 
 /// An error that repeats the headers of the packet. None for a packet with IP options or extension headers, which would have to be
 /// repeated too.
@@ -31,13 +33,7 @@ pub(super) fn build<N: Notes>(
             }
             let header = frame.view::<{ 20 + REPEATED }>(packet.network_at)?;
             error.body(0, PROHIBITED_V4.to_be());
-            error.body(2, header.u32_ne::<0>());
-            error.body(3, header.u32_ne::<4>());
-            error.body(4, header.u32_ne::<8>());
-            error.body(5, header.u32_ne::<12>());
-            error.body(6, header.u32_ne::<16>());
-            error.body(7, header.u32_ne::<20>());
-            error.body(8, header.u32_ne::<24>());
+            header.u32s_ne::<7>(|at, word| error.body(HEADER_AT + at, word));
             (9, ICMP)
         }
         Family::V6 => {
@@ -46,18 +42,7 @@ pub(super) fn build<N: Notes>(
             }
             let header = frame.view::<{ 40 + REPEATED }>(packet.network_at)?;
             error.body(0, PROHIBITED_V6.to_be());
-            error.body(2, header.u32_ne::<0>());
-            error.body(3, header.u32_ne::<4>());
-            error.body(4, header.u32_ne::<8>());
-            error.body(5, header.u32_ne::<12>());
-            error.body(6, header.u32_ne::<16>());
-            error.body(7, header.u32_ne::<20>());
-            error.body(8, header.u32_ne::<24>());
-            error.body(9, header.u32_ne::<28>());
-            error.body(10, header.u32_ne::<32>());
-            error.body(11, header.u32_ne::<36>());
-            error.body(12, header.u32_ne::<40>());
-            error.body(13, header.u32_ne::<44>());
+            header.u32s_ne::<12>(|at, word| error.body(HEADER_AT + at, word));
             (14, ICMPV6)
         }
     };

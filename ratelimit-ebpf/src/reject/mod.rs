@@ -8,11 +8,7 @@ mod icmp;
 mod rst;
 
 use ratelimit_common::{
-    abi::{
-        Clock, Verdict,
-        counter::{Fate, slot},
-        service::MAX_SERVICES,
-    },
+    abi::{Clock, Verdict, counter::Fate},
     limit::gcra,
 };
 
@@ -21,6 +17,7 @@ use crate::{
     limit::take_allowance,
     notes::{parse_again, take},
     packet::Transport,
+    pipeline::count,
     reply::{Reply, Wire},
     segment::Segment,
     tables::{Allowance, Tables},
@@ -34,7 +31,7 @@ pub fn reject<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Ve
         Some(()) => (Fate::Rejected, Verdict::Reply),
         None => (Fate::Decided, Verdict::Drop),
     };
-    tables.count(slot(baton.service.min(MAX_SERVICES as u32), baton.otherwise, fate), frame.len());
+    count(tables, baton.service, baton.otherwise, fate, frame.len());
     verdict
 }
 
@@ -48,6 +45,8 @@ fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option
     if to_group || packet.fragment || !packet.source.is_one_host() || !destination.is_one_host() {
         return None;
     }
+    // Before anything is written: most packets of a flood end here.
+    permitted(tables)?;
     let reply = match packet.transport {
         Transport::TCP | Transport::TCP_SYN => {
             rst::build(wire, &Segment::read(&wire.reread(frame), &packet)?, &packet)?
@@ -55,7 +54,6 @@ fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option
         Transport::UDP => icmp::build(wire, &wire.reread(frame), &packet, destination)?,
         _ => return None,
     };
-    permitted(tables)?;
     send(wire, frame, &reply)
 }
 
