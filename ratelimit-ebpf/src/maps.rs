@@ -19,12 +19,13 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey,
-        RungCell, Share, SynState, TotalState, WindowState,
+        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, Policy,
+        PrefixKey, RungCell, Share, Spent, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
         destination::{DestinationKey, KEY_BITS, MAX_DESTINATIONS},
         drop_event::RING_BYTES,
         event::EVENT_COUNT,
+        lease::MAX_LEASES,
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         prefix::{LADDER_CELLS, MAX_PREFIXES},
         service::MAX_SERVICES,
@@ -151,6 +152,14 @@ static USERS: Array<Bucket, MAX_USERS> = Array::new();
 /// The limits of users, as words for the same reason as `POLICY`. The policy says which of the two tables is its own.
 #[btf_map]
 static USER_LIMITS: ArrayOfMaps<Array<SetWords, MAX_USERS>, 2> = ArrayOfMaps::new();
+
+/// What this host may spend of users' limits that hold on all hosts together. The daemon writes it.
+#[btf_map]
+static LEASES: Array<Lease, MAX_LEASES> = Array::new();
+
+/// What it has spent of them. The packet path writes it.
+#[btf_map]
+static SPENT: Array<Spent, MAX_LEASES> = Array::new();
 
 /// What sources have used of windows. The kernel evicts the least recently used.
 #[btf_map]
@@ -432,6 +441,32 @@ impl Tables for Maps {
         let words = USER_LIMITS.get_value(table, &index)?;
         // SAFETY: as in `policy`.
         Some(unsafe { &*core::ptr::from_ref(words).cast::<LimitSet>() })
+    }
+
+    #[inline(always)]
+    fn lease(&self, place: u32) -> Option<Lease> {
+        let lease = LEASES.get_ptr(place)?;
+        // SAFETY: array values live as long as the map. Volatile, because user space writes them; what it does when is such that a
+        // new field beside an old one is harmless.
+        unsafe {
+            Some(Lease {
+                ceiling: (&raw const (*lease).ceiling).read_volatile(),
+                expires_q8: (&raw const (*lease).expires_q8).read_volatile(),
+                enough: (&raw const (*lease).enough).read_volatile(),
+            })
+        }
+    }
+
+    #[inline(always)]
+    fn lease_used(&self, place: u32) -> Option<*mut u64> {
+        // SAFETY: as above.
+        SPENT.get_ptr_mut(place).map(|spent| unsafe { addr_of_mut!((*spent).used) })
+    }
+
+    #[inline(always)]
+    fn lease_unmet(&self, place: u32) -> Option<*mut u64> {
+        // SAFETY: as above.
+        SPENT.get_ptr_mut(place).map(|spent| unsafe { addr_of_mut!((*spent).unmet) })
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! The seam between the packet path and its maps: BPF maps in the kernel, hash maps in tests.
 
 use ratelimit_common::abi::{
-    Bucket, Clock, DropEvent, EntryKey, Event, LimitSet, ListEntry, Policy, PrefixKey, Reason,
+    Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, Policy, PrefixKey, Reason,
     destination::DestinationKey,
 };
 
@@ -98,6 +98,12 @@ pub trait Tables {
     fn user(&self, index: u32) -> Option<Self::Bucket>;
     /// The limits of a user, in one of the tables.
     fn user_limits(&self, table: u32, index: u32) -> Option<&LimitSet>;
+    /// What may be spent of a user's limit, by [`lease_place`](ratelimit_common::abi::lease::lease_place).
+    fn lease(&self, place: u32) -> Option<Lease>;
+    /// What has been spent of it.
+    fn lease_used(&self, place: u32) -> Option<Self::Word>;
+    /// What was asked for beyond it.
+    fn lease_unmet(&self, place: u32) -> Option<Self::Word>;
     /// What a source has used of a window, if there is anything.
     fn window(&self, key: &EntryKey) -> Option<Self::Window>;
     /// Gives a source a fresh window; never overwrites one.

@@ -8,10 +8,11 @@ use std::{
 
 use ratelimit_common::{
     abi::{
-        self, Bucket, Clock, Counter, DropEvent, EntryKey, Event, LimitSet, ListEntry, MAX_LIMITS, Policy,
-        PrefixKey, Reason, SourceKey, Verdict,
+        self, Bucket, Clock, Counter, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS,
+        Policy, PrefixKey, Reason, SourceKey, Verdict,
         counter::{COUNTER_SLOTS, Fate, slot},
         destination::DestinationKey,
+        lease::MAX_LEASES,
         prefix::LADDER_CELLS,
         service::{MAX_SERVICES, MAX_TOTALS},
         user::MAX_USERS,
@@ -56,6 +57,9 @@ pub struct Memory {
     buckets: RefCell<Vec<u64>>,
     cells: RefCell<Vec<u64>>,
     marks: RefCell<Vec<u32>>,
+    /// What may be spent of users' limits that hold on all hosts together.
+    pub leases: RefCell<HashMap<u32, Lease>>,
+    spent: RefCell<Vec<u64>>,
     windows: RefCell<HashMap<[u64; 3], usize>>,
     window_words: RefCell<Vec<u64>>,
     shares: RefCell<Vec<u64>>,
@@ -99,6 +103,8 @@ pub enum Word {
     Prefix(usize),
     /// Of a window.
     Window(usize),
+    /// Of what was spent from leases.
+    Spent(usize),
     /// Of a service's SYNs.
     Syns(usize),
     /// Of the sources of a slot.
@@ -119,6 +125,8 @@ impl Memory {
             buckets: RefCell::default(),
             cells: RefCell::new(vec![0; gate::CELLS as usize * CELL_WORDS]),
             marks: RefCell::new(vec![0; gate::CELLS as usize]),
+            leases: RefCell::default(),
+            spent: RefCell::new(vec![0; MAX_LEASES * 2]),
             windows: RefCell::default(),
             // Those of users come first.
             window_words: RefCell::new(vec![0; MAX_USERS * SET_WINDOWS * SUB_WINDOWS]),
@@ -246,6 +254,18 @@ impl Tables for Memory {
         Ok(())
     }
 
+    fn lease(&self, place: u32) -> Option<Lease> {
+        Some(self.leases.borrow().get(&place).copied().unwrap_or(Lease::NONE))
+    }
+
+    fn lease_used(&self, place: u32) -> Option<Word> {
+        Some(Word::Spent(place as usize * 2))
+    }
+
+    fn lease_unmet(&self, place: u32) -> Option<Word> {
+        Some(Word::Spent(place as usize * 2 + 1))
+    }
+
     fn window(&self, key: &EntryKey) -> Option<usize> {
         self.windows.borrow().get(&[key.hi, key.lo, key.group]).copied()
     }
@@ -359,6 +379,7 @@ impl Tables for Memory {
             Word::Syns(at) => self.syns.borrow()[at],
             Word::Window(at) => self.window_words.borrow()[at],
             Word::Quiet(at) => self.quiet.borrow()[at],
+            Word::Spent(at) => self.spent.borrow()[at],
         }
     }
 
@@ -375,6 +396,7 @@ impl Tables for Memory {
             Word::Syns(at) => self.syns.borrow_mut()[at] = new,
             Word::Window(at) => self.window_words.borrow_mut()[at] = new,
             Word::Quiet(at) => self.quiet.borrow_mut()[at] = new,
+            Word::Spent(at) => self.spent.borrow_mut()[at] = new,
         }
     }
 

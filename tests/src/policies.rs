@@ -42,6 +42,7 @@ pub const FACTS: HostFacts = HostFacts {
     cookies: true,
     window_scale: Some(7),
     headroom: true,
+    reserve: None,
 };
 
 /// The kernel's view of a policy with these limits on every source, and none on the prefixes around them.

@@ -12,6 +12,7 @@ pub mod counter;
 pub mod destination;
 pub mod drop_event;
 pub mod event;
+pub mod lease;
 pub mod list;
 pub mod names;
 pub mod policy;
@@ -26,6 +27,7 @@ pub use cell::Cell;
 pub use counter::Counter;
 pub use drop_event::DropEvent;
 pub use event::Event;
+pub use lease::{Lease, Spent};
 pub use list::ListEntry;
 pub use policy::{Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Rung, SourceLimits};
 pub use prefix::{PrefixKey, RungCell};
@@ -34,10 +36,10 @@ pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 418_110_572_101_784_589;
+const RECORDED_FINGERPRINT: usize = 3_389_334_572_096_550_220;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -46,6 +48,8 @@ const FINGERPRINT: usize = layout::fold(&[
     Counter::LAYOUT,
     DropEvent::LAYOUT,
     ListEntry::LAYOUT,
+    Lease::LAYOUT,
+    Spent::LAYOUT,
     Cell::LAYOUT,
     Limit::LAYOUT,
     LimitSet::LAYOUT,

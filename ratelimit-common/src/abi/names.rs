@@ -49,6 +49,10 @@ pub const RUNGS: &str = "RUNGS";
 pub const USERS: &str = "USERS";
 /// Tables of the limits of users, one in use and one to be written.
 pub const USER_LIMITS: &str = "USER_LIMITS";
+/// What this host may spend of users' limits that hold on all hosts together.
+pub const LEASES: &str = "LEASES";
+/// What it has spent of them.
+pub const SPENT: &str = "SPENT";
 /// SYNs of services, and whether they are answered with cookies.
 pub const SYNS: &str = "SYNS";
 /// What sources have used of windows.
@@ -59,13 +63,14 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 21] = [
+pub const MAPS: [&str; 23] = [
     BUCKETS,
     CELLS,
     COUNTERS,
     DESTINATIONS,
     EVENTS,
     JUMPS,
+    LEASES,
     LISTED,
     LISTS_V4,
     LISTS_V6,
@@ -75,6 +80,7 @@ pub const MAPS: [&str; 21] = [
     PREFIXES,
     RUNGS,
     SHARES,
+    SPENT,
     SYNS,
     TOTALS,
     USERS,

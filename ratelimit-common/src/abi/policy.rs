@@ -109,7 +109,8 @@ abi_struct! {
         pub gate_tolerance_q8: u64,
         /// Limits of this set that are counted in windows: one more than the index of each in the policy, then zeros.
         pub windows: [u8; 8],
-        /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs". And [`HAS_SOFT`].
+        /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs". [`HAS_SOFT`] and
+        /// [`leased`] are beside them.
         pub adds: u64,
         /// A packet must conform to all that apply to it.
         pub limits: [Limit; MAX_LIMITS],
@@ -119,7 +120,30 @@ abi_struct! {
 /// The bit of [`LimitSet::adds`] that says that some limit is soft.
 pub const HAS_SOFT: u64 = 1 << 32;
 
+/// The bit of [`LimitSet::adds`] that says that the limit at a place holds on all hosts together: a lease is spent first, and the bucket is
+/// what this host may have without one.
+#[inline(always)]
+pub const fn leased(place: usize) -> u64 {
+    1 << (8 + place)
+}
+
+/// All of these bits.
+const ANY_LEASED: u64 = 0xf << 8;
+const _: () = assert!(MAX_LIMITS == 4);
+
 impl LimitSet {
+    /// Whether some limit holds on all hosts together.
+    #[inline(always)]
+    pub const fn has_leased(&self) -> bool {
+        self.adds & ANY_LEASED != 0
+    }
+
+    /// Whether the limit at a place does.
+    #[inline(always)]
+    pub const fn is_leased(&self, place: usize) -> bool {
+        self.adds & leased(place) != 0
+    }
+
     /// Whether some limit is soft.
     #[inline(always)]
     pub const fn has_soft(&self) -> bool {

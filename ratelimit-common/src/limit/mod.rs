@@ -3,6 +3,7 @@
 pub mod gate;
 pub mod gcra;
 pub mod ladder;
+pub mod lease;
 pub mod window;
 
 // The kernel reads numbers; words and their checks stay on the host.

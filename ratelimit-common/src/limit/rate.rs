@@ -109,6 +109,7 @@ pub const FULL_FRAME: u64 = 1514;
 const BYTE_FRAC_BITS: u32 = 16;
 /// Byte prices stay below this, so that [`super::gcra::MAX_AMOUNT`] of them stay below 2^62.
 const MAX_BYTE_COST_FP: u128 = 1 << 42;
+const BYTES: u32 = Meter::Bytes as u32;
 /// The slowest limit in bytes, as a rate per day: just below [`MAX_BYTE_COST_FP`].
 pub const MIN_BYTES_PER_DAY: u64 = 5_030;
 
@@ -163,6 +164,27 @@ impl Rate {
         // The same time, and what the price was rounded up by. Below 2^61 times 2^53: limits are no slower than one a day.
         let tolerance_q8 = u128::from(limit.tolerance_q8) * (cost_fp * wide) / (cost.max(1) * 100);
         Limit { cost_fp: cost_fp as u64, tolerance_q8: tolerance_q8 as u64, ..*limit }
+    }
+
+    /// The bucket of a part of the limit: as much slower, and with a burst as much smaller, so that it takes the same time to fill. Rounded
+    /// against whoever spends it. One that gives nothing if there is no such part, or if it is too slow for numbers.
+    pub fn part(limit: &Limit, numerator: u32, denominator: u32) -> Limit {
+        let nothing = Limit { tolerance_q8: 0, ..*limit };
+        if numerator == 0 {
+            return nothing;
+        }
+        let cost = (u128::from(limit.cost_fp) * u128::from(denominator)).div_ceil(u128::from(numerator));
+        let (most, coarser) = match limit.meter {
+            BYTES => (MAX_BYTE_COST_FP, cost.div_ceil(1 << limit.frac_bits)),
+            _ => (u128::from(MAX_TOLERANCE_Q8), cost),
+        };
+        if cost < most {
+            Limit { cost_fp: cost as u64, ..*limit }
+        } else if coarser < most {
+            Limit { cost_fp: coarser as u64, frac_bits: 0, ..*limit }
+        } else {
+            nothing
+        }
     }
 
     /// The window that counts this rate, with so many percent on top; for algorithms that have one.

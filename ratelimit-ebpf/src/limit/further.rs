@@ -3,7 +3,7 @@
 
 use ratelimit_common::abi::{LimitSet, Policy, Reason, user::NO_USER};
 
-use super::{Stages, denial, entry, request::Request, standing::Standing, total, window};
+use super::{Stages, denial, entry, lease, request::Request, standing::Standing, total, window};
 
 /// Which of them there are for a packet.
 #[derive(Clone, Copy)]
@@ -115,7 +115,13 @@ pub fn open_service<T: Stages>(tables: &T, policy: &Policy, request: &mut Reques
 pub fn judge_user<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
     match user(tables, policy, request) {
         Some((set, bucket)) => {
-            let judge = |request: &Request| tables.judge_entry(policy, set, request, bucket);
+            let user = request.user as u32 - 1;
+            let judge = |request: &mut Request| {
+                if set.has_leased() {
+                    lease::judge(tables, set, request, user);
+                }
+                tables.judge_entry(policy, set, request, bucket)
+            };
             match request.as_user(policy, set, judge) {
                 Reason::Conforming => Reason::Conforming,
                 _ => Reason::LimitUser,
@@ -130,7 +136,13 @@ pub fn judge_user<T: Stages>(tables: &T, policy: &Policy, request: &mut Request)
 pub fn charge_user<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
     match user(tables, policy, request) {
         Some((set, bucket)) => {
-            let charge = |request: &Request| tables.charge_entry(set, request, bucket);
+            let user = request.user as u32 - 1;
+            let charge = |request: &mut Request| {
+                if set.has_leased() {
+                    lease::charge(tables, set, request, user);
+                }
+                tables.charge_entry(set, request, bucket)
+            };
             match request.as_user(policy, set, charge) {
                 reason @ (Reason::Conforming | Reason::SoftMargin | Reason::Contended) => reason,
                 _ => Reason::LimitUser,

@@ -10,6 +10,7 @@ mod denial;
 mod entry;
 mod further;
 mod ladder;
+mod lease;
 mod newcomers;
 mod refusal;
 mod request;

@@ -95,7 +95,12 @@ impl Request {
 
     /// Lets the packet ask for what its user may have, while `ask` runs.
     #[inline(always)]
-    pub(super) fn as_user<R>(&mut self, policy: &Policy, set: &LimitSet, ask: impl FnOnce(&Self) -> R) -> R {
+    pub(super) fn as_user<R>(
+        &mut self,
+        policy: &Policy,
+        set: &LimitSet,
+        ask: impl FnOnce(&mut Self) -> R,
+    ) -> R {
         self.weigh(set);
         let answer = ask(self);
         self.weigh(&policy.source.set);
@@ -116,6 +121,20 @@ impl Request {
             let amount = (ones >> (limit.meter & 3) & 1) | (self.len as u64 & bytes);
             // A slot without a limit has a price of 0.
             *charge = gcra::bounded_charge_q8(limit, amount);
+        }
+    }
+
+    /// What the packet counts as; 0 if a limit of that meter is not for it.
+    #[inline(always)]
+    pub(super) fn amount(&self, meter: u32) -> u64 {
+        if meter == Meter::Packets as u32 {
+            1
+        } else if meter == Meter::Bytes as u32 {
+            self.len as u64
+        } else if meter == Meter::Syns as u32 {
+            self.syns as u64
+        } else {
+            self.fragments as u64
         }
     }
 

@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{
-        Clock, EntryKey, LimitSet, Meter, Policy, Reason, WindowLimit,
+        Clock, EntryKey, LimitSet, Policy, Reason, WindowLimit,
         user::NO_USER,
         window::{MAX_WINDOWS, SET_WINDOWS, WindowKind},
     },
@@ -143,7 +143,7 @@ pub fn ask_scope<T: Stages>(
         }
         // A mask and not a comparison: the verifier sees the bound wherever the compiler moves this to.
         let limit = &policy.windows[(number as usize).wrapping_sub(1) & (MAX_WINDOWS - 1)];
-        let amount = amount(request, limit.meter);
+        let amount = request.amount(limit.meter as u32);
         // Nothing is refused for the sake of a soft one, so it is enough to ask when it is charged.
         if amount == 0 || (limit.soft != 0 && !charging) {
             continue;
@@ -172,20 +172,6 @@ fn set<'t, T: Stages>(
         Scope::Service => further::per_source(policy, request),
         Scope::User if request.user == NO_USER || policy.user_count == 0 => None,
         Scope::User => tables.user_limits(policy.tables, request.user as u32 - 1),
-    }
-}
-
-/// What a packet counts as; 0 if the limit is not for it.
-#[inline(always)]
-fn amount(request: &Request, meter: u16) -> u64 {
-    if meter == Meter::Packets as u16 {
-        1
-    } else if meter == Meter::Bytes as u16 {
-        request.len as u64
-    } else if meter == Meter::Syns as u16 {
-        request.syns as u64
-    } else {
-        request.fragments as u64
     }
 }
 

@@ -146,7 +146,14 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
-    let terms = Terms { lag_q8, cpus: facts.cpus, gate: policy.gate().enabled(), headroom: facts.headroom };
+    let terms = Terms {
+        lag_q8,
+        cpus: facts.cpus,
+        gate: policy.gate().enabled(),
+        headroom: facts.headroom,
+        reserve: None,
+    };
+    let of_users = Terms { gate: false, reserve: facts.reserve, ..terms };
     let known = before.and_then(|before| before.desired);
     let names_before = before.map(|before| before.names);
     let names = names(policy, names_before);
@@ -187,7 +194,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     for (index, user) in in_order(policy.users().iter(), User::name, &names.users) {
         let stays = names_before.is_some_and(|before| before.users.of(user.name()) == Some(index));
         let set = before.filter(|_| stays).and_then(|before| before.user_set(index));
-        let set = set::compile(user.network(), Terms { gate: false, ..terms }, set, &mut windows);
+        let set = set::compile(user.network(), of_users, set, &mut windows);
         users.push((index as u32, set));
         if before.is_some() && !stays {
             new_users.push(index as u32);

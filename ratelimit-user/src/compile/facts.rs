@@ -1,6 +1,8 @@
 //! What a compiled policy must know of the host it is for.
 
-/// Facts about one host. All but the last hold as long as the daemon runs.
+use crate::policy::Reserve;
+
+/// Facts about one host. All but the window scale and the headroom hold as long as the daemon runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostFacts {
     /// CPUs that the program can run on.
@@ -15,4 +17,6 @@ pub struct HostFacts {
     pub window_scale: Option<u8>,
     /// Whether the host has headroom, which elastic limits depend on.
     pub headroom: bool,
+    /// What this host may have of the limits of users without a lease; `None` if it is alone and has all of them.
+    pub reserve: Option<Reserve>,
 }

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter,
-        policy::{COUNTS_BYTES, HAS_SOFT, NO_METER, SOFT},
+        policy::{COUNTS_BYTES, HAS_SOFT, NO_METER, SOFT, leased},
     },
     limit::{
         gate::CELL_SHARE,
@@ -15,6 +15,7 @@ use ratelimit_common::{
 };
 
 use super::window::Windows;
+use crate::policy::{Reserve, is_leased};
 
 /// The largest frame that there can be: what receive offloads build.
 pub(super) const LARGEST_FRAME: u64 = 65_536;
@@ -32,6 +33,8 @@ pub(super) struct Terms {
     pub(super) gate: bool,
     /// Whether elastic limits are wide.
     pub(super) headroom: bool,
+    /// What this host has without a lease, if limits hold on all hosts together.
+    pub(super) reserve: Option<Reserve>,
 }
 
 /// The kernel's view of limits. `before` is the set that was there: a limit that stays keeps its place, and with it what was spent.
@@ -42,28 +45,50 @@ pub(super) fn compile(
     windows: &mut Windows,
 ) -> LimitSet {
     let mut slots = [Limit::UNUSED; MAX_LIMITS];
-    let limits: Vec<Limit> = rates.iter().flat_map(|rate| buckets(rate, terms.headroom)).collect();
+    let limits: Vec<Limit> =
+        rates.iter().flat_map(|rate| buckets(rate, terms.headroom, terms.reserve)).collect();
     let places = places(&limits, before);
     for (place, limit) in places.iter().zip(&limits) {
         let bytes = if limit.meter == Meter::Bytes as u32 { COUNTS_BYTES } else { 0 };
-        let (tolerance_q8, frac_bits) = (limit.tolerance_q8 - terms.lag_q8, limit.frac_bits | bytes);
+        let (tolerance_q8, frac_bits) =
+            (limit.tolerance_q8.saturating_sub(terms.lag_q8), limit.frac_bits | bytes);
         slots[*place] = Limit { tolerance_q8, frac_bits, ..*limit };
     }
     let longest_tolerance_q8 = slots.iter().map(|limit| limit.tolerance_q8).max().unwrap_or(0);
     let adds = make_room_to_add(&mut slots, terms.cpus);
+    let soft = if slots.iter().any(Limit::is_soft) { HAS_SOFT } else { 0 };
     LimitSet {
         limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         longest_tolerance_q8,
         gate_tolerance_q8: if terms.gate { gate_tolerance(&slots) } else { 0 },
         windows: windows.of_set(rates, terms.headroom),
-        adds: if slots.iter().any(Limit::is_soft) { adds | HAS_SOFT } else { adds },
+        adds: adds | soft | leased_places(rates, &places, terms),
         limits: slots,
     }
 }
 
+/// Which places have limits that hold on all hosts together.
+fn leased_places(rates: &[Rate], places: &[usize], terms: Terms) -> u64 {
+    let mut bits = 0;
+    let mut places = places.iter();
+    for rate in rates {
+        let mut own = places.by_ref().take(buckets(rate, terms.headroom, terms.reserve).len());
+        if terms.reserve.is_some() && is_leased(rate) {
+            bits |= own.next().map_or(0, |place| leased(*place));
+        }
+        own.for_each(drop);
+    }
+    bits
+}
+
 /// Where the buckets of limits are in a set that was made of them; windows have none.
-pub fn places_of(rates: &[Rate], set: &LimitSet, headroom: bool) -> Vec<Option<usize>> {
-    let of_rates: Vec<Vec<Limit>> = rates.iter().map(|rate| buckets(rate, headroom)).collect();
+pub fn places_of(
+    rates: &[Rate],
+    set: &LimitSet,
+    headroom: bool,
+    reserve: Option<Reserve>,
+) -> Vec<Option<usize>> {
+    let of_rates: Vec<Vec<Limit>> = rates.iter().map(|rate| buckets(rate, headroom, reserve)).collect();
     let mut places = places(&of_rates.concat(), Some(set)).into_iter();
     // A margin has a bucket of its own, behind that of its limit.
     of_rates
@@ -73,12 +98,15 @@ pub fn places_of(rates: &[Rate], set: &LimitSet, headroom: bool) -> Vec<Option<u
 }
 
 /// The buckets that a rate takes: its own, and one for its margin.
-pub(super) fn buckets(rate: &Rate, headroom: bool) -> Vec<Limit> {
+pub(super) fn buckets(rate: &Rate, headroom: bool, reserve: Option<Reserve>) -> Vec<Limit> {
     if rate.manner.algorithm.is_window() {
         return Vec::new();
     }
     let limit = enforced(rate);
     match rate.manner.margin(headroom) {
+        0 if is_leased(rate) => {
+            vec![reserve.map_or(limit, |reserve| reserve.of(&limit))]
+        }
         0 => vec![limit],
         margin => {
             vec![Limit { frac_bits: limit.frac_bits | SOFT, ..limit }, Rate::widened(&limit, margin)]

@@ -17,6 +17,7 @@ const FACTS: HostFacts = HostFacts {
     cookies: true,
     window_scale: Some(7),
     headroom: true,
+    reserve: None,
 };
 
 fn policy(text: &str) -> Policy {

@@ -314,6 +314,7 @@ proptest! {
                 cookies: true,
                 window_scale: None,
                 headroom: true,
+                reserve: None,
             };
             let desired = crate::compile::desired(&loaded.policy, &facts, 1, None);
             prop_assert!(desired.policy.source.set.limit_count >= 1);

@@ -63,6 +63,7 @@ fn put_in_force(
         cookies: program.cookie_problem().is_none(),
         window_scale: TcpSettings::read().window_scale(),
         headroom: true,
+        reserve: None,
         secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
     };
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;

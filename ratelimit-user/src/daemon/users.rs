@@ -12,7 +12,7 @@ use super::{
     settings::{Order, Save},
 };
 use crate::{
-    compile,
+    compile::{self, HostFacts},
     failure::{ExitCode, Failure},
     policy::{LimitList, OF_PLAN, Setting, User, words},
     serve::protocol::{Operator, Reply, UserBucket, UserInfo, UserOrder},
@@ -28,8 +28,7 @@ impl Host {
     pub(super) fn user(&self, name: &str, now_ns: u64) -> Result<Reply, Failure> {
         let user = self.known_user(name)?;
         let (set, bucket) = self.maps.user(self.user_index(name)?)?;
-        let buckets =
-            Some(buckets(user.network(), self.facts.headroom, &set, &bucket, gcra::time_q8(now_ns)));
+        let buckets = Some(buckets(user.network(), &self.facts, &set, &bucket, gcra::time_q8(now_ns)));
         Ok(Reply::Users(vec![UserInfo { buckets, ..info(user) }]))
     }
 
@@ -99,12 +98,18 @@ fn info(user: &User) -> UserInfo {
 }
 
 /// How much is left of each limit. The kernel keeps them in an order of its own.
-fn buckets(rates: &[Rate], headroom: bool, set: &LimitSet, bucket: &Bucket, now_q8: u64) -> Vec<UserBucket> {
+fn buckets(
+    rates: &[Rate],
+    facts: &HostFacts,
+    set: &LimitSet,
+    bucket: &Bucket,
+    now_q8: u64,
+) -> Vec<UserBucket> {
     let left = |(rate, place): (&Rate, Option<usize>)| {
         let left = place.map_or(rate.burst, |place| left(rate, bucket.tat_q8[place], now_q8));
         UserBucket { limit: rate.to_string(), left, burst: rate.burst }
     };
-    rates.iter().zip(compile::places(rates, set, headroom)).map(left).collect()
+    rates.iter().zip(compile::places(rates, set, facts.headroom, facts.reserve)).map(left).collect()
 }
 
 /// Units that a bucket has left: its burst, less what has not been refilled yet.

@@ -1,6 +1,7 @@
 //! The loaded program and its maps.
 
 mod destinations;
+mod leases;
 mod totals;
 mod users;
 
@@ -15,8 +16,8 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, EntryKey, Event, LimitSet, ListEntry, PrefixKey, Reason, RungCell, Share,
-    SynState, TotalState, Verdict, WindowState,
+    self, Bucket, Counter, EntryKey, Event, Lease, LimitSet, ListEntry, PrefixKey, Reason, RungCell, Share,
+    Spent, SynState, TotalState, Verdict, WindowState,
     counter::{Fate, slot},
     destination::DestinationKey,
     list::{self, ListAddrV4, ListAddrV6},
@@ -69,6 +70,8 @@ pub struct Maps {
     pub(super) allowances: PerCpuArray<MapData, u64>,
     pub(super) windows: HashMap<MapData, EntryKey, WindowState>,
     pub(super) user_windows: Array<MapData, WindowState>,
+    leases: Array<MapData, Lease>,
+    spent: Array<MapData, Spent>,
     /// Services whose counters may have moved, as the table of ports has them; 0 is none.
     counted: BTreeSet<u32>,
 }
@@ -212,6 +215,8 @@ impl Maps {
             allowances: one(ebpf, names::ALLOWANCES)?,
             windows: one(ebpf, names::WINDOWS)?,
             user_windows: one(ebpf, names::USER_WINDOWS)?,
+            leases: one(ebpf, names::LEASES)?,
+            spent: one(ebpf, names::SPENT)?,
             counted: BTreeSet::from([0]),
         })
     }

@@ -1,6 +1,7 @@
 //! The policy: what the operator wants, valid by construction. No positions, no files, no kernel.
 
 pub mod changes;
+mod cluster;
 mod gate;
 mod interface_name;
 mod ladder;
@@ -19,6 +20,10 @@ use std::net::SocketAddr;
 
 use ratelimit_common::{abi::Mode, limit::manner::Throttle};
 
+pub use cluster::{
+    ClusterError, ClusterPolicy, ClusterWords, DEFAULT_HOSTS, DEFAULT_NAME, MAX_HOSTS, Reserve, WithoutStore,
+    is_leased,
+};
 pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
@@ -45,6 +50,7 @@ pub struct Policy {
     services: Services,
     users: Users,
     listen: Listen,
+    cluster: Option<ClusterPolicy>,
 }
 
 /// Where the daemon listens.
@@ -76,12 +82,22 @@ impl Policy {
         listen: Listen,
     ) -> Self {
         let users = Users::default();
-        Self { interfaces, mode: Mode::Enforce, source, gate, ladder, services, users, listen }
+        Self { interfaces, mode: Mode::Enforce, source, gate, ladder, services, users, listen, cluster: None }
     }
 
     /// The same with users.
     pub fn with_users(self, users: Users) -> Self {
         Self { users, ..self }
+    }
+
+    /// The same in a cluster.
+    pub fn with_cluster(self, cluster: Option<ClusterPolicy>) -> Self {
+        Self { cluster, ..self }
+    }
+
+    /// The cluster that this host is in.
+    pub fn cluster(&self) -> Option<&ClusterPolicy> {
+        self.cluster.as_ref()
     }
 
     /// The same in another mode.

@@ -1,0 +1,46 @@
+//! Spending what was leased.
+//!
+//! A lease is a level that the sum of everything spent may reach, and a moment after which nothing of it may be spent any more. There is no
+//! refill here: what a host may spend, it was given. Both numbers only ever grow, so that a lease can be extended while packets spend it:
+//! whoever sees the old level spends less than it might, never more.
+
+use super::gcra::ahead_q8;
+use crate::abi::Lease;
+
+/// What is spent after `amount` more; `None` if the lease does not cover it.
+#[inline(always)]
+pub const fn take(used: u64, lease: &Lease, now_q8: u64, amount: u64) -> Option<u64> {
+    if ahead_q8(lease.expires_q8, now_q8) == 0 {
+        return None;
+    }
+    let after = used.wrapping_add(amount);
+    if after > lease.ceiling { None } else { Some(after) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1 << 40;
+
+    #[test]
+    fn a_lease_is_spent_to_its_last_unit_and_not_a_moment_longer_than_it_lasts() {
+        let lease = Lease { ceiling: 10, expires_q8: NOW + 1, enough: 0 };
+        for (used, now, amount, expected) in [
+            (0, NOW, 10, Some(10)),
+            (0, NOW, 11, None),
+            (9, NOW, 1, Some(10)),
+            (10, NOW, 1, None),
+            (12, NOW, 1, None),
+            (0, NOW + 1, 1, None),
+            (0, NOW + (1 << 50), 1, None),
+        ] {
+            assert_eq!(take(used, &lease, now, amount), expected, "{used} {now} {amount}");
+        }
+    }
+
+    #[test]
+    fn no_lease_covers_nothing() {
+        assert_eq!(take(0, &Lease::NONE, NOW, 1), None);
+    }
+}

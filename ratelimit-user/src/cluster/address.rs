@@ -1,0 +1,5 @@
+//! Where the store is.
+
+/// Where the store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreAddress(pub String);

@@ -1,0 +1,3 @@
+//! Limits that hold on all hosts together.
+
+pub mod address;

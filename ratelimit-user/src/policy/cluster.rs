@@ -1,0 +1,331 @@
+//! What holds on all hosts together, and what each may do when it hears nothing of the others.
+
+use std::{fmt, time::Duration};
+
+use ratelimit_common::{
+    abi::Limit,
+    limit::{manner::Throttle, rate::Rate},
+};
+
+use crate::cluster::address::StoreAddress;
+
+/// Hosts that a cluster is made for unless the policy says otherwise.
+pub const DEFAULT_HOSTS: u32 = 16;
+/// The most that it can be made for.
+pub const MAX_HOSTS: u32 = 1_024;
+/// What is kept back for hosts that are cut off, in thousandths, unless the policy says otherwise.
+const DEFAULT_RESERVE_PERMILLE: u32 = 50;
+/// Time from one exchange with the store to the next, unless the policy says otherwise.
+const DEFAULT_TICK: Duration = Duration::from_millis(50);
+/// How long a host may spend what it was given, unless the policy says otherwise.
+const DEFAULT_LEASE: Duration = Duration::from_secs(1);
+/// What the keys in the store begin with, unless the policy says otherwise.
+pub const DEFAULT_NAME: &str = "ratelimit";
+
+/// The cluster as the operator wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterPolicy {
+    redis: StoreAddress,
+    name: String,
+    host: Option<String>,
+    hosts: u32,
+    reserve_permille: u32,
+    tick: Duration,
+    lease: Duration,
+    without_store: WithoutStore,
+}
+
+/// What a host does that does not reach the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutStore {
+    /// It spends what it has, then its part of the reserve: the limit holds.
+    Reserve,
+    /// It goes on at the rate that it had last: everybody is served, and the limit holds on each host by itself.
+    LastRate,
+}
+
+impl WithoutStore {
+    /// The word users type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reserve => "reserve",
+            Self::LastRate => "last-rate",
+        }
+    }
+}
+
+/// What one host may have without a lease, as a part of the whole limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// In thousandths, for all hosts.
+    permille: u32,
+    hosts: u32,
+}
+
+impl Reserve {
+    /// So many thousandths for so many hosts.
+    pub fn new(permille: u32, hosts: u32) -> Self {
+        Self { permille, hosts: hosts.max(1) }
+    }
+
+    /// The part of a limit that is one host's.
+    pub fn of(self, limit: &Limit) -> Limit {
+        Rate::part(limit, self.permille, self.hosts.saturating_mul(1_000))
+    }
+
+    /// In thousandths, for all hosts.
+    pub fn permille(self) -> u32 {
+        self.permille
+    }
+}
+
+/// Whether a limit of a user can hold on all hosts together. Windows and margins are counted by each host for itself.
+pub fn is_leased(rate: &Rate) -> bool {
+    !rate.manner.algorithm.is_window() && rate.manner.throttle == Throttle::Hard
+}
+
+/// A cluster that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterError {
+    /// Too few hosts, or too many.
+    Hosts(i64),
+    /// More than a limit has.
+    Reserve(String),
+    /// Too short, too long, or not a time.
+    Tick(String),
+    /// Shorter than the exchange that renews it, or too long.
+    Lease { lease: String, tick: Duration },
+    /// Not a name for a key.
+    Name { key: &'static str, value: String },
+    /// No such word.
+    WithoutStore(String),
+}
+
+impl fmt::Display for ClusterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hosts(hosts) => write!(f, "hosts = {hosts} is not possible; use 1 to {MAX_HOSTS}"),
+            Self::Reserve(text) => {
+                write!(
+                    f,
+                    "reserve = {text:?} is not a part of a limit; use \"0%\" to \"50%\", at most one decimal"
+                )
+            }
+            Self::Tick(text) => write!(f, "tick = {text:?} is not possible; use 10ms to 1s"),
+            Self::Lease { lease, tick } => write!(
+                f,
+                "lease = {lease:?} is not possible with a tick of {} ms; use {} ms to 60s",
+                tick.as_millis(),
+                4 * tick.as_millis()
+            ),
+            Self::Name { key, value } => write!(
+                f,
+                "{key} = {value:?} is not possible; use 1 to 64 letters, digits, dots, dashes and underscores"
+            ),
+            Self::WithoutStore(word) => {
+                write!(f, "without_store = {word:?} is not known; use \"reserve\" or \"last-rate\"")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClusterError {}
+
+/// What a policy file says of the cluster, each as it was typed.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterWords {
+    /// What keys begin with.
+    pub name: Option<String>,
+    /// What this host is called.
+    pub host: Option<String>,
+    /// How many hosts there can be.
+    pub hosts: Option<i64>,
+    /// What is kept back.
+    pub reserve: Option<String>,
+    /// Time between exchanges.
+    pub tick: Option<String>,
+    /// Lifetime of a lease.
+    pub lease: Option<String>,
+    /// What happens without the store.
+    pub without_store: Option<String>,
+}
+
+impl ClusterPolicy {
+    /// A cluster on a store, with everything else as it is by default.
+    pub fn on(redis: StoreAddress) -> Self {
+        Self {
+            redis,
+            name: DEFAULT_NAME.to_owned(),
+            host: None,
+            hosts: DEFAULT_HOSTS,
+            reserve_permille: DEFAULT_RESERVE_PERMILLE,
+            tick: DEFAULT_TICK,
+            lease: DEFAULT_LEASE,
+            without_store: WithoutStore::Reserve,
+        }
+    }
+
+    /// The same with what a policy file says; everything that is wrong with it otherwise, by key.
+    pub fn with(self, words: &ClusterWords) -> Result<Self, Vec<(&'static str, ClusterError)>> {
+        let mut cluster = self;
+        let mut errors = Vec::new();
+        let mut set =
+            |key: &'static str, error: Option<ClusterError>| errors.extend(error.map(|error| (key, error)));
+        if let Some(name) = &words.name {
+            set("name", check_name("name", name).err());
+            cluster.name = name.clone();
+        }
+        if let Some(host) = &words.host {
+            set("host", check_name("host", host).err());
+            cluster.host = Some(host.clone());
+        }
+        if let Some(hosts) = words.hosts {
+            match u32::try_from(hosts).ok().filter(|hosts| (1..=MAX_HOSTS).contains(hosts)) {
+                Some(hosts) => cluster.hosts = hosts,
+                None => set("hosts", Some(ClusterError::Hosts(hosts))),
+            }
+        }
+        if let Some(text) = &words.reserve {
+            match permille(text).filter(|permille| *permille <= 500) {
+                Some(permille) => cluster.reserve_permille = permille,
+                None => set("reserve", Some(ClusterError::Reserve(text.clone()))),
+            }
+        }
+        if let Some(text) = &words.tick {
+            let possible = Duration::from_millis(10)..=Duration::from_secs(1);
+            match duration(text).filter(|tick| possible.contains(tick)) {
+                Some(tick) => cluster.tick = tick,
+                None => set("tick", Some(ClusterError::Tick(text.clone()))),
+            }
+        }
+        let lease = words.lease.as_deref().map_or(Some(cluster.lease), duration);
+        match lease.filter(|lease| (cluster.tick * 4..=Duration::from_secs(60)).contains(lease)) {
+            Some(lease) => cluster.lease = lease,
+            None => {
+                let lease =
+                    words.lease.clone().unwrap_or_else(|| format!("{} ms", cluster.lease.as_millis()));
+                set("lease", Some(ClusterError::Lease { lease, tick: cluster.tick }));
+            }
+        }
+        match words.without_store.as_deref() {
+            None | Some("reserve") => {}
+            Some("last-rate") => cluster.without_store = WithoutStore::LastRate,
+            Some(other) => set("without_store", Some(ClusterError::WithoutStore(other.to_owned()))),
+        }
+        if errors.is_empty() { Ok(cluster) } else { Err(errors) }
+    }
+
+    /// The same on another store.
+    pub fn moved_to(self, redis: StoreAddress) -> Self {
+        Self { redis, ..self }
+    }
+
+    /// Where the store is.
+    pub fn redis(&self) -> &StoreAddress {
+        &self.redis
+    }
+
+    /// What the keys in the store begin with.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What this host is called, if not what the system calls it.
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    /// How many hosts there can be.
+    pub fn hosts(&self) -> u32 {
+        self.hosts
+    }
+
+    /// What one host may have without a lease.
+    pub fn reserve(&self) -> Reserve {
+        Reserve::new(self.reserve_permille, self.hosts)
+    }
+
+    /// Time between exchanges with the store.
+    pub fn tick(&self) -> Duration {
+        self.tick
+    }
+
+    /// How long a host may spend what it was given.
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// What happens without the store.
+    pub fn without_store(&self) -> WithoutStore {
+        self.without_store
+    }
+}
+
+/// A name that can stand in a key: braces would move it to another slot.
+fn check_name(key: &'static str, value: &str) -> Result<(), ClusterError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    if !value.is_empty() && value.len() <= 64 && value.chars().all(fits) {
+        Ok(())
+    } else {
+        Err(ClusterError::Name { key, value: value.to_owned() })
+    }
+}
+
+/// `5%` or `2.5%` as thousandths.
+fn permille(text: &str) -> Option<u32> {
+    let number = text.trim().strip_suffix('%')?.trim_end();
+    let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str, most: usize| -> Option<u32> {
+        let plain = !text.is_empty() && text.len() <= most && text.bytes().all(|c| c.is_ascii_digit());
+        plain.then(|| text.parse().ok())?
+    };
+    Some(digits(whole, 3)? * 10 + digits(tenths, 1)?)
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    ratelimit_common::limit::lifetime::parse_lifetime(text).ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+
+    #[test]
+    fn parts_are_read_with_one_decimal_and_nothing_else_is() {
+        for (text, expected) in
+            [("5%", Some(50)), ("2.5%", Some(25)), ("0%", Some(0)), ("50 %", Some(500)), ("100%", Some(1000))]
+        {
+            assert_eq!(permille(text), expected, "{text}");
+        }
+        for text in ["", "5", "%", "-5%", "1.25%", ".5%", "5.%", "1e1%", "5%%", "1000000000000%"] {
+            assert_eq!(permille(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_parts_of_all_hosts_are_never_more_than_the_reserve() {
+        for (text, permille, hosts) in [
+            ("20000 packets/s burst 40000", 50, 16),
+            ("1 packets/day burst 1", 50, 16),
+            ("40 Mbit/s", 50, 3),
+            ("2 MB/s burst 10 MB", 1, 1024),
+            ("100000000 packets/s burst 1", 500, 1),
+        ] {
+            let limit = parse_rate(text).unwrap().limit().unwrap();
+            let part = Reserve::new(permille, hosts).of(&limit);
+            // Units per time, as a fraction: what one host may have, times all of them, against the reserve.
+            let price = |limit: &Limit| u128::from(limit.cost_fp) << (16 - limit.frac_bits);
+            let all = u128::from(permille) * price(&part);
+            assert!(all >= u128::from(hosts) * 1000 * price(&limit), "{text}");
+            assert!(part.tolerance_q8 <= limit.tolerance_q8, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_reserve_gives_nothing() {
+        let limit = parse_rate("20000 packets/s burst 40000").unwrap().limit().unwrap();
+        assert_eq!(Reserve::new(0, 16).of(&limit).tolerance_q8, 0);
+    }
+}
