@@ -1,3 +1,14 @@
 //! Limits that hold on all hosts together.
+//!
+//! ```text
+//! counters -> demand -> store -> leases -> map operations
+//! ```
+//! [`holding`] and [`ledger`] are the two ends of one conversation, both pure: what a host has, and what the store knows of it.
 
 pub mod address;
+pub mod embedded;
+pub mod exchange;
+pub mod holding;
+pub mod leases;
+pub mod ledger;
+pub mod terms;

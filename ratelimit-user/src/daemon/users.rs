@@ -125,6 +125,16 @@ mod tests {
 
     use super::*;
 
+    const FACTS: HostFacts = HostFacts {
+        cpus: 1,
+        tick_ns: 0,
+        secret: [0; 2],
+        cookies: false,
+        window_scale: None,
+        headroom: true,
+        reserve: None,
+    };
+
     #[test]
     fn what_is_left_is_the_burst_less_what_has_not_come_back_yet() {
         let rate = parse_rate("10 packets/s burst 100").unwrap();
@@ -154,7 +164,7 @@ mod tests {
         let mut bucket = Bucket { tat_q8: [0; MAX_LIMITS] };
         bucket.tat_q8[3] = now + gcra::time_q8(60_000_000_000);
         let left: Vec<u64> =
-            buckets(&rates, true, &set, &bucket, now).iter().map(|bucket| bucket.left).collect();
+            buckets(&rates, &FACTS, &set, &bucket, now).iter().map(|bucket| bucket.left).collect();
         assert_eq!(left, [5, 1_000_000, 0]);
     }
 }

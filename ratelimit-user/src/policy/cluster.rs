@@ -77,6 +77,16 @@ impl Reserve {
     pub fn permille(self) -> u32 {
         self.permille
     }
+
+    /// How many hosts share it.
+    pub fn hosts(self) -> u32 {
+        self.hosts
+    }
+
+    /// Whole units of a burst that are one host's.
+    pub fn units(self, burst: u64) -> u64 {
+        (u128::from(burst) * u128::from(self.permille) / (u128::from(self.hosts) * 1_000)) as u64
+    }
 }
 
 /// Whether a limit of a user can hold on all hosts together. Windows and margins are counted by each host for itself.
@@ -315,6 +325,9 @@ mod tests {
         ] {
             let limit = parse_rate(text).unwrap().limit().unwrap();
             let part = Reserve::new(permille, hosts).of(&limit);
+            if part.tolerance_q8 == 0 {
+                continue;
+            }
             // Units per time, as a fraction: what one host may have, times all of them, against the reserve.
             let price = |limit: &Limit| u128::from(limit.cost_fp) << (16 - limit.frac_bits);
             let all = u128::from(permille) * price(&part);

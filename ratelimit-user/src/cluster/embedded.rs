@@ -1,0 +1,51 @@
+//! A store in memory: the same books as in Redis, for one process.
+
+use std::collections::HashMap;
+
+use super::{
+    exchange::{Grant, Timing},
+    leases::Line,
+    ledger::{Ledger, Moment},
+};
+
+/// The books of all limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Embedded {
+    ledgers: HashMap<String, Ledger>,
+    /// Since when it has known everything, and how long the leases last that it might not know.
+    born: Option<(u64, u64)>,
+}
+
+impl Embedded {
+    /// A store that has existed for long, and has nothing to remember.
+    pub fn seasoned() -> Self {
+        Self { ledgers: HashMap::new(), born: Some((0, 0)) }
+    }
+
+    /// Answers a letter.
+    pub fn exchange(&mut self, host: &str, timing: &Timing, now_us: u64, lines: &[Line]) -> Vec<Grant> {
+        let (since_us, longest_us) = self.born.unwrap_or((now_us, 0));
+        let longest_us = longest_us.max(timing.longest_us());
+        self.born = Some((since_us, longest_us));
+        let moment = Moment { now_us, since_us, cold: since_us != 0 && now_us < since_us + longest_us };
+        let mut answer = |line: &Line| {
+            if line.entry.is_empty() && !self.ledgers.contains_key(&line.key) {
+                return Grant { units: 0, lifetime_us: timing.lifetime_us };
+            }
+            let fresh = || Ledger::new(&line.terms, &moment);
+            let ledger = self.ledgers.entry(line.key.clone()).or_insert_with(fresh);
+            ledger.exchange(&line.terms, timing, &moment, host, &line.entry)
+        };
+        lines.iter().map(&mut answer).collect()
+    }
+
+    /// The same books in another hand: it may be that something has not been written down.
+    pub fn taken_over(self) -> Self {
+        Self { born: None, ..self }
+    }
+
+    /// The books of a limit.
+    pub fn ledger(&self, key: &str) -> Option<&Ledger> {
+        self.ledgers.get(key)
+    }
+}

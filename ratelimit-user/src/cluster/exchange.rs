@@ -1,0 +1,55 @@
+//! What a host and the store tell each other about one limit of one user.
+
+/// What a host says. The same number is said again until there is an answer, and counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Counts what this host says about this limit, from 1.
+    pub sequence: u64,
+    /// Units spent since the entry before.
+    pub used: u64,
+    /// Units that may still be spent: what the host was given, and has neither spent nor given back.
+    pub held: u64,
+    /// Units that it would like to have beside those.
+    pub wanted: u64,
+}
+
+impl Entry {
+    /// Nothing but "I am here": the store gets to know that it is alive, and keeps nothing.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0 && self.held == 0 && self.wanted == 0
+    }
+}
+
+/// What the store answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Units that may be spent beside those that are held.
+    pub units: u64,
+    /// For how long, like those that are held, from when the entry was sent.
+    pub lifetime_us: u64,
+}
+
+/// How long leases last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// For how long what was given may be spent.
+    pub lifetime_us: u64,
+    /// How much earlier a host stops, and how much later the store writes off what it has not heard of.
+    pub margin_us: u64,
+    /// For how long the store remembers what a host wanted.
+    pub recent_us: u64,
+}
+
+impl Timing {
+    /// The timing of leases that last so long and are renewed so often.
+    pub fn new(lifetime: std::time::Duration, tick: std::time::Duration) -> Self {
+        let (lifetime_us, tick_us) = (lifetime.as_micros() as u64, tick.as_micros() as u64);
+        // An eighth for clocks that run differently and for the packet path's, which lags.
+        Self { lifetime_us, margin_us: lifetime_us / 8, recent_us: 4 * tick_us }
+    }
+
+    /// After this time everything that was given before has been spent or is void.
+    pub fn longest_us(&self) -> u64 {
+        self.lifetime_us + self.margin_us
+    }
+}

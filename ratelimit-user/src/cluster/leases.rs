@@ -1,0 +1,176 @@
+//! Everything that this host holds of limits that count on all hosts together.
+
+use std::collections::HashMap;
+
+use ratelimit_common::abi::Spent;
+
+use super::{
+    exchange::{Entry, Grant, Timing},
+    holding::{Holding, Told},
+    terms::Terms,
+};
+
+/// A limit that counts on all hosts together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What the store calls it.
+    pub key: String,
+    /// Where the packet path has its lease.
+    pub place: u32,
+    /// What the store gives out of it.
+    pub terms: Terms,
+}
+
+/// One line of a letter to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What the store calls the limit.
+    pub key: String,
+    /// The limit.
+    pub terms: Terms,
+    /// What there is to say about it.
+    pub entry: Entry,
+}
+
+/// All holdings, by what the store calls them.
+#[derive(Clone, Debug)]
+pub struct Leases {
+    timing: Timing,
+    tick_ns: u64,
+    slots: Vec<Slot>,
+    by_key: HashMap<String, usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    limit: Limit,
+    holding: Holding,
+    /// What the packet path was last told.
+    told: Option<Told>,
+}
+
+/// What there is in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Limits that count on all hosts together.
+    pub limits: u64,
+    /// Of these, how many there is something held of.
+    pub held: u64,
+    /// Units held.
+    pub units: u64,
+}
+
+impl Leases {
+    /// None.
+    pub fn new(timing: Timing, tick_ns: u64) -> Self {
+        Self { timing, tick_ns, slots: Vec::new(), by_key: HashMap::new() }
+    }
+
+    /// Follows a policy: what stays keeps what it holds, what is new starts with nothing. Returns places that have no lease any more.
+    pub fn follow(
+        &mut self,
+        limits: Vec<Limit>,
+        now_ns: u64,
+        mut spent: impl FnMut(u32) -> Spent,
+    ) -> Vec<u32> {
+        let old: Vec<Slot> = std::mem::take(&mut self.slots);
+        let mut before: HashMap<(String, u32), Slot> =
+            old.into_iter().map(|slot| ((slot.limit.key.clone(), slot.limit.place), slot)).collect();
+        for limit in limits {
+            let slot = match before.remove(&(limit.key.clone(), limit.place)) {
+                Some(slot) => Slot { limit, ..slot },
+                None => {
+                    let holding = Holding::new(spent(limit.place), now_ns, &limit.terms);
+                    Slot { limit, holding, told: None }
+                }
+            };
+            self.slots.push(slot);
+        }
+        self.by_key = self.slots.iter().enumerate().map(|(at, slot)| (slot.limit.key.clone(), at)).collect();
+        let kept: std::collections::HashSet<u32> = self.slots.iter().map(|slot| slot.limit.place).collect();
+        // What these held dies with its time; the store writes it off.
+        before.into_keys().map(|(_, place)| place).filter(|place| !kept.contains(place)).collect()
+    }
+
+    /// Takes in what packets have spent.
+    pub fn observe(&mut self, now_ns: u64, mut spent: impl FnMut(u32) -> Spent) {
+        for Slot { limit, holding, .. } in &mut self.slots {
+            holding.observe(spent(limit.place), now_ns, self.tick_ns, &limit.terms);
+            holding.shed(now_ns);
+        }
+    }
+
+    /// What the store is to be told.
+    pub fn letter(&mut self, now_ns: u64) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for Slot { limit, holding, .. } in &mut self.slots {
+            if let Some(entry) = holding.entry(now_ns, &self.timing, &limit.terms) {
+                lines.push(Line { key: limit.key.clone(), terms: limit.terms, entry });
+            }
+        }
+        lines
+    }
+
+    /// Lines that say nothing but that this host is here: one for every limit.
+    pub fn greeting(&self) -> Vec<Line> {
+        let nothing = Entry { sequence: 0, used: 0, held: 0, wanted: 0 };
+        let line =
+            |slot: &Slot| Line { key: slot.limit.key.clone(), terms: slot.limit.terms, entry: nothing };
+        self.slots.iter().map(line).collect()
+    }
+
+    /// Takes in the answer to one line of a letter that was sent at `sent_ns`.
+    pub fn answer(&mut self, key: &str, grant: &Grant, sent_ns: u64, now_ns: u64) {
+        if let Some(at) = self.by_key.get(key) {
+            self.slots[*at].holding.answer(grant, sent_ns, now_ns, &self.timing);
+        }
+    }
+
+    /// What the packet path has not been told yet.
+    pub fn news(&mut self) -> Vec<(u32, Told)> {
+        let mut news = Vec::new();
+        for Slot { limit, holding, told } in &mut self.slots {
+            let now = holding.told();
+            if *told != Some(now) {
+                *told = Some(now);
+                news.push((limit.place, now));
+            }
+        }
+        news
+    }
+
+    /// Goes on without the store for a tick, at the pace that each had.
+    pub fn go_on(&mut self, now_ns: u64) {
+        for Slot { holding, .. } in &mut self.slots {
+            let pace = holding.pace();
+            if pace > 0 {
+                holding.go_on(pace, self.tick_ns, now_ns + 3 * self.tick_ns);
+            }
+        }
+    }
+
+    /// Lets go of everything: the next letter gives it back.
+    pub fn give_up(&mut self, now_ns: u64) {
+        self.slots.iter_mut().for_each(|slot| slot.holding.give_up(now_ns));
+    }
+
+    /// What is held in all.
+    pub fn totals(&self, now_ns: u64) -> Totals {
+        let held = self.slots.iter().map(|slot| slot.holding.held(now_ns));
+        held.fold(Totals::default(), |sum, units| Totals {
+            limits: sum.limits + 1,
+            held: sum.held + u64::from(units > 0),
+            units: sum.units + units,
+        })
+    }
+
+    /// Units held of the limit whose lease is at a place.
+    pub fn held_at(&self, place: u32, now_ns: u64) -> Option<u64> {
+        self.slots.iter().find(|slot| slot.limit.place == place).map(|slot| slot.holding.held(now_ns))
+    }
+
+    /// How long leases last.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+}

@@ -1,0 +1,109 @@
+-- The books of limits that hold on all hosts together. cluster/ledger.rs is the same, number for number; read that first.
+--
+-- KEYS  1: since when this server has known everything   2..: one ledger each
+-- ARGV  1: host   2: lifetime   3: margin   4: recent, all in us
+--       then for each ledger: sequence used held wanted amount period burst
+-- Gives for each ledger: units lifetime
+--
+-- All numbers are whole and below 2^53. A ledger is { level, carry, at, since, hosts }, and hosts are flat:
+-- name, sequence, out, until, wanted, granted, seen.
+local HOST = 7
+
+local host = ARGV[1]
+local lifetime, margin, recent = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- Another run id is another process: restarted, or promoted, and perhaps without the last writes. No key: everything was lost.
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local known, since, longest = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+) (%d+)$')
+since, longest = tonumber(since), tonumber(longest)
+if known ~= run or longest < lifetime + margin then
+  since = known == run and since or now
+  longest = math.max(longest or 0, lifetime + margin)
+  redis.call('SET', KEYS[1], string.format('%s %.0f %.0f', run, since, longest))
+end
+local cold = now < since + longest
+
+local function divided(a, b)
+  return math.floor(a / b)
+end
+
+local answers = {}
+for i = 2, #KEYS do
+  local base = 4 + (i - 2) * 7
+  local sequence, used, held = tonumber(ARGV[base + 1]), tonumber(ARGV[base + 2]), tonumber(ARGV[base + 3])
+  local wanted, amount, period = tonumber(ARGV[base + 4]), tonumber(ARGV[base + 5]), tonumber(ARGV[base + 6])
+  local burst = tonumber(ARGV[base + 7])
+  local stored = redis.call('GET', KEYS[i])
+  local units, lasts = 0, lifetime
+  if stored or used > 0 or held > 0 or wanted > 0 then
+    local level, carry, at, born, hosts
+    if stored then
+      level, carry, at, born, hosts = unpack(cmsgpack.unpack(stored))
+    else
+      level, carry, at, born, hosts = cold and 0 or burst, 0, now, since, {}
+    end
+    if born ~= since then
+      level, carry, at, born, hosts = 0, 0, math.max(now, at), since, {}
+    end
+
+    -- Write off, and look at everybody once.
+    local kept, out, others, own = {}, 0, 0, nil
+    for h = 1, #hosts, HOST do
+      if hosts[h + 3] >= now then
+        local place = #kept
+        for field = 0, HOST - 1 do
+          kept[place + 1 + field] = hosts[h + field]
+        end
+        out = out + hosts[h + 2]
+        if hosts[h] == host then
+          own = place + 1
+        elseif hosts[h + 6] + recent >= now then
+          others = others + hosts[h + 4]
+        end
+      end
+    end
+
+    -- Refill.
+    local room = math.max(burst - level - out, 0)
+    level = math.min(level, burst)
+    local passed = math.min(math.max(now - at, 0), divided((room + 1) * period, amount) + 1)
+    at = math.max(at, now)
+    local total = passed * amount + math.min(carry, period - 1)
+    local came = divided(total, period)
+    if came >= room then
+      level, carry = level + room, 0
+    else
+      level, carry = level + came, total - came * period
+    end
+
+    if not own then
+      own = #kept + 1
+      for field, value in ipairs({ host, 0, 0, 0, 0, 0, 0 }) do
+        kept[own + field - 1] = value
+      end
+    end
+    if sequence <= kept[own + 1] then
+      -- Said before: the same answer, or none to what has been superseded.
+      units = sequence == kept[own + 1] and kept[own + 5] or 0
+      lasts = math.max(math.max(kept[own + 3] - margin, 0) - now, 0)
+    else
+      local left = kept[own + 2] - math.min(used, kept[own + 2])
+      level = math.max(level + left - held, 0)
+      if wanted > 0 and level > 0 and not cold then
+        local share = math.floor(level * (wanted / (wanted + others)))
+        units = math.min(wanted, math.max(share, level - others, 1), level)
+      end
+      level = level - units
+      kept[own + 1], kept[own + 2], kept[own + 3] = sequence, held + units, now + lifetime + margin
+      kept[own + 4], kept[own + 5], kept[own + 6] = wanted, units, now
+    end
+    -- Whoever comes back after that finds a full bucket and nobody with a lease: what a new ledger is.
+    local idle = divided(burst * period, amount) + 2 * longest
+    redis.call('SET', KEYS[i], cmsgpack.pack({ level, carry, at, born, kept }), 'PX', divided(idle, 1000) + 1000)
+  end
+  answers[#answers + 1] = units
+  answers[#answers + 1] = lasts
+end
+return answers

@@ -1,0 +1,67 @@
+//! The bound of a limit that holds on all hosts together, under everything that can go wrong, from seeds.
+//!
+//! `SEED=n` repeats one world, `WORLDS=n` runs more of them.
+
+use std::time::Duration;
+
+use ratelimit_common::limit::text::parse_rate;
+use ratelimit_tests::simulation::{Faults, Outcomes, Plan, World};
+use ratelimit_user::policy::Reserve;
+
+/// Steps of each world: about ten seconds of its time.
+const STEPS: u64 = 5_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+fn worlds(faults: Faults, otherwise: u64) -> Vec<Outcomes> {
+    let seeds: Vec<u64> = match number("SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("WORLDS").unwrap_or(otherwise)).collect(),
+    };
+    let world =
+        |seed: &u64| World::new(Plan::random(*seed, faults)).run(STEPS).unwrap_or_else(|it| panic!("{it}"));
+    seeds.iter().map(world).collect()
+}
+
+#[test]
+fn no_interval_admits_more_than_the_burst_and_the_rate_whatever_fails() {
+    let outcomes = worlds(Faults::ALL, 400);
+    let sum = |of: fn(&Outcomes) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let (admitted, letters, disasters) = (sum(|o| o.admitted), sum(|o| o.letters), sum(|o| o.disasters));
+    println!("{} worlds: {admitted} units, {letters} letters, {disasters} disasters", outcomes.len());
+    assert!(admitted > 0 && letters > 0 && disasters > 0, "something happened");
+}
+
+#[test]
+fn no_interval_admits_more_than_the_burst_and_the_rate_on_good_days() {
+    worlds(Faults::NONE, 100);
+}
+
+/// A limit of 1000 a second that every host is offered five times.
+fn flooded(hosts: usize, reserve: Reserve, faults: Faults) -> Plan {
+    Plan {
+        seed: 7,
+        rate: parse_rate("1000/s burst 500").unwrap(),
+        hosts,
+        reserve,
+        tick: Duration::from_millis(50),
+        lease: Duration::from_secs(1),
+        faults,
+        offered: 5_000,
+        steady: true,
+    }
+}
+
+#[test]
+fn hosts_that_are_flooded_carry_the_whole_limit_together() {
+    for hosts in [1, 2, 3, 8] {
+        for reserve in [Reserve::new(0, 16), Reserve::new(50, 16)] {
+            let outcome = World::new(flooded(hosts, reserve, Faults::NONE)).run(STEPS).unwrap();
+            let part = outcome.admitted as f64 / outcome.refilled as f64;
+            println!("{hosts} hosts, {} per mille kept back: {part:.3} of the rate", reserve.permille());
+            assert!(part >= 0.95, "{hosts} hosts, {reserve:?}: {part}");
+        }
+    }
+}
