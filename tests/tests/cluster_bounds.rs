@@ -27,7 +27,7 @@ fn worlds(faults: Faults, otherwise: u64) -> Vec<Outcomes> {
 
 #[test]
 fn no_interval_admits_more_than_the_burst_and_the_rate_whatever_fails() {
-    let outcomes = worlds(Faults::ALL, 400);
+    let outcomes = worlds(Faults::ALL, 3_000);
     let sum = |of: fn(&Outcomes) -> u64| outcomes.iter().map(of).sum::<u64>();
     let (admitted, letters, disasters) = (sum(|o| o.admitted), sum(|o| o.letters), sum(|o| o.disasters));
     println!("{} worlds: {admitted} units, {letters} letters, {disasters} disasters", outcomes.len());
@@ -36,7 +36,7 @@ fn no_interval_admits_more_than_the_burst_and_the_rate_whatever_fails() {
 
 #[test]
 fn no_interval_admits_more_than_the_burst_and_the_rate_on_good_days() {
-    worlds(Faults::NONE, 100);
+    worlds(Faults::NONE, 300);
 }
 
 /// A limit of 1000 a second that every host is offered five times.

@@ -37,15 +37,15 @@ impl fmt::Display for TooFine {
 impl Terms {
     /// What is left of a limit when every host has its part of the reserve.
     pub fn of(rate: &Rate, reserve: Reserve) -> Result<Self, TooFine> {
-        let each = reserve.units(rate.burst);
         // A part that is less than one unit is never spent: then the store has everything.
-        let kept = if each == 0 { 0 } else { u128::from(reserve.permille()) };
+        let kept = if reserve.units(rate.burst) == 0 { 0 } else { u128::from(reserve.permille()) };
         let amount = u128::from(rate.amount) * (1_000 - kept);
         // Microseconds, and thousandths of the reserve.
         let period = u128::from(rate.period.ns());
         let common = gcd(amount, period);
         let (amount, period) = (amount / common, period / common);
-        let burst = rate.burst - each * u64::from(reserve.hosts());
+        // Parts of units count: a bucket of one and a half units gives two, if it has the time.
+        let burst = rate.burst - (u128::from(rate.burst) * kept).div_ceil(1_000) as u64;
         // Room for more than the burst: for what a moment adds, and for what was carried over.
         if (u128::from(burst) + 3) * period + amount >= EXACT {
             let max_burst = (EXACT.saturating_sub(amount + 1) / period).saturating_sub(3);

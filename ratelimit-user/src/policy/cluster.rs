@@ -78,11 +78,6 @@ impl Reserve {
         self.permille
     }
 
-    /// How many hosts share it.
-    pub fn hosts(self) -> u32 {
-        self.hosts
-    }
-
     /// Whole units of a burst that are one host's.
     pub fn units(self, burst: u64) -> u64 {
         (u128::from(burst) * u128::from(self.permille) / (u128::from(self.hosts) * 1_000)) as u64
