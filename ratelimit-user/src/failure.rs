@@ -67,6 +67,7 @@ impl From<DataplaneError> for Failure {
             | DataplaneError::NotNative { .. }
             | DataplaneError::Attach { .. }
             | DataplaneError::Load { .. }
+            | DataplaneError::NoMemory { .. }
             | DataplaneError::Map { .. }
             | DataplaneError::Io { .. } => ExitCode::Unsupported,
         };

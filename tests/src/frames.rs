@@ -4,6 +4,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use ratelimit_rig::checksum;
+
 /// EtherTypes.
 pub const IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
@@ -40,6 +42,11 @@ pub fn ethernet(ether_type: u16, payload: &[u8]) -> Vec<u8> {
 /// A VLAN tag and what it carries; goes behind an EtherType of [`VLAN`] or [`QINQ`].
 pub fn tag(ether_type: u16, payload: &[u8]) -> Vec<u8> {
     [&[0x00, 0x64], &ether_type.to_be_bytes()[..], payload].concat()
+}
+
+/// The one's complement sum as RFC 1071 describes it: 0xffff over bytes that hold a correct checksum.
+pub fn folded(bytes: &[u8]) -> u16 {
+    !checksum::finish(checksum::sum(bytes))
 }
 
 /// A TCP header with these flags and some payload.

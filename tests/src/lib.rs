@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod bpffs;
+pub mod cgroup;
 pub mod daemon;
 pub mod frames;
 pub mod fuzz;

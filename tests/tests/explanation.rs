@@ -404,6 +404,42 @@ sources = ["10.0.0.0/30"]
 network = ["150 packets/s burst 90"]
 "#;
 
+/// The host, the kind of its packets, how long it waits before, and how many there are.
+type Step = (u8, Kind, u64, usize);
+
+/// Holds what is said of each packet against what becomes of it.
+fn compare(steps: &[Step], new_sources: u32, gate: bool) {
+    let text = CROWDED.replace("NEW", &format!("{new_sources}\ngate = {gate}"));
+    let site = Site::new(&text, listed(&[("10.0.0.9/32", block(9_000_000_000, ""))]));
+    for &(host, kind, wait_ms, times) in steps {
+        site.wait_ms(wait_ms);
+        let source = Ipv4Addr::new(10, 0, 0, host);
+        let frame = kind.frame(source);
+        for _ in 0..times {
+            let told = site.explain(source);
+            let holds: Vec<&str> = told
+                .refusals
+                .iter()
+                .filter(|one| one.service.is_none() || one.service.as_deref() == kind.service())
+                .filter(|one| kind.is_counted_by(&one.applies_to))
+                .map(|one| one.reason.as_str())
+                .collect();
+            let nearly_spent = told.own.cell.as_ref().is_some_and(|cell| cell.left < 5);
+            match site.drop_reason(&frame) {
+                // What is shared is told in packets, and a SYN costs as much as five of them.
+                Some(Reason::LimitPrefix) if matches!(kind, Kind::Syn) => {}
+                Some(Reason::NewSourceBudget) if matches!(kind, Kind::Syn) && nearly_spent => {}
+                None => assert!(holds.is_empty(), "{kind:?} of {source} passed: {told:#?}"),
+                Some(reason) => assert!(
+                    holds.contains(&reason.name()),
+                    "{kind:?} of {source} was dropped for {}: {told:#?}",
+                    reason.name()
+                ),
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -421,36 +457,53 @@ proptest! {
         new_sources in prop::sample::select(&[1_u32, 20, 50_000][..]),
         gate: bool,
     ) {
-        let text = CROWDED.replace("NEW", &format!("{new_sources}\ngate = {gate}"));
-        let site = Site::new(&text, listed(&[("10.0.0.9/32", block(9_000_000_000, ""))]));
-        for (host, kind, wait_ms, times) in steps {
-            site.wait_ms(wait_ms);
-            let source = Ipv4Addr::new(10, 0, 0, host);
-            let frame = kind.frame(source);
-            for _ in 0..times {
-                let told = site.explain(source);
-                let holds: Vec<&str> = told
-                    .refusals
-                    .iter()
-                    .filter(|one| one.service.is_none() || one.service.as_deref() == kind.service())
-                    .filter(|one| kind.is_counted_by(&one.applies_to))
-                    .map(|one| one.reason.as_str())
-                    .collect();
-                match site.drop_reason(&frame) {
-                    // What is shared is told in packets, and a SYN costs as much as five of them.
-                    Some(Reason::LimitPrefix | Reason::NewSourceBudget) if matches!(kind, Kind::Syn) => {}
-                    // The budget is told as it is before the packet; its prefixes and its service may take from it as well.
-                    Some(Reason::NewSourceBudget) => {}
-                    None => prop_assert!(holds.is_empty(), "{kind:?} of {source} passed: {told:#?}"),
-                    Some(reason) => prop_assert!(
-                        holds.contains(&reason.name()),
-                        "{kind:?} of {source} was dropped for {}: {told:#?}",
-                        reason.name()
-                    ),
-                }
-            }
-        }
+        compare(&steps, new_sources, gate);
     }
+}
+
+#[test]
+fn an_entry_for_a_prefix_leaves_none_for_the_service() {
+    compare(&[(2, Kind::Chat, 0, 29), (2, Kind::Dns, 0, 1)], 20, false);
+}
+
+#[test]
+fn a_budget_that_the_source_and_its_prefixes_use_up_is_foreseen_for_the_service() {
+    let site = Site::new(&CROWDED.replace("NEW", "1\ngate = false"), Lists::new());
+    let source = Ipv4Addr::new(10, 0, 0, 7);
+    let told = site.explain(source);
+    assert_eq!(told.verdict, "pass", "there is room for the entry of the source itself: {told:#?}");
+    let [refusal] = &told.refusals[..] else { panic!("{told:#?}") };
+    assert_eq!((refusal.reason.as_str(), refusal.service.as_deref()), ("new_source_budget", Some("dns")));
+    let wait = refusal.for_ms.unwrap();
+    assert_eq!(told.services[0].per_source.as_ref().unwrap().no_room_for_ms, Some(wait));
+    assert_eq!(site.drop_reason(&udp_to(source, 53)), Some(Reason::NewSourceBudget));
+    site.wait_ms(wait - 1);
+    assert_eq!(site.drop_reason(&udp_to(source, 53)), Some(Reason::NewSourceBudget));
+    site.wait_ms(1);
+    assert_eq!(site.explain(source).refusals, [], "the entry of the source is there by now");
+    assert_eq!(site.drop_reason(&udp_to(source, 53)), None);
+}
+
+#[test]
+fn a_window_that_there_is_no_room_for_is_foreseen_and_limits_in_windows_alone_want_no_entry() {
+    let text = r#"
+[source]
+ladder = false
+gate = false
+new_sources_per_cpu = 1
+limits = ["10 packets/min fixed-window", "5 syns/min fixed-window"]
+"#;
+    let site = Site::new(text, Lists::new());
+    let (one, other) = (Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::new(192, 0, 2, 8));
+    assert_eq!(site.drop_reason(&smallest(one)), None);
+    assert_eq!(site.explain(one).verdict, "pass", "a window is kept for it, and it needs no more");
+    assert_eq!(site.drop_reason(&smallest(one)), None);
+    let told = site.explain(other);
+    assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "new_source_budget"));
+    assert_eq!(site.drop_reason(&smallest(other)), Some(Reason::NewSourceBudget));
+    site.wait_ms(told.own.no_room_for_ms.unwrap());
+    assert_eq!(site.explain(other).verdict, "pass");
+    assert_eq!(site.drop_reason(&smallest(other)), None);
 }
 
 #[test]

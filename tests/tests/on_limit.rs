@@ -9,7 +9,7 @@ use std::{
 use ratelimit_common::abi::{Reason, Verdict, counter::Fate};
 use ratelimit_tests::{
     daemon::Edge,
-    frames::{ACK, IPV4, IPV6, Ipv4, Ipv6, SYN, TCP, UDP, VLAN, ethernet, fragment, tag},
+    frames::{ACK, IPV4, IPV6, Ipv4, Ipv6, SYN, TCP, UDP, VLAN, ethernet, folded, fragment, tag},
     loaded::Loaded,
     netns::{EDGE_V4, EDGE_V6},
     policies,
@@ -70,16 +70,6 @@ fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
 
 fn v6(protocol: u8, payload: &[u8]) -> Vec<u8> {
     Ipv6::from("2001:db8::1".parse().unwrap()).carrying(protocol, payload)
-}
-
-/// The one's complement sum as RFC 1071 describes it.
-fn folded(bytes: &[u8]) -> u16 {
-    let mut sum = 0_u32;
-    for pair in bytes.chunks(2) {
-        sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 /// A program whose limits for both families are used up.

@@ -4,7 +4,7 @@ use std::{fs, net::TcpListener};
 
 use ratelimit_common::abi::{Reason, Verdict};
 use ratelimit_tests::{
-    frames::{ACK, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, VLAN, ethernet, tag},
+    frames::{ACK, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, VLAN, ethernet, folded, tag},
     loaded::Loaded,
     netns::Wire,
     policies,
@@ -33,16 +33,6 @@ const MSS: [u8; 4] = [2, 4, 0x05, 0xb4];
 const SACK: [u8; 2] = [4, 2];
 const SCALE: [u8; 3] = [3, 3, 9];
 const TIMES: [u8; 10] = [8, 10, 0x11, 0x22, 0x33, 0x44, 0, 0, 0, 0];
-
-/// The checksum as RFC 1071 describes it, over anything.
-fn folded(bytes: &[u8]) -> u16 {
-    let mut sum = 0_u32;
-    for pair in bytes.chunks(2) {
-        sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
 
 /// What an answer says, with everything else about it checked.
 fn options_of(reply: &[u8], request: &[u8], tags: usize) -> (u32, Vec<u8>) {

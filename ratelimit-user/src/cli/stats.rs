@@ -14,7 +14,7 @@ use super::{
 use crate::{
     failure::Failure,
     serve::protocol::{Reply, Request},
-    stats::{ReasonCount, ServiceCount, Snapshot, Totals},
+    stats::{Columns, ReasonCount, ServiceCount, Snapshot, Totals},
 };
 
 /// Show what passed and what was dropped, by reason.
@@ -54,8 +54,9 @@ impl Stats {
 }
 
 fn report(snapshot: &Snapshot) -> Report<'_> {
+    let Columns { reasons, would_drop, marked, rejected } = &snapshot.columns;
     let by_reason = |verdict: Verdict| {
-        let counts = snapshot.reasons.iter().filter(move |count| count.verdict == verdict.name());
+        let counts = reasons.iter().filter(move |count| count.verdict == verdict.name());
         counts.map(|count| (count.reason.as_str(), count.packets)).collect()
     };
     Report {
@@ -63,10 +64,10 @@ fn report(snapshot: &Snapshot) -> Report<'_> {
         drops_by_reason: by_reason(Verdict::Drop),
         passes_by_reason: by_reason(Verdict::Pass),
         replies_by_reason: by_reason(Verdict::Reply),
-        reasons: &snapshot.reasons,
-        would_drop_by_reason: packets(&snapshot.would_drop),
-        marked_by_reason: packets(&snapshot.marked),
-        rejected_by_reason: packets(&snapshot.rejected),
+        reasons,
+        would_drop_by_reason: packets(would_drop),
+        marked_by_reason: packets(marked),
+        rejected_by_reason: packets(rejected),
         services: &snapshot.services,
         users: [],
     }
@@ -88,11 +89,10 @@ fn text(snapshot: &Snapshot) -> String {
     if totals.replied_packets > 0 {
         rows.push(row("reply", "total", totals.replied_packets, totals.replied_bytes));
     }
-    let seen = snapshot.reasons.iter().filter(|count| count.packets > 0);
+    let Columns { reasons, would_drop, marked, rejected } = &snapshot.columns;
+    let seen = reasons.iter().filter(|count| count.packets > 0);
     rows.extend(seen.map(|count| row(&count.verdict, &count.reason, count.packets, count.bytes)));
-    for (verdict, counts) in
-        [("would drop", &snapshot.would_drop), ("marked", &snapshot.marked), ("rejected", &snapshot.rejected)]
-    {
+    for (verdict, counts) in [("would drop", would_drop), ("marked", marked), ("rejected", rejected)] {
         rows.extend(counts.iter().map(|count| row(verdict, &count.reason, count.packets, count.bytes)));
     }
     table(&["verdict", "reason", "packets", "bytes"], &rows)

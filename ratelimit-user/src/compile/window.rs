@@ -72,21 +72,12 @@ fn compile(rate: &Rate, headroom: bool) -> Vec<WindowLimit> {
 
 /// Everything that words depend on: under another name they are not found, and begin afresh. The limit itself is not part of it.
 fn name(limit: &WindowLimit) -> u64 {
-    let window = &limit.window;
-    let parts = [
-        window.length_ns,
-        u64::from(window.shift),
-        u64::from(window.count_bits),
-        u64::from(window.previous_shift),
-        u64::from(limit.meter),
-        u64::from(limit.kind),
-        u64::from(limit.soft),
-    ];
+    let parts = [limit.meter.into(), limit.kind.into(), limit.soft.into()];
+    let parts = limit.window.layout().into_iter().chain(parts);
     // FNV-1a, folded to 32 bits.
-    let hash =
-        parts.iter().flat_map(|part| part.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+    let hash = parts.flat_map(u64::to_le_bytes).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
     (hash ^ (hash >> 32)) << 32
 }
 

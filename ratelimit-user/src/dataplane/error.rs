@@ -2,6 +2,16 @@
 
 use std::{io, path::PathBuf};
 
+/// What a source takes, measured: its entry, a quarter of one for windows, and their hash buckets.
+const SOURCE_BYTES: u64 = 160;
+/// What the daemon, its program and all maps of fixed size take, measured.
+const BASE_MIB: u64 = 40;
+
+/// Memory for so many sources.
+fn mebibytes(sources: u32) -> u64 {
+    (u64::from(sources) * SOURCE_BYTES).div_ceil(1 << 20)
+}
+
 /// A failure of the data plane.
 #[derive(Debug, thiserror::Error)]
 pub enum DataplaneError {
@@ -90,6 +100,15 @@ pub enum DataplaneError {
     Load {
         /// The line that matters of what the kernel said.
         reason: String,
+    },
+    /// Too little memory. Maps are made in no particular order, so which of them found none says nothing.
+    #[error(
+        "the kernel has not enough memory: source.table_entries = {sources} takes about {} MiB, everything else about {BASE_MIB}; \
+         use a smaller table, or raise the memory limit of the daemon's cgroup if it has one", mebibytes(*.sources)
+    )]
+    NoMemory {
+        /// Sources asked for.
+        sources: u32,
     },
     /// A map operation failed.
     #[error("cannot {action}: {}", whole_chain(source))]

@@ -123,17 +123,17 @@ pub fn load(
         (names::PROGRAM, names::SUCCESSORS)
     };
     let mut program = Program { ebpf, name, successors, cookie_problem: None };
-    verify(program.xdp()?)?;
-    program.load_successors(&mut maps, names::COOKIE_PROGRAMS..successors.len())?;
+    verify(program.xdp()?, sources)?;
+    program.load_successors(&mut maps, sources, names::COOKIE_PROGRAMS..successors.len())?;
     // A kernel that does not take these still gets everything else.
-    let cookies = program.load_successors(&mut maps, 0..names::COOKIE_PROGRAMS);
+    let cookies = program.load_successors(&mut maps, sources, 0..names::COOKIE_PROGRAMS);
     program.cookie_problem = cookies.err().map(|error| error.to_string());
     Ok((program, maps))
 }
 
 /// Loads the program into the kernel. The verifier gives up with EAGAIN when a signal is pending, and takes long enough to
 /// meet one; the signal is dealt with in between.
-fn verify(xdp: &mut Xdp) -> Result<(), DataplaneError> {
+fn verify(xdp: &mut Xdp, sources: u32) -> Result<(), DataplaneError> {
     let mut attempts = 0;
     loop {
         attempts += 1;
@@ -141,6 +141,11 @@ fn verify(xdp: &mut Xdp) -> Result<(), DataplaneError> {
             Ok(()) => return Ok(()),
             Err(ProgramError::LoadError { io_error, .. })
                 if io_error.raw_os_error() == Some(libc::EAGAIN) && attempts < LOAD_ATTEMPTS => {}
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.raw_os_error() == Some(libc::ENOMEM) =>
+            {
+                return Err(DataplaneError::NoMemory { sources });
+            }
             Err(error) => return Err(verifier_error(&error)),
         }
     }
@@ -169,10 +174,15 @@ impl Program {
         program.try_into().map_err(|error: ProgramError| verifier_error(&error))
     }
 
-    fn load_successors(&mut self, maps: &mut Maps, places: Range<usize>) -> Result<(), DataplaneError> {
+    fn load_successors(
+        &mut self,
+        maps: &mut Maps,
+        sources: u32,
+        places: Range<usize>,
+    ) -> Result<(), DataplaneError> {
         for place in places {
             let program = self.one(self.successors[place])?;
-            verify(program)?;
+            verify(program, sources)?;
             let fd = program.fd().map_err(|error| verifier_error(&error))?;
             maps.jumps
                 .set(place as u32, fd, 0)
@@ -451,13 +461,7 @@ fn load_error(error: &EbpfError, sources: u32) -> DataplaneError {
             Some(libc::EPERM) => {
                 return DataplaneError::NotPermitted { action: format!("to make map {name}") };
             }
-            Some(libc::ENOMEM | libc::E2BIG) => {
-                return DataplaneError::Load {
-                    reason: format!(
-                        "no memory for map {name} ({sources} sources); use a smaller source.table_entries"
-                    ),
-                };
-            }
+            Some(libc::ENOMEM | libc::E2BIG) => return DataplaneError::NoMemory { sources },
             _ => {}
         }
     }

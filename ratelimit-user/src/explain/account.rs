@@ -68,6 +68,7 @@ impl Account {
                 capacity: share_q8 / sample_q8.max(1),
             }),
             denied: denial(words, now_q8).filter(|_| gated),
+            no_room_for_ms: None,
             limits,
         }
     }
@@ -77,9 +78,10 @@ impl Account {
         if self.state == ENTRY { Party::Known } else { Party::Stranger }
     }
 
-    /// Whether the next packet needs an entry that is still to be made.
-    pub(super) fn wants_entry(&self) -> bool {
+    /// Whether the next packet needs an entry in the set that is still to be made. Windows are not part of it.
+    pub(super) fn wants_entry(&self, set: &LimitSet) -> bool {
         match &self.cell {
+            _ if set.limit_count == 0 => false,
             Some(cell) => self.state == CELL && cell.left == 0,
             None => self.state == NONE,
         }
@@ -109,19 +111,15 @@ pub(super) fn unit_q8(limit: &Limit) -> u64 {
 /// such.
 pub(super) fn sample_q8(set: &LimitSet) -> u64 {
     let dearest = |plain: bool| {
-        let of_every_packet =
-            |limit: &&Limit| !plain || [Meter::Packets as u32, Meter::Bytes as u32].contains(&limit.meter);
-        set.limits.iter().filter(of_every_packet).map(unit_q8).max().unwrap_or(0)
+        let applies = |limit: &&Limit| !plain || counts_every_packet(limit.meter);
+        set.limits.iter().filter(applies).map(unit_q8).max().unwrap_or(0)
     };
     if dearest(true) > 0 { dearest(true) } else { dearest(false) }
 }
 
-/// Nanoseconds until one of the CPUs that make entries may make one more; 0 if one may now.
-pub(super) fn newcomers(words: &[u64], budget: &Limit, now_q8: u64) -> u64 {
-    // A word of zero is a CPU that has never made one: most likely it is not there.
-    let used = words.iter().filter(|word| **word != 0);
-    let wait = |word: &u64| Level::of(*word, budget.tolerance_q8, now_q8, 0).wait_ns(budget.cost_fp);
-    used.map(wait).min().unwrap_or(0)
+/// Whether a meter counts more than SYNs or fragments alone.
+pub(super) fn counts_every_packet(meter: u32) -> bool {
+    [Meter::Packets as u32, Meter::Bytes as u32].contains(&meter)
 }
 
 /// Milliseconds, rounded up.
@@ -200,15 +198,5 @@ mod tests {
         assert_eq!(sample_q8(&all), cost("100 packets/s"), "a SYN would cost more");
         assert_eq!(sample_q8(&set(&[("1 syns/s", 1), ("1000 fragments/s", 2)])), cost("1 syns/s"));
         assert_eq!(sample_q8(&set(&[("1 MB/s", 3)])), 34_000 << 8, "34 bytes");
-    }
-
-    #[test]
-    fn newcomers_wait_for_the_first_cpu_that_makes_entries_and_not_for_those_that_never_did() {
-        let budget = parse_rate("10 packets/s burst 1").unwrap().limit().unwrap();
-        let now_q8 = gcra::time_q8(1 << 50);
-        let spent = |ms: u64| now_q8 + gcra::time_q8(ms * 1_000_000);
-        assert_eq!(newcomers(&[0, 0], &budget, now_q8), 0);
-        assert_eq!(newcomers(&[spent(70), 0, spent(30)], &budget, now_q8), 30_000_000);
-        assert_eq!(newcomers(&[spent(70), now_q8 - 1], &budget, now_q8), 0);
     }
 }

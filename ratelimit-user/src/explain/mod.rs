@@ -12,6 +12,7 @@ mod ledger;
 mod listing;
 pub(crate) mod moment;
 mod neighbourhood;
+mod newcomers;
 mod refusals;
 mod report;
 mod service;
@@ -30,8 +31,8 @@ use crate::{
     compile::{Names, lists::Lists},
     policy::{Policy, Prefix},
 };
-use account::newcomers;
 pub use ledger::Ledger;
+use newcomers::Newcomers;
 pub use report::{
     Account, BlockMatch, CellState, Denial, Explanation, LastDrop, LimitState, PrefixState, Refusal,
     ServiceState, SynCookies, UserState,
@@ -71,12 +72,18 @@ pub fn explain<L: Ledger>(
     let address = address.to_canonical();
     let source = Source::of(address, setting.kernel);
     let entry = ledger.listed(address)?;
-    let newcomers = newcomers(&ledger.newcomers()?, &setting.kernel.gate.new_sources, setting.now_q8());
-    let own = source.account(ledger, setting)?;
-    let prefixes = neighbourhood::prefixes(ledger, setting, &source, own.party(), newcomers)?;
+    let newcomers = Newcomers {
+        words: ledger.newcomers()?,
+        budget: &setting.kernel.gate.new_sources,
+        now_q8: setting.now_q8(),
+    };
+    let own = source.account(ledger, setting, &newcomers)?;
+    let (prefixes, wanted) = neighbourhood::prefixes(ledger, setting, &source, own.party(), &newcomers)?;
+    // The entry for a service is made last, of what these leave.
+    let before = wanted + u64::from(own.wants_entry(&setting.kernel.source.set));
     let mut services = Vec::new();
     for one in setting.policy.services().iter().filter(|one| service.is_none_or(|name| name == one.name())) {
-        services.extend(service::state(ledger, setting, &source, own.party(), one)?);
+        services.extend(service::state(ledger, setting, &source, own.party(), (&newcomers, before), one)?);
     }
     let prefix_len = match address {
         IpAddr::V4(_) => setting.policy.source().ipv4_prefix(),
@@ -98,6 +105,6 @@ pub fn explain<L: Ledger>(
         services,
         last_drops: Vec::new(),
     };
-    refusals::conclude(&mut explanation, entry.as_ref(), setting, newcomers);
+    refusals::conclude(&mut explanation, entry.as_ref(), setting);
     Ok(explanation)
 }

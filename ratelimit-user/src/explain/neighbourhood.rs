@@ -10,19 +10,20 @@ use ratelimit_common::{
 use super::{
     Ledger, Setting,
     account::{CELL, ENTRY, ms, sample_q8},
+    newcomers::Newcomers,
     report::PrefixState,
     source::Source,
 };
 use crate::policy::{LadderFamily, Prefix};
 
-/// All of them, narrowest first. `newcomers` is how long no CPU may enter one more into its table.
+/// All of them, narrowest first, and how many need an entry for the next packet that is still to be made.
 pub(super) fn prefixes<L: Ledger>(
     ledger: &L,
     setting: &Setting<'_>,
     source: &Source,
     party: Party,
-    newcomers: u64,
-) -> Result<Vec<PrefixState>, L::Error> {
+    newcomers: &Newcomers<'_>,
+) -> Result<(Vec<PrefixState>, u64), L::Error> {
     let kernel = &setting.kernel.ladder;
     let (family, which) = match source.address {
         IpAddr::V4(_) => (0, LadderFamily::V4),
@@ -34,7 +35,7 @@ pub(super) fn prefixes<L: Ledger>(
         Party::Known => kernel.tolerance_q8,
         Party::Stranger => kernel.stranger_tolerance_q8,
     };
-    let mut prefixes = Vec::new();
+    let (mut prefixes, mut to_make) = (Vec::new(), 0);
     for (index, (wanted, rung)) in
         setting.policy.ladder().rungs(which).iter().zip(&kernel.rungs[family]).enumerate()
     {
@@ -54,8 +55,11 @@ pub(super) fn prefixes<L: Ledger>(
             }
             None => {
                 let cell = Level::of(cell.tat_q8, share_q8, now_q8, 0);
-                let spent = cell.wait_ns(charge_q8) > 0 && party == Party::Stranger;
-                (CELL, Level::behind(cell, tolerance_q8), if spent { newcomers } else { 0 })
+                let spent = cell.wait_ns(charge_q8) > 0;
+                to_make += u64::from(spent);
+                // All are asked before the first of them takes anything.
+                let refused = spent && party == Party::Stranger;
+                (CELL, Level::behind(cell, tolerance_q8), if refused { newcomers.wait_ns(0) } else { 0 })
             }
         };
         prefixes.push(PrefixState {
@@ -68,5 +72,5 @@ pub(super) fn prefixes<L: Ledger>(
             refused_for_ms: (wait_ns > 0).then(|| ms(wait_ns)),
         });
     }
-    Ok(prefixes)
+    Ok((prefixes, to_make))
 }

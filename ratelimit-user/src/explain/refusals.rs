@@ -14,13 +14,8 @@ use super::{
 /// In place of a meter: all packets.
 const EVERY_PACKET: &str = Meter::Packets.name();
 
-/// Fills in what refuses packets now, and the verdict. `entry` is what the lists answer, `newcomers` how long no CPU may make entries.
-pub(super) fn conclude(
-    explanation: &mut Explanation,
-    entry: Option<&ListEntry>,
-    setting: &Setting<'_>,
-    newcomers: u64,
-) {
+/// Fills in what refuses packets now, and the verdict. `entry` is what the lists answer.
+pub(super) fn conclude(explanation: &mut Explanation, entry: Option<&ListEntry>, setting: &Setting<'_>) {
     let monitor = setting.policy.mode() == Mode::Monitor;
     if entry.is_some_and(|entry| entry.allowed == ALLOWED) {
         explanation.verdict = Verdict::Pass.name().to_owned();
@@ -33,7 +28,7 @@ pub(super) fn conclude(
         let for_ms = (entry.blocked_until_ns != FOREVER_NS).then(|| ms(left_ns));
         refusals.push(Refusal { for_ms, ..refusal(Reason::Blocked, EVERY_PACKET, 0) });
     }
-    refusals.extend(of_account(&explanation.own, newcomers));
+    refusals.extend(of_account(&explanation.own));
     if let Some(user) = &explanation.user {
         refusals.extend(user.limits.iter().filter_map(|limit| of_limit(limit, |_| Reason::LimitUser)));
     }
@@ -42,7 +37,7 @@ pub(super) fn conclude(
     let prefixes = explanation.prefixes.iter().filter_map(|prefix| prefix.refused_for_ms);
     refusals.extend(prefixes.map(|for_ms| refusal(Reason::LimitPrefix, applies_to, for_ms)));
     for service in &explanation.services {
-        let account = service.per_source.iter().flat_map(|account| of_account(account, newcomers));
+        let account = service.per_source.iter().flat_map(of_account);
         let totals = service.totals.iter().filter_map(|limit| of_limit(limit, |_| Reason::ServiceTotal));
         refusals.extend(account.chain(totals).map(|refusal| Refusal {
             service: Some(service.service.clone()),
@@ -65,7 +60,7 @@ pub(super) fn conclude(
 }
 
 /// A denial stands for the limits behind it: it is asked first, and for every packet.
-fn of_account(account: &Account, newcomers: u64) -> Vec<Refusal> {
+fn of_account(account: &Account) -> Vec<Refusal> {
     let mut refusals: Vec<Refusal> = Vec::new();
     if let Some(denied) = &account.denied {
         let reason = denied.reason.clone();
@@ -76,8 +71,10 @@ fn of_account(account: &Account, newcomers: u64) -> Vec<Refusal> {
             refusals.push(limit);
         }
     }
-    if refusals.is_empty() && account.wants_entry() && newcomers > 0 {
-        refusals.push(refusal(Reason::NewSourceBudget, applies_to(&account.limits), ms(newcomers)));
+    if refusals.is_empty()
+        && let Some(for_ms) = account.no_room_for_ms
+    {
+        refusals.push(refusal(Reason::NewSourceBudget, applies_to(&account.limits), for_ms));
     }
     refusals
 }

@@ -99,6 +99,9 @@ pub struct Account {
     pub cell: Option<CellState>,
     /// That it was over a limit and is refused without a look at its buckets.
     pub denied: Option<Denial>,
+    /// Until it may get the entry that its next packet needs; absent if it needs none, or may get it now.
+    #[serde(default)]
+    pub no_room_for_ms: Option<u64>,
     /// Its limits. Without an entry: what it would find.
     pub limits: Vec<LimitState>,
 }

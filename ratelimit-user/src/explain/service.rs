@@ -14,17 +14,19 @@ use ratelimit_common::{
 use super::{
     Ledger, Setting,
     account::{limit_state, ms, unit_q8},
+    newcomers::Newcomers,
     report::{LimitState, ServiceState, SynCookies},
-    source::Source,
+    source::{Group, Source},
 };
 use crate::policy::Service;
 
-/// The state of a service; `None` if it limits nothing.
+/// The state of a service; `None` if it limits nothing. A packet has made as many entries as `before` says when it comes to this one.
 pub(super) fn state<L: Ledger>(
     ledger: &L,
     setting: &Setting<'_>,
     source: &Source,
     party: Party,
+    (newcomers, before): (&Newcomers<'_>, u64),
     service: &Service,
 ) -> Result<Option<ServiceState>, L::Error> {
     let Some(index) = setting.names.services.of(service.name()) else { return Ok(None) };
@@ -33,8 +35,9 @@ pub(super) fn state<L: Ledger>(
     let per_source = if service.per_source().is_empty() {
         None
     } else {
-        let group = u64::from(number) + 1;
-        Some(source.account_in(ledger, setting, group, &kernel.per_source, service.per_source())?)
+        let group =
+            Group { number: u64::from(number) + 1, set: &kernel.per_source, rates: service.per_source() };
+        Some(source.account_in(ledger, setting, &group, newcomers, before)?)
     };
     let totals = if service.totals().is_empty() {
         Vec::new()

@@ -7,7 +7,13 @@ use ratelimit_common::{
     limit::{gate, ladder, rate::Rate},
 };
 
-use super::{Ledger, Setting, account::Words, report::Account, window};
+use super::{
+    Ledger, Setting,
+    account::{Words, ms},
+    newcomers::Newcomers,
+    report::Account,
+    window,
+};
 
 /// An address, cut to the prefix that the policy takes for one source.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +21,15 @@ pub(super) struct Source {
     pub(super) address: IpAddr,
     pub(super) key: SourceKey,
     hash: u64,
+}
+
+/// Limits that a source has an account under.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group<'p> {
+    /// 0 for those of every source, or one more than the index of a service.
+    pub(super) number: u64,
+    pub(super) set: &'p LimitSet,
+    pub(super) rates: &'p [Rate],
 }
 
 impl Source {
@@ -33,32 +48,44 @@ impl Source {
     }
 
     /// The limits of every source.
-    pub(super) fn account<L: Ledger>(&self, ledger: &L, setting: &Setting<'_>) -> Result<Account, L::Error> {
+    pub(super) fn account<L: Ledger>(
+        &self,
+        ledger: &L,
+        setting: &Setting<'_>,
+        newcomers: &Newcomers<'_>,
+    ) -> Result<Account, L::Error> {
         let rates: Vec<Rate> = setting.policy.source().limits().iter().map(|limit| *limit.rate()).collect();
-        self.account_in(ledger, setting, 0, &setting.kernel.source.set, &rates)
+        let group = Group { number: 0, set: &setting.kernel.source.set, rates: &rates };
+        self.account_in(ledger, setting, &group, newcomers, 0)
     }
 
-    /// Limits of a group: 0 for those of every source, or one more than the index of a service.
+    /// Limits of a group, whose entry is made after so many others.
     pub(super) fn account_in<L: Ledger>(
         &self,
         ledger: &L,
         setting: &Setting<'_>,
-        group: u64,
-        set: &LimitSet,
-        rates: &[Rate],
+        group: &Group<'_>,
+        newcomers: &Newcomers<'_>,
+        before: u64,
     ) -> Result<Account, L::Error> {
-        let hash = match group {
+        let hash = match group.number {
             0 => self.hash,
-            group => gate::group_hash(self.hash, group, setting.kernel.gate.secret),
+            number => gate::group_hash(self.hash, number, setting.kernel.gate.secret),
         };
         let words = Words {
-            entry: ledger.entry(&EntryKey { hi: self.key.hi, lo: self.key.lo, group })?,
+            entry: ledger.entry(&EntryKey { hi: self.key.hi, lo: self.key.lo, group: group.number })?,
             cell: ledger.cell(gate::cell_index(hash))?,
             tracked_until_q8: ledger.tracked_until_q8(gate::cell_index(hash))?,
             name: gate::denial_name(hash, setting.kernel.generation),
         };
-        let mut account = Account::new(&words, set, rates, setting.now_q8());
-        account.limits.extend(window::of_source(ledger, setting, self, (group, set, rates))?);
+        let mut account = Account::new(&words, group.set, group.rates, setting.now_q8());
+        let windows = window::of_source(ledger, setting, self, group)?;
+        account.limits.extend(windows.states);
+        let entry_ns = if account.wants_entry(group.set) { newcomers.wait_ns(before) } else { 0 };
+        // Windows are asked before anything is made.
+        let window_ns = if windows.wanted { newcomers.wait_ns(0) } else { 0 };
+        let wait_ns = entry_ns.max(window_ns);
+        account.no_room_for_ms = (wait_ns > 0).then(|| ms(wait_ns));
         Ok(account)
     }
 }

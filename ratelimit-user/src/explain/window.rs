@@ -13,20 +13,38 @@ use ratelimit_common::{
     },
 };
 
-use super::{Ledger, Setting, account::ms, report::LimitState, source::Source};
+use super::{
+    Ledger, Setting,
+    account::{counts_every_packet, ms},
+    report::LimitState,
+    source::{Group, Source},
+};
 
-/// The windows of one source in a group: 0 for those of every source, or one more than the index of a service.
+/// The windows of a source.
+pub(super) struct Windows {
+    pub(super) states: Vec<LimitState>,
+    /// Whether one of them is to be made for the next packet, of the smallest kind that is counted at all. A soft one refuses nothing, not
+    /// even for want of room.
+    pub(super) wanted: bool,
+}
+
+/// The windows of one source in a group.
 pub(super) fn of_source<L: Ledger>(
     ledger: &L,
     setting: &Setting<'_>,
     source: &Source,
-    (group, set, rates): (u64, &LimitSet, &[Rate]),
-) -> Result<Vec<LimitState>, L::Error> {
-    states(setting, set, rates, |place, limit| {
-        let group = limit.name | (place as u64) << 16 | group;
-        let key = EntryKey { hi: source.key.hi, lo: source.key.lo, group };
-        Ok(ledger.window(&key)?.unwrap_or(WindowState::FRESH))
-    })
+    group: &Group<'_>,
+) -> Result<Windows, L::Error> {
+    let plain = group.rates.iter().any(|rate| counts_every_packet(rate.meter as u32));
+    let mut wanted = false;
+    let states = states(setting, group.set, group.rates, |place, limit| {
+        let name = limit.name | (place as u64) << 16 | group.number;
+        let state = ledger.window(&EntryKey { hi: source.key.hi, lo: source.key.lo, group: name })?;
+        let applies = !plain || counts_every_packet(u32::from(limit.meter));
+        wanted |= state.is_none() && limit.soft == 0 && applies;
+        Ok(state.unwrap_or(WindowState::FRESH))
+    })?;
+    Ok(Windows { states, wanted })
 }
 
 /// The windows of a user.
@@ -44,7 +62,7 @@ fn states<E>(
     setting: &Setting<'_>,
     set: &LimitSet,
     rates: &[Rate],
-    words: impl Fn(usize, &WindowLimit) -> Result<WindowState, E>,
+    mut words: impl FnMut(usize, &WindowLimit) -> Result<WindowState, E>,
 ) -> Result<Vec<LimitState>, E> {
     let mut states = Vec::new();
     for rate in rates.iter().filter(|rate| rate.manner.algorithm.is_window()) {

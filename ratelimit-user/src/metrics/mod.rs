@@ -4,7 +4,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 
 use crate::{
     serve::protocol::{HeadroomStatus, Status},
-    stats::{ReasonCount, Snapshot, posture::Posture},
+    stats::{Columns, ReasonCount, Snapshot, posture::Posture},
 };
 
 /// The verdict of what passed only because its service or the policy is on trial.
@@ -43,14 +43,14 @@ fn packets(registry: &Registry, snapshot: &Snapshot) -> Result<(), prometheus::E
     };
     // Every reason is there from the start, under no service.
     snapshot
+        .columns
         .reasons
         .iter()
         .for_each(|count| show(&ReasonCount { packets: 0, bytes: 0, ..count.clone() }, &count.verdict, ""));
     for service in &snapshot.services {
-        service.reasons.iter().for_each(|count| show(count, &count.verdict, &service.service));
-        for (counts, verdict) in
-            [(&service.would_drop, WOULD_DROP), (&service.marked, MARKED), (&service.rejected, REJECTED)]
-        {
+        let Columns { reasons, would_drop, marked, rejected } = &service.columns;
+        reasons.iter().for_each(|count| show(count, &count.verdict, &service.service));
+        for (counts, verdict) in [(would_drop, WOULD_DROP), (marked, MARKED), (rejected, REJECTED)] {
             counts.iter().for_each(|count| show(count, verdict, &service.service));
         }
     }

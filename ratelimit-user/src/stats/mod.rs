@@ -20,14 +20,13 @@ pub struct ReasonCount {
     pub bytes: u64,
 }
 
-/// What was counted for one service.
+/// Counts by what became of packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServiceCount {
-    /// Its name.
-    pub service: String,
-    /// Its reasons, as far as they occurred.
+pub struct Columns {
+    /// What was decided.
     pub reasons: Vec<ReasonCount>,
-    /// What passed although a limit refused it, because the service or the whole policy is on trial.
+    /// What passed although a limit refused it, because the service or the whole policy is on trial; as far as it occurred.
+    #[serde(default)]
     pub would_drop: Vec<ReasonCount>,
     /// What passed with another class of service although a limit refused it.
     #[serde(default)]
@@ -37,20 +36,22 @@ pub struct ServiceCount {
     pub rejected: Vec<ReasonCount>,
 }
 
+/// What was counted for one service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceCount {
+    /// Its name.
+    pub service: String,
+    /// Its reasons, as far as they occurred.
+    #[serde(flatten)]
+    pub columns: Columns,
+}
+
 /// All counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// One entry per reason, also for those that never occurred; all services together.
-    pub reasons: Vec<ReasonCount>,
-    /// What passed although it would have been dropped, as far as it occurred; all services together.
-    #[serde(default)]
-    pub would_drop: Vec<ReasonCount>,
-    /// What passed with another class of service although a limit refused it; all services together.
-    #[serde(default)]
-    pub marked: Vec<ReasonCount>,
-    /// What a limit refused and its sender was told; all services together.
-    #[serde(default)]
-    pub rejected: Vec<ReasonCount>,
+    /// All services together: one entry per reason, also for those that never occurred.
+    #[serde(flatten)]
+    pub columns: Columns,
     /// The same by service. Packets for none are under an empty name, services that are gone under theirs no more.
     #[serde(default)]
     pub services: Vec<ServiceCount>,
@@ -73,6 +74,17 @@ pub struct Totals {
     pub replied_bytes: u64,
 }
 
+impl Columns {
+    fn column(&mut self, fate: Fate) -> &mut Vec<ReasonCount> {
+        match fate {
+            Fate::Decided => &mut self.reasons,
+            Fate::Waived => &mut self.would_drop,
+            Fate::Marked => &mut self.marked,
+            Fate::Rejected => &mut self.rejected,
+        }
+    }
+}
+
 impl Snapshot {
     /// From the counters, and the names of services by index.
     pub fn new(counts: &[Count], names: &Places) -> Self {
@@ -82,7 +94,7 @@ impl Snapshot {
         );
         let mut snapshot = Self { services, ..Self::default() };
         for reason in Reason::ALL {
-            add(&mut snapshot.reasons, *reason, reason.verdict(), Counter { packets: 0, bytes: 0 });
+            add(&mut snapshot.columns.reasons, *reason, reason.verdict(), Counter { packets: 0, bytes: 0 });
         }
         for Count { service, reason, fate, counter } in
             counts.iter().filter(|count| count.counter.packets > 0)
@@ -90,32 +102,28 @@ impl Snapshot {
             let name =
                 names.iter().find(|(index, _)| *index as u32 + 1 == *service).map_or("", |(_, name)| name);
             let verdict = verdict(*fate, *reason);
-            add(snapshot.column(*fate), *reason, verdict, *counter);
+            add(snapshot.columns.column(*fate), *reason, verdict, *counter);
             if let Some(one) = snapshot.services.iter_mut().find(|one| one.service == name) {
-                add(one.column(*fate), *reason, verdict, *counter);
+                add(one.columns.column(*fate), *reason, verdict, *counter);
             }
         }
         snapshot
     }
 
-    fn column(&mut self, fate: Fate) -> &mut Vec<ReasonCount> {
-        match fate {
-            Fate::Decided => &mut self.reasons,
-            Fate::Waived => &mut self.would_drop,
-            Fate::Marked => &mut self.marked,
-            Fate::Rejected => &mut self.rejected,
-        }
-    }
-
     /// Frames counted for a reason.
     pub fn packets(&self, reason: Reason) -> u64 {
-        self.reasons.iter().find(|count| count.reason == reason.name()).map_or(0, |count| count.packets)
+        self.columns
+            .reasons
+            .iter()
+            .find(|count| count.reason == reason.name())
+            .map_or(0, |count| count.packets)
     }
 
     /// Sums over reasons.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
-        for count in [&self.reasons, &self.would_drop, &self.marked, &self.rejected].into_iter().flatten() {
+        let Columns { reasons, would_drop, marked, rejected } = &self.columns;
+        for count in [reasons, would_drop, marked, rejected].into_iter().flatten() {
             if count.verdict == Verdict::Pass.name() {
                 totals.passed_packets += count.packets;
                 totals.passed_bytes += count.bytes;
@@ -128,17 +136,6 @@ impl Snapshot {
             }
         }
         totals
-    }
-}
-
-impl ServiceCount {
-    fn column(&mut self, fate: Fate) -> &mut Vec<ReasonCount> {
-        match fate {
-            Fate::Decided => &mut self.reasons,
-            Fate::Waived => &mut self.would_drop,
-            Fate::Marked => &mut self.marked,
-            Fate::Rejected => &mut self.rejected,
-        }
     }
 }
 
@@ -190,7 +187,7 @@ mod tests {
             ],
             &names,
         );
-        assert_eq!(snapshot.services[1].would_drop[0].packets, 9, "{snapshot:?}");
+        assert_eq!(snapshot.services[1].columns.would_drop[0].packets, 9, "{snapshot:?}");
         assert_eq!(snapshot.packets(Reason::Conforming), 5, "all services together");
         let expected = Totals {
             passed_packets: 20,
@@ -201,5 +198,17 @@ mod tests {
             replied_bytes: 222,
         };
         assert_eq!(snapshot.totals(), expected);
+    }
+
+    #[test]
+    fn in_json_the_columns_stand_beside_what_they_are_of() {
+        let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
+        let counter = Counter { packets: 6, bytes: 600 };
+        let rejected = Count { service: 1, reason: Reason::LimitBytes, fate: Fate::Rejected, counter };
+        let snapshot = Snapshot::new(&[rejected], &names);
+        let text = serde_json::to_string(&snapshot).unwrap();
+        let service = r#"{"service":"dns","reasons":[],"would_drop":[],"marked":[],"rejected":[{"reason":"limit_bytes","verdict":"drop","packets":6,"bytes":600}]}"#;
+        assert!(text.starts_with(r#"{"reasons":[{"#) && text.contains(service), "{text}");
+        assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
     }
 }

@@ -10,6 +10,7 @@ mod interface;
 mod limit;
 mod run;
 mod status;
+mod table;
 mod usage;
 mod user;
 
@@ -43,7 +44,14 @@ fn copy_of_binary(dir: &Path) -> PathBuf {
 
 /// `ratelimit run` that must fail, and must leave nothing behind.
 fn assert_run_refused(edge: &Edge, words: &[&str], code: i32, sentence: &[&str]) {
-    let output = edge.run_command().args(words).output().unwrap();
+    let mut command = edge.run_command();
+    command.args(words);
+    assert_command_refused(edge, command, code, sentence);
+}
+
+/// The same however it is started.
+fn assert_command_refused(edge: &Edge, mut command: Command, code: i32, sentence: &[&str]) {
+    let output = command.output().unwrap();
     assert_refused(&output, code, sentence);
     assert!(!stdout(&output).contains("ready"));
     assert!(pins(edge).is_empty(), "left behind: {:?}", pins(edge));

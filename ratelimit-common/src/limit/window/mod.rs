@@ -33,7 +33,7 @@
 //!
 //! # Changing a limit
 //! The limit itself is in the parameters and takes effect with the next packet. Words that were written with another
-//! window length or another layout mean nothing: [`Window::reads_words_of`] says when they have to be zeroed.
+//! window length or another layout mean nothing: [`Window::layout`] is what they must have in common, and where it differs a source begins afresh.
 //!
 //! # Cost
 //! One 64-bit division a packet (about 10 ns), because nobody's window is a power of two. Times are plain nanoseconds and
@@ -104,13 +104,10 @@ impl Window {
         self.limit << (self.shift & 63)
     }
 
-    /// Whether words written under `other` mean the same under these parameters, or more for at most one window. If not,
-    /// they have to be zeroed, or a source may be granted part of a limit afresh, or refused for a minute.
-    pub const fn reads_words_of(&self, other: &Self) -> bool {
-        self.length_ns == other.length_ns
-            && self.shift == other.shift
-            && self.count_bits == other.count_bits
-            && self.previous_shift >= other.previous_shift
+    /// Everything that the meaning of words depends on; the limit is not part of it. Words that were written under another layout must
+    /// not be read, or a source may be granted part of a limit afresh, or refused for a minute.
+    pub const fn layout(&self) -> [u64; 4] {
+        [self.length_ns, self.shift as u64, self.count_bits as u64, self.previous_shift as u64]
     }
 
     /// The window that a moment lies in. No parameters that user space makes have length 0.

@@ -71,7 +71,7 @@ pub(crate) fn measure(
         let blocks = extent.steps(&[0, 1, 100, 1_000, 10_000, 100_000], &[0, 100_000]);
         curves.push(curve("block entries", &blocks, &|count| by_blocks(count, extent))?);
         if abilities.service_total {
-            let services = extent.steps(&[1, 2, 4, 8, 16, 32, 64], &[1, 64]);
+            let services = extent.steps(&[0, 1, 2, 4, 8, 16, 32, 64], &[0, 1, 64]);
             curves.push(curve("services", &services, &|count| by_services(count, extent))?);
         } else {
             notes.push("no curve over services: this version has none".into());
@@ -97,7 +97,7 @@ fn by_blocks(count: u32, extent: Extent) -> Result<Cost> {
     cost(&mut subject, SOME_SOURCES, SOME_SOURCES * 4, extent)
 }
 
-/// The attacked service is the last one.
+/// The attacked service is the last one. With none, packets meet no total: what passes is the most that there is to do.
 fn by_services(count: u32, extent: Extent) -> Result<Cost> {
     let port = |number: u32| u32::from(traffic::PORT) + count - 1 - number;
     let service = |number: u32| {
