@@ -380,7 +380,7 @@ impl World {
             }
         }
         // A replica that is some way behind.
-        if self.rng.u64(0..20) == 0 {
+        if self.rng.u64(0..200) == 0 {
             self.replica = self.store.clone();
         }
     }

@@ -27,7 +27,7 @@ fn worlds(faults: Faults, otherwise: u64) -> Vec<Outcomes> {
 
 #[test]
 fn no_interval_admits_more_than_the_burst_and_the_rate_whatever_fails() {
-    let outcomes = worlds(Faults::ALL, 3_000);
+    let outcomes = worlds(Faults::ALL, 4_000);
     let sum = |of: fn(&Outcomes) -> u64| outcomes.iter().map(of).sum::<u64>();
     let (admitted, letters, disasters) = (sum(|o| o.admitted), sum(|o| o.letters), sum(|o| o.disasters));
     println!("{} worlds: {admitted} units, {letters} letters, {disasters} disasters", outcomes.len());

@@ -18,26 +18,10 @@ const ATTEMPTS: usize = 4;
 /// Has the buckets of leased limits not asked about the packet, if leases cover it; else notes what is missing.
 #[inline(always)]
 pub(super) fn judge<T: Tables>(tables: &T, set: &LimitSet, request: &mut Request, user: u32) {
-    let mut covered = true;
-    for place in 0..MAX_LIMITS {
-        if !applies(set, request, place) {
-            continue;
-        }
-        let at = lease_place(user, place as u32);
-        let amount = request.amount(set.limits[place].meter);
-        let (Some(lease), Some(used)) = (tables.lease(at), tables.lease_used(at)) else { return };
-        if lease::take(tables.load(used), &lease, request.now_q8, amount).is_some() {
-            continue;
-        }
-        covered = false;
-        // The daemon asks for as much as is wanted. Beyond what it would ask for, CPUs need not share the word.
-        if let Some(unmet) = tables.lease_unmet(at)
-            && tables.load(unmet) < lease.enough
-        {
-            tables.add(unmet, amount);
-        }
-    }
-    if covered {
+    // Not a loop: kernel 6.1 loses sight of the bound of an index that lives in a register across so much code.
+    let first = covers::<T, 0>(tables, set, request, user) & covers::<T, 1>(tables, set, request, user);
+    let last = covers::<T, 2>(tables, set, request, user) & covers::<T, 3>(tables, set, request, user);
+    if first & last {
         waive(set, request);
     }
 }
@@ -45,20 +29,47 @@ pub(super) fn judge<T: Tables>(tables: &T, set: &LimitSet, request: &mut Request
 /// Spends leases for the packet, and has the buckets of their limits not charged; or leaves it to the buckets.
 #[inline(always)]
 pub(super) fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &mut Request, user: u32) {
-    for place in 0..MAX_LIMITS {
-        // One that was spent before another turned out to be used up stays spent: the error is on the safe side.
-        if applies(set, request, place)
-            && !spend(tables, set, request, lease_place(user, place as u32), place)
-        {
-            return;
-        }
+    // One that was spent before another turned out to be used up stays spent: the error is on the safe side.
+    if spend::<T, 0>(tables, set, request, user)
+        && spend::<T, 1>(tables, set, request, user)
+        && spend::<T, 2>(tables, set, request, user)
+        && spend::<T, 3>(tables, set, request, user)
+    {
+        waive(set, request);
     }
-    waive(set, request);
 }
 
+const _: () = assert!(MAX_LIMITS == 4);
+
+/// Whether a lease covers the packet under the limit at a place. If not, the daemon gets to know what is missing.
 #[inline(always)]
-fn spend<T: Tables>(tables: &T, set: &LimitSet, request: &Request, at: u32, place: usize) -> bool {
-    let amount = request.amount(set.limits[place].meter);
+fn covers<T: Tables, const PLACE: usize>(tables: &T, set: &LimitSet, request: &Request, user: u32) -> bool {
+    if !applies::<PLACE>(set, request) {
+        return true;
+    }
+    let at = lease_place(user, PLACE as u32);
+    let amount = request.amount(set.limits[PLACE].meter);
+    let (Some(lease), Some(used)) = (tables.lease(at), tables.lease_used(at)) else { return false };
+    if lease::take(tables.load(used), &lease, request.now_q8, amount).is_some() {
+        return true;
+    }
+    // Beyond what the daemon would ask for, CPUs need not share the word.
+    if let Some(unmet) = tables.lease_unmet(at)
+        && tables.load(unmet) < lease.enough
+    {
+        tables.add(unmet, amount);
+    }
+    false
+}
+
+/// Spends the lease at a place, if there is to be one and it covers the packet.
+#[inline(always)]
+fn spend<T: Tables, const PLACE: usize>(tables: &T, set: &LimitSet, request: &Request, user: u32) -> bool {
+    if !applies::<PLACE>(set, request) {
+        return true;
+    }
+    let at = lease_place(user, PLACE as u32);
+    let amount = request.amount(set.limits[PLACE].meter);
     let (Some(lease), Some(used)) = (tables.lease(at), tables.lease_used(at)) else { return false };
     for _ in 0..ATTEMPTS {
         let seen = tables.load(used);
@@ -71,8 +82,8 @@ fn spend<T: Tables>(tables: &T, set: &LimitSet, request: &Request, at: u32, plac
 }
 
 #[inline(always)]
-fn applies(set: &LimitSet, request: &Request, place: usize) -> bool {
-    set.is_leased(place) && request.charges_q8[place] != 0
+fn applies<const PLACE: usize>(set: &LimitSet, request: &Request) -> bool {
+    set.is_leased(PLACE) && request.charges_q8[PLACE] != 0
 }
 
 #[inline(always)]

@@ -112,8 +112,9 @@ impl Holding {
         if now_ns >= self.lowered_ns + SETTLED_NS {
             self.highest = self.ceiling.max(spent.used);
         }
-        // Some packet may have gone beyond a ceiling that was just lowered.
+        // Some packet may have gone beyond a ceiling that was just lowered, or spent what the daemon before this one had.
         self.ceiling = self.ceiling.max(spent.used);
+        self.highest = self.highest.max(spent.used);
         if self.expires_ns != 0 && now_ns >= self.expires_ns {
             self.lower(spent.used, now_ns);
             self.expires_ns = 0;

@@ -25,8 +25,8 @@ pub type HostId = String;
 /// The books of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
-    /// Units that can be given out.
-    level: u64,
+    /// Units that can be given out; below zero if hosts hold more than the books had for them.
+    level: i64,
     /// What has come in beyond whole units, in units times the period.
     carry: u64,
     /// Until when refills have been counted.
@@ -68,7 +68,7 @@ impl Ledger {
     /// The books of a limit that nobody has used lately, or that the store has forgotten.
     pub fn new(terms: &Terms, moment: &Moment) -> Self {
         Self {
-            level: if moment.cold { 0 } else { terms.burst() },
+            level: if moment.cold { 0 } else { terms.burst() as i64 },
             carry: 0,
             at_us: moment.now_us,
             since_us: moment.since_us,
@@ -90,7 +90,7 @@ impl Ledger {
             *self =
                 Self { level: 0, ..Self::new(terms, &Moment { now_us: now_us.max(self.at_us), ..*moment }) };
         }
-        self.write_off(now_us);
+        self.write_off(terms, now_us);
         self.refill(terms, now_us);
         let mut held = self.hosts.get(host).copied().unwrap_or_default();
         if entry.sequence <= held.sequence {
@@ -101,10 +101,12 @@ impl Ledger {
         }
         // What was spent of something that has been written off is gone already.
         let left = held.out - entry.used.min(held.out);
-        self.level = (self.level + left).saturating_sub(entry.held);
+        // More is held than was on the books: something was lost, and is owed until it has come in again. It may also be an old letter
+        // that comes late; then the next one gives back what never was, and nothing is left of it.
+        self.level += left as i64 - entry.held as i64;
         held.out = entry.held;
         held.granted = if moment.cold { 0 } else { self.grant(now_us, timing, host, entry.wanted) };
-        self.level -= held.granted;
+        self.level -= held.granted as i64;
         held.out += held.granted;
         held.sequence = entry.sequence;
         held.wanted = entry.wanted;
@@ -121,16 +123,26 @@ impl Ledger {
 
     /// Units that can be given out.
     pub fn level(&self) -> u64 {
-        self.level
+        self.level.max(0) as u64
     }
 
-    fn write_off(&mut self, now_us: u64) {
-        self.hosts.retain(|_, held| held.until_us >= now_us);
+    /// Takes for spent what nobody has reported in time. One after the other: until then it left less room for what came in.
+    fn write_off(&mut self, terms: &Terms, now_us: u64) {
+        let mut due: Vec<(u64, HostId)> = (self.hosts.iter())
+            .filter(|(_, held)| held.until_us < now_us)
+            .map(|(host, held)| (held.until_us, host.clone()))
+            .collect();
+        due.sort_unstable();
+        for (until_us, host) in due {
+            self.refill(terms, until_us);
+            self.hosts.remove(&host);
+        }
     }
 
     fn refill(&mut self, terms: &Terms, now_us: u64) {
-        let room = terms.burst().saturating_sub(self.level + self.outstanding());
-        self.level = self.level.min(terms.burst());
+        let burst = terms.burst() as i64;
+        let room = (burst - self.level - self.outstanding() as i64).clamp(0, burst) as u64;
+        self.level = self.level.min(burst);
         // Not more than fills the room: scripts count in doubles.
         let longest = (room + 1) * terms.period_us() / terms.amount() + 1;
         let time = now_us.saturating_sub(self.at_us).min(longest);
@@ -140,17 +152,17 @@ impl Ledger {
         let units = total / terms.period_us();
         if units >= room {
             // What does not fit is not owed later.
-            self.level += room;
+            self.level += room as i64;
             self.carry = 0;
         } else {
-            self.level += units;
+            self.level += units as i64;
             self.carry = total % terms.period_us();
         }
     }
 
     /// A part of what there is, by what the host wants against what all want; or what is left when all others have theirs.
     fn grant(&self, now_us: u64, timing: &Timing, host: &str, wanted: u64) -> u64 {
-        if wanted == 0 || self.level == 0 {
+        if wanted == 0 || self.level <= 0 {
             return 0;
         }
         let recent = |held: &&Held| held.seen_us + timing.recent_us >= now_us;
@@ -162,7 +174,8 @@ impl Ledger {
             .filter(recent)
             .map(|held| held.wanted)
             .sum();
-        let share = (self.level as f64 * (wanted as f64 / (wanted + others) as f64)) as u64;
-        wanted.min(share.max(self.level.saturating_sub(others)).max(1)).min(self.level)
+        let level = self.level();
+        let share = (level as f64 * (wanted as f64 / (wanted + others) as f64)) as u64;
+        wanted.min(share.max(level.saturating_sub(others)).max(1)).min(level)
     }
 }

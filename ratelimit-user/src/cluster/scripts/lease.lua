@@ -5,7 +5,7 @@
 --       then for each ledger: sequence used held wanted amount period burst
 -- Gives for each ledger: units lifetime
 --
--- All numbers are whole and below 2^53. A ledger is { level, carry, at, since, hosts }, and hosts are flat:
+-- All numbers are whole and below 2^53; the level may be below zero. A ledger is { level, carry, at, since, hosts }, and hosts are flat:
 -- name, sequence, out, until, wanted, granted, seen.
 local HOST = 7
 
@@ -48,15 +48,17 @@ for i = 2, #KEYS do
       level, carry, at, born, hosts = 0, 0, math.max(now, at), since, {}
     end
 
-    -- Write off, and look at everybody once.
-    local kept, out, others, own = {}, 0, 0, nil
+    -- Look at everybody once.
+    local kept, due, out, others, own = {}, {}, 0, 0, nil
     for h = 1, #hosts, HOST do
-      if hosts[h + 3] >= now then
+      out = out + hosts[h + 2]
+      if hosts[h + 3] < now then
+        due[#due + 1] = { hosts[h + 3], hosts[h + 2] }
+      else
         local place = #kept
         for field = 0, HOST - 1 do
           kept[place + 1 + field] = hosts[h + field]
         end
-        out = out + hosts[h + 2]
         if hosts[h] == host then
           own = place + 1
         elseif hosts[h + 6] + recent >= now then
@@ -65,18 +67,29 @@ for i = 2, #KEYS do
       end
     end
 
-    -- Refill.
-    local room = math.max(burst - level - out, 0)
-    level = math.min(level, burst)
-    local passed = math.min(math.max(now - at, 0), divided((room + 1) * period, amount) + 1)
-    at = math.max(at, now)
-    local total = passed * amount + math.min(carry, period - 1)
-    local came = divided(total, period)
-    if came >= room then
-      level, carry = level + room, 0
-    else
-      level, carry = level + came, total - came * period
+    local function refill(moment)
+      local room = math.min(math.max(burst - level - out, 0), burst)
+      level = math.min(level, burst)
+      local passed = math.min(math.max(moment - at, 0), divided((room + 1) * period, amount) + 1)
+      at = math.max(at, moment)
+      local total = passed * amount + math.min(carry, period - 1)
+      local came = divided(total, period)
+      if came >= room then
+        level, carry = level + room, 0
+      else
+        level, carry = level + came, total - came * period
+      end
     end
+
+    -- What nobody has reported in time is spent. One after the other: until then it left less room for what came in.
+    table.sort(due, function(a, b)
+      return a[1] < b[1]
+    end)
+    for _, lease in ipairs(due) do
+      refill(lease[1])
+      out = out - lease[2]
+    end
+    refill(now)
 
     if not own then
       own = #kept + 1
@@ -90,7 +103,7 @@ for i = 2, #KEYS do
       lasts = math.max(math.max(kept[own + 3] - margin, 0) - now, 0)
     else
       local left = kept[own + 2] - math.min(used, kept[own + 2])
-      level = math.max(level + left - held, 0)
+      level = level + left - held
       if wanted > 0 and level > 0 and not cold then
         local share = math.floor(level * (wanted / (wanted + others)))
         units = math.min(wanted, math.max(share, level - others, 1), level)
