@@ -11,20 +11,20 @@ use crate::{tool, workspace};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Suites that load the program and need nothing a guest lacks: no namespaces, no other programs.
-pub(super) const SUITES: [&str; 5] = ["object", "verdicts", "differential", "gate", "cpus"];
+pub(super) const SUITES: [&str; 6] = ["object", "verdicts", "differential", "gate", "cpus", "leases"];
 
 /// Compiles everything and packs it; returns the initramfs.
-pub(super) fn build() -> Result<PathBuf> {
+pub(super) fn build(suites: &[&str]) -> Result<PathBuf> {
     eprintln!("vm: building the suites, statically linked");
     let mut executables = Vec::new();
-    let suites = SUITES.iter().flat_map(|suite| ["--test", *suite]);
-    let built = cargo(["test", "--no-run", "--package", "ratelimit-tests"].into_iter().chain(suites))?;
-    for suite in SUITES {
-        executables.push((suite, executable(&built, suite, "test")?));
+    let tests = suites.iter().flat_map(|suite| ["--test", *suite]);
+    let built = cargo(["test", "--no-run", "--package", "ratelimit-tests"].into_iter().chain(tests))?;
+    for suite in suites {
+        executables.push((*suite, executable(&built, suite, "test")?));
     }
     let built = cargo(["build", "--package", "ratelimit-user", "--bin", "ratelimit"])?;
     executables.push(("ratelimit", executable(&built, "ratelimit", "bin")?));
-    pack(&executables)
+    pack(&executables, suites)
 }
 
 /// A target directory of its own: with other flags everything is compiled anew.
@@ -47,7 +47,7 @@ fn executable(messages: &str, name: &str, kind: &str) -> Result<PathBuf> {
     found.next_back().with_context(|| format!("cargo did not say where it put the {kind} {name}"))
 }
 
-fn pack(executables: &[(&str, PathBuf)]) -> Result<PathBuf> {
+fn pack(executables: &[(&str, PathBuf)], suites: &[&str]) -> Result<PathBuf> {
     let root = super::dir().join("root");
     let _nothing_there = fs::remove_dir_all(&root);
     for part in ["bin", "dev", "proc", "sys", "tmp"] {
@@ -67,7 +67,7 @@ fn pack(executables: &[(&str, PathBuf)]) -> Result<PathBuf> {
     }
     fs::copy(&busybox, root.join("bin/busybox"))?;
     let init = root.join("init");
-    fs::write(&init, console::init_script(&SUITES, &workspace::root().join("tests")))?;
+    fs::write(&init, console::init_script(suites, &workspace::root().join("tests")))?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
     let image = super::dir().join("initramfs");
     let archive = fs::File::create(&image).with_context(|| format!("cannot write {}", image.display()))?;

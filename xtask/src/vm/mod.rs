@@ -41,6 +41,9 @@ pub(crate) struct Options {
     /// Only this kernel series, such as 6.1, or `newest`; may be given several times
     #[arg(long, value_name = "SERIES")]
     kernel: Vec<String>,
+    /// Only this suite; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(image::SUITES))]
+    suite: Vec<String>,
     /// How long each kernel may take; by default 120, and 360 where KVM does not work
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
@@ -69,7 +72,11 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     let Some(first) = kernels.iter().find_map(|(_, found)| found.as_ref().ok()) else {
         bail!("no kernel could be had: {}", whys(&kernels));
     };
-    let image = image::build()?;
+    let suites: Vec<&str> = match &options.suite[..] {
+        [] => image::SUITES.to_vec(),
+        some => some.iter().map(String::as_str).collect(),
+    };
+    let image = image::build(&suites)?;
     let host = machine::Host::probe(first, &image, options.timeout, &interrupt)?;
     let mut rows = Vec::new();
     for (series, found) in &kernels {
