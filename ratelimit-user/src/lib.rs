@@ -4,6 +4,7 @@
 //! reading one file; only `dataplane` talks to the kernel, and `lockout` and `headroom` look into `/proc`.
 
 pub mod cli;
+pub mod cluster;
 pub mod compile;
 pub mod config;
 pub mod daemon;

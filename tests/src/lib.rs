@@ -13,4 +13,5 @@ pub mod loaded;
 pub mod memory;
 pub mod netns;
 pub mod policies;
+pub mod redis;
 pub mod traffic;
