@@ -76,6 +76,10 @@ impl Sentinels {
             self.sentinels[0].try_ask(&["SENTINEL", "FAILOVER", MASTER_NAME]).ok()
         });
         self.wait_for_master(new);
+        // Until then it takes writes that will be lost.
+        wait_for("an old master that follows", || {
+            (self.servers[1 - new].info("role") == "slave").then_some(())
+        });
         new
     }
 

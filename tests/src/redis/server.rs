@@ -196,7 +196,11 @@ fn write_configuration(directory: &Path, port: u16, options: &Options) {
         "protected-mode no".into(),
     ];
     if !options.is_sentinel {
-        lines.extend(["save \"\"".into(), "enable-debug-command local".into()]);
+        lines.extend([
+            "save \"\"".into(),
+            "enable-debug-command local".into(),
+            "enable-protected-configs local".into(),
+        ]);
         lines.push("user harness on >harness ~* &* +@all".into());
     }
     match &options.tls {

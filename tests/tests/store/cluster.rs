@@ -44,8 +44,8 @@ fn calls_go_to_the_masters_of_their_keys_while_a_slot_moves_and_when_a_master_di
         assert_eq!(counted(&mut link, "{user0}:new", 1).await, Ok(1));
         assert_eq!(
             cluster.nodes[to].info("cmdstat_asking").split(',').next(),
-            Some("calls=2"),
-            "by hash, then with the text"
+            Some("calls=1"),
+            "one key, and that node has the script"
         );
         // TRYAGAIN: one key here and one there; until the deadline, or until the keys are together.
         let both = Call {

@@ -79,7 +79,7 @@ fn a_replica_takes_no_writes() {
 
 #[test]
 fn a_full_server_without_eviction_says_so() {
-    let server = Redis::single(Options::with(["maxmemory 1mb", "maxmemory-policy noeviction"]));
+    let server = Redis::single(Options::with(["maxmemory 100kb", "maxmemory-policy noeviction"]));
     let error = refusal(&server);
     assert_eq!(
         error.to_string(),

@@ -3,16 +3,16 @@
 //! The first word is an inline PING before the crate takes over. Its answer tells what a refused handshake would hide: a server that
 //! speaks TLS, one in protected mode, one with too many clients, something that is not Redis.
 
-use std::{future::Future, io, time::Duration};
+use std::io;
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpStream, UnixStream},
-    time::{Instant, timeout_at},
+    time::timeout_at,
 };
 use tokio_rustls::TlsConnector;
 
-use super::{StoreError, connection::Connection, tls};
+use super::{StoreError, connection::Connection, deadline::Deadline, tls};
 use crate::cluster::address::{Endpoint, Login, StoreAddress};
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -52,10 +52,10 @@ impl Dialer {
         &self,
         endpoint: &Endpoint,
         whom: Whom,
-        until: Instant,
+        until: Deadline,
     ) -> Result<Connection, StoreError> {
         let at = endpoint.to_string();
-        in_time(&at, until, self.admitted(endpoint, &at, whom, until)).await
+        until.hold(&at, self.admitted(endpoint, &at, whom, until)).await
     }
 
     async fn admitted(
@@ -63,10 +63,15 @@ impl Dialer {
         endpoint: &Endpoint,
         at: &str,
         whom: Whom,
-        until: Instant,
+        until: Deadline,
     ) -> Result<Connection, StoreError> {
         let mut stream = self.stream(endpoint, at, until).await?;
-        let greeting = greet(&mut stream, at).await?;
+        let greeting = match greet(&mut stream, at).await {
+            Err(StoreError::Lost { .. }) if self.tls.is_none() && tls::is_spoken_at(endpoint).await => {
+                return Err(StoreError::SpeaksTls { at: at.to_owned() });
+            }
+            greeting => greeting?,
+        };
         let connection = Connection::over(stream, at.to_owned()).await?;
         match (&self.login, greeting, whom) {
             (Some(login), Greeting::PasswordWanted, _) | (Some(login), _, Whom::Data) => {
@@ -85,7 +90,7 @@ impl Dialer {
         &self,
         endpoint: &Endpoint,
         at: &str,
-        until: Instant,
+        until: Deadline,
     ) -> Result<Box<dyn Stream>, StoreError> {
         match (endpoint, &self.tls) {
             (Endpoint::Unix(path), _) => {
@@ -96,12 +101,11 @@ impl Dialer {
                 let name = tls::name_of(host)?;
                 let plain = tcp(host, *port, at).await?;
                 // A server without TLS says nothing and waits for the end of a line: half of the time is kept to find that out.
-                let half = Instant::now() + until.saturating_duration_since(Instant::now()) / 2;
-                let failure = match timeout_at(half, connector.connect(name, plain)).await {
+                let failure = match timeout_at(until.halfway(), connector.connect(name, plain)).await {
                     Ok(Ok(stream)) => return Ok(Box::new(stream)),
                     Ok(Err(error)) => tls::meaning(at, &error)
                         .unwrap_or_else(|| StoreError::Tls { at: at.to_owned(), why: error.to_string() }),
-                    Err(_) => StoreError::TimedOut { at: at.to_owned(), after: Duration::ZERO },
+                    Err(_) => until.missed(at),
                 };
                 let is_unclear = matches!(failure, StoreError::TimedOut { .. } | StoreError::Tls { .. });
                 if is_unclear && speaks_plain(host, *port, at).await {
@@ -121,21 +125,6 @@ impl Dialer {
             }
             Err(other) => Err(other),
         }
-    }
-}
-
-/// The result, or that the time is over.
-pub(super) async fn in_time<T>(
-    at: &str,
-    until: Instant,
-    work: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let begun = Instant::now();
-    let late = || StoreError::TimedOut { at: at.to_owned(), after: until.saturating_duration_since(begun) };
-    match timeout_at(until, work).await {
-        // A part that had only some of the time.
-        Ok(Err(StoreError::TimedOut { .. })) | Err(_) => Err(late()),
-        Ok(done) => done,
     }
 }
 

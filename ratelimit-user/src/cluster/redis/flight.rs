@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ::redis::{Pipeline, ServerError, Value};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{
     Call, StoreError,
     connection::Connection,
-    dial::{Dialer, Whom, in_time},
+    deadline::Deadline,
+    dial::{Dialer, Whom},
     link::{Nodes, Route},
     refusal::{Asked, refusal},
     script::Form,
@@ -57,7 +58,7 @@ pub(super) async fn run(
     route: &mut Route,
     deadline: Duration,
 ) -> Vec<Result<Value, StoreError>> {
-    let until = Instant::now() + deadline;
+    let until = Deadline::after(deadline);
     let mut done: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
     let mut waiting: BTreeMap<(Endpoint, bool), Vec<Leg>> = BTreeMap::new();
     for (call, end) in done.iter_mut().enumerate() {
@@ -125,11 +126,11 @@ async fn fly(
     to: Endpoint,
     known: Option<Result<Connection, StoreError>>,
     legs: Vec<Leg>,
-    until: Instant,
+    until: Deadline,
 ) -> Landing {
     let at = to.to_string();
     let mut fresh = None;
-    let answers = in_time(&at, until, async {
+    let answers = until.hold(&at, async {
         if legs.iter().any(|leg| leg.later) {
             sleep(WHILE_KEYS_MOVE).await;
         }

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use ::redis::Value;
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
-use tokio::time::Instant;
 
 use super::{
     Call, Facts, StoreError,
     connection::Connection,
-    dial::{Dialer, Whom, in_time},
+    deadline::Deadline,
+    dial::{Dialer, Whom},
     facts, flight, sentinel,
     slots::SlotMap,
 };
@@ -36,7 +36,7 @@ impl Link {
     /// Connects: to the server, to the master that Sentinels name, or to every master of the cluster.
     pub async fn open(address: &StoreAddress, timeout: Duration) -> Result<Self, StoreError> {
         let dialer = Dialer::new(address)?;
-        let (nodes, route) = connect(address, &dialer, Nodes::new(), Instant::now() + timeout).await?;
+        let (nodes, route) = connect(address, &dialer, Nodes::new(), Deadline::after(timeout)).await?;
         Ok(Self { address: address.clone(), dialer, nodes, route })
     }
 
@@ -45,7 +45,7 @@ impl Link {
     pub async fn mend(&mut self, timeout: Duration) -> Result<(), StoreError> {
         let kept = self.nodes.iter().filter(|(_, node)| node.as_ref().is_ok_and(|node| !node.is_closed()));
         let kept = kept.map(|(endpoint, node)| (endpoint.clone(), node.clone())).collect();
-        let until = Instant::now() + timeout;
+        let until = Deadline::after(timeout);
         (self.nodes, self.route) = connect(&self.address, &self.dialer, kept, until).await?;
         Ok(())
     }
@@ -59,10 +59,10 @@ impl Link {
 
     /// What the servers say of themselves: one, or every master of a cluster that is connected. One below 6.2 is an error.
     pub async fn facts(&mut self, deadline: Duration) -> Result<Vec<Facts>, StoreError> {
-        let until = Instant::now() + deadline;
+        let until = Deadline::after(deadline);
         let asked = self.nodes.values().map(|node| async move {
             let connection = node.as_ref().map_err(Clone::clone)?;
-            in_time(connection.at(), until, facts::facts(connection)).await
+            until.hold(connection.at(), facts::facts(connection)).await
         });
         let all = join_all(asked).await;
         // Some nodes of a cluster may be away.
@@ -97,7 +97,7 @@ async fn connect(
     address: &StoreAddress,
     dialer: &Dialer,
     kept: Nodes,
-    until: Instant,
+    until: Deadline,
 ) -> Result<(Nodes, Route), StoreError> {
     let one = |endpoint: Endpoint, connection| {
         (Nodes::from([(endpoint.clone(), Ok(connection))]), Route::One(endpoint))
@@ -117,7 +117,7 @@ async fn cluster(
     dialer: &Dialer,
     seeds: &[Endpoint],
     mut kept: Nodes,
-    until: Instant,
+    until: Deadline,
 ) -> Result<(Nodes, Route), StoreError> {
     let mut candidates: Vec<&Endpoint> = seeds.iter().chain(kept.keys()).collect();
     candidates.sort();
@@ -173,11 +173,11 @@ fn absent(error: StoreError) -> StoreError {
 async fn slot_map(
     dialer: &Dialer,
     endpoint: &Endpoint,
-    until: Instant,
+    until: Deadline,
 ) -> Result<(SlotMap, Endpoint, Connection), StoreError> {
     let connection = dialer.dial(endpoint, Whom::Data, until).await?;
     let command = ::redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-    let answer = in_time(connection.at(), until, connection.ask("CLUSTER SLOTS", &command)).await?;
+    let answer = until.hold(connection.at(), connection.ask("CLUSTER SLOTS", &command)).await?;
     let at = endpoint.to_string();
     match SlotMap::read(&answer, endpoint) {
         None => Err(StoreError::Nonsense { at, why: "CLUSTER SLOTS is not a list of slots".into() }),

@@ -8,6 +8,7 @@
 //! run later**, even after calls that were sent later over a new connection: scripts must know their own sequence numbers.
 
 mod connection;
+mod deadline;
 mod dial;
 mod facts;
 mod flight;

@@ -2,12 +2,12 @@
 
 use ::redis::Value;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::Instant;
 
 use super::{
     StoreError,
     connection::Connection,
-    dial::{Dialer, Whom, in_time},
+    deadline::Deadline,
+    dial::{Dialer, Whom},
 };
 use crate::cluster::address::Endpoint;
 
@@ -16,7 +16,7 @@ pub(super) async fn master(
     dialer: &Dialer,
     sentinels: &[Endpoint],
     name: &str,
-    until: Instant,
+    until: Deadline,
 ) -> Result<(Endpoint, Connection), StoreError> {
     let mut answers: FuturesUnordered<_> =
         sentinels.iter().map(|sentinel| asked(dialer, sentinel, name, until)).collect();
@@ -46,12 +46,12 @@ async fn asked(
     dialer: &Dialer,
     sentinel: &Endpoint,
     name: &str,
-    until: Instant,
+    until: Deadline,
 ) -> Result<Endpoint, StoreError> {
     let connection = dialer.dial(sentinel, Whom::Sentinel, until).await?;
     let at = sentinel.to_string();
     let command = ::redis::cmd("SENTINEL").arg("get-master-addr-by-name").arg(name).to_owned();
-    match in_time(&at, until, connection.ask("SENTINEL", &command)).await? {
+    match until.hold(&at, connection.ask("SENTINEL", &command)).await? {
         Value::Nil => Err(StoreError::UnknownMaster { at, master: name.to_owned() }),
         answer => place(&answer)
             .ok_or_else(|| StoreError::Nonsense { at, why: "it does not say where the master is".into() }),
@@ -66,10 +66,10 @@ fn place(answer: &Value) -> Option<Endpoint> {
 }
 
 /// A connection to it, if it is a master. A user who may not ask for the role finds out with the first write.
-async fn confirmed(dialer: &Dialer, endpoint: &Endpoint, until: Instant) -> Result<Connection, StoreError> {
+async fn confirmed(dialer: &Dialer, endpoint: &Endpoint, until: Deadline) -> Result<Connection, StoreError> {
     let connection = dialer.dial(endpoint, Whom::Data, until).await?;
     let at = endpoint.to_string();
-    match in_time(&at, until, connection.ask("ROLE", &::redis::cmd("ROLE"))).await {
+    match until.hold(&at, connection.ask("ROLE", &::redis::cmd("ROLE"))).await {
         Ok(Value::Array(parts)) if parts.first() == Some(&Value::BulkString(b"master".to_vec())) => {
             Ok(connection)
         }

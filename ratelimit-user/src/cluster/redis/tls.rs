@@ -2,17 +2,19 @@
 
 use std::{fs, io, path::Path, sync::Arc};
 
+use tokio::net::TcpStream;
 use tokio_rustls::{
     TlsConnector,
     rustls::{
-        AlertDescription, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
+        AlertDescription, CertificateError, ClientConfig, ConfigBuilder, Error as TlsError, RootCertStore,
+        client::WantsClientCert,
         crypto::ring,
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
     },
 };
 
 use super::StoreError;
-use crate::cluster::address::Tls;
+use crate::cluster::address::{Endpoint, Tls};
 
 /// Reads the files and, if no authority is named, the system's list.
 pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, StoreError> {
@@ -20,11 +22,7 @@ pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, StoreError> {
         Some(path) => named_authority(path)?,
         None => system_authorities()?,
     };
-    let bad = |error: TlsError| StoreError::TlsFile { file: "TLS".into(), why: error.to_string() };
-    let trusting = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(bad)?
-        .with_root_certificates(roots);
+    let trusting = trusting(roots)?;
     let config = match &tls.identity {
         None => trusting.with_no_client_auth(),
         Some(identity) => {
@@ -37,6 +35,12 @@ pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, StoreError> {
         }
     };
     Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn trusting(roots: RootCertStore) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, StoreError> {
+    let bad = |error: TlsError| StoreError::TlsFile { file: "TLS".into(), why: error.to_string() };
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    Ok(builder.with_safe_default_protocol_versions().map_err(bad)?.with_root_certificates(roots))
 }
 
 fn named_authority(path: &Path) -> Result<RootCertStore, StoreError> {
@@ -83,6 +87,21 @@ pub(super) fn name_of(host: &str) -> Result<ServerName<'static>, StoreError> {
         at: host.to_owned(),
         why: "no certificate can be for this name".into(),
     })
+}
+
+/// Whether TLS is spoken at a socket, which would end a plain connection without a word. Trusts nobody, so nothing comes of it.
+pub(super) async fn is_spoken_at(endpoint: &Endpoint) -> bool {
+    let Endpoint::Tcp { host, port } = endpoint else { return false };
+    let (Ok(name), Ok(stream)) = (name_of(host), TcpStream::connect((host.as_str(), *port)).await) else {
+        return false;
+    };
+    let Ok(trusting) = trusting(RootCertStore::empty()) else { return false };
+    match TlsConnector::from(Arc::new(trusting.with_no_client_auth())).connect(name, stream).await {
+        Ok(_) => true,
+        Err(error) => {
+            meaning("", &error).is_some_and(|meaning| !matches!(meaning, StoreError::SpeaksPlain { .. }))
+        }
+    }
 }
 
 /// What an error on a TLS stream means; none if it is not about TLS.
