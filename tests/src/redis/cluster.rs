@@ -45,19 +45,9 @@ impl RedisCluster {
         format!("redis+cluster://{}", hosts.join(","))
     }
 
-    /// The node that serves a slot, as the others have it; none if nobody does.
+    /// The node that says itself that it serves a slot; none if nobody does. What nodes say of each other is older.
     pub fn master_of(&self, slot: u16) -> Option<usize> {
-        let witness = self.living().next()?;
-        let Value::Array(ranges) = self.nodes[witness].ask(&["CLUSTER", "SLOTS"]) else { return None };
-        let port = ranges.iter().find_map(|range| {
-            let Value::Array(range) = range else { return None };
-            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
-                return None;
-            };
-            let Value::Int(port) = master.get(1)? else { return None };
-            (*first..=*last).contains(&i64::from(slot)).then_some(*port)
-        })?;
-        self.nodes.iter().position(|node| i64::from(node.port()) == port)
+        self.living().find(|node| self.names(*node, slot, *node))
     }
 
     /// A slot begins to move: keys that are not there yet are asked for at the new place.
@@ -97,6 +87,31 @@ impl RedisCluster {
         for node in [to, from] {
             self.nodes[node].ask(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
         }
+        self.wait_for_agreement(slot, to);
+    }
+
+    /// A slot that moves on before all have heard of its last move can get lost: who has heard of fewer moves gives way.
+    fn wait_for_agreement(&self, slot: u16, owner: usize) {
+        let epoch = |node: usize| self.cluster_info(node, "cluster_current_epoch");
+        wait_for("nodes that agree about a slot", || {
+            let agrees = |node| epoch(node) == epoch(owner) && self.names(node, slot, owner);
+            self.living().all(agrees).then_some(())
+        });
+    }
+
+    /// Whether a node holds another, or itself, for the owner of a slot.
+    fn names(&self, node: usize, slot: u16, owner: usize) -> bool {
+        let Value::Array(ranges) = self.nodes[node].ask(&["CLUSTER", "SLOTS"]) else { return false };
+        ranges.iter().any(|range| has(range, slot, self.nodes[owner].port()).unwrap_or(false))
+    }
+
+    fn cluster_info(&self, node: usize, field: &str) -> String {
+        let Value::BulkString(info) = self.nodes[node].ask(&["CLUSTER", "INFO"]) else {
+            return String::new();
+        };
+        let info = String::from_utf8_lossy(&info).into_owned();
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
     }
 
     /// Moves a slot with its keys.
@@ -127,14 +142,14 @@ impl RedisCluster {
     }
 
     fn wait_until_well(&self) {
-        for node in self.living() {
-            let node = &self.nodes[node];
+        for number in self.living() {
+            let node = &self.nodes[number];
             wait_for("a cluster that is well", || {
-                let Value::BulkString(info) = node.ask(&["CLUSTER", "INFO"]) else { return None };
-                let info = String::from_utf8_lossy(&info).into_owned();
-                let all_known = info.contains(&format!("cluster_known_nodes:{}", self.nodes.len()));
-                let linked = node.info("role") == "master" || node.info("master_link_status") == "up";
-                (info.contains("cluster_state:ok") && all_known && linked).then_some(())
+                let is_ok = self.cluster_info(number, "cluster_state") == "ok";
+                let knows_all =
+                    self.cluster_info(number, "cluster_known_nodes") == self.nodes.len().to_string();
+                let is_linked = node.info("role") == "master" || node.info("master_link_status") == "up";
+                (is_ok && knows_all && is_linked).then_some(())
             });
         }
     }
@@ -155,6 +170,16 @@ impl Default for RedisCluster {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Whether a range of CLUSTER SLOTS has this slot and this master.
+fn has(range: &Value, slot: u16, port: u16) -> Option<bool> {
+    let Value::Array(range) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
+        return None;
+    };
+    let Value::Int(found) = master.get(1)? else { return None };
+    Some((*first..=*last).contains(&i64::from(slot)) && *found == i64::from(port))
 }
 
 fn node() -> Redis {

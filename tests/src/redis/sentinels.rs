@@ -104,7 +104,7 @@ fn sentinel(own: usize, ports: &[u16], master: u16, replica: u16) -> Redis {
         format!("sentinel myid {}", id(own)),
         format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {master} 2"),
         format!("sentinel down-after-milliseconds {MASTER_NAME} 500"),
-        format!("sentinel failover-timeout {MASTER_NAME} 3000"),
+        format!("sentinel failover-timeout {MASTER_NAME} 1000"),
         format!("sentinel known-replica {MASTER_NAME} 127.0.0.1 {replica}"),
     ];
     for (other, port) in ports.iter().enumerate().filter(|(other, _)| *other != own) {

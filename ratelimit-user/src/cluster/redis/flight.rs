@@ -20,7 +20,9 @@ use crate::cluster::address::Endpoint;
 
 /// How often one call may be sent on: a script that is missing, and the redirections of a slot that moves. More is a loop.
 const MOST_LEGS: u8 = 16;
-/// Before a call is tried again whose keys are on their way from one node to another.
+/// From how many on it waits in between: nodes that disagree about a slot send calls back and forth until they have talked.
+const LEGS_AT_ONCE: u8 = 4;
+/// Before a call is tried again whose keys, or whose slot, are on their way from one node to another.
 const WHILE_KEYS_MOVE: Duration = Duration::from_millis(2);
 
 /// One call to one server.
@@ -170,9 +172,14 @@ fn next(call: &Call<'_>, from: &Endpoint, route: &mut Route, leg: Leg, answer: V
     let Value::ServerError(error) = answer else { return Next::Done(Ok(answer)) };
     let refused = || Next::Done(Err(refusal(&from.to_string(), Asked::Script(call.script.name()), &error)));
     if leg.number >= MOST_LEGS {
-        return refused();
+        let why = format!(
+            "sent on {MOST_LEGS} times, at last with {} {}",
+            error.code(),
+            error.details().unwrap_or_default()
+        );
+        return Next::Done(Err(StoreError::ClusterDown { at: from.to_string(), why }));
     }
-    let further = Leg { later: false, number: leg.number + 1, ..leg };
+    let further = Leg { later: leg.number >= LEGS_AT_ONCE, number: leg.number + 1, ..leg };
     match (error.code(), route) {
         ("NOSCRIPT", _) => Next::On(from.clone(), Leg { form: Form::Text, ..further }),
         ("MOVED", Route::Slots(map)) => match redirected(&error, from) {
