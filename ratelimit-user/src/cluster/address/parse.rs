@@ -42,7 +42,7 @@ impl FromStr for StoreAddress {
         }
         let options = Options::read(query.unwrap_or_default())?;
         if kind == Kind::Unix {
-            return unix(rest, options);
+            return unix(rest, &options);
         }
         let (authority, path) =
             rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
@@ -78,7 +78,7 @@ fn kind_of(scheme: &str) -> Result<(Kind, bool), AddressError> {
     })
 }
 
-fn unix(rest: &str, options: Options) -> Result<StoreAddress, AddressError> {
+fn unix(rest: &str, options: &Options) -> Result<StoreAddress, AddressError> {
     let (login, path) = match rest.split_once('/') {
         Some(("", _)) => (None, rest),
         Some((before, _)) if before.ends_with('@') => {
