@@ -14,5 +14,6 @@ pub mod loaded;
 pub mod memory;
 pub mod netns;
 pub mod policies;
+pub mod redis;
 pub mod simulation;
 pub mod traffic;

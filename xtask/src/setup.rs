@@ -35,6 +35,8 @@ pub(crate) enum Need {
     BpfFileSystem,
     /// Prometheus' checker of metrics, for the tests.
     Promtool,
+    /// Servers that the tests start and kill themselves.
+    RedisServer,
 }
 
 /// What compiling the kernel program takes.
@@ -49,6 +51,17 @@ pub(crate) const NAMESPACES: [Need; 6] = [
     Need::Executable { name: "mount", package: "mount" },
     Need::Executable { name: "umount", package: "mount" },
 ];
+
+/// What tests of limits across hosts take: real servers, and certificates for them.
+pub(crate) const REDIS: [Need; 4] = [
+    Need::Executable { name: "redis-cli", package: "redis-tools" },
+    Need::Executable { name: REDIS_CHECK, package: "redis-tools" },
+    Need::Executable { name: "openssl", package: "openssl" },
+    Need::RedisServer,
+];
+
+/// Debian's name for the server's executable in the package that starts no server.
+const REDIS_CHECK: &str = "redis-check-rdb";
 
 const BPFFS: &str = "/sys/fs/bpf";
 
@@ -102,6 +115,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut linker_step = None;
     let mut mount_step = None;
     let mut promtool = false;
+    let mut redis_server = false;
     for need in needs {
         match *need {
             Need::RustSrc if !has_rust_src()? => components.push("rust-src"),
@@ -113,6 +127,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
                 packages.push(package);
             }
             Need::Promtool if tool::find("promtool").is_none() => promtool = true,
+            Need::RedisServer if tool::find("redis-server").is_none() => redis_server = true,
             Need::BpfFileSystem if !is_mounted(Path::new(BPFFS)) => mount_step = Some(mount_bpffs_step()),
             _ => {}
         }
@@ -133,6 +148,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
         steps.extend(package_step(packages));
         steps.extend(promtool.then(|| promtool_step(&workspace::tools_dir())));
     }
+    steps.extend(redis_server.then(|| redis_server_step(&workspace::tools_dir())));
     Ok(steps)
 }
 
@@ -196,6 +212,16 @@ fn promtool_step(tools_dir: &Path) -> Step {
     }
 }
 
+/// Debian's redis-server package starts a server when it is installed, and all else it has is a link to the checker in redis-tools: one
+/// executable that goes by the name it is called by. So the link is made for this checkout and the system gets no server.
+fn redis_server_step(tools_dir: &Path) -> Step {
+    let dir = quoted(tools_dir);
+    Step {
+        does: "linking redis-server into the target directory".into(),
+        command: format!("mkdir -p {dir} && ln -sf \"$(command -v {REDIS_CHECK})\" {dir}/redis-server"),
+    }
+}
+
 /// A path as one word of a shell line.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
@@ -217,6 +243,13 @@ mod tests {
     fn nothing_missing_needs_no_step() {
         assert!(package_step(Vec::new()).is_none());
         assert!(component_step(&[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn redis_server_is_a_link_to_what_redis_tools_has() {
+        let step = redis_server_step(Path::new("/t/tools"));
+        let link = "ln -sf \"$(command -v redis-check-rdb)\" /t/tools/redis-server";
+        assert_eq!(step.command, format!("mkdir -p /t/tools && {link}"));
     }
 
     #[test]

@@ -15,13 +15,18 @@ pub(crate) struct Options {
     /// Leave out formatting and clippy
     #[arg(long)]
     no_lint: bool,
+    /// Run the long tests too: failovers and floods that take minutes
+    #[arg(long)]
+    long: bool,
     /// Passed on to `cargo test`, for example `-- --test end_to_end` or `-- name_of_a_test`
     #[arg(last = true)]
     cargo_test: Vec<String>,
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
-    let needs = [&setup::KERNEL_BUILD[..], &setup::LINTERS, &setup::NAMESPACES, &[Need::Promtool]].concat();
+    let needs =
+        [&setup::KERNEL_BUILD[..], &setup::LINTERS, &setup::NAMESPACES, &setup::REDIS, &[Need::Promtool]]
+            .concat();
     setup::ensure_as_root(&needs, install, "test")?;
     if !options.no_lint {
         lint::check()?;
@@ -30,7 +35,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     eprintln!("test: building the binaries");
     tool::run(tool::cargo().args(["build", "--workspace", "--bins"]))?;
     eprintln!("test: running the suites");
-    let (totals, status) = run_suites(&options.cargo_test)?;
+    let (totals, status) = run_suites(options)?;
     let totals = totals.with_crash(status);
     let verdict = totals.verdict();
     if let Err(why) = &verdict {
@@ -41,14 +46,23 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     verdict.map_err(|_told| Ending::Told.into())
 }
 
-fn run_suites(extra: &[String]) -> Result<(Totals, ExitStatus)> {
+fn run_suites(options: &Options) -> Result<(Totals, ExitStatus)> {
     let mut cargo = tool::cargo();
     cargo.args(["test", "--no-fail-fast"]);
-    if !extra.iter().any(|word| word == "-p" || word == "--package" || word.starts_with("--package=")) {
+    let given = &options.cargo_test;
+    if !given.iter().any(|word| word == "-p" || word == "--package" || word.starts_with("--package=")) {
         cargo.arg("--workspace");
     }
-    cargo.args(extra);
+    cargo.args(given);
+    if options.long {
+        cargo.args(to_include_ignored(given));
+    }
     stream(&mut cargo, &mut std::io::stdout().lock())
+}
+
+/// What makes the test programs run ignored tests too, after the words that were given.
+fn to_include_ignored(given: &[String]) -> &'static [&'static str] {
+    if given.iter().any(|word| word == "--") { &["--include-ignored"] } else { &["--", "--include-ignored"] }
 }
 
 /// Shows the output as it comes while adding up the results in it.
@@ -148,6 +162,13 @@ mod tests {
         );
         assert_eq!(totals, Totals { passed: 5, failed: 1, skipped: 4 });
         assert_eq!(totals.to_string(), "5 passed, 1 failed, 4 skipped");
+    }
+
+    #[test]
+    fn long_tests_are_asked_for_behind_the_words_that_were_given() {
+        let given = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(to_include_ignored(&given(&["--test", "store"])), ["--", "--include-ignored"]);
+        assert_eq!(to_include_ignored(&given(&["--", "--nocapture"])), ["--include-ignored"]);
     }
 
     #[test]

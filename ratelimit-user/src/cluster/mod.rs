@@ -3,12 +3,16 @@
 //! ```text
 //! counters -> demand -> store -> leases -> map operations
 //! ```
-//! [`holding`] and [`ledger`] are the two ends of one conversation, both pure: what a host has, and what the store knows of it.
+//! [`holding`] and [`ledger`] are the two ends of one conversation, both pure: what a host has, and what the store knows of it. Only
+//! [`redis`] reaches anything; what is said there is in [`letter`].
 
 pub mod address;
+pub mod breaker;
 pub mod embedded;
 pub mod exchange;
 pub mod holding;
 pub mod leases;
 pub mod ledger;
+pub mod letter;
+pub mod redis;
 pub mod terms;

@@ -1,0 +1,96 @@
+//! One connection to one server, and what was asked over it. Waits as long as its caller lets it.
+
+use std::sync::Arc;
+
+use ::redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisConnectionInfo, RedisError, Value,
+    aio::MultiplexedConnection,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinHandle,
+};
+
+use super::{
+    StoreError,
+    refusal::{Asked, refusal},
+};
+
+/// Clones are the same connection; with the last one it is closed.
+#[derive(Clone)]
+pub(super) struct Connection {
+    at: Arc<str>,
+    inner: MultiplexedConnection,
+    driver: Arc<Driver>,
+}
+
+/// The task that reads and writes. It ends with the connection.
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Connection {
+    /// Over a stream on which nothing has been said yet that matters.
+    pub(super) async fn over<S>(stream: S, at: String) -> Result<Self, StoreError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        // No name of the library: a user with few rights may not set it. No time limit of the crate's: deadlines are ours.
+        let quiet = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let (inner, driver) = MultiplexedConnection::new_with_config(&quiet, stream, config)
+            .await
+            .map_err(|error| lost(&at, &error))?;
+        Ok(Self { at: at.into(), inner, driver: Arc::new(Driver(tokio::spawn(driver))) })
+    }
+
+    /// The socket, for messages.
+    pub(super) fn at(&self) -> &str {
+        &self.at
+    }
+
+    /// Whether the other end is known to be gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.driver.0.is_finished()
+    }
+
+    /// One answer per command; a refusal is among them as `Value::ServerError`.
+    pub(super) async fn ask_all(&self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
+        let count = commands.len();
+        let answers = self.inner.clone().send_packed_commands(commands, 0, count).await;
+        let answers = answers.map_err(|error| lost(&self.at, &error))?;
+        if answers.len() == count {
+            return Ok(answers);
+        }
+        let why = format!("{} answers to {count} commands", answers.len());
+        Err(StoreError::Nonsense { at: self.at.to_string(), why })
+    }
+
+    /// One command; a refusal is an error.
+    pub(super) async fn ask(&self, name: &str, command: &Cmd) -> Result<Value, StoreError> {
+        match self.inner.clone().send_packed_command(command).await {
+            Ok(Value::ServerError(error)) => Err(refusal(&self.at, Asked::Command(name), &error)),
+            Ok(value) => Ok(value),
+            Err(error) => Err(lost(&self.at, &error)),
+        }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Connection({})", self.at)
+    }
+}
+
+/// An error that is not a server's answer.
+fn lost(at: &str, error: &RedisError) -> StoreError {
+    let at = at.to_owned();
+    match error.kind() {
+        ErrorKind::Parse => StoreError::Nonsense { at, why: error.to_string() },
+        _ => StoreError::Lost { at, why: error.to_string() },
+    }
+}

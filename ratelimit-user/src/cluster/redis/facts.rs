@@ -1,0 +1,136 @@
+//! What a server says of itself, from INFO: users without the right to read its configuration may ask for that.
+
+use ::redis::{Pipeline, Value};
+
+use super::{
+    StoreError,
+    connection::Connection,
+    refusal::{Asked, refusal},
+};
+
+/// The oldest version whose scripts do what ours need.
+const OLDEST: (u16, u16) = (6, 2);
+
+/// One server of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Its socket.
+    pub at: String,
+    /// Major, minor, patch.
+    pub version: (u16, u16, u16),
+    /// Changes with every start of the server.
+    pub run_id: String,
+    /// Master or replica.
+    pub role: Role,
+    /// How much it may hold, in bytes; 0 is no limit.
+    pub maxmemory: u64,
+    /// What it does when that is reached: `noeviction`, `allkeys-lru`, ...
+    pub maxmemory_policy: String,
+}
+
+/// Whether a server takes writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It does.
+    Master,
+    /// It follows a master.
+    Replica,
+}
+
+impl Facts {
+    /// Whether it may forget any key, also ours, when its memory is full.
+    pub fn evicts_all_keys(&self) -> bool {
+        self.maxmemory_policy.starts_with("allkeys-")
+    }
+
+    /// Whether it may forget keys that have a lifetime, as all of ours have.
+    pub fn evicts_volatile_keys(&self) -> bool {
+        self.maxmemory_policy.starts_with("volatile-")
+    }
+}
+
+/// Asks one server; one that is too old is an error.
+pub(super) async fn facts(connection: &Connection) -> Result<Facts, StoreError> {
+    let mut commands = Pipeline::with_capacity(3);
+    // Three commands: versions before 7.0 take one section each.
+    for section in ["server", "memory", "replication"] {
+        commands.cmd("INFO").arg(section);
+    }
+    let at = connection.at();
+    let mut text = String::new();
+    for answer in connection.ask_all(&commands).await? {
+        match answer {
+            Value::BulkString(bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),
+            Value::ServerError(error) => return Err(refusal(at, Asked::Command("INFO"), &error)),
+            _ => return Err(StoreError::Nonsense { at: at.to_owned(), why: "INFO is not text".into() }),
+        }
+    }
+    read(at, &text)
+}
+
+fn read(at: &str, text: &str) -> Result<Facts, StoreError> {
+    let lacks = |name| StoreError::Nonsense { at: at.to_owned(), why: format!("INFO does not say {name}") };
+    let field = |name| {
+        let mut fields = text.lines().filter_map(|line| line.trim_end().split_once(':'));
+        fields.find(|(key, _)| *key == name).map(|(_, value)| value).ok_or_else(|| lacks(name))
+    };
+    let found = field("redis_version")?;
+    let version = version(found).ok_or_else(|| lacks("redis_version"))?;
+    if (version.0, version.1) < OLDEST {
+        return Err(StoreError::TooOld { at: at.to_owned(), found: found.to_owned() });
+    }
+    Ok(Facts {
+        at: at.to_owned(),
+        version,
+        run_id: field("run_id")?.to_owned(),
+        role: if field("role")? == "master" { Role::Master } else { Role::Replica },
+        maxmemory: field("maxmemory")?.parse().map_err(|_| lacks("maxmemory"))?,
+        maxmemory_policy: field("maxmemory_policy")?.to_owned(),
+    })
+}
+
+fn version(text: &str) -> Option<(u16, u16, u16)> {
+    let mut parts = text.split('.').map(str::parse);
+    let mut next = || parts.next()?.ok();
+    Some((next()?, next()?, next().unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(version: &str, policy: &str) -> String {
+        format!(
+            "# Server\r\nredis_version:{version}\r\nrun_id:abc\r\n# Memory\r\nmaxmemory:1024\r\nmaxmemory_policy:{policy}\r\n# Replication\r\nrole:slave\r\n"
+        )
+    }
+
+    #[test]
+    fn facts_are_read_from_info() {
+        let facts = read("h:1", &info("7.0.15", "allkeys-lru")).unwrap();
+        assert_eq!((facts.version, facts.role, facts.maxmemory), ((7, 0, 15), Role::Replica, 1024));
+        assert!(facts.evicts_all_keys() && !facts.evicts_volatile_keys());
+        assert!(read("h:1", &info("7.0.15", "volatile-ttl")).unwrap().evicts_volatile_keys());
+    }
+
+    #[test]
+    fn a_server_below_6_2_is_refused() {
+        for (version, accepted) in
+            [("6.2.0", true), ("7.0", true), ("10.0.1", true), ("6.0.16", false), ("5.0.7", false)]
+        {
+            let read = read("h:1", &info(version, "noeviction"));
+            assert_eq!(read.is_ok(), accepted, "{version}");
+            let Err(error) = read else { continue };
+            assert_eq!(
+                error.to_string(),
+                format!("Redis at h:1 is version {version}; 6.2 or newer is needed")
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_that_leaves_something_out_is_not_guessed_at() {
+        let error = read("h:1", "redis_version:7.0.0\r\nrun_id:abc\r\n").unwrap_err();
+        assert_eq!(error.to_string(), "h:1 does not speak Redis' protocol: INFO does not say role");
+    }
+}

@@ -1,0 +1,92 @@
+//! A script with the name that messages have for it, and one call of it.
+
+use std::fmt;
+
+/// A Lua script. Servers keep scripts by their SHA1.
+pub struct Script {
+    name: &'static str,
+    text: &'static str,
+    sha1: String,
+}
+
+impl Script {
+    /// A script and the name that messages have for it.
+    pub fn new(name: &'static str, text: &'static str) -> Self {
+        Self { name, text, sha1: ::redis::Script::new(text).get_hash().to_owned() }
+    }
+
+    /// The name that messages have for it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The text.
+    pub fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// SHA1 of the text, in hexadecimal digits.
+    pub fn sha1(&self) -> &str {
+        &self.sha1
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Script({} {})", self.name, self.sha1)
+    }
+}
+
+/// One call of a script. Calls of one run must not depend on their order: one whose script the server lacks is run behind the others.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// The script.
+    pub script: &'a Script,
+    /// All in one hash slot if the store is a cluster; the first one decides where the call goes.
+    pub keys: Vec<Vec<u8>>,
+    /// The arguments.
+    pub args: Vec<Vec<u8>>,
+}
+
+/// By hash, or with the text: that runs the script and leaves it there for the next call by hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Hash,
+    Text,
+}
+
+impl Call<'_> {
+    pub(super) fn command(&self, form: Form) -> ::redis::Cmd {
+        let (verb, script) = match form {
+            Form::Hash => ("EVALSHA", self.script.sha1()),
+            Form::Text => ("EVAL", self.script.text()),
+        };
+        let mut command = ::redis::cmd(verb);
+        command.arg(script).arg(self.keys.len());
+        for word in self.keys.iter().chain(&self.args) {
+            command.arg(word.as_slice());
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_has_the_hash_that_servers_give_it() {
+        // redis-cli SCRIPT LOAD "return 1"
+        assert_eq!(Script::new("one", "return 1").sha1(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+
+    #[test]
+    fn both_forms_carry_the_same_keys_and_arguments() {
+        let script = Script::new("one", "return 1");
+        let call = Call { script: &script, keys: vec![b"k".to_vec()], args: vec![b"a\r\n".to_vec(), vec![]] };
+        let sent = |form| String::from_utf8(call.command(form).get_packed_command()).unwrap();
+        let tail = "$1\r\n1\r\n$1\r\nk\r\n$3\r\na\r\n\r\n$0\r\n\r\n";
+        assert_eq!(sent(Form::Text), format!("*6\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n{tail}"));
+        assert_eq!(sent(Form::Hash), format!("*6\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n{tail}", script.sha1()));
+    }
+}

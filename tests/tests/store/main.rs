@@ -1,0 +1,79 @@
+//! The link to Redis against real servers: every way in, every refusal, and what happens to calls when servers come and go.
+
+mod cluster;
+mod deadlines;
+mod entrances;
+mod refusals;
+mod sentinel;
+
+use std::{future::Future, sync::LazyLock, time::Duration};
+
+use ratelimit_user::cluster::{
+    address::StoreAddress,
+    redis::{Call, Link, Script, StoreError, Value},
+};
+
+/// Counts once per sequence number, and answers the same number with the same total.
+static COUNT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "count",
+        "local total = tonumber(redis.call('HGET', KEYS[1], 'total') or 0)\n\
+         if redis.call('HGET', KEYS[1], 'seq') == ARGV[1] then return total end\n\
+         redis.call('HSET', KEYS[1], 'seq', ARGV[1], 'total', total + 1)\n\
+         return total + 1",
+    )
+});
+
+/// Enough for anything that goes well on a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn address(url: &str) -> StoreAddress {
+    url.parse().unwrap()
+}
+
+async fn open(url: &str) -> Result<Link, StoreError> {
+    Link::open(&address(url), SOON).await
+}
+
+/// What an operator reads when the store cannot be opened.
+fn refusal_to_open(url: &str) -> String {
+    block_on(Link::open(&address(url), Duration::from_secs(2))).map(|_| ()).unwrap_err().to_string()
+}
+
+fn count(key: &str, sequence: u64) -> Call<'static> {
+    Call { script: &COUNT, keys: vec![key.into()], args: vec![sequence.to_string().into_bytes()] }
+}
+
+/// One call, and its only answer.
+async fn counted(link: &mut Link, key: &str, sequence: u64) -> Result<i64, StoreError> {
+    let mut answers = link.run(&[count(key, sequence)], SOON).await;
+    assert_eq!(answers.len(), 1);
+    answers.remove(0).map(|answer| match answer {
+        Value::Int(total) => total,
+        other => panic!("not a total: {other:?}"),
+    })
+}
+
+/// Counts until the store takes it, mending in between. The number of attempts.
+async fn counted_at_last(link: &mut Link, key: &str, sequence: u64, total: i64) -> u32 {
+    let begun = std::time::Instant::now();
+    for attempt in 1.. {
+        match counted(link, key, sequence).await {
+            Ok(found) => {
+                assert_eq!(found, total, "{key} {sequence}");
+                return attempt;
+            }
+            Err(error) => {
+                assert!(error.is_transient(), "{error}");
+                assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+                let _not_yet = link.mend(Duration::from_secs(1)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+    unreachable!("attempts end with a panic")
+}
