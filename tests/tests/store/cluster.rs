@@ -67,10 +67,11 @@ fn a_master_dies(cluster: &mut RedisCluster, key: &str) {
     let lost = slot(key.as_bytes());
     block_on(async {
         let mut link = open(&cluster.url()).await.unwrap();
-        let old = cluster.kill_master_of(lost);
-        // The others go on as long as the cluster has not noticed, and their answers are not hidden.
+        let old = cluster.master_of(lost).unwrap();
         let elsewhere =
             keys().into_iter().find(|key| cluster.master_of(slot(key.as_bytes())) != Some(old)).unwrap();
+        assert_eq!(cluster.kill_master_of(lost), old);
+        // The others go on as long as the cluster has not noticed, and their answers are not hidden.
         let answers = link.run(&[count(key, 4), count(&elsewhere, 4)], SOON).await;
         assert!(
             matches!(&answers[0], Err(StoreError::Lost { at, .. }) if *at == cluster.nodes[old].at()),

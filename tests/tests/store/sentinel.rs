@@ -1,6 +1,6 @@
 //! A master that Sentinels name, through failovers.
 
-use ratelimit_tests::redis::{MASTER_NAME, Options, Redis, Sentinels};
+use ratelimit_tests::redis::{MASTER_NAME, Options, Redis, Sentinels, wait_for};
 use ratelimit_user::cluster::redis::StoreError;
 
 use crate::{block_on, counted, counted_at_last, open, refusal_to_open};
@@ -12,15 +12,13 @@ fn the_new_master_is_found_after_a_handover_and_after_a_crash() {
     block_on(async {
         let mut link = open(&all.url()).await.unwrap();
         assert_eq!(counted(&mut link, "a", 1).await, Ok(1));
+        until_both_have(&all, "1");
         assert_eq!(all.hand_over(), 1);
         // The old master closes its clients' connections or says that it is a replica; either leads to the new one.
         let attempts = counted_at_last(&mut link, "a", 2, 2).await;
         assert!(attempts > 1, "the old master took a write");
         assert_eq!(all.servers[1].ask(&["HGET", "a", "total"]), redis_text("2"));
-        // Writes that the replica does not have yet would be lost with the master.
-        ratelimit_tests::redis::wait_for("a replica that has it", || {
-            (all.servers[0].ask(&["HGET", "a", "total"]) == redis_text("2")).then_some(())
-        });
+        until_both_have(&all, "2");
         assert_eq!(all.fail_over(), 0);
         counted_at_last(&mut link, "a", 3, 3).await;
         // Two Sentinels of three are enough to find it.
@@ -28,6 +26,12 @@ fn the_new_master_is_found_after_a_handover_and_after_a_crash() {
         let mut another = open(&all.url()).await.unwrap();
         assert_eq!(counted(&mut another, "a", 4).await, Ok(4));
     });
+}
+
+/// Writes that the replica does not have yet are lost with the master: Redis answers before it replicates.
+fn until_both_have(all: &Sentinels, total: &str) {
+    let has = |server: &Redis| server.ask(&["HGET", "a", "total"]) == redis_text(total);
+    wait_for("a replica that has it", || all.servers.iter().all(has).then_some(()));
 }
 
 fn redis_text(text: &str) -> ratelimit_user::cluster::redis::Value {
