@@ -71,6 +71,7 @@ impl Host {
         self.known_user(name)?;
         let index = self.user_index(name)?;
         self.maps.refill_user(index)?;
+        self.reset_in_store(name);
         log::info(format!("user {name} reset by {by}: it has its whole burst again"));
         Ok(Reply::Done(format!("user {name} has its whole burst again")))
     }
