@@ -454,4 +454,7 @@ pub struct UserBucket {
     pub left: u64,
     /// Units that may come at once after a while of silence.
     pub burst: u64,
+    /// Units of these that this host was given for now, of a limit that holds on all hosts together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<u64>,
 }
