@@ -303,9 +303,49 @@ pub struct Status {
     pub blocked_prefixes: u64,
     /// Prefixes on the allow list.
     pub allowed_prefixes: u64,
+    /// This host's part in its cluster, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
     /// Where links and maps are pinned.
     pub pin: String,
     /// What does not work as the policy wants it, as sentences.
+    pub warnings: Vec<String>,
+}
+
+/// One host's part in its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Where the store is, without a password.
+    pub store: String,
+    /// Whether it answered when last asked.
+    pub store_up: bool,
+    /// Why not.
+    pub problem: Option<String>,
+    /// For how long nothing has worked.
+    pub failing_seconds: Option<u64>,
+    /// What this start of this host is called in the store.
+    pub host: String,
+    /// Limits that hold on all hosts together.
+    pub limits: u64,
+    /// Of these, how many this host holds something of.
+    pub leases: u64,
+    /// Units that it holds.
+    pub lease_units: u64,
+    /// Letters that the store answered.
+    pub exchanges: u64,
+    /// Limits that were in them.
+    pub lines: u64,
+    /// Letters without a good answer.
+    pub failures: u64,
+    /// How often the store was given up.
+    pub given_up: u64,
+    /// How long the last letter took.
+    pub round_trip_us: u64,
+    /// What all hosts together can admit at most, as a sentence.
+    pub bound: String,
+    /// How many times the limit that is.
+    pub bound_times_limit: u32,
+    /// What is wrong with the store, as sentences.
     pub warnings: Vec<String>,
 }
 
@@ -414,4 +454,7 @@ pub struct UserBucket {
     pub left: u64,
     /// Units that may come at once after a while of silence.
     pub burst: u64,
+    /// Units of these that this host was given for now, of a limit that holds on all hosts together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<u64>,
 }
