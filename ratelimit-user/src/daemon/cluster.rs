@@ -259,7 +259,9 @@ impl Host {
             ));
         };
         let status = Box::new(cluster.status(Instant::now(), now_ns));
-        Ok(Reply::Cluster { status, hosts: cluster.gossip.members().to_vec() })
+        let mut hosts = cluster.gossip.members().to_vec();
+        hosts.sort_by(|one, other| one.host.cmp(&other.host));
+        Ok(Reply::Cluster { status, hosts })
     }
 
     /// Lets go of every lease, so that others can have it.

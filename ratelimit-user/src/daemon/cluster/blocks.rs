@@ -21,6 +21,7 @@ use crate::{
         redis::{StoreError, Value},
     },
     compile::lists::{self, Edits, Lists, Outlook, Prefix},
+    dataplane::probe,
     failure::{ExitCode, Failure},
     lockout::{self, Vital},
     serve::protocol::{Block, Operator, Reply},
@@ -163,6 +164,12 @@ impl Host {
         if let Ok(heard) = self.with_gossip(now_ns, |gossip, here| gossip.judge_again(here, now_ns)) {
             self.follow(heard);
         }
+        self.keep_blocks(now_ns);
+    }
+
+    /// Writes down what the next daemon has to know, if it has changed. Before the list is: a block that is in neither place is heard of again,
+    /// one that is on the list alone would be taken for this host's own.
+    fn keep_blocks(&mut self, now_ns: u64) {
         let Some(cluster) = &self.cluster else { return };
         let shown = self.shown_everywhere(now_ns);
         let kept = Kept { saved: cluster.gossip.saved(), shown };
@@ -201,6 +208,7 @@ impl Host {
         if edits.is_empty() {
             return Ok(());
         }
+        self.keep_blocks(probe::now_ns());
         let edits: Edits =
             edits.iter().map(|edit| (edit.prefix, entry_of(self.own(&edit.prefix), edit))).collect();
         let changes = lists::edited(&self.lists, &edits);

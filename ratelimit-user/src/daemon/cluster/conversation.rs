@@ -26,6 +26,9 @@ static RESET: LazyLock<Script> =
 /// A lease that was let go can be given back when no packet has it in mind any more.
 const SETTLES: Duration = Duration::from_millis(30);
 
+/// Letters that it takes at most: one may repeat what was being said, and bring something more to give back.
+const GOODBYES: usize = 3;
+
 /// What does not change from letter to letter.
 #[derive(Debug)]
 struct Desk {
@@ -62,12 +65,16 @@ pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
 /// Gives back what is held, so that others need not wait until it runs out.
 pub(in crate::daemon) async fn say_goodbye(daemon: &Daemon) {
     let Some(mut desk) = Desk::of(daemon) else { return };
-    if daemon.host().give_up_leases().is_err() {
-        return;
-    }
-    tokio::time::sleep(SETTLES).await;
-    let letter = daemon.host().tick_cluster(Instant::now());
-    if let Ok(Some(letter)) = letter {
+    for _ in 0..GOODBYES {
+        if daemon.host().give_up_leases().is_err() {
+            return;
+        }
+        tokio::time::sleep(SETTLES).await;
+        let letter = daemon.host().tick_cluster(Instant::now());
+        let Ok(Some(letter)) = letter else { return };
+        if letter.lines.is_empty() {
+            return;
+        }
         desk.send(daemon, letter).await;
     }
 }
