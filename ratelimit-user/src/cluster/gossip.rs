@@ -10,9 +10,10 @@
 //!
 //! **Once and in order.** The store numbers changes; the last one of a prefix is what holds. Each edit has a number of this host and is told
 //! until it is answered; the store carries out numbers that are above the last one. A call may also run later than newer ones: each call
-//! has a number too, and one that is not above the last one changes nothing. A daemon begins both numbers at 1 under an incarnation, a random
-//! number: calls of the incarnation before, which may still be on their way, change nothing once a new one was heard of. So two hosts
-//! under one name do not get into each other's way either: the first is told that it is not heard any more, and still hears everything.
+//! has a number too, and one that is not above the last one changes nothing. A daemon begins both numbers at 1 under an
+//! incarnation, the time when it began: calls of daemons before, which may still be on their way, change nothing once it was heard. One whose
+//! clock was set back meanwhile is told, and goes on with a number that is high enough. Of two daemons that run under one name, the first
+//! is told that it is not heard any more, and still hears everything.
 //!
 //! **Lifetimes** travel as time that is left. The store's clock decides; a host counts from when it hears of it, so hosts differ by as much
 //! as an answer takes.
@@ -64,7 +65,9 @@ static GOSSIP: LazyLock<Script> = LazyLock::new(|| Script::new("gossip", include
 #[derive(Clone, Debug)]
 pub struct Gossip {
     host: String,
-    incarnation: String,
+    incarnation: u64,
+    /// Whether the store has heard this daemon.
+    was_heard: bool,
     calls: u64,
     /// The store that `since` is of.
     identity: Option<String>,
@@ -102,7 +105,7 @@ pub struct Saved {
 }
 
 impl Gossip {
-    /// Of a daemon that begins. `incarnation` is a random number. `inherited` is what the list already has of blocks for all hosts.
+    /// Of a daemon that begins. `incarnation` is when, in milliseconds of the wall clock. `inherited` is what the list already has of blocks for all hosts.
     pub fn new(
         host: &str,
         incarnation: u64,
@@ -123,7 +126,8 @@ impl Gossip {
         saved.forced.iter().filter_map(|prefix| prefix.parse().ok()).for_each(|prefix| blocks.force(prefix));
         Ok(Self {
             host: host.to_owned(),
-            incarnation: format!("{incarnation:016x}"),
+            incarnation,
+            was_heard: false,
             calls: 0,
             identity: saved.identity.clone(),
             since: saved.version,
@@ -251,7 +255,7 @@ impl Gossip {
         let flag = |is: bool| u64::from(is).to_string();
         let mut args = vec![
             self.host.clone(),
-            self.incarnation.clone(),
+            self.incarnation.to_string(),
             self.calls.to_string(),
             identity.to_owned(),
             self.since.to_string(),
@@ -335,17 +339,28 @@ impl Gossip {
         touched.dedup();
         let settle = |prefix| self.blocks.settle(prefix, here, now_ns, &mut |line| log.say(line));
         let edits = touched.into_iter().filter_map(settle).collect();
-        let is_heard = answer.standing == Standing::Current;
-        Ok(Heard { edits, log: log.lines(), again: answer.more || (is_heard && self.outbox.len() > 0) })
+        let has_more = match answer.standing {
+            Standing::Current => self.outbox.len() > 0,
+            // Under a higher number.
+            Standing::Superseded => !self.was_heard,
+            Standing::Late | Standing::Crowded => false,
+        };
+        Ok(Heard { edits, log: log.lines(), again: answer.more || has_more })
     }
 
     fn hear_of_edits(&mut self, answer: &Answer, log: &mut Log) {
+        if answer.standing == Standing::Superseded && !self.was_heard {
+            // By a daemon that is gone, and had a clock that was ahead.
+            self.incarnation = answer.incarnation.saturating_add(1);
+            return;
+        }
+        self.was_heard |= answer.standing == Standing::Current;
         if answer.standing != self.standing {
             self.standing = answer.standing;
             log.say(match answer.standing {
                 Standing::Current => "the store hears this host again".to_owned(),
                 Standing::Late | Standing::Superseded => format!(
-                    "another daemon calls the store as host {:?}, and is heard instead of this one; give each host a name of its own",
+                    "another daemon calls the store as host {:?}, and is heard instead of this one; give each host a name of its own and start this one again",
                     self.host
                 ),
                 Standing::Crowded => {
