@@ -93,6 +93,26 @@ fn an_emptied_store_gets_everything_back_and_removals_stay_removals() {
 }
 
 #[test]
+fn what_is_given_back_does_not_take_the_place_of_what_was_said_since() {
+    let server = Redis::single(Options::default());
+    block_on(async {
+        let mut link = open(&server.url()).await;
+        let [mut a, mut b] = ["a", "b"].map(Host::new);
+        a.add(NET, None, "of a");
+        a.talk(&mut link).await;
+        server.ask(&["FLUSHALL"]);
+        // It hears of the loss, and has not given anything back yet.
+        assert!(a.tick(&mut link).await.unwrap().again);
+        b.add(NET, None, "of b");
+        b.talk(&mut link).await;
+        a.talk(&mut link).await;
+        b.talk(&mut link).await;
+        assert_eq!([a.list()[0].1, b.list()[0].1], ["of b"; 2]);
+        assert_eq!(version(&server), "1");
+    });
+}
+
+#[test]
 fn what_the_host_it_was_made_on_does_not_give_back_is_given_back_by_others() {
     let server = Redis::single(Options::default());
     block_on(async {

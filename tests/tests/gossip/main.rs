@@ -131,6 +131,10 @@ impl Host {
     /// One call, heard of.
     async fn tick(&mut self, link: &mut Link) -> Result<Heard, StoreError> {
         let call = self.call();
+        self.say(call, link).await
+    }
+
+    async fn say(&mut self, call: Call<'_>, link: &mut Link) -> Result<Heard, StoreError> {
         let answer = link.run(&[call], SOON).await.remove(0)?;
         let heard = self.gossip.hear(&answer, &self.house, self.now_ns()).unwrap();
         self.carry_out(heard.edits.clone());
