@@ -32,6 +32,7 @@
 //! more than a certain number of blocks, block more than a /8 (IPv6: /16) at once, or send a terminal anything but plain text.
 
 mod answer;
+mod log;
 mod outbox;
 
 use std::{sync::LazyLock, time::Duration};
@@ -40,10 +41,11 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     answer::{Answer, Standing},
+    log::{Log, said},
     outbox::{Edit, Outbox},
 };
 use super::{
-    blocks::{self, Block, Blocks, Change, Fate, Held, ListEdit, ThisHost, plain},
+    blocks::{self, Block, Blocks, Held, ListEdit, ThisHost, plain},
     letter::Keys,
     members::{Facts, Member},
     redis::{Call, Script, StoreError, Value},
@@ -52,8 +54,6 @@ use crate::compile::lists::Prefix;
 
 /// How often each host calls.
 pub const TICK: Duration = Duration::from_millis(250);
-/// Lines for the log from one answer.
-const SAID: usize = 20;
 /// Characters of a refusal by the store.
 const WHY_LEN: usize = 200;
 /// How often what has run out is looked for.
@@ -386,41 +386,4 @@ impl Gossip {
 /// One that has run out while the store was away still replaces what was there.
 fn left_ms(held: &Held, now_ns: u64) -> i64 {
     held.until_ns.map_or(-1, |until| (until.saturating_sub(now_ns) / 1_000_000).max(1) as i64)
-}
-
-fn said(Change { prefix, fate, reason, origin, .. }: &Change) -> String {
-    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    match fate {
-        Fate::Holds { left_ms: None } => {
-            format!("{origin} blocks {prefix} on all hosts until removed{reason}")
-        }
-        Fate::Holds { left_ms: Some(ms) } => {
-            format!("{origin} blocks {prefix} on all hosts for {} s{reason}", ms.div_ceil(1_000))
-        }
-        Fate::Removed => format!("{origin} removed the block of {prefix} on all hosts"),
-        Fate::RanOut => format!("the block of {prefix} on all hosts by {origin} has run out"),
-    }
-}
-
-/// The first lines, and how many more there were.
-#[derive(Debug, Default)]
-struct Log {
-    lines: Vec<String>,
-    more: usize,
-}
-
-impl Log {
-    fn say(&mut self, line: String) {
-        if self.lines.len() < SAID {
-            self.lines.push(line);
-        } else {
-            self.more += 1;
-        }
-    }
-
-    fn lines(mut self) -> Vec<String> {
-        let more = self.more;
-        self.lines.extend((more > 0).then(|| format!("and {more} more of that kind")));
-        self.lines
-    }
 }
