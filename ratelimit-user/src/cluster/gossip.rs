@@ -56,6 +56,8 @@ use crate::compile::lists::Prefix;
 pub const TICK: Duration = Duration::from_millis(250);
 /// Characters of a refusal by the store.
 const WHY_LEN: usize = 200;
+/// The store's scripts count exactly to twice that.
+const MAX_INCARNATION: u64 = 1 << 52;
 /// How often what has run out is looked for.
 const SWEEP_NS: u64 = 10_000_000_000;
 
@@ -126,7 +128,7 @@ impl Gossip {
         saved.forced.iter().filter_map(|prefix| prefix.parse().ok()).for_each(|prefix| blocks.force(prefix));
         Ok(Self {
             host: host.to_owned(),
-            incarnation,
+            incarnation: incarnation % MAX_INCARNATION,
             was_heard: false,
             calls: 0,
             identity: saved.identity.clone(),
@@ -224,6 +226,12 @@ impl Gossip {
     /// Blocks for all hosts, with why one does not hold here if it does not.
     pub fn blocks(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &Block, Option<&str>)> {
         self.blocks.iter(now_ns)
+    }
+
+    /// Prefixes whose block on the list is the one for all hosts: what the next daemon inherits. Not those that this host alone blocks for
+    /// longer.
+    pub fn shown(&self) -> impl Iterator<Item = &Prefix> {
+        self.blocks.shown()
     }
 
     /// The block of a prefix for all hosts.

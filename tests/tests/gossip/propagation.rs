@@ -188,22 +188,30 @@ fn a_daemon_that_starts_again_keeps_both_layers_and_goes_on_under_its_name() {
         let edit = a.gossip.block_here(p(NET), mine, a.now_ns());
         a.carry_out([edit]);
         assert_eq!(a.list()[1], (NET.to_owned(), "flood", Layer::Cluster), "the longer one");
+        a.add("10.5.0.0/16", Some(60), "shorter");
+        let edit = a.gossip.block_here(p("10.5.0.0/16"), Held { until_ns: None, reason: "longer".into() }, 0);
+        a.carry_out([edit]);
         let late = a.call();
         a.talk(&mut link).await;
         b.talk(&mut link).await;
         b.remove("10.1.0.0/16").unwrap();
+        b.remove("10.5.0.0/16").unwrap();
         b.talk(&mut link).await;
+        let shown: Vec<String> = a.gossip.shown().map(ToString::to_string).collect();
+        let of_cluster = a.list().into_iter().filter(|(_, _, layer)| *layer == Layer::Cluster);
+        assert_eq!(shown, of_cluster.map(|(prefix, ..)| prefix).collect::<Vec<_>>());
+        assert_eq!(shown.len(), 2, "not the one that this host alone blocks for longer");
         let saved = serde_json::to_string(&a.gossip.saved()).unwrap();
         let saved: Saved = serde_json::from_str(&saved).unwrap();
         let mut next = Host::after("a", 2, &saved, a.house.list.clone());
         // An edit before it has heard anything, numbered from 1 again.
         next.add("10.9.0.0/16", None, "new");
         next.talk(&mut link).await;
-        assert_eq!(next.prefixes(), ["10.9.0.0/16", NET]);
+        assert_eq!(next.prefixes(), ["10.5.0.0/16", "10.9.0.0/16", NET]);
         // What the daemon before had still on its way changes nothing.
         link.run(&[late], crate::SOON).await.remove(0).unwrap();
         b.talk(&mut link).await;
-        assert_eq!(b.prefixes(), next.prefixes());
+        assert_eq!(b.prefixes(), ["10.9.0.0/16", NET]);
         b.remove(NET).unwrap();
         b.talk(&mut link).await;
         next.talk(&mut link).await;
@@ -214,7 +222,7 @@ fn a_daemon_that_starts_again_keeps_both_layers_and_goes_on_under_its_name() {
         );
         let edit = next.gossip.unblock_here(p(NET), &next.house, next.now_ns());
         next.carry_out(edit);
-        assert_eq!(next.prefixes(), ["10.9.0.0/16"]);
+        assert_eq!(next.prefixes(), ["10.5.0.0/16", "10.9.0.0/16"]);
     });
 }
 
