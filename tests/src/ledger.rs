@@ -3,8 +3,8 @@
 use std::{convert::Infallible, net::IpAddr};
 
 use ratelimit_common::abi::{
-    Bucket, Cell, EntryKey, LimitSet, ListEntry, PrefixKey, RungCell, Share, SourceKey, SynState, TotalState,
-    WindowState,
+    Bucket, Cell, EntryKey, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, SourceKey, Spent,
+    SynState, TotalState, WindowState,
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
@@ -59,6 +59,12 @@ impl Ledger for Memory {
 
     fn window(&self, key: &EntryKey) -> Result<Option<WindowState>, Infallible> {
         Ok(Tables::window(self, key).map(|state| window_of(self, state)))
+    }
+
+    fn lease(&self, place: u32) -> Result<(Lease, Spent), Infallible> {
+        let word = |word: Option<_>| self.load(word.expect(EXISTS));
+        let spent = Spent { used: word(self.lease_used(place)), unmet: word(self.lease_unmet(place)) };
+        Ok((Tables::lease(self, place).expect(EXISTS), spent))
     }
 
     fn user_window(&self, index: u32) -> Result<WindowState, Infallible> {

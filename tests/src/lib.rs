@@ -7,6 +7,7 @@ pub mod answer;
 pub mod bpffs;
 pub mod cgroup;
 pub mod daemon;
+pub mod fleet;
 pub mod frames;
 pub mod fuzz;
 pub mod ledger;

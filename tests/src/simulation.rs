@@ -328,7 +328,7 @@ impl World {
                 let letter = Message::Letter { from: at, epoch: host.epoch, attempt: host.attempt, lines };
                 host.tell(now_ns);
                 let cut_off = now_ns < host.cut_off_until_ns;
-                self.send(letter, cut_off);
+                self.send(&letter, cut_off);
                 return;
             }
             host.waiting = None;
@@ -336,7 +336,7 @@ impl World {
         host.tell(now_ns);
     }
 
-    fn send(&mut self, message: Message, cut_off: bool) {
+    fn send(&mut self, message: &Message, cut_off: bool) {
         let Faults { lost, doubled, slowest_ms, .. } = self.plan.faults;
         let copies = if self.rng.u64(0..1_000) < doubled { 2 } else { 1 };
         for _ in 0..copies {
@@ -371,10 +371,10 @@ impl World {
                     let answer =
                         Message::Answer { to: from, epoch, attempt, grants: keys.zip(grants).collect() };
                     let cut_off = self.now_ns < self.hosts[from].cut_off_until_ns;
-                    self.send(answer, cut_off);
+                    self.send(&answer, cut_off);
                 }
                 Some(Message::Answer { to, epoch, attempt, grants }) => {
-                    self.hosts[to].hear(self.now_ns, epoch, attempt, &grants)
+                    self.hosts[to].hear(self.now_ns, epoch, attempt, &grants);
                 }
                 None => {}
             }

@@ -42,6 +42,7 @@ impl Site {
             kernel: &self.desired.policy,
             names: &self.desired.names,
             lists: &self.lists,
+            reserve: None,
             now_ns: self.memory.now_ns.get(),
             unix_seconds: 1_700_000_000,
         };

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::{DEFAULT_PIN, DEFAULT_STATE};
 use crate::{
+    cluster::address::StoreAddress,
     daemon::{self, Options},
     dataplane::attach::GenericMode,
     failure::Failure,
@@ -37,6 +38,9 @@ pub(super) struct Run {
     /// Where the kernel's process file system is; the host's headroom is read there
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc: PathBuf,
+    /// The store that hosts share, instead of [cluster] redis in the policy: redis://, rediss://, redis+sentinel://, redis+cluster://
+    #[arg(long, value_name = "URL")]
+    redis: Option<StoreAddress>,
     /// Fail rather than run in generic mode, at a tenth of the speed
     #[arg(long)]
     require_native: bool,
@@ -50,6 +54,7 @@ impl Run {
             state: self.state,
             pin: self.pin,
             proc: self.proc,
+            redis: self.redis,
             generic: if self.require_native { GenericMode::Refuse } else { GenericMode::Accept },
         })
     }

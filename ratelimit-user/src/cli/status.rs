@@ -82,10 +82,37 @@ fn text(status: &protocol::Status) -> String {
         status.hot_cells,
         status.prefix_promotions
     ));
+    if let Some(cluster) = &status.cluster {
+        text.push_str(&self::cluster(cluster));
+    }
     text.push_str(&format!(
         "lists      {} blocked, {} allowed\npins       {}\n",
         status.blocked_prefixes, status.allowed_prefixes, status.pin
     ));
+    for warning in &status.warnings {
+        text.push_str(&format!("WARNING    {warning}\n"));
+    }
+    text
+}
+
+pub(super) fn cluster(status: &protocol::ClusterStatus) -> String {
+    let state = match (&status.problem, status.failing_seconds) {
+        (None, _) => format!("up, last answer in {} us", status.round_trip_us),
+        (Some(problem), None) => problem.clone(),
+        (Some(problem), Some(seconds)) => format!("DOWN for {seconds} s: {problem}"),
+    };
+    let mut text = format!(
+        "store      {}: {state}\n\
+         leases     {} of {} limits, {} units; {} exchanges, {} failed\n\
+         bound      {}\n",
+        status.store,
+        status.leases,
+        status.limits,
+        status.lease_units,
+        status.exchanges,
+        status.failures,
+        status.bound
+    );
     for warning in &status.warnings {
         text.push_str(&format!("WARNING    {warning}\n"));
     }

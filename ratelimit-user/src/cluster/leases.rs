@@ -169,6 +169,11 @@ impl Leases {
         self.slots.iter().find(|slot| slot.limit.place == place).map(|slot| slot.holding.held(now_ns))
     }
 
+    /// Where the packet path has the leases.
+    pub fn places(&self) -> Vec<u32> {
+        self.slots.iter().map(|slot| slot.limit.place).collect()
+    }
+
     /// How long leases last.
     pub fn timing(&self) -> &Timing {
         &self.timing

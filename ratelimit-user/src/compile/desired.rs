@@ -119,7 +119,8 @@ impl Desired {
         self.user_sources.iter().flat_map(|(user, sources)| sources.iter().map(|prefix| (*prefix, *user)))
     }
 
-    fn user_set(&self, index: u32) -> Option<&LimitSet> {
+    /// The limits of the user at an index.
+    pub fn user_set(&self, index: u32) -> Option<&LimitSet> {
         let at = self.users.binary_search_by_key(&index, |(other, _)| *other).ok()?;
         Some(&self.users[at].1)
     }

@@ -8,7 +8,7 @@ use toml::{
 };
 
 use super::{
-    keys::{LADDER, LISTEN, MATCH, PLAN, SERVICE, SOURCE, TOP, USER, unknown},
+    keys::{CLUSTER, LADDER, LISTEN, MATCH, PLAN, SERVICE, SOURCE, TOP, USER, unknown},
     problem::Problems,
     value::{At, Found, Strings, boolean, entries, integer, kind, string, strings, table, tables},
 };
@@ -23,6 +23,21 @@ pub(super) struct Document {
     pub(super) plans: Vec<PlanTable>,
     pub(super) users: Vec<UserTable>,
     pub(super) metrics: Option<At<String>>,
+    pub(super) cluster: Found<ClusterTable>,
+}
+
+/// `[cluster]`.
+#[derive(Debug, Default)]
+pub(super) struct ClusterTable {
+    pub(super) at: Range<usize>,
+    pub(super) redis: Found<At<String>>,
+    pub(super) name: Option<At<String>>,
+    pub(super) host: Option<At<String>>,
+    pub(super) hosts: Option<At<i64>>,
+    pub(super) reserve: Option<At<String>>,
+    pub(super) tick: Option<At<String>>,
+    pub(super) lease: Option<At<String>>,
+    pub(super) without_store: Option<At<String>>,
 }
 
 /// `[[service]]`.
@@ -118,6 +133,10 @@ pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
                 if let Some(table) = table("listen", value, problems) {
                     document.metrics = listen(table, problems);
                 }
+            }
+            "cluster" => {
+                let table = table("cluster", value, problems);
+                document.cluster = table.map(|table| cluster(table, value.span(), problems)).into();
             }
             _ => unknown(key, &TOP, problems),
         }
@@ -246,6 +265,24 @@ fn term(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) ->
         DeValue::String(text) => Some((Term::Text(text.to_string()), value.span())),
         _ => integer(key, value, problems).map(|(number, at)| (Term::Number(number), at)),
     }
+}
+
+fn cluster(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> ClusterTable {
+    let mut cluster = ClusterTable { at, ..ClusterTable::default() };
+    for (key, value) in entries(table, problems) {
+        match key.get_ref().as_ref() {
+            "redis" => cluster.redis = string("redis", value, problems).into(),
+            "name" => cluster.name = string("name", value, problems),
+            "host" => cluster.host = string("host", value, problems),
+            "hosts" => cluster.hosts = integer("hosts", value, problems),
+            "reserve" => cluster.reserve = string("reserve", value, problems),
+            "tick" => cluster.tick = string("tick", value, problems),
+            "lease" => cluster.lease = string("lease", value, problems),
+            "without_store" => cluster.without_store = string("without_store", value, problems),
+            _ => unknown(key, &CLUSTER, problems),
+        }
+    }
+    cluster
 }
 
 fn listen(table: &DeTable<'_>, problems: &mut Problems<'_>) -> Option<At<String>> {

@@ -14,8 +14,8 @@ pub(super) struct Keys {
 }
 
 pub(super) const TOP: Keys = Keys {
-    known: &["interfaces", "mode", "source", "service", "plan", "user", "listen"],
-    later: &["api", "cluster"],
+    known: &["interfaces", "mode", "source", "service", "plan", "user", "listen", "cluster"],
+    later: &["api"],
 };
 pub(super) const SOURCE: Keys = Keys {
     known: &[
@@ -35,6 +35,10 @@ pub(super) const SERVICE: Keys =
 pub(super) const USER: Keys = Keys { known: &["name", "plan", "sources", "network"], later: &["limits"] };
 pub(super) const PLAN: Keys = Keys { known: &["network"], later: &["limits"] };
 pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports", "destinations"], later: &[] };
+pub(super) const CLUSTER: Keys = Keys {
+    known: &["redis", "name", "host", "hosts", "reserve", "tick", "lease", "without_store"],
+    later: &[],
+};
 pub(super) const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
 
 pub(super) fn unknown(key: &Spanned<Cow<'_, str>>, keys: &Keys, problems: &mut Problems<'_>) {

@@ -3,6 +3,7 @@
 //! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on. `reader` saves them most of
 //! the work where a text is long lists of prefixes, or much like the one before.
 
+mod cluster;
 mod document;
 pub mod edit;
 mod keys;

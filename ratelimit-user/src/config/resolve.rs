@@ -8,6 +8,7 @@ use ratelimit_common::{
 };
 
 use super::{
+    cluster,
     document::{Document, SourceTable},
     ladder,
     problem::Problems,
@@ -40,6 +41,10 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
     };
     let services = services::resolve(&document.services, problems);
     let users = users::resolve(document, aside, problems);
+    let cluster = cluster::resolve(&document.cluster, problems);
+    if let (Some(users), Some(Some(cluster))) = (&users, &cluster) {
+        cluster::judge(document, users, cluster, problems);
+    }
     let mode = mode(document.mode.as_ref(), problems);
     let source = source?;
     let ladder = match &document.source {
@@ -47,7 +52,7 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
         Found::Unreadable | Found::Absent => None,
     };
     let policy = Policy::new(interfaces, source, gate, ladder?, services?, listen);
-    let policy = policy.with_users(users?).with_mode(mode?);
+    let policy = policy.with_users(users?).with_mode(mode?).with_cluster(cluster?);
     if let Err(error) = policy.windows_fit() {
         problems.error(&(0..0), error);
         return None;

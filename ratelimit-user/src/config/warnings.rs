@@ -8,6 +8,7 @@ use ratelimit_common::{
 };
 
 use super::{
+    cluster,
     document::Document,
     problem::Problems,
     value::{At, Found, Strings},
@@ -55,6 +56,7 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
         }
     }
     destinations(document, policy, problems);
+    cluster::warn(document, policy, problems);
 }
 
 /// Limits of one list that stand in each other's way, and bursts that frames do not fit into.

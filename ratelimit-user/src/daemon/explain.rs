@@ -30,6 +30,7 @@ impl Host {
             kernel: &kernel,
             names: &self.desired.names,
             lists: &self.lists,
+            reserve: self.facts.reserve,
             now_ns: probe::now_by(kernel.clock()),
             unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         };

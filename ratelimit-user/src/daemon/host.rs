@@ -12,10 +12,11 @@ use std::{
 use ratelimit_common::abi::{Event, Reason};
 
 use super::{
-    archive::Archive, caller::By, change::Apply, drops::Drops, headroom::HeadroomWatch, log,
-    version::Version, waiting::Waiting,
+    archive::Archive, caller::By, change::Apply, cluster::Cluster, drops::Drops, headroom::HeadroomWatch,
+    lists::Scope, log, version::Version, waiting::Waiting,
 };
 use crate::{
+    cluster::address::StoreAddress,
     compile::{Desired, HostFacts, lists::Lists},
     config::Reader,
     dataplane::{
@@ -50,6 +51,8 @@ pub struct Options {
     pub pin: PathBuf,
     /// The kernel's process file system.
     pub proc: PathBuf,
+    /// The store that hosts share, instead of the policy's.
+    pub redis: Option<StoreAddress>,
     /// What generic mode is answered with.
     pub generic: GenericMode,
 }
@@ -85,6 +88,8 @@ pub(super) struct Host {
     pub(super) watch: Watch,
     pub(super) last_second: Pressure,
     pub(super) headroom: HeadroomWatch,
+    /// This host's part in the cluster, if it is in one.
+    pub(super) cluster: Option<Cluster>,
     seen: Seen,
     /// Kept to guard an interface again that comes back.
     program: Program,
@@ -105,6 +110,7 @@ pub(super) struct Started {
     pub(super) pins: PinDir,
     pub(super) release: String,
     pub(super) claim: File,
+    pub(super) cluster: Option<Cluster>,
 }
 
 /// Counts at the last look, to tell what one second brought.
@@ -145,6 +151,7 @@ impl Host {
             watch: Watch::default(),
             last_second: Pressure::default(),
             headroom: HeadroomWatch::new(&options.proc, Instant::now()),
+            cluster: started.cluster,
             seen: Seen::default(),
             program: started.program,
             generic: options.generic,
@@ -216,10 +223,11 @@ impl Host {
             Request::Watch { .. } => {
                 Err(Failure::usage("what is watched is told line by line, on a connection of its own"))
             }
-            Request::BlockAdd { prefix, for_ns, reason, operator } => {
-                self.block(&prefix, for_ns, reason.as_deref(), &operator, now_ns)
+            Request::BlockAdd { prefix, for_ns, reason, cluster, operator } => {
+                self.block(&prefix, for_ns, reason.as_deref(), Scope::of(cluster), &operator, now_ns)
             }
-            Request::BlockDel { prefix } => self.unblock(&prefix, now_ns),
+            Request::BlockDel { prefix, cluster } => self.unblock(&prefix, Scope::of(cluster), now_ns),
+            Request::Cluster => self.members(now_ns),
             Request::BlockList => Ok(Reply::Blocks(self.blocks(now_ns))),
             Request::AllowAdd { prefix } => self.allow(&prefix),
             Request::AllowDel { prefix, operator } => self.disallow(&prefix, &operator, now_ns),

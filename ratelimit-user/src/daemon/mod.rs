@@ -3,6 +3,7 @@
 mod archive;
 mod caller;
 mod change;
+mod cluster;
 mod drops;
 mod explain;
 mod facts;

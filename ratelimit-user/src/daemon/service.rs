@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use super::{
+    cluster::{converse, say_goodbye},
     drops::READ_EVERY,
     headroom,
     host::{Host, Options},
@@ -75,7 +76,13 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         if let Some(listener) = metrics {
             tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
         }
-        daemon.until_stopped(&mut signals, &state).await
+        let talks = tokio::spawn(converse(Arc::clone(&daemon)));
+        daemon.until_stopped(&mut signals, &state).await?;
+        // What is being said is said once more, if need be: it counts once.
+        talks.abort();
+        say_goodbye(&daemon).await;
+        log::info(format!("state directory {} released", state.path().display()));
+        Ok(())
     })
 }
 
@@ -146,7 +153,7 @@ impl Signals {
 }
 
 #[derive(Debug)]
-struct Daemon {
+pub(super) struct Daemon {
     host: Mutex<Host>,
     /// Rung after every request: it may have moved the end of a wait.
     asked: Notify,
@@ -190,12 +197,10 @@ impl Daemon {
             state.path().display(),
             host.pin_root().display()
         ));
-        drop(host);
-        log::info(format!("state directory {} released", state.path().display()));
         Ok(())
     }
 
-    fn host(&self) -> MutexGuard<'_, Host> {
+    pub(super) fn host(&self) -> MutexGuard<'_, Host> {
         // Every change to the host is made in the kernel first and recorded last: a panic half way leaves it usable.
         self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,6 +227,7 @@ impl Daemon {
         }
         host.headroom.look(Instant::now());
         host.follow_facts();
+        host.look_after_blocks(probe::now_ns());
     }
 
     fn sweep(&self) {

@@ -1,6 +1,7 @@
 //! From nothing, or from what an earlier daemon left, to a policy in force on every interface. Or to nothing changed.
 
 use super::{
+    cluster::Cluster,
     host::{Host, Options, Started},
     layouts, log,
     version::Version,
@@ -16,7 +17,7 @@ use crate::{
         sysctl::TcpSettings,
     },
     failure::Failure,
-    policy::Policy,
+    policy::{ClusterPolicy, Policy},
 };
 
 /// Puts the policy in force on every interface, or changes nothing.
@@ -56,6 +57,7 @@ fn put_in_force(
     let (mut program, mut maps) = kernel::load(Some(&pins), layout.sources, version)?;
     layouts::carry_lists(&pins, &others, &mut maps)?;
     let before = maps.policy();
+    let cluster = cluster(options, policy);
     let facts = HostFacts {
         cpus: probe::possible_cpus(),
         tick_ns: probe::tick_ns(),
@@ -63,7 +65,7 @@ fn put_in_force(
         cookies: program.cookie_problem().is_none(),
         window_scale: TcpSettings::read().window_scale(),
         headroom: true,
-        reserve: None,
+        reserve: cluster.as_ref().map(ClusterPolicy::reserve),
         secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
     };
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
@@ -97,8 +99,21 @@ fn put_in_force(
     for layout in others {
         pins.remove_maps(layout)?;
     }
+    let cluster = cluster.map(|cluster| Cluster::new(cluster, &options.state, &lists)).transpose()?;
     announce(&guarded, if before.is_some() { "buckets kept" } else { "buckets start anew" });
-    Ok(Started { desired, facts, program, maps, lists, guarded, pins, release, claim })
+    Ok(Started { desired, facts, program, maps, lists, guarded, pins, release, claim, cluster })
+}
+
+/// The cluster of the policy, or one on the store that was named on the command line.
+fn cluster(options: &Options, policy: &Policy) -> Option<ClusterPolicy> {
+    let of_policy = policy.cluster().cloned();
+    match &options.redis {
+        Some(redis) => Some(match of_policy {
+            Some(cluster) => cluster.moved_to(redis.clone()),
+            None => ClusterPolicy::on(redis.clone()),
+        }),
+        None => of_policy,
+    }
 }
 
 /// Removes what a failed start has made.

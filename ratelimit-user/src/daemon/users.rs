@@ -1,8 +1,8 @@
 //! The users of the running policy.
 
 use ratelimit_common::{
-    abi::{Bucket, LimitSet},
-    limit::{gcra, rate::Rate},
+    abi::{Bucket, LimitSet, lease::lease_place},
+    limit::{gcra, level::Level, rate::Rate},
 };
 
 use super::{
@@ -27,8 +27,14 @@ impl Host {
     /// One of them, and how much of each of its limits is left.
     pub(super) fn user(&self, name: &str, now_ns: u64) -> Result<Reply, Failure> {
         let user = self.known_user(name)?;
-        let (set, bucket) = self.maps.user(self.user_index(name)?)?;
-        let buckets = Some(buckets(user.network(), &self.facts, &set, &bucket, gcra::time_q8(now_ns)));
+        let index = self.user_index(name)?;
+        let (set, bucket) = self.maps.user(index)?;
+        let held = |place: usize| {
+            let cluster = self.cluster.as_ref().filter(|_| set.is_leased(place))?;
+            cluster.leases.held_at(lease_place(index, place as u32), now_ns)
+        };
+        let now_q8 = gcra::time_q8(now_ns);
+        let buckets = Some(buckets(user.network(), &self.facts, &set, &bucket, now_q8, held));
         Ok(Reply::Users(vec![UserInfo { buckets, ..info(user) }]))
     }
 
@@ -71,6 +77,7 @@ impl Host {
         self.known_user(name)?;
         let index = self.user_index(name)?;
         self.maps.refill_user(index)?;
+        self.reset_in_store(name);
         log::info(format!("user {name} reset by {by}: it has its whole burst again"));
         Ok(Reply::Done(format!("user {name} has its whole burst again")))
     }
@@ -104,10 +111,18 @@ fn buckets(
     set: &LimitSet,
     bucket: &Bucket,
     now_q8: u64,
+    held: impl Fn(usize) -> Option<u64>,
 ) -> Vec<UserBucket> {
     let left = |(rate, place): (&Rate, Option<usize>)| {
-        let left = place.map_or(rate.burst, |place| left(rate, bucket.tat_q8[place], now_q8));
-        UserBucket { limit: rate.to_string(), left, burst: rate.burst }
+        let leased = place.and_then(&held);
+        let own = place.map_or(rate.burst, |place| match leased {
+            Some(_) => {
+                let limit = &set.limits[place];
+                Level::of(bucket.tat_q8[place], limit.tolerance_q8, now_q8, 0).left(limit)
+            }
+            None => left(rate, bucket.tat_q8[place], now_q8),
+        });
+        UserBucket { limit: rate.to_string(), left: own + leased.unwrap_or(0), burst: rate.burst, leased }
     };
     rates.iter().zip(compile::places(rates, set, facts.headroom, facts.reserve)).map(left).collect()
 }
@@ -164,7 +179,7 @@ mod tests {
         let mut bucket = Bucket { tat_q8: [0; MAX_LIMITS] };
         bucket.tat_q8[3] = now + gcra::time_q8(60_000_000_000);
         let left: Vec<u64> =
-            buckets(&rates, &FACTS, &set, &bucket, now).iter().map(|bucket| bucket.left).collect();
+            buckets(&rates, &FACTS, &set, &bucket, now, |_| None).iter().map(|bucket| bucket.left).collect();
         assert_eq!(left, [5, 1_000_000, 0]);
     }
 }

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use aya::maps::lpm_trie::Key;
 use ratelimit_common::abi::{
-    Bucket, Cell, EntryKey, LimitSet, ListEntry, PrefixKey, RungCell, Share, SynState, TotalState,
-    WindowState,
+    Bucket, Cell, EntryKey, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, Spent, SynState,
+    TotalState, WindowState,
 };
 
 use super::{DataplaneError, kernel::Maps, table::found};
@@ -57,6 +57,10 @@ impl Ledger for Maps {
 
     fn window(&self, key: &EntryKey) -> Result<Option<WindowState>, DataplaneError> {
         found(self.windows.get(key, 0)).map_err(DataplaneError::map("read the windows of sources"))
+    }
+
+    fn lease(&self, place: u32) -> Result<(Lease, Spent), DataplaneError> {
+        Ok((Maps::lease(self, place)?, self.spent(place)?))
     }
 
     fn user_window(&self, index: u32) -> Result<WindowState, DataplaneError> {

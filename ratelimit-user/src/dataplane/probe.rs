@@ -86,6 +86,17 @@ pub fn random_secret() -> Result<[u64; 2], DataplaneError> {
     Ok([a, b].map(|half| half.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte))))
 }
 
+/// What the system calls itself, in letters that a name in the store may have.
+pub fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let plain: String = name
+        .chars()
+        .take(64)
+        .map(|c| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' })
+        .collect();
+    if plain.is_empty() { "host".to_owned() } else { plain }
+}
+
 /// Now, on the clock that the kernel program reads.
 pub fn now_ns() -> u64 {
     now_by(Clock::Precise)

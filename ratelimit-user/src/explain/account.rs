@@ -15,6 +15,7 @@ use ratelimit_common::{
 };
 
 use super::report::{Account, CellState, Denial, LimitState};
+use crate::policy::{Reserve, is_leased};
 
 /// What is remembered of a source.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,11 @@ const NONE: &str = "none";
 
 impl Account {
     pub(super) fn new(words: &Words, set: &LimitSet, rates: &[Rate], now_q8: u64) -> Self {
+        Self::of_pairs(words, set, &pairs(set, rates, None), now_q8)
+    }
+
+    /// The same for limits whose places are known.
+    pub(super) fn of_pairs(words: &Words, set: &LimitSet, pairs: &[(Rate, usize)], now_q8: u64) -> Self {
         let share_q8 = set.gate_tolerance_q8;
         let gated = share_q8 != 0;
         let hot = gate::is_tracked(words.tracked_until_q8, now_q8);
@@ -47,9 +53,9 @@ impl Account {
             None if gated => Level::behind(cell, limit.tolerance_q8),
             None => Level::full(limit.tolerance_q8),
         };
-        let limits = pairs(set, rates)
-            .into_iter()
-            .map(|(rate, place)| limit_state(&rate, &set.limits[place], level(place, &set.limits[place])))
+        let limits = pairs
+            .iter()
+            .map(|(rate, place)| limit_state(rate, &set.limits[*place], level(*place, &set.limits[*place])))
             .collect();
         let sample_q8 = sample_q8(set);
         Self {
@@ -99,6 +105,7 @@ pub(super) fn limit_state(rate: &Rate, limit: &Limit, level: Level) -> LimitStat
         left: level.left(limit),
         full_in_ms: ms(level.full_in_ns()),
         refused_for_ms: (wait_ns > 0).then(|| ms(wait_ns)),
+        leased: None,
     }
 }
 
@@ -142,10 +149,14 @@ fn denial(words: &Words, now_q8: u64) -> Option<Denial> {
 
 /// Each rate with its place in the set. Places are kept from one policy to the next, so their order says nothing; the price does. Of two
 /// with one price the one whose burst is nearer is meant, because little is ever kept back of it.
-fn pairs(set: &LimitSet, rates: &[Rate]) -> Vec<(Rate, usize)> {
+pub(super) fn pairs(set: &LimitSet, rates: &[Rate], reserve: Option<Reserve>) -> Vec<(Rate, usize)> {
     let mut pairs: Vec<(Rate, usize)> = Vec::new();
     for rate in rates {
         let Ok(limit) = rate.limit() else { continue };
+        let limit = match reserve {
+            Some(reserve) if is_leased(rate) => reserve.of(&limit),
+            _ => limit,
+        };
         let free = set.limits.iter().enumerate().filter(|(place, slot)| {
             slot.meter != NO_METER
                 && (slot.meter, slot.cost_fp, slot.frac_bits & !(COUNTS_BYTES | SOFT))

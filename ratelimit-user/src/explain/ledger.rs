@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ratelimit_common::abi::{
-    Bucket, Cell, EntryKey, LimitSet, ListEntry, PrefixKey, RungCell, Share, SynState, TotalState,
-    WindowState,
+    Bucket, Cell, EntryKey, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, Spent, SynState,
+    TotalState, WindowState,
 };
 
 /// What can be read of the state of sources, users, prefixes and services. Nothing is ever written.
@@ -28,6 +28,8 @@ pub trait Ledger {
     fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Self::Error>;
     /// What a source has used of a window, if anything.
     fn window(&self, key: &EntryKey) -> Result<Option<WindowState>, Self::Error>;
+    /// What may be spent of the limit whose lease is at a place, and what has been.
+    fn lease(&self, place: u32) -> Result<(Lease, Spent), Self::Error>;
     /// What a user has used of a window.
     fn user_window(&self, index: u32) -> Result<WindowState, Self::Error>;
     /// The buckets of a user.

@@ -29,7 +29,7 @@ use ratelimit_common::{
 
 use crate::{
     compile::{Names, lists::Lists},
-    policy::{Policy, Prefix},
+    policy::{Policy, Prefix, Reserve},
 };
 pub use ledger::Ledger;
 use newcomers::Newcomers;
@@ -50,6 +50,8 @@ pub struct Setting<'s> {
     pub names: &'s Names,
     /// The lists.
     pub lists: &'s Lists,
+    /// What this host has of users' limits without a lease, if these hold on all hosts together.
+    pub reserve: Option<Reserve>,
     /// Now, on the clock that decides under this policy.
     pub now_ns: u64,
     /// Now, for people: seconds since 1970, UTC.

@@ -145,6 +145,9 @@ pub struct LimitState {
     pub full_in_ms: u64,
     /// Until the next unit is admitted, if nothing is left; absent if something is.
     pub refused_for_ms: Option<u64>,
+    /// Units of these that this host was given for now, of a limit that holds on all hosts together; the rest it has without that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<u64>,
 }
 
 /// A prefix around the source, and what all its addresses together have left.

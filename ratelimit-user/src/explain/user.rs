@@ -2,11 +2,14 @@
 
 use std::net::IpAddr;
 
-use ratelimit_common::abi::{Cell, user::NO_USER};
+use ratelimit_common::{
+    abi::{Cell, lease::lease_place, user::NO_USER},
+    limit::gcra::ahead_q8,
+};
 
 use super::{
     Ledger, Setting,
-    account::Words,
+    account::{self, Words},
     listing,
     report::{Account, UserState},
     window,
@@ -29,7 +32,16 @@ pub(super) fn state<L: Ledger>(
     // Users have no gate: their buckets are always there.
     let words =
         Words { entry: Some(ledger.user(index as u32)?), cell: Cell::FRESH, tracked_until_q8: 0, name: 0 };
-    let mut limits = Account::new(&words, &set, user.network(), setting.now_q8()).limits;
+    let pairs = account::pairs(&set, user.network(), setting.reserve);
+    let mut limits = Account::of_pairs(&words, &set, &pairs, setting.now_q8()).limits;
+    for (state, (_, place)) in limits.iter_mut().zip(&pairs).filter(|(_, (_, place))| set.is_leased(*place)) {
+        let (lease, spent) = ledger.lease(lease_place(index as u32, *place as u32))?;
+        let lasts = ahead_q8(lease.expires_q8, setting.now_q8()) != 0;
+        let units = if lasts { lease.ceiling.saturating_sub(spent.used) } else { 0 };
+        state.leased = Some(units);
+        state.left += units;
+        state.refused_for_ms = state.refused_for_ms.filter(|_| units == 0);
+    }
     limits.extend(window::of_user(ledger, setting, index as u32, &set, user.network())?);
     Ok(Some(UserState {
         name: user.name().to_owned(),

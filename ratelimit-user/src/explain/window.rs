@@ -104,5 +104,6 @@ fn state(rate: &Rate, limit: &WindowLimit, state: &WindowState, now_ns: u64) -> 
         left,
         full_in_ms: if used == 0 { 0 } else { ms(full_ns) },
         refused_for_ms: (left == 0).then(|| ms(full_ns)),
+        leased: None,
     }
 }

@@ -1,5 +1,7 @@
 //! A snapshot as Prometheus metrics.
 
+mod cluster;
+
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use crate::{
@@ -19,6 +21,9 @@ pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus
     let registry = Registry::new();
     packets(&registry, snapshot)?;
     gauges(&registry, status)?;
+    if let Some(cluster) = &status.cluster {
+        cluster::register(&registry, cluster)?;
+    }
     counters(&registry, status)?;
     TextEncoder::new().encode_to_string(&registry.gather())
 }

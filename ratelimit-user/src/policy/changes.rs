@@ -12,7 +12,8 @@ use ratelimit_common::abi::{Meter, Mode, OnLimit, service::Protocol};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Difference, LadderFamily, NONE, NamedLimit, Policy, Prefix, Service, Sources, User, Users, words,
+    ClusterPolicy, Difference, LadderFamily, NONE, NamedLimit, Policy, Prefix, Service, Sources, User, Users,
+    words,
 };
 
 /// One difference.
@@ -51,7 +52,13 @@ pub fn changes(before: &Policy, after: &Policy) -> Vec<Change> {
     let mut rows = limits(before.source().limits(), after.source().limits());
     let (old_users, new_users) =
         (unlike(before.users(), after.users()), unlike(after.users(), before.users()));
-    let (before, after) = (subjects(before, &old_users), subjects(after, &new_users));
+    let other_secret = other_secret(before, after);
+    let (before, mut after) = (subjects(before, &old_users), subjects(after, &new_users));
+    if other_secret
+        && let Some((words, _)) = after.get_mut(CLUSTER).and_then(|fields| fields.get_mut("redis"))
+    {
+        words.push_str(" with another password or other certificates");
+    }
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     for name in names {
         match (before.get(name), after.get(name)) {
@@ -66,7 +73,7 @@ pub fn changes(before: &Policy, after: &Policy) -> Vec<Change> {
                 field: None,
                 before: before.map(|fields| in_words(fields, old_users.get(name).copied())),
                 after: after.map(|fields| in_words(fields, new_users.get(name).copied())),
-                needs_restart: false,
+                needs_restart: [before, after].into_iter().flatten().any(needs_restart),
             }),
         }
     }
@@ -173,12 +180,49 @@ fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTreeMap<String
         subjects.insert(format!("plan {}", plan.name()), network);
     }
     subjects.extend(users.iter().map(|(subject, user)| (subject.clone(), of_user(user))));
+    if let Some(cluster) = policy.cluster() {
+        subjects.insert(CLUSTER.to_owned(), of_cluster(cluster));
+    }
     let mode = match policy.mode() {
         Mode::Enforce => "enforce",
         Mode::Monitor => "monitor",
     };
     subjects.insert("mode".to_owned(), Fields::from([("", (mode.to_owned(), false))]));
     subjects
+}
+
+/// The table's name, and the subject's.
+const CLUSTER: &str = "cluster";
+
+/// A running daemon keeps the store that it has, and what it has agreed with other hosts.
+fn of_cluster(cluster: &ClusterPolicy) -> Fields {
+    let permille = cluster.reserve().permille();
+    let reserve = match permille % 10 {
+        0 => format!("{}%", permille / 10),
+        tenths => format!("{}.{tenths}%", permille / 10),
+    };
+    let host = cluster.host().map_or_else(|| "as the system calls it".to_owned(), ToOwned::to_owned);
+    let fields = [
+        ("redis", cluster.redis().to_string()),
+        ("name", cluster.name().to_owned()),
+        ("host", host),
+        ("hosts", cluster.hosts().to_string()),
+        ("reserve", reserve),
+        ("tick", format!("{} ms", cluster.tick().as_millis())),
+        ("lease", format!("{} ms", cluster.lease().as_millis())),
+        ("without_store", cluster.without_store().name().to_owned()),
+    ];
+    fields.into_iter().map(|(name, text)| (name, (text, true))).collect()
+}
+
+/// Whether the stores of two policies differ in what is never shown.
+fn other_secret(before: &Policy, after: &Policy) -> bool {
+    let stores = before.cluster().zip(after.cluster()).map(|(old, new)| (old.redis(), new.redis()));
+    stores.is_some_and(|(old, new)| old != new && old.to_string() == new.to_string())
+}
+
+fn needs_restart(fields: &Fields) -> bool {
+    fields.values().any(|(_, must)| *must)
 }
 
 fn of_user(user: &User) -> Fields {
@@ -413,6 +457,57 @@ mod tests {
             prop_assert_eq!(there.len(), 1);
             prop_assert_eq!((&there[0].before, &there[0].after), (&back[0].after, &back[0].before));
         }
+    }
+
+    #[test]
+    fn whatever_changes_of_the_cluster_takes_a_restart_and_no_password_is_shown() {
+        let cluster = |lines: &str| format!("{OLD}\n[cluster]\n{lines}\n");
+        let old = cluster("redis = \"redis://me:s3cret@h\"");
+        assert_eq!(
+            sentences(OLD, &old),
+            [
+                "cluster added: host as the system calls it; hosts 16; lease 1000 ms; name ratelimit; redis redis://me@h:6379; \
+              reserve 5%; tick 50 ms; without_store reserve; takes effect at the next start"
+            ]
+        );
+        assert!(sentences(&old, OLD)[0].starts_with("cluster removed: was host as the system calls it; "));
+        let new = "redis = \"redis+cluster://a,b\"\nname = \"edge\"\nhost = \"a\"\nhosts = 3\nreserve = \"2.5%\"\n\
+                   tick = \"20ms\"\nlease = \"2s\"\nwithout_store = \"last-rate\"";
+        let rows = changes(&policy(&old), &policy(&cluster(new)));
+        assert!(rows.iter().all(|row| row.needs_restart && row.subject == "cluster"), "{rows:#?}");
+        let rows: Vec<String> = rows
+            .iter()
+            .map(|row| {
+                format!(
+                    "{}: {} -> {}",
+                    row.field.as_deref().unwrap(),
+                    row.before.as_deref().unwrap(),
+                    row.after.as_deref().unwrap()
+                )
+            })
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                "host: as the system calls it -> a",
+                "hosts: 16 -> 3",
+                "lease: 1000 ms -> 2000 ms",
+                "name: ratelimit -> edge",
+                "redis: redis://me@h:6379 -> redis+cluster://a:6379,b:6379",
+                "reserve: 5% -> 2.5%",
+                "tick: 50 ms -> 20 ms",
+                "without_store: reserve -> last-rate",
+            ]
+        );
+        let other = cluster("redis = \"redis://me:0ther@h\"");
+        assert_eq!(
+            sentences(&old, &other),
+            [
+                "cluster redis: redis://me@h:6379 -> redis://me@h:6379 with another password or other certificates; \
+              takes effect at the next start"
+            ]
+        );
+        assert_eq!(sentences(&old, &cluster("redis = \"redis://me:s3cret@h:6379/0\"\nhosts = 16")), [""; 0]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod cluster;
 mod gate;
 mod interface_name;
 mod ladder;
+mod leases;
 mod limit_list;
 mod prefix;
 mod service;
@@ -27,6 +28,7 @@ pub use cluster::{
 pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
+pub use leases::Uncountable;
 pub use limit_list::LimitList;
 pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use service::{DEFAULT_DSCP, Service, ServiceError, Services};

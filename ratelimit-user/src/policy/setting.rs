@@ -9,7 +9,7 @@ use ratelimit_common::{
 };
 
 use super::{
-    Plan, Policy, Service, ServiceError, SourceError, TooManyWindows, User, UserError,
+    Plan, Policy, Service, ServiceError, SourceError, TooManyWindows, Uncountable, User, UserError,
     limit_list::{LimitList, parse_limit_name},
     some,
 };
@@ -64,6 +64,9 @@ pub enum SettingError {
     /// More windows than there is room for.
     #[error(transparent)]
     Windows(#[from] TooManyWindows),
+    /// Too fine for the store.
+    #[error(transparent)]
+    Uncountable(#[from] Uncountable),
     /// The name says one meter, the rate another.
     #[error("limit \"{name}\" is in {wanted}, and \"{rate}\" is in {found}; use a rate in {wanted}", wanted = .wanted.name(), found = .rate.meter.name())]
     WrongMeter {
@@ -207,6 +210,7 @@ impl Policy {
     pub fn with(&self, setting: &Setting, value: &str) -> Result<Self, SettingError> {
         let next = self.set(setting, value)?;
         next.windows_fit()?;
+        next.leases_fit()?;
         Ok(next)
     }
 

@@ -6,8 +6,8 @@ use std::{net::IpAddr, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    drops::Dropped, explain::Explanation, failure::Failure, headroom::Reading, policy::changes::Change,
-    stats::Snapshot,
+    cluster::members::Member, drops::Dropped, explain::Explanation, failure::Failure, headroom::Reading,
+    policy::changes::Change, stats::Snapshot,
 };
 
 /// Who gives an order that can cut somebody off, and how much they mean it.
@@ -53,6 +53,9 @@ pub enum Request {
         for_ns: Option<u64>,
         /// Why.
         reason: Option<String>,
+        /// On all hosts of the cluster.
+        #[serde(default)]
+        cluster: bool,
         /// Who says so.
         #[serde(default)]
         operator: Operator,
@@ -61,7 +64,12 @@ pub enum Request {
     BlockDel {
         /// CIDR.
         prefix: String,
+        /// On all hosts of the cluster.
+        #[serde(default)]
+        cluster: bool,
     },
+    /// Which hosts are in the cluster?
+    Cluster,
     /// Show the block list.
     BlockList,
     /// Put a prefix on the allow list.
@@ -217,6 +225,13 @@ pub enum Reply {
     Lost(u64),
     /// To `block list`.
     Blocks(Vec<Block>),
+    /// To `cluster`.
+    Cluster {
+        /// This host's part.
+        status: Box<ClusterStatus>,
+        /// All hosts, as the store last told them.
+        hosts: Vec<Member>,
+    },
     /// To `allow list`.
     Allows(Vec<String>),
     /// To `limit list` and `limit get`.
@@ -303,9 +318,55 @@ pub struct Status {
     pub blocked_prefixes: u64,
     /// Prefixes on the allow list.
     pub allowed_prefixes: u64,
+    /// This host's part in its cluster, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
     /// Where links and maps are pinned.
     pub pin: String,
     /// What does not work as the policy wants it, as sentences.
+    pub warnings: Vec<String>,
+}
+
+/// One host's part in its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Where the store is, without a password.
+    pub store: String,
+    /// Whether it answered when last asked.
+    pub store_up: bool,
+    /// Why not.
+    pub problem: Option<String>,
+    /// For how long nothing has worked.
+    pub failing_seconds: Option<u64>,
+    /// What this start of this host is called in the store.
+    pub host: String,
+    /// Limits that hold on all hosts together.
+    pub limits: u64,
+    /// Of these, how many this host holds something of.
+    pub leases: u64,
+    /// Units that it holds.
+    pub lease_units: u64,
+    /// Letters that the store answered.
+    pub exchanges: u64,
+    /// Limits that were in them.
+    pub lines: u64,
+    /// Letters without a good answer.
+    pub failures: u64,
+    /// How often the store was given up.
+    pub given_up: u64,
+    /// How long the last letter took.
+    pub round_trip_us: u64,
+    /// Hosts that the store has heard of lately.
+    #[serde(default)]
+    pub hosts_seen: u64,
+    /// Changes of blocks for all hosts that the store has not heard of yet.
+    #[serde(default)]
+    pub changes_waiting: u64,
+    /// What all hosts together can admit at most, as a sentence.
+    pub bound: String,
+    /// How many times the limit that is.
+    pub bound_times_limit: u32,
+    /// What is wrong with the store, as sentences.
     pub warnings: Vec<String>,
 }
 
@@ -365,6 +426,12 @@ pub struct Block {
     pub seconds_left: Option<u64>,
     /// Why.
     pub reason: Option<String>,
+    /// The host that blocked it on all of them; absent for a block of this host alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Why it does not hold here, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// One limit of the running policy.
@@ -414,4 +481,7 @@ pub struct UserBucket {
     pub left: u64,
     /// Units that may come at once after a while of silence.
     pub burst: u64,
+    /// Units of these that this host was given for now, of a limit that holds on all hosts together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<u64>,
 }

@@ -198,7 +198,14 @@ fn state(account: &Account) -> String {
 
 fn limit(limit: &LimitState) -> String {
     let rest = ending(limit.left, limit.capacity, limit.full_in_ms, limit.refused_for_ms);
-    format!("{}: {} of {} left{rest}", limit.rate, limit.left, limit.capacity)
+    match limit.leased {
+        None => format!("{}: {} of {} left{rest}", limit.rate, limit.left, limit.capacity),
+        // What a host has by itself is little; how much it can be given depends on the others.
+        Some(leased) => format!(
+            "{}, on all hosts together: {} left on this one, {leased} of them leased{rest}",
+            limit.rate, limit.left
+        ),
+    }
 }
 
 fn prefix(prefix: &PrefixState) -> String {

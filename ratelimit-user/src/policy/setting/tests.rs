@@ -144,3 +144,16 @@ fn a_value_that_does_not_fit_is_refused_with_what_would() {
     let fifth = set(&full, "source.bytes", "1 MB/s").unwrap_err();
     assert!(fifth.contains("5 limits are more"), "{fifth}");
 }
+
+#[test]
+fn a_limit_that_the_store_of_a_cluster_cannot_count_is_refused_there_and_taken_elsewhere() {
+    let text = format!("{POLICY}\n[cluster]\nredis = \"redis://h\"\n");
+    let cluster = config::parse(&text, "p.toml").unwrap_or_else(|error| panic!("{error}")).policy;
+    for list in ["plan.gold.network", "user.acme.network"] {
+        let error = set(&cluster, list, "5/s, 1000003 packets/day").unwrap_err();
+        let sentence = format!("{list} \"1000003 packets/day burst 1000003\": the burst is too large");
+        assert!(error.starts_with(&sentence), "{error}");
+        assert!(set(&cluster, list, "1000003 packets/day sliding-window").is_ok(), "counted by each host");
+        assert!(set(&policy(), list, "1000003 packets/day").is_ok());
+    }
+}

@@ -13,6 +13,7 @@ fn limit_of(rate: &str, left: u64, capacity: u64, refused_for_ms: Option<u64>) -
         left,
         full_in_ms: if left < capacity { 2_000 } else { 0 },
         refused_for_ms,
+        leased: None,
     }
 }
 

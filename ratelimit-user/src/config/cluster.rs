@@ -1,0 +1,171 @@
+//! The meaning of `[cluster]`, and what it means for the limits of users.
+
+use std::{ops::Range, time::Duration};
+
+use ratelimit_common::{
+    abi::Meter,
+    limit::rate::{FULL_FRAME, Rate},
+};
+
+use super::{
+    document::{ClusterTable, Document},
+    problem::Problems,
+    value::{At, Found, Strings},
+};
+use crate::{
+    cluster::address::{Place, StoreAddress},
+    policy::{ClusterPolicy, ClusterWords, Policy, Users, WithoutStore, is_leased},
+};
+
+const EXAMPLE: &str = "write redis = \"redis://127.0.0.1:6379\"";
+
+/// The cluster, or none, if what is there makes sense.
+pub(super) fn resolve(
+    table: &Found<ClusterTable>,
+    problems: &mut Problems<'_>,
+) -> Option<Option<ClusterPolicy>> {
+    let table = match table {
+        Found::Absent => return Some(None),
+        Found::Unreadable => return None,
+        Found::Read(table) => table,
+    };
+    let redis = redis(table, problems);
+    // Also without an address the rest of the table is worth a look.
+    let nowhere = StoreAddress { place: Place::Cluster(Vec::new()), login: None, database: 0, tls: None };
+    match ClusterPolicy::on(redis.clone().unwrap_or(nowhere)).with(&words(table)) {
+        Ok(cluster) => redis.is_some().then_some(Some(cluster)),
+        Err(errors) => {
+            for (key, error) in errors {
+                problems.error(place(table, key), error);
+            }
+            None
+        }
+    }
+}
+
+fn redis(table: &ClusterTable, problems: &mut Problems<'_>) -> Option<StoreAddress> {
+    match &table.redis {
+        // Its sentences show no password; the text itself would.
+        Found::Read((text, at)) => {
+            text.parse().map_err(|error| problems.error(at, format!("redis: {error}"))).ok()
+        }
+        Found::Unreadable => None,
+        Found::Absent => {
+            problems
+                .missing(&table.at, format!("[cluster] has no redis: nothing could be shared; {EXAMPLE}"));
+            None
+        }
+    }
+}
+
+fn words(table: &ClusterTable) -> ClusterWords {
+    fn value<T: Clone>(at: &Option<At<T>>) -> Option<T> {
+        at.as_ref().map(|(value, _)| value.clone())
+    }
+    ClusterWords {
+        name: value(&table.name),
+        host: value(&table.host),
+        hosts: value(&table.hosts),
+        reserve: value(&table.reserve),
+        tick: value(&table.tick),
+        lease: value(&table.lease),
+        without_store: value(&table.without_store),
+    }
+}
+
+fn place<'t>(table: &'t ClusterTable, key: &str) -> &'t Range<usize> {
+    fn at<T>(value: &Option<At<T>>) -> Option<&Range<usize>> {
+        value.as_ref().map(|(_, at)| at)
+    }
+    let place = match key {
+        "name" => at(&table.name),
+        "host" => at(&table.host),
+        "hosts" => at(&table.hosts),
+        "reserve" => at(&table.reserve),
+        "tick" => at(&table.tick),
+        // The default may be too short for a tick.
+        "lease" => at(&table.lease).or_else(|| at(&table.tick)),
+        "without_store" => at(&table.without_store),
+        _ => None,
+    };
+    place.unwrap_or(&table.at)
+}
+
+/// Limits of users that the store cannot count.
+pub(super) fn judge(
+    document: &Document,
+    users: &Users,
+    cluster: &ClusterPolicy,
+    problems: &mut Problems<'_>,
+) {
+    each_limit(document, users, |of, rate, at| {
+        if let Err(error) = cluster.counts(rate) {
+            problems.error(at, format!("{of} \"{rate}\": {error}"));
+        }
+    });
+}
+
+/// Limits of users that do not do across hosts what they seem to.
+pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    let Some(cluster) = policy.cluster() else { return };
+    each_limit(document, policy.users(), |of, rate, at| {
+        if !is_leased(rate) {
+            let message = format!(
+                "{of} \"{rate}\" is counted by each host for itself: only a hard bucket holds on all hosts together"
+            );
+            return problems.warning(at, message);
+        }
+        let enough = enough_burst(rate, cluster.tick());
+        if rate.burst < enough {
+            let message = format!(
+                "{of} \"{rate}\" gives less than its rate on all hosts together, which exchange every {} ms; use a burst of at \
+                 least {enough}",
+                cluster.tick().as_millis()
+            );
+            problems.warning(at, message);
+        }
+        if let Some(enough) = reserve_burst(rate, cluster) {
+            let message = format!(
+                "{of} \"{rate}\" has too small a reserve: a host that is cut off lets nothing of it pass; use a burst of at \
+                 least {enough}, or fewer hosts"
+            );
+            problems.warning(at, message);
+        }
+    });
+}
+
+/// What goes out in one tick while the answer of the one before is under way: less cannot keep up with the rate.
+fn enough_burst(rate: &Rate, tick: Duration) -> u64 {
+    (u128::from(rate.amount) * 2 * tick.as_nanos()).div_ceil(u128::from(rate.period.ns())) as u64
+}
+
+/// The burst that a reserve would be of use for, if it is not of this one.
+fn reserve_burst(rate: &Rate, cluster: &ClusterPolicy) -> Option<u64> {
+    let reserve = cluster.reserve();
+    let permille = u128::from(reserve.permille());
+    // At the pace that it had last a host goes on anyway.
+    if permille == 0 || cluster.without_store() != WithoutStore::Reserve {
+        return None;
+    }
+    let least = if rate.meter == Meter::Bytes { FULL_FRAME } else { 1 };
+    let enough = (u128::from(least) * 1_000 * u128::from(cluster.hosts())).div_ceil(permille);
+    (reserve.units(rate.burst) < least).then_some(enough as u64)
+}
+
+/// Every limit of users and plans where it is written.
+fn each_limit(document: &Document, users: &Users, mut look: impl FnMut(&str, &Rate, &Range<usize>)) {
+    let mut all = |of: String, rates: &[Rate], places: Option<&Strings>| {
+        let places = places.map(|limits| limits.entries.as_slice()).unwrap_or_default();
+        rates.iter().zip(places).for_each(|(rate, (_, at))| look(&of, rate, at));
+    };
+    for (table, plan) in document.plans.iter().zip(users.plans()) {
+        all(format!("plan {:?}: network", plan.name()), plan.network(), table.network.as_ref());
+    }
+    for (table, user) in document.users.iter().zip(users.iter()) {
+        all(
+            format!("user {:?}: network", user.name()),
+            user.own().unwrap_or_default(),
+            table.network.as_ref(),
+        );
+    }
+}

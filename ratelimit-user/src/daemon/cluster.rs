@@ -1,0 +1,392 @@
+//! This host's part in the cluster: what it tells the store, and what becomes of the answers.
+//!
+//! ```text
+//! every tick:  counters -> leases -> kernel;  leases -> letter -> store -> answers -> leases -> kernel
+//! ```
+//! The host is locked on both sides of the conversation and never during it: nobody waits for the store.
+
+mod blocks;
+mod conversation;
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use ratelimit_common::{
+    abi::{Lease, LimitSet, lease::lease_place},
+    limit::{gcra, rate::Rate},
+};
+
+pub(super) use self::conversation::{converse, say_goodbye};
+use super::{host::Host, log};
+use crate::{
+    cluster::{
+        breaker::Breaker,
+        exchange::{Grant, Timing},
+        gossip::{self, Gossip},
+        leases::{Leases, Limit, Line},
+        letter::Keys,
+        members,
+        redis::{Call, Facts, StoreError, Value},
+        terms::Terms,
+    },
+    compile::{self, lists::Lists},
+    dataplane::{DataplaneError, probe},
+    failure::{ExitCode, Failure},
+    policy::{ClusterPolicy, User, WithoutStore, is_leased},
+    serve::protocol::{ClusterStatus, Reply},
+};
+
+/// What the host knows of its cluster.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    policy: ClusterPolicy,
+    /// What this start of this host is called in the store.
+    id: String,
+    keys: Keys,
+    pub(super) leases: Leases,
+    /// The generation of the policy whose limits are followed.
+    follows: Option<u64>,
+    breaker: Breaker,
+    problem: Option<String>,
+    warnings: Vec<String>,
+    exchanges: u64,
+    lines: u64,
+    failures: u64,
+    last_trip: Duration,
+    /// Users whose books are to be opened anew.
+    resets: Vec<String>,
+    /// Blocks for all hosts, and the hosts.
+    pub(super) gossip: Gossip,
+    /// When it is time to hear of them again, and how often that has been.
+    gossip_due: Instant,
+    gossips: u64,
+    /// What was last written down of blocks for all hosts.
+    kept: Option<blocks::Kept>,
+}
+
+/// A letter to the store, and when it was sent by the kernel's clock.
+#[derive(Debug)]
+pub(super) struct Letter {
+    pub(super) lines: Vec<Line>,
+    pub(super) sent_ns: u64,
+    pub(super) resets: Vec<String>,
+    pub(super) gossip: Option<Call<'static>>,
+}
+
+impl Cluster {
+    /// A host that has said nothing yet.
+    pub(super) fn new(policy: ClusterPolicy, state: &Path, lists: &Lists) -> Result<Self, Failure> {
+        let timing = Timing::new(policy.lease(), policy.tick());
+        let name = policy.host().map_or_else(probe::host_name, str::to_owned);
+        let [epoch, incarnation] = probe::random_secret()?;
+        let gossip = blocks::recall(state, lists, &name, incarnation, probe::now_ns())?;
+        Ok(Self {
+            gossip,
+            gossip_due: Instant::now(),
+            gossips: 0,
+            kept: None,
+            id: format!("{name}:{epoch:016x}"),
+            keys: Keys::new(policy.name()),
+            leases: Leases::new(timing, policy.tick().as_nanos() as u64),
+            follows: None,
+            breaker: Breaker::default(),
+            problem: Some("the store has not answered yet".to_owned()),
+            warnings: Vec::new(),
+            exchanges: 0,
+            lines: 0,
+            failures: 0,
+            last_trip: Duration::ZERO,
+            resets: Vec::new(),
+            policy,
+        })
+    }
+
+    /// How long the store may take to answer: long enough not to give up on a busy one, short enough that leases do not run out meanwhile.
+    fn deadline(&self) -> Duration {
+        (self.policy.tick() * 2).max(Duration::from_millis(50)).min(self.policy.lease() / 4)
+    }
+
+    /// Whether the store counts as gone.
+    fn is_cut_off(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    /// How many times the limit all hosts together can have, at most.
+    fn bound(&self) -> u32 {
+        match self.policy.without_store() {
+            WithoutStore::LastRate if self.is_cut_off() => self.policy.hosts(),
+            WithoutStore::Reserve | WithoutStore::LastRate => 1,
+        }
+    }
+
+    fn bound_in_words(&self) -> String {
+        let kept = f64::from(self.policy.reserve().permille()) / 10.0;
+        match (self.is_cut_off(), self.policy.without_store()) {
+            (false, _) => "burst + rate x time on all hosts together".to_owned(),
+            (true, WithoutStore::Reserve) => {
+                format!(
+                    "burst + rate x time on all hosts together; without the store each host has its part of the {kept} % that are kept back"
+                )
+            }
+            (true, WithoutStore::LastRate) => {
+                let hosts = self.policy.hosts();
+                format!(
+                    "burst + rate x time on each host by itself, {hosts} times the limit at most: without the store each goes on at the rate that it had"
+                )
+            }
+        }
+    }
+
+    /// How it is.
+    pub(super) fn status(&self, now: Instant, now_ns: u64) -> ClusterStatus {
+        let totals = self.leases.totals(now_ns);
+        ClusterStatus {
+            store: self.policy.redis().to_string(),
+            store_up: self.problem.is_none(),
+            problem: self.problem.clone(),
+            failing_seconds: self.breaker.failing_for(now).map(|time| time.as_secs()),
+            host: self.id.clone(),
+            limits: totals.limits,
+            leases: totals.held,
+            lease_units: totals.units,
+            exchanges: self.exchanges,
+            lines: self.lines,
+            failures: self.failures,
+            given_up: self.breaker.opened(),
+            round_trip_us: self.last_trip.as_micros() as u64,
+            hosts_seen: self.gossip.members().len() as u64,
+            changes_waiting: self.gossip.waiting() as u64,
+            bound: self.bound_in_words(),
+            bound_times_limit: self.bound(),
+            warnings: self.warnings.clone(),
+        }
+    }
+}
+
+impl Host {
+    /// Takes in what packets have spent, tells them what they may spend, and says what the store is to be told; `None` if nothing.
+    pub(super) fn tick_cluster(&mut self, now: Instant) -> Result<Option<Letter>, Failure> {
+        self.follow_policy()?;
+        let now_ns = probe::now_ns();
+        let Some(cluster) = &mut self.cluster else { return Ok(None) };
+        let spent = self.maps.all_spent(&cluster.leases.places())?;
+        cluster.leases.observe(now_ns, |place| spent.of(place));
+        if cluster.is_cut_off() && cluster.policy.without_store() == WithoutStore::LastRate {
+            cluster.leases.go_on(now_ns);
+        }
+        self.tell_leases()?;
+        let Some(cluster) = &mut self.cluster else { return Ok(None) };
+        if !cluster.breaker.allows(now) {
+            return Ok(None);
+        }
+        let lines = cluster.leases.letter(now_ns);
+        let resets = std::mem::take(&mut cluster.resets);
+        let gossip = cluster.gossip_call(now, now_ns);
+        if lines.is_empty() && resets.is_empty() && gossip.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Letter { lines, sent_ns: probe::now_ns(), resets, gossip }))
+    }
+
+    /// Takes in what the store answered to each line.
+    pub(super) fn take_answers(
+        &mut self,
+        letter: &Letter,
+        answers: Vec<Result<Grant, StoreError>>,
+        gossip: Option<Result<Value, StoreError>>,
+        trip: Duration,
+    ) -> Result<(), Failure> {
+        let now_ns = probe::now_ns();
+        let mut failure = None;
+        if let Some(answer) = gossip {
+            match answer.and_then(|answer| self.hear_gossip(&answer, now_ns)) {
+                Ok(true) => self.gossip_again(),
+                Ok(false) => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        let Some(cluster) = &mut self.cluster else { return Ok(()) };
+        for (line, answer) in letter.lines.iter().zip(answers) {
+            match answer {
+                Ok(grant) => cluster.leases.answer(&line.key, &grant, letter.sent_ns, now_ns),
+                Err(error) => failure = Some(error),
+            }
+        }
+        cluster.exchanges += 1;
+        cluster.lines += letter.lines.len() as u64;
+        cluster.last_trip = trip;
+        match failure {
+            // In a Redis Cluster some may be there and others not: what was answered counts.
+            Some(error) => cluster.failed(&error),
+            None => cluster.answered(),
+        }
+        self.tell_leases()
+    }
+
+    fn gossip_again(&mut self) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.gossip_due = Instant::now();
+        }
+    }
+
+    /// The store could not be asked at all.
+    pub(super) fn store_failed(&mut self, letter: Letter, error: &StoreError) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.resets.extend(letter.resets);
+            cluster.failed(error);
+        }
+    }
+
+    /// What the store says of itself, once it is connected.
+    pub(super) fn store_connected(&mut self, facts: &[Facts]) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let warnings: Vec<String> = facts.iter().filter_map(eviction_warning).collect();
+        for warning in warnings.iter().filter(|warning| !cluster.warnings.contains(warning)) {
+            log::warning(warning);
+        }
+        cluster.warnings = warnings;
+        log::info(format!("connected to the store {}", cluster.policy.redis()));
+    }
+
+    /// The hosts of the cluster.
+    pub(super) fn members(&self, now_ns: u64) -> Result<Reply, Failure> {
+        let Some(cluster) = &self.cluster else {
+            return Err(Failure::new(
+                ExitCode::Found,
+                "this host is in no cluster; give it one with [cluster] redis, or run --redis",
+            ));
+        };
+        let status = Box::new(cluster.status(Instant::now(), now_ns));
+        Ok(Reply::Cluster { status, hosts: cluster.gossip.members().to_vec() })
+    }
+
+    /// Lets go of every lease, so that others can have it.
+    pub(super) fn give_up_leases(&mut self) -> Result<(), Failure> {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.leases.give_up(probe::now_ns());
+        }
+        self.tell_leases()
+    }
+
+    /// Has the store open the books of a user anew.
+    pub(super) fn reset_in_store(&mut self, user: &str) {
+        let Some(found) = self.version.policy().users().get(user) else { return };
+        let names: Vec<String> = named(found.network()).map(|(name, _)| name).collect();
+        if let Some(cluster) = &mut self.cluster {
+            let keys = names.iter().map(|name| cluster.keys.ledger(user, name));
+            cluster.resets.extend(keys);
+        }
+    }
+
+    /// Follows the limits of the policy in force.
+    fn follow_policy(&mut self) -> Result<(), Failure> {
+        let generation = self.desired.policy.generation;
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        if cluster.follows == Some(generation) {
+            return Ok(());
+        }
+        let users = self.version.policy().users();
+        let mut limits = Vec::new();
+        for user in users.iter() {
+            let Some(index) = self.desired.names.users.of(user.name()) else { continue };
+            let Some(set) = self.desired.user_set(index as u32) else { continue };
+            limits.extend(self.leased_limits(cluster, user, index as u32, set));
+        }
+        let places: Vec<u32> = limits.iter().map(|limit| limit.place).collect();
+        let spent = self.maps.all_spent(&places)?;
+        let Some(cluster) = &mut self.cluster else { return Ok(()) };
+        let gone = cluster.leases.follow(limits, probe::now_ns(), |place| spent.of(place));
+        cluster.follows = Some(generation);
+        for place in gone {
+            self.maps.set_lease(place, Lease::NONE)?;
+        }
+        Ok(())
+    }
+
+    /// The limits of a user that hold on all hosts together.
+    fn leased_limits(&self, cluster: &Cluster, user: &User, index: u32, set: &LimitSet) -> Vec<Limit> {
+        let rates = user.network();
+        let places = compile::places(rates, set, self.facts.headroom, self.facts.reserve);
+        let leased = |((name, rate), place): ((String, &Rate), Option<usize>)| {
+            let place = place.filter(|_| is_leased(rate))?;
+            Some(Limit {
+                key: cluster.keys.ledger(user.name(), &name),
+                place: lease_place(index, place as u32),
+                // Checked when the policy was read.
+                terms: Terms::of(rate, cluster.policy.reserve()).ok()?,
+            })
+        };
+        named(rates).zip(places).filter_map(leased).collect()
+    }
+
+    /// Tells the kernel what has changed.
+    fn tell_leases(&mut self) -> Result<(), Failure> {
+        let Some(cluster) = &mut self.cluster else { return Ok(()) };
+        let news = cluster.leases.news();
+        let write = |(place, told): &(u32, crate::cluster::holding::Told)| -> Result<(), DataplaneError> {
+            let expires_q8 = gcra::time_q8(told.expires_ns);
+            self.maps.set_lease(*place, Lease { ceiling: told.ceiling, expires_q8, enough: told.enough })
+        };
+        Ok(news.iter().try_for_each(write)?)
+    }
+}
+
+impl Cluster {
+    /// The call that tells and hears of blocks and hosts, if it is time.
+    fn gossip_call(&mut self, now: Instant, now_ns: u64) -> Option<Call<'static>> {
+        if now < self.gossip_due {
+            return None;
+        }
+        self.gossip_due = now + gossip::TICK;
+        self.gossips += 1;
+        let facts = members::Facts {
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            round_trip_us: self.last_trip.as_micros() as u64,
+            leases: self.leases.totals(now_ns).held,
+            ..members::Facts::default()
+        };
+        // Who is there is asked for once a second.
+        Some(self.gossip.call(&self.keys, &facts, self.gossips % 4 == 1, now_ns))
+    }
+
+    fn answered(&mut self) {
+        if let Some(time) = self.breaker.failing_for(Instant::now()).filter(|_| self.breaker.is_open()) {
+            log::info(format!("the store answers again after {:.1} s", time.as_secs_f64()));
+        }
+        self.breaker.succeeded();
+        self.problem = None;
+    }
+
+    fn failed(&mut self, error: &StoreError) {
+        let was_open = self.breaker.is_open();
+        self.failures += 1;
+        self.breaker.failed(Instant::now());
+        self.problem = Some(error.to_string());
+        if self.breaker.is_open() && !was_open {
+            log::error(format!("the store does not answer: {error}; in force: {}", self.bound_in_words()));
+        }
+    }
+}
+
+/// What each limit of a user is called in the store: what it counts, and a number if that is not the first of its kind.
+fn named(rates: &[Rate]) -> impl Iterator<Item = (String, &Rate)> {
+    rates.iter().enumerate().map(|(at, rate)| {
+        let before = rates[..at].iter().filter(|other| other.meter == rate.meter).count();
+        let number = if before == 0 { String::new() } else { format!("-{}", before + 1) };
+        (format!("{}{number}", rate.meter.name()), rate)
+    })
+}
+
+/// A store that forgets what it was told makes limits wider than they are.
+fn eviction_warning(facts: &Facts) -> Option<String> {
+    let evicts = facts.evicts_all_keys() || facts.evicts_volatile_keys();
+    (evicts && facts.maxmemory > 0).then(|| {
+        format!(
+            "{} has maxmemory-policy {}: when its memory is full it forgets what users have spent, and they can spend it again; \
+             set maxmemory-policy noeviction",
+            facts.at, facts.maxmemory_policy
+        )
+    })
+}

@@ -1,0 +1,160 @@
+//! Talking to the store: one letter at a time, each with a deadline.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::{Duration, Instant},
+};
+
+use tokio::time::MissedTickBehavior;
+
+use super::{super::service::Daemon, Letter};
+use crate::{
+    cluster::{
+        address::StoreAddress,
+        exchange::{Grant, Timing},
+        leases::Line,
+        letter::{self, Keys},
+        redis::{Call, Link, Script, StoreError, Value},
+    },
+    daemon::log,
+};
+
+/// Forgets the books of a limit: whoever asks next finds a full bucket.
+static RESET: LazyLock<Script> =
+    LazyLock::new(|| Script::new("reset", include_str!("../../cluster/scripts/reset.lua")));
+
+/// A lease that was let go can be given back when no packet has it in mind any more.
+const SETTLES: Duration = Duration::from_millis(30);
+
+/// What does not change from letter to letter.
+#[derive(Debug)]
+struct Desk {
+    address: StoreAddress,
+    keys: Keys,
+    id: String,
+    timing: Timing,
+    deadline: Duration,
+    tick: Duration,
+    link: Option<Link>,
+    /// Whether the link has to be looked after before it is used again.
+    broken: bool,
+}
+
+/// Exchanges letters with the store, every tick, until the daemon ends.
+pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
+    let Some(mut desk) = Desk::of(&daemon) else { return };
+    let mut tick = tokio::time::interval(desk.tick);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let letter = match daemon.host().tick_cluster(Instant::now()) {
+            Ok(Some(letter)) => letter,
+            Ok(None) => continue,
+            Err(failure) => {
+                log::warning(format!("leases were not renewed: {failure}"));
+                continue;
+            }
+        };
+        desk.send(&daemon, letter).await;
+    }
+}
+
+/// Gives back what is held, so that others need not wait until it runs out.
+pub(in crate::daemon) async fn say_goodbye(daemon: &Daemon) {
+    let Some(mut desk) = Desk::of(daemon) else { return };
+    if daemon.host().give_up_leases().is_err() {
+        return;
+    }
+    tokio::time::sleep(SETTLES).await;
+    let letter = daemon.host().tick_cluster(Instant::now());
+    if let Ok(Some(letter)) = letter {
+        desk.send(daemon, letter).await;
+    }
+}
+
+impl Desk {
+    fn of(daemon: &Daemon) -> Option<Self> {
+        let host = daemon.host();
+        let cluster = host.cluster.as_ref()?;
+        Some(Self {
+            address: cluster.policy.redis().clone(),
+            keys: cluster.keys.clone(),
+            id: cluster.id.clone(),
+            timing: *cluster.leases.timing(),
+            deadline: cluster.deadline(),
+            tick: cluster.policy.tick(),
+            link: None,
+            broken: false,
+        })
+    }
+
+    /// Sends a letter and hands over what came of it.
+    async fn send(&mut self, daemon: &Daemon, letter: Letter) {
+        let began = Instant::now();
+        if let Err(error) = self.connect(daemon).await {
+            daemon.host().store_failed(letter, &error);
+            return;
+        }
+        self.reset(&letter.resets).await;
+        let (answers, gossip) = self.ask(&letter.lines, letter.gossip.as_ref()).await;
+        let errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+        let errors = errors.chain(gossip.as_ref().and_then(|answer| answer.as_ref().err()));
+        self.broken = errors.into_iter().any(StoreError::needs_reconnect);
+        if let Err(failure) = daemon.host().take_answers(&letter, answers, gossip, began.elapsed()) {
+            log::warning(format!("leases were not renewed: {failure}"));
+        }
+    }
+
+    /// Sees to it that there is a link that works.
+    async fn connect(&mut self, daemon: &Daemon) -> Result<(), StoreError> {
+        match &mut self.link {
+            Some(link) if self.broken => {
+                link.mend(self.deadline).await?;
+            }
+            Some(_) => return Ok(()),
+            None => self.link = Some(Link::open(&self.address, self.deadline).await?),
+        }
+        self.broken = false;
+        let Some(link) = &mut self.link else { return Ok(()) };
+        let facts = link.facts(self.deadline).await?;
+        daemon.host().store_connected(&facts);
+        // The store gets to know every limit at once: what it has not known for long it does not give out.
+        let greeting = daemon.host().cluster.as_ref().map(|cluster| cluster.leases.greeting());
+        let (answers, _) = self.ask(&greeting.unwrap_or_default(), None).await;
+        answers.into_iter().try_for_each(|answer| answer.map(|_| ()))
+    }
+
+    /// One answer for each line, and one to what there is to say about blocks and hosts.
+    async fn ask(
+        &mut self,
+        lines: &[Line],
+        gossip: Option<&Call<'static>>,
+    ) -> (Vec<Result<Grant, StoreError>>, Option<Result<Value, StoreError>>) {
+        let Some(link) = &mut self.link else { return (Vec::new(), None) };
+        let (places, mut calls): (Vec<Vec<usize>>, Vec<Call<'_>>) =
+            letter::calls(&self.keys, &self.id, &self.timing, lines, link.is_cluster()).into_iter().unzip();
+        calls.extend(gossip.cloned());
+        let mut values = link.run(&calls, self.deadline).await;
+        let gossip = gossip.and_then(|_| values.pop());
+        let mut answers: Vec<Option<Result<Grant, StoreError>>> = vec![None; lines.len()];
+        for (places, value) in places.iter().zip(values) {
+            let grants = value.and_then(|value| letter::grants(&value, places.len()));
+            for (nth, at) in places.iter().enumerate() {
+                answers[*at] = Some(grants.as_ref().map(|grants| grants[nth]).map_err(Clone::clone));
+            }
+        }
+        let missing =
+            || Err(StoreError::Nonsense { at: "the store".into(), why: "a call has no answer".into() });
+        (answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect(), gossip)
+    }
+
+    async fn reset(&mut self, keys: &[String]) {
+        let Some(link) = &mut self.link else { return };
+        let call =
+            |key: &String| Call { script: &RESET, keys: vec![key.clone().into_bytes()], args: Vec::new() };
+        let calls: Vec<Call<'_>> = keys.iter().map(call).collect();
+        for error in link.run(&calls, self.deadline).await.into_iter().filter_map(Result::err) {
+            log::warning(format!("a user was not reset in the store: {error}"));
+        }
+    }
+}

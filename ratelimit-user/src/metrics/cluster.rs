@@ -1,0 +1,35 @@
+//! This host's part in its cluster, as metrics.
+
+use prometheus::{IntCounter, IntGauge, Registry};
+
+use crate::serve::protocol::ClusterStatus;
+
+pub(super) fn register(registry: &Registry, status: &ClusterStatus) -> Result<(), prometheus::Error> {
+    for (name, help, value) in [
+        ("ratelimit_store_up", "1 if the store answered when last asked.", u64::from(status.store_up)),
+        ("ratelimit_lease_limits", "Limits that hold on all hosts together.", status.limits),
+        ("ratelimit_lease_held", "Of these, how many this host holds a lease of.", status.leases),
+        ("ratelimit_lease_units", "Units that this host holds.", status.lease_units),
+        (
+            "ratelimit_cluster_bound",
+            "How many times a limit all hosts together can admit at most; 1 is the limit itself.",
+            u64::from(status.bound_times_limit),
+        ),
+        ("ratelimit_lease_round_trip_microseconds", "How long the last letter took.", status.round_trip_us),
+    ] {
+        let gauge = IntGauge::new(name, help)?;
+        gauge.set(value as i64);
+        registry.register(Box::new(gauge))?;
+    }
+    for (name, help, value) in [
+        ("ratelimit_lease_exchanges_total", "Letters that the store answered.", status.exchanges),
+        ("ratelimit_lease_lines_total", "Limits that were in them.", status.lines),
+        ("ratelimit_lease_failures_total", "Letters without a good answer.", status.failures),
+        ("ratelimit_store_given_up_total", "How often the store was given up.", status.given_up),
+    ] {
+        let counter = IntCounter::new(name, help)?;
+        counter.inc_by(value);
+        registry.register(Box::new(counter))?;
+    }
+    Ok(())
+}

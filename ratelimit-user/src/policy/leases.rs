@@ -1,0 +1,42 @@
+//! Whether the store can count all limits that hold on all hosts together.
+
+use ratelimit_common::limit::rate::Rate;
+
+use super::{ClusterPolicy, LimitList, Plan, Policy, User, is_leased};
+use crate::cluster::terms::{Terms, TooFine};
+
+/// A limit that the store cannot count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{list} \"{rate}\": {error}")]
+pub struct Uncountable {
+    /// Where it stands.
+    pub list: LimitList,
+    /// The limit.
+    pub rate: Rate,
+    /// Why, and what would do.
+    pub error: TooFine,
+}
+
+impl ClusterPolicy {
+    /// Whether the store can count a limit, if it has to.
+    pub fn counts(&self, rate: &Rate) -> Result<(), TooFine> {
+        if is_leased(rate) { Terms::of(rate, self.reserve()).map(|_| ()) } else { Ok(()) }
+    }
+}
+
+impl Policy {
+    /// Whether the store can count all limits of users, if there is one.
+    pub fn leases_fit(&self) -> Result<(), Uncountable> {
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        let fit = |list: &dyn Fn() -> LimitList, rates: &[Rate]| {
+            rates.iter().try_for_each(|rate| {
+                cluster.counts(rate).map_err(|error| Uncountable { list: list(), rate: *rate, error })
+            })
+        };
+        let plan = |plan: &Plan| fit(&|| LimitList::Plan(plan.name().to_owned()), plan.network());
+        let user =
+            |user: &User| fit(&|| LimitList::User(user.name().to_owned()), user.own().unwrap_or_default());
+        self.users().plans().try_for_each(plan)?;
+        self.users().iter().try_for_each(user)
+    }
+}

@@ -1,0 +1,158 @@
+//! What hosts admit together while the store, the way to it, or one of them fails.
+
+use std::time::{Duration, Instant};
+
+use ratelimit_tests::{
+    fleet::{Bound, Fleet, Sample, excess},
+    redis::{Options, Proxy, Redis, wait_for},
+    traffic::done,
+};
+
+use super::{alone, through_socket};
+
+const LIMIT: &str = "2000 packets/s burst 1000";
+const BOUND: Bound = Bound { rate: 2_000.0, burst: 1_000.0 };
+const WARM: Duration = Duration::from_millis(1_300);
+/// A fifth for hosts that are cut off.
+const RESERVE: &str = "hosts = 3\nreserve = \"20%\"";
+
+/// Floods all hosts while something happens.
+fn flooded<'a>(
+    fleet: &mut Fleet,
+    seconds: f64,
+    events: Vec<(Duration, Box<dyn FnMut() + 'a>)>,
+) -> Vec<Sample> {
+    fleet.watch(WARM, Vec::new());
+    let all: Vec<usize> = (0..fleet.hosts.len()).collect();
+    let floods = fleet.flood(&all, 10_000, seconds);
+    let samples = fleet.watch(Duration::from_secs_f64(seconds), events);
+    floods.into_iter().for_each(done);
+    let above = excess(&samples, BOUND);
+    let took = samples[samples.len() - 1].since(&samples[0]).as_secs_f64();
+    let part = (samples[samples.len() - 1].total() - samples[0].total()) as f64 / (BOUND.rate * took);
+    println!("{above:.0} above the rate at most, burst 1000; {part:.3} of the rate");
+    assert!(above <= BOUND.burst, "{above} above the rate in some interval");
+    samples
+}
+
+/// The longest time in which nothing arrived anywhere.
+fn longest_gap(samples: &[Sample]) -> Duration {
+    let mut longest = Duration::ZERO;
+    let mut last = 0;
+    for at in 1..samples.len() {
+        if samples[at].total() != samples[last].total() {
+            last = at;
+        }
+        longest = longest.max(samples[at].since(&samples[last]));
+    }
+    longest
+}
+
+#[test]
+fn without_redis_for_five_seconds_the_bound_holds_and_the_reserve_goes_on() {
+    let _alone = alone();
+    let mut redis = Redis::single(Options::default());
+    let mut fleet = Fleet::start(3, LIMIT, &through_socket(&redis), RESERVE);
+    let redis = std::cell::RefCell::new(&mut redis);
+    let events: Vec<(Duration, Box<dyn FnMut()>)> = vec![
+        (Duration::from_secs(2), Box::new(|| redis.borrow_mut().kill())),
+        (Duration::from_secs(7), Box::new(|| redis.borrow_mut().start())),
+    ];
+    let samples = flooded(&mut fleet, 10.0, events);
+    let gap = longest_gap(&samples);
+    println!("longest gap {gap:?}");
+    assert!(gap < Duration::from_millis(500), "nothing was admitted for {gap:?}");
+    for host in &fleet.hosts {
+        wait_for("a store that answers again", || host.status()["store_up"].as_bool().filter(|up| *up));
+        let log = host.daemon.as_ref().expect("a daemon").log();
+        assert!(
+            log.contains("the store does not answer") && log.contains("the store answers again"),
+            "{log}"
+        );
+    }
+}
+
+#[test]
+fn a_redis_that_is_emptied_or_stopped_for_a_while_does_not_widen_the_limit() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let mut fleet = Fleet::start(3, LIMIT, &through_socket(&redis), RESERVE);
+    let events: Vec<(Duration, Box<dyn FnMut()>)> = vec![
+        (Duration::from_secs(2), Box::new(|| drop(redis.ask(&["FLUSHALL"])))),
+        (Duration::from_secs(4), Box::new(|| redis.pause())),
+        (Duration::from_secs(7), Box::new(|| redis.resume())),
+    ];
+    flooded(&mut fleet, 9.0, events);
+}
+
+#[test]
+fn daemons_that_are_killed_and_come_back_do_not_widen_the_limit() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let mut fleet = Fleet::start(2, LIMIT, &through_socket(&redis), RESERVE);
+    fleet.watch(WARM, Vec::new());
+    let floods = fleet.flood(&[0, 1], 10_000, 6.0);
+    let mut samples = Vec::new();
+    for _ in 0..3 {
+        samples.extend(fleet.watch(Duration::from_millis(1_000), Vec::new()));
+        fleet.hosts[0].daemon.take().expect("a daemon").kill_9();
+        samples.extend(fleet.watch(Duration::from_millis(300), Vec::new()));
+        fleet.hosts[0].restart();
+    }
+    floods.into_iter().for_each(done);
+    samples.push(fleet.sample());
+    let above = excess(&samples, BOUND);
+    println!("{above:.0} above the rate at most");
+    assert!(above <= BOUND.burst, "{above}");
+}
+
+#[test]
+fn a_lost_reply_is_counted_exactly_once() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let proxy = Proxy::to(redis.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let mut fleet = Fleet::start(2, "20000 packets/day burst 4000", &url, "reserve = \"0%\"");
+    fleet.watch(WARM, Vec::new());
+    let floods = fleet.flood(&[0, 1], 1_000, 4.0);
+    let events = (1..=6)
+        .map(|n| (Duration::from_millis(n * 500), Box::new(|| proxy.lose_next_reply()) as Box<dyn FnMut()>));
+    fleet.watch(Duration::from_secs(4), events.collect());
+    floods.into_iter().for_each(done);
+    // What is left, after every lost reply has been asked for again.
+    fleet.flood(&[0, 1], 3_000, 1.5).into_iter().for_each(done);
+    let got = fleet.sample();
+    println!("{:?} with {} lost replies", got.got, proxy.lost_replies());
+    assert!(proxy.lost_replies() >= 3, "{} replies were lost", proxy.lost_replies());
+    assert!((3_990..=4_002).contains(&got.total()), "{:?} of 4000", got.got);
+}
+
+#[test]
+fn nobody_waits_for_a_store_that_does_not_answer() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let fleet = Fleet::start(1, LIMIT, &through_socket(&redis), RESERVE);
+    let edge = &fleet.hosts[0].edge;
+    let slowest = |edge: &ratelimit_tests::daemon::Edge| {
+        let verbs: [&[&str]; 5] = [
+            &["status"],
+            &["stats"],
+            &["user", "get", "acme"],
+            &["block", "add", "192.0.2.9", "--for", "1s"],
+            &["user", "reset", "acme"],
+        ];
+        let time = |words: &[&str]| {
+            let began = Instant::now();
+            assert!(edge.cli(words).status.success(), "{words:?}");
+            began.elapsed()
+        };
+        verbs.iter().map(|words| time(words)).max().expect("verbs")
+    };
+    let with = slowest(edge);
+    redis.pause();
+    wait_for("a store that counts as gone", || fleet.hosts[0].status()["failing_seconds"].as_u64());
+    let without = (0..5).map(|_| slowest(edge)).max().expect("rounds");
+    redis.resume();
+    println!("slowest verb {with:?} with the store, {without:?} without");
+    assert!(without < with + Duration::from_secs(1), "{with:?} with the store, {without:?} without");
+}

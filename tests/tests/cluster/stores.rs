@@ -1,0 +1,79 @@
+//! The same limit on Sentinels and on a Redis Cluster, while masters die and slots move.
+
+use std::{cell::RefCell, time::Duration};
+
+use ratelimit_tests::{
+    fleet::{Bound, Fleet, Sample, excess, tunnel},
+    redis::{RedisCluster, Sentinels},
+    traffic::done,
+};
+use ratelimit_user::cluster::redis::slot;
+
+use super::alone;
+
+const LIMIT: &str = "2000 packets/s burst 1000";
+const BOUND: Bound = Bound { rate: 2_000.0, burst: 1_000.0 };
+const WARM: Duration = Duration::from_millis(1_300);
+
+fn judged(samples: &[Sample]) -> f64 {
+    let above = excess(samples, BOUND);
+    let (first, last) = (&samples[0], &samples[samples.len() - 1]);
+    let part = (last.total() - first.total()) as f64 / (BOUND.rate * last.since(first).as_secs_f64());
+    println!("{above:.0} above the rate at most, burst 1000; {part:.3} of the rate");
+    assert!(above <= BOUND.burst, "{above} above the rate in some interval");
+    part
+}
+
+#[test]
+fn a_failover_of_sentinels_does_not_widen_the_limit() {
+    let _alone = alone();
+    let mut sentinels = Sentinels::new();
+    let mut fleet = Fleet::start(2, LIMIT, &sentinels.url(), "hosts = 2");
+    for host in &fleet.hosts {
+        sentinels.servers.iter().for_each(|server| tunnel(&host.edge, server.port()));
+    }
+    fleet.watch(WARM * 2, Vec::new());
+    let floods = fleet.flood(&[0, 1], 10_000, 10.0);
+    let sentinels = RefCell::new(&mut sentinels);
+    let fail_over: Box<dyn FnMut()> = Box::new(|| {
+        sentinels.borrow_mut().fail_over();
+    });
+    let samples = fleet.watch(Duration::from_secs(10), vec![(Duration::from_secs(3), fail_over)]);
+    floods.into_iter().for_each(done);
+    judged(&samples);
+    let last = &samples[samples.len() - 1];
+    let before =
+        samples.iter().rev().find(|sample| last.since(sample) >= Duration::from_secs(2)).expect("a sample");
+    let pace = (last.total() - before.total()) as f64 / last.since(before).as_secs_f64();
+    assert!(pace >= 0.9 * BOUND.rate, "{pace} packets/s at the end: the new master is in use");
+}
+
+#[test]
+fn a_slot_that_moves_and_a_master_that_dies_do_not_widen_the_limit() {
+    let _alone = alone();
+    let mut cluster = RedisCluster::new();
+    let mut fleet = Fleet::start(2, LIMIT, &cluster.url(), "hosts = 2");
+    fleet.watch(WARM * 2, Vec::new());
+    let of_user = slot(b"acme");
+    let floods = fleet.flood(&[0, 1], 10_000, 14.0);
+    let owner = cluster.master_of(of_user).expect("a master");
+    let cluster = RefCell::new(&mut cluster);
+    let events: Vec<(Duration, Box<dyn FnMut()>)> = vec![
+        (Duration::from_secs(2), Box::new(|| cluster.borrow().migrate_slot(of_user, (owner + 1) % 3))),
+        (
+            Duration::from_secs(6),
+            Box::new(|| {
+                let old = cluster.borrow_mut().kill_master_of(of_user);
+                cluster.borrow().wait_for_new_master(of_user, old);
+            }),
+        ),
+    ];
+    let samples = fleet.watch(Duration::from_secs(14), events);
+    floods.into_iter().for_each(done);
+    judged(&samples);
+    let last = &samples[samples.len() - 1];
+    let before =
+        samples.iter().rev().find(|sample| last.since(sample) >= Duration::from_secs(2)).expect("a sample");
+    let pace = (last.total() - before.total()) as f64 / last.since(before).as_secs_f64();
+    assert!(pace >= 0.9 * BOUND.rate, "{pace} packets/s at the end: the new master is in use");
+}
