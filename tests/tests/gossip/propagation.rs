@@ -216,7 +216,7 @@ fn a_daemon_that_starts_again_keeps_both_layers_and_goes_on_under_its_name() {
         b.talk(&mut link).await;
         next.talk(&mut link).await;
         assert_eq!(
-            next.list()[1],
+            next.list()[2],
             (NET.to_owned(), "mine", Layer::Local),
             "this host's own block is still there"
         );
