@@ -91,24 +91,22 @@ for i = 2, #KEYS do
     end
     refill(now)
 
-    if not own then
-      own = #kept + 1
-      for field, value in ipairs({ host, 0, 0, 0, 0, 0, 0 }) do
-        kept[own + field - 1] = value
-      end
-    end
-    if sequence <= kept[own + 1] then
-      -- Said before: the same answer, or none to what has been superseded.
-      units = sequence == kept[own + 1] and kept[own + 5] or 0
-      lasts = math.max(math.max(kept[own + 3] - margin, 0) - now, 0)
+    local last = own and kept[own + 1] or 0
+    if sequence <= last then
+      -- Said before: the same answer, or none to what has been superseded. Who has said nothing else leaves no trace.
+      units = own and sequence == last and kept[own + 5] or 0
+      lasts = math.max(math.max((own and kept[own + 3] or 0) - margin, 0) - now, 0)
     else
-      local left = kept[own + 2] - math.min(used, kept[own + 2])
+      local had = own and kept[own + 2] or 0
+      local left = had - math.min(used, had)
       level = level + left - held
       if wanted > 0 and level > 0 and not cold then
         local share = math.floor(level * (wanted / (wanted + others)))
         units = math.min(wanted, math.max(share, level - others, 1), level)
       end
       level = level - units
+      own = own or #kept + 1
+      kept[own] = host
       kept[own + 1], kept[own + 2], kept[own + 3] = sequence, held + units, now + lifetime + margin
       kept[own + 4], kept[own + 5], kept[own + 6] = wanted, units, now
     end
