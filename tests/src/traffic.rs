@@ -85,6 +85,11 @@ pub fn sent(child: Child) -> u64 {
     report["sent"].as_u64().expect("a count")
 }
 
+/// Waits for its end.
+pub fn done(child: Child) {
+    sent(child);
+}
+
 /// An edge host with these addresses in the network in front of it.
 pub fn edge_with_sources(sources: &[&str]) -> Edge {
     let edge = Edge::new();

@@ -15,14 +15,18 @@ use ratelimit_common::{
 };
 
 use super::word::{self, Charging, Unmoved};
-use crate::{packet::Packet, tables::Tables};
+use crate::{frame::forget, packet::Packet, tables::Tables};
 
 /// The number that the policy's ports have for a packet: of a service, or of a class of services that share the port.
 #[inline(always)]
 pub fn service_number(policy: &Policy, packet: &Packet) -> u32 {
     match packet.port_slot() {
-        // A mask and not a comparison: see `service`.
-        Some(slot) if policy.service_count != 0 => policy.ports[slot as usize & (PORT_SLOTS - 1)] as u32,
+        Some(slot) if policy.service_count != 0 => {
+            // A mask and not a comparison: see `service`. The compiler knows that it changes nothing and would leave it out; kernel 6.1
+            // does not know what a port can be once its bytes have been swapped.
+            let slot = forget(slot as u64, policy.generation) as usize & (PORT_SLOTS - 1);
+            policy.ports[slot] as u32
+        }
         _ => NO_SERVICE,
     }
 }

@@ -33,6 +33,11 @@ impl Keys {
         format!("{}:{{{}}}:{limit}", self.name, tag(user))
     }
 
+    /// What hosts tell each other. No user's key begins like that, and all of it is in one slot.
+    pub(super) fn gossip(&self, part: &str) -> String {
+        format!("{}:gossip:{{gossip}}:{part}", self.name)
+    }
+
     /// Since when the server of a slot has known everything.
     fn since(&self, slot_of: Option<u16>) -> String {
         match slot_of {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ratelimit_tests::{
     fleet::{Bound, Fleet, Sample, excess},
     redis::{Options, Proxy, Redis, wait_for},
-    traffic::sent,
+    traffic::done,
 };
 
 use super::{alone, through_socket};
@@ -26,7 +26,7 @@ fn flooded<'a>(
     let all: Vec<usize> = (0..fleet.hosts.len()).collect();
     let floods = fleet.flood(&all, 10_000, seconds);
     let samples = fleet.watch(Duration::from_secs_f64(seconds), events);
-    floods.into_iter().for_each(|child| drop(sent(child)));
+    floods.into_iter().for_each(done);
     let above = excess(&samples, BOUND);
     let took = samples[samples.len() - 1].since(&samples[0]).as_secs_f64();
     let part = (samples[samples.len() - 1].total() - samples[0].total()) as f64 / (BOUND.rate * took);
@@ -99,7 +99,7 @@ fn daemons_that_are_killed_and_come_back_do_not_widen_the_limit() {
         samples.extend(fleet.watch(Duration::from_millis(300), Vec::new()));
         fleet.hosts[0].restart();
     }
-    floods.into_iter().for_each(|child| drop(sent(child)));
+    floods.into_iter().for_each(done);
     samples.push(fleet.sample());
     let above = excess(&samples, BOUND);
     println!("{above:.0} above the rate at most");
@@ -118,9 +118,9 @@ fn a_lost_reply_is_counted_exactly_once() {
     let events = (1..=6)
         .map(|n| (Duration::from_millis(n * 500), Box::new(|| proxy.lose_next_reply()) as Box<dyn FnMut()>));
     fleet.watch(Duration::from_secs(4), events.collect());
-    floods.into_iter().for_each(|child| drop(sent(child)));
+    floods.into_iter().for_each(done);
     // What is left, after every lost reply has been asked for again.
-    fleet.flood(&[0, 1], 3_000, 1.5).into_iter().for_each(|child| drop(sent(child)));
+    fleet.flood(&[0, 1], 3_000, 1.5).into_iter().for_each(done);
     let got = fleet.sample();
     println!("{:?} with {} lost replies", got.got, proxy.lost_replies());
     assert!(proxy.lost_replies() >= 3, "{} replies were lost", proxy.lost_replies());

@@ -5,7 +5,7 @@ use std::{cell::RefCell, time::Duration};
 use ratelimit_tests::{
     fleet::{Bound, Fleet, Sample, excess, tunnel},
     redis::{RedisCluster, Sentinels},
-    traffic::sent,
+    traffic::done,
 };
 use ratelimit_user::cluster::redis::slot;
 
@@ -35,9 +35,11 @@ fn a_failover_of_sentinels_does_not_widen_the_limit() {
     fleet.watch(WARM * 2, Vec::new());
     let floods = fleet.flood(&[0, 1], 10_000, 10.0);
     let sentinels = RefCell::new(&mut sentinels);
-    let fail_over: Box<dyn FnMut()> = Box::new(|| drop(sentinels.borrow_mut().fail_over()));
+    let fail_over: Box<dyn FnMut()> = Box::new(|| {
+        sentinels.borrow_mut().fail_over();
+    });
     let samples = fleet.watch(Duration::from_secs(10), vec![(Duration::from_secs(3), fail_over)]);
-    floods.into_iter().for_each(|child| drop(sent(child)));
+    floods.into_iter().for_each(done);
     judged(&samples);
     let last = &samples[samples.len() - 1];
     let before =
@@ -67,7 +69,7 @@ fn a_slot_that_moves_and_a_master_that_dies_do_not_widen_the_limit() {
         ),
     ];
     let samples = fleet.watch(Duration::from_secs(14), events);
-    floods.into_iter().for_each(|child| drop(sent(child)));
+    floods.into_iter().for_each(done);
     judged(&samples);
     let last = &samples[samples.len() - 1];
     let before =

@@ -1,0 +1,140 @@
+//! Blocks as hosts tell each other, and what makes one that is not believed.
+
+use ratelimit_common::abi::list::REASON_LEN;
+
+use crate::compile::lists::Prefix;
+
+/// Longest name of a host, in bytes.
+pub const HOST_LEN: usize = 64;
+/// What a cluster can block at once. Wider ones are a mistake or an attack, and would have every host look which of its friends are inside.
+const WIDEST_V4: u8 = 8;
+const WIDEST_V6: u8 = 16;
+/// No prefix is longer than `ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128`.
+const MAX_PREFIX: usize = 49;
+/// Ends that are this close are the same: a lifetime is told anew, and takes its time to travel.
+const NEARLY_NS: u64 = 1_000_000_000;
+
+/// A block as one host has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Until when, by the clock that the packet path has; none: until it is removed.
+    pub until_ns: Option<u64>,
+    /// Why.
+    pub reason: String,
+}
+
+impl Held {
+    pub(super) fn holds(&self, now_ns: u64) -> bool {
+        self.until_ns.is_none_or(|until| until > now_ns)
+    }
+
+    /// Whether it ends after another.
+    pub(super) fn outlasts(&self, other: &Self) -> bool {
+        match (self.until_ns, other.until_ns) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(own), Some(other)) => own > other,
+        }
+    }
+
+    /// Whether it is not worth a word that it is not the same.
+    pub(super) fn is_nearly(&self, other: &Self) -> bool {
+        let is_near = match (self.until_ns, other.until_ns) {
+            (None, None) => true,
+            (Some(own), Some(other)) => own.abs_diff(other) <= NEARLY_NS,
+            _ => false,
+        };
+        is_near && self.reason == other.reason
+    }
+}
+
+/// A block for all hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The block.
+    pub held: Held,
+    /// The host that it was made on.
+    pub origin: String,
+}
+
+/// A change as the store tells it. Nothing of it is to be believed yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) prefix: String,
+    pub(crate) version: u64,
+    pub(crate) fate: Fate,
+    pub(crate) reason: String,
+    pub(crate) origin: String,
+}
+
+/// What a change has made of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It holds, for so long from when the store said so.
+    Holds {
+        left_ms: Option<u64>,
+    },
+    Removed,
+    RanOut,
+}
+
+/// A prefix that the store may tell.
+pub(super) fn read_prefix(text: &str) -> Result<Prefix, String> {
+    if text.len() > MAX_PREFIX {
+        return Err(format!("{:?} is longer than any prefix", plain(text, MAX_PREFIX)));
+    }
+    let prefix: Prefix = text.parse().map_err(|error| format!("{error}"))?;
+    if prefix.to_string() != text {
+        return Err(format!("{text:?} is not how {prefix} is written"));
+    }
+    check_width(&prefix)?;
+    Ok(prefix)
+}
+
+/// Whether a prefix may be blocked on all hosts.
+pub(crate) fn check_width(prefix: &Prefix) -> Result<(), String> {
+    let widest = if prefix.is_v4() { WIDEST_V4 } else { WIDEST_V6 };
+    match prefix.len() < widest {
+        true => Err(format!("{prefix} is too wide to be blocked on all hosts; use /{widest} or longer")),
+        false => Ok(()),
+    }
+}
+
+/// Whether a reason may be told.
+pub(crate) fn check_reason(reason: &str) -> Result<(), String> {
+    if reason.len() > REASON_LEN {
+        return Err(format!("reason is {} bytes long; use at most {REASON_LEN}", reason.len()));
+    }
+    if reason.contains(char::is_control) {
+        return Err(format!("reason {reason:?} has control characters in it; use plain text"));
+    }
+    Ok(())
+}
+
+/// Whether this can be the name of a host.
+pub fn check_host(name: &str) -> Result<(), String> {
+    let is_plain = name.bytes().all(|b| b.is_ascii_graphic());
+    match (name.is_empty(), name.len() > HOST_LEN, is_plain) {
+        (false, false, true) => Ok(()),
+        _ => Err(format!(
+            "host {:?} is not a name; use 1 to {HOST_LEN} letters, digits and signs without spaces",
+            plain(name, HOST_LEN)
+        )),
+    }
+}
+
+/// The beginning of a text that may be of any length and say anything, for a terminal.
+pub(crate) fn plain(text: &str, most: usize) -> String {
+    text.chars().take(most).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+impl Change {
+    /// The block that it makes, if it can be believed; none if there is none any more.
+    pub(super) fn block(&self, now_ns: u64) -> Result<Option<Block>, String> {
+        check_host(&self.origin)?;
+        let Fate::Holds { left_ms } = self.fate else { return Ok(None) };
+        check_reason(&self.reason)?;
+        let until_ns = left_ms.map(|ms| now_ns.saturating_add(ms.saturating_mul(1_000_000)));
+        Ok(Some(Block { held: Held { until_ns, reason: self.reason.clone() }, origin: self.origin.clone() }))
+    }
+}

@@ -1,0 +1,411 @@
+//! What hosts tell each other: blocks that hold on all of them, and that they are there.
+//!
+//! ```text
+//! operator -> add, remove -> call -> store -> hear -> edits of the list of every host
+//! ```
+//! Every host calls one script every [`TICK`], so a block is on every host within two ticks and costs each of them four commands a second,
+//! however many blocks and hosts there are. The call says who this host is, what it has heard, and what it wants changed; the answer has
+//! what has changed since. There is no second way, such as publish and subscribe, that could lose something: a host that was away, or is
+//! new, asks from where it was, and gets portions of a thousand until it has everything.
+//!
+//! **Once and in order.** The store numbers changes; the last one of a prefix is what holds. Each edit has a number of this host and is told
+//! until it is answered; the store carries out numbers that are above the last one. A call may also run later than newer ones: each call
+//! has a number too, and one that is not above the last one changes nothing. A daemon begins both numbers at 1 under an incarnation, a random
+//! number: calls of the incarnation before, which may still be on their way, change nothing once a new one was heard of. So two hosts
+//! under one name do not get into each other's way either: the first is told that it is not heard any more, and still hears everything.
+//!
+//! **Lifetimes** travel as time that is left. The store's clock decides; a host counts from when it hears of it, so hosts differ by as much
+//! as an answer takes.
+//!
+//! **What the store keeps**: blocks, at most 100 000 that hold; those that were removed or ran out for another day, at most 100 000; hosts
+//! for a day. A host that was away for longer, or while there was no room, gets everything from the beginning, and drops what is not there
+//! any more. Nothing of it expires as a whole: a block without an end holds also if all hosts are switched off for a month.
+//!
+//! **A store that has lost something** (emptied; a replica promoted without the last writes; restarted from an older file; keys evicted) has
+//! another identity, and says up to which version its memory is whole. Hosts keep what they know beyond that until it runs out, and give
+//! it back: their own edits at once, removals of the last day included, those of others after half a minute if nobody has. What has been
+//! said since is not overwritten by that.
+//!
+//! **No trust.** Whoever can write to the store can block customers, and can remove blocks; they cannot block who must reach a host: each
+//! host asks [`ThisHost::would_cut_off`] before it takes a block, and keeps what it refuses with the reason. Nor can they make a host keep
+//! more than a certain number of blocks, block more than a /8 (IPv6: /16) at once, or send a terminal anything but plain text.
+
+mod answer;
+mod outbox;
+
+use std::{sync::LazyLock, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use self::{
+    answer::{Answer, Standing},
+    outbox::{Edit, Outbox},
+};
+use super::{
+    blocks::{self, Block, Blocks, Change, Fate, Held, ListEdit, ThisHost, plain},
+    letter::Keys,
+    members::{Facts, Member},
+    redis::{Call, Script, StoreError, Value},
+};
+use crate::compile::lists::Prefix;
+
+/// How often each host calls.
+pub const TICK: Duration = Duration::from_millis(250);
+/// Lines for the log from one answer.
+const SAID: usize = 20;
+/// Characters of a refusal by the store.
+const WHY_LEN: usize = 200;
+/// How often what has run out is looked for.
+const SWEEP_NS: u64 = 10_000_000_000;
+
+static GOSSIP: LazyLock<Script> = LazyLock::new(|| Script::new("gossip", include_str!("scripts/gossip.lua")));
+
+/// One host's part in the conversation.
+#[derive(Clone, Debug)]
+pub struct Gossip {
+    host: String,
+    incarnation: String,
+    calls: u64,
+    /// The store that `since` is of.
+    identity: Option<String>,
+    since: u64,
+    /// All of it must be heard: this daemon has just begun.
+    is_new: bool,
+    is_listing: bool,
+    standing: Standing,
+    outbox: Outbox,
+    blocks: Blocks,
+    members: Vec<Member>,
+    swept_ns: u64,
+}
+
+/// What an answer brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// What the list of this host says from now on; each prefix once.
+    pub edits: Vec<ListEdit>,
+    /// For the log.
+    pub log: Vec<String>,
+    /// There is more to hear or to say: call again at once.
+    pub again: bool,
+}
+
+/// What a daemon leaves to the next one beside the list itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saved {
+    identity: Option<String>,
+    version: u64,
+    /// Blocks of this host alone behind longer ones of the cluster: prefix, end, reason.
+    hidden: Vec<(String, Option<u64>, String)>,
+    forced: Vec<String>,
+}
+
+impl Gossip {
+    /// Of a daemon that begins. `incarnation` is a random number. `inherited` is what the list already has of blocks for all hosts.
+    pub fn new(
+        host: &str,
+        incarnation: u64,
+        saved: &Saved,
+        inherited: impl IntoIterator<Item = (Prefix, Held)>,
+        now_ns: u64,
+    ) -> Result<Self, String> {
+        blocks::check_host(host)?;
+        let mut blocks = Blocks::new(host);
+        let hidden = |prefix: &Prefix| {
+            let text = prefix.to_string();
+            let found = saved.hidden.iter().find(|(hidden, ..)| *hidden == text);
+            found.map(|(_, until_ns, reason)| Held { until_ns: *until_ns, reason: reason.clone() })
+        };
+        for (prefix, held) in inherited {
+            blocks.inherit(prefix, held, hidden(&prefix), saved.version, now_ns);
+        }
+        saved.forced.iter().filter_map(|prefix| prefix.parse().ok()).for_each(|prefix| blocks.force(prefix));
+        Ok(Self {
+            host: host.to_owned(),
+            incarnation: format!("{incarnation:016x}"),
+            calls: 0,
+            identity: saved.identity.clone(),
+            since: saved.version,
+            is_new: true,
+            is_listing: false,
+            standing: Standing::Current,
+            outbox: Outbox::default(),
+            blocks,
+            members: Vec::new(),
+            swept_ns: now_ns,
+        })
+    }
+
+    /// What is to be kept for the next daemon. It changes rarely.
+    pub fn saved(&self) -> Saved {
+        let hidden = self.blocks.hidden().iter();
+        let hidden =
+            hidden.map(|(prefix, held)| (prefix.to_string(), held.until_ns, held.reason.clone())).collect();
+        let forced = self.blocks.forced().iter().map(ToString::to_string).collect();
+        Saved { identity: self.identity.clone(), version: self.since, hidden, forced }
+    }
+
+    /// Blocks a prefix on all hosts: here at once, elsewhere with the next call. `is_forced`: also if that cuts somebody off here.
+    pub fn add(
+        &mut self,
+        prefix: Prefix,
+        held: Held,
+        is_forced: bool,
+        here: &impl ThisHost,
+        now_ns: u64,
+    ) -> Result<Option<ListEdit>, String> {
+        blocks::check_width(&prefix)?;
+        blocks::check_reason(&held.reason)?;
+        if !is_forced && let Some(why) = here.would_cut_off(&prefix) {
+            return Err(format!("refused to block {prefix} on all hosts: {why}"));
+        }
+        self.edit(prefix, Some(held), is_forced, here, now_ns)
+    }
+
+    /// Takes a block away on all hosts.
+    pub fn remove(
+        &mut self,
+        prefix: Prefix,
+        here: &impl ThisHost,
+        now_ns: u64,
+    ) -> Result<Option<ListEdit>, String> {
+        if self.blocks.get(&prefix, now_ns).is_none() {
+            return Err(format!("{prefix} is not blocked on all hosts; nothing was changed"));
+        }
+        self.edit(prefix, None, false, here, now_ns)
+    }
+
+    fn edit(
+        &mut self,
+        prefix: Prefix,
+        held: Option<Held>,
+        is_forced: bool,
+        here: &impl ThisHost,
+        now_ns: u64,
+    ) -> Result<Option<ListEdit>, String> {
+        if self.outbox.room() == 0 {
+            return Err(format!(
+                "{} changes of blocks wait for the store already; try again when it answers",
+                self.outbox.len()
+            ));
+        }
+        let block = held.clone().map(|held| Block { held, origin: self.host.clone() });
+        let sequence = self.outbox.push(prefix, block, false);
+        self.blocks.edit(prefix, held, sequence);
+        if is_forced {
+            self.blocks.force(prefix);
+        }
+        Ok(self.blocks.settle(prefix, here, now_ns, &mut |_| {}))
+    }
+
+    /// The list when a prefix is blocked on this host alone.
+    pub fn block_here(&mut self, prefix: Prefix, held: Held, now_ns: u64) -> ListEdit {
+        self.blocks.with_local(prefix, Some(held), now_ns)
+    }
+
+    /// The list when that is taken away; none if there is no such block.
+    pub fn unblock_here(&mut self, prefix: Prefix, here: &impl ThisHost, now_ns: u64) -> Option<ListEdit> {
+        self.blocks.local(&prefix, here, now_ns)?;
+        Some(self.blocks.with_local(prefix, None, now_ns))
+    }
+
+    /// Judges again what was refused: after a change of the allow list, and now and then, as sessions end.
+    pub fn judge_again(&mut self, here: &impl ThisHost, now_ns: u64) -> Heard {
+        let mut log = Log::default();
+        let edits = self.blocks.judge_again(here, now_ns, &mut |line| log.say(line));
+        Heard { edits, log: log.lines(), again: false }
+    }
+
+    /// Blocks for all hosts, with why one does not hold here if it does not.
+    pub fn blocks(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &Block, Option<&str>)> {
+        self.blocks.iter(now_ns)
+    }
+
+    /// The block of a prefix for all hosts.
+    pub fn block(&self, prefix: &Prefix, now_ns: u64) -> Option<&Block> {
+        self.blocks.get(prefix, now_ns)
+    }
+
+    /// The hosts, as the store last told them.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Edits that the store has not answered.
+    pub fn waiting(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// The next call. `facts` are those that only the daemon knows.
+    pub fn call(&mut self, keys: &Keys, facts: &Facts, wants_members: bool, now_ns: u64) -> Call<'static> {
+        self.calls += 1;
+        let (blocks, refused) = self.blocks.counts();
+        let facts = Facts {
+            applied: if self.is_new { 0 } else { self.since },
+            blocks: blocks as u64,
+            refused: refused as u64,
+            ..facts.clone()
+        };
+        let identity = if self.is_new { "" } else { self.identity.as_deref().unwrap_or_default() };
+        let flag = |is: bool| u64::from(is).to_string();
+        let mut args = vec![
+            self.host.clone(),
+            self.incarnation.clone(),
+            self.calls.to_string(),
+            identity.to_owned(),
+            self.since.to_string(),
+            flag(self.is_listing),
+            flag(wants_members),
+            facts.text(),
+        ];
+        for Edit { sequence, prefix, block, restores } in self.outbox.told() {
+            let (kind, left, reason, origin) = match block {
+                Some(Block { held, origin }) => ("add", left_ms(held, now_ns), held.reason.as_str(), origin),
+                None => ("remove", 0, "", &self.host),
+            };
+            args.extend([sequence.to_string(), kind.to_owned(), flag(*restores), prefix.to_string()]);
+            args.extend([left.to_string(), reason.to_owned(), origin.clone()]);
+        }
+        let parts = ["state", "blocks", "changes", "ends", "hosts", "seen"];
+        Call {
+            script: &GOSSIP,
+            keys: parts.iter().map(|part| keys.gossip(part).into_bytes()).collect(),
+            args: args.into_iter().map(String::into_bytes).collect(),
+        }
+    }
+
+    /// The answer to the last call. Answers to calls before it must not be given here.
+    pub fn hear(&mut self, answer: &Value, here: &impl ThisHost, now_ns: u64) -> Result<Heard, StoreError> {
+        let answer = Answer::read(answer)?;
+        let mut log = Log::default();
+        self.hear_of_edits(&answer, &mut log);
+        if answer.begins {
+            let is_other = self.identity.as_ref().is_some_and(|known| *known != answer.identity)
+                || self.since > answer.version;
+            if is_other {
+                log.say(format!(
+                    "the store is another one, or has been emptied or restarted; what it knew before its change {} is compared",
+                    answer.base
+                ));
+            }
+            self.blocks.begin_listing(is_other, answer.base);
+        }
+        let mut touched = Vec::new();
+        for change in &answer.changes {
+            match self.blocks.learn(change, now_ns) {
+                Ok(prefix) => {
+                    touched.extend(prefix);
+                    // What this host has said itself is no news, nor is what was there before it.
+                    let is_old = answer.begins || self.is_listing;
+                    if !is_old && prefix.is_some_and(|prefix| !self.blocks.is_pending(&prefix)) {
+                        log.say(said(change));
+                    }
+                }
+                Err((prefix, why)) => {
+                    touched.extend(prefix);
+                    let origin = plain(&change.origin, blocks::HOST_LEN);
+                    log.say(format!("ignored a block for all hosts, said to be of {origin:?}: {why}"));
+                }
+            }
+        }
+        (self.is_new, self.identity, self.since) = (false, Some(answer.identity), answer.upto);
+        self.is_listing = (self.is_listing || answer.begins) && answer.more;
+        if !answer.more {
+            // Not before everything was heard: what the store loses until then is told again.
+            let edit = if answer.standing == Standing::Current { answer.edit } else { 0 };
+            self.outbox.answered(edit);
+            touched.extend(self.blocks.complete(edit, now_ns));
+            let room = self.outbox.room();
+            for (prefix, block) in self.blocks.restores(now_ns, room) {
+                self.outbox.push(prefix, block, true);
+            }
+        }
+        if now_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
+            self.swept_ns = now_ns;
+            self.blocks.sweep(now_ns);
+        }
+        let members = answer.hosts.iter();
+        let members =
+            members.filter_map(|(host, ago, facts)| Member::read(host, *ago, facts, answer.version));
+        if !answer.hosts.is_empty() {
+            self.members = members.collect();
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        let settle = |prefix| self.blocks.settle(prefix, here, now_ns, &mut |line| log.say(line));
+        let edits = touched.into_iter().filter_map(settle).collect();
+        let is_heard = answer.standing == Standing::Current;
+        Ok(Heard { edits, log: log.lines(), again: answer.more || (is_heard && self.outbox.len() > 0) })
+    }
+
+    fn hear_of_edits(&mut self, answer: &Answer, log: &mut Log) {
+        if answer.standing != self.standing {
+            self.standing = answer.standing;
+            log.say(match answer.standing {
+                Standing::Current => "the store hears this host again".to_owned(),
+                Standing::Late | Standing::Superseded => format!(
+                    "another daemon calls the store as host {:?}, and is heard instead of this one; give each host a name of its own",
+                    self.host
+                ),
+                Standing::Crowded => {
+                    "the store knows as many hosts as it can, and does not hear this one".to_owned()
+                }
+            });
+        }
+        if answer.standing != Standing::Current {
+            return;
+        }
+        for (sequence, why) in &answer.refused {
+            if let Some(edit) = self.outbox.get(*sequence) {
+                log.say(format!(
+                    "the store refused to block {} on all hosts: {}",
+                    edit.prefix,
+                    plain(why, WHY_LEN)
+                ));
+            }
+        }
+    }
+}
+
+/// One that has run out while the store was away still replaces what was there.
+fn left_ms(held: &Held, now_ns: u64) -> i64 {
+    held.until_ns.map_or(-1, |until| (until.saturating_sub(now_ns) / 1_000_000).max(1) as i64)
+}
+
+fn said(Change { prefix, fate, reason, origin, .. }: &Change) -> String {
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    match fate {
+        Fate::Holds { left_ms: None } => {
+            format!("{origin} blocks {prefix} on all hosts until removed{reason}")
+        }
+        Fate::Holds { left_ms: Some(ms) } => {
+            format!("{origin} blocks {prefix} on all hosts for {} s{reason}", ms.div_ceil(1_000))
+        }
+        Fate::Removed => format!("{origin} removed the block of {prefix} on all hosts"),
+        Fate::RanOut => format!("the block of {prefix} on all hosts by {origin} has run out"),
+    }
+}
+
+/// The first lines, and how many more there were.
+#[derive(Debug, Default)]
+struct Log {
+    lines: Vec<String>,
+    more: usize,
+}
+
+impl Log {
+    fn say(&mut self, line: String) {
+        if self.lines.len() < SAID {
+            self.lines.push(line);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn lines(mut self) -> Vec<String> {
+        let more = self.more;
+        self.lines.extend((more > 0).then(|| format!("and {more} more of that kind")));
+        self.lines
+    }
+}

@@ -1,0 +1,177 @@
+//! The answer of the script, read with care: it comes from elsewhere.
+
+use crate::cluster::{
+    blocks::{Change, Fate},
+    redis::{StoreError, Value},
+};
+
+/// What the script says about the call itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Edits were carried out.
+    Current,
+    /// A newer call of this daemon came before.
+    Late,
+    /// Another daemon has called under this name since.
+    Superseded,
+    /// The store knows as many hosts as it can.
+    Crowded,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) identity: String,
+    /// Of what was said before that version, the store may have lost nothing; of what came later, everything before this identity.
+    pub(super) base: u64,
+    pub(super) version: u64,
+    /// The changes are the first of everything there is.
+    pub(super) begins: bool,
+    /// Up to which version changes have been told.
+    pub(super) upto: u64,
+    pub(super) more: bool,
+    pub(super) standing: Standing,
+    /// The last edit of this host that was carried out or refused.
+    pub(super) edit: u64,
+    pub(super) refused: Vec<(u64, String)>,
+    pub(super) changes: Vec<Change>,
+    /// Name, when it was heard of, facts.
+    pub(super) hosts: Vec<(String, u64, String)>,
+}
+
+impl Answer {
+    pub(super) fn read(answer: &Value) -> Result<Self, StoreError> {
+        read(answer).ok_or_else(|| {
+            let shown: String = format!("{answer:?}").chars().take(200).collect();
+            StoreError::Nonsense {
+                at: "the store".into(),
+                why: format!("the gossip script answered {shown}"),
+            }
+        })
+    }
+}
+
+fn read(answer: &Value) -> Option<Answer> {
+    let Value::Array(parts) = answer else { return None };
+    let [now, identity, base, version, begins, upto, more, standing, edit, refused, changes, hosts] =
+        parts.as_slice()
+    else {
+        return None;
+    };
+    number(now)?;
+    Some(Answer {
+        identity: text(identity)?,
+        base: number(base)?,
+        version: number(version)?,
+        begins: flag(begins)?,
+        upto: number(upto)?,
+        more: flag(more)?,
+        standing: match text(standing)?.as_str() {
+            "current" => Standing::Current,
+            "late" => Standing::Late,
+            "superseded" => Standing::Superseded,
+            "crowded" => Standing::Crowded,
+            _ => return None,
+        },
+        edit: number(edit)?,
+        refused: rows(refused, |[sequence, why]| Some((number(sequence)?, text(why)?)))?,
+        changes: rows(changes, change)?,
+        hosts: rows(hosts, |[name, ago, facts]| Some((text(name)?, number(ago)?, text(facts)?)))?,
+    })
+}
+
+fn change([prefix, version, fate, left, reason, origin]: &[Value; 6]) -> Option<Change> {
+    let fate = match (fate, left) {
+        (Value::Int(1), Value::Int(-1)) => Fate::Holds { left_ms: None },
+        (Value::Int(1), left) => Fate::Holds { left_ms: Some(number(left)?) },
+        (Value::Int(0), _) => Fate::Removed,
+        (Value::Int(2), _) => Fate::RanOut,
+        _ => return None,
+    };
+    let (prefix, reason, origin) = (text(prefix)?, text(reason)?, text(origin)?);
+    Some(Change { prefix, version: number(version)?, fate, reason, origin })
+}
+
+/// A flat list of rows that have `N` values each.
+fn rows<T, const N: usize>(list: &Value, read: impl Fn(&[Value; N]) -> Option<T>) -> Option<Vec<T>> {
+    let Value::Array(values) = list else { return None };
+    let (rows, []) = values.as_chunks::<N>() else { return None };
+    rows.iter().map(read).collect()
+}
+
+fn number(value: &Value) -> Option<u64> {
+    let Value::Int(number) = value else { return None };
+    u64::try_from(*number).ok()
+}
+
+fn flag(value: &Value) -> Option<bool> {
+    number(value).filter(|number| *number < 2).map(|number| number == 1)
+}
+
+/// What is not UTF-8 is no reason to hear nothing else; whoever reads the text finds out.
+fn text(value: &Value) -> Option<String> {
+    let Value::BulkString(bytes) = value else { return None };
+    Some(String::from_utf8_lossy(bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn good() -> Vec<Value> {
+        let change = ["203.0.113.0/24", "", "", "", "flood", "web1"].map(word);
+        let mut change = Vec::from(change);
+        (change[1], change[2], change[3]) = (Value::Int(3), Value::Int(1), Value::Int(60_000));
+        vec![
+            Value::Int(1_700_000_000_000),
+            word("abc-1"),
+            Value::Int(0),
+            Value::Int(3),
+            Value::Int(1),
+            Value::Int(3),
+            Value::Int(0),
+            word("current"),
+            Value::Int(1),
+            Value::Array(vec![Value::Int(1), word("no")]),
+            Value::Array(change),
+            Value::Array(vec![word("web1"), Value::Int(5), word("{}")]),
+        ]
+    }
+
+    #[test]
+    fn an_answer_has_every_part_in_its_place() {
+        let answer = Answer::read(&Value::Array(good())).unwrap();
+        assert_eq!((answer.identity.as_str(), answer.base, answer.version, answer.upto), ("abc-1", 0, 3, 3));
+        assert_eq!(
+            (answer.begins, answer.more, answer.standing, answer.edit),
+            (true, false, Standing::Current, 1)
+        );
+        assert_eq!(answer.refused, [(1, "no".to_owned())]);
+        assert_eq!(answer.hosts, [("web1".to_owned(), 5, "{}".to_owned())]);
+        let [change] = answer.changes.as_slice() else { panic!("{answer:?}") };
+        assert_eq!((change.prefix.as_str(), change.version), ("203.0.113.0/24", 3));
+        assert_eq!(change.fate, Fate::Holds { left_ms: Some(60_000) });
+    }
+
+    #[test]
+    fn an_answer_of_another_shape_is_refused_whatever_is_wrong() {
+        for place in 0..good().len() {
+            for wrong in [Value::Nil, Value::Int(-1), word("?"), Value::Array(vec![Value::Nil])] {
+                // The identity is any text.
+                if place == 1 && wrong == word("?") {
+                    continue;
+                }
+                let mut parts = good();
+                parts[place] = wrong.clone();
+                assert!(Answer::read(&Value::Array(parts)).is_err(), "{place} {wrong:?}");
+            }
+            let mut short = good();
+            short.remove(place);
+            assert!(Answer::read(&Value::Array(short)).is_err(), "without {place}");
+        }
+        assert!(Answer::read(&Value::Nil).is_err());
+    }
+}
