@@ -16,5 +16,6 @@ pub mod memory;
 pub mod netns;
 pub mod policies;
 pub mod redis;
+pub mod seeds;
 pub mod simulation;
 pub mod traffic;

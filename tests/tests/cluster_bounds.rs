@@ -5,24 +5,19 @@
 use std::time::Duration;
 
 use ratelimit_common::limit::text::parse_rate;
-use ratelimit_tests::simulation::{Faults, Outcomes, Plan, World};
+use ratelimit_tests::{
+    seeds::seeds,
+    simulation::{Faults, Outcomes, Plan, World},
+};
 use ratelimit_user::policy::Reserve;
 
 /// Steps of each world: about ten seconds of its time.
 const STEPS: u64 = 5_000;
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
-
 fn worlds(faults: Faults, otherwise: u64) -> Vec<Outcomes> {
-    let seeds: Vec<u64> = match number("SEED") {
-        Some(seed) => vec![seed],
-        None => (0..number("WORLDS").unwrap_or(otherwise)).collect(),
-    };
     let world =
-        |seed: &u64| World::new(Plan::random(*seed, faults)).run(STEPS).unwrap_or_else(|it| panic!("{it}"));
-    seeds.iter().map(world).collect()
+        |seed: u64| World::new(Plan::random(seed, faults)).run(STEPS).unwrap_or_else(|it| panic!("{it}"));
+    seeds("WORLDS", otherwise).map(world).collect()
 }
 
 #[test]

@@ -12,22 +12,23 @@ use super::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Embedded {
     ledgers: HashMap<String, Ledger>,
-    /// Since when it has known everything, and how long the leases last that it might not know.
-    born: Option<(u64, u64)>,
+    /// Since when it has known everything; none until it is asked something.
+    since_us: Option<u64>,
+    /// How long leases last that anybody was given, also by whoever kept these books before.
+    longest_us: u64,
 }
 
 impl Embedded {
     /// A store that has existed for long, and has nothing to remember.
     pub fn seasoned() -> Self {
-        Self { ledgers: HashMap::new(), born: Some((0, 0)) }
+        Self { ledgers: HashMap::new(), since_us: Some(0), longest_us: 0 }
     }
 
     /// Answers a letter.
     pub fn exchange(&mut self, host: &str, timing: &Timing, now_us: u64, lines: &[Line]) -> Vec<Grant> {
-        let (since_us, longest_us) = self.born.unwrap_or((now_us, 0));
-        let longest_us = longest_us.max(timing.longest_us());
-        self.born = Some((since_us, longest_us));
-        let moment = Moment { now_us, since_us, cold: since_us != 0 && now_us < since_us + longest_us };
+        let since_us = *self.since_us.get_or_insert(now_us);
+        self.longest_us = self.longest_us.max(timing.longest_us());
+        let moment = Moment { now_us, since_us, cold: since_us != 0 && now_us < since_us + self.longest_us };
         let mut answer = |line: &Line| {
             if line.entry.is_empty() && !self.ledgers.contains_key(&line.key) {
                 return Grant { units: 0, lifetime_us: timing.lifetime_us };
@@ -41,7 +42,7 @@ impl Embedded {
 
     /// The same books in another hand: it may be that something has not been written down.
     pub fn taken_over(self) -> Self {
-        Self { born: None, ..self }
+        Self { since_us: None, ..self }
     }
 
     /// The books of a limit.

@@ -11,7 +11,7 @@ use super::{
     redis::{Call, Script, StoreError, Value, slot},
 };
 
-/// Ledgers in one call: a few milliseconds of the server's time.
+/// Ledgers in one call: about ten milliseconds of the server's time, in which it serves nobody else.
 const LINES: usize = 1_000;
 
 static LEASE: LazyLock<Script> = LazyLock::new(|| Script::new("lease", include_str!("scripts/lease.lua")));

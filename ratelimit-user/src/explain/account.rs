@@ -198,7 +198,7 @@ mod tests {
             let wanted: Vec<(Rate, usize)> =
                 rates.iter().map(|(rate, place)| (parse_rate(rate).unwrap(), *place)).collect();
             let named: Vec<Rate> = wanted.iter().map(|(rate, _)| *rate).collect();
-            assert_eq!(pairs(&set(&rates), &named), wanted);
+            assert_eq!(pairs(&set(&rates), &named, None), wanted);
         }
     }
 

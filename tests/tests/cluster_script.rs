@@ -1,0 +1,334 @@
+//! The script that keeps the books in Redis and the ledger that the simulator has proved are the same, number for number.
+//!
+//! Random conversations from seeds go to both, with a clock and a run id of our own. `SEED=n` repeats one, `CONVERSATIONS=n` holds more.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use ratelimit_common::limit::text::parse_rate;
+use ratelimit_tests::{
+    redis::{Options, Redis, wait_for},
+    seeds::seeds,
+};
+use ratelimit_user::{
+    cluster::{
+        embedded::Embedded,
+        exchange::{Entry, Grant, Timing},
+        leases::Line,
+        letter::{self, Keys},
+        redis::Value,
+        terms::Terms,
+    },
+    policy::Reserve,
+};
+use redis::Connection;
+
+const STEPS: usize = 400;
+/// Above every whole number that a script counts exactly.
+const EXACT: u64 = 1 << 53;
+
+/// The script with the last three arguments for what it asks the server: run id, seconds, microseconds. Everything else is as it is.
+fn script_with_our_clock(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (asked, given) in [
+        ("local time = redis.call('TIME')\n", "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }\n"),
+        (
+            "local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')\n",
+            "local run = ARGV[#ARGV - 2]\n",
+        ),
+    ] {
+        assert_eq!(text.matches(asked).count(), 1, "the script asks elsewhere: {asked}");
+        text = text.replace(asked, given);
+    }
+    text
+}
+
+/// A real server with the script.
+struct Store {
+    connection: Connection,
+    sha1: String,
+    run: u64,
+}
+
+impl Store {
+    fn new(server: &Redis) -> Self {
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        let line = Line { key: "k".into(), terms: terms("1/s", 0), entry: entry(0, 0, 0, 0) };
+        let (_, call) = letter::calls(&Keys::new("t"), "h", &TIMING, &[line], false).remove(0);
+        let text = script_with_our_clock(call.script.text());
+        let sha1 = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).unwrap();
+        Self { connection, sha1, run: 0xabc }
+    }
+
+    fn exchange(&mut self, host: &str, timing: &Timing, now_us: u64, lines: &[Line]) -> Vec<Grant> {
+        let (_, call) = letter::calls(&Keys::new("t"), host, timing, lines, false).remove(0);
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.sha1).arg(call.keys.len()).arg(call.keys).arg(call.args);
+        command.arg(format!("{:x}", self.run)).arg(now_us / 1_000_000).arg(now_us % 1_000_000);
+        let answer: Value = command.query(&mut self.connection).unwrap();
+        letter::grants(&answer, lines.len()).unwrap()
+    }
+
+    /// What a key says: level and what is out.
+    fn ledger(&mut self, key: &str) -> Option<(i64, u64)> {
+        let text = "local stored = redis.call('GET', KEYS[1])
+            if not stored then return {} end
+            local ledger, out = cmsgpack.unpack(stored), 0
+            for h = 1, #ledger[5], 7 do out = out + ledger[5][h + 2] end
+            return { string.format('%.0f', ledger[1]), string.format('%.0f', out) }";
+        let said: Vec<String> =
+            redis::cmd("EVAL").arg(text).arg(1).arg(key).query(&mut self.connection).unwrap();
+        match said.as_slice() {
+            [level, out] => Some((level.parse().unwrap(), out.parse().unwrap())),
+            _ => None,
+        }
+    }
+
+    fn flush(&mut self) {
+        redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
+    }
+}
+
+/// Long, so that no key expires by the server's clock while ours stands still.
+const TIMING: Timing = Timing { lifetime_us: 20_000_000, margin_us: 2_500_000, recent_us: 4_000_000 };
+
+fn terms(rate: &str, permille: u32) -> Terms {
+    Terms::of(&parse_rate(rate).unwrap(), Reserve::new(permille, 3)).unwrap()
+}
+
+fn entry(sequence: u64, used: u64, held: u64, wanted: u64) -> Entry {
+    Entry { sequence, used, held, wanted }
+}
+
+/// Limits of all sizes; the last ones have bursts as large as the store can count.
+fn limits() -> Vec<Terms> {
+    let round =
+        ["1/s burst 1", "1000/s burst 500", "20000/s burst 40000", "7/min burst 3", "100000000/s", "5/day"];
+    let odd = [
+        "9973/day burst 90000",
+        "1000003/hour burst 2501000",
+        "104729/min burst 150111000",
+        "1 GB/s burst 8000000 GB",
+    ];
+    let mut all: Vec<Terms> =
+        round.iter().flat_map(|rate| [0, 50, 333].map(|permille| terms(rate, permille))).collect();
+    all.extend(odd.map(|rate| terms(rate, 0)));
+    let largest = |terms: &Terms| (terms.burst() + 3) * terms.period_us() + terms.amount();
+    assert!(
+        all.iter().any(|terms| largest(terms) > EXACT / 10 * 9),
+        "some are near the end of exact numbers"
+    );
+    all
+}
+
+/// One start of one host, and what it believes to have of each ledger.
+struct Host {
+    name: String,
+    books: Vec<Book>,
+}
+
+#[derive(Clone, Copy)]
+struct Book {
+    sequence: u64,
+    has: u64,
+    last: Entry,
+}
+
+/// Hosts, ledgers and a clock, all random.
+struct Conversation<'s> {
+    rng: Rng,
+    redis: &'s mut Store,
+    embedded: Embedded,
+    now_us: u64,
+    timing: Timing,
+    hosts: Vec<Host>,
+    limits: Vec<(String, Terms)>,
+    births: u64,
+    /// Answers in all, and those that gave something.
+    answers: (usize, usize),
+}
+
+impl<'s> Conversation<'s> {
+    fn new(seed: u64, redis: &'s mut Store) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        redis.flush();
+        let limits = (0..rng.usize(1..5)).map(|n| (format!("t:{{u{n}}}:x"), *rng.choice(&limits()).unwrap()));
+        let limits = limits.collect();
+        let now_us = rng.choice([1_700_000_000_000_000, 1, EXACT / 2]).unwrap();
+        let (embedded, hosts) = (Embedded::default(), Vec::new());
+        let (timing, births, answers) = (TIMING, 0, (0, 0));
+        let mut it = Self { rng, redis, embedded, now_us, timing, hosts, limits, births, answers };
+        (0..it.rng.usize(1..6)).for_each(|_| it.be_born());
+        it
+    }
+
+    fn be_born(&mut self) {
+        self.births += 1;
+        let book = Book { sequence: 0, has: 0, last: entry(0, 0, 0, 0) };
+        self.hosts.push(Host { name: format!("h:{}", self.births), books: vec![book; self.limits.len()] });
+    }
+
+    fn step(&mut self) {
+        match self.rng.u32(0..1_000) {
+            0..10 => {
+                self.redis.flush();
+                self.embedded = Embedded::default();
+            }
+            10..20 => {
+                self.redis.run += 1;
+                self.embedded = std::mem::take(&mut self.embedded).taken_over();
+            }
+            20..40 => self.be_born(),
+            40..60 if self.hosts.len() > 1 => {
+                let dies = self.rng.usize(..self.hosts.len());
+                self.hosts.remove(dies);
+            }
+            60..80 => {
+                let at = self.rng.usize(..self.limits.len());
+                self.limits[at].1 = *self.rng.choice(&limits()).unwrap();
+            }
+            80..90 => {
+                let lifetime_us = TIMING.lifetime_us * self.rng.u64(1..4);
+                self.timing = Timing { lifetime_us, margin_us: lifetime_us / 8, ..TIMING };
+            }
+            _ => {}
+        }
+        self.pass_time();
+        self.talk();
+    }
+
+    fn pass_time(&mut self) {
+        let longest = self.timing.longest_us();
+        self.now_us = match self.rng.u32(0..100) {
+            0..20 => self.now_us,
+            20..25 => self.now_us.saturating_sub(self.rng.u64(..=longest)).max(1),
+            25..30 => self.now_us + longest + self.rng.u64(0..3),
+            30..33 => self.now_us + self.rng.u64(..100 * longest),
+            33..38 => self.now_us + self.timing.recent_us,
+            38..60 => self.now_us + self.rng.u64(..longest / 4),
+            60..80 => self.now_us + self.rng.u64(..1_000),
+            _ => self.now_us + self.rng.u64(..100_000),
+        };
+    }
+
+    fn talk(&mut self) {
+        let from = self.rng.usize(..self.hosts.len());
+        let mut about: Vec<usize> = (0..self.limits.len()).filter(|_| self.rng.bool()).collect();
+        self.rng.shuffle(&mut about);
+        if about.is_empty() {
+            return;
+        }
+        let line = |at: &usize| {
+            let (key, terms) = self.limits[*at].clone();
+            let entry = next_entry(&mut self.rng, &mut self.hosts[from].books[*at], &terms);
+            Line { key, terms, entry }
+        };
+        let lines: Vec<Line> = about.iter().map(line).collect();
+        // Lost on its way there.
+        if self.rng.u32(0..20) == 0 {
+            return;
+        }
+        let name = &self.hosts[from].name;
+        let in_redis = self.redis.exchange(name, &self.timing, self.now_us, &lines);
+        let in_memory = self.embedded.exchange(name, &self.timing, self.now_us, &lines);
+        assert_eq!(in_redis, in_memory, "{name} at {} us says {lines:#?}", self.now_us);
+        let given = in_memory.iter().filter(|grant| grant.units > 0).count();
+        self.answers = (self.answers.0 + lines.len(), self.answers.1 + given);
+        self.compare();
+        // Lost on its way back.
+        if self.rng.u32(0..20) == 0 {
+            return;
+        }
+        for (at, grant) in about.iter().zip(in_memory) {
+            let book = &mut self.hosts[from].books[*at];
+            book.has = book.last.held + grant.units;
+        }
+    }
+
+    fn compare(&mut self) {
+        for (key, _) in &self.limits {
+            let in_redis = self.redis.ledger(key).map(|(level, out)| (level.max(0).cast_unsigned(), out));
+            let in_memory = self.embedded.ledger(key).map(|ledger| (ledger.level(), ledger.outstanding()));
+            assert_eq!(in_redis, in_memory, "{key} at {} us", self.now_us);
+        }
+    }
+}
+
+/// What a host says next: mostly something sensible, now and then something old, nothing, or nonsense.
+fn next_entry(rng: &mut Rng, book: &mut Book, terms: &Terms) -> Entry {
+    // What all hosts together say is below the end of exact numbers too.
+    let most = (terms.burst() + 1).min(EXACT / 64);
+    match rng.u32(0..100) {
+        0..5 => return entry(0, 0, 0, 0),
+        5..15 => return book.last,
+        15..20 => return entry(rng.u64(..=book.sequence), rng.u64(..most), rng.u64(..most), rng.u64(..most)),
+        20..25 => book.sequence += rng.u64(..5),
+        _ => {}
+    }
+    let used = match rng.u32(0..10) {
+        0 => rng.u64(..most),
+        1 => book.has,
+        _ => rng.u64(..=book.has),
+    };
+    let held = match rng.u32(0..20) {
+        0 => rng.u64(..most),
+        1..5 => rng.u64(..=book.has.saturating_sub(used)),
+        _ => book.has.saturating_sub(used),
+    };
+    let wanted = match rng.u32(0..20) {
+        0 => rng.u64(..EXACT / 64),
+        1..4 => 0,
+        4..8 => most,
+        _ => rng.u64(..most),
+    };
+    book.sequence += 1;
+    book.last = entry(book.sequence, used, held, wanted);
+    book.last
+}
+
+#[test]
+fn redis_and_the_ledger_answer_alike_whatever_is_said_and_whatever_the_clock_does() {
+    let server = Redis::single(Options::default());
+    let mut store = Store::new(&server);
+    let (mut answers, mut given) = (0, 0);
+    for seed in seeds("CONVERSATIONS", 60) {
+        println!("SEED={seed}");
+        let mut conversation = Conversation::new(seed, &mut store);
+        (0..STEPS).for_each(|_| conversation.step());
+        answers += conversation.answers.0;
+        given += conversation.answers.1;
+    }
+    println!("{answers} answers alike, {given} of them gave something");
+    assert!(given > answers / 10, "too little happened: {given} of {answers}");
+}
+
+#[test]
+fn a_ledger_expires_by_itself_when_nobody_can_hold_anything_and_its_bucket_is_full() {
+    let server = Redis::single(Options::default());
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut say = |key: &str, terms: Terms, timing: &Timing| {
+        let line = Line { key: key.into(), terms, entry: entry(1, 0, 0, 1) };
+        let (_, call) = letter::calls(&Keys::new("t"), "h", timing, &[line], false).remove(0);
+        let mut command = redis::cmd("EVAL");
+        command.arg(call.script.text()).arg(call.keys.len()).arg(call.keys).arg(call.args);
+        letter::grants(&command.query::<Value>(&mut connection).unwrap(), 1).unwrap();
+    };
+    let left_ms = |key: &str| match server.ask(&["PTTL", key]) {
+        Value::Int(left) => left,
+        other => panic!("{other:?}"),
+    };
+    let short = Timing::new(Duration::from_millis(40), Duration::from_millis(10));
+    say("short", terms("1000/s burst 1", 0), &short);
+    // The time that it takes to fill, twice the longest lease, a second.
+    assert!((1_000..=1_092).contains(&left_ms("short")), "{}", left_ms("short"));
+    let timing = Timing::new(Duration::from_secs(1), Duration::from_millis(50));
+    say("long", terms("20000/s burst 40000", 0), &timing);
+    assert!((5_000..=5_250).contains(&left_ms("long")), "{}", left_ms("long"));
+    // What tells an emptied store from one that nobody has used must stay.
+    assert_eq!(left_ms("t:since"), -1);
+    let Value::BulkString(since) = server.ask(&["GET", "t:since"]) else { panic!("no text") };
+    assert!(String::from_utf8(since).unwrap().starts_with(&server.info("run_id")));
+    wait_for("a key that expires", || (server.ask(&["EXISTS", "short"]) == Value::Int(0)).then_some(()));
+    assert_eq!(server.ask(&["EXISTS", "long"]), Value::Int(1));
+}
