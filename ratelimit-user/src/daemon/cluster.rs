@@ -10,7 +10,7 @@ mod conversation;
 
 use std::{
     path::Path,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use ratelimit_common::{
@@ -80,8 +80,10 @@ impl Cluster {
     pub(super) fn new(policy: ClusterPolicy, state: &Path, lists: &Lists) -> Result<Self, Failure> {
         let timing = Timing::new(policy.lease(), policy.tick());
         let name = policy.host().map_or_else(probe::host_name, str::to_owned);
-        let [epoch, incarnation] = probe::random_secret()?;
-        let gossip = blocks::recall(state, lists, &name, incarnation, probe::now_ns())?;
+        let [epoch, _] = probe::random_secret()?;
+        let started =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let gossip = blocks::recall(state, lists, &name, started, probe::now_ns())?;
         Ok(Self {
             gossip,
             gossip_due: Instant::now(),

@@ -4,6 +4,7 @@
 
 mod blocks;
 mod bounds;
+mod costs;
 mod failures;
 mod stores;
 

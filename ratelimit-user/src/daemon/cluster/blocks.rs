@@ -21,7 +21,6 @@ use crate::{
         redis::{StoreError, Value},
     },
     compile::lists::{self, Edits, Lists, Outlook, Prefix},
-    dataplane::probe,
     failure::{ExitCode, Failure},
     lockout::{self, Vital},
     serve::protocol::{Block, Operator, Reply},
@@ -70,7 +69,7 @@ pub(super) fn recall(
     state: &Path,
     lists: &Lists,
     name: &str,
-    incarnation: u64,
+    started_unix_ms: u64,
     now_ns: u64,
 ) -> Result<Gossip, Failure> {
     let kept: Kept = match fs::read(state.join(FILE)) {
@@ -84,7 +83,7 @@ pub(super) fn recall(
         let prefix: Prefix = text.parse().ok()?;
         Some((prefix, held_of(lists.get(&prefix)?, now_ns)?))
     });
-    Gossip::new(name, incarnation, &kept.saved, shown, now_ns)
+    Gossip::new(name, started_unix_ms, &kept.saved, shown, now_ns)
         .map_err(|reason| Failure::usage(format!("[cluster] host: {reason}")))
 }
 
@@ -156,22 +155,22 @@ impl Host {
         let heard = self
             .with_gossip(now_ns, |gossip, here| gossip.hear(answer, here, now_ns))
             .map_err(|failure| StoreError::Nonsense { at: "the store".into(), why: failure.message })??;
-        Ok(self.follow(heard))
+        Ok(self.follow(&heard))
     }
 
     /// Judges again what was refused, and keeps what the next daemon has to know. Called once a second.
     pub(in crate::daemon) fn look_after_blocks(&mut self, now_ns: u64) {
         if let Ok(heard) = self.with_gossip(now_ns, |gossip, here| gossip.judge_again(here, now_ns)) {
-            self.follow(heard);
+            self.follow(&heard);
         }
-        self.keep_blocks(now_ns);
+        self.keep_blocks();
     }
 
     /// Writes down what the next daemon has to know, if it has changed. Before the list is: a block that is in neither place is heard of again,
     /// one that is on the list alone would be taken for this host's own.
-    fn keep_blocks(&mut self, now_ns: u64) {
+    fn keep_blocks(&mut self) {
         let Some(cluster) = &self.cluster else { return };
-        let shown = self.shown_everywhere(now_ns);
+        let shown = cluster.gossip.shown().map(ToString::to_string).collect();
         let kept = Kept { saved: cluster.gossip.saved(), shown };
         if cluster.kept.as_ref() == Some(&kept) {
             return;
@@ -189,14 +188,7 @@ impl Host {
         }
     }
 
-    /// Prefixes that this host blocks because all do.
-    fn shown_everywhere(&self, now_ns: u64) -> Vec<String> {
-        let Some(cluster) = &self.cluster else { return Vec::new() };
-        let holds = cluster.gossip.blocks(now_ns).filter(|(_, _, refused)| refused.is_none());
-        holds.map(|(prefix, ..)| prefix.to_string()).collect()
-    }
-
-    fn follow(&mut self, heard: Heard) -> bool {
+    fn follow(&mut self, heard: &Heard) -> bool {
         heard.log.iter().for_each(log::info);
         if let Err(failure) = self.apply_edits(&heard.edits) {
             log::error(format!("a block for all hosts does not hold here: {failure}"));
@@ -208,7 +200,7 @@ impl Host {
         if edits.is_empty() {
             return Ok(());
         }
-        self.keep_blocks(probe::now_ns());
+        self.keep_blocks();
         let edits: Edits =
             edits.iter().map(|edit| (edit.prefix, entry_of(self.own(&edit.prefix), edit))).collect();
         let changes = lists::edited(&self.lists, &edits);
