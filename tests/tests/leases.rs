@@ -112,7 +112,11 @@ fn a_lease_is_spent_once_however_many_cpus_spend_it() {
     let xdp = &*loaded.xdp();
     thread::scope(|scope| {
         for host in 0..8 {
-            scope.spawn(move || (0..200).for_each(|_| drop(loaded::run(xdp, &frame(host), 1_000))));
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    loaded::run(xdp, &frame(host), 1_000);
+                }
+            });
         }
     });
     let passed = loaded.count(Reason::Conforming);
