@@ -69,9 +69,15 @@ impl Sample {
 impl Fleet {
     /// Hosts that know each other through a store, each with a user that has this limit. `cluster` is the rest of the `[cluster]` table.
     pub fn start(hosts: usize, network: &str, redis: &str, cluster: &str) -> Self {
+        Self::reaching(&[], hosts, network, redis, cluster)
+    }
+
+    /// The same with hosts that also reach these ports, which the URL does not name.
+    pub fn reaching(ports: &[u16], hosts: usize, network: &str, redis: &str, cluster: &str) -> Self {
         let member = |number: usize| {
             let edge = edge_with_sources(&[SOURCE]);
             forward(&edge, redis);
+            ports.iter().for_each(|port| tunnel(&edge, *port));
             let policy = policy(network, redis, &format!("host = \"edge-{number}\"\n{cluster}"));
             let daemon = edge.start(&policy);
             let sink = Sink::start(&edge, EDGE_V4);
@@ -162,7 +168,7 @@ fn forward(edge: &Edge, redis: &str) {
 }
 
 /// Forwards a port of a host's loopback interface to the same port here. Lasts as long as the process.
-pub fn tunnel(edge: &Edge, port: u16) {
+fn tunnel(edge: &Edge, port: u16) {
     let listener =
         edge.wire.as_edge(|| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("listen on the edge"));
     thread::spawn(move || {

@@ -36,6 +36,9 @@ enum Action {
         /// Why, for whoever reads the list later
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
+        /// On all hosts of the cluster, within a second
+        #[arg(long)]
+        cluster: bool,
         #[command(flatten)]
         force: Force,
         #[command(flatten)]
@@ -48,6 +51,9 @@ enum Action {
         /// Address or prefix, as it was added
         #[arg(value_name = "CIDR")]
         prefix: String,
+        /// On all hosts of the cluster, within a second
+        #[arg(long)]
+        cluster: bool,
         #[command(flatten)]
         daemon: Daemon,
         #[command(flatten)]
@@ -65,16 +71,17 @@ enum Action {
 impl Block {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::Add { prefix, lifetime, reason, force, daemon, format } => {
+            Action::Add { prefix, lifetime, reason, cluster, force, daemon, format } => {
                 let for_ns = match lifetime.as_deref().map(parse_lifetime).transpose() {
                     Ok(for_ns) => for_ns,
                     Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
                 };
                 let operator = force.operator();
-                order(&daemon.state, Request::BlockAdd { prefix, for_ns, reason, operator }, format.output)
+                let request = Request::BlockAdd { prefix, for_ns, reason, cluster, operator };
+                order(&daemon.state, request, format.output)
             }
-            Action::Del { prefix, daemon, format } => {
-                order(&daemon.state, Request::BlockDel { prefix }, format.output)
+            Action::Del { prefix, cluster, daemon, format } => {
+                order(&daemon.state, Request::BlockDel { prefix, cluster }, format.output)
             }
             Action::List { daemon, format } => match ask(&daemon.state, Request::BlockList)? {
                 Reply::Blocks(blocks) if format.output == Output::Json => {
@@ -95,8 +102,15 @@ fn text(blocks: &[protocol::Block]) -> String {
         vec![
             block.prefix.clone(),
             block.seconds_left.map_or_else(|| "for good".to_owned(), |seconds| format!("{seconds} s")),
-            block.reason.clone().unwrap_or_default(),
+            block
+                .origin
+                .as_ref()
+                .map_or_else(|| "this host".to_owned(), |origin| format!("all hosts, by {origin}")),
+            match (&block.reason, &block.refused) {
+                (reason, None) => reason.clone().unwrap_or_default(),
+                (_, Some(why)) => format!("NOT BLOCKED HERE: {why}"),
+            },
         ]
     };
-    table(&["prefix", "left", "reason"], &blocks.iter().map(row).collect::<Vec<_>>())
+    table(&["prefix", "left", "where", "reason"], &blocks.iter().map(row).collect::<Vec<_>>())
 }

@@ -5,6 +5,7 @@ mod apply;
 mod block;
 mod check;
 mod client;
+mod cluster;
 mod confirm;
 mod detach;
 mod diff;
@@ -59,6 +60,7 @@ enum Verb {
     Watch(watch::Watch),
     Explain(explain::Explain),
     Block(block::Block),
+    Cluster(cluster::Cluster),
     Allow(allow::Allow),
     Limit(limit::Limit),
     User(user::User),
@@ -95,6 +97,7 @@ pub fn main() -> process::ExitCode {
         Verb::Watch(verb) => verb.execute(),
         Verb::Explain(verb) => verb.execute(),
         Verb::Block(verb) => verb.execute(),
+        Verb::Cluster(verb) => verb.execute(),
         Verb::Allow(verb) => verb.execute(),
         Verb::Limit(verb) => verb.execute(),
         Verb::User(verb) => verb.execute(),

@@ -95,7 +95,7 @@ fn text(status: &protocol::Status) -> String {
     text
 }
 
-fn cluster(status: &protocol::ClusterStatus) -> String {
+pub(super) fn cluster(status: &protocol::ClusterStatus) -> String {
     let state = match (&status.problem, status.failing_seconds) {
         (None, _) => format!("up, last answer in {} us", status.round_trip_us),
         (Some(problem), None) => problem.clone(),

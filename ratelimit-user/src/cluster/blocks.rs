@@ -274,6 +274,11 @@ impl Blocks {
         self.layers.hidden()
     }
 
+    /// Prefixes whose block on the list is the cluster's.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = &Prefix> {
+        self.layers.shown()
+    }
+
     /// What an operator of this host wanted in spite of everything.
     pub(crate) fn forced(&self) -> &BTreeSet<Prefix> {
         &self.forced

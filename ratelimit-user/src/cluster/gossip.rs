@@ -10,9 +10,10 @@
 //!
 //! **Once and in order.** The store numbers changes; the last one of a prefix is what holds. Each edit has a number of this host and is told
 //! until it is answered; the store carries out numbers that are above the last one. A call may also run later than newer ones: each call
-//! has a number too, and one that is not above the last one changes nothing. A daemon begins both numbers at 1 under an incarnation, a random
-//! number: calls of the incarnation before, which may still be on their way, change nothing once a new one was heard of. So two hosts
-//! under one name do not get into each other's way either: the first is told that it is not heard any more, and still hears everything.
+//! has a number too, and one that is not above the last one changes nothing. A daemon begins both numbers at 1 under an
+//! incarnation, the time when it began: calls of daemons before, which may still be on their way, change nothing once it was heard. One whose
+//! clock was set back meanwhile is told, and goes on with a number that is high enough. Of two daemons that run under one name, the first
+//! is told that it is not heard any more, and still hears everything.
 //!
 //! **Lifetimes** travel as time that is left. The store's clock decides; a host counts from when it hears of it, so hosts differ by as much
 //! as an answer takes.
@@ -31,6 +32,7 @@
 //! more than a certain number of blocks, block more than a /8 (IPv6: /16) at once, or send a terminal anything but plain text.
 
 mod answer;
+mod log;
 mod outbox;
 
 use std::{sync::LazyLock, time::Duration};
@@ -39,10 +41,11 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     answer::{Answer, Standing},
+    log::{Log, said},
     outbox::{Edit, Outbox},
 };
 use super::{
-    blocks::{self, Block, Blocks, Change, Fate, Held, ListEdit, ThisHost, plain},
+    blocks::{self, Block, Blocks, Held, ListEdit, ThisHost, plain},
     letter::Keys,
     members::{Facts, Member},
     redis::{Call, Script, StoreError, Value},
@@ -51,10 +54,10 @@ use crate::compile::lists::Prefix;
 
 /// How often each host calls.
 pub const TICK: Duration = Duration::from_millis(250);
-/// Lines for the log from one answer.
-const SAID: usize = 20;
 /// Characters of a refusal by the store.
 const WHY_LEN: usize = 200;
+/// The store's scripts count exactly to twice that.
+const MAX_INCARNATION: u64 = 1 << 52;
 /// How often what has run out is looked for.
 const SWEEP_NS: u64 = 10_000_000_000;
 
@@ -64,7 +67,9 @@ static GOSSIP: LazyLock<Script> = LazyLock::new(|| Script::new("gossip", include
 #[derive(Clone, Debug)]
 pub struct Gossip {
     host: String,
-    incarnation: String,
+    incarnation: u64,
+    /// Whether the store has heard this daemon.
+    was_heard: bool,
     calls: u64,
     /// The store that `since` is of.
     identity: Option<String>,
@@ -102,7 +107,7 @@ pub struct Saved {
 }
 
 impl Gossip {
-    /// Of a daemon that begins. `incarnation` is a random number. `inherited` is what the list already has of blocks for all hosts.
+    /// Of a daemon that begins. `incarnation` is when, in milliseconds of the wall clock. `inherited` is what the list already has of blocks for all hosts.
     pub fn new(
         host: &str,
         incarnation: u64,
@@ -123,7 +128,8 @@ impl Gossip {
         saved.forced.iter().filter_map(|prefix| prefix.parse().ok()).for_each(|prefix| blocks.force(prefix));
         Ok(Self {
             host: host.to_owned(),
-            incarnation: format!("{incarnation:016x}"),
+            incarnation: incarnation % MAX_INCARNATION,
+            was_heard: false,
             calls: 0,
             identity: saved.identity.clone(),
             since: saved.version,
@@ -222,6 +228,12 @@ impl Gossip {
         self.blocks.iter(now_ns)
     }
 
+    /// Prefixes whose block on the list is the one for all hosts: what the next daemon inherits. Not those that this host alone blocks for
+    /// longer.
+    pub fn shown(&self) -> impl Iterator<Item = &Prefix> {
+        self.blocks.shown()
+    }
+
     /// The block of a prefix for all hosts.
     pub fn block(&self, prefix: &Prefix, now_ns: u64) -> Option<&Block> {
         self.blocks.get(prefix, now_ns)
@@ -251,7 +263,7 @@ impl Gossip {
         let flag = |is: bool| u64::from(is).to_string();
         let mut args = vec![
             self.host.clone(),
-            self.incarnation.clone(),
+            self.incarnation.to_string(),
             self.calls.to_string(),
             identity.to_owned(),
             self.since.to_string(),
@@ -335,17 +347,28 @@ impl Gossip {
         touched.dedup();
         let settle = |prefix| self.blocks.settle(prefix, here, now_ns, &mut |line| log.say(line));
         let edits = touched.into_iter().filter_map(settle).collect();
-        let is_heard = answer.standing == Standing::Current;
-        Ok(Heard { edits, log: log.lines(), again: answer.more || (is_heard && self.outbox.len() > 0) })
+        let has_more = match answer.standing {
+            Standing::Current => self.outbox.len() > 0,
+            // Under a higher number.
+            Standing::Superseded => !self.was_heard,
+            Standing::Late | Standing::Crowded => false,
+        };
+        Ok(Heard { edits, log: log.lines(), again: answer.more || has_more })
     }
 
     fn hear_of_edits(&mut self, answer: &Answer, log: &mut Log) {
+        if answer.standing == Standing::Superseded && !self.was_heard {
+            // By a daemon that is gone, and had a clock that was ahead.
+            self.incarnation = answer.incarnation.saturating_add(1);
+            return;
+        }
+        self.was_heard |= answer.standing == Standing::Current;
         if answer.standing != self.standing {
             self.standing = answer.standing;
             log.say(match answer.standing {
                 Standing::Current => "the store hears this host again".to_owned(),
                 Standing::Late | Standing::Superseded => format!(
-                    "another daemon calls the store as host {:?}, and is heard instead of this one; give each host a name of its own",
+                    "another daemon calls the store as host {:?}, and is heard instead of this one; give each host a name of its own and start this one again",
                     self.host
                 ),
                 Standing::Crowded => {
@@ -371,41 +394,4 @@ impl Gossip {
 /// One that has run out while the store was away still replaces what was there.
 fn left_ms(held: &Held, now_ns: u64) -> i64 {
     held.until_ns.map_or(-1, |until| (until.saturating_sub(now_ns) / 1_000_000).max(1) as i64)
-}
-
-fn said(Change { prefix, fate, reason, origin, .. }: &Change) -> String {
-    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    match fate {
-        Fate::Holds { left_ms: None } => {
-            format!("{origin} blocks {prefix} on all hosts until removed{reason}")
-        }
-        Fate::Holds { left_ms: Some(ms) } => {
-            format!("{origin} blocks {prefix} on all hosts for {} s{reason}", ms.div_ceil(1_000))
-        }
-        Fate::Removed => format!("{origin} removed the block of {prefix} on all hosts"),
-        Fate::RanOut => format!("the block of {prefix} on all hosts by {origin} has run out"),
-    }
-}
-
-/// The first lines, and how many more there were.
-#[derive(Debug, Default)]
-struct Log {
-    lines: Vec<String>,
-    more: usize,
-}
-
-impl Log {
-    fn say(&mut self, line: String) {
-        if self.lines.len() < SAID {
-            self.lines.push(line);
-        } else {
-            self.more += 1;
-        }
-    }
-
-    fn lines(mut self) -> Vec<String> {
-        let more = self.more;
-        self.lines.extend((more > 0).then(|| format!("and {more} more of that kind")));
-        self.lines
-    }
 }

@@ -5,9 +5,13 @@
 //! ```
 //! The host is locked on both sides of the conversation and never during it: nobody waits for the store.
 
+mod blocks;
 mod conversation;
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use ratelimit_common::{
     abi::{Lease, LimitSet, lease::lease_place},
@@ -20,16 +24,18 @@ use crate::{
     cluster::{
         breaker::Breaker,
         exchange::{Grant, Timing},
+        gossip::{self, Gossip},
         leases::{Leases, Limit, Line},
         letter::Keys,
-        redis::{Facts, StoreError},
+        members,
+        redis::{Call, Facts, StoreError, Value},
         terms::Terms,
     },
-    compile,
+    compile::{self, lists::Lists},
     dataplane::{DataplaneError, probe},
-    failure::Failure,
+    failure::{ExitCode, Failure},
     policy::{ClusterPolicy, User, WithoutStore, is_leased},
-    serve::protocol::ClusterStatus,
+    serve::protocol::{ClusterStatus, Reply},
 };
 
 /// What the host knows of its cluster.
@@ -51,6 +57,13 @@ pub(super) struct Cluster {
     last_trip: Duration,
     /// Users whose books are to be opened anew.
     resets: Vec<String>,
+    /// Blocks for all hosts, and the hosts.
+    pub(super) gossip: Gossip,
+    /// When it is time to hear of them again, and how often that has been.
+    gossip_due: Instant,
+    gossips: u64,
+    /// What was last written down of blocks for all hosts.
+    kept: Option<blocks::Kept>,
 }
 
 /// A letter to the store, and when it was sent by the kernel's clock.
@@ -59,15 +72,21 @@ pub(super) struct Letter {
     pub(super) lines: Vec<Line>,
     pub(super) sent_ns: u64,
     pub(super) resets: Vec<String>,
+    pub(super) gossip: Option<Call<'static>>,
 }
 
 impl Cluster {
     /// A host that has said nothing yet.
-    pub(super) fn new(policy: ClusterPolicy) -> Result<Self, Failure> {
+    pub(super) fn new(policy: ClusterPolicy, state: &Path, lists: &Lists) -> Result<Self, Failure> {
         let timing = Timing::new(policy.lease(), policy.tick());
         let name = policy.host().map_or_else(probe::host_name, str::to_owned);
-        let [epoch, _] = probe::random_secret()?;
+        let [epoch, incarnation] = probe::random_secret()?;
+        let gossip = blocks::recall(state, lists, &name, incarnation, probe::now_ns())?;
         Ok(Self {
+            gossip,
+            gossip_due: Instant::now(),
+            gossips: 0,
+            kept: None,
             id: format!("{name}:{epoch:016x}"),
             keys: Keys::new(policy.name()),
             leases: Leases::new(timing, policy.tick().as_nanos() as u64),
@@ -137,6 +156,8 @@ impl Cluster {
             failures: self.failures,
             given_up: self.breaker.opened(),
             round_trip_us: self.last_trip.as_micros() as u64,
+            hosts_seen: self.gossip.members().len() as u64,
+            changes_waiting: self.gossip.waiting() as u64,
             bound: self.bound_in_words(),
             bound_times_limit: self.bound(),
             warnings: self.warnings.clone(),
@@ -162,11 +183,11 @@ impl Host {
         }
         let lines = cluster.leases.letter(now_ns);
         let resets = std::mem::take(&mut cluster.resets);
-        // A store that counts as gone is asked also if there is nothing to say, or it would stay gone.
-        if lines.is_empty() && resets.is_empty() && cluster.problem.is_none() {
+        let gossip = cluster.gossip_call(now, now_ns);
+        if lines.is_empty() && resets.is_empty() && gossip.is_none() {
             return Ok(None);
         }
-        Ok(Some(Letter { lines, sent_ns: probe::now_ns(), resets }))
+        Ok(Some(Letter { lines, sent_ns: probe::now_ns(), resets, gossip }))
     }
 
     /// Takes in what the store answered to each line.
@@ -174,11 +195,19 @@ impl Host {
         &mut self,
         letter: &Letter,
         answers: Vec<Result<Grant, StoreError>>,
+        gossip: Option<Result<Value, StoreError>>,
         trip: Duration,
     ) -> Result<(), Failure> {
         let now_ns = probe::now_ns();
-        let Some(cluster) = &mut self.cluster else { return Ok(()) };
         let mut failure = None;
+        if let Some(answer) = gossip {
+            match answer.and_then(|answer| self.hear_gossip(&answer, now_ns)) {
+                Ok(true) => self.gossip_again(),
+                Ok(false) => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        let Some(cluster) = &mut self.cluster else { return Ok(()) };
         for (line, answer) in letter.lines.iter().zip(answers) {
             match answer {
                 Ok(grant) => cluster.leases.answer(&line.key, &grant, letter.sent_ns, now_ns),
@@ -194,6 +223,12 @@ impl Host {
             None => cluster.answered(),
         }
         self.tell_leases()
+    }
+
+    fn gossip_again(&mut self) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.gossip_due = Instant::now();
+        }
     }
 
     /// The store could not be asked at all.
@@ -213,6 +248,20 @@ impl Host {
         }
         cluster.warnings = warnings;
         log::info(format!("connected to the store {}", cluster.policy.redis()));
+    }
+
+    /// The hosts of the cluster.
+    pub(super) fn members(&self, now_ns: u64) -> Result<Reply, Failure> {
+        let Some(cluster) = &self.cluster else {
+            return Err(Failure::new(
+                ExitCode::Found,
+                "this host is in no cluster; give it one with [cluster] redis, or run --redis",
+            ));
+        };
+        let status = Box::new(cluster.status(Instant::now(), now_ns));
+        let mut hosts = cluster.gossip.members().to_vec();
+        hosts.sort_by(|one, other| one.host.cmp(&other.host));
+        Ok(Reply::Cluster { status, hosts })
     }
 
     /// Lets go of every lease, so that others can have it.
@@ -287,6 +336,23 @@ impl Host {
 }
 
 impl Cluster {
+    /// The call that tells and hears of blocks and hosts, if it is time.
+    fn gossip_call(&mut self, now: Instant, now_ns: u64) -> Option<Call<'static>> {
+        if now < self.gossip_due {
+            return None;
+        }
+        self.gossip_due = now + gossip::TICK;
+        self.gossips += 1;
+        let facts = members::Facts {
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            round_trip_us: self.last_trip.as_micros() as u64,
+            leases: self.leases.totals(now_ns).held,
+            ..members::Facts::default()
+        };
+        // Who is there is asked for once a second.
+        Some(self.gossip.call(&self.keys, &facts, self.gossips % 4 == 1, now_ns))
+    }
+
     fn answered(&mut self) {
         if let Some(time) = self.breaker.failing_for(Instant::now()).filter(|_| self.breaker.is_open()) {
             log::info(format!("the store answers again after {:.1} s", time.as_secs_f64()));

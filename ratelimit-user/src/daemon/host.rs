@@ -13,7 +13,7 @@ use ratelimit_common::abi::{Event, Reason};
 
 use super::{
     archive::Archive, caller::By, change::Apply, cluster::Cluster, drops::Drops, headroom::HeadroomWatch,
-    log, version::Version, waiting::Waiting,
+    lists::Scope, log, version::Version, waiting::Waiting,
 };
 use crate::{
     cluster::address::StoreAddress,
@@ -223,10 +223,11 @@ impl Host {
             Request::Watch { .. } => {
                 Err(Failure::usage("what is watched is told line by line, on a connection of its own"))
             }
-            Request::BlockAdd { prefix, for_ns, reason, operator } => {
-                self.block(&prefix, for_ns, reason.as_deref(), &operator, now_ns)
+            Request::BlockAdd { prefix, for_ns, reason, cluster, operator } => {
+                self.block(&prefix, for_ns, reason.as_deref(), Scope::of(cluster), &operator, now_ns)
             }
-            Request::BlockDel { prefix } => self.unblock(&prefix, now_ns),
+            Request::BlockDel { prefix, cluster } => self.unblock(&prefix, Scope::of(cluster), now_ns),
+            Request::Cluster => self.members(now_ns),
             Request::BlockList => Ok(Reply::Blocks(self.blocks(now_ns))),
             Request::AllowAdd { prefix } => self.allow(&prefix),
             Request::AllowDel { prefix, operator } => self.disallow(&prefix, &operator, now_ns),

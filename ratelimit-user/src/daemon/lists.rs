@@ -4,11 +4,28 @@ use ratelimit_common::abi::{ListEntry, list};
 
 use super::host::Host;
 use crate::{
+    cluster::blocks::{Held, Layer, ListEdit},
     compile::lists::{self, Change, Edits, Outlook, Prefix, reason_text},
     failure::{ExitCode, Failure},
     lockout,
     serve::protocol::{Block, Operator, Reply},
 };
+
+/// Where a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// On this host alone.
+    Host,
+    /// On all hosts of the cluster.
+    Cluster,
+}
+
+impl Scope {
+    /// As it is asked for.
+    pub(super) fn of(cluster: bool) -> Self {
+        if cluster { Self::Cluster } else { Self::Host }
+    }
+}
 
 /// Addresses named in a refusal.
 const SHOWN: usize = 5;
@@ -31,6 +48,7 @@ impl Host {
         prefix: &str,
         for_ns: Option<u64>,
         reason: Option<&str>,
+        scope: Scope,
         operator: &Operator,
         now_ns: u64,
     ) -> Result<Reply, Failure> {
@@ -48,13 +66,20 @@ impl Host {
                 "reason {reason:?} has control characters in it; use plain text"
             )));
         }
-        let mut entry = without_block(self.own(&prefix));
-        entry.own_blocked_until_ns = for_ns.map_or(list::FOREVER_NS, |ns| now_ns.saturating_add(ns));
-        entry.reason_len = reason.len() as u32;
-        entry.reason[..reason.len()].copy_from_slice(reason.as_bytes());
-        let changes = self.edit(prefix, entry);
-        self.refuse_cut_off(&prefix, &changes, now_ns, operator)?;
-        self.change_lists(&changes)?;
+        let until_ns = for_ns.map(|ns| now_ns.saturating_add(ns));
+        let held = Held { until_ns, reason: reason.to_owned() };
+        if scope == Scope::Cluster {
+            return self.block_everywhere(prefix, held, operator, now_ns);
+        }
+        let alone = ListEdit { prefix, block: Some((held.clone(), Layer::Local)) };
+        self.refuse_cut_off(
+            &prefix,
+            &self.edit(prefix, entry_of(self.own(&prefix), &alone)),
+            now_ns,
+            operator,
+        )?;
+        let edit = self.block_of_host(prefix, Some(held), now_ns)?;
+        self.change_lists(&self.edit(prefix, entry_of(self.own(&prefix), &edit)))?;
         let until = for_ns
             .map_or_else(|| "until removed".to_owned(), |ns| format!("for {} s", ns.div_ceil(1_000_000_000)));
         let allowed = self.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
@@ -72,13 +97,17 @@ impl Host {
         Ok(Reply::Done(format!("blocked {prefix} {until}{note}")))
     }
 
-    pub(super) fn unblock(&mut self, prefix: &str, now_ns: u64) -> Result<Reply, Failure> {
+    pub(super) fn unblock(&mut self, prefix: &str, scope: Scope, now_ns: u64) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
+        if scope == Scope::Cluster {
+            return self.unblock_everywhere(prefix, now_ns);
+        }
         let own = self.own(&prefix);
         if own.own_blocked_until_ns <= now_ns {
             return Err(not_listed(&prefix, "block"));
         }
-        self.change_lists(&self.edit(prefix, without_block(own)))?;
+        let edit = self.block_of_host(prefix, None, now_ns)?;
+        self.change_lists(&self.edit(prefix, entry_of(own, &edit)))?;
         let still =
             lists::around(&self.lists, &prefix).find(|(_, entry)| entry.own_blocked_until_ns > now_ns);
         Ok(Reply::Done(match still {
@@ -120,7 +149,7 @@ impl Host {
     }
 
     /// What a prefix says itself.
-    fn own(&self, prefix: &Prefix) -> ListEntry {
+    pub(super) fn own(&self, prefix: &Prefix) -> ListEntry {
         self.lists.get(prefix).copied().unwrap_or(ListEntry::EMPTY)
     }
 
@@ -130,7 +159,7 @@ impl Host {
     }
 
     /// Tells the kernel, then remembers it.
-    fn change_lists(&mut self, changes: &[Change]) -> Result<(), Failure> {
+    pub(super) fn change_lists(&mut self, changes: &[Change]) -> Result<(), Failure> {
         Ok(self.maps.change_lists(&mut self.lists, changes)?)
     }
 
@@ -146,8 +175,15 @@ impl Host {
             seconds_left: (entry.own_blocked_until_ns != list::FOREVER_NS)
                 .then(|| (entry.own_blocked_until_ns - now_ns).div_ceil(1_000_000_000)),
             reason: reason_text(entry),
+            origin: self
+                .cluster
+                .as_ref()
+                .and_then(|cluster| cluster.block_of(prefix, now_ns))
+                .map(str::to_owned),
+            refused: None,
         };
-        self.blocked(now_ns).map(block).collect()
+        let refused = self.cluster.iter().flat_map(|cluster| cluster.refused(now_ns));
+        self.blocked(now_ns).map(block).chain(refused).collect()
     }
 
     /// The entries of blocks that hold.
@@ -187,6 +223,27 @@ fn parse_prefix(text: &str) -> Result<Prefix, Failure> {
 
 fn not_listed(prefix: &Prefix, which: &str) -> Failure {
     Failure::new(ExitCode::Found, format!("{prefix} is not on the {which} list; nothing was changed"))
+}
+
+/// What the list says of a prefix after an edit.
+pub(super) fn entry_of(own: ListEntry, edit: &ListEdit) -> ListEntry {
+    let mut entry = without_block(own);
+    if let Some((held, _)) = &edit.block {
+        let reason = &held.reason.as_bytes()[..held.reason.len().min(list::REASON_LEN)];
+        entry.own_blocked_until_ns = held.until_ns.unwrap_or(list::FOREVER_NS);
+        entry.reason_len = reason.len() as u32;
+        entry.reason[..reason.len()].copy_from_slice(reason);
+    }
+    entry
+}
+
+/// The block of an entry, if it has one that holds.
+pub(super) fn held_of(entry: &ListEntry, now_ns: u64) -> Option<Held> {
+    let until = entry.own_blocked_until_ns;
+    (until > now_ns).then(|| Held {
+        until_ns: (until != list::FOREVER_NS).then_some(until),
+        reason: reason_text(entry).unwrap_or_default(),
+    })
 }
 
 fn without_block(entry: ListEntry) -> ListEntry {

@@ -227,6 +227,7 @@ impl Daemon {
         }
         host.headroom.look(Instant::now());
         host.follow_facts();
+        host.look_after_blocks(probe::now_ns());
     }
 
     fn sweep(&self) {

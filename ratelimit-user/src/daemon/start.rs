@@ -99,7 +99,7 @@ fn put_in_force(
     for layout in others {
         pins.remove_maps(layout)?;
     }
-    let cluster = cluster.map(Cluster::new).transpose()?;
+    let cluster = cluster.map(|cluster| Cluster::new(cluster, &options.state, &lists)).transpose()?;
     announce(&guarded, if before.is_some() { "buckets kept" } else { "buckets start anew" });
     Ok(Started { desired, facts, program, maps, lists, guarded, pins, release, claim, cluster })
 }

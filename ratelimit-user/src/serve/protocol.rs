@@ -6,8 +6,8 @@ use std::{net::IpAddr, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    drops::Dropped, explain::Explanation, failure::Failure, headroom::Reading, policy::changes::Change,
-    stats::Snapshot,
+    cluster::members::Member, drops::Dropped, explain::Explanation, failure::Failure, headroom::Reading,
+    policy::changes::Change, stats::Snapshot,
 };
 
 /// Who gives an order that can cut somebody off, and how much they mean it.
@@ -53,6 +53,9 @@ pub enum Request {
         for_ns: Option<u64>,
         /// Why.
         reason: Option<String>,
+        /// On all hosts of the cluster.
+        #[serde(default)]
+        cluster: bool,
         /// Who says so.
         #[serde(default)]
         operator: Operator,
@@ -61,7 +64,12 @@ pub enum Request {
     BlockDel {
         /// CIDR.
         prefix: String,
+        /// On all hosts of the cluster.
+        #[serde(default)]
+        cluster: bool,
     },
+    /// Which hosts are in the cluster?
+    Cluster,
     /// Show the block list.
     BlockList,
     /// Put a prefix on the allow list.
@@ -217,6 +225,13 @@ pub enum Reply {
     Lost(u64),
     /// To `block list`.
     Blocks(Vec<Block>),
+    /// To `cluster`.
+    Cluster {
+        /// This host's part.
+        status: Box<ClusterStatus>,
+        /// All hosts, as the store last told them.
+        hosts: Vec<Member>,
+    },
     /// To `allow list`.
     Allows(Vec<String>),
     /// To `limit list` and `limit get`.
@@ -341,6 +356,12 @@ pub struct ClusterStatus {
     pub given_up: u64,
     /// How long the last letter took.
     pub round_trip_us: u64,
+    /// Hosts that the store has heard of lately.
+    #[serde(default)]
+    pub hosts_seen: u64,
+    /// Changes of blocks for all hosts that the store has not heard of yet.
+    #[serde(default)]
+    pub changes_waiting: u64,
     /// What all hosts together can admit at most, as a sentence.
     pub bound: String,
     /// How many times the limit that is.
@@ -405,6 +426,12 @@ pub struct Block {
     pub seconds_left: Option<u64>,
     /// Why.
     pub reason: Option<String>,
+    /// The host that blocked it on all of them; absent for a block of this host alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Why it does not hold here, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// One limit of the running policy.

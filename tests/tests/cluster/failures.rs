@@ -86,6 +86,7 @@ fn a_redis_that_is_emptied_or_stopped_for_a_while_does_not_widen_the_limit() {
 }
 
 #[test]
+#[ignore = "long"]
 fn daemons_that_are_killed_and_come_back_do_not_widen_the_limit() {
     let _alone = alone();
     let redis = Redis::single(Options::default());

@@ -2,6 +2,7 @@
 //!
 //! What the receivers got is counted. One test at a time: each of them has several floods on a machine with few cores.
 
+mod blocks;
 mod bounds;
 mod failures;
 mod stores;

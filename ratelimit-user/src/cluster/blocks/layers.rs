@@ -42,6 +42,11 @@ impl Layers {
         self.hidden.extend(hidden.map(|held| (prefix, held)));
     }
 
+    /// Prefixes whose block on the list is the cluster's.
+    pub(super) fn shown(&self) -> impl Iterator<Item = &Prefix> {
+        self.shown.iter()
+    }
+
     /// Blocks of this host that the list does not say.
     pub(super) fn hidden(&self) -> &BTreeMap<Prefix, Held> {
         &self.hidden

@@ -12,7 +12,7 @@ pub(super) enum Standing {
     Current,
     /// A newer call of this daemon came before.
     Late,
-    /// Another daemon has called under this name since.
+    /// A daemon that began later has called under this name.
     Superseded,
     /// The store knows as many hosts as it can.
     Crowded,
@@ -30,6 +30,8 @@ pub(super) struct Answer {
     pub(super) upto: u64,
     pub(super) more: bool,
     pub(super) standing: Standing,
+    /// The newest daemon that the store has heard under this name.
+    pub(super) incarnation: u64,
     /// The last edit of this host that was carried out or refused.
     pub(super) edit: u64,
     pub(super) refused: Vec<(u64, String)>,
@@ -52,8 +54,21 @@ impl Answer {
 
 fn read(answer: &Value) -> Option<Answer> {
     let Value::Array(parts) = answer else { return None };
-    let [now, identity, base, version, begins, upto, more, standing, edit, refused, changes, hosts] =
-        parts.as_slice()
+    let [
+        now,
+        identity,
+        base,
+        version,
+        begins,
+        upto,
+        more,
+        standing,
+        incarnation,
+        edit,
+        refused,
+        changes,
+        hosts,
+    ] = parts.as_slice()
     else {
         return None;
     };
@@ -72,6 +87,7 @@ fn read(answer: &Value) -> Option<Answer> {
             "crowded" => Standing::Crowded,
             _ => return None,
         },
+        incarnation: number(incarnation)?,
         edit: number(edit)?,
         refused: rows(refused, |[sequence, why]| Some((number(sequence)?, text(why)?)))?,
         changes: rows(changes, change)?,
@@ -134,6 +150,7 @@ mod tests {
             Value::Int(3),
             Value::Int(0),
             word("current"),
+            Value::Int(7),
             Value::Int(1),
             Value::Array(vec![Value::Int(1), word("no")]),
             Value::Array(change),

@@ -4,12 +4,12 @@
 --       2: blocks    hash: prefix -> { version, until ms or 0, whether it was removed, reason, origin }
 --       3: changes   sorted set: prefix by version
 --       4: ends      sorted set: prefix by when it ran out, will run out, or was removed; without those that have no end
---       5: hosts     hash: host -> { incarnation, call, edit, facts, { incarnations before } }
+--       5: hosts     hash: host -> { incarnation, call, edit, facts }
 --       6: seen      sorted set: host by when it was last heard of
 -- ARGV  1: host   2: incarnation   3: call   4: identity   5: since   6: whether it is listing all   7: whether it wants the hosts
 --       8: facts
 --       then for each edit: sequence, add|remove, whether it only restores, prefix, lifetime ms or -1, reason, origin
--- Gives { now ms, identity, base, version, begins, upto, more, standing, edit, refused, changes, hosts }
+-- Gives { now ms, identity, base, version, begins, upto, more, standing, incarnation, edit, refused, changes, hosts }
 --       refused: sequence, why.   changes: prefix, version, fate, ms left or -1, reason, origin.   hosts: name, ms ago, facts.
 local FIRST, WIDTH = 9, 7
 local PORTION, SWEPT, DAY = 1000, 400, 86400000
@@ -17,7 +17,7 @@ local HOLDS, REMOVED, RAN_OUT = 1, 0, 2
 local MAX_LIVE, MAX_DEAD, MAX_HOSTS, MAX_LIFETIME = 100000, 100000, 10000, 315360000000
 
 local state, blocks, changes, ends, hosts, seen = unpack(KEYS)
-local host, incarnation, call = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local host, incarnation, call = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local identity, since, lists_all = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1'
 
 local time = redis.call('TIME')
@@ -51,22 +51,17 @@ if #lost > 0 then
   redis.call('HDEL', hosts, unpack(lost))
   redis.call('ZREM', seen, unpack(lost))
 end
-local standing, edit, past = 'current', 0, {}
+local standing, edit, newest = 'current', 0, incarnation
 local member = redis.call('HGET', hosts, host)
 if member then
-  local last = cmsgpack.unpack(member)
-  edit, past = last[3], last[5]
-  if last[1] == incarnation then
-    standing = call > last[2] and 'current' or 'late'
-  else
-    for _, other in ipairs(past) do
-      standing = other == incarnation and 'superseded' or standing
-    end
-    if standing == 'current' then
-      edit = 0
-      table.insert(past, 1, last[1])
-      past[9] = nil
-    end
+  local last_call
+  newest, last_call, edit = unpack(cmsgpack.unpack(member))
+  if incarnation > newest then
+    newest, edit = incarnation, 0
+  elseif incarnation < newest then
+    standing = 'superseded'
+  elseif call <= last_call then
+    standing = 'late'
   end
 elseif redis.call('HLEN', hosts) >= MAX_HOSTS then
   standing = 'crowded'
@@ -120,7 +115,7 @@ if standing == 'current' then
       end
     end
   end
-  redis.call('HSET', hosts, host, cmsgpack.pack({ incarnation, call, edit, ARGV[8], past }))
+  redis.call('HSET', hosts, host, cmsgpack.pack({ incarnation, call, edit, ARGV[8] }))
   redis.call('ZADD', seen, now, host)
 
   -- Whoever has heard of nothing since before what is forgotten here has to hear of everything.
@@ -181,4 +176,4 @@ if ARGV[7] == '1' then
     end
   end
 end
-return { now, own, base, version, begins and 1 or 0, upto, more and 1 or 0, standing, edit, refused, told, all }
+return { now, own, base, version, begins and 1 or 0, upto, more and 1 or 0, standing, newest, edit, refused, told, all }

@@ -14,7 +14,7 @@ use crate::{
         exchange::{Grant, Timing},
         leases::Line,
         letter::{self, Keys},
-        redis::{Call, Link, Script, StoreError},
+        redis::{Call, Link, Script, StoreError, Value},
     },
     daemon::log,
 };
@@ -25,6 +25,9 @@ static RESET: LazyLock<Script> =
 
 /// A lease that was let go can be given back when no packet has it in mind any more.
 const SETTLES: Duration = Duration::from_millis(30);
+
+/// Letters that it takes at most: one may repeat what was being said, and bring something more to give back.
+const GOODBYES: usize = 3;
 
 /// What does not change from letter to letter.
 #[derive(Debug)]
@@ -62,12 +65,16 @@ pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
 /// Gives back what is held, so that others need not wait until it runs out.
 pub(in crate::daemon) async fn say_goodbye(daemon: &Daemon) {
     let Some(mut desk) = Desk::of(daemon) else { return };
-    if daemon.host().give_up_leases().is_err() {
-        return;
-    }
-    tokio::time::sleep(SETTLES).await;
-    let letter = daemon.host().tick_cluster(Instant::now());
-    if let Ok(Some(letter)) = letter {
+    for _ in 0..GOODBYES {
+        if daemon.host().give_up_leases().is_err() {
+            return;
+        }
+        tokio::time::sleep(SETTLES).await;
+        let letter = daemon.host().tick_cluster(Instant::now());
+        let Ok(Some(letter)) = letter else { return };
+        if letter.lines.is_empty() {
+            return;
+        }
         desk.send(daemon, letter).await;
     }
 }
@@ -96,9 +103,11 @@ impl Desk {
             return;
         }
         self.reset(&letter.resets).await;
-        let answers = self.ask(&letter.lines).await;
-        self.broken = answers.iter().any(|answer| answer.as_ref().is_err_and(StoreError::needs_reconnect));
-        if let Err(failure) = daemon.host().take_answers(&letter, answers, began.elapsed()) {
+        let (answers, gossip) = self.ask(&letter.lines, letter.gossip.as_ref()).await;
+        let errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+        let errors = errors.chain(gossip.as_ref().and_then(|answer| answer.as_ref().err()));
+        self.broken = errors.into_iter().any(StoreError::needs_reconnect);
+        if let Err(failure) = daemon.host().take_answers(&letter, answers, gossip, began.elapsed()) {
             log::warning(format!("leases were not renewed: {failure}"));
         }
     }
@@ -118,15 +127,22 @@ impl Desk {
         daemon.host().store_connected(&facts);
         // The store gets to know every limit at once: what it has not known for long it does not give out.
         let greeting = daemon.host().cluster.as_ref().map(|cluster| cluster.leases.greeting());
-        self.ask(&greeting.unwrap_or_default()).await.into_iter().try_for_each(|answer| answer.map(drop))
+        let (answers, _) = self.ask(&greeting.unwrap_or_default(), None).await;
+        answers.into_iter().try_for_each(|answer| answer.map(|_| ()))
     }
 
-    /// One answer for each line.
-    async fn ask(&mut self, lines: &[Line]) -> Vec<Result<Grant, StoreError>> {
-        let Some(link) = &mut self.link else { return Vec::new() };
-        let (places, calls): (Vec<Vec<usize>>, Vec<Call<'_>>) =
+    /// One answer for each line, and one to what there is to say about blocks and hosts.
+    async fn ask(
+        &mut self,
+        lines: &[Line],
+        gossip: Option<&Call<'static>>,
+    ) -> (Vec<Result<Grant, StoreError>>, Option<Result<Value, StoreError>>) {
+        let Some(link) = &mut self.link else { return (Vec::new(), None) };
+        let (places, mut calls): (Vec<Vec<usize>>, Vec<Call<'_>>) =
             letter::calls(&self.keys, &self.id, &self.timing, lines, link.is_cluster()).into_iter().unzip();
-        let values = link.run(&calls, self.deadline).await;
+        calls.extend(gossip.cloned());
+        let mut values = link.run(&calls, self.deadline).await;
+        let gossip = gossip.and_then(|_| values.pop());
         let mut answers: Vec<Option<Result<Grant, StoreError>>> = vec![None; lines.len()];
         for (places, value) in places.iter().zip(values) {
             let grants = value.and_then(|value| letter::grants(&value, places.len()));
@@ -136,7 +152,7 @@ impl Desk {
         }
         let missing =
             || Err(StoreError::Nonsense { at: "the store".into(), why: "a call has no answer".into() });
-        answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
+        (answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect(), gossip)
     }
 
     async fn reset(&mut self, keys: &[String]) {

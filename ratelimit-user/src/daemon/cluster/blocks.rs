@@ -1,0 +1,257 @@
+//! Blocks that hold on all hosts, on this one: said by its operators, heard from the others, and kept for the next daemon.
+
+use std::{cell::OnceCell, fs, path::Path};
+
+use ratelimit_common::abi::{ListEntry, list};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::{
+        host::Host,
+        lists::{entry_of, held_of},
+        log,
+        replacement::Replacement,
+    },
+    Cluster,
+};
+use crate::{
+    cluster::{
+        blocks::{Held, Layer, ListEdit, ThisHost},
+        gossip::{Gossip, Heard, Saved},
+        redis::{StoreError, Value},
+    },
+    compile::lists::{self, Edits, Lists, Outlook, Prefix},
+    dataplane::probe,
+    failure::{ExitCode, Failure},
+    lockout::{self, Vital},
+    serve::protocol::{Block, Operator, Reply},
+};
+
+/// File name in the state directory.
+const FILE: &str = "cluster-blocks.json";
+
+/// What the next daemon has to know of blocks for all hosts.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Kept {
+    saved: Saved,
+    /// Prefixes whose block on the list is one for all hosts.
+    shown: Vec<String>,
+}
+
+/// This host as gossip asks about it.
+struct Here<'h> {
+    host: &'h Host,
+    now_ns: u64,
+    /// Who must not be cut off; found out when it is first needed.
+    vital: OnceCell<Result<Vec<Vital>, String>>,
+}
+
+impl ThisHost for Here<'_> {
+    fn would_cut_off(&self, prefix: &Prefix) -> Option<String> {
+        let look = || self.host.vital(&Operator::default()).map_err(|failure| failure.message);
+        let vital = match self.vital.get_or_init(look) {
+            Ok(vital) => vital,
+            Err(why) => return Some(why.clone()),
+        };
+        let block = ListEntry { own_blocked_until_ns: list::FOREVER_NS, ..self.host.own(prefix) };
+        let changes = lists::edited(&self.host.lists, &Edits::from([(*prefix, block)]));
+        let cut = lockout::cut_off(prefix, &Outlook::new(&self.host.lists, &changes), self.now_ns, vital);
+        cut.first().map(ToString::to_string)
+    }
+
+    fn listed(&self, prefix: &Prefix) -> Option<Held> {
+        self.host.lists.get(prefix).and_then(|entry| held_of(entry, self.now_ns))
+    }
+}
+
+/// What was kept of the last daemon, and what the list has of it.
+pub(super) fn recall(
+    state: &Path,
+    lists: &Lists,
+    name: &str,
+    incarnation: u64,
+    now_ns: u64,
+) -> Result<Gossip, Failure> {
+    let kept: Kept = match fs::read(state.join(FILE)) {
+        Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+            log::warning(format!("{FILE} cannot be read ({error}); blocks for all hosts are asked for anew"));
+            Kept::default()
+        }),
+        Err(_absent) => Kept::default(),
+    };
+    let shown = kept.shown.iter().filter_map(|text| {
+        let prefix: Prefix = text.parse().ok()?;
+        Some((prefix, held_of(lists.get(&prefix)?, now_ns)?))
+    });
+    Gossip::new(name, incarnation, &kept.saved, shown, now_ns)
+        .map_err(|reason| Failure::usage(format!("[cluster] host: {reason}")))
+}
+
+impl Host {
+    /// Blocks a prefix on all hosts.
+    pub(in crate::daemon) fn block_everywhere(
+        &mut self,
+        prefix: Prefix,
+        held: Held,
+        operator: &Operator,
+        now_ns: u64,
+    ) -> Result<Reply, Failure> {
+        let until = held.until_ns.map_or_else(
+            || "until removed".to_owned(),
+            |until| format!("for {} s", until.saturating_sub(now_ns).div_ceil(1_000_000_000)),
+        );
+        let edit =
+            self.with_gossip(now_ns, |gossip, here| gossip.add(prefix, held, operator.force, here, now_ns))?;
+        self.apply_edits(edit.map_err(Failure::usage)?.as_slice())?;
+        Ok(Reply::Done(format!("blocked {prefix} {until} on this host; {}", self.on_its_way())))
+    }
+
+    /// Takes a block away on all hosts.
+    pub(in crate::daemon) fn unblock_everywhere(
+        &mut self,
+        prefix: Prefix,
+        now_ns: u64,
+    ) -> Result<Reply, Failure> {
+        let edit = self.with_gossip(now_ns, |gossip, here| gossip.remove(prefix, here, now_ns))?;
+        let edit = edit.map_err(|reason| Failure::new(ExitCode::Found, reason))?;
+        self.apply_edits(edit.as_slice())?;
+        Ok(Reply::Done(format!("removed the block of {prefix} on this host; {}", self.on_its_way())))
+    }
+
+    fn on_its_way(&self) -> &'static str {
+        match &self.cluster {
+            Some(cluster) if cluster.problem.is_none() => "the others hear of it within a second",
+            _ => "the others hear of it when the store answers again",
+        }
+    }
+
+    /// What the list says once a prefix is blocked, or not any more, on this host alone; as it was said if there is no cluster.
+    pub(in crate::daemon) fn block_of_host(
+        &mut self,
+        prefix: Prefix,
+        held: Option<Held>,
+        now_ns: u64,
+    ) -> Result<ListEdit, Failure> {
+        if self.cluster.is_none() {
+            return Ok(ListEdit { prefix, block: held.map(|held| (held, Layer::Local)) });
+        }
+        match held {
+            Some(held) => self.with_gossip(now_ns, |gossip, _| gossip.block_here(prefix, held, now_ns)),
+            None => {
+                let edit =
+                    self.with_gossip(now_ns, |gossip, here| gossip.unblock_here(prefix, here, now_ns))?;
+                edit.ok_or_else(|| {
+                    Failure::new(
+                        ExitCode::Found,
+                        format!("{prefix} is blocked on all hosts, not on this one alone; use --cluster to remove that"),
+                    )
+                })
+            }
+        }
+    }
+
+    /// Takes in what the store says of blocks and hosts.
+    pub(super) fn hear_gossip(&mut self, answer: &Value, now_ns: u64) -> Result<bool, StoreError> {
+        let heard = self
+            .with_gossip(now_ns, |gossip, here| gossip.hear(answer, here, now_ns))
+            .map_err(|failure| StoreError::Nonsense { at: "the store".into(), why: failure.message })??;
+        Ok(self.follow(heard))
+    }
+
+    /// Judges again what was refused, and keeps what the next daemon has to know. Called once a second.
+    pub(in crate::daemon) fn look_after_blocks(&mut self, now_ns: u64) {
+        if let Ok(heard) = self.with_gossip(now_ns, |gossip, here| gossip.judge_again(here, now_ns)) {
+            self.follow(heard);
+        }
+        self.keep_blocks(now_ns);
+    }
+
+    /// Writes down what the next daemon has to know, if it has changed. Before the list is: a block that is in neither place is heard of again,
+    /// one that is on the list alone would be taken for this host's own.
+    fn keep_blocks(&mut self, now_ns: u64) {
+        let Some(cluster) = &self.cluster else { return };
+        let shown = self.shown_everywhere(now_ns);
+        let kept = Kept { saved: cluster.gossip.saved(), shown };
+        if cluster.kept.as_ref() == Some(&kept) {
+            return;
+        }
+        let written = serde_json::to_vec(&kept)
+            .map_err(Into::into)
+            .and_then(|bytes| Replacement::prepare(&self.state.join(FILE), &bytes)?.commit());
+        match written {
+            Ok(()) => {
+                if let Some(cluster) = &mut self.cluster {
+                    cluster.kept = Some(kept);
+                }
+            }
+            Err(error) => log::warning(format!("cannot write {FILE}: {error}")),
+        }
+    }
+
+    /// Prefixes that this host blocks because all do.
+    fn shown_everywhere(&self, now_ns: u64) -> Vec<String> {
+        let Some(cluster) = &self.cluster else { return Vec::new() };
+        let holds = cluster.gossip.blocks(now_ns).filter(|(_, _, refused)| refused.is_none());
+        holds.map(|(prefix, ..)| prefix.to_string()).collect()
+    }
+
+    fn follow(&mut self, heard: Heard) -> bool {
+        heard.log.iter().for_each(log::info);
+        if let Err(failure) = self.apply_edits(&heard.edits) {
+            log::error(format!("a block for all hosts does not hold here: {failure}"));
+        }
+        heard.again
+    }
+
+    fn apply_edits(&mut self, edits: &[ListEdit]) -> Result<(), Failure> {
+        if edits.is_empty() {
+            return Ok(());
+        }
+        self.keep_blocks(probe::now_ns());
+        let edits: Edits =
+            edits.iter().map(|edit| (edit.prefix, entry_of(self.own(&edit.prefix), edit))).collect();
+        let changes = lists::edited(&self.lists, &edits);
+        self.change_lists(&changes)
+    }
+
+    /// Gossip and what it asks about this host, at the same time.
+    fn with_gossip<R>(
+        &mut self,
+        now_ns: u64,
+        what: impl FnOnce(&mut Gossip, &Here<'_>) -> R,
+    ) -> Result<R, Failure> {
+        let Some(mut cluster) = self.cluster.take() else {
+            return Err(Failure::usage(
+                "this host is in no cluster; give it one with [cluster] redis, or run --redis",
+            ));
+        };
+        let here = Here { host: self, now_ns, vital: OnceCell::new() };
+        let result = what(&mut cluster.gossip, &here);
+        self.cluster = Some(cluster);
+        Ok(result)
+    }
+}
+
+impl Cluster {
+    /// Blocks for all hosts that do not hold here.
+    pub(in crate::daemon) fn refused(&self, now_ns: u64) -> Vec<Block> {
+        let refused = |(prefix, block, why): (&Prefix, &_, Option<&str>)| {
+            let block: &crate::cluster::blocks::Block = block;
+            let left = block.held.until_ns.map(|until| until.saturating_sub(now_ns).div_ceil(1_000_000_000));
+            Some(Block {
+                prefix: prefix.to_string(),
+                seconds_left: left,
+                reason: Some(block.held.reason.clone()).filter(|reason| !reason.is_empty()),
+                origin: Some(block.origin.clone()),
+                refused: Some(why?.to_owned()),
+            })
+        };
+        self.gossip.blocks(now_ns).filter_map(refused).collect()
+    }
+
+    /// The host that blocks a prefix on all of them.
+    pub(in crate::daemon) fn block_of<'c>(&'c self, prefix: &Prefix, now_ns: u64) -> Option<&'c str> {
+        self.gossip.block(prefix, now_ns).map(|block| block.origin.as_str())
+    }
+}
