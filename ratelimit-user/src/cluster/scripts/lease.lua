@@ -52,7 +52,7 @@ for i = 2, #KEYS do
       level, carry, at, born, hosts = 0, 0, math.max(now, at), since, {}
     end
 
-    -- Look at everybody once. Mostly nobody has gone: then nothing is copied and no table made, which would cost a third more.
+    -- Look at everybody once. Mostly nobody has gone: then nothing is copied and no table made, which would cost about a quarter more.
     local due, out, others, own, place = nil, 0, 0, nil, 1
     local before = #hosts
     for h = 1, before, HOST do
