@@ -33,7 +33,7 @@ impl Embedded {
             if line.entry.is_empty() && !self.ledgers.contains_key(&line.key) {
                 return Grant { units: 0, lifetime_us: timing.lifetime_us };
             }
-            let fresh = || Ledger::new(&line.terms, &moment);
+            let fresh = || Ledger::new(&moment);
             let ledger = self.ledgers.entry(line.key.clone()).or_insert_with(fresh);
             ledger.exchange(&line.terms, timing, &moment, host, &line.entry)
         };

@@ -16,6 +16,11 @@ use super::{
 const SETTLED_NS: u64 = 20_000_000;
 /// What a host likes to hold, in ticks of its demand: one passes until the next exchange, one is for an answer that takes its time.
 const TICKS_AHEAD: u64 = 2;
+/// What a host likes to hold at least of a limit that is in use, as a part of its burst: few packets come at even distances, and one that finds
+/// nothing is lost although there is plenty.
+const PORTION: u64 = 32;
+/// For how long a limit counts as in use after the last packet.
+const LINGERS_NS: u64 = 500_000_000;
 /// How much of an estimated demand is left after a tick without any, in eighths.
 const DECAY_EIGHTHS: u64 = 6;
 /// Bursts' worth of unmet demand that is worth counting.
@@ -39,8 +44,15 @@ pub struct Holding {
     enough: u64,
     /// Units that one tick asks for, estimated.
     demand: u64,
-    /// Units spent in a second, estimated.
+    /// What is held at least, and until when.
+    portion: u64,
+    in_use_until_ns: u64,
+    /// Units spent in a second, estimated while the store says what may be.
     pace: u64,
+    /// Time from the last look to the one before.
+    passed_ns: u64,
+    /// Whether this host goes on without the store.
+    alone: bool,
     /// Units spent that the store has heard of.
     reported: u64,
     /// What the store takes to be held here.
@@ -76,7 +88,11 @@ impl Holding {
             seen_ns: now_ns,
             enough: spent.unmet + enough(terms),
             demand: 0,
+            portion: portion(terms),
+            in_use_until_ns: 0,
             pace: 0,
+            passed_ns: 0,
+            alone: false,
             reported: spent.used,
             booked: 0,
             answered_ns: now_ns,
@@ -102,8 +118,16 @@ impl Holding {
         let asked = used + spent.unmet.saturating_sub(self.seen.unmet);
         let per_tick = scaled(asked, tick_ns, passed.max(tick_ns));
         self.demand = per_tick.max(self.demand * DECAY_EIGHTHS / 8).min(terms.burst());
-        let second = scaled(used, 1_000_000_000, passed.max(tick_ns));
-        self.pace = (self.pace * 7 + second) / 8;
+        self.portion = portion(terms);
+        if asked > 0 {
+            self.in_use_until_ns = now_ns + LINGERS_NS;
+        }
+        // Not while an answer is missing: what is spent then is not what could be.
+        if !self.alone && self.unanswered.is_none() {
+            let second = scaled(used, 1_000_000_000, passed.max(tick_ns));
+            self.pace = (self.pace * 7 + second) / 8;
+        }
+        self.passed_ns = passed;
         self.seen = spent;
         self.seen_ns = now_ns;
         if spent.unmet + enough(terms) / 2 > self.enough {
@@ -123,7 +147,7 @@ impl Holding {
 
     /// Lowers the ceiling to what is needed, if much more is held.
     pub fn shed(&mut self, now_ns: u64) {
-        let target = self.target();
+        let target = self.target(now_ns);
         if self.held(now_ns) > 2 * target {
             self.lower(self.seen.used + target, now_ns);
         }
@@ -132,6 +156,7 @@ impl Holding {
     /// Lowers the ceiling to what has been spent.
     pub fn give_up(&mut self, now_ns: u64) {
         self.demand = 0;
+        self.in_use_until_ns = 0;
         self.lower(self.seen.used, now_ns);
     }
 
@@ -142,37 +167,57 @@ impl Holding {
         }
     }
 
-    fn target(&self) -> u64 {
-        self.demand * TICKS_AHEAD
+    fn target(&self, now_ns: u64) -> u64 {
+        let at_least = if now_ns < self.in_use_until_ns { self.portion } else { 0 };
+        (self.demand * TICKS_AHEAD).max(at_least)
+    }
+
+    /// How much it matters that the store hears of it now: what has been said and not been answered comes first, then who has nothing left, then
+    /// leases that run out.
+    pub fn urgency(&self, now_ns: u64) -> u64 {
+        let left_ns = self.expires_ns.saturating_sub(now_ns);
+        match (self.unanswered.is_some(), self.demand > 0 && self.held(now_ns) == 0) {
+            (true, _) => u64::MAX,
+            (false, true) => u64::MAX - 1,
+            (false, false) => u64::MAX - 2 - left_ns,
+        }
+    }
+
+    /// Whether there is anything to be said to the store now.
+    pub fn is_due(&self, now_ns: u64, timing: &Timing, terms: &Terms) -> bool {
+        self.unanswered.is_some() || self.next(now_ns, timing, terms).is_some()
     }
 
     /// What is to be said to the store now, if anything. What has no answer yet is said again as it was.
     pub fn entry(&mut self, now_ns: u64, timing: &Timing, terms: &Terms) -> Option<Entry> {
-        if let Some(entry) = self.unanswered {
-            return Some(entry);
+        if self.unanswered.is_none() {
+            self.unanswered = self.next(now_ns, timing, terms);
+            self.sequence += u64::from(self.unanswered.is_some());
         }
+        self.unanswered
+    }
+
+    fn next(&self, now_ns: u64, timing: &Timing, terms: &Terms) -> Option<Entry> {
         let used = self.seen.used - self.reported;
         let held = self.highest - self.seen.used;
-        let wanted = (self.target().min(terms.burst())).saturating_sub(self.held(now_ns));
+        let target = self.target(now_ns).min(terms.burst());
+        // Topped up when half is gone, not for every packet.
+        let wanted = match self.held(now_ns) {
+            held if held * 2 <= target => target - held,
+            _ => 0,
+        };
         let given_back = self.booked.saturating_sub(used + held);
         let age_us = now_ns.saturating_sub(self.answered_ns) / 1_000;
         // A lease that is in use is renewed in time; what was spent is told soon enough not to keep the bucket from filling.
         let renews = (held > 0 || used > 0) && age_us >= timing.lifetime_us / 4;
-        if wanted == 0 && given_back == 0 && used < terms.burst() / 16 + 1 && !renews {
-            return None;
-        }
-        if used == 0 && held == 0 && wanted == 0 && given_back == 0 {
-            return None;
-        }
-        self.sequence += 1;
-        let entry = Entry { sequence: self.sequence, used, held, wanted };
-        self.unanswered = Some(entry);
-        Some(entry)
+        let says = wanted > 0 || given_back > 0 || used > terms.burst() / 16 || renews;
+        says.then_some(Entry { sequence: self.sequence + 1, used, held, wanted })
     }
 
     /// Takes in the answer to the entry, which was sent at `sent_ns`.
     pub fn answer(&mut self, grant: &Grant, sent_ns: u64, now_ns: u64, timing: &Timing) {
         let Some(entry) = self.unanswered.take() else { return };
+        self.alone = false;
         self.reported += entry.used;
         self.booked = entry.held + grant.units;
         self.answered_ns = now_ns;
@@ -188,18 +233,21 @@ impl Holding {
         self.expires_ns = self.expires_ns.max(expires_ns);
     }
 
-    /// Units per second that packets spent lately.
-    pub fn pace(&self) -> u64 {
-        self.pace
-    }
-
-    /// Goes on at a pace of its own without the store, until a moment. Nothing of it is on anybody's books.
-    pub fn go_on(&mut self, pace: u64, tick_ns: u64, until_ns: u64) {
-        let units = scaled(pace, tick_ns, 1_000_000_000).max(1);
+    /// Goes on without the store at the pace that it had, until a moment. Nothing of it is on anybody's books.
+    pub fn go_on(&mut self, until_ns: u64) {
+        if self.pace == 0 {
+            return;
+        }
+        self.alone = true;
+        let units = scaled(self.pace, self.passed_ns, 1_000_000_000).max(1);
         self.ceiling = self.ceiling.max(self.seen.used + units);
         self.highest = self.highest.max(self.ceiling);
         self.expires_ns = self.expires_ns.max(until_ns);
     }
+}
+
+fn portion(terms: &Terms) -> u64 {
+    (terms.burst() / PORTION).max(1)
 }
 
 fn enough(terms: &Terms) -> u64 {

@@ -32,6 +32,9 @@ pub struct Line {
     pub entry: Entry,
 }
 
+/// Lines of a letter. More would take the store longer than a tick, and it does nothing else meanwhile; what is left out is said with the next.
+pub const LINES: usize = 1_000;
+
 /// All holdings, by what the store calls them.
 #[derive(Clone, Debug)]
 pub struct Leases {
@@ -102,13 +105,22 @@ impl Leases {
 
     /// What the store is to be told.
     pub fn letter(&mut self, now_ns: u64) -> Vec<Line> {
-        let mut lines = Vec::new();
-        for Slot { limit, holding, .. } in &mut self.slots {
-            if let Some(entry) = holding.entry(now_ns, &self.timing, &limit.terms) {
-                lines.push(Line { key: limit.key.clone(), terms: limit.terms, entry });
-            }
+        let (timing, mut due): (Timing, Vec<&mut Slot>) = (
+            self.timing,
+            self.slots
+                .iter_mut()
+                .filter(|slot| slot.holding.is_due(now_ns, &self.timing, &slot.limit.terms))
+                .collect(),
+        );
+        if due.len() > LINES {
+            due.select_nth_unstable_by_key(LINES, |slot| std::cmp::Reverse(slot.holding.urgency(now_ns)));
+            due.truncate(LINES);
         }
-        lines
+        let line = |Slot { limit, holding, .. }: &mut Slot| {
+            let entry = holding.entry(now_ns, &timing, &limit.terms)?;
+            Some(Line { key: limit.key.clone(), terms: limit.terms, entry })
+        };
+        due.into_iter().filter_map(line).collect()
     }
 
     /// Lines that say nothing but that this host is here: one for every limit.
@@ -142,10 +154,7 @@ impl Leases {
     /// Goes on without the store for a tick, at the pace that each had.
     pub fn go_on(&mut self, now_ns: u64) {
         for Slot { holding, .. } in &mut self.slots {
-            let pace = holding.pace();
-            if pace > 0 {
-                holding.go_on(pace, self.tick_ns, now_ns + 3 * self.tick_ns);
-            }
+            holding.go_on(now_ns + 3 * self.tick_ns);
         }
     }
 

@@ -65,15 +65,10 @@ pub struct Moment {
 }
 
 impl Ledger {
-    /// The books of a limit that nobody has used lately, or that the store has forgotten.
-    pub fn new(terms: &Terms, moment: &Moment) -> Self {
-        Self {
-            level: if moment.cold { 0 } else { terms.burst() as i64 },
-            carry: 0,
-            at_us: moment.now_us,
-            since_us: moment.since_us,
-            hosts: BTreeMap::new(),
-        }
+    /// The books of a limit that the store knows nothing of. Perhaps nobody has used it for long, perhaps it was forgotten: so nothing was left when
+    /// the store began to know everything, and what has come in since then is there.
+    pub fn new(moment: &Moment) -> Self {
+        Self { level: 0, carry: 0, at_us: moment.since_us, since_us: moment.since_us, hosts: BTreeMap::new() }
     }
 
     /// Takes down what a host says and answers it.
@@ -87,8 +82,7 @@ impl Ledger {
     ) -> Grant {
         let now_us = moment.now_us;
         if self.since_us != moment.since_us {
-            *self =
-                Self { level: 0, ..Self::new(terms, &Moment { now_us: now_us.max(self.at_us), ..*moment }) };
+            *self = Self::new(moment);
         }
         self.write_off(terms, now_us);
         self.refill(terms, now_us);

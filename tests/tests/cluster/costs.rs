@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use ratelimit_tests::{
     daemon::{Edge, binary},
-    fleet::{Bound, Fleet, excess},
+    fleet::{Bound, Fleet, SOURCE, excess},
     netns::EDGE_V4,
     redis::{Options, Redis, wait_for},
-    traffic::{Sink, done, socket_address},
+    traffic::{Sink, done, edge_with_sources, socket_address},
 };
 
 use super::{alone, through_socket};
@@ -31,7 +31,7 @@ fn thousand_users(redis: &str) -> String {
 fn a_host_with_a_thousand_active_users_asks_the_store_less_than_fifty_times_a_second() {
     let _alone = alone();
     let redis = Redis::single(Options::default());
-    let edge = Edge::new();
+    let edge = edge_with_sources(&[SOURCE]);
     let _daemon = edge.start(&thousand_users(&through_socket(&redis)));
     let _sink = Sink::start(&edge, EDGE_V4);
     let status = || edge.json(&["status"])["cluster"].clone();
@@ -53,18 +53,24 @@ fn a_host_with_a_thousand_active_users_asks_the_store_less_than_fifty_times_a_se
             .and_then(|n| n.parse::<u64>().ok())
             .unwrap_or(0)
     };
+    let refused = || edge.dropped("limit_user");
     let (before, lines_before, began) = (calls(), status()["lines"].as_u64().unwrap_or(0), Instant::now());
+    let (passed_before, refused_before) = (edge.passed("conforming"), refused());
     wait_for("a while", || (began.elapsed() >= Duration::from_secs(2)).then_some(()));
     let took = began.elapsed().as_secs_f64();
     let per_second = (calls() - before) as f64 / took;
     let lines = (status()["lines"].as_u64().unwrap_or(0) - lines_before) as f64 / took;
     let bytes: f64 = redis.info("total_net_input_bytes").parse().unwrap_or(0.0);
+    let (passed, refused) = (edge.passed("conforming") - passed_before, refused() - refused_before);
+    println!("{passed} passed, {refused} refused");
     println!(
         "{per_second:.1} calls and {lines:.0} limits a second; {bytes:.0} bytes to the store so far; {}",
         status()
     );
     done(forge);
     assert!(per_second > 4.0 && per_second < 50.0, "{per_second} calls a second");
+    // Each of them sends a fiftieth of its limit.
+    assert!(refused * 100 < passed, "{refused} of {passed} packets were refused although there was plenty");
 }
 
 #[test]

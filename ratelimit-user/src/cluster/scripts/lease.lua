@@ -45,11 +45,10 @@ for i = 2, #KEYS do
     local level, carry, at, born, hosts
     if stored then
       level, carry, at, born, hosts = unpack(cmsgpack.unpack(stored))
-    else
-      level, carry, at, born, hosts = cold and 0 or burst, 0, now, since, {}
     end
     if born ~= since then
-      level, carry, at, born, hosts = 0, 0, math.max(now, at), since, {}
+      -- Nothing was left when this server began to know everything; what has come in since then is there.
+      level, carry, at, born, hosts = 0, 0, since, since, {}
     end
 
     -- Look at everybody once. Mostly nobody has gone: then nothing is copied and no table made, which would cost about a quarter more.
