@@ -210,9 +210,13 @@ impl Host {
             }
         }
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
+        let mut answered = false;
         for (line, answer) in letter.lines.iter().zip(answers) {
             match answer {
-                Ok(grant) => cluster.leases.answer(&line.key, &grant, letter.sent_ns, now_ns),
+                Ok(grant) => {
+                    answered = true;
+                    cluster.leases.answer(&line.key, &grant, letter.sent_ns, now_ns);
+                }
                 Err(error) => failure = Some(error),
             }
         }
@@ -220,7 +224,8 @@ impl Host {
         cluster.lines += letter.lines.len() as u64;
         cluster.last_trip = trip;
         match failure {
-            // In a Redis Cluster some may be there and others not: what was answered counts.
+            // In a Redis Cluster some masters may be there and others not. Users of those that are go on as before.
+            Some(error) if answered => cluster.answered_in_part(&error),
             Some(error) => cluster.failed(&error),
             None => cluster.answered(),
         }
@@ -361,6 +366,16 @@ impl Cluster {
         }
         self.breaker.succeeded();
         self.problem = None;
+    }
+
+    fn answered_in_part(&mut self, error: &StoreError) {
+        self.breaker.succeeded();
+        self.failures += 1;
+        let problem = error.to_string();
+        if self.problem.as_ref() != Some(&problem) {
+            log::warning(format!("a part of the store does not answer: {problem}"));
+        }
+        self.problem = Some(problem);
     }
 
     fn failed(&mut self, error: &StoreError) {

@@ -1,6 +1,6 @@
 //! This host's part in its cluster, as metrics.
 
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{Gauge, IntCounter, IntGauge, Registry};
 
 use crate::serve::protocol::ClusterStatus;
 
@@ -15,12 +15,14 @@ pub(super) fn register(registry: &Registry, status: &ClusterStatus) -> Result<()
             "How many times a limit all hosts together can admit at most; 1 is the limit itself.",
             u64::from(status.bound_times_limit),
         ),
-        ("ratelimit_lease_round_trip_microseconds", "How long the last letter took.", status.round_trip_us),
     ] {
         let gauge = IntGauge::new(name, help)?;
         gauge.set(value as i64);
         registry.register(Box::new(gauge))?;
     }
+    let trip = Gauge::new("ratelimit_lease_round_trip_seconds", "How long the last letter took.")?;
+    trip.set(status.round_trip_us as f64 / 1e6);
+    registry.register(Box::new(trip))?;
     for (name, help, value) in [
         ("ratelimit_lease_exchanges_total", "Letters that the store answered.", status.exchanges),
         ("ratelimit_lease_lines_total", "Limits that were in them.", status.lines),

@@ -6,6 +6,7 @@ mod blocks;
 mod bounds;
 mod costs;
 mod failures;
+mod many;
 mod stores;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

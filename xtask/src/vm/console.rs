@@ -128,7 +128,7 @@ impl Results {
                 results.own_line(own, &mut running, expectation);
             } else if let Some((_, totals)) = &mut running {
                 totals.add(line);
-                results.verified_instructions = results.verified_instructions.or_else(|| verified(line));
+                results.verified_instructions = results.verified_instructions.max(verified(line));
                 if line.contains(" panicked at ") {
                     let said = lines.peek().map_or("", |next| next.trim());
                     results.complaint.get_or_insert_with(|| said.to_owned());
@@ -182,9 +182,10 @@ fn is_our_sentence(said: &str) -> bool {
     said.starts_with("needs kernel 5.15 or newer, this is ")
 }
 
-/// `verified instructions: Some(50320)`, wherever it is in the line.
+/// `verified instructions of ratelimit: Some(50320)`, wherever it is in the line.
 fn verified(line: &str) -> Option<u64> {
-    let (_, rest) = line.split_once("verified instructions: ")?;
+    let (_, rest) = line.split_once("verified instructions of ")?;
+    let (_, rest) = rest.split_once(": ")?;
     let digits = rest.trim_start_matches("Some(").split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok()
 }
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "SeaBIOS\r\n\r\nvm: kernel 6.1.0-54-cloud-amd64\r\nvm: suite object begins\r\n\
-        test a ... verified instructions: Some(50320)\r\nok\r\n\
+        test a ... verified instructions of ratelimit: Some(50320)\r\nverified instructions of prove: Some(40000)\r\nok\r\n\
         test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured\r\nvm: suite object ended with 0\r\n\
         vm: suite daemon begins\r\nvm: suite daemon ended with 0\r\nvm: done\r\n";
 

@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    const GOOD: &str = "vm: kernel 6.1.0-54\nvm: suite object begins\nverified instructions: Some(7)\n\
+    const GOOD: &str = "vm: kernel 6.1.0-54\nvm: suite object begins\nverified instructions of ratelimit: Some(7)\n\
         test result: ok. 5 passed; 0 failed; 0 ignored\nvm: suite object ended with 0\nvm: done\n";
     const OLD: &str = "vm: kernel 5.10.0-46\nvm: suite refusal begins\n\
         vm: said needs kernel 5.15 or newer, this is 5.10.0-46\nvm: suite refusal ended with 5\nvm: done\n";

@@ -26,6 +26,9 @@ static RESET: LazyLock<Script> =
 /// A lease that was let go can be given back when no packet has it in mind any more.
 const SETTLES: Duration = Duration::from_millis(30);
 
+/// A part of the store that is away must not hold up the others with every letter.
+const MEND_EVERY: Duration = Duration::from_millis(200);
+
 /// Letters that it takes at most: one may repeat what was being said, and bring something more to give back.
 const GOODBYES: usize = 3;
 
@@ -39,8 +42,9 @@ struct Desk {
     deadline: Duration,
     tick: Duration,
     link: Option<Link>,
-    /// Whether the link has to be looked after before it is used again.
+    /// Whether the link has to be looked after before it is used again, and when it last was.
     broken: bool,
+    mended: Option<Instant>,
 }
 
 /// Exchanges letters with the store, every tick, until the daemon ends.
@@ -92,6 +96,7 @@ impl Desk {
             tick: cluster.policy.tick(),
             link: None,
             broken: false,
+            mended: None,
         })
     }
 
@@ -115,7 +120,8 @@ impl Desk {
     /// Sees to it that there is a link that works.
     async fn connect(&mut self, daemon: &Daemon) -> Result<(), StoreError> {
         match &mut self.link {
-            Some(link) if self.broken => {
+            Some(link) if self.broken && self.mended.is_none_or(|at| at.elapsed() >= MEND_EVERY) => {
+                self.mended = Some(Instant::now());
                 link.mend(self.deadline).await?;
             }
             Some(_) => return Ok(()),
@@ -128,7 +134,11 @@ impl Desk {
         // The store gets to know every limit at once: what it has not known for long it does not give out.
         let greeting = daemon.host().cluster.as_ref().map(|cluster| cluster.leases.greeting());
         let (answers, _) = self.ask(&greeting.unwrap_or_default(), None).await;
-        answers.into_iter().try_for_each(|answer| answer.map(|_| ()))
+        // A part of the store may be away.
+        match answers.iter().find_map(|answer| answer.as_ref().err()) {
+            Some(error) if answers.iter().all(Result::is_err) => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// One answer for each line, and one to what there is to say about blocks and hosts.
