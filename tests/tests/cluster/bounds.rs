@@ -8,7 +8,7 @@ use ratelimit_tests::{
     traffic::{done, sent},
 };
 
-use super::{alone, through_socket};
+use super::{alone, season, through_socket};
 
 const LIMIT: &str = "2000 packets/s burst 1000";
 const BOUND: Bound = Bound { rate: 2_000.0, burst: 1_000.0 };
@@ -45,7 +45,7 @@ fn a_burst_is_given_out_once_whoever_asks_for_it() {
     // Nothing comes in during the test: one packet in four seconds.
     let mut fleet =
         Fleet::start(3, "20000 packets/day burst 3000", &through_socket(&redis), "reserve = \"0%\"");
-    fleet.watch(WARM, Vec::new());
+    season(&redis);
     fleet.flood(&[0, 1, 2], 3_000, 4.0).into_iter().for_each(done);
     let got = fleet.sample();
     println!("{:?}", got.got);
@@ -86,7 +86,7 @@ fn a_daemon_that_stops_gives_back_what_it_held() {
     let redis = Redis::single(Options::default());
     let mut fleet =
         Fleet::start(2, "20000 packets/day burst 3000", &through_socket(&redis), "reserve = \"0%\"");
-    fleet.watch(WARM, Vec::new());
+    season(&redis);
     fleet.flood(&[0], 2_000, 0.5).into_iter().for_each(done);
     let daemon = fleet.hosts[0].daemon.take().expect("a daemon");
     assert!(daemon.terminate().0.success());
@@ -103,7 +103,7 @@ fn a_user_that_is_reset_has_its_whole_burst_again_on_every_host() {
     let redis = Redis::single(Options::default());
     let mut fleet =
         Fleet::start(2, "20000 packets/day burst 1000", &through_socket(&redis), "reserve = \"0%\"");
-    fleet.watch(WARM, Vec::new());
+    season(&redis);
     fleet.flood(&[0], 3_000, 1.0).into_iter().for_each(done);
     let spent = fleet.sample().total();
     assert!((995..=1_002).contains(&spent), "{spent} of 1000");

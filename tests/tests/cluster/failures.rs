@@ -8,7 +8,7 @@ use ratelimit_tests::{
     traffic::done,
 };
 
-use super::{alone, through_socket};
+use super::{alone, season, through_socket};
 
 const LIMIT: &str = "2000 packets/s burst 1000";
 const BOUND: Bound = Bound { rate: 2_000.0, burst: 1_000.0 };
@@ -114,7 +114,7 @@ fn a_lost_reply_is_counted_exactly_once() {
     let proxy = Proxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
     let mut fleet = Fleet::start(2, "20000 packets/day burst 4000", &url, "reserve = \"0%\"");
-    fleet.watch(WARM, Vec::new());
+    season(&redis);
     let floods = fleet.flood(&[0, 1], 1_000, 4.0);
     let events = (1..=6)
         .map(|n| (Duration::from_millis(n * 500), Box::new(|| proxy.lose_next_reply()) as Box<dyn FnMut()>));

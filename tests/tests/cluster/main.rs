@@ -11,7 +11,7 @@ mod stores;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ratelimit_tests::redis::Redis;
+use ratelimit_tests::redis::{Redis, wait_for};
 
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
@@ -21,4 +21,18 @@ fn alone() -> MutexGuard<'static, ()> {
 /// The server through its socket, which every network namespace can reach.
 fn through_socket(redis: &Redis) -> String {
     format!("redis+unix://{}", redis.socket().display())
+}
+
+/// Makes a store out of a new one that has been there for a day: limits that fill slowly are full. A new one cannot be told from one that was
+/// emptied, so it takes everything for spent when it begins.
+fn season(redis: &Redis) {
+    const DAY_US: u64 = 86_400_000_000;
+    let text = |value: redis::Value| match value {
+        redis::Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
+        _ => None,
+    };
+    let since = wait_for("a store that was used", || text(redis.ask(&["GET", "ratelimit:since"])));
+    let mut words = since.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    words[1] = (words[1].parse::<u64>().expect("a time") - DAY_US).to_string();
+    redis.ask(&["SET", "ratelimit:since", &words.join(" ")]);
 }
