@@ -1,9 +1,11 @@
 //! Where the store is, as users type it: one URL for one server, Sentinels or a Redis Cluster. Pure.
 //!
-//!     redis://[user[:password]@]host[:port][/db]             one server; rediss:// is the same over TLS
-//!     redis+unix:///path/to/socket, unix:///path             one server, over a Unix socket
-//!     redis+sentinel://[user[:password]@]h1[:p],h2/NAME[/db]   the master that Sentinels know as NAME
-//!     redis+cluster://[user[:password]@]h1[:p],h2             a Redis Cluster, through any of these nodes
+//! ```text
+//! redis://[user[:password]@]host[:port][/db]             one server; rediss:// is the same over TLS
+//! redis+unix:///path/to/socket, unix:///path             one server, over a Unix socket
+//! redis+sentinel://[user[:password]@]h1[:p],h2/NAME[/db]   the master that Sentinels know as NAME
+//! redis+cluster://[user[:password]@]h1[:p],h2             a Redis Cluster, through any of these nodes
+//! ```
 //!
 //! rediss+sentinel:// and rediss+cluster:// are the same over TLS. Over TLS `?ca=FILE` trusts this authority and no other, and
 //! `&cert=FILE&key=FILE` shows a certificate. There is no way to switch verification off.

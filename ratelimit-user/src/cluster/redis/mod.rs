@@ -1,6 +1,8 @@
 //! Redis as the store that hosts share: 6.2 or newer; one server, a master that Sentinels know, or a Redis Cluster.
 //!
-//!     StoreAddress -> dial -> connection -> Link::run(calls) -> one answer per call
+//! ```text
+//! StoreAddress -> dial -> connection -> Link::run(calls) -> one answer per call
+//! ```
 //!
 //! Nothing here waits without a deadline, and nothing here sends a call twice unless the server has said that it did not run it (`NOSCRIPT`,
 //! `MOVED`, `ASK`, `TRYAGAIN`): the crate's own reconnecting and cluster clients repeat by themselves after a connection is lost, so only
