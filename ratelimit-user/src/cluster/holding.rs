@@ -19,8 +19,8 @@ const TICKS_AHEAD: u64 = 2;
 /// What a host likes to hold at least of a limit that is in use, as a part of its burst: few packets come at even distances, and one that finds
 /// nothing is lost although there is plenty.
 const PORTION: u64 = 32;
-/// For how long a limit counts as in use after the last packet.
-const LINGERS_NS: u64 = 500_000_000;
+/// For how long a limit counts as in use after the last packet: users that send little find something of it too.
+const LINGERS_NS: u64 = 10_000_000_000;
 /// How much of an estimated demand is left after a tick without any, in eighths.
 const DECAY_EIGHTHS: u64 = 6;
 /// Bursts' worth of unmet demand that is worth counting.

@@ -26,13 +26,19 @@ fn through_socket(redis: &Redis) -> String {
 /// Makes a store out of a new one that has been there for a day: limits that fill slowly are full. A new one cannot be told from one that was
 /// emptied, so it takes everything for spent when it begins.
 fn season(redis: &Redis) {
+    season_cluster(redis, "ratelimit");
+}
+
+/// The same for the cluster of a name.
+fn season_cluster(redis: &Redis, name: &str) {
     const DAY_US: u64 = 86_400_000_000;
     let text = |value: redis::Value| match value {
         redis::Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
         _ => None,
     };
-    let since = wait_for("a store that was used", || text(redis.ask(&["GET", "ratelimit:since"])));
+    let key = format!("{name}:since");
+    let since = wait_for("a store that was used", || text(redis.ask(&["GET", &key])));
     let mut words = since.split(' ').map(str::to_owned).collect::<Vec<_>>();
     words[1] = (words[1].parse::<u64>().expect("a time") - DAY_US).to_string();
-    redis.ask(&["SET", "ratelimit:since", &words.join(" ")]);
+    redis.ask(&["SET", &key, &words.join(" ")]);
 }

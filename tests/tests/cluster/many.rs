@@ -15,7 +15,7 @@ use ratelimit_user::{
     policy::Reserve,
 };
 
-use super::{alone, through_socket};
+use super::{alone, season_cluster, through_socket};
 
 const USERS: u32 = 100_000;
 const TICK: Duration = Duration::from_millis(50);
@@ -40,6 +40,10 @@ fn a_host_with_a_hundred_thousand_active_users_does_not_fall_behind() {
     runtime.block_on(async {
         let address = through_socket(&redis).parse().expect("an address");
         let mut link = Link::open(&address, Duration::from_secs(2)).await.expect("a link");
+        // A first letter makes the store, which is then made old.
+        let first = letter::calls(&keys, "many:1", &timing, &leases.greeting()[..1], false);
+        link.run(&[first[0].1.clone()], Duration::from_secs(1)).await;
+        season_cluster(&redis, "many");
         let (mut lines, mut ticks, mut slowest) = (0_u64, 0_u64, Duration::ZERO);
         let mut spent = vec![Spent { used: 0, unmet: 0 }; USERS as usize];
         let mut told = vec![(0_u64, 0_u64); USERS as usize];
