@@ -63,6 +63,8 @@ pub struct Holding {
     sequence: u64,
     /// The entry that has no answer yet.
     unanswered: Option<Entry>,
+    /// Until when the store must not hear of it: it may still have books of an earlier holding of this limit on this host.
+    silent_until_ns: u64,
 }
 
 /// What the packet path is to be told.
@@ -98,7 +100,13 @@ impl Holding {
             answered_ns: now_ns,
             sequence: 0,
             unanswered: None,
+            silent_until_ns: 0,
         }
+    }
+
+    /// The same, that says nothing before a moment.
+    pub fn silent_until(self, silent_until_ns: u64) -> Self {
+        Self { silent_until_ns, ..self }
     }
 
     /// What the packet path must know.
@@ -198,6 +206,9 @@ impl Holding {
     }
 
     fn next(&self, now_ns: u64, timing: &Timing, terms: &Terms) -> Option<Entry> {
+        if now_ns < self.silent_until_ns {
+            return None;
+        }
         let used = self.seen.used - self.reported;
         let held = self.highest - self.seen.used;
         let target = self.target(now_ns).min(terms.burst());

@@ -1,6 +1,9 @@
 //! Everything that this host holds of limits that count on all hosts together.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+};
 
 use ratelimit_common::abi::Spent;
 
@@ -42,6 +45,8 @@ pub struct Leases {
     tick_ns: u64,
     slots: Vec<Slot>,
     by_key: HashMap<String, usize>,
+    /// Limits that are not held any more, and until when the store may have books of them.
+    dropped: HashMap<String, u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -66,7 +71,7 @@ pub struct Totals {
 impl Leases {
     /// None.
     pub fn new(timing: Timing, tick_ns: u64) -> Self {
-        Self { timing, tick_ns, slots: Vec::new(), by_key: HashMap::new() }
+        Self { timing, tick_ns, slots: Vec::new(), by_key: HashMap::new(), dropped: HashMap::new() }
     }
 
     /// Follows a policy: what stays keeps what it holds, what is new starts with nothing. Returns places that have no lease any more.
@@ -79,18 +84,28 @@ impl Leases {
         let old: Vec<Slot> = std::mem::take(&mut self.slots);
         let mut before: HashMap<(String, u32), Slot> =
             old.into_iter().map(|slot| ((slot.limit.key.clone(), slot.limit.place), slot)).collect();
+        let stays: HashSet<(String, u32)> =
+            limits.iter().map(|limit| (limit.key.clone(), limit.place)).collect();
+        // What these have spent and not told dies with them, so the store must write off all that they hold before it hears of the limit again;
+        // twice that time, for letters that were given up and arrive late.
+        let written_off_ns = now_ns + 2 * self.timing.longest_us() * 1_000;
+        self.dropped.retain(|_, until_ns| *until_ns > now_ns);
+        let dropped = before.keys().filter(|held| !stays.contains(held));
+        self.dropped.extend(dropped.map(|(key, _)| (key.clone(), written_off_ns)));
         for limit in limits {
             let slot = match before.remove(&(limit.key.clone(), limit.place)) {
                 Some(slot) => Slot { limit, ..slot },
                 None => {
-                    let holding = Holding::new(spent(limit.place), now_ns, &limit.terms);
+                    let silent_until_ns = self.dropped.get(&limit.key).copied().unwrap_or(0);
+                    let holding =
+                        Holding::new(spent(limit.place), now_ns, &limit.terms).silent_until(silent_until_ns);
                     Slot { limit, holding, told: None }
                 }
             };
             self.slots.push(slot);
         }
         self.by_key = self.slots.iter().enumerate().map(|(at, slot)| (slot.limit.key.clone(), at)).collect();
-        let kept: std::collections::HashSet<u32> = self.slots.iter().map(|slot| slot.limit.place).collect();
+        let kept: HashSet<u32> = self.slots.iter().map(|slot| slot.limit.place).collect();
         // What these held dies with its time; the store writes it off.
         before.into_keys().map(|(_, place)| place).filter(|place| !kept.contains(place)).collect()
     }
@@ -123,12 +138,13 @@ impl Leases {
         due.into_iter().filter_map(line).collect()
     }
 
-    /// Lines that say nothing but that this host is here: one for every limit.
-    pub fn greeting(&self) -> Vec<Line> {
+    /// Lines that say nothing but that this host is here: one of those that share a group.
+    pub fn greeting<G: Eq + Hash>(&self, group: impl Fn(&str) -> G) -> Vec<Line> {
+        let mut greeted = HashSet::new();
         let nothing = Entry { sequence: 0, used: 0, held: 0, wanted: 0 };
         let line =
             |slot: &Slot| Line { key: slot.limit.key.clone(), terms: slot.limit.terms, entry: nothing };
-        self.slots.iter().map(line).collect()
+        self.slots.iter().filter(|slot| greeted.insert(group(&slot.limit.key))).map(line).collect()
     }
 
     /// Takes in the answer to one line of a letter that was sent at `sent_ns`.
@@ -186,5 +202,80 @@ impl Leases {
     /// How long leases last.
     pub fn timing(&self) -> &Timing {
         &self.timing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+    use crate::policy::Reserve;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn leases() -> Leases {
+        Leases::new(Timing::new(Duration::from_secs(1), Duration::from_millis(50)), SECOND / 20)
+    }
+
+    fn limit(key: &str, place: u32) -> Limit {
+        let terms = Terms::of(&parse_rate("100/s").unwrap(), Reserve::new(0, 1)).unwrap();
+        Limit { key: key.to_owned(), place, terms }
+    }
+
+    fn said(leases: &mut Leases, now_ns: u64, unmet: u64) -> usize {
+        leases.observe(now_ns, |_| Spent { used: 0, unmet });
+        leases.letter(now_ns).len()
+    }
+
+    #[test]
+    fn a_limit_that_moves_is_not_told_of_before_the_store_has_written_off_what_it_held() {
+        let mut leases = leases();
+        let nothing = |_| Spent { used: 0, unmet: 0 };
+        leases.follow(vec![limit("a", 0)], SECOND, nothing);
+        assert_eq!(said(&mut leases, 2 * SECOND, 5), 1, "it is wanted");
+        assert_eq!(
+            leases.follow(vec![limit("a", 4)], 2 * SECOND, nothing),
+            [0],
+            "the old place has no lease any more"
+        );
+        assert_eq!(said(&mut leases, 3 * SECOND, 50), 0);
+        assert_eq!(said(&mut leases, 4 * SECOND, 500), 0);
+        assert_eq!(said(&mut leases, 5 * SECOND, 5_000), 1, "2.25 s later");
+        // The same for one that goes and comes back.
+        leases.follow(vec![], 6 * SECOND, nothing);
+        leases.follow(vec![limit("a", 4)], 7 * SECOND, nothing);
+        assert_eq!(said(&mut leases, 8 * SECOND, 5), 0);
+        assert_eq!(said(&mut leases, 9 * SECOND, 50), 1);
+    }
+
+    #[test]
+    fn one_limit_of_each_group_greets_the_store() {
+        let mut leases = leases();
+        leases.follow((0..100).map(|n| limit(&format!("k{n}"), n)).collect(), 0, |_| Spent {
+            used: 0,
+            unmet: 0,
+        });
+        assert_eq!(leases.greeting(|_| ()).len(), 1);
+        assert_eq!(leases.greeting(|key| key.len()).len(), 2);
+    }
+
+    #[test]
+    fn a_letter_has_an_end_and_what_was_left_out_is_in_the_next() {
+        let mut leases = leases();
+        let many = 2 * LINES as u32;
+        leases.follow((0..many).map(|n| limit(&format!("k{n}"), n)).collect(), 0, |_| Spent {
+            used: 0,
+            unmet: 0,
+        });
+        leases.observe(SECOND, |_| Spent { used: 0, unmet: 1 });
+        let first: HashSet<String> = leases.letter(SECOND).into_iter().map(|line| line.key).collect();
+        assert_eq!(first.len(), LINES);
+        let grant = Grant { units: 100, lifetime_us: 1_000_000 };
+        first.iter().for_each(|key| leases.answer(key, &grant, SECOND, SECOND));
+        let second: HashSet<String> = leases.letter(SECOND).into_iter().map(|line| line.key).collect();
+        assert_eq!((second.len(), first.intersection(&second).count()), (LINES, 0));
     }
 }

@@ -220,9 +220,11 @@ impl Host {
                 Err(error) => failure = Some(error),
             }
         }
-        cluster.exchanges += 1;
-        cluster.lines += letter.lines.len() as u64;
-        cluster.last_trip = trip;
+        if answered || failure.is_none() {
+            cluster.exchanges += 1;
+            cluster.lines += letter.lines.len() as u64;
+            cluster.last_trip = trip;
+        }
         match failure {
             // In a Redis Cluster some masters may be there and others not. Users of those that are go on as before.
             Some(error) if answered => cluster.answered_in_part(&error),

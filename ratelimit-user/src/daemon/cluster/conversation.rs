@@ -14,7 +14,7 @@ use crate::{
         exchange::{Grant, Timing},
         leases::Line,
         letter::{self, Keys},
-        redis::{Call, Link, Script, StoreError, Value},
+        redis::{Call, Link, Script, StoreError, Value, slot},
     },
     daemon::log,
 };
@@ -130,9 +130,11 @@ impl Desk {
         self.broken = false;
         let Some(link) = &mut self.link else { return Ok(()) };
         let facts = link.facts(self.deadline).await?;
+        let is_cluster = link.is_cluster();
         daemon.host().store_connected(&facts);
-        // The store gets to know every limit at once: what it has not known for long it does not give out.
-        let greeting = daemon.host().cluster.as_ref().map(|cluster| cluster.leases.greeting());
+        // Every server hears of this cluster at once: what it has not known for long it does not give out.
+        let group = |key: &str| is_cluster.then(|| slot(key.as_bytes()));
+        let greeting = daemon.host().cluster.as_ref().map(|cluster| cluster.leases.greeting(group));
         let (answers, _) = self.ask(&greeting.unwrap_or_default(), None).await;
         // A part of the store may be away.
         match answers.iter().find_map(|answer| answer.as_ref().err()) {
