@@ -259,7 +259,7 @@ mod tests {
             unmet: 0,
         });
         assert_eq!(leases.greeting(|_| ()).len(), 1);
-        assert_eq!(leases.greeting(|key| key.len()).len(), 2);
+        assert_eq!(leases.greeting(str::len).len(), 2);
     }
 
     #[test]
