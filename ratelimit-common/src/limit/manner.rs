@@ -16,16 +16,19 @@ pub enum Algorithm {
     SlidingWindow,
     /// The same by an estimate: [`super::window::weighted`].
     SlidingWindowWeighted,
+    /// The same from a record of every single one. For requests only.
+    SlidingLog,
 }
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
         Self::SlidingWindow,
         Self::SlidingWindowWeighted,
+        Self::SlidingLog,
     ];
 
     /// The word users type for it.
@@ -36,12 +39,13 @@ impl Algorithm {
             Self::FixedWindow => "fixed-window",
             Self::SlidingWindow => "sliding-window",
             Self::SlidingWindowWeighted => "sliding-window-weighted",
+            Self::SlidingLog => "sliding-log",
         }
     }
 
     /// Whether it counts in windows, where a burst has no meaning.
     pub const fn is_window(self) -> bool {
-        matches!(self, Self::FixedWindow | Self::SlidingWindow | Self::SlidingWindowWeighted)
+        !matches!(self, Self::TokenBucket | Self::LeakyBucket)
     }
 }
 

@@ -28,6 +28,8 @@ pub enum Period {
     Hour,
     /// Twenty-four hours.
     Day,
+    /// A month of the calendar, for requests only; thirty-one days where a number is needed.
+    Month,
 }
 
 impl Period {
@@ -39,6 +41,7 @@ impl Period {
             Self::Minute => 60 * SECOND,
             Self::Hour => 3_600 * SECOND,
             Self::Day => 86_400 * SECOND,
+            Self::Month => 31 * 86_400 * SECOND,
         }
     }
 
@@ -49,6 +52,7 @@ impl Period {
             Self::Minute => "min",
             Self::Hour => "hour",
             Self::Day => "day",
+            Self::Month => "month",
         }
     }
 }
@@ -96,6 +100,10 @@ pub enum RateError {
     },
     /// No window can count it.
     Window(WindowError),
+    /// Packets cannot be counted like that: every single one would be kept.
+    LogOfPackets,
+    /// Packets cannot be counted by months: the kernel has no calendar.
+    MonthOfPackets,
 }
 
 /// The fastest limit in packets or SYNs, per second: faster than a 100 Gbit/s port can deliver to one core.
@@ -118,6 +126,12 @@ impl Rate {
     pub fn limit(&self) -> Result<Limit, RateError> {
         if self.amount == 0 {
             return Err(RateError::ZeroRate);
+        }
+        if self.manner.algorithm == Algorithm::SlidingLog {
+            return Err(RateError::LogOfPackets);
+        }
+        if self.period == Period::Month {
+            return Err(RateError::MonthOfPackets);
         }
         if self.manner.algorithm.is_window() {
             self.window(0).and_then(|_| self.window(self.manner.margin(true))).map_err(RateError::Window)?;
@@ -192,7 +206,7 @@ impl Rate {
         let amount = u128::from(self.amount) * (100 + u128::from(percent)) / 100;
         let rate = Self { amount: u64::try_from(amount).unwrap_or(u64::MAX), ..*self };
         match self.manner.algorithm {
-            Algorithm::SlidingWindow => Window::sliding::<SUB_WINDOWS>(&rate),
+            Algorithm::SlidingWindow | Algorithm::SlidingLog => Window::sliding::<SUB_WINDOWS>(&rate),
             Algorithm::SlidingWindowWeighted => Window::weighted(&rate),
             Algorithm::FixedWindow | Algorithm::TokenBucket | Algorithm::LeakyBucket => Window::fixed(&rate),
         }
@@ -275,6 +289,12 @@ impl fmt::Display for RateError {
                 write!(f, "burst takes more than 104 days to refill at this rate; use at most {max}")
             }
             Self::Window(error) => error.fmt(f),
+            Self::LogOfPackets => {
+                write!(f, "sliding-log keeps every single one, which is for requests; use sliding-window")
+            }
+            Self::MonthOfPackets => {
+                write!(f, "months are for requests with a time_zone; use a rate per day")
+            }
         }
     }
 }

@@ -4,8 +4,8 @@
 //! rate   = amount "/" period [ "burst" amount ] [ algorithm ] [ throttle ]
 //!                                                        5000 packets/s burst 10000 leaky-bucket soft 10%
 //! amount = number [ "k" | "M" ] [ unit ]                 15   10k packets   2.5 MB   40 Mbit
-//! period = s | sec | second | min | minute | h | hour | d | day
-//! algorithm = token-bucket | leaky-bucket | fixed-window | sliding-window | sliding-window-weighted
+//! period = s | sec | second | min | minute | h | hour | d | day | month
+//! algorithm = token-bucket | leaky-bucket | fixed-window | sliding-window | sliding-window-weighted | sliding-log
 //! throttle  = hard | ( soft | elastic ) number "%"
 //! ```
 //!

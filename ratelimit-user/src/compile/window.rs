@@ -49,7 +49,7 @@ fn compile(rate: &Rate, headroom: bool) -> Vec<WindowLimit> {
     let kind = match rate.manner.algorithm {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => return Vec::new(),
         Algorithm::FixedWindow => WindowKind::Fixed,
-        Algorithm::SlidingWindow => WindowKind::Sliding,
+        Algorithm::SlidingWindow | Algorithm::SlidingLog => WindowKind::Sliding,
         Algorithm::SlidingWindowWeighted => WindowKind::Weighted,
     };
     let margin = rate.manner.margin(headroom);

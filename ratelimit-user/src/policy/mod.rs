@@ -1,5 +1,6 @@
 //! The policy: what the operator wants, valid by construction. No positions, no files, no kernel.
 
+mod api;
 pub mod changes;
 mod cluster;
 mod gate;
@@ -7,6 +8,7 @@ mod interface_name;
 mod ladder;
 mod leases;
 mod limit_list;
+mod listen;
 mod prefix;
 mod service;
 mod setting;
@@ -17,10 +19,12 @@ mod sources;
 mod user;
 mod windows;
 
-use std::net::SocketAddr;
-
 use ratelimit_common::{abi::Mode, limit::manner::Throttle};
 
+pub use api::{
+    ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, Escalation, KeyPart, Login, OnRefusal, RequestLimit,
+    RequestPolicy, Reserved, Sharing,
+};
 pub use cluster::{
     ClusterError, ClusterPolicy, ClusterWords, DEFAULT_HOSTS, DEFAULT_NAME, MAX_HOSTS, Reserve, WithoutStore,
     is_leased,
@@ -30,6 +34,7 @@ pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
 pub use leases::Uncountable;
 pub use limit_list::LimitList;
+pub use listen::{Endpoint, Listen, ListenTls};
 pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use service::{DEFAULT_DSCP, Service, ServiceError, Services};
 pub use setting::{NONE, OF_PLAN, Setting, SettingError, pieces, words};
@@ -53,24 +58,7 @@ pub struct Policy {
     users: Users,
     listen: Listen,
     cluster: Option<ClusterPolicy>,
-}
-
-/// Where the daemon listens.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listen {
-    metrics: Option<SocketAddr>,
-}
-
-impl Listen {
-    /// A listener for metrics, or none.
-    pub fn new(metrics: Option<SocketAddr>) -> Self {
-        Self { metrics }
-    }
-
-    /// Where Prometheus may ask.
-    pub fn metrics(&self) -> Option<SocketAddr> {
-        self.metrics
-    }
+    requests: RequestPolicy,
 }
 
 impl Policy {
@@ -84,12 +72,34 @@ impl Policy {
         listen: Listen,
     ) -> Self {
         let users = Users::default();
-        Self { interfaces, mode: Mode::Enforce, source, gate, ladder, services, users, listen, cluster: None }
+        let requests = RequestPolicy::default();
+        Self {
+            interfaces,
+            mode: Mode::Enforce,
+            source,
+            gate,
+            ladder,
+            services,
+            users,
+            listen,
+            cluster: None,
+            requests,
+        }
     }
 
     /// The same with users.
     pub fn with_users(self, users: Users) -> Self {
         Self { users, ..self }
+    }
+
+    /// The same with limits of requests.
+    pub fn with_requests(self, requests: RequestPolicy) -> Self {
+        Self { requests, ..self }
+    }
+
+    /// What requests are limited by.
+    pub fn requests(&self) -> &RequestPolicy {
+        &self.requests
     }
 
     /// The same in a cluster.

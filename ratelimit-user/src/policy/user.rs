@@ -10,7 +10,7 @@ use ratelimit_common::{
     limit::rate::{Rate, RateError},
 };
 
-use super::{Chunk, Prefix, Sources, sources::difference};
+use super::{Chunk, Prefix, RequestLimit, Sources, sources::difference};
 
 /// One user: prefixes, and limits that all of them share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct User {
     own: Option<Vec<Rate>>,
     /// What counts.
     network: Vec<Rate>,
+    /// Limits of its requests, if they are its own; they count instead of the plan's.
+    requests: Option<Vec<RequestLimit>>,
 }
 
 /// Limits that many users have, each for itself.
@@ -29,6 +31,7 @@ pub struct User {
 pub struct Plan {
     name: String,
     network: Vec<Rate>,
+    requests: Vec<RequestLimit>,
 }
 
 /// All users of a policy, and the plans that they are on. Cheap to copy: versions of a policy share them.
@@ -151,7 +154,17 @@ const MAX_NAME: usize = 64;
 impl User {
     /// A user as given, with limits of its own or those of its plan; [`Users::new`] judges it.
     pub fn new(name: String, plan: Option<String>, sources: Sources, own: Option<Vec<Rate>>) -> Self {
-        Self { name, plan, sources, own, network: Vec::new() }
+        Self { name, plan, sources, own, network: Vec::new(), requests: None }
+    }
+
+    /// The same with limits of requests instead of the plan's.
+    pub fn with_requests(self, requests: Option<Vec<RequestLimit>>) -> Self {
+        Self { requests, ..self }
+    }
+
+    /// Limits of its requests, if they are its own.
+    pub fn requests(&self) -> Option<&[RequestLimit]> {
+        self.requests.as_deref()
     }
 
     /// Its name.
@@ -199,7 +212,17 @@ impl User {
 impl Plan {
     /// A plan as given; [`Users::new`] judges it.
     pub fn new(name: String, network: Vec<Rate>) -> Self {
-        Self { name, network }
+        Self { name, network, requests: Vec::new() }
+    }
+
+    /// The same with limits of requests.
+    pub fn with_requests(self, requests: Vec<RequestLimit>) -> Self {
+        Self { requests, ..self }
+    }
+
+    /// What each user on it may ask for, over all APIs.
+    pub fn requests(&self) -> &[RequestLimit] {
+        &self.requests
     }
 
     /// Its name.

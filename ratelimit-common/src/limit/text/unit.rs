@@ -102,6 +102,7 @@ pub(super) fn period(word: &str) -> Option<Period> {
         "min" | "minute" => Some(Period::Minute),
         "h" | "hour" => Some(Period::Hour),
         "d" | "day" => Some(Period::Day),
+        "month" => Some(Period::Month),
         _ => None,
     }
 }

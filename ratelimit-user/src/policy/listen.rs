@@ -1,0 +1,64 @@
+//! Where the daemon listens, and whom it believes.
+
+use std::{fmt, net::SocketAddr, path::PathBuf};
+
+use super::Prefix;
+
+/// Where the daemon listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listen {
+    metrics: Option<SocketAddr>,
+    /// For questions over HTTP.
+    pub http: Vec<Endpoint>,
+    /// For questions over gRPC.
+    pub grpc: Vec<Endpoint>,
+    /// For questions in the protocol of Redis.
+    pub resp: Vec<Endpoint>,
+    /// The file with the token that callers over TCP show; needed beyond loopback unless there are client certificates.
+    pub token_file: Option<PathBuf>,
+    /// What TCP listeners speak TLS with.
+    pub tls: Option<ListenTls>,
+    /// Whose word about the address of a caller counts.
+    pub trusted_proxies: Vec<Prefix>,
+}
+
+/// One place to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// An address and a port.
+    Tcp(SocketAddr),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Certificates of listeners.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenTls {
+    /// The chain that is shown, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+    /// Who must have signed the certificates of callers, PEM; callers need none without it.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl Listen {
+    /// A listener for metrics, or none, and no other.
+    pub fn new(metrics: Option<SocketAddr>) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
+    /// Where Prometheus may ask.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
