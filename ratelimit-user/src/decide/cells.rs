@@ -34,8 +34,8 @@ pub struct Cells {
 impl Cells {
     /// A table of keys with so many words each, for at most about so many of them.
     pub fn new(words: usize, most: usize) -> Self {
-        // A fifth more, because sets do not fill evenly.
-        let most_sets = (most + most / 5).div_ceil(WAYS).max(2);
+        // Two fifths more, because sets do not fill evenly: then all of so many fit.
+        let most_sets = (most + most * 2 / 5).div_ceil(WAYS).max(2);
         let sets = FIRST_SETS.min(most_sets);
         Self {
             words,
@@ -105,7 +105,7 @@ impl Cells {
 
     fn insert(&mut self, fingerprint: u64) -> usize {
         // Before a set is likely to be full.
-        if self.used * 10 >= self.sets * WAYS * 8 && self.sets < self.most_sets {
+        if self.used * 10 >= self.sets * WAYS * 7 && self.sets < self.most_sets {
             self.grow();
         }
         let place = match self.free(fingerprint) {
@@ -208,7 +208,7 @@ mod tests {
             let place = cells.find(key(n)).unwrap();
             assert_eq!(cells.words(place), [0, n]);
         }
-        assert!(cells.sets * WAYS <= 12_000, "{} sets", cells.sets);
+        assert!(cells.sets * WAYS <= 14_000, "{} sets", cells.sets);
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
             let place = cells.find(key(stranger % 100)).expect("asked about a hundred keys ago");
             assert_eq!(cells.words(place), [stranger % 100 + 1]);
         }
-        assert!(cells.len() <= 1_200, "{}", cells.len());
+        assert!(cells.len() <= 1_400, "{}", cells.len());
         assert!(cells.evicted() > 98_000);
     }
 
