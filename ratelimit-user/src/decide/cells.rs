@@ -186,14 +186,10 @@ impl Cells {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::key::KeyHasher;
 
-    /// Well spread, and different for different numbers.
     fn key(n: u64) -> u64 {
-        n.wrapping_add(1)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(17)
-            .wrapping_mul(0xd6e8_feb8_6659_fd93)
-            | 1
+        KeyHasher::known((1, 2)).begin(n).bytes(&[]).fingerprint
     }
 
     #[test]
