@@ -14,7 +14,7 @@ static FRESH: [u64; 64] = [0; 64];
 
 /// When, and how the host is.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub(super) struct Moment {
     /// Microseconds since 1970.
     pub now_us: u64,
     /// Whether the host has headroom for what is above elastic limits.
@@ -23,7 +23,7 @@ pub struct Moment {
 
 /// Whether something is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub(super) enum Mode {
     /// The request is to be served: it counts.
     Take,
     /// Somebody wants to know.
@@ -44,7 +44,7 @@ struct Finding {
 }
 
 /// Decides about a request whose keys are locked.
-pub fn judge<'r>(
+pub(super) fn judge<'r>(
     claims: &Claims<'r>,
     locked: &mut Locked<'_>,
     request: &Request<'_>,

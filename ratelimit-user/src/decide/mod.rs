@@ -7,6 +7,7 @@
 
 pub mod calendar;
 pub mod cells;
+pub mod clock;
 pub mod decision;
 mod engine;
 mod judge;

@@ -365,6 +365,11 @@ impl Rules {
         all.into_iter().map(|api| Arc::clone(&api.name)).collect()
     }
 
+    /// Which of them that is.
+    pub fn index_of(&self, api: &str) -> Option<usize> {
+        self.apis.get(api).or(self.any.as_ref()).map(|api| api.index)
+    }
+
     /// What keys are hashed with.
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher

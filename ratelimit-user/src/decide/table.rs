@@ -14,7 +14,7 @@ const SHARDS: usize = 64;
 
 /// All keys.
 #[derive(Debug)]
-pub struct Table {
+pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
     most: usize,
 }
@@ -36,7 +36,7 @@ pub struct Usage {
 
 /// Shards that are locked, always in the same order.
 #[derive(Debug)]
-pub struct Locked<'t> {
+pub(super) struct Locked<'t> {
     shards: [Option<(usize, MutexGuard<'t, Shard>)>; MAX_CLAIMS],
     most: usize,
 }
