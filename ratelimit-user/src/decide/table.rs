@@ -43,13 +43,13 @@ pub(super) struct Locked<'t> {
 
 impl Table {
     /// A table for about so many keys of each size of state.
-    pub fn new(keys: u64) -> Self {
+    pub(super) fn new(keys: u64) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self { shards, most: (keys as usize).div_ceil(SHARDS).max(1) }
     }
 
     /// Locks the shards of these keys.
-    pub fn lock<'c>(&self, hashes: impl Iterator<Item = &'c Hash>) -> Locked<'_> {
+    pub(super) fn lock<'c>(&self, hashes: impl Iterator<Item = &'c Hash>) -> Locked<'_> {
         let mut wanted = [usize::MAX; MAX_CLAIMS];
         for (place, hash) in wanted.iter_mut().zip(hashes) {
             *place = (hash.shard % SHARDS as u64) as usize;
@@ -72,7 +72,7 @@ impl Table {
     }
 
     /// How full it is.
-    pub fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for at in 0..self.shards.len() {
             for (_, cells) in &self.shard(at).tables {
@@ -86,7 +86,7 @@ impl Table {
 
 impl Locked<'_> {
     /// The table of a key with so many words.
-    pub fn cells(&mut self, hash: Hash, words: usize) -> &mut Cells {
+    pub(super) fn cells(&mut self, hash: Hash, words: usize) -> &mut Cells {
         let wanted = (hash.shard % SHARDS as u64) as usize;
         let at =
             self.shards.iter().position(|shard| shard.as_ref().is_some_and(|(shard, _)| *shard == wanted));
@@ -99,7 +99,7 @@ impl Locked<'_> {
     }
 
     /// The table of a claim's key.
-    pub fn of(&mut self, claim: &Claim<'_>) -> &mut Cells {
+    pub(super) fn of(&mut self, claim: &Claim<'_>) -> &mut Cells {
         self.cells(claim.hash, claim.allowance.words)
     }
 }
