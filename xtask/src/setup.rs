@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::fetched::Fetched;
 use crate::outcome::Ending;
 use crate::{linker, tool, workspace};
 
@@ -37,6 +38,8 @@ pub(crate) enum Need {
     Promtool,
     /// Servers that the tests start and kill themselves.
     RedisServer,
+    /// A program that is fetched for this checkout.
+    Fetched(Fetched),
 }
 
 /// What compiling the kernel program takes.
@@ -58,6 +61,16 @@ pub(crate) const REDIS: [Need; 4] = [
     Need::Executable { name: REDIS_CHECK, package: "redis-tools" },
     Need::Executable { name: "openssl", package: "openssl" },
     Need::RedisServer,
+];
+
+/// What real proxies and a fuzzer take that ask the decision service.
+pub(crate) const PROXIES: [Need; 6] = [
+    Need::Executable { name: "python3", package: "python3-venv" },
+    Need::Executable { name: "dpkg-deb", package: "dpkg" },
+    Need::Fetched(Fetched::Nginx),
+    Need::Fetched(Fetched::Traefik),
+    Need::Fetched(Fetched::Caddy),
+    Need::Fetched(Fetched::Schemathesis),
 ];
 
 /// Debian's name for the server's executable in the package that starts no server.
@@ -116,6 +129,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut mount_step = None;
     let mut promtool = false;
     let mut redis_server = false;
+    let mut fetched = Vec::new();
     for need in needs {
         match *need {
             Need::RustSrc if !has_rust_src()? => components.push("rust-src"),
@@ -128,6 +142,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
             }
             Need::Promtool if tool::find("promtool").is_none() => promtool = true,
             Need::RedisServer if tool::find("redis-server").is_none() => redis_server = true,
+            Need::Fetched(program) if tool::find(program.executable()).is_none() => fetched.push(program),
             Need::BpfFileSystem if !is_mounted(Path::new(BPFFS)) => mount_step = Some(mount_bpffs_step()),
             _ => {}
         }
@@ -149,6 +164,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
         steps.extend(promtool.then(|| promtool_step(&workspace::tools_dir())));
     }
     steps.extend(redis_server.then(|| redis_server_step(&workspace::tools_dir())));
+    steps.extend(fetched.into_iter().map(|program| program.step(&workspace::tools_dir())));
     Ok(steps)
 }
 

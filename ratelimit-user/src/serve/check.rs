@@ -45,8 +45,7 @@ pub async fn serve(stream: Stream, door: Door) {
         // Nobody caches these answers.
         .auto_date_header(false)
         .max_buf_size(MAX_HEAD)
-        // Questions that come at once are answered at once.
-        .pipeline_flush(true)
+        .max_header_size(MAX_HEAD)
         .serve_connection(TokioIo::new(Watched::new(stream, Arc::clone(&pulse))), service);
     tokio::select! {
         biased;
@@ -65,6 +64,7 @@ struct Visit {
 impl Visit {
     async fn respond(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
         let _busy = self.pulse.begin();
+        self.pulse.until_answers_are_read().await;
         Ok(self.route(request).await.unwrap_or_else(Trouble::into_answer))
     }
 

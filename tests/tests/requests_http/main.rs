@@ -8,6 +8,7 @@ mod examples;
 mod forwarded;
 mod headers;
 mod many;
+mod openapi;
 
 use ratelimit_tests::service::{Client, Reply};
 

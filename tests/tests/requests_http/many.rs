@@ -4,7 +4,7 @@ use ratelimit_tests::service::Service;
 use serde_json::{Value, json};
 
 const POLICY: &str = "[[api]]\nname = \"a\"\nlimits = [\"3/hour\"]\nalgorithm = \"fixed-window\"\n\
-                      [[api]]\nname = \"slow\"\nlimits = [\"1/min burst 2 leaky-bucket\"]\non_limit = \"delay 90s\"\n\
+                      [[api]]\nname = \"slow\"\nlimits = [\"1/min burst 2 leaky-bucket\"]\non_limit = \"delay 60s\"\n\
                       [[api]]\nname = \"t\"\nkey = [\"tenant\"]\nlimits = [\"1/hour\"]\n\
                       [[api]]\nname = \"free\"\nlimits = []\n";
 
@@ -39,7 +39,7 @@ fn many_questions_are_answered_each_in_its_place() {
     let reply = service.post(
         "/v1/check",
         r#"[
-            {"user": "ann", "api": "a"}, {"user": "ann", "api": "a", "cost": 2, "peek": true}, {"user": "ann", "api": "a", "cost": 2},
+            {"user": "ann", "api": "a"}, {"user": "ann", "api": "a", "cost": 2, "peek": true}, {"user": "ann", "api": "a", "cost": 2.0},
             {"user": "ann", "api": "a"}, {"user": "bob", "api": "a", "priority": "background", "ip": "192.0.2.1"},
             {"api": "t", "key": {"tenant": "blue"}}, {"api": "t", "key": {"tenant": "blue"}}, {"user": "ann", "api": "a", "cost": 9},
             {"user": "ann", "api": "slow"}, {"user": "ann", "api": "slow"}, 17, [], null, "x", true, -1, 1.5, {}, {"api": "none"},
@@ -134,7 +134,8 @@ fn bodies_that_are_no_questions_are_refused() {
         );
     }
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-    assert_eq!(client.post("/v1/check", &deep).status, 400);
+    assert_eq!(client.post("/v1/check", &format!("{{\"api\": {deep}}}")).status, 400);
+    assert!(client.post("/v1/check", &deep).json()[0]["error"].is_string());
     let long = format!("{{\"api\": \"{}\"}}", "x".repeat(1024 * 1024));
     assert_eq!(service.post("/v1/check", &long).status, 413);
 }

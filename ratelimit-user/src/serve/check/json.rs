@@ -6,9 +6,9 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::Value;
+use serde_json::{Number, Value};
 
-use super::question::{Draft, Question, shown};
+use super::question::{Draft, MAX_COST, Question, shown};
 
 /// Questions in one body.
 pub(super) const MAX_QUESTIONS: usize = 1_000;
@@ -136,7 +136,7 @@ fn question<'de, A: MapAccess<'de>>(mut map: A) -> Result<Element, A::Error> {
 fn give(draft: &mut Draft<'static>, name: &str, value: Value) -> Result<(), String> {
     match (name, value) {
         ("user" | "api" | "ip" | "priority", Value::String(text)) => draft.give(name, Cow::Owned(text)),
-        ("cost", Value::Number(number)) => draft.give(name, Cow::Owned(number.to_string())),
+        ("cost", Value::Number(number)) => draft.give(name, Cow::Owned(plain(&number))),
         ("peek", Value::Bool(peek)) => draft.give_peek(peek),
         ("key", Value::Object(parts)) => parts.into_iter().try_for_each(|(part, value)| match value {
             Value::String(text) => draft.give_part(Cow::Owned(part), Cow::Owned(text)),
@@ -150,6 +150,16 @@ fn give(draft: &mut Draft<'static>, name: &str, value: Value) -> Result<(), Stri
             "field {} is not known; there are user, api, ip, cost, priority, peek and key",
             shown(other)
         )),
+    }
+}
+
+/// A number as people write it: to JSON, 3.0 and 3 are the same.
+fn plain(number: &Number) -> String {
+    match number.as_f64() {
+        Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() <= MAX_COST as f64 => {
+            format!("{whole:.0}")
+        }
+        _ => number.to_string(),
     }
 }
 

@@ -62,6 +62,16 @@ impl Pulse {
         Busy(self)
     }
 
+    /// Waits while the other end takes no bytes: the server would go on reading and keep every answer in memory.
+    pub(super) async fn until_answers_are_read(&self) {
+        std::future::poll_fn(|_| match self.stuck.load(Ordering::Relaxed) {
+            // Whoever writes next wakes us: it is the same task.
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        })
+        .await;
+    }
+
     /// Returns when the connection has come to nothing.
     pub(super) async fn until_it_stops(&self) {
         let mut seen = Seen::default();
@@ -114,13 +124,14 @@ impl Watched {
         Self { stream, pulse }
     }
 
-    fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match &result {
-            Poll::Pending => self.pulse.stuck.store(true, Ordering::Relaxed),
-            Poll::Ready(_) => {
-                self.pulse.writes.fetch_add(1, Ordering::Relaxed);
-                self.pulse.stuck.store(false, Ordering::Relaxed);
-            }
+    fn wrote(&self, result: Poll<io::Result<usize>>, cx: &Context<'_>) -> Poll<io::Result<usize>> {
+        if result.is_ready() {
+            self.pulse.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        let was_stuck = self.pulse.stuck.load(Ordering::Relaxed);
+        self.pulse.stuck.store(result.is_pending(), Ordering::Relaxed);
+        if was_stuck && result.is_ready() {
+            cx.waker().wake_by_ref();
         }
         result
     }
@@ -144,7 +155,7 @@ impl AsyncRead for Watched {
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.wrote(result)
+        self.wrote(result, cx)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -161,7 +172,7 @@ impl AsyncWrite for Watched {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.wrote(result)
+        self.wrote(result, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
