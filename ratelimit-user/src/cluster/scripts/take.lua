@@ -57,10 +57,9 @@ kinds[1] = {
 -- When the window around a moment begins, in seconds, and when it ends.
 local function span(l, now)
   if l.kind == 6 then
-    local length, start = l.c - l.b, l.b
-    if now >= l.c then
-      start = l.c + floor((now - l.c) / length) * length
-    end
+    -- The host has said when its day or month begins and ends; before and after it others of the same length.
+    local length = l.c - l.b
+    local start = l.b + floor((now - l.b) / length) * length
     return floor(start / 1000000), start + length
   end
   local start = now - now % l.b
