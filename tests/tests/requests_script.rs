@@ -141,7 +141,9 @@ fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
         let name = format!("h{from}");
         let expected = account.exchange(&limits, &TIMING, now_us, &name, &ask);
         let got = store.exchange(&name, now_us, &[inquiry(&key, &limits, ask)]);
-        if std::env::var_os("TRACE").is_some() { println!("{step} {now_us} {name} {ask:?} {expected:?} {account:?}"); }
+        if std::env::var_os("TRACE").is_some() {
+            println!("{step} {now_us} {name} {ask:?} {expected:?} {account:?}");
+        }
         assert_eq!(got, [expected], "SEED={seed} step {step} at {now_us}: {ask:?} on {limits:?}");
         if ask.lease.sequence > 0 && ask.lease.sequence == hosts[from].sequence {
             hosts[from].has = ask.lease.held + expected.granted;

@@ -14,6 +14,7 @@ mod limits;
 mod lists;
 mod record;
 mod replacement;
+mod requests;
 mod service;
 mod settings;
 mod start;

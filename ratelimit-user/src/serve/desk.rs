@@ -5,11 +5,22 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use super::{store::Store, together::Together};
+use tokio::sync::mpsc;
+
+use super::{
+    escalation::{Offence, Offenders},
+    store::Store,
+    together::Together,
+};
 use crate::{
+    cluster::address::StoreAddress,
     decide::{
-        BadRequest, Decision, Engine, Mode, Outcome, Request, clock::Clock, meter::Bucket, rules::Claims,
-        shared::is_shared, throttle::Throttled,
+        BadRequest, Decision, Engine, Mode, Outcome, Request,
+        clock::Clock,
+        meter::Bucket,
+        rules::{ApiRules, Claims},
+        shared::is_shared,
+        throttle::Throttled,
     },
     policy::{DEFAULT_NAME, Listen, Policy, Prefix},
 };
@@ -39,6 +50,7 @@ pub struct Desk {
     clock: Clock,
     /// Other hosts that count with this one.
     together: Option<Together>,
+    offenders: Offenders,
     access: RwLock<Access>,
     counts: RwLock<Counts>,
 }
@@ -70,6 +82,7 @@ impl Desk {
             engine: Engine::new(policy, clock.now_us()),
             clock,
             together,
+            offenders: Offenders::default(),
             access: RwLock::default(),
             counts: RwLock::default(),
         };
@@ -77,10 +90,11 @@ impl Desk {
         desk
     }
 
-    /// Follows a policy.
-    pub fn follow(&self, policy: &Policy) {
-        self.engine.follow(policy, self.clock.now_us());
-        self.settle(policy);
+    /// Follows a policy; one that is on another store than its own if the command line named one.
+    pub fn follow(&self, policy: &Policy, redis: Option<&StoreAddress>) {
+        let policy = policy.clone().moved_to(redis);
+        self.engine.follow(&policy, self.clock.now_us());
+        self.settle(&policy);
     }
 
     fn settle(&self, policy: &Policy) {
@@ -110,7 +124,7 @@ impl Desk {
             let rules = self.engine.rules();
             let claims = self.engine.claims(&rules, request, now_us)?;
             if let Some(decision) = self.at_once(&claims, request, asking, now_us) {
-                self.count(claims.api.index, asking, decision.outcome);
+                self.note(claims.api, request, asking, decision.outcome, now_us);
                 return Ok(render(&decision));
             }
         }
@@ -122,7 +136,7 @@ impl Desk {
             }
             None => self.engine.judge(&claims, request, now_us, asking.into()),
         };
-        self.count(claims.api.index, asking, decision.outcome);
+        self.note(claims.api, request, asking, decision.outcome, now_us);
         Ok(render(&decision))
     }
 
@@ -180,10 +194,10 @@ impl Desk {
     }
 
     /// Decisions so far: API, outcome, how many.
-    pub fn decisions(&self) -> Vec<(String, &'static str, u64)> {
+    pub fn decisions(&self) -> Vec<(String, String, u64)> {
         let Ok(counts) = self.counts.read() else { return Vec::new() };
         let row = |(api, row): &(String, [AtomicU64; 5])| {
-            let name = |at: usize| Outcome::NAMES[at];
+            let name = |at: usize| Outcome::NAMES[at].to_owned();
             let counts = row.iter().map(|count| count.load(Ordering::Relaxed));
             counts.enumerate().map(|(at, count)| (api.clone(), name(at), count)).collect::<Vec<_>>()
         };
@@ -195,9 +209,21 @@ impl Desk {
         self.together.as_ref().map(Together::store)
     }
 
-    fn count(&self, api: usize, asking: Asking, outcome: Outcome) {
+    /// Addresses that are to be blocked, from now on; for one taker.
+    pub fn escalations(&self) -> Option<mpsc::Receiver<Offence>> {
+        self.offenders.take()
+    }
+
+    /// Counts a decision, and looks whether its caller has been refused for too long.
+    fn note(&self, api: &ApiRules, request: &Request<'_>, asking: Asking, outcome: Outcome, now_us: u64) {
+        if asking == Asking::Peeking {
+            return;
+        }
+        if let (false, Some(escalation), Some(ip)) = (outcome.is_served(), &api.escalation, request.ip) {
+            self.offenders.refused(api, escalation, ip, now_us);
+        }
         let Ok(counts) = self.counts.read() else { return };
-        if let (Asking::Counted, Some((_, row))) = (asking, counts.apis.get(api)) {
+        if let Some((_, row)) = counts.apis.get(api.index) {
             row[outcome.index()].fetch_add(1, Ordering::Relaxed);
         }
     }

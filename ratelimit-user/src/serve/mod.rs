@@ -6,6 +6,7 @@
 pub mod check;
 pub mod control;
 pub mod desk;
+pub mod escalation;
 mod feed;
 pub mod grpc;
 pub mod http;
