@@ -4,14 +4,17 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::*;
 
-fn fields(given: &[(&'static str, &[u8])]) -> HeaderMap {
+/// Header fields as they come.
+type Fields<'f> = [(&'static str, &'f [u8])];
+
+fn fields(given: &Fields<'_>) -> HeaderMap {
     let pair = |(name, value): &(&'static str, &[u8])| {
         (HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap())
     };
     given.iter().map(pair).collect()
 }
 
-fn read(query: &str, given: &[(&'static str, &[u8])]) -> Result<Question<'static>, String> {
+fn read(query: &str, given: &Fields<'_>) -> Result<Question<'static>, String> {
     let headers = fields(given);
     Question::read(Some(query), &headers).map(Question::into_owned).map_err(|trouble| trouble.detail)
 }
@@ -79,7 +82,7 @@ fn encoded_text_is_decoded() {
 fn what_makes_no_sense_is_refused_in_a_sentence() {
     let long = format!("api=a&cost={}", "9".repeat(100));
     let many: String = (0..17).map(|n| format!("&p{n}=1")).collect();
-    let table: &[(&str, &[(&'static str, &[u8])], &str)] = &[
+    let table: &[(&str, &Fields<'_>, &str)] = &[
         ("", &[], "api is missing; name the API that the request is for"),
         ("user=ann", &[], "api is missing"),
         ("user=&api=a", &[], "user is empty; name one, or leave it out"),
