@@ -1,0 +1,60 @@
+//! Decisions within one process: no wire, two threads that share the table.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow, ensure};
+use governor::{Quota, RateLimiter};
+
+use super::{
+    client::KEYS,
+    comparison::{Comparison, Unit},
+    entrant::{Entrant, Pace, Sample, compare},
+    field::Field,
+};
+use crate::{interrupt::Interrupt, place};
+
+/// Of each user, and its burst: far above what one of them gets of all that two threads can ask.
+const PER_SECOND: u32 = 10_000;
+/// Decisions between two looks at the time.
+const BATCH: u64 = 1_024;
+
+pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Result<Comparison> {
+    let users: Vec<String> = (0..KEYS).map(|n| format!("user-{n}")).collect();
+    let cpus = [field.client_cpu, field.server_cpu];
+    let governor = RateLimiter::dashmap(Quota::per_second(PER_SECOND.try_into()?));
+    let governor = Entrant::new("governor", "governor, keyed", |round| {
+        decide(cpus, round, |user| governor.check_key(&users[user]).is_ok())
+    });
+    let comparison = Comparison::new("library", "In one process, two threads", Unit::DecisionsPerSecond);
+    compare(comparison, vec![governor], pace, interrupt)
+}
+
+/// Decides about random users on all these CPUs at once.
+fn decide(cpus: [usize; 2], round: Duration, is_allowed: impl Fn(usize) -> bool + Sync) -> Result<Sample> {
+    let alone = |cpu: usize| -> Result<f64> {
+        place::pin(None, cpu)?;
+        let mut random = fastrand::Rng::with_seed(cpu as u64);
+        let (begun, mut decided, mut refused) = (Instant::now(), 0, 0_u64);
+        while begun.elapsed() < round {
+            for _ in 0..BATCH {
+                refused += u64::from(!is_allowed(random.usize(..KEYS)));
+            }
+            decided += BATCH;
+        }
+        let took = begun.elapsed();
+        ensure!(refused == 0, "{refused} of {decided} requests were refused that conform");
+        Ok(decided as f64 / took.as_secs_f64())
+    };
+    let rates = thread::scope(|scope| {
+        let threads = cpus.map(|cpu| scope.spawn(move || alone(cpu)));
+        threads.map(|one| one.join().map_err(|_| anyhow!("a thread of the benchmark panicked"))?)
+    });
+    let mut value = 0.0;
+    for rate in rates {
+        value += rate?;
+    }
+    Ok(Sample { value, p99_ms: None })
+}
