@@ -9,6 +9,7 @@ pub mod compile;
 pub mod config;
 pub mod daemon;
 pub mod dataplane;
+pub mod decide;
 pub mod drops;
 pub mod explain;
 pub mod failure;

@@ -18,15 +18,17 @@
 //!   is bytes.
 //! - Without a burst, the amount of one period is the burst, and for bytes at least [`MIN_DEFAULT_BYTE_BURST`].
 //!
-//! Whether a well-formed rate can be enforced is [`super::rate`]'s question; [`parse_limit`] asks both.
+//! Whether a well-formed rate can be enforced is [`super::rate`]'s question; [`parse_limit`] asks both. Rates of requests are
+//! written in the same words but for their unit: [`request`].
 
 mod fault;
+pub mod request;
 mod unit;
 
 #[cfg(test)]
 mod tests;
 
-pub use fault::{Fault, TextError};
+pub use fault::{Counted, Fault, TextError};
 use unit::Unit;
 
 use super::{
@@ -40,7 +42,12 @@ pub const MIN_DEFAULT_BYTE_BURST: u64 = 65_536;
 
 /// A rate in words, as a number.
 pub fn parse_rate(text: &str) -> Result<Rate, TextError<'_>> {
-    let mut cursor = Cursor { text, at: 0 };
+    parse(text, Counted::Traffic, Manner::PLAIN)
+}
+
+/// A rate of whatever is counted, in the given manner unless it says another.
+fn parse(text: &str, counted: Counted, manner: Manner) -> Result<Rate, TextError<'_>> {
+    let mut cursor = Cursor { text, at: 0, counted };
     cursor.skip_space();
     let start = cursor.at;
     if cursor.rest().is_empty() {
@@ -51,6 +58,8 @@ pub fn parse_rate(text: &str) -> Result<Rate, TextError<'_>> {
     let unit = match (amount.unit, amount.scale) {
         (Some(unit), _) => unit,
         (None, None) => Unit::PACKETS,
+        // Requests have no other unit that could be meant.
+        (None, Some(_)) if counted == Counted::Requests => Unit::PACKETS,
         (None, Some(_)) => return Err(cursor.fault(amount.piece, Fault::NoUnit)),
     };
     let per_period = cursor.value(&amount, unit)?;
@@ -73,7 +82,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, TextError<'_>> {
     let burst_at = cursor.at;
     let burst = cursor.burst(unit.meter)?;
     let burst_piece = cursor.since(burst_at).trim();
-    let manner = cursor.manner()?;
+    let manner = cursor.manner(manner)?;
     if manner.algorithm.is_window() && burst.is_some() {
         return Err(cursor.fault(burst_piece, Fault::BurstOfWindow));
     }
@@ -89,7 +98,10 @@ pub fn parse_limit(text: &str) -> Result<(Rate, Limit), TextError<'_>> {
     let rate = parse_rate(text)?;
     match rate.limit() {
         Ok(limit) => Ok((rate, limit)),
-        Err(error) => Err(TextError { text, piece: text.trim(), fault: Fault::Rate(error) }),
+        Err(error) => {
+            let (counted, fault) = (Counted::Traffic, Fault::Rate(error));
+            Err(TextError { text, piece: text.trim(), counted, fault })
+        }
     }
 }
 
@@ -120,6 +132,7 @@ struct Number {
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
+    counted: Counted,
 }
 
 impl<'a> Cursor<'a> {
@@ -151,7 +164,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn fault(&self, piece: &'a str, fault: Fault) -> TextError<'a> {
-        TextError { text: self.text, piece, fault }
+        TextError { text: self.text, piece, counted: self.counted, fault }
     }
 
     /// What to say about text that is left over: most often it is a second limit.
@@ -189,13 +202,20 @@ impl<'a> Cursor<'a> {
         }
         let unit = match word {
             "" => None,
-            _ => Some(unit::unit(word).map_err(|fault| self.fault(word, fault))?),
+            _ => Some(self.unit(word).map_err(|fault| self.fault(word, fault))?),
         };
         match (scale, unit) {
             (Some(scale), Some(unit)) if unit.meter == Meter::Bytes => {
                 Err(self.fault(scale.word, Fault::ScaledBytes))
             }
             _ => Ok(Amount { piece: self.since(start), number, scale, unit, unit_word: word }),
+        }
+    }
+
+    fn unit(&self, word: &str) -> Result<Unit, Fault> {
+        match self.counted {
+            Counted::Traffic => unit::unit(word),
+            Counted::Requests => request::unit(word),
         }
     }
 
@@ -262,9 +282,8 @@ impl<'a> Cursor<'a> {
         self.amount()
     }
 
-    /// The rest of the text: how it is counted, and what happens above it.
-    fn manner(&mut self) -> Result<Manner, TextError<'a>> {
-        let mut manner = Manner::PLAIN;
+    /// The rest of the text: how it is counted, and what happens above it, where that differs from the given.
+    fn manner(&mut self, mut manner: Manner) -> Result<Manner, TextError<'a>> {
         let (mut algorithm, mut throttle) = (false, false);
         loop {
             self.skip_space();

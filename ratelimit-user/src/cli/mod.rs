@@ -15,6 +15,7 @@ mod operator;
 mod output;
 mod rollback;
 mod run;
+mod serve;
 mod stats;
 mod status;
 mod user;
@@ -50,6 +51,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(run::Run),
+    Serve(serve::Serve),
     Check(check::Check),
     Diff(diff::Diff),
     Apply(apply::Apply),
@@ -87,6 +89,7 @@ struct Format {
 pub fn main() -> process::ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Run(verb) => verb.execute(),
+        Verb::Serve(verb) => verb.execute(),
         Verb::Check(verb) => verb.execute(),
         Verb::Diff(verb) => verb.execute(),
         Verb::Apply(verb) => verb.execute(),

@@ -1,5 +1,9 @@
 //! The shape of a policy file: which keys it has, where, and of which type.
 
+mod api;
+mod cluster;
+mod listen;
+
 use std::ops::Range;
 
 use toml::{
@@ -8,10 +12,14 @@ use toml::{
 };
 
 use super::{
-    keys::{CLUSTER, LADDER, LISTEN, MATCH, PLAN, SERVICE, SOURCE, TOP, USER, unknown},
+    keys::{LADDER, MATCH, PLAN, SERVICE, SOURCE, TOP, USER, unknown},
     problem::Problems,
     value::{At, Found, Strings, boolean, entries, integer, kind, string, strings, table, tables},
 };
+
+pub(super) use api::{ApiTable, EscalateTable, Lists, RequestsTable, ReservedTable};
+pub(super) use cluster::ClusterTable;
+pub(super) use listen::{ListenTable, TlsTable};
 
 /// What a policy file says, each value with its place, nothing judged yet.
 #[derive(Debug, Default)]
@@ -22,22 +30,10 @@ pub(super) struct Document {
     pub(super) services: Vec<ServiceTable>,
     pub(super) plans: Vec<PlanTable>,
     pub(super) users: Vec<UserTable>,
-    pub(super) metrics: Option<At<String>>,
+    pub(super) listen: Found<ListenTable>,
     pub(super) cluster: Found<ClusterTable>,
-}
-
-/// `[cluster]`.
-#[derive(Debug, Default)]
-pub(super) struct ClusterTable {
-    pub(super) at: Range<usize>,
-    pub(super) redis: Found<At<String>>,
-    pub(super) name: Option<At<String>>,
-    pub(super) host: Option<At<String>>,
-    pub(super) hosts: Option<At<i64>>,
-    pub(super) reserve: Option<At<String>>,
-    pub(super) tick: Option<At<String>>,
-    pub(super) lease: Option<At<String>>,
-    pub(super) without_store: Option<At<String>>,
+    pub(super) requests: Option<RequestsTable>,
+    pub(super) apis: Vec<ApiTable>,
 }
 
 /// `[[service]]`.
@@ -63,6 +59,7 @@ pub(super) struct UserTable {
     pub(super) plan: Option<At<String>>,
     pub(super) sources: Option<Strings>,
     pub(super) network: Option<Strings>,
+    pub(super) limits: Option<Strings>,
 }
 
 /// `[plan.<name>]`.
@@ -71,6 +68,7 @@ pub(super) struct PlanTable {
     pub(super) at: Range<usize>,
     pub(super) name: String,
     pub(super) network: Option<Strings>,
+    pub(super) limits: Option<Strings>,
 }
 
 /// Something that is written as a number, or as text in quotes.
@@ -130,14 +128,18 @@ pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
                 }
             }
             "listen" => {
-                if let Some(table) = table("listen", value, problems) {
-                    document.metrics = listen(table, problems);
-                }
+                let table = table("listen", value, problems);
+                document.listen = table.map(|table| listen::read(table, problems)).into();
             }
             "cluster" => {
                 let table = table("cluster", value, problems);
-                document.cluster = table.map(|table| cluster(table, value.span(), problems)).into();
+                document.cluster = table.map(|table| cluster::read(table, value.span(), problems)).into();
             }
+            "requests" => {
+                document.requests =
+                    table("requests", value, problems).map(|table| api::requests(table, problems));
+            }
+            "api" => document.apis = tables("api", value, problems, api::read),
             _ => unknown(key, &TOP, problems),
         }
     }
@@ -196,6 +198,7 @@ fn user(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> 
             "plan" => user.plan = string("plan", value, problems),
             "sources" => user.sources = strings("sources", value, problems),
             "network" => user.network = strings("network", value, problems),
+            "limits" => user.limits = strings("limits", value, problems),
             _ => unknown(key, &USER, problems),
         }
     }
@@ -206,10 +209,12 @@ fn plans(fields: &DeTable<'_>, problems: &mut Problems<'_>) -> Vec<PlanTable> {
     let mut plans = Vec::new();
     for (name, value) in entries(fields, problems) {
         let Some(table) = table("a plan", value, problems) else { continue };
-        let mut plan = PlanTable { at: name.span(), name: name.get_ref().to_string(), network: None };
+        let mut plan =
+            PlanTable { at: name.span(), name: name.get_ref().to_string(), network: None, limits: None };
         for (key, value) in entries(table, problems) {
             match key.get_ref().as_ref() {
                 "network" => plan.network = strings("network", value, problems),
+                "limits" => plan.limits = strings("limits", value, problems),
                 _ => unknown(key, &PLAN, problems),
             }
         }
@@ -265,33 +270,4 @@ fn term(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) ->
         DeValue::String(text) => Some((Term::Text(text.to_string()), value.span())),
         _ => integer(key, value, problems).map(|(number, at)| (Term::Number(number), at)),
     }
-}
-
-fn cluster(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> ClusterTable {
-    let mut cluster = ClusterTable { at, ..ClusterTable::default() };
-    for (key, value) in entries(table, problems) {
-        match key.get_ref().as_ref() {
-            "redis" => cluster.redis = string("redis", value, problems).into(),
-            "name" => cluster.name = string("name", value, problems),
-            "host" => cluster.host = string("host", value, problems),
-            "hosts" => cluster.hosts = integer("hosts", value, problems),
-            "reserve" => cluster.reserve = string("reserve", value, problems),
-            "tick" => cluster.tick = string("tick", value, problems),
-            "lease" => cluster.lease = string("lease", value, problems),
-            "without_store" => cluster.without_store = string("without_store", value, problems),
-            _ => unknown(key, &CLUSTER, problems),
-        }
-    }
-    cluster
-}
-
-fn listen(table: &DeTable<'_>, problems: &mut Problems<'_>) -> Option<At<String>> {
-    let mut metrics = None;
-    for (key, value) in entries(table, problems) {
-        match key.get_ref().as_ref() {
-            "metrics" => metrics = string("metrics", value, problems),
-            _ => unknown(key, &LISTEN, problems),
-        }
-    }
-    metrics
 }

@@ -9,13 +9,21 @@ use super::problem::Problems;
 /// The keys of one table.
 pub(super) struct Keys {
     pub(super) known: &'static [&'static str],
-    /// Keys of the whole product that this version does not have.
-    later: &'static [&'static str],
 }
 
 pub(super) const TOP: Keys = Keys {
-    known: &["interfaces", "mode", "source", "service", "plan", "user", "listen", "cluster"],
-    later: &["api"],
+    known: &[
+        "interfaces",
+        "mode",
+        "source",
+        "service",
+        "plan",
+        "user",
+        "requests",
+        "api",
+        "listen",
+        "cluster",
+    ],
 };
 pub(super) const SOURCE: Keys = Keys {
     known: &[
@@ -27,26 +35,48 @@ pub(super) const SOURCE: Keys = Keys {
         "ladder",
         "new_sources_per_cpu",
     ],
-    later: &[],
 };
-pub(super) const LADDER: Keys = Keys { known: &["ipv4", "ipv6"], later: &[] };
+pub(super) const LADDER: Keys = Keys { known: &["ipv4", "ipv6"] };
 pub(super) const SERVICE: Keys =
-    Keys { known: &["name", "match", "per_source", "total", "on_limit", "dscp", "syn_cookies"], later: &[] };
-pub(super) const USER: Keys = Keys { known: &["name", "plan", "sources", "network"], later: &["limits"] };
-pub(super) const PLAN: Keys = Keys { known: &["network"], later: &["limits"] };
-pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports", "destinations"], later: &[] };
-pub(super) const CLUSTER: Keys = Keys {
-    known: &["redis", "name", "host", "hosts", "reserve", "tick", "lease", "without_store"],
-    later: &[],
+    Keys { known: &["name", "match", "per_source", "total", "on_limit", "dscp", "syn_cookies"] };
+pub(super) const USER: Keys = Keys { known: &["name", "plan", "sources", "network", "limits"] };
+pub(super) const PLAN: Keys = Keys { known: &["network", "limits"] };
+pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports", "destinations"] };
+pub(super) const CLUSTER: Keys =
+    Keys { known: &["redis", "name", "host", "hosts", "reserve", "tick", "lease", "without_store"] };
+pub(super) const LISTEN: Keys =
+    Keys { known: &["http", "grpc", "resp", "metrics", "token_file", "tls", "trusted_proxies"] };
+pub(super) const TLS: Keys = Keys { known: &["certificate", "key", "client_ca"] };
+pub(super) const REQUESTS: Keys = Keys { known: &["keys", "threads", "time_zone"] };
+pub(super) const API: Keys = Keys {
+    known: &[
+        "name",
+        "key",
+        "limits",
+        "algorithm",
+        "throttle",
+        "on_limit",
+        "sharing",
+        "without_store",
+        "reserved",
+        "ipv4_prefix",
+        "ipv6_prefix",
+        "time_zone",
+        "plans",
+        "users",
+        "escalate",
+        "preset",
+        "per_ip",
+        "per_user_and_ip",
+        "per_user",
+        "known_for",
+    ],
 };
-pub(super) const LISTEN: Keys = Keys { known: &["metrics"], later: &["http", "grpc", "resp"] };
+pub(super) const RESERVED: Keys = Keys { known: &["critical", "normal"] };
+pub(super) const ESCALATE: Keys = Keys { known: &["above", "for", "block", "ipv4_prefix", "ipv6_prefix"] };
 
 pub(super) fn unknown(key: &Spanned<Cow<'_, str>>, keys: &Keys, problems: &mut Problems<'_>) {
     let name = key.get_ref().as_ref();
-    if keys.later.contains(&name) {
-        return problems
-            .error(&key.span(), format!("{name:?} is not supported by this version yet; remove it"));
-    }
     let known = keys.known.join(", ");
     let near = keys.known.iter().map(|word| (distance(word, name), word)).min();
     let message = match near {

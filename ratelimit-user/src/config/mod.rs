@@ -3,14 +3,17 @@
 //! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on. `reader` saves them most of
 //! the work where a text is long lists of prefixes, or much like the one before.
 
+mod apis;
 mod cluster;
 mod document;
 pub mod edit;
 mod keys;
 mod ladder;
+mod listen;
 mod pieces;
 mod problem;
 mod reader;
+mod request_limits;
 mod resolve;
 mod services;
 mod users;

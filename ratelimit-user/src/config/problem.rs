@@ -84,6 +84,11 @@ impl<'t> Problems<'t> {
         self.errors.iter().any(|finding| finding.kind == Kind::Syntax)
     }
 
+    /// Whether something is wrong with a piece of the text already.
+    pub(super) fn any_inside(&self, at: &Range<usize>) -> bool {
+        self.errors.iter().any(|finding| at.contains(&finding.at))
+    }
+
     /// The text at a place, with its quotes.
     pub(super) fn source(&self, at: &Range<usize>) -> &'t str {
         self.text.get(at.clone()).unwrap_or_default()

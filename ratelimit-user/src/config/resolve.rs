@@ -1,6 +1,6 @@
 //! The meaning of a policy file: from words and numbers to a policy.
 
-use std::{collections::HashSet, net::SocketAddr, ops::Range};
+use std::{collections::HashSet, ops::Range};
 
 use ratelimit_common::{
     abi::{MAX_LIMITS, Mode},
@@ -8,17 +8,17 @@ use ratelimit_common::{
 };
 
 use super::{
-    cluster,
+    apis, cluster,
     document::{Document, SourceTable},
-    ladder,
+    ladder, listen,
     problem::Problems,
     reader::Aside,
-    services, users,
+    request_limits, services, users,
     value::{At, Found, Strings},
 };
 use crate::policy::{
-    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Listen, Policy, Prefix,
-    SourceError, SourcePolicy,
+    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Policy, Prefix, SourceError,
+    SourcePolicy,
 };
 
 const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000\"]";
@@ -26,7 +26,7 @@ const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000
 /// The policy, if everything in the document makes sense.
 pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problems<'_>) -> Option<Policy> {
     let interfaces = document.interfaces.as_ref().map_or_else(Vec::new, |names| interfaces(names, problems));
-    let listen = listen(document.metrics.as_ref(), problems);
+    let listen = listen::resolve(&document.listen, problems);
     let source = match &document.source {
         Found::Read(table) => source(table, problems),
         Found::Unreadable => None,
@@ -40,7 +40,10 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
         Found::Unreadable | Found::Absent => GatePolicy::default(),
     };
     let services = services::resolve(&document.services, problems);
-    let users = users::resolve(document, aside, problems);
+    let zone = document.requests.as_ref().and_then(|table| table.time_zone.as_ref());
+    let zone = request_limits::zone(zone, problems);
+    let users = users::resolve(document, zone, aside, problems);
+    let requests = apis::resolve(document, zone, problems);
     let cluster = cluster::resolve(&document.cluster, problems);
     if let (Some(users), Some(Some(cluster))) = (&users, &cluster) {
         cluster::judge(document, users, cluster, problems);
@@ -51,8 +54,8 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
         Found::Read(table) => ladder::resolve(&table.ladder, &source, problems),
         Found::Unreadable | Found::Absent => None,
     };
-    let policy = Policy::new(interfaces, source, gate, ladder?, services?, listen);
-    let policy = policy.with_users(users?).with_mode(mode?).with_cluster(cluster?);
+    let policy = Policy::new(interfaces, source, gate, ladder?, services?, listen?);
+    let policy = policy.with_users(users?).with_mode(mode?).with_cluster(cluster?).with_requests(requests?);
     if let Err(error) = policy.windows_fit() {
         problems.error(&(0..0), error);
         return None;
@@ -94,24 +97,6 @@ fn interfaces(names: &Strings, problems: &mut Problems<'_>) -> Vec<InterfaceName
         }
     }
     interfaces
-}
-
-fn listen(metrics: Option<&At<String>>, problems: &mut Problems<'_>) -> Listen {
-    let Some((text, at)) = metrics else { return Listen::default() };
-    let address = match text.parse::<SocketAddr>() {
-        Ok(address) => address,
-        Err(_) => {
-            let message = format!(
-                "metrics = {text:?} is not an address with a port; use one such as \"127.0.0.1:9464\""
-            );
-            problems.error(at, message);
-            return Listen::default();
-        }
-    };
-    if !address.ip().is_loopback() {
-        problems.warning(at, format!("metrics on {address} can be read by anybody who reaches it"));
-    }
-    Listen::new(Some(address))
 }
 
 fn source(table: &SourceTable, problems: &mut Problems<'_>) -> Option<SourcePolicy> {
@@ -208,7 +193,7 @@ fn place<'a>(value: &'a Option<At<i64>>, otherwise: &'a Range<usize>) -> &'a Ran
 }
 
 /// Where a piece of a string stands in the file: exact, unless escapes make the string differ from its source.
-fn inside(text: &str, offset: usize, at: &Range<usize>, problems: &Problems<'_>) -> Range<usize> {
+pub(super) fn inside(text: &str, offset: usize, at: &Range<usize>, problems: &Problems<'_>) -> Range<usize> {
     let source = problems.source(at);
     let verbatim = |quotes: &usize| source.get(*quotes..).is_some_and(|rest| rest.starts_with(text));
     match [1, 3].iter().find(|quotes| verbatim(quotes)) {

@@ -1,6 +1,8 @@
 //! Whole files with everything that must be said about them.
 
+mod apis;
 mod cluster;
+mod listen;
 mod services;
 mod users;
 mod warnings;
@@ -57,12 +59,13 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
                 limts = []\n\
                 [listen]\n\
                 metrics = \"9464\"\n\
-                http = \"127.0.0.1:8080\"\n\
+                http = \"8080\"\n\
                 [[user]]\n\
                 name = \"acme\"\n";
     let found = problems(text);
     let expected = [
-        "p.toml:1:1: key \"colour\" is not known; known here: interfaces, mode, source, service, plan, user, listen, cluster",
+        "p.toml:1:1: key \"colour\" is not known; known here: interfaces, mode, source, service, plan, user, requests, api, listen, \
+         cluster",
         "p.toml:2:23: interface \"eth0\" is named twice; remove one",
         "p.toml:2:31: interface name \"a/b\" has a slash, a colon or white space in it, which no interface has",
         "p.toml:2:38: an entry of interfaces is a number; write a string in quotes",
@@ -76,19 +79,10 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
         "p.toml:8:1: key \"limts\" is not known; did you mean \"limits\"? known here: limits, ipv4_prefix, ipv6_prefix, \
          table_entries, gate, ladder, new_sources_per_cpu",
         "p.toml:10:11: metrics = \"9464\" is not an address with a port; use one such as \"127.0.0.1:9464\"",
-        "p.toml:11:1: \"http\" is not supported by this version yet; remove it",
+        "p.toml:11:8: http = \"8080\" is not an address with a port, nor a socket; use one such as \"127.0.0.1:8080\" or \
+         \"unix:/run/ratelimit/http.sock\"",
     ];
     assert_eq!(found, expected);
-}
-
-#[test]
-fn every_key_of_a_later_version_is_called_that() {
-    let found = problems("api = 1\n[source]\nlimits = [\"1/s\"]\n");
-    assert_eq!(found, ["p.toml:1:1: \"api\" is not supported by this version yet; remove it"]);
-    for key in ["http", "grpc", "resp"] {
-        let found = problems(&format!("[source]\nlimits = [\"1/s\"]\n[listen]\n{key} = \"127.0.0.1:1\"\n"));
-        assert_eq!(found, [format!("p.toml:4:1: {key:?} is not supported by this version yet; remove it")]);
-    }
 }
 
 #[test]

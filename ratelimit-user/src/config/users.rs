@@ -8,17 +8,25 @@ use super::{
     document::{Document, PlanTable, UserTable},
     problem::Problems,
     reader::Aside,
+    request_limits::{self, Terms},
     resolve::{prefixes, rates},
     value::At,
 };
 use crate::policy::{Chunk, Plan, Sources, User, UserError, Users};
 
 /// The users and plans, if all of them make sense.
-pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problems<'_>) -> Option<Users> {
-    let plans: Vec<Plan> = document.plans.iter().map(|table| plan(table, problems)).collect();
+pub(super) fn resolve(
+    document: &Document,
+    zone: Option<&str>,
+    aside: &Aside,
+    problems: &mut Problems<'_>,
+) -> Option<Users> {
+    let terms = Terms::plain(zone);
+    let plans: Vec<Plan> = document.plans.iter().map(|table| plan(table, terms, problems)).collect();
     let known: HashSet<&str> = document.plans.iter().map(|plan| plan.name.as_str()).collect();
     let tables = &document.users;
-    let users: Vec<User> = tables.iter().filter_map(|table| user(table, &known, aside, problems)).collect();
+    let users: Vec<User> =
+        tables.iter().filter_map(|table| user(table, &known, terms, aside, problems)).collect();
     let complete = users.len() == tables.len();
     let claimed = tables.iter().filter_map(|table| table.sources.as_ref());
     if claimed.map(|sources| runs(&sources.at, aside).len()).sum::<usize>() != aside.runs.len() {
@@ -42,9 +50,10 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
     }
 }
 
-fn plan(table: &PlanTable, problems: &mut Problems<'_>) -> Plan {
+fn plan(table: &PlanTable, terms: Terms<'_>, problems: &mut Problems<'_>) -> Plan {
     let network = table.network.as_ref().map_or_else(Vec::new, |limits| plain(rates(limits, problems)));
-    Plan::new(table.name.clone(), network)
+    let requests = table.limits.as_ref().map(|limits| request_limits::read(limits, terms, problems));
+    Plan::new(table.name.clone(), network).with_requests(requests.unwrap_or_default())
 }
 
 fn plain(rates: Vec<At<Rate>>) -> Vec<Rate> {
@@ -54,6 +63,7 @@ fn plain(rates: Vec<At<Rate>>) -> Vec<Rate> {
 fn user(
     table: &UserTable,
     plans: &HashSet<&str>,
+    terms: Terms<'_>,
     aside: &Aside,
     problems: &mut Problems<'_>,
 ) -> Option<User> {
@@ -69,15 +79,14 @@ fn user(
         return None;
     }
     let own = table.network.as_ref().map(|limits| plain(rates(limits, problems)));
+    let requests = table.limits.as_ref().map(|limits| request_limits::read(limits, terms, problems));
     let sources = sources.map(|sources| {
         let list = table.sources.as_ref();
         let runs = list.into_iter().flat_map(|list| runs(&list.at, aside)).flat_map(|(_, chunks)| chunks);
         Sources::new(runs.cloned().chain([Chunk::new(sources)]).collect())
     });
-    if sources.as_ref().is_some_and(Sources::is_empty) {
-        problems.warning(&table.at, format!("user {name:?} has no sources: no packet is ever its own"));
-    }
-    Some(User::new(name.clone(), table.plan.as_ref().map(|(plan, _)| plan.clone()), sources?, own))
+    let plan = table.plan.as_ref().map(|(plan, _)| plan.clone());
+    Some(User::new(name.clone(), plan, sources?, own).with_requests(requests))
 }
 
 /// The runs that belong into a list.

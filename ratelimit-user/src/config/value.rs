@@ -103,6 +103,19 @@ pub(super) fn strings(
     Some(Strings { at: value.span(), entries })
 }
 
+/// One string, or a list of them.
+pub(super) fn one_or_more(
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    problems: &mut Problems<'_>,
+) -> Vec<At<String>> {
+    if !matches!(value.get_ref(), DeValue::Array(_)) {
+        return string(key, value, problems).into_iter().collect();
+    }
+    let list = strings(key, value, problems).map_or_else(Vec::new, |list| list.entries);
+    list.into_iter().filter_map(|(text, at)| Some((text?, at))).collect()
+}
+
 pub(super) fn integer(
     key: &str,
     value: &Spanned<DeValue<'_>>,

@@ -48,7 +48,10 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
             network(&name, user.network(), &source, limits, problems);
             one_address(&name, user, policy, &source, limits, problems);
         }
-        if user.network().is_empty() {
+        if user.sources().is_empty() && !policy.limits_requests() {
+            problems.warning(&table.at, format!("{name} has no sources: no packet is ever its own"));
+        }
+        if user.network().is_empty() && !(user.sources().is_empty() && policy.limits_requests()) {
             problems.warning(
                 &table.at,
                 format!("{name} has no network limits: nothing holds it but the source's"),

@@ -4,11 +4,22 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ratelimit_common::limit::rate::Rate;
 
+use super::RequestLimit;
+
 /// Keys that are remembered at most, of each size, unless the policy says otherwise.
 pub const DEFAULT_KEYS: u64 = 1_000_000;
 
 /// The API that stands for all that have no table of their own.
 pub const ANY_API: &str = "*";
+
+/// The longest name of an API, and the longest word of a key.
+pub const MAX_NAME: usize = 64;
+
+/// Whether an API can be called that.
+pub fn is_api_name(name: &str) -> bool {
+    let typeable = |c: char| c.is_ascii_alphanumeric() || "-_.@/:".contains(c);
+    name == ANY_API || (!name.is_empty() && name.len() <= MAX_NAME && name.chars().all(typeable))
+}
 
 /// The plan of users that the policy does not name.
 pub const DEFAULT_PLAN: &str = "default";
@@ -24,9 +35,24 @@ pub struct RequestPolicy {
     pub threads: Option<u32>,
 }
 
+/// The most keys that a policy may ask for: beyond that it is memory that no host has.
+pub const MAX_KEYS: u64 = 100_000_000;
+/// The most threads that a policy may ask for.
+pub const MAX_THREADS: u32 = 1_024;
+
 impl Default for RequestPolicy {
     fn default() -> Self {
         Self { apis: Arc::default(), keys: DEFAULT_KEYS, threads: None }
+    }
+}
+
+impl Api {
+    /// Every list of limits that it has.
+    pub fn lists(&self) -> impl Iterator<Item = &[RequestLimit]> {
+        let login =
+            self.login.iter().flat_map(|login| [&login.per_ip, &login.per_user_and_ip, &login.per_user]);
+        let lists = [&self.limits].into_iter().chain(self.by_plan.values()).chain(self.by_user.values());
+        lists.chain(login).map(Vec::as_slice)
     }
 }
 
@@ -61,15 +87,6 @@ pub struct Api {
     pub escalation: Option<Escalation>,
 }
 
-/// A limit of requests.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RequestLimit {
-    /// Its rate; the meter has no meaning.
-    pub rate: Rate,
-    /// The time zone whose days and months its windows are, if they are the calendar's.
-    pub zone: Option<String>,
-}
-
 /// Something that a request is counted by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyPart {
@@ -81,6 +98,30 @@ pub enum KeyPart {
     Api,
     /// Something else that the caller names.
     Other(String),
+}
+
+impl KeyPart {
+    /// What a word stands for, if it can be typed.
+    pub fn new(word: &str) -> Option<Self> {
+        let typeable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
+        match word {
+            "user" => Some(Self::User),
+            "ip" => Some(Self::Ip),
+            "api" => Some(Self::Api),
+            other => (!other.is_empty() && other.len() <= MAX_NAME && other.chars().all(typeable))
+                .then(|| Self::Other(other.to_owned())),
+        }
+    }
+
+    /// The word for it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::User => "user",
+            Self::Ip => "ip",
+            Self::Api => "api",
+            Self::Other(word) => word,
+        }
+    }
 }
 
 /// What happens to a request above a limit.
@@ -105,6 +146,20 @@ pub enum Sharing {
     Local,
 }
 
+impl Sharing {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Strict, Self::Lease, Self::Local];
+
+    /// The word users type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Lease => "lease",
+            Self::Local => "local",
+        }
+    }
+}
+
 /// What a host does that cannot reach the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alone {
@@ -116,6 +171,21 @@ pub enum Alone {
     Local,
     /// It refuses.
     Refuse,
+}
+
+impl Alone {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Share, Self::Reserve, Self::Local, Self::Refuse];
+
+    /// The word users type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Share => "share",
+            Self::Reserve => "reserve",
+            Self::Local => "local",
+            Self::Refuse => "refuse",
+        }
+    }
 }
 
 /// Parts of a limit, in percent, that less important requests leave alone.

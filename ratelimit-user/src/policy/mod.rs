@@ -10,6 +10,7 @@ mod leases;
 mod limit_list;
 mod listen;
 mod prefix;
+mod request_limit;
 mod service;
 mod setting;
 mod shadow;
@@ -22,8 +23,8 @@ mod windows;
 use ratelimit_common::{abi::Mode, limit::manner::Throttle};
 
 pub use api::{
-    ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, Escalation, KeyPart, Login, OnRefusal, RequestLimit,
-    RequestPolicy, Reserved, Sharing,
+    ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, Escalation, KeyPart, Login, MAX_KEYS, MAX_NAME,
+    MAX_THREADS, OnRefusal, RequestPolicy, Reserved, Sharing, is_api_name,
 };
 pub use cluster::{
     ClusterError, ClusterPolicy, ClusterWords, DEFAULT_HOSTS, DEFAULT_NAME, MAX_HOSTS, Reserve, WithoutStore,
@@ -36,6 +37,9 @@ pub use leases::Uncountable;
 pub use limit_list::LimitList;
 pub use listen::{Endpoint, Listen, ListenTls};
 pub use prefix::{Prefix, PrefixError, TrieKey};
+pub use request_limit::{
+    MAX_LOG, MAX_REQUEST_LIMITS, MAX_REQUESTS, RequestLimit, RequestLimitError, is_calendar,
+};
 pub use service::{DEFAULT_DSCP, Service, ServiceError, Services};
 pub use setting::{NONE, OF_PLAN, Setting, SettingError, pieces, words};
 pub use shadow::{Order, Shadow};
@@ -100,6 +104,13 @@ impl Policy {
     /// What requests are limited by.
     pub fn requests(&self) -> &RequestPolicy {
         &self.requests
+    }
+
+    /// Whether there are limits of requests at all.
+    pub fn limits_requests(&self) -> bool {
+        !self.requests.apis.is_empty()
+            || self.users.plans().any(|plan| !plan.requests().is_empty())
+            || self.users.iter().any(|user| user.requests().is_some())
     }
 
     /// The same in a cluster.

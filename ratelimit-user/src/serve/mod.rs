@@ -1,6 +1,16 @@
 //! The edges that answer somebody: thin translations, no decisions.
+//!
+//! Operators ask on the `control` socket and Prometheus over `http`. Web servers and proxies ask about requests, in three protocols, and all
+//! of them at one [`desk`]: [`check`] over HTTP, [`grpc`] and [`resp`], on the sockets and threads of [`workers`].
 
+pub mod check;
 pub mod control;
+pub mod desk;
 mod feed;
+pub mod grpc;
 pub mod http;
+pub mod listener;
 pub mod protocol;
+pub mod resp;
+mod tls;
+pub mod workers;

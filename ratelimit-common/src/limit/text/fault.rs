@@ -12,7 +12,35 @@ use crate::limit::rate::RateError;
 pub struct TextError<'a> {
     pub(super) text: &'a str,
     pub(super) piece: &'a str,
+    pub(super) counted: Counted,
     pub(super) fault: Fault,
+}
+
+/// What limits of a kind can be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Packets, bytes, SYNs and fragments.
+    Traffic,
+    /// Requests, and nothing else.
+    Requests,
+}
+
+impl Counted {
+    /// A rate in full, for sentences that show one.
+    const fn example(self) -> &'static str {
+        match self {
+            Self::Traffic => "\"1000 packets/s burst 2000\"",
+            Self::Requests => "\"100/hour burst 20\"",
+        }
+    }
+
+    /// What a meter is called.
+    const fn name(self, meter: Meter) -> &'static str {
+        match self {
+            Self::Traffic => meter.name(),
+            Self::Requests => "requests",
+        }
+    }
 }
 
 /// What is wrong with the piece.
@@ -47,6 +75,8 @@ pub enum Fault {
         /// What was probably meant.
         hint: Option<&'static str>,
     },
+    /// A unit of packets where requests are counted.
+    NotRequests,
     /// An amount without a time.
     NoPeriod,
     /// No such period.
@@ -94,22 +124,20 @@ impl<'a> TextError<'a> {
     }
 }
 
-/// A rate in full, for sentences that show one.
-const EXAMPLE: &str = "\"1000 packets/s burst 2000\"";
-
 impl fmt::Display for TextError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let piece = Quoted(self.piece);
+        let (piece, example) = (Quoted(self.piece), self.counted.example());
         match self.fault {
-            Fault::Empty => write!(f, "limit is empty; write it like {EXAMPLE}"),
-            Fault::NoNumber => write!(f, "{piece} stands where a number belongs; write it like {EXAMPLE}"),
+            Fault::Empty => write!(f, "limit is empty; write it like {example}"),
+            Fault::NoNumber => write!(f, "{piece} stands where a number belongs; write it like {example}"),
             Fault::BadNumber => write!(f, "{piece} is not a number; use one like 1000, 1_000 or 2.5"),
             Fault::TooLarge => write!(f, "{piece} is more than 64 bits can count; use a smaller number"),
             Fault::NotWhole { meter: Meter::Bytes } => {
                 write!(f, "{piece} is not a whole number of bytes; use one that is, bits by the eight")
             }
             Fault::NotWhole { meter } => {
-                write!(f, "{piece} is not a whole number of {}; use a longer period", meter.name())
+                let name = self.counted.name(meter);
+                write!(f, "{piece} is not a whole number of {name}; use a longer period")
             }
             Fault::NoUnit => {
                 write!(f, "{piece} has no unit; say packets, syns, or a unit such as \"MB\" or \"Mbit\"")
@@ -123,18 +151,30 @@ impl fmt::Display for TextError<'_> {
             Fault::AmbiguousUnit { bytes, bits } => {
                 write!(f, "unit {piece} is ambiguous; use \"{bytes}\" for bytes or \"{bits}\" for bits")
             }
+            Fault::NotRequests => {
+                write!(
+                    f,
+                    "unit {piece} is for packets; requests are just counted, so write \"requests\" or no unit"
+                )
+            }
+            Fault::UnknownUnit { .. } if self.counted == Counted::Requests => {
+                write!(f, "unit {piece} is not known; write \"requests\" or no unit")
+            }
             Fault::UnknownUnit { hint: Some(hint) } => write!(f, "unit {piece} is not known; use \"{hint}\""),
             Fault::UnknownUnit { hint: None } => write!(
                 f,
                 "unit {piece} is not known; use packets, syns, fragments, bytes, kB, MB, GB, KiB, MiB, GiB, bit, kbit, Mbit or Gbit"
             ),
-            Fault::NoPeriod => write!(f, "{piece} has no period; write it like {EXAMPLE}"),
+            Fault::NoPeriod => write!(f, "{piece} has no period; write it like {example}"),
+            Fault::UnknownPeriod if self.counted == Counted::Requests => {
+                write!(f, "period {piece} is not known; use s, min, hour, day or month")
+            }
             Fault::UnknownPeriod => write!(f, "period {piece} is not known; use s, min, hour or day"),
             Fault::TwoUnits => {
                 write!(f, "{piece} would be a second unit; one limit has one unit, so write two limits")
             }
-            Fault::Stray => write!(f, "{piece} is not understood here; write the limit like {EXAMPLE}"),
-            Fault::NoBurst => write!(f, "{piece} has no number; write it like {EXAMPLE}"),
+            Fault::Stray => write!(f, "{piece} is not understood here; write the limit like {example}"),
+            Fault::NoBurst => write!(f, "{piece} has no number; write it like {example}"),
             Fault::BurstUnit { meter: Meter::Bytes } => {
                 write!(
                     f,

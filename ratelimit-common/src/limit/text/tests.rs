@@ -329,7 +329,8 @@ fn every_mistake_in_an_algorithm_or_a_throttle_is_named() {
         ("10/s soft 10% elastic 20%", "elastic 20%", "is not understood here"),
         ("10/s soft 10% fixed-window", "fixed-window", "is not understood here"),
         ("10/s fixed-window sliding-window", "sliding-window", "is not understood here"),
-        ("10/s sliding-log", "sliding-log", "is not understood here"),
+        ("10/s sliding-log", "10/s sliding-log", "sliding-log keeps every single one, which is for requests"),
+        ("10/month", "10/month", "months are for requests with a time_zone; use a rate per day"),
         ("10/s burst 20 fixed-window", "burst 20", "does not go with a window"),
         ("10/s fixed-window burst 20", "burst 20", "is not understood here"),
     ] {

@@ -25,8 +25,8 @@ fn every_mistake_in_a_user_is_reported_at_its_place() {
             "p.toml:6:12: limit \"5 packets/s burst 0\": burst 0 is never satisfiable",
         ),
         (
-            "name = \"a\"\nlimits = [\"1/s\"]\nsources = [\"192.0.2.1\"]\nnetwork = [\"1/s\"]",
-            "p.toml:5:1: \"limits\" is not supported",
+            "name = \"a\"\nlimits = [\"1 packets/s\"]\nsources = [\"192.0.2.1\"]\nnetwork = [\"1/s\"]",
+            "p.toml:5:14: unit \"packets\" is for packets; requests are just counted",
         ),
     ] {
         let found = problems(&user(body));

@@ -1,0 +1,142 @@
+//! The meaning of `[listen]`.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use super::{
+    document::{ListenTable, TlsTable},
+    problem::Problems,
+    resolve::prefixes,
+    value::{At, Found},
+};
+use crate::policy::{Endpoint, Listen, ListenTls};
+
+/// Where the daemon listens, if all of it makes sense.
+pub(super) fn resolve(table: &Found<ListenTable>, problems: &mut Problems<'_>) -> Option<Listen> {
+    let table = match table {
+        Found::Absent => return Some(Listen::default()),
+        Found::Unreadable => return None,
+        Found::Read(table) => table,
+    };
+    let mut taken: Vec<(&str, Endpoint)> = Vec::new();
+    let mut listen = Listen::new(metrics(table.metrics.as_ref(), &mut taken, problems));
+    listen.tls = table.tls.as_ref().and_then(|tls| certificates(tls, problems));
+    listen.token_file = table.token_file.as_ref().and_then(|text| file("token_file", text, problems));
+    // Judged by what is written: certificates that are not in order have been reported.
+    let shown = table.token_file.is_some() || table.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    listen.http = endpoints("http", &table.http, shown, &mut taken, problems);
+    listen.grpc = endpoints("grpc", &table.grpc, shown, &mut taken, problems);
+    listen.resp = endpoints("resp", &table.resp, shown, &mut taken, problems);
+    let proxies =
+        table.trusted_proxies.as_ref().map_or_else(|| Some(Vec::new()), |list| prefixes(list, problems));
+    listen.trusted_proxies = proxies?;
+    Some(listen)
+}
+
+fn metrics<'k>(
+    written: Option<&At<String>>,
+    taken: &mut Vec<(&'k str, Endpoint)>,
+    problems: &mut Problems<'_>,
+) -> Option<SocketAddr> {
+    let (text, at) = written?;
+    let Ok(address) = text.parse::<SocketAddr>() else {
+        let message =
+            format!("metrics = {text:?} is not an address with a port; use one such as \"127.0.0.1:9464\"");
+        problems.error(at, message);
+        return None;
+    };
+    if !address.ip().is_loopback() {
+        problems.warning(at, format!("metrics on {address} can be read by anybody who reaches it"));
+    }
+    taken.push(("metrics", Endpoint::Tcp(address)));
+    Some(address)
+}
+
+fn endpoints<'k>(
+    key: &'k str,
+    written: &[At<String>],
+    shown: bool,
+    taken: &mut Vec<(&'k str, Endpoint)>,
+    problems: &mut Problems<'_>,
+) -> Vec<Endpoint> {
+    let mut endpoints = Vec::new();
+    for (text, at) in written {
+        let endpoint = match endpoint(text) {
+            Ok(endpoint) => endpoint,
+            Err(why) => {
+                problems.error(at, format!("{key} = {text:?} {why}"));
+                continue;
+            }
+        };
+        if let Endpoint::Tcp(address) = endpoint
+            && !address.ip().is_loopback()
+            && !shown
+        {
+            let message = format!(
+                "{key} on {address} would answer anybody who reaches it; name a token_file or tls.client_ca, or listen on loopback"
+            );
+            problems.error(at, message);
+        }
+        if let Some((other, _)) = taken.iter().find(|(_, other)| overlap(other, &endpoint)) {
+            problems.error(at, format!("{key} on {endpoint}: {other} listens there already; use another"));
+        }
+        taken.push((key, endpoint.clone()));
+        endpoints.push(endpoint);
+    }
+    endpoints
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, &'static str> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let path = PathBuf::from(path);
+        if path.is_absolute() {
+            return Ok(Endpoint::Unix(path));
+        }
+        return Err("is no absolute path; use one such as \"unix:/run/ratelimit/http.sock\"");
+    }
+    text.parse().map(Endpoint::Tcp).map_err(|_| {
+        "is not an address with a port, nor a socket; use one such as \"127.0.0.1:8080\" or \"unix:/run/ratelimit/http.sock\""
+    })
+}
+
+/// Whether the second cannot be bound while the first is. Port 0 is any free one.
+fn overlap(one: &Endpoint, other: &Endpoint) -> bool {
+    match (one, other) {
+        (Endpoint::Tcp(one), Endpoint::Tcp(other)) => {
+            // All addresses of IPv6 are those of IPv4 too.
+            let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+            let (ip, other_ip) = (one.ip(), other.ip());
+            one.port() == other.port()
+                && one.port() != 0
+                && (ip == other_ip || covers(ip, other_ip) || covers(other_ip, ip))
+        }
+        (Endpoint::Unix(one), Endpoint::Unix(other)) => one == other,
+        _ => false,
+    }
+}
+
+fn certificates(table: &TlsTable, problems: &mut Problems<'_>) -> Option<ListenTls> {
+    let mut path = |key: &str, written: &Option<At<String>>| match written {
+        Some(text) => file(key, text, problems),
+        None => {
+            problems
+                .missing(&table.at, format!("tls has no {key}; write {key} = \"/etc/ratelimit/{key}.pem\""));
+            None
+        }
+    };
+    let (certificate, key) = (path("certificate", &table.certificate), path("key", &table.key));
+    let client_ca = match &table.client_ca {
+        Some(text) => Some(file("client_ca", text, problems)?),
+        None => None,
+    };
+    Some(ListenTls { certificate: certificate?, key: key?, client_ca })
+}
+
+fn file(key: &str, (text, at): &At<String>, problems: &mut Problems<'_>) -> Option<PathBuf> {
+    if text.is_empty() {
+        problems.error(at, format!("{key} is empty; name a file"));
+    }
+    (!text.is_empty()).then(|| PathBuf::from(text))
+}

@@ -1,0 +1,146 @@
+//! The engine: rules, and what has been used of them. Any number of threads may ask it at once.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use arc_swap::{ArcSwap, Guard};
+
+use super::{
+    decision::Decision,
+    judge::{Mode, Moment, judge},
+    meter::Bucket,
+    request::{BadRequest, Request},
+    rules::{Claims, Rules},
+    table::{Table, Usage},
+    throttle::{self, Throttled},
+};
+use crate::policy::Policy;
+
+/// Answers questions.
+#[derive(Debug)]
+pub struct Engine {
+    rules: ArcSwap<Rules>,
+    table: Table,
+    headroom: AtomicBool,
+}
+
+impl Engine {
+    /// An engine for a policy. `now_us` is the time, in microseconds since 1970.
+    pub fn new(policy: &Policy, now_us: u64) -> Self {
+        Self {
+            rules: ArcSwap::from_pointee(Rules::new(policy, now_us)),
+            table: Table::new(policy.requests().keys),
+            headroom: AtomicBool::new(true),
+        }
+    }
+
+    /// Follows a policy from the next request on. What was counted stays, but for limits whose algorithm or window is another.
+    pub fn follow(&self, policy: &Policy, now_us: u64) {
+        let hasher = *self.rules.load().hasher();
+        self.rules.store(Arc::new(Rules::new(policy, now_us).with_hasher(hasher)));
+    }
+
+    /// Says whether the host has headroom, for elastic limits.
+    pub fn set_headroom(&self, headroom: bool) {
+        self.headroom.store(headroom, Ordering::Relaxed);
+    }
+
+    /// The rules in force: held while a decision is being looked at.
+    pub fn rules(&self) -> Guard<Arc<Rules>> {
+        self.rules.load()
+    }
+
+    /// Decides about a request and counts it.
+    pub fn decide<'r>(
+        &self,
+        rules: &'r Rules,
+        request: &Request<'_>,
+        now_us: u64,
+    ) -> Result<Decision<'r>, BadRequest> {
+        Ok(self.judge(rules.claims(request)?, request, now_us, Mode::Take))
+    }
+
+    /// What would be decided.
+    pub fn peek<'r>(
+        &self,
+        rules: &'r Rules,
+        request: &Request<'_>,
+        now_us: u64,
+    ) -> Result<Decision<'r>, BadRequest> {
+        Ok(self.judge(rules.claims(request)?, request, now_us, Mode::Peek))
+    }
+
+    fn judge<'r>(
+        &self,
+        mut claims: Claims<'r>,
+        request: &Request<'_>,
+        now_us: u64,
+        mode: Mode,
+    ) -> Decision<'r> {
+        let moment = Moment { now_us, headroom: self.headroom.load(Ordering::Relaxed) };
+        if claims.known.is_some() && self.is_known(&claims, now_us) {
+            claims.forget_strangers();
+        }
+        let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
+        judge(&claims, &mut locked, request, moment, mode)
+    }
+
+    /// Gives back what a request was charged: it was not served, or a login did not fail. From then on its address counts as known to the user.
+    pub fn refund(&self, rules: &Rules, request: &Request<'_>, now_us: u64) -> Result<(), BadRequest> {
+        let claims = rules.claims(request)?;
+        let headroom = self.headroom.load(Ordering::Relaxed);
+        let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
+        for claim in claims.iter() {
+            let cells = locked.of(claim);
+            let Some(place) = cells.find(claim.hash.fingerprint) else { continue };
+            let words = cells.words_mut(place);
+            for limit in &claim.allowance.limits {
+                limit.in_force(headroom).meter.refund(&mut words[limit.at..], now_us, request.cost);
+            }
+        }
+        drop(locked);
+        if let Some(known) = &claims.known {
+            let mut locked = self.table.lock(std::iter::once(&known.hash));
+            let cells = locked.cells(known.hash, KNOWN_WORDS);
+            let place = cells.find_or_insert(known.hash.fingerprint);
+            cells.words_mut(place)[0] = now_us + known.for_us;
+        }
+        Ok(())
+    }
+
+    /// Forgets everything that was counted under the keys of a request.
+    pub fn reset(&self, rules: &Rules, request: &Request<'_>) -> Result<(), BadRequest> {
+        let claims = rules.claims(request)?;
+        let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
+        for claim in claims.iter() {
+            locked.of(claim).remove(claim.hash.fingerprint);
+        }
+        Ok(())
+    }
+
+    /// Whether this user has logged in from this address lately.
+    fn is_known(&self, claims: &Claims<'_>, now_us: u64) -> bool {
+        let Some(known) = &claims.known else { return false };
+        let mut locked = self.table.lock(std::iter::once(&known.hash));
+        let cells = locked.cells(known.hash, KNOWN_WORDS);
+        cells.find(known.hash.fingerprint).is_some_and(|place| now_us < cells.words(place)[0])
+    }
+
+    /// Takes from a bucket that the caller describes, under a key of its own: what `CL.THROTTLE` does.
+    pub fn throttle(&self, key: &[u8], bucket: &Bucket, quantity: u64, now_us: u64) -> Throttled {
+        let hash = throttle::hash(self.rules.load().hasher(), key);
+        let mut locked = self.table.lock(std::iter::once(&hash));
+        let cells = locked.cells(hash, throttle::WORDS);
+        throttle::take(cells, hash, bucket, quantity, now_us)
+    }
+
+    /// How full the table is.
+    pub fn usage(&self) -> Usage {
+        self.table.usage()
+    }
+}
+
+/// Until when an address is known.
+const KNOWN_WORDS: usize = 1;

@@ -1,0 +1,174 @@
+//! One decision: all limits of a request are looked at, and then all of them are charged or none.
+
+use super::{
+    decision::{Decision, Nearest, Outcome},
+    meter::{Meter, NEVER_US},
+    request::Request,
+    rules::{Claim, Claims, Limit},
+    table::Locked,
+};
+use crate::policy::OnRefusal;
+
+/// The words of a key that is new, for every algorithm: a log that is empty has one.
+static FRESH: [u64; 64] = [0; 64];
+
+/// When, and how the host is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Microseconds since 1970.
+    pub now_us: u64,
+    /// Whether the host has headroom for what is above elastic limits.
+    pub headroom: bool,
+}
+
+/// Whether something is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// The request is to be served: it counts.
+    Take,
+    /// Somebody wants to know.
+    Peek,
+}
+
+/// What the limits say together.
+#[derive(Default)]
+struct Finding {
+    /// The longest wait of a limit that refuses.
+    retry_us: Option<u64>,
+    /// The longest wait of a limit that delays.
+    wait_us: u64,
+    margin: bool,
+    deprioritised: bool,
+    /// The limit that refuses longest, or has least left: which claim, which limit, what is left.
+    nearest: Option<(usize, usize, u64)>,
+}
+
+/// Decides about a request whose keys are locked.
+pub(super) fn judge<'r>(
+    claims: &Claims<'r>,
+    locked: &mut Locked<'_>,
+    request: &Request<'_>,
+    moment: Moment,
+    mode: Mode,
+) -> Decision<'r> {
+    let mut finding = Finding::default();
+    for (at, claim) in claims.iter().enumerate() {
+        look(claim, at, locked, request, moment, &mut finding);
+    }
+    let outcome = finding.outcome();
+    if mode == Mode::Take && outcome.is_served() {
+        charge(claims, locked, request.cost, moment, outcome);
+    }
+    let limit = finding.nearest.and_then(|(at, nth, remaining)| {
+        let claim = claims.iter().nth(at)?;
+        let limit = claim.allowance.limits.get(nth)?;
+        let reset_us =
+            limit.in_force(moment.headroom).meter.reset(words(claim, limit, locked), moment.now_us);
+        Some(Nearest { allowance: claim.allowance, limit, remaining, reset_us })
+    });
+    Decision { outcome, limit }
+}
+
+/// Looks at every limit of one key.
+fn look(
+    claim: &Claim<'_>,
+    at: usize,
+    locked: &mut Locked<'_>,
+    request: &Request<'_>,
+    moment: Moment,
+    finding: &mut Finding,
+) {
+    let (allowance, now_us) = (claim.allowance, moment.now_us);
+    let cells = locked.of(claim);
+    let place = cells.find(claim.hash.fingerprint);
+    for (nth, limit) in allowance.limits.iter().enumerate() {
+        let words = place.map_or(&FRESH[..], |place| &cells.words(place)[limit.at..]);
+        let in_force = limit.in_force(moment.headroom);
+        let left = in_force.left(words, now_us);
+        let capacity = in_force.meter.capacity() - in_force.held_back;
+        let needed = request.cost.saturating_add(allowance.reserved(request.priority, capacity));
+        let fits = left >= needed;
+        match allowance.on_limit {
+            OnRefusal::Delay(longest) => {
+                let wait_us = match (limit.queue, in_force.meter) {
+                    (true, Meter::Bucket(bucket)) if fits => bucket.turn(words, now_us),
+                    (true, _) => NEVER_US,
+                    (false, _) => in_force.wait(words, now_us, needed),
+                };
+                if wait_us <= longest.as_micros() as u64 {
+                    finding.delays(at, nth, left.saturating_sub(request.cost), wait_us);
+                } else {
+                    finding.refuses(at, nth, in_force.wait(words, now_us, needed).max(1));
+                }
+            }
+            OnRefusal::Deprioritise if !fits => {
+                finding.deprioritised = true;
+                finding.leaves(at, nth, 0);
+            }
+            OnRefusal::Refuse if !fits => finding.refuses(at, nth, in_force.wait(words, now_us, needed)),
+            OnRefusal::Refuse | OnRefusal::Deprioritise => {
+                let remaining = left - request.cost;
+                finding.margin |= remaining < in_force.margin;
+                finding.leaves(at, nth, remaining.saturating_sub(in_force.margin));
+            }
+        }
+    }
+}
+
+impl Finding {
+    fn refuses(&mut self, at: usize, nth: usize, wait_us: u64) {
+        if self.retry_us.is_none_or(|longest| wait_us > longest) {
+            self.retry_us = Some(wait_us);
+            self.nearest = Some((at, nth, 0));
+        }
+    }
+
+    fn delays(&mut self, at: usize, nth: usize, remaining: u64, wait_us: u64) {
+        self.wait_us = self.wait_us.max(wait_us);
+        self.leaves(at, nth, remaining);
+    }
+
+    fn leaves(&mut self, at: usize, nth: usize, remaining: u64) {
+        let nearer = self.nearest.is_none_or(|(_, _, least)| remaining < least);
+        if self.retry_us.is_none() && nearer {
+            self.nearest = Some((at, nth, remaining));
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match (self.retry_us, self.wait_us) {
+            (Some(retry_us), _) => {
+                Outcome::Refused { retry_us: Some(retry_us).filter(|retry_us| *retry_us != NEVER_US) }
+            }
+            (None, wait_us) if wait_us > 0 => Outcome::Delayed { wait_us },
+            (None, _) if self.deprioritised => Outcome::Deprioritised,
+            (None, _) if self.margin => Outcome::InMargin,
+            (None, _) => Outcome::Allowed,
+        }
+    }
+}
+
+fn charge(claims: &Claims<'_>, locked: &mut Locked<'_>, cost: u64, moment: Moment, outcome: Outcome) {
+    for claim in claims.iter() {
+        // What passes although it is above its limit is not counted there: else it would never come below it again.
+        let exempt = outcome == Outcome::Deprioritised && claim.allowance.on_limit == OnRefusal::Deprioritise;
+        if exempt {
+            continue;
+        }
+        let cells = locked.of(claim);
+        let place = cells.find_or_insert(claim.hash.fingerprint);
+        let words = cells.words_mut(place);
+        for limit in &claim.allowance.limits {
+            limit.in_force(moment.headroom).meter.charge(&mut words[limit.at..], moment.now_us, cost);
+        }
+    }
+}
+
+/// The words of one limit of a key.
+fn words<'l>(claim: &Claim<'_>, limit: &Limit, locked: &'l mut Locked<'_>) -> &'l [u64] {
+    let cells = locked.of(claim);
+    match cells.find(claim.hash.fingerprint) {
+        Some(place) => &cells.words(place)[limit.at..],
+        None => &FRESH,
+    }
+}

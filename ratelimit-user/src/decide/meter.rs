@@ -1,0 +1,143 @@
+//! The algorithms. Each keeps a few words per key, all zero for a key that is new, and answers the same questions about them.
+//!
+//! | algorithm | words | most in any interval W of its window's length | least |
+//! |---|---|---|---|
+//! | [`bucket`] | 2 | burst + rate x W | the same, for whoever always asks |
+//! | [`fixed`] | 1 | 2 x limit, across an edge | the limit in every aligned window |
+//! | [`sliding`] | 32 | **the limit** | the limit in every 61/60 windows |
+//! | [`weighted`] | 2 | 2 x limit - 1, across an edge | limit less what the estimate says of before |
+//! | [`log`] | 1 + limit | **the limit** | the limit |
+//!
+//! Pure: time is an argument, in microseconds since 1970, and so are the words. `left` and `wait` only look; `charge` charges whether it fits or
+//! not, because whoever asks looks at every limit of a key first and then charges all of them or none. Whole numbers only, and below 2^53 where
+//! `cluster/scripts/take.lua` has to count alike.
+//!
+//! A clock that steps back gives nothing: what was written later stays as it is, and counts.
+
+mod bucket;
+mod fixed;
+mod log;
+mod sliding;
+mod weighted;
+
+pub use self::{bucket::Bucket, fixed::Fixed, log::Log, sliding::Sliding, weighted::Weighted};
+
+use super::calendar::Calendar;
+
+/// One limit of one key: how it is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meter {
+    /// A bucket that fills, or leaks, at a rate.
+    Bucket(Bucket),
+    /// So many in every window that the clock counts.
+    Fixed(Fixed),
+    /// So many in any window, by counters of parts of it.
+    Sliding(Sliding),
+    /// The same by an estimate from two windows.
+    Weighted(Weighted),
+    /// The same from the time of every single one.
+    Log(Log),
+}
+
+/// When something will be possible.
+pub const NEVER_US: u64 = u64::MAX;
+
+/// Passes one question on to the algorithm.
+macro_rules! each {
+    ($meter:expr, $inner:ident => $answer:expr) => {
+        match $meter {
+            Meter::Bucket($inner) => $answer,
+            Meter::Fixed($inner) => $answer,
+            Meter::Sliding($inner) => $answer,
+            Meter::Weighted($inner) => $answer,
+            Meter::Log($inner) => $answer,
+        }
+    };
+}
+
+impl Meter {
+    /// Words that it keeps for a key.
+    pub fn words(&self) -> usize {
+        match self {
+            Self::Bucket(_) => bucket::WORDS,
+            Self::Fixed(_) => fixed::WORDS,
+            Self::Sliding(_) => sliding::WORDS,
+            Self::Weighted(_) => weighted::WORDS,
+            Self::Log(log) => log.words(),
+        }
+    }
+
+    /// What a key that is new may have at once.
+    pub fn capacity(&self) -> u64 {
+        each!(self, inner => inner.capacity())
+    }
+
+    /// What a key may have now.
+    #[inline]
+    pub fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        each!(self, inner => inner.left(words, now_us))
+    }
+
+    /// Takes so many units, whether they are there or not.
+    #[inline]
+    pub fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+        each!(self, inner => inner.charge(words, now_us, units));
+    }
+
+    /// Gives back units that were taken and not used. Never more than was taken of what still counts.
+    pub fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
+        each!(self, inner => inner.refund(words, now_us, units));
+    }
+
+    /// How long until so many units are there, if nobody takes any; 0 if they are now, [`NEVER_US`] if they never will be.
+    pub fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        if units > self.capacity() {
+            return NEVER_US;
+        }
+        each!(self, inner => inner.wait(words, now_us, units))
+    }
+
+    /// How long until a key has everything again, if nobody takes any; for windows until the one ends that counts now.
+    pub fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+        each!(self, inner => inner.reset(words, now_us))
+    }
+
+    /// What tells its words from those of any other: state that was written under another layout means nothing.
+    pub fn layout(&self) -> String {
+        match self {
+            Self::Bucket(bucket) => format!("b{}", bucket.period_us()),
+            Self::Fixed(fixed) => match fixed.calendar() {
+                Some(calendar) => format!("c{}", calendar.name()),
+                None => format!("f{}", fixed.period_us()),
+            },
+            Self::Sliding(sliding) => format!("s{}", sliding.part_us()),
+            Self::Weighted(weighted) => format!("w{}", weighted.period_us()),
+            Self::Log(log) => format!("l{}:{}", log.period_us(), log.capacity()),
+        }
+    }
+
+    /// The calendar that its windows follow, if they do.
+    pub fn calendar(&self) -> Option<&Calendar> {
+        match self {
+            Self::Fixed(fixed) => fixed.calendar(),
+            _ => None,
+        }
+    }
+}
+
+/// Two counts in one word.
+const fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+const fn joined(high: u32, low: u32) -> u64 {
+    ((high as u64) << 32) | low as u64
+}
+
+/// A count as it fits in half a word. What is beyond counts as much as there can be.
+fn counted(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

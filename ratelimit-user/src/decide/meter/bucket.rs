@@ -1,0 +1,85 @@
+//! Token bucket, and leaky bucket as a meter: the same maths. What has been taken is a debt that is paid off at the rate.
+//!
+//! ```text
+//! debt(now) = max(debt - (now - at) x amount, 0)        units x period, so nothing is ever rounded
+//! left      = (burst x period - debt(now)) / period
+//! ```
+//!
+//! Bound: any interval W admits at most burst + W x amount / period. Exact: 3 a second is 3 in every 1 000 000 us, with no remainder lost.
+//!
+//! 15/s, burst 15: a key that takes 15 at once has a debt of 15 000 000, which shrinks by 15 every us: the next one fits after 66 667 us.
+
+/// Words: when the debt was written, and the debt.
+pub(super) const WORDS: usize = 2;
+
+/// A bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    amount: u64,
+    period_us: u64,
+    burst: u64,
+}
+
+impl Bucket {
+    /// `amount` units come in every `period_us`, and there are never more than `burst`. None of them is 0.
+    pub fn new(amount: u64, period_us: u64, burst: u64) -> Self {
+        Self { amount: amount.max(1), period_us: period_us.max(1), burst: burst.max(1) }
+    }
+
+    /// Units in a period.
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// The period.
+    pub fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
+    /// Units at once.
+    pub fn capacity(&self) -> u64 {
+        self.burst
+    }
+
+    fn debt(&self, words: &[u64], now_us: u64) -> u64 {
+        let paid = now_us.saturating_sub(words[0]).saturating_mul(self.amount);
+        words[1].saturating_sub(paid)
+    }
+
+    fn full(&self) -> u64 {
+        self.burst.saturating_mul(self.period_us)
+    }
+
+    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        self.full().saturating_sub(self.debt(words, now_us)) / self.period_us
+    }
+
+    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+        words[1] = self.debt(words, now_us).saturating_add(units.saturating_mul(self.period_us));
+        words[0] = words[0].max(now_us);
+    }
+
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
+        words[1] = self.debt(words, now_us).saturating_sub(units.saturating_mul(self.period_us));
+        words[0] = words[0].max(now_us);
+    }
+
+    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        let after = self.debt(words, now_us).saturating_add(units.saturating_mul(self.period_us));
+        // A clock that stepped back has to come back to where it was first.
+        let behind_us = words[0].saturating_sub(now_us);
+        match after.saturating_sub(self.full()) {
+            0 => 0,
+            excess => behind_us + excess.div_ceil(self.amount),
+        }
+    }
+
+    /// How long until everything that was taken has leaked away: the turn of the next one in a queue.
+    pub fn turn(&self, words: &[u64], now_us: u64) -> u64 {
+        self.debt(words, now_us).div_ceil(self.amount)
+    }
+
+    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+        self.turn(words, now_us)
+    }
+}

@@ -1,0 +1,105 @@
+//! Sliding window, log: the time of every unit. Exact, and as large as its limit: a ring of one word per unit.
+
+use super::{NEVER_US, halves, joined};
+
+/// A window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log {
+    limit: u64,
+    period_us: u64,
+}
+
+impl Log {
+    /// `limit` units in any `period_us`.
+    pub fn new(limit: u64, period_us: u64) -> Self {
+        Self { limit: limit.clamp(1, u64::from(u32::MAX)), period_us }
+    }
+
+    /// How long a window is.
+    pub fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
+    /// Units in a window.
+    pub fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    /// Words: where the ring begins and how many are in it, and the times.
+    pub(super) fn words(&self) -> usize {
+        1 + self.limit as usize
+    }
+
+    fn slot(&self, head: u32, nth: u64) -> usize {
+        1 + ((u64::from(head) + nth) % self.limit) as usize
+    }
+
+    /// How many of the ring's oldest have expired.
+    fn expired(&self, words: &[u64], now_us: u64) -> u64 {
+        let (head, length) = halves(words[0]);
+        // Ascending: time only goes on in the ring.
+        let (mut low, mut high) = (0, u64::from(length));
+        while low < high {
+            let middle = (low + high) / 2;
+            // One that is exactly a window old still counts, so that an interval with both its ends holds no more than the limit.
+            if words[self.slot(head, middle)] + self.period_us < now_us {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        let (_, length) = halves(words[0]);
+        self.limit.saturating_sub(u64::from(length) - self.expired(words, now_us))
+    }
+
+    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+        let expired = self.expired(words, now_us);
+        let (head, length) = halves(words[0]);
+        let head = ((u64::from(head) + expired) % self.limit) as u32;
+        let length = u64::from(length) - expired;
+        let newest = length.checked_sub(1).map_or(0, |nth| words[self.slot(head, nth)]);
+        // More than there is room for: the oldest make way, and the ring is as full as it can be.
+        let units = units.min(self.limit);
+        let over = (length + units).saturating_sub(self.limit);
+        let head = ((u64::from(head) + over) % self.limit) as u32;
+        let length = length - over.min(length);
+        for nth in length..length + units {
+            words[self.slot(head, nth)] = now_us.max(newest);
+        }
+        words[0] = joined(head, (length + units) as u32);
+    }
+
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
+        let expired = self.expired(words, now_us);
+        let (head, length) = halves(words[0]);
+        let back = units.min(u64::from(length) - expired);
+        words[0] = joined(head, length - back as u32);
+    }
+
+    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        let expired = self.expired(words, now_us);
+        let (head, length) = halves(words[0]);
+        let counting = u64::from(length) - expired;
+        match (counting + units).checked_sub(self.limit) {
+            None | Some(0) => 0,
+            Some(must_go) if must_go <= counting => {
+                let last = words[self.slot(head, expired + must_go - 1)];
+                (last + self.period_us + 1).saturating_sub(now_us)
+            }
+            Some(_) => NEVER_US,
+        }
+    }
+
+    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+        let (head, length) = halves(words[0]);
+        if u64::from(length) == self.expired(words, now_us) {
+            return 0;
+        }
+        let newest = words[self.slot(head, u64::from(length) - 1)];
+        (newest + self.period_us + 1).saturating_sub(now_us)
+    }
+}

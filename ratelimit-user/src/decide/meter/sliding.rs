@@ -1,0 +1,124 @@
+//! Sliding window, sub-windows: one counter for each sixtieth of the window, and one more, because the oldest counts in full although part of it
+//! has expired.
+//!
+//! At most the limit in any interval as long as the window. Whoever always asks gets the limit in every 61/60 windows.
+//!
+//! The packet path has the same in words that many CPUs change at once (`ratelimit_common::limit::window::sliding`). Here a lock is held, so
+//! counters take half a word each and need no closing: 61 of them fit in a quarter of the space.
+
+use std::ops::Range;
+
+use super::{counted, halves, joined};
+
+/// Counters: the sixty that a window has, and the one that it begins in.
+const PARTS: u64 = 61;
+/// Words: the latest part, and two counters in each of the others.
+pub(super) const WORDS: usize = 1 + (PARTS as usize).div_ceil(2);
+
+/// A window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sliding {
+    limit: u64,
+    part_us: u64,
+}
+
+impl Sliding {
+    /// `limit` units in any `period_us`.
+    pub fn new(limit: u64, period_us: u64) -> Self {
+        Self { limit, part_us: period_us.max(1).div_ceil(PARTS - 1) }
+    }
+
+    /// How long one counter counts.
+    pub fn part_us(&self) -> u64 {
+        self.part_us
+    }
+
+    /// Units in a window.
+    pub fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    /// The part of now, or a later one that was charged by a clock further ahead.
+    fn part(&self, words: &[u64], now_us: u64) -> u64 {
+        (now_us / self.part_us).max(words[0])
+    }
+
+    /// Parts that count at `part` and have been written, the oldest first.
+    fn counting(words: &[u64], part: u64) -> Range<u64> {
+        let latest = words[0];
+        (part + 1).saturating_sub(PARTS)..(latest + 1).min(part + 1)
+    }
+
+    fn used(words: &[u64], part: u64) -> u64 {
+        // All of them count: no need to look where each is.
+        if part == words[0] {
+            let halves = words[1..].iter().map(|word| (word >> 32) + (word & u64::from(u32::MAX)));
+            return halves.sum();
+        }
+        Self::counting(words, part).map(|part| u64::from(count(words, part))).sum()
+    }
+
+    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        self.limit.saturating_sub(Self::used(words, self.part(words, now_us)))
+    }
+
+    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+        let part = self.part(words, now_us);
+        // What the new parts' counters counted before has expired.
+        for fresh in (words[0] + 1).max((part + 1).saturating_sub(PARTS))..=part {
+            set(words, fresh, 0);
+        }
+        words[0] = part;
+        let sum = units.saturating_add(count(words, part).into());
+        set(words, part, counted(sum));
+    }
+
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
+        let part = self.part(words, now_us);
+        let mut rest = counted(units);
+        for part in Self::counting(words, part).rev() {
+            let back = rest.min(count(words, part));
+            set(words, part, count(words, part) - back);
+            rest -= back;
+        }
+    }
+
+    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        let part = self.part(words, now_us);
+        let mut used = Self::used(words, part);
+        if used.saturating_add(units) <= self.limit {
+            return 0;
+        }
+        for part in Self::counting(words, part) {
+            used -= u64::from(count(words, part));
+            if used.saturating_add(units) <= self.limit {
+                return ((part + PARTS) * self.part_us).saturating_sub(now_us);
+            }
+        }
+        super::NEVER_US
+    }
+
+    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+        let part = self.part(words, now_us);
+        let last = Self::counting(words, part).rev().find(|part| count(words, *part) > 0);
+        last.map_or(0, |part| ((part + PARTS) * self.part_us).saturating_sub(now_us))
+    }
+}
+
+/// The word and the half of it that count a part.
+const fn place(part: u64) -> (usize, bool) {
+    let slot = (part % PARTS) as usize;
+    (1 + slot / 2, slot % 2 == 1)
+}
+
+fn count(words: &[u64], part: u64) -> u32 {
+    let (word, high) = place(part);
+    let (upper, lower) = halves(words[word]);
+    if high { upper } else { lower }
+}
+
+fn set(words: &mut [u64], part: u64, count: u32) {
+    let (word, high) = place(part);
+    let (upper, lower) = halves(words[word]);
+    words[word] = if high { joined(count, lower) } else { joined(upper, count) };
+}

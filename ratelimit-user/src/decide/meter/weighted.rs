@@ -1,0 +1,114 @@
+//! Sliding window, weighted: this window's count, and of the one before as much as still lies in the last window's length, as if it had come evenly.
+//!
+//! Up to 2 x limit - 1 in one real window, where what came before came at its end. Small and smooth, and the form that most descriptions mean.
+
+use super::{NEVER_US, counted, halves, joined};
+
+/// Words: the window, and the counts of the one before and of itself.
+pub(super) const WORDS: usize = 2;
+
+/// A window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weighted {
+    limit: u64,
+    period_us: u64,
+}
+
+/// Where in which window, and what counts there.
+struct Now {
+    window: u64,
+    passed_us: u64,
+    before: u32,
+    count: u32,
+}
+
+impl Weighted {
+    /// `limit` units in `period_us`.
+    pub fn new(limit: u64, period_us: u64) -> Self {
+        Self { limit, period_us: period_us.max(1) }
+    }
+
+    /// How long a window is.
+    pub fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
+    /// Units in a window.
+    pub fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn now(&self, words: &[u64], now_us: u64) -> Now {
+        let (window, passed_us) = (now_us / self.period_us, now_us % self.period_us);
+        let (before, count) = halves(words[1]);
+        match words[0] {
+            // A clock that stepped back stands at the beginning of the window that was opened.
+            later if later > window => Now { window: later, passed_us: 0, before, count },
+            same if same == window => Now { window, passed_us, before, count },
+            last if last + 1 == window => Now { window, passed_us, before: count, count: 0 },
+            _ => Now { window, passed_us, before: 0, count: 0 },
+        }
+    }
+
+    fn used(&self, now: &Now) -> u64 {
+        let still = u128::from(now.before) * u128::from(self.period_us - now.passed_us);
+        u64::from(now.count) + still.div_ceil(u128::from(self.period_us)) as u64
+    }
+
+    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        self.limit.saturating_sub(self.used(&self.now(words, now_us)))
+    }
+
+    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+        let now = self.now(words, now_us);
+        words[0] = now.window;
+        words[1] = joined(now.before, counted(units.saturating_add(now.count.into())));
+    }
+
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
+        let now = self.now(words, now_us);
+        let back = counted(units).min(now.count);
+        let rest = (counted(units) - back).min(now.before);
+        words[0] = now.window;
+        words[1] = joined(now.before - rest, now.count - back);
+    }
+
+    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        let now = self.now(words, now_us);
+        if self.used(&now).saturating_add(units) <= self.limit {
+            return 0;
+        }
+        let start_us = now.window * self.period_us;
+        // Later in this window, or in the next, where this one is the one before.
+        let here = self.limit.checked_sub(units.saturating_add(now.count.into()));
+        let later_us = match here.and_then(|room| self.fits_from(now.before, room)) {
+            Some(passed_us) => start_us + passed_us,
+            None => match self.fits_from(now.count, self.limit.saturating_sub(units)) {
+                Some(passed_us) => start_us + self.period_us + passed_us,
+                None => return NEVER_US,
+            },
+        };
+        later_us.saturating_sub(now_us)
+    }
+
+    /// From where in a window the one before weighs at most `room`.
+    fn fits_from(&self, before: u32, room: u64) -> Option<u64> {
+        if u64::from(before) <= room {
+            return Some(0);
+        }
+        let still_us = u128::from(self.period_us) * u128::from(room) / u128::from(before);
+        // At its very end it weighs something still; that is the beginning of the next.
+        let passed_us = self.period_us - still_us as u64;
+        (passed_us < self.period_us).then_some(passed_us)
+    }
+
+    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+        let now = self.now(words, now_us);
+        let windows = match (now.before, now.count) {
+            (0, 0) => return 0,
+            (_, 0) => 1,
+            _ => 2,
+        };
+        ((now.window + windows) * self.period_us).saturating_sub(now_us)
+    }
+}

@@ -1,0 +1,25 @@
+//! May this user call this API now? The engine that answers, without any protocol.
+//!
+//! ```text
+//! request -> claims (which keys, which limits) -> judge (look at all, charge all or none) -> decision
+//! ```
+//! Pure but for the table of keys, which [`table`] and [`cells`] keep within its bounds; time is an argument. [`meter`] has the algorithms.
+
+pub mod calendar;
+pub mod cells;
+pub mod clock;
+pub mod decision;
+mod engine;
+mod judge;
+pub mod key;
+pub mod meter;
+pub mod request;
+pub mod rules;
+mod table;
+pub mod throttle;
+
+pub use decision::{Decision, Nearest, Outcome};
+pub use engine::Engine;
+pub use request::{BadRequest, MAX_PART, Priority, Request};
+pub use rules::Rules;
+pub use table::Usage;

@@ -1,0 +1,123 @@
+//! What is asked: may this user call this API now?
+
+use std::net::IpAddr;
+
+/// The longest name of a user, an API or another part of a key, in bytes.
+pub const MAX_PART: usize = 1_024;
+
+/// A question. Nothing in it is owned: it is asked and forgotten.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Who asks; empty if nobody in particular.
+    pub user: &'a str,
+    /// What for.
+    pub api: &'a str,
+    /// From where.
+    pub ip: Option<IpAddr>,
+    /// How much it counts.
+    pub cost: u64,
+    /// How much it matters.
+    pub priority: Priority,
+    /// Further parts of the key, by name.
+    pub parts: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Request<'a> {
+    /// A request of cost 1 that matters as much as most.
+    pub fn new(user: &'a str, api: &'a str) -> Self {
+        Self { user, api, ip: None, cost: 1, priority: Priority::Normal, parts: &[] }
+    }
+
+    /// The same from an address.
+    pub fn from(self, ip: IpAddr) -> Self {
+        Self { ip: Some(ip), ..self }
+    }
+
+    /// The same at another cost.
+    pub fn costing(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// The same, more or less important.
+    pub fn with_priority(self, priority: Priority) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// The same with further parts of the key.
+    pub fn with_parts(self, parts: &'a [(&'a str, &'a str)]) -> Self {
+        Self { parts, ..self }
+    }
+}
+
+/// How much a request matters. Those that matter less leave a part of each limit to the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Gives way first.
+    Background,
+    /// Most requests.
+    #[default]
+    Normal,
+    /// Gives way to nothing.
+    Critical,
+}
+
+impl Priority {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Background, Self::Normal, Self::Critical];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Background => "background",
+            Self::Normal => "normal",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// The priority of a word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|priority| priority.name() == word)
+    }
+}
+
+/// A question that has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    /// No API of this name, and none for all others.
+    #[error("api {api:?} is not in the policy; there is {}", some(.known))]
+    UnknownApi {
+        /// As given.
+        api: String,
+        /// Those that are there.
+        known: Vec<String>,
+    },
+    /// The limits of this API are counted by something that was not given.
+    #[error("{part} is missing; requests for api {api:?} are counted by it")]
+    Missing {
+        /// What.
+        part: String,
+        /// For which API.
+        api: String,
+    },
+    /// Longer than any name.
+    #[error("{part} has {length} bytes; use at most {MAX_PART}")]
+    TooLong {
+        /// What.
+        part: String,
+        /// How long it is.
+        length: usize,
+    },
+    /// A request that counts nothing.
+    #[error("cost 0 counts nothing; use at least 1, or peek")]
+    NoCost,
+}
+
+/// Names in a sentence: not more than fit.
+fn some(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    match names {
+        [] => "none".to_owned(),
+        few if few.len() <= SHOWN => few.join(", "),
+        many => format!("{} and {} more", many[..SHOWN].join(", "), many.len() - SHOWN),
+    }
+}

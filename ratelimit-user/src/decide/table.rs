@@ -1,0 +1,118 @@
+//! The state of all keys, in shards: whoever decides locks only the shards of its own keys, so no two decisions about different keys wait for each
+//! other but by chance, and nobody waits for a task.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{
+    cells::Cells,
+    key::Hash,
+    rules::{Claim, MAX_CLAIMS},
+};
+
+/// Shards. Many more than threads, so that two threads seldom meet.
+const SHARDS: usize = 64;
+
+/// All keys.
+#[derive(Debug)]
+pub(super) struct Table {
+    shards: Box<[Mutex<Shard>]>,
+    most: usize,
+}
+
+/// A part of all keys: one table for each size of state.
+#[derive(Debug, Default)]
+struct Shard {
+    tables: Vec<(usize, Cells)>,
+}
+
+/// How full it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Keys that are remembered.
+    pub keys: u64,
+    /// Keys that had to make way since the start.
+    pub evicted: u64,
+}
+
+/// Shards that are locked, always in the same order.
+#[derive(Debug)]
+pub(super) struct Locked<'t> {
+    shards: [Option<(usize, MutexGuard<'t, Shard>)>; MAX_CLAIMS],
+    most: usize,
+}
+
+impl Table {
+    /// A table for about so many keys of each size of state.
+    pub(super) fn new(keys: u64) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { shards, most: (keys as usize).div_ceil(SHARDS).max(1) }
+    }
+
+    /// Locks the shards of these keys.
+    pub(super) fn lock<'c>(&self, hashes: impl Iterator<Item = &'c Hash>) -> Locked<'_> {
+        let mut wanted = [usize::MAX; MAX_CLAIMS];
+        for (place, hash) in wanted.iter_mut().zip(hashes) {
+            *place = (hash.shard % SHARDS as u64) as usize;
+        }
+        wanted.sort_unstable();
+        let mut locked = Locked { shards: [const { None }; MAX_CLAIMS], most: self.most };
+        let mut last = usize::MAX;
+        for (place, shard) in locked.shards.iter_mut().zip(wanted) {
+            if shard != last && shard != usize::MAX {
+                *place = Some((shard, self.shard(shard)));
+                last = shard;
+            }
+        }
+        locked
+    }
+
+    fn shard(&self, at: usize) -> MutexGuard<'_, Shard> {
+        // Words are whole at any time: a panic leaves nothing half done.
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How full it is.
+    pub(super) fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for at in 0..self.shards.len() {
+            for (_, cells) in &self.shard(at).tables {
+                usage.keys += cells.len() as u64;
+                usage.evicted += cells.evicted();
+            }
+        }
+        usage
+    }
+}
+
+impl Locked<'_> {
+    /// The table of a key with so many words.
+    pub(super) fn cells(&mut self, hash: Hash, words: usize) -> &mut Cells {
+        let wanted = (hash.shard % SHARDS as u64) as usize;
+        let at =
+            self.shards.iter().position(|shard| shard.as_ref().is_some_and(|(shard, _)| *shard == wanted));
+        // Only keys that were named for locking are asked about; the first shard is as good as any to say so.
+        debug_assert!(at.is_some(), "the shard of this key is not locked");
+        match &mut self.shards[at.unwrap_or(0)] {
+            Some((_, shard)) => shard.cells(words, self.most),
+            None => unreachable!("a request without keys asks about none"),
+        }
+    }
+
+    /// The table of a claim's key.
+    pub(super) fn of(&mut self, claim: &Claim<'_>) -> &mut Cells {
+        self.cells(claim.hash, claim.allowance.words)
+    }
+}
+
+impl Shard {
+    fn cells(&mut self, words: usize, most: usize) -> &mut Cells {
+        let at = match self.tables.iter().position(|(size, _)| *size == words) {
+            Some(at) => at,
+            None => {
+                self.tables.push((words, Cells::new(words, most)));
+                self.tables.len() - 1
+            }
+        };
+        &mut self.tables[at].1
+    }
+}

@@ -1,0 +1,133 @@
+//! One limit of requests: which can be counted, also by a store that has only doubles.
+
+use std::fmt;
+
+use ratelimit_common::limit::{
+    manner::Algorithm,
+    rate::{Period, Rate},
+};
+
+/// A limit of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestLimit {
+    /// Its rate; the meter has no meaning.
+    pub rate: Rate,
+    /// The time zone whose days and months its windows are, if they are the calendar's.
+    pub zone: Option<String>,
+}
+
+/// The most limits in one list.
+pub const MAX_REQUEST_LIMITS: usize = 8;
+/// The most that a period counts, margin included.
+pub const MAX_REQUESTS: u64 = u32::MAX as u64;
+/// The most that a log keeps, margin included: eight bytes each, for each key.
+pub const MAX_LOG: u64 = 10_000;
+/// Where doubles stop to count by one, halved: what the store adds up stays below.
+const EXACT: u128 = 1 << 52;
+/// What the store adds to a burst before it compares, in requests.
+const SLACK: u128 = 3;
+
+/// Why there cannot be such a limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestLimitError {
+    /// Nothing would ever pass.
+    #[error("rate 0 lets nothing pass; use at least 1")]
+    ZeroRate,
+    /// Nothing would ever pass either.
+    #[error("burst 0 is never satisfiable; use at least 1")]
+    ZeroBurst,
+    /// More than is counted.
+    #[error(
+        "{most} in one period are more than can be counted; use at most {MAX_REQUESTS}, or a shorter period"
+    )]
+    TooMany {
+        /// With its margin.
+        most: u128,
+    },
+    /// More than is kept.
+    #[error(
+        "a sliding-log keeps every request, and {most} are too many; use at most {MAX_LOG}, or sliding-window"
+    )]
+    TooLongLog {
+        /// With its margin.
+        most: u128,
+    },
+    /// Above what the store can count.
+    #[error("burst {burst} takes too long to refill at a rate per {} to be counted exactly; use at most {max}, or a window", .period.name())]
+    BurstTooLong {
+        /// As given, or the amount.
+        burst: u64,
+        /// The largest.
+        max: u64,
+        /// Of the rate.
+        period: Period,
+    },
+    /// A month that slides, or leaks.
+    #[error(
+        "months are those of a calendar, which only a fixed-window follows; use fixed-window, or a rate per day"
+    )]
+    MonthNotFixed,
+    /// A month nowhere.
+    #[error(
+        "a month begins at another time in each time zone; write time_zone = \"Europe/Berlin\", or \"UTC\""
+    )]
+    MonthWithoutZone,
+}
+
+impl RequestLimit {
+    /// A limit whose days and months are those of a time zone, if it has any and there is one.
+    pub fn new(rate: Rate, zone: Option<&str>) -> Result<Self, RequestLimitError> {
+        let window = rate.manner.algorithm.is_window();
+        let with_margin = |units: u64| u128::from(units) * (100 + u128::from(rate.manner.margin(true))) / 100;
+        let most = with_margin(rate.amount);
+        if rate.amount == 0 {
+            return Err(RequestLimitError::ZeroRate);
+        }
+        if rate.burst == 0 {
+            return Err(RequestLimitError::ZeroBurst);
+        }
+        if rate.period == Period::Month && rate.manner.algorithm != Algorithm::FixedWindow {
+            return Err(RequestLimitError::MonthNotFixed);
+        }
+        if rate.period == Period::Month && zone.is_none() {
+            return Err(RequestLimitError::MonthWithoutZone);
+        }
+        if most > u128::from(MAX_REQUESTS) {
+            return Err(RequestLimitError::TooMany { most });
+        }
+        if rate.manner.algorithm == Algorithm::SlidingLog && most > u128::from(MAX_LOG) {
+            return Err(RequestLimitError::TooLongLog { most });
+        }
+        let largest = (EXACT - 1) / (u128::from(rate.period.ns()) / 1_000) - SLACK;
+        if !window && with_margin(rate.burst) > largest {
+            let max = largest * 100 / (100 + u128::from(rate.manner.margin(true)));
+            return Err(RequestLimitError::BurstTooLong {
+                burst: rate.burst,
+                max: max as u64,
+                period: rate.period,
+            });
+        }
+        Ok(Self { zone: zone.filter(|_| is_calendar(&rate)).map(ToOwned::to_owned), rate })
+    }
+
+    /// Whether whatever this limit lets pass the other lets pass too, so that the other never decides.
+    pub fn at_least_as_strict_as(&self, other: &Self) -> bool {
+        self.zone == other.zone && self.rate.at_least_as_strict_as(&other.rate)
+    }
+}
+
+/// Whether the windows of a rate are days or months of a calendar, wherever there is one.
+pub fn is_calendar(rate: &Rate) -> bool {
+    rate.manner.algorithm == Algorithm::FixedWindow && matches!(rate.period, Period::Day | Period::Month)
+}
+
+impl fmt::Display for RequestLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.rate.amount, self.rate.period.name())?;
+        if !self.rate.manner.algorithm.is_window() {
+            write!(f, " burst {}", self.rate.burst)?;
+        }
+        self.rate.manner.fmt(f)?;
+        self.zone.iter().try_for_each(|zone| write!(f, " in {zone}"))
+    }
+}

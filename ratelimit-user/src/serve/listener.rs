@@ -1,0 +1,204 @@
+//! Where questions come in: TCP, with or without TLS, and sockets in the file system, alike for all protocols.
+
+use std::{
+    fs, io,
+    net::{IpAddr, TcpListener as StdTcp},
+    os::unix::{fs::PermissionsExt as _, net::UnixListener as StdUnix},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use crate::policy::Endpoint;
+
+/// How long a caller may take to agree on TLS.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Callers that wait to be taken in.
+const BACKLOG: i32 = 1024;
+
+/// A socket that is bound, before any thread has it.
+#[derive(Debug)]
+pub struct Bound {
+    endpoint: Endpoint,
+    socket: Socket,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(StdTcp),
+    Unix(StdUnix),
+}
+
+/// One thread's end of a listening socket.
+pub struct Listener {
+    socket: ListenerSocket,
+    tls: Option<TlsAcceptor>,
+}
+
+enum ListenerSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over TCP and TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+    /// Through the file system.
+    Unix(UnixStream),
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A host.
+    Host(IpAddr),
+    /// Somebody on this host who may open the socket's file.
+    Local,
+}
+
+impl Bound {
+    /// Binds a socket. A file that an earlier run left is replaced; one that somebody listens on is not.
+    pub fn bind(endpoint: &Endpoint) -> io::Result<Self> {
+        let socket = match endpoint {
+            Endpoint::Tcp(address) => {
+                let domain = socket2::Domain::for_address(*address);
+                let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+                socket.set_reuse_address(true)?;
+                socket.bind(&(*address).into())?;
+                socket.listen(BACKLOG)?;
+                Socket::Tcp(socket.into())
+            }
+            Endpoint::Unix(path) => {
+                if std::os::unix::net::UnixStream::connect(path).is_ok() {
+                    return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens on it already"));
+                }
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+                let listener = StdUnix::bind(path)?;
+                // Whoever may enter the directory may ask.
+                fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+                Socket::Unix(listener)
+            }
+        };
+        match &socket {
+            Socket::Tcp(listener) => listener.set_nonblocking(true)?,
+            Socket::Unix(listener) => listener.set_nonblocking(true)?,
+        }
+        Ok(Self { endpoint: endpoint.clone(), socket })
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// One more end of it, for a thread; called on that thread's runtime.
+    pub fn listener(&self, tls: Option<&Arc<tokio_rustls::rustls::ServerConfig>>) -> io::Result<Listener> {
+        let socket = match &self.socket {
+            Socket::Tcp(listener) => ListenerSocket::Tcp(TcpListener::from_std(listener.try_clone()?)?),
+            Socket::Unix(listener) => ListenerSocket::Unix(UnixListener::from_std(listener.try_clone()?)?),
+        };
+        // Certificates are for the network.
+        let tls = tls.filter(|_| matches!(socket, ListenerSocket::Tcp(_)));
+        Ok(Listener { socket, tls: tls.map(|config| TlsAcceptor::from(Arc::clone(config))) })
+    }
+}
+
+impl Listener {
+    /// The next connection, as it comes; TLS is agreed on by [`Listener::greet`].
+    pub async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match &self.socket {
+            ListenerSocket::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Answers are short and go out whole.
+                stream.set_nodelay(true)?;
+                Ok((Stream::Tcp(stream), Peer::Host(peer.ip())))
+            }
+            ListenerSocket::Unix(listener) => Ok((Stream::Unix(listener.accept().await?.0), Peer::Local)),
+        }
+    }
+
+    /// Agrees on TLS where there is some; apart from accepting, so that a slow caller keeps nobody waiting.
+    pub fn greet(&self, stream: Stream) -> impl Future<Output = io::Result<Stream>> + use<> {
+        let tls = self.tls.clone();
+        async move {
+            match (tls, stream) {
+                (Some(tls), Stream::Tcp(stream)) => {
+                    let agreed = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
+                    let slow = || io::Error::new(io::ErrorKind::TimedOut, "TLS was not agreed on in time");
+                    Ok(Stream::Tls(Box::new(agreed.map_err(|_| slow())??)))
+                }
+                (_, stream) => Ok(stream),
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+            Self::Unix(stream) => stream.is_write_vectored(),
+        }
+    }
+}

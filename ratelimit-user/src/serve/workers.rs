@@ -1,0 +1,146 @@
+//! Threads that answer. Each has a runtime of its own and takes connections from every socket: nothing is handed from one to another.
+
+use std::{
+    io,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tokio::sync::Semaphore;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::{
+    check,
+    desk::Desk,
+    grpc,
+    listener::{Bound, Listener, Peer, Stream},
+    resp, tls,
+};
+use crate::policy::{Listen, Policy};
+
+/// Connections of one thread. More wait to be taken in, and cost nothing.
+const MAX_CONNECTIONS: usize = 20_000;
+/// After a socket could not be taken in: out of descriptors, others will be closed.
+const BREATHER: Duration = Duration::from_millis(50);
+
+/// What is spoken on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// gRPC, over HTTP/2.
+    Grpc,
+    /// The protocol of Redis.
+    Resp,
+}
+
+/// Sockets that are bound, and what is needed to answer on them.
+#[derive(Debug)]
+pub struct Sockets {
+    bound: Vec<(Protocol, Bound)>,
+    tls: Option<Arc<ServerConfig>>,
+    /// What callers over TCP must show.
+    token: Option<Arc<str>>,
+}
+
+/// What a caller has to show, and may ask.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// Everybody asks here.
+    pub desk: Arc<Desk>,
+    /// What this caller must show first, if anything.
+    pub token: Option<Arc<str>>,
+    /// Who it is.
+    pub peer: Peer,
+}
+
+impl Sockets {
+    /// Binds everything that a policy names, or nothing.
+    pub fn bind(listen: &Listen) -> Result<Self, String> {
+        let endpoints =
+            [(Protocol::Http, &listen.http), (Protocol::Grpc, &listen.grpc), (Protocol::Resp, &listen.resp)];
+        let mut bound = Vec::new();
+        for (protocol, endpoint) in
+            endpoints.into_iter().flat_map(|(protocol, all)| all.iter().map(move |one| (protocol, one)))
+        {
+            let socket =
+                Bound::bind(endpoint).map_err(|error| format!("cannot listen on {endpoint}: {error}"))?;
+            bound.push((protocol, socket));
+        }
+        let tls = listen.tls.as_ref().map(tls::config).transpose()?;
+        let token = listen.token_file.as_deref().map(tls::token).transpose()?;
+        Ok(Self { bound, tls, token })
+    }
+
+    /// Whether there is nothing to listen on.
+    pub fn is_empty(&self) -> bool {
+        self.bound.is_empty()
+    }
+
+    /// Starts the threads. They end with the process.
+    pub fn serve(self, desk: &Arc<Desk>, policy: &Policy) -> io::Result<Vec<JoinHandle<()>>> {
+        if self.is_empty() {
+            return Ok(Vec::new());
+        }
+        let threads = match policy.requests().threads {
+            Some(threads) => threads as usize,
+            None => thread::available_parallelism().map_or(1, usize::from),
+        };
+        let sockets = Arc::new(self);
+        let start = |n: usize| {
+            let (sockets, desk) = (Arc::clone(&sockets), Arc::clone(desk));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            thread::Builder::new()
+                .name(format!("answers-{n}"))
+                .spawn(move || runtime.block_on(sockets.work(desk)))
+        };
+        (0..threads.max(1)).map(start).collect()
+    }
+
+    async fn work(&self, desk: Arc<Desk>) {
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut tasks = tokio::task::JoinSet::new();
+        for (protocol, bound) in &self.bound {
+            // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.
+            let Ok(listener) = bound.listener(self.tls.as_ref()) else { continue };
+            let (desk, slots, token) = (Arc::clone(&desk), Arc::clone(&slots), self.token.clone());
+            tasks.spawn(accept(listener, *protocol, desk, slots, token));
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn accept(
+    listener: Listener,
+    protocol: Protocol,
+    desk: Arc<Desk>,
+    slots: Arc<Semaphore>,
+    token: Option<Arc<str>>,
+) {
+    loop {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+        let Ok((stream, peer)) = listener.accept().await else {
+            tokio::time::sleep(BREATHER).await;
+            continue;
+        };
+        // A socket's file has its own rights.
+        let token = token.clone().filter(|_| peer != Peer::Local);
+        let door = Door { desk: Arc::clone(&desk), token, peer };
+        let greeted = listener.greet(stream);
+        tokio::spawn(async move {
+            if let Ok(stream) = greeted.await {
+                converse(protocol, stream, door).await;
+            }
+            drop(slot);
+        });
+    }
+}
+
+async fn converse(protocol: Protocol, stream: Stream, door: Door) {
+    match protocol {
+        Protocol::Http => check::serve(stream, door).await,
+        Protocol::Grpc => grpc::serve(stream, door).await,
+        Protocol::Resp => resp::serve(stream, door).await,
+    }
+}
