@@ -60,6 +60,9 @@ struct Options {
     /// Only this part, case or contestant; may be given several times. A wrong name is answered with all there are
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
+    /// Print how many megabytes a million users take, and nothing else
+    #[arg(long, value_name = "STATE", hide = true, requires = "requests")]
+    memory_of: Option<requests::memory::State>,
     /// So many rounds instead of three or five
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
@@ -118,6 +121,10 @@ fn bench(options: Options) -> Result<()> {
 }
 
 fn ask(options: Options) -> Result<()> {
+    if let Some(state) = options.memory_of {
+        println!("{}", requests::memory::grown(state, options.quick)?);
+        return Ok(());
+    }
     let report = requests::run(requests::Request {
         quick: options.quick,
         only: options.only,

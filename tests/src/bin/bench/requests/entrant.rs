@@ -45,25 +45,99 @@ pub(super) struct Pace {
     pub(super) round: Duration,
 }
 
-/// Measures all entrants, after one round that does not count.
+/// Measures all entrants, after one round that does not count. Who cannot do that round does not take part, and the notes say why.
 pub(super) fn compare(
     mut comparison: Comparison,
     mut entrants: Vec<Entrant<'_>>,
     pace: Pace,
     interrupt: &Interrupt,
+    notes: &mut Vec<String>,
 ) -> Result<Comparison> {
-    comparison.cells = entrants.iter().map(|one| Cell::new(one.name, one.title)).collect();
-    for round in 0..=pace.rounds {
+    progress::show(&format!("{}, first round", comparison.title));
+    let mut fit = Vec::new();
+    for mut entrant in entrants.drain(..) {
+        let tried = entrant.take_turn(pace.round);
+        // Ctrl-C reaches clients too, and they fail of it.
+        interrupt.check()?;
+        match tried {
+            Ok(_) => fit.push(entrant),
+            Err(error) => notes.push(not_measured(entrant.title, &error)),
+        }
+    }
+    comparison.cells = fit.iter().map(|one| Cell::new(one.name, one.title)).collect();
+    for round in 1..=pace.rounds {
         progress::show(&format!("{}, round {round} of {}", comparison.title, pace.rounds));
-        for turn in 0..entrants.len() {
+        for turn in 0..fit.len() {
+            let at = (round + turn) % fit.len();
+            let sample = fit[at].take_turn(pace.round);
             interrupt.check()?;
-            let at = (round + turn) % entrants.len();
-            let sample = entrants[at].take_turn(pace.round)?;
-            if round > 0 {
-                comparison.cells[at].add(sample);
-            }
+            comparison.cells[at].add(sample?);
         }
     }
     progress::clear();
     Ok(comparison)
+}
+
+/// A note about somebody who does not take part.
+pub(super) fn not_measured(who: &str, why: &anyhow::Error) -> String {
+    format!("not measured: {who}: {why:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use anyhow::bail;
+
+    use super::*;
+    use crate::requests::comparison::Unit;
+
+    const PACE: Pace = Pace { rounds: 2, round: Duration::from_millis(1) };
+
+    fn measured(entrants: Vec<Entrant<'_>>) -> (Result<Comparison>, Vec<String>) {
+        let mut notes = Vec::new();
+        let comparison = Comparison::new("x", "x", Unit::DecisionsPerSecond);
+        let done = compare(comparison, entrants, PACE, &Interrupt::watch().unwrap(), &mut notes);
+        (done, notes)
+    }
+
+    #[test]
+    fn everybody_has_a_turn_in_each_round_and_the_first_round_does_not_count() {
+        let order = RefCell::new(String::new());
+        let entrant = |name: &'static str| {
+            let (order, mut value) = (&order, 0.0);
+            Entrant::new(name, name, move |_| {
+                order.borrow_mut().push_str(name);
+                value += 1.0;
+                Ok(Sample { value, p99_ms: None })
+            })
+        };
+        let (comparison, notes) = measured(vec![entrant("a"), entrant("b"), entrant("c")]);
+        let rounds: Vec<_> = comparison.unwrap().cells.into_iter().map(|cell| cell.rounds).collect();
+        assert_eq!(rounds, [[2.0, 3.0], [2.0, 3.0], [2.0, 3.0]]);
+        assert_eq!(*order.borrow(), "abcbcacab");
+        assert!(notes.is_empty());
+    }
+
+    #[test]
+    fn who_cannot_do_the_first_round_is_left_out_and_told_of() {
+        let works = Entrant::new("a", "A", |_| Ok(Sample { value: 1.0, p99_ms: None }));
+        let (comparison, notes) = measured(vec![Entrant::new("b", "B", |_| bail!("no such command")), works]);
+        assert_eq!(comparison.unwrap().cells.len(), 1);
+        assert_eq!(notes, ["not measured: B: while measuring B: no such command"]);
+    }
+
+    #[test]
+    fn who_fails_later_ends_the_run() {
+        let mut turns = 0;
+        let tires = Entrant::new("a", "A", move |_| {
+            turns += 1;
+            if turns > 2 {
+                bail!("the server closed a connection")
+            }
+            Ok(Sample { value: 1.0, p99_ms: None })
+        });
+        let (comparison, _notes) = measured(vec![tires]);
+        assert!(format!("{:#}", comparison.unwrap_err()).ends_with("the server closed a connection"));
+    }
 }

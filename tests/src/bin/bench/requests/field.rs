@@ -8,7 +8,11 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use ratelimit_tests::redis::{free_port, redis_command};
 
-use super::server::{Place, Server, is_installed};
+use super::{
+    entrant::not_measured,
+    policy::{self, PACKETS},
+    server::{Place, Server, is_installed},
+};
 
 /// What each of many users may have, the same at every contestant that takes it. So much that nobody is refused within a run, and so slowly given
 /// back that everybody has to remember every user.
@@ -85,7 +89,7 @@ impl Field {
 
     /// A contestant, or a note why it does not take part.
     pub(super) fn admit<T>(&mut self, name: &str, started: Result<T>) -> Option<T> {
-        started.map_err(|error| self.notes.push(format!("not measured: {name}: {error:#}"))).ok()
+        started.map_err(|error| self.notes.push(not_measured(name, &error))).ok()
     }
 
     /// The limiter's service, with no kernel program.
@@ -143,12 +147,10 @@ impl Field {
 }
 
 fn policy_text(protocol: Protocol, port: u16) -> String {
-    format!(
-        "[listen]\n{} = \"127.0.0.1:{port}\"\n\
-         [[api]]\nname = \"{MANY_USERS}\"\nkey = [\"user\"]\nlimits = [\"{COUNT}/hour burst {BURST}\"]\n\
-         [[api]]\nname = \"{HOT_USER}\"\nkey = [\"user\"]\nlimits = [\"{HOT_PER_SECOND}/s burst {HOT_PER_SECOND}\"]\n",
-        protocol.listener()
-    )
+    let listen = format!("[listen]\n{} = \"127.0.0.1:{port}\"\n", protocol.listener());
+    let many = policy::api(MANY_USERS, &format!("{COUNT}/hour burst {BURST}"), "token-bucket");
+    let hot = policy::api(HOT_USER, &format!("{HOT_PER_SECOND}/s burst {HOT_PER_SECOND}"), "token-bucket");
+    [PACKETS, &listen, &many, &hot].concat()
 }
 
 /// `return` would answer before limits are looked at; a file would cost system calls. Its one process is the whole server, so that it ends with it.
@@ -180,5 +182,25 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let _gone = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_user::config;
+
+    use super::*;
+
+    #[test]
+    fn the_policy_of_every_protocol_is_understood_and_listens_there() {
+        for protocol in [Protocol::Resp, Protocol::Http, Protocol::Grpc] {
+            let policy = config::parse(&policy_text(protocol, 8080), "policy.toml").unwrap().policy;
+            let listen = policy.listen();
+            let ports = [&listen.resp, &listen.http, &listen.grpc].map(Vec::len);
+            let expected =
+                [Protocol::Resp, Protocol::Http, Protocol::Grpc].map(|one| usize::from(one == protocol));
+            assert_eq!(ports, expected, "{protocol:?}");
+            assert_eq!(policy.requests().apis.len(), 2);
+        }
     }
 }

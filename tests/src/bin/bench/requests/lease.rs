@@ -34,9 +34,11 @@ pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> R
     };
     let unit = Unit::DecisionsPerSecond;
     let with_store = Comparison::new("lease", "Leases from Redis (redis-benchmark -c 50 -P 16, CHECK)", unit);
-    let with_store = compare(with_store, entrants("ratelimit with leases"), pace, interrupt)?;
+    let with_store =
+        compare(with_store, entrants("ratelimit with leases"), pace, interrupt, &mut field.notes)?;
     redis.server.kill();
     let without = Comparison::new("lease-killed", "The same after Redis was killed", unit);
-    let without = compare(without, entrants("ratelimit whose Redis is dead"), pace, interrupt)?;
+    let without =
+        compare(without, entrants("ratelimit whose Redis is dead"), pace, interrupt, &mut field.notes)?;
     Ok(vec![with_store, without])
 }

@@ -7,17 +7,24 @@ use std::{
 
 use anyhow::{Result, anyhow, ensure};
 use governor::{Quota, RateLimiter};
+use ratelimit_user::{
+    config,
+    decide::{self, Engine, clock::Clock},
+};
 
 use super::{
     client::KEYS,
     comparison::{Comparison, Unit},
     entrant::{Entrant, Pace, Sample, compare},
     field::Field,
+    policy::{self, PACKETS},
+    targets::OURS,
 };
 use crate::{interrupt::Interrupt, place};
 
 /// Of each user, and its burst: far above what one of them gets of all that two threads can ask.
 const PER_SECOND: u32 = 10_000;
+const API: &str = "bench";
 /// Decisions between two looks at the time.
 const BATCH: u64 = 1_024;
 
@@ -28,8 +35,21 @@ pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> R
     let governor = Entrant::new("governor", "governor, keyed", |round| {
         decide(cpus, round, |user| governor.check_key(&users[user]).is_ok())
     });
+    let limit = format!("{PER_SECOND}/s burst {PER_SECOND}");
+    let text = [PACKETS, &policy::api(API, &limit, "token-bucket")].concat();
+    let policy = config::parse(&text, "policy.toml").map_err(|error| anyhow!("{error}"))?.policy;
+    let clock = Clock::start();
+    let engine = Engine::new(&policy, clock.now_us());
+    let ours = Entrant::new(OURS, "ratelimit, the engine", |round| {
+        decide(cpus, round, |user| {
+            let request = decide::Request::new(&users[user], API);
+            let rules = engine.rules();
+            let decided = engine.decide(&rules, &request, clock.now_us());
+            decided.is_ok_and(|decision| decision.outcome.is_served())
+        })
+    });
     let comparison = Comparison::new("library", "In one process, two threads", Unit::DecisionsPerSecond);
-    compare(comparison, vec![governor], pace, interrupt)
+    compare(comparison, vec![ours, governor], pace, interrupt, &mut field.notes)
 }
 
 /// Decides about random users on all these CPUs at once.

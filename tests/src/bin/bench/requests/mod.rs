@@ -14,9 +14,11 @@ mod field;
 mod latency;
 mod lease;
 mod library;
+pub(crate) mod memory;
 mod output;
 mod paced;
 mod part;
+mod policy;
 mod reply;
 mod server;
 mod targets;
@@ -81,7 +83,7 @@ pub(crate) fn run(request: Request) -> Result<Report> {
             Part::Library => comparisons.push(library::measure(&mut field, pace, &interrupt)?),
             Part::Latency => comparisons.push(latency::measure(&mut field, pace, &interrupt)?),
             Part::Lease => comparisons.extend(lease::measure(&mut field, pace, &interrupt)?),
-            Part::Memory => {}
+            Part::Memory => comparisons.push(memory::measure(&mut field, request.quick, &interrupt)?),
         }
     }
     Ok(Report {

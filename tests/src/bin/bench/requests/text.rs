@@ -22,7 +22,7 @@ pub(super) fn shown(report: &Report) -> String {
         report.rounds, report.round_seconds, report.server_cpu, report.client_cpu
     );
     target_table(&mut text, &report.targets);
-    for comparison in &report.comparisons {
+    for comparison in report.comparisons.iter().filter(|one| !one.cells.is_empty()) {
         comparison_table(&mut text, comparison);
     }
     text
@@ -118,8 +118,8 @@ mod tests {
         assert_eq!(
             text,
             "\nHTTP\n                       ratelimit against it  thousand decisions/s            p99, ms\n  \
-             ratelimit               1.00 (1.00..1.00)      90.0 (90.0..90.0)  1.25 (1.25..1.25)\n  \
-             throttlecrab-server     1.50 (1.50..1.50)      60.0 (60.0..60.0)  1.25 (1.25..1.25)\n"
+             ratelimit               1.00 (1.00..1.00)     90.0 (90.0..90.0)  1.25 (1.25..1.25)\n  \
+             throttlecrab-server     1.50 (1.50..1.50)     60.0 (60.0..60.0)  1.25 (1.25..1.25)\n"
         );
     }
 

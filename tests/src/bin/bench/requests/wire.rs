@@ -50,7 +50,7 @@ pub(super) fn resp(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
         let question = ["THROTTLE", KEY, BURST, COUNT, PERIOD_S];
         enter("throttlecrab", "throttlecrab-server", &throttlecrab, &question);
         let comparison = Comparison::new(name, title, Unit::DecisionsPerSecond);
-        done.push(compare(comparison, entrants, pace, interrupt)?);
+        done.push(compare(comparison, entrants, pace, interrupt, &mut field.notes)?);
     }
     Ok(done)
 }
@@ -87,7 +87,7 @@ pub(super) fn http(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
         entrants.push(Entrant::new(name, title, move |round| client.run(round)));
     }
     let comparison = Comparison::new("http", "HTTP (wrk -t1 -c50)", Unit::DecisionsPerSecond);
-    compare(comparison, entrants, pace, interrupt)
+    compare(comparison, entrants, pace, interrupt, &mut field.notes)
 }
 
 /// gRPC: Envoy's rate limit service, and throttlecrab's own.
@@ -119,5 +119,5 @@ pub(super) fn grpc(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
     }
     let comparison =
         Comparison::new("grpc", "gRPC, one user (h2load -t1 -c50 -m16)", Unit::DecisionsPerSecond);
-    compare(comparison, entrants, pace, interrupt)
+    compare(comparison, entrants, pace, interrupt, &mut field.notes)
 }
