@@ -78,9 +78,10 @@ pub(super) fn compare(
     Ok(comparison)
 }
 
-/// A note about somebody who does not take part.
+/// A note about somebody who does not take part, in one line, whatever a program complained about in several.
 pub(super) fn not_measured(who: &str, why: &anyhow::Error) -> String {
-    format!("not measured: {who}: {why:#}")
+    let lines: Vec<String> = format!("{why:#}").lines().map(|line| line.trim().to_owned()).collect();
+    format!("not measured: {who}: {}", lines.join("; "))
 }
 
 #[cfg(test)]
@@ -122,9 +123,10 @@ mod tests {
     #[test]
     fn who_cannot_do_the_first_round_is_left_out_and_told_of() {
         let works = Entrant::new("a", "A", |_| Ok(Sample { value: 1.0, p99_ms: None }));
-        let (comparison, notes) = measured(vec![Entrant::new("b", "B", |_| bail!("no such command")), works]);
+        let (comparison, notes) =
+            measured(vec![Entrant::new("b", "B", |_| bail!("no such\n command")), works]);
         assert_eq!(comparison.unwrap().cells.len(), 1);
-        assert_eq!(notes, ["not measured: B: while measuring B: no such command"]);
+        assert_eq!(notes, ["not measured: B: while measuring B: no such; command"]);
     }
 
     #[test]

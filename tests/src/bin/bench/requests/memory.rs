@@ -65,7 +65,10 @@ impl State {
 /// All states, each in a process of its own: what one leaves behind in the allocator is not the next one's.
 pub(super) fn measure(field: &mut Field, quick: bool, interrupt: &Interrupt) -> Result<Comparison> {
     let own = std::env::current_exe().context("cannot find the path of this program")?;
-    let title = "Memory of a million users, each asked about in every sub-window";
+    let title = match quick {
+        true => "Memory of a million users, each asked about once",
+        false => "Memory of a million users, each asked about in every sub-window",
+    };
     let mut comparison = Comparison::new("memory", title, Unit::Megabytes);
     for state in State::ALL {
         progress::show(&format!("memory of a million users: {}", state.title()));

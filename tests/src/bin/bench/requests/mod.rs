@@ -86,6 +86,8 @@ pub(crate) fn run(request: Request) -> Result<Report> {
             Part::Memory => comparisons.push(memory::measure(&mut field, request.quick, &interrupt)?),
         }
     }
+    // The same server may have failed at several depths.
+    field.notes.dedup();
     Ok(Report {
         targets: targets::judge(&comparisons),
         comparisons,
