@@ -190,6 +190,8 @@ mod tests {
         let stall = Duration::from_millis(200);
         thread::spawn(move || {
             let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| listener.accept().unwrap().0).collect();
+            // The first question goes to the last connection; it stalls from then on.
+            streams[CONNECTIONS - 1].peek(&mut [0]).unwrap();
             thread::sleep(stall);
             let answer = |stream: &mut TcpStream| {
                 while stream.read(&mut [0; 64]).is_ok_and(|n| n > 0) && stream.write_all(b"+PONG\r\n").is_ok()
@@ -197,7 +199,7 @@ mod tests {
                 }
             };
             thread::scope(|scope| {
-                streams.iter_mut().for_each(|stream| drop(scope.spawn(move || answer(stream))))
+                streams.iter_mut().for_each(|stream| drop(scope.spawn(move || answer(stream))));
             });
         });
         // 100 questions, due within the stall; the connections are enough for half of them.
