@@ -12,7 +12,6 @@ mod host;
 mod layouts;
 mod limits;
 mod lists;
-mod log;
 mod record;
 mod replacement;
 mod service;
@@ -23,6 +22,8 @@ mod status;
 mod users;
 mod version;
 mod waiting;
+
+use crate::log;
 
 pub use host::Options;
 pub use service::run;

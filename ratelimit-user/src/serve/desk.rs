@@ -5,11 +5,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use super::{store::Store, together::Together};
 use crate::{
     decide::{
-        BadRequest, Decision, Engine, Outcome, Request, clock::Clock, meter::Bucket, throttle::Throttled,
+        BadRequest, Decision, Engine, Mode, Outcome, Request, clock::Clock, meter::Bucket, rules::Claims,
+        shared::is_shared, throttle::Throttled,
     },
-    policy::{Listen, Policy, Prefix},
+    policy::{DEFAULT_NAME, Listen, Policy, Prefix},
 };
 
 /// Whether a question counts.
@@ -21,11 +23,22 @@ pub enum Asking {
     Peeking,
 }
 
+impl From<Asking> for Mode {
+    fn from(asking: Asking) -> Self {
+        match asking {
+            Asking::Counted => Self::Take,
+            Asking::Peeking => Self::Peek,
+        }
+    }
+}
+
 /// Answers for every protocol.
 #[derive(Debug)]
 pub struct Desk {
     engine: Engine,
     clock: Clock,
+    /// Other hosts that count with this one.
+    together: Option<Together>,
     access: RwLock<Access>,
     counts: RwLock<Counts>,
 }
@@ -43,12 +56,20 @@ struct Counts {
 }
 
 impl Desk {
-    /// A desk for a policy.
+    /// A desk for a policy, that counts for itself.
     pub fn new(policy: &Policy) -> Self {
+        Self::with(policy, None)
+    }
+
+    /// The same with other hosts, through a store.
+    pub fn with(policy: &Policy, store: Option<Store>) -> Self {
+        let name = policy.cluster().map_or(DEFAULT_NAME, |cluster| cluster.name());
+        let together = store.map(|store| Together::new(store, name, policy.requests().keys));
         let clock = Clock::start();
         let desk = Self {
             engine: Engine::new(policy, clock.now_us()),
             clock,
+            together,
             access: RwLock::default(),
             counts: RwLock::default(),
         };
@@ -84,26 +105,61 @@ impl Desk {
         asking: Asking,
         render: impl FnOnce(&Decision<'_>) -> R,
     ) -> Result<R, BadRequest> {
-        let rules = self.engine.rules();
         let now_us = self.clock.now_us();
-        let decision = match asking {
-            Asking::Counted => self.engine.decide(&rules, request, now_us)?,
-            Asking::Peeking => self.engine.peek(&rules, request, now_us)?,
-        };
-        if asking == Asking::Counted {
-            self.count(rules.index_of(request.api), decision.outcome);
+        {
+            let rules = self.engine.rules();
+            let claims = self.engine.claims(&rules, request, now_us)?;
+            if let Some(decision) = self.at_once(&claims, request, asking, now_us) {
+                self.count(claims.api.index, asking, decision.outcome);
+                return Ok(render(&decision));
+            }
         }
+        let rules = self.engine.rules_for_long();
+        let claims = self.engine.claims(&rules, request, now_us)?;
+        let decision = match &self.together {
+            Some(together) => {
+                together.decide(&self.engine, &self.clock, &rules, &claims, request, asking).await
+            }
+            None => self.engine.judge(&claims, request, now_us, asking.into()),
+        };
+        self.count(claims.api.index, asking, decision.outcome);
         Ok(render(&decision))
+    }
+
+    /// The decision, if nobody else has to be asked.
+    fn at_once<'r>(
+        &self,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+        now_us: u64,
+    ) -> Option<Decision<'r>> {
+        match &self.together {
+            Some(together) if claims.iter().any(is_shared) => {
+                together.at_once(claims, request, asking, now_us)
+            }
+            _ => Some(self.engine.judge(claims, request, now_us, asking.into())),
+        }
     }
 
     /// Gives back what a request was charged; for a login: it succeeded.
     pub async fn refund(&self, request: &Request<'_>) -> Result<(), BadRequest> {
-        self.engine.refund(&self.engine.rules(), request, self.clock.now_us())
+        let rules = self.engine.rules();
+        self.engine.refund(&rules, request, self.clock.now_us())?;
+        if let Some(together) = &self.together {
+            together.refund(&self.engine, &rules.claims(request)?, request);
+        }
+        Ok(())
     }
 
     /// Forgets what was counted under the keys of a request.
     pub async fn reset(&self, request: &Request<'_>) -> Result<(), BadRequest> {
-        self.engine.reset(&self.engine.rules(), request)
+        let rules = self.engine.rules();
+        self.engine.reset(&rules, request)?;
+        if let Some(together) = &self.together {
+            together.reset(&rules.claims(request)?, request, self.clock.now_us());
+        }
+        Ok(())
     }
 
     /// Takes from a bucket that the caller describes.
@@ -134,9 +190,14 @@ impl Desk {
         counts.apis.iter().flat_map(row).collect()
     }
 
-    fn count(&self, api: Option<usize>, outcome: Outcome) {
+    /// The way to the store, if there is one.
+    pub fn store(&self) -> Option<&Store> {
+        self.together.as_ref().map(Together::store)
+    }
+
+    fn count(&self, api: usize, asking: Asking, outcome: Outcome) {
         let Ok(counts) = self.counts.read() else { return };
-        if let Some((_, row)) = api.and_then(|api| counts.apis.get(api)) {
+        if let (Asking::Counted, Some((_, row))) = (asking, counts.apis.get(api)) {
             row[outcome.index()].fetch_add(1, Ordering::Relaxed);
         }
     }

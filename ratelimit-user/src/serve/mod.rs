@@ -12,5 +12,7 @@ pub mod http;
 pub mod listener;
 pub mod protocol;
 pub mod resp;
+pub mod store;
 mod tls;
+mod together;
 pub mod workers;
