@@ -37,6 +37,8 @@ pub(crate) enum Need {
     Promtool,
     /// Servers that the tests start and kill themselves.
     RedisServer,
+    /// Python with the library that its programs ask Redis with, as `python-redis`.
+    PythonRedis,
 }
 
 /// What compiling the kernel program takes.
@@ -59,6 +61,17 @@ pub(crate) const REDIS: [Need; 4] = [
     Need::Executable { name: "openssl", package: "openssl" },
     Need::RedisServer,
 ];
+
+/// What tests of the decision service take: programs and a library that were written for Redis.
+pub(crate) const REDIS_CLIENTS: [Need; 4] = [
+    Need::Executable { name: "redis-benchmark", package: "redis-tools" },
+    Need::Executable { name: "script", package: "bsdutils" },
+    Need::Executable { name: "python3", package: "python3-venv" },
+    Need::PythonRedis,
+];
+
+/// The version that the tests were written with.
+const PYTHON_REDIS: &str = "redis==5.2.1";
 
 /// Debian's name for the server's executable in the package that starts no server.
 const REDIS_CHECK: &str = "redis-check-rdb";
@@ -116,6 +129,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut mount_step = None;
     let mut promtool = false;
     let mut redis_server = false;
+    let mut python_redis = false;
     for need in needs {
         match *need {
             Need::RustSrc if !has_rust_src()? => components.push("rust-src"),
@@ -128,6 +142,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
             }
             Need::Promtool if tool::find("promtool").is_none() => promtool = true,
             Need::RedisServer if tool::find("redis-server").is_none() => redis_server = true,
+            Need::PythonRedis if tool::find("python-redis").is_none() => python_redis = true,
             Need::BpfFileSystem if !is_mounted(Path::new(BPFFS)) => mount_step = Some(mount_bpffs_step()),
             _ => {}
         }
@@ -149,6 +164,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
         steps.extend(promtool.then(|| promtool_step(&workspace::tools_dir())));
     }
     steps.extend(redis_server.then(|| redis_server_step(&workspace::tools_dir())));
+    steps.extend(python_redis.then(|| python_redis_step(&workspace::tools_dir())));
     Ok(steps)
 }
 
@@ -219,6 +235,20 @@ fn redis_server_step(tools_dir: &Path) -> Step {
     Step {
         does: "linking redis-server into the target directory".into(),
         command: format!("mkdir -p {dir} && ln -sf \"$(command -v {REDIS_CHECK})\" {dir}/redis-server"),
+    }
+}
+
+/// In an environment of its own, so that no other program's libraries change. The last thing that is made is the one that is looked for.
+fn python_redis_step(tools_dir: &Path) -> Step {
+    let dir = quoted(tools_dir);
+    Step {
+        does: "installing Python's library for Redis into the target directory".into(),
+        command: format!(
+            "mkdir -p {dir} && python3 -m venv {dir}/python && \
+             {dir}/python/bin/pip install -q --disable-pip-version-check {PYTHON_REDIS} && \
+             printf '#!/bin/sh\\nexec \"$(dirname \"$0\")\"/python/bin/python \"$@\"\\n' > {dir}/python-redis && \
+             chmod +x {dir}/python-redis"
+        ),
     }
 }
 
