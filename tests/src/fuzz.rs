@@ -16,7 +16,7 @@ use ratelimit_user::{
         control,
         protocol::Reply,
         resp::{
-            check::{Question, Words},
+            check::{NO_PARTS, Question, Words},
             frame::{self, Arguments, MAX_FRAME},
             throttle::{self, Dialect},
         },
@@ -174,7 +174,7 @@ fn requests(bytes: &[u8]) {
             assert!(matches!(cut, Ok(None)), "{part} bytes of a request of {length} are {cut:?}");
         }
         for words in [Words::All, Words::Keys] {
-            let _maybe_refused = Question::parse(&arguments, words);
+            let _maybe_refused = Question::parse(&arguments, words, &mut NO_PARTS.clone());
         }
         for dialect in [Dialect::Cell, Dialect::Crab] {
             let _maybe_refused = throttle::question(dialect, arguments.get(1..).unwrap_or_default());

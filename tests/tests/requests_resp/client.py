@@ -26,7 +26,7 @@ for version in (2, 3):
 
     pipeline = client.pipeline(transaction=False)
     for number in range(2_000):
-        pipeline.execute_command("PING", f"{number}")
+        pipeline.execute_command("ECHO", f"{number}")
     assert pipeline.execute() == [f"{number}" for number in range(2_000)]
 
     try:

@@ -29,7 +29,7 @@ limits = ["2/hour burst 2"]
 [[api]]
 name = "queue"
 key = ["user"]
-limits = ["20/s burst 1"]
+limits = ["20/s burst 5"]
 algorithm = "leaky-bucket"
 on_limit = "delay 2s"
 [[api]]

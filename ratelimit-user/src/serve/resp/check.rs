@@ -68,13 +68,18 @@ pub struct Question<'a> {
     cost: Option<u64>,
     priority: Priority,
     asking: Asking,
-    parts: [(&'a str, &'a str); MAX_PARTS],
-    part_count: usize,
+    parts: usize,
 }
 
+/// Further parts of a key, beside the question that has them: most have none, and moving room for all would cost more than asking.
+pub type Parts<'a> = [(&'a str, &'a str); MAX_PARTS];
+
+/// No parts yet.
+pub const NO_PARTS: Parts<'_> = [("", ""); MAX_PARTS];
+
 impl<'a> Question<'a> {
-    /// Reads `user api [ip] [cost]` and the words that are allowed behind them.
-    pub fn parse(arguments: &[&'a [u8]], words: Words) -> Result<Self, Problem> {
+    /// Reads `user api [ip] [cost]` and the words that are allowed behind them; parts of keys go to `parts`.
+    pub fn parse(arguments: &[&'a [u8]], words: Words, parts: &mut Parts<'a>) -> Result<Self, Problem> {
         let (mut rest, user, api) = match arguments {
             [user, api, rest @ ..] => (rest, text(user, "user")?, text(api, "api")?),
             _ => return Err(Problem::Unfinished("a question", "user and api")),
@@ -86,11 +91,10 @@ impl<'a> Question<'a> {
             cost: None,
             priority: Priority::Normal,
             asking: Asking::Counted,
-            parts: [("", ""); MAX_PARTS],
-            part_count: 0,
+            parts: 0,
         };
         while let [word, behind @ ..] = rest {
-            rest = question.take(word, behind, words)?;
+            rest = question.take(word, behind, words, parts)?;
         }
         Ok(question)
     }
@@ -101,14 +105,15 @@ impl<'a> Question<'a> {
         word: &'a [u8],
         behind: &'r [&'a [u8]],
         words: Words,
+        parts: &mut Parts<'a>,
     ) -> Result<&'r [&'a [u8]], Problem> {
         if word.eq_ignore_ascii_case(b"KEY") {
             let [name, value, rest @ ..] = behind else {
                 return Err(Problem::Unfinished("KEY", "a name and a value"));
             };
-            let part = self.parts.get_mut(self.part_count).ok_or(Problem::TooManyParts)?;
+            let part = parts.get_mut(self.parts).ok_or(Problem::TooManyParts)?;
             *part = (text(name, "the name of a key")?, text(value, "the value of a key")?);
-            self.part_count += 1;
+            self.parts += 1;
             return Ok(rest);
         }
         if words == Words::All && word.eq_ignore_ascii_case(b"PEEK") {
@@ -153,9 +158,9 @@ impl<'a> Question<'a> {
         Ok(())
     }
 
-    fn request(&self) -> Request<'_> {
+    fn request(&self, parts: &'a Parts<'a>) -> Request<'a> {
         let request = Request::new(self.user, self.api).costing(self.cost.unwrap_or(1));
-        let request = request.with_priority(self.priority).with_parts(&self.parts[..self.part_count]);
+        let request = request.with_priority(self.priority).with_parts(&parts[..self.parts]);
         Request { ip: self.ip, ..request }
     }
 }
@@ -166,8 +171,9 @@ pub async fn check(
     arguments: &[&[u8]],
     reply: &mut Reply<'_>,
 ) -> Result<Option<Duration>, Problem> {
-    let question = Question::parse(arguments, Words::All)?;
-    let request = question.request();
+    let mut parts = NO_PARTS;
+    let question = Question::parse(arguments, Words::All, &mut parts)?;
+    let request = question.request(&parts);
     let outcome = desk.check(&request, question.asking, |decision| {
         say(decision, reply);
         decision.outcome
@@ -183,16 +189,18 @@ pub async fn check(
 
 /// Answers `REFUND`.
 pub async fn refund(desk: &Desk, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
-    let question = Question::parse(arguments, Words::Keys)?;
-    desk.refund(&question.request()).await?;
+    let mut parts = NO_PARTS;
+    let question = Question::parse(arguments, Words::Keys, &mut parts)?;
+    desk.refund(&question.request(&parts)).await?;
     reply.word("OK");
     Ok(())
 }
 
 /// Answers `RESETKEY`.
 pub async fn reset(desk: &Desk, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
-    let question = Question::parse(arguments, Words::Keys)?;
-    desk.reset(&question.request()).await?;
+    let mut parts = NO_PARTS;
+    let question = Question::parse(arguments, Words::Keys, &mut parts)?;
+    desk.reset(&question.request(&parts)).await?;
     reply.word("OK");
     Ok(())
 }

@@ -1,8 +1,9 @@
 use super::*;
 
-fn parse(line: &str, words: Words) -> Result<Question<'_>, Problem> {
+fn parse(line: &str, words: Words) -> Result<(Question<'_>, Parts<'_>), Problem> {
     let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-    Question::parse(&arguments, words)
+    let mut parts = NO_PARTS;
+    Ok((Question::parse(&arguments, words, &mut parts)?, parts))
 }
 
 #[test]
@@ -15,19 +16,19 @@ fn address_and_cost_may_both_be_left_out() {
         ("ann search PEEK 192.0.2.1", Some("192.0.2.1"), None),
     ];
     for (line, ip, cost) in cases {
-        let question = parse(line, Words::All).unwrap();
+        let (question, parts) = parse(line, Words::All).unwrap();
         let ip = ip.map(|ip| ip.parse().unwrap());
         assert_eq!((question.user, question.api, question.ip, question.cost), ("ann", "search", ip, cost), "{line}");
-        assert_eq!(question.request().cost, cost.unwrap_or(1));
+        assert_eq!(question.request(&parts).cost, cost.unwrap_or(1));
     }
 }
 
 #[test]
 fn words_come_in_any_case_and_order() {
-    let question = parse("ann search 3 key tenant a priority CRITICAL peek KEY region b", Words::All).unwrap();
+    let (question, parts) = parse("ann search 3 key tenant a priority CRITICAL peek KEY region b", Words::All).unwrap();
     assert_eq!((question.priority, question.asking), (Priority::Critical, Asking::Peeking));
-    assert_eq!(question.request().parts, [("tenant", "a"), ("region", "b")]);
-    assert_eq!(question.request().cost, 3);
+    assert_eq!(question.request(&parts).parts, [("tenant", "a"), ("region", "b")]);
+    assert_eq!(question.request(&parts).cost, 3);
 }
 
 #[test]
@@ -52,6 +53,6 @@ fn what_cannot_be_asked_has_a_sentence() {
         assert_eq!(parse(line, words).map(drop).unwrap_err().to_string(), sentence, "{line}");
     }
     let bytes: [&[u8]; 2] = [b"a\xff", b"b"];
-    let problem = Question::parse(&bytes, Words::All).map(drop).unwrap_err();
+    let problem = Question::parse(&bytes, Words::All, &mut NO_PARTS.clone()).map(drop).unwrap_err();
     assert_eq!(problem.to_string(), "user is not UTF-8 text");
 }
