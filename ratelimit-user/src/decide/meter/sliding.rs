@@ -28,6 +28,11 @@ impl Sliding {
         Self { limit, part_us: period_us.max(1).div_ceil(PARTS - 1) }
     }
 
+    /// How long a window is, rounded up to whole counters.
+    pub fn period_us(&self) -> u64 {
+        self.part_us * (PARTS - 1)
+    }
+
     /// How long one counter counts.
     pub fn part_us(&self) -> u64 {
         self.part_us
