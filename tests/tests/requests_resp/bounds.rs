@@ -1,11 +1,6 @@
 //! What a caller that makes no sense, or never listens, costs: its own connection.
 
-use std::{
-    fs,
-    io::Write as _,
-    net::TcpStream,
-    time::Duration,
-};
+use std::{fs, io::Write as _, net::TcpStream, time::Duration};
 
 use ratelimit_tests::{
     resp::{Caller, packed},
@@ -52,13 +47,19 @@ fn nonsense_is_told_so_and_costs_one_connection() {
 #[test]
 fn a_line_or_a_request_without_an_end_is_cut_off_at_64_kib() {
     let service = service();
-    for (begin, fault) in [("", "too big inline request"), ("*2\r\n$60000\r\n", "request of more than 65536 bytes")] {
+    for (begin, fault) in
+        [("", "too big inline request"), ("*2\r\n$60000\r\n", "request of more than 65536 bytes")]
+    {
         let mut caller = caller(&service);
         caller.send(begin.as_bytes());
         let long = "x".repeat(60_000);
         caller.send(long.as_bytes());
         // The other end may have had enough before all of it is there.
-        let _cut = caller.try_send(format!("\r\n$60000\r\n{long}").replace("\r\n", if begin.is_empty() { "yy" } else { "\r\n" }).as_bytes());
+        let _cut = caller.try_send(
+            format!("\r\n$60000\r\n{long}")
+                .replace("\r\n", if begin.is_empty() { "yy" } else { "\r\n" })
+                .as_bytes(),
+        );
         assert_eq!(caller.receive(), format!("-ERR Protocol error: {fault}"));
     }
 }
@@ -111,7 +112,8 @@ fn nothing_is_read_from_who_reads_no_answers() {
     assert_eq!(caller(&service).ask("PING"), "PONG");
     let before = resident(&service);
     let question = packed(&format!("ECHO {}", "x".repeat(30_000)));
-    let mut silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(service.resp).expect("connect")).collect();
+    let mut silent: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect(service.resp).expect("connect")).collect();
     for stream in &mut silent {
         stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a timeout");
         let mut sent = 0_u64;

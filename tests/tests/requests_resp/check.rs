@@ -51,7 +51,8 @@ fn a_refusal_says_when_to_come_back() {
     let mut caller = caller(&service);
     caller.ask("CHECK ann search 5");
     let refusal = caller.ask("CHECK ann search");
-    let times: Vec<i64> = refusal.split(' ').skip(2).take(2).map(|word| word.parse().expect("a number")).collect();
+    let times: Vec<i64> =
+        refusal.split(' ').skip(2).take(2).map(|word| word.parse().expect("a number")).collect();
     // One in 720 seconds, five in an hour.
     assert!((700_000..=720_000).contains(&times[0]), "{refusal}");
     assert!((3_580_000..=3_600_000).contains(&times[1]), "{refusal}");
@@ -81,7 +82,10 @@ fn what_cannot_be_asked_is_answered_with_a_sentence() {
         ("CHECK ann search SOON", "-ERR \"SOON\" is no address, no cost, and none of PRIORITY, PEEK and KEY"),
         ("CHECK ann page", "-ERR ip is missing; requests for api \"page\" are counted by it"),
         ("REFUND ann search PEEK", "-ERR \"PEEK\" is no address, no cost, and none of KEY"),
-        ("CHECK ann nothing", "-ERR api \"nothing\" is not in the policy; there is free, page, queue, search"),
+        (
+            "CHECK ann nothing",
+            "-ERR api \"nothing\" is not in the policy; there is free, page, queue, search",
+        ),
     ];
     for (question, answer) in cases {
         assert_eq!(caller.ask(question), answer, "{question}");

@@ -32,7 +32,10 @@ fn commands_of_any_redis_are_answered_as_redis_answers_them() {
         ("get", "-ERR unknown command 'get', with args beginning with: "),
         ("RESET", "RESET"),
         ("CLIENT GETNAME", "nil"),
-        ("AUTH x", "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"),
+        (
+            "AUTH x",
+            "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+        ),
     ];
     for (question, answer) in cases {
         assert_eq!(caller.ask(question), answer, "{question}");
@@ -56,7 +59,10 @@ fn the_third_version_has_maps_and_a_null() {
     assert!(greeting.contains("proto: 3") && greeting.ends_with("modules: }"), "{greeting}");
     assert_eq!(caller.ask("CLIENT GETNAME"), "me");
     assert_eq!(caller.ask("CONFIG GET save"), "{}");
-    assert_eq!(caller.ask("CHECK ann free"), "{allowed: 1, remaining: -1, retry_after_ms: -1, reset_ms: 0, policy: nil, outcome: allowed}");
+    assert_eq!(
+        caller.ask("CHECK ann free"),
+        "{allowed: 1, remaining: -1, retry_after_ms: -1, reset_ms: 0, policy: nil, outcome: allowed}"
+    );
     assert!(caller.ask("HELLO 2").starts_with("server ratelimit"));
     assert_eq!(caller.ask("CHECK ann free"), "1 -1 -1 0 nil allowed");
 }

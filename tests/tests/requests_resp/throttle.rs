@@ -51,5 +51,8 @@ fn throttle_answers_in_the_order_of_throttlecrab() {
     assert_eq!(caller.ask("THROTTLE k 2 1 60 1"), "1 2 0 120 0");
     assert_eq!(caller.ask("THROTTLE k 2 1 60"), "0 2 0 120 60");
     assert_eq!(caller.ask("THROTTLE k"), "-ERR wrong number of arguments for 'throttle' command");
-    assert_eq!(caller.ask("THROTTLE k 0 1 60"), "-ERR Rate limit check failed: invalid rate limit parameters");
+    assert_eq!(
+        caller.ask("THROTTLE k 0 1 60"),
+        "-ERR Rate limit check failed: invalid rate limit parameters"
+    );
 }

@@ -66,7 +66,12 @@ const fn counts(verb: Verb, name: &'static str, key_at: i32, summary: &'static s
 
 /// All of them, those first that are asked most.
 pub const ALL: [Command; 16] = [
-    counts(Verb::CellThrottle, "cl.throttle", 1, "Takes from a bucket that the caller describes, like redis-cell"),
+    counts(
+        Verb::CellThrottle,
+        "cl.throttle",
+        1,
+        "Takes from a bucket that the caller describes, like redis-cell",
+    ),
     counts(Verb::Check, "check", 0, "Decides about a request by the limits of the policy"),
     counts(Verb::Throttle, "throttle", 1, "Takes from a bucket that the caller describes, like throttlecrab"),
     about_us(Verb::Ping, "ping", -1, "Returns PONG or the given message"),
@@ -159,7 +164,8 @@ pub fn answer(arguments: &[&[u8]], reply: &mut Reply<'_>) {
         }
         b"DOCS" => {
             let asked = |command: &&Command| {
-                names.is_empty() || names.iter().any(|name| command.name.as_bytes().eq_ignore_ascii_case(name))
+                names.is_empty()
+                    || names.iter().any(|name| command.name.as_bytes().eq_ignore_ascii_case(name))
             };
             reply.map(ALL.iter().filter(asked).count());
             ALL.iter().filter(asked).for_each(|command| command.document(reply));

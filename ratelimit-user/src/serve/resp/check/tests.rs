@@ -18,14 +18,19 @@ fn address_and_cost_may_both_be_left_out() {
     for (line, ip, cost) in cases {
         let (question, parts) = parse(line, Words::All).unwrap();
         let ip = ip.map(|ip| ip.parse().unwrap());
-        assert_eq!((question.user, question.api, question.ip, question.cost), ("ann", "search", ip, cost), "{line}");
+        assert_eq!(
+            (question.user, question.api, question.ip, question.cost),
+            ("ann", "search", ip, cost),
+            "{line}"
+        );
         assert_eq!(question.request(&parts).cost, cost.unwrap_or(1));
     }
 }
 
 #[test]
 fn words_come_in_any_case_and_order() {
-    let (question, parts) = parse("ann search 3 key tenant a priority CRITICAL peek KEY region b", Words::All).unwrap();
+    let (question, parts) =
+        parse("ann search 3 key tenant a priority CRITICAL peek KEY region b", Words::All).unwrap();
     assert_eq!((question.priority, question.asking), (Priority::Critical, Asking::Peeking));
     assert_eq!(question.request(&parts).parts, [("tenant", "a"), ("region", "b")]);
     assert_eq!(question.request(&parts).cost, 3);
@@ -40,7 +45,11 @@ fn what_cannot_be_asked_has_a_sentence() {
         ("a b PEEK", Words::Keys, "\"PEEK\" is no address, no cost, and none of KEY"),
         ("a b 1 2", Words::All, "\"2\" is one too many; use [ip] [cost], each once, in this order"),
         ("a b 1 ::1", Words::All, "\"::1\" is one too many; use [ip] [cost], each once, in this order"),
-        ("a b 192.0.2.1 192.0.2.2", Words::All, "\"192.0.2.2\" is one too many; use [ip] [cost], each once, in this order"),
+        (
+            "a b 192.0.2.1 192.0.2.2",
+            Words::All,
+            "\"192.0.2.2\" is one too many; use [ip] [cost], each once, in this order",
+        ),
         ("a b 0", Words::All, "\"0\" is no address, and no cost from 1 on"),
         ("a b -1", Words::All, "\"-1\" is no address, and no cost from 1 on"),
         ("a b 192.0.2.256", Words::All, "\"192.0.2.256\" is no address, and no cost from 1 on"),

@@ -181,7 +181,19 @@ fn seconds_are_rounded_up_from_a_millisecond_on() {
 
 #[test]
 fn numbers_are_read_as_rust_reads_them() {
-    for text in ["0", "-0", "+7", "-9223372036854775808", "9223372036854775807", "9223372036854775808", "", "-", "1_0", " 1", "0x1"] {
+    for text in [
+        "0",
+        "-0",
+        "+7",
+        "-9223372036854775808",
+        "9223372036854775807",
+        "9223372036854775808",
+        "",
+        "-",
+        "1_0",
+        " 1",
+        "0x1",
+    ] {
         assert_eq!(integer(text.as_bytes()), text.parse().ok(), "{text:?}");
     }
 }
