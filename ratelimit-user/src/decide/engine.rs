@@ -111,7 +111,7 @@ impl Engine {
 
     /// Gives back what a request was charged: it was not served, or a login did not fail. From then on its address counts as known to the user.
     pub fn refund(&self, rules: &Rules, request: &Request<'_>, now_us: u64) -> Result<(), BadRequest> {
-        let claims = rules.claims(request)?;
+        let claims = self.claims(rules, request, now_us)?;
         let headroom = self.headroom();
         let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
         for claim in claims.iter() {

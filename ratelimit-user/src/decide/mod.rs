@@ -28,3 +28,6 @@ pub use judge::Mode;
 pub use request::{BadRequest, MAX_PART, Priority, Request};
 pub use rules::Rules;
 pub use table::Usage;
+
+#[cfg(test)]
+mod tests;
