@@ -15,7 +15,7 @@ const MAX_KEPT: usize = 64 * 1024;
 const SPARES: usize = 16;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Box<Pair>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Pair>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Input and output.
@@ -29,15 +29,14 @@ pub(super) struct Pair {
 
 /// A pair that goes back to its thread.
 #[derive(Debug)]
-pub(super) struct Scratch(Option<Box<Pair>>);
+pub(super) struct Scratch(Option<Pair>);
 
 impl Scratch {
     /// Borrows a pair, with room behind `kept` bytes.
     pub(super) fn borrow(kept: usize) -> Self {
         let spare = SPARE.with_borrow_mut(Vec::pop);
-        let mut pair = spare.unwrap_or_else(|| {
-            Box::new(Pair { buffer: vec![0; READ], filled: 0, output: Vec::with_capacity(READ) })
-        });
+        let new = || Pair { buffer: vec![0; READ], filled: 0, output: Vec::with_capacity(READ) };
+        let mut pair = spare.unwrap_or_else(new);
         if pair.buffer.len() < kept + MIN_ROOM {
             pair.buffer.resize((kept + MIN_ROOM).next_power_of_two(), 0);
         }

@@ -203,7 +203,7 @@ impl Standing {
 /// Whole seconds, up from a millisecond on: who comes back then is not too early. Less than a millisecond is nothing, as with redis-cell.
 pub fn seconds(us: u64) -> i64 {
     let whole = (us / 1_000_000) as i64;
-    whole + i64::from(us / 1_000 % 1_000 > 0)
+    whole + i64::from(!(us / 1_000).is_multiple_of(1_000))
 }
 
 /// A whole number as Rust reads it, which is how redis-cell does: a sign in front and digits, nothing else.

@@ -2,7 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn read(input: &[u8]) -> Result<Option<(Vec<Vec<u8>>, usize)>, Fault> {
+type Words = Vec<Vec<u8>>;
+
+fn read(input: &[u8]) -> Result<Option<(Words, usize)>, Fault> {
     let mut arguments = Arguments::default();
     let length = parse(input, &mut arguments)?;
     Ok(length.map(|length| (arguments.iter().map(|argument| argument.to_vec()).collect(), length)))
@@ -26,7 +28,7 @@ fn packed(words: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Every request of a stream that comes in pieces, and whether it ended in a fault.
-fn all<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> (Vec<Vec<Vec<u8>>>, bool) {
+fn all<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> (Vec<Words>, bool) {
     let mut kept = Vec::new();
     let mut requests = Vec::new();
     for piece in pieces {
@@ -94,7 +96,7 @@ fn nonsense_has_a_name() {
         ("ECHO \"a\\n\"\r\n", Fault::Escape),
     ];
     for (input, fault) in cases {
-        assert_eq!(read(input.as_bytes()), Err(fault), "{:.40}", input);
+        assert_eq!(read(input.as_bytes()), Err(fault), "{input:.40}");
     }
     assert_eq!(Fault::NoString(b'\n').to_string(), "expected '$', got '\\n'");
 }
