@@ -38,6 +38,8 @@ pub(crate) enum Need {
     Promtool,
     /// Servers that the tests start and kill themselves.
     RedisServer,
+    /// Python with the library that its programs ask Redis with, as `python-redis`.
+    PythonRedis,
     /// Somebody to compare with.
     Peer(Peer),
 }
@@ -62,6 +64,17 @@ pub(crate) const REDIS: [Need; 4] = [
     Need::Executable { name: "openssl", package: "openssl" },
     Need::RedisServer,
 ];
+
+/// What tests of the decision service take: programs and a library that were written for Redis.
+pub(crate) const REDIS_CLIENTS: [Need; 4] = [
+    Need::Executable { name: "redis-benchmark", package: "redis-tools" },
+    Need::Executable { name: "script", package: "bsdutils" },
+    Need::Executable { name: "python3", package: "python3-venv" },
+    Need::PythonRedis,
+];
+
+/// The version that the tests were written with.
+const PYTHON_REDIS: &str = "redis==5.2.1";
 
 /// Debian's name for the server's executable in the package that starts no server.
 const REDIS_CHECK: &str = "redis-check-rdb";
@@ -120,6 +133,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut unpacked = Vec::new();
     let mut built = Vec::new();
     let mut redis_server = false;
+    let mut python_redis = false;
     for need in needs {
         match *need {
             Need::RustSrc if !has_rust_src()? => components.push("rust-src"),
@@ -132,6 +146,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
             }
             Need::Promtool if tool::find(PROMTOOL.executable()).is_none() => unpacked.push(PROMTOOL),
             Need::RedisServer if tool::find("redis-server").is_none() => redis_server = true,
+            Need::PythonRedis if tool::find("python-redis").is_none() => python_redis = true,
             Need::Peer(peer) if tool::find(peer.executable).is_none() => match peer.source {
                 Source::Debian(file) => unpacked.push(file),
                 Source::Cargo(words) => built.push((peer, words)),
@@ -157,6 +172,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
         steps.extend(unpacked.iter().map(|file| unpack_step(&workspace::tools_dir(), file)));
     }
     steps.extend(redis_server.then(|| redis_server_step(&workspace::tools_dir())));
+    steps.extend(python_redis.then(|| python_redis_step(&workspace::tools_dir())));
     // Last: what they are built with may be among the packages.
     steps.extend(
         built.into_iter().map(|(peer, words)| peer::build_step(&workspace::tools_dir(), peer, words)),
@@ -249,6 +265,20 @@ fn redis_server_step(tools_dir: &Path) -> Step {
     Step {
         does: "linking redis-server into the target directory".into(),
         command: format!("mkdir -p {dir} && ln -sf \"$(command -v {REDIS_CHECK})\" {dir}/redis-server"),
+    }
+}
+
+/// In an environment of its own, so that no other program's libraries change. The last thing that is made is the one that is looked for.
+fn python_redis_step(tools_dir: &Path) -> Step {
+    let dir = quoted(tools_dir);
+    Step {
+        does: "installing Python's library for Redis into the target directory".into(),
+        command: format!(
+            "mkdir -p {dir} && python3 -m venv {dir}/python && \
+             {dir}/python/bin/pip install -q --disable-pip-version-check {PYTHON_REDIS} && \
+             printf '#!/bin/sh\\nexec \"$(dirname \"$0\")\"/python/bin/python \"$@\"\\n' > {dir}/python-redis && \
+             chmod +x {dir}/python-redis"
+        ),
     }
 }
 
