@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::fetched::Fetched;
 use crate::outcome::Ending;
 use crate::peer::{Peer, Source};
 use crate::{linker, peer, tool, workspace};
@@ -42,6 +43,8 @@ pub(crate) enum Need {
     PythonRedis,
     /// Somebody to compare with.
     Peer(Peer),
+    /// A program that is fetched for this checkout.
+    Fetched(Fetched),
 }
 
 /// What compiling the kernel program takes.
@@ -75,6 +78,16 @@ pub(crate) const REDIS_CLIENTS: [Need; 4] = [
 
 /// The version that the tests were written with.
 const PYTHON_REDIS: &str = "redis==5.2.1";
+
+/// What real proxies and a fuzzer take that ask the decision service.
+pub(crate) const PROXIES: [Need; 6] = [
+    Need::Executable { name: "python3", package: "python3-venv" },
+    Need::Executable { name: "dpkg-deb", package: "dpkg" },
+    Need::Fetched(Fetched::Nginx),
+    Need::Fetched(Fetched::Traefik),
+    Need::Fetched(Fetched::Caddy),
+    Need::Fetched(Fetched::Schemathesis),
+];
 
 /// Debian's name for the server's executable in the package that starts no server.
 const REDIS_CHECK: &str = "redis-check-rdb";
@@ -134,6 +147,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut built = Vec::new();
     let mut redis_server = false;
     let mut python_redis = false;
+    let mut fetched = Vec::new();
     for need in needs {
         match *need {
             Need::RustSrc if !has_rust_src()? => components.push("rust-src"),
@@ -151,6 +165,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
                 Source::Debian(file) => unpacked.push(file),
                 Source::Cargo(words) => built.push((peer, words)),
             },
+            Need::Fetched(program) if tool::find(program.executable()).is_none() => fetched.push(program),
             Need::BpfFileSystem if !is_mounted(Path::new(BPFFS)) => mount_step = Some(mount_bpffs_step()),
             _ => {}
         }
@@ -177,6 +192,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     steps.extend(
         built.into_iter().map(|(peer, words)| peer::build_step(&workspace::tools_dir(), peer, words)),
     );
+    steps.extend(fetched.into_iter().map(|program| program.step(&workspace::tools_dir())));
     Ok(steps)
 }
 

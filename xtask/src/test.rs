@@ -30,6 +30,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         &setup::NAMESPACES,
         &setup::REDIS,
         &setup::REDIS_CLIENTS,
+        &setup::PROXIES,
         &[Need::Promtool],
     ]
     .concat();
