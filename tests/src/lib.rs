@@ -17,5 +17,6 @@ pub mod netns;
 pub mod policies;
 pub mod redis;
 pub mod seeds;
+pub mod service;
 pub mod simulation;
 pub mod traffic;

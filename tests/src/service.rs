@@ -1,0 +1,234 @@
+//! `ratelimit serve` on ports of its own, and a client that sees every byte of its answers over HTTP.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, BufRead as _, BufReader, Read as _},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use crate::{
+    daemon::{Daemon, binary},
+    redis::free_port,
+};
+
+/// How long an answer may take that is not to be held.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Every policy has limits per source, also where no interface is guarded.
+const SOURCE: &str = "[source]\nlimits = [\"5000 packets/s\"]\n";
+
+/// A decision service with a listener per protocol. It ends with the value.
+#[derive(Debug)]
+pub struct Service {
+    /// Where it answers over HTTP.
+    pub http: SocketAddr,
+    /// Where it answers over gRPC.
+    pub grpc: SocketAddr,
+    /// Where it answers in the protocol of Redis.
+    pub resp: SocketAddr,
+    daemon: Daemon,
+    directory: Directory,
+}
+
+impl Service {
+    /// Starts it with a policy that has no `[listen]`, and waits until it listens. What packets are held to is added if it is not there.
+    pub fn start(policy: &str) -> Self {
+        Self::start_listening(policy, "")
+    }
+
+    /// The same with further lines in `[listen]`, after `http`, `grpc` and `resp`.
+    pub fn start_listening(policy: &str, listen: &str) -> Self {
+        let directory = Directory::new();
+        let [http, grpc, resp] = [(); 3].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
+        let unix = directory.0.join("http.sock");
+        let source = if policy.contains("[source]") { "" } else { SOURCE };
+        let text = format!(
+            "{policy}\n{source}[listen]\nhttp = [\"{http}\", \"unix:{}\"]\ngrpc = \"{grpc}\"\nresp = \"{resp}\"\n{listen}\n",
+            unix.display()
+        );
+        let file = directory.0.join("policy.toml");
+        fs::write(&file, text).expect("write the policy");
+        let mut command = Command::new(binary("ratelimit"));
+        command.arg("serve").arg("--policy").arg(&file);
+        let daemon = Daemon::start(command);
+        Self { http, grpc, resp, daemon, directory }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.daemon.pid()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.daemon.log()
+    }
+
+    /// The socket in the file system on which it answers over HTTP too.
+    pub fn http_socket(&self) -> PathBuf {
+        self.directory.0.join("http.sock")
+    }
+
+    /// A directory for files of this test; it goes with the service.
+    pub fn dir(&self) -> &Path {
+        &self.directory.0
+    }
+
+    /// A connection over HTTP that stays open.
+    pub fn connect(&self) -> Client<TcpStream> {
+        let stream = TcpStream::connect(self.http).expect("connect");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_nodelay(true).expect("no delay");
+        Client::new(stream)
+    }
+
+    /// Asks once, on a connection of its own: `GET /v1/check?user=ann&api=search`.
+    pub fn get(&self, target: &str) -> Reply {
+        self.connect().get(target)
+    }
+
+    /// Posts JSON once, on a connection of its own.
+    pub fn post(&self, target: &str, json: &str) -> Reply {
+        self.connect().post(target, json)
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client<S: io::Read + io::Write> {
+    stream: BufReader<S>,
+}
+
+impl<S: io::Read + io::Write> Client<S> {
+    /// A client on a stream that is connected.
+    pub fn new(stream: S) -> Self {
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// The stream itself.
+    pub fn stream(&self) -> &S {
+        self.stream.get_ref()
+    }
+
+    /// Asks with GET.
+    pub fn get(&mut self, target: &str) -> Reply {
+        self.ask("GET", target, &[], "")
+    }
+
+    /// Asks with GET and further header fields.
+    pub fn get_with(&mut self, target: &str, fields: &[(&str, &str)]) -> Reply {
+        self.ask("GET", target, fields, "")
+    }
+
+    /// Posts JSON.
+    pub fn post(&mut self, target: &str, json: &str) -> Reply {
+        self.ask("POST", target, &[("Content-Type", "application/json")], json)
+    }
+
+    /// Asks anything.
+    pub fn ask(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &str) -> Reply {
+        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: ratelimit\r\n");
+        for (name, value) in fields {
+            write!(head, "{name}: {value}\r\n").expect("room");
+        }
+        if !body.is_empty() {
+            write!(head, "Content-Length: {}\r\n", body.len()).expect("room");
+        }
+        head.push_str("\r\n");
+        head.push_str(body);
+        self.send(head.as_bytes());
+        self.receive_answer_to(method)
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).expect("send");
+    }
+
+    /// The next answer.
+    pub fn receive(&mut self) -> Reply {
+        self.receive_answer_to("GET")
+    }
+
+    /// What else comes until the other end closes.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let _ended = self.stream.read_to_end(&mut rest);
+        rest
+    }
+
+    fn receive_answer_to(&mut self, method: &str) -> Reply {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("a status line");
+        let status = line.split(' ').nth(1).and_then(|word| word.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status in {line:?}"));
+        let mut fields = Vec::new();
+        loop {
+            line.clear();
+            self.stream.read_line(&mut line).expect("a header field");
+            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let mut reply = Reply { status, fields, body: String::new() };
+        let bodiless = method == "HEAD" || status == 204;
+        let length = if bodiless { 0 } else { reply.number("content-length").unwrap_or(0) };
+        let mut body = vec![0; usize::try_from(length).expect("a length")];
+        self.stream.read_exact(&mut body).expect("the body");
+        reply.body = String::from_utf8(body).expect("text");
+        reply
+    }
+}
+
+/// An answer over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// 200, 429 or another.
+    pub status: u16,
+    /// All header fields in their order, names in lower case.
+    pub fields: Vec<(String, String)>,
+    /// The text.
+    pub body: String,
+}
+
+impl Reply {
+    /// A header field; its name in lower case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A header field that is a number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.field(name).and_then(|value| value.parse().ok())
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.body))
+    }
+}
+
+/// A temporary directory that goes with the value.
+#[derive(Debug)]
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("ratelimit-service-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("a temporary directory");
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _gone = fs::remove_dir_all(&self.0);
+    }
+}
