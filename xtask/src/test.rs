@@ -24,9 +24,15 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
-    let needs =
-        [&setup::KERNEL_BUILD[..], &setup::LINTERS, &setup::NAMESPACES, &setup::REDIS, &[Need::Promtool]]
-            .concat();
+    let needs = [
+        &setup::KERNEL_BUILD[..],
+        &setup::LINTERS,
+        &setup::NAMESPACES,
+        &setup::REDIS,
+        &setup::ENVOY,
+        &[Need::Promtool],
+    ]
+    .concat();
     setup::ensure_as_root(&needs, install, "test")?;
     if !options.no_lint {
         lint::check()?;

@@ -8,7 +8,10 @@
 
 pub mod descriptor;
 pub mod framing;
+pub mod health;
 pub mod messages;
+pub mod reflection;
+pub mod rlqs;
 pub mod rls;
 pub mod status;
 
@@ -48,19 +51,30 @@ const TICK: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     ShouldRateLimit,
+    StreamRateLimitQuotas,
+    CheckHealth,
+    WatchHealth,
+    Reflect,
 }
 
 impl Method {
     fn of(path: &str) -> Option<Self> {
         match path {
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => Some(Self::ShouldRateLimit),
+            "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas" => {
+                Some(Self::StreamRateLimitQuotas)
+            }
+            "/grpc.health.v1.Health/Check" => Some(Self::CheckHealth),
+            "/grpc.health.v1.Health/Watch" => Some(Self::WatchHealth),
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Some(Self::Reflect),
             _ => None,
         }
     }
 
     /// Whether it is for everybody: who looks after processes has no token.
     fn is_open(self) -> bool {
-        false
+        matches!(self, Self::CheckHealth | Self::WatchHealth)
     }
 }
 
@@ -157,8 +171,17 @@ impl Session {
                 return;
             }
         };
-        let message = Reader::new(request.into_body(), MAX_MESSAGE);
-        self.calls.push(Call { method, message, respond, age: 0 });
+        let body = request.into_body();
+        match method {
+            Method::StreamRateLimitQuotas => {
+                let (desk, quotas) = (Arc::clone(&self.door.desk), Arc::clone(&self.door.quotas));
+                tokio::spawn(rlqs::converse(desk, quotas, body, respond));
+            }
+            Method::Reflect => drop(tokio::spawn(reflection::converse(body, respond))),
+            Method::ShouldRateLimit | Method::CheckHealth | Method::WatchHealth => {
+                self.calls.push(Call { method, message: Reader::new(body, MAX_MESSAGE), respond, age: 0 });
+            }
+        }
     }
 
     /// Answers calls that have arrived; whether there was one.
@@ -180,9 +203,17 @@ impl Session {
         answered
     }
 
-    fn reply(&self, method: Method, message: Bytes, respond: SendResponse<Bytes>, cx: &mut Context<'_>) {
+    fn reply(&self, method: Method, message: Bytes, mut respond: SendResponse<Bytes>, cx: &mut Context<'_>) {
         match method {
-            Method::ShouldRateLimit => {
+            Method::CheckHealth => {
+                let _gone = match health::check(message) {
+                    Ok(answer) => framing::answer(&mut respond, answer),
+                    Err(status) => framing::refuse(&mut respond, &status),
+                };
+            }
+            Method::WatchHealth => drop(tokio::spawn(health::watch(message, respond))),
+            // The others are streams, and have a task from the start.
+            _ => {
                 let mut work = Box::pin(rate_limit(Arc::clone(&self.door.desk), message, respond));
                 // Mostly it is done at once.
                 if work.as_mut().poll(cx).is_pending() {

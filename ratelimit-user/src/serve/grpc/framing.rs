@@ -1,12 +1,12 @@
 //! Messages within an HTTP/2 stream: five bytes before each, one that says whether it is compressed and four of its length.
 
-use std::task::{Context, Poll};
+use std::{
+    future::poll_fn,
+    task::{Context, Poll},
+};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use h2::{
-    RecvStream, SendStream,
-    server::SendResponse,
-};
+use h2::{RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Response, header::CONTENT_TYPE};
 use prost::Message;
 
@@ -57,7 +57,9 @@ impl Reader {
                 Poll::Ready(More::Some) => {}
                 Poll::Ready(More::Gone) => return Poll::Ready(Ok(Piece::Gone)),
                 Poll::Ready(More::End) if self.is_empty() => return Poll::Ready(Ok(Piece::End)),
-                Poll::Ready(More::End) => return Poll::Ready(Err(Status::invalid("the message is cut short"))),
+                Poll::Ready(More::End) => {
+                    return Poll::Ready(Err(Status::invalid("the message is cut short")));
+                }
             }
         }
     }
@@ -136,7 +138,10 @@ enum More {
 fn length(seen: &[u8], longest: usize) -> Result<Option<usize>, Status> {
     let Some([compressed, length @ ..]) = seen.first_chunk::<PREFIX>() else { return Ok(None) };
     if *compressed != 0 {
-        return Err(Status::new(Code::Unimplemented, "compressed messages are not read; send them as they are"));
+        return Err(Status::new(
+            Code::Unimplemented,
+            "compressed messages are not read; send them as they are",
+        ));
     }
     let length = u32::from_be_bytes(*length) as usize;
     if length > longest { Err(too_long(length, longest)) } else { Ok(Some(length)) }
@@ -179,6 +184,19 @@ pub fn answer(respond: &mut SendResponse<Bytes>, message: Bytes) -> Result<(), h
     let mut stream = begin(respond)?;
     stream.send_data(message, false)?;
     end(&mut stream, &Status::OK)
+}
+
+/// Sends one of several messages, as the caller has room for it; whether it is still there.
+pub async fn send(stream: &mut SendStream<Bytes>, mut message: Bytes) -> bool {
+    while !message.is_empty() {
+        stream.reserve_capacity(message.len());
+        let Some(Ok(room)) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return false };
+        let piece = message.split_to(room.min(message.len()));
+        if stream.send_data(piece, false).is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Ends an answer.

@@ -6,6 +6,9 @@ use prost::Message;
 
 use super::status::Status;
 
+pub mod health;
+pub mod quota;
+pub mod reflection;
 
 /// `google.protobuf.Duration`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
