@@ -71,7 +71,10 @@ impl Envoy {
     /// One of its counters.
     pub fn counter(&self, name: &str) -> u64 {
         let mut client = Client::new(TcpStream::connect(self.admin).expect("connect"));
-        client.send(format!("GET /stats?filter=^{name}$ HTTP/1.0\r\n\r\n").as_bytes());
+        client.send(
+            format!("GET /stats?filter=^{name}$ HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n")
+                .as_bytes(),
+        );
         let text = String::from_utf8(client.rest()).expect("text");
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
         line.and_then(|count| count.trim().parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))

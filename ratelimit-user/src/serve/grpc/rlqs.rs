@@ -36,6 +36,8 @@ pub use self::quotas::Quotas;
 
 /// Buckets of one stream. What is used of further ones is charged, and they are given nothing.
 const MAX_BUCKETS: usize = 10_000;
+/// Nothing passes.
+const DENY: Kind = Kind::BlanketRule(Blanket::DenyAll as i32);
 /// Tokens never come by themselves: this is longer than any assignment is good for.
 const NEVER_S: i64 = 100_000_000;
 
@@ -106,19 +108,20 @@ impl Conversation {
         }
         let mut bucket_action = Vec::with_capacity(reports.bucket_quota_usages.len());
         for usage in reports.bucket_quota_usages {
-            bucket_action.extend(self.settle(usage).await);
+            self.settle(usage, &mut bucket_action).await;
         }
         Ok((!bucket_action.is_empty()).then(|| framed(&QuotaResponse { bucket_action })))
     }
 
     /// Books the report of one bucket and decides what its proxy has from now on. Nothing, where the bucket is no question that has an
     /// answer: others of the same stream are none the worse.
-    async fn settle(&mut self, usage: BucketUsage) -> Option<BucketAction> {
-        let id = usage.bucket_id.filter(|id| !id.bucket.is_empty())?;
+    async fn settle(&mut self, usage: BucketUsage, actions: &mut Vec<BucketAction>) {
+        let Some(id) = usage.bucket_id.filter(|id| !id.bucket.is_empty()) else { return };
         let parts: Vec<(Bytes, Bytes)> =
             id.bucket.iter().map(|(name, value)| (name.clone().into(), value.clone().into())).collect();
         let domain = self.domain.clone();
-        let question = Question::read(&domain, parts.iter().map(|(name, value)| (name, value)), 1).ok()?;
+        let entries = parts.iter().map(|(name, value)| (name, value));
+        let Ok(question) = Question::read(&domain, entries, 1) else { return };
         let used = usage.num_requests_allowed;
         let idle = used == 0 && usage.num_requests_denied == 0;
         let now_us = self.started.elapsed().as_micros() as u64;
@@ -126,7 +129,7 @@ impl Conversation {
         let known = self.accounts.get(&id).copied();
         if known.is_none() && self.accounts.len() >= MAX_BUCKETS {
             charge(&self.desk, &question, used).await;
-            return None;
+            return;
         }
         let key: Key = (domain.clone(), id);
         if known.is_none() {
@@ -138,15 +141,24 @@ impl Conversation {
         question.give_back(&self.desk, booked.unused).await;
         charge(&self.desk, &question, booked.unpaid).await;
         self.quotas.note(&key, before, account.held());
+        let before = account.assignment();
         let kind = self.assign(&question, &key, &mut account, idle, now_us).await;
         let id = key.1;
         self.accounts.insert(id.clone(), account);
-        let (kind, life_s) = kind?;
-        let assignment = QuotaAssignment {
-            assignment_time_to_live: Some(messages::Duration { seconds: life_s as i64, nanos: 0 }),
-            rate_limit_strategy: Some(Strategy { strategy: Some(kind) }),
+        let Some((kind, life_s)) = kind else { return };
+        let action = |kind| {
+            let assignment = QuotaAssignment {
+                assignment_time_to_live: Some(messages::Duration { seconds: life_s as i64, nanos: 0 }),
+                rate_limit_strategy: Some(Strategy { strategy: Some(kind) }),
+            };
+            BucketAction { bucket_id: Some(id.clone()), bucket_action: Some(Action::Assign(assignment)) }
         };
-        Some(BucketAction { bucket_id: Some(id), bucket_action: Some(Action::Assign(assignment)) })
+        // Envoy fills a new bucket only as full as the one before was. Behind a rule without a bucket it is whole, and nobody is refused
+        // for that: all actions of an answer come into force at once.
+        if matches!(kind, Kind::TokenBucket(_)) && before.0 > 0 && before != account.assignment() {
+            actions.push(action(DENY));
+        }
+        actions.push(action(kind));
     }
 
     /// What a proxy decides by from now on, and for how long.
@@ -173,10 +185,10 @@ impl Conversation {
                 account.assigned(tokens, now_us);
                 self.quotas.note(key, before, account.held());
             }
-            Plan::Deny => account.assigned(0, now_us),
+            Plan::Deny => account.denied(now_us),
         }
         Some(match account.assignment() {
-            (0, _) => (Kind::BlanketRule(Blanket::DenyAll.into()), retry_s.clamp(1, LIFE_S)),
+            (0, _) => (DENY, retry_s.clamp(1, LIFE_S)),
             (tokens, serial) => (Kind::TokenBucket(bucket(tokens, serial)), LIFE_S),
         })
     }

@@ -103,6 +103,14 @@ impl Account {
         };
     }
 
+    /// Notes that there is nothing for now. Said again it is nothing new: what was taken back has been since the first time.
+    pub fn denied(&mut self, now_us: u64) {
+        match self.tokens {
+            0 => self.extended(now_us),
+            _ => self.assigned(0, now_us),
+        }
+    }
+
     /// Notes that the newest assignment goes on.
     pub fn extended(&mut self, now_us: u64) {
         self.ends_us = now_us + LIFE_US;
@@ -167,6 +175,18 @@ mod tests {
         let account = with(10);
         assert_eq!(account.plan(5, 1, false, LIFE_US - MARGIN_US), Plan::Assign(5));
         assert_eq!(account.plan(0, 1, false, LIFE_US - MARGIN_US), Plan::Deny);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_given_back_however_often_the_proxy_reports() {
+        let mut account = with(10);
+        account.report(1, S);
+        let mut back = 0;
+        for tenth in 0..10 {
+            account.denied(S + tenth * S / 10);
+            back += account.report(0, S + (tenth + 1) * S / 10).unused;
+        }
+        assert_eq!((back, account.held()), (9, 0));
     }
 
     #[test]
