@@ -15,6 +15,7 @@ pub mod explain;
 pub mod failure;
 pub mod headroom;
 pub mod lockout;
+mod log;
 pub mod metrics;
 mod overlap;
 pub mod policy;

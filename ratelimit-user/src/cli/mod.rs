@@ -18,6 +18,7 @@ mod run;
 mod serve;
 mod stats;
 mod status;
+mod test;
 mod user;
 mod watch;
 
@@ -66,6 +67,7 @@ enum Verb {
     Allow(allow::Allow),
     Limit(limit::Limit),
     User(user::User),
+    Test(test::Test),
     Detach(detach::Detach),
 }
 
@@ -104,6 +106,7 @@ pub fn main() -> process::ExitCode {
         Verb::Allow(verb) => verb.execute(),
         Verb::Limit(verb) => verb.execute(),
         Verb::User(verb) => verb.execute(),
+        Verb::Test(verb) => verb.execute(),
         Verb::Detach(verb) => verb.execute(),
     };
     match outcome {

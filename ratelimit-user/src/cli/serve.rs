@@ -9,9 +9,10 @@ use std::{
 use clap::Args;
 
 use crate::{
+    cluster::address::StoreAddress,
     config,
     failure::{ExitCode, Failure},
-    serve::{desk::Desk, workers::Sockets},
+    serve::{desk::Desk, store::Store, workers::Sockets},
 };
 
 /// Answer questions about requests, without guarding any interface; prints "ready" when listening.
@@ -25,6 +26,9 @@ pub(super) struct Serve {
     /// Policy file
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
+    /// The store that hosts share, instead of [cluster] redis in the policy: redis://, rediss://, redis+sentinel://, redis+cluster://
+    #[arg(long, value_name = "URL")]
+    redis: Option<StoreAddress>,
 }
 
 impl Serve {
@@ -36,10 +40,12 @@ impl Serve {
                 "the policy names nowhere to listen; add [listen] with http, grpc or resp = \"127.0.0.1:8080\"",
             ));
         }
-        let desk = Arc::new(Desk::new(&loaded.policy));
-        let threads = sockets
-            .serve(&desk, &loaded.policy)
-            .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot start threads: {error}")))?;
+        let no_threads =
+            |error| Failure::new(ExitCode::Unsupported, format!("cannot start threads: {error}"));
+        let policy = loaded.policy.moved_to(self.redis.as_ref());
+        let store = Store::of(&policy, None).map_err(no_threads)?;
+        let desk = Arc::new(Desk::with(&policy, store));
+        let threads = sockets.serve(&desk, &policy).map_err(no_threads)?;
         let mut out = io::stdout().lock();
         let _unread = writeln!(out, "ready").and_then(|()| out.flush());
         drop(out);

@@ -1,7 +1,7 @@
 //! What a host and the store tell each other about one limit of one user.
 
 /// What a host says. The same number is said again until there is an answer, and counts once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Counts what this host says about this limit, from 1.
     pub sequence: u64,

@@ -56,6 +56,7 @@ fn api(
     plans: &HashSet<&str>,
     problems: &mut Problems<'_>,
 ) -> Option<Api> {
+    let wrong_before = problems.count();
     let name = name(table, problems);
     let own_zone = request_limits::zone(table.time_zone.as_ref(), problems);
     let terms = Terms { manner: words::manner(table, problems), zone: own_zone.or(zone) };
@@ -111,7 +112,10 @@ fn api(
         escalation: table.escalate.as_ref().and_then(|table| words::escalation(table, problems)),
     };
     words::judge_delay(table, &api, problems);
-    judge_zone(table, &api, terms, problems);
+    // A limit that means nothing could have been the one that the zone is for.
+    if problems.count() == wrong_before {
+        judge_zone(table, &api, problems);
+    }
     name.map(|_| api)
 }
 
@@ -191,13 +195,9 @@ fn lists(
 }
 
 /// A zone that no limit has use for is a mistake: whoever wrote it means a calendar.
-fn judge_zone(table: &ApiTable, api: &Api, terms: Terms<'_>, problems: &mut Problems<'_>) {
+fn judge_zone(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
     let Some((zone, at)) = &table.time_zone else { return };
-    let mut limits = api.lists().flatten();
-    if terms.manner.is_some()
-        && !limits.any(|limit| is_calendar(&limit.rate))
-        && !problems.any_inside(&table.at)
-    {
+    if !api.lists().flatten().any(|limit| is_calendar(&limit.rate)) {
         let message = format!(
             "time_zone = {zone:?} decides nothing: no limit of api {:?} is a fixed-window per day or month; remove it",
             api.name

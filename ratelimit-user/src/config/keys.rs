@@ -80,6 +80,8 @@ pub(super) fn unknown(key: &Spanned<Cow<'_, str>>, keys: &Keys, problems: &mut P
     let known = keys.known.join(", ");
     let near = keys.known.iter().map(|word| (distance(word, name), word)).min();
     let message = match near {
+        // One letter is a slip, also where the word is one of another table.
+        Some((1, word)) => format!("key {name:?} is not known; did you mean {word:?}? known here: {known}"),
         // The mistake TOML invites: a key below the wrong [table] line.
         _ if TOP.known.contains(&name) => {
             format!("key {name:?} belongs above the first [table]; move it there")

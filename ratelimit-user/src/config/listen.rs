@@ -35,9 +35,9 @@ pub(super) fn resolve(table: &Found<ListenTable>, problems: &mut Problems<'_>) -
     Some(listen)
 }
 
-fn metrics<'k>(
+fn metrics(
     written: Option<&At<String>>,
-    taken: &mut Vec<(&'k str, Endpoint)>,
+    taken: &mut Vec<(&str, Endpoint)>,
     problems: &mut Problems<'_>,
 ) -> Option<SocketAddr> {
     let (text, at) = written?;

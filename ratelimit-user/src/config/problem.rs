@@ -84,9 +84,9 @@ impl<'t> Problems<'t> {
         self.errors.iter().any(|finding| finding.kind == Kind::Syntax)
     }
 
-    /// Whether something is wrong with a piece of the text already.
-    pub(super) fn any_inside(&self, at: &Range<usize>) -> bool {
-        self.errors.iter().any(|finding| at.contains(&finding.at))
+    /// How much is wrong so far.
+    pub(super) fn count(&self) -> usize {
+        self.errors.len()
     }
 
     /// The text at a place, with its quotes.

@@ -1,8 +1,10 @@
 //! Whole files with everything that must be said about them.
 
+mod api_mistakes;
 mod apis;
 mod cluster;
 mod listen;
+mod requests;
 mod services;
 mod users;
 mod warnings;

@@ -1,5 +1,7 @@
 //! What a policy says and cannot mean: prefixes and limits that change nothing, or that no packet fits through.
 
+mod requests;
+
 use std::{collections::HashMap, ops::Range};
 
 use ratelimit_common::{
@@ -60,24 +62,29 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
     }
     destinations(document, policy, problems);
     cluster::warn(document, policy, problems);
+    requests::warn(document, policy, problems);
 }
 
 /// Limits of one list that stand in each other's way, and bursts that frames do not fit into.
 fn within(of: &str, rates: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
     frames(of, rates, places, problems);
     for (index, (rate, at)) in placed(rates, places).enumerate() {
-        let by = rates.iter().enumerate().find(|(other, by)| {
-            *other != index
-                && by.at_least_as_strict_as(rate)
-                && (*other < index || !rate.at_least_as_strict_as(by))
-        });
-        if let Some((_, by)) = by {
+        if let Some(by) = forestaller(rates, index, Rate::at_least_as_strict_as) {
             problems.warning(
                 at,
                 format!("{of} \"{rate}\" never decides: \"{by}\" beside it is at least as strict"),
             );
         }
     }
+}
+
+/// One of a list that is at least as strict as another, so that the other never decides; of two that are alike, the first.
+fn forestaller<T>(all: &[T], index: usize, strict: impl Fn(&T, &T) -> bool) -> Option<&T> {
+    let one = &all[index];
+    let before = |(other, by): &(usize, &T)| {
+        *other != index && strict(by, one) && (*other < index || !strict(one, by))
+    };
+    all.iter().enumerate().find(before).map(|(_, by)| by)
 }
 
 /// What one source may have of a service, against what it may have at all and what everybody may have there.

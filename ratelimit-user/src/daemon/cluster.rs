@@ -110,6 +110,11 @@ impl Cluster {
         (self.policy.tick() * 2).max(Duration::from_millis(50)).min(self.policy.lease() / 4)
     }
 
+    /// What this start of this host is called in the store.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Whether the store counts as gone.
     fn is_cut_off(&self) -> bool {
         self.breaker.is_open()

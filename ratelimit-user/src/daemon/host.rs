@@ -30,7 +30,9 @@ use crate::{
     policy::Policy,
     serve::{
         control::Caller,
+        desk::Desk,
         protocol::{Reply, Request},
+        store::Store,
     },
     stats::{
         Snapshot,
@@ -90,6 +92,10 @@ pub(super) struct Host {
     pub(super) headroom: HeadroomWatch,
     /// This host's part in the cluster, if it is in one.
     pub(super) cluster: Option<Cluster>,
+    /// Where questions about requests are answered.
+    pub(super) desk: Arc<Desk>,
+    /// The store of the command line, if it names one.
+    pub(super) redis: Option<StoreAddress>,
     seen: Seen,
     /// Kept to guard an interface again that comes back.
     program: Program,
@@ -130,6 +136,12 @@ impl Host {
         mut started: Started,
     ) -> Result<Self, Failure> {
         let drops = Drops::new(started.maps.take_drops());
+        let policy = version.policy().clone().moved_to(options.redis.as_ref());
+        let store = Store::of(&policy, started.cluster.as_ref().map(Cluster::id));
+        let store = store.map_err(|error| {
+            Failure::new(ExitCode::Unsupported, format!("cannot start a thread: {error}"))
+        })?;
+        let desk = Arc::new(Desk::with(&policy, store));
         let mut host = Self {
             policy_path: options.policy.clone(),
             state: options.state.clone(),
@@ -152,6 +164,8 @@ impl Host {
             last_second: Pressure::default(),
             headroom: HeadroomWatch::new(&options.proc, Instant::now()),
             cluster: started.cluster,
+            desk,
+            redis: options.redis.clone(),
             seen: Seen::default(),
             program: started.program,
             generic: options.generic,
@@ -227,6 +241,7 @@ impl Host {
                 self.block(&prefix, for_ns, reason.as_deref(), Scope::of(cluster), &operator, now_ns)
             }
             Request::BlockDel { prefix, cluster } => self.unblock(&prefix, Scope::of(cluster), now_ns),
+            Request::Test(_) => Err(Failure::usage("a test is answered apart from the host")),
             Request::Cluster => self.members(now_ns),
             Request::BlockList => Ok(Reply::Blocks(self.blocks(now_ns))),
             Request::AllowAdd { prefix } => self.allow(&prefix),

@@ -12,9 +12,9 @@ mod host;
 mod layouts;
 mod limits;
 mod lists;
-mod log;
 mod record;
 mod replacement;
+mod requests;
 mod service;
 mod settings;
 mod start;
@@ -23,6 +23,8 @@ mod status;
 mod users;
 mod version;
 mod waiting;
+
+use crate::log;
 
 pub use host::Options;
 pub use service::run;

@@ -22,6 +22,7 @@ use super::{
     host::{Host, Options},
     log,
     record::{self, Origin, Record},
+    requests::follow_offenders,
     start::start,
     state_dir::StateDir,
 };
@@ -35,6 +36,7 @@ use crate::{
         control::{self, Answer, Caller},
         http::{self, Metrics},
         protocol::{Reply, Request, Status},
+        workers::Sockets,
     },
 };
 
@@ -61,6 +63,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
+        let sockets = Sockets::bind(version.policy().listen()).map_err(Failure::usage)?;
         let control = control::bind(&state.socket()).map_err(|error| {
             Failure::new(ExitCode::NotPermitted, format!("cannot make {}: {error}", state.socket().display()))
         })?;
@@ -76,6 +79,11 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         if let Some(listener) = metrics {
             tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
         }
+        let (desk, policy) = (Arc::clone(&daemon.host().desk), daemon.host().policy().clone());
+        sockets.serve(&desk, &policy).map_err(|error| {
+            Failure::new(ExitCode::Unsupported, format!("cannot start threads that answer: {error}"))
+        })?;
+        tokio::spawn(follow_offenders(Arc::clone(&daemon)));
         let talks = tokio::spawn(converse(Arc::clone(&daemon)));
         daemon.until_stopped(&mut signals, &state).await?;
         // What is being said is said once more, if need be: it counts once.
@@ -226,6 +234,7 @@ impl Daemon {
             log::warning(format!("the counters were not read: {failure}"));
         }
         host.headroom.look(Instant::now());
+        host.desk.engine().set_headroom(host.headroom.is_there());
         host.follow_facts();
         host.look_after_blocks(probe::now_ns());
     }
@@ -262,6 +271,7 @@ impl Daemon {
 impl Answer for Daemon {
     async fn answer(&self, request: Request, caller: Caller) -> Reply {
         let reply = match request {
+            Request::Test(question) => self.test(&question).await,
             Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             request => self.host().answer(request, caller),
         };

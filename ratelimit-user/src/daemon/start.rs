@@ -57,7 +57,7 @@ fn put_in_force(
     let (mut program, mut maps) = kernel::load(Some(&pins), layout.sources, version)?;
     layouts::carry_lists(&pins, &others, &mut maps)?;
     let before = maps.policy();
-    let cluster = cluster(options, policy);
+    let cluster = policy.clone().moved_to(options.redis.as_ref()).cluster().cloned();
     let facts = HostFacts {
         cpus: probe::possible_cpus(),
         tick_ns: probe::tick_ns(),
@@ -102,18 +102,6 @@ fn put_in_force(
     let cluster = cluster.map(|cluster| Cluster::new(cluster, &options.state, &lists)).transpose()?;
     announce(&guarded, if before.is_some() { "buckets kept" } else { "buckets start anew" });
     Ok(Started { desired, facts, program, maps, lists, guarded, pins, release, claim, cluster })
-}
-
-/// The cluster of the policy, or one on the store that was named on the command line.
-fn cluster(options: &Options, policy: &Policy) -> Option<ClusterPolicy> {
-    let of_policy = policy.cluster().cloned();
-    match &options.redis {
-        Some(redis) => Some(match of_policy {
-            Some(cluster) => cluster.moved_to(redis.clone()),
-            None => ClusterPolicy::on(redis.clone()),
-        }),
-        None => of_policy,
-    }
 }
 
 /// Removes what a failed start has made.

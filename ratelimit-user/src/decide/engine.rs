@@ -59,7 +59,7 @@ impl Engine {
         request: &Request<'_>,
         now_us: u64,
     ) -> Result<Decision<'r>, BadRequest> {
-        Ok(self.judge(rules.claims(request)?, request, now_us, Mode::Take))
+        Ok(self.judge(&self.claims(rules, request, now_us)?, request, now_us, Mode::Take))
     }
 
     /// What would be decided.
@@ -69,28 +69,50 @@ impl Engine {
         request: &Request<'_>,
         now_us: u64,
     ) -> Result<Decision<'r>, BadRequest> {
-        Ok(self.judge(rules.claims(request)?, request, now_us, Mode::Peek))
+        Ok(self.judge(&self.claims(rules, request, now_us)?, request, now_us, Mode::Peek))
     }
 
-    fn judge<'r>(
+    /// The rules in force, to be kept for longer than a moment.
+    pub fn rules_for_long(&self) -> Arc<Rules> {
+        self.rules.load_full()
+    }
+
+    /// Whether the host has headroom, for elastic limits.
+    pub fn headroom(&self) -> bool {
+        self.headroom.load(Ordering::Relaxed)
+    }
+
+    /// The keys of a request. What counts for strangers only is left out for a user that has logged in from there.
+    pub fn claims<'r>(
         &self,
-        mut claims: Claims<'r>,
+        rules: &'r Rules,
+        request: &Request<'_>,
+        now_us: u64,
+    ) -> Result<Claims<'r>, BadRequest> {
+        let mut claims = rules.claims(request)?;
+        if claims.known.is_some() && self.is_known(&claims, now_us) {
+            claims.forget_strangers();
+        }
+        Ok(claims)
+    }
+
+    /// Decides about keys of this host alone.
+    pub fn judge<'r>(
+        &self,
+        claims: &Claims<'r>,
         request: &Request<'_>,
         now_us: u64,
         mode: Mode,
     ) -> Decision<'r> {
-        let moment = Moment { now_us, headroom: self.headroom.load(Ordering::Relaxed) };
-        if claims.known.is_some() && self.is_known(&claims, now_us) {
-            claims.forget_strangers();
-        }
+        let moment = Moment { now_us, headroom: self.headroom() };
         let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
-        judge(&claims, &mut locked, request, moment, mode)
+        judge(claims, &mut locked, request, moment, mode)
     }
 
     /// Gives back what a request was charged: it was not served, or a login did not fail. From then on its address counts as known to the user.
     pub fn refund(&self, rules: &Rules, request: &Request<'_>, now_us: u64) -> Result<(), BadRequest> {
-        let claims = rules.claims(request)?;
-        let headroom = self.headroom.load(Ordering::Relaxed);
+        let claims = self.claims(rules, request, now_us)?;
+        let headroom = self.headroom();
         let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
         for claim in claims.iter() {
             let cells = locked.of(claim);

@@ -23,7 +23,7 @@ pub(super) struct Moment {
 
 /// Whether something is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub enum Mode {
     /// The request is to be served: it counts.
     Take,
     /// Somebody wants to know.

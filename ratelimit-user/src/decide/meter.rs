@@ -17,6 +17,7 @@
 mod bucket;
 mod fixed;
 mod log;
+mod part;
 mod sliding;
 mod weighted;
 
@@ -100,6 +101,19 @@ impl Meter {
     /// How long until a key has everything again, if nobody takes any; for windows until the one ends that counts now.
     pub fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         each!(self, inner => inner.reset(words, now_us))
+    }
+
+    /// How long until a key has everything again of which this is left: exact for buckets and fixed windows, a whole window for the others.
+    pub fn reset_from(&self, left: u64, now_us: u64) -> u64 {
+        let used = self.capacity().saturating_sub(left);
+        match self {
+            _ if used == 0 => 0,
+            Self::Bucket(bucket) => used.saturating_mul(bucket.period_us()).div_ceil(bucket.amount()),
+            Self::Fixed(fixed) => fixed.reset(&[0], now_us),
+            Self::Sliding(sliding) => sliding.period_us(),
+            Self::Weighted(weighted) => weighted.period_us(),
+            Self::Log(log) => log.period_us(),
+        }
     }
 
     /// What tells its words from those of any other: state that was written under another layout means nothing.

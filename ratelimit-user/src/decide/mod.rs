@@ -10,16 +10,24 @@ pub mod cells;
 pub mod clock;
 pub mod decision;
 mod engine;
+mod fleet;
 mod judge;
 pub mod key;
+pub mod lease;
+pub mod leases;
 pub mod meter;
 pub mod request;
 pub mod rules;
+pub mod shared;
 mod table;
 pub mod throttle;
 
 pub use decision::{Decision, Nearest, Outcome};
 pub use engine::Engine;
+pub use judge::Mode;
 pub use request::{BadRequest, MAX_PART, Priority, Request};
 pub use rules::Rules;
 pub use table::Usage;
+
+#[cfg(test)]
+mod tests;

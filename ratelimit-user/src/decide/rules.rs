@@ -14,6 +14,7 @@ use ratelimit_common::limit::{
 
 use super::{
     calendar::{Calendar, CalendarUnit},
+    fleet::Fleet,
     key::{Hash, KeyHasher, KeyWriter},
     meter::{Bucket, Fixed, Log, Meter, Sliding, Weighted},
     request::{BadRequest, MAX_PART, Priority, Request},
@@ -37,6 +38,8 @@ pub struct Rules {
     stranger: UserRules,
     allowances: Vec<Allowance>,
     hasher: KeyHasher,
+    /// The hosts that count together, if there are some.
+    fleet: Option<Fleet>,
 }
 
 /// One API.
@@ -98,8 +101,10 @@ pub struct Allowance {
     reserved: Reserved,
     /// Tells keys of this allowance from all others. The same as long as names and layouts are: a change of numbers keeps what was counted.
     seed: u64,
-    /// What keys of this allowance begin with in the store.
+    /// What keys of this allowance are called in the store.
     store_name: String,
+    /// What this host gives of it when it cannot reach the store.
+    alone: Option<usize>,
 }
 
 /// One limit.
@@ -114,7 +119,7 @@ pub struct Limit {
     /// How it is counted.
     pub meter: Meter,
     /// The same with the margin above it.
-    margin: Option<Margin>,
+    pub(super) margin: Option<Margin>,
     /// Whether requests wait in it for their turn.
     pub queue: bool,
     /// Where its words begin.
@@ -122,8 +127,8 @@ pub struct Limit {
 }
 
 #[derive(Debug)]
-struct Margin {
-    meter: Meter,
+pub(super) struct Margin {
+    pub(super) meter: Meter,
     elastic: bool,
 }
 
@@ -195,6 +200,12 @@ impl<'r> Claims<'r> {
         self.list.iter().flatten()
     }
 
+    /// Those that this host counts for itself.
+    pub fn local(&self) -> Self {
+        let list = self.list.map(|claim| claim.filter(|claim| claim.allowance.sharing == Sharing::Local));
+        Self { api: self.api, list, known: self.known }
+    }
+
     /// Leaves out what counts for strangers only.
     pub fn forget_strangers(&mut self) {
         let Some(known) = self.known else { return };
@@ -246,16 +257,22 @@ impl Allowance {
         (u128::from(capacity) * u128::from(percent)).div_ceil(100) as u64
     }
 
-    /// What the store calls a key of this allowance.
+    /// What keys of this allowance are called in the store.
     pub fn store_name(&self) -> &str {
         &self.store_name
+    }
+
+    /// The most that a key may have at once.
+    pub fn capacity(&self) -> u64 {
+        self.limits.iter().map(|limit| limit.meter.capacity()).min().unwrap_or(0)
     }
 }
 
 impl Rules {
     /// The rules of a policy. `now_us` is where calendars begin.
     pub fn new(policy: &Policy, now_us: u64) -> Self {
-        let mut rules = Self::default();
+        let fleet = policy.cluster().map(|cluster| Fleet::new(cluster.hosts(), cluster.reserve().permille()));
+        let mut rules = Self { fleet, ..Self::default() };
         for (index, api) in policy.requests().apis.iter().enumerate() {
             let of_api = rules.api(api, index, now_us);
             if api.name == ANY_API {
@@ -341,14 +358,28 @@ impl Rules {
         let layouts: Vec<String> = built.iter().map(|limit| limit.meter.layout()).collect();
         let kind = if api.is_some() { "api" } else { "user" };
         let store_name = format!("{kind}:{name}:{}", layouts.join(","));
+        let without_store = api.map_or(Alone::Share, |api| api.without_store);
+        let sharing = api.map_or(Sharing::Lease, |api| api.sharing);
+        let alone = match (sharing, self.fleet) {
+            (Sharing::Strict | Sharing::Lease, Some(fleet)) => {
+                let alone = fleet.alone(without_store, &built);
+                // What hosts keep for themselves the store never gives out.
+                if without_store == Alone::Reserve {
+                    built.iter_mut().for_each(|limit| fleet.keep_back(limit));
+                }
+                alone.map(|limits| self.push_alone(&name, limits, on_limit))
+            }
+            _ => None,
+        };
         let id = self.allowances.len();
         self.allowances.push(Allowance {
             id,
+            alone,
             limits: built,
             words,
             on_limit,
-            sharing: api.map_or(Sharing::Lease, |api| api.sharing),
-            without_store: api.map_or(Alone::Share, |api| api.without_store),
+            sharing,
+            without_store,
             header: header.join(", "),
             reserved: api.map_or_else(Reserved::default, |api| api.reserved),
             seed: seed(&store_name),
@@ -356,6 +387,40 @@ impl Rules {
             name,
         });
         id
+    }
+
+    fn push_alone(&mut self, name: &str, limits: Vec<Limit>, on_limit: OnRefusal) -> usize {
+        let words = limits.iter().map(|limit| limit.at + limit.meter.words()).max().unwrap_or(0);
+        let id = self.allowances.len();
+        self.allowances.push(Allowance {
+            id,
+            name: name.to_owned(),
+            limits,
+            words,
+            on_limit,
+            sharing: Sharing::Local,
+            without_store: Alone::Local,
+            header: String::new(),
+            reserved: Reserved::default(),
+            seed: 0,
+            store_name: String::new(),
+            alone: None,
+        });
+        id
+    }
+
+    /// The same request as a host judges it that cannot reach the store; none if it refuses then.
+    pub fn alone<'r>(&'r self, claims: &Claims<'r>) -> Option<Claims<'r>> {
+        let mut alone = Claims { api: claims.api, list: [None; MAX_CLAIMS], known: claims.known };
+        for claim in claims.iter() {
+            if claim.allowance.sharing == Sharing::Local {
+                alone.push(*claim);
+            } else {
+                let allowance = &self.allowances[claim.allowance.alone?];
+                alone.push(Claim { allowance, hash: claim.hash.other(), subject: claim.subject });
+            }
+        }
+        Some(alone)
     }
 
     /// The names of all APIs, in the order of the file.

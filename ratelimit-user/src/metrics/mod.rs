@@ -1,6 +1,7 @@
 //! A snapshot as Prometheus metrics.
 
 mod cluster;
+mod requests;
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
@@ -24,6 +25,7 @@ pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus
     if let Some(cluster) = &status.cluster {
         cluster::register(&registry, cluster)?;
     }
+    requests::register(&registry, &status.requests)?;
     counters(&registry, status)?;
     TextEncoder::new().encode_to_string(&registry.gather())
 }

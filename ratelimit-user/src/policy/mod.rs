@@ -22,6 +22,8 @@ mod windows;
 
 use ratelimit_common::{abi::Mode, limit::manner::Throttle};
 
+use crate::cluster::address::StoreAddress;
+
 pub use api::{
     ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, Escalation, KeyPart, Login, MAX_KEYS, MAX_NAME,
     MAX_THREADS, OnRefusal, RequestPolicy, Reserved, Sharing, is_api_name,
@@ -116,6 +118,16 @@ impl Policy {
     /// The same in a cluster.
     pub fn with_cluster(self, cluster: Option<ClusterPolicy>) -> Self {
         Self { cluster, ..self }
+    }
+
+    /// The same on another store than its own, if there is one on the command line.
+    pub fn moved_to(self, redis: Option<&StoreAddress>) -> Self {
+        let Some(redis) = redis.cloned() else { return self };
+        let cluster = match self.cluster {
+            Some(cluster) => cluster.moved_to(redis),
+            None => ClusterPolicy::on(redis),
+        };
+        Self { cluster: Some(cluster), ..self }
     }
 
     /// The cluster that this host is in.

@@ -5,11 +5,24 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use tokio::sync::mpsc;
+
+use super::{
+    escalation::{Offence, Offenders},
+    store::Store,
+    together::Together,
+};
 use crate::{
+    cluster::address::StoreAddress,
     decide::{
-        BadRequest, Decision, Engine, Outcome, Request, clock::Clock, meter::Bucket, throttle::Throttled,
+        BadRequest, Decision, Engine, Mode, Outcome, Request,
+        clock::Clock,
+        meter::Bucket,
+        rules::{ApiRules, Claims},
+        shared::is_shared,
+        throttle::Throttled,
     },
-    policy::{Listen, Policy, Prefix},
+    policy::{DEFAULT_NAME, Listen, Policy, Prefix},
 };
 
 /// Whether a question counts.
@@ -21,11 +34,23 @@ pub enum Asking {
     Peeking,
 }
 
+impl From<Asking> for Mode {
+    fn from(asking: Asking) -> Self {
+        match asking {
+            Asking::Counted => Self::Take,
+            Asking::Peeking => Self::Peek,
+        }
+    }
+}
+
 /// Answers for every protocol.
 #[derive(Debug)]
 pub struct Desk {
     engine: Engine,
     clock: Clock,
+    /// Other hosts that count with this one.
+    together: Option<Together>,
+    offenders: Offenders,
     access: RwLock<Access>,
     counts: RwLock<Counts>,
 }
@@ -43,12 +68,21 @@ struct Counts {
 }
 
 impl Desk {
-    /// A desk for a policy.
+    /// A desk for a policy, that counts for itself.
     pub fn new(policy: &Policy) -> Self {
+        Self::with(policy, None)
+    }
+
+    /// The same with other hosts, through a store.
+    pub fn with(policy: &Policy, store: Option<Store>) -> Self {
+        let name = policy.cluster().map_or(DEFAULT_NAME, |cluster| cluster.name());
+        let together = store.map(|store| Together::new(store, name, policy.requests().keys));
         let clock = Clock::start();
         let desk = Self {
             engine: Engine::new(policy, clock.now_us()),
             clock,
+            together,
+            offenders: Offenders::default(),
             access: RwLock::default(),
             counts: RwLock::default(),
         };
@@ -56,10 +90,11 @@ impl Desk {
         desk
     }
 
-    /// Follows a policy.
-    pub fn follow(&self, policy: &Policy) {
-        self.engine.follow(policy, self.clock.now_us());
-        self.settle(policy);
+    /// Follows a policy; one that is on another store than its own if the command line named one.
+    pub fn follow(&self, policy: &Policy, redis: Option<&StoreAddress>) {
+        let policy = policy.clone().moved_to(redis);
+        self.engine.follow(&policy, self.clock.now_us());
+        self.settle(&policy);
     }
 
     fn settle(&self, policy: &Policy) {
@@ -84,26 +119,61 @@ impl Desk {
         asking: Asking,
         render: impl FnOnce(&Decision<'_>) -> R,
     ) -> Result<R, BadRequest> {
-        let rules = self.engine.rules();
         let now_us = self.clock.now_us();
-        let decision = match asking {
-            Asking::Counted => self.engine.decide(&rules, request, now_us)?,
-            Asking::Peeking => self.engine.peek(&rules, request, now_us)?,
-        };
-        if asking == Asking::Counted {
-            self.count(rules.index_of(request.api), decision.outcome);
+        {
+            let rules = self.engine.rules();
+            let claims = self.engine.claims(&rules, request, now_us)?;
+            if let Some(decision) = self.at_once(&claims, request, asking, now_us) {
+                self.note(claims.api, request, asking, decision.outcome, now_us);
+                return Ok(render(&decision));
+            }
         }
+        let rules = self.engine.rules_for_long();
+        let claims = self.engine.claims(&rules, request, now_us)?;
+        let decision = match &self.together {
+            Some(together) => {
+                together.decide(&self.engine, &self.clock, &rules, &claims, request, asking).await
+            }
+            None => self.engine.judge(&claims, request, now_us, asking.into()),
+        };
+        self.note(claims.api, request, asking, decision.outcome, now_us);
         Ok(render(&decision))
+    }
+
+    /// The decision, if nobody else has to be asked.
+    fn at_once<'r>(
+        &self,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+        now_us: u64,
+    ) -> Option<Decision<'r>> {
+        match &self.together {
+            Some(together) if claims.iter().any(is_shared) => {
+                together.at_once(claims, request, asking, now_us)
+            }
+            _ => Some(self.engine.judge(claims, request, now_us, asking.into())),
+        }
     }
 
     /// Gives back what a request was charged; for a login: it succeeded.
     pub async fn refund(&self, request: &Request<'_>) -> Result<(), BadRequest> {
-        self.engine.refund(&self.engine.rules(), request, self.clock.now_us())
+        let rules = self.engine.rules();
+        self.engine.refund(&rules, request, self.clock.now_us())?;
+        if let Some(together) = &self.together {
+            together.refund(&self.engine, &rules.claims(request)?, request);
+        }
+        Ok(())
     }
 
     /// Forgets what was counted under the keys of a request.
     pub async fn reset(&self, request: &Request<'_>) -> Result<(), BadRequest> {
-        self.engine.reset(&self.engine.rules(), request)
+        let rules = self.engine.rules();
+        self.engine.reset(&rules, request)?;
+        if let Some(together) = &self.together {
+            together.reset(&rules.claims(request)?, request, self.clock.now_us());
+        }
+        Ok(())
     }
 
     /// Takes from a bucket that the caller describes.
@@ -124,19 +194,36 @@ impl Desk {
     }
 
     /// Decisions so far: API, outcome, how many.
-    pub fn decisions(&self) -> Vec<(String, &'static str, u64)> {
+    pub fn decisions(&self) -> Vec<(String, String, u64)> {
         let Ok(counts) = self.counts.read() else { return Vec::new() };
         let row = |(api, row): &(String, [AtomicU64; 5])| {
-            let name = |at: usize| Outcome::NAMES[at];
+            let name = |at: usize| Outcome::NAMES[at].to_owned();
             let counts = row.iter().map(|count| count.load(Ordering::Relaxed));
             counts.enumerate().map(|(at, count)| (api.clone(), name(at), count)).collect::<Vec<_>>()
         };
         counts.apis.iter().flat_map(row).collect()
     }
 
-    fn count(&self, api: Option<usize>, outcome: Outcome) {
+    /// The way to the store, if there is one.
+    pub fn store(&self) -> Option<&Store> {
+        self.together.as_ref().map(Together::store)
+    }
+
+    /// Addresses that are to be blocked, from now on; for one taker.
+    pub fn escalations(&self) -> Option<mpsc::Receiver<Offence>> {
+        self.offenders.take()
+    }
+
+    /// Counts a decision, and looks whether its caller has been refused for too long.
+    fn note(&self, api: &ApiRules, request: &Request<'_>, asking: Asking, outcome: Outcome, now_us: u64) {
+        if asking == Asking::Peeking {
+            return;
+        }
+        if let (false, Some(escalation), Some(ip)) = (outcome.is_served(), &api.escalation, request.ip) {
+            self.offenders.refused(api, escalation, ip, now_us);
+        }
         let Ok(counts) = self.counts.read() else { return };
-        if let Some((_, row)) = api.and_then(|api| counts.apis.get(api)) {
+        if let Some((_, row)) = counts.apis.get(api.index) {
             row[outcome.index()].fetch_add(1, Ordering::Relaxed);
         }
     }

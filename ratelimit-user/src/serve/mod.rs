@@ -6,11 +6,14 @@
 pub mod check;
 pub mod control;
 pub mod desk;
+pub mod escalation;
 mod feed;
 pub mod grpc;
 pub mod http;
 pub mod listener;
 pub mod protocol;
 pub mod resp;
+pub mod store;
 mod tls;
+mod together;
 pub mod workers;

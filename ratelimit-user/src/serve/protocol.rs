@@ -1,6 +1,10 @@
 //! What is said over the control socket: one JSON request per line, one JSON reply per line; to `watch` many. The text of a policy may
 //! follow its request as it is.
 
+mod requests;
+
+pub use requests::{DecisionInfo, RequestsStatus, TestQuestion};
+
 use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -68,6 +72,8 @@ pub enum Request {
         #[serde(default)]
         cluster: bool,
     },
+    /// May this user call this API now?
+    Test(TestQuestion),
     /// Which hosts are in the cluster?
     Cluster,
     /// Show the block list.
@@ -225,6 +231,8 @@ pub enum Reply {
     Lost(u64),
     /// To `block list`.
     Blocks(Vec<Block>),
+    /// To `test`.
+    Decision(DecisionInfo),
     /// To `cluster`.
     Cluster {
         /// This host's part.
@@ -318,6 +326,9 @@ pub struct Status {
     pub blocked_prefixes: u64,
     /// Prefixes on the allow list.
     pub allowed_prefixes: u64,
+    /// Requests.
+    #[serde(default)]
+    pub requests: RequestsStatus,
     /// This host's part in its cluster, if it is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterStatus>,

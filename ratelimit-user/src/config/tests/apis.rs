@@ -1,10 +1,10 @@
-//! `[requests]`, `[[api]]`, and limits of plans and users: what they mean, and every mistake at its place.
+//! `[requests]`, `[[api]]`, and limits of plans and users: what they mean.
 
 use std::time::Duration;
 
 use ratelimit_common::limit::manner::Throttle;
 
-use super::{parse, problems};
+use super::parse;
 use crate::policy::{
     Alone, Api, Escalation, KeyPart, OnRefusal, Policy, RequestLimit, RequestPolicy, Reserved, Sharing,
 };
@@ -137,16 +137,4 @@ fn a_zone_of_all_requests_is_that_of_limits_without_one() {
     assert_eq!(words(gold.requests()), ["10000/month fixed-window in Asia/Tokyo", "10/s burst 10"]);
     assert_eq!(words(&policy.requests().apis[0].limits), ["5/day fixed-window in Asia/Tokyo"]);
     assert_eq!(words(&policy.requests().apis[1].limits), ["5/day fixed-window in UTC"]);
-}
-
-#[test]
-fn every_mistake_in_an_api_is_reported_at_its_place() {
-    let refused =
-        |lines: &str| problems(&format!("{SOURCE}[[api]]\nname = \"a\"\nlimits = [\"1/s\"]\n{lines}\n"));
-    for (line, expected) in [(
-        "sharing = \"all\"",
-        "6:11: sharing = \"all\" is not known; use one of \"strict\", \"lease\", \"local\"",
-    )] {
-        assert_eq!(refused(line), [format!("p.toml:{expected}")], "{line}");
-    }
 }

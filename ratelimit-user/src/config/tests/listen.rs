@@ -33,11 +33,96 @@ fn every_key_of_listen_is_understood() {
 
 #[test]
 fn every_mistake_in_listen_is_reported_at_its_place() {
-    let refused = |lines: &str| problems(&format!("[source]\nlimits = [\"1/s\"]\n[listen]\n{lines}\n"));
-    for (lines, expected) in [(
-        "http = \"unix:http.sock\"",
-        "4:8: http = \"unix:http.sock\" is no absolute path; use one such as \"unix:/run/ratelimit/http.sock\"",
-    )] {
-        assert_eq!(refused(lines), [format!("p.toml:{expected}")], "{lines}");
+    let open =
+        "would answer anybody who reaches it; name a token_file or tls.client_ca, or listen on loopback";
+    let port = "is not an address with a port, nor a socket; use one such as \"127.0.0.1:8080\" or \"unix:/run/ratelimit/http.sock\"";
+    let path = "is no absolute path; use one such as \"unix:/run/ratelimit/http.sock\"";
+    for (lines, expected) in [
+        ("http = \"unix:http.sock\"", vec![format!("4:8: http = \"unix:http.sock\" {path}")]),
+        ("resp = [\"unix:\"]", vec![format!("4:9: resp = \"unix:\" {path}")]),
+        ("grpc = \"localhost:80\"", vec![format!("4:8: grpc = \"localhost:80\" {port}")]),
+        ("http = 80", vec!["4:8: http is a number; write a string in quotes".to_owned()]),
+        (
+            "http = [80, \"x\"]",
+            vec![
+                "4:9: an entry of http is a number; write a string in quotes".to_owned(),
+                format!("4:13: http = \"x\" {port}"),
+            ],
+        ),
+        (
+            "http = [\"127.0.0.1:1\", \"0.0.0.0:2\"]\ngrpc = \"[::]:3\"\nresp = \"10.0.0.1:4\"\ntls = { certificate = \"c\", key = \"k\" }",
+            vec![
+                format!("4:24: http on 0.0.0.0:2 {open}"),
+                format!("5:8: grpc on [::]:3 {open}"),
+                format!("6:8: resp on 10.0.0.1:4 {open}"),
+            ],
+        ),
+        (
+            "tls = { client_ca = \"\" }",
+            vec![
+                "4:7: tls has no certificate; write certificate = \"/etc/ratelimit/certificate.pem\"".to_owned(),
+                "4:7: tls has no key; write key = \"/etc/ratelimit/key.pem\"".to_owned(),
+                "4:21: client_ca is empty; name a file".to_owned(),
+            ],
+        ),
+        ("token_file = \"\"", vec!["4:14: token_file is empty; name a file".to_owned()]),
+        (
+            "trusted_proxies = [\"10.0.0.1/8\", \"x\"]",
+            vec![
+                "4:20: 10.0.0.1/8 has host bits set; use 10.0.0.0/8 for the network, or the address alone".to_owned(),
+                "4:34: \"x\" is not an address or prefix; use one such as 203.0.113.7, 203.0.113.0/24 or 2001:db8::/48".to_owned(),
+            ],
+        ),
+    ] {
+        assert_eq!(refused(lines), expected, "{lines}");
     }
+}
+
+fn refused(lines: &str) -> Vec<String> {
+    let found = problems(&format!("[source]\nlimits = [\"1/s\"]\n[listen]\n{lines}\n"));
+    found.iter().map(|problem| problem.strip_prefix("p.toml:").unwrap().to_owned()).collect()
+}
+
+#[test]
+fn callers_beyond_loopback_show_a_token_or_a_certificate() {
+    for fine in [
+        "http = \"0.0.0.0:1\"\ntoken_file = \"/t\"",
+        "http = \"0.0.0.0:1\"\ntls = { certificate = \"/c\", key = \"/k\", client_ca = \"/ca\" }",
+        "http = [\"127.8.9.1:1\", \"[::1]:1\", \"unix:/s\"]",
+    ] {
+        assert!(!listen(fine).http.is_empty(), "{fine}");
+    }
+}
+
+#[test]
+fn two_listeners_cannot_have_one_address() {
+    for (one, other, both) in [
+        ("127.0.0.1:1", "127.0.0.1:1", false),
+        ("0.0.0.0:1", "127.0.0.1:1", false),
+        ("127.0.0.1:1", "[::]:1", false),
+        ("[::1]:1", "[::]:1", false),
+        ("unix:/a", "unix:/a", false),
+        ("127.0.0.1:1", "127.0.0.1:2", true),
+        ("127.0.0.1:1", "127.0.0.2:1", true),
+        ("0.0.0.0:1", "[::1]:1", true),
+        ("127.0.0.1:0", "127.0.0.1:0", true),
+        ("unix:/a", "unix:/b", true),
+    ] {
+        let lines = format!("token_file = \"/t\"\nhttp = {one:?}\nresp = {other:?}");
+        if both {
+            assert_eq!(listen(&lines).resp.len(), 1);
+        } else {
+            assert_eq!(
+                refused(&lines),
+                [format!("6:8: resp on {other}: http listens there already; use another")]
+            );
+        }
+    }
+    assert_eq!(
+        refused("metrics = \"127.0.0.1:1\"\ngrpc = [\"127.0.0.1:2\", \"127.0.0.1:2\", \"127.0.0.1:1\"]"),
+        [
+            "5:24: grpc on 127.0.0.1:2: grpc listens there already; use another",
+            "5:39: grpc on 127.0.0.1:1: metrics listens there already; use another",
+        ]
+    );
 }

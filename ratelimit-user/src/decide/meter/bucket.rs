@@ -46,6 +46,9 @@ impl Bucket {
         words[1].saturating_sub(paid)
     }
 
+    /// More debt than this cannot be counted exactly by the store, which has doubles; whoever has that much waits for years as it is.
+    const MOST_DEBT: u64 = (1 << 53) - 1;
+
     fn full(&self) -> u64 {
         self.burst.saturating_mul(self.period_us)
     }
@@ -55,7 +58,8 @@ impl Bucket {
     }
 
     pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
-        words[1] = self.debt(words, now_us).saturating_add(units.saturating_mul(self.period_us));
+        let charge = units.saturating_mul(self.period_us);
+        words[1] = self.debt(words, now_us).saturating_add(charge).min(Self::MOST_DEBT);
         words[0] = words[0].max(now_us);
     }
 

@@ -28,6 +28,11 @@ impl Sliding {
         Self { limit, part_us: period_us.max(1).div_ceil(PARTS - 1) }
     }
 
+    /// How long a window is, rounded up to whole counters.
+    pub fn period_us(&self) -> u64 {
+        self.part_us * (PARTS - 1)
+    }
+
     /// How long one counter counts.
     pub fn part_us(&self) -> u64 {
         self.part_us
@@ -52,7 +57,7 @@ impl Sliding {
     fn used(words: &[u64], part: u64) -> u64 {
         // All of them count: no need to look where each is.
         if part == words[0] {
-            let halves = words[1..].iter().map(|word| (word >> 32) + (word & u64::from(u32::MAX)));
+            let halves = words[1..WORDS].iter().map(|word| (word >> 32) + (word & u64::from(u32::MAX)));
             return halves.sum();
         }
         Self::counting(words, part).map(|part| u64::from(count(words, part))).sum()

@@ -238,17 +238,23 @@ async fn charge(desk: &Desk, question: &Question<'_>, mut used: u64) {
     }
 }
 
-/// Takes so many, or half as many, and so on: how many were there.
+/// Takes so many, or half as many, and so on: how many were there. It looks first: a proxy that is given less is nobody's refusal.
 async fn reserve(desk: &Desk, question: &Question<'_>, wanted: u64) -> u64 {
     let mut tokens = wanted;
     while tokens > 0 {
         let request = question.request().costing(tokens);
-        match desk.check(&request, Asking::Counted, |decision| decision.outcome).await {
-            Ok(Outcome::Allowed | Outcome::InMargin) => return tokens,
-            // It was charged for later, and a proxy does not wait.
-            Ok(Outcome::Delayed { .. }) => question.give_back(desk, tokens).await,
-            Ok(Outcome::Deprioritised) | Err(_) => return 0,
-            Ok(Outcome::Refused { .. }) => {}
+        let mut outcome = desk.check(&request, Asking::Peeking, |decision| decision.outcome).await;
+        if matches!(outcome, Ok(Outcome::Allowed | Outcome::InMargin)) {
+            outcome = desk.check(&request, Asking::Counted, |decision| decision.outcome).await;
+            match outcome {
+                Ok(Outcome::Allowed | Outcome::InMargin) => return tokens,
+                // It was charged for later, and a proxy does not wait.
+                Ok(Outcome::Delayed { .. }) => question.give_back(desk, tokens).await,
+                _ => {}
+            }
+        }
+        if matches!(outcome, Ok(Outcome::Deprioritised) | Err(_)) {
+            return 0;
         }
         tokens /= 2;
     }

@@ -6,17 +6,17 @@ use std::{
 };
 
 /// Something an operator may want to know.
-pub(super) fn info(message: impl fmt::Display) {
+pub(crate) fn info(message: impl fmt::Display) {
     line("", message);
 }
 
 /// Something an operator should look at.
-pub(super) fn warning(message: impl fmt::Display) {
+pub(crate) fn warning(message: impl fmt::Display) {
     line("warning: ", message);
 }
 
 /// Something that did not work.
-pub(super) fn error(message: impl fmt::Display) {
+pub(crate) fn error(message: impl fmt::Display) {
     line("error: ", message);
 }
 

@@ -1,0 +1,92 @@
+//! `ratelimit test`: one question to the decision engine.
+
+use std::net::IpAddr;
+
+use clap::Args;
+
+use super::{
+    Daemon, Format,
+    client::{ask, unexpected},
+    output::{Output, print, print_json},
+};
+use crate::{
+    failure::{ExitCode, Failure},
+    serve::protocol::{DecisionInfo, Reply, Request, TestQuestion},
+};
+
+/// Ask the decision engine once: may this user call this API now? Exit code 1 if not.
+///
+/// The request counts, as if a web server had asked, unless --peek is given.
+///
+/// Example: ratelimit test --user acme --api create-url --ip 203.0.113.7 --peek
+#[derive(Debug, Args)]
+pub(super) struct Test {
+    /// Who asks
+    #[arg(long, value_name = "NAME", default_value = "")]
+    user: String,
+    /// What for
+    #[arg(long, value_name = "NAME")]
+    api: String,
+    /// From where
+    #[arg(long, value_name = "ADDRESS")]
+    ip: Option<IpAddr>,
+    /// How much it counts
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    cost: u64,
+    /// How much it matters: critical, normal or background
+    #[arg(long, value_name = "WORD")]
+    priority: Option<String>,
+    /// A further part of the key, as NAME=VALUE; may be given more than once
+    #[arg(long = "key", value_name = "NAME=VALUE", value_parser = part)]
+    parts: Vec<(String, String)>,
+    /// Count nothing
+    #[arg(long)]
+    peek: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+    #[command(flatten)]
+    format: Format,
+}
+
+fn part(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+impl Test {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        let Self { user, api, ip, cost, priority, parts, peek, daemon, format } = self;
+        let question = TestQuestion { user, api, ip, cost, priority, parts, peek };
+        let decision = match ask(&daemon.state, Request::Test(question))? {
+            Reply::Decision(decision) => decision,
+            other => return Err(unexpected(&other)),
+        };
+        match format.output {
+            Output::Json => print_json(&decision)?,
+            Output::Text => print(&text(&decision))?,
+        }
+        match decision.allowed {
+            true => Ok(()),
+            false => Err(Failure::new(ExitCode::Found, String::new())),
+        }
+    }
+}
+
+fn text(decision: &DecisionInfo) -> String {
+    let mut words = decision.outcome.replace('_', " ");
+    if let Some(delay) = decision.delay_ms {
+        words += &format!(", after {delay} ms");
+    }
+    if let Some((policy, remaining)) = decision.policy.as_ref().zip(decision.remaining) {
+        words += &format!("; {policy}: {remaining} left");
+        if let Some((limit, window)) = decision.limit.zip(decision.window_seconds) {
+            words += &format!(" of {limit} in {window} s");
+        }
+    }
+    match (decision.allowed, decision.retry_after_ms) {
+        (false, Some(retry)) => words += &format!("; try again in {retry} ms"),
+        (false, None) => words += "; it will never fit",
+        (true, _) => {}
+    }
+    words + "\n"
+}

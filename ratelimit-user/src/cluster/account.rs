@@ -1,0 +1,233 @@
+//! What the store knows of one key of requests. Pure: `scripts/take.lua` does the same, number for number.
+//!
+//! The key's limits are counted by the same algorithms as on one host ([`crate::decide::meter`]). Hosts may hold units beforehand, as leases. Those
+//! are not charged yet, but nobody else gets them:
+//!
+//! ```text
+//! free  = min over all limits of what is left  -  what hosts hold
+//! spend: charged now, if it is free       grant: held from now on       used: held -> charged now       given back: held -> free
+//! ```
+//!
+//! Why that keeps every algorithm's own bound: take any interval, and the last moment `g` at which units were granted or spent that were
+//! used in it. At `g`, everything used in the interval was either charged at or after its use, and not before the interval, or still held. So at
+//! `g` it was all counted, and together it fitted. Units count from when they are reported on instead of from when they were used, which is
+//! later: the error is on one side. A lease that nobody reports is charged when its time and a margin are over.
+//!
+//! A store that forgets everything begins anew: each loss of its memory lets at most one more limit through.
+
+use std::collections::BTreeMap;
+
+use super::exchange::{Entry, Timing};
+use crate::decide::meter::{Meter, NEVER_US};
+
+/// The books of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The words of each limit.
+    words: Vec<Vec<u64>>,
+    hosts: BTreeMap<String, Held>,
+}
+
+/// What one host holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    sequence: u64,
+    out: u64,
+    until_us: u64,
+    wanted: u64,
+    granted: u64,
+    seen_us: u64,
+}
+
+/// What a host asks about one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// About its lease: what it has used and holds, and would like to have. Nothing if the sequence is 0.
+    pub lease: Entry,
+    /// Units that are to be charged now, or not at all.
+    pub spend: u64,
+    /// Units that must be left after that.
+    pub reserved: u64,
+    /// How long whoever spends would wait for units that are not there yet.
+    pub patience_us: u64,
+    /// Units that were charged and not used.
+    pub refund: u64,
+}
+
+/// What the store answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Whether the units were charged.
+    pub spent: bool,
+    /// How long until they are there, or would be; [`NEVER_US`] if never.
+    pub wait_us: u64,
+    /// Units that may be spent beside those that are held.
+    pub granted: u64,
+    /// What is free after all that.
+    pub free: u64,
+    /// Which limit makes whoever asks wait longest, or has least left.
+    pub nearest: usize,
+}
+
+/// One limit as the store counts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The algorithm.
+    pub meter: Meter,
+    /// Whether requests wait in it for their turn.
+    pub queue: bool,
+}
+
+/// What became of units that were to be charged.
+struct Spent {
+    spent: bool,
+    wait_us: u64,
+    slowest: usize,
+}
+
+/// Below this part of what a key may have nothing is held beforehand: near its end every request is decided by the store.
+const NEAR: u64 = 4;
+
+impl Account {
+    /// Takes down what a host says and answers it.
+    pub fn exchange(
+        &mut self,
+        limits: &[Counted],
+        timing: &Timing,
+        now_us: u64,
+        host: &str,
+        ask: &Ask,
+    ) -> Told {
+        self.words.resize(limits.len(), Vec::new());
+        for (words, limit) in self.words.iter_mut().zip(limits) {
+            words.resize(limit.meter.words(), 0);
+        }
+        self.write_off(limits, now_us);
+        let repeated = self.report(limits, timing, now_us, host, &ask.lease);
+        if ask.refund > 0 {
+            for (words, limit) in self.words.iter_mut().zip(limits) {
+                limit.meter.refund(words, now_us, ask.refund);
+            }
+        }
+        let Spent { spent, wait_us, slowest } = self.spend(limits, now_us, ask);
+        let granted = match repeated {
+            Some(granted) => granted,
+            None => self.grant(limits, timing, now_us, host, &ask.lease),
+        };
+        let (left, scarcest) = self.left(limits, now_us);
+        let nearest = if wait_us > 0 { slowest } else { scarcest };
+        Told { spent, wait_us, granted, free: left.saturating_sub(self.out()), nearest }
+    }
+
+    /// Charges leases that nobody has reported on in time, as they ran out.
+    fn write_off(&mut self, limits: &[Counted], now_us: u64) {
+        let mut due: Vec<(u64, u64)> = Vec::new();
+        self.hosts.retain(|_, held| {
+            let over = held.until_us < now_us;
+            if over {
+                due.push((held.until_us, held.out));
+            }
+            !over
+        });
+        due.sort_unstable();
+        for (until_us, out) in due {
+            self.charge(limits, until_us, out);
+        }
+    }
+
+    /// Takes in what a host has used. What it was given before, if it says the same again.
+    fn report(
+        &mut self,
+        limits: &[Counted],
+        timing: &Timing,
+        now_us: u64,
+        host: &str,
+        lease: &Entry,
+    ) -> Option<u64> {
+        let held = self.hosts.get(host).copied().unwrap_or_default();
+        if lease.sequence <= held.sequence {
+            return Some(if lease.sequence == held.sequence { held.granted } else { 0 });
+        }
+        // What was used of something that has been written off is charged already.
+        let used = lease.used.min(held.out);
+        let held = Held {
+            sequence: lease.sequence,
+            out: lease.held,
+            until_us: now_us + timing.longest_us(),
+            wanted: lease.wanted,
+            granted: 0,
+            seen_us: now_us,
+        };
+        self.hosts.insert(host.to_owned(), held);
+        self.charge(limits, now_us, used);
+        None
+    }
+
+    fn spend(&mut self, limits: &[Counted], now_us: u64, ask: &Ask) -> Spent {
+        let needed = ask.spend.saturating_add(ask.reserved).saturating_add(self.out());
+        let (mut wait_us, mut slowest, mut full) = (0, 0, false);
+        for (nth, (words, limit)) in self.words.iter().zip(limits).enumerate() {
+            let wait = match (&limit.meter, limit.queue) {
+                (Meter::Bucket(bucket), true) if limit.meter.left(words, now_us) >= needed => {
+                    bucket.turn(words, now_us)
+                }
+                (meter, queue) => {
+                    full |= queue;
+                    meter.wait(words, now_us, needed)
+                }
+            };
+            if wait > wait_us {
+                (wait_us, slowest) = (wait, nth);
+            }
+        }
+        // Only buckets hold a place for whoever waits: a window has none.
+        let holds = limits.iter().all(|limit| matches!(limit.meter, Meter::Bucket(_)));
+        let patience_us = if holds { ask.patience_us } else { 0 };
+        let spent = ask.spend > 0 && !full && wait_us <= patience_us;
+        if spent {
+            self.charge(limits, now_us, ask.spend);
+        }
+        Spent { spent, wait_us, slowest }
+    }
+
+    /// A part of what is free, by what the host wants against what all want, while there is plenty.
+    fn grant(&mut self, limits: &[Counted], timing: &Timing, now_us: u64, host: &str, lease: &Entry) -> u64 {
+        let free = self.free(limits, now_us);
+        let plenty = limits.iter().all(|limit| free >= limit.meter.capacity() / NEAR);
+        let others: u64 = (self.hosts.iter())
+            .filter(|(other, held)| *other != host && held.seen_us + timing.recent_us >= now_us)
+            .map(|(_, held)| held.wanted)
+            .sum();
+        let Some(held) = self.hosts.get_mut(host) else { return 0 };
+        if lease.wanted == 0 || free == 0 || !plenty {
+            return 0;
+        }
+        let share = (free as f64 * (lease.wanted as f64 / (lease.wanted + others) as f64)) as u64;
+        held.granted = lease.wanted.min(share.max(free.saturating_sub(others)).max(1)).min(free);
+        held.out += held.granted;
+        held.granted
+    }
+
+    fn charge(&mut self, limits: &[Counted], now_us: u64, units: u64) {
+        if units > 0 {
+            for (words, limit) in self.words.iter_mut().zip(limits) {
+                limit.meter.charge(words, now_us, units);
+            }
+        }
+    }
+
+    /// Units that all hosts hold.
+    pub fn out(&self) -> u64 {
+        self.hosts.values().map(|held| held.out).sum()
+    }
+
+    fn free(&self, limits: &[Counted], now_us: u64) -> u64 {
+        self.left(limits, now_us).0.saturating_sub(self.out())
+    }
+
+    /// What is left of the limit that has least, and which one that is.
+    fn left(&self, limits: &[Counted], now_us: u64) -> (u64, usize) {
+        let left = self.words.iter().zip(limits).map(|(words, limit)| limit.meter.left(words, now_us));
+        left.zip(0..).min().unwrap_or((NEVER_US >> 11, 0))
+    }
+}

@@ -1,0 +1,152 @@
+//! Questions about requests, as calls of a script, and the answers.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use super::{
+    account::{Ask, Counted, Told},
+    exchange::Timing,
+    redis::{Call, Script, StoreError, Value, slot},
+};
+use crate::decide::meter::{Meter, NEVER_US};
+
+/// Accounts in one call, so that the server is never busy with one for long.
+pub const LINES: usize = 250;
+
+static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new("take", include_str!("scripts/take.lua")));
+
+/// One key, and what is asked about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inquiry {
+    /// What the store calls it.
+    pub key: String,
+    /// Its limits.
+    pub limits: Vec<Counted>,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// The calls that questions are, and which of them each has. `now_us` says which day it is, for limits by a calendar.
+pub fn calls(
+    host: &str,
+    timing: &Timing,
+    inquiries: &[Inquiry],
+    is_cluster: bool,
+    now_us: u64,
+) -> Vec<(Vec<usize>, Call<'static>)> {
+    let mut groups: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
+    for (at, inquiry) in inquiries.iter().enumerate() {
+        let group = is_cluster.then(|| slot(inquiry.key.as_bytes()));
+        groups.entry(group).or_default().push(at);
+    }
+    let mut calls = Vec::new();
+    for places in groups.into_values() {
+        for places in places.chunks(LINES) {
+            let call = call(host, timing, places.iter().map(|at| &inquiries[*at]), now_us);
+            calls.push((places.to_vec(), call));
+        }
+    }
+    calls
+}
+
+fn call<'i>(
+    host: &str,
+    timing: &Timing,
+    inquiries: impl Iterator<Item = &'i Inquiry>,
+    now_us: u64,
+) -> Call<'static> {
+    let number = |number: u64| number.to_string().into_bytes();
+    let mut keys = Vec::new();
+    let mut args = vec![host.as_bytes().to_vec()];
+    args.extend([timing.lifetime_us, timing.margin_us, timing.recent_us].map(number));
+    for Inquiry { key, limits, ask } in inquiries {
+        keys.push(key.clone().into_bytes());
+        let Ask { lease, spend, reserved, patience_us, refund } = *ask;
+        args.extend([lease.sequence, lease.used, lease.held, lease.wanted].map(number));
+        args.extend([spend, reserved, patience_us, refund, limits.len() as u64].map(number));
+        for limit in limits {
+            args.extend(numbers(&limit.meter, now_us).map(number));
+            args.push(number(limit.queue.into()));
+        }
+    }
+    Call { script: &TAKE, keys, args }
+}
+
+/// A limit in the numbers of the script: kind, a, b, c.
+fn numbers(meter: &Meter, now_us: u64) -> [u64; 4] {
+    match meter {
+        Meter::Bucket(bucket) => [1, bucket.amount(), bucket.period_us(), bucket.capacity()],
+        Meter::Fixed(fixed) => match fixed.calendar() {
+            Some(calendar) => {
+                let (start_us, end_us) = calendar.around(now_us);
+                [6, fixed.capacity(), start_us, end_us]
+            }
+            None => [2, fixed.capacity(), fixed.period_us(), 0],
+        },
+        Meter::Sliding(sliding) => [3, sliding.capacity(), sliding.part_us(), 0],
+        Meter::Weighted(weighted) => [4, weighted.capacity(), weighted.period_us(), 0],
+        Meter::Log(log) => [5, log.capacity(), log.period_us(), 0],
+    }
+}
+
+/// The answers in the answer to a call with so many questions.
+pub fn answers(answer: &Value, inquiries: usize) -> Result<Vec<Told>, StoreError> {
+    let nonsense = || StoreError::Nonsense {
+        at: "the store".into(),
+        why: format!("the take script answered {answer:?}"),
+    };
+    let Value::Array(numbers) = answer else { return Err(nonsense()) };
+    let number = |value: &Value| match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let told = |five: &[Value]| {
+        let never = five[1] == Value::Int(-1);
+        Some(Told {
+            spent: number(&five[0])? == 1,
+            wait_us: if never { NEVER_US } else { number(&five[1])? },
+            granted: number(&five[2])?,
+            free: number(&five[3])?,
+            nearest: number(&five[4])? as usize,
+        })
+    };
+    let all: Option<Vec<Told>> = numbers.chunks_exact(5).map(told).collect();
+    all.filter(|all| all.len() == inquiries && numbers.len() == 5 * inquiries).ok_or_else(nonsense)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::meter::Bucket;
+
+    #[test]
+    fn an_answer_of_another_shape_is_refused() {
+        let good = Value::Array([1, 0, 7, 9, 2].map(Value::Int).to_vec());
+        let told = Told { spent: true, wait_us: 0, granted: 7, free: 9, nearest: 2 };
+        assert_eq!(answers(&good, 1).unwrap(), [told]);
+        let never = Value::Array([0, -1, 0, 0, 0].map(Value::Int).to_vec());
+        assert_eq!(answers(&never, 1).unwrap()[0].wait_us, NEVER_US);
+        for bad in [
+            Value::Nil,
+            Value::Array(vec![]),
+            Value::Array([1, 0, 7, 9].map(Value::Int).to_vec()),
+            Value::Array([1, 0, -7, 9, 2].map(Value::Int).to_vec()),
+            Value::Array([1, 0, 7, 9, 2, 1].map(Value::Int).to_vec()),
+        ] {
+            assert!(answers(&bad, 1).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn calls_of_a_cluster_have_keys_of_one_slot_and_none_is_too_long() {
+        let limits = vec![Counted { meter: Meter::Bucket(Bucket::new(1, 1, 1)), queue: false }];
+        let inquiry = |n| Inquiry { key: format!("k{n}"), limits: limits.clone(), ask: Ask::default() };
+        let all: Vec<Inquiry> = (0..600).map(inquiry).collect();
+        let timing = Timing { lifetime_us: 1, margin_us: 1, recent_us: 1 };
+        for (places, call) in calls("h", &timing, &all, true, 0) {
+            assert!(call.keys.iter().all(|key| slot(key) == slot(&call.keys[0])));
+            assert_eq!(places.len(), call.keys.len());
+        }
+        let alone = calls("h", &timing, &all, false, 0);
+        assert_eq!(alone.iter().map(|(places, _)| places.len()).collect::<Vec<_>>(), [250, 250, 100]);
+    }
+}

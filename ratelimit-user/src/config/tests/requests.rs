@@ -1,0 +1,104 @@
+//! What is said about requests, allowed, and probably not meant.
+
+use super::warnings;
+
+/// The warnings below two lines, without the name of the file.
+fn below(text: &str) -> Vec<String> {
+    let found = warnings(&format!("[source]\nlimits = [\"1/s\"]\n{text}\n"));
+    found.iter().map(|warning| warning.strip_prefix("p.toml:").unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_limit_of_requests_that_never_decides_is_named_wherever_it_stands() {
+    let never = |place: &str, of: &str| {
+        format!(
+            "{place}: {of} \"9/s burst 9\" never decides: \"5/s burst 5\" beside it is at least as strict"
+        )
+    };
+    let both = "[\"9/s\", \"5/s\"]";
+    assert_eq!(
+        below(&format!(
+            "[plan.p]\nlimits = {both}\n[[user]]\nname = \"u\"\nlimits = {both}\n[[api]]\nname = \"a\"\nlimits = {both}\n\
+             plans = {{ p = {both} }}\nusers = {{ u = {both} }}\n[[api]]\nname = \"l\"\npreset = \"login\"\nper_ip = {both}\n\
+             per_user = {both}\nper_user_and_ip = {both}\n"
+        )),
+        [
+            never("4:11", "plan \"p\": limits"),
+            never("7:11", "user \"u\": limits"),
+            never("10:11", "api \"a\": limits"),
+            never("11:16", "api \"a\": plans.p"),
+            never("12:16", "api \"a\": users.u"),
+            never("16:11", "api \"l\": per_ip"),
+            never("17:13", "api \"l\": per_user"),
+            never("18:20", "api \"l\": per_user_and_ip"),
+        ]
+    );
+    let api = |limits: &str| below(&format!("[[api]]\nname = \"a\"\nlimits = [{limits}]"));
+    assert_eq!(api("\"100/hour sliding-window\", \"100/day sliding-window\"").len(), 1);
+    assert_eq!(api("\"60/min\", \"1/s burst 60\"").len(), 1, "of two that are alike, one");
+    for fine in [
+        "\"9/s\", \"5/s burst 10\"",
+        "\"9/s\", \"5/s sliding-window\"",
+        "\"9/s\", \"5/s soft 10%\"",
+        "\"100/hour\", \"3/min\"",
+    ] {
+        assert_eq!(api(fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
+fn listeners_for_questions_that_nothing_limits_are_named() {
+    let listen =
+        "[listen]\nhttp = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\ngrpc = \"127.0.0.1:3\"\nresp = \"unix:/s\"\n";
+    let all = |place: &str, key: &str| {
+        format!("{place}: {key} would allow everything: there is no [[api]], and no plan or user has limits")
+    };
+    assert_eq!(below(listen), [all("4:9", "http"), all("5:8", "grpc"), all("6:8", "resp")]);
+    for limits in [
+        "[[api]]\nname = \"a\"\nlimits = [\"1/s\"]",
+        "[plan.p]\nlimits = [\"1/s\"]",
+        "[[user]]\nname = \"u\"\nlimits = [\"1/s\"]",
+    ] {
+        assert_eq!(below(&format!("{listen}{limits}")), [""; 0], "{limits}");
+    }
+}
+
+#[test]
+fn what_is_said_about_other_hosts_does_nothing_without_a_cluster() {
+    let api = "[[api]]\nname = \"a\"\nlimits = [\"1/s\"]\nsharing = \"local\"\nwithout_store = \"refuse\"\n";
+    assert_eq!(
+        below(api),
+        [
+            "6:11: sharing = \"local\" does nothing without [cluster]",
+            "7:17: without_store = \"refuse\" does nothing without [cluster]",
+        ]
+    );
+    assert_eq!(below(&format!("{api}[cluster]\nredis = \"redis://h\"\n")), [""; 0]);
+}
+
+#[test]
+fn a_zone_of_all_requests_that_no_limit_has_is_named() {
+    let zone = "[requests]\ntime_zone = \"Europe/Berlin\"\n";
+    let nothing =
+        "4:13: time_zone = \"Europe/Berlin\" decides nothing: no limit is a fixed-window per day or month";
+    assert_eq!(below(zone), [nothing]);
+    let own = "[[api]]\nname = \"a\"\ntime_zone = \"UTC\"\nlimits = [\"1/day fixed-window\"]\n";
+    assert_eq!(below(&format!("{zone}{own}")), [nothing]);
+    assert_eq!(below(&format!("{zone}[plan.p]\nlimits = [\"1/month fixed-window\"]")), [""; 0]);
+}
+
+#[test]
+fn a_user_without_sources_is_one_who_asks_if_requests_are_limited() {
+    let user = "[[user]]\nname = \"u\"\n";
+    assert_eq!(
+        below(user),
+        [
+            "3:1: user \"u\" has no sources: no packet is ever its own",
+            "3:1: user \"u\" has no network limits: nothing holds it but the source's",
+        ]
+    );
+    let api = "[[api]]\nname = \"a\"\nlimits = [\"1/s\"]\n";
+    assert_eq!(below(&format!("{user}{api}")), [""; 0]);
+    let with_sources = format!("{user}sources = [\"192.0.2.0/24\"]\n{api}");
+    assert_eq!(below(&with_sources).len(), 1);
+}

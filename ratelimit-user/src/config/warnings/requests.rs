@@ -1,0 +1,101 @@
+//! What a policy says about requests and cannot mean.
+
+use super::forestaller;
+use crate::{
+    config::{
+        document::{ApiTable, Document, Lists},
+        problem::Problems,
+        value::{Found, Strings},
+    },
+    policy::{Api, Plan, Policy, RequestLimit},
+};
+
+pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    for (table, plan) in document.plans.iter().zip(policy.users().plans()) {
+        within(&format!("plan {:?}: limits", plan.name()), plan.requests(), table.limits.as_ref(), problems);
+    }
+    for (table, user) in document.users.iter().zip(policy.users().iter()) {
+        let limits = user.requests().unwrap_or_default();
+        within(&format!("user {:?}: limits", user.name()), limits, table.limits.as_ref(), problems);
+    }
+    for (table, api) in document.apis.iter().zip(policy.requests().apis.iter()) {
+        lists(table, api, problems);
+        if policy.cluster().is_none() {
+            alone(table, problems);
+        }
+    }
+    unasked(document, policy, problems);
+    zone(document, policy, problems);
+}
+
+/// Limits of one list that stand in each other's way.
+fn within(of: &str, limits: &[RequestLimit], places: Option<&Strings>, problems: &mut Problems<'_>) {
+    let places = places.map(|list| list.entries.as_slice()).unwrap_or_default();
+    for (index, (limit, (_, at))) in limits.iter().zip(places).enumerate() {
+        if let Some(by) = forestaller(limits, index, RequestLimit::at_least_as_strict_as) {
+            let message = format!("{of} \"{limit}\" never decides: \"{by}\" beside it is at least as strict");
+            problems.warning(at, message);
+        }
+    }
+}
+
+fn lists(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
+    let of = |key: &str| format!("api {:?}: {key}", api.name);
+    if let Found::Read(list) = &table.limits {
+        within(&of("limits"), &api.limits, Some(list), problems);
+    }
+    if let Some(login) = &api.login {
+        within(&of("per_ip"), &login.per_ip, table.per_ip.as_ref(), problems);
+        within(&of("per_user_and_ip"), &login.per_user_and_ip, table.per_user_and_ip.as_ref(), problems);
+        within(&of("per_user"), &login.per_user, table.per_user.as_ref(), problems);
+    }
+    for (key, written, limits) in
+        [("plans", &table.plans, &api.by_plan), ("users", &table.users, &api.by_user)]
+    {
+        let Found::Read(Lists { of: lists, .. }) = written else { continue };
+        for ((name, _), list) in lists {
+            let limits = limits.get(name).map(Vec::as_slice).unwrap_or_default();
+            within(&of(&format!("{key}.{name}")), limits, Some(list), problems);
+        }
+    }
+}
+
+/// What is said about other hosts where there are none.
+fn alone(table: &ApiTable, problems: &mut Problems<'_>) {
+    for (key, written) in [("sharing", &table.sharing), ("without_store", &table.without_store)] {
+        if let Some((word, at)) = written {
+            problems.warning(at, format!("{key} = {word:?} does nothing without [cluster]"));
+        }
+    }
+}
+
+/// Listeners for questions that all have the same answer.
+fn unasked(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    let Found::Read(table) = &document.listen else { return };
+    if policy.limits_requests() {
+        return;
+    }
+    for (key, written) in [("http", &table.http), ("grpc", &table.grpc), ("resp", &table.resp)] {
+        if let Some((_, at)) = written.first() {
+            let message =
+                format!("{key} would allow everything: there is no [[api]], and no plan or user has limits");
+            problems.warning(at, message);
+        }
+    }
+}
+
+/// A zone of all requests that none has use for.
+fn zone(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    let Some((zone, at)) = document.requests.as_ref().and_then(|table| table.time_zone.as_ref()) else {
+        return;
+    };
+    let of_apis = policy.requests().apis.iter().flat_map(Api::lists).flatten();
+    let of_plans = policy.users().plans().flat_map(Plan::requests);
+    let of_users = policy.users().iter().flat_map(|user| user.requests().unwrap_or_default());
+    let mut limits = of_apis.chain(of_plans).chain(of_users);
+    if !limits.any(|limit| limit.zone.as_ref() == Some(zone)) {
+        let message =
+            format!("time_zone = {zone:?} decides nothing: no limit is a fixed-window per day or month");
+        problems.warning(at, message);
+    }
+}

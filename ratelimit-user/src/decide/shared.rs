@@ -1,0 +1,236 @@
+//! Requests that hosts count together: decided here from leases, or by what the store says. Asking it is the caller's business.
+//!
+//! ```text
+//! claims -> leases, enough of each? --yes--> allowed
+//!              |                     --no---> inquiries -> store -> verdict
+//!              +-- refused a moment ago: refused
+//! ```
+
+use super::{
+    decision::{Decision, Nearest, Outcome},
+    key::TextKey,
+    leases::Leases,
+    meter::NEVER_US,
+    request::Request,
+    rules::{Allowance, Claim, Claims, write},
+};
+use crate::{
+    cluster::{
+        account::{Ask, Counted, Told},
+        exchange::Entry,
+        inquiry::Inquiry,
+    },
+    policy::{OnRefusal, Sharing},
+};
+
+/// What is known before the store is asked.
+#[derive(Debug)]
+pub enum Step<'r> {
+    /// Enough.
+    Decided(Decision<'r>),
+    /// The store has to be asked.
+    Ask,
+}
+
+/// Whether a claim is counted with other hosts.
+pub fn is_shared(claim: &Claim<'_>) -> bool {
+    claim.allowance.sharing != Sharing::Local
+}
+
+/// Decides from leases alone, if they are enough. Only for requests all of whose claims are shared.
+pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now_us: u64) -> Step<'r> {
+    let mut least: Option<Nearest<'r>> = None;
+    for (nth, claim) in claims.iter().enumerate() {
+        let needed = needed(claim.allowance, request);
+        let leased = may_lease(claim.allowance) && reserved(claim.allowance, request) == 0;
+        let (denied, spent, left) = leases.with(claim.hash, now_us, |lease| {
+            let denied = lease.denies(needed, now_us);
+            (denied, denied.is_none() && leased && lease.spend(request.cost, now_us), lease.left())
+        });
+        let near = nearest(claim.allowance, left.0, left.1, now_us);
+        if !spent {
+            give_back(claims.iter().take(nth), request, leases, now_us);
+        }
+        match denied {
+            Some(wait_us) if claim.allowance.on_limit == OnRefusal::Refuse => {
+                return Step::Decided(Decision { outcome: refused(wait_us), limit: near });
+            }
+            _ if !spent => return Step::Ask,
+            _ => {}
+        }
+        if least.is_none_or(|least| near.is_some_and(|near| near.remaining < least.remaining)) {
+            least = near;
+        }
+    }
+    Step::Decided(Decision { outcome: Outcome::Allowed, limit: least })
+}
+
+fn give_back<'c, 'r: 'c>(
+    claims: impl Iterator<Item = &'c Claim<'r>>,
+    request: &Request<'_>,
+    leases: &Leases,
+    now_us: u64,
+) {
+    claims.for_each(|claim| leases.with(claim.hash, now_us, |lease| lease.unspend(request.cost)));
+}
+
+/// What to ask the store about each shared claim. `peek` spends nothing.
+pub fn inquiries(
+    claims: &Claims<'_>,
+    request: &Request<'_>,
+    leases: &Leases,
+    cluster: &str,
+    headroom: bool,
+    peek: bool,
+    now_us: u64,
+) -> Vec<Inquiry> {
+    let inquiry = |claim: &Claim<'_>| {
+        let allowance = claim.allowance;
+        let lease = match may_lease(allowance) && !peek {
+            true => leases.with(claim.hash, now_us, |lease| lease.ask(allowance.capacity(), now_us)),
+            false => Entry::default(),
+        };
+        let (spend, kept) = if peek { (0, request.cost) } else { (request.cost, 0) };
+        let patience_us = match allowance.on_limit {
+            OnRefusal::Delay(longest) => longest.as_micros() as u64,
+            OnRefusal::Refuse | OnRefusal::Deprioritise => 0,
+        };
+        let reserved =
+            kept.saturating_add(reserved(allowance, request)).saturating_add(held_back(allowance, headroom));
+        let ask = Ask { lease, spend, reserved, patience_us, refund: 0 };
+        Inquiry { key: store_key(claim, request, cluster), limits: limits(allowance, headroom), ask }
+    };
+    claims.iter().filter(|claim| is_shared(claim)).map(inquiry).collect()
+}
+
+/// The same that give back what a request was charged.
+pub fn refunds(claims: &Claims<'_>, request: &Request<'_>, cluster: &str, headroom: bool) -> Vec<Inquiry> {
+    let refund = |claim: &Claim<'_>| Inquiry {
+        key: store_key(claim, request, cluster),
+        limits: limits(claim.allowance, headroom),
+        ask: Ask { refund: request.cost, ..Ask::default() },
+    };
+    claims.iter().filter(|claim| is_shared(claim)).map(refund).collect()
+}
+
+/// What the store calls the keys of a request.
+pub fn store_keys(claims: &Claims<'_>, request: &Request<'_>, cluster: &str) -> Vec<String> {
+    claims.iter().filter(|claim| is_shared(claim)).map(|claim| store_key(claim, request, cluster)).collect()
+}
+
+/// Takes in that the store did not answer.
+pub fn failed(claims: &Claims<'_>, asked: &[Inquiry], leases: &Leases, now_us: u64) {
+    for (claim, inquiry) in claims.iter().filter(|claim| is_shared(claim)).zip(asked) {
+        leases.with(claim.hash, now_us, |lease| lease.failed(&inquiry.ask.lease));
+    }
+}
+
+/// What the store's answers come to.
+#[derive(Debug)]
+pub struct Verdict<'r> {
+    /// The decision, as far as shared claims go.
+    pub decision: Decision<'r>,
+    /// Inquiries that were charged although the request is refused: to be refunded.
+    pub undo: Vec<Inquiry>,
+}
+
+/// Takes in what the store said to questions that were asked at `sent_us`.
+pub fn verdict<'r>(
+    claims: &Claims<'r>,
+    asked: &[Inquiry],
+    told: &[Told],
+    leases: &Leases,
+    headroom: bool,
+    sent_us: u64,
+    now_us: u64,
+) -> Verdict<'r> {
+    let mut retry: Option<(u64, Option<Nearest<'r>>)> = None;
+    let (mut wait_us, mut margin, mut low) = (0, false, false);
+    let mut least: Option<Nearest<'r>> = None;
+    let shared = || claims.iter().filter(|claim| is_shared(claim)).zip(asked).zip(told);
+    for ((claim, inquiry), told) in shared() {
+        let (ask, allowance) = (&inquiry.ask, claim.allowance);
+        let near = nearest(allowance, told.free, told.nearest, now_us);
+        let fits = told.spent || (ask.spend == 0 && told.wait_us == 0);
+        leases.with(claim.hash, now_us, |lease| {
+            lease.answer(&ask.lease, told, sent_us, now_us, leases.timing());
+            if !fits {
+                lease.deny(ask.spend + ask.reserved, told.wait_us, now_us);
+            }
+        });
+        match (fits, allowance.on_limit) {
+            (true, OnRefusal::Delay(_)) => wait_us = wait_us.max(told.wait_us),
+            (true, _) => {
+                let limit = allowance.limits.get(told.nearest);
+                margin |= limit.is_some_and(|limit| told.free < limit.in_force(headroom).margin);
+            }
+            (false, OnRefusal::Deprioritise) => low = true,
+            (false, _) => {
+                if retry.is_none_or(|(longest, _)| told.wait_us > longest) {
+                    retry = Some((told.wait_us, near));
+                }
+            }
+        }
+        if least.is_none_or(|least| near.is_some_and(|near| near.remaining < least.remaining)) {
+            least = near;
+        }
+    }
+    let Some((retry_us, near)) = retry else {
+        let outcome = match (wait_us, low, margin) {
+            (0, true, _) => Outcome::Deprioritised,
+            (0, false, true) => Outcome::InMargin,
+            (0, false, false) => Outcome::Allowed,
+            _ => Outcome::Delayed { wait_us },
+        };
+        return Verdict { decision: Decision { outcome, limit: least }, undo: Vec::new() };
+    };
+    let undo = shared().filter(|(_, told)| told.spent).map(|((_, inquiry), _)| Inquiry {
+        ask: Ask { refund: inquiry.ask.spend, ..Ask::default() },
+        ..inquiry.clone()
+    });
+    Verdict { decision: Decision { outcome: refused(retry_us), limit: near }, undo: undo.collect() }
+}
+
+fn refused(wait_us: u64) -> Outcome {
+    Outcome::Refused { retry_us: Some(wait_us).filter(|wait_us| *wait_us != NEVER_US) }
+}
+
+/// Whether units of it may be held beforehand. Whoever waits for a turn has to be in the store's queue.
+fn may_lease(allowance: &Allowance) -> bool {
+    allowance.sharing == Sharing::Lease && !matches!(allowance.on_limit, OnRefusal::Delay(_))
+}
+
+/// What must be left after a request, for those that matter more.
+fn reserved(allowance: &Allowance, request: &Request<'_>) -> u64 {
+    allowance.reserved(request.priority, allowance.capacity())
+}
+
+fn needed(allowance: &Allowance, request: &Request<'_>) -> u64 {
+    request.cost.saturating_add(reserved(allowance, request))
+}
+
+fn held_back(allowance: &Allowance, headroom: bool) -> u64 {
+    allowance.limits.iter().map(|limit| limit.in_force(headroom).held_back).max().unwrap_or(0)
+}
+
+fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
+    let counted = |limit: &super::rules::Limit| Counted {
+        meter: limit.in_force(headroom).meter.clone(),
+        queue: limit.queue,
+    };
+    allowance.limits.iter().map(counted).collect()
+}
+
+fn store_key(claim: &Claim<'_>, request: &Request<'_>, cluster: &str) -> String {
+    let mut key = TextKey::default();
+    // The claim was made of the same parts.
+    let _complete = write(claim.subject, request, &mut key);
+    let (first, rest) = key.split();
+    format!("{cluster}:{{{first}}}:{}:{rest}", claim.allowance.store_name())
+}
+
+fn nearest(allowance: &Allowance, left: u64, nth: usize, now_us: u64) -> Option<Nearest<'_>> {
+    let limit = allowance.limits.get(nth).or(allowance.limits.first())?;
+    let remaining = left.min(limit.meter.capacity());
+    Some(Nearest { allowance, limit, remaining, reset_us: limit.meter.reset_from(remaining, now_us) })
+}

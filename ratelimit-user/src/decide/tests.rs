@@ -1,0 +1,330 @@
+//! The engine with policies as they are written, and a clock of our own. The examples of the documents that the project began with are here by name.
+
+use std::net::IpAddr;
+
+use super::{Decision, Engine, Outcome, Priority, Request};
+use crate::config;
+
+const SECOND: u64 = 1_000_000;
+const MINUTE: u64 = 60 * SECOND;
+/// The beginning of a day.
+const START: u64 = 20_718 * 86_400 * SECOND;
+
+struct Desk {
+    engine: Engine,
+}
+
+impl Desk {
+    fn new(policy: &str) -> Self {
+        let text = format!("[source]\nlimits = [\"1000 packets/s\"]\n{policy}");
+        let loaded = config::parse(&text, "test").unwrap_or_else(|error| panic!("{error}"));
+        Self { engine: Engine::new(&loaded.policy, START) }
+    }
+
+    fn ask<R>(&self, request: &Request<'_>, now_us: u64, look: impl FnOnce(&Decision<'_>) -> R) -> R {
+        let rules = self.engine.rules();
+        look(&self.engine.decide(&rules, request, now_us).unwrap())
+    }
+
+    fn outcome(&self, request: &Request<'_>, now_us: u64) -> Outcome {
+        self.ask(request, now_us, |decision| decision.outcome)
+    }
+
+    fn serves(&self, request: &Request<'_>, now_us: u64) -> bool {
+        self.outcome(request, now_us).is_served()
+    }
+
+    /// How many of so many are served at once.
+    fn served(&self, request: &Request<'_>, now_us: u64, asked: usize) -> usize {
+        (0..asked).filter(|_| self.serves(request, now_us)).count()
+    }
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn fifteen_requests_a_second_for_each_user() {
+    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"15/s\"]");
+    let (one, other) = (Request::new("one", "api"), Request::new("other", "api"));
+    assert_eq!(desk.served(&one, START, 100), 15);
+    assert_eq!(desk.served(&other, START, 100), 15, "each for itself");
+    assert_eq!(desk.served(&one, START + SECOND, 100), 15);
+    let refused = desk.ask(&one, START + SECOND, |decision| {
+        let near = decision.limit.unwrap();
+        assert_eq!((near.limit.name.as_str(), near.limit.quota, near.limit.window_s), ("api", 15, 1));
+        assert_eq!((near.remaining, near.reset_us), (0, SECOND));
+        decision.outcome
+    });
+    assert_eq!(refused, Outcome::Refused { retry_us: Some(66_667) });
+}
+
+#[test]
+fn three_a_minute_and_the_edge_of_the_window() {
+    for (algorithm, across) in [("fixed-window", 6), ("sliding-window", 3), ("sliding-log", 3)] {
+        let desk =
+            Desk::new(&format!("[[api]]\nname = \"api\"\nlimits = [\"3/min\"]\nalgorithm = \"{algorithm}\""));
+        let user = Request::new("user", "api");
+        let before = desk.served(&user, START + 59 * SECOND, 5);
+        let after = desk.served(&user, START + 61 * SECOND, 5);
+        assert_eq!(before + after, across, "{algorithm}");
+    }
+}
+
+#[test]
+fn five_hundred_an_hour_and_ten_a_minute() {
+    let desk = Desk::new(
+        "[plan.gold]\nlimits = [\"500/hour sliding-window\", \"10/min sliding-window\"]\n[[user]]\nname = \"acme\"\nplan = \"gold\"\n[[api]]\nname = \"*\"\nlimits = []",
+    );
+    let acme = Request::new("acme", "anything");
+    let mut by_minute = Vec::new();
+    for minute in 0..60 {
+        by_minute.push(desk.served(&acme, START + minute * (MINUTE + 2 * SECOND), 30));
+    }
+    assert!(by_minute.iter().take(50).all(|served| *served == 10), "{by_minute:?}");
+    assert_eq!(by_minute.iter().take(58).sum::<usize>(), 500, "{by_minute:?}");
+    let limit = desk.ask(&acme, START + 57 * (MINUTE + 2 * SECOND), |decision| {
+        decision.limit.unwrap().limit.name.clone()
+    });
+    assert_eq!(limit, "gold-hour");
+}
+
+#[test]
+fn a_hundred_an_hour_and_three_a_minute_for_each_user_and_api() {
+    let desk = Desk::new(
+        "[[api]]\nname = \"create-url\"\nlimits = [\"100/hour\", \"3/min\"]\nalgorithm = \"fixed-window\"\n[[api]]\nname = \"delete-url\"\nlimits = [\"100/hour\", \"3/min\"]",
+    );
+    let (create, delete) = (Request::new("u", "create-url"), Request::new("u", "delete-url"));
+    assert_eq!(desk.served(&create, START, 10), 3);
+    assert_eq!(desk.served(&delete, START, 10), 3, "another API, other limits");
+    let in_an_hour: usize = (0..60).map(|minute| desk.served(&create, START + minute * MINUTE, 10)).sum();
+    assert_eq!(in_an_hour, 97, "three went before");
+}
+
+#[test]
+fn a_hundred_and_ten_of_a_hundred_with_soft_10_percent() {
+    let desk = Desk::new(
+        "[[api]]\nname = \"api\"\nlimits = [\"100/min\"]\nalgorithm = \"fixed-window\"\nthrottle = \"soft 10%\"",
+    );
+    let user = Request::new("user", "api");
+    let outcomes: Vec<Outcome> = (0..120).map(|_| desk.outcome(&user, START)).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Allowed).count(), 100);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::InMargin).count(), 10);
+    assert_eq!(outcomes.iter().filter(|outcome| !outcome.is_served()).count(), 10);
+}
+
+#[test]
+fn an_elastic_limit_gives_more_only_while_there_is_headroom() {
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
+        let text = format!(
+            "[[api]]\nname = \"api\"\nlimits = [\"100/min\"]\nalgorithm = \"{algorithm}\"\nthrottle = \"elastic 50%\""
+        );
+        for (headroom, served) in [(true, 150), (false, 100)] {
+            let desk = Desk::new(&text);
+            desk.engine.set_headroom(headroom);
+            assert_eq!(desk.served(&Request::new("u", "api"), START, 200), served, "{algorithm} {headroom}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_by_one_limit_charges_none() {
+    let desk = Desk::new(
+        "[plan.gold]\nlimits = [\"5/hour fixed-window\"]\n[[user]]\nname = \"u\"\nplan = \"gold\"\n[[api]]\nname = \"a\"\nlimits = [\"2/min\"]\nalgorithm = \"fixed-window\"\n[[api]]\nname = \"b\"\nlimits = [\"100/min\"]",
+    );
+    let (a, b) = (Request::new("u", "a"), Request::new("u", "b"));
+    assert_eq!(desk.served(&a, START, 50), 2);
+    // 48 refusals by the API took nothing from the plan.
+    assert_eq!(desk.served(&b, START, 50), 3);
+    // And refusals by the plan took nothing from the API.
+    assert_eq!(desk.served(&a, START + MINUTE, 50), 0);
+    assert_eq!(desk.served(&a, START + 60 * MINUTE, 50), 2);
+}
+
+#[test]
+fn a_stranger_cannot_lock_a_user_out() {
+    let desk = Desk::new(
+        "[[api]]\nname = \"login\"\npreset = \"login\"\nper_ip = [\"20/hour\"]\nper_user_and_ip = [\"5/hour\"]\nper_user = [\"100/hour\"]",
+    );
+    fn from(text: &str) -> Request<'static> {
+        Request::new("alice", "login").from(ip(text))
+    }
+    // Alice has logged in from home before: the attempt is charged, and given back because it did not fail.
+    let home = from("192.0.2.1");
+    assert!(desk.serves(&home, START));
+    desk.engine.refund(&desk.engine.rules(), &home, START).unwrap();
+    // One stranger gets five attempts, and Alice is untouched.
+    assert_eq!(desk.served(&from("203.0.113.9"), START, 100), 5);
+    assert!(desk.serves(&home, START));
+    desk.engine.refund(&desk.engine.rules(), &home, START).unwrap();
+    // Many strangers use up what strangers may try in all.
+    let strangers: usize = (0..200).map(|n| desk.served(&from(&format!("198.51.100.{n}")), START, 5)).sum();
+    assert_eq!(strangers, 95);
+    assert!(!desk.serves(&from("198.51.100.222"), START), "nobody who is new gets a try");
+    assert_eq!(desk.served(&home, START, 10), 5, "Alice may try from home, and mistype five times");
+    // One address that tries many users is stopped, too.
+    let spray = |n: usize| Request { user: ["a", "b", "c", "d", "e", "f"][n % 6], ..from("203.0.113.77") };
+    assert_eq!((0..60).filter(|n| desk.serves(&spray(*n), START)).count(), 20);
+}
+
+#[test]
+fn background_requests_give_way_first_and_critical_ones_are_untouched() {
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+        let desk = Desk::new(&format!(
+            "[[api]]\nname = \"api\"\nlimits = [\"100/min\"]\nalgorithm = \"{algorithm}\"\nreserved = {{ critical = \"20%\", normal = \"30%\" }}"
+        ));
+        let ask = |priority| Request::new("u", "api").with_priority(priority);
+        assert_eq!(desk.served(&ask(Priority::Background), START, 200), 50, "{algorithm}");
+        assert_eq!(desk.served(&ask(Priority::Normal), START, 200), 30);
+        assert_eq!(desk.served(&ask(Priority::Critical), START, 200), 20);
+    }
+}
+
+#[test]
+fn a_leaky_bucket_as_a_queue_lets_one_through_after_the_other() {
+    let desk = Desk::new(
+        "[[api]]\nname = \"api\"\nlimits = [\"10/s burst 5\"]\nalgorithm = \"leaky-bucket\"\non_limit = \"delay 1s\"",
+    );
+    let user = Request::new("u", "api");
+    let waits: Vec<Option<u64>> = (0..7)
+        .map(|_| match desk.outcome(&user, START) {
+            Outcome::Allowed => Some(0),
+            Outcome::Delayed { wait_us } => Some(wait_us),
+            _ => None,
+        })
+        .collect();
+    let tenth = |n: u64| Some(n * SECOND / 10);
+    assert_eq!(waits, [Some(0), tenth(1), tenth(2), tenth(3), tenth(4), None, None]);
+}
+
+#[test]
+fn a_token_bucket_that_delays_holds_the_place_and_no_longer_than_it_may() {
+    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"1/s burst 1\"]\non_limit = \"delay 2s\"");
+    let user = Request::new("u", "api");
+    assert_eq!(desk.outcome(&user, START), Outcome::Allowed);
+    assert_eq!(desk.outcome(&user, START), Outcome::Delayed { wait_us: SECOND });
+    assert_eq!(desk.outcome(&user, START), Outcome::Delayed { wait_us: 2 * SECOND });
+    assert_eq!(desk.outcome(&user, START), Outcome::Refused { retry_us: Some(3 * SECOND) });
+    // Somebody hung up: the place is free again.
+    desk.engine.refund(&desk.engine.rules(), &user, START).unwrap();
+    assert_eq!(desk.outcome(&user, START), Outcome::Delayed { wait_us: 2 * SECOND });
+}
+
+#[test]
+fn what_is_deprioritised_passes_and_does_not_count() {
+    let desk = Desk::new(
+        "[[api]]\nname = \"api\"\nlimits = [\"2/min\"]\nalgorithm = \"fixed-window\"\non_limit = \"deprioritise\"",
+    );
+    let user = Request::new("u", "api");
+    let outcomes: Vec<Outcome> = (0..4).map(|_| desk.outcome(&user, START)).collect();
+    assert_eq!(
+        outcomes,
+        [Outcome::Allowed, Outcome::Allowed, Outcome::Deprioritised, Outcome::Deprioritised]
+    );
+    assert_eq!(desk.outcome(&user, START + MINUTE), Outcome::Allowed);
+}
+
+#[test]
+fn keys_are_made_of_what_the_policy_says() {
+    let desk = Desk::new(
+        "[[api]]\nname = \"both\"\nkey = [\"user\", \"ip\"]\nlimits = [\"1/min\"]\n[[api]]\nname = \"net\"\nkey = [\"ip\"]\nipv4_prefix = 24\nlimits = [\"1/min\"]\n[[api]]\nname = \"tenant\"\nkey = [\"tenant\"]\nlimits = [\"1/min\"]",
+    );
+    let both = |user, address| Request::new(user, "both").from(ip(address));
+    assert!(desk.serves(&both("a", "192.0.2.1"), START) && desk.serves(&both("a", "192.0.2.2"), START));
+    assert!(desk.serves(&both("b", "192.0.2.1"), START) && !desk.serves(&both("a", "192.0.2.1"), START));
+    assert!(!desk.serves(&both("a", "::ffff:192.0.2.1"), START), "IPv4 in IPv6 is IPv4");
+    let net = |address| Request::new("", "net").from(ip(address));
+    assert!(desk.serves(&net("192.0.2.1"), START) && !desk.serves(&net("192.0.2.200"), START));
+    assert!(desk.serves(&net("2001:db8::1"), START) && !desk.serves(&net("2001:db8::2"), START));
+    assert!(desk.serves(&net("2001:db8:0:1::"), START));
+    let (red, blue) = ([("tenant", "red")], [("tenant", "blue")]);
+    let tenant = |parts| Request { parts, ..Request::new("", "tenant") };
+    assert!(desk.serves(&tenant(&red), START) && desk.serves(&tenant(&blue), START));
+    assert!(!desk.serves(&tenant(&red), START));
+}
+
+#[test]
+fn parts_of_a_key_are_not_mixed_up_wherever_one_ends() {
+    let desk = Desk::new("[[api]]\nname = \"api\"\nkey = [\"user\", \"x\"]\nlimits = [\"1/min\"]");
+    let (c, bc) = ([("x", "c")], [("x", "bc")]);
+    assert!(desk.serves(&Request { parts: &c, ..Request::new("ab", "api") }, START));
+    assert!(desk.serves(&Request { parts: &bc, ..Request::new("a", "api") }, START));
+}
+
+#[test]
+fn plans_and_users_have_limits_of_their_own_and_others_the_default() {
+    let desk = Desk::new(
+        "[plan.gold]\n[plan.default]\nlimits = [\"3/min fixed-window\"]\n[[user]]\nname = \"acme\"\nplan = \"gold\"\n[[user]]\nname = \"vip\"\nplan = \"gold\"\n[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nplans = { gold = [\"20/min\"] }\nusers = { vip = [\"30/min\"] }",
+    );
+    let served = |user| desk.served(&Request::new(user, "api"), START, 100);
+    assert_eq!((served("vip"), served("acme"), served("nobody")), (30, 20, 3));
+}
+
+#[test]
+fn a_day_of_a_calendar_begins_at_midnight_there() {
+    let desk = Desk::new(
+        "[[api]]\nname = \"api\"\nlimits = [\"2/day\"]\nalgorithm = \"fixed-window\"\ntime_zone = \"Asia/Tokyo\"",
+    );
+    let user = Request::new("u", "api");
+    let midnight = START + 15 * 3_600 * SECOND;
+    assert_eq!(desk.served(&user, midnight - 1, 5), 2);
+    assert_eq!(desk.served(&user, midnight, 5), 2);
+}
+
+#[test]
+fn cost_peek_refund_and_reset() {
+    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nalgorithm = \"sliding-window\"");
+    let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
+    assert!(desk.serves(&user.costing(7), START));
+    assert_eq!(desk.engine.peek(&rules, &user.costing(3), START).unwrap().outcome, Outcome::Allowed);
+    assert!(!desk.serves(&user.costing(4), START), "only three are left");
+    assert!(desk.serves(&user.costing(3), START), "peeking took nothing");
+    desk.engine.refund(&rules, &user.costing(2), START).unwrap();
+    assert_eq!(desk.served(&user, START, 10), 2);
+    desk.engine.reset(&rules, &user).unwrap();
+    assert_eq!(desk.served(&user, START, 20), 10);
+    assert_eq!(desk.outcome(&user.costing(11), START), Outcome::Refused { retry_us: None }, "it never fits");
+}
+
+#[test]
+fn a_change_of_numbers_keeps_what_was_counted() {
+    let policy = |limit: &str| {
+        let text = format!(
+            "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"api\"\nlimits = [\"{limit}\"]\nalgorithm = \"fixed-window\""
+        );
+        config::parse(&text, "test").unwrap().policy
+    };
+    let desk = Desk { engine: Engine::new(&policy("10/min"), START) };
+    let user = Request::new("u", "api");
+    assert_eq!(desk.served(&user, START, 8), 8);
+    desk.engine.follow(&policy("9/min"), START);
+    assert_eq!(desk.served(&user, START, 8), 1);
+}
+
+#[test]
+fn questions_without_an_answer_say_what_is_missing() {
+    let desk = Desk::new("[[api]]\nname = \"api\"\nkey = [\"user\", \"ip\"]\nlimits = [\"1/min\"]");
+    let rules = desk.engine.rules();
+    let says = |request: &Request<'_>| desk.engine.decide(&rules, request, START).unwrap_err().to_string();
+    assert_eq!(says(&Request::new("u", "nope")), "api \"nope\" is not in the policy; there is api");
+    assert_eq!(says(&Request::new("u", "api")), "ip is missing; requests for api \"api\" are counted by it");
+    let nobody = Request::new("", "api").from(ip("::1"));
+    assert_eq!(says(&nobody), "user is missing; requests for api \"api\" are counted by it");
+    assert_eq!(says(&nobody.costing(0)), "cost 0 counts nothing; use at least 1, or peek");
+    let long = "x".repeat(1_000_000);
+    assert_eq!(says(&Request::new(&long, "api")), "user has 1000000 bytes; use at most 1024");
+}
+
+#[test]
+fn many_threads_together_get_no_more_than_the_limit() {
+    let desk = Desk::new(
+        "[plan.default]\nlimits = [\"5000/hour\"]\n[[api]]\nname = \"api\"\nlimits = [\"3000/hour\"]\nalgorithm = \"sliding-window\"",
+    );
+    let served: usize = std::thread::scope(|scope| {
+        let ask = || desk.served(&Request::new("u", "api"), START, 2_000);
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(served, 3_000);
+}

@@ -1,0 +1,36 @@
+//! Requests as metrics.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+
+use crate::serve::protocol::RequestsStatus;
+
+pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(), prometheus::Error> {
+    let decisions = IntCounterVec::new(
+        Opts::new("ratelimit_decisions_total", "Decisions about requests by API and outcome."),
+        &["api", "outcome"],
+    )?;
+    for (api, outcome, count) in &status.decisions {
+        decisions.with_label_values(&[api.as_str(), outcome.as_str()]).inc_by(*count);
+    }
+    registry.register(Box::new(decisions))?;
+    let keys = IntGauge::new("ratelimit_request_keys", "Keys of requests that are remembered.")?;
+    keys.set(status.keys as i64);
+    registry.register(Box::new(keys))?;
+    let (asked, failed) = status.store_questions;
+    for (name, help, value) in [
+        ("ratelimit_request_keys_evicted_total", "Keys of requests that had to make way.", status.evicted),
+        ("ratelimit_request_store_questions_total", "Keys that the store was asked about.", asked),
+        ("ratelimit_request_store_failures_total", "Keys that it gave no answer about in time.", failed),
+    ] {
+        let counter = IntCounter::new(name, help)?;
+        counter.inc_by(value);
+        registry.register(Box::new(counter))?;
+    }
+    if let Some(up) = status.store_up {
+        let gauge =
+            IntGauge::new("ratelimit_request_store_up", "1 while requests are counted with other hosts.")?;
+        gauge.set(up.into());
+        registry.register(Box::new(gauge))?;
+    }
+    Ok(())
+}

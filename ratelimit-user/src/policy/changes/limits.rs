@@ -1,0 +1,40 @@
+//! What differs between the limits of sources.
+
+use ratelimit_common::abi::Meter;
+
+use super::Change;
+use crate::policy::NamedLimit;
+
+/// Names number the limits of a meter as they stand in the file, so limits are told apart by what they say: equal ones cancel
+/// out, what is left is paired up from the slowest on.
+pub(super) fn limits(before: &[NamedLimit], after: &[NamedLimit]) -> Vec<Change> {
+    let mut rows = Vec::new();
+    for meter in Meter::ALL {
+        let gone = only_in(before, after, meter);
+        let come = only_in(after, before, meter);
+        for at in 0..gone.len().max(come.len()) {
+            let (old, new) = (gone.get(at), come.get(at));
+            let Some(named) = old.or(new) else { continue };
+            rows.push(Change {
+                subject: format!("limit {}", named.name()),
+                field: None,
+                before: old.map(|limit| limit.rate().to_string()),
+                after: new.map(|limit| limit.rate().to_string()),
+                needs_restart: false,
+            });
+        }
+    }
+    rows
+}
+
+fn only_in<'a>(these: &'a [NamedLimit], those: &[NamedLimit], meter: Meter) -> Vec<&'a NamedLimit> {
+    let absent = |limit: &&NamedLimit| those.iter().all(|other| other.rate() != limit.rate());
+    let mut only: Vec<_> = these.iter().filter(|limit| limit.rate().meter == meter).filter(absent).collect();
+    // Nanoseconds per unit in thousandths: slow ones first, whatever period they are written in.
+    only.sort_by_key(|limit| {
+        let rate = limit.rate();
+        let price = u128::from(rate.period.ns()) * 1000 / u128::from(rate.amount.max(1));
+        (std::cmp::Reverse(price), rate.burst)
+    });
+    only
+}

@@ -1,0 +1,35 @@
+//! Listeners in words.
+
+use std::fmt;
+
+use super::{Fields, restarted};
+use crate::policy::{Listen, ListenTls, NONE};
+
+/// A running daemon keeps the sockets that it has, and whom it believes.
+pub(super) fn of_listen(listen: &Listen) -> Fields {
+    let metrics: Vec<_> = listen.metrics().into_iter().collect();
+    let token_file: Vec<_> = listen.token_file.iter().map(|path| path.display()).collect();
+    let tls: Vec<_> = listen.tls.iter().map(certificates).collect();
+    restarted([
+        ("http", all(&listen.http)),
+        ("grpc", all(&listen.grpc)),
+        ("resp", all(&listen.resp)),
+        ("metrics", all(&metrics)),
+        ("token_file", all(&token_file)),
+        ("tls", all(&tls)),
+        ("trusted_proxies", all(&listen.trusted_proxies)),
+    ])
+}
+
+fn certificates(tls: &ListenTls) -> String {
+    let of_callers =
+        tls.client_ca.as_ref().map_or_else(String::new, |ca| format!(", client_ca {}", ca.display()));
+    format!("certificate {}, key {}{of_callers}", tls.certificate.display(), tls.key.display())
+}
+
+/// All of them, in an order that does not depend on the file's.
+fn all<T: fmt::Display>(things: &[T]) -> String {
+    let mut words: Vec<String> = things.iter().map(ToString::to_string).collect();
+    words.sort();
+    if words.is_empty() { NONE.to_owned() } else { words.join(", ") }
+}

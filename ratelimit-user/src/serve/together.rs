@@ -1,0 +1,120 @@
+//! Decisions that hosts make together: from leases where they last, by the store where they do not, and alone where it is gone.
+
+use super::{desk::Asking, store::Store};
+use crate::decide::{
+    Decision, Engine, Mode, Outcome, Request, Rules,
+    clock::Clock,
+    lease::Lease,
+    leases::Leases,
+    rules::Claims,
+    shared::{self, Step, Verdict, is_shared},
+};
+
+/// When to ask again after a refusal that is due to the store being gone.
+const TRY_AGAIN_US: u64 = 1_000_000;
+
+/// What this host has in common with others.
+#[derive(Debug)]
+pub(super) struct Together {
+    store: Store,
+    leases: Leases,
+    /// What keys in the store begin with.
+    name: String,
+}
+
+impl Together {
+    pub(super) fn new(store: Store, name: &str, keys: u64) -> Self {
+        let leases = Leases::new(store.timing(), keys);
+        Self { store, leases, name: name.to_owned() }
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The decision, if the store need not be asked.
+    pub(super) fn at_once<'r>(
+        &self,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+        now_us: u64,
+    ) -> Option<Decision<'r>> {
+        // What this host counts for itself has to be looked at as well, after the store has said yes.
+        if asking == Asking::Peeking || !claims.iter().all(is_shared) {
+            return None;
+        }
+        match shared::step(claims, request, &self.leases, now_us) {
+            Step::Decided(decision) => Some(decision),
+            Step::Ask => None,
+        }
+    }
+
+    /// The decision of the store, or of this host alone.
+    pub(super) async fn decide<'r>(
+        &self,
+        engine: &Engine,
+        clock: &Clock,
+        rules: &'r Rules,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+    ) -> Decision<'r> {
+        let (sent_us, headroom) = (clock.now_us(), engine.headroom());
+        let peek = asking == Asking::Peeking;
+        let asked = shared::inquiries(claims, request, &self.leases, &self.name, headroom, peek, sent_us);
+        let told = self.store.ask(asked.clone()).await;
+        let now_us = clock.now_us();
+        let Ok(told) = told else {
+            shared::failed(claims, &asked, &self.leases, now_us);
+            return alone(engine, rules, claims, request, asking, now_us);
+        };
+        let Verdict { decision, undo } =
+            shared::verdict(claims, &asked, &told, &self.leases, headroom, sent_us, now_us);
+        if !undo.is_empty() {
+            self.store.tell(undo);
+        }
+        let local = claims.local();
+        if !decision.outcome.is_served() || local.iter().next().is_none() {
+            return decision;
+        }
+        let of_host = engine.judge(&local, request, now_us, asking.into());
+        if of_host.outcome.is_served() {
+            return decision;
+        }
+        if !peek {
+            self.store.tell(shared::refunds(claims, request, &self.name, headroom));
+        }
+        of_host
+    }
+
+    pub(super) fn refund(&self, engine: &Engine, claims: &Claims<'_>, request: &Request<'_>) {
+        let refunds = shared::refunds(claims, request, &self.name, engine.headroom());
+        if !refunds.is_empty() {
+            self.store.tell(refunds);
+        }
+    }
+
+    pub(super) fn reset(&self, claims: &Claims<'_>, request: &Request<'_>, now_us: u64) {
+        claims.iter().for_each(|claim| self.leases.with(claim.hash, now_us, Lease::forget));
+        let keys = shared::store_keys(claims, request, &self.name);
+        if !keys.is_empty() {
+            self.store.reset(keys);
+        }
+    }
+}
+
+/// What this host decides when it cannot reach the store.
+fn alone<'r>(
+    engine: &Engine,
+    rules: &'r Rules,
+    claims: &Claims<'r>,
+    request: &Request<'_>,
+    asking: Asking,
+    now_us: u64,
+) -> Decision<'r> {
+    match rules.alone(claims) {
+        Some(claims) => engine.judge(&claims, request, now_us, Mode::from(asking)),
+        None => Decision { outcome: Outcome::Refused { retry_us: Some(TRY_AGAIN_US) }, limit: None },
+    }
+}

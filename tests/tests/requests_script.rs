@@ -1,0 +1,168 @@
+//! The script that counts requests in Redis and the books that it mirrors are the same, number for number, for every algorithm.
+//!
+//! Random conversations from seeds go to both, with a clock of our own. `SEED=n` repeats one, `CONVERSATIONS=n` holds more.
+
+use fastrand::Rng;
+use ratelimit_tests::{
+    redis::{Options, Redis},
+    seeds::seeds,
+};
+use ratelimit_user::{
+    cluster::{
+        account::{Account, Ask, Counted, Told},
+        exchange::{Entry, Timing},
+        inquiry::{self, Inquiry},
+        redis::Value,
+    },
+    decide::{
+        calendar::{Calendar, CalendarUnit},
+        meter::{Bucket, Fixed, Log, Meter, Sliding, Weighted},
+    },
+};
+use redis::Connection;
+
+const SECOND: u64 = 1_000_000;
+const START: u64 = 1_790_000_000 * SECOND;
+const STEPS: usize = 300;
+const TIMING: Timing = Timing { lifetime_us: 10 * SECOND, margin_us: 1_250_000, recent_us: 2 * SECOND };
+
+/// A real server with the script, which has its last two arguments for the clock.
+struct Store {
+    connection: Connection,
+    sha1: String,
+}
+
+impl Store {
+    fn new(server: &Redis) -> Self {
+        let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let (_, call) =
+            inquiry::calls("h", &TIMING, &[inquiry("k", &[bucket(1, 1)], Ask::default())], false, 0)
+                .remove(0);
+        let (asked, given) =
+            ("local time = redis.call('TIME')\n", "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }\n");
+        assert_eq!(call.script.text().matches(asked).count(), 1, "the script asks elsewhere");
+        let text = call.script.text().replace(asked, given);
+        let sha1 = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).unwrap();
+        Self { connection, sha1 }
+    }
+
+    fn exchange(&mut self, host: &str, now_us: u64, inquiries: &[Inquiry]) -> Vec<Told> {
+        let (_, call) = inquiry::calls(host, &TIMING, inquiries, false, now_us).remove(0);
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.sha1).arg(call.keys.len()).arg(call.keys).arg(call.args);
+        command.arg(now_us / SECOND).arg(now_us % SECOND);
+        let answer: Value = command.query(&mut self.connection).unwrap();
+        inquiry::answers(&answer, inquiries.len()).unwrap()
+    }
+}
+
+fn inquiry(key: &str, limits: &[Counted], ask: Ask) -> Inquiry {
+    Inquiry { key: key.to_owned(), limits: limits.to_vec(), ask }
+}
+
+fn counted(meter: Meter) -> Counted {
+    Counted { meter, queue: false }
+}
+
+fn bucket(amount: u64, burst: u64) -> Counted {
+    counted(Meter::Bucket(Bucket::new(amount, SECOND, burst)))
+}
+
+fn some_limit(rng: &mut Rng) -> Counted {
+    let period = *rng.choice(&[SECOND, 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND]).unwrap();
+    let limit = *rng.choice(&[1, 2, 3, 15, 100, 1_000, 1_000_000, 4_294_967_295]).unwrap();
+    match rng.u32(0..7) {
+        0 => counted(Meter::Bucket(Bucket::new(limit.min(1_000_000), period, rng.u64(1..50)))),
+        1 => Counted { meter: Meter::Bucket(Bucket::new(15, SECOND, rng.u64(1..50))), queue: true },
+        2 => counted(Meter::Fixed(Fixed::new(limit, period))),
+        3 => {
+            // Days: of months the script knows this one and how long it is, not the one before, where a clock that steps back ends up.
+            let days = Calendar::new("UTC", CalendarUnit::Day, START).unwrap();
+            counted(Meter::Fixed(Fixed::by(limit, days)))
+        }
+        4 => counted(Meter::Sliding(Sliding::new(limit, period))),
+        5 => counted(Meter::Weighted(Weighted::new(limit, period))),
+        _ => counted(Meter::Log(Log::new(limit.min(100), period))),
+    }
+}
+
+/// What a host believes to have.
+#[derive(Clone, Copy, Default)]
+struct Book {
+    sequence: u64,
+    has: u64,
+    last: Entry,
+}
+
+fn some_ask(rng: &mut Rng, book: &mut Book, capacity: u64) -> Ask {
+    let lease = match rng.u32(0..10) {
+        0..3 => Entry::default(),
+        3 => book.last,
+        _ => {
+            let used = rng.u64(0..=book.has);
+            let held = rng.u64(0..=book.has - used);
+            book.sequence += 1;
+            book.has = held;
+            let wanted = if rng.bool() { rng.u64(0..=capacity) } else { 0 };
+            Entry { sequence: book.sequence, used, held, wanted }
+        }
+    };
+    book.last = lease;
+    Ask {
+        lease,
+        spend: if rng.bool() { rng.u64(0..=capacity.min(5)) } else { rng.u64(0..=capacity + 1) },
+        reserved: if rng.u32(0..4) == 0 { rng.u64(0..=capacity / 2) } else { 0 },
+        patience_us: if rng.u32(0..4) == 0 { rng.u64(0..2 * SECOND) } else { 0 },
+        refund: if rng.u32(0..8) == 0 { rng.u64(0..=3) } else { 0 },
+    }
+}
+
+/// One conversation about one key; how many answers were yes, and how many gave a lease.
+fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
+    let mut rng = Rng::with_seed(seed);
+    let limits: Vec<Counted> = (0..rng.usize(1..4)).map(|_| some_limit(&mut rng)).collect();
+    let capacity = limits.iter().map(|limit| limit.meter.capacity()).min().unwrap();
+    let longest = limits.iter().map(|limit| limit.meter.wait(&vec![0; limit.meter.words()], START, 1)).max();
+    assert_eq!(longest, Some(0), "something fits at first");
+    let mut hosts = [Book::default(); 3];
+    let mut account = Account::default();
+    let (mut now_us, mut yes, mut leased) = (START + rng.u64(0..SECOND), 0, 0);
+    let key = format!("t:{seed}");
+    for step in 0..STEPS {
+        now_us = match rng.u32(0..20) {
+            0 => now_us.saturating_sub(rng.u64(0..SECOND)),
+            1 => now_us + rng.u64(0..40 * 86_400 * SECOND) / rng.u64(1..1_000),
+            2..6 => now_us + rng.u64(0..15 * SECOND),
+            6..12 => now_us + rng.u64(0..SECOND),
+            _ => now_us + rng.u64(0..20_000),
+        };
+        let from = rng.usize(..hosts.len());
+        let ask = some_ask(&mut rng, &mut hosts[from], capacity);
+        let name = format!("h{from}");
+        let expected = account.exchange(&limits, &TIMING, now_us, &name, &ask);
+        let got = store.exchange(&name, now_us, &[inquiry(&key, &limits, ask)]);
+        if std::env::var_os("TRACE").is_some() {
+            println!("{step} {now_us} {name} {ask:?} {expected:?} {account:?}");
+        }
+        assert_eq!(got, [expected], "SEED={seed} step {step} at {now_us}: {ask:?} on {limits:?}");
+        if ask.lease.sequence > 0 && ask.lease.sequence == hosts[from].sequence {
+            hosts[from].has = ask.lease.held + expected.granted;
+        }
+        yes += u64::from(expected.spent);
+        leased += u64::from(expected.granted > 0);
+    }
+    (yes, leased)
+}
+
+#[test]
+fn the_script_and_the_books_answer_alike_for_every_algorithm() {
+    let server = Redis::single(Options::default());
+    let mut store = Store::new(&server);
+    let (mut yes, mut leased, mut all) = (0, 0, 0);
+    for seed in seeds("CONVERSATIONS", 300) {
+        let (spent, granted) = converse(seed, &mut store);
+        (yes, leased, all) = (yes + spent, leased + granted, all + STEPS as u64);
+    }
+    println!("{all} answers alike, {yes} of them yes, {leased} with a lease");
+    assert!(all == STEPS as u64 || (yes * 5 > all && leased * 40 > all), "{yes} and {leased} of {all}");
+}
