@@ -39,8 +39,6 @@ pub(crate) enum Need {
     Promtool,
     /// Servers that the tests start and kill themselves.
     RedisServer,
-    /// Python with the library that its programs ask Redis with, as `python-redis`.
-    PythonRedis,
     /// Somebody to compare with.
     Peer(Peer),
     /// A program that is fetched for this checkout.
@@ -73,19 +71,17 @@ pub(crate) const REDIS_CLIENTS: [Need; 4] = [
     Need::Executable { name: "redis-benchmark", package: "redis-tools" },
     Need::Executable { name: "script", package: "bsdutils" },
     Need::Executable { name: "python3", package: "python3-venv" },
-    Need::PythonRedis,
+    Need::Fetched(Fetched::PythonRedis),
 ];
 
-/// The version that the tests were written with.
-const PYTHON_REDIS: &str = "redis==5.2.1";
-
 /// What real proxies and a fuzzer take that ask the decision service.
-pub(crate) const PROXIES: [Need; 6] = [
+pub(crate) const PROXIES: [Need; 7] = [
     Need::Executable { name: "python3", package: "python3-venv" },
     Need::Executable { name: "dpkg-deb", package: "dpkg" },
     Need::Fetched(Fetched::Nginx),
     Need::Fetched(Fetched::Traefik),
     Need::Fetched(Fetched::Caddy),
+    Need::Fetched(Fetched::Envoy),
     Need::Fetched(Fetched::Schemathesis),
 ];
 
@@ -146,7 +142,6 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut unpacked = Vec::new();
     let mut built = Vec::new();
     let mut redis_server = false;
-    let mut python_redis = false;
     let mut fetched = Vec::new();
     for need in needs {
         match *need {
@@ -160,7 +155,6 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
             }
             Need::Promtool if tool::find(PROMTOOL.executable()).is_none() => unpacked.push(PROMTOOL),
             Need::RedisServer if tool::find("redis-server").is_none() => redis_server = true,
-            Need::PythonRedis if tool::find("python-redis").is_none() => python_redis = true,
             Need::Peer(peer) if tool::find(peer.executable).is_none() => match peer.source {
                 Source::Debian(file) => unpacked.push(file),
                 Source::Cargo(words) => built.push((peer, words)),
@@ -187,7 +181,6 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
         steps.extend(unpacked.iter().map(|file| unpack_step(&workspace::tools_dir(), file)));
     }
     steps.extend(redis_server.then(|| redis_server_step(&workspace::tools_dir())));
-    steps.extend(python_redis.then(|| python_redis_step(&workspace::tools_dir())));
     // Last: what they are built with may be among the packages.
     steps.extend(
         built.into_iter().map(|(peer, words)| peer::build_step(&workspace::tools_dir(), peer, words)),
@@ -281,20 +274,6 @@ fn redis_server_step(tools_dir: &Path) -> Step {
     Step {
         does: "linking redis-server into the target directory".into(),
         command: format!("mkdir -p {dir} && ln -sf \"$(command -v {REDIS_CHECK})\" {dir}/redis-server"),
-    }
-}
-
-/// In an environment of its own, so that no other program's libraries change. The last thing that is made is the one that is looked for.
-fn python_redis_step(tools_dir: &Path) -> Step {
-    let dir = quoted(tools_dir);
-    Step {
-        does: "installing Python's library for Redis into the target directory".into(),
-        command: format!(
-            "mkdir -p {dir} && python3 -m venv {dir}/python && \
-             {dir}/python/bin/pip install -q --disable-pip-version-check {PYTHON_REDIS} && \
-             printf '#!/bin/sh\\nexec \"$(dirname \"$0\")\"/python/bin/python \"$@\"\\n' > {dir}/python-redis && \
-             chmod +x {dir}/python-redis"
-        ),
     }
 }
 
