@@ -1,6 +1,6 @@
 //! What goes back: decisions as status, header fields and JSON, and trouble as a sentence.
 
-use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use http_body_util::Full;
 use hyper::{
@@ -11,7 +11,7 @@ use hyper::{
 use serde::Serialize;
 
 use super::question::shown;
-use crate::decide::{BadRequest, Decision, Nearest, Outcome};
+use crate::decide::{BadRequest, Decision, Nearest, Outcome, rules::Limit};
 
 /// An answer over HTTP.
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -133,26 +133,32 @@ fn mark(answer: &mut Answer, decision: &Decision<'_>) {
     }
 }
 
+/// A refusal as a problem. Under load most answers are this one: it is put together at once. Names in a policy need no escapes.
 fn refusal(limit: Option<&Nearest<'_>>, retry_after: Option<u64>) -> Answer {
     let retry_after = retry_after.map(|seconds| seconds.max(1));
-    let policy = limit.map(|nearest| nearest.limit.name.as_str());
-    let allows = limit.map_or_else(String::new, |Nearest { limit, .. }| {
-        format!("policy {:?} allows {} in {} s; ", limit.name, limit.quota, limit.window_s)
-    });
-    let then = match retry_after {
-        Some(seconds) => format!("try again in {seconds} s"),
-        None => "this request asks for more than there ever is at once".to_owned(),
+    let mut body = String::with_capacity(384);
+    let _written = write!(
+        body,
+        "{{\"type\":\"{QUOTA_EXCEEDED}\",\"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
+         \"status\":429,\"detail\":\""
+    );
+    if let Some(Nearest { limit, .. }) = limit {
+        let Limit { name, quota, window_s, .. } = limit;
+        let _written = write!(body, "policy \\\"{name}\\\" allows {quota} in {window_s} s; ");
+    }
+    let _written = match retry_after {
+        Some(seconds) => write!(body, "try again in {seconds} s\""),
+        None => write!(body, "this request asks for more than there ever is at once\""),
     };
-    let problem = Problem {
-        kind: QUOTA_EXCEEDED,
-        title: "Request cannot be satisfied as assigned quota has been exceeded",
-        status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
-        detail: format!("{allows}{then}").into(),
-        policy,
-        violated_policies: policy.map(|policy| [policy]),
-        retry_after,
-    };
-    problem.into_answer(StatusCode::TOO_MANY_REQUESTS)
+    if let Some(Nearest { limit, .. }) = limit {
+        let name = &limit.name;
+        let _written = write!(body, ",\"policy\":\"{name}\",\"violated-policies\":[\"{name}\"]");
+    }
+    if let Some(seconds) = retry_after {
+        let _written = write!(body, ",\"retry_after\":{seconds}");
+    }
+    body.push('}');
+    with_body(StatusCode::TOO_MANY_REQUESTS, PROBLEM, body)
 }
 
 /// A problem, as RFC 9457 has them.
@@ -162,21 +168,7 @@ struct Problem<'p> {
     kind: &'static str,
     title: &'p str,
     status: u16,
-    detail: Cow<'p, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    policy: Option<&'p str>,
-    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
-    violated_policies: Option<[&'p str; 1]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<u64>,
-}
-
-impl Problem<'_> {
-    fn into_answer(self, status: StatusCode) -> Answer {
-        let mut body = Vec::with_capacity(384);
-        write(&mut body, &self);
-        with_body(status, PROBLEM, body)
-    }
+    detail: &'p str,
 }
 
 /// A request that is not answered, and why.
@@ -225,17 +217,15 @@ impl Trouble {
 
     /// The answer that tells of it.
     pub(super) fn into_answer(self) -> Answer {
-        let title = self.status.canonical_reason().unwrap_or("Trouble");
         let problem = Problem {
             kind: "about:blank",
-            title,
+            title: self.status.canonical_reason().unwrap_or("Trouble"),
             status: self.status.as_u16(),
-            detail: self.detail.into(),
-            policy: None,
-            violated_policies: None,
-            retry_after: None,
+            detail: &self.detail,
         };
-        let mut answer = problem.into_answer(self.status);
+        let mut body = Vec::with_capacity(192);
+        write(&mut body, &problem);
+        let mut answer = with_body(self.status, PROBLEM, body);
         if let Some((name, value)) = self.field {
             answer.headers_mut().insert(name, value);
         }
