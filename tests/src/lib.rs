@@ -18,6 +18,7 @@ pub mod memory;
 pub mod netns;
 pub mod policies;
 pub mod redis;
+pub mod resp;
 pub mod seeds;
 pub mod service;
 pub mod simulation;

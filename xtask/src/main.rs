@@ -6,6 +6,7 @@
 mod bench;
 mod build;
 mod demo;
+mod fetched;
 mod fuzz;
 mod linker;
 mod lint;

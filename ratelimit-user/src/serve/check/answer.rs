@@ -1,0 +1,364 @@
+//! What goes back: decisions as status, header fields and JSON, and trouble as a sentence.
+
+use std::borrow::Cow;
+
+use http_body_util::Full;
+use hyper::{
+    Method, Response, StatusCode,
+    body::Bytes,
+    header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use serde::Serialize;
+
+use super::question::shown;
+use crate::decide::{BadRequest, Decision, Nearest, Outcome};
+
+/// An answer over HTTP.
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// The limits that a request has.
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// Where the nearest of them stands.
+const STANDING: HeaderName = HeaderName::from_static("ratelimit");
+/// Serve it after others.
+const PRIORITY: HeaderName = HeaderName::from_static("x-ratelimit-priority");
+/// It is above its limit, in the margin.
+const MARGIN: HeaderName = HeaderName::from_static("x-ratelimit-margin");
+/// For how many milliseconds the answer was held.
+const DELAYED: HeaderName = HeaderName::from_static("x-ratelimit-delayed");
+
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// What "too many requests" is called, by draft-ietf-httpapi-ratelimit-headers.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// A decision as status and header fields; a refusal also as a problem.
+pub(super) fn decided(decision: &Decision<'_>) -> Answer {
+    let mut answer = match decision.outcome {
+        Outcome::Refused { retry_us } => refusal(decision.limit.as_ref(), retry_us.map(seconds)),
+        _ => Response::new(Full::default()),
+    };
+    mark(&mut answer, decision);
+    answer
+}
+
+/// A decision as JSON too; a refusal is the same as in [`decided`].
+pub(super) fn decided_in_json(decision: &Decision<'_>) -> Answer {
+    if matches!(decision.outcome, Outcome::Refused { .. }) {
+        return decided(decision);
+    }
+    let mut body = Vec::with_capacity(192);
+    write(&mut body, &Told::new(decision));
+    let mut answer = json(StatusCode::OK, body);
+    mark(&mut answer, decision);
+    answer
+}
+
+/// A decision as a part of JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Told<'r> {
+    allowed: bool,
+    outcome: &'static str,
+    #[serde(flatten)]
+    limit: Option<Standing<'r>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Standing<'r> {
+    policy: &'r str,
+    limit: u64,
+    window: u64,
+    remaining: u64,
+    reset: u64,
+}
+
+impl<'r> Told<'r> {
+    /// What is told about a decision.
+    pub(super) fn new(decision: &Decision<'r>) -> Self {
+        let (retry_after, delay_ms) = match decision.outcome {
+            Outcome::Refused { retry_us } => (retry_us.map(|us| seconds(us).max(1)), None),
+            Outcome::Delayed { wait_us } => (None, Some(milliseconds(wait_us))),
+            _ => (None, None),
+        };
+        let standing = |nearest: Nearest<'r>| Standing {
+            policy: &nearest.limit.name,
+            limit: nearest.limit.quota,
+            window: nearest.limit.window_s,
+            remaining: nearest.remaining,
+            reset: seconds(nearest.reset_us),
+        };
+        let outcome = decision.outcome;
+        Self {
+            allowed: outcome.is_served(),
+            outcome: outcome.name(),
+            limit: decision.limit.map(standing),
+            retry_after,
+            delay_ms,
+        }
+    }
+}
+
+/// Header fields that every decision has.
+fn mark(answer: &mut Answer, decision: &Decision<'_>) {
+    let headers = answer.headers_mut();
+    if let Some(Nearest { allowance, limit, remaining, reset_us }) = &decision.limit {
+        // Names in a policy are of letters that header fields have: none of these can fail.
+        if let Ok(value) = HeaderValue::from_str(&allowance.header) {
+            headers.insert(POLICY, value);
+        }
+        let mut line = Line::new();
+        line.text("\"")
+            .text(&limit.name)
+            .text("\";r=")
+            .number(*remaining)
+            .text(";t=")
+            .number(seconds(*reset_us));
+        headers.insert(STANDING, line.value());
+    }
+    match decision.outcome {
+        Outcome::Allowed => {}
+        Outcome::InMargin => _ = headers.insert(MARGIN, HeaderValue::from_static("1")),
+        Outcome::Deprioritised => _ = headers.insert(PRIORITY, HeaderValue::from_static("low")),
+        Outcome::Delayed { wait_us } => _ = headers.insert(DELAYED, milliseconds(wait_us).into()),
+        Outcome::Refused { retry_us: Some(retry_us) } => {
+            _ = headers.insert(RETRY_AFTER, seconds(retry_us).max(1).into());
+        }
+        Outcome::Refused { retry_us: None } => {}
+    }
+}
+
+fn refusal(limit: Option<&Nearest<'_>>, retry_after: Option<u64>) -> Answer {
+    let retry_after = retry_after.map(|seconds| seconds.max(1));
+    let policy = limit.map(|nearest| nearest.limit.name.as_str());
+    let allows = limit.map_or_else(String::new, |Nearest { limit, .. }| {
+        format!("policy {:?} allows {} in {} s; ", limit.name, limit.quota, limit.window_s)
+    });
+    let then = match retry_after {
+        Some(seconds) => format!("try again in {seconds} s"),
+        None => "this request asks for more than there ever is at once".to_owned(),
+    };
+    let problem = Problem {
+        kind: QUOTA_EXCEEDED,
+        title: "Request cannot be satisfied as assigned quota has been exceeded",
+        status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
+        detail: format!("{allows}{then}").into(),
+        policy,
+        violated_policies: policy.map(|policy| [policy]),
+        retry_after,
+    };
+    problem.into_answer(StatusCode::TOO_MANY_REQUESTS)
+}
+
+/// A problem, as RFC 9457 has them.
+#[derive(Debug, Serialize)]
+struct Problem<'p> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'p str,
+    status: u16,
+    detail: Cow<'p, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'p str>,
+    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
+    violated_policies: Option<[&'p str; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+}
+
+impl Problem<'_> {
+    fn into_answer(self, status: StatusCode) -> Answer {
+        let mut body = Vec::with_capacity(384);
+        write(&mut body, &self);
+        with_body(status, PROBLEM, body)
+    }
+}
+
+/// A request that is not answered, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    status: StatusCode,
+    /// One sentence.
+    pub detail: String,
+    field: Option<(HeaderName, HeaderValue)>,
+}
+
+impl Trouble {
+    /// Trouble of another kind.
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into(), field: None }
+    }
+
+    /// The request makes no sense.
+    pub(super) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// Nothing is there.
+    pub(super) fn path(path: &str) -> Self {
+        let detail = match path {
+            "/" => "there is no dashboard yet; ask at /v1/check, and see /openapi.json".to_owned(),
+            path => format!("there is nothing at {}; ask at /v1/check, and see /openapi.json", shown(path)),
+        };
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// Something is there, for other methods.
+    pub(super) fn method(method: &Method, allowed: &'static str) -> Self {
+        let detail = format!("method {} is not for this path; use {allowed}", shown(method.as_str()));
+        let field = Some((ALLOW, HeaderValue::from_static(allowed)));
+        Self { field, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
+    }
+
+    /// The caller has not shown the token, or another.
+    pub(super) fn stranger(shown: bool) -> Self {
+        let wrong = if shown { "the token is not the right one" } else { "the token is missing" };
+        let field = Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        let detail = format!("{wrong}; send Authorization: Bearer TOKEN");
+        Self { field, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
+    }
+
+    /// The answer that tells of it.
+    pub(super) fn into_answer(self) -> Answer {
+        let title = self.status.canonical_reason().unwrap_or("Trouble");
+        let problem = Problem {
+            kind: "about:blank",
+            title,
+            status: self.status.as_u16(),
+            detail: self.detail.into(),
+            policy: None,
+            violated_policies: None,
+            retry_after: None,
+        };
+        let mut answer = problem.into_answer(self.status);
+        if let Some((name, value)) = self.field {
+            answer.headers_mut().insert(name, value);
+        }
+        answer
+    }
+}
+
+impl From<BadRequest> for Trouble {
+    fn from(bad: BadRequest) -> Self {
+        let status = match bad {
+            BadRequest::UnknownApi { .. } => StatusCode::NOT_FOUND,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, bad.to_string())
+    }
+}
+
+impl From<String> for Trouble {
+    fn from(detail: String) -> Self {
+        Self::bad(detail)
+    }
+}
+
+/// JSON.
+pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    with_body(status, JSON, body)
+}
+
+/// A word.
+pub(super) fn text(body: &'static str) -> Answer {
+    with_body(StatusCode::OK, TEXT, body)
+}
+
+/// Nothing but that it is done.
+pub(super) fn done() -> Answer {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    answer
+}
+
+fn with_body(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}
+
+/// Adds JSON to a body.
+pub(super) fn write(body: &mut Vec<u8>, value: &impl Serialize) {
+    // Memory takes everything, and nothing that is told has keys that are no text.
+    let _written = serde_json::to_writer(body, value);
+}
+
+/// Whole seconds: nobody is to come back too early.
+fn seconds(us: u64) -> u64 {
+    us.div_ceil(1_000_000)
+}
+
+fn milliseconds(us: u64) -> u64 {
+    us.div_ceil(1_000)
+}
+
+/// A header field that is put together without memory of its own.
+struct Line {
+    bytes: [u8; Self::LENGTH],
+    length: usize,
+}
+
+impl Line {
+    /// The longest name of a limit has 64 letters for the API, as many for the plan or user, and a period.
+    const LENGTH: usize = 256;
+
+    fn new() -> Self {
+        Self { bytes: [0; Self::LENGTH], length: 0 }
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        let room = &mut self.bytes[self.length..];
+        let taken = text.len().min(room.len());
+        room[..taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.length += taken;
+        self
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        let mut digits = [0; 20];
+        let (mut at, mut rest) = (digits.len(), number);
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.text(std::str::from_utf8(&digits[at..]).unwrap_or_default())
+    }
+
+    fn value(&self) -> HeaderValue {
+        HeaderValue::from_bytes(&self.bytes[..self.length]).unwrap_or(HeaderValue::from_static(""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_every_number_as_people_write_it() {
+        for number in [0, 9, 10, 99, 100, 1_234_567, u64::MAX] {
+            assert_eq!(Line::new().text("r=").number(number).value(), format!("r={number}"));
+        }
+    }
+
+    #[test]
+    fn a_line_ends_where_its_room_does() {
+        let mut line = Line::new();
+        line.text(&"x".repeat(Line::LENGTH)).number(12);
+        assert_eq!(line.value(), "x".repeat(Line::LENGTH));
+    }
+
+    #[test]
+    fn seconds_are_never_too_few() {
+        assert_eq!([0, 1, 999_999, 1_000_000, 1_000_001].map(seconds), [0, 1, 1, 1, 2]);
+    }
+}

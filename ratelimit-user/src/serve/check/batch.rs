@@ -1,0 +1,129 @@
+//! Questions and errands with a body: one, or many at once, each answered in its place.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::{
+    StatusCode,
+    body::{Bytes, Incoming},
+};
+use serde::Serialize;
+
+use super::{
+    super::desk::Desk,
+    answer::{self, Answer, Told, Trouble},
+    json::{Body, Element},
+};
+
+/// The longest body.
+const MAX_BODY: usize = 1024 * 1024;
+/// How long a body may take.
+const BODY: Duration = Duration::from_secs(10);
+
+/// What is to be done about each question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Errand {
+    /// Decide.
+    Check,
+    /// Give back what it was charged.
+    Refund,
+    /// Forget what was counted under its keys.
+    Reset,
+}
+
+/// Reads a body to its end.
+pub(super) async fn read(body: Incoming) -> Result<Bytes, Trouble> {
+    let all = tokio::time::timeout(BODY, Limited::new(body, MAX_BODY).collect()).await;
+    let late = || {
+        let detail = format!("the body has not come within {} s", BODY.as_secs());
+        Trouble::new(StatusCode::REQUEST_TIMEOUT, detail)
+    };
+    match all.map_err(|_| late())? {
+        Ok(all) => Ok(all.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let detail = format!("the body is longer than {MAX_BODY} bytes; ask with several requests");
+            Err(Trouble::new(StatusCode::PAYLOAD_TOO_LARGE, detail))
+        }
+        Err(error) => Err(Trouble::bad(format!("the body cannot be read: {error}"))),
+    }
+}
+
+/// Answers a body.
+pub(super) async fn answer(
+    desk: &Arc<Desk>,
+    errand: Errand,
+    text: &[u8],
+    address: impl Fn(Option<IpAddr>) -> Option<IpAddr>,
+) -> Result<Answer, Trouble> {
+    match Body::parse(text)? {
+        Body::One(element) => one(desk, errand, element, address).await,
+        Body::Many(elements) => {
+            let mut body = Vec::with_capacity(2 + elements.len() * 160);
+            body.push(b'[');
+            for (nth, element) in elements.into_iter().enumerate() {
+                if nth > 0 {
+                    body.push(b',');
+                }
+                if let Err(trouble) = append(desk, errand, element, &address, &mut body).await {
+                    answer::write(&mut body, &Failed { error: &trouble.detail });
+                }
+            }
+            body.push(b']');
+            Ok(answer::json(StatusCode::OK, body))
+        }
+    }
+}
+
+async fn one(
+    desk: &Arc<Desk>,
+    errand: Errand,
+    element: Element,
+    address: impl Fn(Option<IpAddr>) -> Option<IpAddr>,
+) -> Result<Answer, Trouble> {
+    let question = element?;
+    let parts = question.parts();
+    let request = question.request(address(question.ip), &parts);
+    match errand {
+        Errand::Check => Ok(desk.check(&request, question.asking, answer::decided_in_json).await?),
+        Errand::Refund => Ok(desk.refund(&request).await.map(|()| answer::done())?),
+        Errand::Reset => Ok(desk.reset(&request).await.map(|()| answer::done())?),
+    }
+}
+
+/// Adds the answer to one of many.
+async fn append(
+    desk: &Arc<Desk>,
+    errand: Errand,
+    element: Element,
+    address: impl Fn(Option<IpAddr>) -> Option<IpAddr>,
+    body: &mut Vec<u8>,
+) -> Result<(), Trouble> {
+    let question = element?;
+    let parts = question.parts();
+    let request = question.request(address(question.ip), &parts);
+    match errand {
+        Errand::Check => {
+            desk.check(&request, question.asking, |decision| answer::write(body, &Told::new(decision)))
+                .await?;
+        }
+        Errand::Refund => {
+            desk.refund(&request).await?;
+            answer::write(body, &Done { done: true });
+        }
+        Errand::Reset => {
+            desk.reset(&request).await?;
+            answer::write(body, &Done { done: true });
+        }
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Done {
+    done: bool,
+}
+
+#[derive(Serialize)]
+struct Failed<'t> {
+    error: &'t str,
+}

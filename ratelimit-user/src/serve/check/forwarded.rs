@@ -1,0 +1,93 @@
+//! Where a request comes from, as far as it can be believed.
+//!
+//! Only peers that are trusted may speak for others: proxies that the policy names, programs on this host, and whoever may open the socket's file.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hyper::header::{HeaderMap, HeaderName};
+
+use super::super::{listener::Peer, workers::Door};
+
+/// What proxies append the address of their peer to.
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The address of a request: as the peer says if it is trusted, else the peer's own. None for programs on this host that say nothing.
+pub(super) fn address(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+    let trusts = |ip: IpAddr| ip.to_canonical().is_loopback() || door.desk.trusts(ip);
+    let own = match door.peer {
+        Peer::Host(ip) if !trusts(ip) => return Some(ip),
+        Peer::Host(ip) => Some(ip),
+        Peer::Local => None,
+    };
+    if claimed.is_some() {
+        return claimed;
+    }
+    // Almost always one line or none; the last line was written last.
+    let mut lines = headers.get_all(FORWARDED_FOR).iter();
+    let forwarded = std::iter::from_fn(|| lines.next_back())
+        .flat_map(|line| line.to_str().unwrap_or(UNREADABLE).rsplit(','))
+        .map(str::trim);
+    client(forwarded, trusts).or(own)
+}
+
+/// Stands for a line that is not even text.
+const UNREADABLE: &str = "?";
+
+/// The first address, from the nearest on, that is no trusted proxy's; the furthest one if all are. What an untrusted one wrote is not read.
+fn client<'f>(
+    nearest_first: impl Iterator<Item = &'f str>,
+    trusts: impl Fn(IpAddr) -> bool,
+) -> Option<IpAddr> {
+    let mut furthest = None;
+    for word in nearest_first {
+        // "unknown", or anything that a proxy hides its peer behind: whoever told it is as far as we can see.
+        let Some(ip) = parse(word) else { break };
+        furthest = Some(ip);
+        if !trusts(ip) {
+            break;
+        }
+    }
+    furthest
+}
+
+/// An address, with or without a port.
+fn parse(word: &str) -> Option<IpAddr> {
+    let bracketed = || word.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    let with_port = || word.parse::<SocketAddr>().ok().map(|address| address.ip());
+    word.parse().ok().or_else(with_port).or_else(bracketed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The client of a chain as it is written, with 10.0.0.0/8 trusted.
+    fn client_of(chain: &str) -> Option<String> {
+        let trusts = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[0] == 10);
+        client(chain.rsplit(',').map(str::trim), trusts).map(|ip| ip.to_string())
+    }
+
+    #[test]
+    fn the_client_is_the_nearest_address_that_is_no_trusted_proxy() {
+        for (chain, expected) in [
+            ("192.0.2.1", Some("192.0.2.1")),
+            ("192.0.2.1, 10.0.0.1", Some("192.0.2.1")),
+            // Whatever a client writes in front is not believed.
+            ("198.51.100.9, 192.0.2.1, 10.0.0.2, 10.0.0.1", Some("192.0.2.1")),
+            ("10.0.0.3, 192.0.2.1", Some("192.0.2.1")),
+            // Trusted all the way: the furthest.
+            ("10.0.0.2,10.0.0.1", Some("10.0.0.2")),
+            // Ports, as some proxies write them.
+            ("192.0.2.1:4711, 10.0.0.1:80", Some("192.0.2.1")),
+            ("[2001:db8::1]:4711", Some("2001:db8::1")),
+            ("[2001:db8::1]", Some("2001:db8::1")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            // What cannot be read ends the chain.
+            ("192.0.2.1, unknown, 10.0.0.1", Some("10.0.0.1")),
+            ("192.0.2.1, unknown", None),
+            ("", None),
+        ] {
+            assert_eq!(client_of(chain).as_deref(), expected, "{chain:?}");
+        }
+    }
+}

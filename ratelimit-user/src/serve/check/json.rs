@@ -1,0 +1,179 @@
+//! Questions in JSON. One that makes no sense leaves those after it alone.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Number, Value};
+
+use super::question::{Draft, MAX_COST, Question, shown};
+
+/// Questions in one body.
+pub(super) const MAX_QUESTIONS: usize = 1_000;
+
+/// What a body has in it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// One question, or why it is none.
+    One(Element),
+    /// Any number of them.
+    Many(Vec<Element>),
+}
+
+/// A question, or why it is none.
+pub(super) type Element = Result<Question<'static>, String>;
+
+impl Body {
+    /// Reads a body.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(text)
+            .map_err(|error| format!("the body is no JSON object or array of objects: {error}"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Body {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(BodyVisitor)
+    }
+}
+
+struct BodyVisitor;
+
+impl<'de> Visitor<'de> for BodyVisitor {
+    type Value = Body;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a question, or an array of at most {MAX_QUESTIONS}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Body, A::Error> {
+        question(map).map(Body::One)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Body, A::Error> {
+        let mut all = Vec::new();
+        while let Some(element) = list.next_element_seed(ElementSeed)? {
+            if all.len() == MAX_QUESTIONS {
+                return Err(A::Error::custom(format!(
+                    "more than {MAX_QUESTIONS} questions; ask again for the rest"
+                )));
+            }
+            all.push(element);
+        }
+        Ok(Body::Many(all))
+    }
+}
+
+struct ElementSeed;
+
+impl<'de> DeserializeSeed<'de> for ElementSeed {
+    type Value = Element;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Element, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ElementSeed {
+    type Value = Element;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a question")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Element, A::Error> {
+        question(map)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Element, A::Error> {
+        while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
+        Ok(Err(none("an array")))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Element, E> {
+        Ok(Err(none("a string")))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Element, E> {
+        Ok(Err(none("a number")))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Element, E> {
+        Ok(Err(none("a number")))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Element, E> {
+        Ok(Err(none("a number")))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Element, E> {
+        Ok(Err(none("a boolean")))
+    }
+
+    fn visit_unit<E>(self) -> Result<Element, E> {
+        Ok(Err(none("null")))
+    }
+}
+
+fn none(what: &str) -> String {
+    format!("{what} is no question; use an object such as {{\"user\": \"ann\", \"api\": \"search\"}}")
+}
+
+/// Reads one object to its end, also if it is no question.
+fn question<'de, A: MapAccess<'de>>(mut map: A) -> Result<Element, A::Error> {
+    let mut draft = Draft::default();
+    let mut wrong = None;
+    while let Some((name, value)) = map.next_entry::<String, Value>()? {
+        if wrong.is_none() {
+            wrong = give(&mut draft, &name, value).err();
+        }
+    }
+    Ok(wrong.map_or_else(|| draft.finish(), Err))
+}
+
+fn give(draft: &mut Draft<'static>, name: &str, value: Value) -> Result<(), String> {
+    match (name, value) {
+        ("user" | "api" | "ip" | "priority", Value::String(text)) => draft.give(name, Cow::Owned(text)),
+        ("cost", Value::Number(number)) => draft.give(name, Cow::Owned(plain(&number))),
+        ("peek", Value::Bool(peek)) => draft.give_peek(peek),
+        ("key", Value::Object(parts)) => parts.into_iter().try_for_each(|(part, value)| match value {
+            Value::String(text) => draft.give_part(Cow::Owned(part), Cow::Owned(text)),
+            other => Err(format!("key {} is {}; use a string", shown(&part), kind(&other))),
+        }),
+        ("user" | "api" | "ip" | "priority", other) => Err(wrong(name, &other, "a string")),
+        ("cost", other) => Err(wrong(name, &other, "a number")),
+        ("peek", other) => Err(wrong(name, &other, "true or false")),
+        ("key", other) => Err(wrong(name, &other, "an object of strings")),
+        (other, _) => Err(format!(
+            "field {} is not known; there are user, api, ip, cost, priority, peek and key",
+            shown(other)
+        )),
+    }
+}
+
+/// A number as people write it: to JSON, 3.0 and 3 are the same.
+fn plain(number: &Number) -> String {
+    match number.as_f64() {
+        Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() <= MAX_COST as f64 => {
+            format!("{whole:.0}")
+        }
+        _ => number.to_string(),
+    }
+}
+
+fn wrong(name: &str, value: &Value, right: &str) -> String {
+    format!("{name} is {}; use {right}", kind(value))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}

