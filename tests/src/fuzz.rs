@@ -12,7 +12,15 @@ use ratelimit_user::{
     compile::{self, Before, lists, lists::Lists},
     config::{self, Loaded, Reader, edit},
     policy::{LimitList, Policy, Prefix, changes::changes},
-    serve::{control, protocol::Reply},
+    serve::{
+        control,
+        protocol::Reply,
+        resp::{
+            check::{NO_PARTS, Question, Words},
+            frame::{self, Arguments, MAX_FRAME},
+            throttle::{self, Dialect},
+        },
+    },
 };
 
 use crate::policies::FACTS;
@@ -26,6 +34,8 @@ pub enum Target {
     Protocol,
     /// What is typed on the command line: rates, lifetimes, prefixes.
     Text,
+    /// What a client of Redis sends.
+    Resp,
 }
 
 /// Separates two texts.
@@ -33,7 +43,7 @@ pub const NEXT: &str = "\n#-- next --\n";
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Policy, Self::Protocol, Self::Text];
+    pub const ALL: [Self; 4] = [Self::Policy, Self::Protocol, Self::Text, Self::Resp];
 
     /// As it is typed; also the directory of its corpus.
     pub fn name(self) -> &'static str {
@@ -41,6 +51,7 @@ impl Target {
             Self::Policy => "policy",
             Self::Protocol => "protocol",
             Self::Text => "text",
+            Self::Resp => "resp",
         }
     }
 
@@ -55,6 +66,7 @@ impl Target {
             (Self::Policy, Ok(text)) => policies(text),
             (Self::Protocol, _) => protocol(bytes),
             (Self::Text, Ok(text)) => typed(text),
+            (Self::Resp, _) => requests(bytes),
             // Refused before anybody looks at it.
             (Self::Policy | Self::Text, Err(_)) => {}
         }
@@ -149,4 +161,24 @@ fn typed(text: &str) {
         assert_eq!(prefix.to_string().parse::<Prefix>().expect("a prefix as it is shown"), prefix);
     }
     let _maybe_refused = parse_lifetime(text);
+}
+
+/// Requests are read alike however they are cut, and whatever is in them is a question or a sentence.
+fn requests(bytes: &[u8]) {
+    let (mut at, mut arguments) = (0, Arguments::default());
+    while let Ok(Some(length)) = frame::parse(&bytes[at..], &mut arguments) {
+        assert!((1..=MAX_FRAME).contains(&length), "a request of {length} bytes");
+        for part in 0..length {
+            let mut fewer = Arguments::default();
+            let cut = frame::parse(&bytes[at..at + part], &mut fewer);
+            assert!(matches!(cut, Ok(None)), "{part} bytes of a request of {length} are {cut:?}");
+        }
+        for words in [Words::All, Words::Keys] {
+            let _maybe_refused = Question::parse(&arguments, words, &mut NO_PARTS.clone());
+        }
+        for dialect in [Dialect::Cell, Dialect::Crab] {
+            let _maybe_refused = throttle::question(dialect, arguments.get(1..).unwrap_or_default());
+        }
+        at += length;
+    }
 }

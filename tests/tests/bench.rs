@@ -69,3 +69,28 @@ fn a_name_that_does_not_exist_is_answered_with_those_that_do() {
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(said.contains("spoofed") && said.contains("iptables") && said.contains("paths"), "{said}");
 }
+
+#[test]
+fn the_engine_is_measured_beside_governor_and_what_a_million_users_take_beside_its_target() {
+    let report = bench(&["--requests", "--only", "library,memory", "--rounds", "1"]);
+    let comparisons = report["comparisons"].as_array().unwrap();
+    let cells = |at: usize| comparisons[at]["cells"].as_array().unwrap();
+    let names =
+        |at: usize| -> Vec<_> { cells(at).iter().map(|cell| cell["contestant"].as_str().unwrap()).collect() };
+    assert_eq!(names(0), ["ours", "governor"], "{}", report["notes"]);
+    assert_eq!(names(1), ["counter", "bucket", "sub-windows"], "{}", report["notes"]);
+    for cell in cells(0).iter().chain(cells(1)) {
+        assert!(cell["rounds"][0].as_f64().unwrap() > 1.0, "{cell}");
+    }
+    let judged = report["targets"].as_array().unwrap();
+    assert_eq!(judged.len(), 4, "{judged:?}");
+    assert!(judged.iter().all(|one| one["met"].is_boolean()), "{judged:?}");
+}
+
+#[test]
+fn a_part_of_requests_that_does_not_exist_is_answered_with_those_that_do() {
+    let done = Command::new(binary("bench")).args(["--requests", "--only", "resp,spoofed"]).output().unwrap();
+    assert!(!done.status.success());
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("--only spoofed") && said.contains("resp, http, grpc"), "{said}");
+}

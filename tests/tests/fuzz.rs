@@ -102,3 +102,8 @@ fn no_bytes_break_the_control_protocol() {
 fn no_text_breaks_rates_lifetimes_or_prefixes() {
     smoke(Target::Text);
 }
+
+#[test]
+fn no_bytes_break_the_reader_of_redis_requests() {
+    smoke(Target::Resp);
+}

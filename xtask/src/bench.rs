@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::build::Binary;
 use crate::setup::{self, Install, Need};
-use crate::{build, tool, workspace};
+use crate::{build, peer, tool, workspace};
 
 /// The peers, and what it takes to feed them in bulk.
 const PEERS: [Need; 4] = [
@@ -16,8 +16,18 @@ const PEERS: [Need; 4] = [
     Need::Executable { name: "unshare", package: "util-linux" },
 ];
 
+/// What keeps servers and clients apart, and ends them.
+const REQUESTS: [Need; 2] = [
+    Need::Executable { name: "taskset", package: "util-linux" },
+    Need::Executable { name: "setpriv", package: "util-linux" },
+];
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
+    /// Questions instead of packets: the service over RESP, HTTP and gRPC, and its engine, beside Redis, nginx, throttlecrab, Limitador and
+    /// governor; installs those for this checkout, takes no root
+    #[arg(long, conflicts_with_all = ["frame", "plot"])]
+    requests: bool,
     /// Fewer cases and shorter rounds: under a minute, once everything is built
     #[arg(long)]
     quick: bool,
@@ -25,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     output: String,
     /// Only this part, case or contestant; may be given several times. A wrong name is answered with all there are
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Bytes of a frame
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=9014))]
@@ -36,8 +46,13 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
-    let needs = [&setup::KERNEL_BUILD[..], &setup::NAMESPACES, &PEERS].concat();
-    setup::ensure_as_root(&needs, install, "bench")?;
+    if options.requests {
+        setup::ensure(&[&setup::KERNEL_BUILD[..], &REQUESTS].concat(), install)?;
+        peer::ensure(&options.only, install)?;
+    } else {
+        let needs = [&setup::KERNEL_BUILD[..], &setup::NAMESPACES, &PEERS].concat();
+        setup::ensure_as_root(&needs, install, "bench")?;
+    }
     eprintln!("bench: building");
     build::release(&[Binary::RATELIMIT, Binary::BENCH])?;
     // Becomes it, so that Ctrl-C reaches it and the shell waits until it has cleaned up.
@@ -48,6 +63,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
 /// What differs from the defaults: the report repeats it as the command to type.
 fn words(options: &Options) -> Vec<String> {
     let mut words = Vec::new();
+    words.extend(options.requests.then(|| "--requests".into()));
     words.extend(options.quick.then(|| "--quick".into()));
     if options.output != "text" {
         words.extend(["--output".into(), options.output.clone()]);
@@ -62,16 +78,39 @@ fn words(options: &Options) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn understood(line: &str) -> Result<Vec<String>, String> {
+        let parsed = Line::try_parse_from(std::iter::once("bench").chain(line.split_whitespace()));
+        parsed.map(|line| words(&line.options)).map_err(|error| error.to_string())
+    }
 
     #[test]
     fn only_what_differs_from_the_defaults_is_passed_on() {
-        let mut options =
-            Options { quick: false, output: "text".into(), only: vec![], frame: 64, plot: false };
-        assert!(words(&options).is_empty());
-        options =
-            Options { quick: true, output: "json".into(), only: vec!["1".into()], frame: 1500, plot: true };
+        assert!(understood("").unwrap().is_empty());
+        assert!(understood("--output text --frame 64").unwrap().is_empty());
         let expected = ["--quick", "--output", "json", "--only", "1", "--frame", "1500", "--plot"];
-        assert_eq!(words(&options), expected);
+        assert_eq!(understood("--plot --frame 1500 --only 1 --output json --quick").unwrap(), expected);
+    }
+
+    #[test]
+    fn parts_of_the_comparison_of_requests_may_be_named_in_one_word() {
+        let expected = ["--requests", "--quick", "--only", "resp", "--only", "lease"];
+        assert_eq!(understood("--requests --quick --only resp,lease").unwrap(), expected);
+        assert_eq!(understood("--requests --quick --only resp --only lease").unwrap(), expected);
+    }
+
+    #[test]
+    fn packets_have_frames_and_requests_have_none() {
+        let error = understood("--requests --frame 1500").unwrap_err();
+        assert!(error.contains("--requests") && error.contains("--frame"), "{error}");
     }
 }

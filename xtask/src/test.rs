@@ -29,6 +29,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         &setup::LINTERS,
         &setup::NAMESPACES,
         &setup::REDIS,
+        &setup::REDIS_CLIENTS,
         &setup::PROXIES,
         &[Need::Promtool],
     ]

@@ -29,6 +29,8 @@ pub struct Cells {
     question: u32,
     /// Keys that had to make way.
     evicted: u64,
+    /// Where the last key was found: one decision looks for it up to three times.
+    last: usize,
 }
 
 impl Cells {
@@ -50,6 +52,7 @@ impl Cells {
             state: vec![0; sets * WAYS * words],
             question: 0,
             evicted: 0,
+            last: 0,
         }
     }
 
@@ -69,13 +72,18 @@ impl Cells {
     }
 
     /// Where a key is.
+    #[inline]
     pub fn find(&mut self, fingerprint: u64) -> Option<usize> {
+        if self.fingerprints[self.last] == fingerprint {
+            return Some(self.last);
+        }
         let found = self.sets_of(fingerprint).into_iter().find_map(|set| {
             let places = &self.fingerprints[set * WAYS..][..WAYS];
             places.iter().position(|other| *other == fingerprint).map(|way| set * WAYS + way)
         })?;
         self.question = self.question.wrapping_add(1);
         self.asked[found] = self.question;
+        self.last = found;
         Some(found)
     }
 
@@ -127,6 +135,7 @@ impl Cells {
         self.question = self.question.wrapping_add(1);
         self.fingerprints[place] = fingerprint;
         self.asked[place] = self.question;
+        self.last = place;
         self.words_mut(place).fill(0);
         place
     }

@@ -254,7 +254,11 @@ impl Allowance {
             Priority::Normal => self.reserved.critical,
             Priority::Background => self.reserved.critical + self.reserved.normal,
         };
-        (u128::from(capacity) * u128::from(percent)).div_ceil(100) as u64
+        match percent {
+            // Mostly; a division of this width would be a third of a decision.
+            0 => 0,
+            percent => (u128::from(capacity) * u128::from(percent)).div_ceil(100) as u64,
+        }
     }
 
     /// What keys of this allowance are called in the store.

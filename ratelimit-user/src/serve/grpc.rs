@@ -1,6 +1,295 @@
-//! Questions over grpc.
+//! Questions over gRPC: Envoy's rate limit services, and what every server of that kind has.
+//!
+//! ```text
+//! connection -> calls that are being read -> an answer, in the same task
+//!                                         -> a task, for what waits and for streams
+//! ```
+//! One task has a connection. It takes in all calls that have come, answers them where they stand, and whatever came together goes out together.
 
-use super::{listener::Stream, workers::Door};
+pub mod descriptor;
+pub mod framing;
+pub mod health;
+pub mod messages;
+pub mod reflection;
+pub mod rlqs;
+pub mod rls;
+pub mod status;
+
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use h2::{
+    Ping, PingPong, RecvStream,
+    server::{Builder, Connection, SendResponse},
+};
+use http::{Method as Verb, Request, Response, StatusCode, header};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use self::{
+    framing::{MAX_MESSAGE, Piece, Reader},
+    status::{Code, Status},
+};
+use super::{desk::Desk, listener::Stream, tls, workers::Door};
+
+/// Calls that one connection may have open. A proxy that asks more at once waits a moment.
+const MAX_CALLS: u32 = 256;
+/// Header fields of a call. Those of proxies have some hundred bytes.
+const MAX_FIELDS: u32 = 16 * 1024;
+/// What the calls of a connection may have sent that nobody has read yet.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// How long a caller may take to say that it speaks HTTP/2.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How often it is looked whether the other end is still there, and how long a call may take to arrive.
+const TICK: Duration = Duration::from_secs(30);
+
+/// What can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    ShouldRateLimit,
+    StreamRateLimitQuotas,
+    CheckHealth,
+    WatchHealth,
+    Reflect,
+}
+
+impl Method {
+    fn of(path: &str) -> Option<Self> {
+        match path {
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => Some(Self::ShouldRateLimit),
+            "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas" => {
+                Some(Self::StreamRateLimitQuotas)
+            }
+            "/grpc.health.v1.Health/Check" => Some(Self::CheckHealth),
+            "/grpc.health.v1.Health/Watch" => Some(Self::WatchHealth),
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Some(Self::Reflect),
+            _ => None,
+        }
+    }
+
+    /// Whether it is for everybody: who looks after processes has no token.
+    fn is_open(self) -> bool {
+        matches!(self, Self::CheckHealth | Self::WatchHealth)
+    }
+}
+
+/// A call of one message that has not arrived yet.
+#[derive(Debug)]
+struct Call {
+    method: Method,
+    message: Reader,
+    respond: SendResponse<Bytes>,
+    /// Ticks that it has seen.
+    age: u8,
+}
 
 /// Answers one connection until it ends.
-pub async fn serve(_stream: Stream, _door: Door) {}
+pub async fn serve(stream: Stream, door: Door) {
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(MAX_CALLS)
+        .max_header_list_size(MAX_FIELDS)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buffer_size(MAX_MESSAGE);
+    let greeted = tokio::time::timeout(HANDSHAKE, builder.handshake(stream)).await;
+    let Ok(Ok(mut connection)) = greeted else { return };
+    let Some(pings) = connection.ping_pong() else { return };
+    let mut tick = tokio::time::interval_at(Instant::now() + TICK, TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut session = Session { connection, door, calls: Vec::new(), tick, pings, life: Life::Heard };
+    poll_fn(|cx| session.poll(cx)).await;
+}
+
+/// One connection.
+struct Session {
+    connection: Connection<Stream, Bytes>,
+    door: Door,
+    calls: Vec<Call>,
+    tick: Interval,
+    pings: PingPong,
+    life: Life,
+}
+
+/// Whether the other end is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// It has asked something since the last tick.
+    Heard,
+    /// It has not.
+    Silent,
+    /// It was asked whether it is there.
+    Pinged,
+}
+
+impl Session {
+    /// Ready when the connection has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            // Reads what has come, and writes what was answered.
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.life = Life::Heard;
+                    self.take_in(request, respond);
+                    continue;
+                }
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Pending => {}
+            }
+            if !self.answer(cx) {
+                break;
+            }
+        }
+        if self.pings.poll_pong(cx).is_ready() {
+            self.life = Life::Heard;
+        }
+        while self.tick.poll_tick(cx).is_ready() {
+            if !self.look_after() {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Takes a call in, of which only the head is there.
+    fn take_in(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+        // Whoever has hung up needs no answer: errors of sending are for nobody.
+        let method = match admitted(&request, self.door.token.as_deref()) {
+            Ok(method) => method,
+            Err(Rejection::Http(status)) => {
+                let mut head = Response::new(());
+                *head.status_mut() = status;
+                let _gone = respond.send_response(head, true);
+                return;
+            }
+            Err(Rejection::Grpc(status)) => {
+                let _gone = framing::refuse(&mut respond, &status);
+                return;
+            }
+        };
+        let body = request.into_body();
+        match method {
+            Method::StreamRateLimitQuotas => {
+                let (desk, quotas) = (Arc::clone(&self.door.desk), Arc::clone(&self.door.quotas));
+                tokio::spawn(rlqs::converse(desk, quotas, body, respond));
+            }
+            Method::Reflect => drop(tokio::spawn(reflection::converse(body, respond))),
+            Method::ShouldRateLimit | Method::CheckHealth | Method::WatchHealth => {
+                self.calls.push(Call { method, message: Reader::new(body, MAX_MESSAGE), respond, age: 0 });
+            }
+        }
+    }
+
+    /// Answers calls that have arrived; whether there was one.
+    fn answer(&mut self, cx: &mut Context<'_>) -> bool {
+        let (mut at, mut answered) = (0, false);
+        while let Some(call) = self.calls.get_mut(at) {
+            let Poll::Ready(piece) = call.message.poll_only(cx) else {
+                at += 1;
+                continue;
+            };
+            let Call { method, mut respond, .. } = self.calls.swap_remove(at);
+            answered = true;
+            match piece {
+                Ok(Piece::Message(message)) => self.reply(method, message, respond, cx),
+                Ok(Piece::End | Piece::Gone) => {}
+                Err(status) => _ = framing::refuse(&mut respond, &status),
+            }
+        }
+        answered
+    }
+
+    fn reply(&self, method: Method, message: Bytes, mut respond: SendResponse<Bytes>, cx: &mut Context<'_>) {
+        match method {
+            Method::CheckHealth => {
+                let _gone = match health::check(message) {
+                    Ok(answer) => framing::answer(&mut respond, answer),
+                    Err(status) => framing::refuse(&mut respond, &status),
+                };
+            }
+            Method::WatchHealth => drop(tokio::spawn(health::watch(message, respond))),
+            // The others are streams, and have a task from the start.
+            _ => {
+                let mut work = Box::pin(rate_limit(Arc::clone(&self.door.desk), message, respond));
+                // Mostly it is done at once.
+                if work.as_mut().poll(cx).is_pending() {
+                    tokio::spawn(work);
+                }
+            }
+        }
+    }
+
+    /// Once in a while: is the other end there? Whether the connection goes on.
+    fn look_after(&mut self) -> bool {
+        for call in &mut self.calls {
+            call.age += 1;
+        }
+        for mut call in self.calls.extract_if(.., |call| call.age > 1) {
+            let late = Status::new(Code::DeadlineExceeded, "the message did not arrive in time");
+            let _gone = framing::refuse(&mut call.respond, &late);
+        }
+        self.life = match self.life {
+            Life::Heard => Life::Silent,
+            Life::Silent if self.pings.send_ping(Ping::opaque()).is_ok() => Life::Pinged,
+            Life::Silent | Life::Pinged => return false,
+        };
+        true
+    }
+}
+
+/// Why a call is not taken in.
+enum Rejection {
+    /// It is no call.
+    Http(StatusCode),
+    /// It is one.
+    Grpc(Status),
+}
+
+fn admitted(request: &Request<RecvStream>, token: Option<&str>) -> Result<Method, Rejection> {
+    if request.method() != Verb::POST {
+        return Err(Rejection::Http(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+        return Err(Rejection::Http(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    let path = request.uri().path();
+    let method = Method::of(path).ok_or_else(|| {
+        let path: String = path.chars().take(200).collect();
+        Rejection::Grpc(Status::new(Code::Unimplemented, format!("there is no method {path:?}")))
+    })?;
+    let shown = || request.headers().get(header::AUTHORIZATION)?.as_bytes().strip_prefix(b"Bearer ");
+    match token {
+        Some(token) if !method.is_open() && !shown().is_some_and(|shown| tls::is_token(shown, token)) => {
+            let message = "show the token in the metadata, as authorization: Bearer TOKEN";
+            Err(Rejection::Grpc(Status::new(Code::Unauthenticated, message)))
+        }
+        _ => Ok(method),
+    }
+}
+
+/// Answers `ShouldRateLimit`.
+async fn rate_limit(desk: Arc<Desk>, message: Bytes, mut respond: SendResponse<Bytes>) {
+    let _gone = match rls::answer(&desk, message.clone()).await {
+        Ok(rls::Answer { frame, wait }) => {
+            if wait > Duration::ZERO && !held(&mut respond, wait).await {
+                rls::give_back(&desk, message).await;
+                return;
+            }
+            framing::answer(&mut respond, frame)
+        }
+        Err(status) => framing::refuse(&mut respond, &status),
+    };
+}
+
+/// Waits; whether the caller has as well.
+async fn held(respond: &mut SendResponse<Bytes>, wait: Duration) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(wait) => true,
+        _reset = poll_fn(|cx| respond.poll_reset(cx)) => false,
+    }
+}

@@ -1,7 +1,7 @@
 //! Where questions come in: TCP, with or without TLS, and sockets in the file system, alike for all protocols.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     net::{IpAddr, TcpListener as StdTcp},
     os::unix::{fs::PermissionsExt as _, net::UnixListener as StdUnix},
     pin::Pin,
@@ -42,6 +42,13 @@ pub struct Listener {
     tls: Option<TlsAcceptor>,
 }
 
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
 enum ListenerSocket {
     Tcp(TcpListener),
     Unix(UnixListener),

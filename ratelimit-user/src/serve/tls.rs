@@ -15,7 +15,7 @@ use crate::policy::ListenTls;
 const MIN_TOKEN: usize = 16;
 
 /// What TCP listeners show and ask for.
-pub fn config(files: &ListenTls) -> Result<Arc<ServerConfig>, String> {
+pub(super) fn config(files: &ListenTls) -> Result<Arc<ServerConfig>, String> {
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
@@ -44,7 +44,7 @@ pub fn config(files: &ListenTls) -> Result<Arc<ServerConfig>, String> {
 }
 
 /// The token in a file: its first line.
-pub fn token(path: &Path) -> Result<Arc<str>, String> {
+pub(super) fn token(path: &Path) -> Result<Arc<str>, String> {
     let text = fs::read_to_string(path)
         .map_err(|error| format!("cannot read token_file {}: {error}", path.display()))?;
     let token = text.lines().next().unwrap_or_default().trim();
@@ -58,7 +58,7 @@ pub fn token(path: &Path) -> Result<Arc<str>, String> {
 }
 
 /// Whether a token is the right one, in a time that does not tell how much of it is.
-pub fn is_token(given: &[u8], right: &str) -> bool {
+pub(super) fn is_token(given: &[u8], right: &str) -> bool {
     let right = right.as_bytes();
     let differ = given.iter().zip(right).fold(0_u8, |sum, (one, other)| sum | (one ^ other));
     given.len() == right.len() && differ == 0

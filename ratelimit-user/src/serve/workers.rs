@@ -13,7 +13,7 @@ use tokio_rustls::rustls::ServerConfig;
 use super::{
     check, descriptors,
     desk::Desk,
-    grpc,
+    grpc::{self, rlqs::Quotas},
     listener::{Bound, Listener, Peer, Stream},
     resp, tls,
 };
@@ -42,6 +42,7 @@ pub struct Sockets {
     tls: Option<Arc<ServerConfig>>,
     /// What callers over TCP must show.
     token: Option<Arc<str>>,
+    quotas: Arc<Quotas>,
 }
 
 /// What a caller has to show, and may ask.
@@ -51,6 +52,8 @@ pub struct Door {
     pub desk: Arc<Desk>,
     /// What this caller must show first, if anything.
     pub token: Option<Arc<str>>,
+    /// What all proxies hold that decide for themselves.
+    pub quotas: Arc<Quotas>,
     /// Who it is.
     pub peer: Peer,
 }
@@ -70,7 +73,7 @@ impl Sockets {
         }
         let tls = listen.tls.as_ref().map(tls::config).transpose()?;
         let token = listen.token_file.as_deref().map(tls::token).transpose()?;
-        Ok(Self { bound, tls, token })
+        Ok(Self { bound, tls, token, quotas: Arc::default() })
     }
 
     /// Whether there is nothing to listen on.
@@ -106,19 +109,14 @@ impl Sockets {
             // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.
             let Ok(listener) = bound.listener(self.tls.as_ref()) else { continue };
             let (desk, slots, token) = (Arc::clone(&desk), Arc::clone(&slots), self.token.clone());
-            tasks.spawn(accept(listener, *protocol, desk, slots, token));
+            let door = Door { desk, token, quotas: Arc::clone(&self.quotas), peer: Peer::Local };
+            tasks.spawn(accept(listener, *protocol, slots, door));
         }
         while tasks.join_next().await.is_some() {}
     }
 }
 
-async fn accept(
-    listener: Listener,
-    protocol: Protocol,
-    desk: Arc<Desk>,
-    slots: Arc<Semaphore>,
-    token: Option<Arc<str>>,
-) {
+async fn accept(listener: Listener, protocol: Protocol, slots: Arc<Semaphore>, door: Door) {
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
@@ -126,8 +124,8 @@ async fn accept(
             continue;
         };
         // A socket's file has its own rights.
-        let token = token.clone().filter(|_| peer != Peer::Local);
-        let door = Door { desk: Arc::clone(&desk), token, peer };
+        let token = door.token.clone().filter(|_| peer != Peer::Local);
+        let door = Door { token, peer, ..door.clone() };
         let greeted = listener.greet(stream);
         tokio::spawn(async move {
             if let Ok(stream) = greeted.await {

@@ -22,14 +22,14 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn this() -> Self {
+    pub(crate) fn this(peers: Vec<String>) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         Self {
             cpu: cpu_model(&cpuinfo).unwrap_or("unknown CPU").to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: probe::kernel_release(),
-            peers: ["nft", "iptables"].iter().filter_map(|peer| version(peer)).collect(),
+            peers,
             date: date(seconds / 86_400),
         }
     }
@@ -40,7 +40,8 @@ impl Machine {
     }
 }
 
-fn version(program: &str) -> Option<String> {
+/// The first line of what a program says about itself.
+pub(crate) fn version(program: &str) -> Option<String> {
     Some(shell::run(program, ["--version"]).ok()?.lines().next()?.trim().to_owned())
 }
 

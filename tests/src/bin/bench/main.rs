@@ -21,6 +21,7 @@ mod place;
 mod plot;
 mod progress;
 mod report;
+mod requests;
 mod rig;
 mod rounds;
 mod run;
@@ -47,6 +48,9 @@ const PLOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.svg
 #[derive(Parser)]
 #[command(name = "bench", about = "Measure the limiter beside a bare drop, nftables and iptables")]
 struct Options {
+    /// Questions instead of packets: the decision service beside its peers; takes no root
+    #[arg(long, conflicts_with_all = ["frame", "plot"])]
+    requests: bool,
     /// Fewer cases and shorter rounds: under a minute
     #[arg(long)]
     quick: bool,
@@ -54,8 +58,11 @@ struct Options {
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Only this part, case or contestant; may be given several times. A wrong name is answered with all there are
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
+    /// Print how many megabytes a million users take, and nothing else
+    #[arg(long, value_name = "STATE", hide = true, requires = "requests")]
+    memory_of: Option<requests::memory::State>,
     /// So many rounds instead of three or five
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
@@ -75,10 +82,15 @@ enum Output {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if let Some(code) = seclusion::require_root() {
-        return code;
-    }
-    match seclusion::enter().and_then(|()| bench(options)) {
+    let done = if options.requests {
+        ask(options)
+    } else {
+        if let Some(code) = seclusion::require_root() {
+            return code;
+        }
+        seclusion::enter().and_then(|()| bench(options))
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             progress::clear();
@@ -104,6 +116,25 @@ fn bench(options: Options) -> Result<()> {
     }
     if options.plot {
         fs::write(PLOT, plot::svg(&report)).with_context(|| format!("cannot write {PLOT}"))?;
+    }
+    Ok(())
+}
+
+fn ask(options: Options) -> Result<()> {
+    if let Some(state) = options.memory_of {
+        println!("{}", requests::memory::grown(state, options.quick)?);
+        return Ok(());
+    }
+    let report = requests::run(requests::Request {
+        quick: options.quick,
+        only: options.only,
+        rounds: options.rounds.map(usize::from),
+        limiter: limiter()?,
+        command: command_line(),
+    })?;
+    match options.output {
+        Output::Text => print!("{}", report.text()),
+        Output::Json => println!("{}", report.json()?),
     }
     Ok(())
 }

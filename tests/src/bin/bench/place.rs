@@ -45,11 +45,16 @@ pub(crate) fn stay_on(cpu: usize) -> Result<()> {
 /// Keeps a thread, or the calling one, on a CPU, ahead of whatever else wants it: a compiler that happens to run on the
 /// same one would otherwise take half of it.
 pub(crate) fn keep_on(thread: Option<Pid>, cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(thread, &set).with_context(|| format!("cannot stay on CPU {cpu}"))?;
+    pin(thread, cpu)?;
     // On Linux this is the thread, in spite of the name.
     setpriority_process(thread, HIGHEST_PRIORITY).context("cannot raise the priority")
+}
+
+/// The same at its ordinary priority, which takes no root.
+pub(crate) fn pin(thread: Option<Pid>, cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(thread, &set).with_context(|| format!("cannot stay on CPU {cpu}"))
 }
 
 /// How long a thread has been running on a CPU.

@@ -11,7 +11,7 @@ use crate::{
     cost::{Extent, growth, paths, same_source},
     honest::{self, Honest, Seats},
     interrupt::Interrupt,
-    machine::Machine,
+    machine::{self, Machine},
     progress,
     report::{CaseResult, Report},
     rounds::{self, Cores, Pace},
@@ -54,7 +54,8 @@ pub(crate) fn run(request: Request) -> Result<Report> {
     let chosen = Selection::new(request.quick, &request.only, &names, &contestant::ALL.map(|one| one.name))?;
     let interrupt = Interrupt::watch()?;
     let abilities = Abilities::find_out(request.limiter)?;
-    let machine = Machine::this();
+    let machine =
+        Machine::this(["nft", "iptables"].iter().filter_map(|peer| machine::version(peer)).collect());
     let mut pace = if request.quick {
         Pace { rounds: 3, slices: 1, slice: Duration::from_millis(300) }
     } else {

@@ -1,0 +1,43 @@
+//! `grpc.health.v1.Health`: whoever gets an answer knows that this server gives them.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+
+use super::{
+    framing::{self, decoded, framed},
+    messages::health::{HealthCheckRequest, HealthCheckResponse, ServingStatus},
+    reflection,
+    status::{Code, Status},
+};
+
+/// Answers `Check`.
+pub fn check(message: Bytes) -> Result<Bytes, Status> {
+    let HealthCheckRequest { service } = decoded(message)?;
+    if !is_known(&service) {
+        let service: String = service.chars().take(200).collect();
+        return Err(Status::new(Code::NotFound, format!("there is no service {service:?}")));
+    }
+    Ok(framed(&HealthCheckResponse { status: ServingStatus::Serving.into() }))
+}
+
+/// Answers `Watch`: nothing changes while the process lives, so one answer is all until the caller has enough.
+pub async fn watch(message: Bytes, mut respond: SendResponse<Bytes>) {
+    let status = match decoded::<HealthCheckRequest>(message) {
+        Ok(request) if is_known(&request.service) => ServingStatus::Serving,
+        Ok(_) => ServingStatus::ServiceUnknown,
+        Err(status) => {
+            let _gone = framing::refuse(&mut respond, &status);
+            return;
+        }
+    };
+    let Ok(mut stream) = framing::begin(&mut respond) else { return };
+    if framing::send(&mut stream, framed(&HealthCheckResponse { status: status.into() })).await {
+        let _reset = poll_fn(|cx| stream.poll_reset(cx)).await;
+    }
+}
+
+fn is_known(service: &str) -> bool {
+    service.is_empty() || reflection::services().iter().any(|known| known == service)
+}

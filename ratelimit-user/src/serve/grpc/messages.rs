@@ -1,0 +1,176 @@
+//! Messages as they are on the wire, with the numbers that their owners gave them. Text that is only read is kept as bytes of the frame it came
+//! in: nothing is copied, and [`text`] looks whether it is text.
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::status::Status;
+
+pub mod health;
+pub mod quota;
+pub mod reflection;
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Duration {
+    /// Whole seconds.
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    /// What is left.
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+/// `google.protobuf.UInt64Value` and, on the wire, `UInt32Value`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Number {
+    /// The number.
+    #[prost(uint64, tag = "1")]
+    pub value: u64,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitRequest`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RateLimitRequest {
+    /// Which application asks.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub domain: Bytes,
+    /// What is to be counted; all of it or nothing.
+    #[prost(message, repeated, tag = "2")]
+    pub descriptors: Vec<Descriptor>,
+    /// How much it counts; 0 for 1.
+    #[prost(uint32, tag = "3")]
+    pub hits_addend: u32,
+}
+
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`. Its `limit` is not read: the policy has the limits.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Descriptor {
+    /// Names and values.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<Entry>,
+    /// How much this one counts.
+    #[prost(message, optional, tag = "3")]
+    pub hits_addend: Option<Number>,
+}
+
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Entry {
+    /// A name.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    /// Its value.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: Bytes,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RateLimitResponse {
+    /// For all descriptors.
+    #[prost(enumeration = "Verdict", tag = "1")]
+    pub overall_code: i32,
+    /// For each.
+    #[prost(message, repeated, tag = "2")]
+    pub statuses: Vec<DescriptorStatus>,
+    /// For the answer to whoever sent the request.
+    #[prost(message, repeated, tag = "3")]
+    pub response_headers_to_add: Vec<Header>,
+    /// For the request on its way to the server.
+    #[prost(message, repeated, tag = "4")]
+    pub request_headers_to_add: Vec<Header>,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse.Code`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub enum Verdict {
+    /// Not said.
+    Unknown = 0,
+    /// Serve it.
+    Ok = 1,
+    /// Refuse it.
+    OverLimit = 2,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct DescriptorStatus {
+    /// For this descriptor.
+    #[prost(enumeration = "Verdict", tag = "1")]
+    pub code: i32,
+    /// The limit that decided, or is nearest to its end.
+    #[prost(message, optional, tag = "2")]
+    pub current_limit: Option<RateLimit>,
+    /// What is left of it.
+    #[prost(uint32, tag = "3")]
+    pub limit_remaining: u32,
+    /// Until it is whole again.
+    #[prost(message, optional, tag = "4")]
+    pub duration_until_reset: Option<Duration>,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RateLimit {
+    /// How many.
+    #[prost(uint32, tag = "1")]
+    pub requests_per_unit: u32,
+    /// In which time.
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub unit: i32,
+    /// What it is called.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub name: Bytes,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub enum Unit {
+    /// None of these.
+    Unknown = 0,
+    /// Second.
+    Second = 1,
+    /// Minute.
+    Minute = 2,
+    /// Hour.
+    Hour = 3,
+    /// Day.
+    Day = 4,
+    /// Month.
+    Month = 5,
+    /// Year.
+    Year = 6,
+}
+
+/// `envoy.config.core.v3.HeaderValue`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Header {
+    /// In lower case.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    /// Its value.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: Bytes,
+}
+
+impl Duration {
+    /// Rounded down to the microsecond that it is.
+    pub fn from_us(us: u64) -> Self {
+        Self { seconds: (us / 1_000_000) as i64, nanos: (us % 1_000_000 * 1_000) as i32 }
+    }
+}
+
+impl Header {
+    /// A header field.
+    pub fn new(key: &'static str, value: impl Into<Bytes>) -> Self {
+        Self { key: Bytes::from_static(key.as_bytes()), value: value.into() }
+    }
+}
+
+/// Bytes that are to be text.
+pub fn text<'m>(what: &str, bytes: &'m Bytes) -> Result<&'m str, Status> {
+    std::str::from_utf8(bytes).map_err(|_| Status::invalid(format!("{what} is not UTF-8 text")))
+}

@@ -1,0 +1,131 @@
+//! `envoy.service.rate_limit_quota.v3`, and the strategies of `envoy.type.v3` that it assigns.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+
+use super::{Duration, Number};
+
+/// `RateLimitQuotaUsageReports`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct UsageReports {
+    /// Which application; in the first report.
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    /// What was used.
+    #[prost(message, repeated, tag = "2")]
+    pub bucket_quota_usages: Vec<BucketUsage>,
+}
+
+/// `RateLimitQuotaUsageReports.BucketQuotaUsage`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct BucketUsage {
+    /// Of which bucket.
+    #[prost(message, optional, tag = "1")]
+    pub bucket_id: Option<BucketId>,
+    /// Since the last report.
+    #[prost(message, optional, tag = "2")]
+    pub time_elapsed: Option<Duration>,
+    /// Requests that passed.
+    #[prost(uint64, tag = "3")]
+    pub num_requests_allowed: u64,
+    /// Requests that did not.
+    #[prost(uint64, tag = "4")]
+    pub num_requests_denied: u64,
+}
+
+/// `BucketId`. The order of names means nothing, so there is one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Message)]
+pub struct BucketId {
+    /// Names and values, as in a descriptor.
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub bucket: BTreeMap<String, String>,
+}
+
+/// `RateLimitQuotaResponse`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct QuotaResponse {
+    /// What proxies are to do from now on.
+    #[prost(message, repeated, tag = "1")]
+    pub bucket_action: Vec<BucketAction>,
+}
+
+/// `RateLimitQuotaResponse.BucketAction`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct BucketAction {
+    /// With which bucket.
+    #[prost(message, optional, tag = "1")]
+    pub bucket_id: Option<BucketId>,
+    /// What.
+    #[prost(oneof = "Action", tags = "2, 3")]
+    pub bucket_action: Option<Action>,
+}
+
+/// What a proxy is to do with a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
+pub enum Action {
+    /// Decide by this.
+    #[prost(message, tag = "2")]
+    Assign(QuotaAssignment),
+    /// Forget it.
+    #[prost(message, tag = "3")]
+    Abandon(Abandon),
+}
+
+/// `RateLimitQuotaResponse.BucketAction.QuotaAssignmentAction`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct QuotaAssignment {
+    /// For this long.
+    #[prost(message, optional, tag = "2")]
+    pub assignment_time_to_live: Option<Duration>,
+    /// How to decide.
+    #[prost(message, optional, tag = "3")]
+    pub rate_limit_strategy: Option<Strategy>,
+}
+
+/// `RateLimitQuotaResponse.BucketAction.AbandonAction`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Abandon {}
+
+/// `envoy.type.v3.RateLimitStrategy`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Strategy {
+    /// One of these.
+    #[prost(oneof = "Kind", tags = "1, 3")]
+    pub strategy: Option<Kind>,
+}
+
+/// How a proxy decides.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
+pub enum Kind {
+    /// All alike.
+    #[prost(enumeration = "Blanket", tag = "1")]
+    BlanketRule(i32),
+    /// From a bucket.
+    #[prost(message, tag = "3")]
+    TokenBucket(TokenBucket),
+}
+
+/// `envoy.type.v3.RateLimitStrategy.BlanketRule`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub enum Blanket {
+    /// Everything passes.
+    AllowAll = 0,
+    /// Nothing does.
+    DenyAll = 1,
+}
+
+/// `envoy.type.v3.TokenBucket`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct TokenBucket {
+    /// What it holds, from the first moment on.
+    #[prost(uint32, tag = "1")]
+    pub max_tokens: u32,
+    /// What is added each time.
+    #[prost(message, optional, tag = "2")]
+    pub tokens_per_fill: Option<Number>,
+    /// When.
+    #[prost(message, optional, tag = "3")]
+    pub fill_interval: Option<Duration>,
+}

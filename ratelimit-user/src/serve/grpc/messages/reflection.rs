@@ -1,0 +1,92 @@
+//! `grpc.reflection.v1`, and `v1alpha`, which is the same on the wire.
+
+use bytes::Bytes;
+use prost::Message;
+
+/// `grpc.reflection.v1.ServerReflectionRequest`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ServerReflectionRequest {
+    /// Of no use here.
+    #[prost(string, tag = "1")]
+    pub host: String,
+    /// What is asked.
+    #[prost(oneof = "MessageRequest", tags = "3, 4, 7")]
+    pub message_request: Option<MessageRequest>,
+}
+
+/// A question about descriptors. Those about extensions are not read: there are none.
+#[derive(Clone, PartialEq, Eq, prost::Oneof)]
+pub enum MessageRequest {
+    /// A file by its name.
+    #[prost(string, tag = "3")]
+    FileByFilename(String),
+    /// The file that defines a name.
+    #[prost(string, tag = "4")]
+    FileContainingSymbol(String),
+    /// All services.
+    #[prost(string, tag = "7")]
+    ListServices(String),
+}
+
+/// `grpc.reflection.v1.ServerReflectionResponse`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ServerReflectionResponse {
+    /// As it was asked.
+    #[prost(string, tag = "1")]
+    pub valid_host: String,
+    /// What was asked.
+    #[prost(message, optional, tag = "2")]
+    pub original_request: Option<ServerReflectionRequest>,
+    /// What is answered.
+    #[prost(oneof = "MessageResponse", tags = "4, 6, 7")]
+    pub message_response: Option<MessageResponse>,
+}
+
+/// An answer about descriptors.
+#[derive(Clone, PartialEq, Eq, prost::Oneof)]
+pub enum MessageResponse {
+    /// A file and all that it needs.
+    #[prost(message, tag = "4")]
+    FileDescriptorResponse(FileDescriptorResponse),
+    /// All services.
+    #[prost(message, tag = "6")]
+    ListServicesResponse(ListServiceResponse),
+    /// There is none.
+    #[prost(message, tag = "7")]
+    ErrorResponse(ErrorResponse),
+}
+
+/// `grpc.reflection.v1.FileDescriptorResponse`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct FileDescriptorResponse {
+    /// `google.protobuf.FileDescriptorProto`, each.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub file_descriptor_proto: Vec<Bytes>,
+}
+
+/// `grpc.reflection.v1.ListServiceResponse`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ListServiceResponse {
+    /// Each.
+    #[prost(message, repeated, tag = "1")]
+    pub service: Vec<ServiceResponse>,
+}
+
+/// `grpc.reflection.v1.ServiceResponse`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ServiceResponse {
+    /// Its full name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+/// `grpc.reflection.v1.ErrorResponse`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ErrorResponse {
+    /// A code of gRPC.
+    #[prost(int32, tag = "1")]
+    pub error_code: i32,
+    /// A sentence.
+    #[prost(string, tag = "2")]
+    pub error_message: String,
+}

@@ -1,0 +1,262 @@
+//! Envoy's rate limit quota service: proxies decide for themselves, from tokens that they were given.
+//!
+//! A report of a bucket is a question about what is left of it. What is given is charged at once, as if it had been used, and what was not is
+//! given back later ([`account`]). So nothing is given twice: tokens that proxies hold are never more than the limit allows ([`quotas`]).
+
+pub mod account;
+pub mod quotas;
+
+use std::{collections::HashMap, future::poll_fn, sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use h2::{RecvStream, server::SendResponse};
+
+use self::{
+    account::{Account, LIFE_S, Plan},
+    quotas::Key,
+};
+use super::{
+    descriptor::{Question, problem},
+    framing::{self, MAX_STREAMED, Piece, Reader, decoded, framed},
+    messages::{
+        self, Number,
+        quota::{
+            Action, Blanket, BucketAction, BucketId, BucketUsage, Kind, QuotaAssignment, QuotaResponse,
+            Strategy, TokenBucket, UsageReports,
+        },
+    },
+    status::Status,
+};
+use crate::{
+    decide::{Decision, Outcome},
+    serve::desk::{Asking, Desk},
+};
+
+pub use self::quotas::Quotas;
+
+/// Buckets of one stream. What is used of further ones is charged, and they are given nothing.
+const MAX_BUCKETS: usize = 10_000;
+/// Nothing passes.
+const DENY: Kind = Kind::BlanketRule(Blanket::DenyAll as i32);
+/// Tokens never come by themselves: this is longer than any assignment is good for.
+const NEVER_S: i64 = 100_000_000;
+
+/// One stream: one proxy.
+struct Conversation {
+    desk: Arc<Desk>,
+    quotas: Arc<Quotas>,
+    domain: String,
+    accounts: HashMap<BucketId, Account>,
+    started: Instant,
+}
+
+/// How a bucket stands.
+enum Standing {
+    /// Nothing limits it, or not so that anything is refused.
+    Free,
+    /// So many are left, of so many.
+    Left(u64, u64),
+    /// Nothing is left, for so many seconds.
+    Empty(u64),
+}
+
+/// Talks to one proxy until it ends.
+pub async fn converse(
+    desk: Arc<Desk>,
+    quotas: Arc<Quotas>,
+    body: RecvStream,
+    mut respond: SendResponse<Bytes>,
+) {
+    let Ok(mut stream) = framing::begin(&mut respond) else { return };
+    let mut reports = Reader::new(body, MAX_STREAMED);
+    let (domain, accounts) = (String::new(), HashMap::new());
+    let mut conversation = Conversation { desk, quotas, domain, accounts, started: Instant::now() };
+    let status = loop {
+        let piece = poll_fn(|cx| reports.poll_next(cx)).await;
+        let answer = match piece {
+            Ok(Piece::Message(message)) => conversation.answer(message).await,
+            Ok(Piece::End) => break Status::OK,
+            Ok(Piece::Gone) => return,
+            Err(status) => break status,
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(status) => break status,
+        };
+        if let Some(answer) = answer
+            && !framing::send(&mut stream, answer).await
+        {
+            return;
+        }
+    };
+    let _gone = framing::end(&mut stream, &status);
+}
+
+impl Conversation {
+    async fn answer(&mut self, message: Bytes) -> Result<Option<Bytes>, Status> {
+        let reports: UsageReports = decoded(message)?;
+        match (self.domain.is_empty(), reports.domain.is_empty()) {
+            (true, true) => return Err(Status::invalid("domain is empty in the first report")),
+            (true, false) => self.domain = reports.domain,
+            (false, true) => {}
+            (false, false) if reports.domain == self.domain => {}
+            (false, false) => {
+                return Err(Status::invalid(
+                    "the domain has changed; open another stream for another domain",
+                ));
+            }
+        }
+        let mut bucket_action = Vec::with_capacity(reports.bucket_quota_usages.len());
+        for usage in reports.bucket_quota_usages {
+            self.settle(usage, &mut bucket_action).await;
+        }
+        Ok((!bucket_action.is_empty()).then(|| framed(&QuotaResponse { bucket_action })))
+    }
+
+    /// Books the report of one bucket and decides what its proxy has from now on. Nothing, where the bucket is no question that has an
+    /// answer: others of the same stream are none the worse.
+    async fn settle(&mut self, usage: BucketUsage, actions: &mut Vec<BucketAction>) {
+        let Some(id) = usage.bucket_id.filter(|id| !id.bucket.is_empty()) else { return };
+        let parts: Vec<(Bytes, Bytes)> =
+            id.bucket.iter().map(|(name, value)| (name.clone().into(), value.clone().into())).collect();
+        let domain = self.domain.clone();
+        let entries = parts.iter().map(|(name, value)| (name, value));
+        let Ok(question) = Question::read(&domain, entries, 1) else { return };
+        let used = usage.num_requests_allowed;
+        let idle = used == 0 && usage.num_requests_denied == 0;
+        let now_us = self.started.elapsed().as_micros() as u64;
+
+        let known = self.accounts.get(&id).copied();
+        if known.is_none() && self.accounts.len() >= MAX_BUCKETS {
+            charge(&self.desk, &question, used).await;
+            return;
+        }
+        let key: Key = (domain.clone(), id);
+        if known.is_none() {
+            self.quotas.join(&key);
+        }
+        let mut account = known.unwrap_or_default();
+        let before = account.held();
+        let booked = account.report(used, now_us);
+        question.give_back(&self.desk, booked.unused).await;
+        charge(&self.desk, &question, booked.unpaid).await;
+        self.quotas.note(&key, before, account.held());
+        let before = account.assignment();
+        let kind = self.assign(&question, &key, &mut account, idle, now_us).await;
+        let id = key.1;
+        self.accounts.insert(id.clone(), account);
+        let Some((kind, life_s)) = kind else { return };
+        let action = |kind| {
+            let assignment = QuotaAssignment {
+                assignment_time_to_live: Some(messages::Duration { seconds: life_s as i64, nanos: 0 }),
+                rate_limit_strategy: Some(Strategy { strategy: Some(kind) }),
+            };
+            BucketAction { bucket_id: Some(id.clone()), bucket_action: Some(Action::Assign(assignment)) }
+        };
+        // Envoy fills a new bucket only as full as the one before was. Behind a rule without a bucket it is whole, and nobody is refused
+        // for that: all actions of an answer come into force at once.
+        if matches!(kind, Kind::TokenBucket(_)) && before.0 > 0 && before != account.assignment() {
+            actions.push(action(DENY));
+        }
+        actions.push(action(kind));
+    }
+
+    /// What a proxy decides by from now on, and for how long.
+    async fn assign(
+        &self,
+        question: &Question<'_>,
+        key: &Key,
+        account: &mut Account,
+        idle: bool,
+        now_us: u64,
+    ) -> Option<(Kind, u64)> {
+        let shared = self.quotas.get(key);
+        let (left, retry_s) = match standing(&self.desk, question).await? {
+            Standing::Free => return Some((Kind::BlanketRule(Blanket::AllowAll.into()), LIFE_S)),
+            // What proxies hold together stays within what the limit gives at once.
+            Standing::Left(left, capacity) => (left.min(capacity.saturating_sub(shared.held)), 1),
+            Standing::Empty(retry_s) => (0, retry_s),
+        };
+        match account.plan(left, shared.proxies, idle, now_us) {
+            Plan::Extend => account.extended(now_us),
+            Plan::Assign(wanted) => {
+                let before = account.held();
+                let tokens = reserve(&self.desk, question, wanted.min(u64::from(u32::MAX))).await;
+                account.assigned(tokens, now_us);
+                self.quotas.note(key, before, account.held());
+            }
+            Plan::Deny => account.denied(now_us),
+        }
+        Some(match account.assignment() {
+            (0, _) => (DENY, retry_s.clamp(1, LIFE_S)),
+            (tokens, serial) => (Kind::TokenBucket(bucket(tokens, serial)), LIFE_S),
+        })
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        for (id, account) in self.accounts.drain() {
+            self.quotas.leave(&(self.domain.clone(), id), account.held());
+        }
+    }
+}
+
+/// A bucket that is full once and never again. A proxy takes one for a new one if the numbers differ, or the fraction of the interval.
+fn bucket(tokens: u64, serial: u32) -> TokenBucket {
+    TokenBucket {
+        max_tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+        tokens_per_fill: Some(Number { value: 1 }),
+        fill_interval: Some(messages::Duration { seconds: NEVER_S, nanos: serial as i32 }),
+    }
+}
+
+async fn standing(desk: &Desk, question: &Question<'_>) -> Option<Standing> {
+    let seen = |decision: &Decision<'_>| match (decision.outcome, decision.limit) {
+        (Outcome::Deprioritised, _) | (Outcome::Allowed | Outcome::InMargin, None) => Standing::Free,
+        (Outcome::Allowed | Outcome::InMargin, Some(nearest)) => {
+            Standing::Left(nearest.remaining + 1, nearest.limit.meter.capacity())
+        }
+        (Outcome::Delayed { wait_us }, _) => Standing::Empty(wait_us.div_ceil(1_000_000)),
+        (Outcome::Refused { retry_us }, _) => {
+            Standing::Empty(retry_us.map_or(LIFE_S, |retry_us| retry_us.div_ceil(1_000_000)))
+        }
+    };
+    match desk.check(&question.request(), Asking::Peeking, seen).await {
+        Ok(standing) => Some(standing),
+        Err(bad) => problem(&bad).is_none().then_some(Standing::Free),
+    }
+}
+
+/// Charges what was used without having been assigned, as far as there is something left to charge.
+async fn charge(desk: &Desk, question: &Question<'_>, mut used: u64) {
+    while used > 0 {
+        match reserve(desk, question, used).await {
+            0 => return,
+            charged => used -= charged,
+        }
+    }
+}
+
+/// Takes so many, or half as many, and so on: how many were there. It looks first: a proxy that is given less is nobody's refusal.
+async fn reserve(desk: &Desk, question: &Question<'_>, wanted: u64) -> u64 {
+    let mut tokens = wanted;
+    while tokens > 0 {
+        let request = question.request().costing(tokens);
+        let mut outcome = desk.check(&request, Asking::Peeking, |decision| decision.outcome).await;
+        if matches!(outcome, Ok(Outcome::Allowed | Outcome::InMargin)) {
+            outcome = desk.check(&request, Asking::Counted, |decision| decision.outcome).await;
+            match outcome {
+                Ok(Outcome::Allowed | Outcome::InMargin) => return tokens,
+                // It was charged for later, and a proxy does not wait.
+                Ok(Outcome::Delayed { .. }) => question.give_back(desk, tokens).await,
+                _ => {}
+            }
+        }
+        if matches!(outcome, Ok(Outcome::Deprioritised) | Err(_)) {
+            return 0;
+        }
+        tokens /= 2;
+    }
+    0
+}

@@ -1,0 +1,78 @@
+//! What all proxies hold together, by bucket.
+
+use std::{collections::HashMap, sync::Mutex};
+
+use super::super::messages::quota::BucketId;
+
+/// All buckets of all streams.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    buckets: Mutex<HashMap<Key, Shared>>,
+}
+
+/// A bucket in a domain.
+pub type Key = (String, BucketId);
+
+/// What proxies have of one bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// How many have it.
+    pub proxies: u64,
+    /// What they hold.
+    pub held: u64,
+}
+
+impl Quotas {
+    /// One more proxy has a bucket.
+    pub fn join(&self, key: &Key) {
+        self.with(key, |shared| shared.proxies += 1);
+    }
+
+    /// One proxy less has it, and what it held.
+    pub fn leave(&self, key: &Key, held: u64) {
+        let Ok(mut buckets) = self.buckets.lock() else { return };
+        let Some(shared) = buckets.get_mut(key) else { return };
+        shared.proxies -= 1;
+        shared.held = shared.held.saturating_sub(held);
+        if shared.proxies == 0 {
+            buckets.remove(key);
+        }
+    }
+
+    /// What one proxy holds has changed.
+    pub fn note(&self, key: &Key, before: u64, now: u64) {
+        self.with(key, |shared| shared.held = (shared.held + now).saturating_sub(before));
+    }
+
+    /// What there is of a bucket.
+    pub fn get(&self, key: &Key) -> Shared {
+        self.with(key, |shared| *shared)
+    }
+
+    fn with<R: Default>(&self, key: &Key, then: impl FnOnce(&mut Shared) -> R) -> R {
+        let Ok(mut buckets) = self.buckets.lock() else { return R::default() };
+        match buckets.get_mut(key) {
+            Some(shared) => then(shared),
+            None => then(buckets.entry(key.clone()).or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_that_nobody_has_is_forgotten() {
+        let (quotas, key) = (Quotas::default(), Key::default());
+        quotas.join(&key);
+        quotas.join(&key);
+        quotas.note(&key, 0, 7);
+        quotas.note(&key, 0, 5);
+        assert_eq!(quotas.get(&key), Shared { proxies: 2, held: 12 });
+        quotas.leave(&key, 7);
+        assert_eq!(quotas.get(&key), Shared { proxies: 1, held: 5 });
+        quotas.leave(&key, 5);
+        assert!(quotas.buckets.lock().unwrap().is_empty());
+    }
+}

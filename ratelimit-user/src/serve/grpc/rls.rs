@@ -1,0 +1,215 @@
+//! Envoy's rate limit service: may this request pass, by all of its descriptors?
+//!
+//! All descriptors of a request are charged, or none: one that refuses costs the others nothing.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{
+    descriptor::{Question, problem},
+    framing::{decoded, framed},
+    messages::{
+        self, Descriptor, DescriptorStatus, Header, RateLimit, RateLimitRequest, RateLimitResponse, Unit,
+        Verdict, text,
+    },
+    status::Status,
+};
+use crate::{
+    decide::{Decision, Nearest, Outcome},
+    serve::desk::{Asking, Desk},
+};
+
+/// Descriptors of one request. Proxies send one for each limit of a route.
+const MAX_DESCRIPTORS: usize = 64;
+
+/// An answer, and how long to hold it back.
+#[derive(Debug)]
+pub struct Answer {
+    /// With its prefix.
+    pub frame: Bytes,
+    /// The request's turn comes after this.
+    pub wait: Duration,
+}
+
+/// What was decided about one descriptor.
+struct Finding {
+    outcome: Outcome,
+    limit: Option<Limit>,
+}
+
+/// The limit that decided, copied: rules may change.
+struct Limit {
+    status: RateLimit,
+    policy: Bytes,
+    remaining: u64,
+    reset_us: u64,
+}
+
+/// Answers one question.
+pub async fn answer(desk: &Desk, message: Bytes) -> Result<Answer, Status> {
+    let asked: RateLimitRequest = decoded(message)?;
+    let domain = text("domain", &asked.domain)?;
+    if domain.is_empty() {
+        return Err(Status::invalid("domain is empty"));
+    }
+    if asked.descriptors.is_empty() || asked.descriptors.len() > MAX_DESCRIPTORS {
+        let message = format!("{} descriptors; use 1 to {MAX_DESCRIPTORS}", asked.descriptors.len());
+        return Err(Status::invalid(message));
+    }
+    let findings = match &asked.descriptors[..] {
+        [only] => {
+            let question = question(domain, only, asked.hits_addend)?;
+            vec![ask(desk, &question, Asking::Counted).await?]
+        }
+        several => {
+            let read = |one| question(domain, one, asked.hits_addend);
+            let questions = several.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+            all_or_none(desk, &questions).await?
+        }
+    };
+    Ok(told(findings))
+}
+
+/// Gives back what a question was charged whose caller has not waited for its turn.
+pub async fn give_back(desk: &Desk, message: Bytes) {
+    let Ok(asked) = decoded::<RateLimitRequest>(message) else { return };
+    let Ok(domain) = text("domain", &asked.domain) else { return };
+    for descriptor in &asked.descriptors {
+        if let Ok(question) = question(domain, descriptor, asked.hits_addend) {
+            question.give_back(desk, question.request().cost).await;
+        }
+    }
+}
+
+fn question<'m>(domain: &'m str, of: &'m Descriptor, hits: u32) -> Result<Question<'m>, Status> {
+    // 0 stands for 1, as long as nobody says how much this descriptor counts.
+    let cost = of.hits_addend.map_or(u64::from(hits.max(1)), |own| own.value.max(1));
+    Question::read(domain, of.entries.iter().map(|entry| (&entry.key, &entry.value)), cost)
+}
+
+/// Looks at all, then charges all. Where somebody else has taken the last in between, what was charged is given back.
+async fn all_or_none(desk: &Desk, questions: &[Question<'_>]) -> Result<Vec<Finding>, Status> {
+    let mut findings = Vec::with_capacity(questions.len());
+    for question in questions {
+        findings.push(ask(desk, question, Asking::Peeking).await?);
+    }
+    if findings.iter().any(|finding| !finding.outcome.is_served()) {
+        return Ok(findings);
+    }
+    for (at, question) in questions.iter().enumerate() {
+        findings[at] = ask(desk, question, Asking::Counted).await?;
+        if findings[at].outcome.is_served() {
+            continue;
+        }
+        for (charged, finding) in questions.iter().zip(&findings).take(at) {
+            // What passed above its limit was not charged for it.
+            if finding.outcome != Outcome::Deprioritised {
+                charged.give_back(desk, charged.request().cost).await;
+            }
+        }
+        break;
+    }
+    Ok(findings)
+}
+
+async fn ask(desk: &Desk, question: &Question<'_>, asking: Asking) -> Result<Finding, Status> {
+    match desk.check(&question.request(), asking, Finding::new).await {
+        Ok(finding) => Ok(finding),
+        Err(bad) => match problem(&bad) {
+            Some(status) => Err(status),
+            None => Ok(Finding { outcome: Outcome::Allowed, limit: None }),
+        },
+    }
+}
+
+impl Finding {
+    fn new(decision: &Decision<'_>) -> Self {
+        let limit = |nearest: &Nearest<'_>| Limit {
+            status: RateLimit {
+                requests_per_unit: clamped(nearest.limit.quota),
+                unit: unit(nearest.limit.window_s).into(),
+                name: Bytes::copy_from_slice(nearest.limit.name.as_bytes()),
+            },
+            policy: Bytes::copy_from_slice(nearest.allowance.header.as_bytes()),
+            remaining: nearest.remaining,
+            reset_us: nearest.reset_us,
+        };
+        Self { outcome: decision.outcome, limit: decision.limit.as_ref().map(limit) }
+    }
+}
+
+/// What is told to the proxy, and what it is to tell.
+fn told(findings: Vec<Finding>) -> Answer {
+    let mut response = RateLimitResponse { overall_code: Verdict::Ok.into(), ..Default::default() };
+    let (mut wait_us, mut retry_s, mut late) = (0, None, false);
+    let (mut policies, mut states): (Vec<Bytes>, Vec<String>) = (Vec::new(), Vec::new());
+    response.statuses.reserve_exact(findings.len());
+    for Finding { outcome, limit } in findings {
+        let mut code = Verdict::Ok;
+        match outcome {
+            Outcome::Allowed | Outcome::InMargin => {}
+            Outcome::Deprioritised => late = true,
+            Outcome::Delayed { wait_us: wait } => wait_us = wait.max(wait_us),
+            Outcome::Refused { retry_us } => {
+                code = Verdict::OverLimit;
+                response.overall_code = code.into();
+                retry_s = retry_s.max(retry_us.map(seconds));
+            }
+        }
+        let mut status = DescriptorStatus { code: code.into(), ..Default::default() };
+        if let Some(limit) = limit {
+            let name = String::from_utf8_lossy(&limit.status.name);
+            states.push(format!("\"{name}\";r={};t={}", limit.remaining, seconds(limit.reset_us)));
+            if !policies.contains(&limit.policy) {
+                policies.push(limit.policy);
+            }
+            status.limit_remaining = clamped(limit.remaining);
+            status.duration_until_reset = Some(messages::Duration::from_us(limit.reset_us));
+            status.current_limit = Some(limit.status);
+        }
+        response.statuses.push(status);
+    }
+    let fields = &mut response.response_headers_to_add;
+    if !policies.is_empty() {
+        fields.reserve_exact(3);
+        fields.push(Header::new("ratelimit-policy", joined(policies)));
+        fields.push(Header::new("ratelimit", states.join(", ")));
+    }
+    if response.overall_code == i32::from(Verdict::OverLimit) {
+        fields.extend(retry_s.map(|retry_s| Header::new("retry-after", retry_s.to_string())));
+        wait_us = 0;
+    } else if late {
+        let low = Header::new("x-ratelimit-priority", "low");
+        fields.push(low.clone());
+        response.request_headers_to_add.push(low);
+    }
+    Answer { frame: framed(&response), wait: Duration::from_micros(wait_us) }
+}
+
+fn joined(mut policies: Vec<Bytes>) -> Bytes {
+    match &policies[..] {
+        [_] => policies.swap_remove(0),
+        several => several.join(&b", "[..]).into(),
+    }
+}
+
+/// Whole seconds, rounded up: nobody comes back too early.
+fn seconds(us: u64) -> u64 {
+    us.div_ceil(1_000_000)
+}
+
+fn clamped(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn unit(window_s: u64) -> Unit {
+    match window_s {
+        1 => Unit::Second,
+        60 => Unit::Minute,
+        3_600 => Unit::Hour,
+        86_400 => Unit::Day,
+        2_678_400 => Unit::Month,
+        _ => Unit::Unknown,
+    }
+}

@@ -1,0 +1,95 @@
+//! How a call ends: a code that every client knows, and a sentence.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderValue};
+
+/// The codes that are of use here, with the numbers that gRPC gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Done.
+    Ok = 0,
+    /// The question makes no sense.
+    InvalidArgument = 3,
+    /// It took too long to ask.
+    DeadlineExceeded = 4,
+    /// Nobody by that name.
+    NotFound = 5,
+    /// More than there is room for.
+    ResourceExhausted = 8,
+    /// No such method.
+    Unimplemented = 12,
+    /// The caller has not shown who it is.
+    Unauthenticated = 16,
+}
+
+/// The end of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What kind.
+    pub code: Code,
+    /// Why.
+    pub message: Cow<'static, str>,
+}
+
+impl Status {
+    /// A call that went well.
+    pub const OK: Self = Self { code: Code::Ok, message: Cow::Borrowed("") };
+
+    /// A call that did not.
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// A question that makes no sense.
+    pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+
+    /// Adds it to the fields that end an answer.
+    pub fn write(&self, fields: &mut HeaderMap) {
+        let code = match self.code {
+            Code::Ok => HeaderValue::from_static("0"),
+            other => HeaderValue::from(other as u16),
+        };
+        fields.insert("grpc-status", code);
+        if !self.message.is_empty()
+            && let Ok(message) = HeaderValue::from_str(&escaped(&self.message))
+        {
+            fields.insert("grpc-message", message);
+        }
+    }
+}
+
+/// A sentence as `grpc-message` has it: printable ASCII as it is, all else in percent.
+fn escaped(message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_with_other_letters_stays_a_header_value() {
+        let mut fields = HeaderMap::new();
+        Status::invalid("user \"ä\" is 100% wrong\n").write(&mut fields);
+        assert_eq!(fields["grpc-status"], "3");
+        assert_eq!(fields["grpc-message"], "user \"%C3%A4\" is 100%25 wrong%0A");
+    }
+
+    #[test]
+    fn a_call_that_went_well_says_nothing_else() {
+        let mut fields = HeaderMap::new();
+        Status::OK.write(&mut fields);
+        assert_eq!(fields["grpc-status"], "0");
+        assert!(!fields.contains_key("grpc-message"));
+    }
+}

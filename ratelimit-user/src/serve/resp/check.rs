@@ -1,0 +1,249 @@
+//! `CHECK`, `REFUND` and `RESETKEY`: questions about the policy's limits.
+
+use std::{net::IpAddr, time::Duration};
+
+use super::{
+    reply::{Reply, Version},
+    throttle::integer,
+};
+use crate::{
+    decide::{BadRequest, Decision, Outcome, Priority, Request},
+    serve::desk::{Asking, Desk},
+};
+
+/// Further parts of a key that one question can have.
+const MAX_PARTS: usize = 16;
+/// Microseconds in a millisecond.
+const US_IN_MS: u64 = 1_000;
+
+/// What a question may say beside user, API, address and cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// `PRIORITY`, `PEEK` and `KEY`.
+    All,
+    /// Only `KEY`.
+    Keys,
+}
+
+/// A question that cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// Bytes where a name belongs.
+    #[error("{0} is not UTF-8 text")]
+    NoText(&'static str),
+    /// Neither an address, nor a cost, nor a word that is known.
+    #[error("{word:?} is no address, no cost, and none of {known}")]
+    UnknownWord {
+        /// As given.
+        word: String,
+        /// Those that could have been.
+        known: &'static str,
+    },
+    /// An address or a cost that comes twice, or an address behind the cost.
+    #[error("{0:?} is one too many; use [ip] [cost], each once, in this order")]
+    OneTooMany(String),
+    /// A number that nothing can cost.
+    #[error("{0:?} is no address, and no cost from 1 on")]
+    NoCost(String),
+    /// No priority of this name.
+    #[error("priority {0:?} is unknown; use background, normal or critical")]
+    NoPriority(String),
+    /// A word at the end that something must follow.
+    #[error("{0} needs {1} behind it")]
+    Unfinished(&'static str, &'static str),
+    /// More than fit.
+    #[error("more than {MAX_PARTS} parts of a key")]
+    TooManyParts,
+    /// The engine says so.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+}
+
+/// A question as it was typed.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    user: &'a str,
+    api: &'a str,
+    ip: Option<IpAddr>,
+    cost: Option<u64>,
+    priority: Priority,
+    asking: Asking,
+    parts: usize,
+}
+
+/// Further parts of a key, beside the question that has them: most have none, and moving room for all would cost more than asking.
+pub type Parts<'a> = [(&'a str, &'a str); MAX_PARTS];
+
+/// No parts yet.
+pub const NO_PARTS: Parts<'_> = [("", ""); MAX_PARTS];
+
+impl<'a> Question<'a> {
+    /// Reads `user api [ip] [cost]` and the words that are allowed behind them; parts of keys go to `parts`.
+    pub fn parse(arguments: &[&'a [u8]], words: Words, parts: &mut Parts<'a>) -> Result<Self, Problem> {
+        let (mut rest, user, api) = match arguments {
+            [user, api, rest @ ..] => (rest, text(user, "user")?, text(api, "api")?),
+            _ => return Err(Problem::Unfinished("a question", "user and api")),
+        };
+        let mut question = Self {
+            user,
+            api,
+            ip: None,
+            cost: None,
+            priority: Priority::Normal,
+            asking: Asking::Counted,
+            parts: 0,
+        };
+        while let [word, behind @ ..] = rest {
+            rest = question.take(word, behind, words, parts)?;
+        }
+        Ok(question)
+    }
+
+    /// Takes one word and what belongs to it, and returns what is left.
+    fn take<'r>(
+        &mut self,
+        word: &'a [u8],
+        behind: &'r [&'a [u8]],
+        words: Words,
+        parts: &mut Parts<'a>,
+    ) -> Result<&'r [&'a [u8]], Problem> {
+        if word.eq_ignore_ascii_case(b"KEY") {
+            let [name, value, rest @ ..] = behind else {
+                return Err(Problem::Unfinished("KEY", "a name and a value"));
+            };
+            let part = parts.get_mut(self.parts).ok_or(Problem::TooManyParts)?;
+            *part = (text(name, "the name of a key")?, text(value, "the value of a key")?);
+            self.parts += 1;
+            return Ok(rest);
+        }
+        if words == Words::All && word.eq_ignore_ascii_case(b"PEEK") {
+            self.asking = Asking::Peeking;
+            return Ok(behind);
+        }
+        if words == Words::All && word.eq_ignore_ascii_case(b"PRIORITY") {
+            let [name, rest @ ..] = behind else {
+                return Err(Problem::Unfinished("PRIORITY", "background, normal or critical"));
+            };
+            let name = text(name, "priority")?;
+            let priority = Priority::parse(&name.to_ascii_lowercase());
+            self.priority = priority.ok_or_else(|| Problem::NoPriority(name.to_owned()))?;
+            return Ok(rest);
+        }
+        self.place(word, words)?;
+        Ok(behind)
+    }
+
+    /// Takes an address or a cost: no word is both.
+    fn place(&mut self, word: &[u8], words: Words) -> Result<(), Problem> {
+        let lossy = || String::from_utf8_lossy(word).into_owned();
+        if let Ok(ip) = std::str::from_utf8(word).unwrap_or_default().parse::<IpAddr>() {
+            if self.ip.is_some() || self.cost.is_some() {
+                return Err(Problem::OneTooMany(lossy()));
+            }
+            self.ip = Some(ip);
+            return Ok(());
+        }
+        if !word.first().is_some_and(|first| first.is_ascii_digit() || matches!(first, b'-' | b'+')) {
+            let known = match words {
+                Words::All => "PRIORITY, PEEK and KEY",
+                Words::Keys => "KEY",
+            };
+            return Err(Problem::UnknownWord { word: lossy(), known });
+        }
+        let cost = integer(word).and_then(|cost| u64::try_from(cost).ok()).filter(|cost| *cost > 0);
+        let cost = cost.ok_or_else(|| Problem::NoCost(lossy()))?;
+        if self.cost.replace(cost).is_some() {
+            return Err(Problem::OneTooMany(lossy()));
+        }
+        Ok(())
+    }
+
+    fn request(&self, parts: &'a Parts<'a>) -> Request<'a> {
+        let request = Request::new(self.user, self.api).costing(self.cost.unwrap_or(1));
+        let request = request.with_priority(self.priority).with_parts(&parts[..self.parts]);
+        Request { ip: self.ip, ..request }
+    }
+}
+
+/// Answers `CHECK`, and says for how long the answer is to be held.
+pub async fn check(
+    desk: &Desk,
+    arguments: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<Option<Duration>, Problem> {
+    let mut parts = NO_PARTS;
+    let question = Question::parse(arguments, Words::All, &mut parts)?;
+    let request = question.request(&parts);
+    let outcome = desk.check(&request, question.asking, |decision| {
+        say(decision, reply);
+        decision.outcome
+    });
+    Ok(match outcome.await? {
+        // Who only looks does not wait.
+        Outcome::Delayed { wait_us } if question.asking == Asking::Counted => {
+            Some(Duration::from_micros(wait_us))
+        }
+        _ => None,
+    })
+}
+
+/// Answers `REFUND`.
+pub async fn refund(desk: &Desk, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
+    let mut parts = NO_PARTS;
+    let question = Question::parse(arguments, Words::Keys, &mut parts)?;
+    desk.refund(&question.request(&parts)).await?;
+    reply.word("OK");
+    Ok(())
+}
+
+/// Answers `RESETKEY`.
+pub async fn reset(desk: &Desk, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
+    let mut parts = NO_PARTS;
+    let question = Question::parse(arguments, Words::Keys, &mut parts)?;
+    desk.reset(&question.request(&parts)).await?;
+    reply.word("OK");
+    Ok(())
+}
+
+fn say(decision: &Decision<'_>, reply: &mut Reply<'_>) {
+    let labels = reply.version() == Version::Three;
+    let label = |reply: &mut Reply<'_>, name| {
+        if labels {
+            reply.text(name);
+        }
+    };
+    if labels {
+        reply.map(6);
+    } else {
+        reply.array(6);
+    }
+    // Up, so that who comes back then is not too early.
+    let ms = |us: u64| i64::try_from(us.div_ceil(US_IN_MS)).unwrap_or(i64::MAX);
+    let retry_ms = match decision.outcome {
+        Outcome::Refused { retry_us } => retry_us.map_or(-1, ms),
+        Outcome::Delayed { .. } | Outcome::Allowed | Outcome::InMargin | Outcome::Deprioritised => -1,
+    };
+    label(reply, "allowed");
+    reply.integer(decision.outcome.is_served().into());
+    label(reply, "remaining");
+    let remaining = |left: u64| i64::try_from(left).unwrap_or(i64::MAX);
+    reply.integer(decision.limit.map_or(-1, |nearest| remaining(nearest.remaining)));
+    label(reply, "retry_after_ms");
+    reply.integer(retry_ms);
+    label(reply, "reset_ms");
+    reply.integer(decision.limit.map_or(0, |nearest| ms(nearest.reset_us)));
+    label(reply, "policy");
+    match decision.limit {
+        Some(nearest) => reply.text(&nearest.limit.name),
+        None => reply.null(),
+    }
+    label(reply, "outcome");
+    reply.text(decision.outcome.name());
+}
+
+fn text<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a str, Problem> {
+    std::str::from_utf8(bytes).map_err(|_| Problem::NoText(what))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! The commands there are: their names, how many arguments they take, and what clients are told about them.
+
+use super::reply::Reply;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Limits that the caller describes, as redis-cell has them.
+    CellThrottle,
+    /// The same as throttlecrab has them.
+    Throttle,
+    /// A question about the policy's limits.
+    Check,
+    /// Gives back what a request was charged.
+    Refund,
+    /// Forgets what was counted.
+    ResetKey,
+    /// Is anybody there?
+    Ping,
+    /// Says what was said.
+    Echo,
+    /// The end.
+    Quit,
+    /// Which version of the protocol.
+    Hello,
+    /// Shows the token.
+    Auth,
+    /// About this connection.
+    Client,
+    /// About commands.
+    Command,
+    /// About this server.
+    Info,
+    /// Picks the one database there is.
+    Select,
+    /// Settings: none.
+    Config,
+    /// Begins again.
+    Reset,
+}
+
+/// One command.
+#[derive(Clone, Copy, Debug)]
+pub struct Command {
+    /// What it does.
+    pub verb: Verb,
+    /// As clients are told.
+    pub name: &'static str,
+    /// Arguments with the name; so many or more if it is negative.
+    arity: i32,
+    flags: &'static [&'static str],
+    /// Where its key is; 0 if it has none.
+    key_at: i32,
+    summary: &'static str,
+}
+
+const fn about_us(verb: Verb, name: &'static str, arity: i32, summary: &'static str) -> Command {
+    Command { verb, name, arity, flags: &["noscript", "loading", "stale", "fast"], key_at: 0, summary }
+}
+
+const fn counts(verb: Verb, name: &'static str, key_at: i32, summary: &'static str) -> Command {
+    // Their own texts say what is missing: redis-cell's do too.
+    let arity = if key_at == 0 { -3 } else { -1 };
+    Command { verb, name, arity, flags: &["write", "fast"], key_at, summary }
+}
+
+/// All of them, those first that are asked most.
+pub const ALL: [Command; 16] = [
+    counts(
+        Verb::CellThrottle,
+        "cl.throttle",
+        1,
+        "Takes from a bucket that the caller describes, like redis-cell",
+    ),
+    counts(Verb::Check, "check", 0, "Decides about a request by the limits of the policy"),
+    counts(Verb::Throttle, "throttle", 1, "Takes from a bucket that the caller describes, like throttlecrab"),
+    about_us(Verb::Ping, "ping", -1, "Returns PONG or the given message"),
+    counts(Verb::Refund, "refund", 0, "Gives back what a request was charged"),
+    counts(Verb::ResetKey, "resetkey", 0, "Forgets what was counted under the keys of a request"),
+    about_us(Verb::Echo, "echo", 2, "Returns the given message"),
+    about_us(Verb::Quit, "quit", -1, "Closes the connection"),
+    about_us(Verb::Hello, "hello", -1, "Chooses the version of the protocol"),
+    about_us(Verb::Auth, "auth", -2, "Shows the token"),
+    about_us(Verb::Client, "client", -2, "Names the connection"),
+    about_us(Verb::Command, "command", -1, "Lists commands"),
+    about_us(Verb::Info, "info", -1, "Describes the server"),
+    about_us(Verb::Select, "select", 2, "Chooses the one database there is"),
+    about_us(Verb::Config, "config", -2, "Lists settings: none"),
+    about_us(Verb::Reset, "reset", 1, "Puts the connection in the state of a new one"),
+];
+
+/// The command of a name, in any case.
+#[inline]
+pub fn find(name: &[u8]) -> Option<&'static Command> {
+    ALL.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+impl Command {
+    /// Whether it takes so many arguments, with its name.
+    #[inline]
+    pub fn takes(&self, count: usize) -> bool {
+        let count = count as i32;
+        if self.arity < 0 { count >= -self.arity } else { count == self.arity }
+    }
+
+    /// Whether it may be asked by somebody who has shown no token.
+    pub fn is_open(&self) -> bool {
+        matches!(self.verb, Verb::Ping | Verb::Quit | Verb::Hello | Verb::Auth | Verb::Reset)
+    }
+
+    fn describe(&self, reply: &mut Reply<'_>) {
+        reply.array(10);
+        reply.text(self.name);
+        reply.integer(self.arity.into());
+        reply.set(self.flags.len());
+        for flag in self.flags {
+            reply.word(flag);
+        }
+        // First key, last key, step.
+        for place in [self.key_at; 3] {
+            reply.integer(place.into());
+        }
+        // Access categories, tips, places of keys, subcommands: none.
+        reply.set(0);
+        reply.array(0);
+        reply.array(0);
+        reply.array(0);
+    }
+
+    fn document(&self, reply: &mut Reply<'_>) {
+        reply.text(self.name);
+        reply.map(3);
+        for (what, text) in [("summary", self.summary), ("since", "1.0.0"), ("group", "connection")] {
+            reply.text(what);
+            reply.text(text);
+        }
+    }
+}
+
+/// Answers `COMMAND`; `arguments` are those behind the name.
+pub fn answer(arguments: &[&[u8]], reply: &mut Reply<'_>) {
+    let (subcommand, names) = match arguments {
+        [] => (&b"INFO"[..], arguments),
+        [subcommand, names @ ..] => (*subcommand, names),
+    };
+    match subcommand.to_ascii_uppercase().as_slice() {
+        b"COUNT" => reply.integer(ALL.len() as i64),
+        b"LIST" => {
+            reply.array(ALL.len());
+            ALL.iter().for_each(|command| reply.text(command.name));
+        }
+        b"INFO" if names.is_empty() => {
+            reply.array(ALL.len());
+            ALL.iter().for_each(|command| command.describe(reply));
+        }
+        b"INFO" => {
+            reply.array(names.len());
+            for name in names {
+                match find(name) {
+                    Some(command) => command.describe(reply),
+                    None => reply.null(),
+                }
+            }
+        }
+        b"DOCS" => {
+            let asked = |command: &&Command| {
+                names.is_empty()
+                    || names.iter().any(|name| command.name.as_bytes().eq_ignore_ascii_case(name))
+            };
+            reply.map(ALL.iter().filter(asked).count());
+            ALL.iter().filter(asked).for_each(|command| command.document(reply));
+        }
+        _ => unknown_subcommand("COMMAND", subcommand, reply),
+    }
+}
+
+/// As Redis says it.
+pub fn unknown_subcommand(of: &str, subcommand: &[u8], reply: &mut Reply<'_>) {
+    let name = String::from_utf8_lossy(shown(subcommand));
+    reply.error(format_args!("ERR unknown subcommand '{name}'. Try {of} HELP."));
+}
+
+/// As Redis says it, with as much of what was asked as fits in a line.
+pub fn unknown(arguments: &[&[u8]], reply: &mut Reply<'_>) {
+    let (name, rest) = arguments.split_first().map_or((&[][..], arguments), |(name, rest)| (*name, rest));
+    let mut beginning = String::new();
+    for argument in rest {
+        if beginning.len() >= SHOWN {
+            break;
+        }
+        let room = SHOWN - beginning.len();
+        let argument = &argument[..argument.len().min(room)];
+        beginning.push('\'');
+        beginning.push_str(&String::from_utf8_lossy(argument));
+        beginning.push_str("' ");
+    }
+    let name = String::from_utf8_lossy(shown(name));
+    reply.error(format_args!("ERR unknown command '{name}', with args beginning with: {beginning}"));
+}
+
+/// How much of a stranger's words is said back, in bytes.
+const SHOWN: usize = 128;
+
+fn shown(word: &[u8]) -> &[u8] {
+    &word[..word.len().min(SHOWN)]
+}

@@ -1,0 +1,164 @@
+//! Answers as bytes, in both versions of the protocol.
+
+use std::{fmt, io::Write as _};
+
+/// What a connection has agreed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// What everybody speaks.
+    #[default]
+    Two,
+    /// After `HELLO 3`: with maps and a null of their own.
+    Three,
+}
+
+/// Writes answers behind one another.
+#[derive(Debug)]
+pub struct Reply<'o> {
+    out: &'o mut Vec<u8>,
+    version: Version,
+}
+
+impl<'o> Reply<'o> {
+    /// Answers go to the end of `out`.
+    pub fn new(out: &'o mut Vec<u8>, version: Version) -> Self {
+        Self { out, version }
+    }
+
+    /// A word of ours.
+    pub fn word(&mut self, word: &str) {
+        self.out.push(b'+');
+        self.out.extend_from_slice(word.as_bytes());
+        self.end();
+    }
+
+    /// An error: its code and a sentence. Line ends in it would be the end of the answer.
+    pub fn error(&mut self, text: fmt::Arguments<'_>) {
+        self.out.push(b'-');
+        let start = self.out.len();
+        // Into memory: nothing fails.
+        let _written = self.out.write_fmt(text);
+        for byte in &mut self.out[start..] {
+            if matches!(byte, b'\r' | b'\n') {
+                *byte = b' ';
+            }
+        }
+        self.end();
+    }
+
+    /// A whole number.
+    pub fn integer(&mut self, number: i64) {
+        self.headed(b':', number.is_negative(), number.unsigned_abs());
+    }
+
+    /// Bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.headed(b'$', false, bytes.len() as u64);
+        self.out.extend_from_slice(bytes);
+        self.end();
+    }
+
+    /// Text.
+    pub fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    /// Nothing.
+    pub fn null(&mut self) {
+        self.out.extend_from_slice(match self.version {
+            Version::Two => b"$-1\r\n",
+            Version::Three => b"_\r\n",
+        });
+    }
+
+    /// So many answers follow.
+    pub fn array(&mut self, count: usize) {
+        self.headed(b'*', false, count as u64);
+    }
+
+    /// So many pairs follow.
+    pub fn map(&mut self, pairs: usize) {
+        match self.version {
+            Version::Two => self.array(pairs * 2),
+            Version::Three => self.headed(b'%', false, pairs as u64),
+        }
+    }
+
+    /// So many answers follow, in no order.
+    pub fn set(&mut self, count: usize) {
+        match self.version {
+            Version::Two => self.array(count),
+            Version::Three => self.headed(b'~', false, count as u64),
+        }
+    }
+
+    /// The version that is spoken.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    fn end(&mut self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// A number behind what it is of. By hand: the standard library's way is most of the time that a short answer takes.
+    #[inline]
+    fn headed(&mut self, kind: u8, negative: bool, mut number: u64) {
+        // Kind, sign, 20 digits, line end.
+        let mut line = [0; 24];
+        let mut at = line.len() - 2;
+        line[at..].copy_from_slice(b"\r\n");
+        loop {
+            at -= 1;
+            line[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        if negative {
+            at -= 1;
+            line[at] = b'-';
+        }
+        at -= 1;
+        line[at] = kind;
+        self.out.extend_from_slice(&line[at..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(version: Version, say: impl FnOnce(&mut Reply<'_>)) -> String {
+        let mut out = Vec::new();
+        say(&mut Reply::new(&mut out, version));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_number_is_written_as_it_is() {
+        for number in [0, 1, -1, 9, 10, 99, 100, 65_536, i64::MAX, i64::MIN] {
+            assert_eq!(said(Version::Two, |reply| reply.integer(number)), format!(":{number}\r\n"));
+        }
+    }
+
+    #[test]
+    fn an_error_is_one_line() {
+        let said = said(Version::Two, |reply| reply.error(format_args!("ERR {}", "a\r\nb")));
+        assert_eq!(said, "-ERR a  b\r\n");
+    }
+
+    #[test]
+    fn what_the_second_version_has_no_form_for_is_an_array() {
+        let say = |reply: &mut Reply<'_>| {
+            reply.map(2);
+            reply.set(1);
+            reply.null();
+            reply.text("hé");
+            reply.word("OK");
+        };
+        assert_eq!(said(Version::Two, say), "*4\r\n*1\r\n$-1\r\n$3\r\nhé\r\n+OK\r\n");
+        assert_eq!(said(Version::Three, say), "%2\r\n~1\r\n_\r\n$3\r\nhé\r\n+OK\r\n");
+    }
+}

@@ -1,0 +1,247 @@
+//! One caller: what it has agreed on and shown, and the answers to what is about the connection itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{
+    command::{self, Command, Verb},
+    reply::{Reply, Version},
+    throttle::{self, Dialect, integer},
+};
+use crate::serve::{tls, workers::Door};
+
+/// The longest name that a connection is given.
+const MAX_NAME: usize = 256;
+/// The Redis whose protocol this is: clients choose by it what they may ask.
+const LIKE_REDIS: &str = "7.0.0";
+
+const WRONG_TOKEN: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const NO_TOKEN_NEEDED: &str = "ERR AUTH <password> called without any password configured for the default user. \
+                               Are you sure your configuration is correct?";
+const TOKEN_FIRST: &str = "NOAUTH Authentication required.";
+const TOKEN_WITH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                                HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                                select the RESP protocol version at the same time";
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// With the next command.
+    Next,
+    /// It ends when this answer is out.
+    Close,
+}
+
+/// One caller.
+#[derive(Debug)]
+pub struct Session {
+    /// Where it asks, and what it must show.
+    pub door: Door,
+    /// What it has agreed on.
+    pub version: Version,
+    is_known: bool,
+    id: u64,
+    name: Vec<u8>,
+}
+
+impl Session {
+    /// A caller who has just come in.
+    pub fn new(door: Door) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let is_known = door.token.is_none();
+        Self { door, version: Version::Two, is_known, id, name: Vec::new() }
+    }
+
+    /// The command of a request, or an answer that there is none for this caller.
+    #[inline]
+    pub fn command(&self, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Option<Verb> {
+        let Some(command) = command::find(arguments.first()?) else {
+            // Who has shown nothing is told nothing.
+            match self.is_known {
+                true => command::unknown(arguments, reply),
+                false => reply.error(format_args!("{TOKEN_FIRST}")),
+            }
+            return None;
+        };
+        if !self.is_known && !command.is_open() {
+            reply.error(format_args!("{TOKEN_FIRST}"));
+            return None;
+        }
+        if !command.takes(arguments.len()) {
+            wrong_number(command, reply);
+            return None;
+        }
+        Some(command.verb)
+    }
+
+    /// Does what needs no waiting. `arguments` are those behind the name of the command.
+    #[inline]
+    pub fn obey(&mut self, verb: Verb, arguments: &[&[u8]], out: &mut Vec<u8>) -> After {
+        let mut reply = Reply::new(out, self.version);
+        match verb {
+            Verb::CellThrottle => throttle::answer(&self.door.desk, Dialect::Cell, arguments, &mut reply),
+            Verb::Throttle => throttle::answer(&self.door.desk, Dialect::Crab, arguments, &mut reply),
+            Verb::Ping => match arguments {
+                [] => reply.word("PONG"),
+                [message] => reply.bytes(message),
+                _ => reply.error(format_args!("ERR wrong number of arguments for 'ping' command")),
+            },
+            Verb::Echo => arguments.iter().for_each(|message| reply.bytes(message)),
+            Verb::Quit => {
+                reply.word("OK");
+                return After::Close;
+            }
+            Verb::Hello => self.hello(arguments, out),
+            Verb::Auth => self.auth(arguments, &mut reply),
+            Verb::Client => self.client(arguments, &mut reply),
+            Verb::Command => command::answer(arguments, &mut reply),
+            Verb::Info => reply.text(&self.info()),
+            Verb::Select => match arguments.first().and_then(|index| integer(index)) {
+                Some(0) => reply.word("OK"),
+                Some(_) => reply.error(format_args!("ERR DB index is out of range")),
+                None => reply.error(format_args!("ERR value is not an integer or out of range")),
+            },
+            Verb::Config => match arguments {
+                [subcommand, ..] if subcommand.eq_ignore_ascii_case(b"GET") => reply.map(0),
+                [subcommand, ..] => command::unknown_subcommand("CONFIG", subcommand, &mut reply),
+                [] => {}
+            },
+            Verb::Reset => {
+                self.version = Version::Two;
+                self.is_known = self.door.token.is_none();
+                self.name.clear();
+                reply.word("RESET");
+            }
+            // Asked with waiting, by whoever owns the connection.
+            Verb::Check | Verb::Refund | Verb::ResetKey => {}
+        }
+        After::Next
+    }
+
+    /// Whether a token is the right one; from then on everything may be asked.
+    fn shows(&mut self, given: &[u8]) -> bool {
+        let right = self.door.token.as_deref().is_some_and(|token| tls::is_token(given, token));
+        self.is_known |= right;
+        right
+    }
+
+    fn auth(&mut self, arguments: &[&[u8]], reply: &mut Reply<'_>) {
+        let given = match arguments {
+            // Whatever the name: there is one token.
+            [given] | [_, given] => *given,
+            _ => return reply.error(format_args!("ERR syntax error")),
+        };
+        match (self.door.token.is_some(), self.shows(given)) {
+            (false, _) => reply.error(format_args!("{NO_TOKEN_NEEDED}")),
+            (true, true) => reply.word("OK"),
+            (true, false) => reply.error(format_args!("{WRONG_TOKEN}")),
+        }
+    }
+
+    /// `HELLO [2|3 [AUTH user token] [SETNAME name]]`. All of it or nothing.
+    fn hello(&mut self, arguments: &[&[u8]], out: &mut Vec<u8>) {
+        let before = self.version;
+        let refuse = |out: &mut Vec<u8>, text: &str| Reply::new(out, before).error(format_args!("{text}"));
+        let (version, mut rest) = match arguments {
+            [] => (self.version, arguments),
+            [b"2", rest @ ..] => (Version::Two, rest),
+            [b"3", rest @ ..] => (Version::Three, rest),
+            _ => return refuse(out, "NOPROTO unsupported protocol version"),
+        };
+        let mut name = None;
+        while let [word, behind @ ..] = rest {
+            rest = match behind {
+                [_user, token, rest @ ..] if word.eq_ignore_ascii_case(b"AUTH") => {
+                    // Where nobody needs a token any is as good.
+                    if !self.shows(token) && self.door.token.is_some() {
+                        return refuse(out, WRONG_TOKEN);
+                    }
+                    rest
+                }
+                [given, rest @ ..] if word.eq_ignore_ascii_case(b"SETNAME") => {
+                    name = Some(*given);
+                    rest
+                }
+                _ => return refuse(out, "ERR Syntax error in HELLO"),
+            };
+        }
+        if !self.is_known {
+            return refuse(out, TOKEN_WITH_HELLO);
+        }
+        if name.is_some_and(|name| !self.is_named(name)) {
+            return refuse(out, BAD_NAME);
+        }
+        self.version = version;
+        self.greet(&mut Reply::new(out, version));
+    }
+
+    fn greet(&self, reply: &mut Reply<'_>) {
+        reply.map(7);
+        for (what, text) in [("server", "ratelimit"), ("version", env!("CARGO_PKG_VERSION"))] {
+            reply.text(what);
+            reply.text(text);
+        }
+        reply.text("proto");
+        reply.integer(if self.version == Version::Three { 3 } else { 2 });
+        reply.text("id");
+        reply.integer(self.id as i64);
+        for (what, text) in [("mode", "standalone"), ("role", "master")] {
+            reply.text(what);
+            reply.text(text);
+        }
+        reply.text("modules");
+        reply.array(0);
+    }
+
+    /// Takes a name, if it can be one.
+    fn is_named(&mut self, name: &[u8]) -> bool {
+        let good = name.len() <= MAX_NAME && name.iter().all(u8::is_ascii_graphic);
+        if good {
+            self.name = name.to_vec();
+        }
+        good
+    }
+
+    fn client(&mut self, arguments: &[&[u8]], reply: &mut Reply<'_>) {
+        let Some((subcommand, rest)) = arguments.split_first() else { return };
+        match (subcommand.to_ascii_uppercase().as_slice(), rest) {
+            (b"SETNAME", [name]) => match self.is_named(name) {
+                true => reply.word("OK"),
+                false => reply.error(format_args!("{BAD_NAME}")),
+            },
+            (b"GETNAME", []) if self.name.is_empty() => reply.null(),
+            (b"GETNAME", []) => reply.bytes(&self.name),
+            (b"ID", []) => reply.integer(self.id as i64),
+            (b"INFO", []) => {
+                let (id, name) = (self.id, String::from_utf8_lossy(&self.name));
+                let version = if self.version == Version::Three { 3 } else { 2 };
+                reply.text(&format!("id={id} name={name} db=0 resp={version}\n"));
+            }
+            // What libraries say of themselves and what they wish; nothing depends on it.
+            (b"SETINFO", [_, _]) | (b"NO-EVICT" | b"NO-TOUCH", [_]) => reply.word("OK"),
+            (b"SETNAME" | b"GETNAME" | b"ID" | b"INFO" | b"SETINFO" | b"NO-EVICT" | b"NO-TOUCH", _) => {
+                let name = String::from_utf8_lossy(subcommand).to_ascii_lowercase();
+                reply.error(format_args!("ERR wrong number of arguments for 'client|{name}' command"));
+            }
+            _ => command::unknown_subcommand("CLIENT", subcommand, reply),
+        }
+    }
+
+    fn info(&self) -> String {
+        let usage = self.door.desk.engine().usage();
+        format!(
+            "# Server\r\nredis_version:{LIKE_REDIS}\r\nserver_name:ratelimit\r\nratelimit_version:{}\r\n\
+             redis_mode:standalone\r\nprocess_id:{}\r\n\r\n# Keyspace\r\nkeys:{}\r\nevicted_keys:{}\r\n",
+            env!("CARGO_PKG_VERSION"),
+            std::process::id(),
+            usage.keys,
+            usage.evicted,
+        )
+    }
+}
+
+const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+
+fn wrong_number(command: &Command, reply: &mut Reply<'_>) {
+    reply.error(format_args!("ERR wrong number of arguments for '{}' command", command.name));
+}

@@ -1,0 +1,228 @@
+//! `CL.THROTTLE` as redis-cell answers it, and `THROTTLE` as throttlecrab does: limits that the caller describes with every question.
+//!
+//! Both count in nanoseconds: one unit costs `interval = period / count`, whole nanoseconds, and a key may owe `limit x interval`. That is a
+//! [`Bucket`] which takes `interval` for a unit and is paid 1000 in every microsecond, so its debt is redis-cell's `tat - now`, and stays the
+//! same time when a caller comes with other numbers for the same key.
+
+use super::reply::Reply;
+use crate::{
+    decide::{MAX_PART, meter::Bucket, throttle::Throttled},
+    serve::desk::Desk,
+};
+
+/// Nanoseconds in a microsecond, which engine and clock count in.
+const NS_IN_US: u64 = 1_000;
+const NS_IN_S: f64 = 1e9;
+
+/// Whose words and numbers are answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `limited, limit, remaining, retry_after, reset_after`; the limit is one more than the burst.
+    Cell,
+    /// `allowed, limit, remaining, reset_after, retry_after`; the limit is the burst.
+    Crab,
+}
+
+/// A limit as a caller describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    limit: i64,
+    interval_ns: u64,
+    quantity: u64,
+}
+
+/// What is answered, before it has a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether the request is refused.
+    pub limited: bool,
+    /// Units at once.
+    pub limit: i64,
+    /// What is left.
+    pub remaining: i64,
+    /// How long until it would fit; none if it did, or never will.
+    pub retry_us: Option<u64>,
+    /// How long until the key has everything again.
+    pub reset_us: u64,
+}
+
+/// Answers one question. `arguments` are those behind the name of the command.
+pub fn answer(desk: &Desk, dialect: Dialect, arguments: &[&[u8]], reply: &mut Reply<'_>) {
+    match question(dialect, arguments) {
+        Ok((key, terms)) => {
+            let standing = terms.stand(|bucket, quantity| desk.throttle(key, bucket, quantity));
+            standing.say(dialect, reply);
+        }
+        Err(problem) => match dialect {
+            Dialect::Cell => reply.error(format_args!("Cell error: Store error: {problem}")),
+            Dialect::Crab => reply.error(format_args!("ERR {problem}")),
+        },
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// Too few or too many arguments.
+    #[error("Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")]
+    Usage,
+    /// The same, in the other dialect.
+    #[error("wrong number of arguments for 'throttle' command")]
+    WrongNumber,
+    /// No number.
+    #[error("Couldn't parse as integer: {0}")]
+    NoInteger(String),
+    /// The same, in the other dialect.
+    #[error("invalid {0}")]
+    Invalid(&'static str),
+    /// No rate at all, or more than one in a nanosecond.
+    #[error("Zero rates are not supported")]
+    ZeroRate,
+    /// A rate that runs backwards.
+    #[error("negative rates are not supported: count {count}, period {period}")]
+    NegativeRate {
+        /// As given.
+        count: i64,
+        /// As given.
+        period: i64,
+    },
+    /// Units that would be given back.
+    #[error("negative quantities are not supported: {0}")]
+    NegativeQuantity(i64),
+    /// The same, in the other dialect.
+    #[error("Rate limit check failed: negative quantity: {0}")]
+    Negative(i64),
+    /// Numbers that are no limit, in the other dialect.
+    #[error("Rate limit check failed: invalid rate limit parameters")]
+    NoLimit,
+    /// A debt beyond what can be counted.
+    #[error("a burst of {0} takes more than 292 years to come back; use a smaller one or a higher rate")]
+    TooSlow(i64),
+    /// Longer than keys are.
+    #[error("key has {0} bytes; use at most {MAX_PART}")]
+    LongKey(usize),
+}
+
+/// The key and the limit of a question.
+pub fn question<'a>(dialect: Dialect, arguments: &[&'a [u8]]) -> Result<(&'a [u8], Terms), Problem> {
+    let (key, burst, count, period, quantity) = match *arguments {
+        [key, burst, count, period] => (key, burst, count, period, None),
+        [key, burst, count, period, quantity] => (key, burst, count, period, Some(quantity)),
+        _ if dialect == Dialect::Cell => return Err(Problem::Usage),
+        _ => return Err(Problem::WrongNumber),
+    };
+    let number = |name, text: &[u8]| {
+        integer(text).ok_or_else(|| match dialect {
+            Dialect::Cell => Problem::NoInteger(String::from_utf8_lossy(text).into_owned()),
+            Dialect::Crab => Problem::Invalid(name),
+        })
+    };
+    let burst = number("max_burst", burst)?;
+    let count = number("count_per_period", count)?;
+    let period = number("period", period)?;
+    let quantity = quantity.map_or(Ok(1), |text| number("quantity", text))?;
+    if key.len() > MAX_PART {
+        return Err(Problem::LongKey(key.len()));
+    }
+    Ok((key, Terms::new(dialect, burst, count, period, quantity)?))
+}
+
+impl Terms {
+    fn new(dialect: Dialect, burst: i64, count: i64, period: i64, quantity: i64) -> Result<Self, Problem> {
+        match dialect {
+            Dialect::Cell if count == 0 || period == 0 => return Err(Problem::ZeroRate),
+            Dialect::Cell if count < 0 || period < 0 => return Err(Problem::NegativeRate { count, period }),
+            Dialect::Cell if quantity < 0 => return Err(Problem::NegativeQuantity(quantity)),
+            Dialect::Crab if quantity < 0 => return Err(Problem::Negative(quantity)),
+            Dialect::Crab if burst <= 0 || count <= 0 || period <= 0 => return Err(Problem::NoLimit),
+            Dialect::Cell | Dialect::Crab => {}
+        }
+        let limit = match dialect {
+            Dialect::Cell => burst.saturating_add(1),
+            Dialect::Crab => burst,
+        };
+        // As redis-cell divides, so that both round alike.
+        let interval_ns = (period as f64 * NS_IN_S / count as f64) as u64;
+        if interval_ns == 0 {
+            return Err(Problem::ZeroRate);
+        }
+        if limit.unsigned_abs().checked_mul(interval_ns).is_none_or(|most| most > i64::MAX as u64) {
+            return Err(Problem::TooSlow(burst));
+        }
+        Ok(Self { limit, interval_ns, quantity: quantity.unsigned_abs() })
+    }
+
+    /// Where a key stands that `take` takes from.
+    pub fn stand(&self, take: impl FnOnce(&Bucket, u64) -> Throttled) -> Standing {
+        let Self { limit, interval_ns, quantity } = *self;
+        let bucket = Bucket::new(NS_IN_US, interval_ns, limit.max(1).unsigned_abs());
+        if limit < 1 {
+            // Nothing ever fits; the key may still owe something from when it had a limit.
+            let debt_us = take(&bucket, 0).reset_us;
+            let nothing = limit == 0 && quantity == 0 && debt_us == 0;
+            return Standing { limited: !nothing, limit, remaining: 0, retry_us: None, reset_us: debt_us };
+        }
+        let took = take(&bucket, quantity);
+        let most_us = (bucket.capacity() * interval_ns).div_ceil(NS_IN_US);
+        // A key that owes more than it may, because the limit was higher before, is limited even when nothing is asked for.
+        let over_us = took.reset_us.saturating_sub(most_us);
+        let owes = quantity == 0 && over_us > 0;
+        Standing {
+            limited: took.limited || owes,
+            limit,
+            remaining: i64::try_from(took.remaining).unwrap_or(i64::MAX),
+            retry_us: if owes { Some(over_us) } else { took.retry_us },
+            reset_us: took.reset_us,
+        }
+    }
+}
+
+impl Standing {
+    fn say(&self, dialect: Dialect, reply: &mut Reply<'_>) {
+        let Self { limited, limit, remaining, retry_us, reset_us } = *self;
+        reply.array(5);
+        match dialect {
+            Dialect::Cell => {
+                reply.integer(limited.into());
+                reply.integer(limit);
+                reply.integer(remaining);
+                reply.integer(retry_us.map_or(-1, seconds));
+                reply.integer(seconds(reset_us));
+            }
+            Dialect::Crab => {
+                reply.integer((!limited).into());
+                reply.integer(limit);
+                reply.integer(remaining);
+                reply.integer(seconds(reset_us));
+                reply.integer(if limited { retry_us.map_or(-1, seconds) } else { 0 });
+            }
+        }
+    }
+}
+
+/// Whole seconds, up from a millisecond on: who comes back then is not too early. Less than a millisecond is nothing, as with redis-cell.
+pub fn seconds(us: u64) -> i64 {
+    let whole = (us / 1_000_000) as i64;
+    whole + i64::from(!(us / 1_000).is_multiple_of(1_000))
+}
+
+/// A whole number as Rust reads it, which is how redis-cell does: a sign in front and digits, nothing else.
+pub fn integer(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_i64, |sum, byte| {
+        let digit = i64::from(byte.wrapping_sub(b'0'));
+        let sum = sum.checked_mul(10).filter(|_| digit < 10)?;
+        // Downwards for negative ones: there is one more of them.
+        if negative { sum.checked_sub(digit) } else { sum.checked_add(digit) }
+    })
+}
+
+#[cfg(test)]
+mod tests;

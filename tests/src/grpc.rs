@@ -1,0 +1,152 @@
+//! A gRPC client that shows how a call ended, and streams that are read one message at a time.
+
+use std::{future::poll_fn, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use h2::{SendStream, client::SendRequest};
+use http::{HeaderMap, Request};
+use prost::Message;
+use ratelimit_user::serve::grpc::framing::{MAX_STREAMED, Piece, Reader, framed};
+use tokio::{net::TcpStream, runtime::Runtime};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client {
+    runtime: Runtime,
+    calls: SendRequest<Bytes>,
+    /// Sent with every call.
+    pub metadata: Vec<(&'static str, String)>,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// A code of gRPC.
+    pub code: i32,
+    /// The sentence, as it is on the wire.
+    pub message: String,
+}
+
+/// A stream of messages in both directions.
+#[derive(Debug)]
+pub struct Stream {
+    send: SendStream<Bytes>,
+    receive: Reader,
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(address: SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let calls = runtime.block_on(async {
+            let stream = TcpStream::connect(address).await.expect("connect");
+            stream.set_nodelay(true).expect("no delay");
+            let (calls, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+            tokio::spawn(connection);
+            calls
+        });
+        Self { runtime, calls, metadata: Vec::new() }
+    }
+
+    /// Calls a method with one message.
+    pub fn call<A: Message + Default>(&mut self, path: &str, question: &impl Message) -> Result<A, Ending> {
+        self.call_raw(path, framed(question)).map(|answer| A::decode(answer).expect("an answer of its kind"))
+    }
+
+    /// The same with bytes as they are.
+    pub fn call_raw(&mut self, path: &str, body: Bytes) -> Result<Bytes, Ending> {
+        let request = self.request(path);
+        self.runtime.block_on(async {
+            let answered = async {
+                let mut calls = self.calls.clone().ready().await.expect("a connection");
+                let (response, mut send) = calls.send_request(request, false).expect("sent");
+                // Who refuses at once does not wait for the message.
+                let _refused = send.send_data(body, true);
+                let response = response.await.expect("a head");
+                if response.status() != 200 {
+                    return Err(Ending {
+                        code: -i32::from(response.status().as_u16()),
+                        message: String::new(),
+                    });
+                }
+                if let Some(ending) = ending(response.headers()) {
+                    return Err(ending);
+                }
+                let mut body = response.into_body();
+                let mut got = Vec::new();
+                while let Some(data) = body.data().await {
+                    got.extend_from_slice(&data.expect("data"));
+                }
+                let trailers = body.trailers().await.expect("trailers").expect("an end");
+                match ending(&trailers).expect("a status") {
+                    Ending { code: 0, .. } => Ok(Bytes::from(got).slice(5..)),
+                    other => Err(other),
+                }
+            };
+            tokio::time::timeout(PATIENCE, answered).await.expect("an answer in time")
+        })
+    }
+
+    /// Opens a stream with the only message that is sent on it.
+    pub fn watch(&mut self, path: &str, message: &impl Message) -> Stream {
+        self.open_with(path, Some(framed(message)))
+    }
+
+    /// Opens a stream.
+    pub fn open(&mut self, path: &str) -> Stream {
+        self.open_with(path, None)
+    }
+
+    fn open_with(&mut self, path: &str, only: Option<Bytes>) -> Stream {
+        let request = self.request(path);
+        self.runtime.block_on(async {
+            let mut calls = self.calls.clone().ready().await.expect("a connection");
+            let (response, mut send) = calls.send_request(request, false).expect("sent");
+            if let Some(only) = only {
+                send.send_data(only, true).expect("sent");
+            }
+            let response = tokio::time::timeout(PATIENCE, response).await.expect("in time").expect("a head");
+            assert_eq!(ending(response.headers()), None);
+            Stream { send, receive: Reader::new(response.into_body(), MAX_STREAMED) }
+        })
+    }
+
+    /// Sends one message of a stream.
+    pub fn send(&self, stream: &mut Stream, message: &impl Message) {
+        self.runtime.block_on(async { stream.send.send_data(framed(message), false).expect("sent") });
+    }
+
+    /// The next message of a stream; none if it has ended.
+    pub fn receive<A: Message + Default>(&self, stream: &mut Stream) -> Option<A> {
+        let next = poll_fn(|cx| stream.receive.poll_next(cx));
+        let next = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, next).await });
+        match next.expect("an answer in time").expect("a message") {
+            Piece::Message(message) => Some(A::decode(message).expect("an answer of its kind")),
+            Piece::End | Piece::Gone => None,
+        }
+    }
+
+    /// Ends our side of a stream, and sees the other end.
+    pub fn end(&self, mut stream: Stream) {
+        self.runtime.block_on(async { stream.send.send_data(Bytes::new(), true).expect("sent") });
+        assert!(self.receive::<()>(&mut stream).is_none(), "the other side ends too");
+    }
+
+    fn request(&self, path: &str) -> Request<()> {
+        let mut request =
+            Request::post(format!("http://ratelimit{path}")).header("content-type", "application/grpc");
+        for (name, value) in &self.metadata {
+            request = request.header(*name, value);
+        }
+        request.header("te", "trailers").body(()).expect("a request")
+    }
+}
+
+fn ending(fields: &HeaderMap) -> Option<Ending> {
+    let code = fields.get("grpc-status")?.to_str().ok()?.parse().ok()?;
+    let message = fields.get("grpc-message").map_or("", |message| message.to_str().expect("ASCII"));
+    Some(Ending { code, message: message.to_owned() })
+}

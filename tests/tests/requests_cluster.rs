@@ -1,0 +1,239 @@
+//! Hosts that count requests together, on a real store and by the real clock: every algorithm, strictly and by leases.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ratelimit_tests::redis::{Options, Redis, RedisCluster, Sentinels, wait_for};
+use ratelimit_user::{
+    config,
+    decide::{Outcome, Request},
+    serve::{
+        desk::{Asking, Desk},
+        store::Store,
+    },
+};
+
+const LIMIT: u64 = 15;
+const ALGORITHMS: [&str; 6] = [
+    "token-bucket",
+    "leaky-bucket",
+    "fixed-window",
+    "sliding-window",
+    "sliding-window-weighted",
+    "sliding-log",
+];
+const MODES: [&str; 2] = ["strict", "lease"];
+
+/// A policy with one API for each algorithm and mode, `algorithm/mode`, and further text.
+fn policy(url: &str, further: &str) -> String {
+    let api = |algorithm: &str, mode: &str| {
+        format!(
+            "[[api]]\nname = \"{algorithm}/{mode}\"\nlimits = [\"{LIMIT}/s\"]\nalgorithm = \"{algorithm}\"\nsharing = \"{mode}\"\n"
+        )
+    };
+    let apis: String =
+        ALGORITHMS.iter().flat_map(|algorithm| MODES.map(|mode| api(algorithm, mode))).collect();
+    format!("[source]\nlimits = [\"1000/s\"]\n[cluster]\nredis = \"{url}\"\nhosts = 3\n{apis}{further}")
+}
+
+/// Hosts with a policy, all of which reach the store.
+fn hosts(count: usize, text: &str) -> Vec<Arc<Desk>> {
+    let policy = config::parse(text, "test").unwrap_or_else(|error| panic!("{error}")).policy;
+    let host = |_| Arc::new(Desk::with(&policy, Store::of(&policy, None).unwrap()));
+    let hosts: Vec<Arc<Desk>> = (0..count).map(host).collect();
+    for host in &hosts {
+        wait_for("a store that answers", || host.store().is_some_and(Store::is_up).then_some(()));
+    }
+    hosts
+}
+
+fn block_on<R>(task: impl Future<Output = R>) -> R {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(task)
+}
+
+/// A request that was served: not before the first moment, not after the second.
+type Served = (Instant, Instant);
+
+/// Asks one host about some APIs in turn, so many times a second each, until a moment.
+fn ask(desk: &Desk, apis: &[String], per_second: u64, until: Instant) -> Vec<Vec<Served>> {
+    let mut served = vec![Vec::new(); apis.len()];
+    block_on(async {
+        let mut pace = tokio::time::interval(Duration::from_micros(1_000_000 / per_second));
+        while Instant::now() < until {
+            pace.tick().await;
+            for (api, served) in apis.iter().zip(&mut served) {
+                let began = Instant::now();
+                let outcome = desk
+                    .check(&Request::new("user", api), Asking::Counted, |decision| decision.outcome)
+                    .await;
+                if outcome.unwrap().is_served() {
+                    served.push((began, Instant::now()));
+                }
+            }
+        }
+    });
+    served
+}
+
+/// Asks all hosts at once.
+fn ask_all(hosts: &[Arc<Desk>], apis: &[String], per_second: u64, lasting: Duration) -> Vec<Vec<Served>> {
+    let until = Instant::now() + lasting;
+    let mut all = vec![Vec::new(); apis.len()];
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            hosts.iter().map(|host| scope.spawn(move || ask(host, apis, per_second, until))).collect();
+        for thread in threads {
+            all.iter_mut().zip(thread.join().unwrap()).for_each(|(all, served)| all.extend(served));
+        }
+    });
+    all.iter_mut().for_each(|served| served.sort_unstable());
+    all
+}
+
+/// The most that was served within an interval of this length, wherever it begins.
+fn most(served: &[Served], interval: Duration) -> usize {
+    let inside = |from: &Served| {
+        served.iter().filter(|(began, ended)| *began >= from.0 && *ended <= from.0 + interval).count()
+    };
+    served.iter().map(inside).max().unwrap_or(0)
+}
+
+/// Three hosts, one user, each asking at more than the limit: no algorithm admits more than its own bound, and most of what it may.
+fn no_more_than_the_bound(url: &str, lasting: Duration) {
+    let hosts = hosts(3, &policy(url, ""));
+    let apis: Vec<String> =
+        ALGORITHMS.iter().flat_map(|algorithm| MODES.map(|mode| format!("{algorithm}/{mode}"))).collect();
+    let all = ask_all(&hosts, &apis, 12, lasting);
+    let seconds = lasting.as_secs_f64();
+    for (api, served) in apis.iter().zip(&all) {
+        let in_a_second = most(served, Duration::from_secs(1));
+        let bound = match api.split('/').next() {
+            Some("sliding-window" | "sliding-log") => LIMIT,
+            Some("sliding-window-weighted") => 2 * LIMIT - 1,
+            _ => 2 * LIMIT,
+        };
+        let total = served.len() as f64;
+        println!("{api}: {in_a_second} in a second of at most {bound}, {total} in {seconds:.0} s");
+        assert!(in_a_second as u64 <= bound, "{api}: {in_a_second} in a second");
+        assert!(total <= LIMIT as f64 * (seconds + 1.0), "{api}: {total} in {seconds} s");
+        assert!(total >= LIMIT as f64 * seconds * 0.7, "{api}: {total} in {seconds} s");
+    }
+}
+
+#[test]
+fn three_hosts_admit_no_more_than_the_bound_of_every_algorithm() {
+    let server = Redis::single(Options::default());
+    no_more_than_the_bound(&server.url(), Duration::from_secs(5));
+}
+
+#[test]
+#[ignore = "long"]
+fn three_hosts_admit_no_more_than_the_bound_on_sentinels() {
+    let sentinels = Sentinels::new();
+    no_more_than_the_bound(&sentinels.url(), Duration::from_secs(10));
+}
+
+#[test]
+#[ignore = "long"]
+fn three_hosts_admit_no_more_than_the_bound_on_a_redis_cluster() {
+    let cluster = RedisCluster::new();
+    no_more_than_the_bound(&cluster.url(), Duration::from_secs(10));
+}
+
+#[test]
+fn leases_save_most_questions_to_the_store_and_keep_the_bound() {
+    let server = Redis::single(Options::default());
+    let further = "[[api]]\nname = \"busy\"\nlimits = [\"1000/s\"]\nsharing = \"lease\"\n";
+    let hosts = hosts(3, &policy(&server.url(), further));
+    let lasting = Duration::from_secs(4);
+    // A third of what each could have: leases last, and near the limit nobody is.
+    let all = ask_all(&hosts, &["busy".to_owned()], 100, lasting);
+    let (asked, failed): (u64, u64) = hosts
+        .iter()
+        .map(|host| host.store().unwrap().counts())
+        .fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
+    println!("{} served, the store was asked {asked} times", all[0].len());
+    assert_eq!(failed, 0);
+    assert!(asked * 5 < all[0].len() as u64, "{asked} questions for {}", all[0].len());
+    assert!(all[0].len() >= 1_000, "{} of about 1200", all[0].len());
+}
+
+#[test]
+fn without_the_store_every_host_gives_its_share_at_once_and_with_it_again_all_count_together() {
+    let mut server = Redis::single(Options::default());
+    let hosts = hosts(3, &policy(&server.url(), ""));
+    let apis = ["fixed-window/strict".to_owned(), "sliding-log/lease".to_owned()];
+    server.kill();
+    // The first questions may find out; from then on nobody waits.
+    ask_all(&hosts, &apis, 20, Duration::from_millis(500));
+    wait_for("hosts that know", || hosts.iter().all(|host| !host.store().unwrap().is_up()).then_some(()));
+    let all = ask_all(&hosts, &apis, 50, Duration::from_secs(3));
+    for (api, served) in apis.iter().zip(&all) {
+        let (in_a_second, slowest) = (
+            most(served, Duration::from_secs(1)),
+            served.iter().map(|(began, ended)| *ended - *began).max().unwrap_or_default(),
+        );
+        println!("{api}: {in_a_second} in a second, the slowest took {slowest:?}");
+        // Each gives 5 of 15; windows of all hosts have the same edges.
+        assert!(in_a_second as u64 <= 2 * LIMIT, "{api}: {in_a_second} in a second");
+        assert!(served.len() >= 30, "{api}: {} in 3 s", served.len());
+        assert!(slowest < Duration::from_millis(40), "{api}: {slowest:?}, as if it had waited");
+    }
+    server.start();
+    wait_for("hosts that are back", || hosts.iter().all(|host| host.store().unwrap().is_up()).then_some(()));
+    let all = ask_all(&hosts, &apis[1..], 20, Duration::from_secs(3));
+    let in_a_second = most(&all[0], Duration::from_secs(1));
+    assert!((10..=LIMIT as usize).contains(&in_a_second), "{in_a_second}");
+}
+
+#[test]
+fn a_store_that_hangs_makes_nobody_wait_for_long() {
+    let server = Redis::single(Options::default());
+    let hosts = hosts(1, &policy(&server.url(), ""));
+    server.pause();
+    let longest = block_on(async {
+        let mut longest = Duration::ZERO;
+        for _ in 0..50 {
+            let began = Instant::now();
+            let user = Request::new("u", "sliding-log/strict");
+            let asked = hosts[0].check(&user, Asking::Counted, |decision| decision.outcome);
+            asked.await.unwrap();
+            longest = longest.max(began.elapsed());
+        }
+        longest
+    });
+    server.resume();
+    assert!(longest < Duration::from_millis(400), "{longest:?}");
+}
+
+#[test]
+fn a_user_is_reset_on_all_hosts_and_what_is_refunded_can_be_used_again() {
+    let server = Redis::single(Options::default());
+    let further = "[[api]]\nname = \"slow\"\nlimits = [\"10/hour\"]\nalgorithm = \"fixed-window\"\n";
+    let hosts = hosts(2, &policy(&server.url(), further));
+    let user = Request::new("user", "slow");
+    block_on(async {
+        let served = |host: usize| {
+            let desk = Arc::clone(&hosts[host]);
+            async move {
+                desk.check(&Request::new("user", "slow"), Asking::Counted, |decision| decision.outcome)
+                    .await
+                    .unwrap()
+            }
+        };
+        for n in 0..10 {
+            assert_eq!(served(n % 2).await, Outcome::Allowed, "{n}");
+        }
+        assert!(!served(0).await.is_served());
+        assert!(!served(1).await.is_served());
+        hosts[0].refund(&user.costing(2)).await.unwrap();
+        // What was refused is believed for a second.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        assert!(served(1).await.is_served() && served(0).await.is_served() && !served(0).await.is_served());
+        hosts[0].reset(&user).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        assert!(served(1).await.is_served());
+    });
+}

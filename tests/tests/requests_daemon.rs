@@ -1,0 +1,134 @@
+//! Requests at a daemon that guards an interface: one policy for packets and requests, and callers that end up in the packet path.
+
+use std::{
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+
+use ratelimit_tests::{
+    answer::{assert_refused, stderr, stdout},
+    daemon::Edge,
+    redis::wait_for,
+    service::Client,
+};
+
+/// A policy whose listener is a socket in the host's directory, reachable from every network namespace.
+fn policy(edge: &Edge, apis: &str) -> String {
+    let socket = edge.dir().join("http.sock");
+    format!(
+        "[source]\nlimits = [\"5000 packets/s burst 10000\"]\n[listen]\nhttp = \"unix:{}\"\ntrusted_proxies = [\"192.0.2.80\"]\n{apis}",
+        socket.display()
+    )
+}
+
+fn http(edge: &Edge) -> Client<UnixStream> {
+    Client::new(UnixStream::connect(edge.dir().join("http.sock")).expect("the daemon listens"))
+}
+
+const CREATE: &str = "[[api]]\nname = \"create-url\"\nlimits = [\"3/min\"]\nalgorithm = \"fixed-window\"\n";
+const ESCALATES: &str = "[[api]]\nname = \"search\"\nkey = [\"ip\"]\nlimits = [\"1/min\"]\nalgorithm = \"fixed-window\"\n\
+                         escalate = { above = \"5/s\", for = \"1s\", block = \"5m\" }\n";
+
+#[test]
+fn the_engine_is_asked_once_from_the_command_line() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&policy(&edge, CREATE));
+    let ask = ["test", "--user", "acme", "--api", "create-url"];
+    let first = edge.json(&ask);
+    assert_eq!(
+        (&first["allowed"], &first["remaining"], &first["policy"]),
+        (&true.into(), &2.into(), &"create-url".into())
+    );
+    let peeked = edge.cli(&[&ask[..], &["--peek", "--cost", "2"]].concat());
+    assert_eq!(stdout(&peeked).lines().next(), Some("allowed; create-url: 0 left of 3 in 60 s"));
+    assert!(edge.cli(&[&ask[..], &["--cost", "2"]].concat()).status.success(), "peeking took nothing");
+    let refused = edge.cli(&ask);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stdout(&refused).starts_with("refused; create-url: 0 left of 3 in 60 s; try again in "),
+        "{}",
+        stdout(&refused)
+    );
+    assert_refused(
+        &edge.cli(&["test", "--api", "nope"]),
+        2,
+        &["api \"nope\" is not in the policy; there is create-url"],
+    );
+    assert_refused(
+        &edge.cli(&["test", "--user", "u", "--api", "create-url", "--priority", "urgent"]),
+        2,
+        &["priority \"urgent\" is not known; use critical, normal or background"],
+    );
+}
+
+#[test]
+fn a_policy_that_is_applied_counts_for_requests_from_then_on_and_a_rollback_takes_it_back() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&policy(&edge, CREATE));
+    let served = |edge: &Edge, user: &str| {
+        let mut client = http(edge);
+        (0..20).filter(|_| client.get(&format!("/v1/check?user={user}&api=create-url")).status == 200).count()
+    };
+    assert_eq!(served(&edge, "one"), 3);
+    let wider = edge.dir().join("wider.toml");
+    std::fs::write(&wider, policy(&edge, &CREATE.replace("3/min", "7/min"))).unwrap();
+    let applied = edge.cli(&["apply", wider.to_str().unwrap()]);
+    assert!(applied.status.success(), "{}", stderr(&applied));
+    assert_eq!(served(&edge, "one"), 4, "what was counted stays");
+    assert_eq!(served(&edge, "two"), 7);
+    assert!(edge.cli(&["rollback"]).status.success());
+    assert_eq!(served(&edge, "three"), 3);
+}
+
+#[test]
+fn whoever_keeps_calling_above_its_limit_is_blocked_in_the_packet_path_and_others_are_not() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&policy(&edge, ESCALATES));
+    assert!(edge.cli(&["allow", "add", "198.51.100.0/28"]).status.success());
+    let mut client = http(&edge);
+    let mut calls = |ips: &[&str], lasting: Duration| {
+        let until = Instant::now() + lasting;
+        while Instant::now() < until {
+            for ip in ips {
+                client.get(&format!("/v1/check?api=search&ip={ip}"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    // On the allow list, a trusted proxy, and an offender.
+    calls(&["198.51.100.1", "192.0.2.80", "203.0.113.7"], Duration::from_millis(2_600));
+    let blocks = wait_for("a block", || {
+        let blocks = edge.json(&["block", "list"])["blocks"].clone();
+        (!blocks.as_array().unwrap().is_empty()).then_some(blocks)
+    });
+    assert_eq!(blocks.as_array().unwrap().len(), 1, "{blocks}");
+    assert_eq!(
+        (&blocks[0]["prefix"], &blocks[0]["reason"]),
+        (&"203.0.113.7/32".into(), &"refused by api search".into())
+    );
+    assert!((290..=300).contains(&blocks[0]["seconds_left"].as_u64().unwrap()), "{blocks}");
+    let explained = stdout(&edge.cli(&["explain", "203.0.113.7"]));
+    assert!(explained.contains("refused by api search"), "{explained}");
+    assert!(edge.cli(&["block", "del", "203.0.113.7"]).status.success(), "it can be undone");
+    assert_eq!(edge.json(&["block", "list"])["blocks"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn decisions_are_counted_by_api_and_outcome() {
+    let edge = Edge::new();
+    let text = policy(&edge, CREATE).replace("[listen]\n", "[listen]\nmetrics = \"127.0.0.1:9464\"\n");
+    let _daemon = edge.start(&text);
+    let mut client = http(&edge);
+    (0..5).for_each(|_| drop(client.get("/v1/check?user=u&api=create-url")));
+    let status = edge.json(&["status"]);
+    let decisions = status["requests"]["decisions"].as_array().unwrap();
+    let count =
+        |outcome: &str| decisions.iter().find(|row| row[1] == outcome).map(|row| row[2].as_u64().unwrap());
+    assert_eq!((count("allowed"), count("refused")), (Some(3), Some(2)), "{decisions:?}");
+    let mut fetch = edge.wire.on_edge("curl");
+    let metrics = stdout(&fetch.args(["-s", "http://127.0.0.1:9464/metrics"]).output().unwrap());
+    assert!(
+        metrics.contains("ratelimit_decisions_total{api=\"create-url\",outcome=\"refused\"} 2"),
+        "{metrics}"
+    );
+}

@@ -1,0 +1,57 @@
+//! A real Envoy, with the configurations that the documentation shows.
+
+use std::time::{Duration, Instant};
+
+use ratelimit_tests::{envoy::Envoy, service::Service};
+
+#[test]
+fn envoy_asks_about_every_request_and_refuses_exactly_at_the_limit() {
+    let service = Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"5/hour\"]\n");
+    let envoy = Envoy::start("envoy-ratelimit.yaml", &service);
+    for left in (0..5).rev() {
+        let reply = envoy.get("ann");
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert_eq!(reply.field("ratelimit-policy"), Some("\"web\";q=5;w=3600"));
+        let state = reply.field("ratelimit").expect("a field");
+        assert!(state.starts_with(&format!("\"web\";r={left};t=")), "{state}");
+    }
+    let refused = envoy.get("ann");
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert!(refused.field("ratelimit").expect("a field").starts_with("\"web\";r=0;t="), "{refused:?}");
+    assert!(refused.number("retry-after").is_some_and(|seconds| (1..=720).contains(&seconds)), "{refused:?}");
+    assert_eq!(envoy.get("bob").status, 200, "another user");
+    assert_eq!(envoy.counter("cluster.ratelimit.upstream_rq_total"), 7);
+}
+
+/// Asks until it is answered with 200: the first assignment is there, or one has come again.
+fn until_served(envoy: &Envoy, user: &str) -> Duration {
+    let begun = Instant::now();
+    while envoy.get(user).status != 200 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is served");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn envoy_decides_for_itself_from_what_it_was_given() {
+    let service = Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"10/hour\"]\n");
+    let envoy = Envoy::start("envoy-quota.yaml", &service);
+    until_served(&envoy, "ann");
+    let served = (0..30).filter(|_| envoy.get("ann").status == 200).count();
+    assert_eq!(served, 9, "and one before");
+    assert_eq!(envoy.get("ann").status, 429);
+    until_served(&envoy, "bob");
+    assert_eq!(envoy.counter("cluster.ratelimit.upstream_rq_total"), 1, "one stream, whatever the requests");
+}
+
+#[test]
+fn envoy_serves_again_when_there_is_something_left_again() {
+    let service =
+        Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"30/min burst 3\"]\n");
+    let envoy = Envoy::start("envoy-quota.yaml", &service);
+    until_served(&envoy, "ann");
+    while envoy.get("ann").status == 200 {}
+    let waited = until_served(&envoy, "ann");
+    assert!(waited > Duration::from_millis(200), "it was refused for a while: {waited:?}");
+}

@@ -1,0 +1,156 @@
+//! The gRPC services of a real `ratelimit serve`, asked by a client that sees every frame and by a real Envoy.
+
+mod envoy;
+mod quota;
+mod standard;
+mod wire;
+
+use ratelimit_tests::grpc::{Client, Ending};
+use ratelimit_tests::service::Service;
+use ratelimit_user::serve::grpc::messages::{
+    Descriptor, Entry, Number, RateLimitRequest, RateLimitResponse, Unit, Verdict,
+};
+
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Names and values.
+fn descriptor(entries: &[(&'static str, &'static str)]) -> Descriptor {
+    let entry =
+        |(key, value): &(&'static str, &'static str)| Entry { key: (*key).into(), value: (*value).into() };
+    Descriptor { entries: entries.iter().map(entry).collect(), hits_addend: None }
+}
+
+fn asked(descriptors: Vec<Descriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: "web".into(), descriptors, hits_addend: 0 }
+}
+
+fn ask(client: &mut Client, question: &RateLimitRequest) -> Result<RateLimitResponse, Ending> {
+    client.call(SHOULD_RATE_LIMIT, question)
+}
+
+/// What is left, for each descriptor.
+fn remaining(answer: &RateLimitResponse) -> Vec<u32> {
+    answer.statuses.iter().map(|status| status.limit_remaining).collect()
+}
+
+fn codes(answer: &RateLimitResponse) -> (Verdict, Vec<Verdict>) {
+    (answer.overall_code(), answer.statuses.iter().map(|status| status.code()).collect())
+}
+
+fn fields(answer: &RateLimitResponse) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    answer.response_headers_to_add.iter().map(|field| (text(&field.key), text(&field.value))).collect()
+}
+
+#[test]
+fn a_descriptor_gets_its_status_and_the_request_its_fields() {
+    let service = Service::start(
+        "[[api]]\nname = \"web\"\nkey = [\"user\", \"tenant\"]\nlimits = [\"2/hour fixed-window\"]\n",
+    );
+    let mut client = Client::connect(service.grpc);
+    let question = asked(vec![descriptor(&[("user", "ann"), ("tenant", "a")])]);
+    let first = ask(&mut client, &question).expect("an answer");
+    assert_eq!(codes(&first), (Verdict::Ok, vec![Verdict::Ok]));
+    let status = &first.statuses[0];
+    let limit = status.current_limit.as_ref().expect("a limit");
+    assert_eq!((limit.requests_per_unit, limit.unit(), &limit.name[..]), (2, Unit::Hour, &b"web"[..]));
+    assert_eq!(status.limit_remaining, 1);
+    let reset = status.duration_until_reset.expect("a time");
+    assert!((0..=3600).contains(&reset.seconds), "{reset:?}");
+    let given = fields(&first);
+    assert_eq!(given[0], ("ratelimit-policy".to_owned(), "\"web\";q=2;w=3600".to_owned()));
+    assert_eq!(given[1].0, "ratelimit");
+    assert!(given[1].1.starts_with("\"web\";r=1;t="), "{given:?}");
+    assert_eq!(given.len(), 2);
+
+    ask(&mut client, &question).expect("an answer");
+    let refused = ask(&mut client, &question).expect("an answer");
+    assert_eq!(codes(&refused), (Verdict::OverLimit, vec![Verdict::OverLimit]));
+    let given = fields(&refused);
+    assert_eq!(given[2].0, "retry-after");
+    let retry: i64 = given[2].1.parse().expect("seconds");
+    assert!((1..=3600).contains(&retry), "{given:?}");
+
+    let other = asked(vec![descriptor(&[("user", "ann"), ("tenant", "b")])]);
+    assert_eq!(codes(&ask(&mut client, &other).expect("an answer")).0, Verdict::Ok, "another key");
+}
+
+#[test]
+fn a_descriptor_that_refuses_costs_the_others_nothing() {
+    let policy = "[[api]]\nname = \"small\"\nkey = [\"user\"]\nlimits = [\"1/hour\"]\n\
+                  [[api]]\nname = \"large\"\nkey = [\"user\"]\nlimits = [\"10/hour\"]\n";
+    let service = Service::start(policy);
+    let mut client = Client::connect(service.grpc);
+    let both = || {
+        asked(vec![
+            descriptor(&[("api", "large"), ("user", "ann")]),
+            descriptor(&[("api", "small"), ("user", "ann")]),
+        ])
+    };
+    let first = ask(&mut client, &both()).expect("an answer");
+    assert_eq!(remaining(&first), [9, 0]);
+    assert!(
+        fields(&first)[0].1.contains("\"large\";q=10;w=3600, \"small\";q=1;w=3600"),
+        "{:?}",
+        fields(&first)
+    );
+    let refused = ask(&mut client, &both()).expect("an answer");
+    assert_eq!(codes(&refused), (Verdict::OverLimit, vec![Verdict::Ok, Verdict::OverLimit]));
+    let alone = asked(vec![descriptor(&[("api", "large"), ("user", "ann")])]);
+    assert_eq!(remaining(&ask(&mut client, &alone).expect("an answer")), [8], "the second cost nothing");
+
+    // The same key twice: both fit alone and not together.
+    let twice = asked(vec![descriptor(&[("api", "small"), ("user", "bob")]); 2]);
+    let refused = ask(&mut client, &twice).expect("an answer");
+    assert_eq!(codes(&refused), (Verdict::OverLimit, vec![Verdict::Ok, Verdict::OverLimit]));
+    let once = asked(vec![descriptor(&[("api", "small"), ("user", "bob")])]);
+    assert_eq!(
+        codes(&ask(&mut client, &once).expect("an answer")).0,
+        Verdict::Ok,
+        "what the first took is back"
+    );
+}
+
+#[test]
+fn hits_count_for_the_request_or_for_one_descriptor() {
+    let service = Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"10/hour\"]\n");
+    let mut client = Client::connect(service.grpc);
+    let mut question = RateLimitRequest { hits_addend: 3, ..asked(vec![descriptor(&[("user", "ann")])]) };
+    assert_eq!(remaining(&ask(&mut client, &question).expect("an answer")), [7]);
+    question.descriptors[0].hits_addend = Some(Number { value: 5 });
+    assert_eq!(remaining(&ask(&mut client, &question).expect("an answer")), [2]);
+    assert_eq!(codes(&ask(&mut client, &question).expect("an answer")).0, Verdict::OverLimit);
+}
+
+#[test]
+fn what_no_rule_is_for_passes_without_a_limit() {
+    let service = Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"1/hour\"]\n");
+    let mut client = Client::connect(service.grpc);
+    let question = asked(vec![descriptor(&[("api", "other"), ("user", "ann")])]);
+    let answer = ask(&mut client, &question).expect("an answer");
+    assert_eq!(codes(&answer), (Verdict::Ok, vec![Verdict::Ok]));
+    assert_eq!(answer.statuses[0].current_limit, None);
+    assert_eq!(fields(&answer), []);
+}
+
+#[test]
+fn what_is_above_its_limit_waits_or_is_marked_where_the_policy_says_so() {
+    let policy = "[[api]]\nname = \"late\"\nkey = [\"user\"]\nlimits = [\"1/hour\"]\non_limit = \"deprioritise\"\n\
+                  [[api]]\nname = \"slow\"\nkey = [\"user\"]\nlimits = [\"2/s burst 1\"]\non_limit = \"delay 5s\"\n";
+    let service = Service::start(policy);
+    let mut client = Client::connect(service.grpc);
+    let late = asked(vec![descriptor(&[("api", "late"), ("user", "ann")])]);
+    ask(&mut client, &late).expect("an answer");
+    let marked = ask(&mut client, &late).expect("an answer");
+    assert_eq!(codes(&marked).0, Verdict::Ok);
+    let mark = ("x-ratelimit-priority".to_owned(), "low".to_owned());
+    assert!(fields(&marked).contains(&mark), "{:?}", fields(&marked));
+    assert_eq!(&marked.request_headers_to_add[0].key[..], b"x-ratelimit-priority");
+
+    let slow = asked(vec![descriptor(&[("api", "slow"), ("user", "ann")])]);
+    let begun = std::time::Instant::now();
+    for _ in 0..3 {
+        assert_eq!(codes(&ask(&mut client, &slow).expect("an answer")).0, Verdict::Ok);
+    }
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(900), "two of three wait half a second each");
+}

@@ -1,0 +1,147 @@
+//! Quotas: what proxies are given is never more than the limit allows, whatever they say.
+
+use std::time::{Duration, Instant};
+
+use ratelimit_tests::{
+    grpc::{Client, Stream},
+    service::Service,
+};
+use ratelimit_user::serve::grpc::messages::{
+    self,
+    quota::{Action, Blanket, BucketId, BucketUsage, Kind, QuotaResponse, UsageReports},
+};
+
+const STREAM: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+
+fn usage(user: &str, allowed: u64, denied: u64) -> BucketUsage {
+    let bucket = [("user".to_owned(), user.to_owned())].into();
+    BucketUsage {
+        bucket_id: Some(BucketId { bucket }),
+        time_elapsed: Some(messages::Duration { seconds: 1, nanos: 0 }),
+        num_requests_allowed: allowed,
+        num_requests_denied: denied,
+    }
+}
+
+/// What one bucket is told after a report.
+fn report(client: &Client, stream: &mut Stream, usage: BucketUsage) -> Kind {
+    client.send(stream, &UsageReports { domain: "web".to_owned(), bucket_quota_usages: vec![usage] });
+    let answer: QuotaResponse = client.receive(stream).expect("an assignment");
+    // A new bucket comes behind a rule without one, or Envoy would not fill it.
+    let [first @ .., action] = &answer.bucket_action[..] else { panic!("{answer:?}") };
+    assert!(
+        first.len() <= 1 && first.iter().all(|before| before.bucket_id == action.bucket_id),
+        "{answer:?}"
+    );
+    let Some(Action::Assign(assignment)) = action.bucket_action else { panic!("{answer:?}") };
+    let life = assignment.assignment_time_to_live.expect("a life");
+    assert!((1..=10).contains(&life.seconds) && life.nanos == 0, "{life:?}");
+    assignment.rate_limit_strategy.expect("a strategy").strategy.expect("a strategy")
+}
+
+/// Tokens in it, and what tells it from others.
+fn tokens(kind: Kind) -> (u32, i32) {
+    match kind {
+        Kind::TokenBucket(bucket) => {
+            let interval = bucket.fill_interval.expect("an interval");
+            assert!(
+                interval.seconds > 86_400 && bucket.tokens_per_fill.is_some_and(|fill| fill.value == 1),
+                "{bucket:?}"
+            );
+            (bucket.max_tokens, interval.nanos)
+        }
+        Kind::BlanketRule(rule) => {
+            assert_eq!(rule, i32::from(Blanket::DenyAll));
+            (0, 0)
+        }
+    }
+}
+
+const POLICY: &str = "[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"100/hour\"]\n";
+
+#[test]
+fn two_proxies_together_are_given_what_the_limit_allows_and_not_one_more() {
+    let service = Service::start(POLICY);
+    let mut clients = [(); 2].map(|()| Client::connect(service.grpc));
+    let mut streams = clients.each_mut().map(|client| client.open(STREAM));
+    let (first, _) = tokens(report(&clients[0], &mut streams[0], usage("ann", 0, 1)));
+    assert_eq!(first, 100, "nobody else wants any");
+    let (second, _) = tokens(report(&clients[1], &mut streams[1], usage("ann", 0, 1)));
+    assert_eq!(second, 0, "all is given out");
+    // Proxies use all they have, and say so; whatever they get, a hundred is all.
+    let (mut have, mut used) = ([first, second], 0);
+    for _ in 0..5 {
+        for at in 0..2 {
+            let spent = std::mem::take(&mut have[at]);
+            used += spent;
+            have[at] += tokens(report(&clients[at], &mut streams[at], usage("ann", spent.into(), 1))).0;
+            assert!(used + have[0] + have[1] <= 101, "{used} used and {have:?} given");
+        }
+    }
+    assert!(used >= 100, "{used} used");
+}
+
+#[test]
+fn what_is_not_used_comes_back_when_another_needs_it() {
+    let service = Service::start(POLICY);
+    let mut clients = [(); 2].map(|()| Client::connect(service.grpc));
+    let mut streams = clients.each_mut().map(|client| client.open(STREAM));
+    assert_eq!(tokens(report(&clients[0], &mut streams[0], usage("ann", 0, 1))).0, 100);
+    assert_eq!(tokens(report(&clients[1], &mut streams[1], usage("ann", 0, 1))).0, 0);
+    // The first is idle: it has to let go, and what it had is given out once it is sure not to have it any more.
+    assert_eq!(tokens(report(&clients[0], &mut streams[0], usage("ann", 0, 0))).0, 0);
+    assert_eq!(tokens(report(&clients[1], &mut streams[1], usage("ann", 0, 1))).0, 0, "not yet");
+    let begun = Instant::now();
+    let mut given = [0, 0];
+    while given[1] == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "nothing came back");
+        std::thread::sleep(Duration::from_millis(50));
+        given[0] +=
+            tokens(report(&clients[0], &mut streams[0], usage("ann", 0, 0))).0.saturating_sub(given[0]);
+        given[1] = tokens(report(&clients[1], &mut streams[1], usage("ann", 0, 1))).0;
+    }
+    assert!(given[1] >= 25 && given[0] + given[1] <= 101, "{given:?}");
+}
+
+#[test]
+fn what_a_proxy_still_has_is_extended_and_not_given_again() {
+    let service = Service::start(POLICY);
+    let mut client = Client::connect(service.grpc);
+    let mut stream = client.open(STREAM);
+    let first = report(&client, &mut stream, usage("ann", 0, 1));
+    assert_eq!(
+        report(&client, &mut stream, usage("ann", 10, 0)),
+        first,
+        "the same bucket goes on, with ninety in it"
+    );
+    assert_eq!(tokens(report(&client, &mut stream, usage("bob", 0, 1))).0, 100, "another bucket");
+    client.end(stream);
+    // What a proxy held that has gone counts as used.
+    let mut stream = client.open(STREAM);
+    assert_eq!(tokens(report(&client, &mut stream, usage("ann", 0, 1))).0, 0);
+}
+
+#[test]
+fn what_was_used_without_an_assignment_is_charged_as_far_as_it_goes() {
+    let service = Service::start(POLICY);
+    let mut client = Client::connect(service.grpc);
+    let mut stream = client.open(STREAM);
+    assert_eq!(tokens(report(&client, &mut stream, usage("ann", 30, 0))).0, 70);
+    assert_eq!(tokens(report(&client, &mut stream, usage("bob", 1_000, 0))).0, 0);
+}
+
+#[test]
+fn buckets_that_nothing_limits_are_free_and_bad_ones_cost_the_others_nothing() {
+    let service = Service::start(POLICY);
+    let mut client = Client::connect(service.grpc);
+    let mut stream = client.open(STREAM);
+    let mut free = usage("ann", 0, 1);
+    free.bucket_id.as_mut().expect("an id").bucket.insert("api".to_owned(), "other".to_owned());
+    assert_eq!(report(&client, &mut stream, free), Kind::BlanketRule(Blanket::AllowAll.into()));
+    let mut bad = usage("ann", 0, 1);
+    bad.bucket_id.as_mut().expect("an id").bucket.insert("ip".to_owned(), "here".to_owned());
+    let usages = vec![bad, usage("ann", 0, 1)];
+    client.send(&mut stream, &UsageReports { domain: String::new(), bucket_quota_usages: usages });
+    let answer: QuotaResponse = client.receive(&mut stream).expect("an answer");
+    assert_eq!(answer.bucket_action.len(), 1, "{answer:?}");
+}

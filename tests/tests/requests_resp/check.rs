@@ -1,0 +1,118 @@
+//! Limits of the policy.
+
+use std::time::{Duration, Instant};
+
+use ratelimit_tests::resp::{Caller, packed_bytes};
+
+use crate::{caller, service};
+
+/// The numbers of an answer, without times: allowed, remaining, policy, outcome.
+fn timeless(answer: &str) -> String {
+    let words: Vec<&str> = answer.split(' ').collect();
+    let [allowed, remaining, _retry, _reset, policy, outcome] = words[..] else { panic!("{answer}") };
+    format!("{allowed} {remaining} {policy} {outcome}")
+}
+
+#[test]
+fn a_limit_of_the_policy_is_taken_from_looked_at_given_back_and_forgotten() {
+    let service = service();
+    let mut caller = caller(&service);
+    let mut steps = Vec::new();
+    for question in [
+        "CHECK ann search",
+        "check ann search 2",
+        "CHECK ann search 3 PEEK",
+        "CHECK ann search 3",
+        "CHECK ann search 192.0.2.1 2 PRIORITY critical",
+        "CHECK ann search PEEK",
+        "CHECK bob search PEEK",
+    ] {
+        steps.push(timeless(&caller.ask(question)));
+    }
+    let expected = [
+        "1 4 search allowed",
+        "1 2 search allowed",
+        "0 0 search refused",
+        "0 0 search refused",
+        "1 0 search allowed",
+        "0 0 search refused",
+        "1 4 search allowed",
+    ];
+    assert_eq!(steps, expected);
+    assert_eq!(caller.ask("REFUND ann search 2"), "OK");
+    assert_eq!(timeless(&caller.ask("CHECK ann search PEEK")), "1 1 search allowed");
+    assert_eq!(caller.ask("RESETKEY ann search"), "OK");
+    assert_eq!(timeless(&caller.ask("CHECK ann search PEEK")), "1 4 search allowed");
+}
+
+#[test]
+fn a_refusal_says_when_to_come_back() {
+    let service = service();
+    let mut caller = caller(&service);
+    caller.ask("CHECK ann search 5");
+    let refusal = caller.ask("CHECK ann search");
+    let times: Vec<i64> =
+        refusal.split(' ').skip(2).take(2).map(|word| word.parse().expect("a number")).collect();
+    // One in 720 seconds, five in an hour.
+    assert!((700_000..=720_000).contains(&times[0]), "{refusal}");
+    assert!((3_580_000..=3_600_000).contains(&times[1]), "{refusal}");
+    let never = caller.ask("CHECK ann search 6");
+    assert!(never.starts_with("0 0 -1 "), "{never}");
+}
+
+#[test]
+fn keys_may_have_further_parts() {
+    let service = service();
+    let mut caller = caller(&service);
+    assert_eq!(timeless(&caller.ask("CHECK ann page 192.0.2.1 KEY tenant a")), "1 1 page allowed");
+    assert_eq!(timeless(&caller.ask("CHECK ann page 192.0.2.1 2 KEY tenant b")), "1 0 page allowed");
+    assert_eq!(timeless(&caller.ask("CHECK ann page 192.0.2.1 KEY tenant a")), "1 0 page allowed");
+    assert_eq!(timeless(&caller.ask("CHECK ann page 192.0.2.1 KEY tenant a")), "0 0 page refused");
+    assert_eq!(caller.ask("RESETKEY ann page 192.0.2.1 KEY tenant a"), "OK");
+    assert_eq!(timeless(&caller.ask("CHECK ann page 192.0.2.1 KEY tenant a")), "1 1 page allowed");
+}
+
+#[test]
+fn what_cannot_be_asked_is_answered_with_a_sentence() {
+    let service = service();
+    let mut caller = caller(&service);
+    let cases = [
+        ("CHECK ann", "-ERR wrong number of arguments for 'check' command"),
+        ("CHECK ann search 0", "-ERR \"0\" is no address, and no cost from 1 on"),
+        ("CHECK ann search SOON", "-ERR \"SOON\" is no address, no cost, and none of PRIORITY, PEEK and KEY"),
+        ("CHECK ann page", "-ERR ip is missing; requests for api \"page\" are counted by it"),
+        ("REFUND ann search PEEK", "-ERR \"PEEK\" is no address, no cost, and none of KEY"),
+        (
+            "CHECK ann nothing",
+            "-ERR api \"nothing\" is not in the policy; there is free, page, queue, search",
+        ),
+    ];
+    for (question, answer) in cases {
+        assert_eq!(caller.ask(question), answer, "{question}");
+    }
+    caller.send(&packed_bytes(&[b"CHECK", b"\xff", b"search"]));
+    assert_eq!(caller.receive(), "-ERR user is not UTF-8 text");
+    let long = "x".repeat(1_025);
+    assert_eq!(caller.ask(&format!("CHECK {long} search")), "-ERR user has 1025 bytes; use at most 1024");
+}
+
+#[test]
+fn a_delayed_answer_is_held_and_those_behind_it_wait() {
+    let service = service();
+    let mut caller = caller(&service);
+    let mut other = Caller::connect(service.resp);
+    let began = Instant::now();
+    caller.send(b"CHECK ann queue\r\nCHECK ann queue\r\nCHECK ann queue\r\nPING behind\r\n");
+    assert_eq!(timeless(&caller.receive()), "1 4 queue allowed");
+    // Nobody else waits.
+    assert_eq!(other.ask("PING"), "PONG");
+    let delayed = caller.receive();
+    assert!(delayed.ends_with("queue delayed"), "{delayed}");
+    assert!(began.elapsed() >= Duration::from_millis(49), "{:?}", began.elapsed());
+    assert!(caller.receive().ends_with("queue delayed"));
+    assert!(began.elapsed() >= Duration::from_millis(98), "{:?}", began.elapsed());
+    assert_eq!(caller.receive(), "behind");
+    let asked = Instant::now();
+    assert!(caller.ask("CHECK ann queue 30 PEEK").ends_with("queue refused"));
+    assert!(asked.elapsed() < Duration::from_secs(2));
+}
