@@ -14,7 +14,7 @@ use crate::setup::{self, Install, Need};
 use crate::{tool, workspace};
 
 /// Ways into the program; `ratelimit_tests::fuzz` has them.
-const TARGETS: [&str; 4] = ["policy", "protocol", "text", "resp"];
+const TARGETS: [&str; 4] = ["policy", "protocol", "resp", "text"];
 
 /// What libFuzzer's coverage is made of.
 const COVERAGE: [&str; 7] = [
