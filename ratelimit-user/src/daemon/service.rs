@@ -79,7 +79,10 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         if let Some(listener) = metrics {
             tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
         }
-        let (desk, policy) = (Arc::clone(&daemon.host().desk), daemon.host().policy().clone());
+        let (desk, policy) = {
+            let host = daemon.host();
+            (Arc::clone(&host.desk), host.policy().clone())
+        };
         sockets.serve(&desk, &policy).map_err(|error| {
             Failure::new(ExitCode::Unsupported, format!("cannot start threads that answer: {error}"))
         })?;
