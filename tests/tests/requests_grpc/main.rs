@@ -8,7 +8,7 @@ mod wire;
 use ratelimit_tests::grpc::{Client, Ending};
 use ratelimit_tests::service::Service;
 use ratelimit_user::serve::grpc::messages::{
-    Descriptor, Entry, Number, RateLimitRequest, RateLimitResponse, Unit, Verdict,
+    Descriptor, DescriptorStatus, Entry, Number, RateLimitRequest, RateLimitResponse, Unit, Verdict,
 };
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -34,7 +34,7 @@ fn remaining(answer: &RateLimitResponse) -> Vec<u32> {
 }
 
 fn codes(answer: &RateLimitResponse) -> (Verdict, Vec<Verdict>) {
-    (answer.overall_code(), answer.statuses.iter().map(|status| status.code()).collect())
+    (answer.overall_code(), answer.statuses.iter().map(DescriptorStatus::code).collect())
 }
 
 fn fields(answer: &RateLimitResponse) -> Vec<(String, String)> {
