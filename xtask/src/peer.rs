@@ -21,7 +21,7 @@ pub(crate) enum Source {
     Cargo(&'static str),
 }
 
-const NGINX: Need = Need::Peer(Peer {
+pub(crate) const NGINX: Need = Need::Peer(Peer {
     executable: "nginx",
     source: Source::Debian(DebianFile { package: "nginx", path: "usr/sbin/nginx" }),
 });

@@ -78,7 +78,7 @@ pub(crate) const REDIS_CLIENTS: [Need; 4] = [
 pub(crate) const PROXIES: [Need; 7] = [
     Need::Executable { name: "python3", package: "python3-venv" },
     Need::Executable { name: "dpkg-deb", package: "dpkg" },
-    Need::Fetched(Fetched::Nginx),
+    peer::NGINX,
     Need::Fetched(Fetched::Traefik),
     Need::Fetched(Fetched::Caddy),
     Need::Fetched(Fetched::Envoy),

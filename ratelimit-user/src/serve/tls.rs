@@ -15,7 +15,7 @@ use crate::policy::ListenTls;
 const MIN_TOKEN: usize = 16;
 
 /// What TCP listeners show and ask for.
-pub(super) fn config(files: &ListenTls) -> Result<Arc<ServerConfig>, String> {
+pub(super) fn config(files: &ListenTls) -> Result<ServerConfig, String> {
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
@@ -36,11 +36,17 @@ pub(super) fn config(files: &ListenTls) -> Result<Arc<ServerConfig>, String> {
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+    let config = builder.with_single_cert(chain, key).map_err(|error| {
         format!("certificate {} and key do not go together: {error}", files.certificate.display())
     })?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(config)
+}
+
+/// The same for listeners that speak this: callers that would rather speak something else are told so while they greet.
+pub(super) fn speaking(config: &ServerConfig, protocol: Option<&[u8]>) -> Arc<ServerConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = protocol.map(<[u8]>::to_vec).into_iter().collect();
+    Arc::new(config)
 }
 
 /// The token in a file: its first line.

@@ -35,11 +35,22 @@ pub enum Protocol {
     Resp,
 }
 
+impl Protocol {
+    /// What it is called while TLS is agreed on.
+    fn in_tls(self) -> Option<&'static [u8]> {
+        match self {
+            Self::Http => Some(b"http/1.1"),
+            Self::Grpc => Some(b"h2"),
+            Self::Resp => None,
+        }
+    }
+}
+
 /// Sockets that are bound, and what is needed to answer on them.
 #[derive(Debug)]
 pub struct Sockets {
     bound: Vec<(Protocol, Bound)>,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<ServerConfig>,
     /// What callers over TCP must show.
     token: Option<Arc<str>>,
     quotas: Arc<Quotas>,
@@ -107,7 +118,8 @@ impl Sockets {
         let mut tasks = tokio::task::JoinSet::new();
         for (protocol, bound) in &self.bound {
             // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.
-            let Ok(listener) = bound.listener(self.tls.as_ref()) else { continue };
+            let tls = self.tls.as_ref().map(|config| tls::speaking(config, protocol.in_tls()));
+            let Ok(listener) = bound.listener(tls.as_ref()) else { continue };
             let (desk, slots, token) = (Arc::clone(&desk), Arc::clone(&slots), self.token.clone());
             let door = Door { desk, token, quotas: Arc::clone(&self.quotas), peer: Peer::Local };
             tasks.spawn(accept(listener, *protocol, slots, door));

@@ -1,8 +1,11 @@
 //! Paths, methods, tokens.
 
-use std::{fs, os::unix::net::UnixStream};
+use std::{fs, os::unix::net::UnixStream, process::Command};
 
-use ratelimit_tests::service::{Client, Service};
+use ratelimit_tests::{
+    redis::Certificates,
+    service::{Client, Service},
+};
 
 const POLICY: &str = "[[api]]\nname = \"a\"\nlimits = [\"5/hour\"]\n";
 
@@ -66,4 +69,37 @@ fn whoever_has_no_token_gets_no_answer_but_that_the_service_lives() {
     let reply = Client::new(stream).get("/v1/check?user=ann&api=a");
     // Two have been taken with the token.
     assert_eq!((reply.status, reply.field("ratelimit").unwrap().split(';').nth(1)), (200, Some("r=2")));
+}
+
+#[test]
+fn beyond_loopback_a_certificate_of_ours_lets_callers_in_and_no_other_does() {
+    let certificates = Certificates::new();
+    let file = |name| certificates.file(name).display().to_string();
+    let tls = format!(
+        "tls = {{ certificate = \"{}\", key = \"{}\", client_ca = \"{}\" }}",
+        file("server.pem"),
+        file("server.key"),
+        file("ca.pem")
+    );
+    let service = Service::start_listening(POLICY, &tls);
+    let ask = |words: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args([
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "--max-time",
+            "10",
+            "--cacert",
+            &file("ca.pem"),
+        ]);
+        let asked =
+            curl.args(words).arg(format!("https://{}/v1/check?user=ann&api=a", service.http)).output();
+        String::from_utf8(asked.expect("curl").stdout).unwrap()
+    };
+    assert_eq!(ask(&["--cert", &file("client.pem"), "--key", &file("client.key")]), "200");
+    assert_eq!(ask(&[]), "000", "no certificate");
+    assert_eq!(ask(&["--cert", &file("server.pem"), "--key", &file("client.key")]), "000", "not its key");
 }
