@@ -26,6 +26,8 @@ use ratelimit_user::{
 const SOURCE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 /// One CPU tells of a source once in this time.
 const QUIET: Duration = Duration::from_millis(100);
+/// The longest that a kernel is built with.
+const TICK: Duration = Duration::from_millis(10);
 /// What one CPU may tell at once, and in a second.
 const BURST: usize = 100;
 const PER_SECOND: usize = 1_000;
@@ -124,7 +126,8 @@ fn a_million_packets_of_a_flood_give_few_events() {
         ));
         let begun = Instant::now();
         run(loaded.xdp(), &Ipv4::from(SOURCE).udp_frame(8), 1_000_000);
-        let most = begun.elapsed().as_millis() / QUIET.as_millis() + 1;
+        // The program's clock lags by up to a tick, which the first event may have been timed with.
+        let most = (begun.elapsed() + TICK).as_millis() / QUIET.as_millis() + 1;
         let told = unread(&mut ring).len() as u128;
         assert!((1..=most).contains(&told), "{told} events in {:?}", begun.elapsed());
         assert!(loaded.count(Reason::LimitPackets) > 900_000);
