@@ -53,8 +53,8 @@ impl Section {
 
     fn runs(self) -> Runs {
         match self {
-            Self::FrameSize => Runs::Full,
-            _ => Runs::Always,
+            Self::OneCore | Self::Paths | Self::Honest => Runs::Always,
+            Self::TwoCores | Self::Growth | Self::SameSource | Self::FrameSize | Self::Apply => Runs::Full,
         }
     }
 }
