@@ -12,6 +12,7 @@ use crate::{
     cluster::address::StoreAddress,
     config,
     failure::{ExitCode, Failure},
+    log,
     serve::{desk::Desk, store::Store, workers::Sockets},
 };
 
@@ -38,6 +39,12 @@ impl Serve {
         if sockets.is_empty() {
             return Err(Failure::usage(
                 "the policy names nowhere to listen; add [listen] with http, grpc or resp = \"127.0.0.1:8080\"",
+            ));
+        }
+        for api in loaded.policy.requests().apis.iter().filter(|api| api.escalation.is_some()) {
+            log::warning(format!(
+                "api {:?}: escalate does nothing here, only in ratelimit run, which guards interfaces",
+                api.name
             ));
         }
         let no_threads =

@@ -1,11 +1,12 @@
 //! Questions about requests, as calls of a script, and the answers.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::sync::LazyLock;
 
 use super::{
     account::{Ask, Counted, Told},
     exchange::Timing,
-    redis::{Call, Script, StoreError, Value, slot},
+    letter::grouped,
+    redis::{Call, Script, StoreError, Value},
 };
 use crate::decide::meter::{Meter, NEVER_US};
 
@@ -33,19 +34,12 @@ pub fn calls(
     is_cluster: bool,
     now_us: u64,
 ) -> Vec<(Vec<usize>, Call<'static>)> {
-    let mut groups: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
-    for (at, inquiry) in inquiries.iter().enumerate() {
-        let group = is_cluster.then(|| slot(inquiry.key.as_bytes()));
-        groups.entry(group).or_default().push(at);
-    }
-    let mut calls = Vec::new();
-    for places in groups.into_values() {
-        for places in places.chunks(LINES) {
-            let call = call(host, timing, places.iter().map(|at| &inquiries[*at]), now_us);
-            calls.push((places.to_vec(), call));
-        }
-    }
-    calls
+    let groups = grouped(inquiries.iter().map(|inquiry| inquiry.key.as_str()), is_cluster, LINES);
+    let call = |(_, places): (Option<u16>, Vec<usize>)| {
+        let call = call(host, timing, places.iter().map(|at| &inquiries[*at]), now_us);
+        (places, call)
+    };
+    groups.into_iter().map(call).collect()
 }
 
 fn call<'i>(
@@ -116,7 +110,7 @@ pub fn answers(answer: &Value, inquiries: usize) -> Result<Vec<Told>, StoreError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::meter::Bucket;
+    use crate::{cluster::redis::slot, decide::meter::Bucket};
 
     #[test]
     fn an_answer_of_another_shape_is_refused() {

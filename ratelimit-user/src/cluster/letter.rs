@@ -16,6 +16,30 @@ const LINES: usize = 1_000;
 
 static LEASE: LazyLock<Script> = LazyLock::new(|| Script::new("lease", include_str!("scripts/lease.lua")));
 
+/// Forgets the books of a limit: whoever asks next finds a full one.
+static RESET: LazyLock<Script> = LazyLock::new(|| Script::new("reset", include_str!("scripts/reset.lua")));
+
+/// The call that forgets the books of a key.
+pub fn reset(key: &str) -> Call<'static> {
+    Call { script: &RESET, keys: vec![key.as_bytes().to_vec()], args: Vec::new() }
+}
+
+/// Which of some keys go into one call: all in one slot if the store is a cluster, and so many at most.
+pub(super) fn grouped<'k>(
+    keys: impl Iterator<Item = &'k str>,
+    is_cluster: bool,
+    most: usize,
+) -> Vec<(Option<u16>, Vec<usize>)> {
+    let mut groups: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
+    for (at, key) in keys.enumerate() {
+        groups.entry(is_cluster.then(|| slot(key.as_bytes()))).or_default().push(at);
+    }
+    let chunks = |(group, places): (Option<u16>, Vec<usize>)| {
+        places.chunks(most).map(|places| (group, places.to_vec())).collect::<Vec<_>>()
+    };
+    groups.into_iter().flat_map(chunks).collect()
+}
+
 /// What keys begin with, and how they are spread.
 #[derive(Clone, Debug)]
 pub struct Keys {
@@ -86,19 +110,12 @@ pub fn calls(
     lines: &[Line],
     is_cluster: bool,
 ) -> Vec<(Vec<usize>, Call<'static>)> {
-    let mut groups: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
-    for (at, line) in lines.iter().enumerate() {
-        let group = is_cluster.then(|| slot(line.key.as_bytes()));
-        groups.entry(group).or_default().push(at);
-    }
-    let mut calls = Vec::new();
-    for (group, places) in groups {
-        for places in places.chunks(LINES) {
-            let call = call(keys.since(group), host, timing, places.iter().map(|at| &lines[*at]));
-            calls.push((places.to_vec(), call));
-        }
-    }
-    calls
+    let groups = grouped(lines.iter().map(|line| line.key.as_str()), is_cluster, LINES);
+    let call = |(group, places): (Option<u16>, Vec<usize>)| {
+        let call = call(keys.since(group), host, timing, places.iter().map(|at| &lines[*at]));
+        (places, call)
+    };
+    groups.into_iter().map(call).collect()
 }
 
 fn call<'l>(

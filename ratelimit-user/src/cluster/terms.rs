@@ -75,7 +75,8 @@ impl Terms {
     }
 }
 
-fn gcd(a: u128, b: u128) -> u128 {
+/// The largest number that divides both.
+pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 

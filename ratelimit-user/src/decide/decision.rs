@@ -1,6 +1,6 @@
 //! What is answered, and why.
 
-use super::rules::{Allowance, Limit};
+use super::allowance::{Allowance, Limit};
 
 /// The answer to one request.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +62,11 @@ impl Outcome {
             Self::Refused { .. } => 4,
         }
     }
+}
+
+/// Whole seconds, rounded up: nobody comes back too early.
+pub const fn seconds(us: u64) -> u64 {
+    us.div_ceil(1_000_000)
 }
 
 /// Where a limit stands.

@@ -8,11 +8,12 @@ use std::sync::{
 use arc_swap::{ArcSwap, Guard};
 
 use super::{
+    claims::Claims,
     decision::Decision,
     judge::{Mode, Moment, judge},
     meter::Bucket,
     request::{BadRequest, Request},
-    rules::{Claims, Rules},
+    rules::Rules,
     table::{Table, Usage},
     throttle::{self, Throttled},
 };
@@ -38,8 +39,8 @@ impl Engine {
 
     /// Follows a policy from the next request on. What was counted stays, but for limits whose algorithm or window is another.
     pub fn follow(&self, policy: &Policy, now_us: u64) {
-        let hasher = *self.rules.load().hasher();
-        self.rules.store(Arc::new(Rules::new(policy, now_us).with_hasher(hasher)));
+        let next = Rules::new(policy, now_us).following(&self.rules.load());
+        self.rules.store(Arc::new(next));
     }
 
     /// Says whether the host has headroom, for elastic limits.

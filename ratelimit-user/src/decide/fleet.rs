@@ -1,6 +1,6 @@
 //! What one of many hosts gives when it cannot reach the store.
 
-use super::{meter::Meter, rules::Limit};
+use super::{allowance::Limit, meter::Meter};
 use crate::policy::Alone;
 
 /// The hosts that count together.

@@ -1,10 +1,11 @@
 //! One decision: all limits of a request are looked at, and then all of them are charged or none.
 
 use super::{
+    allowance::Limit,
+    claims::{Claim, Claims},
     decision::{Decision, Nearest, Outcome},
     meter::{Meter, NEVER_US},
     request::Request,
-    rules::{Claim, Claims, Limit},
     table::Locked,
 };
 use crate::policy::OnRefusal;

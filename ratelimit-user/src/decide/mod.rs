@@ -5,8 +5,10 @@
 //! ```
 //! Pure but for the table of keys, which [`table`] and [`cells`] keep within its bounds; time is an argument. [`meter`] has the algorithms.
 
+pub mod allowance;
 pub mod calendar;
 pub mod cells;
+pub mod claims;
 pub mod clock;
 pub mod decision;
 mod engine;
@@ -22,7 +24,7 @@ pub mod shared;
 mod table;
 pub mod throttle;
 
-pub use decision::{Decision, Nearest, Outcome};
+pub use decision::{Decision, Nearest, Outcome, seconds};
 pub use engine::Engine;
 pub use judge::Mode;
 pub use request::{BadRequest, MAX_PART, Priority, Request};

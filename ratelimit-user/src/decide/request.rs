@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::policy::some;
+
 /// The longest name of a user, an API or another part of a key, in bytes.
 pub const MAX_PART: usize = 1_024;
 
@@ -110,14 +112,4 @@ pub enum BadRequest {
     /// A request that counts nothing.
     #[error("cost 0 counts nothing; use at least 1, or peek")]
     NoCost,
-}
-
-/// Names in a sentence: not more than fit.
-fn some(names: &[String]) -> String {
-    const SHOWN: usize = 20;
-    match names {
-        [] => "none".to_owned(),
-        few if few.len() <= SHOWN => few.join(", "),
-        many => format!("{} and {} more", many[..SHOWN].join(", "), many.len() - SHOWN),
-    }
 }

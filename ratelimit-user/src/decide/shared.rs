@@ -7,12 +7,13 @@
 //! ```
 
 use super::{
+    allowance::{Allowance, Limit},
+    claims::{Claim, Claims, write},
     decision::{Decision, Nearest, Outcome},
     key::TextKey,
     leases::Leases,
     meter::NEVER_US,
     request::Request,
-    rules::{Allowance, Claim, Claims, write},
 };
 use crate::{
     cluster::{
@@ -214,10 +215,8 @@ fn held_back(allowance: &Allowance, headroom: bool) -> u64 {
 }
 
 fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
-    let counted = |limit: &super::rules::Limit| Counted {
-        meter: limit.in_force(headroom).meter.clone(),
-        queue: limit.queue,
-    };
+    let counted =
+        |limit: &Limit| Counted { meter: limit.in_force(headroom).meter.clone(), queue: limit.queue };
     allowance.limits.iter().map(counted).collect()
 }
 

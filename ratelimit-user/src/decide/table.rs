@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
     cells::Cells,
+    claims::{Claim, MAX_CLAIMS},
     key::Hash,
-    rules::{Claim, MAX_CLAIMS},
 };
 
 /// Shards. Many more than threads, so that two threads seldom meet.

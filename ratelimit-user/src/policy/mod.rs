@@ -187,7 +187,7 @@ impl Policy {
 }
 
 /// Names in a sentence: all of them, unless they are very many.
-fn some(names: &[String]) -> String {
+pub(crate) fn some(names: &[String]) -> String {
     const SHOWN: usize = 20;
     match names.len() {
         0 => NONE.to_owned(),

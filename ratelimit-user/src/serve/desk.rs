@@ -1,9 +1,6 @@
 //! Where all protocols ask: one engine, one clock, one set of counters. Nothing here knows a protocol.
 
-use std::sync::{
-    RwLock,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::RwLock;
 
 use tokio::sync::mpsc;
 
@@ -15,12 +12,8 @@ use super::{
 use crate::{
     cluster::address::StoreAddress,
     decide::{
-        BadRequest, Decision, Engine, Mode, Outcome, Request,
-        clock::Clock,
-        meter::Bucket,
-        rules::{ApiRules, Claims},
-        shared::is_shared,
-        throttle::Throttled,
+        BadRequest, Decision, Engine, Mode, Outcome, Request, claims::Claims, clock::Clock, meter::Bucket,
+        rules::ApiRules, shared::is_shared, throttle::Throttled,
     },
     policy::{DEFAULT_NAME, Listen, Policy, Prefix},
 };
@@ -52,19 +45,12 @@ pub struct Desk {
     together: Option<Together>,
     offenders: Offenders,
     access: RwLock<Access>,
-    counts: RwLock<Counts>,
 }
 
 /// Whom listeners believe.
 #[derive(Debug, Default)]
 struct Access {
     trusted_proxies: Vec<Prefix>,
-}
-
-/// Decisions by API and outcome.
-#[derive(Debug, Default)]
-struct Counts {
-    apis: Vec<(String, [AtomicU64; Outcome::NAMES.len()])>,
 }
 
 impl Desk {
@@ -84,7 +70,6 @@ impl Desk {
             together,
             offenders: Offenders::default(),
             access: RwLock::default(),
-            counts: RwLock::default(),
         };
         desk.settle(policy);
         desk
@@ -101,14 +86,6 @@ impl Desk {
         let Listen { trusted_proxies, .. } = policy.listen();
         if let Ok(mut access) = self.access.write() {
             access.trusted_proxies.clone_from(trusted_proxies);
-        }
-        let Ok(mut counts) = self.counts.write() else { return };
-        let mut before = std::mem::take(&mut counts.apis);
-        for name in self.engine.rules().api_names() {
-            let kept = before.iter().position(|(known, _)| **known == *name);
-            let row =
-                kept.map_or_else(|| (name.to_string(), Default::default()), |at| before.swap_remove(at));
-            counts.apis.push(row);
         }
     }
 
@@ -195,13 +172,11 @@ impl Desk {
 
     /// Decisions so far: API, outcome, how many.
     pub fn decisions(&self) -> Vec<(String, String, u64)> {
-        let Ok(counts) = self.counts.read() else { return Vec::new() };
-        let row = |(api, row): &(String, [AtomicU64; 5])| {
-            let name = |at: usize| Outcome::NAMES[at].to_owned();
-            let counts = row.iter().map(|count| count.load(Ordering::Relaxed));
-            counts.enumerate().map(|(at, count)| (api.clone(), name(at), count)).collect::<Vec<_>>()
-        };
-        counts.apis.iter().flat_map(row).collect()
+        let rules = self.engine.rules();
+        let rows = rules.apis().into_iter().flat_map(|api| {
+            api.counts().map(|(outcome, count)| (api.name.to_string(), outcome.to_owned(), count))
+        });
+        rows.collect()
     }
 
     /// The way to the store, if there is one.
@@ -222,9 +197,6 @@ impl Desk {
         if let (false, Some(escalation), Some(ip)) = (outcome.is_served(), &api.escalation, request.ip) {
             self.offenders.refused(api, escalation, ip, now_us);
         }
-        let Ok(counts) = self.counts.read() else { return };
-        if let Some((_, row)) = counts.apis.get(api.index) {
-            row[outcome.index()].fetch_add(1, Ordering::Relaxed);
-        }
+        api.count(outcome);
     }
 }

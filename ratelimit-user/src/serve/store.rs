@@ -20,7 +20,8 @@ use crate::{
         breaker::Breaker,
         exchange::Timing,
         inquiry::{self, Inquiry},
-        redis::{Call, Link, Script, StoreError},
+        letter,
+        redis::{Call, Link, StoreError},
     },
     decide::clock::Clock,
     log,
@@ -250,12 +251,8 @@ impl Teller {
     }
 
     async fn forget(&mut self, keys: &[String]) {
-        static RESET: std::sync::LazyLock<Script> =
-            std::sync::LazyLock::new(|| Script::new("reset", include_str!("../cluster/scripts/reset.lua")));
         let Some(link) = &mut self.link else { return };
-        let call =
-            |key: &String| Call { script: &RESET, keys: vec![key.clone().into_bytes()], args: Vec::new() };
-        let calls: Vec<Call<'_>> = keys.iter().map(call).collect();
+        let calls: Vec<Call<'_>> = keys.iter().map(|key| letter::reset(key)).collect();
         for error in link.run(&calls, DEADLINE).await.into_iter().filter_map(Result::err) {
             log::warning(format!("a key was not reset in the store: {error}"));
         }

@@ -3,10 +3,10 @@
 use super::{desk::Asking, store::Store};
 use crate::decide::{
     Decision, Engine, Mode, Outcome, Request, Rules,
+    claims::Claims,
     clock::Clock,
     lease::Lease,
     leases::Leases,
-    rules::Claims,
     shared::{self, Step, Verdict, is_shared},
 };
 

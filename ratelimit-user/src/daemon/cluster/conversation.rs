@@ -1,7 +1,7 @@
 //! Talking to the store: one letter at a time, each with a deadline.
 
 use std::{
-    sync::{Arc, LazyLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,14 +14,10 @@ use crate::{
         exchange::{Grant, Timing},
         leases::Line,
         letter::{self, Keys},
-        redis::{Call, Link, Script, StoreError, Value, slot},
+        redis::{Call, Link, StoreError, Value, slot},
     },
     daemon::log,
 };
-
-/// Forgets the books of a limit: whoever asks next finds a full bucket.
-static RESET: LazyLock<Script> =
-    LazyLock::new(|| Script::new("reset", include_str!("../../cluster/scripts/reset.lua")));
 
 /// A lease that was let go can be given back when no packet has it in mind any more.
 const SETTLES: Duration = Duration::from_millis(30);
@@ -169,9 +165,7 @@ impl Desk {
 
     async fn reset(&mut self, keys: &[String]) {
         let Some(link) = &mut self.link else { return };
-        let call =
-            |key: &String| Call { script: &RESET, keys: vec![key.clone().into_bytes()], args: Vec::new() };
-        let calls: Vec<Call<'_>> = keys.iter().map(call).collect();
+        let calls: Vec<Call<'_>> = keys.iter().map(|key| letter::reset(key)).collect();
         for error in link.run(&calls, self.deadline).await.into_iter().filter_map(Result::err) {
             log::warning(format!("a user was not reset in the store: {error}"));
         }

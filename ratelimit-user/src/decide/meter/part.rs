@@ -1,6 +1,7 @@
 //! A part of a limit: what one host may give when it is alone, and what is then left for all others.
 
 use super::{Bucket, Fixed, Log, Meter, Sliding, Weighted};
+use crate::cluster::terms::gcd;
 
 impl Meter {
     /// `numerator / denominator` of it: as much slower, and with as much less at once, rounded down. Nothing if that is nothing.
@@ -25,8 +26,8 @@ impl Meter {
     fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
         match self {
             Self::Bucket(bucket) => {
-                let common = gcd(bucket.amount() * numerator, bucket.period_us() * denominator);
                 let (amount, period_us) = (bucket.amount() * numerator, bucket.period_us() * denominator);
+                let common = gcd(amount.into(), period_us.into()) as u64;
                 Self::Bucket(Bucket::new(amount / common, period_us / common, capacity))
             }
             Self::Fixed(fixed) => Self::Fixed(match fixed.calendar() {
@@ -38,10 +39,6 @@ impl Meter {
             Self::Log(log) => Self::Log(Log::new(capacity, log.period_us())),
         }
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

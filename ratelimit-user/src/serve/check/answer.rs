@@ -11,7 +11,7 @@ use hyper::{
 use serde::Serialize;
 
 use super::question::shown;
-use crate::decide::{BadRequest, Decision, Nearest, Outcome, rules::Limit};
+use crate::decide::{BadRequest, Decision, Nearest, Outcome, allowance::Limit, seconds};
 
 /// An answer over HTTP.
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -277,11 +277,6 @@ fn with_body(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> A
 pub(super) fn write(body: &mut Vec<u8>, value: &impl Serialize) {
     // Memory takes everything, and nothing that is told has keys that are no text.
     let _written = serde_json::to_writer(body, value);
-}
-
-/// Whole seconds: nobody is to come back too early.
-fn seconds(us: u64) -> u64 {
-    us.div_ceil(1_000_000)
 }
 
 fn milliseconds(us: u64) -> u64 {

@@ -16,7 +16,7 @@ use super::{
     status::Status,
 };
 use crate::{
-    decide::{Decision, Nearest, Outcome},
+    decide::{Decision, Nearest, Outcome, seconds},
     serve::desk::{Asking, Desk},
 };
 
@@ -192,11 +192,6 @@ fn joined(mut policies: Vec<Bytes>) -> Bytes {
         [_] => policies.swap_remove(0),
         several => several.join(&b", "[..]).into(),
     }
-}
-
-/// Whole seconds, rounded up: nobody comes back too early.
-fn seconds(us: u64) -> u64 {
-    us.div_ceil(1_000_000)
 }
 
 fn clamped(number: u64) -> u32 {

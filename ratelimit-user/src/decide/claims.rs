@@ -1,0 +1,140 @@
+//! The keys that one request is counted under.
+
+use std::net::IpAddr;
+
+use super::{
+    allowance::Allowance,
+    key::{Hash, KeyWriter},
+    request::{BadRequest, Request},
+    rules::{ApiRules, Prefixes},
+};
+use crate::policy::{KeyPart, Sharing};
+
+/// Limits that one request can have at once: an API's and a plan's, or the three of a login and a plan's.
+pub const MAX_CLAIMS: usize = 4;
+
+/// One key of one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'r> {
+    /// What the key may have.
+    pub allowance: &'r Allowance,
+    /// The key.
+    pub hash: Hash,
+    /// Which parts of the request it is made of.
+    pub subject: Subject<'r>,
+}
+
+/// Which parts of a request a key is made of.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'r> {
+    /// Those that the API names.
+    Api(&'r ApiRules),
+    /// The user, over all APIs.
+    User,
+    /// The address, for logins.
+    Ip(&'r ApiRules),
+    /// Both, for logins.
+    UserAndIp(&'r ApiRules),
+}
+
+/// All keys of one request.
+#[derive(Debug)]
+pub struct Claims<'r> {
+    /// Which API it is for.
+    pub api: &'r ApiRules,
+    list: [Option<Claim<'r>>; MAX_CLAIMS],
+    /// For a login: where it is kept that this user has logged in from this address.
+    pub known: Option<Known<'r>>,
+}
+
+/// A user and an address it may have logged in from.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'r> {
+    /// The pair.
+    pub hash: Hash,
+    /// For how long it stays known.
+    pub for_us: u64,
+    /// What strangers to this user share.
+    pub of_strangers: &'r Allowance,
+}
+
+impl<'r> Claims<'r> {
+    /// Of a request for an API, none yet.
+    pub(super) fn of(api: &'r ApiRules) -> Self {
+        Self { api, list: [None; MAX_CLAIMS], known: None }
+    }
+
+    pub(super) fn push(&mut self, claim: Claim<'r>) {
+        if let Some(place) = self.list.iter_mut().find(|place| place.is_none()) {
+            *place = Some(claim);
+        }
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Claim<'r>> {
+        self.list.iter().flatten()
+    }
+
+    /// Those that this host counts for itself.
+    pub fn local(&self) -> Self {
+        let list = self.list.map(|claim| claim.filter(|claim| claim.allowance.sharing == Sharing::Local));
+        Self { api: self.api, list, known: self.known }
+    }
+
+    /// Leaves out what counts for strangers only.
+    pub fn forget_strangers(&mut self) {
+        let Some(known) = self.known else { return };
+        for place in &mut self.list {
+            if place.is_some_and(|claim| std::ptr::eq(claim.allowance, known.of_strangers)) {
+                *place = None;
+            }
+        }
+    }
+}
+
+/// Writes the parts of a request that a key is made of.
+pub fn write(
+    subject: Subject<'_>,
+    request: &Request<'_>,
+    key: &mut impl KeyWriter,
+) -> Result<(), BadRequest> {
+    let missing = |part: &str| BadRequest::Missing { part: part.to_owned(), api: request.api.to_owned() };
+    let ip = |api: &ApiRules| request.ip.map(|ip| network(ip, api.prefixes)).ok_or_else(|| missing("ip"));
+    let user = || if request.user.is_empty() { Err(missing("user")) } else { Ok(request.user) };
+    match subject {
+        Subject::User => key.text(user()?),
+        Subject::Ip(api) => key.address(ip(api)?),
+        Subject::UserAndIp(api) => {
+            key.text(user()?);
+            key.address(ip(api)?);
+        }
+        Subject::Api(api) => {
+            for part in &api.key {
+                match part {
+                    KeyPart::User => key.text(user()?),
+                    KeyPart::Ip => key.address(ip(api)?),
+                    KeyPart::Api => key.text(request.api),
+                    KeyPart::Other(name) => {
+                        let given = request.parts.iter().find(|(part, _)| part == name);
+                        key.text(given.ok_or_else(|| missing(name))?.1);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The network that an address is counted as. IPv4 in IPv6 is IPv4.
+fn network(ip: IpAddr, prefixes: Prefixes) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefixes.ipv4.min(32))).unwrap_or(0);
+            IpAddr::V4((u32::from(ip) & mask).into())
+        }
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefixes.ipv6.min(128))).unwrap_or(0);
+            IpAddr::V6((u128::from(ip) & mask).into())
+        }
+    }
+}
