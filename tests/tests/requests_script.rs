@@ -36,7 +36,7 @@ impl Store {
     fn new(server: &Redis) -> Self {
         let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         let (_, call) =
-            inquiry::calls("h", &TIMING, &[inquiry("k", &[bucket(1, 1)], Ask::default())], false, 0)
+            inquiry::calls("h", &TIMING, &[&inquiry("k", &[bucket(1, 1)], Ask::default())], false, 0)
                 .remove(0);
         let (asked, given) =
             ("local time = redis.call('TIME')\n", "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }\n");
@@ -47,7 +47,8 @@ impl Store {
     }
 
     fn exchange(&mut self, host: &str, now_us: u64, inquiries: &[Inquiry]) -> Vec<Told> {
-        let (_, call) = inquiry::calls(host, &TIMING, inquiries, false, now_us).remove(0);
+        let inquiries: Vec<&Inquiry> = inquiries.iter().collect();
+        let (_, call) = inquiry::calls(host, &TIMING, &inquiries, false, now_us).remove(0);
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha1).arg(call.keys.len()).arg(call.keys).arg(call.args);
         command.arg(now_us / SECOND).arg(now_us % SECOND);

@@ -1,16 +1,23 @@
 //! State of keys, all of one size, in a table that never grows beyond its end: who has not been asked about for longest makes way.
 //!
 //! ```text
-//! fingerprint --+--> set a: |k|k|k|k|k|k| | |      8 places each; a key is in one of its two sets,
-//!               +--> set b: |k|k|k| | | | | |      new ones go where there is more room
+//! fingerprint --+--> set a: k k k k k k - -   a a a a a a - -   w w w w w w - -      8 places each: who, when, state
+//!               +--> set b: k k k - - - - -   a a a - - - - -   w w w - - - - -      a key is in one of its two sets
 //! ```
 //!
 //! No pointers, no lists: a key costs its words, 8 bytes for who it is and 4 for when it was last asked about, and with two sets to choose from
 //! five of seven places are taken before the first key has to go. What makes way when both sets are full is the oldest of their sixteen, which
 //! is among the oldest of all. The usual tables with exact order of use take three to five times the space.
+//!
+//! What decides the speed is lines of memory that another CPU has written to. So everything about a key lies together, and to look at a key
+//! that is there writes nothing but its state: time is counted in new keys, because only they make others go.
 
-/// Places in a set: their fingerprints are one line of the processor's cache.
+/// Places in a set: their fingerprints are as large as one line of the processor's cache.
 const WAYS: usize = 8;
+/// Words of a set for when its keys were asked about: two of them in each.
+const ASKED: usize = WAYS / 2;
+/// Free places of the first set that a key leaves alone when there are more in the second. Most keys are then in the set that is looked at first.
+const SPARE: usize = 3;
 /// Sets to begin with.
 const FIRST_SETS: usize = 4;
 
@@ -21,16 +28,12 @@ pub struct Cells {
     sets: usize,
     most_sets: usize,
     used: usize,
-    /// Who is where; 0 is nobody.
-    fingerprints: Vec<u64>,
-    /// When each was last asked about, as a count of questions that wraps.
-    asked: Vec<u32>,
-    state: Vec<u64>,
-    question: u32,
+    /// All sets, one after the other. Each: who is where (0 is nobody), when they were last asked about, their state.
+    memory: Vec<u64>,
+    /// New keys so far, as a number that wraps: the time.
+    newcomers: u32,
     /// Keys that had to make way.
     evicted: u64,
-    /// Where the last key was found: one decision looks for it up to three times.
-    last: usize,
 }
 
 impl Cells {
@@ -42,18 +45,8 @@ impl Cells {
     }
 
     fn of_size(words: usize, sets: usize, most_sets: usize) -> Self {
-        Self {
-            words,
-            sets,
-            most_sets,
-            used: 0,
-            fingerprints: vec![0; sets * WAYS],
-            asked: vec![0; sets * WAYS],
-            state: vec![0; sets * WAYS * words],
-            question: 0,
-            evicted: 0,
-            last: 0,
-        }
+        let memory = vec![0; sets * (WAYS + ASKED + WAYS * words)];
+        Self { words, sets, most_sets, used: 0, memory, newcomers: 0, evicted: 0 }
     }
 
     /// Keys in it.
@@ -74,47 +67,54 @@ impl Cells {
     /// Where a key is.
     #[inline]
     pub fn find(&mut self, fingerprint: u64) -> Option<usize> {
-        if self.fingerprints[self.last] == fingerprint {
-            return Some(self.last);
-        }
-        let found = self.sets_of(fingerprint).into_iter().find_map(|set| {
-            let places = &self.fingerprints[set * WAYS..][..WAYS];
-            places.iter().position(|other| *other == fingerprint).map(|way| set * WAYS + way)
+        let sets = self.sets_of(fingerprint);
+        self.expect(sets[0]);
+        let found = sets.into_iter().find_map(|set| {
+            // All of them, without looking at each result: which one it is cannot be guessed, and a wrong guess costs more.
+            let same = |(way, other): (usize, &u64)| u32::from(*other == fingerprint) << way;
+            let found = self.keys(set).iter().enumerate().map(same).fold(0, |all, one| all | one);
+            (found != 0).then(|| set * WAYS + found.trailing_zeros() as usize)
         })?;
-        self.question = self.question.wrapping_add(1);
-        self.asked[found] = self.question;
-        self.last = found;
+        self.touch(found);
         Some(found)
+    }
+
+    /// The same for a key that was in a place a moment ago: it may have had to go for another since.
+    #[inline]
+    pub fn find_again(&mut self, before: Option<usize>, fingerprint: u64) -> Option<usize> {
+        before.filter(|place| self.key(*place) == fingerprint).or_else(|| self.find(fingerprint))
     }
 
     /// Where a key is, or is from now on, with words that are all 0.
     pub fn find_or_insert(&mut self, fingerprint: u64) -> usize {
-        match self.find(fingerprint) {
-            Some(place) => place,
-            None => self.insert(fingerprint),
-        }
+        self.find(fingerprint).unwrap_or_else(|| self.insert(fingerprint))
     }
 
     /// The words of a place.
+    #[inline]
     pub fn words(&self, place: usize) -> &[u64] {
-        &self.state[place * self.words..][..self.words]
+        let at = self.state_at(place);
+        &self.memory[at..at + self.words]
     }
 
     /// The same, to be changed.
+    #[inline]
     pub fn words_mut(&mut self, place: usize) -> &mut [u64] {
-        &mut self.state[place * self.words..][..self.words]
+        let at = self.state_at(place);
+        &mut self.memory[at..at + self.words]
     }
 
     /// Forgets a key.
     pub fn remove(&mut self, fingerprint: u64) {
         if let Some(place) = self.find(fingerprint) {
-            self.fingerprints[place] = 0;
+            self.put(place, 0);
             self.words_mut(place).fill(0);
             self.used -= 1;
         }
     }
 
-    fn insert(&mut self, fingerprint: u64) -> usize {
+    /// A place for a key that is not there, with words that are all 0.
+    pub fn insert(&mut self, fingerprint: u64) -> usize {
         // Before a set is likely to be full.
         if self.used * 10 >= self.sets * WAYS * 7 && self.sets < self.most_sets {
             self.grow();
@@ -132,28 +132,27 @@ impl Cells {
             }
         };
         self.used += 1;
-        self.question = self.question.wrapping_add(1);
-        self.fingerprints[place] = fingerprint;
-        self.asked[place] = self.question;
-        self.last = place;
+        self.newcomers = self.newcomers.wrapping_add(1);
+        self.put(place, fingerprint);
+        self.touch(place);
         self.words_mut(place).fill(0);
         place
     }
 
-    /// A free place in the emptier of a key's sets.
+    /// A free place of a key: in its first set as long as there is room to spare, else in the emptier one.
     fn free(&self, fingerprint: u64) -> Option<usize> {
         let free = |set: usize| {
-            let places = &self.fingerprints[set * WAYS..][..WAYS];
-            let count = places.iter().filter(|other| **other == 0).count();
-            (count, places.iter().position(|other| *other == 0).map(|way| set * WAYS + way))
+            let keys = self.keys(set);
+            let count = keys.iter().filter(|other| **other == 0).count();
+            (count, keys.iter().position(|other| *other == 0).map(|way| set * WAYS + way))
         };
         let [one, two] = self.sets_of(fingerprint).map(free);
-        if one.0 >= two.0 { one.1 } else { two.1 }
+        if one.0 > SPARE || one.0 >= two.0 { one.1 } else { two.1 }
     }
 
     fn oldest(&self, fingerprint: u64) -> usize {
         let places = self.sets_of(fingerprint).into_iter().flat_map(|set| set * WAYS..(set + 1) * WAYS);
-        places.max_by_key(|place| self.question.wrapping_sub(self.asked[*place])).unwrap_or(0)
+        places.max_by_key(|place| self.newcomers.wrapping_sub(self.asked(*place))).unwrap_or(0)
     }
 
     fn sets_of(&self, fingerprint: u64) -> [usize; 2] {
@@ -176,26 +175,79 @@ impl Cells {
 
     fn moved_to(&self, sets: usize) -> Self {
         let mut larger = Self::of_size(self.words, sets, self.most_sets);
-        (larger.question, larger.evicted) = (self.question, self.evicted);
+        (larger.newcomers, larger.evicted) = (self.newcomers, self.evicted);
         // One place of every set after the other: neighbours go to neighbouring sets, which would fill up first.
-        let places = (0..WAYS).flat_map(|way| (way..self.fingerprints.len()).step_by(WAYS));
-        for place in places.filter(|place| self.fingerprints[*place] != 0) {
-            let fingerprint = &self.fingerprints[place];
-            let to = match larger.free(*fingerprint) {
+        let places = (0..WAYS).flat_map(|way| (way..self.sets * WAYS).step_by(WAYS));
+        for (place, fingerprint) in places.map(|place| (place, self.key(place))).filter(|(_, key)| *key != 0)
+        {
+            let to = match larger.free(fingerprint) {
                 Some(to) => {
                     larger.used += 1;
                     to
                 }
                 None => {
                     larger.evicted += 1;
-                    larger.oldest(*fingerprint)
+                    larger.oldest(fingerprint)
                 }
             };
-            larger.fingerprints[to] = *fingerprint;
-            larger.asked[to] = self.asked[place];
+            larger.put(to, fingerprint);
+            larger.set_asked(to, self.asked(place));
             larger.words_mut(to).copy_from_slice(self.words(place));
         }
         larger
+    }
+
+    /// Where a set begins.
+    fn set_at(&self, set: usize) -> usize {
+        set * (WAYS + ASKED + WAYS * self.words)
+    }
+
+    fn state_at(&self, place: usize) -> usize {
+        self.set_at(place / WAYS) + WAYS + ASKED + place % WAYS * self.words
+    }
+
+    fn keys(&self, set: usize) -> &[u64] {
+        let at = self.set_at(set);
+        &self.memory[at..at + WAYS]
+    }
+
+    fn key(&self, place: usize) -> u64 {
+        self.keys(place / WAYS)[place % WAYS]
+    }
+
+    fn put(&mut self, place: usize, fingerprint: u64) {
+        let at = self.set_at(place / WAYS) + place % WAYS;
+        self.memory[at] = fingerprint;
+    }
+
+    /// The word that has when a place was asked about, and how far up in it.
+    fn asked_at(&self, place: usize) -> (usize, usize) {
+        (self.set_at(place / WAYS) + WAYS + place % WAYS / 2, place % 2 * 32)
+    }
+
+    fn asked(&self, place: usize) -> u32 {
+        let (at, shift) = self.asked_at(place);
+        (self.memory[at] >> shift) as u32
+    }
+
+    fn set_asked(&mut self, place: usize, when: u32) {
+        let (at, shift) = self.asked_at(place);
+        let other = self.memory[at] & !(u64::from(u32::MAX) << shift);
+        self.memory[at] = other | u64::from(when) << shift;
+    }
+
+    /// Has the state of a set on its way from memory while it is still being looked who is in it: the two waits become one.
+    #[inline]
+    fn expect(&self, set: usize) {
+        let at = self.state_at(set * WAYS);
+        std::hint::black_box((self.memory[at], self.memory[at + self.words * WAYS / 2]));
+    }
+
+    /// Somebody asked about it. Seldom changes anything where few keys are new.
+    fn touch(&mut self, place: usize) {
+        if self.asked(place) != self.newcomers {
+            self.set_asked(place, self.newcomers);
+        }
     }
 }
 
@@ -250,6 +302,24 @@ mod tests {
         assert_eq!(cells.find(key(0)), None);
         let place = cells.find_or_insert(key(0));
         assert_eq!(cells.words(place), [0]);
+    }
+
+    #[test]
+    fn a_key_is_found_again_wherever_others_have_moved_it_to() {
+        let mut cells = Cells::new(1, 1_000);
+        let mut places: Vec<usize> = (0..20).map(|n| cells.find_or_insert(key(n))).collect();
+        for n in 0..20 {
+            let place = cells.find_or_insert(key(n));
+            cells.words_mut(place)[0] = n + 1;
+        }
+        (20..500).for_each(|n| _ = cells.insert(key(n)));
+        let moved = (0..20).filter(|n| cells.find(key(*n)) != Some(places[*n as usize])).count();
+        assert!(moved > 0, "the table has grown");
+        for (n, place) in (0..20).zip(&mut places) {
+            *place = cells.find_again(Some(*place), key(n)).expect("there is room for all");
+            assert_eq!(cells.words(*place), [n + 1]);
+        }
+        assert_eq!(cells.find_again(Some(places[0]), key(600)), None);
     }
 
     #[test]

@@ -64,6 +64,7 @@ impl<'r> Claims<'r> {
         Self { api, list: [None; MAX_CLAIMS], known: None }
     }
 
+    #[inline]
     pub(super) fn push(&mut self, claim: Claim<'r>) {
         if let Some(place) = self.list.iter_mut().find(|place| place.is_none()) {
             *place = Some(claim);
@@ -93,6 +94,7 @@ impl<'r> Claims<'r> {
 }
 
 /// Writes the parts of a request that a key is made of.
+#[inline]
 pub fn write(
     subject: Subject<'_>,
     request: &Request<'_>,

@@ -2,7 +2,8 @@
 
 use super::{
     allowance::Limit,
-    claims::{Claim, Claims},
+    cells::Cells,
+    claims::{Claim, Claims, MAX_CLAIMS},
     decision::{Decision, Nearest, Outcome},
     meter::{Meter, NEVER_US},
     request::Request,
@@ -53,18 +54,22 @@ pub(super) fn judge<'r>(
     mode: Mode,
 ) -> Decision<'r> {
     let mut finding = Finding::default();
+    let mut places = [None; MAX_CLAIMS];
     for (at, claim) in claims.iter().enumerate() {
-        look(claim, at, locked, request, moment, &mut finding);
+        let cells = locked.of(claim);
+        places[at] = cells.find(claim.hash.fingerprint);
+        look(claim, at, cells, places[at], request, moment, &mut finding);
     }
     let outcome = finding.outcome();
     if mode == Mode::Take && outcome.is_served() {
-        charge(claims, locked, request.cost, moment, outcome);
+        charge(claims, locked, &mut places, request.cost, moment, outcome);
     }
     let limit = finding.nearest.and_then(|(at, nth, remaining)| {
         let claim = claims.iter().nth(at)?;
         let limit = claim.allowance.limits.get(nth)?;
-        let reset_us =
-            limit.in_force(moment.headroom).meter.reset(words(claim, limit, locked), moment.now_us);
+        let cells = locked.of(claim);
+        let place = cells.find_again(places[at], claim.hash.fingerprint);
+        let reset_us = limit.in_force(moment.headroom).meter.reset(words(cells, place, limit), moment.now_us);
         Some(Nearest { allowance: claim.allowance, limit, remaining, reset_us })
     });
     Decision { outcome, limit }
@@ -74,16 +79,15 @@ pub(super) fn judge<'r>(
 fn look(
     claim: &Claim<'_>,
     at: usize,
-    locked: &mut Locked<'_>,
+    cells: &Cells,
+    place: Option<usize>,
     request: &Request<'_>,
     moment: Moment,
     finding: &mut Finding,
 ) {
     let (allowance, now_us) = (claim.allowance, moment.now_us);
-    let cells = locked.of(claim);
-    let place = cells.find(claim.hash.fingerprint);
     for (nth, limit) in allowance.limits.iter().enumerate() {
-        let words = place.map_or(&FRESH[..], |place| &cells.words(place)[limit.at..]);
+        let words = words(cells, place, limit);
         let in_force = limit.in_force(moment.headroom);
         let left = in_force.left(words, now_us);
         let capacity = in_force.meter.capacity() - in_force.held_back;
@@ -149,27 +153,32 @@ impl Finding {
     }
 }
 
-fn charge(claims: &Claims<'_>, locked: &mut Locked<'_>, cost: u64, moment: Moment, outcome: Outcome) {
-    for claim in claims.iter() {
+/// Charges every key, and notes where it is.
+fn charge(
+    claims: &Claims<'_>,
+    locked: &mut Locked<'_>,
+    places: &mut [Option<usize>; MAX_CLAIMS],
+    cost: u64,
+    moment: Moment,
+    outcome: Outcome,
+) {
+    for (claim, place) in claims.iter().zip(places) {
         // What passes although it is above its limit is not counted there: else it would never come below it again.
         let exempt = outcome == Outcome::Deprioritised && claim.allowance.on_limit == OnRefusal::Deprioritise;
         if exempt {
             continue;
         }
-        let cells = locked.of(claim);
-        let place = cells.find_or_insert(claim.hash.fingerprint);
-        let words = cells.words_mut(place);
+        let (cells, fingerprint) = (locked.of(claim), claim.hash.fingerprint);
+        let at = cells.find_again(*place, fingerprint).unwrap_or_else(|| cells.insert(fingerprint));
+        *place = Some(at);
+        let words = cells.words_mut(at);
         for limit in &claim.allowance.limits {
             limit.in_force(moment.headroom).meter.charge(&mut words[limit.at..], moment.now_us, cost);
         }
     }
 }
 
-/// The words of one limit of a key.
-fn words<'l>(claim: &Claim<'_>, limit: &Limit, locked: &'l mut Locked<'_>) -> &'l [u64] {
-    let cells = locked.of(claim);
-    match cells.find(claim.hash.fingerprint) {
-        Some(place) => &cells.words(place)[limit.at..],
-        None => &FRESH,
-    }
+/// The words of one limit of a key, if it has a place.
+fn words<'c>(cells: &'c Cells, place: Option<usize>, limit: &Limit) -> &'c [u64] {
+    place.map_or(&FRESH[..], |place| &cells.words(place)[limit.at..])
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use super::{key::Hash, lease::Lease};
@@ -15,8 +15,11 @@ const SHARDS: usize = 64;
 pub struct Leases {
     timing: Timing,
     most: usize,
-    shards: Box<[Mutex<HashMap<u64, Lease>>]>,
+    shards: Box<[Mutex<Shard>]>,
 }
+
+/// Leases by the fingerprints of their keys, which nobody can choose.
+type Shard = HashMap<u64, Lease, foldhash::fast::RandomState>;
 
 impl Leases {
     /// Leases of about so many keys at most.
@@ -33,8 +36,7 @@ impl Leases {
     /// Looks at the lease of a key, or changes it. Where there is no room for one more, at one that is forgotten afterwards: the store then
     /// decides about every request of that key.
     pub fn with<R>(&self, hash: Hash, now_us: u64, look: impl FnOnce(&mut Lease) -> R) -> R {
-        let shard = &self.shards[(hash.shard % SHARDS as u64) as usize];
-        let mut leases = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leases = self.shard(hash);
         if leases.len() >= self.most && !leases.contains_key(&hash.fingerprint) {
             leases.retain(|_, lease| !lease.is_idle(now_us, &self.timing));
             if leases.len() >= self.most {
@@ -42,6 +44,16 @@ impl Leases {
             }
         }
         look(leases.entry(hash.fingerprint).or_default())
+    }
+
+    /// The same if there is one.
+    pub fn with_known<R>(&self, hash: Hash, look: impl FnOnce(&mut Lease) -> R) -> Option<R> {
+        self.shard(hash).get_mut(&hash.fingerprint).map(look)
+    }
+
+    fn shard(&self, hash: Hash) -> MutexGuard<'_, Shard> {
+        let shard = &self.shards[hash.shard(SHARDS)];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many keys there is something known of.

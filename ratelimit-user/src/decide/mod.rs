@@ -22,10 +22,11 @@ pub mod request;
 pub mod rules;
 pub mod shared;
 mod table;
+pub mod tally;
 pub mod throttle;
 
 pub use decision::{Decision, Nearest, Outcome, seconds};
-pub use engine::Engine;
+pub use engine::{Engine, Handle};
 pub use judge::Mode;
 pub use request::{BadRequest, MAX_PART, Priority, Request};
 pub use rules::Rules;

@@ -3,32 +3,32 @@
 use std::{
     collections::HashMap,
     hash::{Hash as _, Hasher as _},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 
 use super::{
     allowance::{Allowance, Limit, limit_of},
     claims::{Claim, Claims, Known, Subject, write},
-    decision::Outcome,
     fleet::Fleet,
     key::KeyHasher,
     request::{BadRequest, MAX_PART, Request},
+    tally::Tally,
 };
 use crate::policy::{
     ANY_API, Alone, Api, DEFAULT_PLAN, Escalation, KeyPart, OnRefusal, Policy, RequestLimit, Reserved,
     Sharing,
 };
 
+/// Things by the names that a policy gives them. Whoever asks cannot choose those, so the hasher need not withstand it.
+type Named<T> = HashMap<String, T, foldhash::fast::RandomState>;
+
 /// Everything that requests are judged by.
 #[derive(Debug, Default)]
 pub struct Rules {
-    apis: HashMap<String, ApiRules>,
+    apis: Named<ApiRules>,
     /// For APIs that have no table of their own.
     any: Option<ApiRules>,
-    users: HashMap<String, UserRules>,
+    users: Named<UserRules>,
     /// For users that the policy does not name.
     stranger: UserRules,
     allowances: Vec<Allowance>,
@@ -45,13 +45,13 @@ pub struct ApiRules {
     /// Its place in the policy file.
     pub index: usize,
     /// Decisions by outcome, kept through changes of the policy.
-    counts: Arc<[AtomicU64; Outcome::NAMES.len()]>,
+    pub tally: Arc<Tally>,
     /// When a caller is blocked.
     pub escalation: Option<Escalation>,
     pub(super) key: Vec<KeyPart>,
     allowance: usize,
-    by_plan: HashMap<String, usize>,
-    by_user: HashMap<String, usize>,
+    by_plan: Named<usize>,
+    by_user: Named<usize>,
     pub(super) prefixes: Prefixes,
     login: Option<LoginRules>,
 }
@@ -75,18 +75,6 @@ pub(super) struct Prefixes {
 struct UserRules {
     plan: Option<String>,
     allowance: Option<usize>,
-}
-
-impl ApiRules {
-    /// Counts a decision.
-    pub fn count(&self, outcome: Outcome) {
-        self.counts[outcome.index()].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Decisions so far, by the word for the outcome.
-    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Outcome::NAMES.into_iter().zip(self.counts.iter().map(|count| count.load(Ordering::Relaxed)))
-    }
 }
 
 impl Rules {
@@ -132,7 +120,7 @@ impl Rules {
             let same =
                 before.apis.get(&*api.name).or(before.any.as_ref()).filter(|same| same.name == api.name);
             if let Some(same) = same {
-                api.counts = Arc::clone(&same.counts);
+                api.tally = Arc::clone(&same.tally);
             }
         }
         self
@@ -156,7 +144,7 @@ impl Rules {
         ApiRules {
             name: api.name.as_str().into(),
             index,
-            counts: Arc::default(),
+            tally: Arc::default(),
             escalation: api.escalation,
             key: api.key.clone(),
             allowance,
@@ -267,6 +255,7 @@ impl Rules {
     }
 
     /// The keys that a request is counted under.
+    #[inline]
     pub fn claims<'r>(&'r self, request: &Request<'_>) -> Result<Claims<'r>, BadRequest> {
         check(request)?;
         let api =
@@ -301,6 +290,7 @@ impl Rules {
         Ok(claims)
     }
 
+    #[inline]
     fn claim<'r>(
         &'r self,
         allowance: usize,
@@ -324,13 +314,13 @@ fn check(request: &Request<'_>) -> Result<(), BadRequest> {
     if request.cost == 0 {
         return Err(BadRequest::NoCost);
     }
-    let named = [("user", request.user), ("api", request.api)];
-    for (part, text) in named.into_iter().chain(request.parts.iter().copied()) {
-        if text.len() > MAX_PART {
-            return Err(BadRequest::TooLong { part: part.chars().take(64).collect(), length: text.len() });
-        }
-    }
-    Ok(())
+    let fits = |part: &str, text: &str| match text.len() {
+        ..=MAX_PART => Ok(()),
+        length => Err(BadRequest::TooLong { part: part.chars().take(64).collect(), length }),
+    };
+    fits("user", request.user)?;
+    fits("api", request.api)?;
+    request.parts.iter().try_for_each(|(part, text)| fits(part, text))
 }
 
 fn seed(name: &str) -> u64 {

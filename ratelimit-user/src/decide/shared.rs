@@ -44,13 +44,14 @@ pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now
     for (nth, claim) in claims.iter().enumerate() {
         let needed = needed(claim.allowance, request);
         let leased = may_lease(claim.allowance) && reserved(claim.allowance, request) == 0;
-        let (denied, spent, left) = leases.with(claim.hash, now_us, |lease| {
+        let known = leases.with_known(claim.hash, |lease| {
             let denied = lease.denies(needed, now_us);
             (denied, denied.is_none() && leased && lease.spend(request.cost, now_us), lease.left())
         });
+        let (denied, spent, left) = known.unwrap_or_default();
         let near = nearest(claim.allowance, left.0, left.1, now_us);
         if !spent {
-            give_back(claims.iter().take(nth), request, leases, now_us);
+            give_back(claims.iter().take(nth), request, leases);
         }
         match denied {
             Some(wait_us) if claim.allowance.on_limit == OnRefusal::Refuse => {
@@ -70,9 +71,10 @@ fn give_back<'c, 'r: 'c>(
     claims: impl Iterator<Item = &'c Claim<'r>>,
     request: &Request<'_>,
     leases: &Leases,
-    now_us: u64,
 ) {
-    claims.for_each(|claim| leases.with(claim.hash, now_us, |lease| lease.unspend(request.cost)));
+    for claim in claims {
+        leases.with_known(claim.hash, |lease| lease.unspend(request.cost));
+    }
 }
 
 /// What to ask the store about each shared claim. `peek` spends nothing.

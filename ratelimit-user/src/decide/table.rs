@@ -15,9 +15,14 @@ const SHARDS: usize = 64;
 /// All keys.
 #[derive(Debug)]
 pub(super) struct Table {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Apart]>,
     most: usize,
 }
+
+/// A shard on lines of the processor's cache of its own: whoever locks one does not slow down its neighbour.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Apart(Mutex<Shard>);
 
 /// A part of all keys: one table for each size of state.
 #[derive(Debug, Default)]
@@ -44,23 +49,29 @@ pub(super) struct Locked<'t> {
 impl Table {
     /// A table for about so many keys of each size of state.
     pub(super) fn new(keys: u64) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let shards = (0..SHARDS).map(|_| Apart::default()).collect();
         Self { shards, most: (keys as usize).div_ceil(SHARDS).max(1) }
     }
 
     /// Locks the shards of these keys.
+    #[inline]
     pub(super) fn lock<'c>(&self, hashes: impl Iterator<Item = &'c Hash>) -> Locked<'_> {
-        let mut wanted = [usize::MAX; MAX_CLAIMS];
+        let (mut wanted, mut count) = ([0; MAX_CLAIMS], 0);
         for (place, hash) in wanted.iter_mut().zip(hashes) {
-            *place = (hash.shard % SHARDS as u64) as usize;
+            *place = hash.shard(SHARDS);
+            count += 1;
         }
-        wanted.sort_unstable();
+        let wanted = &mut wanted[..count];
+        // Most requests have one key.
+        if count > 1 {
+            wanted.sort_unstable();
+        }
         let mut locked = Locked { shards: [const { None }; MAX_CLAIMS], most: self.most };
-        let mut last = usize::MAX;
+        let mut last = None;
         for (place, shard) in locked.shards.iter_mut().zip(wanted) {
-            if shard != last && shard != usize::MAX {
-                *place = Some((shard, self.shard(shard)));
-                last = shard;
+            if last != Some(*shard) {
+                *place = Some((*shard, self.shard(*shard)));
+                last = Some(*shard);
             }
         }
         locked
@@ -68,7 +79,7 @@ impl Table {
 
     fn shard(&self, at: usize) -> MutexGuard<'_, Shard> {
         // Words are whole at any time: a panic leaves nothing half done.
-        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[at].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How full it is.
@@ -86,8 +97,9 @@ impl Table {
 
 impl Locked<'_> {
     /// The table of a key with so many words.
+    #[inline]
     pub(super) fn cells(&mut self, hash: Hash, words: usize) -> &mut Cells {
-        let wanted = (hash.shard % SHARDS as u64) as usize;
+        let wanted = hash.shard(SHARDS);
         let at =
             self.shards.iter().position(|shard| shard.as_ref().is_some_and(|(shard, _)| *shard == wanted));
         // Only keys that were named for locking are asked about; the first shard is as good as any to say so.

@@ -303,6 +303,20 @@ fn a_change_of_numbers_keeps_what_was_counted() {
 }
 
 #[test]
+fn a_handle_decides_by_the_rules_that_are_in_force_now() {
+    let policy = |limit: &str| {
+        let text = format!("[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"api\"\nlimits = [\"{limit}\"]");
+        config::parse(&text, "test").unwrap().policy
+    };
+    let engine = Engine::new(&policy("10/min"), START);
+    let (mut handle, user) = (engine.handle(), Request::new("u", "api"));
+    let left = |decision: Decision<'_>| decision.limit.unwrap().remaining;
+    assert_eq!(left(handle.decide(&user, START).unwrap()), 9);
+    engine.follow(&policy("5/min"), START);
+    assert_eq!(left(handle.decide(&user, START).unwrap()), 3, "five, one of which was taken before");
+}
+
+#[test]
 fn questions_without_an_answer_say_what_is_missing() {
     let desk = Desk::new("[[api]]\nname = \"api\"\nkey = [\"user\", \"ip\"]\nlimits = [\"1/min\"]");
     let rules = desk.engine.rules();

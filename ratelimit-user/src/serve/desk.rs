@@ -12,8 +12,8 @@ use super::{
 use crate::{
     cluster::address::StoreAddress,
     decide::{
-        BadRequest, Decision, Engine, Mode, Outcome, Request, claims::Claims, clock::Clock, meter::Bucket,
-        rules::ApiRules, shared::is_shared, throttle::Throttled,
+        BadRequest, Decision, Engine, Mode, Outcome, Request, Rules, claims::Claims, clock::Clock,
+        meter::Bucket, rules::ApiRules, shared::is_shared, throttle::Throttled,
     },
     policy::{DEFAULT_NAME, Listen, Policy, Prefix},
 };
@@ -100,7 +100,7 @@ impl Desk {
         {
             let rules = self.engine.rules();
             let claims = self.engine.claims(&rules, request, now_us)?;
-            if let Some(decision) = self.at_once(&claims, request, asking, now_us) {
+            if let Some(decision) = self.at_once(&rules, &claims, request, asking, now_us) {
                 self.note(claims.api, request, asking, decision.outcome, now_us);
                 return Ok(render(&decision));
             }
@@ -120,6 +120,7 @@ impl Desk {
     /// The decision, if nobody else has to be asked.
     fn at_once<'r>(
         &self,
+        rules: &'r Rules,
         claims: &Claims<'r>,
         request: &Request<'_>,
         asking: Asking,
@@ -127,7 +128,7 @@ impl Desk {
     ) -> Option<Decision<'r>> {
         match &self.together {
             Some(together) if claims.iter().any(is_shared) => {
-                together.at_once(claims, request, asking, now_us)
+                together.at_once(&self.engine, rules, claims, request, asking, now_us)
             }
             _ => Some(self.engine.judge(claims, request, now_us, asking.into())),
         }
@@ -174,7 +175,7 @@ impl Desk {
     pub fn decisions(&self) -> Vec<(String, String, u64)> {
         let rules = self.engine.rules();
         let rows = rules.apis().into_iter().flat_map(|api| {
-            api.counts().map(|(outcome, count)| (api.name.to_string(), outcome.to_owned(), count))
+            api.tally.counts().map(|(outcome, count)| (api.name.to_string(), outcome.to_owned(), count))
         });
         rows.collect()
     }
@@ -197,6 +198,6 @@ impl Desk {
         if let (false, Some(escalation), Some(ip)) = (outcome.is_served(), &api.escalation, request.ip) {
             self.offenders.refused(api, escalation, ip, now_us);
         }
-        api.count(outcome);
+        api.tally.count(outcome);
     }
 }

@@ -39,8 +39,9 @@ const BATCH: usize = 1_000;
 /// How often a store that is gone is looked for.
 const PROBE: Duration = Duration::from_millis(100);
 /// How long units are held beforehand at most. Longer than in the packet path, where demand is steadier and the store is told every tick: most
-/// users call seldom, and each of them costs the store one question in that time.
-const LIFETIME: Duration = Duration::from_secs(10);
+/// users call seldom, and each of them costs the store one question in that time. Of what a user may have at once, a host holds an eighth at
+/// most, so what one of them does not need keeps little from the others.
+const LIFETIME: Duration = Duration::from_secs(30);
 
 /// The store did not answer in time, or counts as gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ struct Facts {
 }
 
 enum Question {
-    Take { inquiries: Vec<Inquiry>, answer: Option<oneshot::Sender<Result<Vec<Told>, Unavailable>>> },
+    Take { inquiries: Arc<[Inquiry]>, answer: Option<oneshot::Sender<Result<Vec<Told>, Unavailable>>> },
     Reset { keys: Vec<String> },
 }
 
@@ -110,7 +111,7 @@ impl Store {
     }
 
     /// Asks, and waits for the answers: one for each question.
-    pub async fn ask(&self, inquiries: Vec<Inquiry>) -> Result<Vec<Told>, Unavailable> {
+    pub async fn ask(&self, inquiries: Arc<[Inquiry]>) -> Result<Vec<Told>, Unavailable> {
         if !self.is_up() {
             return Err(Unavailable);
         }
@@ -126,7 +127,7 @@ impl Store {
 
     /// Says something that needs no answer. It is lost if the store is gone.
     pub fn tell(&self, inquiries: Vec<Inquiry>) {
-        let _lost = self.questions.try_send(Question::Take { inquiries, answer: None });
+        let _lost = self.questions.try_send(Question::Take { inquiries: inquiries.into(), answer: None });
     }
 
     /// Forgets keys.
@@ -208,12 +209,13 @@ impl Teller {
             match question {
                 Question::Take { inquiries: asked, answer } => {
                     waiting.push((asked.len(), answer));
-                    inquiries.extend(asked);
+                    inquiries.push(asked);
                 }
                 Question::Reset { keys } => resets.extend(keys),
             }
         }
         self.forget(&resets).await;
+        let inquiries: Vec<&Inquiry> = inquiries.iter().flat_map(|asked| asked.iter()).collect();
         let mut answers = self.ask(&inquiries).await.into_iter();
         for (count, answer) in waiting {
             let told: Result<Vec<Told>, Unavailable> = answers.by_ref().take(count).collect();
@@ -223,7 +225,7 @@ impl Teller {
     }
 
     /// One answer for each question.
-    async fn ask(&mut self, inquiries: &[Inquiry]) -> Vec<Result<Told, Unavailable>> {
+    async fn ask(&mut self, inquiries: &[&Inquiry]) -> Vec<Result<Told, Unavailable>> {
         let mut answers = vec![Err(Unavailable); inquiries.len()];
         let (Some(link), true) = (&mut self.link, self.facts.is_up.load(Ordering::Relaxed)) else {
             return answers;

@@ -1,13 +1,18 @@
 //! Decisions that hosts make together: from leases where they last, by the store where they do not, and alone where it is gone.
 
+use std::sync::Arc;
+
 use super::{desk::Asking, store::Store};
-use crate::decide::{
-    Decision, Engine, Mode, Outcome, Request, Rules,
-    claims::Claims,
-    clock::Clock,
-    lease::Lease,
-    leases::Leases,
-    shared::{self, Step, Verdict, is_shared},
+use crate::{
+    cluster::inquiry::Inquiry,
+    decide::{
+        Decision, Engine, Mode, Outcome, Request, Rules,
+        claims::Claims,
+        clock::Clock,
+        lease::Lease,
+        leases::Leases,
+        shared::{self, Step, Verdict, is_shared},
+    },
 };
 
 /// When to ask again after a refusal that is due to the store being gone.
@@ -32,22 +37,23 @@ impl Together {
         &self.store
     }
 
-    /// The decision, if the store need not be asked.
+    /// The decision, if the store need not be asked or cannot be.
     pub(super) fn at_once<'r>(
         &self,
+        engine: &Engine,
+        rules: &'r Rules,
         claims: &Claims<'r>,
         request: &Request<'_>,
         asking: Asking,
         now_us: u64,
     ) -> Option<Decision<'r>> {
         // What this host counts for itself has to be looked at as well, after the store has said yes.
-        if asking == Asking::Peeking || !claims.iter().all(is_shared) {
-            return None;
+        if asking == Asking::Counted && claims.iter().all(is_shared) {
+            if let Step::Decided(decision) = shared::step(claims, request, &self.leases, now_us) {
+                return Some(decision);
+            }
         }
-        match shared::step(claims, request, &self.leases, now_us) {
-            Step::Decided(decision) => Some(decision),
-            Step::Ask => None,
-        }
+        (!self.store.is_up()).then(|| alone(engine, rules, claims, request, asking, now_us))
     }
 
     /// The decision of the store, or of this host alone.
@@ -62,8 +68,9 @@ impl Together {
     ) -> Decision<'r> {
         let (sent_us, headroom) = (clock.now_us(), engine.headroom());
         let peek = asking == Asking::Peeking;
-        let asked = shared::inquiries(claims, request, &self.leases, &self.name, headroom, peek, sent_us);
-        let told = self.store.ask(asked.clone()).await;
+        let asked: Arc<[Inquiry]> =
+            shared::inquiries(claims, request, &self.leases, &self.name, headroom, peek, sent_us).into();
+        let told = self.store.ask(Arc::clone(&asked)).await;
         let now_us = clock.now_us();
         let Ok(told) = told else {
             shared::failed(claims, &asked, &self.leases, now_us);

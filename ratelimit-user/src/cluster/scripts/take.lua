@@ -2,8 +2,8 @@
 --
 -- KEYS  one account each
 -- ARGV  1: host   2: lifetime   3: margin   4: recent, all in us
---       then for each account: sequence used held wanted spend reserved patience refund, how many limits, and for each limit
---       kind a b c queue:
+--       then one for each account, which has doubles: sequence used held wanted spend reserved patience refund, how many limits, and
+--       for each limit kind a b c queue:
 --         1 bucket amount period burst    2 fixed limit period -    3 sliding limit part -    4 weighted limit period -
 --         5 log limit period -            6 calendar limit start end
 -- Gives for each account: spent wait granted free nearest. A wait of -1 is for ever; the nearest limit is counted from 0.
@@ -233,19 +233,22 @@ kinds[5] = {
   lasts = function(l) return l.b end,
 }
 
-local answers, at = {}, 4
+local function charge(limits, states, moment, units)
+  if units > 0 then
+    for n = 1, #limits do limits[n].is.charge(limits[n], states[n], moment, units) end
+  end
+end
+
+local answers = {}
 for i = 1, #KEYS do
-  local ask = {}
-  for n = 1, ASK + 1 do ask[n] = tonumber(ARGV[at + n]) end
-  at = at + ASK + 1
-  local sequence, uses, holds, wanted, spend, reserved, patience, refund = unpack(ask, 1, ASK)
+  local packed = ARGV[4 + i]
+  local ask = { struct.unpack('<' .. string.rep('d', #packed / 8), packed) }
+  local sequence, uses, holds, wanted, spend, reserved, patience, refund, count = unpack(ask, 1, ASK + 1)
   local limits = {}
-  for n = 1, ask[ASK + 1] do
-    local l = { kind = tonumber(ARGV[at + 1]), a = tonumber(ARGV[at + 2]), b = tonumber(ARGV[at + 3]), c = tonumber(ARGV[at + 4]) }
-    l.queue = ARGV[at + 5] == '1'
-    l.is = kinds[l.kind]
-    limits[n] = l
-    at = at + LIMIT
+  for n = 1, count do
+    local at = ASK + 1 + (n - 1) * LIMIT
+    local kind = ask[at + 1]
+    limits[n] = { kind = kind, is = kinds[kind], a = ask[at + 2], b = ask[at + 3], c = ask[at + 4], queue = ask[at + 5] == 1 }
   end
 
   local stored = redis.call('GET', KEYS[i])
@@ -259,24 +262,20 @@ for i = 1, #KEYS do
   end
   local now = clock
 
-  local function charge(moment, units)
-    if units > 0 then
-      for n, l in ipairs(limits) do l.is.charge(l, states[n], moment, units) end
-    end
-  end
-
   -- Leases that nobody has reported on in time are charged, as they ran out.
-  local due, kept = {}, {}
-  for h = 1, #hosts, HOST do
-    if hosts[h + 3] < now then
-      due[#due + 1] = { hosts[h + 3], hosts[h + 2] }
-    else
-      for field = 0, HOST - 1 do kept[#kept + 1] = hosts[h + field] end
+  local ran_out = false
+  for h = 1, #hosts, HOST do ran_out = ran_out or hosts[h + 3] < now end
+  if ran_out then
+    local due, kept = {}, {}
+    for h = 1, #hosts, HOST do
+      if hosts[h + 3] < now then
+        due[#due + 1] = { hosts[h + 3], hosts[h + 2] }
+      else
+        for field = 0, HOST - 1 do kept[#kept + 1] = hosts[h + field] end
+      end
     end
-  end
-  if #due > 0 then
     table.sort(due, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
-    for _, lease in ipairs(due) do charge(lease[1], lease[2]) end
+    for _, lease in ipairs(due) do charge(limits, states, lease[1], lease[2]) end
     hosts = kept
   end
 
@@ -298,7 +297,7 @@ for i = 1, #KEYS do
     own = own or #hosts + 1
     hosts[own], hosts[own + 1], hosts[own + 2], hosts[own + 3] = host, sequence, holds, now + longest
     hosts[own + 4], hosts[own + 5], hosts[own + 6] = wanted, 0, now
-    charge(now, lease)
+    charge(limits, states, now, lease)
   end
   out = out + (own and hosts[own + 2] or 0)
 
@@ -323,7 +322,7 @@ for i = 1, #KEYS do
     places = places and l.kind == 1
   end
   local spent = spend > 0 and not full and wait >= 0 and wait <= (places and patience or 0)
-  if spent then charge(now, spend) end
+  if spent then charge(limits, states, now, spend) end
 
   local left, scarcest = MOST, 0
   for n, l in ipairs(limits) do
@@ -347,7 +346,7 @@ for i = 1, #KEYS do
   local keeps = 0
   for _, l in ipairs(limits) do keeps = max(keeps, l.is.lasts(l)) end
   -- Who is refused leaves no trace.
-  if spent or refund > 0 or not repeated or #due > 0 then
+  if spent or refund > 0 or not repeated or ran_out then
     redis.call('SET', KEYS[i], cmsgpack.pack({ states, hosts }), 'PX', floor((keeps + patience + 2 * longest) / 1000) + 1000)
   end
   answers[#answers + 1] = spent and 1 or 0

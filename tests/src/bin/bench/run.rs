@@ -57,7 +57,7 @@ pub(crate) fn run(request: Request) -> Result<Report> {
     let machine =
         Machine::this(["nft", "iptables"].iter().filter_map(|peer| machine::version(peer)).collect());
     let mut pace = if request.quick {
-        Pace { rounds: 3, slices: 1, slice: Duration::from_millis(300) }
+        Pace { rounds: 3, slices: 1, slice: Duration::from_millis(200) }
     } else {
         Pace { rounds: 5, slices: 4, slice: Duration::from_millis(250) }
     };

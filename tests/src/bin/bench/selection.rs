@@ -53,8 +53,13 @@ impl Section {
 
     fn runs(self) -> Runs {
         match self {
-            Self::OneCore | Self::Paths | Self::Honest => Runs::Always,
-            Self::TwoCores | Self::Growth | Self::SameSource | Self::FrameSize | Self::Apply => Runs::Full,
+            Self::OneCore | Self::Honest => Runs::Always,
+            Self::TwoCores
+            | Self::Paths
+            | Self::Growth
+            | Self::SameSource
+            | Self::FrameSize
+            | Self::Apply => Runs::Full,
         }
     }
 }

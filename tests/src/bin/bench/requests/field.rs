@@ -83,10 +83,6 @@ impl Field {
         &self.dir.0
     }
 
-    fn place(&self) -> Place<'_> {
-        Place { cpu: self.server_cpu, dir: self.dir() }
-    }
-
     /// A contestant, or a note why it does not take part.
     pub(super) fn admit<T>(&mut self, name: &str, started: Result<T>) -> Option<T> {
         started.map_err(|error| self.notes.push(not_measured(name, &error))).ok()
@@ -105,11 +101,20 @@ impl Field {
 
     /// Redis as it is, and without a disk.
     pub(super) fn redis(&self) -> Result<Running> {
+        self.redis_on(self.server_cpu)
+    }
+
+    /// The same as the store of a limiter. It is on another host than that, so it is not on the limiter's core either.
+    pub(super) fn store(&self) -> Result<Running> {
+        self.redis_on(self.client_cpu)
+    }
+
+    fn redis_on(&self, cpu: usize) -> Result<Running> {
         let port = free_port();
         let line = format!("--port {port} --bind 127.0.0.1 --appendonly no --save");
         let mut words: Vec<String> = line.split(' ').map(String::from).collect();
         words.push(String::new());
-        let running = self.run("redis-server", &words, port)?;
+        let running = self.run_on(cpu, "redis-server", &words, port)?;
         // The port answers before it takes commands.
         redis_command(port, &["PING"]);
         Ok(running)
@@ -141,8 +146,13 @@ impl Field {
     }
 
     fn run(&self, program: &str, words: &[String], port: u16) -> Result<Running> {
+        self.run_on(self.server_cpu, program, words, port)
+    }
+
+    fn run_on(&self, cpu: usize, program: &str, words: &[String], port: u16) -> Result<Running> {
         ensure!(program.contains('/') || is_installed(program), "{program} is not installed");
-        Ok(Running { server: Server::start(self.place(), program, words, &[port])?, port })
+        let place = Place { cpu, dir: self.dir() };
+        Ok(Running { server: Server::start(place, program, words, &[port])?, port })
     }
 }
 

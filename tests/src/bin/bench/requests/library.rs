@@ -33,7 +33,7 @@ pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> R
     let cpus = [field.client_cpu, field.server_cpu];
     let governor = RateLimiter::dashmap(Quota::per_second(PER_SECOND.try_into()?));
     let governor = Entrant::new("governor", "governor, keyed", |round| {
-        decide(cpus, round, |user| governor.check_key(&users[user]).is_ok())
+        decide(cpus, round, || |user: usize| governor.check_key(&users[user]).is_ok())
     });
     let limit = format!("{PER_SECOND}/s burst {PER_SECOND}");
     let text = [PACKETS, &policy::api(API, &limit, "token-bucket")].concat();
@@ -41,21 +41,29 @@ pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> R
     let clock = Clock::start();
     let engine = Engine::new(&policy, clock.now_us());
     let ours = Entrant::new(OURS, "ratelimit, the engine", |round| {
-        decide(cpus, round, |user| {
-            let request = decide::Request::new(&users[user], API);
-            let rules = engine.rules();
-            let decided = engine.decide(&rules, &request, clock.now_us());
-            decided.is_ok_and(|decision| decision.outcome.is_served())
+        decide(cpus, round, || {
+            let mut engine = engine.handle();
+            let (clock, users) = (&clock, &users);
+            move |user: usize| {
+                let now_us = clock.now_us();
+                let decided = engine.decide(&decide::Request::new(&users[user], API), now_us);
+                decided.is_ok_and(|decision| decision.outcome.is_served())
+            }
         })
     });
     let comparison = Comparison::new("library", "In one process, two threads", Unit::DecisionsPerSecond);
     compare(comparison, vec![ours, governor], pace, interrupt, &mut field.notes)
 }
 
-/// Decides about random users on all these CPUs at once.
-fn decide(cpus: [usize; 2], round: Duration, is_allowed: impl Fn(usize) -> bool + Sync) -> Result<Sample> {
+/// Decides about random users on all these CPUs at once, each by what it is given at the start.
+fn decide<D: FnMut(usize) -> bool>(
+    cpus: [usize; 2],
+    round: Duration,
+    begin: impl Fn() -> D + Sync,
+) -> Result<Sample> {
     let alone = |cpu: usize| -> Result<f64> {
         place::pin(None, cpu)?;
+        let mut is_allowed = begin();
         let mut random = fastrand::Rng::with_seed(cpu as u64);
         let (begun, mut decided, mut refused) = (Instant::now(), 0, 0_u64);
         while begun.elapsed() < round {
