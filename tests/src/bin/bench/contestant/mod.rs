@@ -76,7 +76,7 @@ pub(crate) const ALL: [Contestant; 10] = {
         row("ours-budget", "ratelimit, gate off, budget on", Kind::Ours(Gate::Off), Asked, Asked),
         row("nft", "nftables netdev meter", Kind::Nftables(Peer::Limits), Always, Always),
         row("nft-drop", "nftables, only drops", Kind::Nftables(Peer::Drop), Full, Asked),
-        row("iptables", "iptables hashlimit", Kind::Iptables(Peer::Limits), Always, Full),
+        row("iptables", "iptables hashlimit", Kind::Iptables(Peer::Limits), Full, Full),
         row("iptables-drop", "iptables, only drops", Kind::Iptables(Peer::Drop), Full, Asked),
         row("pass", "bare XDP_PASS, into the stack", Kind::Bare("pass"), Asked, Asked),
     ]
