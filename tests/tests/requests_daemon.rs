@@ -131,4 +131,6 @@ fn decisions_are_counted_by_api_and_outcome() {
         metrics.contains("ratelimit_decisions_total{api=\"create-url\",outcome=\"refused\"} 2"),
         "{metrics}"
     );
+    assert!(metrics.contains("ratelimit_decision_seconds_bucket{le=\"+Inf\"} 5"), "{metrics}");
+    assert!(metrics.contains("ratelimit_decision_seconds_count 5"), "{metrics}");
 }

@@ -52,6 +52,7 @@ impl Host {
             keys: usage.keys,
             evicted: usage.evicted,
             decisions: self.desk.decisions(),
+            decision_times: self.desk.decision_times(),
             store_up: self.desk.store().map(crate::serve::store::Store::is_up),
             store_questions: self.desk.store().map_or((0, 0), crate::serve::store::Store::counts),
         }

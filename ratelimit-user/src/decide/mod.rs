@@ -21,6 +21,7 @@ pub mod meter;
 pub mod request;
 pub mod rules;
 pub mod shared;
+pub mod striped;
 mod table;
 pub mod tally;
 pub mod throttle;

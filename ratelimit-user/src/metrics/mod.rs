@@ -1,6 +1,7 @@
 //! A snapshot as Prometheus metrics.
 
 mod cluster;
+mod histogram;
 mod requests;
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};

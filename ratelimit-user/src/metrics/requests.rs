@@ -2,6 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
+use super::histogram::Counted;
 use crate::serve::protocol::RequestsStatus;
 
 pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(), prometheus::Error> {
@@ -13,6 +14,11 @@ pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(
         decisions.with_label_values(&[api.as_str(), outcome.as_str()]).inc_by(*count);
     }
     registry.register(Box::new(decisions))?;
+    registry.register(Box::new(Counted::new(
+        "ratelimit_decision_seconds",
+        "How long decisions about requests took, with the store where it was asked.",
+        &status.decision_times,
+    )?))?;
     let keys = IntGauge::new("ratelimit_request_keys", "Keys of requests that are remembered.")?;
     keys.set(status.keys as i64);
     registry.register(Box::new(keys))?;

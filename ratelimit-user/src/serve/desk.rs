@@ -6,6 +6,8 @@ use tokio::sync::mpsc;
 
 use super::{
     escalation::{Offence, Offenders},
+    latency::Latency,
+    protocol::DecisionTimes,
     store::Store,
     together::Together,
 };
@@ -44,6 +46,7 @@ pub struct Desk {
     /// Other hosts that count with this one.
     together: Option<Together>,
     offenders: Offenders,
+    latency: Latency,
     access: RwLock<Access>,
 }
 
@@ -69,6 +72,7 @@ impl Desk {
             clock,
             together,
             offenders: Offenders::default(),
+            latency: Latency::default(),
             access: RwLock::default(),
         };
         desk.settle(policy);
@@ -180,6 +184,11 @@ impl Desk {
         rows.collect()
     }
 
+    /// How long they took.
+    pub fn decision_times(&self) -> DecisionTimes {
+        self.latency.times()
+    }
+
     /// The way to the store, if there is one.
     pub fn store(&self) -> Option<&Store> {
         self.together.as_ref().map(Together::store)
@@ -190,7 +199,7 @@ impl Desk {
         self.offenders.take()
     }
 
-    /// Counts a decision, and looks whether its caller has been refused for too long.
+    /// Counts a decision about a question of this time, and looks whether its caller has been refused for too long.
     fn note(&self, api: &ApiRules, request: &Request<'_>, asking: Asking, outcome: Outcome, now_us: u64) {
         if asking == Asking::Peeking {
             return;
@@ -199,5 +208,6 @@ impl Desk {
             self.offenders.refused(api, escalation, ip, now_us);
         }
         api.tally.count(outcome);
+        self.latency.record(self.clock.now_us() - now_us);
     }
 }

@@ -11,6 +11,7 @@ pub mod escalation;
 mod feed;
 pub mod grpc;
 pub mod http;
+mod latency;
 pub mod listener;
 pub mod protocol;
 pub mod resp;

@@ -3,7 +3,7 @@
 
 mod requests;
 
-pub use requests::{DecisionInfo, RequestsStatus, TestQuestion};
+pub use requests::{DecisionInfo, DecisionTimes, RequestsStatus, TestQuestion, TimeCount};
 
 use std::{net::IpAddr, path::PathBuf};
 

@@ -60,8 +60,29 @@ pub struct RequestsStatus {
     pub evicted: u64,
     /// API, outcome, how many.
     pub decisions: Vec<(String, String, u64)>,
+    /// How long they took.
+    #[serde(default)]
+    pub decision_times: DecisionTimes,
     /// Whether the store that counts requests for all hosts answers; absent without one.
     pub store_up: Option<bool>,
     /// Questions to it, and those without an answer.
     pub store_questions: (u64, u64),
+}
+
+/// How long decisions took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionTimes {
+    /// By time, shortest first.
+    pub counts: Vec<TimeCount>,
+    /// All of them together.
+    pub total_us: u64,
+}
+
+/// Decisions that took about as long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeCount {
+    /// Longer than those before, and at most so many microseconds; absent for all that took longer.
+    pub at_most_us: Option<u64>,
+    /// How many.
+    pub decisions: u64,
 }
