@@ -19,9 +19,6 @@ use crate::{
 /// How long an answer may take that is not to be held.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Every policy has limits per source, also where no interface is guarded.
-const SOURCE: &str = "[source]\nlimits = [\"5000 packets/s\"]\n";
-
 /// A decision service with a listener per protocol. It ends with the value.
 #[derive(Debug)]
 pub struct Service {
@@ -36,7 +33,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it with a policy that has no `[listen]`, and waits until it listens. What packets are held to is added if it is not there.
+    /// Starts it with a policy that has no `[listen]`, and waits until it listens.
     pub fn start(policy: &str) -> Self {
         Self::start_listening(policy, "")
     }
@@ -46,9 +43,8 @@ impl Service {
         let directory = Directory::new();
         let [http, grpc, resp] = [(); 3].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
         let unix = directory.0.join("http.sock");
-        let source = if policy.contains("[source]") { "" } else { SOURCE };
         let text = format!(
-            "{policy}\n{source}[listen]\nhttp = [\"{http}\", \"unix:{}\"]\ngrpc = \"{grpc}\"\nresp = \"{resp}\"\n{listen}\n",
+            "{policy}\n[listen]\nhttp = [\"{http}\", \"unix:{}\"]\ngrpc = \"{grpc}\"\nresp = \"{resp}\"\n{listen}\n",
             unix.display()
         );
         let file = directory.0.join("policy.toml");

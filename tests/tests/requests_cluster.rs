@@ -129,17 +129,15 @@ fn three_hosts_admit_no_more_than_the_bound_of_every_algorithm() {
 }
 
 #[test]
-#[ignore = "long"]
 fn three_hosts_admit_no_more_than_the_bound_on_sentinels() {
     let sentinels = Sentinels::new();
-    no_more_than_the_bound(&sentinels.url(), Duration::from_secs(10));
+    no_more_than_the_bound(&sentinels.url(), Duration::from_secs(5));
 }
 
 #[test]
-#[ignore = "long"]
 fn three_hosts_admit_no_more_than_the_bound_on_a_redis_cluster() {
     let cluster = RedisCluster::new();
-    no_more_than_the_bound(&cluster.url(), Duration::from_secs(10));
+    no_more_than_the_bound(&cluster.url(), Duration::from_secs(5));
 }
 
 #[test]

@@ -8,8 +8,10 @@ use std::{
 use ratelimit_tests::{
     answer::{assert_refused, stderr, stdout},
     daemon::Edge,
+    netns::EDGE_V4,
     redis::wait_for,
     service::Client,
+    traffic::edge_with_sources,
 };
 
 /// A policy whose listener is a socket in the host's directory, reachable from every network namespace.
@@ -133,4 +135,32 @@ fn decisions_are_counted_by_api_and_outcome() {
     );
     assert!(metrics.contains("ratelimit_decision_seconds_bucket{le=\"+Inf\"} 5"), "{metrics}");
     assert!(metrics.contains("ratelimit_decision_seconds_count 5"), "{metrics}");
+}
+
+#[test]
+fn what_a_peer_says_about_addresses_counts_only_if_the_policy_trusts_it() {
+    let (stranger, proxy) = ("10.99.1.1", "10.99.1.2");
+    let edge = edge_with_sources(&[stranger, proxy]);
+    let token = edge.dir().join("token");
+    std::fs::write(&token, "a-token-that-nobody-guesses").unwrap();
+    let _daemon = edge.start(&format!(
+        "[source]\nlimits = [\"5000 packets/s burst 10000\"]\n[listen]\nhttp = \"{EDGE_V4}:8080\"\ntoken_file = \"{}\"\n\
+         trusted_proxies = [\"{proxy}\"]\n[[api]]\nname = \"a\"\nkey = [\"ip\"]\nlimits = [\"1/hour\"]\n",
+        token.display()
+    ));
+    let ask = |from: &str, question: &str, field: &str| {
+        let mut curl = edge.wire.in_net("curl");
+        curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "10", "--interface", from]);
+        curl.args(["-H", "Authorization: Bearer a-token-that-nobody-guesses", "-H", field]);
+        stdout(&curl.arg(format!("http://{EDGE_V4}:8080/v1/check?api=a{question}")).output().unwrap())
+    };
+    assert_eq!(ask(proxy, "", "X-Forwarded-For: 192.0.2.1"), "200");
+    assert_eq!(ask(proxy, "", "X-Forwarded-For: 192.0.2.2"), "200", "another caller of the same proxy");
+    assert_eq!(ask(proxy, "", "X-Forwarded-For: 192.0.2.1"), "429");
+    assert_eq!(ask(stranger, "", "X-Forwarded-For: 192.0.2.3"), "200");
+    for field in ["X-Forwarded-For: 192.0.2.4", "X-RateLimit-Ip: 192.0.2.4"] {
+        assert_eq!(ask(stranger, "", field), "429", "it speaks for itself alone: {field}");
+    }
+    assert_eq!(ask(stranger, "&ip=192.0.2.4", "X-Nothing: 1"), "429");
+    assert_eq!(ask(proxy, "", "X-Forwarded-For: 192.0.2.4"), "200", "nobody has used up the other's limit");
 }

@@ -19,7 +19,7 @@ use crate::{
 /// Answer questions about requests, without guarding any interface; prints "ready" when listening.
 ///
 /// For hosts that are no edge, for trying a policy, and where the kernel program cannot be loaded. Needs no rights; callers that stay above
-/// their limits are not blocked in the kernel. `ratelimit run` does this and guards interfaces as well.
+/// their limits are not blocked in the kernel, and the policy needs no [source]. `ratelimit run` does this and guards interfaces as well.
 ///
 /// Example: ratelimit serve --policy /etc/ratelimit.toml
 #[derive(Debug, Args)]
@@ -34,7 +34,8 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        let loaded = config::load(&self.policy).map_err(|error| Failure::usage(error.to_string()))?;
+        let loaded =
+            config::load_for_requests(&self.policy).map_err(|error| Failure::usage(error.to_string()))?;
         let sockets = Sockets::bind(loaded.policy.listen()).map_err(Failure::usage)?;
         if sockets.is_empty() {
             return Err(Failure::usage(

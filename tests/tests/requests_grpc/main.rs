@@ -1,5 +1,6 @@
 //! The gRPC services of a real `ratelimit serve`, asked by a client that sees every frame and by a real Envoy.
 
+mod access;
 mod envoy;
 mod quota;
 mod standard;

@@ -130,6 +130,33 @@ fn what_was_used_without_an_assignment_is_charged_as_far_as_it_goes() {
     assert_eq!(tokens(report(&client, &mut stream, usage("bob", 1_000, 0))).0, 0);
 }
 
+/// Buckets of one stream that are given anything.
+const MOST: u32 = 10_000;
+
+#[test]
+fn one_stream_has_no_more_buckets_than_its_share_and_what_others_use_is_charged_all_the_same() {
+    let service = Service::start(POLICY);
+    let mut client = Client::connect(service.grpc);
+    let mut stream = client.open(STREAM);
+    let mut told = 0;
+    let users: Vec<String> = (0..MOST).map(|n| format!("u{n}")).collect();
+    for some in users.chunks(500) {
+        let bucket_quota_usages = some.iter().map(|user| usage(user, 1, 0)).collect();
+        client.send(&mut stream, &UsageReports { domain: "web".to_owned(), bucket_quota_usages });
+        told += client.receive::<QuotaResponse>(&mut stream).expect("assignments").bucket_action.len();
+    }
+    assert_eq!(told, MOST as usize);
+    let usages = vec![usage("one-too-many", 30, 0), usage("u0", 0, 1)];
+    client.send(&mut stream, &UsageReports { domain: String::new(), bucket_quota_usages: usages });
+    let answer: QuotaResponse = client.receive(&mut stream).expect("an answer about the one it knows");
+    let about = answer.bucket_action.iter().filter_map(|action| action.bucket_id.as_ref());
+    assert!(about.clone().count() > 0);
+    assert!(about.into_iter().all(|id| id.bucket["user"] == "u0"), "{answer:?}");
+    // Thirty of a hundred are gone, as another stream sees.
+    let mut other = client.open(STREAM);
+    assert_eq!(tokens(report(&client, &mut other, usage("one-too-many", 0, 1))).0, 70);
+}
+
 #[test]
 fn buckets_that_nothing_limits_are_free_and_bad_ones_cost_the_others_nothing() {
     let service = Service::start(POLICY);
