@@ -64,8 +64,12 @@ impl<'r> Claims<'r> {
         Self { api, list: [None; MAX_CLAIMS], known: None }
     }
 
+    /// One more, if it limits anything.
     #[inline]
     pub(super) fn push(&mut self, claim: Claim<'r>) {
+        if claim.allowance.limits.is_empty() {
+            return;
+        }
         if let Some(place) = self.list.iter_mut().find(|place| place.is_none()) {
             *place = Some(claim);
         }

@@ -28,6 +28,8 @@ pub struct Lease {
     sequence: u64,
     /// What was said and has no answer: it is said again as it was, and counts once.
     unanswered: Option<Entry>,
+    /// When that was first said: the store may count from then on.
+    said_us: u64,
     under_way: bool,
     denied: Denied,
     /// What was free at the store when it last answered, and which limit was nearest to its end.
@@ -62,7 +64,9 @@ impl Lease {
 
     /// Takes back units that were spent a moment ago and are not needed.
     pub fn unspend(&mut self, units: u64) {
-        let back = units.min(self.used);
+        // What the store is being told of at this moment is charged there.
+        let told = self.unanswered.map_or(0, |said| said.used);
+        let back = units.min(self.used.saturating_sub(told));
         self.used -= back;
         self.held += back;
     }
@@ -101,11 +105,11 @@ impl Lease {
         self.sequence += 1;
         self.under_way = true;
         let entry = Entry { sequence: self.sequence, used: self.used, held: self.held, wanted: self.portion };
-        self.unanswered = Some(entry);
+        (self.unanswered, self.said_us) = (Some(entry), now_us);
         entry
     }
 
-    /// Takes in the answer to what [`Lease::ask`] said at `sent_us`.
+    /// Takes in the answer to what [`Lease::ask`] said at `sent_us`, or earlier: what is said again is granted from the first time on.
     pub fn answer(&mut self, said: &Entry, told: &Told, sent_us: u64, now_us: u64, timing: &Timing) {
         (self.free, self.nearest) = (told.free, told.nearest);
         if said.sequence == 0 || self.unanswered != Some(*said) {
@@ -113,8 +117,9 @@ impl Lease {
         }
         (self.unanswered, self.under_way) = (None, false);
         self.used -= said.used.min(self.used);
+        let said_us = sent_us.min(self.said_us);
         let expires_us =
-            sent_us + timing.lifetime_us.saturating_sub(timing.margin_us + spread_us(sent_us, timing));
+            said_us + timing.lifetime_us.saturating_sub(timing.margin_us + spread_us(said_us, timing));
         if now_us >= self.expires_us {
             // What was left ran out while the answer was under way.
             self.held = 0;
@@ -212,6 +217,31 @@ mod tests {
         lease.answer(&said, &told(10), 2 * SECOND, 2 * SECOND, &TIMING);
         assert!(lease.spend(10, 2 * SECOND));
         assert!(!lease.spend(1, 2 * SECOND), "an answer that comes twice counts once");
+    }
+
+    #[test]
+    fn what_is_said_again_lasts_no_longer_than_from_the_first_time_on() {
+        let mut lease = Lease::default();
+        let said = lease.ask(640, 0);
+        lease.failed(&said);
+        assert_eq!(lease.ask(640, 6 * SECOND), said);
+        lease.answer(&said, &told(10), 6 * SECOND, 6 * SECOND, &TIMING);
+        assert!(lease.spend(1, 7 * SECOND - 1));
+        assert!(!lease.spend(1, 7 * SECOND), "the store writes it off a margin later");
+    }
+
+    #[test]
+    fn units_that_the_store_is_being_told_of_are_not_taken_back() {
+        let mut lease = Lease::default();
+        let said = lease.ask(640, 0);
+        lease.answer(&said, &told(10), 0, 0, &TIMING);
+        assert!(lease.spend(4, 1));
+        let said = lease.ask(640, 1);
+        assert_eq!((said.used, said.held), (4, 6));
+        lease.unspend(4);
+        lease.answer(&said, &told(0), 1, 1, &TIMING);
+        assert!(lease.spend(6, 1));
+        assert!(!lease.spend(1, 1), "the four are charged");
     }
 
     #[test]

@@ -18,8 +18,17 @@ pub struct Leases {
     shards: Box<[Mutex<Shard>]>,
 }
 
-/// Leases by the fingerprints of their keys, which nobody can choose.
-type Shard = HashMap<u64, Lease, foldhash::fast::RandomState>;
+/// Some of them.
+#[derive(Debug, Default)]
+struct Shard {
+    /// By the fingerprints of their keys, which nobody can choose.
+    leases: HashMap<u64, Lease, foldhash::fast::RandomState>,
+    /// When it was last looked for some that are not needed any more.
+    swept_us: u64,
+}
+
+/// Time between two such looks at a shard that is full: they take as long as it is large.
+const SWEEP_US: u64 = 1_000_000;
 
 impl Leases {
     /// Leases of about so many keys at most.
@@ -36,9 +45,13 @@ impl Leases {
     /// Looks at the lease of a key, or changes it. Where there is no room for one more, at one that is forgotten afterwards: the store then
     /// decides about every request of that key.
     pub fn with<R>(&self, hash: Hash, now_us: u64, look: impl FnOnce(&mut Lease) -> R) -> R {
-        let mut leases = self.shard(hash);
+        let mut shard = self.shard(hash);
+        let Shard { leases, swept_us } = &mut *shard;
         if leases.len() >= self.most && !leases.contains_key(&hash.fingerprint) {
-            leases.retain(|_, lease| !lease.is_idle(now_us, &self.timing));
+            if *swept_us + SWEEP_US <= now_us {
+                leases.retain(|_, lease| !lease.is_idle(now_us, &self.timing));
+                *swept_us = now_us;
+            }
             if leases.len() >= self.most {
                 return look(&mut Lease::default());
             }
@@ -48,21 +61,24 @@ impl Leases {
 
     /// The same if there is one.
     pub fn with_known<R>(&self, hash: Hash, look: impl FnOnce(&mut Lease) -> R) -> Option<R> {
-        self.shard(hash).get_mut(&hash.fingerprint).map(look)
+        self.shard(hash).leases.get_mut(&hash.fingerprint).map(look)
     }
 
     fn shard(&self, hash: Hash) -> MutexGuard<'_, Shard> {
-        let shard = &self.shards[hash.shard(SHARDS)];
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.shards[hash.shard(SHARDS)])
     }
 
     /// How many keys there is something known of.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.shards.iter().map(|shard| locked(shard).leases.len()).sum()
     }
 
     /// Whether nothing is known of any.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

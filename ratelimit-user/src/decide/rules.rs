@@ -236,7 +236,7 @@ impl Rules {
                 alone.push(*claim);
             } else {
                 let allowance = &self.allowances[claim.allowance.alone?];
-                alone.push(Claim { allowance, hash: claim.hash.other(), subject: claim.subject });
+                alone.push(Claim { allowance, hash: claim.hash.alone(), subject: claim.subject });
             }
         }
         Some(alone)
@@ -272,7 +272,7 @@ impl Rules {
             claims.push(self.claim(login.per_ip, Subject::Ip(api), request)?);
             claims.push(per_user);
             claims.known = Some(Known {
-                hash: user_and_ip.hash.other(),
+                hash: user_and_ip.hash.known(),
                 for_us: login.known_for_us,
                 of_strangers: per_user.allowance,
             });
@@ -280,9 +280,7 @@ impl Rules {
             let plan = user.and_then(|user| user.plan.as_deref()).and_then(|plan| api.by_plan.get(plan));
             let own = api.by_user.get(request.user);
             let allowance = *own.or(plan).unwrap_or(&api.allowance);
-            if !self.allowances[allowance].limits.is_empty() {
-                claims.push(self.claim(allowance, Subject::Api(api), request)?);
-            }
+            claims.push(self.claim(allowance, Subject::Api(api), request)?);
         }
         if let Some(allowance) = user.and_then(|user| user.allowance) {
             claims.push(self.claim(allowance, Subject::User, request)?);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Decision, Engine, Outcome, Priority, Request};
+use super::{Decision, Engine, Mode, Outcome, Priority, Request};
 use crate::config;
 
 const SECOND: u64 = 1_000_000;
@@ -166,6 +166,31 @@ fn a_stranger_cannot_lock_a_user_out() {
     // One address that tries many users is stopped, too.
     let spray = |n: usize| Request { user: ["a", "b", "c", "d", "e", "f"][n % 6], ..from("203.0.113.77") };
     assert_eq!((0..60).filter(|n| desk.serves(&spray(*n), START)).count(), 20);
+}
+
+#[test]
+fn a_login_without_one_of_its_limits_has_the_others() {
+    let desk = Desk::new(
+        "[[api]]\nname = \"login\"\npreset = \"login\"\nper_ip = [\"1000/hour\"]\nper_user_and_ip = []\nper_user = [\"3/hour\"]",
+    );
+    let users: Vec<String> = (0..100).map(|n| format!("user-{n}")).collect();
+    for user in &users {
+        assert_eq!(desk.served(&Request::new(user, "login").from(ip("192.0.2.1")), START, 5), 3, "{user}");
+    }
+}
+
+#[test]
+fn a_login_that_a_host_decides_alone_makes_nobody_known() {
+    let desk = Desk::new(
+        "[cluster]\nredis = \"redis://127.0.0.1:1\"\nhosts = 1\n[[api]]\nname = \"login\"\npreset = \"login\"\n\
+         algorithm = \"fixed-window\"\nwithout_store = \"local\"\nper_user = [\"3/hour\"]",
+    );
+    let (rules, guess) = (desk.engine.rules(), Request::new("alice", "login").from(ip("203.0.113.9")));
+    let claims = || desk.engine.claims(&rules, &guess, START).unwrap();
+    assert_eq!(claims().iter().count(), 3);
+    let alone = rules.alone(&claims()).expect("a host that goes on alone");
+    assert!(desk.engine.judge(&alone, &guess, START, Mode::Take).outcome.is_served());
+    assert_eq!(claims().iter().count(), 3, "it is still a stranger");
 }
 
 #[test]

@@ -10,15 +10,15 @@ use prometheus::{
 
 use crate::serve::protocol::DecisionTimes;
 
-const MICROSECOND: f64 = 1e-6;
+const PER_SECOND: f64 = 1e6;
 
 /// A histogram as it stands.
-pub(super) struct Counted {
+pub(super) struct Times {
     desc: Desc,
     histogram: Histogram,
 }
 
-impl Counted {
+impl Times {
     pub(super) fn new(name: &str, help: &str, times: &DecisionTimes) -> Result<Self, Error> {
         let desc = Desc::new(name.to_owned(), help.to_owned(), Vec::new(), HashMap::new())?;
         let mut histogram = Histogram::default();
@@ -28,19 +28,19 @@ impl Counted {
             // The text has one for all of them by itself.
             if let Some(at_most_us) = count.at_most_us {
                 let mut bucket = Bucket::default();
-                bucket.set_upper_bound(at_most_us as f64 * MICROSECOND);
+                bucket.set_upper_bound(at_most_us as f64 / PER_SECOND);
                 bucket.set_cumulative_count(so_far);
                 buckets.push(bucket);
             }
         }
         histogram.set_bucket(buckets);
         histogram.set_sample_count(so_far);
-        histogram.set_sample_sum(times.total_us as f64 * MICROSECOND);
+        histogram.set_sample_sum(times.total_us as f64 / PER_SECOND);
         Ok(Self { desc, histogram })
     }
 }
 
-impl Collector for Counted {
+impl Collector for Times {
     fn desc(&self) -> Vec<&Desc> {
         vec![&self.desc]
     }

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use super::histogram::Counted;
+use super::histogram::Times;
 use crate::serve::protocol::RequestsStatus;
 
 pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(), prometheus::Error> {
@@ -14,7 +14,7 @@ pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(
         decisions.with_label_values(&[api.as_str(), outcome.as_str()]).inc_by(*count);
     }
     registry.register(Box::new(decisions))?;
-    registry.register(Box::new(Counted::new(
+    registry.register(Box::new(Times::new(
         "ratelimit_decision_seconds",
         "How long decisions about requests took, with the store where it was asked.",
         &status.decision_times,

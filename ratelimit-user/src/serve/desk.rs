@@ -140,12 +140,22 @@ impl Desk {
 
     /// Gives back what a request was charged; for a login: it succeeded.
     pub async fn refund(&self, request: &Request<'_>) -> Result<(), BadRequest> {
-        let rules = self.engine.rules();
-        self.engine.refund(&rules, request, self.clock.now_us())?;
+        let (rules, now_us) = (self.engine.rules(), self.clock.now_us());
+        // Those that it was charged to: who is known from now on was a stranger then.
+        let claims = self.engine.claims(&rules, request, now_us)?;
+        self.engine.refund(&rules, request, now_us)?;
         if let Some(together) = &self.together {
-            together.refund(&self.engine, &rules.claims(request)?, request);
+            together.refund(&self.engine, &claims, request);
         }
         Ok(())
+    }
+
+    /// Gives back what a request was charged that nobody waits for any more. Not for logins: there it would mean that one succeeded.
+    pub async fn give_back(&self, request: &Request<'_>) {
+        if self.engine.rules().claims(request).is_ok_and(|claims| claims.known.is_none()) {
+            // It was a good question before; rules that have changed since count nothing of it.
+            let _changed = self.refund(request).await;
+        }
     }
 
     /// Forgets what was counted under the keys of a request.
@@ -209,5 +219,38 @@ impl Desk {
         }
         api.tally.count(outcome);
         self.latency.record(self.clock.now_us() - now_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    #[tokio::test]
+    async fn who_does_not_wait_for_the_turn_of_a_login_has_not_logged_in() {
+        let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"login\"\npreset = \"login\"\nper_user = [\"1/hour\"]";
+        let desk = Desk::new(&config::parse(text, "test").unwrap().policy);
+        let guess = Request::new("alice", "login").from("203.0.113.9".parse().unwrap());
+        let served = async || {
+            desk.check(&guess, Asking::Counted, |decision| decision.outcome.is_served()).await.unwrap()
+        };
+        assert!(served().await);
+        desk.give_back(&guess).await;
+        assert!(!served().await, "nothing comes back, and nobody is known");
+        desk.refund(&guess).await.unwrap();
+        assert!(served().await, "this one has logged in");
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_is_there_again() {
+        let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"api\"\nlimits = [\"1/hour\"]";
+        let desk = Desk::new(&config::parse(text, "test").unwrap().policy);
+        let request = Request::new("u", "api");
+        for _ in 0..3 {
+            let served = desk.check(&request, Asking::Counted, |decision| decision.outcome.is_served()).await;
+            assert_eq!(served, Ok(true));
+            desk.give_back(&request).await;
+        }
     }
 }

@@ -48,10 +48,11 @@ impl Together {
         now_us: u64,
     ) -> Option<Decision<'r>> {
         // What this host counts for itself has to be looked at as well, after the store has said yes.
-        if asking == Asking::Counted && claims.iter().all(is_shared) {
-            if let Step::Decided(decision) = shared::step(claims, request, &self.leases, now_us) {
-                return Some(decision);
-            }
+        if asking == Asking::Counted
+            && claims.iter().all(is_shared)
+            && let Step::Decided(decision) = shared::step(claims, request, &self.leases, now_us)
+        {
+            return Some(decision);
         }
         (!self.store.is_up()).then(|| alone(engine, rules, claims, request, asking, now_us))
     }

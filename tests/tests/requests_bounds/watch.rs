@@ -9,13 +9,15 @@ use crate::world::Plan;
 pub(crate) enum Watch {
     /// A bucket: at no moment more than the burst above the rate.
     Rate { amount: f64, period_us: f64, burst: f64, above: f64, at_us: u64 },
+    /// A window of the clock: no more than that in each.
+    Clock { period_us: u64, most: u64, inside: u64, window: u64 },
     /// A window: at no moment more than so much within its length.
     Window { period_us: u64, most: u64, inside: u64, seen: VecDeque<(u64, u64)> },
 }
 
 impl Watch {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let (limit, times) = (plan.limit, plan.alone.times());
+        let (limit, times) = (plan.limit, plan.times());
         let window = |most: u64| Self::Window {
             period_us: plan.period_us,
             most: most * times,
@@ -30,7 +32,9 @@ impl Watch {
                 above: 0.0,
                 at_us: 0,
             },
-            "fixed-window" => window(2 * limit),
+            "fixed-window" => {
+                Self::Clock { period_us: plan.period_us, most: limit * times, inside: 0, window: 0 }
+            }
             "sliding-window-weighted" => window(2 * limit - 1),
             _ => window(limit),
         }
@@ -46,6 +50,18 @@ impl Watch {
                 // Rounding of our own sums.
                 match *above > *burst + 1e-3 {
                     true => Err(format!("{above:.3} above the rate, of at most {burst}, at {now_us} us")),
+                    false => Ok(()),
+                }
+            }
+            Self::Clock { period_us, most, inside, window } => {
+                if now_us / *period_us > *window {
+                    (*window, *inside) = (now_us / *period_us, 0);
+                }
+                *inside += units;
+                match *inside > *most {
+                    true => {
+                        Err(format!("{inside} in a window of the clock, of at most {most}, at {now_us} us"))
+                    }
                     false => Ok(()),
                 }
             }

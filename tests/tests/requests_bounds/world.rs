@@ -55,7 +55,7 @@ impl Faults {
 
 /// What hosts do without the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alone {
+enum Alone {
     Refuse,
     Reserve,
     Share,
@@ -69,11 +69,6 @@ impl Alone {
             Self::Share => "share",
         }
     }
-
-    /// How many times the limit they may admit then.
-    pub(crate) fn times(self) -> u64 {
-        if self == Self::Share { 2 } else { 1 }
-    }
 }
 
 /// A cluster to be.
@@ -85,7 +80,7 @@ pub(crate) struct Plan {
     pub(crate) period_us: u64,
     period: &'static str,
     sharing: &'static str,
-    pub(crate) alone: Alone,
+    alone: Alone,
     hosts: usize,
     faults: Faults,
     /// Whether all of them ask for more than there is, all the time.
@@ -129,6 +124,11 @@ impl Plan {
     /// The same where all ask for more than there is.
     pub(crate) fn greedy(self) -> Self {
         Self { greedy: true, ..self }
+    }
+
+    /// How many times the limit may be admitted: where hosts are alone at times they have shares beside what the store gives.
+    pub(crate) fn times(&self) -> u64 {
+        if self.alone == Alone::Share && self.faults.disaster_us.is_some() { 2 } else { 1 }
     }
 
     /// Units that come in within a time.

@@ -30,8 +30,7 @@ impl Drop for Place {
         let desk = Arc::clone(&self.desk);
         runtime.spawn(async move {
             let parts = question.parts();
-            // A policy that has lost the API meanwhile has nothing to give back.
-            let _gone = desk.refund(&question.request(ip, &parts)).await;
+            desk.give_back(&question.request(ip, &parts)).await;
         });
     }
 }

@@ -23,8 +23,8 @@ pub(super) const PERIOD_S: &str = "3600";
 pub(super) const HOT_PER_SECOND: u64 = 1_000_000;
 
 /// APIs of the policy that the limiter is started with.
-pub(super) const MANY_USERS: &str = "bench";
-pub(super) const HOT_USER: &str = "hot";
+pub(super) const CALM_API: &str = "bench";
+pub(super) const HOT_API: &str = "hot";
 
 pub(super) struct Field {
     pub(super) server_cpu: usize,
@@ -158,8 +158,8 @@ impl Field {
 
 fn policy_text(protocol: Protocol, port: u16) -> String {
     let listen = format!("[listen]\n{} = \"127.0.0.1:{port}\"\n", protocol.listener());
-    let many = policy::api(MANY_USERS, &format!("{COUNT}/hour burst {BURST}"), "token-bucket");
-    let hot = policy::api(HOT_USER, &format!("{HOT_PER_SECOND}/s burst {HOT_PER_SECOND}"), "token-bucket");
+    let many = policy::api(CALM_API, &format!("{COUNT}/hour burst {BURST}"), "token-bucket");
+    let hot = policy::api(HOT_API, &format!("{HOT_PER_SECOND}/s burst {HOT_PER_SECOND}"), "token-bucket");
     [PACKETS, &listen, &many, &hot].concat()
 }
 

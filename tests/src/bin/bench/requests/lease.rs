@@ -8,7 +8,7 @@ use super::{
     client::RedisBenchmark,
     comparison::{Comparison, Unit},
     entrant::{Entrant, Pace, compare},
-    field::{Field, HOT_USER, Protocol},
+    field::{Field, HOT_API, Protocol},
     targets::{OURS, OURS_LEASE},
     wire::KEY,
 };
@@ -27,7 +27,7 @@ pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> R
     let [alone, shared] = [None, Some(url.as_str())].map(|store| field.limiter(Protocol::Resp, store));
     let alone = field.admit("ratelimit alone", alone);
     let shared = field.admit("ratelimit with leases", shared);
-    let (cpu, question) = (field.client_cpu, ["CHECK", KEY, HOT_USER]);
+    let (cpu, question) = (field.client_cpu, ["CHECK", KEY, HOT_API]);
     let entrants = |title| -> Vec<Entrant<'_>> {
         [(OURS_LEASE, title, &shared), (OURS, "ratelimit alone", &alone)]
             .into_iter()

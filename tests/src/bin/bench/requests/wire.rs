@@ -9,7 +9,7 @@ use super::{
     client::{H2load, RedisBenchmark, Wrk},
     comparison::{Comparison, Unit},
     entrant::{Entrant, Pace, compare},
-    field::{BURST, COUNT, Field, HOT_PER_SECOND, HOT_USER, MANY_USERS, PERIOD_S, Protocol, Running},
+    field::{BURST, CALM_API, COUNT, Field, HOT_API, HOT_PER_SECOND, PERIOD_S, Protocol, Running},
     targets::{NGINX_LIMIT, OURS, OURS_CHECK},
 };
 use crate::interrupt::Interrupt;
@@ -40,7 +40,7 @@ pub(super) fn resp(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
             entrants.push(Entrant::new(name, title, move |round| client.run(round)));
         };
         enter(OURS, "ratelimit, CL.THROTTLE", &ours, &["CL.THROTTLE", KEY, BURST, COUNT, PERIOD_S]);
-        enter(OURS_CHECK, "ratelimit, CHECK", &ours, &["CHECK", KEY, MANY_USERS]);
+        enter(OURS_CHECK, "ratelimit, CHECK", &ours, &["CHECK", KEY, CALM_API]);
         enter("redis-ping", "redis-server, PING", &redis, &["PING"]);
         enter("redis-incr", "redis-server, INCR", &redis, &["INCR", KEY]);
         if let Some(script) = &script {
@@ -71,7 +71,7 @@ pub(super) fn http(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
     let throttlecrab = field.admit("throttlecrab-server over HTTP", throttlecrab);
     let [limited, bare] = [field.nginx(true), field.nginx(false)];
     let (limited, bare) = (field.admit("nginx limit_req", limited), field.admit("nginx", bare));
-    let get = format!(r#""GET", "/v1/check?user=u" .. n .. "&api={MANY_USERS}""#);
+    let get = format!(r#""GET", "/v1/check?user=u" .. n .. "&api={CALM_API}""#);
     let post = format!(
         r#""POST", "/throttle", {{["Content-Type"] = "application/json"}}, '{{"key":"u' .. n .. '","max_burst":{BURST},"count_per_period":{COUNT},"period":{PERIOD_S}}}'"#
     );
@@ -99,7 +99,7 @@ pub(super) fn grpc(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
     let limitador = field.admit("Limitador over gRPC", limitador);
     let throttlecrab = field.throttlecrab(Protocol::Grpc);
     let throttlecrab = field.admit("throttlecrab-server over gRPC", throttlecrab);
-    let question = body::envoy("bench", &[("user", "u1"), ("api", HOT_USER)]);
+    let question = body::envoy("bench", &[("user", "u1"), ("api", HOT_API)]);
     let to_throttlecrab = body::throttlecrab("u1", HOT_PER_SECOND, HOT_PER_SECOND, 1);
     let mut entrants = Vec::new();
     for (name, title, running, method, body) in [
