@@ -31,7 +31,11 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
         Found::Read(table) => source(table, problems),
         Found::Unreadable => None,
         Found::Absent => {
-            problems.missing(&(0..0), format!("[source] is missing: nothing would be limited; {EXAMPLE}"));
+            let what = match document.apis.is_empty() {
+                true => "nothing would be limited",
+                false => "packets would not be limited, and only `ratelimit serve` does without",
+            };
+            problems.missing(&(0..0), format!("[source] is missing: {what}; {EXAMPLE}"));
             None
         }
     };

@@ -113,6 +113,20 @@ fn a_key_below_the_wrong_table_line_is_told_where_it_belongs() {
 }
 
 #[test]
+fn limits_of_packets_are_needed_but_where_only_requests_are_answered() {
+    let (nothing, requests) = ("mode = \"enforce\"\n", "[[api]]\nname = \"a\"\nlimits = [\"1/s\"]\n");
+    assert!(problems(nothing)[0].contains("[source] is missing: nothing would be limited;"));
+    assert!(problems(requests)[0].contains("and only `ratelimit serve` does without;"));
+    let file = std::env::temp_dir().join(format!("ratelimit-requests-only-{}.toml", std::process::id()));
+    std::fs::write(&file, requests).unwrap();
+    assert_eq!(load_for_requests(&file).unwrap().policy.requests().apis.len(), 1);
+    std::fs::write(&file, format!("{requests}colour = 1\n")).unwrap();
+    let refused = load_for_requests(&file).unwrap_err().to_string();
+    assert!(refused.contains(":4:1:") && !refused.contains("[source]"), "{refused}");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
 fn a_value_of_the_wrong_type_is_one_problem_and_not_also_a_missing_one() {
     for (text, problem) in [
         ("source = 5\n", "p.toml:1:10: source is a number; write it as a table, [source]"),
