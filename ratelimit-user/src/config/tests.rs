@@ -118,12 +118,12 @@ fn limits_of_packets_are_needed_but_where_only_requests_are_answered() {
     assert!(problems(nothing)[0].contains("[source] is missing: nothing would be limited;"));
     assert!(problems(requests)[0].contains("and only `ratelimit serve` does without;"));
     let file = std::env::temp_dir().join(format!("ratelimit-requests-only-{}.toml", std::process::id()));
-    std::fs::write(&file, requests).unwrap();
+    fs::write(&file, requests).unwrap();
     assert_eq!(load_for_requests(&file).unwrap().policy.requests().apis.len(), 1);
-    std::fs::write(&file, format!("{requests}colour = 1\n")).unwrap();
+    fs::write(&file, format!("{requests}colour = 1\n")).unwrap();
     let refused = load_for_requests(&file).unwrap_err().to_string();
     assert!(refused.contains(":4:1:") && !refused.contains("[source]"), "{refused}");
-    std::fs::remove_file(&file).unwrap();
+    fs::remove_file(&file).unwrap();
 }
 
 #[test]
