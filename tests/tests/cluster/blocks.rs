@@ -142,3 +142,25 @@ fn hosts_see_each_other_come_and_go() {
     let alone = Fleet::start(1, LIMIT, &through_socket(&redis), "name = \"another\"");
     wait_for("a cluster of its own", || (states(&alone.hosts[0]) == [here("edge-0")]).then_some(()));
 }
+
+#[test]
+fn a_caller_that_one_host_refuses_for_too_long_is_blocked_on_every_host() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let api = "hosts = 2\n[[api]]\nname = \"search\"\nkey = [\"ip\"]\nlimits = [\"1/min\"]\nalgorithm = \"fixed-window\"\n\
+               escalate = { above = \"3/s\", for = \"1s\", block = \"5m\" }\n";
+    let fleet = Fleet::start(2, LIMIT, &through_socket(&redis), api);
+    let question = ["test", "--api", "search", "--ip", "203.0.113.7"];
+    let block = wait_for("a block", || {
+        // All but the first are refused.
+        fleet.hosts[0].edge.cli(&question);
+        listed(&fleet.hosts[0], "203.0.113.7/32")
+    });
+    assert_eq!(block["reason"], "refused by api search");
+    let there = wait_for("the block on the other host", || listed(&fleet.hosts[1], "203.0.113.7/32"));
+    assert_eq!((&there["reason"], &there["origin"]), (&block["reason"], &"edge-0".into()));
+    order(&fleet.hosts[1], &["block", "del", "203.0.113.7", "--cluster"]);
+    wait_for("the removal on the first", || {
+        listed(&fleet.hosts[0], "203.0.113.7/32").is_none().then_some(())
+    });
+}
