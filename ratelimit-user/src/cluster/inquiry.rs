@@ -59,7 +59,7 @@ fn call<'i>(
     Call { script: &TAKE, keys, args }
 }
 
-/// A question as the script unpacks it: one argument, because a dozen of them for every key were a third of the script's time.
+/// A question as the script unpacks it: one argument for each key, where a dozen would be parsed and turned into numbers one by one.
 fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
     let Ask { lease, spend, reserved, patience_us, refund } = *ask;
     let asked = [lease.sequence, lease.used, lease.held, lease.wanted, spend, reserved, patience_us, refund];
