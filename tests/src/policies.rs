@@ -73,3 +73,13 @@ pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common:
     let before = before.map(|policy| Before { policy, names: &names, users: &[], desired: None });
     compile::desired(&parsed(&text), &FACTS, generation, before)
 }
+
+/// How requests can be counted, all ways.
+pub const REQUEST_ALGORITHMS: [&str; 6] = [
+    "token-bucket",
+    "leaky-bucket",
+    "fixed-window",
+    "sliding-window",
+    "sliding-window-weighted",
+    "sliding-log",
+];

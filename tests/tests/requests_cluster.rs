@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ratelimit_tests::redis::{Options, Redis, RedisCluster, Sentinels, wait_for};
+use ratelimit_tests::{
+    policies::REQUEST_ALGORITHMS,
+    redis::{Options, Redis, RedisCluster, Sentinels, wait_for},
+};
 use ratelimit_user::{
     config,
     decide::{Outcome, Request},
@@ -16,14 +19,6 @@ use ratelimit_user::{
 };
 
 const LIMIT: u64 = 15;
-const ALGORITHMS: [&str; 6] = [
-    "token-bucket",
-    "leaky-bucket",
-    "fixed-window",
-    "sliding-window",
-    "sliding-window-weighted",
-    "sliding-log",
-];
 const MODES: [&str; 2] = ["strict", "lease"];
 
 /// A policy with one API for each algorithm and mode, `algorithm/mode`, and further text.
@@ -34,7 +29,7 @@ fn policy(url: &str, further: &str) -> String {
         )
     };
     let apis: String =
-        ALGORITHMS.iter().flat_map(|algorithm| MODES.map(|mode| api(algorithm, mode))).collect();
+        REQUEST_ALGORITHMS.iter().flat_map(|algorithm| MODES.map(|mode| api(algorithm, mode))).collect();
     format!("[source]\nlimits = [\"1000/s\"]\n[cluster]\nredis = \"{url}\"\nhosts = 3\n{apis}{further}")
 }
 
@@ -103,8 +98,10 @@ fn most(served: &[Served], interval: Duration) -> usize {
 /// Three hosts, one user, each asking at more than the limit: no algorithm admits more than its own bound, and most of what it may.
 fn no_more_than_the_bound(url: &str, lasting: Duration) {
     let hosts = hosts(3, &policy(url, ""));
-    let apis: Vec<String> =
-        ALGORITHMS.iter().flat_map(|algorithm| MODES.map(|mode| format!("{algorithm}/{mode}"))).collect();
+    let apis: Vec<String> = REQUEST_ALGORITHMS
+        .iter()
+        .flat_map(|algorithm| MODES.map(|mode| format!("{algorithm}/{mode}")))
+        .collect();
     let all = ask_all(&hosts, &apis, 12, lasting);
     let seconds = lasting.as_secs_f64();
     for (api, served) in apis.iter().zip(&all) {

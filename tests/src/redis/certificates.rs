@@ -46,6 +46,12 @@ impl Certificates {
         self.dir().join(name)
     }
 
+    /// What `[listen]` says of a service that shows one of them and wants one of every caller.
+    pub fn listen(&self) -> String {
+        let [certificate, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| self.file(name));
+        format!("tls = {{ certificate = {certificate:?}, key = {key:?}, client_ca = {ca:?} }}")
+    }
+
     fn openssl(&self, words: &str) {
         let done =
             Command::new("openssl").args(words.split(' ')).current_dir(self.dir()).output().expect("openssl");

@@ -9,6 +9,7 @@ use std::{
 };
 
 use fastrand::Rng;
+use ratelimit_tests::policies::REQUEST_ALGORITHMS;
 use ratelimit_user::{
     cluster::{
         account::{Account, Told},
@@ -91,14 +92,6 @@ impl Plan {
     /// One like operators would have it, at random.
     pub(crate) fn random(seed: u64, faults: Faults) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let algorithms = [
-            "token-bucket",
-            "leaky-bucket",
-            "fixed-window",
-            "sliding-window",
-            "sliding-window-weighted",
-            "sliding-log",
-        ];
         let limits =
             [(15, SECOND, "s"), (200, SECOND, "s"), (300, 60 * SECOND, "min"), (64, 60 * SECOND, "min")];
         let (limit, period_us, period) = limits[rng.usize(0..limits.len())];
@@ -109,7 +102,7 @@ impl Plan {
         let (lost, slowest_us) = (faults.lost * part / 3, (faults.slowest_us * part / 3).max(MS));
         Self {
             seed,
-            algorithm: algorithms[rng.usize(0..algorithms.len())],
+            algorithm: REQUEST_ALGORITHMS[rng.usize(0..REQUEST_ALGORITHMS.len())],
             limit,
             period_us,
             period,
@@ -192,7 +185,6 @@ struct Host {
 #[derive(Debug)]
 struct Question {
     host: usize,
-    name: String,
     cost: u64,
     inquiries: Vec<Inquiry>,
     /// By the clock of the host.
@@ -355,6 +347,7 @@ impl<'p> World<'p> {
             self.numbers += 1;
             self.hosts[host].name = format!("h{}", self.numbers);
             self.hosts[host].leases = Leases::new(self.timing, 1_000);
+            self.questions.retain(|_, asked| asked.host != host);
         } else {
             self.outcomes.outages += 1;
             self.store_back_us = self.now_us + self.rng.u64(0..10 * SECOND);
@@ -381,8 +374,7 @@ impl<'p> World<'p> {
         drop(rules);
         self.numbers += 1;
         let question = self.numbers;
-        let asked =
-            Question { host, name: from.clone(), cost, inquiries: inquiries.clone(), sent_us: now_us };
+        let asked = Question { host, cost, inquiries: inquiries.clone(), sent_us: now_us };
         self.questions.insert(question, asked);
         self.later(self.now_us + PATIENCE_US, Event::GiveUp { question });
         self.send(Event::Arrives { question, from, inquiries });
@@ -403,12 +395,9 @@ impl<'p> World<'p> {
 
     fn answer(&mut self, question: u64, told: &[Told], decided_us: u64) {
         let Some(asked) = self.questions.remove(&question) else { return };
-        let Question { host, name, cost, inquiries, sent_us } = asked;
+        let Question { host, cost, inquiries, sent_us } = asked;
         let now_us = self.clock(host);
-        let Host { engine, leases, name: now, .. } = &self.hosts[host];
-        if name != *now {
-            return;
-        }
+        let Host { engine, leases, .. } = &self.hosts[host];
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
         let claims = engine.claims(&rules, &request, now_us).expect("the same question");
         let verdict = shared::verdict(&claims, &inquiries, told, leases, true, sent_us, now_us);
@@ -420,14 +409,9 @@ impl<'p> World<'p> {
     }
 
     fn give_up(&mut self, question: u64) {
-        let Some(Question { host, name, cost, inquiries, .. }) = self.questions.remove(&question) else {
-            return;
-        };
+        let Some(Question { host, cost, inquiries, .. }) = self.questions.remove(&question) else { return };
         let now_us = self.clock(host);
-        let Host { engine, leases, name: now, .. } = &self.hosts[host];
-        if name != *now {
-            return;
-        }
+        let Host { engine, leases, .. } = &self.hosts[host];
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
         let claims = engine.claims(&rules, &request, now_us).expect("the same question");
         shared::failed(&claims, &inquiries, leases, now_us);

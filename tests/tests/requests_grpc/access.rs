@@ -14,13 +14,7 @@ const HEALTHY: [u8; 7] = [0, 0, 0, 0, 2, 8, 1];
 fn over_tls_a_certificate_of_ours_lets_callers_in_and_no_other_does() {
     let certificates = Certificates::new();
     let file = |name| certificates.file(name).display().to_string();
-    let tls = format!(
-        "tls = {{ certificate = \"{}\", key = \"{}\", client_ca = \"{}\" }}",
-        file("server.pem"),
-        file("server.key"),
-        file("ca.pem")
-    );
-    let service = Service::start_listening(POLICY, &tls);
+    let service = Service::start_listening(POLICY, &certificates.listen());
     let question = service.dir().join("question");
     fs::write(&question, NOTHING).expect("write the question");
     let ask = |words: &[&str]| {

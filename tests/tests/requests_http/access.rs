@@ -75,13 +75,7 @@ fn whoever_has_no_token_gets_no_answer_but_that_the_service_lives() {
 fn beyond_loopback_a_certificate_of_ours_lets_callers_in_and_no_other_does() {
     let certificates = Certificates::new();
     let file = |name| certificates.file(name).display().to_string();
-    let tls = format!(
-        "tls = {{ certificate = \"{}\", key = \"{}\", client_ca = \"{}\" }}",
-        file("server.pem"),
-        file("server.key"),
-        file("ca.pem")
-    );
-    let service = Service::start_listening(POLICY, &tls);
+    let service = Service::start_listening(POLICY, &certificates.listen());
     let ask = |words: &[&str]| {
         let mut curl = Command::new("curl");
         curl.args([
