@@ -10,7 +10,7 @@ use ratelimit_tests::{
 use ratelimit_user::{
     cluster::{
         account::{Account, Ask, Counted, Told},
-        exchange::{Entry, Timing},
+        exchange::Entry,
         inquiry::{self, Inquiry},
         redis::Value,
     },
@@ -24,7 +24,7 @@ use redis::Connection;
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_790_000_000 * SECOND;
 const STEPS: usize = 300;
-const TIMING: Timing = Timing { lifetime_us: 10 * SECOND, margin_us: 1_250_000, recent_us: 2 * SECOND };
+const RECENT_US: u64 = 2 * SECOND;
 
 /// A real server with the script, which has its last two arguments for the clock.
 struct Store {
@@ -36,7 +36,7 @@ impl Store {
     fn new(server: &Redis) -> Self {
         let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         let (_, call) =
-            inquiry::calls("h", &TIMING, &[&inquiry("k", &[bucket(1, 1)], Ask::default())], false, 0)
+            inquiry::calls("h", RECENT_US, &[&inquiry("k", &[bucket(1, 1)], Ask::default())], false, 0)
                 .remove(0);
         let (asked, given) =
             ("local time = redis.call('TIME')\n", "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }\n");
@@ -48,7 +48,7 @@ impl Store {
 
     fn exchange(&mut self, host: &str, now_us: u64, inquiries: &[Inquiry]) -> Vec<Told> {
         let inquiries: Vec<&Inquiry> = inquiries.iter().collect();
-        let (_, call) = inquiry::calls(host, &TIMING, &inquiries, false, now_us).remove(0);
+        let (_, call) = inquiry::calls(host, RECENT_US, &inquiries, false, now_us).remove(0);
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha1).arg(call.keys.len()).arg(call.keys).arg(call.args);
         command.arg(now_us / SECOND).arg(now_us % SECOND);
@@ -111,6 +111,7 @@ fn some_ask(rng: &mut Rng, book: &mut Book, capacity: u64) -> Ask {
     book.last = lease;
     Ask {
         lease,
+        life_us: rng.u64(1..20 * SECOND),
         spend: if rng.bool() { rng.u64(0..=capacity.min(5)) } else { rng.u64(0..=capacity + 1) },
         reserved: if rng.u32(0..4) == 0 { rng.u64(0..=capacity / 2) } else { 0 },
         patience_us: if rng.u32(0..4) == 0 { rng.u64(0..2 * SECOND) } else { 0 },
@@ -140,7 +141,7 @@ fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
         let from = rng.usize(..hosts.len());
         let ask = some_ask(&mut rng, &mut hosts[from], capacity);
         let name = format!("h{from}");
-        let expected = account.exchange(&limits, &TIMING, now_us, &name, &ask);
+        let expected = account.exchange(&limits, RECENT_US, now_us, &name, &ask);
         let got = store.exchange(&name, now_us, &[inquiry(&key, &limits, ask)]);
         if std::env::var_os("TRACE").is_some() {
             println!("{step} {now_us} {name} {ask:?} {expected:?} {account:?}");

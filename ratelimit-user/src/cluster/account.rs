@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use super::exchange::{Entry, Timing};
+use super::exchange::{Entry, margin_us};
 use crate::decide::meter::{Meter, NEVER_US};
 
 /// The books of one key.
@@ -44,6 +44,8 @@ struct Held {
 pub struct Ask {
     /// About its lease: what it has used and holds, and would like to have. Nothing if the sequence is 0.
     pub lease: Entry,
+    /// How long that lease lasts.
+    pub life_us: u64,
     /// Units that are to be charged now, or not at all.
     pub spend: u64,
     /// Units that must be left after that.
@@ -89,11 +91,11 @@ struct Spent {
 const NEAR: u64 = 4;
 
 impl Account {
-    /// Takes down what a host says and answers it.
+    /// Takes down what a host says and answers it. What a host wanted is remembered for so long, when others want something.
     pub fn exchange(
         &mut self,
         limits: &[Counted],
-        timing: &Timing,
+        recent_us: u64,
         now_us: u64,
         host: &str,
         ask: &Ask,
@@ -103,7 +105,7 @@ impl Account {
             words.resize(limit.meter.words(), 0);
         }
         self.write_off(limits, now_us);
-        let repeated = self.report(limits, timing, now_us, host, &ask.lease);
+        let repeated = self.report(limits, now_us, host, &ask.lease, ask.life_us);
         if ask.refund > 0 {
             for (words, limit) in self.words.iter_mut().zip(limits) {
                 limit.meter.refund(words, now_us, ask.refund);
@@ -112,7 +114,7 @@ impl Account {
         let Spent { spent, wait_us, slowest } = self.spend(limits, now_us, ask);
         let granted = match repeated {
             Some(granted) => granted,
-            None => self.grant(limits, timing, now_us, host, &ask.lease),
+            None => self.grant(limits, recent_us, now_us, host, &ask.lease),
         };
         let (left, scarcest) = self.left(limits, now_us);
         let nearest = if wait_us > 0 { slowest } else { scarcest };
@@ -139,10 +141,10 @@ impl Account {
     fn report(
         &mut self,
         limits: &[Counted],
-        timing: &Timing,
         now_us: u64,
         host: &str,
         lease: &Entry,
+        life_us: u64,
     ) -> Option<u64> {
         let held = self.hosts.get(host).copied().unwrap_or_default();
         if lease.sequence <= held.sequence {
@@ -153,7 +155,7 @@ impl Account {
         let held = Held {
             sequence: lease.sequence,
             out: lease.held,
-            until_us: now_us + timing.longest_us(),
+            until_us: now_us + life_us + margin_us(life_us),
             wanted: lease.wanted,
             granted: 0,
             seen_us: now_us,
@@ -191,11 +193,11 @@ impl Account {
     }
 
     /// A part of what is free, by what the host wants against what all want, while there is plenty.
-    fn grant(&mut self, limits: &[Counted], timing: &Timing, now_us: u64, host: &str, lease: &Entry) -> u64 {
+    fn grant(&mut self, limits: &[Counted], recent_us: u64, now_us: u64, host: &str, lease: &Entry) -> u64 {
         let free = self.free(limits, now_us);
         let plenty = limits.iter().all(|limit| free >= limit.meter.capacity() / NEAR);
         let others: u64 = (self.hosts.iter())
-            .filter(|(other, held)| *other != host && held.seen_us + timing.recent_us >= now_us)
+            .filter(|(other, held)| *other != host && held.seen_us + recent_us >= now_us)
             .map(|(_, held)| held.wanted)
             .sum();
         let Some(held) = self.hosts.get_mut(host) else { return 0 };

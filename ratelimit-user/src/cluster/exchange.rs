@@ -44,12 +44,17 @@ impl Timing {
     /// The timing of leases that last so long and are renewed so often.
     pub fn new(lifetime: std::time::Duration, tick: std::time::Duration) -> Self {
         let (lifetime_us, tick_us) = (lifetime.as_micros() as u64, tick.as_micros() as u64);
-        // An eighth for clocks that run differently and for the packet path's, which lags.
-        Self { lifetime_us, margin_us: lifetime_us / 8, recent_us: 4 * tick_us }
+        Self { lifetime_us, margin_us: margin_us(lifetime_us), recent_us: 4 * tick_us }
     }
 
     /// After this time everything that was given before has been spent or is void.
     pub fn longest_us(&self) -> u64 {
         self.lifetime_us + self.margin_us
     }
+}
+
+/// How much earlier than after its life a host stops to use a lease, and how much later the store writes it off: for clocks that run differently
+/// and for the packet path's, which lags.
+pub fn margin_us(life_us: u64) -> u64 {
+    life_us / 8
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::{
     account::{Ask, Counted, Told},
-    exchange::Timing,
+    exchange::Entry,
     letter::grouped,
     redis::{Call, Script, StoreError, Value},
 };
@@ -29,14 +29,14 @@ pub struct Inquiry {
 /// The calls that questions are, and which of them each has. `now_us` says which day it is, for limits by a calendar.
 pub fn calls(
     host: &str,
-    timing: &Timing,
+    recent_us: u64,
     inquiries: &[&Inquiry],
     is_cluster: bool,
     now_us: u64,
 ) -> Vec<(Vec<usize>, Call<'static>)> {
     let groups = grouped(inquiries.iter().map(|inquiry| inquiry.key.as_str()), is_cluster, LINES);
     let call = |(_, places): (Option<u16>, Vec<usize>)| {
-        let call = call(host, timing, places.iter().map(|at| inquiries[*at]), now_us);
+        let call = call(host, recent_us, places.iter().map(|at| inquiries[*at]), now_us);
         (places, call)
     };
     groups.into_iter().map(call).collect()
@@ -44,14 +44,12 @@ pub fn calls(
 
 fn call<'i>(
     host: &str,
-    timing: &Timing,
+    recent_us: u64,
     inquiries: impl Iterator<Item = &'i Inquiry>,
     now_us: u64,
 ) -> Call<'static> {
-    let number = |number: u64| number.to_string().into_bytes();
     let mut keys = Vec::new();
-    let mut args = vec![host.as_bytes().to_vec()];
-    args.extend([timing.lifetime_us, timing.margin_us, timing.recent_us].map(number));
+    let mut args = vec![host.as_bytes().to_vec(), recent_us.to_string().into_bytes()];
     for Inquiry { key, limits, ask } in inquiries {
         keys.push(key.clone().into_bytes());
         args.push(packed(limits, ask, now_us));
@@ -61,14 +59,15 @@ fn call<'i>(
 
 /// A question as the script unpacks it: one argument for each key, where a dozen would be parsed and turned into numbers one by one.
 fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
-    let Ask { lease, spend, reserved, patience_us, refund } = *ask;
-    let asked = [lease.sequence, lease.used, lease.held, lease.wanted, spend, reserved, patience_us, refund];
+    let Ask { lease, life_us, spend, reserved, patience_us, refund } = *ask;
+    let Entry { sequence, used, held, wanted } = lease;
+    let asked = [sequence, used, held, wanted, life_us, spend, reserved, patience_us, refund];
     let of_limit = |limit: &Counted| {
         let [kind, a, b, c] = numbers(&limit.meter, now_us);
         [kind, a, b, c, limit.queue.into()]
     };
-    let limits_too = std::iter::once(limits.len() as u64).chain(limits.iter().flat_map(of_limit));
-    asked.into_iter().chain(limits_too).flat_map(|number| (number as f64).to_le_bytes()).collect()
+    let limits = limits.iter().flat_map(of_limit);
+    asked.into_iter().chain(limits).flat_map(|number| (number as f64).to_le_bytes()).collect()
 }
 
 /// A limit in the numbers of the script: kind, a, b, c.
@@ -142,12 +141,11 @@ mod tests {
         let inquiry = |n| Inquiry { key: format!("k{n}"), limits: limits.clone(), ask: Ask::default() };
         let all: Vec<Inquiry> = (0..600).map(inquiry).collect();
         let all: Vec<&Inquiry> = all.iter().collect();
-        let timing = Timing { lifetime_us: 1, margin_us: 1, recent_us: 1 };
-        for (places, call) in calls("h", &timing, &all, true, 0) {
+        for (places, call) in calls("h", 1, &all, true, 0) {
             assert!(call.keys.iter().all(|key| slot(key) == slot(&call.keys[0])));
             assert_eq!(places.len(), call.keys.len());
         }
-        let alone = calls("h", &timing, &all, false, 0);
+        let alone = calls("h", 1, &all, false, 0);
         assert_eq!(alone.iter().map(|(places, _)| places.len()).collect::<Vec<_>>(), [250, 250, 100]);
     }
 }

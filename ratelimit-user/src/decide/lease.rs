@@ -3,7 +3,7 @@
 use super::meter::NEVER_US;
 use crate::cluster::{
     account::Told,
-    exchange::{Entry, Timing},
+    exchange::{Entry, margin_us},
 };
 
 /// What a host asks for at first, as a part of what a key may have. Keys that may have less than this many units are never held beforehand: the
@@ -11,6 +11,13 @@ use crate::cluster::{
 const PORTION: u64 = 64;
 /// The most it asks for, as a part of that.
 const MOST: u64 = 8;
+/// How long a lease of the smallest portion lasts. Most users call seldom, and each of them costs the store one question in that time. The more is
+/// held, the shorter: what a host does not need keeps others from it.
+const LIFE_US: u64 = 120_000_000;
+/// A lease of which less than this part is left is renewed before somebody has to wait for it,
+const LOW: u64 = 4;
+/// and so is one that ends within this part of its life.
+const LATE: u64 = 16;
 /// A refusal is believed for so long at most: others may give something back.
 const BELIEVED_US: u64 = 1_000_000;
 
@@ -21,10 +28,16 @@ pub struct Lease {
     held: u64,
     /// Until when.
     expires_us: u64,
+    /// It is renewed from then on,
+    renew_us: u64,
+    /// or when less than this is held.
+    renew_below: u64,
     /// Units spent that the store has not heard of.
     used: u64,
     /// What to ask for next; 0 before the first time.
     portion: u64,
+    /// How long a lease of that lasts.
+    life_us: u64,
     sequence: u64,
     /// What was said and has no answer: it is said again as it was, and counts once.
     unanswered: Option<Entry>,
@@ -79,38 +92,85 @@ impl Lease {
         (needed >= denied.needed && now_us < denied.until_us).then_some(wait_us)
     }
 
-    /// What to tell the store about it now, of a key that may have so many units at once. Nothing while an answer is under way.
+    /// What to tell the store about it now that a request of this key needs more than is held, if the key may have so many units at once.
+    /// Nothing while an answer is under way.
     pub fn ask(&mut self, capacity: u64, now_us: u64) -> Entry {
         self.touched_us = now_us;
-        if self.under_way {
-            return Entry::default();
-        }
-        if let Some(unanswered) = self.unanswered {
-            self.under_way = true;
-            return unanswered;
+        if self.under_way || self.unanswered.is_some() {
+            return self.say_again().unwrap_or_default();
         }
         if now_us >= self.expires_us {
-            // Less was needed than was held.
-            if self.held > self.portion / 2 {
-                self.portion /= 2;
-            }
+            self.shrink();
             self.held = 0;
         } else {
             self.portion *= 2;
         }
-        self.portion = self.portion.clamp(capacity / PORTION, (capacity / MOST).max(capacity / PORTION));
+        self.fit(capacity);
         if self.portion == 0 && self.used == 0 && self.sequence == 0 {
             return Entry::default();
         }
+        self.say(self.portion, now_us)
+    }
+
+    /// Whether there is enough for now and not for long.
+    pub fn is_due(&self, now_us: u64) -> bool {
+        !self.under_way && (now_us >= self.renew_us || self.held < self.renew_below)
+    }
+
+    /// What to tell the store about a lease that is due. Nobody waits for the answer: what is held may be spent in the meantime.
+    pub fn renew(&mut self, capacity: u64, now_us: u64) -> Option<Entry> {
+        if !self.is_due(now_us) {
+            return None;
+        }
+        if self.unanswered.is_some() {
+            return self.say_again();
+        }
+        if self.held < self.renew_below {
+            self.portion *= 2;
+        } else {
+            self.shrink();
+        }
+        self.fit(capacity);
+        // What is too much goes back.
+        self.held = self.held.min(self.portion);
+        Some(self.say(self.portion - self.held, now_us))
+    }
+
+    /// Less was needed than was held.
+    fn shrink(&mut self) {
+        if self.held > self.portion / 2 {
+            self.portion /= 2;
+        }
+    }
+
+    fn fit(&mut self, capacity: u64) {
+        let (least, most) = (capacity / PORTION, capacity / MOST);
+        self.portion = self.portion.clamp(least, most.max(least));
+        self.life_us = LIFE_US * least.max(1) / self.portion.max(1);
+    }
+
+    /// How long what was last said of lasts.
+    pub fn life_us(&self) -> u64 {
+        self.life_us
+    }
+
+    fn say(&mut self, wanted: u64, now_us: u64) -> Entry {
         self.sequence += 1;
         self.under_way = true;
-        let entry = Entry { sequence: self.sequence, used: self.used, held: self.held, wanted: self.portion };
+        let entry = Entry { sequence: self.sequence, used: self.used, held: self.held, wanted };
         (self.unanswered, self.said_us) = (Some(entry), now_us);
         entry
     }
 
-    /// Takes in the answer to what [`Lease::ask`] said at `sent_us`, or earlier: what is said again is granted from the first time on.
-    pub fn answer(&mut self, said: &Entry, told: &Told, sent_us: u64, now_us: u64, timing: &Timing) {
+    /// What had no answer, unless that is under way.
+    fn say_again(&mut self) -> Option<Entry> {
+        let entry = self.unanswered.filter(|_| !self.under_way);
+        self.under_way = true;
+        entry
+    }
+
+    /// Takes in the answer to what was said at `sent_us`, or earlier: what is said again is granted from the first time on.
+    pub fn answer(&mut self, said: &Entry, told: &Told, sent_us: u64, now_us: u64) {
         (self.free, self.nearest) = (told.free, told.nearest);
         if said.sequence == 0 || self.unanswered != Some(*said) {
             return;
@@ -118,8 +178,7 @@ impl Lease {
         (self.unanswered, self.under_way) = (None, false);
         self.used -= said.used.min(self.used);
         let said_us = sent_us.min(self.said_us);
-        let expires_us =
-            said_us + timing.lifetime_us.saturating_sub(timing.margin_us + spread_us(said_us, timing));
+        let expires_us = said_us + self.life_us - margin_us(self.life_us);
         if now_us >= self.expires_us {
             // What was left ran out while the answer was under way.
             self.held = 0;
@@ -127,6 +186,9 @@ impl Lease {
         if now_us < expires_us {
             self.held += told.granted;
             self.expires_us = expires_us;
+            self.renew_us = expires_us - self.life_us / LATE - spread_us(said_us, self.life_us);
+            // Who was given less than it wanted is near the limit, where the store decides.
+            self.renew_below = if told.granted == said.wanted { self.portion / LOW } else { 0 };
         }
     }
 
@@ -154,17 +216,17 @@ impl Lease {
     }
 
     /// Whether nothing is lost without it.
-    pub fn is_idle(&self, now_us: u64, timing: &Timing) -> bool {
-        let settled = self.touched_us + 2 * timing.longest_us() < now_us;
+    pub fn is_idle(&self, now_us: u64) -> bool {
+        let settled = self.touched_us + 2 * (self.life_us + margin_us(self.life_us)) < now_us;
         settled && !self.under_way
     }
 }
 
-/// How much earlier than it must a lease of this moment ends: up to a quarter of its life, as good as at random. Those that were taken at once,
-/// after a start or after the store was away, are not all renewed at once.
-fn spread_us(sent_us: u64, timing: &Timing) -> u64 {
+/// How much earlier than it must a lease of this moment is renewed: up to half of its life, as good as at random. Those that were taken at
+/// once, after a start or after the store was away, are not all renewed at once.
+fn spread_us(sent_us: u64, life_us: u64) -> u64 {
     const STEPS: u64 = 1_024;
-    timing.lifetime_us / 4 * (sent_us % STEPS) / STEPS
+    life_us / 2 * (sent_us % STEPS) / STEPS
 }
 
 #[cfg(test)]
@@ -172,7 +234,8 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000;
-    const TIMING: Timing = Timing { lifetime_us: 8 * SECOND, margin_us: SECOND, recent_us: SECOND };
+    /// When a lease of the smallest portion ends: a margin before the store writes it off.
+    const END: u64 = 105 * SECOND;
 
     fn told(granted: u64) -> Told {
         Told { spent: true, wait_us: 0, granted, free: 100, nearest: 0 }
@@ -183,27 +246,95 @@ mod tests {
         let mut lease = Lease::default();
         let said = lease.ask(640, SECOND);
         assert_eq!(said, Entry { sequence: 1, used: 0, held: 0, wanted: 10 });
-        lease.answer(&said, &told(10), SECOND, SECOND + 5, &TIMING);
+        lease.answer(&said, &told(10), SECOND, SECOND + 5);
         assert!((0..10).all(|_| lease.spend(1, 2 * SECOND)));
         assert!(!lease.spend(1, 2 * SECOND), "nothing is left");
         let said = lease.ask(640, 2 * SECOND);
         assert_eq!(said, Entry { sequence: 2, used: 10, held: 0, wanted: 20 }, "twice as much");
-        lease.answer(&said, &told(20), 2 * SECOND, 2 * SECOND, &TIMING);
-        assert!(!lease.spend(1, 9 * SECOND), "a margin before the store writes it off");
+        lease.answer(&said, &told(20), 2 * SECOND, 2 * SECOND);
+        assert!(lease.spend(1, 54 * SECOND), "half as long: it is twice as much");
+        assert!(!lease.spend(1, 2 * SECOND + END / 2), "a margin before the store writes it off");
+    }
+
+    /// A lease of ten units out of 640.
+    fn ten(now_us: u64) -> Lease {
+        let mut lease = Lease::default();
+        let said = lease.ask(640, now_us);
+        lease.answer(&said, &told(10), now_us, now_us);
+        lease
     }
 
     #[test]
-    fn leases_of_one_second_end_over_a_quarter_of_their_life() {
-        let ends = |sent_us: u64| {
-            let mut lease = Lease::default();
-            let said = lease.ask(640, sent_us);
-            lease.answer(&said, &told(10), sent_us, sent_us, &TIMING);
-            (0..8 * SECOND).step_by(10_000).find(|after| !lease.spend(0, sent_us + after)).unwrap()
+    fn leases_of_one_second_are_renewed_over_half_of_their_life_while_they_last() {
+        let due = |sent_us: u64| {
+            let lease = ten(sent_us);
+            (0..END).step_by(10_000).find(|after| lease.is_due(sent_us + after)).unwrap()
         };
-        let ends: Vec<u64> = (0..100).map(|n| ends(SECOND + n * 9_973)).collect();
-        let (first, last) = (ends.iter().min().unwrap(), ends.iter().max().unwrap());
-        assert!(*last <= 7 * SECOND && *first >= 5 * SECOND, "{first} to {last}");
-        assert!(last - first > 3 * SECOND / 2, "{first} to {last}");
+        let due: Vec<u64> = (0..100).map(|n| due(SECOND + n * 9_973)).collect();
+        let (first, last) = (due.iter().min().unwrap(), due.iter().max().unwrap());
+        assert!(*last <= 98 * SECOND && *first >= 37 * SECOND, "{first} to {last}");
+        assert!(last - first > 55 * SECOND, "{first} to {last}");
+    }
+
+    #[test]
+    fn a_lease_that_is_nearly_spent_is_renewed_and_goes_on_being_spent() {
+        let mut lease = ten(0);
+        assert!(lease.spend(8, 1));
+        assert_eq!(lease.renew(640, 1), None, "two of ten are a fourth, rounded down");
+        assert!(lease.spend(1, 1));
+        let said = lease.renew(640, 1).unwrap();
+        assert_eq!(said, Entry { sequence: 2, used: 9, held: 1, wanted: 19 }, "twice as much, with the one");
+        assert_eq!(lease.renew(640, 1), None, "one at a time");
+        assert!(lease.spend(1, 2), "nobody waits");
+        lease.answer(&said, &told(19), 1, 3);
+        assert!(lease.spend(19, 3));
+        assert!(!lease.spend(1, 3));
+        assert_eq!(lease.ask(640, 3).used, 20);
+    }
+
+    #[test]
+    fn the_more_is_held_the_shorter() {
+        let mut lease = Lease::default();
+        for (nth, life) in [120, 60, 30, 15, 15].into_iter().enumerate() {
+            let said = lease.ask(640, SECOND);
+            assert_eq!(lease.life_us(), life * SECOND);
+            lease.answer(&said, &told(said.wanted), SECOND, SECOND);
+            assert!(lease.spend(10 << nth.min(3), SECOND), "all of it");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_hardly_used_does_not_grow_when_it_is_renewed() {
+        let mut lease = ten(0);
+        for renewal in 1..10 {
+            let now_us = renewal * 98 * SECOND;
+            assert!(lease.spend(1, now_us), "it lasts");
+            let said = lease.renew(640, now_us).unwrap();
+            assert!(said.held + said.wanted <= 10, "{said:?}");
+            lease.answer(&said, &told(said.wanted), now_us, now_us);
+        }
+    }
+
+    #[test]
+    fn who_was_given_less_than_it_wanted_asks_again_when_it_must() {
+        let mut lease = Lease::default();
+        let said = lease.ask(640, 0);
+        lease.answer(&said, &told(3), 0, 0);
+        assert!(lease.spend(3, 1));
+        assert!(!lease.is_due(1));
+        assert!(lease.is_due(98 * SECOND));
+    }
+
+    #[test]
+    fn a_renewal_that_had_no_answer_is_said_again_and_counts_once() {
+        let mut lease = ten(0);
+        assert!(lease.spend(9, 1));
+        let said = lease.renew(640, 1).unwrap();
+        lease.failed(&said);
+        assert!(lease.spend(1, 2));
+        assert_eq!(lease.renew(640, 2), Some(said), "what was spent since is told the next time");
+        lease.answer(&said, &told(19), 2, 2);
+        assert_eq!(lease.ask(640, 3).used, 1);
     }
 
     #[test]
@@ -213,8 +344,8 @@ mod tests {
         assert_eq!(lease.ask(640, SECOND), Entry::default(), "one at a time");
         lease.failed(&said);
         assert_eq!(lease.ask(6_400, 2 * SECOND), said);
-        lease.answer(&said, &told(10), 2 * SECOND, 2 * SECOND, &TIMING);
-        lease.answer(&said, &told(10), 2 * SECOND, 2 * SECOND, &TIMING);
+        lease.answer(&said, &told(10), 2 * SECOND, 2 * SECOND);
+        lease.answer(&said, &told(10), 2 * SECOND, 2 * SECOND);
         assert!(lease.spend(10, 2 * SECOND));
         assert!(!lease.spend(1, 2 * SECOND), "an answer that comes twice counts once");
     }
@@ -224,22 +355,22 @@ mod tests {
         let mut lease = Lease::default();
         let said = lease.ask(640, 0);
         lease.failed(&said);
-        assert_eq!(lease.ask(640, 6 * SECOND), said);
-        lease.answer(&said, &told(10), 6 * SECOND, 6 * SECOND, &TIMING);
-        assert!(lease.spend(1, 7 * SECOND - 1));
-        assert!(!lease.spend(1, 7 * SECOND), "the store writes it off a margin later");
+        assert_eq!(lease.ask(640, 60 * SECOND), said);
+        lease.answer(&said, &told(10), 60 * SECOND, 60 * SECOND);
+        assert!(lease.spend(1, END - 1));
+        assert!(!lease.spend(1, END), "the store writes it off a margin later");
     }
 
     #[test]
     fn units_that_the_store_is_being_told_of_are_not_taken_back() {
         let mut lease = Lease::default();
         let said = lease.ask(640, 0);
-        lease.answer(&said, &told(10), 0, 0, &TIMING);
+        lease.answer(&said, &told(10), 0, 0);
         assert!(lease.spend(4, 1));
         let said = lease.ask(640, 1);
         assert_eq!((said.used, said.held), (4, 6));
         lease.unspend(4);
-        lease.answer(&said, &told(0), 1, 1, &TIMING);
+        lease.answer(&said, &told(0), 1, 1);
         assert!(lease.spend(6, 1));
         assert!(!lease.spend(1, 1), "the four are charged");
     }
@@ -248,7 +379,7 @@ mod tests {
     fn units_that_are_taken_back_are_held_again_and_not_reported() {
         let mut lease = Lease::default();
         let said = lease.ask(640, 0);
-        lease.answer(&said, &told(10), 0, 0, &TIMING);
+        lease.answer(&said, &told(10), 0, 0);
         assert!(lease.spend(4, 1));
         lease.unspend(4);
         assert!(lease.spend(10, 1));

@@ -6,14 +6,12 @@ use std::{
 };
 
 use super::{key::Hash, lease::Lease};
-use crate::cluster::exchange::Timing;
 
 const SHARDS: usize = 64;
 
 /// All leases.
 #[derive(Debug)]
 pub struct Leases {
-    timing: Timing,
     most: usize,
     shards: Box<[Mutex<Shard>]>,
 }
@@ -32,14 +30,9 @@ const SWEEP_US: u64 = 1_000_000;
 
 impl Leases {
     /// Leases of about so many keys at most.
-    pub fn new(timing: Timing, keys: u64) -> Self {
+    pub fn new(keys: u64) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { timing, most: (keys as usize).div_ceil(SHARDS).max(1), shards }
-    }
-
-    /// How long they last.
-    pub fn timing(&self) -> &Timing {
-        &self.timing
+        Self { most: (keys as usize).div_ceil(SHARDS).max(1), shards }
     }
 
     /// Looks at the lease of a key, or changes it. Where there is no room for one more, at one that is forgotten afterwards: the store then
@@ -49,7 +42,7 @@ impl Leases {
         let Shard { leases, swept_us } = &mut *shard;
         if leases.len() >= self.most && !leases.contains_key(&hash.fingerprint) {
             if *swept_us + SWEEP_US <= now_us {
-                leases.retain(|_, lease| !lease.is_idle(now_us, &self.timing));
+                leases.retain(|_, lease| !lease.is_idle(now_us));
                 *swept_us = now_us;
             }
             if leases.len() >= self.most {

@@ -18,6 +18,7 @@ pub mod key;
 pub mod lease;
 pub mod leases;
 pub mod meter;
+pub mod renewal;
 pub mod request;
 pub mod rules;
 pub mod shared;

@@ -27,8 +27,8 @@ use crate::{
 /// What is known before the store is asked.
 #[derive(Debug)]
 pub enum Step<'r> {
-    /// Enough.
-    Decided(Decision<'r>),
+    /// Enough. Where leases were spent, some of them may not last for long: whether [`super::renewal`] has something to do.
+    Decided { decision: Decision<'r>, due: bool },
     /// The store has to be asked.
     Ask,
 }
@@ -40,13 +40,15 @@ pub fn is_shared(claim: &Claim<'_>) -> bool {
 
 /// Decides from leases alone, if they are enough. Only for requests all of whose claims are shared.
 pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now_us: u64) -> Step<'r> {
-    let mut least: Option<Nearest<'r>> = None;
+    let (mut least, mut due): (Option<Nearest<'r>>, bool) = (None, false);
     for (nth, claim) in claims.iter().enumerate() {
         let needed = needed(claim.allowance, request);
         let leased = may_lease(claim.allowance) && reserved(claim.allowance, request) == 0;
         let known = leases.with_known(claim.hash, |lease| {
             let denied = lease.denies(needed, now_us);
-            (denied, denied.is_none() && leased && lease.spend(request.cost, now_us), lease.left())
+            let spent = denied.is_none() && leased && lease.spend(request.cost, now_us);
+            due |= spent && lease.is_due(now_us);
+            (denied, spent, lease.left())
         });
         let (denied, spent, left) = known.unwrap_or_default();
         let near = nearest(claim.allowance, left.0, left.1, now_us);
@@ -55,7 +57,8 @@ pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now
         }
         match denied {
             Some(wait_us) if claim.allowance.on_limit == OnRefusal::Refuse => {
-                return Step::Decided(Decision { outcome: refused(wait_us), limit: near });
+                let decision = Decision { outcome: refused(wait_us), limit: near };
+                return Step::Decided { decision, due: false };
             }
             _ if !spent => return Step::Ask,
             _ => {}
@@ -64,7 +67,7 @@ pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now
             least = near;
         }
     }
-    Step::Decided(Decision { outcome: Outcome::Allowed, limit: least })
+    Step::Decided { decision: Decision { outcome: Outcome::Allowed, limit: least }, due }
 }
 
 fn give_back<'c, 'r: 'c>(
@@ -89,9 +92,10 @@ pub fn inquiries(
 ) -> Vec<Inquiry> {
     let inquiry = |claim: &Claim<'_>| {
         let allowance = claim.allowance;
-        let lease = match may_lease(allowance) && !peek {
-            true => leases.with(claim.hash, now_us, |lease| lease.ask(allowance.capacity(), now_us)),
-            false => Entry::default(),
+        let (lease, life_us) = match may_lease(allowance) && !peek {
+            true => leases
+                .with(claim.hash, now_us, |lease| (lease.ask(allowance.capacity(), now_us), lease.life_us())),
+            false => (Entry::default(), 0),
         };
         let (spend, kept) = if peek { (0, request.cost) } else { (request.cost, 0) };
         let patience_us = match allowance.on_limit {
@@ -100,7 +104,7 @@ pub fn inquiries(
         };
         let reserved =
             kept.saturating_add(reserved(allowance, request)).saturating_add(held_back(allowance, headroom));
-        let ask = Ask { lease, spend, reserved, patience_us, refund: 0 };
+        let ask = Ask { lease, life_us, spend, reserved, patience_us, refund: 0 };
         Inquiry { key: store_key(claim, request, cluster), limits: limits(allowance, headroom), ask }
     };
     claims.iter().filter(|claim| is_shared(claim)).map(inquiry).collect()
@@ -156,7 +160,7 @@ pub fn verdict<'r>(
         let near = nearest(allowance, told.free, told.nearest, now_us);
         let fits = told.spent || (ask.spend == 0 && told.wait_us == 0);
         leases.with(claim.hash, now_us, |lease| {
-            lease.answer(&ask.lease, told, sent_us, now_us, leases.timing());
+            lease.answer(&ask.lease, told, sent_us, now_us);
             if !fits {
                 lease.deny(ask.spend + ask.reserved, told.wait_us, now_us);
             }
@@ -199,7 +203,7 @@ fn refused(wait_us: u64) -> Outcome {
 }
 
 /// Whether units of it may be held beforehand. Whoever waits for a turn has to be in the store's queue.
-fn may_lease(allowance: &Allowance) -> bool {
+pub(super) fn may_lease(allowance: &Allowance) -> bool {
     allowance.sharing == Sharing::Lease && !matches!(allowance.on_limit, OnRefusal::Delay(_))
 }
 
@@ -216,13 +220,13 @@ fn held_back(allowance: &Allowance, headroom: bool) -> u64 {
     allowance.limits.iter().map(|limit| limit.in_force(headroom).held_back).max().unwrap_or(0)
 }
 
-fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
+pub(super) fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
     let counted =
         |limit: &Limit| Counted { meter: limit.in_force(headroom).meter.clone(), queue: limit.queue };
     allowance.limits.iter().map(counted).collect()
 }
 
-fn store_key(claim: &Claim<'_>, request: &Request<'_>, cluster: &str) -> String {
+pub(super) fn store_key(claim: &Claim<'_>, request: &Request<'_>, cluster: &str) -> String {
     let mut key = TextKey::default();
     // The claim was made of the same parts.
     let _complete = write(claim.subject, request, &mut key);

@@ -65,8 +65,8 @@ impl Desk {
     /// The same with other hosts, through a store.
     pub fn with(policy: &Policy, store: Option<Store>) -> Self {
         let name = policy.cluster().map_or(DEFAULT_NAME, |cluster| cluster.name());
-        let together = store.map(|store| Together::new(store, name, policy.requests().keys));
         let clock = Clock::start();
+        let together = store.map(|store| Together::new(store, name, policy.requests().keys, clock));
         let desk = Self {
             engine: Engine::new(policy, clock.now_us()),
             clock,

@@ -14,6 +14,7 @@ pub mod http;
 mod latency;
 pub mod listener;
 pub mod protocol;
+mod renewals;
 pub mod resp;
 pub mod store;
 mod tls;

@@ -18,7 +18,6 @@ use crate::{
         account::Told,
         address::StoreAddress,
         breaker::Breaker,
-        exchange::Timing,
         inquiry::{self, Inquiry},
         letter,
         redis::{Call, Link, StoreError},
@@ -38,10 +37,8 @@ const QUEUE: usize = 10_000;
 const BATCH: usize = 1_000;
 /// How often a store that is gone is looked for.
 const PROBE: Duration = Duration::from_millis(100);
-/// How long units are held beforehand at most. Longer than in the packet path, where demand is steadier and the store is told every tick: most
-/// users call seldom, and each of them costs the store one question in that time. Of what a user may have at once, a host holds an eighth at
-/// most, so what one of them does not need keeps little from the others.
-const LIFETIME: Duration = Duration::from_secs(30);
+/// For how many ticks of the cluster the store remembers what a host wanted.
+const RECENT_TICKS: u64 = 4;
 
 /// The store did not answer in time, or counts as gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +49,7 @@ pub struct Unavailable;
 pub struct Store {
     questions: mpsc::Sender<Question>,
     facts: Arc<Facts>,
-    timing: Timing,
+    runtime: tokio::runtime::Handle,
 }
 
 /// What is known of the store.
@@ -73,19 +70,19 @@ impl Store {
     pub fn connect(address: &StoreAddress, host: String, tick: Duration) -> std::io::Result<Self> {
         let (questions, queue) = mpsc::channel(QUEUE);
         let facts = Arc::new(Facts::default());
-        let timing = Timing::new(LIFETIME, tick);
         let teller = Teller {
             address: address.clone(),
             host,
-            timing,
+            recent_us: RECENT_TICKS * tick.as_micros() as u64,
             facts: Arc::clone(&facts),
             breaker: Breaker::default(),
             clock: Clock::start(),
             link: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
         thread::Builder::new().name("store".to_owned()).spawn(move || runtime.block_on(teller.run(queue)))?;
-        Ok(Self { questions, facts, timing })
+        Ok(Self { questions, facts, runtime: handle })
     }
 
     /// The store of a policy, if it has one. `host` is what this start of this host is called there; made up if there is none.
@@ -95,9 +92,9 @@ impl Store {
         Self::connect(cluster.redis(), host, cluster.tick()).map(Some)
     }
 
-    /// How long leases last.
-    pub fn timing(&self) -> Timing {
-        self.timing
+    /// Where whatever else has to do with the store may run.
+    pub(super) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
     }
 
     /// Whether it answers.
@@ -147,7 +144,7 @@ fn made_up_name() -> String {
 struct Teller {
     address: StoreAddress,
     host: String,
-    timing: Timing,
+    recent_us: u64,
     facts: Arc<Facts>,
     breaker: Breaker,
     clock: Clock,
@@ -232,7 +229,7 @@ impl Teller {
         };
         self.facts.asked.fetch_add(inquiries.len() as u64, Ordering::Relaxed);
         let (places, calls): (Vec<Vec<usize>>, Vec<Call<'_>>) =
-            inquiry::calls(&self.host, &self.timing, inquiries, link.is_cluster(), self.clock.now_us())
+            inquiry::calls(&self.host, self.recent_us, inquiries, link.is_cluster(), self.clock.now_us())
                 .into_iter()
                 .unzip();
         let mut failure = None;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{desk::Asking, store::Store};
+use super::{desk::Asking, renewals::Renewals, store::Store};
 use crate::{
     cluster::inquiry::Inquiry,
     decide::{
@@ -11,6 +11,7 @@ use crate::{
         clock::Clock,
         lease::Lease,
         leases::Leases,
+        renewal,
         shared::{self, Step, Verdict, is_shared},
     },
 };
@@ -22,15 +23,17 @@ const TRY_AGAIN_US: u64 = 1_000_000;
 #[derive(Debug)]
 pub(super) struct Together {
     store: Store,
-    leases: Leases,
+    leases: Arc<Leases>,
+    renewals: Renewals,
     /// What keys in the store begin with.
     name: String,
 }
 
 impl Together {
-    pub(super) fn new(store: Store, name: &str, keys: u64) -> Self {
-        let leases = Leases::new(store.timing(), keys);
-        Self { store, leases, name: name.to_owned() }
+    pub(super) fn new(store: Store, name: &str, keys: u64, clock: Clock) -> Self {
+        let leases = Arc::new(Leases::new(keys));
+        let renewals = Renewals::begin(&store, &leases, clock);
+        Self { store, leases, renewals, name: name.to_owned() }
     }
 
     pub(super) fn store(&self) -> &Store {
@@ -50,11 +53,20 @@ impl Together {
         // What this host counts for itself has to be looked at as well, after the store has said yes.
         if asking == Asking::Counted
             && claims.iter().all(is_shared)
-            && let Step::Decided(decision) = shared::step(claims, request, &self.leases, now_us)
+            && let Step::Decided { decision, due } = shared::step(claims, request, &self.leases, now_us)
         {
+            if due && self.store.is_up() {
+                self.renew(claims, request, engine.headroom(), now_us);
+            }
             return Some(decision);
         }
         (!self.store.is_up()).then(|| alone(engine, rules, claims, request, asking, now_us))
+    }
+
+    fn renew(&self, claims: &Claims<'_>, request: &Request<'_>, headroom: bool, now_us: u64) {
+        for renewal in renewal::due(claims, request, &self.leases, &self.name, headroom, now_us) {
+            self.renewals.push(renewal, now_us);
+        }
     }
 
     /// The decision of the store, or of this host alone.

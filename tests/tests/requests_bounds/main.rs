@@ -9,7 +9,7 @@ use ratelimit_tests::seeds::seeds;
 
 use crate::world::{Faults, Outcomes, Plan, World};
 
-/// Of each world, in its own time: several lives of a lease.
+/// Of each world, in its own time: longer than any lease lasts, and many lives of one of a busy key.
 const SECONDS: u64 = 200;
 
 fn worlds(faults: Faults, otherwise: u64) -> Outcomes {
@@ -29,6 +29,7 @@ fn no_interval_admits_more_than_the_algorithm_does_on_one_host_whatever_fails() 
         all.by_lease > 1_000 && all.by_store > 1_000 && all.alone > 1_000,
         "every way was taken: {all:?}"
     );
+    assert!(all.renewed > 500, "leases were renewed while they lasted: {all:?}");
     assert!(all.lost > 0 && all.crashes > 0 && all.outages > 0, "something went wrong: {all:?}");
 }
 
@@ -37,6 +38,7 @@ fn no_interval_admits_more_than_the_algorithm_does_on_one_host_on_good_days() {
     let all = worlds(Faults::NONE, 40);
     assert_eq!((all.lost, all.crashes, all.outages, all.alone), (0, 0, 0, 0));
     assert!(all.by_lease > 1_000 && all.by_store > 1_000, "both ways were taken: {all:?}");
+    assert!(all.renewed > 500, "leases were renewed while they lasted: {all:?}");
 }
 
 #[test]

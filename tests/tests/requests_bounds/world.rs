@@ -5,7 +5,6 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
     ops::AddAssign,
-    time::Duration,
 };
 
 use fastrand::Rng;
@@ -13,13 +12,13 @@ use ratelimit_tests::policies::REQUEST_ALGORITHMS;
 use ratelimit_user::{
     cluster::{
         account::{Account, Told},
-        exchange::Timing,
         inquiry::Inquiry,
     },
     config,
     decide::{
         Engine, Mode, Outcome, Request,
         leases::Leases,
+        renewal::{self, Renewal},
         shared::{self, Step},
     },
 };
@@ -32,6 +31,8 @@ const MS: u64 = 1_000;
 const START: u64 = 1_790_000_000 * SECOND;
 /// How long a host waits for the store.
 const PATIENCE_US: u64 = 100 * MS;
+/// For how long the store remembers what a host wanted.
+const RECENT_US: u64 = 400 * MS;
 const API: &str = "api";
 const CLUSTER: &str = "c";
 
@@ -146,6 +147,8 @@ pub(crate) struct Outcomes {
     pub(crate) by_lease: u64,
     pub(crate) by_store: u64,
     pub(crate) alone: u64,
+    /// Leases that were renewed while they lasted.
+    pub(crate) renewed: u64,
     pub(crate) lost: u64,
     pub(crate) crashes: u64,
     pub(crate) outages: u64,
@@ -162,6 +165,7 @@ impl AddAssign for Outcomes {
         self.by_lease += other.by_lease;
         self.by_store += other.by_store;
         self.alone += other.alone;
+        self.renewed += other.renewed;
         self.lost += other.lost;
         self.crashes += other.crashes;
         self.outages += other.outages;
@@ -185,10 +189,18 @@ struct Host {
 #[derive(Debug)]
 struct Question {
     host: usize,
-    cost: u64,
+    about: About,
     inquiries: Vec<Inquiry>,
     /// By the clock of the host.
     sent_us: u64,
+}
+
+#[derive(Debug)]
+enum About {
+    /// Somebody waits, who has so many units to pay.
+    Request { cost: u64 },
+    /// Nobody does.
+    Renewals(Vec<Renewal>),
 }
 
 #[derive(Debug)]
@@ -212,7 +224,6 @@ enum Event {
 pub(crate) struct World<'p> {
     plan: &'p Plan,
     rng: Rng,
-    timing: Timing,
     now_us: u64,
     hosts: Vec<Host>,
     store: BTreeMap<String, Account>,
@@ -231,7 +242,6 @@ impl<'p> World<'p> {
         let mut world = Self {
             plan,
             rng: Rng::with_seed(plan.seed.wrapping_add(1 << 32)),
-            timing: Timing::new(Duration::from_secs(30), Duration::from_millis(100)),
             now_us: START,
             hosts: Vec::new(),
             store: BTreeMap::new(),
@@ -261,7 +271,7 @@ impl<'p> World<'p> {
         Host {
             name: format!("h{}", self.numbers),
             engine: Engine::new(&policy, self.now_us),
-            leases: Leases::new(self.timing, 1_000),
+            leases: Leases::new(1_000),
             drift: self.rng.i64(-drift..=drift),
             ahead_us: if drift == 0 { 0 } else { self.rng.u64(0..5 * SECOND) },
             pause_us: SECOND,
@@ -346,7 +356,7 @@ impl<'p> World<'p> {
             // started twice within a window may admit its own part twice.
             self.numbers += 1;
             self.hosts[host].name = format!("h{}", self.numbers);
-            self.hosts[host].leases = Leases::new(self.timing, 1_000);
+            self.hosts[host].leases = Leases::new(1_000);
             self.questions.retain(|_, asked| asked.host != host);
         } else {
             self.outcomes.outages += 1;
@@ -360,21 +370,29 @@ impl<'p> World<'p> {
         let Host { engine, leases, name, .. } = &self.hosts[host];
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
         let claims = engine.claims(&rules, &request, now_us).expect("a question that has an answer");
-        let inquiries = match shared::step(&claims, &request, leases, now_us) {
-            Step::Decided(decision) => {
+        let (about, inquiries) = match shared::step(&claims, &request, leases, now_us) {
+            Step::Decided { decision, due } => {
                 if decision.outcome.is_served() {
                     self.admitted.push((self.now_us, cost));
                     self.outcomes.by_lease += cost;
                 }
-                return;
+                if !due {
+                    return;
+                }
+                let renewals = renewal::due(&claims, &request, leases, CLUSTER, true, now_us);
+                let inquiries = renewals.iter().map(|renewal| renewal.inquiry.clone()).collect();
+                (About::Renewals(renewals), inquiries)
             }
-            Step::Ask => shared::inquiries(&claims, &request, leases, CLUSTER, true, false, now_us),
+            Step::Ask => {
+                let asked = shared::inquiries(&claims, &request, leases, CLUSTER, true, false, now_us);
+                (About::Request { cost }, asked)
+            }
         };
         let from = name.clone();
         drop(rules);
         self.numbers += 1;
         let question = self.numbers;
-        let asked = Question { host, cost, inquiries: inquiries.clone(), sent_us: now_us };
+        let asked = Question { host, about, inquiries: inquiries.clone(), sent_us: now_us };
         self.questions.insert(question, asked);
         self.later(self.now_us + PATIENCE_US, Event::GiveUp { question });
         self.send(Event::Arrives { question, from, inquiries });
@@ -387,7 +405,7 @@ impl<'p> World<'p> {
         }
         let told = inquiries.iter().map(|Inquiry { key, limits, ask }| {
             let account = self.store.entry(key.clone()).or_default();
-            account.exchange(limits, &self.timing, self.now_us, from, ask)
+            account.exchange(limits, RECENT_US, self.now_us, from, ask)
         });
         let told = told.collect();
         self.send(Event::Answer { question, told, decided_us: self.now_us });
@@ -395,9 +413,17 @@ impl<'p> World<'p> {
 
     fn answer(&mut self, question: u64, told: &[Told], decided_us: u64) {
         let Some(asked) = self.questions.remove(&question) else { return };
-        let Question { host, cost, inquiries, sent_us } = asked;
+        let Question { host, about, inquiries, sent_us } = asked;
         let now_us = self.clock(host);
         let Host { engine, leases, .. } = &self.hosts[host];
+        let cost = match about {
+            About::Request { cost } => cost,
+            About::Renewals(renewals) => {
+                renewals.iter().zip(told).for_each(|(one, told)| one.settle(Some(told), leases, now_us));
+                self.outcomes.renewed += 1;
+                return;
+            }
+        };
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
         let claims = engine.claims(&rules, &request, now_us).expect("the same question");
         let verdict = shared::verdict(&claims, &inquiries, told, leases, true, sent_us, now_us);
@@ -409,9 +435,16 @@ impl<'p> World<'p> {
     }
 
     fn give_up(&mut self, question: u64) {
-        let Some(Question { host, cost, inquiries, .. }) = self.questions.remove(&question) else { return };
+        let Some(Question { host, about, inquiries, .. }) = self.questions.remove(&question) else { return };
         let now_us = self.clock(host);
         let Host { engine, leases, .. } = &self.hosts[host];
+        let cost = match about {
+            About::Request { cost } => cost,
+            About::Renewals(renewals) => {
+                renewals.iter().for_each(|one| one.settle(None, leases, now_us));
+                return;
+            }
+        };
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
         let claims = engine.claims(&rules, &request, now_us).expect("the same question");
         shared::failed(&claims, &inquiries, leases, now_us);

@@ -1,23 +1,23 @@
 -- The books of keys of requests. cluster/account.rs and decide/meter are the same, number for number; read those first.
 --
 -- KEYS  one account each
--- ARGV  1: host   2: lifetime   3: margin   4: recent, all in us
---       then one for each account, which has doubles: sequence used held wanted spend reserved patience refund, how many limits, and
---       for each limit kind a b c queue:
+-- ARGV  1: host   2: recent, like all times in us
+--       then one for each account, which has doubles: sequence used held wanted life spend reserved patience refund, and for each limit
+--       kind a b c queue:
 --         1 bucket amount period burst    2 fixed limit period -    3 sliding limit part -    4 weighted limit period -
 --         5 log limit period -            6 calendar limit start end
 -- Gives for each account: spent wait granted free nearest. A wait of -1 is for ever; the nearest limit is counted from 0.
 --
 -- All numbers are whole and below 2^53. An account is { limits' states, hosts }, and hosts are flat: name, sequence, out, until, wanted,
 -- granted, seen.
-local HOST, ASK, LIMIT = 7, 8, 5
+local HOST, LIMIT = 7, 5
+local ASK, ASK_BYTES = '<ddddddddd', 72
 local MOST = 9007199254740991
 local COUNT = 4294967295
 local PARTS, NEAR = 61, 4
 
 local host = ARGV[1]
-local lifetime, margin, recent = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local longest = lifetime + margin
+local recent = tonumber(ARGV[2])
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 
@@ -28,210 +28,251 @@ local function ceiling(a, b)
 end
 
 -- Each kind: left(limit, state, now), charge(limit, state, now, units), refund(...), wait(limit, state, now, units), a fresh state, and how
--- long a state means anything.
-local kinds = {}
+-- long a state means anything. They are made when they are first needed: a script keeps nothing from call to call, and most have one kind.
+local makers = {}
 
-local function debt(l, s, now)
-  return max(s[2] - min(max(now - s[1], 0), ceiling(MOST, l.a)) * l.a, 0)
+makers[1] = function()
+  -- A state is { moment, what is owed then }.
+  local function debt(l, s, now)
+    local passed = now - s[1]
+    if passed <= 0 then return s[2] end
+    -- After ceiling(MOST, l.a) nothing is owed, however much it was.
+    local rest = s[2] - min(passed, ceiling(MOST, l.a)) * l.a
+    return rest > 0 and rest or 0
+  end
+  return {
+    fresh = function() return { 0, 0 } end,
+    capacity = function(l) return l.c end,
+    left = function(l, s, now) return floor(max(l.c * l.b - debt(l, s, now), 0) / l.b) end,
+    charge = function(l, s, now, n)
+      s[2] = min(debt(l, s, now) + n * l.b, MOST)
+      s[1] = max(s[1], now)
+    end,
+    refund = function(l, s, now, n)
+      s[2] = max(debt(l, s, now) - n * l.b, 0)
+      s[1] = max(s[1], now)
+    end,
+    wait = function(l, s, now, n)
+      local excess = debt(l, s, now) + n * l.b - l.c * l.b
+      return excess <= 0 and 0 or max(s[1] - now, 0) + ceiling(excess, l.a)
+    end,
+    turn = function(l, s, now) return ceiling(debt(l, s, now), l.a) end,
+    lasts = function(l) return ceiling(l.c * l.b, l.a) end,
+  }
 end
-kinds[1] = {
-  fresh = function() return { 0, 0 } end,
-  capacity = function(l) return l.c end,
-  left = function(l, s, now) return floor(max(l.c * l.b - debt(l, s, now), 0) / l.b) end,
-  charge = function(l, s, now, n)
-    s[2] = min(debt(l, s, now) + n * l.b, MOST)
-    s[1] = max(s[1], now)
-  end,
-  refund = function(l, s, now, n)
-    s[2] = max(debt(l, s, now) - n * l.b, 0)
-    s[1] = max(s[1], now)
-  end,
-  wait = function(l, s, now, n)
-    local excess = debt(l, s, now) + n * l.b - l.c * l.b
-    return excess <= 0 and 0 or max(s[1] - now, 0) + ceiling(excess, l.a)
-  end,
-  turn = function(l, s, now) return ceiling(debt(l, s, now), l.a) end,
-  lasts = function(l) return ceiling(l.c * l.b, l.a) end,
-}
 
--- When the window around a moment begins, in seconds, and when it ends.
-local function span(l, now)
-  if l.kind == 6 then
-    -- The host has said when its day or month begins and ends; before and after it others of the same length.
-    local length = l.c - l.b
-    local start = l.b + floor((now - l.b) / length) * length
-    return floor(start / 1000000), start + length
-  end
-  local start = now - now % l.b
-  return floor(start / 1000000), start + l.b
-end
-local function window(l, s, now)
-  local start, finish = span(l, now)
-  if s[1] > start then
-    local _, later = span(l, s[1] * 1000000)
-    return s[1], later, s[2]
-  end
-  return start, finish, s[1] == start and s[2] or 0
-end
-kinds[2] = {
-  fresh = function() return { 0, 0 } end,
-  capacity = function(l) return l.a end,
-  left = function(l, s, now)
-    local _, _, count = window(l, s, now)
-    return max(l.a - count, 0)
-  end,
-  charge = function(l, s, now, n)
-    local start, _, count = window(l, s, now)
-    s[1], s[2] = start, min(count + n, COUNT)
-  end,
-  refund = function(l, s, now, n)
-    local start, _, count = window(l, s, now)
-    s[1], s[2] = start, max(count - n, 0)
-  end,
-  wait = function(l, s, now, n)
-    local _, finish, count = window(l, s, now)
-    return count + n > l.a and max(finish - now, 0) or 0
-  end,
-  lasts = function(l) return l.kind == 6 and 2 * (l.c - l.b) or l.b end,
-}
-kinds[6] = kinds[2]
-
--- A state is { latest part, counter of part % 61 = 0, of 1, ... }.
-local function part(l, s, now)
-  return max(floor(now / l.b), s[1])
-end
-local function used(s, at)
-  local sum = 0
-  for p = max(at + 1 - PARTS, 0), min(s[1], at) do
-    sum = sum + s[p % PARTS + 2]
-  end
-  return sum
-end
-kinds[3] = {
-  fresh = function()
-    local s = {}
-    for i = 1, PARTS + 1 do s[i] = 0 end
-    return s
-  end,
-  capacity = function(l) return l.a end,
-  left = function(l, s, now) return max(l.a - used(s, part(l, s, now)), 0) end,
-  charge = function(l, s, now, n)
-    local at = part(l, s, now)
-    for p = max(s[1] + 1, at + 1 - PARTS), at do
-      s[p % PARTS + 2] = 0
+makers[2] = function()
+  -- When the window around a moment begins, in seconds, and when it ends.
+  local function span(l, now)
+    if l.kind == 6 then
+      -- The host has said when its day or month begins and ends; before and after it others of the same length.
+      local length = l.c - l.b
+      local start = l.b + floor((now - l.b) / length) * length
+      return floor(start / 1000000), start + length
     end
-    s[1] = at
-    s[at % PARTS + 2] = min(s[at % PARTS + 2] + n, COUNT)
-  end,
-  refund = function(l, s, now, n)
-    local at, rest = part(l, s, now), min(n, COUNT)
-    for p = min(s[1], at), max(at + 1 - PARTS, 0), -1 do
-      local back = min(rest, s[p % PARTS + 2])
-      s[p % PARTS + 2] = s[p % PARTS + 2] - back
-      rest = rest - back
+    local start = now - now % l.b
+    return floor(start / 1000000), start + l.b
+  end
+  local function window(l, s, now)
+    local start, finish = span(l, now)
+    if s[1] > start then
+      local _, later = span(l, s[1] * 1000000)
+      return s[1], later, s[2]
     end
-  end,
-  wait = function(l, s, now, n)
-    local at = part(l, s, now)
-    local sum = used(s, at)
-    if sum + n <= l.a then return 0 end
+    return start, finish, s[1] == start and s[2] or 0
+  end
+  return {
+    fresh = function() return { 0, 0 } end,
+    capacity = function(l) return l.a end,
+    left = function(l, s, now)
+      local _, _, count = window(l, s, now)
+      return max(l.a - count, 0)
+    end,
+    charge = function(l, s, now, n)
+      local start, _, count = window(l, s, now)
+      s[1], s[2] = start, min(count + n, COUNT)
+    end,
+    refund = function(l, s, now, n)
+      local start, _, count = window(l, s, now)
+      s[1], s[2] = start, max(count - n, 0)
+    end,
+    wait = function(l, s, now, n)
+      local _, finish, count = window(l, s, now)
+      return count + n > l.a and max(finish - now, 0) or 0
+    end,
+    lasts = function(l) return l.kind == 6 and 2 * (l.c - l.b) or l.b end,
+  }
+end
+makers[6] = makers[2]
+
+makers[3] = function()
+  -- A state is { latest part, counter of part % 61 = 0, of 1, ... }.
+  local function part(l, s, now)
+    return max(floor(now / l.b), s[1])
+  end
+  local function used(s, at)
+    local sum = 0
     for p = max(at + 1 - PARTS, 0), min(s[1], at) do
-      sum = sum - s[p % PARTS + 2]
-      if sum + n <= l.a then return max((p + PARTS) * l.b - now, 0) end
+      sum = sum + s[p % PARTS + 2]
     end
-    return -1
-  end,
-  lasts = function(l) return l.b * PARTS end,
-}
-
--- A state is { window, count of the one before, count }.
-local function pair(l, s, now)
-  local at = floor(now / l.b)
-  if s[1] > at then return s[1], 0, s[2], s[3] end
-  if s[1] == at then return at, now % l.b, s[2], s[3] end
-  return at, now % l.b, s[1] + 1 == at and s[3] or 0, 0
-end
--- a * b / c rounded down, for products beyond 2^53: in two steps, as whole numbers.
-local function scaled(a, b, c)
-  local high = floor(b / 65536)
-  local low = b - high * 65536
-  local whole, rest = floor(a * high / c), (a * high) % c
-  -- a is below 2^32, and b and c below 2^37, which a day is: nothing here reaches 2^53.
-  return whole * 65536 + floor((rest * 65536 + a * low) / c), (rest * 65536 + a * low) % c
-end
-local function weight(l, passed, before)
-  local whole, rest = scaled(before, l.b - passed, l.b)
-  return rest > 0 and whole + 1 or whole
-end
-local function fits_from(l, before, room)
-  if before <= room then return 0 end
-  local passed = l.b - scaled(room, l.b, before)
-  return passed < l.b and passed or nil
-end
-kinds[4] = {
-  fresh = function() return { 0, 0, 0 } end,
-  capacity = function(l) return l.a end,
-  left = function(l, s, now)
-    local _, passed, before, count = pair(l, s, now)
-    return max(l.a - count - weight(l, passed, before), 0)
-  end,
-  charge = function(l, s, now, n)
-    local at, _, before, count = pair(l, s, now)
-    s[1], s[2], s[3] = at, before, min(count + n, COUNT)
-  end,
-  refund = function(l, s, now, n)
-    local at, _, before, count = pair(l, s, now)
-    local units = min(n, COUNT)
-    local back = min(units, count)
-    s[1], s[2], s[3] = at, before - min(units - back, before), count - back
-  end,
-  wait = function(l, s, now, n)
-    local at, passed, before, count = pair(l, s, now)
-    if count + weight(l, passed, before) + n <= l.a then return 0 end
-    local here = l.a - n - count
-    local from = here >= 0 and fits_from(l, before, here) or nil
-    if from then return max(at * l.b + from - now, 0) end
-    from = fits_from(l, count, max(l.a - n, 0))
-    return from and max((at + 1) * l.b + from - now, 0) or -1
-  end,
-  lasts = function(l) return 2 * l.b end,
-}
-
--- A state is the moments themselves, in order. Those that have expired are dropped on every look.
-local function expire(l, s, now)
-  local gone = 0
-  while gone < #s and s[gone + 1] + l.b < now do
-    gone = gone + 1
+    return sum
   end
-  return gone
+  return {
+    fresh = function()
+      local s = {}
+      for i = 1, PARTS + 1 do s[i] = 0 end
+      return s
+    end,
+    capacity = function(l) return l.a end,
+    left = function(l, s, now) return max(l.a - used(s, part(l, s, now)), 0) end,
+    charge = function(l, s, now, n)
+      local at = part(l, s, now)
+      for p = max(s[1] + 1, at + 1 - PARTS), at do
+        s[p % PARTS + 2] = 0
+      end
+      s[1] = at
+      s[at % PARTS + 2] = min(s[at % PARTS + 2] + n, COUNT)
+    end,
+    refund = function(l, s, now, n)
+      local at, rest = part(l, s, now), min(n, COUNT)
+      for p = min(s[1], at), max(at + 1 - PARTS, 0), -1 do
+        local back = min(rest, s[p % PARTS + 2])
+        s[p % PARTS + 2] = s[p % PARTS + 2] - back
+        rest = rest - back
+      end
+    end,
+    wait = function(l, s, now, n)
+      local at = part(l, s, now)
+      local sum = used(s, at)
+      if sum + n <= l.a then return 0 end
+      for p = max(at + 1 - PARTS, 0), min(s[1], at) do
+        sum = sum - s[p % PARTS + 2]
+        if sum + n <= l.a then return max((p + PARTS) * l.b - now, 0) end
+      end
+      return -1
+    end,
+    lasts = function(l) return l.b * PARTS end,
+  }
 end
-kinds[5] = {
-  fresh = function() return {} end,
-  capacity = function(l) return l.a end,
-  left = function(l, s, now) return max(l.a - (#s - expire(l, s, now)), 0) end,
-  charge = function(l, s, now, n)
-    local gone = expire(l, s, now)
-    local newest = #s > gone and s[#s] or 0
-    n = min(n, l.a)
-    gone = min(#s, max(gone, #s + n - l.a))
-    local kept = #s - gone
-    for i = 1, kept do s[i] = s[i + gone] end
-    for i = kept + 1, max(#s, kept + n) do s[i] = i <= kept + n and max(now, newest) or nil end
-  end,
-  refund = function(l, s, now, n)
-    local back = min(n, #s - expire(l, s, now))
-    for i = #s, #s - back + 1, -1 do s[i] = nil end
-  end,
-  wait = function(l, s, now, n)
-    local gone = expire(l, s, now)
-    local counting = #s - gone
-    local must = counting + n - l.a
-    if must <= 0 then return 0 end
-    if must > counting then return -1 end
-    return max(s[gone + must] + l.b + 1 - now, 0)
-  end,
-  lasts = function(l) return l.b end,
-}
+
+makers[4] = function()
+  -- A state is { window, count of the one before, count }.
+  local function pair(l, s, now)
+    local at = floor(now / l.b)
+    if s[1] > at then return s[1], 0, s[2], s[3] end
+    if s[1] == at then return at, now % l.b, s[2], s[3] end
+    return at, now % l.b, s[1] + 1 == at and s[3] or 0, 0
+  end
+  -- a * b / c rounded down, for products beyond 2^53: in two steps, as whole numbers.
+  local function scaled(a, b, c)
+    local high = floor(b / 65536)
+    local low = b - high * 65536
+    local whole, rest = floor(a * high / c), (a * high) % c
+    -- a is below 2^32, and b and c below 2^37, which a day is: nothing here reaches 2^53.
+    return whole * 65536 + floor((rest * 65536 + a * low) / c), (rest * 65536 + a * low) % c
+  end
+  local function weight(l, passed, before)
+    local whole, rest = scaled(before, l.b - passed, l.b)
+    return rest > 0 and whole + 1 or whole
+  end
+  local function fits_from(l, before, room)
+    if before <= room then return 0 end
+    local passed = l.b - scaled(room, l.b, before)
+    return passed < l.b and passed or nil
+  end
+  return {
+    fresh = function() return { 0, 0, 0 } end,
+    capacity = function(l) return l.a end,
+    left = function(l, s, now)
+      local _, passed, before, count = pair(l, s, now)
+      return max(l.a - count - weight(l, passed, before), 0)
+    end,
+    charge = function(l, s, now, n)
+      local at, _, before, count = pair(l, s, now)
+      s[1], s[2], s[3] = at, before, min(count + n, COUNT)
+    end,
+    refund = function(l, s, now, n)
+      local at, _, before, count = pair(l, s, now)
+      local units = min(n, COUNT)
+      local back = min(units, count)
+      s[1], s[2], s[3] = at, before - min(units - back, before), count - back
+    end,
+    wait = function(l, s, now, n)
+      local at, passed, before, count = pair(l, s, now)
+      if count + weight(l, passed, before) + n <= l.a then return 0 end
+      local here = l.a - n - count
+      local from = here >= 0 and fits_from(l, before, here) or nil
+      if from then return max(at * l.b + from - now, 0) end
+      from = fits_from(l, count, max(l.a - n, 0))
+      return from and max((at + 1) * l.b + from - now, 0) or -1
+    end,
+    lasts = function(l) return 2 * l.b end,
+  }
+end
+
+makers[5] = function()
+  -- A state is the moments themselves, in order. Those that have expired are dropped on every look.
+  local function expire(l, s, now)
+    local gone = 0
+    while gone < #s and s[gone + 1] + l.b < now do
+      gone = gone + 1
+    end
+    return gone
+  end
+  return {
+    fresh = function() return {} end,
+    capacity = function(l) return l.a end,
+    left = function(l, s, now) return max(l.a - (#s - expire(l, s, now)), 0) end,
+    charge = function(l, s, now, n)
+      local gone = expire(l, s, now)
+      local newest = #s > gone and s[#s] or 0
+      n = min(n, l.a)
+      gone = min(#s, max(gone, #s + n - l.a))
+      local kept = #s - gone
+      for i = 1, kept do s[i] = s[i + gone] end
+      for i = kept + 1, max(#s, kept + n) do s[i] = i <= kept + n and max(now, newest) or nil end
+    end,
+    refund = function(l, s, now, n)
+      local back = min(n, #s - expire(l, s, now))
+      for i = #s, #s - back + 1, -1 do s[i] = nil end
+    end,
+    wait = function(l, s, now, n)
+      local gone = expire(l, s, now)
+      local counting = #s - gone
+      local must = counting + n - l.a
+      if must <= 0 then return 0 end
+      if must > counting then return -1 end
+      return max(s[gone + must] + l.b + 1 - now, 0)
+    end,
+    lasts = function(l) return l.b end,
+  }
+end
+
+local kinds = {}
+local function kind_of(number)
+  kinds[number] = kinds[number] or makers[number]()
+  return kinds[number]
+end
+
+-- Most accounts of a call have the same limits, which are then read once.
+local known = {}
+local function limits_of(packed)
+  local text = string.sub(packed, ASK_BYTES + 1)
+  if known[text] then return known[text] end
+  local limits = { keeps = 0, places = true }
+  local numbers = { struct.unpack('<' .. string.rep('d', #text / 8), text) }
+  for at = 0, #text / 8 - 1, LIMIT do
+    local kind = numbers[at + 1]
+    local l = { kind = kind, is = kind_of(kind), a = numbers[at + 2], b = numbers[at + 3], c = numbers[at + 4], queue = numbers[at + 5] == 1 }
+    l.capacity = l.is.capacity(l)
+    l.near = floor(l.capacity / NEAR)
+    limits.keeps = max(limits.keeps, l.is.lasts(l))
+    limits.places = limits.places and kind == 1
+    limits[#limits + 1] = l
+  end
+  known[text] = limits
+  return limits
+end
 
 local function charge(limits, states, moment, units)
   if units > 0 then
@@ -241,15 +282,9 @@ end
 
 local answers = {}
 for i = 1, #KEYS do
-  local packed = ARGV[4 + i]
-  local ask = { struct.unpack('<' .. string.rep('d', #packed / 8), packed) }
-  local sequence, uses, holds, wanted, spend, reserved, patience, refund, count = unpack(ask, 1, ASK + 1)
-  local limits = {}
-  for n = 1, count do
-    local at = ASK + 1 + (n - 1) * LIMIT
-    local kind = ask[at + 1]
-    limits[n] = { kind = kind, is = kinds[kind], a = ask[at + 2], b = ask[at + 3], c = ask[at + 4], queue = ask[at + 5] == 1 }
-  end
+  local packed = ARGV[2 + i]
+  local sequence, uses, holds, wanted, life, spend, reserved, patience, refund = struct.unpack(ASK, packed)
+  local limits = limits_of(packed)
 
   local stored = redis.call('GET', KEYS[i])
   local states, hosts
@@ -257,8 +292,8 @@ for i = 1, #KEYS do
     states, hosts = unpack(cmsgpack.unpack(stored))
   end
   states, hosts = states or {}, hosts or {}
-  for n, l in ipairs(limits) do
-    states[n] = states[n] or l.is.fresh()
+  for n = 1, #limits do
+    states[n] = states[n] or limits[n].is.fresh()
   end
   local now = clock
 
@@ -279,12 +314,12 @@ for i = 1, #KEYS do
     hosts = kept
   end
 
-  local own, out, others = nil, 0, 0
+  local own, out, others, latest = nil, 0, 0, now
   for h = 1, #hosts, HOST do
     if hosts[h] == host then
       own = h
     else
-      out = out + hosts[h + 2]
+      out, latest = out + hosts[h + 2], max(latest, hosts[h + 3])
       if hosts[h + 6] + recent >= now then others = others + hosts[h + 4] end
     end
   end
@@ -295,20 +330,22 @@ for i = 1, #KEYS do
   else
     local lease = min(uses, own and hosts[own + 2] or 0)
     own = own or #hosts + 1
-    hosts[own], hosts[own + 1], hosts[own + 2], hosts[own + 3] = host, sequence, holds, now + longest
+    hosts[own], hosts[own + 1], hosts[own + 2], hosts[own + 3] = host, sequence, holds, now + life + floor(life / 8)
     hosts[own + 4], hosts[own + 5], hosts[own + 6] = wanted, 0, now
     charge(limits, states, now, lease)
   end
-  out = out + (own and hosts[own + 2] or 0)
-
-  if refund > 0 then
-    for n, l in ipairs(limits) do l.is.refund(l, states[n], now, refund) end
+  if own then
+    out, latest = out + hosts[own + 2], max(latest, hosts[own + 3])
   end
 
-  local needed, wait, places, full, slowest = spend + reserved + out, 0, true, false, 0
-  for n, l in ipairs(limits) do
-    local w
-    if needed > l.is.capacity(l) then
+  if refund > 0 then
+    for n = 1, #limits do limits[n].is.refund(limits[n], states[n], now, refund) end
+  end
+
+  local needed, wait, full, slowest = spend + reserved + out, 0, false, 0
+  for n = 1, #limits do
+    local l, w = limits[n], nil
+    if needed > l.capacity then
       w = -1
     elseif l.queue and l.is.left(l, states[n], now) >= needed then
       w = l.is.turn(l, states[n], now)
@@ -319,14 +356,13 @@ for i = 1, #KEYS do
     if wait >= 0 and (w < 0 or w > wait) then
       wait, slowest = w, n - 1
     end
-    places = places and l.kind == 1
   end
-  local spent = spend > 0 and not full and wait >= 0 and wait <= (places and patience or 0)
+  local spent = spend > 0 and not full and wait >= 0 and wait <= (limits.places and patience or 0)
   if spent then charge(limits, states, now, spend) end
 
   local left, scarcest = MOST, 0
-  for n, l in ipairs(limits) do
-    local of = l.is.left(l, states[n], now)
+  for n = 1, #limits do
+    local of = limits[n].is.left(limits[n], states[n], now)
     if of < left then
       left, scarcest = of, n - 1
     end
@@ -334,7 +370,7 @@ for i = 1, #KEYS do
   left = max(left - out, 0)
   if not repeated and wanted > 0 and left > 0 then
     local plenty = true
-    for _, l in ipairs(limits) do plenty = plenty and left >= floor(l.is.capacity(l) / NEAR) end
+    for n = 1, #limits do plenty = plenty and left >= limits[n].near end
     if plenty then
       local share = floor(left * (wanted / (wanted + others)))
       granted = min(wanted, max(share, left - others, 1), left)
@@ -343,16 +379,13 @@ for i = 1, #KEYS do
     end
   end
 
-  local keeps = 0
-  for _, l in ipairs(limits) do keeps = max(keeps, l.is.lasts(l)) end
-  -- Who is refused leaves no trace.
+  -- Who is refused leaves no trace. What is charged last is a lease that is written off.
   if spent or refund > 0 or not repeated or ran_out then
-    redis.call('SET', KEYS[i], cmsgpack.pack({ states, hosts }), 'PX', floor((keeps + patience + 2 * longest) / 1000) + 1000)
+    local keeps = latest - now + limits.keeps + patience
+    redis.call('SET', KEYS[i], cmsgpack.pack({ states, hosts }), 'PX', floor(keeps / 1000) + 1000)
   end
-  answers[#answers + 1] = spent and 1 or 0
-  answers[#answers + 1] = wait
-  answers[#answers + 1] = granted
-  answers[#answers + 1] = left
-  answers[#answers + 1] = wait == 0 and scarcest or slowest
+  local at = 5 * (i - 1)
+  answers[at + 1], answers[at + 2], answers[at + 3], answers[at + 4] = spent and 1 or 0, wait, granted, left
+  answers[at + 5] = wait == 0 and scarcest or slowest
 end
 return answers
