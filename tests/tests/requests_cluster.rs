@@ -1,7 +1,9 @@
 //! Hosts that count requests together, on a real store and by the real clock: every algorithm, strictly and by leases.
 
 use std::{
+    pin::pin,
     sync::Arc,
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -153,6 +155,33 @@ fn leases_save_most_questions_to_the_store_and_keep_the_bound() {
     assert_eq!(failed, 0);
     assert!(asked * 5 < all[0].len() as u64, "{asked} questions for {}", all[0].len());
     assert!(all[0].len() >= 1_000, "{} of about 1200", all[0].len());
+}
+
+#[test]
+fn a_lease_that_is_nearly_spent_is_renewed_and_nobody_waits_for_it() {
+    let server = Redis::single(Options::default());
+    let further = "[[api]]\nname = \"busy\"\nlimits = [\"64000/hour\"]\nalgorithm = \"fixed-window\"\n";
+    let hosts = hosts(1, &policy(&server.url(), further));
+    let (desk, store) = (&hosts[0], hosts[0].store().unwrap());
+    let question = Request::new("user", "busy");
+    let served = || desk.check(&question, Asking::Counted, |decision| decision.outcome.is_served());
+    let at_once = || {
+        let polled = pin!(served()).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Ready(Ok(true)), "a decision that waits for the store");
+    };
+    assert_eq!(block_on(served()), Ok(true), "the store was asked");
+    assert_eq!(store.counts(), (1, 0));
+    // A 64th is held from then on, and three quarters of that are too little to have left.
+    (0..800).for_each(|_| at_once());
+    wait_for("a lease that is renewed", || (store.counts().0 > 1).then_some(()));
+    // Of the first lease 200 were left.
+    block_on(async {
+        let mut pace = tokio::time::interval(Duration::from_millis(2));
+        for _ in 0..300 {
+            pace.tick().await;
+            at_once();
+        }
+    });
 }
 
 #[test]

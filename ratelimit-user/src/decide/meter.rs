@@ -116,6 +116,21 @@ impl Meter {
         }
     }
 
+    /// What is left at least if so much was left then and nobody has taken any since.
+    pub fn left_since(&self, left: u64, then_us: u64, now_us: u64) -> u64 {
+        let passed_us = now_us.saturating_sub(then_us);
+        let forgets_us = match self {
+            Self::Bucket(bucket) => {
+                let refilled = passed_us.saturating_mul(bucket.amount()) / bucket.period_us();
+                return left.saturating_add(refilled).min(self.capacity());
+            }
+            Self::Fixed(_) => self.reset_from(left, then_us),
+            // A window that slides has something of the one before.
+            Self::Sliding(_) | Self::Weighted(_) | Self::Log(_) => 2 * self.reset_from(left, then_us),
+        };
+        if passed_us >= forgets_us { self.capacity() } else { left }
+    }
+
     /// What tells its words from those of any other: state that was written under another layout means nothing.
     pub fn layout(&self) -> String {
         match self {

@@ -11,6 +11,7 @@ use super::{
     claims::{Claim, Claims, write},
     decision::{Decision, Nearest, Outcome},
     key::TextKey,
+    lease::Left,
     leases::Leases,
     meter::NEVER_US,
     request::Request,
@@ -51,7 +52,7 @@ pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now
             (denied, spent, lease.left())
         });
         let (denied, spent, left) = known.unwrap_or_default();
-        let near = nearest(claim.allowance, left.0, left.1, now_us);
+        let near = nearest(claim.allowance, &left, now_us);
         if !spent {
             give_back(claims.iter().take(nth), request, leases);
         }
@@ -157,7 +158,8 @@ pub fn verdict<'r>(
     let shared = || claims.iter().filter(|claim| is_shared(claim)).zip(asked).zip(told);
     for ((claim, inquiry), told) in shared() {
         let (ask, allowance) = (&inquiry.ask, claim.allowance);
-        let near = nearest(allowance, told.free, told.nearest, now_us);
+        let left = Left { held: 0, free: told.free, told_us: now_us, nearest: told.nearest };
+        let near = nearest(allowance, &left, now_us);
         let fits = told.spent || (ask.spend == 0 && told.wait_us == 0);
         leases.with(claim.hash, now_us, |lease| {
             lease.answer(&ask.lease, told, sent_us, now_us);
@@ -234,8 +236,9 @@ pub(super) fn store_key(claim: &Claim<'_>, request: &Request<'_>, cluster: &str)
     format!("{cluster}:{{{first}}}:{}:{rest}", claim.allowance.store_name())
 }
 
-fn nearest(allowance: &Allowance, left: u64, nth: usize, now_us: u64) -> Option<Nearest<'_>> {
-    let limit = allowance.limits.get(nth).or(allowance.limits.first())?;
-    let remaining = left.min(limit.meter.capacity());
+fn nearest<'r>(allowance: &'r Allowance, left: &Left, now_us: u64) -> Option<Nearest<'r>> {
+    let limit = allowance.limits.get(left.nearest).or(allowance.limits.first())?;
+    let free = limit.meter.left_since(left.free, left.told_us, now_us);
+    let remaining = free.saturating_add(left.held).min(limit.meter.capacity());
     Some(Nearest { allowance, limit, remaining, reset_us: limit.meter.reset_from(remaining, now_us) })
 }

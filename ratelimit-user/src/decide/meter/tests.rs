@@ -203,3 +203,18 @@ fn more_than_there_is_can_be_charged_and_counts() {
         assert_eq!(meter.left(&words, START), 0, "{meter:?}");
     }
 }
+
+#[test]
+fn what_was_left_a_while_ago_is_left_at_least_and_after_two_windows_everything() {
+    for meter in meters() {
+        let mut words = vec![0; meter.words()];
+        meter.charge(&mut words, START, meter.capacity() / 2 + 1);
+        let (left, window_us) = (meter.left(&words, START), window_us(&meter));
+        assert_eq!(meter.left_since(left, START, START), left, "{meter:?}");
+        for now_us in (START..START + 3 * window_us).step_by((window_us / 97) as usize) {
+            let (reckoned, real) = (meter.left_since(left, START, now_us), meter.left(&words, now_us));
+            assert!(reckoned <= real, "{meter:?} after {} us: {reckoned} of {real}", now_us - START);
+        }
+        assert_eq!(meter.left_since(left, START, START + 3 * window_us), meter.capacity(), "{meter:?}");
+    }
+}
