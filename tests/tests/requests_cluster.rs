@@ -185,6 +185,23 @@ fn a_lease_that_is_nearly_spent_is_renewed_and_nobody_waits_for_it() {
 }
 
 #[test]
+fn who_hangs_up_while_the_store_is_asked_does_not_keep_a_lease_from_others() {
+    let server = Redis::single(Options::default());
+    let further = "[[api]]\nname = \"busy\"\nlimits = [\"64000/hour\"]\nalgorithm = \"fixed-window\"\n";
+    let hosts = hosts(1, &policy(&server.url(), further));
+    let question = Request::new("user", "busy");
+    let served = || hosts[0].check(&question, Asking::Counted, |decision| decision.outcome.is_served());
+    block_on(async {
+        assert_eq!(pin!(served()).poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
+        for _ in 0..100 {
+            assert_eq!(served().await, Ok(true));
+        }
+    });
+    let (asked, failed) = hosts[0].store().unwrap().counts();
+    assert!(asked < 10 && failed == 0, "{asked} questions, {failed} without an answer");
+}
+
+#[test]
 fn without_the_store_every_host_gives_its_share_at_once_and_with_it_again_all_count_together() {
     let mut server = Redis::single(Options::default());
     let hosts = hosts(3, &policy(&server.url(), ""));

@@ -48,7 +48,7 @@ pub struct Ask {
     pub life_us: u64,
     /// Units that are to be charged now, or not at all.
     pub spend: u64,
-    /// Units that must be left after that.
+    /// Units that must be left after that, and are not held beforehand.
     pub reserved: u64,
     /// How long whoever spends would wait for units that are not there yet.
     pub patience_us: u64,
@@ -114,7 +114,7 @@ impl Account {
         let Spent { spent, wait_us, slowest } = self.spend(limits, now_us, ask);
         let granted = match repeated {
             Some(granted) => granted,
-            None => self.grant(limits, recent_us, now_us, host, &ask.lease),
+            None => self.grant(limits, recent_us, now_us, host, ask),
         };
         let (left, scarcest) = self.left(limits, now_us);
         let nearest = if wait_us > 0 { slowest } else { scarcest };
@@ -193,8 +193,9 @@ impl Account {
     }
 
     /// A part of what is free, by what the host wants against what all want, while there is plenty.
-    fn grant(&mut self, limits: &[Counted], recent_us: u64, now_us: u64, host: &str, lease: &Entry) -> u64 {
-        let free = self.free(limits, now_us);
+    fn grant(&mut self, limits: &[Counted], recent_us: u64, now_us: u64, host: &str, ask: &Ask) -> u64 {
+        let lease = &ask.lease;
+        let free = self.free(limits, now_us).saturating_sub(ask.reserved);
         let plenty = limits.iter().all(|limit| free >= limit.meter.capacity() / NEAR);
         let others: u64 = (self.hosts.iter())
             .filter(|(other, held)| *other != host && held.seen_us + recent_us >= now_us)

@@ -8,7 +8,7 @@ use crate::cluster::{
 
 /// What a host asks for at first, as a part of what a key may have. Keys that may have less than this many units are never held beforehand: the
 /// store decides about each of their requests.
-const PORTION: u64 = 64;
+pub const PORTION: u64 = 64;
 /// The most it asks for, as a part of that.
 const MOST: u64 = 8;
 /// How long a lease of the smallest portion lasts. Most users call seldom, and each of them costs the store one question in that time. The more is
@@ -49,8 +49,8 @@ pub struct Lease {
     free: u64,
     told_us: u64,
     nearest: usize,
-    /// When it was last of use.
-    touched_us: u64,
+    /// When something was last said.
+    spoke_us: u64,
 }
 
 /// A refusal.
@@ -80,13 +80,16 @@ pub struct Left {
 impl Lease {
     /// Spends units that are held, if there are enough.
     pub fn spend(&mut self, units: u64, now_us: u64) -> bool {
-        self.touched_us = now_us;
-        let enough = now_us < self.expires_us && self.held >= units;
+        let enough = self.has(units, now_us);
         if enough {
             self.held -= units;
             self.used += units;
         }
         enough
+    }
+
+    fn has(&self, units: u64, now_us: u64) -> bool {
+        now_us < self.expires_us && self.held >= units
     }
 
     /// Takes back units that were spent a moment ago and are not needed.
@@ -106,12 +109,14 @@ impl Lease {
         (needed >= denied.needed && now_us < denied.until_us).then_some(wait_us)
     }
 
-    /// What to tell the store about it now that a request of this key needs more than is held, if the key may have so many units at once.
-    /// Nothing while an answer is under way.
-    pub fn ask(&mut self, capacity: u64, now_us: u64) -> Entry {
-        self.touched_us = now_us;
+    /// What to tell the store about it now that it is asked about a request that needs so many units, if the key may have `capacity` at once.
+    /// Nothing while an answer is under way, and if there is enough for that request and for long: others may lack something.
+    pub fn ask(&mut self, units: u64, capacity: u64, now_us: u64) -> Entry {
         if self.under_way || self.unanswered.is_some() {
-            return self.say_again().unwrap_or_default();
+            return self.say_again(now_us).unwrap_or_default();
+        }
+        if self.has(units, now_us) {
+            return self.renew(capacity, now_us).unwrap_or_default();
         }
         if now_us >= self.expires_us {
             self.shrink();
@@ -123,7 +128,7 @@ impl Lease {
         if self.portion == 0 && self.used == 0 && self.sequence == 0 {
             return Entry::default();
         }
-        self.say(self.portion, now_us)
+        self.say(self.portion, capacity, now_us)
     }
 
     /// Whether there is enough for now and not for long.
@@ -137,7 +142,7 @@ impl Lease {
             return None;
         }
         if self.unanswered.is_some() {
-            return self.say_again();
+            return self.say_again(now_us);
         }
         if self.held < self.renew_below {
             self.portion *= 2;
@@ -147,7 +152,7 @@ impl Lease {
         self.fit(capacity);
         // What is too much goes back.
         self.held = self.held.min(self.portion);
-        Some(self.say(self.portion - self.held, now_us))
+        Some(self.say(self.portion - self.held, capacity, now_us))
     }
 
     /// Less was needed than was held.
@@ -160,7 +165,6 @@ impl Lease {
     fn fit(&mut self, capacity: u64) {
         let (least, most) = (capacity / PORTION, capacity / MOST);
         self.portion = self.portion.clamp(least, most.max(least));
-        self.life_us = LIFE_US * least.max(1) / self.portion.max(1);
     }
 
     /// How long what was last said of lasts.
@@ -168,19 +172,22 @@ impl Lease {
         self.life_us
     }
 
-    fn say(&mut self, wanted: u64, now_us: u64) -> Entry {
+    fn say(&mut self, wanted: u64, capacity: u64, now_us: u64) -> Entry {
         self.sequence += 1;
-        self.under_way = true;
+        (self.under_way, self.spoke_us) = (true, now_us);
+        self.life_us = LIFE_US * (capacity / PORTION).max(1) / self.portion.max(1);
+        // If that is shorter than before, it is so from when the store hears of it, which may be long before the answer comes.
+        self.expires_us = self.expires_us.min(now_us + self.life_us - margin_us(self.life_us));
         let entry = Entry { sequence: self.sequence, used: self.used, held: self.held, wanted };
         (self.unanswered, self.said_us) = (Some(entry), now_us);
         entry
     }
 
     /// What had no answer, unless that is under way.
-    fn say_again(&mut self) -> Option<Entry> {
-        let entry = self.unanswered.filter(|_| !self.under_way);
-        self.under_way = true;
-        entry
+    fn say_again(&mut self, now_us: u64) -> Option<Entry> {
+        let entry = self.unanswered.filter(|_| !self.under_way)?;
+        (self.under_way, self.spoke_us) = (true, now_us);
+        Some(entry)
     }
 
     /// Takes in the answer to what was said at `sent_us`, or earlier: what is said again is granted from the first time on.
@@ -231,8 +238,9 @@ impl Lease {
 
     /// Whether nothing is lost without it.
     pub fn is_idle(&self, now_us: u64) -> bool {
-        let settled = self.touched_us + 2 * (self.life_us + margin_us(self.life_us)) < now_us;
-        settled && !self.under_way
+        // The store forgets what was said before, and its numbers, a margin after its life.
+        let settled = self.spoke_us + 2 * (self.life_us + margin_us(self.life_us)) < now_us;
+        settled && !self.under_way && self.denied.until_us < now_us
     }
 }
 
@@ -258,12 +266,12 @@ mod tests {
     #[test]
     fn what_is_granted_is_spent_here_until_it_runs_out() {
         let mut lease = Lease::default();
-        let said = lease.ask(640, SECOND);
+        let said = lease.ask(1, 640, SECOND);
         assert_eq!(said, Entry { sequence: 1, used: 0, held: 0, wanted: 10 });
         lease.answer(&said, &told(10), SECOND, SECOND + 5);
         assert!((0..10).all(|_| lease.spend(1, 2 * SECOND)));
         assert!(!lease.spend(1, 2 * SECOND), "nothing is left");
-        let said = lease.ask(640, 2 * SECOND);
+        let said = lease.ask(1, 640, 2 * SECOND);
         assert_eq!(said, Entry { sequence: 2, used: 10, held: 0, wanted: 20 }, "twice as much");
         lease.answer(&said, &told(20), 2 * SECOND, 2 * SECOND);
         assert!(lease.spend(1, END / 2), "half as long: it is twice as much");
@@ -273,7 +281,7 @@ mod tests {
     /// A lease of ten units out of 640.
     fn ten(now_us: u64) -> Lease {
         let mut lease = Lease::default();
-        let said = lease.ask(640, now_us);
+        let said = lease.ask(1, 640, now_us);
         lease.answer(&said, &told(10), now_us, now_us);
         lease
     }
@@ -303,18 +311,57 @@ mod tests {
         lease.answer(&said, &told(19), 1, 3);
         assert!(lease.spend(19, 3));
         assert!(!lease.spend(1, 3));
-        assert_eq!(lease.ask(640, 3).used, 20);
+        assert_eq!(lease.ask(1, 640, 3).used, 20);
     }
 
     #[test]
     fn the_more_is_held_the_shorter() {
         let mut lease = Lease::default();
         for (nth, life) in [240, 120, 60, 30, 30].into_iter().enumerate() {
-            let said = lease.ask(640, SECOND);
+            let said = lease.ask(1, 640, SECOND);
             assert_eq!(lease.life_us(), life * SECOND);
             lease.answer(&said, &told(said.wanted), SECOND, SECOND);
             assert!(lease.spend(10 << nth.min(3), SECOND), "all of it");
         }
+    }
+
+    #[test]
+    fn a_life_that_gets_shorter_does_so_before_the_answer_comes() {
+        let mut lease = ten(0);
+        assert!(lease.spend(9, 1));
+        let said = lease.renew(640, 1).unwrap();
+        lease.answer(&said, &told(19), 1, 1);
+        assert!(lease.spend(16, 2));
+        lease.renew(640, 2).unwrap();
+        assert_eq!(lease.life_us(), 60 * SECOND, "four times as much");
+        assert!(lease.spend(1, 2 + END / 4 - 1));
+        assert!(
+            !lease.spend(1, 2 + END / 4),
+            "the store may have heard of it, and writes it off after a margin"
+        );
+    }
+
+    #[test]
+    fn a_question_about_other_keys_takes_no_more_of_one_that_has_enough() {
+        let mut lease = ten(0);
+        for n in 1..100 {
+            assert_eq!(lease.ask(5, 640, n), Entry::default());
+        }
+        assert_eq!(lease.ask(11, 640, 100).wanted, 20, "too little for this one");
+    }
+
+    #[test]
+    fn what_was_never_leased_is_not_kept_for_long() {
+        let mut lease = Lease::default();
+        assert_eq!(lease.ask(1, 15, 0), Entry::default());
+        lease.deny(1, SECOND, 0);
+        assert!(!lease.is_idle(SECOND));
+        assert!(lease.is_idle(SECOND + 1));
+        let mut lease = ten(0);
+        assert!(!lease.is_idle(2 * 270 * SECOND));
+        assert!(lease.is_idle(2 * 270 * SECOND + 1));
+        let _under_way = lease.ask(1, 640, END);
+        assert!(!lease.is_idle(u64::MAX));
     }
 
     #[test]
@@ -332,7 +379,7 @@ mod tests {
     #[test]
     fn who_was_given_less_than_it_wanted_asks_again_when_it_must() {
         let mut lease = Lease::default();
-        let said = lease.ask(640, 0);
+        let said = lease.ask(1, 640, 0);
         lease.answer(&said, &told(3), 0, 0);
         assert!(lease.spend(3, 1));
         assert!(!lease.is_due(1));
@@ -348,16 +395,16 @@ mod tests {
         assert!(lease.spend(1, 2));
         assert_eq!(lease.renew(640, 2), Some(said), "what was spent since is told the next time");
         lease.answer(&said, &told(19), 2, 2);
-        assert_eq!(lease.ask(640, 3).used, 1);
+        assert_eq!(lease.ask(20, 640, 3).used, 1);
     }
 
     #[test]
     fn what_has_no_answer_is_said_again_as_it_was() {
         let mut lease = Lease::default();
-        let said = lease.ask(640, SECOND);
-        assert_eq!(lease.ask(640, SECOND), Entry::default(), "one at a time");
+        let said = lease.ask(1, 640, SECOND);
+        assert_eq!(lease.ask(1, 640, SECOND), Entry::default(), "one at a time");
         lease.failed(&said);
-        assert_eq!(lease.ask(6_400, 2 * SECOND), said);
+        assert_eq!(lease.ask(1, 6_400, 2 * SECOND), said);
         lease.answer(&said, &told(10), 2 * SECOND, 2 * SECOND);
         lease.answer(&said, &told(10), 2 * SECOND, 2 * SECOND);
         assert!(lease.spend(10, 2 * SECOND));
@@ -367,9 +414,9 @@ mod tests {
     #[test]
     fn what_is_said_again_lasts_no_longer_than_from_the_first_time_on() {
         let mut lease = Lease::default();
-        let said = lease.ask(640, 0);
+        let said = lease.ask(1, 640, 0);
         lease.failed(&said);
-        assert_eq!(lease.ask(640, 60 * SECOND), said);
+        assert_eq!(lease.ask(1, 640, 60 * SECOND), said);
         lease.answer(&said, &told(10), 60 * SECOND, 60 * SECOND);
         assert!(lease.spend(1, END - 1));
         assert!(!lease.spend(1, END), "the store writes it off a margin later");
@@ -378,10 +425,10 @@ mod tests {
     #[test]
     fn units_that_the_store_is_being_told_of_are_not_taken_back() {
         let mut lease = Lease::default();
-        let said = lease.ask(640, 0);
+        let said = lease.ask(1, 640, 0);
         lease.answer(&said, &told(10), 0, 0);
         assert!(lease.spend(4, 1));
-        let said = lease.ask(640, 1);
+        let said = lease.ask(7, 640, 1);
         assert_eq!((said.used, said.held), (4, 6));
         lease.unspend(4);
         lease.answer(&said, &told(0), 1, 1);
@@ -392,19 +439,19 @@ mod tests {
     #[test]
     fn units_that_are_taken_back_are_held_again_and_not_reported() {
         let mut lease = Lease::default();
-        let said = lease.ask(640, 0);
+        let said = lease.ask(1, 640, 0);
         lease.answer(&said, &told(10), 0, 0);
         assert!(lease.spend(4, 1));
         lease.unspend(4);
         assert!(lease.spend(10, 1));
-        assert_eq!(lease.ask(640, 1).used, 10);
+        assert_eq!(lease.ask(1, 640, 1).used, 10);
     }
 
     #[test]
     fn a_key_of_few_units_is_never_held_beforehand() {
         let mut lease = Lease::default();
-        assert_eq!(lease.ask(63, SECOND), Entry::default());
-        assert_eq!(lease.ask(64, SECOND).wanted, 1);
+        assert_eq!(lease.ask(1, 63, SECOND), Entry::default());
+        assert_eq!(lease.ask(1, 64, SECOND).wanted, 1);
     }
 
     #[test]

@@ -35,9 +35,9 @@ impl Leases {
         Self { most: (keys as usize).div_ceil(SHARDS).max(1), shards }
     }
 
-    /// Looks at the lease of a key, or changes it. Where there is no room for one more, at one that is forgotten afterwards: the store then
-    /// decides about every request of that key.
-    pub fn with<R>(&self, hash: Hash, now_us: u64, look: impl FnOnce(&mut Lease) -> R) -> R {
+    /// Looks at the lease of a key, or changes it. Nothing where there is no room for one more: the store then decides about every request of
+    /// that key.
+    pub fn with<R>(&self, hash: Hash, now_us: u64, look: impl FnOnce(&mut Lease) -> R) -> Option<R> {
         let mut shard = self.shard(hash);
         let Shard { leases, swept_us } = &mut *shard;
         if leases.len() >= self.most && !leases.contains_key(&hash.fingerprint) {
@@ -46,10 +46,10 @@ impl Leases {
                 *swept_us = now_us;
             }
             if leases.len() >= self.most {
-                return look(&mut Lease::default());
+                return None;
             }
         }
-        look(leases.entry(hash.fingerprint).or_default())
+        Some(look(leases.entry(hash.fingerprint).or_default()))
     }
 
     /// The same if there is one.
@@ -74,4 +74,20 @@ impl Leases {
 
 fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_room_nothing_is_said_about_a_lease() {
+        let leases = Leases::new(1);
+        let hash = |fingerprint| Hash { fingerprint };
+        let ask = |fingerprint| leases.with(hash(fingerprint), 0, |lease| lease.ask(1, 640, 0).sequence);
+        assert_eq!(ask(64), Some(1));
+        assert_eq!(ask(128), None, "it would be forgotten, and the same number be used again");
+        assert_eq!(ask(65), Some(1), "in another shard");
+        assert_eq!(leases.len(), 2);
+    }
 }

@@ -5,7 +5,7 @@ use super::{
     key::Hash,
     leases::Leases,
     request::Request,
-    shared::{limits, may_lease, store_key},
+    shared::{held_back, limits, may_lease, store_key},
 };
 use crate::cluster::{
     account::{Ask, Told},
@@ -31,13 +31,13 @@ pub fn due(
     headroom: bool,
     now_us: u64,
 ) -> Vec<Renewal> {
-    let leased = claims.iter().filter(|claim| may_lease(claim.allowance));
+    let leased = claims.iter().filter(|claim| may_lease(claim.allowance, request));
     let renewals = leased.filter_map(|claim| {
         let allowance = claim.allowance;
         let (lease, life_us) = leases.with_known(claim.hash, |lease| {
             lease.renew(allowance.capacity(), now_us).map(|said| (said, lease.life_us()))
         })??;
-        let ask = Ask { lease, life_us, ..Ask::default() };
+        let ask = Ask { lease, life_us, reserved: held_back(allowance, headroom), ..Ask::default() };
         let inquiry =
             Inquiry { key: store_key(claim, request, cluster), limits: limits(allowance, headroom), ask };
         Some(Renewal { hash: claim.hash, inquiry, sent_us: now_us })

@@ -11,7 +11,7 @@ use super::{
     claims::{Claim, Claims, write},
     decision::{Decision, Nearest, Outcome},
     key::TextKey,
-    lease::Left,
+    lease::{Left, PORTION},
     leases::Leases,
     meter::NEVER_US,
     request::Request,
@@ -19,7 +19,6 @@ use super::{
 use crate::{
     cluster::{
         account::{Ask, Counted, Told},
-        exchange::Entry,
         inquiry::Inquiry,
     },
     policy::{OnRefusal, Sharing},
@@ -44,7 +43,7 @@ pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now
     let (mut least, mut due): (Option<Nearest<'r>>, bool) = (None, false);
     for (nth, claim) in claims.iter().enumerate() {
         let needed = needed(claim.allowance, request);
-        let leased = may_lease(claim.allowance) && reserved(claim.allowance, request) == 0;
+        let leased = may_lease(claim.allowance, request);
         let known = leases.with_known(claim.hash, |lease| {
             let denied = lease.denies(needed, now_us);
             let spent = denied.is_none() && leased && lease.spend(request.cost, now_us);
@@ -91,21 +90,20 @@ pub fn inquiries(
     peek: bool,
     now_us: u64,
 ) -> Vec<Inquiry> {
+    // If some claim is for the store to decide, each request is: whatever is held of the others would lie there.
+    let leased = !peek && claims.iter().all(|claim| may_lease(claim.allowance, request));
     let inquiry = |claim: &Claim<'_>| {
         let allowance = claim.allowance;
-        let (lease, life_us) = match may_lease(allowance) && !peek {
-            true => leases
-                .with(claim.hash, now_us, |lease| (lease.ask(allowance.capacity(), now_us), lease.life_us())),
-            false => (Entry::default(), 0),
-        };
+        let asked = leased.then(|| {
+            leases.with(claim.hash, now_us, |lease| {
+                (lease.ask(request.cost, allowance.capacity(), now_us), lease.life_us())
+            })
+        });
+        let (lease, life_us) = asked.flatten().unwrap_or_default();
         let (spend, kept) = if peek { (0, request.cost) } else { (request.cost, 0) };
-        let patience_us = match allowance.on_limit {
-            OnRefusal::Delay(longest) => longest.as_micros() as u64,
-            OnRefusal::Refuse | OnRefusal::Deprioritise => 0,
-        };
         let reserved =
             kept.saturating_add(reserved(allowance, request)).saturating_add(held_back(allowance, headroom));
-        let ask = Ask { lease, life_us, spend, reserved, patience_us, refund: 0 };
+        let ask = Ask { lease, life_us, spend, reserved, patience_us: patience_us(allowance), refund: 0 };
         Inquiry { key: store_key(claim, request, cluster), limits: limits(allowance, headroom), ask }
     };
     claims.iter().filter(|claim| is_shared(claim)).map(inquiry).collect()
@@ -116,7 +114,8 @@ pub fn refunds(claims: &Claims<'_>, request: &Request<'_>, cluster: &str, headro
     let refund = |claim: &Claim<'_>| Inquiry {
         key: store_key(claim, request, cluster),
         limits: limits(claim.allowance, headroom),
-        ask: Ask { refund: request.cost, ..Ask::default() },
+        // The books are kept for as long as those wait who are in them.
+        ask: Ask { refund: request.cost, patience_us: patience_us(claim.allowance), ..Ask::default() },
     };
     claims.iter().filter(|claim| is_shared(claim)).map(refund).collect()
 }
@@ -127,9 +126,9 @@ pub fn store_keys(claims: &Claims<'_>, request: &Request<'_>, cluster: &str) -> 
 }
 
 /// Takes in that the store did not answer.
-pub fn failed(claims: &Claims<'_>, asked: &[Inquiry], leases: &Leases, now_us: u64) {
+pub fn failed(claims: &Claims<'_>, asked: &[Inquiry], leases: &Leases) {
     for (claim, inquiry) in claims.iter().filter(|claim| is_shared(claim)).zip(asked) {
-        leases.with(claim.hash, now_us, |lease| lease.failed(&inquiry.ask.lease));
+        leases.with_known(claim.hash, |lease| lease.failed(&inquiry.ask.lease));
     }
 }
 
@@ -194,7 +193,7 @@ pub fn verdict<'r>(
         return Verdict { decision: Decision { outcome, limit: least }, undo: Vec::new() };
     };
     let undo = shared().filter(|(_, told)| told.spent).map(|((_, inquiry), _)| Inquiry {
-        ask: Ask { refund: inquiry.ask.spend, ..Ask::default() },
+        ask: Ask { refund: inquiry.ask.spend, patience_us: inquiry.ask.patience_us, ..Ask::default() },
         ..inquiry.clone()
     });
     Verdict { decision: Decision { outcome: refused(retry_us), limit: near }, undo: undo.collect() }
@@ -204,9 +203,20 @@ fn refused(wait_us: u64) -> Outcome {
     Outcome::Refused { retry_us: Some(wait_us).filter(|wait_us| *wait_us != NEVER_US) }
 }
 
-/// Whether units of it may be held beforehand. Whoever waits for a turn has to be in the store's queue.
-pub(super) fn may_lease(allowance: &Allowance) -> bool {
-    allowance.sharing == Sharing::Lease && !matches!(allowance.on_limit, OnRefusal::Delay(_))
+/// Whether units that are held may be spent on a request. Whoever waits for a turn has to be in the store's queue, and only the store knows what
+/// others have left for those that matter more.
+pub(super) fn may_lease(allowance: &Allowance, request: &Request<'_>) -> bool {
+    allowance.sharing == Sharing::Lease
+        && !matches!(allowance.on_limit, OnRefusal::Delay(_))
+        && allowance.capacity() >= PORTION
+        && reserved(allowance, request) == 0
+}
+
+fn patience_us(allowance: &Allowance) -> u64 {
+    match allowance.on_limit {
+        OnRefusal::Delay(longest) => longest.as_micros() as u64,
+        OnRefusal::Refuse | OnRefusal::Deprioritise => 0,
+    }
 }
 
 /// What must be left after a request, for those that matter more.
@@ -218,7 +228,7 @@ fn needed(allowance: &Allowance, request: &Request<'_>) -> u64 {
     request.cost.saturating_add(reserved(allowance, request))
 }
 
-fn held_back(allowance: &Allowance, headroom: bool) -> u64 {
+pub(super) fn held_back(allowance: &Allowance, headroom: bool) -> u64 {
     allowance.limits.iter().map(|limit| limit.in_force(headroom).held_back).max().unwrap_or(0)
 }
 

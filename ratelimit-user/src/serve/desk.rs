@@ -163,7 +163,7 @@ impl Desk {
         let rules = self.engine.rules();
         self.engine.reset(&rules, request)?;
         if let Some(together) = &self.together {
-            together.reset(&rules.claims(request)?, request, self.clock.now_us());
+            together.reset(&rules.claims(request)?, request);
         }
         Ok(())
     }

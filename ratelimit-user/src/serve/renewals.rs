@@ -43,10 +43,11 @@ async fn run(store: Store, leases: Arc<Leases>, clock: Clock, mut queue: mpsc::R
     let mut due = Vec::with_capacity(LINES);
     while queue.recv_many(&mut due, LINES).await > 0 {
         let inquiries: Arc<[Inquiry]> = due.iter().map(|renewal| renewal.inquiry.clone()).collect();
-        let told = store.ask(inquiries).await.unwrap_or_default();
+        let told = store.ask_each(inquiries).await.unwrap_or_default();
         let now_us = clock.now_us();
         for (nth, renewal) in due.iter().enumerate() {
-            renewal.settle(told.get(nth), &leases, now_us);
+            let told = told.get(nth).and_then(|told| told.as_ref().ok());
+            renewal.settle(told, &leases, now_us);
         }
         if due.len() < LINES {
             tokio::time::sleep(GATHER).await;

@@ -60,8 +60,11 @@ struct Facts {
     failed: AtomicU64,
 }
 
+/// One for each inquiry of a question: a part of a cluster may be away.
+type Answers = Vec<Result<Told, Unavailable>>;
+
 enum Question {
-    Take { inquiries: Arc<[Inquiry]>, answer: Option<oneshot::Sender<Result<Vec<Told>, Unavailable>>> },
+    Take { inquiries: Arc<[Inquiry]>, answer: Option<oneshot::Sender<Answers>> },
     Reset { keys: Vec<String> },
 }
 
@@ -107,8 +110,13 @@ impl Store {
         (self.facts.asked.load(Ordering::Relaxed), self.facts.failed.load(Ordering::Relaxed))
     }
 
-    /// Asks, and waits for the answers: one for each question.
+    /// Asks, and waits for all answers.
     pub async fn ask(&self, inquiries: Arc<[Inquiry]>) -> Result<Vec<Told>, Unavailable> {
+        self.ask_each(inquiries).await?.into_iter().collect()
+    }
+
+    /// Asks, and waits for those answers that there are.
+    pub async fn ask_each(&self, inquiries: Arc<[Inquiry]>) -> Result<Answers, Unavailable> {
         if !self.is_up() {
             return Err(Unavailable);
         }
@@ -117,7 +125,7 @@ impl Store {
         self.questions.try_send(question).map_err(|_| Unavailable)?;
         // The batch before may take its time, too.
         match tokio::time::timeout(2 * DEADLINE, answered).await {
-            Ok(Ok(told)) => told,
+            Ok(Ok(answers)) => Ok(answers),
             _ => Err(Unavailable),
         }
     }
@@ -138,6 +146,12 @@ fn made_up_name() -> String {
     use std::hash::BuildHasher as _;
     let random = std::collections::hash_map::RandomState::new().hash_one(std::process::id());
     format!("serve-{}-{random:016x}", std::process::id())
+}
+
+/// The answers of a batch to each of its questions, which have so many of them.
+fn dealt<Q>(answers: Answers, questions: Vec<(usize, Q)>) -> impl Iterator<Item = (Answers, Q)> {
+    let mut answers = answers.into_iter();
+    questions.into_iter().map(move |(count, question)| (answers.by_ref().take(count).collect(), question))
 }
 
 /// Talks to the store.
@@ -213,16 +227,15 @@ impl Teller {
         }
         self.forget(&resets).await;
         let inquiries: Vec<&Inquiry> = inquiries.iter().flat_map(|asked| asked.iter()).collect();
-        let mut answers = self.ask(&inquiries).await.into_iter();
-        for (count, answer) in waiting {
-            let told: Result<Vec<Told>, Unavailable> = answers.by_ref().take(count).collect();
+        let answers = self.ask(&inquiries).await;
+        for (told, answer) in dealt(answers, waiting) {
             // Whoever asked may have stopped waiting.
             let _gone = answer.map(|answer| answer.send(told));
         }
     }
 
     /// One answer for each question.
-    async fn ask(&mut self, inquiries: &[&Inquiry]) -> Vec<Result<Told, Unavailable>> {
+    async fn ask(&mut self, inquiries: &[&Inquiry]) -> Answers {
         let mut answers = vec![Err(Unavailable); inquiries.len()];
         let (Some(link), true) = (&mut self.link, self.facts.is_up.load(Ordering::Relaxed)) else {
             return answers;
@@ -265,5 +278,20 @@ impl Teller {
         {
             log::warning(format!("requests are counted without other hosts: {error}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_answer_shifts_no_answer_to_another_question() {
+        let told = |free| Ok(Told { spent: true, wait_us: 0, granted: 0, free, nearest: 0 });
+        let answers = vec![told(1), Err(Unavailable), told(3), told(4), told(5)];
+        let dealt: Vec<(Answers, &str)> = dealt(answers, vec![(1, "a"), (3, "b"), (1, "c")]).collect();
+        let expected =
+            [(vec![told(1)], "a"), (vec![Err(Unavailable), told(3), told(4)], "b"), (vec![told(5)], "c")];
+        assert_eq!(dealt, expected);
     }
 }

@@ -83,12 +83,12 @@ impl Together {
         let peek = asking == Asking::Peeking;
         let asked: Arc<[Inquiry]> =
             shared::inquiries(claims, request, &self.leases, &self.name, headroom, peek, sent_us).into();
+        let mut unanswered = Unanswered { claims, asked: &asked, leases: &self.leases, is_answered: false };
         let told = self.store.ask(Arc::clone(&asked)).await;
+        unanswered.is_answered = told.is_ok();
+        drop(unanswered);
         let now_us = clock.now_us();
-        let Ok(told) = told else {
-            shared::failed(claims, &asked, &self.leases, now_us);
-            return alone(engine, rules, claims, request, asking, now_us);
-        };
+        let Ok(told) = told else { return alone(engine, rules, claims, request, asking, now_us) };
         let Verdict { decision, undo } =
             shared::verdict(claims, &asked, &told, &self.leases, headroom, sent_us, now_us);
         if !undo.is_empty() {
@@ -115,11 +115,30 @@ impl Together {
         }
     }
 
-    pub(super) fn reset(&self, claims: &Claims<'_>, request: &Request<'_>, now_us: u64) {
-        claims.iter().for_each(|claim| self.leases.with(claim.hash, now_us, Lease::forget));
+    pub(super) fn reset(&self, claims: &Claims<'_>, request: &Request<'_>) {
+        for claim in claims.iter() {
+            self.leases.with_known(claim.hash, Lease::forget);
+        }
         let keys = shared::store_keys(claims, request, &self.name);
         if !keys.is_empty() {
             self.store.reset(keys);
+        }
+    }
+}
+
+/// Leases that the store is asked about. Whoever waits for it may hang up, and there is nobody then to take in an answer: it is as if there were
+/// none, and the same is said again.
+struct Unanswered<'d> {
+    claims: &'d Claims<'d>,
+    asked: &'d [Inquiry],
+    leases: &'d Leases,
+    is_answered: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            shared::failed(self.claims, self.asked, self.leases);
         }
     }
 }

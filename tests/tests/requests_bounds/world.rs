@@ -43,7 +43,7 @@ pub(crate) struct Faults {
     lost: u64,
     /// The longest that one of them takes.
     slowest_us: u64,
-    /// A host crashes, or the store is away for a while, as often as that at least.
+    /// A host crashes, or the store is away for a while, or a host is cut off from it, as often as that at least.
     disaster_us: Option<u64>,
     /// How far clocks run apart, in thousandths.
     drift: i64,
@@ -152,6 +152,7 @@ pub(crate) struct Outcomes {
     pub(crate) lost: u64,
     pub(crate) crashes: u64,
     pub(crate) outages: u64,
+    pub(crate) cut_off: u64,
 }
 
 impl Outcomes {
@@ -169,6 +170,7 @@ impl AddAssign for Outcomes {
         self.lost += other.lost;
         self.crashes += other.crashes;
         self.outages += other.outages;
+        self.cut_off += other.cut_off;
     }
 }
 
@@ -183,6 +185,8 @@ struct Host {
     ahead_us: u64,
     /// Time between two requests, at most.
     pause_us: u64,
+    /// Until when nothing comes through from it or to it.
+    cut_off_us: u64,
 }
 
 /// A question that has no answer yet.
@@ -208,7 +212,7 @@ enum Event {
     /// Somebody asks a host.
     Request { host: usize },
     /// A question is at the store.
-    Arrives { question: u64, from: String, inquiries: Vec<Inquiry> },
+    Arrives { question: u64, host: usize, from: String, inquiries: Vec<Inquiry> },
     /// Its answer is at the host.
     Answer { question: u64, told: Vec<Told>, decided_us: u64 },
     /// The host does not wait any longer.
@@ -275,6 +279,7 @@ impl<'p> World<'p> {
             drift: self.rng.i64(-drift..=drift),
             ahead_us: if drift == 0 { 0 } else { self.rng.u64(0..5 * SECOND) },
             pause_us: SECOND,
+            cut_off_us: 0,
         }
     }
 
@@ -291,10 +296,10 @@ impl<'p> World<'p> {
         self.events.insert(self.numbers, event);
     }
 
-    /// A message sets out, and may be lost.
-    fn send(&mut self, event: Event) {
+    /// A message from a host or to it sets out, and may be lost.
+    fn send(&mut self, host: usize, event: Event) {
         let Faults { lost, slowest_us, .. } = self.plan.faults;
-        if self.rng.u64(0..1_000) < lost {
+        if self.rng.u64(0..1_000) < lost || self.now_us < self.hosts[host].cut_off_us {
             self.outcomes.lost += 1;
             return;
         }
@@ -327,7 +332,9 @@ impl<'p> World<'p> {
                 let pause_us = self.rng.u64(0..=self.hosts[host].pause_us);
                 self.later(self.now_us + pause_us, Event::Request { host });
             }
-            Event::Arrives { question, from, inquiries } => self.arrives(question, &from, &inquiries),
+            Event::Arrives { question, host, from, inquiries } => {
+                self.arrives(question, host, &from, &inquiries)
+            }
             Event::Answer { question, told, decided_us } => self.answer(question, &told, decided_us),
             Event::GiveUp { question } => self.give_up(question),
             Event::Mood { host } => self.mood(host),
@@ -350,17 +357,27 @@ impl<'p> World<'p> {
         let at_us = self.now_us + self.rng.u64(0..=longest_us);
         self.later(at_us, Event::Disaster);
         let host = self.rng.usize(0..self.hosts.len());
-        if self.rng.bool() {
-            self.outcomes.crashes += 1;
-            // It comes back without its leases, which are written off in time. What it counts for itself it keeps here: a host that is
-            // started twice within a window may admit its own part twice.
-            self.numbers += 1;
-            self.hosts[host].name = format!("h{}", self.numbers);
-            self.hosts[host].leases = Leases::new(1_000);
-            self.questions.retain(|_, asked| asked.host != host);
-        } else {
-            self.outcomes.outages += 1;
-            self.store_back_us = self.now_us + self.rng.u64(0..10 * SECOND);
+        // Now and then longer than any lease lasts.
+        let longest_us = if self.rng.u32(0..4) == 0 { 300 * SECOND } else { 10 * SECOND };
+        let back_us = self.now_us + self.rng.u64(0..longest_us);
+        match self.rng.u32(0..3) {
+            0 => {
+                self.outcomes.crashes += 1;
+                // It comes back without its leases, which are written off in time. What it counts for itself it keeps here: a host that is
+                // started twice within a window may admit its own part twice.
+                self.numbers += 1;
+                self.hosts[host].name = format!("h{}", self.numbers);
+                self.hosts[host].leases = Leases::new(1_000);
+                self.questions.retain(|_, asked| asked.host != host);
+            }
+            1 => {
+                self.outcomes.outages += 1;
+                self.store_back_us = back_us;
+            }
+            _ => {
+                self.outcomes.cut_off += 1;
+                self.hosts[host].cut_off_us = back_us;
+            }
         }
     }
 
@@ -395,11 +412,11 @@ impl<'p> World<'p> {
         let asked = Question { host, about, inquiries: inquiries.clone(), sent_us: now_us };
         self.questions.insert(question, asked);
         self.later(self.now_us + PATIENCE_US, Event::GiveUp { question });
-        self.send(Event::Arrives { question, from, inquiries });
+        self.send(host, Event::Arrives { question, host, from, inquiries });
     }
 
     /// The store works off what has come even if whoever asked does not wait for it any more.
-    fn arrives(&mut self, question: u64, from: &str, inquiries: &[Inquiry]) {
+    fn arrives(&mut self, question: u64, host: usize, from: &str, inquiries: &[Inquiry]) {
         if self.now_us < self.store_back_us {
             return;
         }
@@ -408,7 +425,7 @@ impl<'p> World<'p> {
             account.exchange(limits, RECENT_US, self.now_us, from, ask)
         });
         let told = told.collect();
-        self.send(Event::Answer { question, told, decided_us: self.now_us });
+        self.send(host, Event::Answer { question, told, decided_us: self.now_us });
     }
 
     fn answer(&mut self, question: u64, told: &[Told], decided_us: u64) {
@@ -447,7 +464,7 @@ impl<'p> World<'p> {
         };
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
         let claims = engine.claims(&rules, &request, now_us).expect("the same question");
-        shared::failed(&claims, &inquiries, leases, now_us);
+        shared::failed(&claims, &inquiries, leases);
         let Some(alone) = rules.alone(&claims) else { return };
         if engine.judge(&alone, &request, now_us, Mode::Take).outcome.is_served() {
             self.admitted.push((self.now_us, cost));

@@ -368,12 +368,13 @@ for i = 1, #KEYS do
     end
   end
   left = max(left - out, 0)
-  if not repeated and wanted > 0 and left > 0 then
+  local free = max(left - reserved, 0)
+  if not repeated and wanted > 0 and free > 0 then
     local plenty = true
-    for n = 1, #limits do plenty = plenty and left >= limits[n].near end
+    for n = 1, #limits do plenty = plenty and free >= limits[n].near end
     if plenty then
-      local share = floor(left * (wanted / (wanted + others)))
-      granted = min(wanted, max(share, left - others, 1), left)
+      local share = floor(free * (wanted / (wanted + others)))
+      granted = min(wanted, max(share, free - others, 1), free)
       hosts[own + 2], hosts[own + 5] = hosts[own + 2] + granted, granted
       left = left - granted
     end
