@@ -10,7 +10,7 @@ use ratelimit_tests::seeds::seeds;
 use crate::world::{Faults, Outcomes, Plan, World};
 
 /// Of each world, in its own time: several lives of any lease.
-const SECONDS: u64 = 900;
+const SECONDS: u64 = 600;
 
 fn worlds(faults: Faults, otherwise: u64) -> Outcomes {
     let mut all = Outcomes::default();
@@ -24,12 +24,12 @@ fn worlds(faults: Faults, otherwise: u64) -> Outcomes {
 
 #[test]
 fn no_interval_admits_more_than_the_algorithm_does_on_one_host_whatever_fails() {
-    let all = worlds(Faults::ALL, 40);
+    let all = worlds(Faults::ALL, 30);
     assert!(
         all.by_lease > 1_000 && all.by_store > 1_000 && all.alone > 1_000,
         "every way was taken: {all:?}"
     );
-    assert!(all.renewed > 500, "leases were renewed while they lasted: {all:?}");
+    assert!(all.renewed > 200, "leases were renewed while they lasted: {all:?}");
     assert!(
         all.lost > 0 && all.crashes > 0 && all.outages > 0 && all.cut_off > 0,
         "something went wrong: {all:?}"
@@ -38,10 +38,10 @@ fn no_interval_admits_more_than_the_algorithm_does_on_one_host_whatever_fails() 
 
 #[test]
 fn no_interval_admits_more_than_the_algorithm_does_on_one_host_on_good_days() {
-    let all = worlds(Faults::NONE, 15);
+    let all = worlds(Faults::NONE, 20);
     assert_eq!((all.lost, all.crashes, all.outages, all.cut_off, all.alone), (0, 0, 0, 0, 0));
     assert!(all.by_lease > 1_000 && all.by_store > 1_000, "both ways were taken: {all:?}");
-    assert!(all.renewed > 500, "leases were renewed while they lasted: {all:?}");
+    assert!(all.renewed > 200, "leases were renewed while they lasted: {all:?}");
 }
 
 #[test]

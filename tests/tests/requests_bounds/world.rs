@@ -358,7 +358,7 @@ impl<'p> World<'p> {
         self.later(at_us, Event::Disaster);
         let host = self.rng.usize(0..self.hosts.len());
         // Now and then longer than any lease lasts.
-        let longest_us = if self.rng.u32(0..4) == 0 { 300 * SECOND } else { 10 * SECOND };
+        let longest_us = if self.rng.u32(0..16) == 0 { 300 * SECOND } else { 10 * SECOND };
         let back_us = self.now_us + self.rng.u64(0..longest_us);
         match self.rng.u32(0..3) {
             0 => {
