@@ -333,7 +333,7 @@ impl<'p> World<'p> {
                 self.later(self.now_us + pause_us, Event::Request { host });
             }
             Event::Arrives { question, host, from, inquiries } => {
-                self.arrives(question, host, &from, &inquiries)
+                self.arrives(question, host, &from, &inquiries);
             }
             Event::Answer { question, told, decided_us } => self.answer(question, &told, decided_us),
             Event::GiveUp { question } => self.give_up(question),
