@@ -185,6 +185,25 @@ fn a_lease_that_is_nearly_spent_is_renewed_and_nobody_waits_for_it() {
 }
 
 #[test]
+fn what_elastic_limits_hold_back_is_not_leased() {
+    let server = Redis::single(Options::default());
+    let further =
+        "[[api]]\nname = \"busy\"\nlimits = [\"1000/hour elastic 100%\"]\nalgorithm = \"fixed-window\"\n";
+    let hosts = hosts(2, &policy(&server.url(), further));
+    hosts.iter().for_each(|host| host.engine().set_headroom(false));
+    let question = Request::new("user", "busy");
+    let served = block_on(async {
+        let mut served = 0;
+        for n in 0..1_600 {
+            let outcome = hosts[n % 2].check(&question, Asking::Counted, |decision| decision.outcome).await;
+            served += u32::from(outcome.unwrap().is_served());
+        }
+        served
+    });
+    assert!((900..=1_000).contains(&served), "{served}");
+}
+
+#[test]
 fn who_hangs_up_while_the_store_is_asked_does_not_keep_a_lease_from_others() {
     let server = Redis::single(Options::default());
     let further = "[[api]]\nname = \"busy\"\nlimits = [\"64000/hour\"]\nalgorithm = \"fixed-window\"\n";

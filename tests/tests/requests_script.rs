@@ -168,3 +168,31 @@ fn the_script_and_the_books_answer_alike_for_every_algorithm() {
     println!("{all} answers alike, {yes} of them yes, {leased} with a lease");
     assert!(all == STEPS as u64 || (yes * 5 > all && leased * 40 > all), "{yes} and {leased} of {all}");
 }
+
+#[test]
+fn the_books_are_kept_for_as_long_as_somebody_waits_who_is_in_them() {
+    let server = Redis::single(Options::default());
+    let mut store = Store::new(&server);
+    let limits = [Counted { meter: Meter::Bucket(Bucket::new(1, SECOND, 10)), queue: true }];
+    let patience_us = 60 * SECOND;
+    let waits = Ask { spend: 1, patience_us, ..Ask::default() };
+    let all: Vec<Inquiry> = (0..10).map(|_| inquiry("k", &limits, waits)).collect();
+    assert!(store.exchange("h", START, &all).iter().all(|told| told.spent));
+    let refund = Ask { refund: 1, patience_us, ..Ask::default() };
+    store.exchange("h", START, &[inquiry("k", &limits, refund)]);
+    let left_ms = |key: &str| match server.ask(&["PTTL", key]) {
+        Value::Int(left_ms) => left_ms,
+        other => panic!("{other:?}"),
+    };
+    assert!((60_000..=72_000).contains(&left_ms("k")), "{}", left_ms("k"));
+    // So are those of the host that holds something for longest, whoever comes after it.
+    let lease = |life_us| Ask {
+        lease: Entry { sequence: 1, used: 0, held: 0, wanted: 1 },
+        life_us,
+        ..Ask::default()
+    };
+    let limits = [bucket(100, 100)];
+    store.exchange("long", START, &[inquiry("l", &limits, lease(200 * SECOND))]);
+    store.exchange("short", START, &[inquiry("l", &limits, lease(SECOND))]);
+    assert!((225_000..=228_000).contains(&left_ms("l")), "{}", left_ms("l"));
+}

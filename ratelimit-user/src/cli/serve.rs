@@ -4,6 +4,7 @@ use std::{
     io::{self, Write as _},
     path::PathBuf,
     sync::Arc,
+    thread,
 };
 
 use clap::Args;
@@ -12,8 +13,13 @@ use crate::{
     cluster::address::StoreAddress,
     config,
     failure::{ExitCode, Failure},
-    log,
-    serve::{desk::Desk, store::Store, workers::Sockets},
+    log, metrics,
+    serve::{
+        desk::Desk,
+        http::{self, Metrics},
+        store::Store,
+        workers::Sockets,
+    },
 };
 
 /// Answer questions about requests, without guarding any interface; prints "ready" when listening.
@@ -42,17 +48,33 @@ impl Serve {
                 "the policy names nowhere to listen; add [listen] with http, grpc or resp = \"127.0.0.1:8080\"",
             ));
         }
+        let no_threads =
+            |error| Failure::new(ExitCode::Unsupported, format!("cannot start threads: {error}"));
+        // In a thread of its own: who scrapes takes no time from those who ask.
+        let metrics = match loaded.policy.listen().metrics() {
+            Some(address) => {
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
+                let listener = runtime.block_on(http::bind(address)).map_err(Failure::usage)?;
+                Some((runtime, listener))
+            }
+            None => None,
+        };
         for api in loaded.policy.requests().apis.iter().filter(|api| api.escalation.is_some()) {
             log::warning(format!(
                 "api {:?}: escalate does nothing here, only in ratelimit run, which guards interfaces",
                 api.name
             ));
         }
-        let no_threads =
-            |error| Failure::new(ExitCode::Unsupported, format!("cannot start threads: {error}"));
         let policy = loaded.policy.moved_to(self.redis.as_ref());
         let store = Store::of(&policy, None).map_err(no_threads)?;
         let desk = Arc::new(Desk::with(&policy, store));
+        if let Some((runtime, listener)) = metrics {
+            let scraped = Arc::new(Scraped(Arc::clone(&desk)));
+            let name = "metrics".to_owned();
+            let serve = move || runtime.block_on(http::serve(listener, scraped));
+            thread::Builder::new().name(name).spawn(serve).map_err(no_threads)?;
+        }
         let threads = sockets.serve(&desk, &policy).map_err(no_threads)?;
         let mut out = io::stdout().lock();
         let _unread = writeln!(out, "ready").and_then(|()| out.flush());
@@ -63,5 +85,14 @@ impl Serve {
             }
         }
         Ok(())
+    }
+}
+
+/// What there is to know of a desk.
+struct Scraped(Arc<Desk>);
+
+impl Metrics for Scraped {
+    async fn metrics(&self) -> Result<String, String> {
+        metrics::render_requests(&self.0.status()).map_err(|error| error.to_string())
     }
 }

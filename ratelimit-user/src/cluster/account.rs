@@ -234,3 +234,44 @@ impl Account {
         left.zip(0..).min().unwrap_or((NEVER_US >> 11, 0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::meter::Fixed;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn hundred() -> [Counted; 1] {
+        [Counted { meter: Meter::Fixed(Fixed::new(100, 3_600 * SECOND)), queue: false }]
+    }
+
+    fn wants(sequence: u64, wanted: u64, life_us: u64) -> Ask {
+        Ask { lease: Entry { sequence, used: 0, held: 0, wanted }, life_us, ..Ask::default() }
+    }
+
+    #[test]
+    fn what_must_be_left_is_not_lent() {
+        let mut account = Account::default();
+        let ask = Ask { reserved: 60, ..wants(1, 50, SECOND) };
+        let told = account.exchange(&hundred(), SECOND, 0, "a", &ask);
+        assert_eq!((told.granted, told.free), (40, 60));
+        let told = account.exchange(&hundred(), SECOND, 0, "b", &ask);
+        assert_eq!((told.granted, told.free), (0, 60));
+    }
+
+    #[test]
+    fn each_lease_is_written_off_an_eighth_after_its_own_life() {
+        let mut account = Account::default();
+        let limits = hundred();
+        account.exchange(&limits, SECOND, 0, "short", &wants(1, 20, 8 * SECOND));
+        account.exchange(&limits, SECOND, 0, "long", &wants(1, 30, 80 * SECOND));
+        let mut out_at = |now_us| {
+            account.exchange(&limits, SECOND, now_us, "onlooker", &Ask::default());
+            account.out()
+        };
+        assert_eq!([9, 10, 90, 91].map(|second| out_at(second * SECOND)), [50, 30, 30, 0]);
+        let told = account.exchange(&limits, SECOND, 91 * SECOND, "onlooker", &Ask::default());
+        assert_eq!(told.free, 50, "what nobody reported counts as used");
+    }
+}

@@ -11,7 +11,7 @@ use crate::{
     serve::{
         desk::Asking,
         escalation::Offence,
-        protocol::{DecisionInfo, Operator, Reply, RequestsStatus, TestQuestion},
+        protocol::{DecisionInfo, Operator, Reply, TestQuestion},
     },
 };
 
@@ -43,19 +43,6 @@ impl Host {
         let prefix = offence.prefix.to_string();
         let (for_ns, reason) = (Some(offence.for_ns), short(&offence.reason));
         self.block(&prefix, for_ns, Some(&reason), scope, &Operator::default(), probe::now_ns())
-    }
-
-    /// Requests, as `status` and metrics show them.
-    pub(super) fn requests_status(&self) -> RequestsStatus {
-        let usage = self.desk.engine().usage();
-        RequestsStatus {
-            keys: usage.keys,
-            evicted: usage.evicted,
-            decisions: self.desk.decisions(),
-            decision_times: self.desk.decision_times(),
-            store_up: self.desk.store().map(crate::serve::store::Store::is_up),
-            store_questions: self.desk.store().map_or((0, 0), crate::serve::store::Store::counts),
-        }
     }
 }
 

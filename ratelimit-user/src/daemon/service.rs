@@ -2,14 +2,12 @@
 
 use std::{
     io::{self, Write as _},
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use ratelimit_common::abi::Event;
 use tokio::{
-    net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
     sync::{Notify, broadcast},
     time::MissedTickBehavior,
@@ -60,7 +58,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     runtime.block_on(async {
         // Listeners first: an address in use must not leave a program attached.
         let metrics = match version.policy().listen().metrics() {
-            Some(address) => Some(listen(address).await?),
+            Some(address) => Some(http::bind(address).await.map_err(Failure::usage)?),
             None => None,
         };
         let sockets = Sockets::bind(version.policy().listen()).map_err(Failure::usage)?;
@@ -95,12 +93,6 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         log::info(format!("state directory {} released", state.path().display()));
         Ok(())
     })
-}
-
-async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| Failure::usage(format!("cannot listen for metrics on {address}: {error}")))
 }
 
 /// A start that fails with a kept policy must say how to get rid of it.

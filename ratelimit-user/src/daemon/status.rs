@@ -46,7 +46,7 @@ impl Host {
             headroom: self.headroom.status(Instant::now()),
             blocked_prefixes: self.blocked(now_ns).count() as u64,
             allowed_prefixes: self.allows().count() as u64,
-            requests: self.requests_status(),
+            requests: self.desk.status(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns)),
             pin: self.pins.root().display().to_string(),
             warnings: self.trials().into_iter().chain(self.cookie_warnings()).collect(),

@@ -7,7 +7,7 @@ mod requests;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use crate::{
-    serve::protocol::{HeadroomStatus, Status},
+    serve::protocol::{HeadroomStatus, RequestsStatus, Status},
     stats::{Columns, ReasonCount, Snapshot, posture::Posture},
 };
 
@@ -28,6 +28,13 @@ pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus
     }
     requests::register(&registry, &status.requests)?;
     counters(&registry, status)?;
+    TextEncoder::new().encode_to_string(&registry.gather())
+}
+
+/// The same of a host that decides about requests and guards nothing.
+pub fn render_requests(status: &RequestsStatus) -> Result<String, prometheus::Error> {
+    let registry = Registry::new();
+    requests::register(&registry, status)?;
     TextEncoder::new().encode_to_string(&registry.gather())
 }
 

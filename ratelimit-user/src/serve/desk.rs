@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::{
     escalation::{Offence, Offenders},
     latency::Latency,
-    protocol::DecisionTimes,
+    protocol::RequestsStatus,
     store::Store,
     together::Together,
 };
@@ -185,18 +185,20 @@ impl Desk {
         &self.engine
     }
 
-    /// Decisions so far: API, outcome, how many.
-    pub fn decisions(&self) -> Vec<(String, String, u64)> {
-        let rules = self.engine.rules();
-        let rows = rules.apis().into_iter().flat_map(|api| {
+    /// How it is doing, as `status` and metrics show it.
+    pub fn status(&self) -> RequestsStatus {
+        let (usage, rules) = (self.engine.usage(), self.engine.rules());
+        let decisions = rules.apis().into_iter().flat_map(|api| {
             api.tally.counts().map(|(outcome, count)| (api.name.to_string(), outcome.to_owned(), count))
         });
-        rows.collect()
-    }
-
-    /// How long they took.
-    pub fn decision_times(&self) -> DecisionTimes {
-        self.latency.times()
+        RequestsStatus {
+            keys: usage.keys,
+            evicted: usage.evicted,
+            decisions: decisions.collect(),
+            decision_times: self.latency.times(),
+            store_up: self.store().map(Store::is_up),
+            store_questions: self.store().map_or((0, 0), Store::counts),
+        }
     }
 
     /// The way to the store, if there is one.

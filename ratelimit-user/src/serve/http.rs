@@ -1,6 +1,6 @@
 //! The HTTP listener: metrics for Prometheus.
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -24,6 +24,13 @@ const LAST_ANSWER: Duration = Duration::from_secs(5);
 pub trait Metrics: Send + Sync + 'static {
     /// The metrics now, in Prometheus' text format, or a sentence about why not.
     fn metrics(&self) -> impl Future<Output = Result<String, String>> + Send;
+}
+
+/// Listens, or says why not.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| format!("cannot listen for metrics on {address}: {error}"))
 }
 
 /// Serves `/metrics` for ever.

@@ -9,6 +9,7 @@ mod forwarded;
 mod headers;
 mod many;
 mod openapi;
+mod operators;
 
 use ratelimit_tests::service::{Client, Reply};
 
