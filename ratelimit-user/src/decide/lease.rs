@@ -21,19 +21,32 @@ const LATE: u64 = 16;
 /// A refusal is believed for so long at most: others may give something back.
 const BELIEVED_US: u64 = 1_000_000;
 
-/// A lease, and what was last heard of its key.
+/// A lease, and what was last heard of its key. What every decision looks at is here and small: most of them wait for memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     /// Units that may be spent.
     held: u64,
-    /// Until when.
+    /// Units spent that the store has not heard of.
+    used: u64,
+    /// Until when they may be.
     expires_us: u64,
     /// It is renewed from then on,
     renew_us: u64,
     /// or when less than this is held.
     renew_below: u64,
-    /// Units spent that the store has not heard of.
-    used: u64,
+    /// Until when a refusal is believed.
+    denied_until_us: u64,
+    /// What was free at the store when it last answered, when that was, and which limit was nearest to its end.
+    free: u64,
+    told_us: u64,
+    nearest: u32,
+    under_way: bool,
+    talk: Box<Talk>,
+}
+
+/// What a host and the store have said to each other about a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Talk {
     /// What to ask for next; 0 before the first time.
     portion: u64,
     /// How long a lease of that lasts.
@@ -43,14 +56,9 @@ pub struct Lease {
     unanswered: Option<Entry>,
     /// When that was first said: the store may count from then on.
     said_us: u64,
-    under_way: bool,
-    denied: Denied,
-    /// What was free at the store when it last answered, when that was, and which limit was nearest to its end.
-    free: u64,
-    told_us: u64,
-    nearest: usize,
     /// When something was last said.
     spoke_us: u64,
+    denied: Denied,
 }
 
 /// A refusal.
@@ -58,8 +66,6 @@ pub struct Lease {
 struct Denied {
     /// Of requests that need at least so many units.
     needed: u64,
-    /// Believed until then.
-    until_us: u64,
     /// When they would fit; never, if it is the largest of all numbers.
     fits_us: u64,
 }
@@ -95,7 +101,7 @@ impl Lease {
     /// Takes back units that were spent a moment ago and are not needed.
     pub fn unspend(&mut self, units: u64) {
         // What the store is being told of at this moment is charged there.
-        let told = self.unanswered.map_or(0, |said| said.used);
+        let told = self.talk.unanswered.map_or(0, |said| said.used);
         let back = units.min(self.used.saturating_sub(told));
         self.used -= back;
         self.held += back;
@@ -103,16 +109,18 @@ impl Lease {
 
     /// How long a request that needs so many units is still refused, if the store has said so.
     pub fn denies(&self, needed: u64, now_us: u64) -> Option<u64> {
-        let denied = &self.denied;
-        let wait_us =
-            if denied.fits_us == NEVER_US { NEVER_US } else { denied.fits_us.saturating_sub(now_us) };
-        (needed >= denied.needed && now_us < denied.until_us).then_some(wait_us)
+        if now_us >= self.denied_until_us {
+            return None;
+        }
+        let Denied { needed: at_least, fits_us } = self.talk.denied;
+        let wait_us = if fits_us == NEVER_US { NEVER_US } else { fits_us.saturating_sub(now_us) };
+        (needed >= at_least).then_some(wait_us)
     }
 
     /// What to tell the store about it now that it is asked about a request that needs so many units, if the key may have `capacity` at once.
     /// Nothing while an answer is under way, and if there is enough for that request and for long: others may lack something.
     pub fn ask(&mut self, units: u64, capacity: u64, now_us: u64) -> Entry {
-        if self.under_way || self.unanswered.is_some() {
+        if self.under_way || self.talk.unanswered.is_some() {
             return self.say_again(now_us).unwrap_or_default();
         }
         if self.has(units, now_us) {
@@ -122,13 +130,13 @@ impl Lease {
             self.shrink();
             self.held = 0;
         } else {
-            self.portion *= 2;
+            self.talk.portion *= 2;
         }
         self.fit(capacity);
-        if self.portion == 0 && self.used == 0 && self.sequence == 0 {
+        if self.talk.portion == 0 && self.used == 0 && self.talk.sequence == 0 {
             return Entry::default();
         }
-        self.say(self.portion, capacity, now_us)
+        self.say(self.talk.portion, capacity, now_us)
     }
 
     /// Whether there is enough for now and not for long.
@@ -141,65 +149,65 @@ impl Lease {
         if !self.is_due(now_us) {
             return None;
         }
-        if self.unanswered.is_some() {
+        if self.talk.unanswered.is_some() {
             return self.say_again(now_us);
         }
         if self.held < self.renew_below {
-            self.portion *= 2;
+            self.talk.portion *= 2;
         } else {
             self.shrink();
         }
         self.fit(capacity);
         // What is too much goes back.
-        self.held = self.held.min(self.portion);
-        Some(self.say(self.portion - self.held, capacity, now_us))
+        self.held = self.held.min(self.talk.portion);
+        Some(self.say(self.talk.portion - self.held, capacity, now_us))
     }
 
     /// Less was needed than was held.
     fn shrink(&mut self) {
-        if self.held > self.portion / 2 {
-            self.portion /= 2;
+        if self.held > self.talk.portion / 2 {
+            self.talk.portion /= 2;
         }
     }
 
     fn fit(&mut self, capacity: u64) {
         let (least, most) = (capacity / PORTION, capacity / MOST);
-        self.portion = self.portion.clamp(least, most.max(least));
+        self.talk.portion = self.talk.portion.clamp(least, most.max(least));
     }
 
     /// How long what was last said of lasts.
     pub fn life_us(&self) -> u64 {
-        self.life_us
+        self.talk.life_us
     }
 
     fn say(&mut self, wanted: u64, capacity: u64, now_us: u64) -> Entry {
-        self.sequence += 1;
-        (self.under_way, self.spoke_us) = (true, now_us);
-        self.life_us = LIFE_US * (capacity / PORTION).max(1) / self.portion.max(1);
+        self.talk.sequence += 1;
+        (self.under_way, self.talk.spoke_us) = (true, now_us);
+        self.talk.life_us = LIFE_US * (capacity / PORTION).max(1) / self.talk.portion.max(1);
         // If that is shorter than before, it is so from when the store hears of it, which may be long before the answer comes.
-        self.expires_us = self.expires_us.min(now_us + self.life_us - margin_us(self.life_us));
-        let entry = Entry { sequence: self.sequence, used: self.used, held: self.held, wanted };
-        (self.unanswered, self.said_us) = (Some(entry), now_us);
+        self.expires_us = self.expires_us.min(now_us + self.talk.life_us - margin_us(self.talk.life_us));
+        let entry = Entry { sequence: self.talk.sequence, used: self.used, held: self.held, wanted };
+        (self.talk.unanswered, self.talk.said_us) = (Some(entry), now_us);
         entry
     }
 
     /// What had no answer, unless that is under way.
     fn say_again(&mut self, now_us: u64) -> Option<Entry> {
-        let entry = self.unanswered.filter(|_| !self.under_way)?;
-        (self.under_way, self.spoke_us) = (true, now_us);
+        let entry = self.talk.unanswered.filter(|_| !self.under_way)?;
+        (self.under_way, self.talk.spoke_us) = (true, now_us);
         Some(entry)
     }
 
     /// Takes in the answer to what was said at `sent_us`, or earlier: what is said again is granted from the first time on.
     pub fn answer(&mut self, said: &Entry, told: &Told, sent_us: u64, now_us: u64) {
-        (self.free, self.told_us, self.nearest) = (told.free, now_us, told.nearest);
-        if said.sequence == 0 || self.unanswered != Some(*said) {
+        (self.free, self.told_us, self.nearest) = (told.free, now_us, told.nearest as u32);
+        if said.sequence == 0 || self.talk.unanswered != Some(*said) {
             return;
         }
-        (self.unanswered, self.under_way) = (None, false);
+        (self.talk.unanswered, self.under_way) = (None, false);
         self.used -= said.used.min(self.used);
-        let said_us = sent_us.min(self.said_us);
-        let expires_us = said_us + self.life_us - margin_us(self.life_us);
+        let said_us = sent_us.min(self.talk.said_us);
+        let expires_us = said_us + self.talk.life_us - margin_us(self.talk.life_us);
         if now_us >= self.expires_us {
             // What was left ran out while the answer was under way.
             self.held = 0;
@@ -207,40 +215,40 @@ impl Lease {
         if now_us < expires_us {
             self.held += told.granted;
             self.expires_us = expires_us;
-            self.renew_us = expires_us - self.life_us / LATE - spread_us(said_us, self.life_us);
+            self.renew_us = expires_us - self.talk.life_us / LATE - spread_us(said_us, self.talk.life_us);
             // Who was given less than it wanted is near the limit, where the store decides.
-            self.renew_below = if told.granted == said.wanted { self.portion / LOW } else { 0 };
+            self.renew_below = if told.granted == said.wanted { self.talk.portion / LOW } else { 0 };
         }
     }
 
     /// There was no answer.
     pub fn failed(&mut self, said: &Entry) {
-        if said.sequence > 0 && self.unanswered == Some(*said) {
+        if said.sequence > 0 && self.talk.unanswered == Some(*said) {
             self.under_way = false;
         }
     }
 
     /// Believes a refusal.
     pub fn deny(&mut self, needed: u64, wait_us: u64, now_us: u64) {
-        let until_us = now_us + wait_us.min(BELIEVED_US);
-        self.denied = Denied { needed, until_us, fits_us: now_us.saturating_add(wait_us) };
+        self.denied_until_us = now_us + wait_us.min(BELIEVED_US);
+        self.talk.denied = Denied { needed, fits_us: now_us.saturating_add(wait_us) };
     }
 
     /// Forgets everything that was said about it: somebody has reset the key.
     pub fn forget(&mut self) {
-        (self.held, self.used, self.denied) = (0, 0, Denied::default());
+        (self.held, self.used, self.denied_until_us) = (0, 0, 0);
     }
 
     /// What was last known to be left.
     pub fn left(&self) -> Left {
-        Left { held: self.held, free: self.free, told_us: self.told_us, nearest: self.nearest }
+        Left { held: self.held, free: self.free, told_us: self.told_us, nearest: self.nearest as usize }
     }
 
     /// Whether nothing is lost without it.
     pub fn is_idle(&self, now_us: u64) -> bool {
         // The store forgets what was said before, and its numbers, a margin after its life.
-        let settled = self.spoke_us + 2 * (self.life_us + margin_us(self.life_us)) < now_us;
-        settled && !self.under_way && self.denied.until_us < now_us
+        let settled = self.talk.spoke_us + 2 * (self.talk.life_us + margin_us(self.talk.life_us)) < now_us;
+        settled && !self.under_way && self.denied_until_us < now_us
     }
 }
 

@@ -252,3 +252,42 @@ fn nearest<'r>(allowance: &'r Allowance, left: &Left, now_us: u64) -> Option<Nea
     let remaining = free.saturating_add(left.held).min(limit.meter.capacity());
     Some(Nearest { allowance, limit, remaining, reset_us: limit.meter.reset_from(remaining, now_us) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config, decide::Engine};
+
+    const PACKETS: &str = "[source]\nlimits = [\"1/s\"]\n[cluster]\nredis = \"redis://127.0.0.1:1\"\n";
+
+    /// What the store would be asked about a request of somebody for the API of this text.
+    fn asked(api: &str, request: &Request<'_>, leases: &Leases) -> Vec<Ask> {
+        let text = format!("{PACKETS}{api}");
+        let engine = Engine::new(&config::parse(&text, "test").unwrap().policy, 0);
+        let rules = engine.rules();
+        let claims = engine.claims(&rules, request, 0).unwrap();
+        let mut all = inquiries(&claims, request, leases, "c", true, false, 0);
+        all.extend(refunds(&claims, request, "c", true));
+        all.into_iter().map(|inquiry| inquiry.ask).collect()
+    }
+
+    #[test]
+    fn a_refund_has_the_patience_of_those_who_still_wait() {
+        let api = "[[api]]\nname = \"a\"\nlimits = [\"640/s\"]\non_limit = \"delay 60s\"\n";
+        let asked = asked(api, &Request::new("u", "a"), &Leases::new(10));
+        assert_eq!(asked.iter().map(|ask| ask.patience_us).collect::<Vec<_>>(), [60_000_000; 2]);
+        assert_eq!(asked[0].lease.sequence, 0, "who waits for a turn is in the store's queue");
+    }
+
+    #[test]
+    fn nothing_is_held_of_a_key_whose_requests_the_store_decides_because_of_another_key() {
+        let plan = "[plan.default]\nlimits = [\"15/s\"]\n";
+        let api = "[[api]]\nname = \"a\"\nlimits = [\"640/s\"]\n";
+        let wanted = |text: &str| -> Vec<u64> {
+            let asked = asked(text, &Request::new("u", "a"), &Leases::new(10));
+            asked.iter().filter(|ask| ask.refund == 0).map(|ask| ask.lease.wanted).collect()
+        };
+        assert_eq!(wanted(api), [10]);
+        assert_eq!(wanted(&format!("{plan}{api}")), [0, 0]);
+    }
+}
