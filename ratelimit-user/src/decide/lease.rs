@@ -183,7 +183,8 @@ impl Lease {
     fn say(&mut self, wanted: u64, capacity: u64, now_us: u64) -> Entry {
         self.talk.sequence += 1;
         (self.under_way, self.talk.spoke_us) = (true, now_us);
-        self.talk.life_us = LIFE_US * (capacity / PORTION).max(1) / self.talk.portion.max(1);
+        let least = (capacity / PORTION).max(1);
+        self.talk.life_us = LIFE_US / self.talk.portion.max(1).div_ceil(least);
         // If that is shorter than before, it is so from when the store hears of it, which may be long before the answer comes.
         self.expires_us = self.expires_us.min(now_us + self.talk.life_us - margin_us(self.talk.life_us));
         let entry = Entry { sequence: self.talk.sequence, used: self.used, held: self.held, wanted };
