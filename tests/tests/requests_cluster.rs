@@ -21,6 +21,8 @@ use ratelimit_user::{
 };
 
 const LIMIT: u64 = 15;
+/// An API of which a host holds 1000 after the first question.
+const BUSY: &str = "[[api]]\nname = \"busy\"\nlimits = [\"64000/hour\"]\nalgorithm = \"fixed-window\"\n";
 const MODES: [&str; 2] = ["strict", "lease"];
 
 /// A policy with one API for each algorithm and mode, `algorithm/mode`, and further text.
@@ -160,8 +162,7 @@ fn leases_save_most_questions_to_the_store_and_keep_the_bound() {
 #[test]
 fn a_lease_that_is_nearly_spent_is_renewed_and_nobody_waits_for_it() {
     let server = Redis::single(Options::default());
-    let further = "[[api]]\nname = \"busy\"\nlimits = [\"64000/hour\"]\nalgorithm = \"fixed-window\"\n";
-    let hosts = hosts(1, &policy(&server.url(), further));
+    let hosts = hosts(1, &policy(&server.url(), BUSY));
     let (desk, store) = (&hosts[0], hosts[0].store().unwrap());
     let question = Request::new("user", "busy");
     let served = || desk.check(&question, Asking::Counted, |decision| decision.outcome.is_served());
@@ -206,8 +207,7 @@ fn what_elastic_limits_hold_back_is_not_leased() {
 #[test]
 fn who_hangs_up_while_the_store_is_asked_does_not_keep_a_lease_from_others() {
     let server = Redis::single(Options::default());
-    let further = "[[api]]\nname = \"busy\"\nlimits = [\"64000/hour\"]\nalgorithm = \"fixed-window\"\n";
-    let hosts = hosts(1, &policy(&server.url(), further));
+    let hosts = hosts(1, &policy(&server.url(), BUSY));
     let question = Request::new("user", "busy");
     let served = || hosts[0].check(&question, Asking::Counted, |decision| decision.outcome.is_served());
     block_on(async {

@@ -2,12 +2,14 @@
 
 use std::{
     io::{self, Write as _},
+    net::SocketAddr,
     path::PathBuf,
     sync::Arc,
     thread,
 };
 
 use clap::Args;
+use tokio::{net::TcpListener, runtime::Runtime};
 
 use crate::{
     cluster::address::StoreAddress,
@@ -48,18 +50,7 @@ impl Serve {
                 "the policy names nowhere to listen; add [listen] with http, grpc or resp = \"127.0.0.1:8080\"",
             ));
         }
-        let no_threads =
-            |error| Failure::new(ExitCode::Unsupported, format!("cannot start threads: {error}"));
-        // In a thread of its own: who scrapes takes no time from those who ask.
-        let metrics = match loaded.policy.listen().metrics() {
-            Some(address) => {
-                let runtime =
-                    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
-                let listener = runtime.block_on(http::bind(address)).map_err(Failure::usage)?;
-                Some((runtime, listener))
-            }
-            None => None,
-        };
+        let scrapers = loaded.policy.listen().metrics().map(Scrapers::bind).transpose()?;
         for api in loaded.policy.requests().apis.iter().filter(|api| api.escalation.is_some()) {
             log::warning(format!(
                 "api {:?}: escalate does nothing here, only in ratelimit run, which guards interfaces",
@@ -69,11 +60,8 @@ impl Serve {
         let policy = loaded.policy.moved_to(self.redis.as_ref());
         let store = Store::of(&policy, None).map_err(no_threads)?;
         let desk = Arc::new(Desk::with(&policy, store));
-        if let Some((runtime, listener)) = metrics {
-            let scraped = Arc::new(Scraped(Arc::clone(&desk)));
-            let name = "metrics".to_owned();
-            let serve = move || runtime.block_on(http::serve(listener, scraped));
-            thread::Builder::new().name(name).spawn(serve).map_err(no_threads)?;
+        if let Some(scrapers) = scrapers {
+            scrapers.serve(&desk)?;
         }
         let threads = sockets.serve(&desk, &policy).map_err(no_threads)?;
         let mut out = io::stdout().lock();
@@ -88,11 +76,35 @@ impl Serve {
     }
 }
 
-/// What there is to know of a desk.
-struct Scraped(Arc<Desk>);
+/// Whoever asks for metrics, in a thread of its own: it takes no time from those who ask for decisions.
+struct Scrapers {
+    runtime: Runtime,
+    listener: TcpListener,
+}
 
-impl Metrics for Scraped {
-    async fn metrics(&self) -> Result<String, String> {
-        metrics::render_requests(&self.0.status()).map_err(|error| error.to_string())
+impl Scrapers {
+    fn bind(address: SocketAddr) -> Result<Self, Failure> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
+        let listener = runtime.block_on(http::bind(address)).map_err(Failure::usage)?;
+        Ok(Self { runtime, listener })
     }
+
+    fn serve(self, desk: &Arc<Desk>) -> Result<(), Failure> {
+        let Self { runtime, listener } = self;
+        let answer = http::serve(listener, Arc::clone(desk));
+        let thread = thread::Builder::new().name("metrics".to_owned());
+        thread.spawn(move || runtime.block_on(answer)).map(drop).map_err(no_threads)
+    }
+}
+
+impl Metrics for Desk {
+    async fn metrics(&self) -> Result<String, String> {
+        metrics::render_requests(&self.status()).map_err(|error| error.to_string())
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "what map_err hands over")]
+fn no_threads(error: io::Error) -> Failure {
+    Failure::new(ExitCode::Unsupported, format!("cannot start threads: {error}"))
 }

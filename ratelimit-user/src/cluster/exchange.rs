@@ -43,14 +43,19 @@ pub struct Timing {
 impl Timing {
     /// The timing of leases that last so long and are renewed so often.
     pub fn new(lifetime: std::time::Duration, tick: std::time::Duration) -> Self {
-        let (lifetime_us, tick_us) = (lifetime.as_micros() as u64, tick.as_micros() as u64);
-        Self { lifetime_us, margin_us: margin_us(lifetime_us), recent_us: 4 * tick_us }
+        let lifetime_us = lifetime.as_micros() as u64;
+        Self { lifetime_us, margin_us: margin_us(lifetime_us), recent_us: recent_us(tick) }
     }
 
     /// After this time everything that was given before has been spent or is void.
     pub fn longest_us(&self) -> u64 {
         self.lifetime_us + self.margin_us
     }
+}
+
+/// For how long the store remembers what a host wanted that is heard of so often.
+pub fn recent_us(tick: std::time::Duration) -> u64 {
+    4 * tick.as_micros() as u64
 }
 
 /// How much earlier than after its life a host stops to use a lease, and how much later the store writes it off: for clocks that run differently

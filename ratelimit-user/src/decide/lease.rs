@@ -199,15 +199,15 @@ impl Lease {
         Some(entry)
     }
 
-    /// Takes in the answer to what was said at `sent_us`, or earlier: what is said again is granted from the first time on.
-    pub fn answer(&mut self, said: &Entry, told: &Told, sent_us: u64, now_us: u64) {
+    /// Takes in the answer to what was said. What is said again is granted from the first time on.
+    pub fn answer(&mut self, said: &Entry, told: &Told, now_us: u64) {
         (self.free, self.told_us, self.nearest) = (told.free, now_us, told.nearest as u32);
         if said.sequence == 0 || self.talk.unanswered != Some(*said) {
             return;
         }
         (self.talk.unanswered, self.under_way) = (None, false);
         self.used -= said.used.min(self.used);
-        let said_us = sent_us.min(self.talk.said_us);
+        let said_us = self.talk.said_us;
         let expires_us = said_us + self.talk.life_us - margin_us(self.talk.life_us);
         if now_us >= self.expires_us {
             // What was left ran out while the answer was under way.
@@ -277,12 +277,12 @@ mod tests {
         let mut lease = Lease::default();
         let said = lease.ask(1, 640, SECOND);
         assert_eq!(said, Entry { sequence: 1, used: 0, held: 0, wanted: 10 });
-        lease.answer(&said, &told(10), SECOND, SECOND + 5);
+        lease.answer(&said, &told(10), SECOND + 5);
         assert!((0..10).all(|_| lease.spend(1, 2 * SECOND)));
         assert!(!lease.spend(1, 2 * SECOND), "nothing is left");
         let said = lease.ask(1, 640, 2 * SECOND);
         assert_eq!(said, Entry { sequence: 2, used: 10, held: 0, wanted: 20 }, "twice as much");
-        lease.answer(&said, &told(20), 2 * SECOND, 2 * SECOND);
+        lease.answer(&said, &told(20), 2 * SECOND);
         assert!(lease.spend(1, END / 2), "half as long: it is twice as much");
         assert!(!lease.spend(1, 2 * SECOND + END / 2), "a margin before the store writes it off");
     }
@@ -291,7 +291,7 @@ mod tests {
     fn ten(now_us: u64) -> Lease {
         let mut lease = Lease::default();
         let said = lease.ask(1, 640, now_us);
-        lease.answer(&said, &told(10), now_us, now_us);
+        lease.answer(&said, &told(10), now_us);
         lease
     }
 
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(said, Entry { sequence: 2, used: 9, held: 1, wanted: 19 }, "twice as much, with the one");
         assert_eq!(lease.renew(640, 1), None, "one at a time");
         assert!(lease.spend(1, 2), "nobody waits");
-        lease.answer(&said, &told(19), 1, 3);
+        lease.answer(&said, &told(19), 3);
         assert!(lease.spend(19, 3));
         assert!(!lease.spend(1, 3));
         assert_eq!(lease.ask(1, 640, 3).used, 20);
@@ -329,7 +329,7 @@ mod tests {
         for (nth, life) in [240, 120, 60, 30, 30].into_iter().enumerate() {
             let said = lease.ask(1, 640, SECOND);
             assert_eq!(lease.life_us(), life * SECOND);
-            lease.answer(&said, &told(said.wanted), SECOND, SECOND);
+            lease.answer(&said, &told(said.wanted), SECOND);
             assert!(lease.spend(10 << nth.min(3), SECOND), "all of it");
         }
     }
@@ -339,7 +339,7 @@ mod tests {
         let mut lease = ten(0);
         assert!(lease.spend(9, 1));
         let said = lease.renew(640, 1).unwrap();
-        lease.answer(&said, &told(19), 1, 1);
+        lease.answer(&said, &told(19), 1);
         assert!(lease.spend(16, 2));
         lease.renew(640, 2).unwrap();
         assert_eq!(lease.life_us(), 60 * SECOND, "four times as much");
@@ -381,7 +381,7 @@ mod tests {
             assert!(lease.spend(1, now_us), "it lasts");
             let said = lease.renew(640, now_us).unwrap();
             assert!(said.held + said.wanted <= 10, "{said:?}");
-            lease.answer(&said, &told(said.wanted), now_us, now_us);
+            lease.answer(&said, &told(said.wanted), now_us);
         }
     }
 
@@ -389,7 +389,7 @@ mod tests {
     fn who_was_given_less_than_it_wanted_asks_again_when_it_must() {
         let mut lease = Lease::default();
         let said = lease.ask(1, 640, 0);
-        lease.answer(&said, &told(3), 0, 0);
+        lease.answer(&said, &told(3), 0);
         assert!(lease.spend(3, 1));
         assert!(!lease.is_due(1));
         assert!(lease.is_due(195 * SECOND));
@@ -403,7 +403,7 @@ mod tests {
         lease.failed(&said);
         assert!(lease.spend(1, 2));
         assert_eq!(lease.renew(640, 2), Some(said), "what was spent since is told the next time");
-        lease.answer(&said, &told(19), 2, 2);
+        lease.answer(&said, &told(19), 2);
         assert_eq!(lease.ask(20, 640, 3).used, 1);
     }
 
@@ -414,8 +414,8 @@ mod tests {
         assert_eq!(lease.ask(1, 640, SECOND), Entry::default(), "one at a time");
         lease.failed(&said);
         assert_eq!(lease.ask(1, 6_400, 2 * SECOND), said);
-        lease.answer(&said, &told(10), 2 * SECOND, 2 * SECOND);
-        lease.answer(&said, &told(10), 2 * SECOND, 2 * SECOND);
+        lease.answer(&said, &told(10), 2 * SECOND);
+        lease.answer(&said, &told(10), 2 * SECOND);
         assert!(lease.spend(10, 2 * SECOND));
         assert!(!lease.spend(1, 2 * SECOND), "an answer that comes twice counts once");
     }
@@ -426,7 +426,7 @@ mod tests {
         let said = lease.ask(1, 640, 0);
         lease.failed(&said);
         assert_eq!(lease.ask(1, 640, 60 * SECOND), said);
-        lease.answer(&said, &told(10), 60 * SECOND, 60 * SECOND);
+        lease.answer(&said, &told(10), 60 * SECOND);
         assert!(lease.spend(1, END - 1));
         assert!(!lease.spend(1, END), "the store writes it off a margin later");
     }
@@ -435,12 +435,12 @@ mod tests {
     fn units_that_the_store_is_being_told_of_are_not_taken_back() {
         let mut lease = Lease::default();
         let said = lease.ask(1, 640, 0);
-        lease.answer(&said, &told(10), 0, 0);
+        lease.answer(&said, &told(10), 0);
         assert!(lease.spend(4, 1));
         let said = lease.ask(7, 640, 1);
         assert_eq!((said.used, said.held), (4, 6));
         lease.unspend(4);
-        lease.answer(&said, &told(0), 1, 1);
+        lease.answer(&said, &told(0), 1);
         assert!(lease.spend(6, 1));
         assert!(!lease.spend(1, 1), "the four are charged");
     }
@@ -449,7 +449,7 @@ mod tests {
     fn units_that_are_taken_back_are_held_again_and_not_reported() {
         let mut lease = Lease::default();
         let said = lease.ask(1, 640, 0);
-        lease.answer(&said, &told(10), 0, 0);
+        lease.answer(&said, &told(10), 0);
         assert!(lease.spend(4, 1));
         lease.unspend(4);
         assert!(lease.spend(10, 1));

@@ -5,7 +5,7 @@ use super::{
     key::Hash,
     leases::Leases,
     request::Request,
-    shared::{held_back, limits, may_lease, store_key},
+    shared::{held_back, inquiry, may_lease},
 };
 use crate::cluster::{
     account::{Ask, Told},
@@ -18,8 +18,6 @@ pub struct Renewal {
     hash: Hash,
     /// What to ask the store.
     pub inquiry: Inquiry,
-    /// When that was decided.
-    sent_us: u64,
 }
 
 /// Renews those leases of a request that do not last for long. Each has to be settled, with an answer or without.
@@ -38,20 +36,19 @@ pub fn due(
             lease.renew(allowance.capacity(), now_us).map(|said| (said, lease.life_us()))
         })??;
         let ask = Ask { lease, life_us, reserved: held_back(allowance, headroom), ..Ask::default() };
-        let inquiry =
-            Inquiry { key: store_key(claim, request, cluster), limits: limits(allowance, headroom), ask };
-        Some(Renewal { hash: claim.hash, inquiry, sent_us: now_us })
+        Some(Renewal { hash: claim.hash, inquiry: inquiry(claim, request, cluster, headroom, ask) })
     });
     renewals.collect()
 }
 
 impl Renewal {
-    /// Takes in what the store said, if it said anything.
-    pub fn settle(&self, told: Option<&Told>, leases: &Leases, now_us: u64) {
-        let said = &self.inquiry.ask.lease;
-        leases.with_known(self.hash, |lease| match told {
-            Some(told) => lease.answer(said, told, self.sent_us, now_us),
-            None => lease.failed(said),
-        });
+    /// Takes in what the store said.
+    pub fn answered(&self, told: &Told, leases: &Leases, now_us: u64) {
+        leases.with_known(self.hash, |lease| lease.answer(&self.inquiry.ask.lease, told, now_us));
+    }
+
+    /// Takes in that it said nothing.
+    pub fn failed(&self, leases: &Leases) {
+        leases.with_known(self.hash, |lease| lease.failed(&self.inquiry.ask.lease));
     }
 }

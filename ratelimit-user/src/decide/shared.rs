@@ -92,30 +92,35 @@ pub fn inquiries(
 ) -> Vec<Inquiry> {
     // If some claim is for the store to decide, each request is: whatever is held of the others would lie there.
     let leased = !peek && claims.iter().all(|claim| may_lease(claim.allowance, request));
-    let inquiry = |claim: &Claim<'_>| {
+    let asked = |claim: &Claim<'_>| {
         let allowance = claim.allowance;
-        let asked = leased.then(|| {
+        let said = leased.then(|| {
             leases.with(claim.hash, now_us, |lease| {
                 (lease.ask(request.cost, allowance.capacity(), now_us), lease.life_us())
             })
         });
-        let (lease, life_us) = asked.flatten().unwrap_or_default();
+        let (lease, life_us) = said.flatten().unwrap_or_default();
         let (spend, kept) = if peek { (0, request.cost) } else { (request.cost, 0) };
         let reserved =
             kept.saturating_add(reserved(allowance, request)).saturating_add(held_back(allowance, headroom));
         let ask = Ask { lease, life_us, spend, reserved, patience_us: patience_us(allowance), refund: 0 };
-        Inquiry { key: store_key(claim, request, cluster), limits: limits(allowance, headroom), ask }
+        inquiry(claim, request, cluster, headroom, ask)
     };
-    claims.iter().filter(|claim| is_shared(claim)).map(inquiry).collect()
+    claims.iter().filter(|claim| is_shared(claim)).map(asked).collect()
 }
 
 /// The same that give back what a request was charged.
 pub fn refunds(claims: &Claims<'_>, request: &Request<'_>, cluster: &str, headroom: bool) -> Vec<Inquiry> {
-    let refund = |claim: &Claim<'_>| Inquiry {
-        key: store_key(claim, request, cluster),
-        limits: limits(claim.allowance, headroom),
+    let refund = |claim: &Claim<'_>| {
         // The books are kept for as long as those wait who are in them.
-        ask: Ask { refund: request.cost, patience_us: patience_us(claim.allowance), ..Ask::default() },
+        let patience_us = patience_us(claim.allowance);
+        inquiry(
+            claim,
+            request,
+            cluster,
+            headroom,
+            Ask { refund: request.cost, patience_us, ..Ask::default() },
+        )
     };
     claims.iter().filter(|claim| is_shared(claim)).map(refund).collect()
 }
@@ -141,14 +146,13 @@ pub struct Verdict<'r> {
     pub undo: Vec<Inquiry>,
 }
 
-/// Takes in what the store said to questions that were asked at `sent_us`.
+/// Takes in what the store said.
 pub fn verdict<'r>(
     claims: &Claims<'r>,
     asked: &[Inquiry],
     told: &[Told],
     leases: &Leases,
     headroom: bool,
-    sent_us: u64,
     now_us: u64,
 ) -> Verdict<'r> {
     let mut retry: Option<(u64, Option<Nearest<'r>>)> = None;
@@ -161,7 +165,7 @@ pub fn verdict<'r>(
         let near = nearest(allowance, &left, now_us);
         let fits = told.spent || (ask.spend == 0 && told.wait_us == 0);
         leases.with(claim.hash, now_us, |lease| {
-            lease.answer(&ask.lease, told, sent_us, now_us);
+            lease.answer(&ask.lease, told, now_us);
             if !fits {
                 lease.deny(ask.spend + ask.reserved, told.wait_us, now_us);
             }
@@ -232,13 +236,24 @@ pub(super) fn held_back(allowance: &Allowance, headroom: bool) -> u64 {
     allowance.limits.iter().map(|limit| limit.in_force(headroom).held_back).max().unwrap_or(0)
 }
 
-pub(super) fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
+/// A question about one claim.
+pub(super) fn inquiry(
+    claim: &Claim<'_>,
+    request: &Request<'_>,
+    cluster: &str,
+    headroom: bool,
+    ask: Ask,
+) -> Inquiry {
+    Inquiry { key: store_key(claim, request, cluster), limits: limits(claim.allowance, headroom), ask }
+}
+
+fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
     let counted =
         |limit: &Limit| Counted { meter: limit.in_force(headroom).meter.clone(), queue: limit.queue };
     allowance.limits.iter().map(counted).collect()
 }
 
-pub(super) fn store_key(claim: &Claim<'_>, request: &Request<'_>, cluster: &str) -> String {
+fn store_key(claim: &Claim<'_>, request: &Request<'_>, cluster: &str) -> String {
     let mut key = TextKey::default();
     // The claim was made of the same parts.
     let _complete = write(claim.subject, request, &mut key);

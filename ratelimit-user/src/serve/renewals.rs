@@ -31,9 +31,9 @@ impl Renewals {
     }
 
     /// Renews a lease when it can.
-    pub(super) fn push(&self, renewal: Renewal, now_us: u64) {
+    pub(super) fn push(&self, renewal: Renewal) {
         if let Err(refused) = self.queue.try_send(renewal) {
-            refused.into_inner().settle(None, &self.leases, now_us);
+            refused.into_inner().failed(&self.leases);
         }
     }
 }
@@ -46,8 +46,10 @@ async fn run(store: Store, leases: Arc<Leases>, clock: Clock, mut queue: mpsc::R
         let told = store.ask_each(inquiries).await.unwrap_or_default();
         let now_us = clock.now_us();
         for (nth, renewal) in due.iter().enumerate() {
-            let told = told.get(nth).and_then(|told| told.as_ref().ok());
-            renewal.settle(told, &leases, now_us);
+            match told.get(nth) {
+                Some(Ok(told)) => renewal.answered(told, &leases, now_us),
+                _ => renewal.failed(&leases),
+            }
         }
         if due.len() < LINES {
             tokio::time::sleep(GATHER).await;

@@ -18,6 +18,7 @@ use crate::{
         account::Told,
         address::StoreAddress,
         breaker::Breaker,
+        exchange::recent_us,
         inquiry::{self, Inquiry},
         letter,
         redis::{Call, Link, StoreError},
@@ -37,8 +38,6 @@ const QUEUE: usize = 10_000;
 const BATCH: usize = 1_000;
 /// How often a store that is gone is looked for.
 const PROBE: Duration = Duration::from_millis(100);
-/// For how many ticks of the cluster the store remembers what a host wanted.
-const RECENT_TICKS: u64 = 4;
 
 /// The store did not answer in time, or counts as gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +75,7 @@ impl Store {
         let teller = Teller {
             address: address.clone(),
             host,
-            recent_us: RECENT_TICKS * tick.as_micros() as u64,
+            recent_us: recent_us(tick),
             facts: Arc::clone(&facts),
             breaker: Breaker::default(),
             clock: Clock::start(),

@@ -65,7 +65,7 @@ impl Together {
 
     fn renew(&self, claims: &Claims<'_>, request: &Request<'_>, headroom: bool, now_us: u64) {
         for renewal in renewal::due(claims, request, &self.leases, &self.name, headroom, now_us) {
-            self.renewals.push(renewal, now_us);
+            self.renewals.push(renewal);
         }
     }
 
@@ -90,7 +90,7 @@ impl Together {
         let now_us = clock.now_us();
         let Ok(told) = told else { return alone(engine, rules, claims, request, asking, now_us) };
         let Verdict { decision, undo } =
-            shared::verdict(claims, &asked, &told, &self.leases, headroom, sent_us, now_us);
+            shared::verdict(claims, &asked, &told, &self.leases, headroom, now_us);
         if !undo.is_empty() {
             self.store.tell(undo);
         }

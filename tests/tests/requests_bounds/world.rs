@@ -195,8 +195,6 @@ struct Question {
     host: usize,
     about: About,
     inquiries: Vec<Inquiry>,
-    /// By the clock of the host.
-    sent_us: u64,
 }
 
 #[derive(Debug)]
@@ -409,7 +407,7 @@ impl<'p> World<'p> {
         drop(rules);
         self.numbers += 1;
         let question = self.numbers;
-        let asked = Question { host, about, inquiries: inquiries.clone(), sent_us: now_us };
+        let asked = Question { host, about, inquiries: inquiries.clone() };
         self.questions.insert(question, asked);
         self.later(self.now_us + PATIENCE_US, Event::GiveUp { question });
         self.send(host, Event::Arrives { question, host, from, inquiries });
@@ -430,20 +428,20 @@ impl<'p> World<'p> {
 
     fn answer(&mut self, question: u64, told: &[Told], decided_us: u64) {
         let Some(asked) = self.questions.remove(&question) else { return };
-        let Question { host, about, inquiries, sent_us } = asked;
+        let Question { host, about, inquiries } = asked;
         let now_us = self.clock(host);
         let Host { engine, leases, .. } = &self.hosts[host];
         let cost = match about {
             About::Request { cost } => cost,
             About::Renewals(renewals) => {
-                renewals.iter().zip(told).for_each(|(one, told)| one.settle(Some(told), leases, now_us));
+                renewals.iter().zip(told).for_each(|(one, told)| one.answered(told, leases, now_us));
                 self.outcomes.renewed += 1;
                 return;
             }
         };
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
         let claims = engine.claims(&rules, &request, now_us).expect("the same question");
-        let verdict = shared::verdict(&claims, &inquiries, told, leases, true, sent_us, now_us);
+        let verdict = shared::verdict(&claims, &inquiries, told, leases, true, now_us);
         assert!(verdict.undo.is_empty(), "there is one key");
         if verdict.decision.outcome == Outcome::Allowed {
             self.admitted.push((decided_us, cost));
@@ -458,7 +456,7 @@ impl<'p> World<'p> {
         let cost = match about {
             About::Request { cost } => cost,
             About::Renewals(renewals) => {
-                renewals.iter().for_each(|one| one.settle(None, leases, now_us));
+                renewals.iter().for_each(|one| one.failed(leases));
                 return;
             }
         };
