@@ -27,6 +27,7 @@ mod entry {
 
     /// For kernels without multi-buffer XDP.
     #[xdp]
+    #[inline(always)]
     pub(crate) fn ratelimit(ctx: XdpContext) -> u32 {
         action(process(&Frame::of_context(&ctx), &Maps, &Jumps { ctx: &ctx }))
     }
@@ -36,6 +37,7 @@ mod entry {
     /// # Minimum kernel version
     /// 5.18
     #[xdp(frags)]
+    #[inline(always)]
     pub(crate) fn ratelimit_frags(ctx: XdpContext) -> u32 {
         action(process(&Frame::of_context_frags(&ctx), &Maps, &Jumps { ctx: &ctx }))
     }

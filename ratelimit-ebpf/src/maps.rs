@@ -19,8 +19,8 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, Policy,
-        PrefixKey, RungCell, Share, Spent, SynState, TotalState, WindowState,
+        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, FairCell, Lease, LimitSet, ListEntry,
+        Policy, PrefixKey, RungCell, Share, Spent, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
         destination::{DestinationKey, KEY_BITS, MAX_DESTINATIONS},
         drop_event::RING_BYTES,
@@ -56,6 +56,10 @@ static BUCKETS: LruHashMap<EntryKey, Bucket, DEFAULT_SOURCES> = LruHashMap::new(
 /// The gate: most packets end at one of these and never touch the table of sources.
 #[btf_map]
 static CELLS: Array<Cell, { gate::CELLS as usize }> = Array::new();
+
+/// Fair shares of the sources of each cell, where a prefix around them is nearly used up.
+#[btf_map]
+static FAIR: Array<FairCell, { gate::CELLS as usize }> = Array::new();
 
 /// Until when each cell is tracked. Apart from the cells, to be small: see [`gate::mark`].
 #[btf_map]
@@ -276,6 +280,9 @@ const SAME_NAMESPACE: u64 = u64::MAX;
 /// State of a socket that waits for connections.
 const LISTEN: u32 = 10;
 
+/// State of a connection of which only the SYN has come.
+const NEW_SYN_RECV: u32 = 12;
+
 /// A socket on loan. The verifier refuses a program that does not give it back on every way out.
 pub(crate) struct Socket(*mut bpf_sock);
 
@@ -293,6 +300,13 @@ impl Socket {
     pub(crate) fn listens(&self) -> bool {
         // SAFETY: not null, and held until `release`.
         unsafe { (&raw const (*self.0).state).read_volatile() == LISTEN }
+    }
+
+    /// Whether it stands for a SYN that was answered and not yet acknowledged.
+    #[inline(always)]
+    pub(crate) fn is_handshake(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { (&raw const (*self.0).state).read_volatile() == NEW_SYN_RECV }
     }
 
     /// The listener's cookie. Errors, and that it wants none, are negative or have no MSS in the upper half.
@@ -374,6 +388,7 @@ impl Tables for Maps {
     type Bucket = *mut Bucket;
     type Cell = *mut Cell;
     type RungCell = *mut RungCell;
+    type FairCell = *mut FairCell;
     type Window = *mut WindowState;
     type Share = *mut Share;
 
@@ -424,6 +439,12 @@ impl Tables for Maps {
         // SAFETY: `index` is below MAX_LIMITS. The pointer comes from a lookup in this run, so RCU keeps the memory; an
         // evicted bucket may by now belong to another source, which then pays one packet for it.
         unsafe { addr_of_mut!((*bucket).tat_q8[index]) }
+    }
+
+    #[inline(always)]
+    fn proven_until(&self, bucket: *mut Bucket) -> *mut u64 {
+        // SAFETY: as in `bucket_word`.
+        unsafe { addr_of_mut!((*bucket).proven_until_q8) }
     }
 
     #[inline(always)]
@@ -552,6 +573,23 @@ impl Tables for Maps {
     #[inline(always)]
     fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
         PREFIXES.insert(key, tat_q8, BPF_NOEXIST as u64).map_err(insert_error)
+    }
+
+    #[inline(always)]
+    fn fair_cell(&self, index: u32) -> Option<*mut FairCell> {
+        FAIR.get_ptr_mut(index)
+    }
+
+    #[inline(always)]
+    fn fair_share(&self, cell: *mut FairCell) -> *mut u64 {
+        // SAFETY: array values live as long as the map.
+        unsafe { addr_of_mut!((*cell).share) }
+    }
+
+    #[inline(always)]
+    fn fair_asked(&self, cell: *mut FairCell) -> *mut u64 {
+        // SAFETY: as above.
+        unsafe { addr_of_mut!((*cell).asked) }
     }
 
     #[inline(always)]

@@ -72,13 +72,18 @@ extern "C" fn charge_entry(set: *const LimitSet, request: *const Request, bucket
     }
 }
 
-/// Charges the soft limits of an entry.
+/// Charges one soft limit of an entry.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn charge_soft(set: *const LimitSet, request: *const Request, bucket: *mut Bucket) -> u32 {
+extern "C" fn charge_soft(
+    set: *const LimitSet,
+    request: *const Request,
+    bucket: *mut Bucket,
+    index: u32,
+) -> u32 {
     match (the(set), the(request)) {
         (Some(set), Some(request)) if !bucket.is_null() => {
-            limit::charge_soft(&Maps, set, request, bucket) as u32
+            limit::charge_soft(&Maps, set, request, bucket, index as usize) as u32
         }
         _ => REFUSED,
     }
@@ -150,9 +155,10 @@ extern "C" fn charge_user(policy: *const Policy, request: *mut Request) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn charge_crowd(policy: *const Policy, request: *const Request, party: u32) -> u32 {
-    let party = if party == Party::Known as u32 { Party::Known } else { Party::Stranger };
     match (the(policy), the(request)) {
-        (Some(policy), Some(request)) => limit::charge_crowd(&Maps, policy, request, party) as u32,
+        (Some(policy), Some(request)) => {
+            limit::charge_crowd(&Maps, policy, request, Party::from_code(party)) as u32
+        }
         _ => REFUSED,
     }
 }
@@ -218,7 +224,9 @@ impl Stages for Maps {
     #[inline(always)]
     fn charge_entry(&self, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason {
         match Reason::from_code(charge_entry(set, request, bucket)) {
-            Reason::Conforming if set.has_soft() => Reason::from_code(charge_soft(set, request, bucket)),
+            Reason::Conforming if set.has_soft() => limit::charge_margins(set, |index| {
+                Reason::from_code(charge_soft(set, request, bucket, index))
+            }),
             reason => reason,
         }
     }

@@ -74,6 +74,8 @@ pub trait Tables {
     type Cell: Copy;
     /// A handle to one cell of the ladder.
     type RungCell: Copy;
+    /// A handle to the fair shares of the sources of a cell.
+    type FairCell: Copy;
     /// A handle to what a source or user has used of a window.
     type Window: Copy;
     /// A handle to what this CPU has taken from the totals of a service.
@@ -92,6 +94,8 @@ pub trait Tables {
     fn bucket(&self, key: &EntryKey) -> Option<Self::Bucket>;
     /// One word of a bucket.
     fn bucket_word(&self, bucket: Self::Bucket, index: usize) -> Self::Word;
+    /// Until when the source of a bucket counts as proven.
+    fn proven_until(&self, bucket: Self::Bucket) -> Self::Word;
     /// Gives a source its first bucket; never overwrites one.
     fn insert(&self, key: &EntryKey, bucket: &Bucket) -> Result<(), InsertError>;
     /// The buckets of a user.
@@ -137,6 +141,13 @@ pub trait Tables {
     fn prefix(&self, key: &PrefixKey) -> Option<Self::Word>;
     /// Gives a prefix its first bucket; never overwrites one.
     fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError>;
+
+    /// The fair shares of sources, by cell of the gate.
+    fn fair_cell(&self, index: u32) -> Option<Self::FairCell>;
+    /// What they have had beyond them.
+    fn fair_share(&self, cell: Self::FairCell) -> Self::Word;
+    /// Which of them was last asked for a connection.
+    fn fair_asked(&self, cell: Self::FairCell) -> Self::Word;
 
     /// The shared bucket of a service's limit.
     fn total(&self, service: u32, index: usize) -> Option<Self::Word>;

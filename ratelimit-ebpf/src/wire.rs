@@ -68,7 +68,7 @@ impl Sockets for Kernel<'_> {
     fn prove(&self, segment: &Segment) -> Proof {
         let Some(socket) = self.socket(segment) else { return Proof::Nothing };
         let proof = if !socket.listens() {
-            Proof::Connection
+            if socket.is_handshake() { Proof::Handshake } else { Proof::Connection }
         } else if socket.accepts(segment) {
             Proof::Cookie
         } else {

@@ -108,7 +108,7 @@ fn accepted(text: &str, loaded: &Loaded, before: Option<&Policy>) {
     if let Some(before) = before {
         let old = compile::desired(before, &FACTS, 1, None);
         let old_lists = lists::with_users(Lists::new(), old.user_prefixes());
-        let in_force = Before::known(&old.policy, &old);
+        let in_force = Before::known(&old.policy, &old, 0);
         let next = compile::desired(policy, &FACTS, 2, Some(in_force));
         let wanted = lists::with_users(old_lists.clone(), next.user_prefixes());
         let edits = lists::user_edits(&old_lists, Some(&old), &next);

@@ -3,8 +3,8 @@
 use std::{convert::Infallible, net::IpAddr};
 
 use ratelimit_common::abi::{
-    Bucket, Cell, EntryKey, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, SourceKey, Spent,
-    SynState, TotalState, WindowState,
+    Bucket, Cell, EntryKey, FairCell, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, SourceKey,
+    Spent, SynState, TotalState, WindowState,
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
@@ -51,6 +51,12 @@ impl Ledger for Memory {
         let cell = Tables::rung_cell(self, index).expect(EXISTS);
         let (tat, tracked) = (self.rung_tat(cell), self.rung_tracked_until(cell));
         Ok(RungCell { tat_q8: self.load(tat), tracked_until_q8: self.load(tracked) })
+    }
+
+    fn fair(&self, cell: u32) -> Result<FairCell, Infallible> {
+        let cell = self.fair_cell(cell).expect(EXISTS);
+        let (share, asked) = (self.fair_share(cell), self.fair_asked(cell));
+        Ok(FairCell { share: self.load(share), asked: self.load(asked) })
     }
 
     fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Infallible> {
@@ -101,7 +107,10 @@ impl Ledger for Memory {
 }
 
 fn bucket_of(memory: &Memory, bucket: usize) -> Bucket {
-    Bucket { tat_q8: std::array::from_fn(|index| memory.load(memory.bucket_word(bucket, index))) }
+    Bucket {
+        tat_q8: std::array::from_fn(|index| memory.load(memory.bucket_word(bucket, index))),
+        proven_until_q8: memory.load(memory.proven_until(bucket)),
+    }
 }
 
 fn window_of(memory: &Memory, state: usize) -> WindowState {

@@ -39,6 +39,9 @@ const CELL_WORDS: usize = 1 + gate::DENIALS;
 /// Words of a share: pools, then refusals.
 const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
 
+/// Words of a bucket: one for each limit, and until when its source is proven.
+const BUCKET_WORDS: usize = MAX_LIMITS + 1;
+
 /// Handles of users' buckets start here, far above those of sources.
 const USERS_AT: usize = 1 << 32;
 
@@ -66,6 +69,7 @@ pub struct Memory {
     totals: RefCell<Vec<u64>>,
     allowances: RefCell<[u64; 4]>,
     rungs: RefCell<Vec<u64>>,
+    fair: RefCell<Vec<u64>>,
     /// The words of prefixes, and which is whose.
     prefixes: RefCell<HashMap<[u64; 3], usize>>,
     prefix_words: RefCell<Vec<u64>>,
@@ -99,6 +103,8 @@ pub enum Word {
     Allowance(usize),
     /// Of a cell of the ladder.
     Rung(usize),
+    /// Of fair shares.
+    Fair(usize),
     /// Of a prefix.
     Prefix(usize),
     /// Of a window.
@@ -117,7 +123,7 @@ impl Memory {
         Self {
             now_ns: Cell::new(1_000_000_000),
             policy: desired.policy.clone(),
-            users: RefCell::new(vec![0; MAX_USERS * MAX_LIMITS]),
+            users: RefCell::new(vec![0; MAX_USERS * BUCKET_WORDS]),
             user_limits: desired.users.iter().copied().collect(),
             destinations: desired.destinations.clone(),
             lists: lists::with_users(lists, desired.user_prefixes()),
@@ -134,6 +140,7 @@ impl Memory {
             totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
             allowances: RefCell::default(),
             rungs: RefCell::new(vec![0; LADDER_CELLS * 2]),
+            fair: RefCell::new(vec![0; gate::CELLS as usize * 2]),
             prefixes: RefCell::default(),
             prefix_words: RefCell::default(),
             syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
@@ -144,6 +151,13 @@ impl Memory {
             lost_races: Cell::new(0),
             counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; COUNTER_SLOTS as usize]),
         }
+    }
+
+    /// Puts another policy in force. What was spent stays.
+    pub fn enforce(&mut self, desired: &Desired) {
+        self.policy = desired.policy.clone();
+        self.user_limits = desired.users.iter().copied().collect();
+        self.destinations = desired.destinations.clone();
     }
 
     /// Runs one frame through the packet path.
@@ -193,6 +207,7 @@ impl Tables for Memory {
     type Bucket = usize;
     type Cell = usize;
     type RungCell = usize;
+    type FairCell = usize;
     type Window = usize;
     type Share = usize;
 
@@ -230,8 +245,12 @@ impl Tables for Memory {
         if bucket >= USERS_AT { Word::User(bucket - USERS_AT + index) } else { Word::Bucket(bucket + index) }
     }
 
+    fn proven_until(&self, bucket: usize) -> Word {
+        self.bucket_word(bucket, MAX_LIMITS)
+    }
+
     fn user(&self, index: u32) -> Option<usize> {
-        Some(USERS_AT + index as usize * MAX_LIMITS)
+        Some(USERS_AT + index as usize * BUCKET_WORDS)
     }
 
     fn user_limits(&self, _: u32, index: u32) -> Option<&LimitSet> {
@@ -250,7 +269,7 @@ impl Tables for Memory {
         let mut buckets = self.buckets.borrow_mut();
         sources.insert(key, buckets.len());
         buckets.extend(bucket.tat_q8);
-        debug_assert_eq!(buckets.len() % MAX_LIMITS, 0);
+        buckets.push(bucket.proven_until_q8);
         Ok(())
     }
 
@@ -342,6 +361,18 @@ impl Tables for Memory {
         Ok(())
     }
 
+    fn fair_cell(&self, index: u32) -> Option<usize> {
+        Some(index as usize * 2)
+    }
+
+    fn fair_share(&self, cell: usize) -> Word {
+        Word::Fair(cell)
+    }
+
+    fn fair_asked(&self, cell: usize) -> Word {
+        Word::Fair(cell + 1)
+    }
+
     fn total(&self, service: u32, index: usize) -> Option<Word> {
         Some(Word::Total(service as usize * MAX_TOTALS + index))
     }
@@ -375,6 +406,7 @@ impl Tables for Memory {
             Word::User(at) => self.users.borrow()[at],
             Word::Allowance(at) => self.allowances.borrow()[at],
             Word::Rung(at) => self.rungs.borrow()[at],
+            Word::Fair(at) => self.fair.borrow()[at],
             Word::Prefix(at) => self.prefix_words.borrow()[at],
             Word::Syns(at) => self.syns.borrow()[at],
             Word::Window(at) => self.window_words.borrow()[at],
@@ -392,6 +424,7 @@ impl Tables for Memory {
             Word::User(at) => self.users.borrow_mut()[at] = new,
             Word::Allowance(at) => self.allowances.borrow_mut()[at] = new,
             Word::Rung(at) => self.rungs.borrow_mut()[at] = new,
+            Word::Fair(at) => self.fair.borrow_mut()[at] = new,
             Word::Prefix(at) => self.prefix_words.borrow_mut()[at] = new,
             Word::Syns(at) => self.syns.borrow_mut()[at] = new,
             Word::Window(at) => self.window_words.borrow_mut()[at] = new,

@@ -70,7 +70,7 @@ pub fn parsed(text: &str) -> Policy {
 pub fn after(limits: &[&str], generation: u64, before: Option<&ratelimit_common::abi::Policy>) -> Desired {
     let text = format!("[source]\nladder = false\nlimits = {limits:?}\n");
     let names = Names::default();
-    let before = before.map(|policy| Before { policy, names: &names, users: &[], desired: None });
+    let before = before.map(|policy| Before { policy, names: &names, users: &[], desired: None, now_q8: 0 });
     compile::desired(&parsed(&text), &FACTS, generation, before)
 }
 

@@ -172,7 +172,8 @@ fn turned(first: &str, second: &str) -> String {
 }
 
 fn follow(before: &Desired, text: &str) -> Desired {
-    let in_force = Before { policy: &before.policy, names: &before.names, users: &[], desired: None };
+    let in_force =
+        Before { policy: &before.policy, names: &before.names, users: &[], desired: None, now_q8: 0 };
     let next = config::parse(text, "p.toml").unwrap().policy;
     compile::desired(&next, &policies::FACTS, before.policy.generation + 1, Some(in_force))
 }

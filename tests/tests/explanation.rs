@@ -331,8 +331,13 @@ fn limits_are_told_by_their_own_buckets_whatever_place_those_have() {
     let text = "[source]\nladder = false\ngate = false\nlimits = [\"100 packets/s\", \"5000 packets/day burst 10000\"]\n";
     let mut site = Site::new(text, Lists::new());
     let names = ratelimit_user::compile::Names::default();
-    let before =
-        ratelimit_user::compile::Before { policy: &before.policy, names: &names, users: &[], desired: None };
+    let before = ratelimit_user::compile::Before {
+        policy: &before.policy,
+        names: &names,
+        users: &[],
+        desired: None,
+        now_q8: 0,
+    };
     site.desired = ratelimit_user::compile::desired(&site.policy, &policies::FACTS, 2, Some(before));
     site.memory = Memory::new(&site.desired, Lists::new());
     let source = Ipv4Addr::new(192, 0, 2, 7);

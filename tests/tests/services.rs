@@ -90,7 +90,8 @@ fn a_user_keeps_what_it_has_spent_when_it_gets_another_limit_in_front() {
     let mut loaded = Loaded::new(&first);
     assert_eq!(passed(&mut loaded, &to([192, 0, 2, 1], 1234), 15), 15);
     let users = loaded.maps.user_sets().unwrap();
-    let before = Before { policy: &first.policy, names: &first.names, users: &users, desired: None };
+    let before =
+        Before { policy: &first.policy, names: &first.names, users: &users, desired: None, now_q8: 0 };
     let next = config::parse(&with("\"1 GB/day\", \"20 packets/day\""), "p.toml").unwrap().policy;
     loaded.maps.set_policy(&compile::desired(&next, &policies::FACTS, 2, Some(before))).unwrap();
     assert_eq!(passed(&mut loaded, &to([192, 0, 2, 2], 1234), 30), 5, "of twenty");
@@ -106,7 +107,8 @@ fn with_totals(totals: &str) -> String {
 
 /// Puts other totals in the place of those in force, as a daemon does.
 fn change_totals(loaded: &mut Loaded, before: &Desired, totals: &str) -> Desired {
-    let in_force = Before { policy: &before.policy, names: &before.names, users: &[], desired: None };
+    let in_force =
+        Before { policy: &before.policy, names: &before.names, users: &[], desired: None, now_q8: 0 };
     let next = config::parse(&with_totals(totals), "p.toml").unwrap().policy;
     let next = compile::desired(&next, &policies::FACTS, before.policy.generation + 1, Some(in_force));
     loaded.maps.set_policy(&next).unwrap();

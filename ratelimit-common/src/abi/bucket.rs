@@ -30,10 +30,17 @@ abi_struct! {
 
 abi_struct! {
     /// The state of one source: one GCRA word per limit of the policy, in the policy's order.
-    pub struct Bucket: 32 {
+    pub struct Bucket: 40 {
         /// Theoretical arrival time of each limit, in 1/256 ns of the kernel's monotonic clock.
         pub tat_q8: [u64; MAX_LIMITS],
+        /// The source counts as proven to be real until then; see `limit::fair`. 0 if it never was.
+        pub proven_until_q8: u64,
     }
+}
+
+impl Bucket {
+    /// Nothing spent, nothing proven.
+    pub const FULL: Self = Self { tat_q8: [0; MAX_LIMITS], proven_until_q8: 0 };
 }
 
 const MAPPED_PREFIX: [u8; 4] = [0, 0, 0xff, 0xff];

@@ -12,6 +12,7 @@ pub mod counter;
 pub mod destination;
 pub mod drop_event;
 pub mod event;
+pub mod fair;
 pub mod lease;
 pub mod list;
 pub mod names;
@@ -27,19 +28,22 @@ pub use cell::Cell;
 pub use counter::Counter;
 pub use drop_event::DropEvent;
 pub use event::Event;
+pub use fair::FairCell;
 pub use lease::{Lease, Spent};
 pub use list::ListEntry;
-pub use policy::{Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Rung, SourceLimits};
+pub use policy::{
+    Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Rung, SourceLimits, Squeeze,
+};
 pub use prefix::{PrefixKey, RungCell};
 pub use reason::{Reason, Verdict};
 pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 3_389_334_572_096_550_220;
+const RECORDED_FINGERPRINT: usize = 17571417915496142658;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -57,6 +61,8 @@ const FINGERPRINT: usize = layout::fold(&[
     Gate::LAYOUT,
     Ladder::LAYOUT,
     Rung::LAYOUT,
+    Squeeze::LAYOUT,
+    FairCell::LAYOUT,
     Policy::LAYOUT,
     PrefixKey::LAYOUT,
     RungCell::LAYOUT,

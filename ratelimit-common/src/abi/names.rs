@@ -17,6 +17,8 @@ pub const COOKIE_PROGRAMS: usize = 2;
 pub const BUCKETS: &str = "BUCKETS";
 /// The gate's cells.
 pub const CELLS: &str = "CELLS";
+/// Fair shares of sources in crowded prefixes.
+pub const FAIR: &str = "FAIR";
 /// Until when each of them is tracked.
 pub const MARKS: &str = "MARKS";
 /// Per-CPU counters by reason.
@@ -63,12 +65,13 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 23] = [
+pub const MAPS: [&str; 24] = [
     BUCKETS,
     CELLS,
     COUNTERS,
     DESTINATIONS,
     EVENTS,
+    FAIR,
     JUMPS,
     LEASES,
     LISTED,

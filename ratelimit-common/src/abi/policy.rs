@@ -4,7 +4,7 @@ use super::{
     service::{MAX_SERVICES, PORT_SLOTS, Service},
     window::{MAX_WINDOWS, WindowLimit},
 };
-use crate::abi_struct;
+use crate::{abi_struct, limit::gcra::ahead_q8};
 
 /// Limits that one source can have at once.
 pub const MAX_LIMITS: usize = 4;
@@ -17,6 +17,9 @@ pub const COUNTS_BYTES: u32 = 1 << 31;
 
 /// The bit of `frac_bits` that says, in a set, that what is above the limit passes and is counted apart.
 pub const SOFT: u32 = 1 << 30;
+
+/// The bit of `frac_bits` that says, beside [`SOFT`], that nothing above the limit passes for now: the host has no headroom.
+pub const HELD: u32 = 1 << 29;
 
 /// In place of a [`Meter`]: a slot without a limit, which applies to nothing.
 pub const NO_METER: u32 = u32::MAX;
@@ -65,10 +68,16 @@ abi_struct! {
 }
 
 impl Limit {
-    /// Whether what is above it passes, and is counted apart.
+    /// Whether it has a margin, in a bucket of its own, in which packets pass and are counted apart.
     #[inline(always)]
     pub const fn is_soft(&self) -> bool {
         self.frac_bits & SOFT != 0
+    }
+
+    /// Whether it has a margin that is closed for now.
+    #[inline(always)]
+    pub const fn is_held(&self) -> bool {
+        self.frac_bits & HELD != 0
     }
 
     /// Fills the unused slots of a policy.
@@ -100,13 +109,21 @@ pub enum Clock {
 
 abi_struct! {
     /// Limits that are asked together, each with a word of its own in a [`super::Bucket`].
-    pub struct LimitSet: 136 {
+    pub struct LimitSet: 168 {
         /// How many of `limits` are in use.
         pub limit_count: u64,
         /// The largest tolerance of all limits.
         pub longest_tolerance_q8: u64,
         /// What a cell of the gate may give out, as time; 0: every source has an entry from its first packet on.
         pub gate_tolerance_q8: u64,
+        /// When what sources had spent was last lost sight of, by a change of policy. See [`LimitSet::owed_q8`].
+        pub owed_since_q8: u64,
+        /// How much every source counts as having spent at that moment, as time; of each limit at most its tolerance. 0: nothing.
+        pub owed_q8: u64,
+        /// Every cell of the gate counts as tracked until then: entries from before the gate was switched on are behind it. 0: none does.
+        pub tracked_until_q8: u64,
+        /// Margins of soft limits begin then: their buckets have been charged for as long as they take to fill. 0: they have begun.
+        pub margins_from_q8: u64,
         /// Limits of this set that are counted in windows: one more than the index of each in the policy, then zeros.
         pub windows: [u8; 8],
         /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs". [`HAS_SOFT`] and
@@ -144,6 +161,14 @@ impl LimitSet {
         self.adds & leased(place) != 0
     }
 
+    /// Whether what is above a limit of this set passes now, and is counted apart.
+    #[inline(always)]
+    pub const fn has_margin(&self, limit: &Limit, now_q8: u64) -> bool {
+        limit.is_soft()
+            && !limit.is_held()
+            && (self.margins_from_q8 == 0 || ahead_q8(self.margins_from_q8, now_q8) == 0)
+    }
+
     /// Whether some limit is soft.
     #[inline(always)]
     pub const fn has_soft(&self) -> bool {
@@ -155,6 +180,10 @@ impl LimitSet {
         limit_count: 0,
         longest_tolerance_q8: 0,
         gate_tolerance_q8: 0,
+        owed_since_q8: 0,
+        owed_q8: 0,
+        tracked_until_q8: 0,
+        margins_from_q8: 0,
         windows: [0; 8],
         adds: 0,
         limits: [Limit::UNUSED; MAX_LIMITS],
@@ -163,7 +192,7 @@ impl LimitSet {
 
 abi_struct! {
     /// What holds for every source.
-    pub struct SourceLimits: 160 {
+    pub struct SourceLimits: 192 {
         /// Mask for bytes 0 to 7 of an IPv6 source, native load.
         pub v6_mask_hi: u64,
         /// Mask for bytes 8 to 15 of an IPv6 source, native load.
@@ -206,16 +235,39 @@ abi_struct! {
 }
 
 abi_struct! {
+    /// How sources of a prefix that is nearly used up are held to fair shares of it: see `limit::fair`.
+    pub struct Squeeze: 24 {
+        /// Sources are squeezed while their prefix is nearer than this to what they may push it to, as time.
+        pub range_q8: u64,
+        /// Lower bits of a time that the way into the range does without.
+        pub range_shift: u32,
+        /// Pressure for each step of that way, with 16 binary places.
+        pub range_factor: u32,
+        /// Lower bits of a time that the word of a source does without.
+        pub fair_shift: u32,
+        /// What a source may have at once under any pressure, as time in units of that word.
+        pub allowance: u32,
+    }
+}
+
+impl Squeeze {
+    /// Nobody is squeezed.
+    pub const NONE: Self = Self { range_q8: 0, range_shift: 0, range_factor: 0, fair_shift: 0, allowance: 0 };
+}
+
+abi_struct! {
     /// Wider and wider prefixes around a source.
-    pub struct Ladder: 224 {
+    pub struct Ladder: 248 {
         /// How far the bucket of a prefix may run ahead, as for one source; 0 switches the ladder off.
         pub tolerance_q8: u64,
-        /// The same for sources without state: less, so that they cannot take everything from those who are known.
-        pub stranger_tolerance_q8: u64,
+        /// The same for sources that are not proven to be real: less, so that who forges addresses cannot take everything from those who are.
+        pub unproven_tolerance_q8: u64,
         /// Whether buckets of prefixes are charged by addition.
         pub adds: u64,
         /// What a cell may give out to prefixes that have no entry.
         pub cell_tolerance_q8: u64,
+        /// How sources share what is left.
+        pub squeeze: Squeeze,
         /// Of IPv4 and of IPv6, narrowest first.
         pub rungs: [[Rung; MAX_RUNGS]; 2],
     }
@@ -225,9 +277,10 @@ impl Ladder {
     /// No ladder.
     pub const OFF: Self = Self {
         tolerance_q8: 0,
-        stranger_tolerance_q8: 0,
+        unproven_tolerance_q8: 0,
         adds: 0,
         cell_tolerance_q8: 0,
+        squeeze: Squeeze::NONE,
         rungs: [[Rung::UNUSED; MAX_RUNGS]; 2],
     };
 }
@@ -239,7 +292,7 @@ impl Rung {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 331808 {
+    pub struct Policy: 340056 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.

@@ -131,6 +131,12 @@ impl Reason {
         if matches!(self, Self::Conforming) { other } else { self }
     }
 
+    /// Whether the packet is refused not for anything that its source did, but because there is no room to keep an account of it.
+    #[inline(always)]
+    pub const fn wants_room(self) -> bool {
+        matches!(self, Self::NewSourceBudget | Self::TableFull)
+    }
+
     /// Whether a limit refused, or what limits need to keep their accounts.
     #[inline(always)]
     pub const fn is_limit(self) -> bool {

@@ -46,7 +46,7 @@ abi_struct! {
 
 abi_struct! {
     /// What holds for one service.
-    pub struct Service: 256 {
+    pub struct Service: 288 {
         /// SYNs above this are answered with cookies; a price of 0 switches that off.
         pub syn_cookies: Limit,
         /// How many of `totals` are in use.
@@ -113,7 +113,7 @@ impl OnLimit {
     }
 }
 
-/// Who asks for a share of a total.
+/// Who asks for a share of what many share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Party {
@@ -121,6 +121,26 @@ pub enum Party {
     Stranger = 0,
     /// A source with state.
     Known = 1,
+    /// A source with state that has shown a connection, which nobody can forge.
+    Proven = 2,
+}
+
+impl Party {
+    /// The party of this number. Functions of the kernel program tell each other parties as numbers.
+    #[inline(always)]
+    pub const fn from_code(code: u32) -> Self {
+        match code {
+            0 => Self::Stranger,
+            1 => Self::Known,
+            _ => Self::Proven,
+        }
+    }
+
+    /// Whether the source has state: strangers are the first to go when a service is full.
+    #[inline(always)]
+    pub const fn has_state(self) -> bool {
+        !matches!(self, Self::Stranger)
+    }
 }
 
 /// Words of a share per limit: a pool and a refusal for each party.
@@ -143,7 +163,7 @@ impl Share {
     /// The place of a limit's words for a party.
     #[inline(always)]
     pub const fn place(total: usize, party: Party) -> usize {
-        total * 2 + party as usize
+        total * 2 + party.has_state() as usize
     }
 }
 

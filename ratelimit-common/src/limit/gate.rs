@@ -27,7 +27,7 @@
 //! fills with time, so until then the answer is known without looking at the entry. That is what most packets of a flood meet.
 
 use super::gcra::{TIME_FRAC_BITS, ahead_q8};
-use crate::abi::{Meter, SourceKey};
+use crate::abi::{LimitSet, Meter, SourceKey};
 
 /// Cells of the gate, as a power of two: small enough for a core's second-level cache.
 pub const CELL_BITS: u32 = 16;
@@ -137,6 +137,13 @@ pub const fn mark(until_q8: u64) -> u32 {
 #[inline(always)]
 pub const fn is_tracked(tracked_until_q8: u64, now_q8: u64) -> bool {
     ahead_q8(tracked_until_q8, now_q8) != 0
+}
+
+/// Whether an entry behind a cell of a set may still owe something: one that the cell knows of, or one from before there was a gate.
+#[inline(always)]
+pub const fn is_tracked_in(set: &LimitSet, tracked_until_q8: u64, now_q8: u64) -> bool {
+    is_tracked(tracked_until_q8, now_q8)
+        || (set.tracked_until_q8 != 0 && is_tracked(set.tracked_until_q8, now_q8))
 }
 
 /// Until when a cell must be tracked if one of its entries admits a packet now: `None` if it is already.

@@ -29,7 +29,7 @@
 //! 5000 packets/s, burst 10000: cost 200 us = 51 200 000 units, tolerance 2 s. An idle source may send 10 000 at
 //! once, which puts its TAT 2 s ahead; 200 us later one more conforms.
 
-use crate::abi::Limit;
+use crate::abi::{Limit, LimitSet};
 
 /// Fraction bits of a time word.
 pub const TIME_FRAC_BITS: u32 = 8;
@@ -101,22 +101,63 @@ pub const fn ahead_q8(moment_q8: u64, now_q8: u64) -> u64 {
 /// Asks the bucket `tat_q8` for `charge_q8` at time `now_q8`.
 #[inline(always)]
 pub const fn take(tat_q8: u64, limit: &Limit, now_q8: u64, charge_q8: u64) -> Outcome {
-    take_restarting(tat_q8, limit, now_q8, charge_q8, 0)
+    take_restarting(tat_q8, limit, now_q8, charge_q8, Start::FULL)
 }
 
-/// The same for a bucket that, once full, starts again with `restart_q8` already spent (see [`super::gate`]).
+/// What counts as spent of a bucket whatever its word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Once full, it starts again with so much spent: see [`super::gate`].
+    pub restart_q8: u64,
+    /// So much at least is spent now, because a change of policy lost sight of what was: see [`owed_q8`].
+    pub owed_q8: u64,
+}
+
+impl Start {
+    /// Nothing.
+    pub const FULL: Self = Self::after(0);
+
+    /// Starts again with so much spent.
+    #[inline(always)]
+    pub const fn after(restart_q8: u64) -> Self {
+        Self { restart_q8, owed_q8: 0 }
+    }
+
+    /// Of a limit of a set.
+    #[inline(always)]
+    pub const fn of(set: &LimitSet, limit: &Limit, now_q8: u64) -> Self {
+        Self { restart_q8: set.gate_tolerance_q8, owed_q8: owed_q8(set, limit.tolerance_q8, now_q8) }
+    }
+
+    /// What is spent of a bucket whose word is so far ahead.
+    #[inline(always)]
+    pub const fn spent_q8(self, ahead_q8: u64) -> u64 {
+        let ahead = if ahead_q8 == 0 { self.restart_q8 } else { ahead_q8 };
+        if ahead > self.owed_q8 { ahead } else { self.owed_q8 }
+    }
+}
+
+/// What every source owes of a tolerance because a change of policy lost sight of what it had spent: all that it may have spent at that
+/// moment, less what has filled up since. So a change may refuse more for a moment, and never admits more.
+#[inline(always)]
+pub const fn owed_q8(set: &LimitSet, tolerance_q8: u64, now_q8: u64) -> u64 {
+    if set.owed_q8 == 0 {
+        return 0;
+    }
+    let at_first = if set.owed_q8 < tolerance_q8 { set.owed_q8 } else { tolerance_q8 };
+    ahead_q8(set.owed_since_q8.wrapping_add(at_first), now_q8)
+}
+
+/// The same for a bucket of which something counts as spent.
 #[inline(always)]
 pub const fn take_restarting(
     tat_q8: u64,
     limit: &Limit,
     now_q8: u64,
     charge_q8: u64,
-    restart_q8: u64,
+    start: Start,
 ) -> Outcome {
-    let ahead = match ahead_q8(tat_q8, now_q8) {
-        0 => restart_q8,
-        ahead => ahead,
-    };
+    let ahead = start.spent_q8(ahead_q8(tat_q8, now_q8));
     // Both terms are below 2^62.
     let after = ahead + charge_q8;
     if after <= limit.tolerance_q8 {

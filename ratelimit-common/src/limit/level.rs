@@ -8,7 +8,7 @@
 //!
 //! What is left is what [`super::gcra`] would admit at this very moment, no more and no less.
 
-use super::gcra::{OVERDRAWN_Q8, TIME_FRAC_BITS, ahead_q8};
+use super::gcra::{OVERDRAWN_Q8, Start, TIME_FRAC_BITS, ahead_q8};
 use crate::abi::Limit;
 
 /// One bucket at one moment.
@@ -20,13 +20,13 @@ pub struct Level {
 }
 
 impl Level {
-    /// The level of a bucket that, once full, starts again with `restart_q8` already spent (see [`super::gate`]).
-    pub const fn of(tat_q8: u64, tolerance_q8: u64, now_q8: u64, restart_q8: u64) -> Self {
+    /// The level of a bucket of which something counts as spent.
+    pub const fn of(tat_q8: u64, tolerance_q8: u64, now_q8: u64, start: Start) -> Self {
         let ahead = ahead_q8(tat_q8, now_q8);
         // The next packet would settle it: exactly empty.
         let ahead = if ahead > tolerance_q8 + OVERDRAWN_Q8 { tolerance_q8 } else { ahead };
-        let spent_q8 = if ahead == 0 { restart_q8 } else { ahead };
-        Self { spent_q8, full_in_q8: ahead, tolerance_q8 }
+        let full_in_q8 = if ahead > start.owed_q8 { ahead } else { start.owed_q8 };
+        Self { spent_q8: start.spent_q8(ahead), full_in_q8, tolerance_q8 }
     }
 
     /// A bucket that nobody has used.

@@ -1,5 +1,6 @@
 //! The maths of limits: pure functions of state, parameters, time and cost.
 
+pub mod fair;
 pub mod gate;
 pub mod gcra;
 pub mod ladder;

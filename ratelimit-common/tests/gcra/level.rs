@@ -69,11 +69,12 @@ proptest! {
         let span = 2 * limit.tolerance_q8 + gcra::time_q8(2_000_000_000);
         let tat_q8 = now_q8.wrapping_add(ahead % (2 * span)).wrapping_sub(span);
         let charge_q8 = gcra::charge_q8(&limit, if rate.meter == Meter::Bytes { raw } else { 1 });
-        let told = Level::of(tat_q8, limit.tolerance_q8, now_q8, restart_q8);
-        let outcome = gcra::take_restarting(tat_q8, &limit, now_q8, charge_q8, restart_q8);
+        let start = Start::after(restart_q8);
+        let told = Level::of(tat_q8, limit.tolerance_q8, now_q8, start);
+        let outcome = gcra::take_restarting(tat_q8, &limit, now_q8, charge_q8, start);
         prop_assert_eq!(told.wait_ns(charge_q8) == 0, matches!(outcome, Outcome::Conforms { .. }), "{}", rate);
         if let Outcome::Overdrawn { tat_q8 } = outcome {
-            prop_assert_eq!(told, Level::of(tat_q8, limit.tolerance_q8, now_q8, restart_q8), "as if it were settled");
+            prop_assert_eq!(told, Level::of(tat_q8, limit.tolerance_q8, now_q8, start), "as if it were settled");
         }
     }
 

@@ -20,6 +20,7 @@
 mod options;
 mod synack;
 
+pub use crate::limit::Proof;
 pub use options::Offer;
 pub use synack::MAX_GROWTH;
 
@@ -28,25 +29,14 @@ use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIO
 use crate::{
     frame::Frame,
     limit::{self, Sender, Stages},
-    notes::{parse_tcp_again, take},
+    notes::{parse_again, parse_tcp_again, take},
     packet::{Family, Packet, Transport},
     pipeline::conclude,
     reply::{Reply, Wire},
     segment::Segment,
-    tables::{Baton, Relay},
+    tables::{Baton, Relay, Successor},
 };
 use synack::Terms;
-
-/// What an acknowledgement can show for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
-    /// There is a connection that it belongs to.
-    Connection,
-    /// It carries a cookie of ours.
-    Cookie,
-    /// Nothing.
-    Nothing,
-}
 
 /// The sockets of the host.
 pub trait Sockets: Wire {
@@ -67,39 +57,39 @@ pub fn answer<T: Stages, R: Relay, W: Sockets>(
     wire: &W,
 ) -> Verdict {
     let baton = take(wire);
-    let reason = answer_or_admit(frame, tables, wire, &baton);
+    let reason = answer_unless_admitted(frame, tables, wire).unwrap_or_else(|| {
+        // What cannot be answered is for the kernel; then it costs what every SYN does.
+        relay.hand_over(Successor::Prove, baton);
+        Reason::CookieInvalid
+    });
     conclude(tables, relay, tables.policy(), baton.service, reason, frame.len())
 }
 
+/// What became of a SYN; `None` if nobody listens for it, or the frame cannot grow by a word.
 #[inline(always)]
-fn answer_or_admit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &W, baton: &Baton) -> Reason {
+fn answer_unless_admitted<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option<Reason> {
     let packet = match parse_tcp_again(frame, wire, Transport::TCP_SYN) {
         Ok(packet) => packet,
-        Err(reason) => return reason,
+        Err(reason) => return Some(reason),
     };
-    let Some(policy) = tables.policy() else { return Reason::Unlimited };
+    let Some(policy) = tables.policy() else { return Some(Reason::Unlimited) };
     let now_ns = tables.now_ns(Clock::Coarse);
     // Nobody waits for an answer to it, and the kernel would send one too: no need to let it pass.
     if !Segment::read(&wire.reread(frame), &packet).is_some_and(|syn| syn.answerable()) {
-        return Reason::CookieInvalid;
+        return Some(Reason::CookieInvalid);
     }
-    let Some(offer) = options::read(wire, &wire.reread(frame), &packet) else { return Reason::Truncated };
+    let Some(offer) = options::read(wire, &wire.reread(frame), &packet) else {
+        return Some(Reason::Truncated);
+    };
     let frame = &wire.reread(frame);
-    // What cannot be answered, nor grow by a word, is for the kernel; then it costs the service what every packet does.
     match reply(wire, frame, policy, &packet, &offer, now_ns) {
-        Some(reply) if wire.send(frame.len(), &reply) => Reason::CookieSent,
-        _ => limit::limit_crowd(
-            tables,
-            policy,
-            &Packet { service: baton.service as u16, ..packet },
-            frame.len(),
-            now_ns,
-        ),
+        Some(reply) if wire.send(frame.len(), &reply) => Some(Reason::CookieSent),
+        _ => None,
     }
 }
 
-/// Decides about TCP that is no SYN, to a service whose SYNs are answered with cookies, and counts it. The lists have been
-/// asked already, by whoever sent the frame here.
+/// Decides about TCP to a service whose SYNs are answered with cookies, or of a stranger who may have a connection, and about SYNs that
+/// could not be answered; counts it. The lists have been asked already, by whoever sent the frame here.
 #[inline(always)]
 pub fn prove<T: Stages, R: Relay, W: Sockets>(frame: &Frame<'_>, tables: &T, relay: &R, wire: &W) -> Verdict {
     let baton = take(wire);
@@ -109,26 +99,25 @@ pub fn prove<T: Stages, R: Relay, W: Sockets>(frame: &Frame<'_>, tables: &T, rel
 
 #[inline(always)]
 fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &W, baton: &Baton) -> Reason {
-    let packet = match parse_tcp_again(frame, wire, Transport::TCP) {
+    let packet = match parse_again(frame, wire) {
         Ok(packet) => packet,
         Err(reason) => return reason,
     };
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
     let frame = &wire.reread(frame);
     let Some(segment) = Segment::read(frame, &packet) else { return Reason::Truncated };
-    let proof = wire.prove(&segment);
+    // A SYN shows nothing, whatever there is of the same addresses and ports.
+    let proof = if packet.transport == Transport::TCP_SYN { Proof::Handshake } else { wire.prove(&segment) };
     let now_ns = tables.now_ns(Clock::Coarse);
-    let packet = Packet { service: baton.service as u16, user: baton.user, ..packet };
-    let admitted = match proof {
-        Proof::Connection => Reason::Conforming,
-        Proof::Cookie => Reason::CookieValid,
-        Proof::Nothing => {
-            let refused = (&packet, Sender::key_of(policy, &packet));
-            limit::report_unasked(tables, policy, refused, frame.len(), now_ns, baton.otherwise);
-            return baton.otherwise;
-        }
-    };
-    limit::limit_proven(tables, policy, &packet, frame.len(), now_ns, admitted)
+    // A cookie opens a connection, so it pays for the SYN that was answered.
+    let transport = if proof == Proof::Cookie { Transport::TCP_SYN } else { packet.transport };
+    let packet = Packet { transport, service: baton.service as u16, user: baton.user, ..packet };
+    if proof == Proof::Nothing {
+        let refused = (&packet, Sender::key_of(policy, &packet));
+        limit::report_unasked(tables, policy, refused, frame.len(), now_ns, baton.otherwise);
+        return baton.otherwise;
+    }
+    limit::limit_shown(tables, policy, &packet, frame.len(), now_ns, proof)
 }
 
 /// The answer to a SYN, if it is to have one.

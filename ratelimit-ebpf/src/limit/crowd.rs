@@ -2,7 +2,7 @@
 
 use ratelimit_common::abi::{Policy, Reason, service::Party};
 
-use super::{ladder, request::Request, total::Account};
+use super::{fair, ladder, request::Request, total::Account};
 use crate::tables::Tables;
 
 /// Charges all of it, or says what refuses.
@@ -15,7 +15,8 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: 
     {
         return Reason::ServiceTotal;
     }
-    if !ladder::admits(tables, policy, request, party) {
+    let Some(pressure) = ladder::judge(tables, policy, request, party) else { return Reason::LimitPrefix };
+    if pressure != 0 && !fair::admits(tables, policy, request, pressure) {
         return Reason::LimitPrefix;
     }
     if let Some(account) = &account
@@ -23,5 +24,12 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: 
     {
         return Reason::ServiceTotal;
     }
-    if ladder::charge(tables, policy, request, party) { Reason::Conforming } else { Reason::LimitPrefix }
+    if !ladder::charge(tables, policy, request, party) {
+        return Reason::LimitPrefix;
+    }
+    if pressure == 0 || fair::charge(tables, policy, request, pressure) {
+        Reason::Conforming
+    } else {
+        Reason::LimitPrefix
+    }
 }

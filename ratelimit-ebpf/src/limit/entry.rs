@@ -3,8 +3,9 @@
 use ratelimit_common::{
     abi::{Bucket, Event, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason},
     limit::{
+        fair::PROVEN_Q8,
         gate,
-        gcra::{self, Outcome, SMALLEST_FRAME},
+        gcra::{self, Outcome, SMALLEST_FRAME, Start},
     },
 };
 
@@ -24,14 +25,14 @@ pub fn judge<T: Tables>(
     request: &Request,
     bucket: T::Bucket,
 ) -> Reason {
-    let restart = set.gate_tolerance_q8;
     for index in 0..MAX_LIMITS {
         let Some((limit, charge)) = request.charge(set, index) else { continue };
         let word = tables.bucket_word(bucket, index);
         let seen = tables.load(word);
-        match gcra::take_restarting(seen, limit, request.now_q8, charge, restart) {
+        let start = Start::of(set, limit, request.now_q8);
+        match gcra::take_restarting(seen, limit, request.now_q8, charge, start) {
             Outcome::Conforms { .. } => {}
-            Outcome::Refused if limit.is_soft() => {}
+            Outcome::Refused if set.has_margin(limit, request.now_q8) => {}
             Outcome::Refused => {
                 if let Some(until_q8) = refused_until(seen, limit) {
                     denial::remember(tables, policy, set, request, until_q8, refusal(limit));
@@ -41,7 +42,7 @@ pub fn judge<T: Tables>(
             Outcome::Overdrawn { tat_q8 } => {
                 // Losing this race is fine: somebody else has settled the bucket.
                 tables.compare_exchange(word, seen, tat_q8);
-                if !limit.is_soft() {
+                if !set.has_margin(limit, request.now_q8) {
                     return refusal(limit);
                 }
             }
@@ -53,7 +54,6 @@ pub fn judge<T: Tables>(
 /// Charges all limits but the soft ones.
 #[inline(always)]
 pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: T::Bucket) -> Reason {
-    let restart = set.gate_tolerance_q8;
     for index in 0..MAX_LIMITS {
         let Some((limit, charge)) = request.charge(set, index) else { continue };
         if limit.is_soft() {
@@ -61,7 +61,8 @@ pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: 
         }
         let word = tables.bucket_word(bucket, index);
         let charging = Charging::by(set.adds, 1 << index);
-        match word::charge(tables, word, limit, request.now_q8, charge, restart, charging) {
+        let start = Start::of(set, limit, request.now_q8);
+        match word::charge(tables, word, limit, request.now_q8, charge, start, charging) {
             Ok(()) => {}
             Err(Unmoved::Refused) => return refusal(limit),
             Err(Unmoved::Contended) => return Reason::Contended,
@@ -71,22 +72,44 @@ pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: 
     Reason::Conforming
 }
 
-/// Charges the soft limits of a packet that all others admitted, and says whether it is above one. By itself: together with the others it
-/// would take more of the stack than there is.
+/// Charges a soft limit for a packet that all others admitted, and says whether the packet is above it: in its margin, or refused if that is
+/// closed. One at a time: together they would take more of the stack than there is.
 #[inline(always)]
-pub fn charge_soft<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: T::Bucket) -> Reason {
+pub fn charge_soft<T: Tables>(
+    tables: &T,
+    set: &LimitSet,
+    request: &Request,
+    bucket: T::Bucket,
+    index: usize,
+) -> Reason {
+    let limit = &set.limits[index & (MAX_LIMITS - 1)];
+    let charge = request.charges_q8[index & (MAX_LIMITS - 1)];
+    if charge == 0 || !limit.is_soft() {
+        return Reason::Conforming;
+    }
+    let word = tables.bucket_word(bucket, index & (MAX_LIMITS - 1));
+    let start = Start::of(set, limit, request.now_q8);
+    // By exchange also where others add: what loses the race counts as above, and nothing is refused for it if there is a margin.
+    match word::charge(tables, word, limit, request.now_q8, charge, start, Charging::Exchange) {
+        Ok(()) => Reason::Conforming,
+        Err(_) if set.has_margin(limit, request.now_q8) => Reason::SoftMargin,
+        Err(_) => refusal(limit),
+    }
+}
+
+/// Charges all soft limits, one after the other, by `charge`.
+#[inline(always)]
+pub fn charge_margins(set: &LimitSet, charge: impl Fn(u32) -> Reason) -> Reason {
     let mut admitted = Reason::Conforming;
-    for index in 0..MAX_LIMITS {
-        let Some((limit, charge)) = request.charge(set, index) else { continue };
-        if !limit.is_soft() {
+    for index in 0..MAX_LIMITS as u32 {
+        if !set.limits[index as usize].is_soft() {
             continue;
         }
-        let word = tables.bucket_word(bucket, index);
-        let restart = set.gate_tolerance_q8;
-        // By exchange also where others add: what loses the race counts as above, and nothing is refused for it.
-        if word::charge(tables, word, limit, request.now_q8, charge, restart, Charging::Exchange).is_err() {
-            admitted = Reason::SoftMargin;
+        let reason = charge(index);
+        if !reason.admits() {
+            return reason;
         }
+        admitted = admitted.and(reason);
     }
     admitted
 }
@@ -117,27 +140,34 @@ pub fn open<T: super::Stages>(tables: &T, policy: &Policy, set: &LimitSet, reque
     match tables.insert(&request.entry(), &bucket) {
         Ok(()) => {
             tables.note(Event::Promoted);
-            Reason::Conforming
+            if set.owed_q8 == 0 {
+                return Reason::Conforming;
+            }
         }
-        Err(InsertError::Full) => Reason::TableFull,
+        Err(InsertError::Full) => return Reason::TableFull,
         // Another CPU was first, or an entry from before the cell was last tracked: it restarts by itself.
-        Err(InsertError::Exists) => match tables.bucket(&request.entry()) {
-            Some(bucket) => match tables.judge_entry(policy, set, request, bucket) {
-                Reason::Conforming => tables.charge_entry(set, request, bucket),
-                reason => reason,
-            },
-            None => Reason::TableFull,
+        Err(InsertError::Exists) => {}
+    }
+    match tables.bucket(&request.entry()) {
+        Some(bucket) => match tables.judge_entry(policy, set, request, bucket) {
+            Reason::Conforming => tables.charge_entry(set, request, bucket),
+            reason => reason,
         },
+        None => Reason::TableFull,
     }
 }
 
-/// The first bucket of a source: full, less what its cell may have given it, less this packet.
+/// The first bucket of a source: full, less what its cell may have given it, less this packet; if something is owed, the packet is charged
+/// when the entry is there.
 #[inline(always)]
 fn first(set: &LimitSet, request: &Request) -> Result<Bucket, Reason> {
     match judge_first(set, request) {
         Reason::Conforming => {
             let start = request.now_q8.wrapping_add(set.gate_tolerance_q8);
-            Ok(Bucket { tat_q8: request.charges_q8.map(|charge| start.wrapping_add(charge)) })
+            let tat_q8 = request
+                .charges_q8
+                .map(|charge| start.wrapping_add(if set.owed_q8 == 0 { charge } else { 0 }));
+            Ok(Bucket { tat_q8, proven_until_q8: request.proven_until_q8() })
         }
         reason => Err(reason),
     }
@@ -150,7 +180,10 @@ fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Request) {
         return;
     }
     let cell = gate::cell_index(request.hash);
-    if let Some(until) = gate::track(tables.tracked_until(cell), request.now_q8, set.longest_tolerance_q8) {
+    // Who is proven is to be known again after a pause that is longer than any bucket takes to fill.
+    let proven = request.proven != 0 && PROVEN_Q8 > set.longest_tolerance_q8;
+    let at_least = if proven { PROVEN_Q8 } else { set.longest_tolerance_q8 };
+    if let Some(until) = gate::track(tables.tracked_until(cell), request.now_q8, at_least) {
         tables.track_until(cell, until);
     }
 }

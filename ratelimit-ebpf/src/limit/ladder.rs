@@ -3,8 +3,8 @@
 use ratelimit_common::{
     abi::{Event, Limit, Policy, PrefixKey, Rung, SourceKey, policy::MAX_RUNGS, service::Party},
     limit::{
-        gate,
-        gcra::{self, Outcome},
+        fair, gate,
+        gcra::{self, Outcome, Start, ahead_q8},
         ladder,
     },
 };
@@ -14,12 +14,25 @@ use super::{
     request::Request,
     word::{self, Charging},
 };
-use crate::tables::{Allowance, InsertError, Tables};
+use crate::{
+    frame::forget,
+    tables::{Allowance, InsertError, Tables},
+};
 
-/// Whether every prefix around the source would admit the packet. Writes nothing, but to settle an old debt.
+/// How hard the prefixes around a source squeeze it; `None` if one of them does not admit the packet. Writes nothing, but to settle an old
+/// debt.
 #[inline(always)]
-pub(super) fn admits<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-    climb(policy, request, |prefix| prefix.admits(tables, policy, request, party))
+pub(super) fn judge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Option<u32> {
+    let mut hardest = 0_u64;
+    let admitted = climb(policy, request, |prefix| match prefix.judge(tables, policy, request, party) {
+        Some(pressure) => {
+            // Forgotten, or the verifier would follow each way to each pressure by itself.
+            hardest = forget(u64::from(pressure).max(hardest), request.now_q8);
+            true
+        }
+        None => false,
+    });
+    if admitted { Some(hardest as u32) } else { None }
 }
 
 /// Charges every prefix around the source.
@@ -38,7 +51,7 @@ struct Prefix {
 
 /// Asks every rung from the narrowest on; true if none says no.
 #[inline(always)]
-fn climb(policy: &Policy, request: &Request, ask: impl Fn(&Prefix) -> bool) -> bool {
+fn climb(policy: &Policy, request: &Request, mut ask: impl FnMut(&Prefix) -> bool) -> bool {
     let charge_q8 = request.dearest_q8();
     if policy.ladder.tolerance_q8 == 0 || charge_q8 == 0 {
         return true;
@@ -92,21 +105,23 @@ impl Prefix {
     }
 
     #[inline(always)]
-    fn admits<T: Tables>(&self, tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-        let Some(cell) = tables.rung_cell(self.cell) else { return false };
+    fn judge<T: Tables>(&self, tables: &T, policy: &Policy, request: &Request, party: Party) -> Option<u32> {
+        let cell = tables.rung_cell(self.cell)?;
         let restart = policy.ladder.cell_tolerance_q8;
         let now_q8 = request.now_q8;
         if let Some(word) = self.entry(tables, cell, policy, request) {
-            let limit = limit(tolerance_q8(policy, party));
-            return settle(
-                tables,
-                word,
-                gcra::take_restarting(tables.load(word), &limit, now_q8, self.charge_q8, restart),
-            );
+            let tolerance_q8 = tolerance_q8(policy, party);
+            let tat_q8 =
+                settled(tables, word, &limit(tolerance_q8), now_q8, self.charge_q8, Start::after(restart))?;
+            return Some(fair::pressure(&policy.ladder.squeeze, ahead_q8(tat_q8, now_q8), tolerance_q8));
         }
         let word = tables.rung_tat(cell);
-        let taken = gcra::take(tables.load(word), &limit(restart), now_q8, self.charge_q8);
-        settle(tables, word, taken) || party == Party::Known || newcomers::admitted(tables, policy, now_q8)
+        let vouched = settled(tables, word, &limit(restart), now_q8, self.charge_q8, Start::FULL).is_some();
+        if vouched || party.has_state() || newcomers::admitted(tables, policy, now_q8) {
+            Some(0)
+        } else {
+            None
+        }
     }
 
     #[inline(always)]
@@ -120,7 +135,9 @@ impl Prefix {
             Some(word) => word,
             None => {
                 let word = tables.rung_tat(cell);
-                if word::charge(tables, word, &limit(restart), now_q8, self.charge_q8, 0, charging).is_ok() {
+                if word::charge(tables, word, &limit(restart), now_q8, self.charge_q8, Start::FULL, charging)
+                    .is_ok()
+                {
                     return true;
                 }
                 // First the cell: an entry behind a cell that does not know of it would be a second bucket.
@@ -140,7 +157,9 @@ impl Prefix {
                 }
             }
         };
-        if word::charge(tables, word, &whole, now_q8, self.charge_q8, restart, charging).is_err() {
+        if word::charge(tables, word, &whole, now_q8, self.charge_q8, Start::after(restart), charging)
+            .is_err()
+        {
             return false;
         }
         track(tables, cell, policy, now_q8);
@@ -157,26 +176,35 @@ fn track<T: Tables>(tables: &T, cell: T::RungCell, policy: &Policy, now_q8: u64)
     }
 }
 
-/// Whether a word admits; one that was overdrawn is settled.
+/// What a word would be if it admitted a charge; `None` if it does not. One that was overdrawn is settled.
 #[inline(always)]
-fn settle<T: Tables>(tables: &T, word: T::Word, outcome: Outcome) -> bool {
-    match outcome {
-        Outcome::Conforms { .. } => true,
-        Outcome::Refused => false,
+fn settled<T: Tables>(
+    tables: &T,
+    word: T::Word,
+    limit: &Limit,
+    now_q8: u64,
+    charge_q8: u64,
+    start: Start,
+) -> Option<u64> {
+    let seen = tables.load(word);
+    match gcra::take_restarting(seen, limit, now_q8, charge_q8, start) {
+        Outcome::Conforms { tat_q8 } => Some(tat_q8),
+        Outcome::Refused => None,
         Outcome::Overdrawn { tat_q8 } => {
-            tables.store(word, tat_q8);
-            false
+            // Losing this race is fine: somebody else has settled the bucket, or charged it since.
+            tables.compare_exchange(word, seen, tat_q8);
+            None
         }
     }
 }
 
 /// How far a party may push the bucket of a prefix. Who forges addresses of a prefix stops before it is empty, and those in it who
-/// are known still find something.
+/// are proven still find something.
 #[inline(always)]
 fn tolerance_q8(policy: &Policy, party: Party) -> u64 {
     match party {
-        Party::Stranger => policy.ladder.stranger_tolerance_q8,
-        Party::Known => policy.ladder.tolerance_q8,
+        Party::Stranger | Party::Known => policy.ladder.unproven_tolerance_q8,
+        Party::Proven => policy.ladder.tolerance_q8,
     }
 }
 

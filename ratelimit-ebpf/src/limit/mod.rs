@@ -8,6 +8,7 @@
 mod crowd;
 mod denial;
 mod entry;
+mod fair;
 mod further;
 mod ladder;
 mod lease;
@@ -32,7 +33,9 @@ use crate::{
     tables::{Allowance, Relay, Successor},
 };
 pub use crowd::charge as charge_crowd;
-pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry, open as open_entry};
+pub use entry::{
+    charge as charge_entry, charge_margins, charge_soft, judge as judge_entry, open as open_entry,
+};
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
 pub use newcomers::take as take_allowance;
@@ -83,7 +86,6 @@ fn ask<T: Stages, R: Relay>(
     let set = &policy.source.set;
     let standing = Standing::of(tables, policy, set, request);
     // Who is over a limit is refused; that there is no room to keep an account of a source is no reason not to answer its SYN.
-    // Such a SYN does not reach the service and costs it nothing; its source pays.
     let answered = (standing.refusal().is_none() || standing.wants_state())
         && packet.transport == Transport::TCP_SYN
         && !packet.fragment
@@ -98,55 +100,90 @@ fn ask<T: Stages, R: Relay>(
         return reason;
     }
     let further = Further::of(policy, request);
-    if !answered {
-        match further.judge(tables, policy, request) {
-            Reason::Conforming => {}
-            reason => return reason,
-        }
-        let reason = tables.charge_crowd(policy, request, standing.party());
-        if reason != Reason::Conforming {
-            if standing.party() == Party::Stranger {
-                ask_for_proof(tables, relay, policy, packet, request, reason);
-            }
+    match further.judge(tables, policy, request) {
+        Reason::Conforming => {}
+        reason if answered && reason.wants_room() => {}
+        reason => return reason,
+    }
+    if answered {
+        // The answer costs the source a packet. What it is to pay for a connection it pays when the answer is acknowledged: a SYN may be
+        // forged, and whoever is named in it must not pay for it.
+        request.opens(policy, 0);
+        let reason = standing.charge(tables, policy, set, request);
+        if !reason.admits() {
             return reason;
         }
+        relay.hand_over(Successor::Answer, request.baton(reason));
+        // Still here: there is no such program, and the SYN is one like any other.
+        request.opens(policy, 1);
+    }
+    let party = standing.party(tables, request);
+    let reason = tables.charge_crowd(policy, request, party);
+    if reason != Reason::Conforming {
+        if party == Party::Stranger || (party == Party::Known && reason == Reason::LimitPrefix) {
+            ask_for_proof(tables, relay, policy, packet, request, reason);
+        }
+        return reason;
     }
     let reason = standing.charge(tables, policy, set, request);
     if !reason.admits() {
         return reason;
     }
-    if answered {
-        relay.hand_over(Successor::Answer, request.baton(reason));
-    }
     further.charge(tables, policy, request, reason)
 }
 
-/// The same for a segment that belongs to a connection or makes one, which nobody can forge: its source gets an entry whatever the
-/// budget, and the share of the service that is kept for those who are known. `admitted` is the reason if nothing refuses it.
+/// What a segment can show for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Nothing.
+    Nothing,
+    /// A connection is being made: there was a SYN of the same addresses and ports, and both may be forged.
+    Handshake,
+    /// There is a connection that it belongs to.
+    Connection,
+    /// It carries a cookie of ours, and opens a connection.
+    Cookie,
+}
+
+impl Proof {
+    /// Whether nobody can forge it.
+    #[inline(always)]
+    const fn is_real(self) -> bool {
+        matches!(self, Self::Connection | Self::Cookie)
+    }
+}
+
+/// The same for a segment that was looked up among the host's connections, or a SYN that could not be answered. A source that has shown a
+/// connection gets an entry whatever the budget, and is proven from then on.
 #[inline(always)]
-pub fn limit_proven<T: Stages>(
+pub fn limit_shown<T: Stages>(
     tables: &T,
     policy: &Policy,
     packet: &Packet,
     len: u64,
     now_ns: u64,
-    admitted: Reason,
+    proof: Proof,
 ) -> Reason {
     let sender = Sender::of(tables, policy, packet);
     let mut request = match request(tables, policy, packet, sender, len, now_ns) {
         Ok(request) => request,
         Err(reason) => return reason,
     };
-    match ask_proven(tables, policy, &mut request) {
-        Reason::Conforming => admitted,
+    match ask_shown(tables, policy, &mut request, proof) {
+        Reason::Conforming if proof == Proof::Cookie => Reason::CookieValid,
+        Reason::Conforming => Reason::Conforming,
         reason => reported(tables, policy, &request, reason),
     }
 }
 
 #[inline(always)]
-fn ask_proven<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proof: Proof) -> Reason {
     let set = &policy.source.set;
-    let standing = Standing::of(tables, policy, set, request).proven(set, request);
+    let mut standing = Standing::of(tables, policy, set, request);
+    if proof.is_real() {
+        request.proven = 1;
+        standing = standing.proven(set, request);
+    }
     if let Some(reason) = standing.refusal() {
         return reason;
     }
@@ -155,7 +192,8 @@ fn ask_proven<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> 
         Reason::Conforming => {}
         reason => return reason,
     }
-    match tables.charge_crowd(policy, request, Party::Known) {
+    let party = if proof.is_real() { Party::Proven } else { standing.party(tables, request) };
+    match tables.charge_crowd(policy, request, party) {
         Reason::Conforming => {}
         reason => return reason,
     }
@@ -163,16 +201,10 @@ fn ask_proven<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> 
     if !reason.admits() {
         return reason;
     }
+    if proof.is_real() {
+        standing.vouch(tables, request);
+    }
     further.charge(tables, policy, request, reason)
-}
-
-/// Charges what it shares with others alone, for a SYN that could not be answered after its source had been charged.
-#[inline(always)]
-pub fn limit_crowd<T: Stages>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
-    let sender = Sender::of(tables, policy, packet);
-    let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns));
-    let reason = tables.charge_crowd(policy, &request, Party::Stranger);
-    reported(tables, policy, &request, reason)
 }
 
 /// The question of a packet, unless the answer is known from its source alone.
@@ -222,6 +254,7 @@ fn ask_for_proof<T: Stages, R: Relay>(
     reason: Reason,
 ) {
     if packet.transport == Transport::TCP
+        && fair::may_prove(tables, request)
         && newcomers::take(tables, policy, Allowance::Proofs, request.now_q8)
     {
         relay.hand_over(Successor::Prove, request.baton(reason));

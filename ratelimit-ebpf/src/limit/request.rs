@@ -3,6 +3,7 @@
 use ratelimit_common::{
     abi::{EntryKey, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason, SourceKey, policy::COUNTS_BYTES},
     limit::{
+        fair::PROVEN_Q8,
         gate,
         gcra::{self, MAX_AMOUNT},
     },
@@ -37,7 +38,9 @@ pub struct Request {
     /// The user that its source belongs to, as the lists have it.
     pub(super) user: u16,
     /// Which ladder it is on: 0 for IPv4, 1 for IPv6.
-    pub(super) family: u16,
+    pub(super) family: u8,
+    /// 1 if it has shown a connection.
+    pub(super) proven: u8,
     /// Destination port; 0 without one.
     port: u16,
     /// 1 if it opens a connection.
@@ -65,13 +68,22 @@ impl Request {
             group: 0,
             service: packet.service,
             user: packet.user,
-            family: packet.source.family as u16,
+            family: packet.source.family as u8,
+            proven: 0,
             port: packet.port,
             syns: (packet.transport == Transport::TCP_SYN) as u8,
             fragments: packet.fragment as u8,
         };
         request.weigh(&policy.source.set);
         request
+    }
+
+    /// Weighs the packet as one that opens so many connections. What is answered with a cookie does not reach a service, and the
+    /// acknowledgement of the answer pays for the connection.
+    #[inline(always)]
+    pub(super) fn opens(&mut self, policy: &Policy, syns: u8) {
+        self.syns = syns;
+        self.weigh(&policy.source.set);
     }
 
     /// Lets the packet ask for what its source may have of a service, while `ask` runs. In place: the stack is small.
@@ -164,7 +176,13 @@ impl Request {
     /// What it was, if it is refused.
     #[inline(always)]
     pub(super) fn refused(&self, reason: Reason) -> Refused {
-        Refused::new(reason, self.family, self.port, self.service, self.len)
+        Refused::new(reason, self.family as u16, self.port, self.service, self.len)
+    }
+
+    /// Until when its source counts as proven; 0 if it has nothing to show.
+    #[inline(always)]
+    pub(super) fn proven_until_q8(&self) -> u64 {
+        if self.proven == 0 { 0 } else { self.now_q8.wrapping_add(PROVEN_Q8) }
     }
 
     /// Whose entry it is.

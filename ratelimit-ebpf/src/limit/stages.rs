@@ -33,7 +33,9 @@ pub trait Stages: Tables + Sized {
     /// Charges an entry for a packet that it would admit.
     fn charge_entry(&self, set: &LimitSet, request: &Request, bucket: Self::Bucket) -> Reason {
         match entry::charge(self, set, request, bucket) {
-            Reason::Conforming if set.has_soft() => entry::charge_soft(self, set, request, bucket),
+            Reason::Conforming if set.has_soft() => entry::charge_margins(set, |index| {
+                entry::charge_soft(self, set, request, bucket, index as usize)
+            }),
             reason => reason,
         }
     }

@@ -3,8 +3,8 @@
 use ratelimit_common::{
     abi::{Limit, LimitSet, Policy, Reason, service::Party},
     limit::{
-        gate,
-        gcra::{self, Outcome},
+        fair, gate,
+        gcra::{self, Outcome, Start},
     },
 };
 
@@ -66,14 +66,16 @@ impl<T: Stages> Standing<T> {
             return Self::FREE;
         }
         let cell = gate::cell_index(request.hash);
-        if gate::is_tracked(tables.tracked_until(cell), request.now_q8)
+        if gate::is_tracked_in(set, tables.tracked_until(cell), request.now_q8)
             && let Some(bucket) = tables.bucket(&request.entry())
         {
             return Self::of_entry(tables, policy, set, request, bucket);
         }
         let Some(cell) = tables.cell(cell) else { return Self::refused(Reason::TableFull) };
         let seen = tables.load(tables.cell_tat(cell));
-        match gcra::take(seen, &cell_limit(set.gate_tolerance_q8), request.now_q8, charge_q8) {
+        let limit = cell_limit(set.gate_tolerance_q8);
+        match gcra::take_restarting(seen, &limit, request.now_q8, charge_q8, cell_start(set, request.now_q8))
+        {
             Outcome::Conforms { .. } => Self { voucher: Voucher::Cell, ..Self::FREE },
             Outcome::Refused => Self::of_newcomer(tables, policy, set, request),
             Outcome::Overdrawn { tat_q8 } => {
@@ -126,13 +128,26 @@ impl<T: Stages> Standing<T> {
     /// Whether the source is refused not for anything it did, but because there is no room to keep an account of it.
     #[inline(always)]
     pub(super) fn wants_state(&self) -> bool {
-        matches!(self.refusal(), Some(Reason::NewSourceBudget | Reason::TableFull))
+        self.voucher == Voucher::Nobody && self.reason.wants_room()
     }
 
-    /// Whether the source has state: strangers are the first to go when a service is full.
+    /// What the source has to show: state of its own, and that it is real.
     #[inline(always)]
-    pub(super) fn party(&self) -> Party {
-        if self.voucher == Voucher::Entry { Party::Known } else { Party::Stranger }
+    pub(super) fn party(&self, tables: &T, request: &Request) -> Party {
+        match (self.voucher, self.bucket) {
+            (Voucher::Entry, Some(bucket)) => {
+                fair::party(tables.load(tables.proven_until(bucket)), request.now_q8)
+            }
+            _ => Party::Stranger,
+        }
+    }
+
+    /// Remembers that the source is proven, if it has an entry; one that is made for it remembers by itself.
+    #[inline(always)]
+    pub(super) fn vouch(&self, tables: &T, request: &Request) {
+        if let (Voucher::Entry, Some(bucket)) = (self.voucher, self.bucket) {
+            tables.store(tables.proven_until(bucket), request.proven_until_q8());
+        }
     }
 
     /// Charges whoever vouched.
@@ -163,11 +178,18 @@ fn charge_cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> Reas
     let limit = cell_limit(set.gate_tolerance_q8);
     let charge_q8 = request.dearest_q8();
     let word = tables.cell_tat(cell);
-    match word::charge(tables, word, &limit, request.now_q8, charge_q8, 0, Charging::Exchange) {
+    let start = cell_start(set, request.now_q8);
+    match word::charge(tables, word, &limit, request.now_q8, charge_q8, start, Charging::Exchange) {
         Ok(()) => Reason::Conforming,
         // The next packet of this source will find the cell as it is now.
         Err(Unmoved::Refused | Unmoved::Contended) => Reason::Contended,
     }
+}
+
+/// A cell answers for all limits, so it owes what the longest of them does.
+#[inline(always)]
+fn cell_start(set: &LimitSet, now_q8: u64) -> Start {
+    Start { restart_q8: 0, owed_q8: gcra::owed_q8(set, set.longest_tolerance_q8, now_q8) }
 }
 
 /// A cell's bucket has the rate of every limit, because all are charged as time.

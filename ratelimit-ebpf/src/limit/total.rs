@@ -11,7 +11,7 @@ use ratelimit_common::{
         Limit, Meter, Policy, Service, Share, Total,
         service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, PORT_SLOTS, Party},
     },
-    limit::gcra::{self, ahead_q8},
+    limit::gcra::{self, Start, ahead_q8},
 };
 
 use super::word::{self, Charging, Unmoved};
@@ -126,10 +126,10 @@ fn stock<T: Tables>(
     let wanted = price.max(total.portion_q8);
     let tolerance_q8 = match party {
         Party::Stranger => total.stranger_tolerance_q8,
-        Party::Known => total.limit.tolerance_q8,
+        Party::Known | Party::Proven => total.limit.tolerance_q8,
     };
     let limit = Limit { tolerance_q8, ..total.limit };
-    match word::charge(tables, word, &limit, now_q8, wanted, 0, Charging::Exchange) {
+    match word::charge(tables, word, &limit, now_q8, wanted, Start::FULL, Charging::Exchange) {
         Ok(()) => {
             tables.store(pool, left + wanted);
             true

@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{Limit, Meter, Reason},
-    limit::gcra::{self, Outcome, ahead_q8},
+    limit::gcra::{self, Outcome, Start, ahead_q8},
 };
 
 use crate::tables::Tables;
@@ -42,20 +42,20 @@ pub(super) fn charge<T: Tables>(
     limit: &Limit,
     now_q8: u64,
     charge_q8: u64,
-    restart_q8: u64,
+    start: Start,
     charging: Charging,
 ) -> Result<(), Unmoved> {
     for _ in 0..ATTEMPTS {
         let seen = tables.load(word);
         let ahead = ahead_q8(seen, now_q8);
-        if charging == Charging::Add && ahead != 0 {
+        if charging == Charging::Add && ahead > start.owed_q8 {
             if ahead + charge_q8 > limit.tolerance_q8 {
                 return Err(Unmoved::Refused);
             }
             tables.add(word, charge_q8);
             return Ok(());
         }
-        let outcome = gcra::take_restarting(seen, limit, now_q8, charge_q8, restart_q8);
+        let outcome = gcra::take_restarting(seen, limit, now_q8, charge_q8, start);
         let Outcome::Conforms { tat_q8 } = outcome else { return Err(Unmoved::Refused) };
         if tables.compare_exchange(word, seen, tat_q8) {
             return Ok(());

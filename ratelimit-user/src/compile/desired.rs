@@ -75,12 +75,14 @@ pub struct Before<'b> {
     pub users: &'b [LimitSet],
     /// What it was made of; unknown if it was another daemon that put it there.
     pub desired: Option<&'b Desired>,
+    /// Now, as a time word of the kernel's clock.
+    pub now_q8: u64,
 }
 
 impl<'b> Before<'b> {
     /// What this daemon has put there.
-    pub fn known(policy: &'b abi::Policy, desired: &'b Desired) -> Self {
-        Self { policy, names: &desired.names, users: &[], desired: Some(desired) }
+    pub fn known(policy: &'b abi::Policy, desired: &'b Desired, now_q8: u64) -> Self {
+        Self { policy, names: &desired.names, users: &[], desired: Some(desired), now_q8 }
     }
 
     fn user_set(&self, index: usize) -> Option<&'b LimitSet> {
@@ -153,8 +155,10 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         gate: policy.gate().enabled(),
         headroom: facts.headroom,
         reserve: None,
+        now_q8: before.map_or(0, |before| before.now_q8),
+        other_sources: before.is_some_and(|before| masks(&before.policy.source) != source_masks(policy)),
     };
-    let of_users = Terms { gate: false, reserve: facts.reserve, ..terms };
+    let of_users = Terms { gate: false, reserve: facts.reserve, other_sources: false, ..terms };
     let known = before.and_then(|before| before.desired);
     let names_before = before.map(|before| before.names);
     let names = names(policy, names_before);
@@ -263,15 +267,20 @@ fn names(policy: &Policy, before: Option<&Names>) -> Names {
 }
 
 fn source(policy: &Policy, terms: Terms, before: Option<&LimitSet>, windows: &mut Windows) -> SourceLimits {
-    let source = policy.source();
-    let rates: Vec<Rate> = source.limits().iter().map(|limit| *limit.rate()).collect();
-    let v6_mask = v6_mask(source.ipv6_prefix());
-    SourceLimits {
-        v6_mask_hi: v6_mask.hi,
-        v6_mask_lo: v6_mask.lo,
-        v4_mask: v4_mask(source.ipv4_prefix()).lo,
-        set: set::compile(&rates, terms, before, windows),
-    }
+    let rates: Vec<Rate> = policy.source().limits().iter().map(|limit| *limit.rate()).collect();
+    let [v6_mask_hi, v6_mask_lo, v4_mask] = source_masks(policy);
+    SourceLimits { v6_mask_hi, v6_mask_lo, v4_mask, set: set::compile(&rates, terms, before, windows) }
+}
+
+/// What makes a source, as the kernel has it.
+fn source_masks(policy: &Policy) -> [u64; 3] {
+    let v6 = v6_mask(policy.source().ipv6_prefix());
+    [v6.hi, v6.lo, v4_mask(policy.source().ipv4_prefix()).lo]
+}
+
+/// The same of a policy that is there.
+fn masks(source: &SourceLimits) -> [u64; 3] {
+    [source.v6_mask_hi, source.v6_mask_lo, source.v4_mask]
 }
 
 fn compile_service(

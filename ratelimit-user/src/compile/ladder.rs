@@ -2,13 +2,13 @@
 
 use ratelimit_common::{
     abi::{
-        self, LimitSet, SourceKey,
+        self, LimitSet, SourceKey, Squeeze,
         policy::{MAX_RUNGS, NO_METER},
     },
-    limit::{gate::CELL_SHARE, ladder},
+    limit::{fair::RANGE_SHARE, gate::CELL_SHARE, ladder},
 };
 
-use super::{set, total::RESERVED_SHARE};
+use super::set;
 use crate::policy::{LadderFamily, LadderPolicy, Rung};
 
 /// A prefix has the tolerance of its sources: m times the burst, used up m times as fast.
@@ -25,10 +25,11 @@ pub(super) fn compile(policy: &LadderPolicy, source: &LimitSet) -> abi::Ladder {
     let off = rungs.iter().flatten().all(|rung| rung.multiple == 0);
     abi::Ladder {
         tolerance_q8: if off { 0 } else { tolerance_q8 },
-        stranger_tolerance_q8: tolerance_q8 - tolerance_q8 / RESERVED_SHARE,
+        unproven_tolerance_q8: tolerance_q8 - tolerance_q8 / RANGE_SHARE,
         // Prefixes are charged for the dearest limit, whichever that is.
         adds: u64::from(set::all_add(source)),
         cell_tolerance_q8: tolerance_q8 / CELL_SHARE,
+        squeeze: Squeeze::of(tolerance_q8),
         rungs,
     }
 }

@@ -7,6 +7,7 @@ mod ladder;
 pub mod lists;
 mod places;
 mod set;
+mod succession;
 mod total;
 mod window;
 

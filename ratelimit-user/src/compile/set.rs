@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter,
-        policy::{COUNTS_BYTES, HAS_SOFT, NO_METER, SOFT, leased},
+        policy::{COUNTS_BYTES, HAS_SOFT, HELD, NO_METER, SOFT, leased},
     },
     limit::{
         gate::CELL_SHARE,
@@ -14,7 +14,7 @@ use ratelimit_common::{
     },
 };
 
-use super::window::Windows;
+use super::{succession, window::Windows};
 use crate::policy::{Reserve, is_leased};
 
 /// The largest frame that there can be: what receive offloads build.
@@ -35,6 +35,10 @@ pub(super) struct Terms {
     pub(super) headroom: bool,
     /// What this host has without a lease, if limits hold on all hosts together.
     pub(super) reserve: Option<Reserve>,
+    /// When the policy takes the place of another; 0 if it is the first.
+    pub(super) now_q8: u64,
+    /// Whether what the policy takes for one source is not what the one before did.
+    pub(super) other_sources: bool,
 }
 
 /// The kernel's view of limits. `before` is the set that was there: a limit that stays keeps its place, and with it what was spent.
@@ -44,6 +48,14 @@ pub(super) fn compile(
     before: Option<&LimitSet>,
     windows: &mut Windows,
 ) -> LimitSet {
+    let set = of_rates(rates, terms, before, windows);
+    match before {
+        Some(before) if before.limit_count != 0 => succession::after(before, set, terms),
+        _ => set,
+    }
+}
+
+fn of_rates(rates: &[Rate], terms: Terms, before: Option<&LimitSet>, windows: &mut Windows) -> LimitSet {
     let mut slots = [Limit::UNUSED; MAX_LIMITS];
     let limits: Vec<Limit> =
         rates.iter().flat_map(|rate| buckets(rate, terms.headroom, terms.reserve)).collect();
@@ -61,6 +73,10 @@ pub(super) fn compile(
         limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         longest_tolerance_q8,
         gate_tolerance_q8: if terms.gate { gate_tolerance(&slots) } else { 0 },
+        owed_since_q8: 0,
+        owed_q8: 0,
+        tracked_until_q8: 0,
+        margins_from_q8: 0,
         windows: windows.of_set(rates, terms.headroom),
         adds: adds | soft | leased_places(rates, &places, terms),
         limits: slots,
@@ -103,13 +119,16 @@ pub(super) fn buckets(rate: &Rate, headroom: bool, reserve: Option<Reserve>) -> 
         return Vec::new();
     }
     let limit = enforced(rate);
-    match rate.manner.margin(headroom) {
+    // Both buckets are there, and charged, also while there is no headroom: a margin that comes back is what it would be had it never gone.
+    match rate.manner.margin(true) {
         0 if is_leased(rate) => {
             vec![reserve.map_or(limit, |reserve| reserve.of(&limit))]
         }
         0 => vec![limit],
         margin => {
-            vec![Limit { frac_bits: limit.frac_bits | SOFT, ..limit }, Rate::widened(&limit, margin)]
+            let held = if rate.manner.margin(headroom) == 0 { HELD } else { 0 };
+            let own = Limit { frac_bits: limit.frac_bits | SOFT | held, ..limit };
+            vec![own, Rate::widened(&limit, margin)]
         }
     }
 }
@@ -153,7 +172,7 @@ fn make_room_to_add(limits: &mut [Limit; MAX_LIMITS], cpus: u32) -> u64 {
 /// are given does not matter.
 fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
     let old = before.map_or(&[][..], |before| &before.limits[..before.limit_count as usize]);
-    let price = |limit: &Limit| (limit.meter, limit.cost_fp, limit.frac_bits & !COUNTS_BYTES);
+    let price = |limit: &Limit| (limit.meter, limit.cost_fp, limit.frac_bits & !(COUNTS_BYTES | SOFT | HELD));
     let mut order: Vec<usize> = (0..limits.len()).collect();
     order.sort_by_key(|at| {
         let Limit { cost_fp, tolerance_q8, frac_bits, meter } = limits[*at];

@@ -43,7 +43,7 @@ fn shown(desired: &Desired) -> String {
         "ladder",
         format!(
             "{} {} {} {}",
-            ladder.tolerance_q8, ladder.stranger_tolerance_q8, ladder.adds, ladder.cell_tolerance_q8
+            ladder.tolerance_q8, ladder.unproven_tolerance_q8, ladder.adds, ladder.cell_tolerance_q8
         ),
     );
     for rung in ladder.rungs.iter().flatten().filter(|rung| rung.multiple != 0) {
@@ -226,12 +226,12 @@ proptest! {
         prop_assert!(first == desired(&turned, &FACTS, 1, None));
         // Also after another policy, whatever that was.
         let old = desired(&policy(&file(&other, &mut random)), &FACTS, 1, None);
-        let before = Some(Before::known(&old.policy, &old));
+        let before = Some(Before::known(&old.policy, &old, 0));
         let (straight, turned) = (desired(&straight, &FACTS, 2, before), desired(&turned, &FACTS, 2, before));
         prop_assert_eq!(shown(&straight), shown(&turned));
         prop_assert!(straight == turned);
         // And a policy that follows itself is no change at all.
-        let before = Some(Before::known(&first.policy, &first));
+        let before = Some(Before::known(&first.policy, &first, 0));
         let again = desired(&policy(&file(&parts, &mut random)), &FACTS, 2, before);
         prop_assert!(again.keeps_policy && again.keeps_tables && again.new_users.is_empty());
         prop_assert_eq!(&again.policy, &first.policy);

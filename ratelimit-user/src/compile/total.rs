@@ -9,8 +9,8 @@ use super::set::{LARGEST_FRAME, enforced};
 
 /// Part of a total's burst that CPUs may hold without having spent it: a sixteenth.
 const HELD_SHARE: u64 = 16;
-/// Part of the burst of a total or a prefix that is out of reach for strangers: a quarter.
-pub(super) const RESERVED_SHARE: u64 = 4;
+/// Part of a total's burst that is out of reach for strangers: a quarter.
+const RESERVED_SHARE: u64 = 4;
 
 /// The place of each limit of a total: where one of the same meter was before, and with it what was spent; or else any that is free. A place
 /// in between that nobody has costs nothing.

@@ -12,7 +12,7 @@ use super::{caller::By, host::Host, log, record::Record, version::Version, waiti
 use crate::{
     compile::{self, Before, lists::Outlook},
     config::{self, Problem},
-    dataplane::address,
+    dataplane::{address, probe},
     failure::{ExitCode, Failure},
     lockout::{self, Vital},
     policy::{
@@ -205,7 +205,8 @@ impl Host {
         let facts = self.facts_for(policy);
         let generation = self.desired.policy.generation + 1;
         let in_force = self.maps.policy();
-        let before = in_force.as_deref().map(|policy| Before::known(policy, &self.desired));
+        let before =
+            in_force.as_deref().map(|policy| Before::known(policy, &self.desired, probe::switch_q8()));
         let desired = compile::desired(policy, &facts, generation, before);
         let written = self.maps.enforce(&mut self.lists, Some(&self.desired), &desired)?;
         self.desired = desired;

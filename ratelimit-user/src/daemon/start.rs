@@ -73,7 +73,13 @@ fn put_in_force(
     let names_before = before.as_deref().map(|in_force| Names::recovered(policy, in_force, &lists));
     let users = maps.user_sets()?;
     let in_force = before.as_deref().zip(names_before.as_ref());
-    let in_force = in_force.map(|(policy, names)| Before { policy, names, users: &users, desired: None });
+    let in_force = in_force.map(|(policy, names)| Before {
+        policy,
+        names,
+        users: &users,
+        desired: None,
+        now_q8: probe::switch_q8(),
+    });
     let desired = compile::desired(policy, &facts, generation, in_force);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.

@@ -2,7 +2,11 @@
 
 use ratelimit_common::{
     abi::{Bucket, LimitSet, lease::lease_place},
-    limit::{gcra, level::Level, rate::Rate},
+    limit::{
+        gcra::{self, Start},
+        level::Level,
+        rate::Rate,
+    },
 };
 
 use super::{
@@ -118,7 +122,7 @@ fn buckets(
         let own = place.map_or(rate.burst, |place| match leased {
             Some(_) => {
                 let limit = &set.limits[place];
-                Level::of(bucket.tat_q8[place], limit.tolerance_q8, now_q8, 0).left(limit)
+                Level::of(bucket.tat_q8[place], limit.tolerance_q8, now_q8, Start::FULL).left(limit)
             }
             None => left(rate, bucket.tat_q8[place], now_q8),
         });
@@ -176,7 +180,7 @@ mod tests {
             set.limits[place] = rates[at].limit().unwrap();
         }
         let now = gcra::time_q8(1_000_000_000_000);
-        let mut bucket = Bucket { tat_q8: [0; MAX_LIMITS] };
+        let mut bucket = Bucket::FULL;
         bucket.tat_q8[3] = now + gcra::time_q8(60_000_000_000);
         let left: Vec<u64> =
             buckets(&rates, &FACTS, &set, &bucket, now, |_| None).iter().map(|bucket| bucket.left).collect();

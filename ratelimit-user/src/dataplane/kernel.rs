@@ -16,8 +16,8 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, EntryKey, Event, Lease, LimitSet, ListEntry, PrefixKey, Reason, RungCell, Share,
-    Spent, SynState, TotalState, Verdict, WindowState,
+    self, Bucket, Counter, EntryKey, Event, FairCell, Lease, LimitSet, ListEntry, PrefixKey, Reason,
+    RungCell, Share, Spent, SynState, TotalState, Verdict, WindowState,
     counter::{Fate, slot},
     destination::DestinationKey,
     list::{self, ListAddrV4, ListAddrV6},
@@ -64,6 +64,7 @@ pub struct Maps {
     destinations: ArrayOfMaps<MapData, LpmTrie<MapData, DestinationKey, u32>>,
     pub(super) prefixes: HashMap<MapData, PrefixKey, u64>,
     pub(super) rungs: Array<MapData, RungCell>,
+    pub(super) fair: Array<MapData, FairCell>,
     pub(super) totals: Array<MapData, TotalState>,
     pub(super) shares: PerCpuArray<MapData, Share>,
     pub(super) syns: Array<MapData, SynState>,
@@ -219,6 +220,7 @@ impl Maps {
             destinations: one(ebpf, names::DESTINATIONS)?,
             prefixes: one(ebpf, names::PREFIXES)?,
             rungs: one(ebpf, names::RUNGS)?,
+            fair: one(ebpf, names::FAIR)?,
             totals: one(ebpf, names::TOTALS)?,
             shares: one(ebpf, names::SHARES)?,
             syns: one(ebpf, names::SYNS)?,

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use aya::maps::lpm_trie::Key;
 use ratelimit_common::abi::{
-    Bucket, Cell, EntryKey, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, Spent, SynState,
-    TotalState, WindowState,
+    Bucket, Cell, EntryKey, FairCell, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, Spent,
+    SynState, TotalState, WindowState,
 };
 
 use super::{DataplaneError, kernel::Maps, table::found};
@@ -46,6 +46,10 @@ impl Ledger for Maps {
 
     fn rung_cell(&self, index: u32) -> Result<RungCell, DataplaneError> {
         self.rungs.get(&index, 0).map_err(DataplaneError::map("read the ladder"))
+    }
+
+    fn fair(&self, cell: u32) -> Result<FairCell, DataplaneError> {
+        self.fair.get(&cell, 0).map_err(DataplaneError::map("read the fair shares of sources"))
     }
 
     fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, DataplaneError> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ratelimit_common::abi::Clock;
+use ratelimit_common::{abi::Clock, limit::gcra};
 
 use super::DataplaneError;
 
@@ -100,6 +100,15 @@ pub fn host_name() -> String {
 /// Now, on the clock that the kernel program reads.
 pub fn now_ns() -> u64 {
     now_by(Clock::Precise)
+}
+
+/// How long it takes at most from where a policy is compiled to where it is in force, on a machine that is not overloaded: 10 to 20 ms were
+/// measured.
+const SWITCH_NS: u64 = 100_000_000;
+
+/// When a policy that is compiled now is in force, as a time word.
+pub fn switch_q8() -> u64 {
+    gcra::time_q8(now_ns() + SWITCH_NS)
 }
 
 /// The same, as a policy has it: the coarse clock is up to a timer tick behind.

@@ -4,7 +4,7 @@ use std::{fmt, os::fd::AsFd as _};
 
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError};
 use ratelimit_common::{
-    abi::{Bucket, Cell, EntryKey, MAX_LIMITS},
+    abi::{Bucket, Cell, EntryKey},
     limit::{gate, gcra},
 };
 
@@ -48,7 +48,7 @@ impl SourceTable {
 
     /// Calls `each` with the sources and their buckets, some at a time.
     pub fn for_each(&self, each: impl FnMut(&[EntryKey], &[Bucket])) -> Result<(), DataplaneError> {
-        let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, Bucket { tat_q8: [0; MAX_LIMITS] });
+        let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, Bucket::FULL);
         batch::for_each_batch(self.buckets.map().fd().as_fd(), zero, 0_u32, each)
             .map_err(DataplaneError::io("read the table of sources"))
     }

@@ -3,12 +3,12 @@
 use ratelimit_common::{
     abi::{
         Bucket, Cell, Limit, LimitSet, Meter, Reason,
-        policy::{COUNTS_BYTES, NO_METER, SOFT},
+        policy::{COUNTS_BYTES, HELD, NO_METER, SOFT},
         service::Party,
     },
     limit::{
-        gate,
-        gcra::{self, SMALLEST_FRAME},
+        fair, gate,
+        gcra::{self, SMALLEST_FRAME, Start},
         level::Level,
         rate::Rate,
     },
@@ -44,14 +44,18 @@ impl Account {
     pub(super) fn of_pairs(words: &Words, set: &LimitSet, pairs: &[(Rate, usize)], now_q8: u64) -> Self {
         let share_q8 = set.gate_tolerance_q8;
         let gated = share_q8 != 0;
-        let hot = gate::is_tracked(words.tracked_until_q8, now_q8);
-        let cell = Level::of(words.cell.tat_q8, share_q8, now_q8, 0);
+        let hot = gate::is_tracked_in(set, words.tracked_until_q8, now_q8);
+        let owed_q8 = gcra::owed_q8(set, set.longest_tolerance_q8, now_q8);
+        let cell = Level::of(words.cell.tat_q8, share_q8, now_q8, Start { restart_q8: 0, owed_q8 });
         // Without a gate an entry always counts; with one only behind a hot cell.
         let entry = words.entry.filter(|_| hot || !gated);
         let level = |place: usize, limit: &Limit| match entry {
-            Some(bucket) => Level::of(bucket.tat_q8[place], limit.tolerance_q8, now_q8, share_q8),
-            None if gated => Level::behind(cell, limit.tolerance_q8),
-            None => Level::full(limit.tolerance_q8),
+            Some(bucket) => {
+                let start = Start::of(set, limit, now_q8);
+                Level::of(bucket.tat_q8[place], limit.tolerance_q8, now_q8, start)
+            }
+            None if gated && owed_q8 == 0 => Level::behind(cell, limit.tolerance_q8),
+            None => Level::of(now_q8, limit.tolerance_q8, now_q8, Start::of(set, limit, now_q8)),
         };
         let limits = pairs
             .iter()
@@ -75,13 +79,18 @@ impl Account {
             }),
             denied: denial(words, now_q8).filter(|_| gated),
             no_room_for_ms: None,
+            proven_for_ms: entry.and_then(|bucket| proven_for_ms(&bucket, now_q8)),
             limits,
         }
     }
 
-    /// Whether the source is known: strangers are the first to go when something is full.
+    /// What the source has to show: strangers are the first to go when something is full.
     pub(super) fn party(&self) -> Party {
-        if self.state == ENTRY { Party::Known } else { Party::Stranger }
+        match self.proven_for_ms {
+            Some(_) => Party::Proven,
+            None if self.state == ENTRY => Party::Known,
+            None => Party::Stranger,
+        }
     }
 
     /// Whether the next packet needs an entry in the set that is still to be made. Windows are not part of it.
@@ -92,6 +101,13 @@ impl Account {
             None => self.state == NONE,
         }
     }
+}
+
+/// For how long the source of a bucket still counts as proven.
+fn proven_for_ms(bucket: &Bucket, now_q8: u64) -> Option<u64> {
+    let left_q8 = bucket.proven_until_q8.wrapping_sub(now_q8);
+    let proven = fair::party(bucket.proven_until_q8, now_q8) == Party::Proven;
+    proven.then(|| ms(left_q8 >> gcra::TIME_FRAC_BITS))
 }
 
 /// One limit as it is shown.
@@ -159,7 +175,7 @@ pub(super) fn pairs(set: &LimitSet, rates: &[Rate], reserve: Option<Reserve>) ->
         };
         let free = set.limits.iter().enumerate().filter(|(place, slot)| {
             slot.meter != NO_METER
-                && (slot.meter, slot.cost_fp, slot.frac_bits & !(COUNTS_BYTES | SOFT))
+                && (slot.meter, slot.cost_fp, slot.frac_bits & !(COUNTS_BYTES | SOFT | HELD))
                     == (limit.meter, limit.cost_fp, limit.frac_bits)
                 && pairs.iter().all(|(_, taken)| taken != place)
         });

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ratelimit_common::abi::{
-    Bucket, Cell, EntryKey, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, Spent, SynState,
-    TotalState, WindowState,
+    Bucket, Cell, EntryKey, FairCell, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, Spent,
+    SynState, TotalState, WindowState,
 };
 
 /// What can be read of the state of sources, users, prefixes and services. Nothing is ever written.
@@ -24,6 +24,8 @@ pub trait Ledger {
     fn prefix(&self, key: &PrefixKey) -> Result<Option<u64>, Self::Error>;
     /// A cell of the ladder.
     fn rung_cell(&self, index: u32) -> Result<RungCell, Self::Error>;
+    /// The fair shares of the sources of a cell of the gate.
+    fn fair(&self, cell: u32) -> Result<FairCell, Self::Error>;
     /// The limits of a user, in one of the tables.
     fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Self::Error>;
     /// What a source has used of a window, if anything.

@@ -4,7 +4,12 @@ use std::net::IpAddr;
 
 use ratelimit_common::{
     abi::{PrefixKey, SourceKey, policy::MAX_RUNGS, service::Party},
-    limit::{gate, ladder, level::Level},
+    limit::{
+        fair, gate,
+        gcra::{Start, TIME_FRAC_BITS},
+        ladder,
+        level::Level,
+    },
 };
 
 use super::{
@@ -32,9 +37,10 @@ pub(super) fn prefixes<L: Ledger>(
     let sample_q8 = sample_q8(&setting.kernel.source.set);
     let (share_q8, now_q8) = (kernel.cell_tolerance_q8, setting.now_q8());
     let tolerance_q8 = match party {
-        Party::Known => kernel.tolerance_q8,
-        Party::Stranger => kernel.stranger_tolerance_q8,
+        Party::Proven => kernel.tolerance_q8,
+        Party::Known | Party::Stranger => kernel.unproven_tolerance_q8,
     };
+    let fair = ledger.fair(gate::cell_index(source.hash))?;
     let (mut prefixes, mut to_make) = (Vec::new(), 0);
     for (index, (wanted, rung)) in
         setting.policy.ladder().rungs(which).iter().zip(&kernel.rungs[family]).enumerate()
@@ -48,18 +54,27 @@ pub(super) fn prefixes<L: Ledger>(
             false => None,
         };
         let charge_q8 = ladder::share_q8(sample_q8, rung.multiple, rung.reciprocal).max(1);
-        let (state, level, wait_ns) = match entry {
+        let (state, level, wait_ns, pressure) = match entry {
             Some(word) => {
-                let level = Level::of(word, tolerance_q8, now_q8, share_q8);
-                (ENTRY, level, level.wait_ns(charge_q8))
+                let level = Level::of(word, tolerance_q8, now_q8, Start::after(share_q8));
+                let after_q8 = tolerance_q8.saturating_sub(level.room_q8()) + charge_q8;
+                let pressure = fair::pressure(&kernel.squeeze, after_q8, tolerance_q8);
+                let fair_ns = match pressure {
+                    0 => 0,
+                    _ => {
+                        fair::wait_q8(fair.share, &kernel.squeeze, now_q8, sample_q8, pressure)
+                            >> TIME_FRAC_BITS
+                    }
+                };
+                (ENTRY, level, level.wait_ns(charge_q8).max(fair_ns), pressure)
             }
             None => {
-                let cell = Level::of(cell.tat_q8, share_q8, now_q8, 0);
+                let cell = Level::of(cell.tat_q8, share_q8, now_q8, Start::FULL);
                 let spent = cell.wait_ns(charge_q8) > 0;
                 to_make += u64::from(spent);
                 // All are asked before the first of them takes anything.
                 let refused = spent && party == Party::Stranger;
-                (CELL, Level::behind(cell, tolerance_q8), if refused { newcomers.wait_ns(0) } else { 0 })
+                (CELL, Level::behind(cell, tolerance_q8), if refused { newcomers.wait_ns(0) } else { 0 }, 0)
             }
         };
         prefixes.push(PrefixState {
@@ -70,6 +85,7 @@ pub(super) fn prefixes<L: Ledger>(
             left: level.room_q8() / charge_q8,
             full_in_ms: ms(level.full_in_ns()),
             refused_for_ms: (wait_ns > 0).then(|| ms(wait_ns)),
+            share_percent: (pressure > 0).then(|| fair::percent(pressure)),
         });
     }
     Ok((prefixes, to_make))

@@ -1,6 +1,9 @@
 //! How many sources each CPU may still enter into the tables.
 
-use ratelimit_common::{abi::Limit, limit::level::Level};
+use ratelimit_common::{
+    abi::Limit,
+    limit::{gcra::Start, level::Level},
+};
 
 /// The budget for entries, and what the CPUs have used of it.
 #[derive(Clone, Debug)]
@@ -18,7 +21,7 @@ impl Newcomers<'_> {
         let tolerance_q8 = self.budget.tolerance_q8;
         // A word of zero is a CPU that has never made one: most likely it is not there.
         let used = self.words.iter().filter(|word| **word != 0);
-        let wait = |word: &u64| Level::of(*word, tolerance_q8, self.now_q8, 0).wait_ns(charge_q8);
+        let wait = |word: &u64| Level::of(*word, tolerance_q8, self.now_q8, Start::FULL).wait_ns(charge_q8);
         used.map(wait).min().unwrap_or_else(|| Level::full(tolerance_q8).wait_ns(charge_q8))
     }
 }

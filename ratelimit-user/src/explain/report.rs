@@ -102,6 +102,9 @@ pub struct Account {
     /// Until it may get the entry that its next packet needs; absent if it needs none, or may get it now.
     #[serde(default)]
     pub no_room_for_ms: Option<u64>,
+    /// For how long it still counts as real, because it showed a connection: what others forge around it does not concern it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven_for_ms: Option<u64>,
     /// Its limits. Without an entry: what it would find.
     pub limits: Vec<LimitState>,
 }
@@ -167,6 +170,9 @@ pub struct PrefixState {
     pub full_in_ms: u64,
     /// Until the next one is admitted; absent if it is now.
     pub refused_for_ms: Option<u64>,
+    /// The part of its own limits that each source of it may have, in percent, because together they want too much; absent if it is all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_percent: Option<u64>,
 }
 
 /// What holds for one service.

@@ -6,7 +6,7 @@ use ratelimit_common::{
         service::{OnLimit, Party},
     },
     limit::{
-        gcra,
+        gcra::{self, Start},
         level::{self, Level},
     },
 };
@@ -66,10 +66,10 @@ fn totals<L: Ledger>(
     let mut totals = Vec::new();
     for (place, (rate, total)) in service.totals().iter().zip(&kernel.totals).enumerate() {
         let tolerance_q8 = match party {
-            Party::Known => total.limit.tolerance_q8,
+            Party::Known | Party::Proven => total.limit.tolerance_q8,
             Party::Stranger => total.stranger_tolerance_q8,
         };
-        let level = Level::of(words[place], tolerance_q8, setting.now_q8(), 0);
+        let level = Level::of(words[place], tolerance_q8, setting.now_q8(), Start::FULL);
         let pools = || shares.iter().map(|share| share.pool_q8[Share::place(place, party)]);
         let price_q8 = unit_q8(&total.limit);
         // A CPU that has nothing takes a whole portion, or nothing.

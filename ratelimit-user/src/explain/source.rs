@@ -20,7 +20,7 @@ use super::{
 pub(super) struct Source {
     pub(super) address: IpAddr,
     pub(super) key: SourceKey,
-    hash: u64,
+    pub(super) hash: u64,
 }
 
 /// Limits that a source has an account under.

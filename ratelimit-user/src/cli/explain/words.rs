@@ -211,7 +211,14 @@ fn limit(limit: &LimitState) -> String {
 fn prefix(prefix: &PrefixState) -> String {
     let PrefixState { left, capacity, .. } = prefix;
     let rest = ending(*left, *capacity, prefix.full_in_ms, prefix.refused_for_ms);
-    format!("{}, {} sources' worth: {left} of {capacity} packets left{rest}", prefix.prefix, prefix.multiple)
+    let share = match prefix.share_percent {
+        Some(percent) => format!("; crowded: each source may have {percent} % of its own limits now"),
+        None => String::new(),
+    };
+    format!(
+        "{}, {} sources' worth: {left} of {capacity} packets left{rest}{share}",
+        prefix.prefix, prefix.multiple
+    )
 }
 
 fn service(service: &ServiceState, known: bool) -> impl Iterator<Item = String> {

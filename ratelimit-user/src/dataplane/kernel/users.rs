@@ -1,9 +1,7 @@
 //! The buckets of users, and the limits that they are held to.
 
 use aya::maps::{Array, MapData, MapError};
-use ratelimit_common::abi::{
-    Bucket, LimitSet, MAX_LIMITS, WindowState, user::MAX_USERS, window::SET_WINDOWS,
-};
+use ratelimit_common::abi::{Bucket, LimitSet, WindowState, user::MAX_USERS, window::SET_WINDOWS};
 
 use super::Maps;
 use crate::dataplane::DataplaneError;
@@ -18,7 +16,7 @@ impl Maps {
     /// Gives a user its whole burst again.
     pub fn refill_user(&mut self, index: u32) -> Result<(), DataplaneError> {
         self.begin_windows(&[index])?;
-        let full = Bucket { tat_q8: [0; MAX_LIMITS] };
+        let full = Bucket::FULL;
         self.users.set(index, full, 0).map_err(DataplaneError::map("give a user its buckets"))
     }
 

@@ -1,4 +1,4 @@
-//! TCP from sources that are not ours, as in a spoofed flood: whole packets through a raw socket.
+//! TCP and UDP from sources that are not ours, as in a spoofed flood: whole packets through a raw socket.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -19,40 +19,88 @@ pub(crate) enum Kind {
     Syn,
     /// Acknowledges what nobody sent
     Ack,
+    /// A datagram
+    Udp,
 }
 
-pub(crate) fn run(to: SocketAddr, lasts: Duration, kind: Kind, pps: Option<u64>) -> Result<()> {
+/// Where forged IPv4 sources come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Within {
+    base: u32,
+    bits: u32,
+}
+
+impl Within {
+    /// 198.18.0.0/15, which is for tests.
+    const BENCHMARKS: Self = Self { base: 0xc612_0000, bits: 17 };
+
+    /// A prefix such as 10.99.7.0/24.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not an IPv4 prefix; write it like 10.99.7.0/24");
+        let (address, length) = text.split_once('/').ok_or_else(wrong)?;
+        let address: Ipv4Addr = address.parse().map_err(|_error| wrong())?;
+        let length: u32 = length.parse().map_err(|_error| wrong())?;
+        let bits = 32_u32.checked_sub(length).filter(|bits| (1..32).contains(bits)).ok_or_else(wrong)?;
+        Ok(Self { base: u32::from(address) >> bits << bits, bits })
+    }
+
+    /// One of its addresses, but none that is spared.
+    fn pick(self, spared: &[Ipv4Addr], random: &mut fastrand::Rng) -> Ipv4Addr {
+        loop {
+            let source = Ipv4Addr::from(self.base | random.u32(..1 << self.bits));
+            if !spared.contains(&source) {
+                return source;
+            }
+        }
+    }
+}
+
+pub(crate) fn run(
+    to: SocketAddr,
+    lasts: Duration,
+    kind: Kind,
+    pps: Option<u64>,
+    (within, spared): (Option<Within>, &[Ipv4Addr]),
+) -> Result<()> {
+    let within = within.unwrap_or(Within::BENCHMARKS);
     let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(Protocol::from(IPPROTO_RAW)))
         .context("cannot open a raw socket")?;
     // A raw IPv6 socket takes no port.
     let destination = SockAddr::from(SocketAddr::new(to.ip(), 0));
     let mut random = fastrand::Rng::with_seed(7);
-    let tally =
-        pace::send_for(lasts, pps, || match socket.send_to(&packet(to, kind, &mut random), &destination) {
+    let tally = pace::send_for(lasts, pps, || {
+        match socket.send_to(&packet(to, kind, (within, spared), &mut random), &destination) {
             Ok(_) => Ok(Sent::Yes),
             Err(error) if error.raw_os_error() == Some(ENOBUFS) => Ok(Sent::Refused),
             Err(error) => Err(error),
-        })
-        .with_context(|| format!("cannot send to {to}"))?;
+        }
+    })
+    .with_context(|| format!("cannot send to {to}"))?;
     tally.print();
     Ok(())
 }
 
-fn packet(to: SocketAddr, kind: Kind, random: &mut fastrand::Rng) -> Vec<u8> {
+fn packet(
+    to: SocketAddr,
+    kind: Kind,
+    (within, spared): (Within, &[Ipv4Addr]),
+    random: &mut fastrand::Rng,
+) -> Vec<u8> {
+    let protocol = if matches!(kind, Kind::Udp) { 17 } else { 6 };
     let tcp = segment(to.port(), kind, random);
     let mut packet = match to.ip() {
         IpAddr::V4(to) => {
-            let source = Ipv4Addr::from(0xc612_0000 | random.u32(..1 << 17));
+            let source = within.pick(spared, random);
             let total = (20 + tcp.len() as u16).to_be_bytes();
             // The kernel fills in the identification and the checksum.
-            let mut header = vec![0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 6, 0, 0];
+            let mut header = vec![0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, protocol, 0, 0];
             header.extend(source.octets());
             header.extend(to.octets());
             header
         }
         IpAddr::V6(to) => {
             let source = Ipv6Addr::from((0x2001_0db8_u128 << 96) | u128::from(random.u64(..)) << 32 | 1);
-            let mut header = vec![0x60, 0, 0, 0, 0, tcp.len() as u8, 6, 64];
+            let mut header = vec![0x60, 0, 0, 0, 0, tcp.len() as u8, protocol, 64];
             header.extend(source.octets());
             header.extend(to.octets());
             header
@@ -67,6 +115,12 @@ fn segment(port: u16, kind: Kind, random: &mut fastrand::Rng) -> Vec<u8> {
     let mut segment = Vec::new();
     segment.extend(random.u16(1024..).to_be_bytes());
     segment.extend(port.to_be_bytes());
+    if matches!(kind, Kind::Udp) {
+        // Eight bytes of header and as many of payload; a checksum of 0 is none.
+        segment.extend([0, 16, 0, 0]);
+        segment.extend(random.u64(..).to_be_bytes());
+        return segment;
+    }
     segment.extend(random.u32(..).to_be_bytes());
     match kind {
         Kind::Syn => {
@@ -76,6 +130,7 @@ fn segment(port: u16, kind: Kind, random: &mut fastrand::Rng) -> Vec<u8> {
             segment.extend(random.u32(..).to_be_bytes());
             segment.extend([0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
         }
+        Kind::Udp => {}
     }
     segment
 }

@@ -9,7 +9,7 @@ mod pace;
 mod sink;
 mod syns;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ enum Verb {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         pps: Option<u64>,
     },
-    /// Send TCP segments from forged sources, a new one each time (IPv4: 198.18.0.0/15, IPv6: networks of 2001:db8::/32)
+    /// Send packets from forged sources, another one each time (IPv4: 198.18.0.0/15 or --within, IPv6: networks of 2001:db8::/32)
     Forge {
         /// Destination
         #[arg(long, value_name = "ADDR:PORT")]
@@ -54,6 +54,12 @@ enum Verb {
         /// What they are
         #[arg(long, value_enum, default_value_t = forge::Kind::Syn)]
         kind: forge::Kind,
+        /// IPv4 sources of this prefix
+        #[arg(long, value_name = "CIDR", value_parser = forge::Within::parse)]
+        within: Option<forge::Within>,
+        /// But never this one; may be given several times
+        #[arg(long, value_name = "ADDR")]
+        spare: Vec<Ipv4Addr>,
         /// Segments per second; as fast as possible without it
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         pps: Option<u64>,
@@ -102,7 +108,9 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Flood { route, pps, size } => flood::run(&route, pps, size),
         Verb::Syns { route, pps } => syns::run(&route, pps),
-        Verb::Forge { to, lasts, kind, pps } => forge::run(to, lasts, kind, pps),
+        Verb::Forge { to, lasts, kind, within, spare, pps } => {
+            forge::run(to, lasts, kind, pps, (within, &spare))
+        }
         Verb::Ask { route, every, patience } => {
             ask::run(&route, Duration::from_millis(every), Duration::from_secs(patience))
         }

@@ -1,0 +1,13 @@
+//! What sources of crowded prefixes have had of their fair shares, and who was asked for a connection.
+
+use crate::abi_struct;
+
+abi_struct! {
+    /// The words of all sources that the gate's hash puts here; see `limit::fair` for what they mean. All zero is a fresh one.
+    pub struct FairCell: 16 {
+        /// What was had beyond a fair share, and when that was reckoned.
+        pub share: u64,
+        /// Which source was last asked for a connection, and until when it is not asked again.
+        pub asked: u64,
+    }
+}

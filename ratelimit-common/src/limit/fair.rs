@@ -1,0 +1,272 @@
+//! Fair shares within a prefix: who is refused when a neighbourhood wants more than it may have.
+//!
+//! A prefix may have m times what one source may have (see [`super::ladder`]). Whoever forges addresses of a prefix wants all of that, and
+//! first come, first served would leave nothing for the quiet sources between them. So sources of a prefix that is nearly used up are held
+//! to a second rate, the same for all of them, that falls the more the prefix is used up:
+//!
+//! ```text
+//!   rate of each source
+//!   r    |--------------.
+//!   r/2  |               \                          debt of the prefix ->
+//!   ...  |                 `-._
+//!   r/4096                      `---|  nothing
+//!        0        from           tolerance of the party
+//! ```
+//!
+//! The debt settles where what all sources get, each at most that rate f, is what the prefix may have: sum of min(demand, f) = m x r.
+//! That is the max-min fair share. **A source that wants no more than an equal share of its prefix is not refused for the others' sake**,
+//! however much they want; with s sources an equal share is at least m x r / s. Two kinds of sources have a range of debt each: who is proven
+//! to be real squeezes only itself, because the others stop before its range begins.
+//!
+//! # The word of a source
+//! What a source has had beyond its rate f, and when that was reckoned, in units of 2^-23 of the tolerance or finer:
+//! `time << 28 | debt`. Debt is paid off at f: at one unit per unit without pressure, at half of that after one octave. Sources share
+//! words by the same hash that puts them into cells of the gate: two sources on one word share what one of them may have.
+//!
+//! # Worked numbers
+//! 100 packets/s burst 100 and a /24 x32: 254 forged sources at 79 packets/s want 20 000/s of 3200/s. Their debts hold the prefix where
+//! f is 12.6/s; a source at 8 packets/s never owes more than its allowance, and all of its packets pass.
+
+use crate::abi::{Squeeze, service::Party};
+
+/// How often the rate is halved from the beginning of the range to its end.
+pub const OCTAVES: u32 = 12;
+/// One octave of pressure.
+const OCTAVE: u32 = 1 << 8;
+
+/// Bits of a word that are debt.
+const DEBT_BITS: u32 = 28;
+const DEBT_MASK: u64 = (1 << DEBT_BITS) - 1;
+/// The others are the time.
+const TIME_MASK: u64 = u64::MAX >> DEBT_BITS;
+/// A time that is ahead of now by less than this was written by a CPU whose clock is ahead: an eighth of the tolerance, or up to a quarter.
+const AHEAD: u64 = 1 << 21;
+
+/// Bits of the tolerance in units of a word.
+const TOLERANCE_BITS: u32 = 24;
+/// Part of the tolerance that each range of debt is: a quarter.
+pub const RANGE_SHARE: u64 = 4;
+/// Part of the tolerance that a source may have at once, whatever the pressure: a sixteenth.
+const ALLOWANCE_SHARE: u64 = 16;
+/// Packets that it may have at once beyond that.
+const ALLOWANCE_PACKETS: u64 = 4;
+
+/// Precision of the way into the range.
+const WAY_BITS: u32 = 12;
+
+impl Squeeze {
+    /// For prefixes of a tolerance; the range is its last quarter for who is proven, and the quarter before that for everybody else.
+    pub const fn of(tolerance_q8: u64) -> Self {
+        let range_q8 = tolerance_q8 / RANGE_SHARE;
+        let range_shift = bits(range_q8).saturating_sub(WAY_BITS);
+        let steps = range_q8 >> range_shift;
+        let fair_shift = bits(tolerance_q8).saturating_sub(TOLERANCE_BITS);
+        let factor = if steps == 0 { 0 } else { (((OCTAVES * OCTAVE) as u64) << 16).div_ceil(steps) };
+        Self {
+            range_q8,
+            range_shift,
+            range_factor: factor as u32,
+            fair_shift,
+            allowance: ((tolerance_q8 >> fair_shift) / ALLOWANCE_SHARE) as u32,
+        }
+    }
+}
+
+const fn bits(number: u64) -> u32 {
+    u64::BITS - number.leading_zeros()
+}
+
+/// How hard sources are squeezed while their prefix owes so much, of what their party may push it to: 0 if not at all, then in 1/256 octaves.
+#[inline(always)]
+pub const fn pressure(squeeze: &Squeeze, debt_q8: u64, tolerance_q8: u64) -> u32 {
+    let from_q8 = tolerance_q8.wrapping_sub(squeeze.range_q8);
+    if debt_q8 <= from_q8 {
+        return 0;
+    }
+    let way = (debt_q8 - from_q8) >> (squeeze.range_shift & 63);
+    let pressure = (way.wrapping_mul(squeeze.range_factor as u64) >> 16) as u32;
+    // Nobody pushes a prefix further than its tolerance, but a policy may have become stricter.
+    if way >> WAY_BITS != 0 || pressure > OCTAVES * OCTAVE { OCTAVES * OCTAVE } else { pressure }
+}
+
+/// Asks the word of a source for a packet that costs `charge_q8`: the word to store if the source may have it.
+#[inline(always)]
+pub const fn take(word: u64, squeeze: &Squeeze, now_q8: u64, charge_q8: u64, pressure: u32) -> Option<u64> {
+    let shift = squeeze.fair_shift & 63;
+    let now = (now_q8 >> shift) & TIME_MASK;
+    let charge = (charge_q8 >> shift) + 1;
+    let since = now.wrapping_sub(word >> DEBT_BITS) & TIME_MASK;
+    let elapsed = if since > TIME_MASK - AHEAD { 0 } else { since };
+    let debt = (word & DEBT_MASK).saturating_sub(slowed(elapsed, pressure));
+    let after = debt + charge;
+    if after > squeeze.allowance as u64 + ALLOWANCE_PACKETS * charge {
+        return None;
+    }
+    Some((now << DEBT_BITS) | if after < DEBT_MASK { after } else { DEBT_MASK })
+}
+
+/// How long a source must wait for a packet if the pressure stays as it is, in 1/256 ns; 0 if it may have it now.
+#[cfg(not(target_arch = "bpf"))]
+pub const fn wait_q8(word: u64, squeeze: &Squeeze, now_q8: u64, charge_q8: u64, pressure: u32) -> u64 {
+    if take(word, squeeze, now_q8, charge_q8, pressure).is_some() {
+        return 0;
+    }
+    let shift = squeeze.fair_shift & 63;
+    let charge = (charge_q8 >> shift) + 1;
+    let to_pay = (word & DEBT_MASK) + charge - squeeze.allowance as u64 - ALLOWANCE_PACKETS * charge;
+    let whole = (to_pay << 9).div_ceil(512 - (pressure & (OCTAVE - 1)) as u64) << (pressure >> 8);
+    let since = (now_q8 >> shift).wrapping_sub(word >> DEBT_BITS) & TIME_MASK;
+    whole.saturating_sub(since).saturating_add(1) << shift
+}
+
+/// The part of its own rate that a source may have, in percent.
+#[cfg(not(target_arch = "bpf"))]
+pub const fn percent(pressure: u32) -> u64 {
+    slowed(100 << OCTAVES, pressure) >> OCTAVES
+}
+
+/// What is paid off in a time: half for every octave, and in between on a straight line.
+#[inline(always)]
+const fn slowed(elapsed: u64, pressure: u32) -> u64 {
+    let whole = elapsed >> ((pressure >> 8) & 63);
+    whole - ((whole * (pressure & (OCTAVE - 1)) as u64) >> 9)
+}
+
+/// How long a source that was asked for a connection is not asked again: 50 ms, in 1/256 ns. Who shows one is proven for long and need not
+/// be asked; the others are not to use up the lookups.
+const ASKED_Q8: u64 = 50_000_000 << 8;
+/// Bits of a mark that tell sources of one word apart.
+const MARK_BITS: u32 = 24;
+
+/// The mark of a source that is asked for a connection now.
+#[inline(always)]
+pub const fn asked(hash: u64, now_q8: u64) -> u64 {
+    (now_q8.wrapping_add(ASKED_Q8) >> MARK_BITS << MARK_BITS) | mark(hash)
+}
+
+/// Whether a mark says that this source has just been asked.
+#[inline(always)]
+pub const fn was_asked(word: u64, hash: u64, now_q8: u64) -> bool {
+    let left = (word & !((1 << MARK_BITS) - 1)).wrapping_sub(now_q8);
+    word & ((1 << MARK_BITS) - 1) == mark(hash) && left <= ASKED_Q8
+}
+
+/// The bits of a hash below those that choose its word.
+#[inline(always)]
+const fn mark(hash: u64) -> u64 {
+    (hash >> (64 - super::gate::CELL_BITS - MARK_BITS)) & ((1 << MARK_BITS) - 1)
+}
+
+/// How long a source that showed a connection counts as proven: ten minutes, in 1/256 ns. Long, because a flood of forged segments may use
+/// up the lookups that it takes to show it again.
+pub const PROVEN_Q8: u64 = 600_000_000_000 << 8;
+
+/// The party of a source with state that counts as proven until a moment.
+#[inline(always)]
+pub const fn party(proven_until_q8: u64, now_q8: u64) -> Party {
+    let left = proven_until_q8.wrapping_sub(now_q8);
+    // Nobody is proven for longer than that, so a moment that lies further ahead has been long ago.
+    if proven_until_q8 == 0 || left == 0 || left > PROVEN_Q8 { Party::Known } else { Party::Proven }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_Q8: u64 = 1_000_000_000 << 8;
+
+    #[test]
+    fn pressure_begins_where_the_range_does_and_ends_after_twelve_octaves() {
+        for tolerance_q8 in [1 << 12, 12_345 << 8, SECOND_Q8, 86_400 * SECOND_Q8] {
+            let squeeze = Squeeze::of(tolerance_q8);
+            let end = tolerance_q8 / 4 * 3;
+            let from = end - squeeze.range_q8;
+            assert_eq!(pressure(&squeeze, 0, end), 0);
+            assert_eq!(pressure(&squeeze, from, end), 0);
+            let half = pressure(&squeeze, from + squeeze.range_q8 / 2, end);
+            assert!((1500..=1580).contains(&half), "{half} at {tolerance_q8}");
+            let last = pressure(&squeeze, end, end);
+            assert!((3060..=3080).contains(&last), "{last} at {tolerance_q8}");
+            assert!(pressure(&squeeze, end * 5, end) <= 3080);
+        }
+    }
+
+    /// Packets that pass of a source which asks so often a second for ten seconds.
+    fn passed(asks_per_second: u64, pressure: u32) -> u64 {
+        // 100 packets/s and a burst of 100.
+        let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8), SECOND_Q8 / 100);
+        let mut word = 0;
+        let mut passed = 0;
+        for ask in 0..10 * asks_per_second {
+            let now_q8 = 5 * SECOND_Q8 + ask * (SECOND_Q8 / asks_per_second);
+            if let Some(new) = take(word, &squeeze, now_q8, cost_q8, pressure) {
+                word = new;
+                passed += 1;
+            }
+        }
+        passed
+    }
+
+    #[test]
+    fn a_source_gets_its_rate_halved_with_every_octave_and_an_allowance() {
+        for (octaves, rate) in [(0, 100), (1, 50), (2, 25), (3, 12), (5, 3)] {
+            let got = passed(1_000, octaves * OCTAVE);
+            // Four packets and a sixteenth of the burst at once.
+            let most = rate * 10 + 16;
+            assert!((rate * 10..=most).contains(&got), "{got} after {octaves} octaves, {most} are the most");
+        }
+        let between = passed(1_000, OCTAVE / 2);
+        assert!((740..=770).contains(&between), "{between} half an octave down: three quarters");
+    }
+
+    #[test]
+    fn a_source_below_its_rate_loses_nothing() {
+        assert_eq!(passed(8, 3 * OCTAVE), 80);
+        assert_eq!(passed(24, 2 * OCTAVE), 240);
+    }
+
+    #[test]
+    fn whoever_waits_as_long_as_it_is_told_gets_its_packet_and_hardly_sooner() {
+        let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8), SECOND_Q8 / 100);
+        for pressure in [0, 100, 3 * OCTAVE, 4 * OCTAVE + 200] {
+            let (mut word, mut now_q8) = (0, 5 * SECOND_Q8);
+            while let Some(new) = take(word, &squeeze, now_q8, cost_q8, pressure) {
+                assert_eq!(wait_q8(word, &squeeze, now_q8, cost_q8, pressure), 0);
+                word = new;
+            }
+            now_q8 += SECOND_Q8 / 1000;
+            let wait = wait_q8(word, &squeeze, now_q8, cost_q8, pressure);
+            assert!(take(word, &squeeze, now_q8 + wait, cost_q8, pressure).is_some(), "{pressure}");
+            assert!(take(word, &squeeze, now_q8 + wait / 10 * 9, cost_q8, pressure).is_none(), "{pressure}");
+        }
+        assert_eq!([0, OCTAVE / 2, OCTAVE, 3 * OCTAVE].map(percent), [100, 75, 50, 12]);
+    }
+
+    #[test]
+    fn a_clock_that_is_a_little_behind_pays_nothing_off_and_one_that_went_round_does() {
+        // 100 packets/s and a burst of 100.
+        let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8), SECOND_Q8 / 100);
+        let mut word = 0;
+        while let Some(new) = take(word, &squeeze, 5 * SECOND_Q8, cost_q8, 0) {
+            word = new;
+        }
+        assert_eq!(take(word, &squeeze, 5 * SECOND_Q8 - SECOND_Q8 / 100, cost_q8, 0), None, "10 ms behind");
+        assert!(take(word, &squeeze, 6 * SECOND_Q8, cost_q8, 0).is_some());
+        // Longer ago than a word can tell.
+        let round = (TIME_MASK + 1) << squeeze.fair_shift;
+        assert!(take(word, &squeeze, (5 * SECOND_Q8).wrapping_add(round / 2), cost_q8, 0).is_some());
+    }
+
+    #[test]
+    fn who_was_asked_for_a_connection_is_not_asked_again_for_a_twentieth_of_a_second_and_others_are() {
+        let now_q8 = u64::MAX - SECOND_Q8 / 20;
+        let (one, other) = (0x1234_5678_9abc_def0, 0x1234_5678_aabc_def0);
+        let word = asked(one, now_q8);
+        for (later_ms, marked) in [(0, true), (45, true), (51, false), (5_000, false)] {
+            let then_q8 = now_q8.wrapping_add(later_ms * SECOND_Q8 / 1000);
+            assert_eq!(was_asked(word, one, then_q8), marked, "{later_ms} ms later");
+        }
+        assert!(!was_asked(word, other, now_q8));
+        assert!(!was_asked(0, 0, SECOND_Q8), "nobody is marked in the beginning");
+    }
+}

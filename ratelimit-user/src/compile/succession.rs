@@ -1,0 +1,89 @@
+//! From one set of limits to the next: what a change of policy loses sight of counts as spent.
+//!
+//! Words stay where they are when a policy takes the place of another. Some of them then say less than what was spent: **a change may refuse
+//! more for a moment, and never admits more**.
+//!
+//! | change | what is lost sight of | what is done |
+//! |---|---|---|
+//! | a cell gives out less than before, or there is no gate any more | up to G of a source that its cell vouched for | G counts as spent |
+//! | there was no gate | entries, because no cell knows of them | every cell counts as tracked until all of them are full |
+//! | other prefixes are one source | everything: the names of sources are other ones | all counts as spent |
+//! | a limit gets a margin | the bucket of the margin was not charged | the margin begins when its bucket would have filled |
+
+use ratelimit_common::{
+    abi::{Limit, LimitSet, policy::NO_METER},
+    limit::gcra::ahead_q8,
+};
+
+use super::set::Terms;
+
+/// The set that takes the place of `before`, where something was limited.
+pub(super) fn after(before: &LimitSet, set: LimitSet, terms: Terms) -> LimitSet {
+    let Terms { now_q8, .. } = terms;
+    let (owed_since_q8, owed_q8) = owed(before, &set, terms);
+    LimitSet {
+        owed_since_q8,
+        owed_q8,
+        tracked_until_q8: latest(now_q8, before.tracked_until_q8, gate_begins(before, &set, now_q8)),
+        margins_from_q8: latest(now_q8, before.margins_from_q8, margin_begins(before, &set, now_q8)),
+        ..set
+    }
+}
+
+/// What counts as spent, and since when. What is still owed from a change before stays owed if it is more.
+fn owed(before: &LimitSet, set: &LimitSet, terms: Terms) -> (u64, u64) {
+    let lost_q8 = if terms.other_sources {
+        set.longest_tolerance_q8
+    } else if before.gate_tolerance_q8 > set.gate_tolerance_q8 {
+        before.gate_tolerance_q8
+    } else {
+        0
+    };
+    let still_q8 = match before.owed_q8 {
+        0 => 0,
+        owed => ahead_q8(before.owed_since_q8.wrapping_add(owed), terms.now_q8),
+    };
+    if still_q8 > lost_q8 {
+        (before.owed_since_q8, before.owed_q8)
+    } else if lost_q8 > 0 {
+        (terms.now_q8, lost_q8)
+    } else {
+        (0, 0)
+    }
+}
+
+/// Until when entries from before there was a gate may owe something; 0 if there are none.
+fn gate_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
+    if before.gate_tolerance_q8 == 0 && set.gate_tolerance_q8 != 0 {
+        moment(now_q8, before.longest_tolerance_q8.max(set.longest_tolerance_q8))
+    } else {
+        0
+    }
+}
+
+/// When margins begin whose buckets are new; 0 if there are none. A limit that had a margin, whichever, has charged a bucket for it.
+fn margin_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
+    let soft = |set: &LimitSet, meter: u32| {
+        set.limits.iter().filter(|limit| limit.meter == meter && limit.is_soft()).count()
+    };
+    let new = |limit: &&Limit| limit.is_soft() && soft(before, limit.meter) < soft(set, limit.meter);
+    let slowest =
+        set.limits.iter().filter(|limit| limit.meter != NO_METER).filter(new).map(|limit| limit.meter);
+    let tolerances = slowest.flat_map(|meter| set.limits.iter().filter(move |limit| limit.meter == meter));
+    tolerances.map(|limit| limit.tolerance_q8).max().map_or(0, |longest_q8| moment(now_q8, longest_q8))
+}
+
+/// A moment so far ahead. Never 0, which stands for none.
+fn moment(now_q8: u64, ahead_q8: u64) -> u64 {
+    now_q8.wrapping_add(ahead_q8).max(1)
+}
+
+/// The later of two moments that are still to come; 0 if neither is.
+fn latest(now_q8: u64, one_q8: u64, other_q8: u64) -> u64 {
+    let left = |moment_q8: u64| if moment_q8 == 0 { 0 } else { ahead_q8(moment_q8, now_q8) };
+    match left(one_q8).max(left(other_q8)) {
+        0 => 0,
+        most if most == left(one_q8) => one_q8,
+        _ => other_q8,
+    }
+}

@@ -1,0 +1,179 @@
+//! One policy after the other while a source sends as much as it can: a change may refuse more for a moment, and never admits more.
+
+use std::net::Ipv4Addr;
+
+use proptest::prelude::*;
+use ratelimit_common::{
+    abi::{Reason, Verdict, counter::Fate},
+    limit::gcra::time_q8,
+};
+use ratelimit_tests::{frames::Ipv4, memory::Memory, policies};
+use ratelimit_user::compile::{self, Before, Desired, HostFacts};
+
+const SECOND: u64 = 1_000_000_000;
+const BURST: u64 = 800;
+const PER_SEC: u64 = 100;
+
+/// A host whose policy changes.
+struct Host {
+    memory: Memory,
+    desired: Desired,
+    start: u64,
+    admitted: u64,
+}
+
+impl Host {
+    fn new(text: &str) -> Self {
+        let desired = policies::policy(text);
+        let memory = Memory::new(&desired, Default::default());
+        let start = memory.now_ns.get();
+        Self { memory, desired, start, admitted: 0 }
+    }
+
+    fn change(&mut self, text: &str) {
+        self.change_with(text, &policies::FACTS);
+    }
+
+    fn change_with(&mut self, text: &str, facts: &HostFacts) {
+        let now_q8 = time_q8(self.memory.now_ns.get());
+        let before = Before::known(&self.desired.policy, &self.desired, now_q8);
+        let generation = self.desired.policy.generation + 1;
+        self.desired = compile::desired(&policies::parsed(text), facts, generation, Some(before));
+        self.memory.enforce(&self.desired);
+    }
+
+    fn wait_ms(&self, ms: u64) {
+        self.memory.now_ns.set(self.memory.now_ns.get() + ms * 1_000_000);
+    }
+
+    /// Sends so many at once from one address, and says how many passed.
+    fn flood(&mut self, packets: u64) -> u64 {
+        let frame = Ipv4::from(Ipv4Addr::new(192, 0, 2, 7)).udp_frame(8);
+        let passed = (0..packets).filter(|_| self.memory.run(&frame) == Verdict::Pass).count() as u64;
+        self.admitted += passed;
+        passed
+    }
+
+    /// The most that a limit admits since the start.
+    fn bound(&self, burst: u64, per_sec: u64) -> u64 {
+        burst + per_sec * (self.memory.now_ns.get() - self.start) / SECOND
+    }
+}
+
+fn source(lines: &str) -> String {
+    format!("[source]\nladder = false\n{lines}\n")
+}
+
+const HARD: &str = "limits = [\"100 packets/s burst 800\"]";
+
+#[test]
+fn a_limit_that_becomes_soft_hands_out_no_fresh_burst() {
+    let mut host = Host::new(&source(HARD));
+    host.flood(2_000);
+    host.change(&source("limits = [\"100 packets/s burst 800 soft 10%\"]"));
+    for _ in 0..110 {
+        host.wait_ms(10);
+        host.flood(200);
+    }
+    let (wide, admitted) = (host.bound(BURST, PER_SEC) * 11 / 10, host.admitted);
+    assert!(admitted <= wide, "{admitted} admitted, {wide} are the most with a margin of 10 %");
+    // The margin begins when its bucket would have filled: eight seconds.
+    host.wait_ms(9_000);
+    host.flood(2_000);
+    assert!(host.memory.sum(Reason::SoftMargin, Fate::Decided).packets > 0, "and then it is there");
+    assert!(host.admitted <= host.bound(BURST, PER_SEC) * 11 / 10);
+}
+
+#[test]
+fn who_was_within_a_hard_limit_is_not_refused_when_it_becomes_soft() {
+    let mut host = Host::new(&source(HARD));
+    host.flood(100);
+    host.change(&source("limits = [\"100 packets/s burst 800 soft 10%\"]"));
+    assert_eq!(host.flood(500), 500);
+}
+
+#[test]
+fn headroom_that_comes_and_goes_hands_out_no_fresh_burst_and_refuses_nobody_within_the_limit() {
+    let elastic = source("limits = [\"100 packets/s burst 800 elastic 50%\"]");
+    let facts = |headroom| HostFacts { headroom, ..policies::FACTS };
+    let mut host = Host::new(&elastic);
+    host.change_with(&elastic, &facts(false));
+    for round in 0..40 {
+        host.flood(2_000);
+        host.wait_ms(50);
+        host.change_with(&elastic, &facts(round % 2 == 0));
+    }
+    let (wide, admitted) = (host.bound(BURST, PER_SEC) * 3 / 2, host.admitted);
+    assert!(admitted <= wide, "{admitted} admitted, {wide} are the most with a margin of 50 %");
+    let mut idle = Host::new(&elastic);
+    idle.change_with(&elastic, &facts(false));
+    idle.wait_ms(100_000);
+    idle.change_with(&elastic, &facts(true));
+    assert!(idle.flood(600) == 600, "its burst is there after the change too");
+    // 1200 less the eighth of the smaller burst that a cell may have given.
+    assert!(idle.flood(1_000) >= 490, "and so is the margin, which was charged all the time");
+}
+
+/// Ways to limit one source to the same packets, with a gate and without.
+const GATES: [&str; 5] = [
+    HARD,
+    "gate = false\nlimits = [\"100 packets/s burst 800\"]",
+    // So small a burst that there is no room for a gate.
+    "limits = [\"100 packets/s burst 800\", \"100 syns/s burst 2\"]",
+    // A gate that gives out less.
+    "limits = [\"100 packets/s burst 800\", \"100 syns/s burst 64\"]",
+    "limits = [\"100 packets/s burst 800\", \"1 MB/s burst 1 MB\"]",
+];
+
+#[test]
+fn switching_the_gate_gives_nothing_twice() {
+    for to in GATES {
+        let mut host = Host::new(&source(HARD));
+        for round in 0..8 {
+            // First as much as a cell gives, then everything.
+            host.flood(if round % 2 == 0 { 60 } else { 3_000 });
+            host.change(&source(if round % 2 == 0 { to } else { HARD }));
+            host.flood(3_000);
+            host.wait_ms(20);
+        }
+        let (bound, admitted) = (host.bound(BURST, PER_SEC), host.admitted);
+        assert!(admitted <= bound, "{admitted} admitted, {bound} are the most, with {to}");
+    }
+}
+
+#[test]
+fn other_prefix_lengths_give_no_burst_again() {
+    let mut host = Host::new(&source(HARD));
+    host.flood(3_000);
+    for length in [24, 32, 28, 32, 24, 32] {
+        host.change(&source(&format!("ipv4_prefix = {length}\n{HARD}")));
+        host.flood(3_000);
+        host.wait_ms(100);
+        host.flood(3_000);
+    }
+    let (bound, admitted) = (host.bound(BURST, PER_SEC), host.admitted);
+    assert!(admitted <= bound, "{admitted} admitted, {bound} are the most");
+    assert!(admitted + 10 >= BURST + PER_SEC * 6 / 10, "and {admitted} are not much less");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Packets at once, times in ms, and which policy comes next.
+    #[test]
+    fn no_row_of_changes_admits_more_than_the_limit_that_all_of_them_have(
+        steps in prop::collection::vec((0_usize..GATES.len(), prop_oneof![Just(32_u8), Just(24_u8)], 1_u64..900, prop_oneof![4 => 0_u64..50, 1 => 0_u64..12_000]), 1..40),
+    ) {
+        let mut host = Host::new(&source(HARD));
+        for (gate, length, packets, later_ms) in steps {
+            host.flood(packets);
+            host.wait_ms(later_ms);
+            host.flood(packets / 3);
+            host.change(&source(&format!("ipv4_prefix = {length}\n{}", GATES[gate])));
+            let (bound, admitted) = (host.bound(BURST, PER_SEC), host.admitted);
+            prop_assert!(admitted <= bound, "{} admitted, {} are the most", admitted, bound);
+        }
+        host.flood(3_000);
+        prop_assert!(host.admitted <= host.bound(BURST, PER_SEC), "{} admitted", host.admitted);
+    }
+}
