@@ -27,7 +27,7 @@
 //! 100 packets/s burst 100 and a /24 x32: 254 forged sources at 79 packets/s want 20 000/s of 3200/s. Their debts hold the prefix where
 //! f is 12.6/s; a source at 8 packets/s never owes more than its allowance, and all of its packets pass.
 
-use crate::abi::{Squeeze, service::Party};
+use crate::abi::{Ladder, Squeeze, service::Party};
 
 /// How often the rate is halved from the beginning of the range to its end.
 pub const OCTAVES: u32 = 12;
@@ -55,7 +55,7 @@ const ALLOWANCE_PACKETS: u64 = 4;
 const WAY_BITS: u32 = 12;
 
 impl Squeeze {
-    /// For prefixes of a tolerance; the range is its last quarter for who is proven, and the quarter before that for everybody else.
+    /// For prefixes of a tolerance, of which a range is a quarter.
     pub const fn of(tolerance_q8: u64) -> Self {
         let range_q8 = tolerance_q8 / RANGE_SHARE;
         let range_shift = bits(range_q8).saturating_sub(WAY_BITS);
@@ -76,10 +76,20 @@ const fn bits(number: u64) -> u32 {
     u64::BITS - number.leading_zeros()
 }
 
-/// How hard sources are squeezed while their prefix owes so much, of what their party may push it to: 0 if not at all, then in 1/256 octaves.
+/// Where the range of a party ends. Who is proven is not squeezed as soon as the others are at their end, but only when those who are proven
+/// want too much themselves: half of its range lies beyond what a prefix may ever owe.
 #[inline(always)]
-pub const fn pressure(squeeze: &Squeeze, debt_q8: u64, tolerance_q8: u64) -> u32 {
-    let from_q8 = tolerance_q8.wrapping_sub(squeeze.range_q8);
+pub const fn end_q8(ladder: &Ladder, party: Party) -> u64 {
+    match party {
+        Party::Stranger | Party::Known => ladder.unproven_tolerance_q8,
+        Party::Proven => ladder.tolerance_q8 + ladder.squeeze.range_q8 / 2,
+    }
+}
+
+/// How hard sources are squeezed while their prefix owes so much, if their range ends there: 0 if not at all, then in 1/256 octaves.
+#[inline(always)]
+pub const fn pressure(squeeze: &Squeeze, debt_q8: u64, end_q8: u64) -> u32 {
+    let from_q8 = end_q8.wrapping_sub(squeeze.range_q8);
     if debt_q8 <= from_q8 {
         return 0;
     }

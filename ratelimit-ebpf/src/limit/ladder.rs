@@ -113,7 +113,8 @@ impl Prefix {
             let tolerance_q8 = tolerance_q8(policy, party);
             let tat_q8 =
                 settled(tables, word, &limit(tolerance_q8), now_q8, self.charge_q8, Start::after(restart))?;
-            return Some(fair::pressure(&policy.ladder.squeeze, ahead_q8(tat_q8, now_q8), tolerance_q8));
+            let end_q8 = fair::end_q8(&policy.ladder, party);
+            return Some(fair::pressure(&policy.ladder.squeeze, ahead_q8(tat_q8, now_q8), end_q8));
         }
         let word = tables.rung_tat(cell);
         let vouched = settled(tables, word, &limit(restart), now_q8, self.charge_q8, Start::FULL).is_some();

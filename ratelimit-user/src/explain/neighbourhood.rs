@@ -58,7 +58,7 @@ pub(super) fn prefixes<L: Ledger>(
             Some(word) => {
                 let level = Level::of(word, tolerance_q8, now_q8, Start::after(share_q8));
                 let after_q8 = tolerance_q8.saturating_sub(level.room_q8()) + charge_q8;
-                let pressure = fair::pressure(&kernel.squeeze, after_q8, tolerance_q8);
+                let pressure = fair::pressure(&kernel.squeeze, after_q8, fair::end_q8(kernel, party));
                 let fair_ns = match pressure {
                     0 => 0,
                     _ => {
