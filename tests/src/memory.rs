@@ -79,11 +79,13 @@ pub struct Memory {
     pub full: Cell<bool>,
     /// How many of the next compare-and-exchanges fail, as if another CPU had been faster.
     pub lost_races: Cell<u32>,
+    /// What another CPU puts into a word right after this one has next read it.
+    pub rival: Cell<Option<(Word, u64)>>,
     counters: RefCell<Vec<Counter>>,
 }
 
 /// The place of one word.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Of a source.
     Bucket(usize),
@@ -142,6 +144,7 @@ impl Memory {
             told: RefCell::default(),
             full: Cell::new(false),
             lost_races: Cell::new(0),
+            rival: Cell::new(None),
             counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; COUNTER_SLOTS as usize]),
         }
     }
@@ -185,6 +188,24 @@ impl Memory {
     /// Forgets a source, as the kernel does when the table is full.
     pub fn evict(&self, key: SourceKey) {
         self.sources.borrow_mut().remove(&[key.hi, key.lo, 0]);
+    }
+
+    /// What is in a word.
+    fn read(&self, word: Word) -> u64 {
+        match word {
+            Word::Bucket(at) => self.buckets.borrow()[at],
+            Word::Cell(at) => self.cells.borrow()[at],
+            Word::Share(at) => self.shares.borrow()[at],
+            Word::Total(at) => self.totals.borrow()[at],
+            Word::User(at) => self.users.borrow()[at],
+            Word::Allowance(at) => self.allowances.borrow()[at],
+            Word::Rung(at) => self.rungs.borrow()[at],
+            Word::Prefix(at) => self.prefix_words.borrow()[at],
+            Word::Syns(at) => self.syns.borrow()[at],
+            Word::Window(at) => self.window_words.borrow()[at],
+            Word::Quiet(at) => self.quiet.borrow()[at],
+            Word::Spent(at) => self.spent.borrow()[at],
+        }
     }
 }
 
@@ -367,20 +388,12 @@ impl Tables for Memory {
     }
 
     fn load(&self, word: Word) -> u64 {
-        match word {
-            Word::Bucket(at) => self.buckets.borrow()[at],
-            Word::Cell(at) => self.cells.borrow()[at],
-            Word::Share(at) => self.shares.borrow()[at],
-            Word::Total(at) => self.totals.borrow()[at],
-            Word::User(at) => self.users.borrow()[at],
-            Word::Allowance(at) => self.allowances.borrow()[at],
-            Word::Rung(at) => self.rungs.borrow()[at],
-            Word::Prefix(at) => self.prefix_words.borrow()[at],
-            Word::Syns(at) => self.syns.borrow()[at],
-            Word::Window(at) => self.window_words.borrow()[at],
-            Word::Quiet(at) => self.quiet.borrow()[at],
-            Word::Spent(at) => self.spent.borrow()[at],
+        let seen = self.read(word);
+        if let Some((_, new)) = self.rival.get().filter(|(at, _)| *at == word) {
+            self.rival.set(None);
+            self.store(word, new);
         }
+        seen
     }
 
     fn store(&self, word: Word, new: u64) {

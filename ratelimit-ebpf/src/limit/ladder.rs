@@ -98,15 +98,14 @@ impl Prefix {
         let now_q8 = request.now_q8;
         if let Some(word) = self.entry(tables, cell, policy, request) {
             let limit = limit(tolerance_q8(policy, party));
-            return settle(
-                tables,
-                word,
-                gcra::take_restarting(tables.load(word), &limit, now_q8, self.charge_q8, restart),
-            );
+            let seen = tables.load(word);
+            let taken = gcra::take_restarting(seen, &limit, now_q8, self.charge_q8, restart);
+            return settle(tables, word, seen, taken);
         }
         let word = tables.rung_tat(cell);
-        let taken = gcra::take(tables.load(word), &limit(restart), now_q8, self.charge_q8);
-        settle(tables, word, taken) || party == Party::Known || newcomers::admitted(tables, policy, now_q8)
+        let seen = tables.load(word);
+        let taken = gcra::take(seen, &limit(restart), now_q8, self.charge_q8);
+        settle(tables, word, seen, taken) || party == Party::Known || newcomers::admitted(tables, policy, now_q8)
     }
 
     #[inline(always)]
@@ -159,12 +158,13 @@ fn track<T: Tables>(tables: &T, cell: T::RungCell, policy: &Policy, now_q8: u64)
 
 /// Whether a word admits; one that was overdrawn is settled.
 #[inline(always)]
-fn settle<T: Tables>(tables: &T, word: T::Word, outcome: Outcome) -> bool {
+fn settle<T: Tables>(tables: &T, word: T::Word, seen: u64, outcome: Outcome) -> bool {
     match outcome {
         Outcome::Conforms { .. } => true,
         Outcome::Refused => false,
         Outcome::Overdrawn { tat_q8 } => {
-            tables.store(word, tat_q8);
+            // Losing this race is fine: somebody else has settled the word, and may have charged it since.
+            tables.compare_exchange(word, seen, tat_q8);
             false
         }
     }
