@@ -105,7 +105,9 @@ impl Prefix {
         let word = tables.rung_tat(cell);
         let seen = tables.load(word);
         let taken = gcra::take(seen, &limit(restart), now_q8, self.charge_q8);
-        settle(tables, word, seen, taken) || party == Party::Known || newcomers::admitted(tables, policy, now_q8)
+        settle(tables, word, seen, taken)
+            || party == Party::Known
+            || newcomers::admitted(tables, policy, now_q8)
     }
 
     #[inline(always)]
