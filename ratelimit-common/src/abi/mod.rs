@@ -36,10 +36,10 @@ pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 3_389_334_572_096_550_220;
+const RECORDED_FINGERPRINT: usize = 9_252_962_804_722_711_380;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
