@@ -61,6 +61,8 @@ pub struct Memory {
     pub leases: RefCell<HashMap<u32, Lease>>,
     spent: RefCell<Vec<u64>>,
     windows: RefCell<HashMap<[u64; 3], usize>>,
+    /// Of sources that have been over one.
+    kept_windows: RefCell<HashMap<[u64; 3], usize>>,
     window_words: RefCell<Vec<u64>>,
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
@@ -130,6 +132,7 @@ impl Memory {
             leases: RefCell::default(),
             spent: RefCell::new(vec![0; MAX_LEASES * 2]),
             windows: RefCell::default(),
+            kept_windows: RefCell::default(),
             // Those of users come first.
             window_words: RefCell::new(vec![0; MAX_USERS * SET_WINDOWS * SUB_WINDOWS]),
             shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
@@ -188,6 +191,11 @@ impl Memory {
     /// Forgets a source, as the kernel does when the table is full.
     pub fn evict(&self, key: SourceKey) {
         self.sources.borrow_mut().remove(&[key.hi, key.lo, 0]);
+    }
+
+    /// Forgets the windows of all sources that newcomers can displace.
+    pub fn evict_windows(&self) {
+        self.windows.borrow_mut().clear();
     }
 
     /// What is in a word.
@@ -301,6 +309,16 @@ impl Tables for Memory {
         windows.insert(key, words.len());
         words.extend([0; SUB_WINDOWS]);
         Ok(())
+    }
+
+    fn kept_window(&self, key: &EntryKey) -> Option<usize> {
+        self.kept_windows.borrow().get(&[key.hi, key.lo, key.group]).copied()
+    }
+
+    fn keep_window(&self, key: &EntryKey, state: usize) {
+        let key = [key.hi, key.lo, key.group];
+        self.windows.borrow_mut().remove(&key);
+        self.kept_windows.borrow_mut().entry(key).or_insert(state);
     }
 
     fn user_window(&self, index: u32) -> Option<usize> {
