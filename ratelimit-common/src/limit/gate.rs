@@ -55,7 +55,7 @@ pub const DENIAL_PERIOD: u64 = 1 << (32 - (UNTIL_SHIFT + 1));
 /// How long a denial lives: 67 ms. Who is refused for longer is looked up again once in that time, which also shows the table that it is not
 /// idle.
 pub const LONGEST_DENIAL_Q8: u64 = 1 << 34;
-const _: () = assert!(LONGEST_DENIAL_Q8 % (1 << UNTIL_SHIFT) == 0, "whole steps of a denial");
+const _: () = assert!(LONGEST_DENIAL_Q8 & ((1 << UNTIL_SHIFT) - 1) == 0, "whole steps of a denial");
 
 /// Where a source belongs.
 ///
