@@ -169,6 +169,10 @@ static SPENT: Array<Spent, MAX_LEASES> = Array::new();
 #[btf_map]
 static WINDOWS: LruHashMap<EntryKey, WindowState, DEFAULT_SOURCES> = LruHashMap::new();
 
+/// The same of sources that have been over one. Apart, so that sources of which nothing is known cannot have them evicted.
+#[btf_map]
+static KEPT_WINDOWS: LruHashMap<EntryKey, WindowState, DEFAULT_SOURCES> = LruHashMap::new();
+
 /// A window that nothing has been counted in, to copy: it would take a large part of the stack.
 #[btf_map]
 static FRESH_WINDOW: Array<WindowState, 1> = Array::new();
@@ -499,6 +503,22 @@ impl Tables for Maps {
     fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError> {
         let Some(fresh) = FRESH_WINDOW.get(0) else { return Err(InsertError::Full) };
         WINDOWS.insert(key, fresh, BPF_NOEXIST as u64).map_err(insert_error)
+    }
+
+    #[inline(always)]
+    fn kept_window(&self, key: &EntryKey) -> Option<*mut WindowState> {
+        KEPT_WINDOWS.get_ptr_mut(key)
+    }
+
+    #[inline(always)]
+    fn keep_window(&self, key: &EntryKey, state: *mut WindowState) {
+        // SAFETY: from a lookup in this run. The kernel copies it from where it lies; a CPU that charges it meanwhile is not undone, and what
+        // it charges may be missing in the copy.
+        let kept = KEPT_WINDOWS.insert(key, unsafe { &*state }, BPF_NOEXIST as u64);
+        if kept.is_ok() || kept == Err(-EEXIST) {
+            // There may be none any more, if another CPU was first.
+            let _gone = WINDOWS.remove(key);
+        }
     }
 
     #[inline(always)]

@@ -112,6 +112,10 @@ pub trait Tables {
     fn window(&self, key: &EntryKey) -> Option<Self::Window>;
     /// Gives a source a fresh window; never overwrites one.
     fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError>;
+    /// The same if it has been over the window.
+    fn kept_window(&self, key: &EntryKey) -> Option<Self::Window>;
+    /// Moves a window to those that newcomers cannot displace.
+    fn keep_window(&self, key: &EntryKey, state: Self::Window);
     /// What a user has used of a window.
     fn user_window(&self, index: u32) -> Option<Self::Window>;
     /// One word of a window, below the number of sub-windows.

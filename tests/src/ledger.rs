@@ -64,7 +64,7 @@ impl Ledger for Memory {
     }
 
     fn window(&self, key: &EntryKey) -> Result<Option<WindowState>, Infallible> {
-        Ok(Tables::window(self, key).map(|state| window_of(self, state)))
+        Ok(Tables::window(self, key).or_else(|| self.kept_window(key)).map(|state| window_of(self, state)))
     }
 
     fn lease(&self, place: u32) -> Result<(Lease, Spent), Infallible> {

@@ -64,6 +64,8 @@ pub struct Memory {
     pub leases: RefCell<HashMap<u32, Lease>>,
     spent: RefCell<Vec<u64>>,
     windows: RefCell<HashMap<[u64; 3], usize>>,
+    /// Of sources that have been over one.
+    kept_windows: RefCell<HashMap<[u64; 3], usize>>,
     window_words: RefCell<Vec<u64>>,
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
@@ -83,11 +85,13 @@ pub struct Memory {
     pub full: Cell<bool>,
     /// How many of the next compare-and-exchanges fail, as if another CPU had been faster.
     pub lost_races: Cell<u32>,
+    /// What another CPU puts into a word right after this one has next read it.
+    pub rival: Cell<Option<(Word, u64)>>,
     counters: RefCell<Vec<Counter>>,
 }
 
 /// The place of one word.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Of a source.
     Bucket(usize),
@@ -134,6 +138,7 @@ impl Memory {
             leases: RefCell::default(),
             spent: RefCell::new(vec![0; MAX_LEASES * 2]),
             windows: RefCell::default(),
+            kept_windows: RefCell::default(),
             // Those of users come first.
             window_words: RefCell::new(vec![0; MAX_USERS * SET_WINDOWS * SUB_WINDOWS]),
             shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
@@ -149,6 +154,7 @@ impl Memory {
             told: RefCell::default(),
             full: Cell::new(false),
             lost_races: Cell::new(0),
+            rival: Cell::new(None),
             counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; COUNTER_SLOTS as usize]),
         }
     }
@@ -199,6 +205,30 @@ impl Memory {
     /// Forgets a source, as the kernel does when the table is full.
     pub fn evict(&self, key: SourceKey) {
         self.sources.borrow_mut().remove(&[key.hi, key.lo, 0]);
+    }
+
+    /// Forgets the windows of all sources that newcomers can displace.
+    pub fn evict_windows(&self) {
+        self.windows.borrow_mut().clear();
+    }
+
+    /// What is in a word.
+    fn read(&self, word: Word) -> u64 {
+        match word {
+            Word::Bucket(at) => self.buckets.borrow()[at],
+            Word::Cell(at) => self.cells.borrow()[at],
+            Word::Share(at) => self.shares.borrow()[at],
+            Word::Total(at) => self.totals.borrow()[at],
+            Word::User(at) => self.users.borrow()[at],
+            Word::Allowance(at) => self.allowances.borrow()[at],
+            Word::Rung(at) => self.rungs.borrow()[at],
+            Word::Fair(at) => self.fair.borrow()[at],
+            Word::Prefix(at) => self.prefix_words.borrow()[at],
+            Word::Syns(at) => self.syns.borrow()[at],
+            Word::Window(at) => self.window_words.borrow()[at],
+            Word::Quiet(at) => self.quiet.borrow()[at],
+            Word::Spent(at) => self.spent.borrow()[at],
+        }
     }
 }
 
@@ -301,6 +331,16 @@ impl Tables for Memory {
         Ok(())
     }
 
+    fn kept_window(&self, key: &EntryKey) -> Option<usize> {
+        self.kept_windows.borrow().get(&[key.hi, key.lo, key.group]).copied()
+    }
+
+    fn keep_window(&self, key: &EntryKey, state: usize) {
+        let key = [key.hi, key.lo, key.group];
+        self.windows.borrow_mut().remove(&key);
+        self.kept_windows.borrow_mut().entry(key).or_insert(state);
+    }
+
     fn user_window(&self, index: u32) -> Option<usize> {
         Some(index as usize * SUB_WINDOWS)
     }
@@ -398,21 +438,12 @@ impl Tables for Memory {
     }
 
     fn load(&self, word: Word) -> u64 {
-        match word {
-            Word::Bucket(at) => self.buckets.borrow()[at],
-            Word::Cell(at) => self.cells.borrow()[at],
-            Word::Share(at) => self.shares.borrow()[at],
-            Word::Total(at) => self.totals.borrow()[at],
-            Word::User(at) => self.users.borrow()[at],
-            Word::Allowance(at) => self.allowances.borrow()[at],
-            Word::Rung(at) => self.rungs.borrow()[at],
-            Word::Fair(at) => self.fair.borrow()[at],
-            Word::Prefix(at) => self.prefix_words.borrow()[at],
-            Word::Syns(at) => self.syns.borrow()[at],
-            Word::Window(at) => self.window_words.borrow()[at],
-            Word::Quiet(at) => self.quiet.borrow()[at],
-            Word::Spent(at) => self.spent.borrow()[at],
+        let seen = self.read(word);
+        if let Some((_, new)) = self.rival.get().filter(|(at, _)| *at == word) {
+            self.rival.set(None);
+            self.store(word, new);
         }
+        seen
     }
 
     fn store(&self, word: Word, new: u64) {

@@ -4,9 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use ratelimit_common::{
-    abi::{Event, Reason, SourceKey, Verdict},
-    limit::{gate, ladder},
+    abi::{Event, PrefixKey, Reason, SourceKey, Verdict, policy::MAX_RUNGS},
+    limit::{gate, gcra, ladder},
 };
+use ratelimit_ebpf::tables::Tables as _;
 use ratelimit_tests::{
     frames::{Ipv4, Ipv6},
     loaded::Loaded,
@@ -161,4 +162,35 @@ proptest! {
             }
         }
     }
+}
+
+/// A CPU that stalls between its look at a word and its mend of it must not undo what others charged meanwhile.
+#[test]
+fn a_debt_that_another_cpu_settles_and_charges_first_keeps_what_that_one_charged() {
+    let memory = Memory::new(&policy(), Default::default());
+    let frame = in_site(1, 1);
+    // The cell of its /48, far beyond what any tolerance of now allows: the limit was slower once.
+    let prefix = SourceKey { hi: 0x2001_0db8_0001_0000_u64.to_be(), lo: 0 };
+    let rung = MAX_RUNGS as u32;
+    let cell = ladder::cell_index(rung, gate::hash(prefix, policies::FACTS.secret));
+    let cell = memory.rung_tat(memory.rung_cell(cell).unwrap());
+    let now_q8 = gcra::time_q8(memory.now_ns.get());
+    let overdrawn = now_q8 + gcra::time_q8(100 * SECOND);
+    let charged = now_q8 + gcra::time_q8(SECOND / 2);
+    memory.store(cell, overdrawn);
+    memory.rival.set(Some((cell, charged)));
+    assert_eq!(memory.run(&frame), Verdict::Pass, "the prefix gets an entry");
+    assert_eq!(memory.rival.get(), None, "the cell was looked at");
+    assert_eq!(memory.load(cell), charged, "of the cell");
+    // The same for the entry that it has now.
+    let rung = rung.into();
+    let entry = memory.prefix(&PrefixKey { hi: prefix.hi, lo: prefix.lo, rung }).expect("an entry");
+    memory.store(entry, overdrawn);
+    memory.rival.set(Some((entry, charged)));
+    assert_eq!(memory.run(&frame), Verdict::Drop, "as it stood when it was looked at");
+    assert_eq!(memory.load(entry), charged, "of the entry");
+    // With nobody else about it is settled.
+    memory.store(entry, overdrawn);
+    assert_eq!(memory.run(&frame), Verdict::Drop);
+    assert!(memory.load(entry) < overdrawn);
 }

@@ -54,6 +54,18 @@ impl SourceKey {
         Self { hi: 0, lo: u64::from_ne_bytes([m[0], m[1], m[2], m[3], a[0], a[1], a[2], a[3]]) }
     }
 
+    /// The IPv4 address, as its bytes lie in memory, if it is the key of one.
+    #[inline(always)]
+    pub const fn v4(self) -> Option<u32> {
+        let rest = self.lo ^ Self::from_v4(0).lo;
+        let (mapped, address) = if cfg!(target_endian = "little") {
+            (rest as u32, (rest >> 32) as u32)
+        } else {
+            ((rest >> 32) as u32, rest as u32)
+        };
+        if self.hi == 0 && mapped == 0 { Some(address) } else { None }
+    }
+
     /// The address as sixteen bytes in network order.
     pub const fn octets(self) -> [u8; 16] {
         let (h, l) = (self.hi.to_ne_bytes(), self.lo.to_ne_bytes());

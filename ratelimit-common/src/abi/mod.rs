@@ -43,7 +43,7 @@ pub use window::{WindowLimit, WindowState};
 pub const ABI_VERSION: u32 = 6;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 17571417915496142658;
+const RECORDED_FINGERPRINT: usize = 4_301_164_204_289_774_359;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

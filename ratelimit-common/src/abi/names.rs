@@ -59,13 +59,15 @@ pub const SPENT: &str = "SPENT";
 pub const SYNS: &str = "SYNS";
 /// What sources have used of windows.
 pub const WINDOWS: &str = "WINDOWS";
+/// The same of sources that have been over one.
+pub const KEPT_WINDOWS: &str = "KEPT_WINDOWS";
 /// What users have used of windows.
 pub const USER_WINDOWS: &str = "USER_WINDOWS";
 /// The policy in force: an array of one map, so that a new policy replaces the old one in one step.
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 24] = [
+pub const MAPS: [&str; 25] = [
     BUCKETS,
     CELLS,
     COUNTERS,
@@ -89,5 +91,6 @@ pub const MAPS: [&str; 24] = [
     USERS,
     USER_LIMITS,
     WINDOWS,
+    KEPT_WINDOWS,
     USER_WINDOWS,
 ];

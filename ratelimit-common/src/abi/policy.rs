@@ -292,7 +292,7 @@ impl Rung {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 340056 {
+    pub struct Policy: 342104 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -327,6 +327,8 @@ abi_struct! {
         /// The service of each port, by [`port_slot`](super::service::port_slot): [`NO_SERVICE`](super::service::NO_SERVICE), or one more than
         /// its index; or the class of services that share it, with [`BY_DESTINATION`](super::destination::BY_DESTINATION).
         pub ports: [u16; PORT_SLOTS],
+        /// Which service has each place: a hash of its name, or 0. No packet asks for it; the next daemon does, which knows no names.
+        pub service_names: [u64; MAX_SERVICES],
     }
 }
 

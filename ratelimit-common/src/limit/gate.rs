@@ -24,7 +24,8 @@
 //!
 //! # Denials
 //! A cell also remembers the last sources that its entries refused, and until when they must be refused: a bucket only
-//! fills with time, so until then the answer is known without looking at the entry. That is what most packets of a flood meet.
+//! fills with time, so until then the answer is known without looking at the entry. That is what most packets of a flood meet. None lives longer
+//! than [`LONGEST_DENIAL_Q8`]: then the entry is asked again.
 
 use super::gcra::{TIME_FRAC_BITS, ahead_q8};
 use crate::abi::{LimitSet, Meter, SourceKey};
@@ -49,20 +50,56 @@ const BYTES_BIT: u64 = 1 << UNTIL_BITS;
 const TAG_MASK: u64 = !(UNTIL_MASK | BYTES_BIT);
 const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "denials are coarser than time words");
 
+/// Policies whose denials cannot be mistaken for each other: bits of a tag beyond the 32 that name an IPv4 address.
+pub const DENIAL_PERIOD: u64 = 1 << (32 - (UNTIL_SHIFT + 1));
+/// How long a denial lives: 67 ms. Who is refused for longer is looked up again once in that time, which also shows the table that it is not
+/// idle.
+pub const LONGEST_DENIAL_Q8: u64 = 1 << 34;
+const _: () = assert!(LONGEST_DENIAL_Q8 & ((1 << UNTIL_SHIFT) - 1) == 0, "whole steps of a denial");
+
 /// Where a source belongs.
 ///
-/// Multiplication by secret odd numbers, upper bits first: for any two sources the chance to meet in one cell is at most
-/// 2 in [`CELLS`] over the choice of the secret, so nobody can aim at a victim's cell. For IPv4 the upper 32 bits are a
-/// bijection of the address, which makes cell and tag together an exact name.
+/// Nobody without the secret can tell who shares a cell, and two who are found to share one say nothing of any others, not even of those that
+/// differ in the same way: the hash is not linear (see [`stir`]). For IPv4 the upper 32 bits are a permutation of the address, so cell
+/// and tag together are an exact name. For IPv6 they are 39 bits of a hash: two sources of one cell have the same tag once in 2^23.
 #[inline(always)]
 pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
-    key.hi.wrapping_mul(secret[0] | 1).wrapping_add(key.lo.wrapping_mul(secret[1] | 1))
+    let [one, other] = secret;
+    match key.v4() {
+        Some(address) => {
+            (stir_32(address.wrapping_mul(one as u32 | 1).wrapping_add((one >> 32) as u32), other as u32)
+                as u64)
+                << 32
+        }
+        // Two halves with two keys, so that neither order nor a change of both can cancel.
+        None => stir(key.hi.wrapping_mul(one | 1).wrapping_add(other), other)
+            .wrapping_add(stir(key.lo.wrapping_mul(other | 1).wrapping_add(one), one)),
+    }
 }
 
-/// Where a source belongs that asks for what a service gives it.
+/// Where a source belongs that asks for what a service gives it. The same source under other services is somewhere else, and for IPv4 its
+/// name is no other source's under any of [`DENIAL_PERIOD`] services.
 #[inline(always)]
 pub const fn group_hash(hash: u64, group: u64, secret: [u64; 2]) -> u64 {
-    hash.wrapping_add(group.wrapping_mul(secret[0].rotate_left(32) | 1))
+    let [one, other] = secret;
+    let moved = ((hash >> 32) as u32).wrapping_add((group as u32).wrapping_mul((other >> 32) as u32 | 1));
+    (stir_32(moved, (one >> 32) as u32) as u64) << 32
+        | (hash as u32 ^ (group as u32) << (UNTIL_SHIFT + 1)) as u64
+}
+
+/// Stirs a word so that every bit has a say in the upper ones. x(2x + k) with an odd k is a permutation, and what it makes of a difference depends
+/// on x itself: f(x + d) - f(x) = d(4x + 2d + k). The lower half is folded in before, because bits only move upwards in a product.
+#[inline(always)]
+const fn stir(x: u64, k: u64) -> u64 {
+    let x = x ^ (x >> 32);
+    x.wrapping_mul((x << 1).wrapping_add(k | 1))
+}
+
+/// The same for half a word.
+#[inline(always)]
+const fn stir_32(x: u32, k: u32) -> u32 {
+    let x = x ^ (x >> 16);
+    x.wrapping_mul((x << 1).wrapping_add(k | 1))
 }
 
 /// The cell of a source.
@@ -73,6 +110,10 @@ pub const fn cell_index(hash: u64) -> u32 {
 
 /// A source as denials know it. A denial holds under the limits that made it, so the policy is part of the name: in the lower bits of the
 /// tag, above those that a denial has no room for.
+///
+/// There is room for [`DENIAL_PERIOD`] policies beside an IPv4 address. After so many changes, the names of one source are those of
+/// others of before; but a change waits for the packets that are under way, which takes the kernel milliseconds, and no denial lives longer than
+/// [`LONGEST_DENIAL_Q8`]: half a millisecond for each of them. So no IPv4 source is ever denied for what another did under an earlier policy.
 #[inline(always)]
 pub const fn denial_name(hash: u64, generation: u64) -> u64 {
     hash ^ (generation << (UNTIL_SHIFT + 1 + CELL_BITS) >> CELL_BITS)
@@ -84,18 +125,19 @@ const fn tag(hash: u64) -> u64 {
     (hash << CELL_BITS) & TAG_MASK
 }
 
-/// Which of a cell's denials a source uses.
+/// Which of a cell's denials a source uses: by the bit of its tag that most others have a say in.
 #[inline(always)]
 pub const fn denial_slot(hash: u64) -> usize {
-    // The bit above the one that the meter takes.
-    (hash >> (UNTIL_SHIFT + 1)) as usize & (DENIALS - 1)
+    (hash >> (63 - CELL_BITS)) as usize & (DENIALS - 1)
 }
 
-/// The word that denies a source until a moment, rounded down to 65 us.
+/// The word that denies a source from now until a moment, rounded down to 65 us, or for as long as a denial lives.
 #[inline(always)]
-pub const fn denial(hash: u64, until_q8: u64, meter: Meter) -> u64 {
+pub const fn denial(hash: u64, now_q8: u64, until_q8: u64, meter: Meter) -> u64 {
     let bytes = if matches!(meter, Meter::Bytes) { BYTES_BIT } else { 0 };
-    tag(hash) | bytes | (until_q8 >> UNTIL_SHIFT)
+    let ahead = ahead_q8(until_q8, now_q8);
+    let ahead = if ahead < LONGEST_DENIAL_Q8 { ahead } else { LONGEST_DENIAL_Q8 };
+    tag(hash) | bytes | (now_q8.wrapping_add(ahead) >> UNTIL_SHIFT)
 }
 
 /// The meter of the limit that made a denial.
@@ -114,8 +156,8 @@ pub const fn denied_until_q8(word: u64) -> u64 {
 #[inline(always)]
 pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
     let left = denied_until_q8(word).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
-    // The upper half of the circle is the past.
-    tag(hash) == word & TAG_MASK && left != 0 && left < 1 << 63
+    // Further ahead than any denial lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
+    tag(hash) == word & TAG_MASK && left != 0 && left <= 2 * LONGEST_DENIAL_Q8
 }
 
 /// Until when a cell is tracked, as its mark has it: the upper half of a time word, in steps of 17 ms.
@@ -159,20 +201,203 @@ pub const fn track(tracked_until_q8: u64, now_q8: u64, longest_tolerance_q8: u64
 
 #[cfg(test)]
 mod tests {
+    use std::{format, vec::Vec};
+
     use super::*;
+
+    /// Numbers that look random (splitmix64), the same in every run.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        }
+
+        fn secret(&mut self) -> [u64; 2] {
+            [self.next(), self.next()]
+        }
+    }
+
+    /// A source so far from another one, of either family.
+    fn beside(key: SourceKey, hi: u64, lo: u64) -> SourceKey {
+        match key.v4() {
+            Some(address) => SourceKey::from_v4(address.wrapping_add(lo as u32)),
+            None => SourceKey { hi: key.hi.wrapping_add(hi), lo: key.lo.wrapping_add(lo) },
+        }
+    }
+
+    /// What undoes [`stir_32`]: each bit of a result depends on that bit and those below it.
+    fn unstirred_32(result: u32, k: u32) -> u32 {
+        let product = |x: u32| x.wrapping_mul((x << 1).wrapping_add(k | 1));
+        let x = (0..32).fold(0_u32, |x, bit| x | ((product(x) ^ result) >> bit & 1) << bit);
+        x ^ (x >> 16)
+    }
+
+    #[test]
+    fn the_hash_of_an_ipv4_address_can_be_undone_so_no_two_have_the_same() {
+        let mut numbers = Numbers(1);
+        for _ in 0..2_000 {
+            let secret @ [one, other] = numbers.secret();
+            let address = numbers.next() as u32;
+            let odd = one as u32 | 1;
+            // Newton: twice as many bits are right after each step.
+            let inverse = (0..5).fold(odd, |i, _| i.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(i))));
+            let plain = hash(SourceKey::from_v4(address), secret);
+            let undone = unstirred_32((plain >> 32) as u32, other as u32);
+            assert_eq!(undone.wrapping_sub((one >> 32) as u32).wrapping_mul(inverse), address);
+            // And what a service makes of it.
+            let group = numbers.next() % 257;
+            let grouped = group_hash(plain, group, secret);
+            let undone = unstirred_32((grouped >> 32) as u32, (one >> 32) as u32);
+            let moved = (group as u32).wrapping_mul((other >> 32) as u32 | 1);
+            assert_eq!(undone.wrapping_sub(moved), (plain >> 32) as u32);
+        }
+    }
+
+    /// Whether two sources share a cell, the first in one group and the second in another.
+    fn meet(secret: [u64; 2], (one, group): (SourceKey, u64), (other, another): (SourceKey, u64)) -> bool {
+        let cell = |key: SourceKey, group: u64| {
+            let hash = hash(key, secret);
+            cell_index(if group == 0 { hash } else { group_hash(hash, group, secret) })
+        };
+        cell(one, group) == cell(other, another)
+    }
+
+    /// Who finds one pair that shares a cell must not know others.
+    #[test]
+    fn two_sources_that_share_a_cell_say_nothing_of_others_that_differ_in_the_same_way() {
+        const OTHERS: u64 = 2_000;
+        const SECRETS: u64 = 40;
+        let mut numbers = Numbers(2);
+        for (what, v4, both, groups) in [
+            ("IPv4", true, false, (0, 0)),
+            ("IPv4 at two services", true, false, (1, 2)),
+            ("IPv6 in the lower half", false, false, (0, 0)),
+            ("IPv6 in both halves", false, true, (0, 0)),
+            ("IPv6 at two services", false, true, (3, 4)),
+        ] {
+            let mut again = 0;
+            for _ in 0..SECRETS {
+                let secret = numbers.secret();
+                let source = |n: &mut Numbers| match v4 {
+                    true => SourceKey::from_v4(n.next() as u32),
+                    false => SourceKey { hi: n.next(), lo: n.next() },
+                };
+                let one = source(&mut numbers);
+                let pair = |one: SourceKey, (hi, lo): (u64, u64)| {
+                    meet(secret, (one, groups.0), (beside(one, hi, lo), groups.1))
+                };
+                let (hi, lo) = loop {
+                    let apart = (if both { numbers.next() } else { 0 }, numbers.next() | 1);
+                    if pair(one, apart) {
+                        break apart;
+                    }
+                };
+                again += (0..OTHERS).filter(|_| pair(source(&mut numbers), (hi, lo))).count() as u64;
+            }
+            // One or two of 80 000 by chance.
+            assert!(again <= 12, "{what}: {again} of {} others", OTHERS * SECRETS);
+        }
+    }
+
+    #[test]
+    fn no_difference_of_two_ipv6_addresses_makes_them_share_a_cell_whatever_the_secret() {
+        const SECRETS: u32 = 4_096;
+        let mut numbers = Numbers(3);
+        let top = 1_u64 << 63;
+        for (hi, lo) in [(top, 0), (0, top), (top, top), (1, 1), (top >> 1, top >> 1), (top + (1 << 31), top)]
+        {
+            let shared = (0..SECRETS).filter(|_| {
+                let secret = numbers.secret();
+                let one = SourceKey { hi: numbers.next(), lo: numbers.next() };
+                meet(secret, (one, 0), (beside(one, hi, lo), 0))
+            });
+            assert!(shared.count() <= 4, "{hi:x} and {lo:x}");
+        }
+    }
+
+    #[test]
+    fn every_bit_of_an_address_moves_every_bit_of_the_cell_half_of_the_time() {
+        const SAMPLES: u32 = 1_500;
+        let mut numbers = Numbers(4);
+        for bit in 0..160_u32 {
+            let mut moved = [0_u32; CELL_BITS as usize];
+            for _ in 0..SAMPLES {
+                let secret = numbers.secret();
+                let (one, other) = match bit.checked_sub(128) {
+                    Some(bit) => {
+                        let address = numbers.next() as u32;
+                        (SourceKey::from_v4(address), SourceKey::from_v4(address ^ 1 << bit))
+                    }
+                    None => {
+                        let one = SourceKey { hi: numbers.next(), lo: numbers.next() };
+                        let (hi, lo) = if bit < 64 { (1 << bit, 0) } else { (0, 1 << (bit - 64)) };
+                        (one, SourceKey { hi: one.hi ^ hi, lo: one.lo ^ lo })
+                    }
+                };
+                let differ = cell_index(hash(one, secret)) ^ cell_index(hash(other, secret));
+                for (place, count) in moved.iter_mut().enumerate() {
+                    *count += differ >> place & 1;
+                }
+            }
+            let shares: Vec<_> =
+                moved.iter().map(|count| format!("{:.2}", f64::from(*count) / f64::from(SAMPLES))).collect();
+            // Ten standard deviations either side.
+            let half = SAMPLES / 2;
+            assert!(moved.iter().all(|count| count.abs_diff(half) < SAMPLES / 7), "bit {bit}: {shares:?}");
+        }
+    }
+
+    const NOW_Q8: u64 = 1 << 40;
+    const DAY_Q8: u64 = 86_400_000_000_000 << TIME_FRAC_BITS;
 
     #[test]
     fn a_denial_of_one_policy_is_none_under_any_of_the_next_thousand() {
-        let now_q8 = 1 << 40;
         for hash in [0, 0x0123_4567_89ab_cdef, u64::MAX] {
             for generation in 1..50 {
-                let until_q8 = now_q8 + (1 << 36);
-                let denial = denial(denial_name(hash, generation), until_q8, Meter::Packets);
-                assert!(denies(denial, denial_name(hash, generation), now_q8));
+                let name = denial_name(hash, generation);
+                let denial = denial(name, NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
+                assert!(denies(denial, name, NOW_Q8));
                 for later in generation + 1..generation + 1000 {
-                    assert!(!denies(denial, denial_name(hash, later), now_q8), "{generation} and {later}");
+                    assert!(!denies(denial, denial_name(hash, later), NOW_Q8), "{generation} and {later}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_denial_is_no_other_ipv4_sources_under_any_later_policy() {
+        let mut numbers = Numbers(5);
+        let secret = numbers.secret();
+        let denied = hash(SourceKey::from_v4(numbers.next() as u32), secret);
+        for generation in [1, 100, 127, 128, 5_000] {
+            let denial = denial(denial_name(denied, generation), NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
+            for later in generation..generation + 1_000 {
+                // A change takes longer than this.
+                let now_q8 = NOW_Q8 + (later - generation) * (LONGEST_DENIAL_Q8 / DENIAL_PERIOD + 1);
+                // Whose tag differs in what the number of the policy does: some source's is just that.
+                let overlap = denial_name(0, generation) ^ denial_name(0, later);
+                for other in [overlap >> 32 << 32, 1 << 32, 1 << 47, numbers.next() >> 16 >> 32 << 32] {
+                    let name = denial_name(denied ^ other, later);
+                    assert!(
+                        other == 0 || !denies(denial, name, now_q8),
+                        "{generation} and {later}: {other:x}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_denial_that_is_over_stays_over_when_time_goes_round() {
+        let name = denial_name(0x0123_4567_89ab_cdef, 1);
+        let denial = denial(name, NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
+        assert!(denies(denial, name, NOW_Q8 + LONGEST_DENIAL_Q8 / 2));
+        for later in [LONGEST_DENIAL_Q8, DAY_Q8, 1 << 62, (1 << 63) + (1 << 50), u64::MAX - (1 << 36)] {
+            assert!(!denies(denial, name, NOW_Q8.wrapping_add(later)), "{later}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ratelimit_common::abi::{Limit, Meter};
-use ratelimit_common::limit::gcra::{self, MAX_AMOUNT, Outcome};
+use ratelimit_common::limit::gcra::{self, MAX_AMOUNT, Outcome, Start};
 use ratelimit_common::limit::level::Level;
 use ratelimit_common::limit::rate::Rate;
 
@@ -18,7 +18,7 @@ fn spent(rate: Rate, part: u8) -> Bucket {
 }
 
 fn level(bucket: &Bucket, now_ns: u64) -> Level {
-    Level::of(bucket.tat_q8, bucket.limit.tolerance_q8, gcra::time_q8(now_ns), 0)
+    Level::of(bucket.tat_q8, bucket.limit.tolerance_q8, gcra::time_q8(now_ns), Start::FULL)
 }
 
 proptest! {
@@ -87,7 +87,7 @@ proptest! {
         let cell_limit = Limit { tolerance_q8: share * limit.cost_fp, ..limit };
         let now_q8 = gcra::time_q8(START_NS);
         let mut cell_q8 = now_q8 + given.min(share) * limit.cost_fp;
-        let told = Level::behind(Level::of(cell_q8, cell_limit.tolerance_q8, now_q8, 0), limit.tolerance_q8);
+        let told = Level::behind(Level::of(cell_q8, cell_limit.tolerance_q8, now_q8, Start::FULL), limit.tolerance_q8);
         let mut admitted = 0;
         while let Outcome::Conforms { tat_q8 } = gcra::take(cell_q8, &cell_limit, now_q8, limit.cost_fp) {
             (cell_q8, admitted) = (tat_q8, admitted + 1);

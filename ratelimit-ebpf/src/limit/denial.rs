@@ -34,7 +34,7 @@ pub(super) fn cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> 
     if set.gate_tolerance_q8 == 0 { None } else { tables.cell(gate::cell_index(request.hash)) }
 }
 
-/// Remembers that every packet of this source will be refused until then.
+/// Remembers that every packet of this source will be refused until then, or for as long as a denial lives.
 #[inline(always)]
 pub(super) fn remember<T: Tables>(
     tables: &T,
@@ -47,7 +47,7 @@ pub(super) fn remember<T: Tables>(
     let Some(cell) = cell(tables, set, request) else { return };
     let name = gate::denial_name(request.hash, policy.generation);
     let meter = if matches!(reason, Reason::LimitBytes) { Meter::Bytes } else { Meter::Packets };
-    let denial = gate::denial(name, until_q8, meter);
+    let denial = gate::denial(name, request.now_q8, until_q8, meter);
     // Not for a moment that is as good as now: the word would be written for every packet.
     if gate::denies(denial, name, request.now_q8) {
         tables.store(tables.cell_denial(cell, gate::denial_slot(name)), denial);

@@ -197,11 +197,20 @@ fn one<T: Stages>(
         lo: request.key.lo,
         group: limit.name | (place as u64) << 16 | group as u64,
     };
+    let ever_fits = limit.window.units(ask.amount) <= limit.window.limit;
     if let Some(state) = tables.window(&key) {
+        let reason = tables.ask_window(limit, state, ask);
+        // Once: from then on it is found where those are that have been over a window.
+        if reason.is_limit() && limit.soft == 0 && ever_fits {
+            tables.keep_window(&key, state);
+        }
+        return reason;
+    }
+    if let Some(state) = tables.kept_window(&key) {
         return tables.ask_window(limit, state, ask);
     }
     // Of a window that nothing has been counted in.
-    if limit.window.units(ask.amount) > limit.window.limit {
+    if !ever_fits {
         return refusal_of(limit.meter as u32);
     }
     if ask.charging == 0 {

@@ -91,27 +91,30 @@ impl<'b> Before<'b> {
 }
 
 impl Names {
-    /// The names behind what another daemon has put in force: services by their ports, users by their prefixes. Of what the next policy has.
+    /// The names behind what another daemon has put in force, of what the next policy has: services by the marks that it left of their names, as the
+    /// daemon that knew them would, or else by their ports; users by their prefixes, because there is no room for a mark of each.
     pub fn recovered(next: &Policy, in_force: &abi::Policy, lists: &Lists) -> Self {
-        let service = |service: &'_ Service| {
+        let service = |name: &str| {
+            let service = next.services().iter().find(|one| one.name() == name)?;
             let taken = service.port_slots().map(|slot| u32::from(in_force.ports[slot as usize]));
             // A port that destinations divide is nobody's.
             let mut whole = taken.filter(|entry| *entry != NO_SERVICE && entry & BY_DESTINATION == 0);
             whole.next().map(|index| index as usize - 1)
         };
-        let user = |user: &User| {
+        let user = |name: &str| {
+            let user = next.users().iter().find(|one| one.name() == name)?;
             let entries = user.sources().iter().filter_map(|prefix| lists.get(prefix));
             entries
                 .map(|entry| entry.own_user)
                 .find(|index| *index != NO_USER)
                 .map(|index| index as usize - 1)
         };
-        // In a fixed order, so that of two that claim one index it is always the same that has it.
-        let services: BTreeMap<&str, usize> =
-            next.services().iter().filter_map(|one| Some((one.name(), service(one)?))).collect();
-        let users: BTreeMap<&str, usize> =
-            next.users().iter().filter_map(|one| Some((one.name(), user(one)?))).collect();
-        Self { services: Places::known(services.into_iter()), users: Places::known(users.into_iter()) }
+        let services = next.services().iter().map(Service::name);
+        let users = next.users().iter().map(User::name);
+        Self {
+            services: Places::recovered(services, &in_force.service_names, service),
+            users: Places::recovered(users, &[], user),
+        }
     }
 }
 
@@ -180,7 +183,9 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         windows: [WindowLimit::UNUSED; MAX_WINDOWS],
         services: [abi::Service::UNUSED; MAX_SERVICES],
         ports: [NO_SERVICE as u16; PORT_SLOTS],
+        service_names: [0; MAX_SERVICES],
     });
+    names.services.write(&mut compiled.service_names);
     compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
     let mut changed_totals = Vec::new();
     for (index, service) in in_order(policy.services().iter(), Service::name, &names.services) {

@@ -1,6 +1,6 @@
 //! Which index each service and each user has in the kernel's tables.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Names by index. A name keeps its index from one policy to the next, and with it what was spent there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -8,6 +8,17 @@ pub struct Places {
     names: Vec<Option<String>>,
     index: HashMap<String, usize>,
 }
+
+/// What a policy in the kernel has instead of a name, to be found again by the next daemon: 64-bit FNV-1a. Never 0, which is no name.
+fn mark(name: &str) -> u64 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    hash.max(1)
+}
+
+/// In place of a name that nobody can say any more.
+const FORGOTTEN: &str = "";
 
 impl Places {
     /// Names with the indices that they are known to have. Of two names with one index the first has it.
@@ -23,6 +34,43 @@ impl Places {
             }
         }
         places
+    }
+
+    /// What another daemon has put in force, which left marks of its names. A name that is not among them may still be found `otherwise`, where
+    /// nobody is who is known by name. Places of names that are no more count as taken, as they do for the daemon that knew them.
+    pub fn recovered<'n>(
+        names: impl Iterator<Item = &'n str>,
+        marks: &[u64],
+        otherwise: impl Fn(&str) -> Option<usize>,
+    ) -> Self {
+        // In a fixed order, so that of two that claim one index it is always the same that has it.
+        let names: BTreeSet<&str> = names.collect();
+        let by_mark: HashMap<u64, usize> =
+            marks.iter().enumerate().filter(|(_, mark)| **mark != 0).map(|(at, mark)| (*mark, at)).collect();
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        for name in names {
+            match by_mark.get(&mark(name)) {
+                Some(at) => known.push((name, *at)),
+                None => unknown.push(name),
+            }
+        }
+        // After the others: of two with one index the first has it.
+        known.extend(unknown.into_iter().filter_map(|name| Some((name, otherwise(name)?))));
+        let mut places = Self::known(known.into_iter());
+        places.names.resize(places.names.len().max(marks.len()), None);
+        for (name, mark) in places.names.iter_mut().zip(marks) {
+            if *mark != 0 && name.is_none() {
+                *name = Some(FORGOTTEN.to_owned());
+            }
+        }
+        places
+    }
+
+    /// A mark of each name at its index.
+    pub fn write(&self, marks: &mut [u64]) {
+        for (place, name) in marks.iter_mut().zip(&self.names) {
+            *place = name.as_deref().map_or(0, mark);
+        }
     }
 
     /// The places of these names, whatever their order, after those of an earlier policy. A new name gets a place that nobody had, if there is one below
@@ -86,6 +134,26 @@ mod tests {
             after(&known, &["a", "b", "c"]).iter().collect::<Vec<_>>(),
             [(0, "a"), (1, "b"), (2, "c")]
         );
+    }
+
+    #[test]
+    fn names_are_found_again_by_what_they_left_and_others_where_nobody_is_known() {
+        let mut marks = [0; 6];
+        after(&Places::default(), &["a", "b", "c", "d"]).write(&mut marks);
+        // "x" asks for the place of "b", which is still there, and "y" for that of "d", which is not.
+        let otherwise = |name: &str| {
+            [("a", 3), ("x", 1), ("y", 3)].into_iter().find_map(|(n, at)| (n == name).then_some(at))
+        };
+        let found = Places::recovered(["y", "x", "b", "a"].into_iter(), &marks, otherwise);
+        assert_eq!(
+            [found.of("a"), found.of("b"), found.of("y"), found.of("x")],
+            [Some(0), Some(1), Some(3), None]
+        );
+        // Who is new gets a place that nobody had before one that somebody had who is forgotten.
+        let next = Places::after(&found, ["a", "b", "x", "y"].into_iter(), 6);
+        assert_eq!((next.of("x"), next.of("y")), (Some(4), Some(3)));
+        let all = Places::after(&found, ["a", "b", "x", "y", "z", "0"].into_iter(), 6);
+        assert_eq!((all.of("0"), all.of("x"), all.of("z")), (Some(4), Some(5), Some(2)));
     }
 
     #[test]

@@ -70,6 +70,7 @@ pub struct Maps {
     pub(super) syns: Array<MapData, SynState>,
     pub(super) allowances: PerCpuArray<MapData, u64>,
     pub(super) windows: HashMap<MapData, EntryKey, WindowState>,
+    pub(super) kept_windows: HashMap<MapData, EntryKey, WindowState>,
     pub(super) user_windows: Array<MapData, WindowState>,
     leases: Array<MapData, Lease>,
     spent: Array<MapData, Spent>,
@@ -109,6 +110,7 @@ pub fn load(
     let mut loader = EbpfLoader::new();
     loader.map_max_entries(names::BUCKETS, sources);
     loader.map_max_entries(names::WINDOWS, windowed_sources(sources));
+    loader.map_max_entries(names::KEPT_WINDOWS, windowed_sources(sources) / 2);
     if let Some(pins) = pins {
         let layout = Layout::current(sources);
         pins.create(layout)?;
@@ -226,6 +228,7 @@ impl Maps {
             syns: one(ebpf, names::SYNS)?,
             allowances: one(ebpf, names::ALLOWANCES)?,
             windows: one(ebpf, names::WINDOWS)?,
+            kept_windows: one(ebpf, names::KEPT_WINDOWS)?,
             user_windows: one(ebpf, names::USER_WINDOWS)?,
             leases: one(ebpf, names::LEASES)?,
             spent: one(ebpf, names::SPENT)?,

@@ -60,7 +60,11 @@ impl Ledger for Maps {
     }
 
     fn window(&self, key: &EntryKey) -> Result<Option<WindowState>, DataplaneError> {
-        found(self.windows.get(key, 0)).map_err(DataplaneError::map("read the windows of sources"))
+        let state = found(self.windows.get(key, 0)).and_then(|state| match state {
+            None => found(self.kept_windows.get(key, 0)),
+            state => Ok(state),
+        });
+        state.map_err(DataplaneError::map("read the windows of sources"))
     }
 
     fn lease(&self, place: u32) -> Result<(Lease, Spent), DataplaneError> {

@@ -57,7 +57,7 @@ impl Account {
             None if gated && owed_q8 == 0 => Level::behind(cell, limit.tolerance_q8),
             None => Level::of(now_q8, limit.tolerance_q8, now_q8, Start::of(set, limit, now_q8)),
         };
-        let limits = pairs
+        let limits: Vec<LimitState> = pairs
             .iter()
             .map(|(rate, place)| limit_state(rate, &set.limits[*place], level(*place, &set.limits[*place])))
             .collect();
@@ -77,7 +77,7 @@ impl Account {
                 left: cell.room_q8() / sample_q8.max(1),
                 capacity: share_q8 / sample_q8.max(1),
             }),
-            denied: denial(words, now_q8).filter(|_| gated),
+            denied: denial(words, now_q8, &limits).filter(|_| gated),
             no_room_for_ms: None,
             proven_for_ms: entry.and_then(|bucket| proven_for_ms(&bucket, now_q8)),
             limits,
@@ -150,17 +150,20 @@ pub(super) fn ms(ns: u64) -> u64 {
     ns.div_ceil(1_000_000)
 }
 
-fn denial(words: &Words, now_q8: u64) -> Option<Denial> {
+/// A denial is renewed for as long as the limit behind it refuses.
+fn denial(words: &Words, now_q8: u64, limits: &[LimitState]) -> Option<Denial> {
     let word = words.cell.denials[gate::denial_slot(words.name)];
     if !gate::denies(word, words.name, now_q8) {
         return None;
     }
-    let reason = match gate::denied_by(word) {
-        Meter::Bytes => Reason::LimitBytes,
-        Meter::Packets | Meter::Syns | Meter::Fragments => Reason::LimitPackets,
+    let (reason, meter) = match gate::denied_by(word) {
+        Meter::Bytes => (Reason::LimitBytes, Meter::Bytes),
+        Meter::Packets | Meter::Syns | Meter::Fragments => (Reason::LimitPackets, Meter::Packets),
     };
     let left_ns = gcra::ahead_q8(gate::denied_until_q8(word), now_q8) >> gcra::TIME_FRAC_BITS;
-    Some(Denial { reason: reason.name().to_owned(), for_ms: ms(left_ns) })
+    let of_limits = limits.iter().filter(|limit| limit.meter == meter.name());
+    let renewed = of_limits.filter_map(|limit| limit.refused_for_ms).max().unwrap_or(0);
+    Some(Denial { reason: reason.name().to_owned(), for_ms: ms(left_ns).max(renewed) })
 }
 
 /// Each rate with its place in the set. Places are kept from one policy to the next, so their order says nothing; the price does. Of two
