@@ -12,6 +12,7 @@ use ratelimit_ebpf::{
     destination,
     frame::Frame,
     limit::{self, Ask, Request, Scope, Stages},
+    link,
     report::{Refused, report as report_source},
 };
 
@@ -157,6 +158,27 @@ extern "C" fn charge_crowd(policy: *const Policy, request: *const Request, party
     }
 }
 
+/// Charges the host alone.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_host(policy: *const Policy, len: u64, now_q8: u64) -> u32 {
+    match the(policy) {
+        Some(policy) => limit::charge_host(&Maps, policy, len, now_q8) as u32,
+        None => 0,
+    }
+}
+
+/// What becomes of a frame that has no source.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn judge_link(ctx: *mut xdp_md, policy: *const Policy, passes: u32) -> u32 {
+    let Some(policy) = the(policy) else { return REFUSED };
+    let context = XdpContext::new(ctx);
+    let frame = Frame::of_context(&context);
+    let interface = Frame::interface(&context);
+    link::judge(&Maps, &frame, policy, interface, Reason::from_code(passes)) as u32
+}
+
 /// Counts a SYN.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -259,6 +281,11 @@ impl Stages for Maps {
     #[inline(always)]
     fn charge_crowd(&self, policy: &Policy, request: &Request, party: Party) -> Reason {
         Reason::from_code(charge_crowd(policy, request, party as u32))
+    }
+
+    #[inline(always)]
+    fn charge_host(&self, policy: &Policy, len: u64, now_q8: u64) -> bool {
+        charge_host(policy, len, now_q8) != 0
     }
 
     #[inline(always)]

@@ -13,6 +13,7 @@ pub mod destination;
 pub mod drop_event;
 pub mod event;
 pub mod lease;
+pub mod link;
 pub mod list;
 pub mod names;
 pub mod policy;
@@ -28,6 +29,7 @@ pub use counter::Counter;
 pub use drop_event::DropEvent;
 pub use event::Event;
 pub use lease::{Lease, Spent};
+pub use link::{LinkCell, LinkLimits};
 pub use list::ListEntry;
 pub use policy::{Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Rung, SourceLimits};
 pub use prefix::{PrefixKey, RungCell};
@@ -36,10 +38,10 @@ pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 3_389_334_572_096_550_220;
+const RECORDED_FINGERPRINT: usize = 1_587_346_207_782_639_873;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -49,6 +51,8 @@ const FINGERPRINT: usize = layout::fold(&[
     DropEvent::LAYOUT,
     ListEntry::LAYOUT,
     Lease::LAYOUT,
+    LinkCell::LAYOUT,
+    LinkLimits::LAYOUT,
     Spent::LAYOUT,
     Cell::LAYOUT,
     Limit::LAYOUT,

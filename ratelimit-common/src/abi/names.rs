@@ -53,6 +53,10 @@ pub const USER_LIMITS: &str = "USER_LIMITS";
 pub const LEASES: &str = "LEASES";
 /// What it has spent of them.
 pub const SPENT: &str = "SPENT";
+/// What each interface has handed on of frames that have no source.
+pub const LINKS: &str = "LINKS";
+/// Neighbours, and what each has had of that.
+pub const LINK_CELLS: &str = "LINK_CELLS";
 /// SYNs of services, and whether they are answered with cookies.
 pub const SYNS: &str = "SYNS";
 /// What sources have used of windows.
@@ -63,7 +67,7 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 23] = [
+pub const MAPS: [&str; 25] = [
     BUCKETS,
     CELLS,
     COUNTERS,
@@ -71,6 +75,8 @@ pub const MAPS: [&str; 23] = [
     EVENTS,
     JUMPS,
     LEASES,
+    LINKS,
+    LINK_CELLS,
     LISTED,
     LISTS_V4,
     LISTS_V6,

@@ -123,7 +123,7 @@ fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &
         Proof::Connection => Reason::Conforming,
         Proof::Cookie => Reason::CookieValid,
         Proof::Nothing => {
-            let refused = (&packet, Sender::key_of(policy, &packet));
+            let refused = (&packet, Sender::key_of(policy, packet.source));
             limit::report_unasked(tables, policy, refused, frame.len(), now_ns, baton.otherwise);
             return baton.otherwise;
         }

@@ -1,5 +1,5 @@
 //! Holding a packet to every limit that applies to it: those of its source, what its source may have of the service it is for, those of
-//! its user, those of the prefixes around it, and the total of the service.
+//! its user, those of the prefixes around it, the total of the service, and that of the host.
 //!
 //! Everything is evaluated before anything is charged, so a packet that one limit refuses costs the others nothing. Charging
 //! can still fail half way, when another CPU takes the last tokens in between: then nothing is refunded and the packet is
@@ -31,7 +31,7 @@ use crate::{
     packet::{Packet, Transport},
     tables::{Allowance, Relay, Successor},
 };
-pub use crowd::charge as charge_crowd;
+pub use crowd::{charge as charge_crowd, charge_host};
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry, open as open_entry};
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
@@ -46,6 +46,7 @@ pub use syns::count as count_syn;
 use total::Account;
 pub use total::{service, service_number};
 pub use window::{Ask, Scope, ask as ask_window, ask_scope as ask_windows};
+pub use word::take as take_word;
 
 /// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
 #[inline(always)]
@@ -197,11 +198,17 @@ fn request<T: Stages>(
         }
         // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
         // TCP, which may be answered with a cookie or belong to a connection.
-        else if packet.transport == Transport::UDP
-            && let Some(account) = Account::of(tables, policy, packet.service as u32)
-            && account.is_spent(tables, len, now_q8, Party::Stranger)
-        {
-            return Err(Reason::ServiceTotal);
+        else if !packet.transport.is_tcp() {
+            if let Some(account) = Account::of(tables, policy, packet.service as u32)
+                && account.is_spent(tables, len, now_q8, Party::Stranger)
+            {
+                return Err(Reason::ServiceTotal);
+            }
+            if let Some(account) = Account::of_host(tables, policy)
+                && account.is_spent(tables, len, now_q8, Party::Stranger)
+            {
+                return Err(Reason::HostTotal);
+            }
         }
     }
     if policy.clock() == Clock::Precise {

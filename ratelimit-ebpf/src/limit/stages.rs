@@ -48,6 +48,11 @@ pub trait Stages: Tables + Sized {
         crowd::charge(self, policy, request, party)
     }
 
+    /// Charges the host alone; false if nothing is left.
+    fn charge_host(&self, policy: &Policy, len: u64, now_q8: u64) -> bool {
+        crowd::charge_host(self, policy, len, now_q8)
+    }
+
     /// Whether what one source may have of the service would admit the packet.
     fn judge_service(&self, policy: &Policy, request: &mut Request) -> Reason {
         further::judge_service(self, policy, request)

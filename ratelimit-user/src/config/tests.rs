@@ -3,6 +3,7 @@
 mod api_mistakes;
 mod apis;
 mod cluster;
+mod host;
 mod listen;
 mod requests;
 mod services;
