@@ -96,16 +96,16 @@ fn host_and_kernel_agree_on_random_and_mutated_packets() {
 /// Services for what has no ports, and a total for everything.
 const CAPPED: &str = r#"
 [source]
-limits = ["72 packets/day", "8 syns/day", "13000 bytes/day burst 13000", "8 fragments/day"]
+limits = ["30 packets/day", "3 syns/day", "3 fragments/day"]
 new_sources_per_cpu = 10000000
 ladder = false
 [host]
-total = ["9000 packets/day"]
+total = ["11000 packets/day"]
 link = false
 [[service]]
 name = "ping"
 match = { protocol = "icmp" }
-per_source = ["66 packets/day"]
+per_source = ["20 packets/day"]
 [[service]]
 name = "ping6"
 match = { protocol = "icmpv6", destinations = ["::1"] }
@@ -127,6 +127,7 @@ fn host_and_kernel_agree_when_everything_has_a_cap() {
             "new_source_budget",
             "limit_prefix",
             "limit_user",
+            "limit_bytes",
             "link_cap",
         ],
     );
