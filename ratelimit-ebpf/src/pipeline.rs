@@ -7,7 +7,6 @@ use ratelimit_common::abi::{
     service::{MAX_SERVICES, NO_SERVICE},
     user::NO_USER,
 };
-use ratelimit_common::limit::gcra;
 
 use crate::{
     classify::classify,
@@ -36,6 +35,8 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
             return conclude(tables, relay, Some(policy), NO_SERVICE, reason, frame.len());
         }
     };
+    // Before the service is looked up and after it: the verifier would go on along each way through the headers, then along each kind of packet.
+    let packet = packet.forgotten(frame.len());
     let service = match service_number(policy, &packet) {
         class if class & BY_DESTINATION != 0 => relay.service_at(frame, policy.tables, class),
         number => number,
@@ -113,8 +114,7 @@ fn within_host<T: Stages>(
     if !passes || policy.host_total_count == 0 || policy.mode == Mode::Monitor as u32 {
         return (reason, fate);
     }
-    let now_q8 = gcra::time_q8(tables.now_ns(Clock::Coarse));
-    if tables.charge_host(policy, len, now_q8) { (reason, fate) } else { (Reason::HostTotal, Fate::Decided) }
+    if tables.charge_host(policy, len) { (reason, fate) } else { (Reason::HostTotal, Fate::Decided) }
 }
 
 /// Counts a frame of a service that met its fate for a reason.

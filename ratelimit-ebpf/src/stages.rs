@@ -151,9 +151,8 @@ extern "C" fn charge_user(policy: *const Policy, request: *mut Request) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn charge_crowd(policy: *const Policy, request: *const Request, party: u32) -> u32 {
-    let party = if party == Party::Known as u32 { Party::Known } else { Party::Stranger };
     match (the(policy), the(request)) {
-        (Some(policy), Some(request)) => limit::charge_crowd(&Maps, policy, request, party) as u32,
+        (Some(policy), Some(request)) => limit::charge_crowd(&Maps, policy, request, party_of(party)) as u32,
         _ => REFUSED,
     }
 }
@@ -161,11 +160,36 @@ extern "C" fn charge_crowd(policy: *const Policy, request: *const Request, party
 /// Charges the host alone.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn charge_host(policy: *const Policy, len: u64, now_q8: u64) -> u32 {
+extern "C" fn charge_host(policy: *const Policy, len: u64) -> u32 {
     match the(policy) {
-        Some(policy) => limit::charge_host(&Maps, policy, len, now_q8) as u32,
+        Some(policy) => limit::charge_host(&Maps, policy, len) as u32,
         None => 0,
     }
+}
+
+/// Whether this CPU has enough of the host's total.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn stock_host(policy: *const Policy, request: *const Request, party: u32) -> u32 {
+    match (the(policy), the(request)) {
+        (Some(policy), Some(request)) => limit::stock_host(&Maps, policy, request, party_of(party)) as u32,
+        _ => 0,
+    }
+}
+
+/// Spends it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn spend_host(policy: *const Policy, request: *const Request, party: u32) -> u32 {
+    if let (Some(policy), Some(request)) = (the(policy), the(request)) {
+        limit::spend_host(&Maps, policy, request, party_of(party));
+    }
+    0
+}
+
+#[inline(always)]
+fn party_of(code: u32) -> Party {
+    if code == Party::Known as u32 { Party::Known } else { Party::Stranger }
 }
 
 /// What becomes of a frame that has no source.
@@ -284,8 +308,18 @@ impl Stages for Maps {
     }
 
     #[inline(always)]
-    fn charge_host(&self, policy: &Policy, len: u64, now_q8: u64) -> bool {
-        charge_host(policy, len, now_q8) != 0
+    fn charge_host(&self, policy: &Policy, len: u64) -> bool {
+        charge_host(policy, len) != 0
+    }
+
+    #[inline(always)]
+    fn stock_host(&self, policy: &Policy, request: &Request, party: Party) -> bool {
+        stock_host(policy, request, party as u32) != 0
+    }
+
+    #[inline(always)]
+    fn spend_host(&self, policy: &Policy, request: &Request, party: Party) {
+        spend_host(policy, request, party as u32);
     }
 
     #[inline(always)]

@@ -96,7 +96,7 @@ fn host_and_kernel_agree_on_random_and_mutated_packets() {
 /// Services for what has no ports, and a total for everything.
 const CAPPED: &str = r#"
 [source]
-limits = ["30 packets/day", "3 syns/day", "3 fragments/day"]
+limits = ["16 packets/day", "2 syns/day", "2 fragments/day"]
 new_sources_per_cpu = 10000000
 ladder = false
 [host]
@@ -105,7 +105,7 @@ link = false
 [[service]]
 name = "ping"
 match = { protocol = "icmp" }
-per_source = ["20 packets/day"]
+per_source = ["10 packets/day"]
 [[service]]
 name = "ping6"
 match = { protocol = "icmpv6", destinations = ["::1"] }

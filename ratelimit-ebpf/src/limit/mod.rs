@@ -9,6 +9,7 @@ mod crowd;
 mod denial;
 mod entry;
 mod further;
+mod host;
 mod ladder;
 mod lease;
 mod newcomers;
@@ -31,10 +32,11 @@ use crate::{
     packet::{Packet, Transport},
     tables::{Allowance, Relay, Successor},
 };
-pub use crowd::{charge as charge_crowd, charge_host};
+pub use crowd::charge as charge_crowd;
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry, open as open_entry};
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
+pub use host::{charge as charge_host, spend as spend_host, stock as stock_host};
 pub use newcomers::take as take_allowance;
 use refusal::reported;
 pub use refusal::{report, report_unasked};
@@ -104,7 +106,7 @@ fn ask<T: Stages, R: Relay>(
             Reason::Conforming => {}
             reason => return reason,
         }
-        let reason = tables.charge_crowd(policy, request, standing.party());
+        let reason = host::charge_all(tables, policy, request, standing.party());
         if reason != Reason::Conforming {
             if standing.party() == Party::Stranger {
                 ask_for_proof(tables, relay, policy, packet, request, reason);
@@ -156,7 +158,7 @@ fn ask_proven<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> 
         Reason::Conforming => {}
         reason => return reason,
     }
-    match tables.charge_crowd(policy, request, Party::Known) {
+    match host::charge_all(tables, policy, request, Party::Known) {
         Reason::Conforming => {}
         reason => return reason,
     }
@@ -172,7 +174,7 @@ fn ask_proven<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> 
 pub fn limit_crowd<T: Stages>(tables: &T, policy: &Policy, packet: &Packet, len: u64, now_ns: u64) -> Reason {
     let sender = Sender::of(tables, policy, packet);
     let request = Request::new(policy, packet, sender, len, gcra::time_q8(now_ns));
-    let reason = tables.charge_crowd(policy, &request, Party::Stranger);
+    let reason = host::charge_all(tables, policy, &request, Party::Stranger);
     reported(tables, policy, &request, reason)
 }
 

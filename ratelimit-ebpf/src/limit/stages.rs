@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{LimitSet, Policy, Reason, SourceKey, WindowLimit, service::Party};
 
 use super::{
-    crowd, entry, further, refusal,
+    crowd, entry, further, host, refusal,
     request::Request,
     syns,
     window::{self, Ask, Scope},
@@ -49,8 +49,18 @@ pub trait Stages: Tables + Sized {
     }
 
     /// Charges the host alone; false if nothing is left.
-    fn charge_host(&self, policy: &Policy, len: u64, now_q8: u64) -> bool {
-        crowd::charge_host(self, policy, len, now_q8)
+    fn charge_host(&self, policy: &Policy, len: u64) -> bool {
+        host::charge(self, policy, len)
+    }
+
+    /// Whether this CPU has enough of the host's total for the packet.
+    fn stock_host(&self, policy: &Policy, request: &Request, party: Party) -> bool {
+        host::stock(self, policy, request, party)
+    }
+
+    /// Spends it.
+    fn spend_host(&self, policy: &Policy, request: &Request, party: Party) {
+        host::spend(self, policy, request, party);
     }
 
     /// Whether what one source may have of the service would admit the packet.

@@ -13,7 +13,7 @@ use ratelimit_common::abi::{
 };
 
 use super::*;
-use crate::{compile::lists::Lists, config, policy::Policy};
+use crate::{config, policy::Policy};
 
 const FACTS: HostFacts = HostFacts {
     cpus: 4,
@@ -164,7 +164,7 @@ fn a_service_for_a_protocol_is_known_again_after_a_restart() {
     let all = [service("c", "gre"), service("b", "fragments"), service("a", "icmp")].concat();
     let old = desired(&policy(&format!("[source]\nlimits = [\"1000/s\"]\n{all}")), &FACTS, 1, None);
     let next = policy(&format!("[source]\nlimits = [\"1000/s\"]\n{}{all}", service("0", "esp")));
-    let names = Names::recovered(&next, &old.policy, &Lists::new());
+    let names = Names::recovered(&next, &old.policy, &lists::Lists::new());
     for name in ["a", "b", "c"] {
         assert_eq!(names.services.of(name), old.names.services.of(name), "{name}");
     }

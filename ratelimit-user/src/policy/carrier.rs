@@ -88,6 +88,17 @@ impl Carrier {
     }
 }
 
+impl Carrier {
+    /// The place among protocols that no other carrier ever has: TCP has no service but by its ports.
+    pub(super) fn surest_slot(self) -> u32 {
+        PROTOCOLS_AT
+            + match self {
+                Self::Number(number) => protocol_slot(number, false),
+                Self::Ports(_) | Self::Fragments => protocol_slot(TCP, true),
+            }
+    }
+}
+
 impl From<Protocol> for Carrier {
     fn from(protocol: Protocol) -> Self {
         Self::Ports(protocol)

@@ -327,16 +327,18 @@ impl Service {
         self.ports.iter().map(slots).collect()
     }
 
-    /// What the tables of a policy in force have at the places that can be nobody else's.
+    /// What the tables of a policy in force have at the places that could be nobody else's in it.
     pub fn entries_in(&self, in_force: &abi::Policy) -> Vec<u32> {
-        // A protocol that has a service now may have been without one, and its fragments the service's for fragments.
-        let others: Vec<u8> =
-            (0..=u8::MAX).filter(|number| Carrier::numbered(*number) == Carrier::Number(*number)).collect();
         let entry = |slot: u32| match (slot as usize).checked_sub(PORT_SLOTS) {
             None => in_force.ports[slot as usize],
             Some(slot) => in_force.protocols[slot],
         };
-        self.slots(&others).into_iter().flatten().map(|slot| u32::from(entry(slot))).collect()
+        let slots: Vec<u32> = match self.carrier {
+            Carrier::Ports(_) => self.slots(&[]).into_iter().flatten().collect(),
+            // Its fragments may have been those of the service for fragments, and the other way round.
+            Carrier::Number(_) | Carrier::Fragments => vec![self.carrier.surest_slot()],
+        };
+        slots.into_iter().map(|slot| u32::from(entry(slot))).collect()
     }
 
     fn problem(&self, index: usize) -> Option<ServiceError> {

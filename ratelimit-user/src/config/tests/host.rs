@@ -34,7 +34,7 @@ fn every_mistake_of_a_host_is_reported_at_its_place() {
             "total = [\"5/s soft 10%\"]",
             "p.toml:4:10: [host]: \"5 packets/s burst 5 soft 10%\" cannot be the limit of a total",
         ),
-        ("link = 5", "p.toml:4:8: link is an integer; write link = \"20000 packets/s\", or link = false"),
+        ("link = 5", "p.toml:4:8: link is a number; write link = \"20000 packets/s\", or link = false"),
         (
             "link = \"5 packets/s\"",
             "p.toml:4:8: [host]: link = \"5 packets/s burst 5\" leaves neighbours too little",
