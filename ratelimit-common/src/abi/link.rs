@@ -77,3 +77,24 @@ pub const fn link_set(interface: u32, neighbour: u64, secret: [u64; 2]) -> u32 {
     ((interface & (LINK_INTERFACES - 1)) * LINK_SETS + set) * LINK_WAYS
 }
 const _: () = assert!(LINK_SETS == 1 << (64 - 57));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_have_names_of_their_own_and_places_on_their_interface() {
+        let mut names = [0; 18];
+        let kinds = [LinkKind::NotIp, LinkKind::Arp, LinkKind::NeighbourDiscovery];
+        for (at, name) in names.iter_mut().enumerate() {
+            let (interface, mac) = ((at / 6) as u32 + 63, (at / 3 % 2) as u64 * 0xffff_ffff_ffff);
+            *name = neighbour(interface, mac, kinds[at % 3]);
+            let place = link_set(interface, *name, [3, 0x9e37_79b9_7f4a_7c15]);
+            assert!(*name != 0 && place.is_multiple_of(LINK_WAYS) && place < LINK_CELLS);
+            assert_eq!(place / LINK_NEIGHBOURS, interface % LINK_INTERFACES);
+        }
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name), "{name:x}");
+        }
+    }
+}
