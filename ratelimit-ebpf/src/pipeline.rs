@@ -114,7 +114,7 @@ fn within_host<T: Stages>(
     if !passes || policy.host_total_count == 0 || policy.mode == Mode::Monitor as u32 {
         return (reason, fate);
     }
-    if tables.charge_host(policy, len) { (reason, fate) } else { (Reason::HostTotal, Fate::Decided) }
+    if limit::charge_host(tables, policy, len) { (reason, fate) } else { (Reason::HostTotal, Fate::Decided) }
 }
 
 /// Counts a frame of a service that met its fate for a reason.

@@ -157,32 +157,22 @@ extern "C" fn charge_crowd(policy: *const Policy, request: *const Request, party
     }
 }
 
-/// Charges the host alone.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn charge_host(policy: *const Policy, len: u64) -> u32 {
-    match the(policy) {
-        Some(policy) => limit::charge_host(&Maps, policy, len) as u32,
-        None => 0,
-    }
-}
-
 /// Whether this CPU has enough of the host's total.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn stock_host(policy: *const Policy, request: *const Request, party: u32) -> u32 {
-    match (the(policy), the(request)) {
-        (Some(policy), Some(request)) => limit::stock_host(&Maps, policy, request, party_of(party)) as u32,
-        _ => 0,
+extern "C" fn stock_host(policy: *const Policy, len: u64, now_q8: u64, party: u32) -> u32 {
+    match the(policy) {
+        Some(policy) => limit::stock_host(&Maps, policy, len, now_q8, party_of(party)) as u32,
+        None => 0,
     }
 }
 
 /// Spends it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn spend_host(policy: *const Policy, request: *const Request, party: u32) -> u32 {
-    if let (Some(policy), Some(request)) = (the(policy), the(request)) {
-        limit::spend_host(&Maps, policy, request, party_of(party));
+extern "C" fn spend_host(policy: *const Policy, len: u64, party: u32) -> u32 {
+    if let Some(policy) = the(policy) {
+        limit::spend_host(&Maps, policy, len, party_of(party));
     }
     0
 }
@@ -308,18 +298,13 @@ impl Stages for Maps {
     }
 
     #[inline(always)]
-    fn charge_host(&self, policy: &Policy, len: u64) -> bool {
-        charge_host(policy, len) != 0
+    fn stock_host(&self, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
+        stock_host(policy, len, now_q8, party as u32) != 0
     }
 
     #[inline(always)]
-    fn stock_host(&self, policy: &Policy, request: &Request, party: Party) -> bool {
-        stock_host(policy, request, party as u32) != 0
-    }
-
-    #[inline(always)]
-    fn spend_host(&self, policy: &Policy, request: &Request, party: Party) {
-        spend_host(policy, request, party as u32);
+    fn spend_host(&self, policy: &Policy, len: u64, party: Party) {
+        spend_host(policy, len, party as u32);
     }
 
     #[inline(always)]

@@ -15,40 +15,40 @@ use crate::tables::Tables;
 #[inline(always)]
 pub(super) fn charge_all<T: Stages>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Reason {
     let capped = policy.host_total_count != 0;
-    if capped && !tables.stock_host(policy, request, party) {
+    if capped && !tables.stock_host(policy, request.len as u64, request.now_q8, party) {
         return Reason::HostTotal;
     }
     let reason = tables.charge_crowd(policy, request, party);
     if capped && reason == Reason::Conforming {
-        tables.spend_host(policy, request, party);
+        tables.spend_host(policy, request.len as u64, party);
     }
     reason
 }
 
-/// Sees to it that this CPU has enough of the host's total for the packet, and says whether it has.
+/// Sees to it that this CPU has enough of the host's total for a packet, and says whether it has.
 #[inline(always)]
-pub fn stock<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-    let Some(account) = Account::of_host(tables, policy) else { return true };
-    let (len, now_q8) = (request.len as u64, request.now_q8);
-    !account.is_spent(tables, len, now_q8, party) && account.stock(tables, len, now_q8, party)
+pub fn stock<T: Tables>(tables: &T, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
+    match Account::of_host(tables, policy) {
+        Some(account) => account.stock(tables, len, now_q8, party),
+        None => true,
+    }
 }
 
 /// Spends what the packet costs.
 #[inline(always)]
-pub fn spend<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) {
+pub fn spend<T: Tables>(tables: &T, policy: &Policy, len: u64, party: Party) {
     if let Some(account) = Account::of_host(tables, policy) {
-        account.spend(tables, request.len as u64, party);
+        account.spend(tables, len, party);
     }
 }
 
-/// Both, for a packet that a service lets pass although a limit refuses it; false if nothing is left. Nobody vouches for it.
+/// Charges the host alone, for a packet that a service lets pass although a limit refuses it; false if nothing is left. Nobody vouches for it.
 #[inline(always)]
-pub fn charge<T: Tables>(tables: &T, policy: &Policy, len: u64) -> bool {
-    let Some(account) = Account::of_host(tables, policy) else { return true };
+pub(crate) fn charge<T: Stages>(tables: &T, policy: &Policy, len: u64) -> bool {
     let now_q8 = gcra::time_q8(tables.now_ns(Clock::Coarse));
-    let enough = account.stock(tables, len, now_q8, Party::Stranger);
+    let enough = tables.stock_host(policy, len, now_q8, Party::Stranger);
     if enough {
-        account.spend(tables, len, Party::Stranger);
+        tables.spend_host(policy, len, Party::Stranger);
     }
     enough
 }

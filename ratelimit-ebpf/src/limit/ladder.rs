@@ -19,13 +19,13 @@ use crate::tables::{Allowance, InsertError, Tables};
 /// Whether every prefix around the source would admit the packet. Writes nothing, but to settle an old debt.
 #[inline(always)]
 pub(super) fn admits<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-    climb(policy, request, |prefix| prefix.admits(tables, policy, request, party))
+    climb(tables, policy, request, party, Step::Judge)
 }
 
 /// Charges every prefix around the source.
 #[inline(always)]
 pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-    climb(policy, request, |prefix| prefix.charge(tables, policy, request, party))
+    climb(tables, policy, request, party, Step::Charge)
 }
 
 /// One prefix around a source, and what it pays.
@@ -36,9 +36,16 @@ struct Prefix {
     charge_q8: u64,
 }
 
+/// What is asked of every rung. Not a closure: the compiler would be free to make a function of it, for which there is no room on the stack.
+#[derive(Clone, Copy)]
+enum Step {
+    Judge,
+    Charge,
+}
+
 /// Asks every rung from the narrowest on; true if none says no.
 #[inline(always)]
-fn climb(policy: &Policy, request: &Request, ask: impl Fn(&Prefix) -> bool) -> bool {
+fn climb<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party, step: Step) -> bool {
     let charge_q8 = request.dearest_q8();
     if policy.ladder.tolerance_q8 == 0 || charge_q8 == 0 {
         return true;
@@ -50,7 +57,13 @@ fn climb(policy: &Policy, request: &Request, ask: impl Fn(&Prefix) -> bool) -> b
             break;
         }
         // Found anew for each question: cheaper than room for it on a stack of 512 bytes.
-        if !ask(&Prefix::around(policy, request, rung, family * MAX_RUNGS as u32 + index as u32, charge_q8)) {
+        let prefix =
+            Prefix::around(policy, request, rung, family * MAX_RUNGS as u32 + index as u32, charge_q8);
+        let admitted = match step {
+            Step::Judge => prefix.admits(tables, policy, request, party),
+            Step::Charge => prefix.charge(tables, policy, request, party),
+        };
+        if !admitted {
             return false;
         }
     }

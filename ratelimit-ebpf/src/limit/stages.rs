@@ -48,19 +48,14 @@ pub trait Stages: Tables + Sized {
         crowd::charge(self, policy, request, party)
     }
 
-    /// Charges the host alone; false if nothing is left.
-    fn charge_host(&self, policy: &Policy, len: u64) -> bool {
-        host::charge(self, policy, len)
-    }
-
-    /// Whether this CPU has enough of the host's total for the packet.
-    fn stock_host(&self, policy: &Policy, request: &Request, party: Party) -> bool {
-        host::stock(self, policy, request, party)
+    /// Whether this CPU has enough of the host's total for a packet.
+    fn stock_host(&self, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
+        host::stock(self, policy, len, now_q8, party)
     }
 
     /// Spends it.
-    fn spend_host(&self, policy: &Policy, request: &Request, party: Party) {
-        host::spend(self, policy, request, party);
+    fn spend_host(&self, policy: &Policy, len: u64, party: Party) {
+        host::spend(self, policy, len, party);
     }
 
     /// Whether what one source may have of the service would admit the packet.
