@@ -42,8 +42,8 @@ fn flood(edge: &Edge) {
             // What the queue of the wire does not take is lost there; the bound is on what arrives.
             let _sent = socket.send_to(&packet(number, to), &destination);
             let due = Duration::from_micros(u64::from(number) * 20);
-            if number % BATCH == 0 && began.elapsed() < due {
-                thread::sleep(due - began.elapsed());
+            if number % BATCH == 0 {
+                thread::sleep(due.saturating_sub(began.elapsed()));
             }
         }
     });
