@@ -85,8 +85,8 @@ fn under(policy: &str) -> (u64, f64, u64) {
     let edge = edge_with_sources(&[HONEST]);
     count_arrivals(&edge);
     let _daemon = edge.start(policy);
-    // More than a cell vouches for: it has an entry, and keeps it while it goes on.
-    assert_eq!(answers(ping(&edge, "30", "0.01")), 30);
+    // More than a cell vouches for, so it has an entry; and it goes on at its rate, so it keeps it.
+    assert_eq!(answers(ping(&edge, "120", "0.01")), 120);
     let (mut took, mut answered) = (0.0, 0);
     thread::scope(|scope| {
         let pings = scope.spawn(|| {
@@ -106,7 +106,7 @@ fn under(policy: &str) -> (u64, f64, u64) {
 fn a_spoofed_flood_without_ports_is_held_to_the_total_of_the_host_and_an_honest_neighbour_pings_on() {
     let policy = |host: &str| {
         format!(
-            "[source]\nlimits = [\"200 packets/s burst 80\"]\n{host}\n[[service]]\nname = \"attacked\"\n\
+            "[source]\nlimits = [\"20 packets/s burst 400\"]\n{host}\n[[service]]\nname = \"attacked\"\n\
              match = {{ protocol = \"udp\", ports = [{PORT}] }}\ntotal = [\"1000 packets/s burst 1000\"]\n"
         )
     };
