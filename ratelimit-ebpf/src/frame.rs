@@ -92,6 +92,14 @@ impl<'a> Frame<'a> {
         Self { start: start as usize, end: end as usize, ..*self }
     }
 
+    /// The number of the interface that it came in by.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn interface(ctx: &aya_ebpf::programs::XdpContext) -> u32 {
+        // SAFETY: the context is the kernel's.
+        unsafe { (*ctx.ctx).ingress_ifindex }
+    }
+
     /// What the interface that it came in by can receive in one packet, if the kernel says so.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]

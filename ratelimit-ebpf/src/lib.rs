@@ -14,6 +14,7 @@ pub mod cookie;
 pub mod destination;
 pub mod frame;
 pub mod limit;
+pub mod link;
 pub mod mark;
 pub mod notes;
 pub mod packet;

@@ -19,16 +19,17 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, FairCell, Lease, LimitSet, ListEntry,
-        Policy, PrefixKey, RungCell, Share, Spent, SynState, TotalState, WindowState,
+        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, FairCell, Lease, LimitSet, LinkCell,
+        ListEntry, Policy, PrefixKey, Reason, RungCell, Share, Spent, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
         destination::{DestinationKey, KEY_BITS, MAX_DESTINATIONS},
         drop_event::RING_BYTES,
         event::EVENT_COUNT,
         lease::MAX_LEASES,
+        link::{LINK_CELLS as LINK_PLACES, LINK_INTERFACES},
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
         prefix::{LADDER_CELLS, MAX_PREFIXES},
-        service::MAX_SERVICES,
+        service::{MAX_SERVICES, TOTAL_SLOTS},
         user::MAX_USERS,
         window::SET_WINDOWS,
     },
@@ -141,13 +142,21 @@ static SCRATCH: PerCpuArray<[u64; NOTES], 1> = PerCpuArray::new();
 #[btf_map]
 static SYNS: Array<SynState, MAX_SERVICES> = Array::new();
 
-/// What each CPU has taken from the totals of each service.
+/// What each CPU has taken from the totals of each service, and behind them of the host.
 #[btf_map]
-static SHARES: PerCpuArray<Share, MAX_SERVICES> = PerCpuArray::new();
+static SHARES: PerCpuArray<Share, TOTAL_SLOTS> = PerCpuArray::new();
 
-/// The shared buckets of each service.
+/// The shared buckets of each service, and behind them of the host.
 #[btf_map]
-static TOTALS: Array<TotalState, MAX_SERVICES> = Array::new();
+static TOTALS: Array<TotalState, TOTAL_SLOTS> = Array::new();
+
+/// What each interface has handed on of frames that have no source.
+#[btf_map]
+static LINKS: Array<u64, { LINK_INTERFACES as usize }> = Array::new();
+
+/// Neighbours, and what each has had of that.
+#[btf_map]
+static LINK_CELLS: Array<LinkCell, { LINK_PLACES as usize }> = Array::new();
 
 /// The buckets of users.
 #[btf_map]
@@ -251,6 +260,11 @@ impl Relay for Jumps<'_> {
     #[inline(always)]
     fn service_at(&self, _: &Frame<'_>, table: u32, class: u32) -> u32 {
         stages::service_at(self.ctx.ctx, table, class)
+    }
+
+    #[inline(always)]
+    fn judge_link(&self, _: &Frame<'_>, policy: &Policy, passes: Reason) -> Reason {
+        Reason::from_code(stages::judge_link(self.ctx.ctx, policy, passes as u32))
     }
 }
 
@@ -633,6 +647,19 @@ impl Tables for Maps {
     fn share_refused_until(&self, share: *mut Share, place: usize) -> *mut u64 {
         // SAFETY: as above.
         unsafe { addr_of_mut!((*share).refused_until_q8[place]) }
+    }
+
+    #[inline(always)]
+    fn link(&self, interface: u32) -> Option<*mut u64> {
+        LINKS.get_ptr_mut(interface)
+    }
+
+    #[inline(always)]
+    fn link_cell(&self, index: u32) -> Option<(*mut u64, *mut u64)> {
+        // SAFETY: array values live as long as the map.
+        LINK_CELLS
+            .get_ptr_mut(index)
+            .map(|cell| unsafe { (addr_of_mut!((*cell).owner), addr_of_mut!((*cell).tat_q8)) })
     }
 
     #[inline(always)]

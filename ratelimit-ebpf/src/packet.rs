@@ -2,7 +2,7 @@
 
 use ratelimit_common::abi::{
     SourceKey,
-    service::{Protocol, port_slot},
+    service::{Protocol, port_slot, protocol_slot},
 };
 
 use crate::frame::{Frame, forget};
@@ -69,6 +69,8 @@ pub struct Packet {
     pub transport: Transport,
     /// Destination port; 0 without one.
     pub port: u16,
+    /// The number of its IP protocol; of a fragment without the transport header what its IP header says.
+    pub protocol: u8,
     /// Where the IP header starts.
     pub network_at: usize,
     /// Where the transport header starts, if there is one.
@@ -94,6 +96,12 @@ impl Packet {
         }
     }
 
+    /// Where it is looked up otherwise.
+    #[inline(always)]
+    pub fn protocol_slot(&self) -> u32 {
+        protocol_slot(self.protocol, self.transport == Transport::FRAGMENT)
+    }
+
     /// Who is meant. Read when it is asked for, because few ask.
     #[inline(always)]
     pub(crate) fn destination(&self, frame: &Frame<'_>) -> Option<Address> {
@@ -106,7 +114,9 @@ impl Packet {
     pub fn forgotten(self, unknown: u64) -> Self {
         let family = matches!(self.source.family, Family::V6) as u64;
         let traits = self.transport.0 as u64 | family << 12 | (self.fragment as u64) << 13;
-        let traits = forget(traits | (self.service as u64) << 16 | (self.port as u64) << 32, unknown);
+        let traits =
+            traits | (self.service as u64) << 16 | (self.port as u64) << 32 | (self.protocol as u64) << 48;
+        let traits = forget(traits, unknown);
         Self {
             source: Address {
                 family: if traits & 1 << 12 == 0 { Family::V4 } else { Family::V6 },
@@ -114,6 +124,7 @@ impl Packet {
             },
             transport: Transport(traits as u16 & 0xfff),
             port: (traits >> 32) as u16,
+            protocol: (traits >> 48) as u8,
             fragment: traits & 1 << 13 != 0,
             service: (traits >> 16) as u16,
             user: self.user,
@@ -122,6 +133,13 @@ impl Packet {
             transport_len: 0,
         }
     }
+}
+
+/// Who sent the packet whose IPv6 header is at an offset.
+#[inline(always)]
+pub(crate) fn v6_source(frame: &Frame<'_>, network_at: usize) -> Option<Address> {
+    let header = frame.view::<40>(network_at)?;
+    Some(Address::v6(header.u64_ne::<8>(), header.u64_ne::<16>()))
 }
 
 /// Who is meant by the IP header at an offset.
@@ -156,6 +174,12 @@ impl Transport {
     #[inline(always)]
     pub const fn icmpv6(kind: u8) -> Self {
         Self(0x100 | kind as u16)
+    }
+
+    /// Whether it is TCP, with its header.
+    #[inline(always)]
+    pub const fn is_tcp(self) -> bool {
+        self.0 <= Self::TCP.0
     }
 
     /// Whether it is ICMPv6 of the types that neighbours find each other with.

@@ -26,8 +26,17 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
     };
     let packet = match parse(frame) {
         Ok(packet) => packet,
-        Err(reason) => return conclude(tables, relay, Some(policy), NO_SERVICE, reason, frame.len()),
+        Err(reason) => {
+            let reason = if reason.verdict() == Verdict::Pass {
+                relay.judge_link(frame, policy, reason)
+            } else {
+                reason
+            };
+            return conclude(tables, relay, Some(policy), NO_SERVICE, reason, frame.len());
+        }
     };
+    // Before the service is looked up and after it: the verifier would go on along each way through the headers, then along each kind of packet.
+    let packet = packet.forgotten(frame.len());
     let service = match service_number(policy, &packet) {
         class if class & BY_DESTINATION != 0 => relay.service_at(frame, policy.tables, class),
         number => number,
@@ -55,7 +64,7 @@ fn judge<T: Stages, R: Relay>(
         }
         return reason;
     }
-    if policy.source.set.limit_count == 0 && policy.window_count == 0 {
+    if policy.source.set.limit_count == 0 && policy.window_count == 0 && policy.host_total_count == 0 {
         return Reason::Unlimited;
     }
     let packet = Packet { user: listing.user, ..packet };
@@ -64,7 +73,7 @@ fn judge<T: Stages, R: Relay>(
 
 /// Counts a frame that ends for a reason, and says what becomes of it.
 #[inline(always)]
-pub fn conclude<T: Tables, R: Relay>(
+pub fn conclude<T: Stages, R: Relay>(
     tables: &T,
     relay: &R,
     policy: Option<&Policy>,
@@ -72,11 +81,11 @@ pub fn conclude<T: Tables, R: Relay>(
     reason: Reason,
     len: u64,
 ) -> Verdict {
-    let fate = match policy {
+    let (reason, fate) = match policy {
         Some(policy) if policy.lenient != 0 && reason.verdict() == Verdict::Drop => {
-            fate(policy, service, reason)
+            within_host(tables, policy, reason, fate(policy, service, reason), len)
         }
-        _ => Fate::Decided,
+        _ => (reason, Fate::Decided),
     };
     let fate = match fate {
         Fate::Decided | Fate::Waived => fate,
@@ -89,6 +98,23 @@ pub fn conclude<T: Tables, R: Relay>(
     };
     count(tables, service, reason, fate, len);
     if fate == Fate::Waived { Verdict::Pass } else { reason.verdict() }
+}
+
+/// What a service lets pass although a limit refuses it costs the host what every packet does: no service opens the host. A policy on trial
+/// drops nothing for that either.
+#[inline(always)]
+fn within_host<T: Stages>(
+    tables: &T,
+    policy: &Policy,
+    reason: Reason,
+    fate: Fate,
+    len: u64,
+) -> (Reason, Fate) {
+    let passes = matches!(fate, Fate::Waived | Fate::Marked);
+    if !passes || policy.host_total_count == 0 || policy.mode == Mode::Monitor as u32 {
+        return (reason, fate);
+    }
+    if limit::charge_host(tables, policy, len) { (reason, fate) } else { (Reason::HostTotal, Fate::Decided) }
 }
 
 /// Counts a frame of a service that met its fate for a reason.
@@ -104,7 +130,7 @@ pub(crate) fn fate(policy: &Policy, service: u32, reason: Reason) -> Fate {
         return Fate::Waived;
     }
     match limit::service(policy, service) {
-        Some((_, service)) if reason.is_limit() => match service.on_limit {
+        Some((_, service)) if reason.is_for_service() => match service.on_limit {
             MONITOR => Fate::Waived,
             MARK => Fate::Marked,
             REJECT => Fate::Rejected,

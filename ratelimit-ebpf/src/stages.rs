@@ -12,6 +12,7 @@ use ratelimit_ebpf::{
     destination,
     frame::Frame,
     limit::{self, Ask, Request, Scope, Stages},
+    link,
     report::{Refused, report as report_source},
 };
 
@@ -163,6 +164,37 @@ extern "C" fn charge_crowd(policy: *const Policy, request: *const Request, party
     }
 }
 
+/// Whether this CPU has enough of the host's total.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn stock_host(policy: *const Policy, len: u64, now_q8: u64, party: u32) -> u32 {
+    match the(policy) {
+        Some(policy) => limit::stock_host(&Maps, policy, len, now_q8, Party::from_code(party)) as u32,
+        None => 0,
+    }
+}
+
+/// Spends it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn spend_host(policy: *const Policy, len: u64, party: u32) -> u32 {
+    if let Some(policy) = the(policy) {
+        limit::spend_host(&Maps, policy, len, Party::from_code(party));
+    }
+    0
+}
+
+/// What becomes of a frame that has no source.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn judge_link(ctx: *mut xdp_md, policy: *const Policy, passes: u32) -> u32 {
+    let Some(policy) = the(policy) else { return REFUSED };
+    let context = XdpContext::new(ctx);
+    let frame = Frame::of_context(&context);
+    let interface = Frame::interface(&context);
+    link::judge(&Maps, &frame, policy, interface, Reason::from_code(passes)) as u32
+}
+
 /// Counts a SYN.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -267,6 +299,16 @@ impl Stages for Maps {
     #[inline(always)]
     fn charge_crowd(&self, policy: &Policy, request: &Request, party: Party) -> Reason {
         Reason::from_code(charge_crowd(policy, request, party as u32))
+    }
+
+    #[inline(always)]
+    fn stock_host(&self, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
+        stock_host(policy, len, now_q8, party as u32) != 0
+    }
+
+    #[inline(always)]
+    fn spend_host(&self, policy: &Policy, len: u64, party: Party) {
+        spend_host(policy, len, party as u32);
     }
 
     #[inline(always)]

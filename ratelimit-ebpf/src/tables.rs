@@ -37,6 +37,9 @@ pub trait Relay {
     /// The service of a packet whose port is shared, see [`destination::service`](crate::destination::service). A function of its own in
     /// the kernel: few packets need it, and it reads the packet once more rather than have the others keep what it needs.
     fn service_at(&self, frame: &Frame<'_>, table: u32, class: u32) -> u32;
+    /// What becomes of a frame without a source that would pass, see [`link::judge`](crate::link::judge). A function of its own too, and where
+    /// the interface is known that it came in by.
+    fn judge_link(&self, frame: &Frame<'_>, policy: &Policy, passes: Reason) -> Reason;
 }
 
 /// What the next program need not find out again.
@@ -153,14 +156,19 @@ pub trait Tables {
     /// Which of them was last asked for a connection.
     fn fair_asked(&self, cell: Self::FairCell) -> Self::Word;
 
-    /// The shared bucket of a service's limit.
+    /// The shared bucket of a limit of a service's total, or of the host's.
     fn total(&self, service: u32, index: usize) -> Option<Self::Word>;
-    /// What this CPU has taken from the totals of a service.
+    /// What this CPU has taken from the totals of a service, or of the host.
     fn share(&self, service: u32) -> Option<Self::Share>;
     /// What is left of it, in one place.
     fn share_pool(&self, share: Self::Share, place: usize) -> Self::Word;
     /// Until when there is no more, in one place.
     fn share_refused_until(&self, share: Self::Share, place: usize) -> Self::Word;
+
+    /// What an interface has handed on of frames without a source: its bucket.
+    fn link(&self, interface: u32) -> Option<Self::Word>;
+    /// A neighbour: whose place it is, and its bucket.
+    fn link_cell(&self, index: u32) -> Option<(Self::Word, Self::Word)>;
 
     /// The bucket of a service's SYNs.
     fn syn_meter(&self, service: u32) -> Option<Self::Word>;

@@ -13,8 +13,9 @@ use ratelimit_common::{
         counter::{COUNTER_SLOTS, Fate, slot},
         destination::DestinationKey,
         lease::MAX_LEASES,
+        link::{LINK_CELLS, LINK_INTERFACES},
         prefix::LADDER_CELLS,
-        service::{MAX_SERVICES, MAX_TOTALS},
+        service::{MAX_SERVICES, MAX_TOTALS, TOTAL_SLOTS},
         user::MAX_USERS,
         window::SET_WINDOWS,
     },
@@ -24,6 +25,7 @@ use ratelimit_ebpf::{
     destination,
     frame::Frame,
     limit::Stages,
+    link,
     packet::{Address, Family},
     pipeline,
     report::QUIET_SLOTS,
@@ -78,6 +80,10 @@ pub struct Memory {
     syns: RefCell<Vec<u64>>,
     /// What was for another program. There is none here, so the packet goes on.
     pub handed_over: RefCell<Vec<Successor>>,
+    links: RefCell<Vec<u64>>,
+    link_cells: RefCell<Vec<u64>>,
+    /// The number of the interface that frames come in by.
+    pub interface: Cell<u32>,
     quiet: RefCell<Vec<u64>>,
     /// What the daemon would have been told.
     pub told: RefCell<Vec<DropEvent>>,
@@ -117,6 +123,10 @@ pub enum Word {
     Spent(usize),
     /// Of a service's SYNs.
     Syns(usize),
+    /// Of an interface.
+    Link(usize),
+    /// Of a neighbour: its name, or its bucket.
+    LinkCell(usize),
     /// Of the sources of a slot.
     Quiet(usize),
 }
@@ -141,8 +151,8 @@ impl Memory {
             kept_windows: RefCell::default(),
             // Those of users come first.
             window_words: RefCell::new(vec![0; MAX_USERS * SET_WINDOWS * SUB_WINDOWS]),
-            shares: RefCell::new(vec![0; MAX_SERVICES * SHARE_WORDS]),
-            totals: RefCell::new(vec![0; MAX_SERVICES * MAX_TOTALS]),
+            shares: RefCell::new(vec![0; TOTAL_SLOTS * SHARE_WORDS]),
+            totals: RefCell::new(vec![0; TOTAL_SLOTS * MAX_TOTALS]),
             allowances: RefCell::default(),
             rungs: RefCell::new(vec![0; LADDER_CELLS * 2]),
             fair: RefCell::new(vec![0; gate::CELLS as usize * 2]),
@@ -150,6 +160,9 @@ impl Memory {
             prefix_words: RefCell::default(),
             syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
             handed_over: RefCell::default(),
+            links: RefCell::new(vec![0; LINK_INTERFACES as usize]),
+            link_cells: RefCell::new(vec![0; LINK_CELLS as usize * 2]),
+            interface: Cell::new(1),
             quiet: RefCell::new(vec![0; QUIET_SLOTS as usize]),
             told: RefCell::default(),
             full: Cell::new(false),
@@ -223,6 +236,8 @@ impl Memory {
             Word::Allowance(at) => self.allowances.borrow()[at],
             Word::Rung(at) => self.rungs.borrow()[at],
             Word::Fair(at) => self.fair.borrow()[at],
+            Word::Link(at) => self.links.borrow()[at],
+            Word::LinkCell(at) => self.link_cells.borrow()[at],
             Word::Prefix(at) => self.prefix_words.borrow()[at],
             Word::Syns(at) => self.syns.borrow()[at],
             Word::Window(at) => self.window_words.borrow()[at],
@@ -429,6 +444,15 @@ impl Tables for Memory {
         Word::Share(share + SHARE_WORDS / 2 + place)
     }
 
+    fn link(&self, interface: u32) -> Option<Word> {
+        Some(Word::Link(interface as usize))
+    }
+
+    fn link_cell(&self, index: u32) -> Option<(Word, Word)> {
+        let at = index as usize * 2;
+        (index < LINK_CELLS).then_some((Word::LinkCell(at), Word::LinkCell(at + 1)))
+    }
+
     fn syn_meter(&self, service: u32) -> Option<Word> {
         Some(Word::Syns(service as usize * 2))
     }
@@ -459,6 +483,8 @@ impl Tables for Memory {
             Word::Prefix(at) => self.prefix_words.borrow_mut()[at] = new,
             Word::Syns(at) => self.syns.borrow_mut()[at] = new,
             Word::Window(at) => self.window_words.borrow_mut()[at] = new,
+            Word::Link(at) => self.links.borrow_mut()[at] = new,
+            Word::LinkCell(at) => self.link_cells.borrow_mut()[at] = new,
             Word::Quiet(at) => self.quiet.borrow_mut()[at] = new,
             Word::Spent(at) => self.spent.borrow_mut()[at] = new,
         }
@@ -507,5 +533,9 @@ impl Relay for Memory {
 
     fn service_at(&self, frame: &Frame<'_>, table: u32, class: u32) -> u32 {
         destination::service(self, frame, table, class)
+    }
+
+    fn judge_link(&self, frame: &Frame<'_>, policy: &Policy, passes: Reason) -> Reason {
+        link::judge(self, frame, policy, self.interface.get(), passes)
     }
 }

@@ -22,8 +22,11 @@ const PACKETS: u64 = 150_000;
 const SOURCES: u64 = 400;
 
 /// Nothing refills while the test runs, so the two clocks, a number here and the kernel's there, agree. The soonest is a
-/// byte, after 7 s: an emulated machine, which needs longer for all packets, is given fewer.
+/// byte, after 7 s: an emulated machine, which needs longer for all packets, is given fewer. The cap on frames without a source refills
+/// within milliseconds, so there is none here.
 const POLICY: &str = r#"
+[host]
+link = false
 [source]
 limits = ["72 packets/day", "8 syns/day", "13000 bytes/day burst 13000", "8 fragments/day"]
 new_sources_per_cpu = 10000000
@@ -41,6 +44,8 @@ network = ["900 packets/day"]
 
 /// Services that share ports. Nothing of packets of different length adds up over sources: then a second would matter.
 const DIVIDED: &str = r#"
+[host]
+link = false
 [source]
 limits = ["72 packets/day", "8 syns/day", "13000 bytes/day burst 13000", "8 fragments/day"]
 new_sources_per_cpu = 10000000
@@ -75,6 +80,8 @@ const DESTINATIONS_V6: [Ipv6Addr; 5] = [
 
 /// The same with limits so small that the gate cannot help.
 const SMALL: &str = r#"
+[host]
+link = false
 [source]
 limits = ["60 packets/day", "2 syns/day", "5100 bytes/day burst 10000", "3 fragments/day"]
 ladder = false
@@ -83,7 +90,47 @@ new_sources_per_cpu = 10000000
 
 #[test]
 fn host_and_kernel_agree_on_random_and_mutated_packets() {
-    agree(POLICY, &["unlimited", "contended", "table_full", "new_source_budget"]);
+    agree(POLICY, &["unlimited", "contended", "table_full", "new_source_budget", "host_total", "link_cap"]);
+}
+
+/// Services for what has no ports, and a total for everything.
+const CAPPED: &str = r#"
+[source]
+limits = ["16 packets/day", "2 syns/day", "2 fragments/day"]
+new_sources_per_cpu = 10000000
+ladder = false
+[host]
+total = ["11000 packets/day"]
+link = false
+[[service]]
+name = "ping"
+match = { protocol = "icmp" }
+per_source = ["10 packets/day"]
+[[service]]
+name = "ping6"
+match = { protocol = "icmpv6", destinations = ["::1"] }
+total = ["1000 packets/day"]
+[[service]]
+name = "pieces"
+match = { protocol = "fragments" }
+total = ["300 packets/day"]
+"#;
+
+#[test]
+fn host_and_kernel_agree_when_everything_has_a_cap() {
+    agree(
+        CAPPED,
+        &[
+            "unlimited",
+            "contended",
+            "table_full",
+            "new_source_budget",
+            "limit_prefix",
+            "limit_user",
+            "limit_bytes",
+            "link_cap",
+        ],
+    );
 }
 
 #[test]
@@ -98,6 +145,8 @@ fn host_and_kernel_agree_when_every_source_needs_an_entry() {
             "service_total",
             "limit_prefix",
             "limit_user",
+            "host_total",
+            "link_cap",
         ],
     );
 }
@@ -106,7 +155,16 @@ fn host_and_kernel_agree_when_every_source_needs_an_entry() {
 fn host_and_kernel_agree_when_destinations_decide_which_service_a_packet_is_for() {
     agree(
         DIVIDED,
-        &["unlimited", "contended", "table_full", "new_source_budget", "limit_prefix", "limit_user"],
+        &[
+            "unlimited",
+            "contended",
+            "table_full",
+            "new_source_budget",
+            "limit_prefix",
+            "limit_user",
+            "host_total",
+            "link_cap",
+        ],
     );
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 use ratelimit_common::abi::{ListEntry, Reason, Verdict, list};
 use ratelimit_tests::{
-    frames::{ACK, IPV4, Ipv4, Ipv6, SYN, ethernet},
+    frames::{ACK, ICMP, IPV4, Ipv4, Ipv6, SYN, ethernet, icmp},
     memory::Memory,
     policies,
 };
@@ -311,6 +311,57 @@ total = ["400 packets/s burst 200"]
 }
 
 #[test]
+fn a_host_that_has_nothing_left_is_told_of_whatever_a_packet_is_for() {
+    let text = r#"
+[source]
+limits = ["100000 packets/s"]
+ladder = false
+[host]
+total = ["400 packets/s burst 200", "1 MB/s burst 1 MB"]
+"#;
+    let site = Site::new(text, Lists::new());
+    let source = Ipv4Addr::new(192, 0, 2, 7);
+    let (mut passed, mut refused) = (0, 0);
+    for _ in 0..2_000 {
+        let told = site.explain(source);
+        assert_eq!(told.host.len(), 2, "{told:?}");
+        match site.drop_reason(&smallest(source)) {
+            None => {
+                assert_eq!(told.verdict, "pass", "{told:?}");
+                passed += 1;
+            }
+            Some(reason) => {
+                assert_eq!(reason, Reason::HostTotal);
+                assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "host_total"), "{told:?}");
+                refused += 1;
+            }
+        }
+        site.wait_ms(1);
+    }
+    assert!(passed > 800 && refused > 800, "{passed} passed, {refused} refused");
+}
+
+#[test]
+fn totals_are_told_by_their_own_buckets_whatever_place_those_have() {
+    // Packets stay at the place behind bytes, which are gone from the second policy.
+    let with = |total: &str| {
+        format!("[source]\nlimits = [\"100000 packets/s\"]\nladder = false\n[host]\ntotal = [{total}]\n")
+    };
+    let before = policies::policy(&with("\"1 MB/s\""));
+    let mut site = Site::new(&with("\"1000 packets/day\", \"1 MB/s\""), Lists::new());
+    let before = ratelimit_user::compile::Before::known(&before.policy, &before);
+    site.desired = ratelimit_user::compile::desired(&site.policy, &policies::FACTS, 2, Some(before));
+    site.memory = Memory::new(&site.desired, Lists::new());
+    let source = Ipv4Addr::new(192, 0, 2, 7);
+    for _ in 0..300 {
+        assert_eq!(site.drop_reason(&smallest(source)), None);
+    }
+    let told = site.explain(source);
+    assert_eq!(told.host[0].meter, "packets");
+    assert!(told.host[0].left <= told.host[0].capacity - 290, "{:?}", told.host);
+}
+
+#[test]
 fn on_trial_what_would_be_refused_is_told_as_that() {
     let text = "[source]\nlimits = [\"50 packets/day\"]\ngate = false\n";
     let site = Site::new(&format!("mode = \"monitor\"\n{text}"), Lists::new());
@@ -357,6 +408,7 @@ enum Kind {
     Other,
     Dns,
     Chat,
+    Ping,
     Syn,
 }
 
@@ -366,6 +418,7 @@ impl Kind {
             Self::Other => smallest(source),
             Self::Dns => udp_to(source, 53),
             Self::Chat => udp_to(source, 4000),
+            Self::Ping => ethernet(IPV4, &Ipv4::from(source).carrying(ICMP, &icmp(8))),
             Self::Syn => Ipv4::from(source).tcp_frame(SYN),
         }
     }
@@ -374,6 +427,7 @@ impl Kind {
         match self {
             Self::Dns => Some("dns"),
             Self::Chat => Some("chat"),
+            Self::Ping => Some("ping"),
             Self::Other | Self::Syn => None,
         }
     }
@@ -395,6 +449,8 @@ const CROWDED: &str = r#"
 limits = ["100 packets/s burst 80", "20 syns/s burst 70"]
 new_sources_per_cpu = NEW
 ladder = { ipv4 = ["/24 x3", "/20 x5"], ipv6 = [] }
+[host]
+total = ["500 packets/s burst 150"]
 [[service]]
 name = "dns"
 match = { protocol = "udp", ports = [53] }
@@ -404,6 +460,10 @@ total = ["300 packets/s burst 70"]
 name = "chat"
 match = { protocol = "udp", ports = [4000] }
 total = ["400 packets/s burst 200"]
+[[service]]
+name = "ping"
+match = { protocol = "icmp" }
+total = ["200 packets/s burst 90"]
 [[user]]
 name = "acme"
 sources = ["10.0.0.0/30"]
@@ -454,7 +514,7 @@ proptest! {
         steps in proptest::collection::vec(
             (
                 0_u8..12,
-                prop::sample::select(&[Kind::Other, Kind::Dns, Kind::Chat, Kind::Syn][..]),
+                prop::sample::select(&[Kind::Other, Kind::Dns, Kind::Chat, Kind::Ping, Kind::Syn][..]),
                 prop_oneof![8 => Just(0_u64), 2 => 1_u64..40, 1 => 100_u64..3_000],
                 1_usize..40,
             ),

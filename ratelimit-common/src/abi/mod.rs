@@ -14,6 +14,7 @@ pub mod drop_event;
 pub mod event;
 pub mod fair;
 pub mod lease;
+pub mod link;
 pub mod list;
 pub mod names;
 pub mod policy;
@@ -30,6 +31,7 @@ pub use drop_event::DropEvent;
 pub use event::Event;
 pub use fair::FairCell;
 pub use lease::{Lease, Spent};
+pub use link::{LinkCell, LinkLimits};
 pub use list::ListEntry;
 pub use policy::{
     Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Rung, SourceLimits, Squeeze,
@@ -43,7 +45,7 @@ pub use window::{WindowLimit, WindowState};
 pub const ABI_VERSION: u32 = 6;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 4_301_164_204_289_774_359;
+const RECORDED_FINGERPRINT: usize = 14_793_539_580_428_985_534;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -53,6 +55,8 @@ const FINGERPRINT: usize = layout::fold(&[
     DropEvent::LAYOUT,
     ListEntry::LAYOUT,
     Lease::LAYOUT,
+    LinkCell::LAYOUT,
+    LinkLimits::LAYOUT,
     Spent::LAYOUT,
     Cell::LAYOUT,
     Limit::LAYOUT,

@@ -55,6 +55,10 @@ pub const USER_LIMITS: &str = "USER_LIMITS";
 pub const LEASES: &str = "LEASES";
 /// What it has spent of them.
 pub const SPENT: &str = "SPENT";
+/// What each interface has handed on of frames that have no source.
+pub const LINKS: &str = "LINKS";
+/// Neighbours, and what each has had of that.
+pub const LINK_CELLS: &str = "LINK_CELLS";
 /// SYNs of services, and whether they are answered with cookies.
 pub const SYNS: &str = "SYNS";
 /// What sources have used of windows.
@@ -67,7 +71,7 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 25] = [
+pub const MAPS: [&str; 27] = [
     BUCKETS,
     CELLS,
     COUNTERS,
@@ -76,6 +80,8 @@ pub const MAPS: [&str; 25] = [
     FAIR,
     JUMPS,
     LEASES,
+    LINKS,
+    LINK_CELLS,
     LISTED,
     LISTS_V4,
     LISTS_V6,

@@ -1,7 +1,8 @@
 //! The policy as the kernel reads it: masks and limit parameters, resolved and bounded by user space.
 
 use super::{
-    service::{MAX_SERVICES, PORT_SLOTS, Service},
+    link::LinkLimits,
+    service::{MAX_SERVICES, MAX_TOTALS, PORT_SLOTS, PROTOCOL_SLOTS, Service, Total},
     window::{MAX_WINDOWS, WindowLimit},
 };
 use crate::{abi_struct, limit::gcra::ahead_q8};
@@ -292,7 +293,7 @@ impl Rung {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 342104 {
+    pub struct Policy: 343264 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -320,6 +321,12 @@ abi_struct! {
         pub window_scale: u32,
         /// How many of `windows` are in use.
         pub window_count: u64,
+        /// How many of `host_totals` are in use.
+        pub host_total_count: u64,
+        /// What everybody may send to this host, whatever it is for.
+        pub host_totals: [Total; MAX_TOTALS],
+        /// What may come of frames that have no source.
+        pub link: LinkLimits,
         /// Limits that are counted in windows.
         pub windows: [WindowLimit; MAX_WINDOWS],
         /// Services, by index.
@@ -327,6 +334,8 @@ abi_struct! {
         /// The service of each port, by [`port_slot`](super::service::port_slot): [`NO_SERVICE`](super::service::NO_SERVICE), or one more than
         /// its index; or the class of services that share it, with [`BY_DESTINATION`](super::destination::BY_DESTINATION).
         pub ports: [u16; PORT_SLOTS],
+        /// The same for what has no ports, by [`protocol_slot`](super::service::protocol_slot).
+        pub protocols: [u16; PROTOCOL_SLOTS],
         /// Which service has each place: a hash of its name, or 0. No packet asks for it; the next daemon does, which knows no names.
         pub service_names: [u64; MAX_SERVICES],
     }

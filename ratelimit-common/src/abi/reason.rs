@@ -100,6 +100,10 @@ reasons! {
     LimitPrefix = "limit_prefix", Drop;
     /// Over the total of the service it is for.
     ServiceTotal = "service_total", Drop;
+    /// Over the total of the host, whatever it is for.
+    HostTotal = "host_total", Drop;
+    /// ARP, neighbour discovery or not IP, and more of it than may come over one interface.
+    LinkCap = "link_cap", Drop;
     /// A source without state, beyond what its cell vouches for, while too many such sources want some.
     NewSourceBudget = "new_source_budget", Drop;
     /// So many CPUs charged this bucket at once that the bounded retries ran out.
@@ -137,7 +141,7 @@ impl Reason {
         matches!(self, Self::NewSourceBudget | Self::TableFull)
     }
 
-    /// Whether a limit refused, or what limits need to keep their accounts.
+    /// Whether a limit of packets with a source refused, or what limits need to keep their accounts.
     #[inline(always)]
     pub const fn is_limit(self) -> bool {
         matches!(
@@ -149,10 +153,18 @@ impl Reason {
                 | Self::LimitUser
                 | Self::LimitPrefix
                 | Self::ServiceTotal
+                | Self::HostTotal
                 | Self::NewSourceBudget
                 | Self::Contended
                 | Self::TableFull
         )
+    }
+
+    /// Whether a service says what becomes of a packet that is refused for this reason. The total of the host is not its own: a service that
+    /// lets pass what is above its limits must not open the host.
+    #[inline(always)]
+    pub const fn is_for_service(self) -> bool {
+        self.is_limit() && !matches!(self, Self::HostTotal)
     }
 }
 

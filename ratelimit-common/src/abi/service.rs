@@ -9,6 +9,12 @@ pub const MAX_SERVICES: usize = 256;
 pub const MAX_TOTALS: usize = 2;
 /// Destination ports of TCP, then of UDP.
 pub const PORT_SLOTS: usize = 2 << 16;
+/// IP protocols of packets without ports, then of fragments without the transport header.
+pub const PROTOCOL_SLOTS: usize = 2 << 8;
+/// Where the total of the host is among those of services: behind them.
+pub const HOST_TOTAL: u32 = MAX_SERVICES as u32;
+/// Totals of services, and that of the host.
+pub const TOTAL_SLOTS: usize = MAX_SERVICES + 1;
 /// No service.
 pub const NO_SERVICE: u32 = 0;
 
@@ -16,6 +22,13 @@ pub const NO_SERVICE: u32 = 0;
 #[inline(always)]
 pub const fn port_slot(protocol: Protocol, port: u16) -> u32 {
     ((protocol as u32) << 16) | port as u32
+}
+
+/// Where the service of a packet without ports is looked up, by the number of its IP protocol: one that has its transport header, or a later
+/// piece of one that does not.
+#[inline(always)]
+pub const fn protocol_slot(number: u8, later_fragment: bool) -> u32 {
+    ((later_fragment as u32) << 8) | number as u32
 }
 
 /// Protocols that have ports.

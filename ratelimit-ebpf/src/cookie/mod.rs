@@ -27,7 +27,7 @@ pub use synack::MAX_GROWTH;
 use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIONS};
 
 use crate::{
-    frame::Frame,
+    frame::{Frame, forget},
     limit::{self, Sender, Stages},
     notes::{parse_again, parse_tcp_again, take},
     packet::{Family, Packet, Transport},
@@ -111,9 +111,12 @@ fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &
     let now_ns = tables.now_ns(Clock::Coarse);
     // A cookie opens a connection, so it pays for the SYN that was answered.
     let transport = if proof == Proof::Cookie { Transport::TCP_SYN } else { packet.transport };
-    let packet = Packet { transport, service: baton.service as u16, user: baton.user, ..packet };
+    // Forgotten once more: the lookup has a way for each family and each kind of socket, and the verifier would go on along each.
+    let packet = Packet { transport, service: baton.service as u16, user: baton.user, ..packet }
+        .forgotten(frame.len());
+    let proof = Proof::from_code(forget(proof as u64, frame.len()) as u32);
     if proof == Proof::Nothing {
-        let refused = (&packet, Sender::key_of(policy, &packet));
+        let refused = (&packet, Sender::key_of(policy, packet.source));
         limit::report_unasked(tables, policy, refused, frame.len(), now_ns, baton.otherwise);
         return baton.otherwise;
     }

@@ -8,10 +8,11 @@ use crate::tables::Tables;
 /// Charges all of it, or says what refuses.
 #[inline(always)]
 pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Reason {
+    let (len, now_q8) = (request.len as u64, request.now_q8);
     let account = Account::of(tables, policy, request.service as u32);
     // Most packets of a spoofed flood end here, at this CPU's own words.
     if let Some(account) = &account
-        && account.is_spent(tables, request.len as u64, request.now_q8, party)
+        && account.is_spent(tables, len, now_q8, party)
     {
         return Reason::ServiceTotal;
     }
@@ -19,10 +20,11 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: 
     if pressure != 0 && !fair::admits(tables, policy, request, pressure) {
         return Reason::LimitPrefix;
     }
-    if let Some(account) = &account
-        && !account.charge(tables, request.len as u64, request.now_q8, party)
-    {
-        return Reason::ServiceTotal;
+    if let Some(account) = &account {
+        if !account.stock(tables, len, now_q8, party) {
+            return Reason::ServiceTotal;
+        }
+        account.spend(tables, len, party);
     }
     if !ladder::charge(tables, policy, request, party) {
         return Reason::LimitPrefix;

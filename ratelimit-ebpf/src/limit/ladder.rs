@@ -23,22 +23,13 @@ use crate::{
 /// debt.
 #[inline(always)]
 pub(super) fn judge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Option<u32> {
-    let mut hardest = 0_u64;
-    let admitted = climb(policy, request, |prefix| match prefix.judge(tables, policy, request, party) {
-        Some(pressure) => {
-            // Forgotten, or the verifier would follow each way to each pressure by itself.
-            hardest = forget(u64::from(pressure).max(hardest), request.now_q8);
-            true
-        }
-        None => false,
-    });
-    if admitted { Some(hardest as u32) } else { None }
+    climb(tables, policy, request, party, Step::Judge)
 }
 
 /// Charges every prefix around the source.
 #[inline(always)]
 pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-    climb(policy, request, |prefix| prefix.charge(tables, policy, request, party))
+    climb(tables, policy, request, party, Step::Charge).is_some()
 }
 
 /// One prefix around a source, and what it pays.
@@ -49,25 +40,44 @@ struct Prefix {
     charge_q8: u64,
 }
 
-/// Asks every rung from the narrowest on; true if none says no.
+/// What is asked of every rung. Not a closure: the compiler would be free to make a function of it, for which there is no room on the stack.
+#[derive(Clone, Copy)]
+enum Step {
+    Judge,
+    Charge,
+}
+
+/// Asks every rung from the narrowest on: how hard they squeeze the source, or `None` if one says no.
 #[inline(always)]
-fn climb(policy: &Policy, request: &Request, mut ask: impl FnMut(&Prefix) -> bool) -> bool {
+fn climb<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party, step: Step) -> Option<u32> {
     let charge_q8 = request.dearest_q8();
     if policy.ladder.tolerance_q8 == 0 || charge_q8 == 0 {
-        return true;
+        return Some(0);
     }
     let family = request.family as u32 & 1;
+    let mut hardest = 0_u64;
     for index in 0..MAX_RUNGS {
         let rung = &policy.ladder.rungs[family as usize][index];
         if rung.multiple == 0 {
             break;
         }
         // Found anew for each question: cheaper than room for it on a stack of 512 bytes.
-        if !ask(&Prefix::around(policy, request, rung, family * MAX_RUNGS as u32 + index as u32, charge_q8)) {
-            return false;
+        let prefix =
+            Prefix::around(policy, request, rung, family * MAX_RUNGS as u32 + index as u32, charge_q8);
+        match step {
+            Step::Judge => {
+                let pressure = prefix.judge(tables, policy, request, party)?;
+                // Forgotten, or the verifier would follow each way to each pressure by itself.
+                hardest = forget(u64::from(pressure).max(hardest), request.now_q8);
+            }
+            Step::Charge => {
+                if !prefix.charge(tables, policy, request, party) {
+                    return None;
+                }
+            }
         }
     }
-    true
+    Some(hardest as u32)
 }
 
 impl Prefix {

@@ -1,5 +1,5 @@
 //! Holding a packet to every limit that applies to it: those of its source, what its source may have of the service it is for, those of
-//! its user, those of the prefixes around it, and the total of the service.
+//! its user, those of the prefixes around it, the total of the service, and that of the host.
 //!
 //! Everything is evaluated before anything is charged, so a packet that one limit refuses costs the others nothing. Charging
 //! can still fail half way, when another CPU takes the last tokens in between: then nothing is refunded and the packet is
@@ -10,6 +10,7 @@ mod denial;
 mod entry;
 mod fair;
 mod further;
+mod host;
 mod ladder;
 mod lease;
 mod newcomers;
@@ -38,6 +39,8 @@ pub use entry::{
 };
 use further::Further;
 pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
+pub(crate) use host::charge as charge_host;
+pub use host::{spend as spend_host, stock as stock_host};
 pub use newcomers::take as take_allowance;
 use refusal::reported;
 pub use refusal::{report, report_unasked};
@@ -49,6 +52,7 @@ pub use syns::count as count_syn;
 use total::Account;
 pub use total::{service, service_number};
 pub use window::{Ask, Scope, ask as ask_window, ask_scope as ask_windows};
+pub use word::take as take_word;
 
 /// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
 #[inline(always)]
@@ -118,7 +122,7 @@ fn ask<T: Stages, R: Relay>(
         request.opens(policy, 1);
     }
     let party = standing.party(tables, request);
-    let reason = tables.charge_crowd(policy, request, party);
+    let reason = host::charge_all(tables, policy, request, party);
     if reason != Reason::Conforming {
         if party == Party::Stranger || (party == Party::Known && reason == Reason::LimitPrefix) {
             ask_for_proof(tables, relay, policy, packet, request, reason);
@@ -134,18 +138,30 @@ fn ask<T: Stages, R: Relay>(
 
 /// What a segment can show for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Proof {
     /// Nothing.
-    Nothing,
+    Nothing = 0,
     /// A connection is being made: there was a SYN of the same addresses and ports, and both may be forged.
-    Handshake,
+    Handshake = 1,
     /// There is a connection that it belongs to.
-    Connection,
+    Connection = 2,
     /// It carries a cookie of ours, and opens a connection.
-    Cookie,
+    Cookie = 3,
 }
 
 impl Proof {
+    /// The proof of this number.
+    #[inline(always)]
+    pub(crate) const fn from_code(code: u32) -> Self {
+        match code {
+            1 => Self::Handshake,
+            2 => Self::Connection,
+            3 => Self::Cookie,
+            _ => Self::Nothing,
+        }
+    }
+
     /// Whether nobody can forge it.
     #[inline(always)]
     const fn is_real(self) -> bool {
@@ -193,7 +209,7 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proo
         reason => return reason,
     }
     let party = if proof.is_real() { Party::Proven } else { standing.party(tables, request) };
-    match tables.charge_crowd(policy, request, party) {
+    match host::charge_all(tables, policy, request, party) {
         Reason::Conforming => {}
         reason => return reason,
     }
@@ -229,11 +245,17 @@ fn request<T: Stages>(
         }
         // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
         // TCP, which may be answered with a cookie or belong to a connection.
-        else if packet.transport == Transport::UDP
-            && let Some(account) = Account::of(tables, policy, packet.service as u32)
-            && account.is_spent(tables, len, now_q8, Party::Stranger)
-        {
-            return Err(Reason::ServiceTotal);
+        else if !packet.transport.is_tcp() {
+            if let Some(account) = Account::of(tables, policy, packet.service as u32)
+                && account.is_spent(tables, len, now_q8, Party::Stranger)
+            {
+                return Err(Reason::ServiceTotal);
+            }
+            if let Some(account) = Account::of_host(tables, policy)
+                && account.is_spent(tables, len, now_q8, Party::Stranger)
+            {
+                return Err(Reason::HostTotal);
+            }
         }
     }
     if policy.clock() == Clock::Precise {

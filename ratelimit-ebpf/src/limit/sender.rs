@@ -24,7 +24,7 @@ impl Sender {
     #[inline(always)]
     pub fn of<T: Tables>(tables: &T, policy: &Policy, packet: &Packet) -> Self {
         let source = &policy.source;
-        let key = Self::key_of(policy, packet);
+        let key = Self::key_of(policy, packet.source);
         let hash = gate::hash(key, policy.gate.secret);
         let gated = source.set.gate_tolerance_q8 != 0;
         let tracked_until_q8 = if gated { tables.tracked_until(gate::cell_index(hash)) } else { 0 };
@@ -33,9 +33,8 @@ impl Sender {
 
     /// What the policy takes for the source of a packet.
     #[inline(always)]
-    pub(crate) fn key_of(policy: &Policy, packet: &Packet) -> SourceKey {
+    pub(crate) fn key_of(policy: &Policy, Address { family, key }: Address) -> SourceKey {
         let source = &policy.source;
-        let Address { family, key } = packet.source;
         match family {
             Family::V4 => SourceKey { hi: key.hi, lo: key.lo & source.v4_mask },
             Family::V6 => SourceKey { hi: key.hi & source.v6_mask_hi, lo: key.lo & source.v6_mask_lo },

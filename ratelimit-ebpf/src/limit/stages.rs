@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{LimitSet, Policy, Reason, SourceKey, WindowLimit, service::Party};
 
 use super::{
-    crowd, entry, further, refusal,
+    crowd, entry, further, host, refusal,
     request::Request,
     syns,
     window::{self, Ask, Scope},
@@ -48,6 +48,16 @@ pub trait Stages: Tables + Sized {
     /// Charges what the packet shares with others.
     fn charge_crowd(&self, policy: &Policy, request: &Request, party: Party) -> Reason {
         crowd::charge(self, policy, request, party)
+    }
+
+    /// Whether this CPU has enough of the host's total for a packet.
+    fn stock_host(&self, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
+        host::stock(self, policy, len, now_q8, party)
+    }
+
+    /// Spends it.
+    fn spend_host(&self, policy: &Policy, len: u64, party: Party) {
+        host::spend(self, policy, len, party);
     }
 
     /// Whether what one source may have of the service would admit the packet.

@@ -1,4 +1,4 @@
-//! The total of a service, whoever sends: exact over all CPUs, without a cache line that all of them write.
+//! The total of a service and that of the host, whoever sends: exact over all CPUs, without a cache line that all of them write.
 //!
 //! Each CPU takes a portion from the shared bucket at a time and spends it by itself. What is taken is charged at once, so the sum
 //! of all CPUs can never exceed the bucket; what lies unspent on them has been taken out of the tolerance beforehand.
@@ -9,7 +9,7 @@
 use ratelimit_common::{
     abi::{
         Limit, Meter, Policy, Service, Share, Total,
-        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, PORT_SLOTS, Party},
+        service::{HOST_TOTAL, MAX_SERVICES, MAX_TOTALS, NO_SERVICE, PORT_SLOTS, PROTOCOL_SLOTS, Party},
     },
     limit::gcra::{self, Start, ahead_q8},
 };
@@ -17,17 +17,24 @@ use ratelimit_common::{
 use super::word::{self, Charging, Unmoved};
 use crate::{frame::forget, packet::Packet, tables::Tables};
 
-/// The number that the policy's ports have for a packet: of a service, or of a class of services that share the port.
+/// The number that the policy's ports, or else its protocols, have for a packet: of a service, or of a class of services that share the place.
 #[inline(always)]
 pub fn service_number(policy: &Policy, packet: &Packet) -> u32 {
+    if policy.service_count == 0 {
+        return NO_SERVICE;
+    }
     match packet.port_slot() {
-        Some(slot) if policy.service_count != 0 => {
+        Some(slot) => {
             // A mask and not a comparison: see `service`. The compiler knows that it changes nothing and would leave it out; kernel 6.1
             // does not know what a port can be once its bytes have been swapped.
             let slot = forget(slot as u64, policy.generation) as usize & (PORT_SLOTS - 1);
             policy.ports[slot] as u32
         }
-        _ => NO_SERVICE,
+        None => {
+            let slot =
+                forget(packet.protocol_slot() as u64, policy.generation) as usize & (PROTOCOL_SLOTS - 1);
+            policy.protocols[slot] as u32
+        }
     }
 }
 
@@ -42,10 +49,11 @@ pub fn service(policy: &Policy, number: u32) -> Option<(u32, &Service)> {
     Some((index, &policy.services[index as usize]))
 }
 
-/// The total of one service, as this CPU sees it.
+/// One total, as this CPU sees it.
 pub(super) struct Account<'p, T: Tables> {
     number: u32,
-    service: &'p Service,
+    count: u64,
+    totals: &'p [Total; MAX_TOTALS],
     share: T::Share,
 }
 
@@ -54,17 +62,28 @@ impl<'p, T: Tables> Account<'p, T> {
     #[inline(always)]
     pub(super) fn of(tables: &T, policy: &'p Policy, service_number: u32) -> Option<Self> {
         let (number, service) = service(policy, service_number)?;
-        if service.total_count == 0 {
+        Self::open(tables, number, service.total_count, &service.totals)
+    }
+
+    /// The account of the host; `None` if it has no total.
+    #[inline(always)]
+    pub(super) fn of_host(tables: &T, policy: &'p Policy) -> Option<Self> {
+        Self::open(tables, HOST_TOTAL, policy.host_total_count, &policy.host_totals)
+    }
+
+    #[inline(always)]
+    fn open(tables: &T, number: u32, count: u64, totals: &'p [Total; MAX_TOTALS]) -> Option<Self> {
+        if count == 0 {
             return None;
         }
-        Some(Self { number, service, share: tables.share(number)? })
+        Some(Self { number, count, totals, share: tables.share(number)? })
     }
 
     /// Whether this CPU knows without asking anybody that there is nothing left.
     #[inline(always)]
     pub(super) fn is_spent(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
         for index in 0..MAX_TOTALS {
-            let Some(total) = total(self.service, index) else { break };
+            let Some(total) = self.total(index) else { break };
             let place = Share::place(index, party);
             let short = tables.load(tables.share_pool(self.share, place)) < price(len, &total.limit);
             let refused_until = tables.share_refused_until(self.share, place);
@@ -75,29 +94,33 @@ impl<'p, T: Tables> Account<'p, T> {
         false
     }
 
-    /// Charges every limit of the total; false if there is not enough left.
+    /// Sees to it that this CPU has enough for the packet under every limit, and says whether it has. Nothing is spent.
     #[inline(always)]
-    pub(super) fn charge(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
-        // Every limit gets its portion before any is spent.
+    pub(super) fn stock(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
         for index in 0..MAX_TOTALS {
-            let Some(total) = total(self.service, index) else { break };
+            let Some(total) = self.total(index) else { break };
             let word = || tables.total(self.number, index);
             if !stock(tables, (len, now_q8), total, word, self.share, Share::place(index, party), party) {
                 return false;
             }
         }
+        true
+    }
+
+    /// Spends what the packet costs, of what [`stock`](Self::stock) found to be there.
+    #[inline(always)]
+    pub(super) fn spend(&self, tables: &T, len: u64, party: Party) {
         for index in 0..MAX_TOTALS {
-            let Some(total) = total(self.service, index) else { break };
+            let Some(total) = self.total(index) else { break };
             let pool = tables.share_pool(self.share, Share::place(index, party));
             tables.store(pool, tables.load(pool).saturating_sub(price(len, &total.limit)));
         }
-        true
     }
-}
 
-#[inline(always)]
-fn total(service: &Service, index: usize) -> Option<&Total> {
-    if (index as u64) < service.total_count { service.totals.get(index) } else { None }
+    #[inline(always)]
+    fn total(&self, index: usize) -> Option<&'p Total> {
+        if (index as u64) < self.count { self.totals.get(index) } else { None }
+    }
 }
 
 #[inline(always)]

@@ -34,6 +34,28 @@ impl Charging {
     }
 }
 
+/// Takes from a bucket that nobody has looked at, and says whether there was enough. One that was overdrawn is settled; otherwise what is
+/// refused is only read.
+#[inline(always)]
+pub fn take<T: Tables>(tables: &T, word: T::Word, limit: &Limit, now_q8: u64, charge_q8: u64) -> bool {
+    for _ in 0..ATTEMPTS {
+        let seen = tables.load(word);
+        match gcra::take(seen, limit, now_q8, charge_q8) {
+            Outcome::Refused => return false,
+            Outcome::Overdrawn { tat_q8 } => {
+                tables.compare_exchange(word, seen, tat_q8);
+                return false;
+            }
+            Outcome::Conforms { tat_q8 } => {
+                if tables.compare_exchange(word, seen, tat_q8) {
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
 /// Charges a bucket that conformed a moment ago.
 #[inline(always)]
 pub(super) fn charge<T: Tables>(

@@ -30,6 +30,13 @@ pub(super) fn parse(frame: &Frame<'_>) -> Result<(u16, usize), Reason> {
     if is_tag(ether_type) { Err(Reason::VlanDepth) } else { Ok((ether_type, at)) }
 }
 
+/// The hardware address that a frame was sent from; `None` if its link has none.
+#[inline(always)]
+pub(super) fn source(frame: &Frame<'_>) -> Option<u64> {
+    let header = frame.view::<HEADER_LEN>(0)?;
+    Some((header.u16_be::<6>() as u64) << 32 | header.u32_be::<8>() as u64)
+}
+
 /// 802.1Q, 802.1ad, and the EtherType that stacked tags had before 802.1ad.
 #[inline(always)]
 fn is_tag(ether_type: u16) -> bool {

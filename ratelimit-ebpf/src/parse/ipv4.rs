@@ -24,19 +24,21 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     if (at + total_len) as u64 > frame.len() {
         return Err(Reason::Truncated);
     }
+    let protocol = header.u8::<9>();
     let source = Address::v4(header.u32_ne::<12>());
     let fragment = header.u16_be::<6>() & (FRAGMENT_OFFSET | MORE_FRAGMENTS);
     let Header { transport, port, at: transport_at, len: transport_len } = if fragment & FRAGMENT_OFFSET != 0
     {
         Header::FRAGMENT
     } else {
-        transport::parse(frame, header.u8::<9>(), at + header_len, total_len - header_len)?
+        transport::parse(frame, protocol, at + header_len, total_len - header_len)?
     };
     let fragment = fragment != 0;
     Ok(Packet {
         source,
         transport,
         port,
+        protocol,
         fragment,
         network_at: at,
         transport_at,

@@ -37,7 +37,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         return Err(Reason::Truncated);
     }
     let source = source(&header)?;
-    let (Header { transport, port, at: transport_at, len: transport_len }, fragment) =
+    let (Header { transport, port, at: transport_at, len: transport_len }, protocol, fragment) =
         follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
     // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
     // receivers check the same, and RFC 6980 makes them ignore fragmented ones.
@@ -48,6 +48,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         source,
         transport,
         port,
+        protocol,
         fragment,
         network_at: at,
         transport_at,
@@ -66,9 +67,15 @@ fn source(header: &View<'_, HEADER_LEN>) -> Result<Address, Reason> {
     Ok(Address::v6(hi, lo))
 }
 
-/// Walks the extension headers to the transport header. The last part says whether this is a piece of a larger packet.
+/// Walks the extension headers to the transport header. Then the number of its protocol, as far as this piece knows it, and whether this is a
+/// piece of a larger packet.
 #[inline(always)]
-fn follow(frame: &Frame<'_>, mut next: u8, mut at: usize, mut left: usize) -> Result<(Header, bool), Reason> {
+fn follow(
+    frame: &Frame<'_>,
+    mut next: u8,
+    mut at: usize,
+    mut left: usize,
+) -> Result<(Header, u8, bool), Reason> {
     let mut fragment = false;
     for _ in 0..MAX_EXTENSIONS {
         if !is_extension(next) {
@@ -78,7 +85,7 @@ fn follow(frame: &Frame<'_>, mut next: u8, mut at: usize, mut left: usize) -> Re
         if next == FRAGMENT {
             let field = extension.u16_be::<2>();
             if field & FRAGMENT_OFFSET != 0 {
-                return Ok((Header::FRAGMENT, true));
+                return Ok((Header::FRAGMENT, extension.u8::<0>(), true));
             }
             fragment |= field & MORE_FRAGMENTS != 0;
         }
@@ -93,7 +100,7 @@ fn follow(frame: &Frame<'_>, mut next: u8, mut at: usize, mut left: usize) -> Re
     if is_extension(next) {
         return Err(Reason::ExtensionChain);
     }
-    Ok((transport::parse(frame, next, at, left)?, fragment))
+    Ok((transport::parse(frame, next, at, left)?, next, fragment))
 }
 
 #[inline(always)]

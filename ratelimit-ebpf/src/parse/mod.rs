@@ -28,6 +28,19 @@ pub fn parse(frame: &Frame<'_>) -> Result<Packet, Reason> {
     }
 }
 
+/// The hardware address that a frame was sent from; `None` if its link has none.
+#[inline(always)]
+pub(crate) fn hardware_source(frame: &Frame<'_>) -> Option<u64> {
+    ethernet::source(frame)
+}
+
+/// Who sent a frame that has been parsed before and is IPv6.
+#[inline(always)]
+pub(crate) fn v6_source(frame: &Frame<'_>) -> Option<Address> {
+    let (ether_type, at) = ethernet::parse(frame).ok()?;
+    if ether_type == ethernet::IPV6 { packet::v6_source(frame, at) } else { None }
+}
+
 /// Who is meant by a frame that has been parsed before: tags are in front of an address, and nothing else is.
 #[inline(always)]
 pub(crate) fn destination(frame: &Frame<'_>) -> Option<Address> {

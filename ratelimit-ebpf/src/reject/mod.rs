@@ -18,7 +18,7 @@ use crate::{
     notes::{parse_again, take},
     packet::Transport,
     pipeline::count,
-    reply::{Reply, Wire},
+    reply::{ICMP, Reply, Wire},
     segment::Segment,
     tables::{Allowance, Tables},
 };
@@ -51,7 +51,10 @@ fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option
         Transport::TCP | Transport::TCP_SYN => {
             rst::build(wire, &Segment::read(&wire.reread(frame), &packet)?, &packet)?
         }
-        Transport::UDP => icmp::build(wire, &wire.reread(frame), &packet, destination)?,
+        // Whatever else has no say of its own, but for ICMP: an error about an error would never end.
+        Transport::UDP | Transport::OTHER if u32::from(packet.protocol) != ICMP => {
+            icmp::build(wire, &wire.reread(frame), &packet, destination)?
+        }
         _ => return None,
     };
     send(wire, frame, &reply)

@@ -7,7 +7,7 @@ use ratelimit_common::{
         self, Clock, Limit, LimitSet, Meter, Mode, SourceLimits, Total, WindowLimit,
         destination::BY_DESTINATION,
         policy::NO_TCP_OPTIONS,
-        service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS},
+        service::{HOST_TOTAL, MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS, PROTOCOL_SLOTS},
         user::{MAX_USERS, NO_USER},
         window::MAX_WINDOWS,
     },
@@ -22,6 +22,7 @@ use super::{
     destination::{self, Destination},
     facts::HostFacts,
     ladder::{self, v4_mask, v6_mask},
+    link,
     lists::Lists,
     places::Places,
     set::{self, Terms, enforced, full_frame_charge},
@@ -39,7 +40,7 @@ pub struct Desired {
     pub keeps_policy: bool,
     /// Who a packet to a port is for that services share.
     pub destinations: Vec<Destination>,
-    /// Services whose totals are not what they were, in order.
+    /// Services whose totals are not what they were, in order, and the host behind them.
     pub changed_totals: Vec<u32>,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
@@ -96,9 +97,11 @@ impl Names {
     pub fn recovered(next: &Policy, in_force: &abi::Policy, lists: &Lists) -> Self {
         let service = |name: &str| {
             let service = next.services().iter().find(|one| one.name() == name)?;
-            let taken = service.port_slots().map(|slot| u32::from(in_force.ports[slot as usize]));
             // A port that destinations divide is nobody's.
-            let mut whole = taken.filter(|entry| *entry != NO_SERVICE && entry & BY_DESTINATION == 0);
+            let mut whole = service
+                .entries_in(in_force)
+                .into_iter()
+                .filter(|entry| *entry != NO_SERVICE && entry & BY_DESTINATION == 0);
             whole.next().map(|index| index as usize - 1)
         };
         let user = |name: &str| {
@@ -180,9 +183,13 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         cookie_services: cookie_services(policy, facts),
         window_scale: facts.window_scale.map_or(NO_TCP_OPTIONS, u32::from),
         window_count: 0,
+        host_total_count: 0,
+        host_totals: abi::Service::UNUSED.totals,
+        link: link::compile(policy.host().link(), lag_q8),
         windows: [WindowLimit::UNUSED; MAX_WINDOWS],
         services: [abi::Service::UNUSED; MAX_SERVICES],
         ports: [NO_SERVICE as u16; PORT_SLOTS],
+        protocols: [NO_SERVICE as u16; PROTOCOL_SLOTS],
         service_names: [0; MAX_SERVICES],
     });
     names.services.write(&mut compiled.service_names);
@@ -199,7 +206,14 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
             changed_totals.push(index as u32);
         }
     }
-    let destinations = destination::compile(policy.services(), &names.services, &mut compiled.ports);
+    let host_before = before.map(|before| &before.policy.host_totals);
+    (compiled.host_total_count, compiled.host_totals) = totals(policy.host().totals(), terms, host_before);
+    if host_before.is_some_and(|before| *before != compiled.host_totals) {
+        changed_totals.push(HOST_TOTAL);
+    }
+    let tables = &mut *compiled;
+    let destinations =
+        destination::compile(policy.services(), &names.services, (&mut tables.ports, &mut tables.protocols));
     let (mut users, mut new_users, mut user_sources) = (Vec::new(), Vec::new(), Vec::new());
     for (index, user) in in_order(policy.users().iter(), User::name, &names.users) {
         let stays = names_before.is_some_and(|before| before.users.of(user.name()) == Some(index));
@@ -295,19 +309,27 @@ fn compile_service(
     totals: Option<&[Total; MAX_TOTALS]>,
     windows: &mut Windows,
 ) -> abi::Service {
-    let places = total::places(service.totals(), totals);
+    let (total_count, totals) = self::totals(service.totals(), terms, totals);
     let mut compiled = abi::Service {
         syn_cookies: service.syn_cookies().map_or(Limit::UNUSED, enforced),
-        total_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
+        total_count,
+        totals,
         on_limit: service.on_limit() as u32,
         dscp: u32::from(service.dscp()),
         ..abi::Service::UNUSED
     };
-    for (place, rate) in places.iter().zip(service.totals()) {
-        compiled.totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8);
-    }
     compiled.per_source = set::compile(service.per_source(), terms, before, windows);
     compiled
+}
+
+/// The limits of a total, and how many places they take.
+fn totals(rates: &[Rate], terms: Terms, before: Option<&[Total; MAX_TOTALS]>) -> (u64, [Total; MAX_TOTALS]) {
+    let places = total::places(rates, before);
+    let mut totals = abi::Service::UNUSED.totals;
+    for (place, rate) in places.iter().zip(rates) {
+        totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8);
+    }
+    (places.iter().max().map_or(0, |last| *last as u64 + 1), totals)
 }
 
 /// What keeps refused packets from being dropped.
@@ -331,7 +353,11 @@ fn clock(policy: &Policy, lag_q8: u64) -> Clock {
         policy.services().iter().flat_map(|service| service.totals().iter().chain(service.per_source()));
     let users = policy.users().iter().flat_map(User::network);
     // Windows have the precise clock whatever the others have.
-    let buckets = source.chain(services).chain(users).filter(|rate| !rate.manner.algorithm.is_window());
+    let buckets = source
+        .chain(services)
+        .chain(users)
+        .chain(policy.host().totals())
+        .filter(|rate| !rate.manner.algorithm.is_window());
     let bears_lag = |limit: Limit| {
         let packet = full_frame_charge(&limit);
         limit.tolerance_q8 >= lag_q8 * LAG_SHARE && limit.tolerance_q8 / packet.max(1) >= COUNTABLE_BURST

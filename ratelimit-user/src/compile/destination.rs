@@ -1,8 +1,8 @@
-//! Ports, and the destinations that divide some of them, as the kernel looks them up.
+//! Ports and protocols, and the destinations that divide some of them, as the kernel looks them up.
 
 use ratelimit_common::abi::{
     destination::{ADDRESS_AT, BY_DESTINATION, CLASS_BITS, DestinationKey, destination_key},
-    service::PORT_SLOTS,
+    service::{PORT_SLOTS, PROTOCOL_SLOTS},
 };
 
 use super::Places;
@@ -19,11 +19,11 @@ pub struct Destination {
     pub service: u32,
 }
 
-/// Fills in the table of ports, and says what the destinations are of those that are divided. Each group of these is a class.
+/// Fills in the tables of ports and of protocols, and says what the destinations are of those that are divided. Each group of these is a class.
 pub(super) fn compile(
     services: &Services,
     places: &Places,
-    ports: &mut [u16; PORT_SLOTS],
+    (ports, protocols): (&mut [u16; PORT_SLOTS], &mut [u16; PROTOCOL_SLOTS]),
 ) -> Vec<Destination> {
     let all: Vec<&Service> = services.iter().collect();
     let number = |at: usize| places.of(all[at].name()).map_or(0, |index| index as u32 + 1);
@@ -41,16 +41,25 @@ pub(super) fn compile(
         } else {
             group.services.first().map_or(0, |at| number(*at))
         };
-        fill(group, entry as u16, ports);
+        fill(group, entry as u16, (ports, protocols));
     }
     // In a fixed order, whatever that of the file is.
     destinations.sort_unstable_by_key(|one| (one.key, one.bits));
     destinations
 }
 
-fn fill(group: &PortGroup, entry: u16, ports: &mut [u16; PORT_SLOTS]) {
+fn fill(
+    group: &PortGroup,
+    entry: u16,
+    (ports, protocols): (&mut [u16; PORT_SLOTS], &mut [u16; PROTOCOL_SLOTS]),
+) {
     for slots in &group.slots {
-        ports[slots.start as usize..slots.end as usize].fill(entry);
+        let (start, end) = (slots.start as usize, slots.end as usize);
+        match start.checked_sub(PORT_SLOTS) {
+            None => ports[start..end].fill(entry),
+            // No range is of both: the last port is before the first protocol, and those are no one's neighbours.
+            Some(first) => protocols[first..end - PORT_SLOTS].fill(entry),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod desired;
 mod destination;
 mod facts;
 mod ladder;
+mod link;
 pub mod lists;
 mod places;
 mod set;

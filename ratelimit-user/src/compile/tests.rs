@@ -5,7 +5,12 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use proptest::prelude::*;
-use ratelimit_common::abi::{Limit, LimitSet, policy::NO_METER, service::PORT_SLOTS};
+use ratelimit_common::abi::{
+    Limit, LimitSet, LinkLimits,
+    link::LINK_NEIGHBOURS,
+    policy::NO_METER,
+    service::{HOST_TOTAL, PORT_SLOTS},
+};
 
 use super::*;
 use crate::{config, policy::Policy};
@@ -50,6 +55,7 @@ fn shown(desired: &Desired) -> String {
         line("rung", format!("{:x} {:x} x{} {}", rung.mask_hi, rung.mask_lo, rung.multiple, rung.reciprocal));
     }
     line("clock, mode", format!("{} {}", policy.clock, policy.mode));
+    line("link", format!("{}; own {}", limit(&policy.link.shared), limit(&policy.link.own)));
     line("cookies", format!("{} {}", policy.cookie_services, policy.window_scale));
     for (index, name) in desired.names.services.iter() {
         let service = &policy.services[index];
@@ -116,6 +122,51 @@ fn the_worked_policies_compile_to_what_the_golden_files_say() {
             fs::write(&golden, &compiled).unwrap();
         }
         assert_eq!(compiled, fs::read_to_string(&golden).unwrap(), "{}", golden.display());
+    }
+}
+
+#[test]
+fn a_total_of_the_host_keeps_its_place_and_what_cpus_hold_of_it_is_taken_back_when_it_changes() {
+    let with = |host: &str| policy(&format!("[source]\nlimits = [\"1000/s\"]\n{host}"));
+    let (bytes, both) =
+        (with("[host]\ntotal = [\"1 MB/s\"]\n"), with("[host]\ntotal = [\"100/s\", \"1 MB/s\"]\n"));
+    let before = desired(&bytes, &FACTS, 1, None);
+    assert_eq!((before.policy.host_total_count, before.changed_totals.len()), (1, 0));
+    let after = desired(&both, &FACTS, 2, Some(Before::known(&before.policy, &before)));
+    assert_eq!(after.policy.host_total_count, 2);
+    assert_eq!(after.policy.host_totals[0], before.policy.host_totals[0], "bytes stay where they were");
+    assert_eq!(after.changed_totals, [HOST_TOTAL]);
+    let same = desired(&both, &FACTS, 3, Some(Before::known(&after.policy, &after)));
+    assert!(same.keeps_policy && same.changed_totals.is_empty());
+    let gone = desired(&with(""), &FACTS, 4, Some(Before::known(&after.policy, &after)));
+    assert_eq!((gone.policy.host_total_count, &gone.changed_totals[..]), (0, &[HOST_TOTAL][..]));
+}
+
+#[test]
+fn a_cap_on_links_is_halved_and_one_half_divided_among_neighbours() {
+    let with =
+        |host: &str| desired(&policy(&format!("[source]\nlimits = [\"1000/s\"]\n{host}")), &FACTS, 1, None);
+    let link = with("").policy.link;
+    let second_q8 = 1_000_000_000 << 8;
+    assert_eq!(second_q8 / link.shared.cost_fp, 10_000);
+    assert_eq!(link.own.cost_fp, link.shared.cost_fp * u64::from(LINK_NEIGHBOURS));
+    assert!(link.own.tolerance_q8 / link.own.cost_fp >= 19, "{link:?}");
+    let least = with("[host]\nlink = \"100 packets/s\"\n").policy.link;
+    assert_eq!(least.own.tolerance_q8 / least.own.cost_fp, 1, "one frame at least");
+    assert_eq!(with("[host]\nlink = false\n").policy.link, LinkLimits::OFF);
+}
+
+#[test]
+fn a_service_for_a_protocol_is_known_again_after_a_restart() {
+    let service = |name: &str, protocol: &str| {
+        format!("[[service]]\nname = \"{name}\"\nmatch = {{ protocol = \"{protocol}\" }}\n")
+    };
+    let all = [service("c", "gre"), service("b", "fragments"), service("a", "icmp")].concat();
+    let old = desired(&policy(&format!("[source]\nlimits = [\"1000/s\"]\n{all}")), &FACTS, 1, None);
+    let next = policy(&format!("[source]\nlimits = [\"1000/s\"]\n{}{all}", service("0", "esp")));
+    let names = Names::recovered(&next, &old.policy, &lists::Lists::new());
+    for name in ["a", "b", "c"] {
+        assert_eq!(names.services.of(name), old.names.services.of(name), "{name}");
     }
 }
 

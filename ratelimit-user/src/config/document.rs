@@ -2,6 +2,7 @@
 
 mod api;
 mod cluster;
+mod host;
 mod listen;
 
 use std::ops::Range;
@@ -19,6 +20,7 @@ use super::{
 
 pub(super) use api::{ApiTable, EscalateTable, Lists, RequestsTable, ReservedTable};
 pub(super) use cluster::ClusterTable;
+pub(super) use host::{HostTable, LinkWord};
 pub(super) use listen::{ListenTable, TlsTable};
 
 /// What a policy file says, each value with its place, nothing judged yet.
@@ -27,6 +29,7 @@ pub(super) struct Document {
     pub(super) interfaces: Option<Strings>,
     pub(super) source: Found<SourceTable>,
     pub(super) mode: Option<At<String>>,
+    pub(super) host: Found<HostTable>,
     pub(super) services: Vec<ServiceTable>,
     pub(super) plans: Vec<PlanTable>,
     pub(super) users: Vec<UserTable>,
@@ -41,7 +44,7 @@ pub(super) struct Document {
 pub(super) struct ServiceTable {
     pub(super) at: Range<usize>,
     pub(super) name: Option<At<String>>,
-    pub(super) protocol: Option<At<String>>,
+    pub(super) protocol: Option<At<Term>>,
     pub(super) ports: Vec<At<Term>>,
     pub(super) destinations: Found<Strings>,
     pub(super) total: Option<Strings>,
@@ -118,6 +121,10 @@ pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
                 document.source = table.map(|table| source(table, value.span(), problems)).into();
             }
             "mode" => document.mode = string("mode", value, problems),
+            "host" => {
+                let table = table("host", value, problems);
+                document.host = table.map(|table| host::read(table, value.span(), problems)).into();
+            }
             "service" => {
                 document.services = tables("service", value, problems, service);
             }
@@ -247,7 +254,7 @@ fn service(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) 
 fn read_match(fields: &DeTable<'_>, service: &mut ServiceTable, problems: &mut Problems<'_>) {
     for (key, value) in entries(fields, problems) {
         match key.get_ref().as_ref() {
-            "protocol" => service.protocol = string("protocol", value, problems),
+            "protocol" => service.protocol = term("protocol", value, problems),
             "ports" => service.ports = ports(value, problems),
             "destinations" => service.destinations = strings("destinations", value, problems).into(),
             _ => unknown(key, &MATCH, problems),

@@ -83,6 +83,7 @@ fn list_place<'v, 'i>(
 ) -> Result<Place<'v, 'i>, EditError> {
     match list {
         LimitList::Source => in_table(text, root, "[source]", "limits", &["source"]),
+        LimitList::Host => in_table(text, root, "[host]", "total", &["host"]),
         LimitList::Plan(name) => {
             in_table(text, root, &format!("[plan.{name}]"), "network", &["plan", name.as_str()])
         }

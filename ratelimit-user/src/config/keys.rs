@@ -16,6 +16,7 @@ pub(super) const TOP: Keys = Keys {
         "interfaces",
         "mode",
         "source",
+        "host",
         "service",
         "plan",
         "user",
@@ -36,6 +37,7 @@ pub(super) const SOURCE: Keys = Keys {
         "new_sources_per_cpu",
     ],
 };
+pub(super) const HOST: Keys = Keys { known: &["total", "link"] };
 pub(super) const LADDER: Keys = Keys { known: &["ipv4", "ipv6"] };
 pub(super) const SERVICE: Keys =
     Keys { known: &["name", "match", "per_source", "total", "on_limit", "dscp", "syn_cookies"] };

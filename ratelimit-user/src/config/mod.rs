@@ -7,6 +7,7 @@ mod apis;
 mod cluster;
 mod document;
 pub mod edit;
+mod host;
 mod keys;
 mod ladder;
 mod listen;

@@ -10,7 +10,7 @@ use ratelimit_common::{
 use super::{
     apis, cluster,
     document::{Document, SourceTable},
-    ladder, listen,
+    host, ladder, listen,
     problem::Problems,
     reader::Aside,
     request_limits, services, users,
@@ -43,6 +43,7 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
         Found::Read(table) => gate(table, problems),
         Found::Unreadable | Found::Absent => GatePolicy::default(),
     };
+    let host = host::resolve(&document.host, problems);
     let services = services::resolve(&document.services, problems);
     let zone = document.requests.as_ref().and_then(|table| table.time_zone.as_ref());
     let zone = request_limits::zone(zone, problems);
@@ -59,7 +60,12 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
         Found::Unreadable | Found::Absent => None,
     };
     let policy = Policy::new(interfaces, source, gate, ladder?, services?, listen?);
-    let policy = policy.with_users(users?).with_mode(mode?).with_cluster(cluster?).with_requests(requests?);
+    let policy = policy
+        .with_host(host?)
+        .with_users(users?)
+        .with_mode(mode?)
+        .with_cluster(cluster?)
+        .with_requests(requests?);
     if let Err(error) = policy.windows_fit() {
         problems.error(&(0..0), error);
         return None;

@@ -3,7 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use ratelimit_common::{
-    abi::service::{OnLimit, Protocol},
+    abi::service::OnLimit,
     limit::{rate::Rate, text::parse_limit},
 };
 
@@ -13,7 +13,7 @@ use super::{
     resolve::{prefixes, rates},
     value::{At, Found},
 };
-use crate::policy::{DEFAULT_DSCP, Prefix, Service, ServiceError, Services};
+use crate::policy::{Carrier, DEFAULT_DSCP, Prefix, Service, ServiceError, Services};
 
 /// The services, if all of them make sense.
 pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> Option<Services> {
@@ -55,7 +55,7 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
             return None;
         }
     };
-    let protocol = protocol(table, &name, problems);
+    let carrier = carrier(table, &name, problems);
     let ports: Vec<_> = table.ports.iter().filter_map(|word| port(word, problems)).collect();
     if ports.len() != table.ports.len() {
         return None;
@@ -69,7 +69,7 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
     let per_source = table.per_source.as_ref().map_or_else(Vec::new, |limits| rates(limits, problems));
     let on_limit = on_limit(table, problems)?;
     let plain = |rates: Vec<At<Rate>>| rates.into_iter().map(|(rate, _)| rate).collect();
-    let service = Service::new(name, protocol?, ports, plain(totals)).with_syn_cookies(syn_cookies);
+    let service = Service::new(name, carrier?, ports, plain(totals)).with_syn_cookies(syn_cookies);
     let dscp = dscp(table, on_limit, problems)?;
     let service = service.with_destinations(destinations?);
     Some(service.with_per_source(plain(per_source)).with_on_limit(on_limit).with_dscp(dscp))
@@ -145,21 +145,26 @@ fn threshold((text, at): &At<String>, problems: &mut Problems<'_>) -> Option<Rat
     }
 }
 
-fn protocol(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Protocol> {
+fn carrier(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Carrier> {
     let Some((word, at)) = &table.protocol else {
         let message =
             format!("service {name:?} matches nothing; write match = {{ protocol = \"udp\", ports = [53] }}");
         problems.missing(&table.at, message);
         return None;
     };
-    match word.as_str() {
-        "tcp" => Some(Protocol::Tcp),
-        "udp" => Some(Protocol::Udp),
-        other => {
-            problems.error(at, format!("protocol {other:?} has no ports; use \"tcp\" or \"udp\""));
-            None
-        }
+    let carrier = match word {
+        Term::Number(number) => u8::try_from(*number).ok().map(Carrier::numbered),
+        Term::Text(word) => Carrier::named(word),
+    };
+    if carrier.is_none() {
+        let text = problems.source(at);
+        let names = Carrier::names();
+        problems.error(
+            at,
+            format!("protocol = {text} is not known; use one of {names}, or a number from 0 to 255"),
+        );
     }
+    carrier
 }
 
 fn destinations(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Vec<Prefix>> {

@@ -3,6 +3,7 @@
 mod api_mistakes;
 mod apis;
 mod cluster;
+mod host;
 mod listen;
 mod requests;
 mod services;
@@ -66,7 +67,7 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
                 name = \"acme\"\n";
     let found = problems(text);
     let expected = [
-        "p.toml:1:1: key \"colour\" is not known; known here: interfaces, mode, source, service, plan, user, requests, api, listen, \
+        "p.toml:1:1: key \"colour\" is not known; known here: interfaces, mode, source, host, service, plan, user, requests, api, listen, \
          cluster",
         "p.toml:2:23: interface \"eth0\" is named twice; remove one",
         "p.toml:2:31: interface name \"a/b\" has a slash, a colon or white space in it, which no interface has",

@@ -15,7 +15,7 @@ use super::{
     problem::Problems,
     value::{At, Found, Strings},
 };
-use crate::policy::{NamedLimit, Order, Policy, Prefix, Service, Shadow, User};
+use crate::policy::{Carrier, NamedLimit, Order, Policy, Prefix, Service, Shadow, User};
 
 /// A jumbo frame of 9000 bytes with its Ethernet header.
 const JUMBO_FRAME: u64 = 9014;
@@ -38,6 +38,11 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
             within(&of, service.per_source(), limits, problems);
             per_source(&of, service, &source, limits, problems);
         }
+    }
+    if let Found::Read(table) = &document.host
+        && let Some(total) = &table.total
+    {
+        frames("[host]: total", policy.host().totals(), total, problems);
     }
     for (table, plan) in document.plans.iter().zip(policy.users().plans()) {
         if let Some(limits) = &table.network {
@@ -90,7 +95,7 @@ fn forestaller<T>(all: &[T], index: usize, strict: impl Fn(&T, &T) -> bool) -> O
 /// What one source may have of a service, against what it may have at all and what everybody may have there.
 fn per_source(of: &str, service: &Service, source: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
     for (rate, at) in placed(service.per_source(), places) {
-        if rate.meter == Meter::Syns && service.protocol() != Protocol::Tcp {
+        if rate.meter == Meter::Syns && service.carrier() != Carrier::Ports(Protocol::Tcp) {
             problems.warning(at, format!("{of} \"{rate}\" never decides: only TCP has SYNs"));
         }
         if let Some(by) = source.iter().find(|by| by.at_least_as_strict_as(rate)) {

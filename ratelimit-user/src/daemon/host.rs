@@ -312,7 +312,7 @@ impl Host {
         Ok(Seen {
             promoted: self.promotions()?,
             refused_newcomers: self.maps.packets(Reason::NewSourceBudget)?,
-            over_total: self.maps.packets(Reason::ServiceTotal)?,
+            over_total: self.maps.packets(Reason::ServiceTotal)? + self.maps.packets(Reason::HostTotal)?,
         })
     }
 

@@ -87,6 +87,7 @@ pub fn explain<L: Ledger>(
     for one in setting.policy.services().iter().filter(|one| service.is_none_or(|name| name == one.name())) {
         services.extend(service::state(ledger, setting, &source, own.party(), (&newcomers, before), one)?);
     }
+    let party = own.party();
     let prefix_len = match address {
         IpAddr::V4(_) => setting.policy.source().ipv4_prefix(),
         IpAddr::V6(_) => setting.policy.source().ipv6_prefix(),
@@ -104,6 +105,7 @@ pub fn explain<L: Ledger>(
         user: user::state(ledger, setting, address, entry.map_or(abi::user::NO_USER, |entry| entry.user))?,
         own,
         prefixes,
+        host: service::host(ledger, setting, party)?,
         services,
         last_drops: Vec::new(),
     };

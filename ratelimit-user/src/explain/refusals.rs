@@ -36,6 +36,7 @@ pub(super) fn conclude(explanation: &mut Explanation, entry: Option<&ListEntry>,
     let applies_to = applies_to(&explanation.own.limits);
     let prefixes = explanation.prefixes.iter().filter_map(|prefix| prefix.refused_for_ms);
     refusals.extend(prefixes.map(|for_ms| refusal(Reason::LimitPrefix, applies_to, for_ms)));
+    refusals.extend(explanation.host.iter().filter_map(|limit| of_limit(limit, |_| Reason::HostTotal)));
     for service in &explanation.services {
         let account = service.per_source.iter().flat_map(of_account);
         let totals = service.totals.iter().filter_map(|limit| of_limit(limit, |_| Reason::ServiceTotal));

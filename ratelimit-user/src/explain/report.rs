@@ -31,6 +31,9 @@ pub struct Explanation {
     pub own: Account,
     /// The prefixes around it, narrowest first.
     pub prefixes: Vec<PrefixState>,
+    /// What everybody together has left of the total of the host, as far as this source may take it.
+    #[serde(default)]
+    pub host: Vec<LimitState>,
     /// Services that have limits.
     pub services: Vec<ServiceState>,
     /// Packets of the source that were refused lately, newest first: some of them, and none from before the daemon started.

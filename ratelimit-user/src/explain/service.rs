@@ -2,12 +2,13 @@
 
 use ratelimit_common::{
     abi::{
-        self, Share,
-        service::{OnLimit, Party},
+        Share, Total,
+        service::{HOST_TOTAL, MAX_TOTALS, OnLimit, Party},
     },
     limit::{
         gcra::{self, Start},
         level::{self, Level},
+        rate::Rate,
     },
 };
 
@@ -42,7 +43,7 @@ pub(super) fn state<L: Ledger>(
     let totals = if service.totals().is_empty() {
         Vec::new()
     } else {
-        totals(ledger, setting, number, service, kernel, party)?
+        totals(ledger, setting, number, (service.totals(), &kernel.totals), party)?
     };
     let syn_cookies = syn_cookies(ledger, setting, number, service)?;
     if per_source.is_none() && totals.is_empty() && syn_cookies.is_none() {
@@ -52,19 +53,34 @@ pub(super) fn state<L: Ledger>(
     Ok(Some(ServiceState { service: service.name().to_owned(), on_limit, per_source, totals, syn_cookies }))
 }
 
+/// What is left of the total of the host for one party.
+pub(super) fn host<L: Ledger>(
+    ledger: &L,
+    setting: &Setting<'_>,
+    party: Party,
+) -> Result<Vec<LimitState>, L::Error> {
+    let rates = setting.policy.host().totals();
+    if rates.is_empty() {
+        return Ok(Vec::new());
+    }
+    totals(ledger, setting, HOST_TOTAL, (rates, &setting.kernel.host_totals), party)
+}
+
 /// What is left of the totals for one party: of the shared buckets, and of what CPUs have taken from them.
 fn totals<L: Ledger>(
     ledger: &L,
     setting: &Setting<'_>,
     number: u32,
-    service: &Service,
-    kernel: &abi::Service,
+    (rates, kernel): (&[Rate], &[Total; MAX_TOTALS]),
     party: Party,
 ) -> Result<Vec<LimitState>, L::Error> {
     let words = ledger.total(number)?.tat_q8;
     let shares = ledger.shares(number)?;
     let mut totals = Vec::new();
-    for (place, (rate, total)) in service.totals().iter().zip(&kernel.totals).enumerate() {
+    for rate in rates {
+        // Places are kept from one policy to the next: there is one per meter, and their order says nothing.
+        let place = kernel.iter().position(|total| total.limit.meter == rate.meter as u32);
+        let Some((place, total)) = place.map(|place| (place, &kernel[place])) else { continue };
         let tolerance_q8 = match party {
             Party::Known | Party::Proven => total.limit.tolerance_q8,
             Party::Stranger => total.stranger_tolerance_q8,

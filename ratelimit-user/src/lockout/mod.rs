@@ -78,7 +78,14 @@ pub fn could_starve(policy: &Policy) -> bool {
     let of_services =
         policy.services().iter().flat_map(|service| service.per_source().iter().chain(service.totals()));
     let of_users = policy.users().iter().flat_map(User::network);
-    let mut rates = policy.source().limits().iter().map(NamedLimit::rate).chain(of_services).chain(of_users);
+    let mut rates = policy
+        .source()
+        .limits()
+        .iter()
+        .map(NamedLimit::rate)
+        .chain(of_services)
+        .chain(of_users)
+        .chain(policy.host().totals());
     rates.any(|rate| session::shortfall(rate).is_some())
 }
 
@@ -103,6 +110,9 @@ pub fn starved<'p>(
                 sentences.push(format!("limit {name} \"{rate}\" is below {need}, and {first}"));
             }
         }
+    }
+    if let Some(first) = sessions.first() {
+        sentences.extend(too_small("[host] total", policy.host().totals(), before.host().totals(), first));
     }
     let served: Vec<_> =
         sessions.iter().map(|one| (*one, services_of(policy, one), services_of(before, one))).collect();

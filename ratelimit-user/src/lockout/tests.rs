@@ -132,6 +132,20 @@ fn a_total_starves_a_session_only_on_the_port_that_it_uses() {
 }
 
 #[test]
+fn a_total_of_the_host_starves_every_session() {
+    let with =
+        |total: &str| policy(&format!("[source]\nlimits = [\"5000/s\"]\n[host]\ntotal = [\"{total}\"]\n"));
+    let before = policy("[source]\nlimits = [\"5000/s\"]\n");
+    let found = starving(&with("5 packets/s"), &before, &Lists::new(), &[session("10.0.0.7")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("[host] total \"5 packets/s burst 5\" is below"), "{found:?}");
+    assert!(could_starve(&with("5 packets/s")) && !could_starve(&with("5000 packets/s")));
+    assert!(starving(&with("5000/s"), &before, &Lists::new(), &[session("10.0.0.7")]).is_empty());
+    let small = with("5 packets/s");
+    assert!(starving(&small, &small, &Lists::new(), &[session("10.0.0.7")]).is_empty(), "nothing new");
+}
+
+#[test]
 fn what_one_source_may_have_of_sshs_port_starves_a_session_too() {
     let with = |port: u16, rate: &str| {
         policy(&format!(

@@ -15,6 +15,8 @@ use ratelimit_common::{
 pub enum LimitList {
     /// `[source] limits`.
     Source,
+    /// `[host] total`.
+    Host,
     /// `[[service]] per_source`.
     PerSource(String),
     /// `[[service]] total`.
@@ -30,7 +32,7 @@ impl LimitList {
     pub(super) fn takes(&self, rates: &[Rate], meter: Meter) -> bool {
         let first = rates.iter().all(|rate| rate.meter != meter);
         match self {
-            Self::Total(_) => {
+            Self::Host | Self::Total(_) => {
                 first && rates.len() < MAX_TOTALS && matches!(meter, Meter::Packets | Meter::Bytes)
             }
             _ => first && rates.len() < MAX_LIMITS,
@@ -59,6 +61,7 @@ impl fmt::Display for LimitList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Source => f.write_str("source"),
+            Self::Host => f.write_str("host.total"),
             Self::PerSource(service) => write!(f, "service.{service}.per_source"),
             Self::Total(service) => write!(f, "service.{service}.total"),
             Self::Plan(plan) => write!(f, "plan.{plan}.network"),

@@ -1,9 +1,11 @@
 //! The policy: what the operator wants, valid by construction. No positions, no files, no kernel.
 
 mod api;
+mod carrier;
 pub mod changes;
 mod cluster;
 mod gate;
+mod host;
 mod interface_name;
 mod ladder;
 mod leases;
@@ -28,11 +30,13 @@ pub use api::{
     ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, Escalation, KeyPart, Login, MAX_KEYS, MAX_NAME,
     MAX_THREADS, OnRefusal, RequestPolicy, Reserved, Sharing, is_api_name,
 };
+pub use carrier::{Carrier, Place};
 pub use cluster::{
     ClusterError, ClusterPolicy, ClusterWords, DEFAULT_HOSTS, DEFAULT_NAME, MAX_HOSTS, Reserve, WithoutStore,
     is_leased,
 };
 pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
+pub use host::{HostError, HostPolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
 pub use leases::Uncountable;
@@ -60,6 +64,7 @@ pub struct Policy {
     source: SourcePolicy,
     gate: GatePolicy,
     ladder: LadderPolicy,
+    host: HostPolicy,
     services: Services,
     users: Users,
     listen: Listen,
@@ -85,12 +90,23 @@ impl Policy {
             source,
             gate,
             ladder,
+            host: HostPolicy::default(),
             services,
             users,
             listen,
             cluster: None,
             requests,
         }
+    }
+
+    /// The same with something else for the host as a whole.
+    pub fn with_host(self, host: HostPolicy) -> Self {
+        Self { host, ..self }
+    }
+
+    /// What the host takes as a whole.
+    pub fn host(&self) -> &HostPolicy {
+        &self.host
     }
 
     /// The same with users.

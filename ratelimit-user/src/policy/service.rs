@@ -1,12 +1,15 @@
 //! Services: what is limited as a whole, whoever sends.
 
-use std::{net::IpAddr, ops::RangeInclusive};
+use std::{
+    net::IpAddr,
+    ops::{Range, RangeInclusive},
+};
 
 use ratelimit_common::{
     abi::{
-        MAX_LIMITS, Meter,
+        self, MAX_LIMITS, Meter,
         destination::MAX_DESTINATIONS,
-        service::{MAX_SERVICES, OnLimit, Protocol, port_slot},
+        service::{MAX_SERVICES, OnLimit, PORT_SLOTS, Protocol, port_slot},
     },
     limit::{
         manner::Throttle,
@@ -16,14 +19,15 @@ use ratelimit_common::{
 
 use super::{
     Prefix,
+    carrier::{Carrier, Place},
     sharing::{self, PortGroup, Unmet},
 };
 
-/// One service: a protocol, ports, and limits on everything that is sent there.
+/// One service: a protocol, ports if it has any, and limits on everything that is sent there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     name: String,
-    protocol: Protocol,
+    carrier: Carrier,
     ports: Vec<RangeInclusive<u16>>,
     destinations: Vec<Prefix>,
     totals: Vec<Rate>,
@@ -73,21 +77,33 @@ pub enum ServiceError {
         /// Its name.
         name: String,
     },
-    /// A port that two services claim.
-    #[error("port {port} of service {name:?} belongs to service {other:?} already; name it in one of them")]
+    /// Ports of what has none.
+    #[error(
+        "service {name:?}: {carrier} has no ports; leave out ports, or use protocol = \"tcp\" or \"udp\""
+    )]
+    NotForPorts {
+        /// Which.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// What it is spoken over.
+        carrier: Carrier,
+    },
+    /// A port or a protocol that two services claim.
+    #[error("{place} of service {name:?} belongs to service {other:?} already; name it in one of them")]
     Overlap {
         /// Which.
         index: usize,
         /// Its name.
         name: String,
-        /// The port.
-        port: u16,
+        /// The port or protocol.
+        place: Place,
         /// Who has it.
         other: String,
     },
     /// A destination that two services claim at one port.
     #[error(
-        "destination {prefix} at port {port} of service {name:?} belongs to service {other:?} already; name it in one of them"
+        "destination {prefix} at {place} of service {name:?} belongs to service {other:?} already; name it in one of them"
     )]
     SameDestination {
         /// Which.
@@ -96,8 +112,8 @@ pub enum ServiceError {
         destination: usize,
         /// Its name.
         name: String,
-        /// The first port.
-        port: u16,
+        /// The first port, or the protocol.
+        place: Place,
         /// The destination.
         prefix: Prefix,
         /// Who has it.
@@ -203,10 +219,15 @@ pub const DEFAULT_DSCP: u8 = 8;
 
 impl Service {
     /// A service as given; [`Services::new`] judges it.
-    pub fn new(name: String, protocol: Protocol, ports: Vec<RangeInclusive<u16>>, totals: Vec<Rate>) -> Self {
+    pub fn new(
+        name: String,
+        carrier: impl Into<Carrier>,
+        ports: Vec<RangeInclusive<u16>>,
+        totals: Vec<Rate>,
+    ) -> Self {
         Self {
             name,
-            protocol,
+            carrier: carrier.into(),
             ports,
             destinations: Vec::new(),
             totals,
@@ -273,8 +294,8 @@ impl Service {
     }
 
     /// What it is spoken over.
-    pub fn protocol(&self) -> Protocol {
-        self.protocol
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
     }
 
     /// Its ports, as given.
@@ -289,7 +310,7 @@ impl Service {
 
     /// Whether it is for packets to this port, whichever their destination.
     pub fn has_port(&self, protocol: Protocol, port: u16) -> bool {
-        self.protocol == protocol && self.ports.iter().any(|range| range.contains(&port))
+        self.carrier == Carrier::Ports(protocol) && self.ports.iter().any(|range| range.contains(&port))
     }
 
     /// Limits on everything that is sent there.
@@ -297,9 +318,27 @@ impl Service {
         &self.totals
     }
 
-    /// Where its ports are looked up.
-    pub fn port_slots(&self) -> impl Iterator<Item = u32> {
-        self.ports.iter().cloned().flatten().map(|port| port_slot(self.protocol, port))
+    /// Where its packets are looked up: ports, and behind them all protocols. `taken` are protocols that other services are for.
+    pub(super) fn slots(&self, taken: &[u8]) -> Vec<Range<u32>> {
+        let Carrier::Ports(protocol) = self.carrier else { return self.carrier.slots(taken) };
+        let slots = |range: &RangeInclusive<u16>| {
+            port_slot(protocol, *range.start())..port_slot(protocol, *range.end()) + 1
+        };
+        self.ports.iter().map(slots).collect()
+    }
+
+    /// What the tables of a policy in force have at the places that could be nobody else's in it.
+    pub fn entries_in(&self, in_force: &abi::Policy) -> Vec<u32> {
+        let entry = |slot: u32| match (slot as usize).checked_sub(PORT_SLOTS) {
+            None => in_force.ports[slot as usize],
+            Some(slot) => in_force.protocols[slot],
+        };
+        let slots: Vec<u32> = match self.carrier {
+            Carrier::Ports(_) => self.slots(&[]).into_iter().flatten().collect(),
+            // Its fragments may have been those of the service for fragments, and the other way round.
+            Carrier::Number(_) | Carrier::Fragments => vec![self.carrier.surest_slot()],
+        };
+        slots.into_iter().map(|slot| u32::from(entry(slot))).collect()
     }
 
     fn problem(&self, index: usize) -> Option<ServiceError> {
@@ -307,8 +346,13 @@ impl Service {
         if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.chars().all(typeable) {
             return Some(ServiceError::Name { index, name: self.name.clone() });
         }
-        if self.ports.is_empty() {
-            return Some(ServiceError::NoPorts { index, name: self.name.clone() });
+        match (self.carrier.has_ports(), self.ports.is_empty()) {
+            (true, true) => return Some(ServiceError::NoPorts { index, name: self.name.clone() }),
+            (false, false) => {
+                let (name, carrier) = (self.name.clone(), self.carrier);
+                return Some(ServiceError::NotForPorts { index, name, carrier });
+            }
+            _ => {}
         }
         if let Some(rate) =
             self.totals.iter().find(|rate| !matches!(rate.meter, Meter::Packets | Meter::Bytes))
@@ -331,7 +375,7 @@ impl Service {
         }
         if let Some(rate) = &self.syn_cookies {
             let name = self.name.clone();
-            if self.protocol != Protocol::Tcp {
+            if self.carrier != Carrier::Ports(Protocol::Tcp) {
                 return Some(ServiceError::CookieProtocol { index, name });
             }
             if rate.meter != Meter::Syns {
@@ -355,6 +399,7 @@ impl ServiceError {
             Self::Name { index, .. }
             | Self::Twice { index, .. }
             | Self::NoPorts { index, .. }
+            | Self::NotForPorts { index, .. }
             | Self::Overlap { index, .. }
             | Self::SameDestination { index, .. }
             | Self::Meter { index, .. }

@@ -9,7 +9,8 @@ use ratelimit_common::{
 };
 
 use super::{
-    Plan, Policy, Service, ServiceError, SourceError, TooManyWindows, Uncountable, User, UserError,
+    HostError, Plan, Policy, Service, ServiceError, SourceError, TooManyWindows, Uncountable, User,
+    UserError,
     limit_list::{LimitList, parse_limit_name},
     some,
 };
@@ -94,6 +95,9 @@ pub enum SettingError {
     /// Not for sources.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// Not for the host.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// Not for a service.
     #[error(transparent)]
     Service(#[from] ServiceError),
@@ -125,7 +129,7 @@ impl fmt::Display for Setting {
 impl Policy {
     /// Every list of limits, whether it has any or not.
     pub fn limit_lists(&self) -> Vec<LimitList> {
-        let mut lists = vec![LimitList::Source];
+        let mut lists = vec![LimitList::Source, LimitList::Host];
         for service in self.services().iter() {
             let name = service.name().to_owned();
             lists.extend([LimitList::PerSource(name.clone()), LimitList::Total(name)]);
@@ -140,6 +144,7 @@ impl Policy {
         let service = |name: &str| self.services().get(name);
         let rates = match list {
             LimitList::Source => return self.source().limits().iter().map(|limit| *limit.rate()).collect(),
+            LimitList::Host => Some(self.host().totals()),
             LimitList::PerSource(name) => service(name).map(Service::per_source),
             LimitList::Total(name) => service(name).map(Service::totals),
             LimitList::Plan(name) => self.users().plan(name).map(Plan::network),
@@ -253,6 +258,7 @@ impl Policy {
         let rates = rates.unwrap_or_default();
         match list {
             LimitList::Source => next.source = self.source.with_limits(rates)?,
+            LimitList::Host => next.host = self.host.clone().with_totals(rates.to_vec())?,
             LimitList::PerSource(name) => {
                 next.services = self.services.changed(name, |s| s.with_per_source(rates.to_vec()))?;
             }

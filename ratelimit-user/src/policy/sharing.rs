@@ -5,17 +5,15 @@ use std::{
     ops::Range,
 };
 
-use ratelimit_common::abi::{
-    destination::MAX_DESTINATIONS,
-    service::{PORT_SLOTS, port_slot},
-};
+use ratelimit_common::abi::destination::MAX_DESTINATIONS;
 
 use super::{
     Prefix, Service, ServiceError,
+    carrier::{Carrier, END, Place},
     shadow::{Claim, Shadow, shadows_of},
 };
 
-/// Ports that the same services are for.
+/// Ports and protocols that the same services are for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortGroup {
     /// Where they are looked up.
@@ -35,12 +33,16 @@ impl PortGroup {
 ///
 /// A walk over the ends of ranges: between two of them nothing changes, however many ports there are.
 pub(super) fn port_groups(services: &[Service]) -> Vec<PortGroup> {
+    let number = |service: &Service| match service.carrier() {
+        Carrier::Number(number) => Some(number),
+        Carrier::Ports(_) | Carrier::Fragments => None,
+    };
+    let taken: Vec<u8> = services.iter().filter_map(number).collect();
     let mut ends: BTreeMap<u32, Vec<(usize, bool)>> = BTreeMap::new();
     for (at, service) in services.iter().enumerate() {
-        for range in service.ports() {
-            let slot = |port| port_slot(service.protocol(), port);
-            ends.entry(slot(*range.start())).or_default().push((at, true));
-            ends.entry(slot(*range.end()) + 1).or_default().push((at, false));
+        for slots in service.slots(&taken) {
+            ends.entry(slots.start).or_default().push((at, true));
+            ends.entry(slots.end).or_default().push((at, false));
         }
     }
     let mut groups: Vec<PortGroup> = Vec::new();
@@ -56,7 +58,7 @@ pub(super) fn port_groups(services: &[Service]) -> Vec<PortGroup> {
         if present.is_empty() {
             continue;
         }
-        let slots = start..starts.get(number + 1).copied().unwrap_or(PORT_SLOTS as u32);
+        let slots = start..starts.get(number + 1).copied().unwrap_or(END);
         let place = *places.entry(present.clone()).or_insert(groups.len());
         match groups.get_mut(place) {
             Some(group) => group.slots.push(slots),
@@ -77,11 +79,11 @@ pub(super) fn conflicts(services: &[Service], groups: &[PortGroup]) -> Vec<Servi
             for (destination, prefix) in claims(&services[*index]) {
                 let Some(other) = owner.insert(prefix, *index) else { continue };
                 let (name, other) = (services[*index].name().to_owned(), services[other].name().to_owned());
-                let (index, port) = (*index, group.slots[0].start as u16);
+                let (index, place) = (*index, Place(group.slots[0].start));
                 errors.entry(index).or_insert(match prefix {
-                    None => ServiceError::Overlap { index, name, port, other },
+                    None => ServiceError::Overlap { index, name, place, other },
                     Some(prefix) => {
-                        ServiceError::SameDestination { index, destination, name, port, prefix, other }
+                        ServiceError::SameDestination { index, destination, name, place, prefix, other }
                     }
                 });
             }

@@ -10,7 +10,7 @@ pub enum Posture {
     /// Nothing unusual.
     #[default]
     Normal,
-    /// Many new sources, or a service over its total.
+    /// Many new sources, or a service or the host over its total.
     Elevated,
     /// Sources without state are being refused in numbers.
     Flood,
@@ -41,7 +41,7 @@ pub struct Pressure {
     pub promoted: u64,
     /// Packets of sources that would have needed an entry and got none.
     pub refused_newcomers: u64,
-    /// Packets over the total of a service.
+    /// Packets over the total of a service or of the host.
     pub over_total: u64,
     /// Entries that all CPUs together may make in a second.
     pub budget: u64,

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use ratelimit_common::abi::{ListEntry, Reason, list};
 use ratelimit_tests::{
-    frames::{ICMPV6, IPV6, Ipv4, Ipv6, ethernet, icmp},
+    frames::{ARP, ICMPV6, IPV6, Ipv4, Ipv6, ethernet, icmp},
     loaded::Loaded,
     policies,
 };
@@ -56,12 +56,13 @@ fn lists_decide_by_prefix_and_the_allow_list_wins() {
 }
 
 #[test]
-fn arp_and_neighbour_discovery_pass_even_from_a_blocked_host() {
+fn neighbour_discovery_of_a_blocked_host_is_dropped_and_arp_passes() {
     let mut loaded = Loaded::new(&policies::limits(GENEROUS));
     loaded.set_lists([("::/0".parse().unwrap(), blocked_until(list::FOREVER_NS))].into());
     let discovery = ethernet(IPV6, &Ipv6 { hop_limit: 255, ..v6() }.carrying(ICMPV6, &icmp(135)));
-    assert_eq!(loaded.outcome(&discovery).moved[0].0, Reason::NeighbourDiscovery);
+    assert_eq!(loaded.outcome(&discovery).moved[0].0, Reason::Blocked);
     assert_eq!(loaded.outcome(&v6().udp_frame(8)).moved[0].0, Reason::Blocked);
+    assert_eq!(loaded.outcome(&ethernet(ARP, &[0; 28])).moved[0].0, Reason::Arp);
 }
 
 #[test]

@@ -42,6 +42,9 @@ pub(super) fn text(explanation: &Explanation) -> String {
         "prefixes around it, each shared by all its addresses",
         explanation.prefixes.iter().map(prefix),
     );
+    let everybody = everybody(explanation.own.state == "entry");
+    let host = explanation.host.iter().map(|one| format!("{everybody}: {}", limit(one)));
+    section(&mut text, "the host, whatever packets are for", host);
     for service in &explanation.services {
         section(
             &mut text,
@@ -105,8 +108,9 @@ fn pressed(explanation: &Explanation) -> impl Iterator<Item = String> {
         let limits = service.per_source.iter().flat_map(|account| &account.limits).chain(&service.totals);
         limits.map(|one| (format!("service {}", service.service), one))
     });
+    let host = explanation.host.iter().map(|one| ("the host".to_owned(), one));
     let spent = |one: &LimitState| one.refused_for_ms.is_none() && one.left < one.capacity / NEARLY_SPENT;
-    let all = own.chain(user).chain(services).filter(move |(_, one)| spent(one));
+    let all = own.chain(user).chain(services).chain(host).filter(move |(_, one)| spent(one));
     all.map(|(whose, one)| format!("hardly anything is left of {whose}: {}", limit(one)))
 }
 
@@ -142,6 +146,7 @@ fn words(reason: &str) -> String {
         Some(Reason::LimitUser) => "its user has used up what all its addresses share",
         Some(Reason::LimitPrefix) => "the addresses around it have used up what they share",
         Some(Reason::ServiceTotal) => "everybody together has used up what the service takes",
+        Some(Reason::HostTotal) => "everybody together has used up what the host takes",
         Some(Reason::NewSourceBudget) => "too many new sources at once, and this one is not known",
         _ => "",
     };
@@ -224,8 +229,7 @@ fn prefix(prefix: &PrefixState) -> String {
 fn service(service: &ServiceState, known: bool) -> impl Iterator<Item = String> {
     let own = service.per_source.iter().flat_map(|account| &account.limits);
     let own = own.map(|one| format!("this source: {}", limit(one)));
-    // A part of each total is out of reach for sources without an entry.
-    let everybody = if known { "everybody" } else { "everybody, the part for sources without an entry" };
+    let everybody = everybody(known);
     let totals = service.totals.iter().map(move |one| format!("{everybody}: {}", limit(one)));
     let cookies = service.syn_cookies.iter().map(|cookies| {
         let now =
@@ -233,6 +237,11 @@ fn service(service: &ServiceState, known: bool) -> impl Iterator<Item = String> 
         format!("SYNs above {} are answered with cookies: {now}", cookies.threshold)
     });
     own.chain(totals).chain(cookies)
+}
+
+/// Who shares a total. A part of each is out of reach for sources without an entry.
+fn everybody(known: bool) -> &'static str {
+    if known { "everybody" } else { "everybody, the part for sources without an entry" }
 }
 
 fn trial(service: &ServiceState) -> &'static str {

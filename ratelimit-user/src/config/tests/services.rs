@@ -13,7 +13,7 @@ fn services_are_read_with_ports_ranges_and_totals() {
     assert_eq!(services[0].name(), "dns");
     assert_eq!(services[0].totals().len(), 2);
     let udp = 1 << 16;
-    assert_eq!(services[0].port_slots().collect::<Vec<_>>(), [udp + 53, udp + 5300, udp + 5301, udp + 5302]);
+    assert_eq!(policy.services().port_groups()[0].slots, [udp + 53..udp + 54, udp + 5300..udp + 5303]);
 }
 
 #[test]
@@ -29,7 +29,31 @@ fn every_mistake_in_a_service_is_reported_at_its_place() {
         ("name = \"dns\"".to_owned(), "p.toml:3:1: service \"dns\" matches nothing"),
         (
             "name = \"dns\"\nmatch = { protocol = \"icmp\", ports = [1] }".to_owned(),
-            "p.toml:5:22: protocol \"icmp\" has no ports; use \"tcp\" or \"udp\"",
+            "p.toml:3:1: service \"dns\": icmp has no ports; leave out ports, or use protocol = \"tcp\" or \"udp\"",
+        ),
+        (
+            "name = \"dns\"\nmatch = { protocol = \"icpm\" }".to_owned(),
+            "p.toml:5:22: protocol = \"icpm\" is not known; use one of tcp, udp, icmp, igmp, ipip, sit, gre,",
+        ),
+        (
+            "name = \"dns\"\nmatch = { protocol = 256 }".to_owned(),
+            "p.toml:5:22: protocol = 256 is not known; use one of",
+        ),
+        (
+            "name = \"dns\"\nmatch = { protocol = 6 }".to_owned(),
+            "p.toml:3:1: service \"dns\" has no ports",
+        ),
+        (
+            "name = \"a\"\nmatch = { protocol = \"gre\" }\n[[service]]\nname = \"b\"\nmatch = { protocol = 47 }".to_owned(),
+            "p.toml:6:1: protocol gre of service \"b\" belongs to service \"a\" already",
+        ),
+        (
+            "name = \"a\"\nmatch = { protocol = \"fragments\" }\n[[service]]\nname = \"b\"\nmatch = { protocol = \"fragments\" }".to_owned(),
+            "p.toml:6:1: fragments of service \"b\" belongs to service \"a\" already",
+        ),
+        (
+            "name = \"a\"\nmatch = { protocol = \"gre\" }\nsyn_cookies = \"5 syns/s\"".to_owned(),
+            "p.toml:3:1: service \"a\": only TCP has SYNs",
         ),
         (
             "name = \"dns\"\nmatch = { protocol = \"udp\", ports = [] }".to_owned(),

@@ -1,4 +1,4 @@
-//! The totals of services when their limits change: what was spent under the old one, and what CPUs hold without having spent it.
+//! The totals of services and of the host when their limits change: what was spent under the old one, and what CPUs hold without having spent it.
 
 use aya::maps::PerCpuValues;
 use ratelimit_common::{
@@ -35,7 +35,8 @@ impl Maps {
         for index in &desired.changed_totals {
             let state =
                 self.totals.get(index, 0).map_err(DataplaneError::map("read the buckets of a total"))?;
-            let totals = &desired.policy.services[*index as usize].totals;
+            let policy = &desired.policy;
+            let totals = policy.services.get(*index as usize).map_or(&policy.host_totals, |one| &one.totals);
             let ended = without_overdraft(state, totals, now_q8);
             if ended != state {
                 self.totals

@@ -4,6 +4,7 @@
 //! field there.
 
 mod cluster;
+mod host;
 mod limits;
 mod listen;
 mod requests;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ratelimit_common::abi::{Meter, OnLimit, service::Protocol};
+use ratelimit_common::abi::{Meter, OnLimit};
 
 use super::{Fields, followed};
 use crate::policy::{Prefix, Service, words};
@@ -31,12 +31,9 @@ pub(super) fn of_service(service: &Service) -> Fields {
     fields
 }
 
-/// `udp 53, 5300-5399 to 192.0.2.0/24`: the same for the same ports and destinations, however they are written.
+/// `udp 53, 5300-5399 to 192.0.2.0/24`, `gre`: the same for the same ports and destinations, however they are written.
 fn matching(service: &Service) -> String {
-    let protocol = match service.protocol() {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-    };
+    let carrier = service.carrier();
     let mut ranges: Vec<(u16, u16)> =
         service.ports().iter().map(|range| (*range.start(), *range.end())).collect();
     ranges.sort_unstable();
@@ -56,5 +53,6 @@ fn matching(service: &Service) -> String {
     let destinations: BTreeSet<&Prefix> = service.destinations().iter().collect();
     let destinations: Vec<String> = destinations.into_iter().map(ToString::to_string).collect();
     let to = if destinations.is_empty() { "" } else { " to " };
-    format!("{protocol} {ports}{to}{}", destinations.join(", "))
+    let space = if ports.is_empty() { "" } else { " " };
+    format!("{carrier}{space}{ports}{to}{}", destinations.join(", "))
 }

@@ -8,6 +8,7 @@ use super::{
     Fields,
     cluster::{CLUSTER, of_cluster},
     followed,
+    host::of_host,
     listen::of_listen,
     requests::{of_api, of_requests},
     restarted,
@@ -20,6 +21,7 @@ use crate::policy::{LadderFamily, NONE, Policy, User};
 pub(super) fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTreeMap<String, Fields> {
     let mut subjects = BTreeMap::from([
         ("source".to_owned(), of_source(policy)),
+        ("host".to_owned(), of_host(policy.host())),
         ("interfaces".to_owned(), of_interfaces(policy)),
         ("listen".to_owned(), of_listen(policy.listen())),
         ("requests".to_owned(), of_requests(policy.requests())),

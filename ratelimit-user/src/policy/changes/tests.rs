@@ -26,6 +26,23 @@ const OLD: &str = r#"
 "#;
 
 #[test]
+fn changes_of_the_host_and_of_services_without_ports_have_their_sentences() {
+    let before = "[source]\nlimits = [\"1/s\"]\n[host]\ntotal = [\"200000/s\"]\n";
+    let after = "[source]\nlimits = [\"1/s\"]\n[host]\ntotal = [\"300000/s\", \"2 Gbit/s\"]\nlink = false\n\
+                 [[service]]\nname = \"tunnel\"\nmatch = { protocol = 47, destinations = [\"192.0.2.0/24\"] }\n";
+    assert_eq!(
+        sentences(before, after),
+        [
+            "host link: 20000 packets/s burst 20000 -> false",
+            "host total in bytes: none -> 250000000 bytes/s burst 250000000 bytes",
+            "host total in packets: 200000 packets/s burst 200000 -> 300000 packets/s burst 300000",
+            "service tunnel added: match gre to 192.0.2.0/24",
+        ]
+    );
+    assert_eq!(sentences(after, after), [""; 0]);
+}
+
+#[test]
 fn every_kind_of_change_has_its_sentence() {
     let new = r#"
         interfaces = ["eth1", "eth0"]

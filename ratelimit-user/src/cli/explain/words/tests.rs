@@ -47,6 +47,7 @@ fn fresh() -> Explanation {
         own: account("cell", vec![limit_of("5000 packets/s burst 10000", 9_980, 9_980, None)]),
         prefixes: Vec::new(),
         services: Vec::new(),
+        host: Vec::new(),
         last_drops: Vec::new(),
     }
 }

@@ -1,0 +1,100 @@
+//! What comes over a link and has no source that limits know: ARP, neighbour discovery, and whatever is not IP.
+//!
+//! Half of what an interface may hand on is for everybody. The other half belongs to neighbours that were seen before, each with a bucket of
+//! its own that nobody else can spend: whoever floods, and whatever addresses it makes up, a router that was there first stays reachable.
+
+use super::Limit;
+use crate::abi_struct;
+
+/// Interfaces that are told apart, by the lower bits of their number.
+pub const LINK_INTERFACES: u32 = 64;
+/// Where a neighbour can be: a set of places, chosen by a keyed hash.
+pub const LINK_SETS: u32 = 128;
+/// Places of a set.
+pub const LINK_WAYS: u32 = 4;
+/// Neighbours of one interface that have a bucket of their own.
+pub const LINK_NEIGHBOURS: u32 = LINK_SETS * LINK_WAYS;
+/// All of them.
+pub const LINK_CELLS: u32 = LINK_INTERFACES * LINK_NEIGHBOURS;
+const _: () = assert!(LINK_INTERFACES.is_power_of_two() && LINK_SETS.is_power_of_two());
+
+/// For how long a neighbour that is silent keeps its place, in 1/256 ns: an hour, because some routers ask that rarely.
+pub const NEIGHBOUR_HOLD_Q8: u64 = 3_600_000_000_000 << 8;
+
+abi_struct! {
+    /// What one interface may hand on; a price of 0 switches the cap off.
+    pub struct LinkLimits: 48 {
+        /// To everybody together.
+        pub shared: Limit,
+        /// To one neighbour that is known, beside that.
+        pub own: Limit,
+    }
+}
+
+impl LinkLimits {
+    /// No cap.
+    pub const OFF: Self = Self { shared: Limit::UNUSED, own: Limit::UNUSED };
+}
+
+abi_struct! {
+    /// One neighbour.
+    pub struct LinkCell: 16 {
+        /// Whose it is: see [`neighbour`]; 0 for nobody's.
+        pub owner: u64,
+        /// Its bucket, which also says when it was last seen.
+        pub tat_q8: u64,
+    }
+}
+
+impl LinkCell {
+    /// Nobody's.
+    pub const FREE: Self = Self { owner: 0, tat_q8: 0 };
+}
+
+/// What a frame is that has no source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum LinkKind {
+    /// Neither IP nor ARP.
+    NotIp = 1,
+    /// ARP.
+    Arp = 2,
+    /// IPv6 neighbour discovery.
+    NeighbourDiscovery = 3,
+}
+
+/// The name of a neighbour: its hardware address, what it sends, and where. Never 0, and exact for interfaces below 16384.
+#[inline(always)]
+pub const fn neighbour(interface: u32, mac: u64, kind: LinkKind) -> u64 {
+    (mac & 0xffff_ffff_ffff) | (kind as u64) << 48 | ((interface as u64) & 0x3fff) << 50
+}
+
+/// The first place of the set that a neighbour belongs to. The secret keeps anybody from choosing addresses that meet in one set.
+#[inline(always)]
+pub const fn link_set(interface: u32, neighbour: u64, secret: [u64; 2]) -> u32 {
+    let hash = neighbour.wrapping_mul(secret[1] | 1);
+    let set = (hash >> 57) as u32 & (LINK_SETS - 1);
+    ((interface & (LINK_INTERFACES - 1)) * LINK_SETS + set) * LINK_WAYS
+}
+const _: () = assert!(LINK_SETS == 1 << (64 - 57));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_have_names_of_their_own_and_places_on_their_interface() {
+        let mut names = [0; 18];
+        let kinds = [LinkKind::NotIp, LinkKind::Arp, LinkKind::NeighbourDiscovery];
+        for (at, name) in names.iter_mut().enumerate() {
+            let (interface, mac) = ((at / 6) as u32 + 63, (at / 3 % 2) as u64 * 0xffff_ffff_ffff);
+            *name = neighbour(interface, mac, kinds[at % 3]);
+            let place = link_set(interface, *name, [3, 0x9e37_79b9_7f4a_7c15]);
+            assert!(*name != 0 && place.is_multiple_of(LINK_WAYS) && place < LINK_CELLS);
+            assert_eq!(place / LINK_NEIGHBOURS, interface % LINK_INTERFACES);
+        }
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name), "{name:x}");
+        }
+    }
+}

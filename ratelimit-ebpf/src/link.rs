@@ -1,0 +1,127 @@
+//! Frames that have no source which limits know: ARP, neighbour discovery, and whatever is not IP.
+//!
+//! A host that does not hear its router is cut off, so these passed without a question; and so they were a way around every limit for
+//! whoever is on the link. Now each interface hands on so many of them. Half of that is for everybody; the other half is for neighbours that
+//! were seen before, and nobody can spend what belongs to another: see [`abi::link`](ratelimit_common::abi::link).
+//!
+//! ```text
+//!   frame ---> its neighbour's own bucket ---> pass
+//!                  |  none, or spent
+//!                  v
+//!              the interface's bucket ---> pass | drop
+//! ```
+//!
+//! What cannot be told apart is not: whoever sends with the hardware address of the router spends what is the router's.
+
+use ratelimit_common::{
+    abi::{
+        Clock, Limit, Policy, Reason,
+        link::{LINK_INTERFACES, LINK_WAYS, LinkKind, NEIGHBOUR_HOLD_Q8, link_set, neighbour},
+    },
+    limit::gcra::{self, MAX_AMOUNT, ahead_q8},
+};
+
+use crate::{
+    classify::classify,
+    frame::Frame,
+    limit::{Sender, Stages, take_word},
+    packet::{Address, Family},
+    parse,
+    report::Refused,
+    tables::Tables,
+};
+
+/// In place of a cell: there is none.
+const NOWHERE: u32 = u32::MAX;
+
+/// The reason of a frame that would pass for `passes`, and came in by an interface. Neighbour discovery has a source: the lists are asked about
+/// it, and who is on the allow list is not held to the cap.
+#[inline(always)]
+pub fn judge<T: Stages>(
+    tables: &T,
+    frame: &Frame<'_>,
+    policy: &Policy,
+    interface: u32,
+    passes: Reason,
+) -> Reason {
+    let kind = match passes {
+        Reason::Arp => LinkKind::Arp,
+        Reason::NeighbourDiscovery => LinkKind::NeighbourDiscovery,
+        Reason::NotIp => LinkKind::NotIp,
+        _ => return passes,
+    };
+    let now_ns = tables.now_ns(Clock::Coarse);
+    if kind == LinkKind::NeighbourDiscovery
+        && let Some(source) = parse::v6_source(frame)
+    {
+        match classify(tables, source, now_ns).settled {
+            Some(Reason::Blocked) => {
+                report_blocked(tables, policy, source, frame.len(), now_ns);
+                return Reason::Blocked;
+            }
+            Some(_) => return passes,
+            None => {}
+        }
+    }
+    let now_q8 = gcra::time_q8(now_ns);
+    let limits = &policy.link;
+    if limits.shared.cost_fp == 0
+        || own(tables, policy, frame, (interface, kind), now_q8)
+        || shared(tables, &limits.shared, interface, now_q8)
+    {
+        passes
+    } else {
+        Reason::LinkCap
+    }
+}
+
+/// Charges the neighbour that sent a frame, if it is known or there is a place for it.
+#[inline(always)]
+fn own<T: Stages>(
+    tables: &T,
+    policy: &Policy,
+    frame: &Frame<'_>,
+    (interface, kind): (u32, LinkKind),
+    now_q8: u64,
+) -> bool {
+    // Links without hardware addresses have one neighbour, and what is for everybody is its own.
+    let Some(mac) = parse::hardware_source(frame) else { return false };
+    let name = neighbour(interface, mac, kind);
+    let first = link_set(interface, name, policy.gate.secret);
+    let (mut free, mut before) = (NOWHERE, 0);
+    for way in 0..LINK_WAYS {
+        let Some((owner, tat)) = tables.link_cell(first + way) else { return false };
+        let seen = tables.load(owner);
+        if seen == name {
+            return charge(tables, tat, &policy.link.own, now_q8);
+        }
+        let silent = ahead_q8(tables.load(tat).wrapping_add(NEIGHBOUR_HOLD_Q8), now_q8) == 0;
+        if free == NOWHERE && (seen == 0 || silent) {
+            (free, before) = (first + way, seen);
+        }
+    }
+    let Some((owner, tat)) = tables.link_cell(free) else { return false };
+    // Who loses the race for the place has what is for everybody.
+    tables.compare_exchange(owner, before, name) && charge(tables, tat, &policy.link.own, now_q8)
+}
+
+#[inline(always)]
+fn shared<T: Stages>(tables: &T, limit: &Limit, interface: u32, now_q8: u64) -> bool {
+    match tables.link(interface & (LINK_INTERFACES - 1)) {
+        Some(word) => charge(tables, word, limit, now_q8),
+        None => false,
+    }
+}
+
+/// Takes one frame from a bucket. Above its rate it is only read.
+#[inline(always)]
+fn charge<T: Tables>(tables: &T, word: T::Word, limit: &Limit, now_q8: u64) -> bool {
+    take_word(tables, word, limit, now_q8, limit.cost_fp)
+}
+
+#[inline(always)]
+fn report_blocked<T: Stages>(tables: &T, policy: &Policy, source: Address, len: u64, now_ns: u64) {
+    let len = if len > MAX_AMOUNT { MAX_AMOUNT as u32 } else { len as u32 };
+    let refused = Refused::new(Reason::Blocked, Family::V6 as u16, 0, 0, len);
+    tables.report_unasked(policy, Sender::key_of(policy, source), refused, gcra::time_q8(now_ns));
+}

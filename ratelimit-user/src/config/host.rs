@@ -1,0 +1,58 @@
+//! The meaning of `[host]`.
+
+use ratelimit_common::limit::{rate::Rate, text::parse_limit};
+
+use super::{
+    document::{HostTable, LinkWord},
+    problem::Problems,
+    resolve::{inside, rates},
+    value::{At, Found},
+};
+use crate::policy::HostPolicy;
+
+/// What holds for the host, if it makes sense.
+pub(super) fn resolve(table: &Found<HostTable>, problems: &mut Problems<'_>) -> Option<HostPolicy> {
+    let table = match table {
+        Found::Absent => return Some(HostPolicy::default()),
+        Found::Unreadable => return None,
+        Found::Read(table) => table,
+    };
+    let host = with_link(HostPolicy::default(), &table.link, problems);
+    let Some(total) = &table.total else { return host };
+    let read = rates(total, problems);
+    if read.len() != total.entries.len() {
+        return None;
+    }
+    let totals: Vec<Rate> = read.iter().map(|(rate, _)| *rate).collect();
+    // The place of the first that cannot be: those before it are in order by themselves.
+    let alone = |end: usize| HostPolicy::default().with_totals(totals[..end].to_vec());
+    match (1..=totals.len()).find_map(|end| Some((end, alone(end).err()?))) {
+        Some((end, error)) => {
+            problems.error(&read[end - 1].1, error);
+            None
+        }
+        None => host?.with_totals(totals).map_err(|error| problems.error(&table.at, error)).ok(),
+    }
+}
+
+fn with_link(host: HostPolicy, word: &LinkWord, problems: &mut Problems<'_>) -> Option<HostPolicy> {
+    match word {
+        LinkWord::Absent | LinkWord::Switch(true) => Some(host),
+        LinkWord::Switch(false) => host.with_link(None).ok(),
+        LinkWord::Rate(text) => {
+            let rate = link(text, problems)?;
+            host.with_link(Some(rate)).map_err(|error| problems.error(&text.1, error)).ok()
+        }
+    }
+}
+
+fn link((text, at): &At<String>, problems: &mut Problems<'_>) -> Option<Rate> {
+    match parse_limit(text) {
+        Ok((rate, _)) => Some(rate),
+        Err(error) => {
+            let place = inside(error.text(), error.offset(), at, problems);
+            problems.error(&place, error);
+            None
+        }
+    }
+}
