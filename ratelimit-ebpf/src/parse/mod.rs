@@ -28,6 +28,16 @@ pub fn parse(frame: &Frame<'_>) -> Result<Packet, Reason> {
     }
 }
 
+/// The length that an IP header says, from `at` on, or what it means by none.
+///
+/// Where the kernel merges segments before we see them (generic mode), a packet may be longer than the field can say. It is then 0
+/// (BIG TCP), and the packet ends with its frame. Only such a packet may say so: no network delivers one.
+#[inline(always)]
+fn said_len(frame: &Frame<'_>, at: usize, said: u16) -> usize {
+    let there = frame.len().saturating_sub(at as u64);
+    if said == 0 && there > u16::MAX as u64 { there as usize } else { said as usize }
+}
+
 /// Who is meant by a frame that has been parsed before: tags are in front of an address, and nothing else is.
 #[inline(always)]
 pub(crate) fn destination(frame: &Frame<'_>) -> Option<Address> {
