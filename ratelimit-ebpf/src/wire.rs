@@ -2,7 +2,7 @@
 
 use aya_ebpf::programs::XdpContext;
 use ratelimit_ebpf::{
-    cookie::{Proof, Sockets},
+    cookie::{Issued, Proof, Sockets},
     frame::{Canvas, Frame},
     mark::paint,
     notes::Notes,
@@ -56,12 +56,14 @@ impl Notes for Kernel<'_> {
 
 impl Sockets for Kernel<'_> {
     #[inline(always)]
-    fn issue(&self, syn: &Segment, mss: u16) -> Option<u32> {
+    fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued> {
         let socket = self.socket(syn)?;
         // Of a connection or its remains: what a SYN means there is for the kernel to say.
-        let cookie = if socket.listens() { socket.issue(syn, mss) } else { None };
+        let issued = if socket.listens() { socket.issue(syn, mss) } else { None };
+        let listener = if issued.is_some() { socket.listener() } else { None };
         socket.release();
-        cookie
+        let (cookie, mss) = issued?;
+        Some(Issued { cookie, mss, listener })
     }
 
     #[inline(always)]

@@ -14,6 +14,7 @@ pub mod drop_event;
 pub mod event;
 pub mod lease;
 pub mod list;
+pub mod listener;
 pub mod names;
 pub mod policy;
 pub mod prefix;

@@ -17,9 +17,11 @@
 //! One frame per SYN, at most [`MAX_GROWTH`] bytes longer than it. Whoever hopes to reflect a flood at a third party gains
 //! nothing, and the limits of the forged source hold for it.
 
+mod listener;
 mod options;
 mod synack;
 
+pub use listener::Listener;
 pub use options::Offer;
 pub use synack::MAX_GROWTH;
 
@@ -48,10 +50,21 @@ pub enum Proof {
     Nothing,
 }
 
+/// A cookie, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Issued {
+    /// The sequence number.
+    pub cookie: u32,
+    /// The MSS that is in it: the client's, rounded down.
+    pub mss: u16,
+    /// The listener; `None` if this kernel does not let us look at it.
+    pub listener: Option<Listener>,
+}
+
 /// The sockets of the host.
 pub trait Sockets: Wire {
     /// The listener's cookie for a SYN; `None` if nobody listens, or the kernel does not want one.
-    fn issue(&self, syn: &Segment, mss: u16) -> Option<u32>;
+    fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued>;
     /// Whether a segment belongs to a connection, or makes one.
     fn prove(&self, segment: &Segment) -> Proof;
     /// What the interface can receive in one packet.
@@ -147,19 +160,21 @@ fn reply<W: Sockets>(
         return None;
     }
     let syn = Segment::read(frame, packet)?;
-    let cookie = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
+    let issued = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
     let headers = match packet.source.family {
         Family::V4 => 40,
         Family::V6 => 60,
     };
+    let mss = wire.mtu().saturating_sub(headers).min(u16::MAX as u32) as u16;
     let terms = Terms {
-        cookie,
-        mss: wire.mtu().saturating_sub(headers).min(u16::MAX as u32) as u16,
-        window_scale: if policy.window_scale == NO_TCP_OPTIONS {
-            None
-        } else {
-            Some(policy.window_scale as u8)
-        },
+        cookie: issued.cookie,
+        mss: issued.listener.map_or(mss, |listener| listener.segment(mss)),
+        room: issued.listener.map_or(u32::MAX, |listener| listener.window(issued.mss)),
+        options: policy.window_scale != NO_TCP_OPTIONS,
+        // Not the host's where the listener may have another: without a scale both sides agree.
+        window_scale: issued
+            .listener
+            .map(|listener| listener.window_scale(policy.window_scale as u8, issued.mss)),
         now_ms: now_ns / 1_000_000,
     };
     Some(synack::build(wire, &syn, offer, &terms, packet.network_at))
