@@ -56,16 +56,21 @@ fn find(types: &Btf<'_>) -> Result<Offsets, Unreadable> {
     put(Offset::Buffer, of_size(of_socket(&["sk_rcvbuf"]), 4, "sk_rcvbuf")?);
     put(Offset::Clamp, of_size(field(&["window_clamp"]), 4, "window_clamp")?);
     put(Offset::Segment, of_size(field(&["rx_opt", "user_mss"]), 2, "user_mss")?);
-    match field(&["scaling_ratio"]) {
-        Some(ratio) => put(Offset::Ratio, of_size(Some(ratio), 1, "scaling_ratio")?),
-        None => {
-            let namespace = of_socket(&["__sk_common", "skc_net", "net"]);
-            put(Offset::Namespace, of_size(namespace, 8, "skc_net")?);
-            let shift = types.field("net", &["ipv4", "sysctl_tcp_adv_win_scale"]);
-            // The lowest byte has all of it: the setting is between -31 and 31.
-            let shift = shift.filter(|field| field.bits >= 8 && field.bit.is_multiple_of(8));
-            put(Offset::SpaceShift, shift.ok_or(Unreadable::NoField("sysctl_tcp_adv_win_scale"))?.bit / 8);
+    // One of the two: a kernel that has the first does not ask the second any more.
+    let ratio = of_size(field(&["scaling_ratio"]), 1, "scaling_ratio").ok();
+    let namespace = of_size(of_socket(&["__sk_common", "skc_net", "net"]), 8, "skc_net");
+    // The lowest byte has all of it: the setting is between -31 and 31.
+    let shift = types.field("net", &["ipv4", "sysctl_tcp_adv_win_scale"]);
+    let shift =
+        shift.filter(|field| field.bits >= 8 && field.bit.is_multiple_of(8)).map(|field| field.bit / 8);
+    put(Offset::Ratio, ratio.unwrap_or(0));
+    match (namespace, shift) {
+        (Ok(namespace), Some(shift)) => {
+            put(Offset::Namespace, namespace);
+            put(Offset::SpaceShift, shift);
         }
+        _ if ratio.is_some() => {}
+        _ => return Err(Unreadable::NoField("scaling_ratio, nor sysctl_tcp_adv_win_scale")),
     }
     Ok(offsets)
 }
