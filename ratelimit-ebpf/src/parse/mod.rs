@@ -48,3 +48,38 @@ pub(crate) fn destination(frame: &Frame<'_>) -> Option<Address> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::{vec, vec::Vec};
+
+    use super::*;
+
+    /// TCP without options in a frame of so many bytes behind the Ethernet header, which says that it has no length.
+    fn unsaid(family: Family, len: usize) -> Vec<u8> {
+        let mut frame = vec![0; 14 + len];
+        let header: &[u8] = match family {
+            Family::V4 => &[0x08, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6],
+            Family::V6 => &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 6, 64],
+        };
+        frame[12..12 + header.len()].copy_from_slice(header);
+        frame
+    }
+
+    #[test]
+    fn no_length_means_all_of_the_frame_where_no_length_could_say_it() {
+        let parsed =
+            |family, len| parse(&Frame::new(&unsaid(family, len))).map(|packet| packet.transport_len);
+        assert_eq!(parsed(Family::V4, 65_535), Err(Reason::BadIpHeader));
+        assert_eq!(parsed(Family::V4, 65_536), Ok(65_516));
+        assert_eq!(parsed(Family::V4, 200_000), Ok(199_980));
+        assert_eq!(parsed(Family::V6, 40 + 65_535), Err(Reason::Truncated));
+        assert_eq!(parsed(Family::V6, 40 + 65_536), Ok(65_536));
+        assert_eq!(
+            (parsed(Family::V4, 60), parsed(Family::V6, 60)),
+            (Err(Reason::BadIpHeader), Err(Reason::Truncated))
+        );
+    }
+}

@@ -77,7 +77,7 @@ impl<'a> Btf<'a> {
         let mut within = *self.structs.get(structure.as_bytes())?;
         for name in path {
             let (field, of_type) = self.member(within, name.as_bytes(), DEEPEST)?;
-            found = Field { bit: found.bit + field.bit, bits: field.bits };
+            found = Field { bit: found.bit.checked_add(field.bit)?, bits: field.bits };
             within = of_type;
         }
         Some(found)
@@ -100,11 +100,11 @@ impl<'a> Btf<'a> {
             match self.name(u32_at(self.types, member)?)? {
                 b"" => {
                     if let Some((field, of_type)) = self.member(of_type, name, depth - 1) {
-                        return Some((Field { bit: bit + field.bit, ..field }, of_type));
+                        return Some((Field { bit: bit.checked_add(field.bit)?, ..field }, of_type));
                     }
                 }
                 found if found == name => {
-                    let bits = if bits == 0 { self.size(of_type)? * 8 } else { bits };
+                    let bits = if bits == 0 { self.size(of_type)?.checked_mul(8)? } else { bits };
                     return Some((Field { bit, bits }, of_type));
                 }
                 _ => {}

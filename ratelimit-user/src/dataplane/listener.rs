@@ -48,8 +48,8 @@ fn find(types: &Btf<'_>) -> Result<Offsets, Unreadable> {
     let mut offsets = UNKNOWN;
     let mut put = |place: Offset, value| offsets[place as usize] = value;
     // A whole byte, or the upper or lower half of one.
-    let locks =
-        of_socket(&["sk_userlocks"]).filter(|field| field.bit % 8 + field.bits <= 8 && field.bits >= 2);
+    let locks = of_socket(&["sk_userlocks"])
+        .filter(|field| (field.bit % 8).saturating_add(field.bits) <= 8 && field.bits >= 2);
     let locks = locks.ok_or(Unreadable::NoField("sk_userlocks"))?;
     put(Offset::Locks, locks.bit / 8);
     put(Offset::ReceiveLock, RECEIVE_LOCK << (locks.bit % 8));
