@@ -12,7 +12,7 @@ use aya_ebpf::{
     btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key},
     helpers::{
         bpf_jiffies64, bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
-        bpf_tcp_check_syncookie, bpf_tcp_gen_syncookie,
+        bpf_skc_to_tcp_sock, bpf_tcp_check_syncookie, bpf_tcp_gen_syncookie,
     },
     macros::btf_map,
     programs::XdpContext,
@@ -28,6 +28,7 @@ use ratelimit_common::{
         lease::MAX_LEASES,
         link::{LINK_CELLS as LINK_PLACES, LINK_INTERFACES},
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
+        listener::{Offset, Offsets, UNKNOWN},
         prefix::{LADDER_CELLS, MAX_PREFIXES},
         service::{MAX_SERVICES, TOTAL_SLOTS},
         user::MAX_USERS,
@@ -36,6 +37,7 @@ use ratelimit_common::{
     limit::{gate, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
+    cookie::Listener,
     frame::Frame,
     notes::{NOTES, Notes, leave},
     packet::{Address, Family},
@@ -293,6 +295,11 @@ impl Notes for Scratch {
     }
 }
 
+/// Where this kernel keeps what a listener asks for. The daemon puts it in before it loads the program, and the verifier knows it then:
+/// what is read at these offsets is checked like a field of the structure, and what is behind an offset that is not there is no code at all.
+#[unsafe(no_mangle)]
+static LISTENER: Offsets = UNKNOWN;
+
 /// The network namespace of the interface (BPF_F_CURRENT_NETNS).
 const SAME_NAMESPACE: u64 = u64::MAX;
 /// State of a socket that waits for connections.
@@ -327,9 +334,42 @@ impl Socket {
         unsafe { (&raw const (*self.0).state).read_volatile() == NEW_SYN_RECV }
     }
 
-    /// The listener's cookie. Errors, and that it wants none, are negative or have no MSS in the upper half.
+    /// What this listener asks of its connections, where the daemon found out how to read it.
     #[inline(always)]
-    pub(crate) fn issue(&self, syn: &Segment, mss: u16) -> Option<u32> {
+    pub(crate) fn listener(&self) -> Option<Listener> {
+        // SAFETY: an item of this program. Volatile, or the compiler would take what it was compiled with.
+        let offset = |of: Offset| unsafe { (&raw const LISTENER[of as usize]).read_volatile() as usize };
+        if offset(Offset::ReceiveLock) == 0 {
+            return None;
+        }
+        // SAFETY: as `self.0`; the result is the same socket, or null.
+        let tcp = unsafe { bpf_skc_to_tcp_sock(self.0.cast()) }.cast::<u8>().cast_const();
+        if tcp.is_null() {
+            return None;
+        }
+        // SAFETY: the offsets are those of fields of these sizes in the kernel's own type information, which the verifier checks them
+        // against once more. Volatile, because processes change them at any time.
+        unsafe {
+            let locked =
+                tcp.add(offset(Offset::Locks)).read_volatile() as usize & offset(Offset::ReceiveLock) != 0;
+            let buffer = tcp.add(offset(Offset::Buffer)).cast::<u32>().read_volatile();
+            let clamp = tcp.add(offset(Offset::Clamp)).cast::<u32>().read_volatile();
+            let segment = tcp.add(offset(Offset::Segment)).cast::<u16>().read_volatile();
+            let space = if offset(Offset::Ratio) != 0 {
+                let ratio = tcp.add(offset(Offset::Ratio)).read_volatile();
+                ((u64::from(buffer) * u64::from(ratio)) >> 8) as u32
+            } else {
+                let namespace = tcp.add(offset(Offset::Namespace)).cast::<*const u8>().read_volatile();
+                let shift = i32::from(namespace.add(offset(Offset::SpaceShift)).cast::<i8>().read_volatile());
+                if shift <= 0 { buffer >> (-shift & 31) } else { buffer - (buffer >> (shift & 31)) }
+            };
+            Some(Listener::new(space, locked, clamp, segment))
+        }
+    }
+
+    /// The listener's cookie, and the MSS in it. Errors, and that it wants none, are negative or have no MSS in the upper half.
+    #[inline(always)]
+    pub(crate) fn issue(&self, syn: &Segment, mss: u16) -> Option<(u32, u16)> {
         let mut tcp = syn.header_with_mss(mss);
         let (tcp_at, tcp_len) = ((&raw mut tcp).cast(), size_of_val(&tcp) as u32);
         let socket = self.0.cast::<c_void>();
@@ -358,7 +398,7 @@ impl Socket {
                 }
             }
         };
-        if answer < 0 || answer >> 32 == 0 { None } else { Some(answer as u32) }
+        if answer < 0 || answer >> 32 == 0 { None } else { Some((answer as u32, (answer >> 32) as u16)) }
     }
 
     #[inline(always)]

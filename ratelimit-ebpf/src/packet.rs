@@ -142,6 +142,22 @@ pub(crate) fn v6_source(frame: &Frame<'_>, network_at: usize) -> Option<Address>
     Some(Address::v6(header.u64_ne::<8>(), header.u64_ne::<16>()))
 }
 
+/// Who sent the packet whose IP header is at an offset, and who is meant.
+#[inline(always)]
+pub(crate) fn ends(frame: &Frame<'_>, family: Family, network_at: usize) -> Option<(Address, Address)> {
+    match family {
+        Family::V4 => {
+            let header = frame.view::<20>(network_at)?;
+            Some((Address::v4(header.u32_ne::<12>()), Address::v4(header.u32_ne::<16>())))
+        }
+        Family::V6 => {
+            let header = frame.view::<40>(network_at)?;
+            let source = Address::v6(header.u64_ne::<8>(), header.u64_ne::<16>());
+            Some((source, Address::v6(header.u64_ne::<24>(), header.u64_ne::<32>())))
+        }
+    }
+}
+
 /// Who is meant by the IP header at an offset.
 #[inline(always)]
 pub(crate) fn destination(frame: &Frame<'_>, family: Family, network_at: usize) -> Option<Address> {

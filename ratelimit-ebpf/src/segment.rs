@@ -2,7 +2,7 @@
 
 use crate::{
     frame::Frame,
-    packet::{Address, Packet},
+    packet::{Address, Family, Packet, ends},
 };
 
 /// Length of the fixed part.
@@ -27,8 +27,14 @@ pub struct Segment {
 impl Segment {
     #[inline(always)]
     pub(crate) fn read(frame: &Frame<'_>, packet: &Packet) -> Option<Self> {
-        let destination = packet.destination(frame)?;
-        let header = frame.view::<HEADER_LEN>(packet.transport_at)?;
+        Self::at(frame, packet.source.family, packet.network_at, packet.transport_at)
+    }
+
+    /// The segment whose headers are at these offsets.
+    #[inline(always)]
+    pub fn at(frame: &Frame<'_>, family: Family, network_at: usize, transport_at: usize) -> Option<Self> {
+        let (source, destination) = ends(frame, family, network_at)?;
+        let header = frame.view::<HEADER_LEN>(transport_at)?;
         let header = [
             header.u32_ne::<0>(),
             header.u32_ne::<4>(),
@@ -36,7 +42,7 @@ impl Segment {
             header.u32_ne::<12>(),
             header.u32_ne::<16>(),
         ];
-        Some(Self { source: packet.source, destination, header })
+        Some(Self { source, destination, header })
     }
 
     /// Both ports, the source's first.

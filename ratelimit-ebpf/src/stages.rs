@@ -10,13 +10,15 @@ use ratelimit_common::abi::{
 };
 use ratelimit_ebpf::{
     destination,
-    frame::Frame,
-    limit::{self, Ask, Request, Scope, Stages},
+    frame::{Frame, MAX_OFFSET},
+    limit::{self, Ask, Proof, Request, Scope, Stages},
     link,
+    packet::{Family, Packet},
     report::{Refused, report as report_source},
+    segment::Segment,
 };
 
-use crate::maps::Maps;
+use crate::{maps::Maps, wire::proof};
 
 const REFUSED: u32 = Reason::TableFull as u32;
 /// In place of a reason: the source needs an entry.
@@ -42,6 +44,26 @@ fn the_mut<'c, D>(data: *mut D) -> Option<&'c mut D> {
 #[inline(never)]
 pub(crate) extern "C" fn service_at(ctx: *mut xdp_md, table: u32, class: u32) -> u32 {
     destination::service(&Maps, &Frame::of_context(&XdpContext::new(ctx)), table, class)
+}
+
+/// What a segment can show for itself.
+#[inline(always)]
+pub(crate) fn proof_of(ctx: &XdpContext, packet: &Packet) -> Proof {
+    let family = packet.source.family as u32;
+    Proof::from_code(segment_proof(ctx.ctx, family, packet.network_at as u32, packet.transport_at as u32))
+}
+
+/// The same as a function of its own, which reads the segment once more: what a lookup needs on the stack does not fit beside what limits need.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn segment_proof(ctx: *mut xdp_md, family: u32, network_at: u32, transport_at: u32) -> u32 {
+    let family = if family == Family::V4 as u32 { Family::V4 } else { Family::V6 };
+    let (network_at, transport_at) = (network_at as usize & MAX_OFFSET, transport_at as usize & MAX_OFFSET);
+    let ctx = XdpContext::new(ctx);
+    match Segment::at(&Frame::of_context(&ctx), family, network_at, transport_at) {
+        Some(segment) => proof(&ctx, &segment) as u32,
+        None => Proof::Nothing as u32,
+    }
 }
 
 /// Whether an entry would admit the packet.

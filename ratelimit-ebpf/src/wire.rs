@@ -2,16 +2,19 @@
 
 use aya_ebpf::programs::XdpContext;
 use ratelimit_ebpf::{
-    cookie::{Proof, Sockets},
+    cookie::{Issued, Proof, Sockets},
     frame::{Canvas, Frame},
     mark::paint,
     notes::Notes,
-    packet::Family,
+    packet::{Family, Packet},
     reply::{Reply, Wire, draw, keep_head},
     segment::Segment,
 };
 
-use crate::maps::{Scratch, Socket};
+use crate::{
+    maps::{Scratch, Socket},
+    stages,
+};
 
 /// What Ethernet carries where the kernel does not say.
 const USUAL_MTU: u32 = 1500;
@@ -22,24 +25,34 @@ pub(crate) struct Kernel<'c> {
     pub(crate) scratch: Scratch,
 }
 
-impl Kernel<'_> {
-    /// The socket that the kernel would give this segment to.
-    #[inline(always)]
-    fn socket(&self, segment: &Segment) -> Option<Socket> {
-        let ports = segment.ports();
-        match segment.source.family {
-            Family::V4 => {
-                Socket::find(self.ctx, [segment.source.v4_word(), segment.destination.v4_word(), ports])
-            }
-            Family::V6 => {
-                let halves = |word: u64| [word as u32, (word >> 32) as u32];
-                let ([a, b], [c, d]) = (halves(segment.source.key.hi), halves(segment.source.key.lo));
-                let ([e, f], [g, h]) =
-                    (halves(segment.destination.key.hi), halves(segment.destination.key.lo));
-                Socket::find(self.ctx, [a, b, c, d, e, f, g, h, ports])
-            }
+/// The socket that the kernel would give a segment to.
+#[inline(always)]
+fn socket(ctx: &XdpContext, segment: &Segment) -> Option<Socket> {
+    let ports = segment.ports();
+    match segment.source.family {
+        Family::V4 => Socket::find(ctx, [segment.source.v4_word(), segment.destination.v4_word(), ports]),
+        Family::V6 => {
+            let halves = |word: u64| [word as u32, (word >> 32) as u32];
+            let ([a, b], [c, d]) = (halves(segment.source.key.hi), halves(segment.source.key.lo));
+            let ([e, f], [g, h]) = (halves(segment.destination.key.hi), halves(segment.destination.key.lo));
+            Socket::find(ctx, [a, b, c, d, e, f, g, h, ports])
         }
     }
+}
+
+/// What a segment can show for itself.
+#[inline(always)]
+pub(crate) fn proof(ctx: &XdpContext, segment: &Segment) -> Proof {
+    let Some(socket) = socket(ctx, segment) else { return Proof::Nothing };
+    let proof = if !socket.listens() {
+        if socket.is_handshake() { Proof::Handshake } else { Proof::Connection }
+    } else if socket.accepts(segment) {
+        Proof::Cookie
+    } else {
+        Proof::Nothing
+    };
+    socket.release();
+    proof
 }
 
 impl Notes for Kernel<'_> {
@@ -56,26 +69,19 @@ impl Notes for Kernel<'_> {
 
 impl Sockets for Kernel<'_> {
     #[inline(always)]
-    fn issue(&self, syn: &Segment, mss: u16) -> Option<u32> {
-        let socket = self.socket(syn)?;
+    fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued> {
+        let socket = socket(self.ctx, syn)?;
         // Of a connection or its remains: what a SYN means there is for the kernel to say.
-        let cookie = if socket.listens() { socket.issue(syn, mss) } else { None };
+        let issued = if socket.listens() { socket.issue(syn, mss) } else { None };
+        let listener = if issued.is_some() { socket.listener() } else { None };
         socket.release();
-        cookie
+        let (cookie, mss) = issued?;
+        Some(Issued { cookie, mss, listener })
     }
 
     #[inline(always)]
-    fn prove(&self, segment: &Segment) -> Proof {
-        let Some(socket) = self.socket(segment) else { return Proof::Nothing };
-        let proof = if !socket.listens() {
-            if socket.is_handshake() { Proof::Handshake } else { Proof::Connection }
-        } else if socket.accepts(segment) {
-            Proof::Cookie
-        } else {
-            Proof::Nothing
-        };
-        socket.release();
-        proof
+    fn prove(&self, packet: &Packet) -> Proof {
+        stages::proof_of(self.ctx, packet)
     }
 
     #[inline(always)]

@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod bpffs;
 pub mod cgroup;
+pub mod cookie_site;
 pub mod daemon;
 pub mod envoy;
 pub mod fleet;

@@ -1,7 +1,7 @@
 //! The real program in the real kernel, fed by BPF_PROG_TEST_RUN.
 
 use aya::programs::{TestRun as _, TestRunOptions, Xdp};
-use ratelimit_common::abi::{Counter, Reason, Verdict};
+use ratelimit_common::abi::{Counter, Reason, Verdict, listener::Offsets};
 use ratelimit_user::{
     compile::{
         Desired,
@@ -9,6 +9,7 @@ use ratelimit_user::{
     },
     dataplane::{
         kernel::{self, Maps, Program},
+        listener::{self, Unreadable},
         probe,
     },
 };
@@ -45,9 +46,14 @@ impl Loaded {
 
     /// The same, with a table of this size.
     pub fn with_sources(policy: &Desired, sources: u32) -> Self {
+        Self::knowing(policy, sources, listener::offsets())
+    }
+
+    /// The same, with what the program is to know of the kernel's listeners.
+    pub fn knowing(policy: &Desired, sources: u32, offsets: Result<Offsets, Unreadable>) -> Self {
         let release = probe::require_kernel(&probe::kernel_release()).expect("a supported kernel");
-        let (program, mut maps) =
-            kernel::load(None, sources, release).expect("these tests need root and BPF: load the program");
+        let (program, mut maps) = kernel::load_knowing(None, sources, release, offsets)
+            .expect("these tests need root and BPF: load the program");
         let mut lists = Lists::new();
         maps.enforce(&mut lists, None, policy).expect("put the policy in force");
         Self { program, maps, lists, users: policy.user_prefixes().collect() }
@@ -58,6 +64,11 @@ impl Loaded {
         let wanted = lists::with_users(wanted, self.users.iter().copied());
         let changes = lists::changes(&self.lists, &wanted);
         self.maps.change_lists(&mut self.lists, &changes).expect("write the lists");
+    }
+
+    /// Why the programs for cookies do not know what listeners ask for.
+    pub fn listener_problem(&self) -> Option<&str> {
+        self.program.listener_problem()
     }
 
     /// The program.

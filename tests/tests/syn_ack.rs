@@ -1,14 +1,19 @@
 //! The answer to a SYN, byte by byte, from the real program in the real kernel.
 
-use std::{fs, net::TcpListener};
+use std::{
+    fs,
+    net::{Ipv6Addr, SocketAddr, TcpListener},
+};
 
-use ratelimit_common::abi::{Reason, Verdict};
+use ratelimit_common::abi::{Reason, Verdict, listener::Offset};
 use ratelimit_tests::{
     frames::{ACK, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, VLAN, ethernet, folded, tag},
     loaded::Loaded,
     netns::Wire,
     policies,
 };
+use ratelimit_user::dataplane::listener::{self, Unreadable};
+use socket2::{Domain, Socket, Type};
 
 const PORT: u16 = 80;
 const SEQUENCE: u32 = 0xffff_ffff;
@@ -266,6 +271,62 @@ fn a_kernel_that_does_not_take_cookies_gets_the_syns() {
         let mut loaded = Loaded::new(&policies::policy(policy));
         for _ in 0..5 {
             assert_eq!(loaded.outcome(&from_v4(&syn(&MSS))).moved[0].0, Reason::Conforming);
+        }
+    });
+}
+
+#[test]
+fn where_listeners_cannot_be_read_answers_have_every_option_but_the_window_scale() {
+    let wire = Wire::new();
+    wire.as_edge(|| {
+        fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").unwrap();
+        let _listener = TcpListener::bind(("::", PORT)).unwrap();
+        let policy = "[source]\nlimits = [\"100000 packets/s\"]\n[[service]]\nname = \"web\"\n\
+                      match = { protocol = \"tcp\", ports = [80] }\nsyn_cookies = \"1 syns/day burst 1\"\n";
+        let full = from_v4(&syn(&[&MSS[..], &SACK, &TIMES, &[1], &SCALE].concat()));
+        // The last byte that a socket could have is none of its fields, and the verifier knows that.
+        let mut wrong = listener::offsets().unwrap();
+        wrong[Offset::Buffer as usize] = 0x7fff;
+        for (offsets, why) in
+            [(Err(Unreadable::NoTypes), "/sys/kernel/btf/vmlinux"), (Ok(wrong), "the verifier refused it")]
+        {
+            let mut loaded = Loaded::knowing(&policies::policy(policy), 1_024, offsets);
+            let problem = loaded.listener_problem().unwrap().to_owned();
+            assert!(problem.contains(why), "{problem}");
+            assert_eq!(loaded.outcome(&full).moved[0].0, Reason::Conforming, "within the threshold");
+            let (verdict, reply) = loaded.rewrite(&full);
+            assert_eq!(verdict, Verdict::Reply, "cookies are sent all the same");
+            let (_, said) = options_of(&reply, &full, 0);
+            assert_eq!((said.len(), &said[4..8]), (16, &[4, 2, 8, 10][..]), "no scale: {said:x?}");
+            assert_eq!(said[11] & 0x3f, 0x1f, "and the kernel will find none");
+        }
+    });
+}
+
+#[test]
+fn the_scale_follows_the_setting_of_the_namespace_on_kernels_whose_sockets_have_no_ratio() {
+    let wire = Wire::new();
+    wire.as_edge(|| {
+        fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").unwrap();
+        let socket = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(131_072).unwrap();
+        let address: SocketAddr = (Ipv6Addr::UNSPECIFIED, PORT).into();
+        socket.bind(&address.into()).unwrap();
+        socket.listen(1).unwrap();
+        let policy = "[source]\nlimits = [\"100000 packets/s\"]\n[[service]]\nname = \"web\"\n\
+                      match = { protocol = \"tcp\", ports = [80] }\nsyn_cookies = \"1 syns/day burst 1\"\n";
+        let full = from_v4(&syn(&[&MSS[..], &SACK, &TIMES, &[1], &SCALE].concat()));
+        let mut older = listener::offsets().unwrap();
+        older[Offset::Ratio as usize] = 0;
+        let mut loaded = Loaded::knowing(&policies::policy(policy), 1_024, Ok(older));
+        assert_eq!(loaded.listener_problem(), None);
+        assert_eq!(loaded.outcome(&full).moved[0].0, Reason::Conforming, "within the threshold");
+        // The kernel doubles the buffer. Half of that is for data, or three quarters, or a quarter, or all.
+        for (setting, scale) in [("1", 2), ("2", 2), ("-2", 1), ("-3", 0), ("0", 3)] {
+            fs::write("/proc/sys/net/ipv4/tcp_adv_win_scale", setting).unwrap();
+            let (_, reply) = loaded.rewrite(&full);
+            let (_, said) = options_of(&reply, &full, 0);
+            assert_eq!(said[16..], [1, 3, 3, scale], "tcp_adv_win_scale = {setting}");
         }
     });
 }

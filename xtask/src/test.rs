@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         &setup::REDIS,
         &setup::REDIS_CLIENTS,
         &setup::PROXIES,
-        &[Need::Promtool],
+        &[Need::Promtool, Need::Executable { name: "nft", package: "nftables" }],
     ]
     .concat();
     setup::ensure_as_root(&needs, install, "test")?;

@@ -16,6 +16,7 @@ pub mod fair;
 pub mod lease;
 pub mod link;
 pub mod list;
+pub mod listener;
 pub mod names;
 pub mod policy;
 pub mod prefix;

@@ -17,10 +17,12 @@
 //! One frame per SYN, at most [`MAX_GROWTH`] bytes longer than it. Whoever hopes to reflect a flood at a third party gains
 //! nothing, and the limits of the forged source hold for it.
 
+mod listener;
 mod options;
 mod synack;
 
 pub use crate::limit::Proof;
+pub use listener::Listener;
 pub use options::Offer;
 pub use synack::MAX_GROWTH;
 
@@ -38,12 +40,23 @@ use crate::{
 };
 use synack::Terms;
 
+/// A cookie, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Issued {
+    /// The sequence number.
+    pub cookie: u32,
+    /// The MSS that is in it: the client's, rounded down.
+    pub mss: u16,
+    /// The listener; `None` if this kernel does not let us look at it.
+    pub listener: Option<Listener>,
+}
+
 /// The sockets of the host.
 pub trait Sockets: Wire {
     /// The listener's cookie for a SYN; `None` if nobody listens, or the kernel does not want one.
-    fn issue(&self, syn: &Segment, mss: u16) -> Option<u32>;
+    fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued>;
     /// Whether a segment belongs to a connection, or makes one.
-    fn prove(&self, segment: &Segment) -> Proof;
+    fn prove(&self, packet: &Packet) -> Proof;
     /// What the interface can receive in one packet.
     fn mtu(&self) -> u32;
 }
@@ -105,22 +118,22 @@ fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &
     };
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
     let frame = &wire.reread(frame);
-    let Some(segment) = Segment::read(frame, &packet) else { return Reason::Truncated };
+    let len = frame.len();
     // A SYN shows nothing, whatever there is of the same addresses and ports.
-    let proof = if packet.transport == Transport::TCP_SYN { Proof::Handshake } else { wire.prove(&segment) };
-    let now_ns = tables.now_ns(Clock::Coarse);
+    let proof = if packet.transport == Transport::TCP_SYN { Proof::Handshake } else { wire.prove(&packet) };
     // A cookie opens a connection, so it pays for the SYN that was answered.
     let transport = if proof == Proof::Cookie { Transport::TCP_SYN } else { packet.transport };
     // Forgotten once more: the lookup has a way for each family and each kind of socket, and the verifier would go on along each.
-    let packet = Packet { transport, service: baton.service as u16, user: baton.user, ..packet }
-        .forgotten(frame.len());
-    let proof = Proof::from_code(forget(proof as u64, frame.len()) as u32);
+    let proof = Proof::from_code(forget(proof as u64, len) as u32);
+    let packet =
+        Packet { transport, service: baton.service as u16, user: baton.user, ..packet }.forgotten(len);
+    let now_ns = tables.now_ns(Clock::Coarse);
     if proof == Proof::Nothing {
         let refused = (&packet, Sender::key_of(policy, packet.source));
-        limit::report_unasked(tables, policy, refused, frame.len(), now_ns, baton.otherwise);
+        limit::report_unasked(tables, policy, refused, len, now_ns, baton.otherwise);
         return baton.otherwise;
     }
-    limit::limit_shown(tables, policy, &packet, frame.len(), now_ns, proof)
+    limit::limit_shown(tables, policy, &packet, len, now_ns, proof)
 }
 
 /// The answer to a SYN, if it is to have one.
@@ -139,19 +152,21 @@ fn reply<W: Sockets>(
         return None;
     }
     let syn = Segment::read(frame, packet)?;
-    let cookie = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
+    let issued = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
     let headers = match packet.source.family {
         Family::V4 => 40,
         Family::V6 => 60,
     };
+    let mss = wire.mtu().saturating_sub(headers).min(u16::MAX as u32) as u16;
     let terms = Terms {
-        cookie,
-        mss: wire.mtu().saturating_sub(headers).min(u16::MAX as u32) as u16,
-        window_scale: if policy.window_scale == NO_TCP_OPTIONS {
-            None
-        } else {
-            Some(policy.window_scale as u8)
-        },
+        cookie: issued.cookie,
+        mss: issued.listener.map_or(mss, |listener| listener.segment(mss)),
+        room: issued.listener.map_or(u32::MAX, |listener| listener.window(issued.mss)),
+        options: policy.window_scale != NO_TCP_OPTIONS,
+        // Not the host's where the listener may have another: without a scale both sides agree.
+        window_scale: issued
+            .listener
+            .map(|listener| listener.window_scale(policy.window_scale as u8, issued.mss)),
         now_ms: now_ns / 1_000_000,
     };
     Some(synack::build(wire, &syn, offer, &terms, packet.network_at))

@@ -30,9 +30,13 @@ const OPTION_NO_SCALE: u64 = 0xf;
 pub(super) struct Terms {
     /// The sequence number.
     pub(super) cookie: u32,
-    /// What we can receive.
+    /// What we can receive in one segment.
     pub(super) mss: u16,
-    /// The window scale, if options can be used at all.
+    /// What the listener has room for, if less than that is usual.
+    pub(super) room: u32,
+    /// Whether options other than the MSS can be used at all.
+    pub(super) options: bool,
+    /// The window scale, if it is known.
     pub(super) window_scale: Option<u8>,
     /// The kernel's clock of TCP timestamps, without an offset.
     pub(super) now_ms: u64,
@@ -55,7 +59,7 @@ pub(super) fn build<N: Notes>(
 /// Writes a header without its checksum, and says how many words it has.
 #[inline(always)]
 fn tcp_header<N: Notes>(tcp: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, terms: &Terms) -> u32 {
-    let window = FIRST_FLIGHT * u32::from(terms.mss).min(LARGEST_COOKIE_MSS);
+    let window = (FIRST_FLIGHT * u32::from(terms.mss).min(LARGEST_COOKIE_MSS)).min(terms.room);
     tcp.body(0, syn.ports().rotate_left(16));
     tcp.body(1, terms.cookie.to_be());
     tcp.body(2, syn.sequence().wrapping_add(1).to_be());
@@ -63,12 +67,15 @@ fn tcp_header<N: Notes>(tcp: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, term
     tcp.body(4, 0);
     let mut words = HEADER_LEN as u32 / 4 + 1;
     // Without a timestamp to carry them, the kernel would not know of the other options.
-    if let (Some(ours), Some(theirs)) = (terms.window_scale, offer.timestamp()) {
+    if terms.options
+        && let Some(theirs) = offer.timestamp()
+    {
+        let scales = offer.window_scale().zip(terms.window_scale);
         tcp.body(6, (if offer.sack() { 0x0402_080a_u32 } else { 0x0101_080a }).to_be());
-        tcp.body(7, timestamp(offer, terms.now_ms).to_be());
+        tcp.body(7, timestamp(offer, scales.map(|(theirs, _)| theirs), terms.now_ms).to_be());
         tcp.body(8, theirs.to_be());
         words += 3;
-        if offer.window_scale().is_some() {
+        if let Some((_, ours)) = scales {
             tcp.body(9, (0x0103_0300 | u32::from(ours)).to_be());
             words += 1;
         }
@@ -78,10 +85,11 @@ fn tcp_header<N: Notes>(tcp: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, term
 }
 
 /// The clock, with the options in its low bits. Never ahead of the clock, which the kernel's next timestamp will show.
+/// `scale` is the client's, if windows are scaled at all.
 #[inline(always)]
-fn timestamp(offer: &Offer, now_ms: u64) -> u32 {
+fn timestamp(offer: &Offer, scale: Option<u8>, now_ms: u64) -> u32 {
     let sack = if offer.sack() { OPTION_SACK } else { 0 };
-    let options = sack | offer.window_scale().map_or(OPTION_NO_SCALE, u64::from);
+    let options = sack | scale.map_or(OPTION_NO_SCALE, u64::from);
     let stamp = ((now_ms >> OPTION_BITS) << OPTION_BITS) | options;
     (if stamp > now_ms { stamp.wrapping_sub(1 << OPTION_BITS) } else { stamp }) as u32
 }

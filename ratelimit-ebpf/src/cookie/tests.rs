@@ -154,7 +154,14 @@ fn checksums_hold_for_answers_of_every_kind() {
     for round in 0..2_000 {
         let options = &everything[..[0, 4, 16, 20][round % 4]];
         let window_scale = if round % 3 == 0 { None } else { Some((random() % 15) as u8) };
-        let terms = Terms { cookie: random() as u32, mss: random() as u16, window_scale, now_ms: random() };
+        let terms = Terms {
+            cookie: random() as u32,
+            mss: random() as u16,
+            room: random() as u32 >> 10,
+            options: round % 5 != 0,
+            window_scale,
+            now_ms: random(),
+        };
         let v4 = answer(Address::v4(random() as u32), Address::v4(random() as u32), options, &terms);
         assert_eq!(usize::from(u16::from_be_bytes([v4[2], v4[3]])), v4.len());
         assert_eq!(folded(&v4[..20]), 0xffff);
@@ -173,11 +180,34 @@ fn checksums_hold_for_answers_of_every_kind() {
 fn the_timestamp_carries_the_options_and_is_never_ahead_of_the_clock() {
     let options = [4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 3, 3, 9];
     for now_ms in [63, 64, 90, 127, 1 << 32, (1 << 32) + 5, u64::from(u32::MAX)] {
-        let terms = Terms { cookie: 0, mss: 1460, window_scale: Some(7), now_ms };
+        let terms =
+            Terms { cookie: 0, mss: 1460, room: u32::MAX, options: true, window_scale: Some(7), now_ms };
         let reply = answer(Address::v4(1), Address::v4(2), &options, &terms);
         let stamp = u32::from_be_bytes(reply[20 + 28..20 + 32].try_into().unwrap());
         assert_eq!(stamp & 0x3f, 0x10 | 9, "SACK and the client's scale");
         let behind = (now_ms as u32).wrapping_sub(stamp);
         assert!(behind < 128, "{}", format!("{now_ms}: {stamp} is {behind} behind"));
     }
+}
+
+#[test]
+fn where_the_scale_is_not_known_none_is_said_and_the_kernel_is_told_of_none() {
+    let options = [4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 3, 3, 9];
+    let terms =
+        Terms { cookie: 0, mss: 1460, room: u32::MAX, options: true, window_scale: None, now_ms: 1 << 20 };
+    let reply = answer(Address::v4(1), Address::v4(2), &options, &terms);
+    let said = &reply[40..];
+    assert_eq!(said[4..8], [4, 2, 8, 10], "SACK and timestamps stay");
+    assert_eq!(said[11] & 0x3f, 0x10 | 0xf, "no scale, where the kernel looks for one");
+    assert_eq!(said.len(), 16, "nor in the answer: {said:x?}");
+}
+
+#[test]
+fn the_window_is_a_first_flight_unless_the_listener_has_less_room() {
+    let window = |room| {
+        let terms = Terms { cookie: 0, mss: 1460, room, options: false, window_scale: None, now_ms: 0 };
+        let reply = answer(Address::v4(1), Address::v4(2), &[], &terms);
+        u16::from_be_bytes([reply[34], reply[35]])
+    };
+    assert_eq!((window(u32::MAX), window(14_600), window(2_920), window(0)), (14_600, 14_600, 2_920, 0));
 }

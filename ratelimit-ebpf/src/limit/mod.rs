@@ -153,7 +153,7 @@ pub enum Proof {
 impl Proof {
     /// The proof of this number.
     #[inline(always)]
-    pub(crate) const fn from_code(code: u32) -> Self {
+    pub const fn from_code(code: u32) -> Self {
         match code {
             1 => Self::Handshake,
             2 => Self::Connection,

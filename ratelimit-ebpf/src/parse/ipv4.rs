@@ -2,7 +2,10 @@
 
 use ratelimit_common::abi::{Reason, service::NO_SERVICE, user::NO_USER};
 
-use super::transport::{self, Header};
+use super::{
+    said_len,
+    transport::{self, Header},
+};
 use crate::{
     frame::Frame,
     packet::{Address, Packet},
@@ -17,7 +20,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     let header = frame.view::<MIN_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
     let version_ihl = header.u8::<0>();
     let header_len = ((version_ihl & 0x0f) as usize) * 4;
-    let total_len = header.u16_be::<2>() as usize;
+    let total_len = said_len(frame, at, header.u16_be::<2>());
     if version_ihl >> 4 != 4 || header_len < MIN_HEADER_LEN || total_len < header_len {
         return Err(Reason::BadIpHeader);
     }

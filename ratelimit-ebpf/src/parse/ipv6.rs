@@ -2,7 +2,10 @@
 
 use ratelimit_common::abi::{Reason, service::NO_SERVICE, user::NO_USER};
 
-use super::transport::{self, Header};
+use super::{
+    said_len,
+    transport::{self, Header},
+};
 use crate::{
     frame::{Frame, View},
     packet::{Address, Packet},
@@ -32,7 +35,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     if header.u8::<0>() >> 4 != 6 {
         return Err(Reason::BadIpHeader);
     }
-    let payload_len = header.u16_be::<4>() as usize;
+    let payload_len = said_len(frame, at + HEADER_LEN, header.u16_be::<4>());
     if (at + HEADER_LEN + payload_len) as u64 > frame.len() {
         return Err(Reason::Truncated);
     }

@@ -41,6 +41,16 @@ pub(crate) fn v6_source(frame: &Frame<'_>) -> Option<Address> {
     if ether_type == ethernet::IPV6 { packet::v6_source(frame, at) } else { None }
 }
 
+/// The length that an IP header says, from `at` on, or what it means by none.
+///
+/// Where the kernel merges segments before we see them (generic mode), a packet may be longer than the field can say. It is then 0
+/// (BIG TCP), and the packet ends with its frame. Only such a packet may say so: no network delivers one.
+#[inline(always)]
+fn said_len(frame: &Frame<'_>, at: usize, said: u16) -> usize {
+    let there = frame.len().saturating_sub(at as u64);
+    if said == 0 && there > u16::MAX as u64 { there as usize } else { said as usize }
+}
+
 /// Who is meant by a frame that has been parsed before: tags are in front of an address, and nothing else is.
 #[inline(always)]
 pub(crate) fn destination(frame: &Frame<'_>) -> Option<Address> {
@@ -49,5 +59,40 @@ pub(crate) fn destination(frame: &Frame<'_>) -> Option<Address> {
         ethernet::IPV4 => packet::destination(frame, Family::V4, at),
         ethernet::IPV6 => packet::destination(frame, Family::V6, at),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::{vec, vec::Vec};
+
+    use super::*;
+
+    /// TCP without options in a frame of so many bytes behind the Ethernet header, which says that it has no length.
+    fn unsaid(family: Family, len: usize) -> Vec<u8> {
+        let mut frame = vec![0; 14 + len];
+        let header: &[u8] = match family {
+            Family::V4 => &[0x08, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6],
+            Family::V6 => &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 6, 64],
+        };
+        frame[12..12 + header.len()].copy_from_slice(header);
+        frame
+    }
+
+    #[test]
+    fn no_length_means_all_of_the_frame_where_no_length_could_say_it() {
+        let parsed =
+            |family, len| parse(&Frame::new(&unsaid(family, len))).map(|packet| packet.transport_len);
+        assert_eq!(parsed(Family::V4, 65_535), Err(Reason::BadIpHeader));
+        assert_eq!(parsed(Family::V4, 65_536), Ok(65_516));
+        assert_eq!(parsed(Family::V4, 200_000), Ok(199_980));
+        assert_eq!(parsed(Family::V6, 40 + 65_535), Err(Reason::Truncated));
+        assert_eq!(parsed(Family::V6, 40 + 65_536), Ok(65_536));
+        assert_eq!(
+            (parsed(Family::V4, 60), parsed(Family::V6, 60)),
+            (Err(Reason::BadIpHeader), Err(Reason::Truncated))
+        );
     }
 }

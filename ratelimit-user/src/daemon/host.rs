@@ -12,8 +12,8 @@ use std::{
 use ratelimit_common::abi::{Event, Reason};
 
 use super::{
-    archive::Archive, caller::By, change::Apply, cluster::Cluster, drops::Drops, headroom::HeadroomWatch,
-    lists::Scope, log, version::Version, waiting::Waiting,
+    archive::Archive, arrivals::Arrivals, caller::By, change::Apply, cluster::Cluster, drops::Drops,
+    headroom::HeadroomWatch, lists::Scope, log, version::Version, waiting::Waiting,
 };
 use crate::{
     cluster::address::StoreAddress,
@@ -85,6 +85,9 @@ pub(super) struct Host {
     pub(super) guarded: Vec<Guarded>,
     pub(super) pins: PinDir,
     pub(super) cookie_problem: Option<String>,
+    pub(super) listener_problem: Option<String>,
+    /// Whether clients that come by cookie get past the host's firewall.
+    pub(super) arrivals: Arrivals,
     pub(super) release: String,
     pub(super) started: Instant,
     pub(super) watch: Watch,
@@ -158,6 +161,8 @@ impl Host {
             guarded: started.guarded,
             pins: started.pins,
             cookie_problem: started.program.cookie_problem().map(str::to_owned),
+            listener_problem: started.program.listener_problem().map(str::to_owned),
+            arrivals: Arrivals::NONE,
             release: started.release,
             started: Instant::now(),
             watch: Watch::default(),
@@ -304,7 +309,7 @@ impl Host {
             ));
         }
         self.watch = next;
-        Ok(())
+        self.follow_arrivals()
     }
 
     fn look(&self) -> Result<Seen, Failure> {

@@ -1,6 +1,7 @@
 //! The daemon: wires the pieces together and keeps them running.
 
 mod archive;
+mod arrivals;
 mod caller;
 mod change;
 mod cluster;
@@ -23,6 +24,7 @@ mod status;
 mod users;
 mod version;
 mod waiting;
+mod warnings;
 
 use crate::log;
 

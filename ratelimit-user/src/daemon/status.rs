@@ -10,7 +10,6 @@ use crate::{
         attach::{self, Guarded, Presence},
         pin::PinDir,
         probe,
-        sysctl::TcpSettings,
     },
     policy::changes::changes,
     serve::protocol::{InterfaceStatus, Status, Unconfirmed},
@@ -49,7 +48,7 @@ impl Host {
             requests: self.desk.status(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns)),
             pin: self.pins.root().display().to_string(),
-            warnings: self.trials().into_iter().chain(self.cookie_warnings()).collect(),
+            warnings: self.trials().into_iter().chain(self.host_warnings()).collect(),
         }
     }
 
@@ -81,34 +80,6 @@ impl Host {
             .map(|service| format!("service {} is on trial: its limits drop nothing", service.name()))
             .collect()
     }
-
-    /// What keeps SYN cookies from working as they should, as sentences with the remedy.
-    pub(super) fn cookie_warnings(&self) -> Vec<String> {
-        if !self.version.policy().services().iter().any(|service| service.syn_cookies().is_some()) {
-            return Vec::new();
-        }
-        cookie_warnings(self.cookie_problem.as_deref(), &TcpSettings::read())
-    }
-}
-
-fn cookie_warnings(problem: Option<&str>, settings: &TcpSettings) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if let Some(problem) = problem {
-        warnings.push(format!("SYN cookies are off, SYN limits still hold: {problem}"));
-    } else if settings.syncookies != 2 {
-        warnings.push(format!(
-            "SYN cookies are off, SYN limits still hold: net.ipv4.tcp_syncookies is {}, and only at 2 does the kernel \
-             take cookies that were sent for it; sysctl -w net.ipv4.tcp_syncookies=2",
-            settings.syncookies
-        ));
-    } else if settings.window_scale().is_none() {
-        warnings.push(
-            "connections made by SYN cookie will have neither window scaling nor SACK, which makes fast ones slower; \
-             sysctl -w net.ipv4.tcp_timestamps=2 (with tcp_window_scaling and tcp_sack at 1) keeps both"
-                .to_owned(),
-        );
-    }
-    warnings
 }
 
 fn interface_status(pins: &PinDir, guarded: &Guarded) -> InterfaceStatus {

@@ -21,6 +21,7 @@ use ratelimit_common::abi::{
     counter::{Fate, slot},
     destination::DestinationKey,
     list::{self, ListAddrV4, ListAddrV6},
+    listener::{self, Offsets},
     names,
     user::MAX_USERS,
 };
@@ -29,6 +30,7 @@ use super::{
     DataplaneError, OBJECT,
     drops::DropRing,
     error::whole_chain,
+    listener::{Unreadable, offsets},
     pin::{Layout, PinDir},
     probe::{KERNEL_FRAGS, KernelRelease},
     table::SourceTable,
@@ -46,6 +48,7 @@ pub struct Program {
     name: &'static str,
     successors: [&'static str; 4],
     cookie_problem: Option<String>,
+    listener_problem: Option<String>,
 }
 
 /// The maps that the program and the daemon share.
@@ -107,7 +110,39 @@ pub fn load(
     sources: u32,
     release: KernelRelease,
 ) -> Result<(Program, Maps), DataplaneError> {
+    load_knowing(pins, sources, release, offsets())
+}
+
+/// The same, with where this kernel keeps what listeners ask for, or why that is not known.
+pub fn load_knowing(
+    pins: Option<&PinDir>,
+    sources: u32,
+    release: KernelRelease,
+    offsets: Result<Offsets, Unreadable>,
+) -> Result<(Program, Maps), DataplaneError> {
+    let (mut program, mut maps) =
+        load_reading(pins, sources, release, offsets.as_ref().unwrap_or(&listener::UNKNOWN))?;
+    let mut problem = offsets.err();
+    if problem.is_none()
+        && let Some(refused) = program.cookie_problem.take()
+    {
+        // Once more, for a kernel that minds only that listeners are read. With another reason it says the same again.
+        problem = Some(Unreadable::Refused(refused));
+        (program, maps) = load_reading(pins, sources, release, &listener::UNKNOWN)?;
+    }
+    program.listener_problem = problem.map(|problem| problem.to_string());
+    Ok((program, maps))
+}
+
+/// One attempt.
+fn load_reading(
+    pins: Option<&PinDir>,
+    sources: u32,
+    release: KernelRelease,
+    offsets: &Offsets,
+) -> Result<(Program, Maps), DataplaneError> {
     let mut loader = EbpfLoader::new();
+    loader.override_global(listener::LISTENER, offsets, true);
     loader.map_max_entries(names::BUCKETS, sources);
     loader.map_max_entries(names::WINDOWS, windowed_sources(sources));
     loader.map_max_entries(names::KEPT_WINDOWS, windowed_sources(sources) / 2);
@@ -125,7 +160,7 @@ pub fn load(
     } else {
         (names::PROGRAM, names::SUCCESSORS)
     };
-    let mut program = Program { ebpf, name, successors, cookie_problem: None };
+    let mut program = Program { ebpf, name, successors, cookie_problem: None, listener_problem: None };
     verify(program.xdp()?, sources)?;
     program.load_successors(&mut maps, sources, names::COOKIE_PROGRAMS..successors.len())?;
     // A kernel that does not take these still gets everything else.
@@ -168,6 +203,11 @@ impl Program {
     /// Why this kernel does not have those for cookies.
     pub fn cookie_problem(&self) -> Option<&str> {
         self.cookie_problem.as_deref()
+    }
+
+    /// Why those for cookies do not know what a listener asks for.
+    pub fn listener_problem(&self) -> Option<&str> {
+        self.listener_problem.as_deref()
     }
 
     /// One program by name.

@@ -5,16 +5,21 @@
 pub mod address;
 pub mod attach;
 mod batch;
+mod btf;
 pub mod drops;
 mod error;
 pub mod interface;
 pub mod kernel;
 mod ledger;
+pub mod listener;
 mod netlink;
+pub mod netstat;
 pub mod pin;
 pub mod probe;
+pub mod realtime;
 pub mod sysctl;
 pub mod table;
+pub mod tracking;
 mod trie;
 
 pub use error::DataplaneError;

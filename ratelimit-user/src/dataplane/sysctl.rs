@@ -43,7 +43,7 @@ impl TcpSettings {
 }
 
 /// The last number of a setting.
-fn last(name: &str) -> Option<u64> {
+pub(super) fn last(name: &str) -> Option<u64> {
     fs::read_to_string(format!("/proc/sys/{name}")).ok()?.split_whitespace().last()?.parse().ok()
 }
 
