@@ -35,7 +35,7 @@ use ratelimit_common::{
     limit::{gate, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
-    frame::Frame,
+    frame::{Frame, Link},
     notes::{NOTES, Notes, leave},
     packet::{Address, Family},
     report::QUIET_SLOTS,
@@ -96,6 +96,10 @@ static LISTED: Array<u32, 2> = Array::new();
 /// The other programs; those for cookies only where the kernel took them.
 #[btf_map]
 static JUMPS: ProgramArray<4> = ProgramArray::new();
+
+/// The same for frames that are IP packets. Those that answer have no place here.
+#[btf_map]
+static JUMPS_IP: ProgramArray<4> = ProgramArray::new();
 
 /// IPv4 block and allow list.
 #[btf_map]
@@ -229,20 +233,34 @@ pub(crate) struct Maps;
 #[derive(Clone, Copy)]
 pub(crate) struct Jumps<'c> {
     pub(crate) ctx: &'c XdpContext,
+    pub(crate) link: Link,
 }
 
 impl Relay for Jumps<'_> {
+    #[inline(always)]
+    fn answers(&self) -> bool {
+        self.link == Link::Ethernet
+    }
+
     #[inline(always)]
     fn hand_over(&self, to: Successor, baton: Baton) {
         let Some(scratch) = Scratch::of_this_cpu() else { return };
         leave(&scratch, baton);
         // SAFETY: nothing is waiting to be dropped.
-        unsafe { JUMPS.tail_call(self.ctx, to as u32) };
+        unsafe {
+            match self.link {
+                Link::Ethernet => JUMPS.tail_call(self.ctx, to as u32),
+                Link::Ip => JUMPS_IP.tail_call(self.ctx, to as u32),
+            }
+        };
     }
 
     #[inline(always)]
     fn service_at(&self, _: &Frame<'_>, table: u32, class: u32) -> u32 {
-        stages::service_at(self.ctx.ctx, table, class)
+        match self.link {
+            Link::Ethernet => stages::service_at(self.ctx.ctx, table, class),
+            Link::Ip => stages::service_at_ip(self.ctx.ctx, table, class),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use ratelimit_common::abi::{
 };
 use ratelimit_ebpf::{
     destination,
-    frame::Frame,
+    frame::{Frame, Link},
     limit::{self, Ask, Request, Scope, Stages},
     report::{Refused, report as report_source},
 };
@@ -40,7 +40,14 @@ fn the_mut<'c, D>(data: *mut D) -> Option<&'c mut D> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn service_at(ctx: *mut xdp_md, table: u32, class: u32) -> u32 {
-    destination::service(&Maps, &Frame::of_context(&XdpContext::new(ctx)), table, class)
+    destination::service(&Maps, &Frame::of_context(Link::Ethernet, &XdpContext::new(ctx)), table, class)
+}
+
+/// The same for frames that are IP packets.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn service_at_ip(ctx: *mut xdp_md, table: u32, class: u32) -> u32 {
+    destination::service(&Maps, &Frame::of_context(Link::Ip, &XdpContext::new(ctx)), table, class)
 }
 
 /// Whether an entry would admit the packet.

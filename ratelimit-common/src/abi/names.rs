@@ -13,6 +13,15 @@ pub const SUCCESSORS_FRAGS: [&str; 4] = ["answer_frags", "prove_frags", "mark_fr
 /// How many of them, from the first on, are for cookies: not every kernel takes those.
 pub const COOKIE_PROGRAMS: usize = 2;
 
+/// The program for interfaces whose frames are IP packets, on kernels without multi-buffer XDP.
+pub const PROGRAM_IP: &str = "ratelimit_ip";
+/// The same for kernels with it.
+pub const PROGRAM_IP_FRAGS: &str = "ratelimit_ip_frags";
+/// What it jumps to, by the same places. None of them answers: how a packet is sent back on such a link differs from driver to driver.
+pub const SUCCESSORS_IP: [(u32, &str); 2] = [(1, "prove_ip"), (2, "mark_ip")];
+/// The same for kernels with multi-buffer XDP.
+pub const SUCCESSORS_IP_FRAGS: [(u32, &str); 2] = [(1, "prove_ip_frags"), (2, "mark_ip_frags")];
+
 /// Per-source state.
 pub const BUCKETS: &str = "BUCKETS";
 /// The gate's cells.
@@ -31,6 +40,8 @@ pub const DROPS: &str = "DROPS";
 pub const LISTED: &str = "LISTED";
 /// Where the main program jumps to. Pinned, because the kernel empties such a map with its last user-space reference.
 pub const JUMPS: &str = "JUMPS";
+/// The same for the program of interfaces whose frames are IP packets.
+pub const JUMPS_IP: &str = "JUMPS_IP";
 /// IPv4 block and allow list.
 pub const LISTS_V4: &str = "LISTS_V4";
 /// IPv6 block and allow list.
@@ -63,13 +74,14 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 23] = [
+pub const MAPS: [&str; 24] = [
     BUCKETS,
     CELLS,
     COUNTERS,
     DESTINATIONS,
     EVENTS,
     JUMPS,
+    JUMPS_IP,
     LEASES,
     LISTED,
     LISTS_V4,

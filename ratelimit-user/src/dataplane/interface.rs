@@ -2,10 +2,10 @@
 
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached},
+    link::{LinkAttribute, LinkInfo, LinkMessage, LinkXdp, XdpAttached},
 };
 
-use super::{DataplaneError, netlink::dump};
+use super::{DataplaneError, framing::Framing, netlink::dump};
 
 /// How a program runs on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,19 +42,32 @@ pub struct Interface {
     pub name: String,
     /// Its index.
     pub index: u32,
+    /// What its frames begin with, or why that is not known.
+    pub framing: Result<Framing, String>,
     /// Its XDP program, whoever attached it.
     pub attached: Option<Attached>,
 }
 
 /// The interface called `name`.
 pub fn find(name: &str) -> Result<Interface, DataplaneError> {
-    let mut all = list()?;
-    match all.iter().position(|interface| interface.name == name) {
-        Some(at) => Ok(all.swap_remove(at)),
-        None => Err(DataplaneError::NoInterface {
-            name: name.to_owned(),
-            known: all.into_iter().map(|interface| interface.name).collect(),
-        }),
+    let all = list()?;
+    among(&all, name).cloned()
+}
+
+/// The one of these that is called `name`.
+pub fn among<'a>(all: &'a [Interface], name: &str) -> Result<&'a Interface, DataplaneError> {
+    all.iter().find(|interface| interface.name == name).ok_or_else(|| DataplaneError::NoInterface {
+        name: name.to_owned(),
+        known: all.iter().map(|interface| interface.name.clone()).collect(),
+    })
+}
+
+impl Interface {
+    /// What its frames begin with, if the program can read them.
+    pub fn require_framing(&self) -> Result<Framing, DataplaneError> {
+        self.framing
+            .clone()
+            .map_err(|reason| DataplaneError::LinkType { interface: self.name.clone(), reason })
     }
 }
 
@@ -74,14 +87,22 @@ pub fn list() -> Result<Vec<Interface>, DataplaneError> {
 fn interface(link: &LinkMessage) -> Option<Interface> {
     let mut name = None;
     let mut attached = None;
+    let mut driver = None;
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Xdp(xdp) => attached = program(xdp),
+            LinkAttribute::LinkInfo(infos) => {
+                driver = infos.iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(kind.to_string()),
+                    _ => None,
+                });
+            }
             _ => {}
         }
     }
-    Some(Interface { name: name?, index: link.header.index, attached })
+    let framing = Framing::of(link.header.link_layer_type, driver.as_deref());
+    Some(Interface { name: name?, index: link.header.index, framing, attached })
 }
 
 fn program(xdp: &[LinkXdp]) -> Option<Attached> {
