@@ -9,7 +9,7 @@ use core::{
 
 use aya_ebpf::{
     bindings::{BPF_NOEXIST, BPF_RB_NO_WAKEUP, bpf_sock, bpf_sock_tuple},
-    btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key},
+    btf_maps::{Array, ArrayOfMaps, HashMap, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key},
     helpers::{
         bpf_jiffies64, bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
         bpf_tcp_check_syncookie, bpf_tcp_gen_syncookie,
@@ -100,6 +100,10 @@ static JUMPS: ProgramArray<4> = ProgramArray::new();
 /// The same for frames that are IP packets. Those that answer have no place here.
 #[btf_map]
 static JUMPS_IP: ProgramArray<4> = ProgramArray::new();
+
+/// Interfaces where no packet is answered: their drivers keep tags apart, and an answer would lack its own. Only programs that answer look.
+#[btf_map]
+static SILENT: HashMap<u32, u32, 256> = HashMap::new();
 
 /// IPv4 block and allow list.
 #[btf_map]
@@ -261,6 +265,16 @@ impl Relay for Jumps<'_> {
             Link::Ethernet => stages::service_at(self.ctx.ctx, table, class),
             Link::Ip => stages::service_at_ip(self.ctx.ctx, table, class),
         }
+    }
+}
+
+/// Whether packets of the interface that this one came in by may be answered.
+#[inline(always)]
+pub(crate) fn answers(ctx: &XdpContext) -> bool {
+    // SAFETY: the context is the kernel's. Nobody reads the value, only whether there is one.
+    unsafe {
+        let index = (*ctx.ctx).ingress_ifindex;
+        SILENT.get(&index).is_none()
     }
 }
 

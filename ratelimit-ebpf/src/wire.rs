@@ -11,7 +11,7 @@ use ratelimit_ebpf::{
     segment::Segment,
 };
 
-use crate::maps::{Scratch, Socket};
+use crate::maps::{Scratch, Socket, answers};
 
 /// What Ethernet carries where the kernel does not say.
 const USUAL_MTU: u32 = 1500;
@@ -85,6 +85,11 @@ impl Sockets for Kernel<'_> {
 }
 
 impl Wire for Kernel<'_> {
+    #[inline(always)]
+    fn answers(&self) -> bool {
+        answers(self.ctx)
+    }
+
     #[inline(always)]
     fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f> {
         frame.again(self.ctx)

@@ -36,6 +36,8 @@ pub const DESTINATIONS: &str = "DESTINATIONS";
 pub const EVENTS: &str = "EVENTS";
 /// Refused packets that the daemon is told of. Not pinned: what a program says is for the daemon that loaded it.
 pub const DROPS: &str = "DROPS";
+/// Interfaces where no packet is answered. Not pinned: it is for the program of one daemon.
+pub const SILENT: &str = "SILENT";
 /// Which lists have entries.
 pub const LISTED: &str = "LISTED";
 /// Where the main program jumps to. Pinned, because the kernel empties such a map with its last user-space reference.

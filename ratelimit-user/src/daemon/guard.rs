@@ -3,6 +3,7 @@
 use super::{host::Host, log};
 use crate::dataplane::{
     attach::{self, Adopted, GenericMode, Guarded, Presence},
+    features,
     framing::Framing,
     interface::{self, Interface, Mode},
     kernel::Program,
@@ -22,6 +23,29 @@ impl Host {
         for one in &mut self.guarded {
             look_after(one, &all, &mut self.program, &self.pins, self.generic);
         }
+        self.keep_silent(&all);
+    }
+
+    /// Has the program answer nobody where the answer would lack the tag that the packet had. Says so when that begins.
+    fn keep_silent(&mut self, all: &[Interface]) {
+        for one in &mut self.guarded {
+            let lost = one.framing == Framing::Ethernet
+                && interface::has_vlans(all, one.index)
+                && features::keeps_tags_apart(one.index);
+            if lost == one.tags_lost {
+                continue;
+            }
+            if let Err(error) = self.maps.set_silent(one.index, lost) {
+                log::error(format!("{}: {error}", one.interface));
+                continue;
+            }
+            one.tags_lost = lost;
+        }
+        let silence = self.silence();
+        for warning in silence.iter().filter(|warning| !self.said.contains(warning)) {
+            log::warning(warning);
+        }
+        self.said = silence;
     }
 
     /// An interface with another name is the same interface.
@@ -34,11 +58,14 @@ impl Host {
         if let Err(error) = attach::follow(&self.pins, &renamed) {
             return log::error(format!("a renamed interface cannot be followed: {error}"));
         }
-        for new in renamed {
-            log::info(format!("{} is called {} now, and stays guarded", new.before, new.now));
-            // One that had that name before is gone.
-            self.guarded.retain(|one| one.interface != new.now || one.index == new.index);
-            for one in self.guarded.iter_mut().filter(|one| one.index == new.index) {
+        // What had one of these names before, and was not renamed itself, is gone.
+        self.guarded.retain(|one| {
+            let is_renamed = renamed.iter().any(|new| new.index == one.index);
+            is_renamed || !renamed.iter().any(|new| new.now == one.interface)
+        });
+        for one in &mut self.guarded {
+            if let Some(new) = renamed.iter().find(|new| new.index == one.index) {
+                log::info(format!("{} is called {} now, and stays guarded", new.before, new.now));
                 one.interface.clone_from(&new.now);
             }
         }
@@ -59,6 +86,7 @@ impl Host {
                 mode: Mode::Generic,
                 adopted: Adopted::No,
                 not_native: None,
+                tags_lost: false,
                 lost: false,
             });
         }

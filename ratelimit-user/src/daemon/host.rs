@@ -85,6 +85,8 @@ pub(super) struct Host {
     pub(super) guarded: Vec<Guarded>,
     /// Names of interfaces that are to be guarded as soon as there are some.
     pub(super) names: Vec<String>,
+    /// Where nobody is answered, as the operator has been told.
+    pub(super) said: Vec<String>,
     pub(super) pins: PinDir,
     pub(super) cookie_problem: Option<String>,
     pub(super) release: String,
@@ -160,6 +162,7 @@ impl Host {
             drops,
             guarded: started.guarded,
             names: started.names,
+            said: Vec::new(),
             pins: started.pins,
             cookie_problem: started.program.cookie_problem().map(str::to_owned),
             release: started.release,

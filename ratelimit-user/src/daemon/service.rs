@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         let mut signals = Signals::take()?;
         let mut host = start(options, version, reader).map_err(|failure| hint(failure, &origin, options))?;
         settle(&mut host, &origin, options)?;
-        for warning in [host.cookie_warnings(), host.silence()].concat() {
+        for warning in host.cookie_warnings() {
             log::warning(warning);
         }
         let daemon = Arc::new(Daemon { host: Mutex::new(host), asked: Notify::new() });
@@ -218,7 +218,7 @@ impl Daemon {
             Ok(()) => {
                 let limits = host.policy().source().limits().len();
                 log::info(format!("policy read again: {limits} limits in force"));
-                for warning in [host.cookie_warnings(), host.silence()].concat() {
+                for warning in host.cookie_warnings() {
                     log::warning(warning);
                 }
             }

@@ -95,16 +95,21 @@ impl Host {
             return Vec::new();
         }
         let answers = answers.join(" and ");
-        let silent = self.guarded.iter().filter(|one| one.framing == Framing::Ip);
-        silent
-            .map(|one| {
-                format!(
-                    "{}: no packet is answered here ({answers}), because its frames are IP packets; limits hold, refused \
-                     packets are dropped",
-                    one.interface
-                )
-            })
-            .collect()
+        let silent = |one: &Guarded| {
+            let name = &one.interface;
+            let why = match one.framing {
+                Framing::Ip => "its frames are IP packets".to_owned(),
+                Framing::Ethernet if one.tags_lost => format!(
+                    "its driver keeps VLAN tags apart from packets, and answers would go out without; ethtool -K {name} \
+                     rxvlan off cures that"
+                ),
+                Framing::Ethernet => return None,
+            };
+            Some(format!(
+                "{name}: no packet is answered here ({answers}), because {why}; limits hold, refused packets are dropped"
+            ))
+        };
+        self.guarded.iter().filter_map(silent).collect()
     }
 
     /// What keeps SYN cookies from working as they should, as sentences with the remedy.

@@ -42,6 +42,8 @@ pub struct Guarded {
     pub adopted: Adopted,
     /// Why not native, if it is not.
     pub not_native: Option<String>,
+    /// Whether answers would lack the VLAN tags of what they answer, so that there are none.
+    pub tags_lost: bool,
     /// Whether it has been reported that the program is not there any more.
     pub lost: bool,
 }
@@ -258,6 +260,7 @@ pub fn replace_all(
             adopted: Adopted::Yes,
             not_native: (attached.mode == Mode::Generic)
                 .then(|| "an earlier daemon attached it so".to_owned()),
+            tags_lost: false,
             lost: false,
         });
     }
@@ -340,6 +343,7 @@ pub fn attach(
         mode,
         adopted: Adopted::No,
         not_native,
+        tags_lost: false,
         lost: false,
     })
 }

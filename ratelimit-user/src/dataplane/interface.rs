@@ -42,6 +42,8 @@ pub struct Interface {
     pub name: String,
     /// Its index.
     pub index: u32,
+    /// The index of the interface that it is a VLAN of, if it is one.
+    pub vlan_of: Option<u32>,
     /// What its frames begin with, or why that is not known.
     pub framing: Result<Framing, String>,
     /// Its XDP program, whoever attached it.
@@ -60,6 +62,11 @@ pub fn among<'a>(all: &'a [Interface], name: &str) -> Result<&'a Interface, Data
         name: name.to_owned(),
         known: all.iter().map(|interface| interface.name.clone()).collect(),
     })
+}
+
+/// Whether some of these interfaces are VLANs of the one with this index.
+pub fn has_vlans(all: &[Interface], index: u32) -> bool {
+    all.iter().any(|interface| interface.vlan_of == Some(index))
 }
 
 impl Interface {
@@ -87,11 +94,12 @@ pub fn list() -> Result<Vec<Interface>, DataplaneError> {
 fn interface(link: &LinkMessage) -> Option<Interface> {
     let mut name = None;
     let mut attached = None;
-    let mut driver = None;
+    let (mut driver, mut below) = (None, None);
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Xdp(xdp) => attached = program(xdp),
+            LinkAttribute::Link(index) => below = Some(*index),
             LinkAttribute::LinkInfo(infos) => {
                 driver = infos.iter().find_map(|info| match info {
                     LinkInfo::Kind(kind) => Some(kind.to_string()),
@@ -102,7 +110,8 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
         }
     }
     let framing = Framing::of(link.header.link_layer_type, driver.as_deref());
-    Some(Interface { name: name?, index: link.header.index, framing, attached })
+    let vlan_of = below.filter(|_| driver.as_deref() == Some("vlan"));
+    Some(Interface { name: name?, index: link.header.index, vlan_of, framing, attached })
 }
 
 fn program(xdp: &[LinkXdp]) -> Option<Attached> {
@@ -121,4 +130,31 @@ fn program(xdp: &[LinkXdp]) -> Option<Attached> {
         }
     }
     Some(Attached { program_id: ids.into_iter().flatten().find(|id| *id != 0)?, mode: mode? })
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::link::{InfoKind, LinkLayerType};
+
+    use super::*;
+
+    fn told(index: u32, below: u32, kind: InfoKind) -> Interface {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.link_layer_type = LinkLayerType::Ether;
+        message.attributes = vec![
+            LinkAttribute::IfName(format!("if{index}")),
+            LinkAttribute::Link(below),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]),
+        ];
+        interface(&message).unwrap()
+    }
+
+    #[test]
+    fn an_interface_has_vlans_if_others_are_vlans_of_it() {
+        // A veth is linked to its other end, which makes that no VLAN.
+        let all = [told(3, 4, InfoKind::Veth), told(4, 3, InfoKind::Veth), told(5, 4, InfoKind::Vlan)];
+        assert!(has_vlans(&all, 4));
+        assert!(!has_vlans(&all, 3) && !has_vlans(&all, 5));
+    }
 }

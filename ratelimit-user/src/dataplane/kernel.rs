@@ -58,6 +58,7 @@ pub struct Maps {
     pub(super) table: Arc<SourceTable>,
     counters: PerCpuArray<MapData, Counter>,
     events: PerCpuArray<MapData, u64>,
+    silent: HashMap<MapData, u32, u32>,
     drops: Option<DropRing>,
     listed: Array<MapData, u32>,
     pub(super) lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
@@ -243,6 +244,7 @@ impl Maps {
             table: Arc::new(SourceTable::new(buckets, cells, one(ebpf, names::MARKS)?)),
             counters: one(ebpf, names::COUNTERS)?,
             events: one(ebpf, names::EVENTS)?,
+            silent: one(ebpf, names::SILENT)?,
             drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
             listed: one(ebpf, names::LISTED)?,
             lists_v4: one(ebpf, names::LISTS_V4)?,
@@ -439,6 +441,19 @@ impl Maps {
     pub fn event(&self, event: Event) -> Result<u64, DataplaneError> {
         let per_cpu = self.events.get(&(event as u32), 0).map_err(DataplaneError::map("read the events"))?;
         Ok(per_cpu.iter().sum())
+    }
+
+    /// Has packets that come in by an interface answered, or not.
+    pub fn set_silent(&mut self, index: u32, silent: bool) -> Result<(), DataplaneError> {
+        let done = if silent {
+            self.silent.insert(index, 1, 0)
+        } else {
+            match self.silent.remove(&index) {
+                Err(MapError::KeyNotFound) => Ok(()),
+                done => done,
+            }
+        };
+        done.map_err(DataplaneError::map("say where nobody is answered"))
     }
 
     /// What the program tells of refused packets, for the first who asks: there is one reader.

@@ -7,6 +7,7 @@ pub mod attach;
 mod batch;
 pub mod drops;
 mod error;
+pub mod features;
 pub mod framing;
 pub mod interface;
 pub mod kernel;
