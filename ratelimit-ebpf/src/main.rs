@@ -34,7 +34,11 @@ mod entry {
     /// For kernels without multi-buffer XDP.
     #[xdp]
     pub(crate) fn ratelimit(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context(Link::Ethernet, &ctx), &Maps, &Jumps { ctx: &ctx, link: Link::Ethernet }))
+        action(process(
+            &Frame::of_context(Link::Ethernet, &ctx),
+            &Maps,
+            &Jumps { ctx: &ctx, link: Link::Ethernet },
+        ))
     }
 
     /// Also takes frames of several buffers, such as jumbo frames.
@@ -43,7 +47,11 @@ mod entry {
     /// 5.18
     #[xdp(frags)]
     pub(crate) fn ratelimit_frags(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, &Jumps { ctx: &ctx, link: Link::Ethernet }))
+        action(process(
+            &Frame::of_context_frags(Link::Ethernet, &ctx),
+            &Maps,
+            &Jumps { ctx: &ctx, link: Link::Ethernet },
+        ))
     }
 
     /// For interfaces whose frames are IP packets, on kernels without multi-buffer XDP.
@@ -61,7 +69,9 @@ mod entry {
     /// Reached from `ratelimit` only, with a SYN that is to be answered with a cookie.
     #[xdp]
     pub(crate) fn answer(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| cookie::answer(&Frame::of_context(Link::Ethernet, &ctx), &Maps, jumps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
+            cookie::answer(&Frame::of_context(Link::Ethernet, &ctx), &Maps, jumps, kernel)
+        })
     }
 
     /// Reached from `ratelimit_frags`: the kernel lets a program call another only if both, or neither, take several buffers.
@@ -75,13 +85,17 @@ mod entry {
     /// Reached from `ratelimit` only, with other TCP to a service whose SYNs are answered with cookies.
     #[xdp]
     pub(crate) fn prove(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| cookie::prove(&Frame::of_context(Link::Ethernet, &ctx), &Maps, jumps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
+            cookie::prove(&Frame::of_context(Link::Ethernet, &ctx), &Maps, jumps, kernel)
+        })
     }
 
     /// The same from `ratelimit_frags`.
     #[xdp(frags)]
     pub(crate) fn prove_frags(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| cookie::prove(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, jumps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
+            cookie::prove(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, jumps, kernel)
+        })
     }
 
     /// The same from `ratelimit_ip`.
@@ -103,13 +117,17 @@ mod entry {
     /// Reached from the others, with a packet that a limit of a service refused that marks such packets.
     #[xdp]
     pub(crate) fn mark(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |_, kernel| mark::mark(&Frame::of_context(Link::Ethernet, &ctx), &Maps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
+            mark::mark(&Frame::of_context(Link::Ethernet, &ctx), &Maps, kernel)
+        })
     }
 
     /// The same from those that take several buffers.
     #[xdp(frags)]
     pub(crate) fn mark_frags(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |_, kernel| mark::mark(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
+            mark::mark(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, kernel)
+        })
     }
 
     /// The same for frames that are IP packets.
@@ -129,17 +147,25 @@ mod entry {
     /// Reached from the others, with a packet that a limit of a service refused that says so.
     #[xdp]
     pub(crate) fn reject(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |_, kernel| reject::reject(&Frame::of_context(Link::Ethernet, &ctx), &Maps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
+            reject::reject(&Frame::of_context(Link::Ethernet, &ctx), &Maps, kernel)
+        })
     }
 
     /// The same from those that take several buffers.
     #[xdp(frags)]
     pub(crate) fn reject_frags(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |_, kernel| reject::reject(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
+            reject::reject(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, kernel)
+        })
     }
 
     #[inline(always)]
-    fn with_kernel(link: Link, ctx: &XdpContext, judge: impl FnOnce(&Jumps<'_>, &Kernel<'_>) -> Verdict) -> u32 {
+    fn with_kernel(
+        link: Link,
+        ctx: &XdpContext,
+        judge: impl FnOnce(&Jumps<'_>, &Kernel<'_>) -> Verdict,
+    ) -> u32 {
         // An array always has its only value; the verifier wants to see it looked at.
         let Some(scratch) = Scratch::of_this_cpu() else { return xdp_action::XDP_DROP };
         action(judge(&Jumps { ctx, link }, &Kernel { ctx, scratch }))

@@ -9,7 +9,9 @@ use core::{
 
 use aya_ebpf::{
     bindings::{BPF_NOEXIST, BPF_RB_NO_WAKEUP, bpf_sock, bpf_sock_tuple},
-    btf_maps::{Array, ArrayOfMaps, HashMap, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key},
+    btf_maps::{
+        Array, ArrayOfMaps, HashMap, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key,
+    },
     helpers::{
         bpf_jiffies64, bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
         bpf_tcp_check_syncookie, bpf_tcp_gen_syncookie,

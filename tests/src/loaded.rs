@@ -52,13 +52,7 @@ impl Loaded {
             kernel::load(None, sources, release).expect("these tests need root and BPF: load the program");
         let mut lists = Lists::new();
         maps.enforce(&mut lists, None, policy).expect("put the policy in force");
-        Self {
-            program,
-            framing: Framing::Ethernet,
-            maps,
-            lists,
-            users: policy.user_prefixes().collect(),
-        }
+        Self { program, framing: Framing::Ethernet, maps, lists, users: policy.user_prefixes().collect() }
     }
 
     /// The same with the program for interfaces whose frames begin so.

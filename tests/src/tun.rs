@@ -53,9 +53,8 @@ impl Tun {
     /// What the host sends out meanwhile.
     pub fn sent(&mut self, milliseconds: u32) -> Vec<Vec<u8>> {
         writeln!(self.commands, "sent {milliseconds}").expect("ask");
-        let byte = |pair: &[u8]| {
-            u8::from_str_radix(std::str::from_utf8(pair).expect("text"), 16).expect("a number")
-        };
+        let byte =
+            |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("text"), 16).expect("a number");
         let packet = |word: &str| word.as_bytes().chunks(2).map(byte).collect();
         self.answer().split_whitespace().map(packet).collect()
     }

@@ -290,8 +290,9 @@ fn an_interface_that_comes_back_under_a_flood_is_guarded_before_packets_get_thro
             }
         };
         let flooding = scope.spawn(move || wire.as_net(flood));
-        let mut best = u64::MAX;
-        // A look once a second lets about half a second pass each time. Several attempts, for a machine that is busy otherwise.
+        let mut rounds = Vec::new();
+        // A look once a second lets up to a second pass each time, by chance sometimes nothing; a machine that is busy otherwise may be
+        // late sometimes. So the middle one of several rounds counts.
         for _ in 0..5 {
             edge.wire.cut();
             wait_until("its end is seen", &daemon, || names(&edge).is_empty());
@@ -302,13 +303,17 @@ fn an_interface_that_comes_back_under_a_flood_is_guarded_before_packets_get_thro
             wait_until("the flood is refused", &daemon, || edge.dropped("limit_packets") > dropped + 20_000);
             let passed = behind(&edge) - before;
             println!("{passed} packets got through");
-            best = best.min(passed);
+            rounds.push(passed);
         }
         stop.store(true, Ordering::Relaxed);
         flooding.join().unwrap();
-        best
+        rounds.sort_unstable();
+        rounds[rounds.len() / 2]
     });
-    assert!(passed < 1_000, "{passed} at best, which is more than what comes in until a message has been read");
+    assert!(
+        passed < 1_000,
+        "{passed} is more than what comes in until a message has been read"
+    );
 }
 
 #[test]

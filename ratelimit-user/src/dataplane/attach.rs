@@ -112,9 +112,7 @@ pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Resul
                 let reason = "an earlier daemon attached it so".to_owned();
                 return Err(DataplaneError::NotNative { interface: name.clone(), reason });
             }
-            Presence::Free
-                if is_elsewhere(pins, name) && !renamed.iter().any(|one| one.before == *name) =>
-            {
+            Presence::Free if is_elsewhere(pins, name) && !renamed.iter().any(|one| one.before == *name) => {
                 let reason = format!(
                     "the link pinned for that name under {} is on an interface in another network namespace; use \
                      another --pin, or detach it there",
@@ -158,8 +156,11 @@ pub fn renamed(pins: &PinDir, all: &[Interface]) -> Result<Vec<Renamed>, Datapla
 pub fn renamed_to(pins: &PinDir, all: &[Interface], before: &str, index: u32) -> Option<Renamed> {
     let now = all.iter().find(|interface| interface.index == index && interface.name != before)?;
     // Else it is another one that was given the index of one that is gone.
-    is_ours(pins, before, now.attached?)
-        .then(|| Renamed { index, before: before.to_owned(), now: now.name.clone() })
+    is_ours(pins, before, now.attached?).then(|| Renamed {
+        index,
+        before: before.to_owned(),
+        now: now.name.clone(),
+    })
 }
 
 /// Gives pins the names that their interfaces have now.
@@ -195,8 +196,7 @@ pub fn attach_new(
         if presence_among(pins, &all, name) != Presence::Free {
             continue;
         }
-        let attached =
-            interface::among(&all, name).and_then(|found| attach(program, pins, found, generic));
+        let attached = interface::among(&all, name).and_then(|found| attach(program, pins, found, generic));
         match attached {
             Ok(one) => guarded.push(one),
             Err(error) => {

@@ -12,7 +12,8 @@ const FAMILY_NAME: u16 = 2;
 
 /// How ethtool is asked for features (linux/ethtool_netlink.h).
 const FEATURES_GET: u8 = 11;
-const HEADER: u16 = 1;
+/// With the bit that says that it has attributes inside, without which the kernel refuses it.
+const HEADER: u16 = 0x8000 | 1;
 const DEVICE_INDEX: u16 = 1;
 const ACTIVE: u16 = 4;
 const BITS: u16 = 3;
