@@ -310,10 +310,7 @@ fn an_interface_that_comes_back_under_a_flood_is_guarded_before_packets_get_thro
         rounds.sort_unstable();
         rounds[rounds.len() / 2]
     });
-    assert!(
-        passed < 1_000,
-        "{passed} is more than what comes in until a message has been read"
-    );
+    assert!(passed < 1_000, "{passed} is more than what comes in until a message has been read");
 }
 
 #[test]

@@ -21,7 +21,13 @@ impl Host {
         self.follow_names(&all);
         self.expect_newcomers(&all);
         for one in &mut self.guarded {
+            let before = one.index;
             look_after(one, &all, &mut self.program, &self.pins, self.generic);
+            if one.index != before {
+                // What was said of the one that is gone takes up room.
+                let _never_said = self.maps.set_silent(before, false);
+                one.tags_lost = false;
+            }
         }
         self.keep_silent(&all);
     }

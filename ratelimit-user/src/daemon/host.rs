@@ -305,6 +305,9 @@ impl Host {
         }
         for name in &names {
             attach::detach(&self.pins, name)?;
+            for one in self.guarded.iter().filter(|guarded| guarded.interface == *name) {
+                let _never_said = self.maps.set_silent(one.index, false);
+            }
             self.guarded.retain(|guarded| guarded.interface != *name);
             self.names.retain(|wanted| wanted != name);
             log::warning(format!("detached from {name}: it is not protected any more"));

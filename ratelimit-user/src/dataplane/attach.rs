@@ -114,7 +114,7 @@ pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Resul
             }
             Presence::Free if is_elsewhere(pins, name) && !renamed.iter().any(|one| one.before == *name) => {
                 let reason = format!(
-                    "the link pinned for that name under {} is on an interface in another network namespace; use \
+                    "the link pinned for that name under {} is on an interface elsewhere, in another network namespace; use \
                      another --pin, or detach it there",
                     pins.root().display()
                 );
