@@ -218,7 +218,7 @@ syn_cookies = "1 syn/s burst 1"
     let _tun = Tun::new(&edge.wire, TUN, "10.98.0.1/16");
     let daemon = start(&edge, &[EDGE, TUN], POLICY);
     let warning = "tun0: no packet is answered here (SYN cookies and on_limit = \"reject\")";
-    assert!(daemon.log().contains(warning), "{}", daemon.log());
+    daemon.wait_for_log(warning);
     assert!(edge.json(&["status"])["warnings"].to_string().contains("tun0: no packet is answered here"));
 }
 
