@@ -276,7 +276,7 @@ pub(crate) fn answers(ctx: &XdpContext) -> bool {
     // SAFETY: the context is the kernel's. Nobody reads the value, only whether there is one.
     unsafe {
         let index = (*ctx.ctx).ingress_ifindex;
-        SILENT.get(&index).is_none()
+        SILENT.get(index).is_none()
     }
 }
 
