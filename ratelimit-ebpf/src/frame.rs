@@ -30,43 +30,55 @@ pub fn forget(number: u64, unknown: u64) -> u64 {
     }
 }
 
+/// What stands before the IP header on an interface. Each program is for one kind, so this is a constant wherever it is asked for in the
+/// kernel, and costs nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// An Ethernet header, perhaps with tags.
+    Ethernet,
+    /// Nothing: frames are IP packets, as on tunnels.
+    Ip,
+}
+
 /// One frame. For a multi-buffer frame, the bytes of its first buffer, where the headers are.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     start: usize,
     end: usize,
     len: u64,
+    link: Link,
     bytes: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Frame<'a> {
-    /// A frame in ordinary memory.
-    pub fn new(bytes: &'a [u8]) -> Self {
+    /// A frame in ordinary memory, from an interface of this kind.
+    pub fn new(link: Link, bytes: &'a [u8]) -> Self {
         let range = bytes.as_ptr_range();
         Self {
             start: range.start as usize,
             end: range.end as usize,
             len: bytes.len() as u64,
+            link,
             bytes: PhantomData,
         }
     }
 
     /// A frame of several buffers: the bytes of the first, and the length of all.
-    pub fn with_len(first: &'a [u8], len: u64) -> Self {
-        Self { len, ..Self::new(first) }
+    pub fn with_len(link: Link, first: &'a [u8], len: u64) -> Self {
+        Self { len, ..Self::new(link, first) }
     }
 
     /// The frame the kernel is asking about, when it cannot have more than one buffer.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
-    pub fn of_context(ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
+    pub fn of_context(link: Link, ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
         // Read a second time and volatile: an optimiser that sees where the length comes from drops bounds checks that
         // follow from it, and the verifier, which does not follow that reasoning, refuses the program.
         // SAFETY: the context is the kernel's and outlives the program run.
         let len = unsafe {
             (&raw const (*ctx.ctx).data_end).read_volatile() - (&raw const (*ctx.ctx).data).read_volatile()
         };
-        Self { start: ctx.data(), end: ctx.data_end(), len: u64::from(len), bytes: PhantomData }
+        Self { start: ctx.data(), end: ctx.data_end(), len: u64::from(len), link, bytes: PhantomData }
     }
 
     /// The same, when it can: the length covers all buffers.
@@ -75,10 +87,10 @@ impl<'a> Frame<'a> {
     /// 5.18, for `bpf_xdp_get_buff_len`.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
-    pub fn of_context_frags(ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
+    pub fn of_context_frags(link: Link, ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
         // SAFETY: the helper takes the context the kernel handed to the program and only reads it.
         let len = unsafe { aya_ebpf::helpers::bpf_xdp_get_buff_len(ctx.ctx) };
-        Self { start: ctx.data(), end: ctx.data_end(), len, bytes: PhantomData }
+        Self { start: ctx.data(), end: ctx.data_end(), len, link, bytes: PhantomData }
     }
 
     /// The same frame, with pointers that are read from the context again.
@@ -111,7 +123,13 @@ impl<'a> Frame<'a> {
         if answer < 0 || mtu == 0 { None } else { Some(mtu) }
     }
 
-    /// Length of the whole frame, from the Ethernet header on.
+    /// What stands before its IP header.
+    #[inline(always)]
+    pub fn link(&self) -> Link {
+        self.link
+    }
+
+    /// Length of the whole frame: from the Ethernet header on, or from the IP header on where there is no other.
     #[inline(always)]
     pub fn len(&self) -> u64 {
         self.len

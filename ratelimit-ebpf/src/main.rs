@@ -18,7 +18,13 @@ mod wire;
 mod entry {
     use aya_ebpf::{bindings::xdp_action, macros::xdp, programs::XdpContext};
     use ratelimit_common::abi::Verdict;
-    use ratelimit_ebpf::{cookie, frame::Frame, mark, pipeline::process, reject};
+    use ratelimit_ebpf::{
+        cookie,
+        frame::{Frame, Link},
+        mark,
+        pipeline::process,
+        reject,
+    };
 
     use crate::{
         maps::{Jumps, Maps, Scratch},
@@ -29,7 +35,11 @@ mod entry {
     #[xdp]
     #[inline(always)]
     pub(crate) fn ratelimit(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context(&ctx), &Maps, &Jumps { ctx: &ctx }))
+        action(process(
+            &Frame::of_context(Link::Ethernet, &ctx),
+            &Maps,
+            &Jumps { ctx: &ctx, link: Link::Ethernet },
+        ))
     }
 
     /// Also takes frames of several buffers, such as jumbo frames.
@@ -39,64 +49,130 @@ mod entry {
     #[xdp(frags)]
     #[inline(always)]
     pub(crate) fn ratelimit_frags(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context_frags(&ctx), &Maps, &Jumps { ctx: &ctx }))
+        action(process(
+            &Frame::of_context_frags(Link::Ethernet, &ctx),
+            &Maps,
+            &Jumps { ctx: &ctx, link: Link::Ethernet },
+        ))
+    }
+
+    /// For interfaces whose frames are IP packets, on kernels without multi-buffer XDP.
+    #[xdp]
+    #[inline(always)]
+    pub(crate) fn ratelimit_ip(ctx: XdpContext) -> u32 {
+        action(process(&Frame::of_context(Link::Ip, &ctx), &Maps, &Jumps { ctx: &ctx, link: Link::Ip }))
+    }
+
+    /// The same for packets of several buffers too.
+    #[xdp(frags)]
+    #[inline(always)]
+    pub(crate) fn ratelimit_ip_frags(ctx: XdpContext) -> u32 {
+        action(process(&Frame::of_context_frags(Link::Ip, &ctx), &Maps, &Jumps { ctx: &ctx, link: Link::Ip }))
     }
 
     /// Reached from `ratelimit` only, with a SYN that is to be answered with a cookie.
     #[xdp]
     pub(crate) fn answer(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |jumps, kernel| cookie::answer(&Frame::of_context(&ctx), &Maps, jumps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
+            cookie::answer(&Frame::of_context(Link::Ethernet, &ctx), &Maps, jumps, kernel)
+        })
     }
 
     /// Reached from `ratelimit_frags`: the kernel lets a program call another only if both, or neither, take several buffers.
     #[xdp(frags)]
     pub(crate) fn answer_frags(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |jumps, kernel| {
-            cookie::answer(&Frame::of_context_frags(&ctx), &Maps, jumps, kernel)
+        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
+            cookie::answer(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, jumps, kernel)
         })
     }
 
     /// Reached from `ratelimit` only, with other TCP to a service whose SYNs are answered with cookies.
     #[xdp]
     pub(crate) fn prove(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |jumps, kernel| cookie::prove(&Frame::of_context(&ctx), &Maps, jumps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
+            cookie::prove(&Frame::of_context(Link::Ethernet, &ctx), &Maps, jumps, kernel)
+        })
     }
 
     /// The same from `ratelimit_frags`.
     #[xdp(frags)]
     pub(crate) fn prove_frags(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |jumps, kernel| cookie::prove(&Frame::of_context_frags(&ctx), &Maps, jumps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
+            cookie::prove(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, jumps, kernel)
+        })
+    }
+
+    /// The same from `ratelimit_ip`.
+    #[xdp]
+    pub(crate) fn prove_ip(ctx: XdpContext) -> u32 {
+        with_kernel(Link::Ip, &ctx, |jumps, kernel| {
+            cookie::prove(&Frame::of_context(Link::Ip, &ctx), &Maps, jumps, kernel)
+        })
+    }
+
+    /// The same from `ratelimit_ip_frags`.
+    #[xdp(frags)]
+    pub(crate) fn prove_ip_frags(ctx: XdpContext) -> u32 {
+        with_kernel(Link::Ip, &ctx, |jumps, kernel| {
+            cookie::prove(&Frame::of_context_frags(Link::Ip, &ctx), &Maps, jumps, kernel)
+        })
     }
 
     /// Reached from the others, with a packet that a limit of a service refused that marks such packets.
     #[xdp]
     pub(crate) fn mark(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |_, kernel| mark::mark(&Frame::of_context(&ctx), &Maps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
+            mark::mark(&Frame::of_context(Link::Ethernet, &ctx), &Maps, kernel)
+        })
     }
 
     /// The same from those that take several buffers.
     #[xdp(frags)]
     pub(crate) fn mark_frags(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |_, kernel| mark::mark(&Frame::of_context_frags(&ctx), &Maps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
+            mark::mark(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, kernel)
+        })
+    }
+
+    /// The same for frames that are IP packets.
+    #[xdp]
+    pub(crate) fn mark_ip(ctx: XdpContext) -> u32 {
+        with_kernel(Link::Ip, &ctx, |_, kernel| mark::mark(&Frame::of_context(Link::Ip, &ctx), &Maps, kernel))
+    }
+
+    /// The same from those that take several buffers.
+    #[xdp(frags)]
+    pub(crate) fn mark_ip_frags(ctx: XdpContext) -> u32 {
+        with_kernel(Link::Ip, &ctx, |_, kernel| {
+            mark::mark(&Frame::of_context_frags(Link::Ip, &ctx), &Maps, kernel)
+        })
     }
 
     /// Reached from the others, with a packet that a limit of a service refused that says so.
     #[xdp]
     pub(crate) fn reject(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |_, kernel| reject::reject(&Frame::of_context(&ctx), &Maps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
+            reject::reject(&Frame::of_context(Link::Ethernet, &ctx), &Maps, kernel)
+        })
     }
 
     /// The same from those that take several buffers.
     #[xdp(frags)]
     pub(crate) fn reject_frags(ctx: XdpContext) -> u32 {
-        with_kernel(&ctx, |_, kernel| reject::reject(&Frame::of_context_frags(&ctx), &Maps, kernel))
+        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
+            reject::reject(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, kernel)
+        })
     }
 
     #[inline(always)]
-    fn with_kernel(ctx: &XdpContext, judge: impl FnOnce(&Jumps<'_>, &Kernel<'_>) -> Verdict) -> u32 {
+    fn with_kernel(
+        link: Link,
+        ctx: &XdpContext,
+        judge: impl FnOnce(&Jumps<'_>, &Kernel<'_>) -> Verdict,
+    ) -> u32 {
         // An array always has its only value; the verifier wants to see it looked at.
         let Some(scratch) = Scratch::of_this_cpu() else { return xdp_action::XDP_DROP };
-        action(judge(&Jumps { ctx }, &Kernel { ctx, scratch }))
+        action(judge(&Jumps { ctx, link }, &Kernel { ctx, scratch }))
     }
 
     #[inline(always)]

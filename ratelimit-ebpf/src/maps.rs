@@ -9,7 +9,9 @@ use core::{
 
 use aya_ebpf::{
     bindings::{BPF_NOEXIST, BPF_RB_NO_WAKEUP, bpf_sock, bpf_sock_tuple},
-    btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key},
+    btf_maps::{
+        Array, ArrayOfMaps, HashMap, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key,
+    },
     helpers::{
         bpf_jiffies64, bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
         bpf_skc_to_tcp_sock, bpf_tcp_check_syncookie, bpf_tcp_gen_syncookie,
@@ -38,7 +40,7 @@ use ratelimit_common::{
 };
 use ratelimit_ebpf::{
     cookie::Listener,
-    frame::Frame,
+    frame::{Frame, Link},
     notes::{NOTES, Notes, leave},
     packet::{Address, Family},
     report::QUIET_SLOTS,
@@ -103,6 +105,14 @@ static LISTED: Array<u32, 2> = Array::new();
 /// The other programs; those for cookies only where the kernel took them.
 #[btf_map]
 static JUMPS: ProgramArray<4> = ProgramArray::new();
+
+/// The same for frames that are IP packets. Those that answer have no place here.
+#[btf_map]
+static JUMPS_IP: ProgramArray<4> = ProgramArray::new();
+
+/// Interfaces where no packet is answered: their drivers keep tags apart, and an answer would lack its own. Only programs that answer look.
+#[btf_map]
+static SILENT: HashMap<u32, u32, 256> = HashMap::new();
 
 /// IPv4 block and allow list.
 #[btf_map]
@@ -248,25 +258,53 @@ pub(crate) struct Maps;
 #[derive(Clone, Copy)]
 pub(crate) struct Jumps<'c> {
     pub(crate) ctx: &'c XdpContext,
+    pub(crate) link: Link,
 }
 
 impl Relay for Jumps<'_> {
+    #[inline(always)]
+    fn answers(&self) -> bool {
+        self.link == Link::Ethernet
+    }
+
     #[inline(always)]
     fn hand_over(&self, to: Successor, baton: Baton) {
         let Some(scratch) = Scratch::of_this_cpu() else { return };
         leave(&scratch, baton);
         // SAFETY: nothing is waiting to be dropped.
-        unsafe { JUMPS.tail_call(self.ctx, to as u32) };
+        unsafe {
+            match self.link {
+                Link::Ethernet => JUMPS.tail_call(self.ctx, to as u32),
+                Link::Ip => JUMPS_IP.tail_call(self.ctx, to as u32),
+            }
+        };
     }
 
     #[inline(always)]
     fn service_at(&self, _: &Frame<'_>, table: u32, class: u32) -> u32 {
-        stages::service_at(self.ctx.ctx, table, class)
+        match self.link {
+            Link::Ethernet => stages::service_at(self.ctx.ctx, table, class),
+            Link::Ip => stages::service_at_ip(self.ctx.ctx, table, class),
+        }
     }
 
     #[inline(always)]
     fn judge_link(&self, _: &Frame<'_>, policy: &Policy, passes: Reason) -> Reason {
-        Reason::from_code(stages::judge_link(self.ctx.ctx, policy, passes as u32))
+        match self.link {
+            Link::Ethernet => Reason::from_code(stages::judge_link(self.ctx.ctx, policy, passes as u32)),
+            // What is no IP packet on such a link has no sender that could be told apart.
+            Link::Ip => Reason::from_code(stages::judge_link_ip(self.ctx.ctx, policy, passes as u32)),
+        }
+    }
+}
+
+/// Whether packets of the interface that this one came in by may be answered.
+#[inline(always)]
+pub(crate) fn answers(ctx: &XdpContext) -> bool {
+    // SAFETY: the context is the kernel's. Nobody reads the value, only whether there is one.
+    unsafe {
+        let index = (*ctx.ctx).ingress_ifindex;
+        SILENT.get(index).is_none()
     }
 }
 

@@ -10,7 +10,7 @@ use ratelimit_common::abi::{
 };
 use ratelimit_ebpf::{
     destination,
-    frame::{Frame, MAX_OFFSET},
+    frame::{Frame, Link, MAX_OFFSET},
     limit::{self, Ask, Proof, Request, Scope, Stages},
     link,
     packet::{Family, Packet},
@@ -43,7 +43,14 @@ fn the_mut<'c, D>(data: *mut D) -> Option<&'c mut D> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn service_at(ctx: *mut xdp_md, table: u32, class: u32) -> u32 {
-    destination::service(&Maps, &Frame::of_context(&XdpContext::new(ctx)), table, class)
+    destination::service(&Maps, &Frame::of_context(Link::Ethernet, &XdpContext::new(ctx)), table, class)
+}
+
+/// The same for frames that are IP packets.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn service_at_ip(ctx: *mut xdp_md, table: u32, class: u32) -> u32 {
+    destination::service(&Maps, &Frame::of_context(Link::Ip, &XdpContext::new(ctx)), table, class)
 }
 
 /// What a segment can show for itself.
@@ -60,7 +67,8 @@ extern "C" fn segment_proof(ctx: *mut xdp_md, family: u32, network_at: u32, tran
     let family = if family == Family::V4 as u32 { Family::V4 } else { Family::V6 };
     let (network_at, transport_at) = (network_at as usize & MAX_OFFSET, transport_at as usize & MAX_OFFSET);
     let ctx = XdpContext::new(ctx);
-    match Segment::at(&Frame::of_context(&ctx), family, network_at, transport_at) {
+    // Where the headers are is known, whatever stands before them.
+    match Segment::at(&Frame::of_context(Link::Ethernet, &ctx), family, network_at, transport_at) {
         Some(segment) => proof(&ctx, &segment) as u32,
         None => Proof::Nothing as u32,
     }
@@ -210,9 +218,21 @@ extern "C" fn spend_host(policy: *const Policy, len: u64, party: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn judge_link(ctx: *mut xdp_md, policy: *const Policy, passes: u32) -> u32 {
+    judge_link_of(Link::Ethernet, ctx, policy, passes)
+}
+
+/// The same for links whose frames are IP packets.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn judge_link_ip(ctx: *mut xdp_md, policy: *const Policy, passes: u32) -> u32 {
+    judge_link_of(Link::Ip, ctx, policy, passes)
+}
+
+#[inline(always)]
+fn judge_link_of(link: Link, ctx: *mut xdp_md, policy: *const Policy, passes: u32) -> u32 {
     let Some(policy) = the(policy) else { return REFUSED };
     let context = XdpContext::new(ctx);
-    let frame = Frame::of_context(&context);
+    let frame = Frame::of_context(link, &context);
     let interface = Frame::interface(&context);
     link::judge(&Maps, &frame, policy, interface, Reason::from_code(passes)) as u32
 }

@@ -32,6 +32,8 @@ pub enum Successor {
 
 /// What needs the packet as the kernel knows it: the way to other programs, and a look at it from a function of its own.
 pub trait Relay {
+    /// Whether packets that came in here can be answered, see [`Successor::Answer`]. A constant of each program.
+    fn answers(&self) -> bool;
     /// Hands the packet over to another program. Comes back only if there is none.
     fn hand_over(&self, to: Successor, baton: Baton);
     /// The service of a packet whose port is shared, see [`destination::service`](crate::destination::service). A function of its own in

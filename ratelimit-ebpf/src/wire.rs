@@ -12,7 +12,7 @@ use ratelimit_ebpf::{
 };
 
 use crate::{
-    maps::{Scratch, Socket},
+    maps::{Scratch, Socket, answers},
     stages,
 };
 
@@ -91,6 +91,11 @@ impl Sockets for Kernel<'_> {
 }
 
 impl Wire for Kernel<'_> {
+    #[inline(always)]
+    fn answers(&self) -> bool {
+        answers(self.ctx)
+    }
+
     #[inline(always)]
     fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f> {
         frame.again(self.ctx)

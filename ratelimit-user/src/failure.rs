@@ -64,6 +64,7 @@ impl From<DataplaneError> for Failure {
             DataplaneError::KernelTooOld { .. }
             | DataplaneError::NoBpfFs { .. }
             | DataplaneError::ForeignProgram { .. }
+            | DataplaneError::LinkType { .. }
             | DataplaneError::NotNative { .. }
             | DataplaneError::Attach { .. }
             | DataplaneError::Load { .. }

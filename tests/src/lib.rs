@@ -24,3 +24,4 @@ pub mod seeds;
 pub mod service;
 pub mod simulation;
 pub mod traffic;
+pub mod tun;

@@ -8,6 +8,7 @@ use ratelimit_user::{
         lists::{self, Lists, Prefix},
     },
     dataplane::{
+        framing::Framing,
         kernel::{self, Maps, Program},
         listener::{self, Unreadable},
         probe,
@@ -22,6 +23,7 @@ const XDP_TX: u32 = 3;
 #[derive(Debug)]
 pub struct Loaded {
     program: Program,
+    framing: Framing,
     /// Its maps.
     pub maps: Maps,
     /// What the lists hold.
@@ -56,7 +58,14 @@ impl Loaded {
             .expect("these tests need root and BPF: load the program");
         let mut lists = Lists::new();
         maps.enforce(&mut lists, None, policy).expect("put the policy in force");
-        Self { program, maps, lists, users: policy.user_prefixes().collect() }
+        Self { program, framing: Framing::Ethernet, maps, lists, users: policy.user_prefixes().collect() }
+    }
+
+    /// The same with the program for interfaces whose frames begin so.
+    pub fn for_framing(mut self, framing: Framing) -> Self {
+        self.program.for_framing(framing).expect("load the program for that");
+        self.framing = framing;
+        self
     }
 
     /// Replaces the lists.
@@ -73,12 +82,12 @@ impl Loaded {
 
     /// The program.
     pub fn xdp(&mut self) -> &mut Xdp {
-        self.program.xdp().expect("an XDP program")
+        self.program.for_framing(self.framing).expect("an XDP program")
     }
 
     /// The program and its maps, to be used at the same time.
     pub fn parts(&mut self) -> (&mut Xdp, &mut Maps) {
-        (self.program.xdp().expect("an XDP program"), &mut self.maps)
+        (self.program.for_framing(self.framing).expect("an XDP program"), &mut self.maps)
     }
 
     /// Runs one frame. Frames below fourteen bytes are not accepted by the kernel's test facility.

@@ -23,7 +23,7 @@ use ratelimit_common::{
 };
 use ratelimit_ebpf::{
     destination,
-    frame::Frame,
+    frame::{Frame, Link},
     limit::Stages,
     link,
     packet::{Address, Family},
@@ -78,6 +78,8 @@ pub struct Memory {
     prefixes: RefCell<HashMap<[u64; 3], usize>>,
     prefix_words: RefCell<Vec<u64>>,
     syns: RefCell<Vec<u64>>,
+    /// What frames begin with.
+    pub link: Cell<Link>,
     /// What was for another program. There is none here, so the packet goes on.
     pub handed_over: RefCell<Vec<Successor>>,
     links: RefCell<Vec<u64>>,
@@ -159,6 +161,7 @@ impl Memory {
             prefixes: RefCell::default(),
             prefix_words: RefCell::default(),
             syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
+            link: Cell::new(Link::Ethernet),
             handed_over: RefCell::default(),
             links: RefCell::new(vec![0; LINK_INTERFACES as usize]),
             link_cells: RefCell::new(vec![0; LINK_CELLS as usize * 2]),
@@ -181,7 +184,7 @@ impl Memory {
 
     /// Runs one frame through the packet path.
     pub fn run(&self, frame: &[u8]) -> Verdict {
-        pipeline::process(&Frame::new(frame), self, self)
+        pipeline::process(&Frame::new(self.link.get(), frame), self, self)
     }
 
     /// All counters, all services together, without what had another fate than the reason's own.
@@ -527,6 +530,10 @@ impl Tables for Memory {
 impl Stages for Memory {}
 
 impl Relay for Memory {
+    fn answers(&self) -> bool {
+        self.link.get() == Link::Ethernet
+    }
+
     fn hand_over(&self, to: Successor, _: Baton) {
         self.handed_over.borrow_mut().push(to);
     }

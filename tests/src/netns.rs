@@ -46,7 +46,17 @@ impl Wire {
 
     /// Takes the wire away and puts a new one in its place, with the same names and the edge's addresses.
     pub fn replace(&self) {
+        self.cut();
+        self.connect();
+    }
+
+    /// Takes the wire away.
+    pub fn cut(&self) {
         ip(&["-n", &self.edge, "link", "del", EDGE]);
+    }
+
+    /// Puts a wire where there is none.
+    pub fn add_wire(&self) {
         self.connect();
     }
 

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastrand::Rng;
 use ratelimit_common::abi::{ListEntry, Reason, list};
+use ratelimit_ebpf::frame::Link;
 use ratelimit_tests::{
     frames::{
         ACK, ARP, ICMP, ICMPV6, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, UDP, VLAN, ethernet, extension,
@@ -14,7 +15,10 @@ use ratelimit_tests::{
     memory::Memory,
     policies,
 };
-use ratelimit_user::compile::lists::{self, Lists};
+use ratelimit_user::{
+    compile::lists::{self, Lists},
+    dataplane::framing::Framing,
+};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 const PACKETS: u64 = 150_000;
@@ -90,7 +94,8 @@ new_sources_per_cpu = 10000000
 
 #[test]
 fn host_and_kernel_agree_on_random_and_mutated_packets() {
-    agree(POLICY, &["unlimited", "contended", "table_full", "new_source_budget", "host_total", "link_cap"]);
+    let never = ["unlimited", "contended", "table_full", "new_source_budget", "host_total", "link_cap"];
+    agree(POLICY, Framing::Ethernet, &never);
 }
 
 /// Services for what has no ports, and a total for everything.
@@ -120,6 +125,7 @@ total = ["300 packets/day"]
 fn host_and_kernel_agree_when_everything_has_a_cap() {
     agree(
         CAPPED,
+        Framing::Ethernet,
         &[
             "unlimited",
             "contended",
@@ -133,10 +139,36 @@ fn host_and_kernel_agree_when_everything_has_a_cap() {
     );
 }
 
+/// What never happens to frames that are IP packets: Ethernet carries it, or no policy here asks for it.
+const NEVER_IP: [&str; 10] = [
+    "arp",
+    "vlan_depth",
+    "neighbour_discovery",
+    "unlimited",
+    "contended",
+    "table_full",
+    "new_source_budget",
+    "limit_prefix",
+    "limit_user",
+    "host_total",
+];
+
+#[test]
+fn host_and_kernel_agree_where_frames_are_ip_packets() {
+    // Neighbours that are found so are limited like everything else.
+    agree(SMALL, Framing::Ip, &[&NEVER_IP[..], &["service_total", "link_cap"]].concat());
+}
+
+#[test]
+fn host_and_kernel_agree_where_frames_are_ip_packets_and_destinations_decide() {
+    agree(DIVIDED, Framing::Ip, &[&NEVER_IP[..], &["link_cap"]].concat());
+}
+
 #[test]
 fn host_and_kernel_agree_when_every_source_needs_an_entry() {
     agree(
         SMALL,
+        Framing::Ethernet,
         &[
             "unlimited",
             "contended",
@@ -155,6 +187,7 @@ fn host_and_kernel_agree_when_every_source_needs_an_entry() {
 fn host_and_kernel_agree_when_destinations_decide_which_service_a_packet_is_for() {
     agree(
         DIVIDED,
+        Framing::Ethernet,
         &[
             "unlimited",
             "contended",
@@ -168,7 +201,7 @@ fn host_and_kernel_agree_when_destinations_decide_which_service_a_packet_is_for(
     );
 }
 
-fn agree(policy: &str, unreachable: &[&str]) {
+fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {
     let seed = from_environment("SEED").unwrap_or(0x5eed);
     let packets = from_environment("PACKETS").unwrap_or(PACKETS);
     println!("seed {seed}; SEED={seed} runs it again");
@@ -180,10 +213,15 @@ fn agree(policy: &str, unreachable: &[&str]) {
     let policy = policies::policy(policy);
     let lists = listed();
     let host = Memory::new(&policy, lists::effective(lists.clone()));
-    let mut kernel = Loaded::new(&policy);
+    let (link, make): (_, fn(&mut Rng) -> Vec<u8>) = match framing {
+        Framing::Ethernet => (Link::Ethernet, random_frame),
+        Framing::Ip => (Link::Ip, random_packet),
+    };
+    host.link.set(link);
+    let mut kernel = Loaded::new(&policy).for_framing(framing);
     kernel.set_lists(lists);
     for number in 0..packets {
-        let frame = mutate(&mut rng, random_frame);
+        let frame = mutate(&mut rng, make);
         let (ours, theirs) = (host.run(&frame), kernel.run(&frame));
         assert_eq!(ours, theirs, "seed {seed}, packet {number}: {frame:02x?}");
         if number % 5_000 == 0 {
@@ -251,6 +289,15 @@ fn random_frame(rng: &mut Rng) -> Vec<u8> {
         7 => ethernet(VLAN, &tag(ether_type, &packet)),
         8 => ethernet(QINQ, &tag(VLAN, &tag(ether_type, &packet))),
         _ => ethernet(QINQ, &tag(VLAN, &tag(VLAN, &tag(ether_type, &packet)))),
+    }
+}
+
+/// What a tunnel carries: IP, and sometimes something else.
+fn random_packet(rng: &mut Rng) -> Vec<u8> {
+    match rng.u8(..20) {
+        0 | 1 => [&[rng.u8(..)], &vec![0x33; rng.usize(14..60)][..]].concat(),
+        2..=11 => ipv4(rng),
+        _ => ipv6(rng),
     }
 }
 

@@ -5,7 +5,9 @@ use std::fs;
 use ratelimit_common::abi::names;
 use ratelimit_tests::{bpffs::Scratch, loaded::Loaded, policies};
 use ratelimit_user::dataplane::{
-    OBJECT, kernel,
+    OBJECT,
+    framing::Framing,
+    kernel,
     pin::{Layout, PinDir},
     probe::{self, KernelRelease},
 };
@@ -27,6 +29,10 @@ fn the_kernel_accepts_all_programs_far_from_its_complexity_limit() {
         let mut names =
             vec![if release >= probe::KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM }];
         names.extend(program.successors());
+        program.for_framing(Framing::Ip).unwrap();
+        let frags = release >= probe::KERNEL_FRAGS;
+        names.push(if frags { names::PROGRAM_IP_FRAGS } else { names::PROGRAM_IP });
+        names.extend(program.successors_ip().map(|(_, name)| name));
         assert_eq!(program.cookie_problem(), None);
         for name in names {
             let count = program.one(name).unwrap().info().unwrap().verified_instruction_count();

@@ -13,6 +13,15 @@ pub const SUCCESSORS_FRAGS: [&str; 4] = ["answer_frags", "prove_frags", "mark_fr
 /// How many of them, from the first on, are for cookies: not every kernel takes those.
 pub const COOKIE_PROGRAMS: usize = 2;
 
+/// The program for interfaces whose frames are IP packets, on kernels without multi-buffer XDP.
+pub const PROGRAM_IP: &str = "ratelimit_ip";
+/// The same for kernels with it.
+pub const PROGRAM_IP_FRAGS: &str = "ratelimit_ip_frags";
+/// What it jumps to, by the same places. None of them answers: how a packet is sent back on such a link differs from driver to driver.
+pub const SUCCESSORS_IP: [(u32, &str); 2] = [(1, "prove_ip"), (2, "mark_ip")];
+/// The same for kernels with multi-buffer XDP.
+pub const SUCCESSORS_IP_FRAGS: [(u32, &str); 2] = [(1, "prove_ip_frags"), (2, "mark_ip_frags")];
+
 /// Per-source state.
 pub const BUCKETS: &str = "BUCKETS";
 /// The gate's cells.
@@ -29,10 +38,14 @@ pub const DESTINATIONS: &str = "DESTINATIONS";
 pub const EVENTS: &str = "EVENTS";
 /// Refused packets that the daemon is told of. Not pinned: what a program says is for the daemon that loaded it.
 pub const DROPS: &str = "DROPS";
+/// Interfaces where no packet is answered. Not pinned: it is for the program of one daemon.
+pub const SILENT: &str = "SILENT";
 /// Which lists have entries.
 pub const LISTED: &str = "LISTED";
 /// Where the main program jumps to. Pinned, because the kernel empties such a map with its last user-space reference.
 pub const JUMPS: &str = "JUMPS";
+/// The same for the program of interfaces whose frames are IP packets.
+pub const JUMPS_IP: &str = "JUMPS_IP";
 /// IPv4 block and allow list.
 pub const LISTS_V4: &str = "LISTS_V4";
 /// IPv6 block and allow list.
@@ -71,7 +84,7 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 27] = [
+pub const MAPS: [&str; 28] = [
     BUCKETS,
     CELLS,
     COUNTERS,
@@ -79,6 +92,7 @@ pub const MAPS: [&str; 27] = [
     EVENTS,
     FAIR,
     JUMPS,
+    JUMPS_IP,
     LEASES,
     LINKS,
     LINK_CELLS,

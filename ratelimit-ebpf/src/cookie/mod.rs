@@ -146,6 +146,9 @@ fn reply<W: Sockets>(
     offer: &Offer,
     now_ns: u64,
 ) -> Option<Reply> {
+    if !wire.answers() {
+        return None;
+    }
     // Sent to a group: the stack does not take it either, and an answer would come from the group.
     // (A view of one byte would do, but not compile to a comparison that the verifier knows.)
     if frame.view::<14>(0)?.u8::<0>() & 1 != 0 {

@@ -9,7 +9,7 @@ use super::{
     synack::{self, Terms},
 };
 use crate::{
-    frame::{Canvas, Frame},
+    frame::{Canvas, Frame, Link},
     notes::{NOTES, Notes},
     packet::{Address, Family, Packet, Transport},
     reply::{draw, keep_head},
@@ -60,7 +60,7 @@ fn packet(source: Address, transport_len: usize) -> Packet {
 
 fn read(bytes: &[u8]) -> Option<Offer> {
     let source = Address::v4(u32::from_ne_bytes([192, 0, 2, 1]));
-    options::read(&Paper::new(), &Frame::new(bytes), &packet(source, bytes.len()))
+    options::read(&Paper::new(), &Frame::new(Link::Ethernet, bytes), &packet(source, bytes.len()))
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_header_that_lies_about_its_length_is_refused() {
     // The IP packet ends before the header does; what follows in the frame is padding.
     let bytes = header(&[1; 8]);
     let source = Address::v4(0);
-    assert_eq!(options::read(&Paper::new(), &Frame::new(&bytes), &packet(source, 24)), None);
+    assert_eq!(options::read(&Paper::new(), &Frame::new(Link::Ethernet, &bytes), &packet(source, 24)), None);
 }
 
 /// RFC 1071, over anything.

@@ -90,7 +90,8 @@ fn ask<T: Stages, R: Relay>(
     let set = &policy.source.set;
     let standing = Standing::of(tables, policy, set, request);
     // Who is over a limit is refused; that there is no room to keep an account of a source is no reason not to answer its SYN.
-    let answered = (standing.refusal().is_none() || standing.wants_state())
+    let answered = relay.answers()
+        && (standing.refusal().is_none() || standing.wants_state())
         && packet.transport == Transport::TCP_SYN
         && !packet.fragment
         && policy.cookie_services != 0

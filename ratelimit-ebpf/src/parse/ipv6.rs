@@ -7,7 +7,7 @@ use super::{
     transport::{self, Header},
 };
 use crate::{
-    frame::{Frame, View},
+    frame::{Frame, Link, View},
     packet::{Address, Packet},
 };
 
@@ -44,7 +44,12 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
         follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
     // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
     // receivers check the same, and RFC 6980 makes them ignore fragmented ones.
-    if transport.is_neighbour_discovery() && header.u8::<7>() == 255 && !fragment {
+    // Not where frames are IP packets: such links do without, and what a tunnel carries has whatever hop limit its sender wrote.
+    if frame.link() == Link::Ethernet
+        && transport.is_neighbour_discovery()
+        && header.u8::<7>() == 255
+        && !fragment
+    {
         return Err(Reason::NeighbourDiscovery);
     }
     Ok(Packet {

@@ -4,6 +4,7 @@
 //! responsible for it; an IP packet that cannot be followed to its transport header is dropped, because letting it
 //! pass would be a way around every limit. Both are counted by reason.
 
+mod bare;
 mod ethernet;
 mod ipv4;
 mod ipv6;
@@ -12,14 +13,14 @@ mod transport;
 use ratelimit_common::abi::Reason;
 
 use crate::{
-    frame::Frame,
+    frame::{Frame, Link},
     packet::{self, Address, Family, Packet},
 };
 
 /// Parses one frame. `Err` is a final reason, which may be one to pass.
 #[inline(always)]
 pub fn parse(frame: &Frame<'_>) -> Result<Packet, Reason> {
-    let (ether_type, at) = ethernet::parse(frame)?;
+    let (ether_type, at) = link_header(frame)?;
     match ether_type {
         ethernet::IPV4 => ipv4::parse(frame, at),
         ethernet::IPV6 => ipv6::parse(frame, at),
@@ -31,13 +32,16 @@ pub fn parse(frame: &Frame<'_>) -> Result<Packet, Reason> {
 /// The hardware address that a frame was sent from; `None` if its link has none.
 #[inline(always)]
 pub(crate) fn hardware_source(frame: &Frame<'_>) -> Option<u64> {
-    ethernet::source(frame)
+    match frame.link() {
+        Link::Ethernet => ethernet::source(frame),
+        Link::Ip => None,
+    }
 }
 
 /// Who sent a frame that has been parsed before and is IPv6.
 #[inline(always)]
 pub(crate) fn v6_source(frame: &Frame<'_>) -> Option<Address> {
-    let (ether_type, at) = ethernet::parse(frame).ok()?;
+    let (ether_type, at) = link_header(frame).ok()?;
     if ether_type == ethernet::IPV6 { packet::v6_source(frame, at) } else { None }
 }
 
@@ -54,11 +58,20 @@ fn said_len(frame: &Frame<'_>, at: usize, said: u16) -> usize {
 /// Who is meant by a frame that has been parsed before: tags are in front of an address, and nothing else is.
 #[inline(always)]
 pub(crate) fn destination(frame: &Frame<'_>) -> Option<Address> {
-    let (ether_type, at) = ethernet::parse(frame).ok()?;
+    let (ether_type, at) = link_header(frame).ok()?;
     match ether_type {
         ethernet::IPV4 => packet::destination(frame, Family::V4, at),
         ethernet::IPV6 => packet::destination(frame, Family::V6, at),
         _ => None,
+    }
+}
+
+/// What a frame carries, as an EtherType, and where that starts.
+#[inline(always)]
+fn link_header(frame: &Frame<'_>) -> Result<(u16, usize), Reason> {
+    match frame.link() {
+        Link::Ethernet => ethernet::parse(frame),
+        Link::Ip => bare::parse(frame),
     }
 }
 
@@ -83,8 +96,9 @@ mod tests {
 
     #[test]
     fn no_length_means_all_of_the_frame_where_no_length_could_say_it() {
-        let parsed =
-            |family, len| parse(&Frame::new(&unsaid(family, len))).map(|packet| packet.transport_len);
+        let parsed = |family, len| {
+            parse(&Frame::new(Link::Ethernet, &unsaid(family, len))).map(|packet| packet.transport_len)
+        };
         assert_eq!(parsed(Family::V4, 65_535), Err(Reason::BadIpHeader));
         assert_eq!(parsed(Family::V4, 65_536), Ok(65_516));
         assert_eq!(parsed(Family::V4, 200_000), Ok(199_980));

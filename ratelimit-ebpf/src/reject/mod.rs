@@ -38,6 +38,9 @@ pub fn reject<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Ve
 /// Sends the frame back as a refusal, if that is to be.
 #[inline(always)]
 fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option<()> {
+    if !wire.answers() {
+        return None;
+    }
     let packet = parse_again(frame, wire).ok()?;
     let frame = &wire.reread(frame);
     let to_group = frame.view::<14>(0)?.u8::<0>() & 1 != 0;

@@ -15,6 +15,8 @@ const DONT_FRAGMENT: u32 = 0x4000;
 
 /// The frame as something to write to.
 pub trait Wire: Notes {
+    /// Whether packets that came in by this interface may be answered.
+    fn answers(&self) -> bool;
     /// The same frame by fresh pointers. The verifier remembers of each pointer how many bytes behind it have been checked, and
     /// does not take two ways for one that checked differently far.
     fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f>;

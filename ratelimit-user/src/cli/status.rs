@@ -47,7 +47,8 @@ fn text(status: &protocol::Status) -> String {
             "generic" => "  <-- NOT NATIVE",
             _ => "  <-- NOT PROTECTED",
         };
-        text.push_str(&format!("interface  {}: {}{shout}\n", interface.name, interface.mode));
+        let link = if interface.link == "ip" { ", frames are IP packets" } else { "" };
+        text.push_str(&format!("interface  {}: {}{link}{shout}\n", interface.name, interface.mode));
         if let Some(note) = &interface.note {
             text.push_str(&format!("           {note}\n"));
         }

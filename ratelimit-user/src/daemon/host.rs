@@ -20,7 +20,7 @@ use crate::{
     compile::{Desired, HostFacts, lists::Lists},
     config::Reader,
     dataplane::{
-        attach::{self, GenericMode, Guarded, Presence},
+        attach::{self, GenericMode, Guarded},
         kernel::{Maps, Program},
         pin::PinDir,
         probe,
@@ -83,6 +83,10 @@ pub(super) struct Host {
     pub(super) reader: Reader,
     pub(super) drops: Drops,
     pub(super) guarded: Vec<Guarded>,
+    /// Names of interfaces that are to be guarded as soon as there are some.
+    pub(super) names: Vec<String>,
+    /// Where nobody is answered, as the operator has been told.
+    pub(super) said: Vec<String>,
     pub(super) pins: PinDir,
     pub(super) cookie_problem: Option<String>,
     pub(super) listener_problem: Option<String>,
@@ -101,8 +105,8 @@ pub(super) struct Host {
     pub(super) redis: Option<StoreAddress>,
     seen: Seen,
     /// Kept to guard an interface again that comes back.
-    program: Program,
-    generic: GenericMode,
+    pub(super) program: Program,
+    pub(super) generic: GenericMode,
     /// Held, not read: nobody else may work with these pins.
     _claim: File,
 }
@@ -116,6 +120,7 @@ pub(super) struct Started {
     pub(super) maps: Maps,
     pub(super) lists: Lists,
     pub(super) guarded: Vec<Guarded>,
+    pub(super) names: Vec<String>,
     pub(super) pins: PinDir,
     pub(super) release: String,
     pub(super) claim: File,
@@ -159,6 +164,8 @@ impl Host {
             reader,
             drops,
             guarded: started.guarded,
+            names: started.names,
+            said: Vec::new(),
             pins: started.pins,
             cookie_problem: started.program.cookie_problem().map(str::to_owned),
             listener_problem: started.program.listener_problem().map(str::to_owned),
@@ -183,39 +190,6 @@ impl Host {
     /// The policy.
     pub(super) fn policy(&self) -> &Policy {
         self.version.policy()
-    }
-
-    /// Looks whether our program is still on every interface, and puts it back where it can. Called once a second.
-    pub(super) fn guard(&mut self) {
-        for one in &mut self.guarded {
-            let now = attach::presence(&self.pins, &one.interface).unwrap_or(Presence::Missing);
-            let name = &one.interface;
-            match now {
-                Presence::Ours(_) => one.lost = false,
-                Presence::Free => {
-                    log::warning(format!("{name}: our program is gone; attaching it again"));
-                    match attach::attach(&mut self.program, &self.pins, name, self.generic) {
-                        Ok(again) => *one = again,
-                        Err(error) if !one.lost => {
-                            log::error(format!("{name} is NOT PROTECTED: {error}"));
-                            one.lost = true;
-                        }
-                        Err(_) => {}
-                    }
-                }
-                Presence::Missing | Presence::Foreign(_) if one.lost => {}
-                Presence::Missing => {
-                    log::error(format!("{name} is gone; it will be guarded again when it comes back"));
-                    one.lost = true;
-                }
-                Presence::Foreign(_) => {
-                    log::error(format!(
-                        "{name} is NOT PROTECTED: another program has taken the place of ours"
-                    ));
-                    one.lost = true;
-                }
-            }
-        }
     }
 
     /// The pin directory.
@@ -336,7 +310,11 @@ impl Host {
         }
         for name in &names {
             attach::detach(&self.pins, name)?;
+            for one in self.guarded.iter().filter(|guarded| guarded.interface == *name) {
+                let _never_said = self.maps.set_silent(one.index, false);
+            }
             self.guarded.retain(|guarded| guarded.interface != *name);
+            self.names.retain(|wanted| wanted != name);
             log::warning(format!("detached from {name}: it is not protected any more"));
         }
         Ok(Reply::Done(format!("detached from {}; the daemon still runs", names.join(", "))))

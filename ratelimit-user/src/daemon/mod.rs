@@ -8,6 +8,7 @@ mod cluster;
 mod drops;
 mod explain;
 mod facts;
+mod guard;
 mod headroom;
 mod host;
 mod layouts;

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     config::{self, Reader},
-    dataplane::probe,
+    dataplane::{netlink, probe},
     drops::Sighting,
     failure::{ExitCode, Failure},
     metrics,
@@ -165,6 +165,9 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Says "ready", then follows signals and the clock.
     async fn until_stopped(&self, signals: &mut Signals, state: &StateDir) -> Result<(), Failure> {
+        let links = listen_to_links();
+        // What changed before somebody listened.
+        self.host().guard();
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut second = tokio::time::interval(Duration::from_secs(1));
@@ -179,6 +182,7 @@ impl Daemon {
                 () = self.asked.notified() => {}
                 () = reached(deadline) => self.host().expire(Instant::now()),
                 _ = sweep.tick() => self.sweep(),
+                () = links.notified() => self.host().guard(),
                 _ = second.tick() => self.observe(),
                 _ = drops.tick() => self.host().take_in_drops(),
                 _ = signals.terminate.recv() => break,
@@ -285,6 +289,23 @@ impl Metrics for Daemon {
         let snapshot = self.host().snapshot().map_err(|failure| failure.message)?;
         metrics::render(&status, &snapshot).map_err(|error| error.to_string())
     }
+}
+
+/// Rung whenever an interface has changed.
+fn listen_to_links() -> Arc<Notify> {
+    let changed = Arc::new(Notify::new());
+    let rung = Arc::clone(&changed);
+    let unheard = |error| {
+        log::warning(format!("interfaces that come back are guarded within a second, not at once: {error}"));
+    };
+    let tell = move |heard: io::Result<()>| match heard {
+        Ok(()) => rung.notify_one(),
+        Err(error) => unheard(error),
+    };
+    if let Err(error) = netlink::follow_links(tell) {
+        unheard(error);
+    }
+    changed
 }
 
 /// Comes back at that time; never, if there is none.

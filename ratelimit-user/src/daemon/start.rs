@@ -11,7 +11,7 @@ use crate::{
     config::Reader,
     dataplane::{
         attach::{self, Adopted, Guarded},
-        kernel,
+        interface, kernel,
         pin::{Layout, PinDir},
         probe::{self, KernelRelease},
         sysctl::TcpSettings,
@@ -53,6 +53,11 @@ fn put_in_force(
     release: String,
 ) -> Result<Started, Failure> {
     let claim = pins.claim()?;
+    let renamed = attach::renamed(&pins, &interface::list()?)?;
+    attach::follow(&pins, &renamed)?;
+    for one in renamed {
+        log::info(format!("{} is called {} now, and was guarded all the time", one.before, one.now));
+    }
     let others = layouts::others(&pins, layout)?;
     let (mut program, mut maps) = kernel::load(Some(&pins), layout.sources, version)?;
     layouts::carry_lists(&pins, &others, &mut maps)?;
@@ -97,6 +102,9 @@ fn put_in_force(
             "the link of {name} is on an interface that is not visible here; it has the new program"
         ));
     }
+    for error in &replaced.unreadable {
+        log::warning(format!("{error}; the program of an earlier daemon has been taken off it"));
+    }
     for one in replaced.guarded.iter().filter(|one| !names.contains(&one.interface)) {
         let name = &one.interface;
         log::info(format!("{name} was guarded before and stays so; ratelimit detach --iface {name} ends it"));
@@ -107,7 +115,8 @@ fn put_in_force(
     }
     let cluster = cluster.map(|cluster| Cluster::new(cluster, &options.state, &lists)).transpose()?;
     announce(&guarded, if before.is_some() { "buckets kept" } else { "buckets start anew" });
-    Ok(Started { desired, facts, program, maps, lists, guarded, pins, release, claim, cluster })
+    let names = names.to_vec();
+    Ok(Started { desired, facts, program, maps, lists, guarded, names, pins, release, claim, cluster })
 }
 
 /// Removes what a failed start has made.
@@ -145,11 +154,12 @@ fn interfaces(options: &Options, policy: &Policy) -> Result<Vec<String>, Failure
 fn announce(guarded: &[Guarded], buckets: &str) {
     for one in guarded {
         let name = &one.interface;
+        let (mode, framing) = (one.mode.name(), one.framing.words());
         match one.adopted {
             Adopted::Yes => {
-                log::info(format!("{name}: program replaced in place, {buckets}, {} mode", one.mode.name()));
+                log::info(format!("{name}: program replaced in place, {buckets}, {mode} mode{framing}"));
             }
-            Adopted::No => log::info(format!("{name}: attached, {} mode", one.mode.name())),
+            Adopted::No => log::info(format!("{name}: attached, {mode} mode{framing}")),
         }
         if let Some(reason) = &one.not_native {
             log::warning(format!(

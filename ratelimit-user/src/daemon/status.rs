@@ -8,6 +8,7 @@ use super::{host::Host, version::Version};
 use crate::{
     dataplane::{
         attach::{self, Guarded, Presence},
+        framing::Framing,
         pin::PinDir,
         probe,
     },
@@ -48,7 +49,7 @@ impl Host {
             requests: self.desk.status(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns)),
             pin: self.pins.root().display().to_string(),
-            warnings: self.trials().into_iter().chain(self.host_warnings()).collect(),
+            warnings: [self.trials(), self.host_warnings(), self.silence()].concat(),
         }
     }
 
@@ -80,6 +81,35 @@ impl Host {
             .map(|service| format!("service {} is on trial: its limits drop nothing", service.name()))
             .collect()
     }
+
+    /// Where nobody is answered although the policy says so.
+    pub(super) fn silence(&self) -> Vec<String> {
+        let services = self.policy().services();
+        let cookies = services.iter().any(|service| service.syn_cookies().is_some());
+        let rejections = services.iter().any(|service| service.on_limit() == OnLimit::Reject);
+        let mut answers = Vec::new();
+        answers.extend(cookies.then_some("SYN cookies"));
+        answers.extend(rejections.then_some("on_limit = \"reject\""));
+        if answers.is_empty() {
+            return Vec::new();
+        }
+        let answers = answers.join(" and ");
+        let silent = |one: &Guarded| {
+            let name = &one.interface;
+            let why = match one.framing {
+                Framing::Ip => "its frames are IP packets".to_owned(),
+                Framing::Ethernet if one.tags_lost => format!(
+                    "its driver keeps VLAN tags apart from packets, and answers would go out without; ethtool -K {name} \
+                     rxvlan off cures that"
+                ),
+                Framing::Ethernet => return None,
+            };
+            Some(format!(
+                "{name}: no packet is answered here ({answers}), because {why}; limits hold, refused packets are dropped"
+            ))
+        };
+        self.guarded.iter().filter_map(silent).collect()
+    }
 }
 
 fn interface_status(pins: &PinDir, guarded: &Guarded) -> InterfaceStatus {
@@ -95,5 +125,6 @@ fn interface_status(pins: &PinDir, guarded: &Guarded) -> InterfaceStatus {
         Ok(Presence::Missing) => ("detached", Some("the interface is gone".to_owned())),
         Err(error) => ("detached", Some(error.to_string())),
     };
-    InterfaceStatus { name: guarded.interface.clone(), mode: mode.to_owned(), note }
+    let link = guarded.framing.name().to_owned();
+    InterfaceStatus { name: guarded.interface.clone(), mode: mode.to_owned(), link, note }
 }

@@ -14,10 +14,12 @@ use aya::programs::{
     loaded_programs,
     xdp::XdpLink,
 };
+use ratelimit_common::abi::names;
 
 use super::{
     DataplaneError,
-    interface::{self, Attached, Mode},
+    framing::Framing,
+    interface::{self, Attached, Interface, Mode},
     kernel::Program,
     pin::PinDir,
 };
@@ -30,12 +32,18 @@ const RELEASE_DEADLINE: Duration = Duration::from_secs(2);
 pub struct Guarded {
     /// Its name.
     pub interface: String,
+    /// Its index, which it keeps when it is renamed.
+    pub index: u32,
+    /// What its frames are read as.
+    pub framing: Framing,
     /// How the program runs.
     pub mode: Mode,
     /// Whether the link was there before.
     pub adopted: Adopted,
     /// Why not native, if it is not.
     pub not_native: Option<String>,
+    /// Whether answers would lack the VLAN tags of what they answer, so that there are none.
+    pub tags_lost: bool,
     /// Whether it has been reported that the program is not there any more.
     pub lost: bool,
 }
@@ -73,37 +81,104 @@ pub enum Presence {
 
 /// Looks at one interface.
 pub fn presence(pins: &PinDir, name: &str) -> Result<Presence, DataplaneError> {
-    let found = match interface::find(name) {
-        Err(DataplaneError::NoInterface { .. }) => return Ok(Presence::Missing),
-        found => found?,
-    };
-    Ok(match found.attached {
+    Ok(presence_among(pins, &interface::list()?, name))
+}
+
+/// Looks at one of these interfaces.
+pub fn presence_among(pins: &PinDir, all: &[Interface], name: &str) -> Presence {
+    let Some(found) = all.iter().find(|interface| interface.name == name) else { return Presence::Missing };
+    match found.attached {
         None => Presence::Free,
         Some(attached) if is_ours(pins, name, attached) => Presence::Ours(attached),
         Some(attached) => Presence::Foreign(attached),
-    })
+    }
 }
 
 /// Looks at every interface before anything is loaded, so that a refusal leaves nothing behind.
 pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Result<(), DataplaneError> {
+    let all = interface::list()?;
+    let renamed = renamed(pins, &all)?;
     for name in names {
-        match presence(pins, name)? {
-            Presence::Missing => return interface::find(name).map(drop),
-            Presence::Foreign(attached) => return Err(foreign(name, attached)),
-            Presence::Ours(Attached { mode: Mode::Generic, .. }) if generic == GenericMode::Refuse => {
+        // Also the earlier daemon's own program is of no use on an interface that it cannot read.
+        interface::among(&all, name)?.require_framing()?;
+        match presence_among(pins, &all, name) {
+            Presence::Foreign(attached) if !renamed.iter().any(|one| one.now == *name) => {
+                return Err(foreign(name, attached));
+            }
+            Presence::Ours(Attached { mode: Mode::Generic, .. })
+            | Presence::Foreign(Attached { mode: Mode::Generic, .. })
+                if generic == GenericMode::Refuse =>
+            {
                 let reason = "an earlier daemon attached it so".to_owned();
                 return Err(DataplaneError::NotNative { interface: name.clone(), reason });
             }
-            Presence::Free if is_elsewhere(pins, name) => {
+            Presence::Free if is_elsewhere(pins, name) && !renamed.iter().any(|one| one.before == *name) => {
                 let reason = format!(
-                    "the link pinned for that name under {} is on an interface elsewhere (renamed, or in another \
-                     network namespace); use another --pin, or detach it there",
+                    "the link pinned for that name under {} is on an interface elsewhere, in another network namespace; use \
+                     another --pin, or detach it there",
                     pins.root().display()
                 );
                 return Err(DataplaneError::Attach { interface: name.clone(), reason });
             }
-            Presence::Free | Presence::Ours(_) => {}
+            Presence::Missing | Presence::Free | Presence::Ours(_) | Presence::Foreign(_) => {}
         }
+    }
+    Ok(())
+}
+
+/// An interface of ours that has another name than its pin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renamed {
+    /// Its index.
+    pub index: u32,
+    /// The name of the pin.
+    pub before: String,
+    /// The interface's name.
+    pub now: String,
+}
+
+/// Interfaces that were renamed while no daemon looked.
+pub fn renamed(pins: &PinDir, all: &[Interface]) -> Result<Vec<Renamed>, DataplaneError> {
+    let mut renamed = Vec::new();
+    for before in pins.linked_interfaces()? {
+        let Some(index) = pinned_index(pins, &before) else { continue };
+        // An interface in another namespace can have that index too, but not our program without a pin of its own.
+        if let Some(one) = renamed_to(pins, all, &before, index)
+            && pinned_index(pins, &one.now) != Some(index)
+        {
+            renamed.push(one);
+        }
+    }
+    Ok(renamed)
+}
+
+/// The new name of an interface of ours, if it has one.
+pub fn renamed_to(pins: &PinDir, all: &[Interface], before: &str, index: u32) -> Option<Renamed> {
+    let now = all.iter().find(|interface| interface.index == index && interface.name != before)?;
+    // Else it is another one that was given the index of one that is gone.
+    is_ours(pins, before, now.attached?).then(|| Renamed {
+        index,
+        before: before.to_owned(),
+        now: now.name.clone(),
+    })
+}
+
+/// Gives pins the names that their interfaces have now.
+pub fn follow(pins: &PinDir, renamed: &[Renamed]) -> Result<(), DataplaneError> {
+    // In two steps, because names may have been swapped. No interface is called like the names in between; a daemon that
+    // ends there leaves pins that the next one finds to be of renamed interfaces.
+    let between = |one: &Renamed| format!(":{}", one.index);
+    for one in renamed {
+        if is_elsewhere(pins, &one.now) && !renamed.iter().any(|other| other.before == one.now) {
+            let reason = "the link of an interface in another network namespace has its pin".to_owned();
+            return Err(DataplaneError::Attach { interface: one.now.clone(), reason });
+        }
+    }
+    for one in renamed {
+        pins.rename_link(&one.before, &between(one))?;
+    }
+    for one in renamed {
+        pins.rename_link(&between(one), &one.now)?;
     }
     Ok(())
 }
@@ -117,10 +192,12 @@ pub fn attach_new(
 ) -> Result<Vec<Guarded>, DataplaneError> {
     let mut guarded: Vec<Guarded> = Vec::new();
     for name in names {
-        if presence(pins, name)? != Presence::Free {
+        let all = interface::list()?;
+        if presence_among(pins, &all, name) != Presence::Free {
             continue;
         }
-        match attach(program, pins, name, generic) {
+        let attached = interface::among(&all, name).and_then(|found| attach(program, pins, found, generic));
+        match attached {
             Ok(one) => guarded.push(one),
             Err(error) => {
                 for undo in &guarded {
@@ -138,8 +215,10 @@ pub fn attach_new(
 pub struct Replaced {
     /// On interfaces of this namespace.
     pub guarded: Vec<Guarded>,
-    /// On interfaces that are not visible here: renamed, or in another network namespace.
+    /// On interfaces in another network namespace.
     pub elsewhere: Vec<String>,
+    /// On interfaces whose frames the program cannot read, which it has been taken off.
+    pub unreadable: Vec<DataplaneError>,
 }
 
 /// Gives every pinned link the new program, wherever its interface is, and forgets links whose interface is gone.
@@ -149,6 +228,7 @@ pub fn replace_all(
     except: &[Guarded],
 ) -> Result<Replaced, DataplaneError> {
     let mut replaced = Replaced::default();
+    let all = interface::list()?;
     for name in pins.linked_interfaces()? {
         if except.iter().any(|new| new.interface == name) {
             continue;
@@ -157,19 +237,32 @@ pub fn replace_all(
             pins.remove_link(&name)?;
             continue;
         }
-        let before = presence(pins, &name)?;
-        replace(program, pins, &name)?;
-        match before {
-            Presence::Ours(attached) => replaced.guarded.push(Guarded {
-                interface: name,
-                mode: attached.mode,
-                adopted: Adopted::Yes,
-                not_native: (attached.mode == Mode::Generic)
-                    .then(|| "an earlier daemon attached it so".to_owned()),
-                lost: false,
-            }),
-            _ => replaced.elsewhere.push(name),
-        }
+        let Presence::Ours(attached) = presence_among(pins, &all, &name) else {
+            replace(program, pins, &name, framing_of_link(pins, &name))?;
+            replaced.elsewhere.push(name);
+            continue;
+        };
+        let found = interface::among(&all, &name)?;
+        let framing = match found.require_framing() {
+            Ok(framing) => framing,
+            Err(error) => {
+                pins.remove_link(&name)?;
+                replaced.unreadable.push(error);
+                continue;
+            }
+        };
+        replace(program, pins, &name, framing)?;
+        replaced.guarded.push(Guarded {
+            interface: name,
+            index: found.index,
+            framing,
+            mode: attached.mode,
+            adopted: Adopted::Yes,
+            not_native: (attached.mode == Mode::Generic)
+                .then(|| "an earlier daemon attached it so".to_owned()),
+            tags_lost: false,
+            lost: false,
+        });
     }
     Ok(replaced)
 }
@@ -197,46 +290,62 @@ pub fn detach(pins: &PinDir, name: &str) -> Result<(), DataplaneError> {
     Err(DataplaneError::Attach { interface: name.to_owned(), reason })
 }
 
-/// Switches a link of ours to the new program. The kernel does it in one step.
-fn replace(program: &mut Program, pins: &PinDir, name: &str) -> Result<(), DataplaneError> {
+/// Switches a link of ours to the program for this framing. The kernel does it in one step.
+pub fn replace(
+    program: &mut Program,
+    pins: &PinDir,
+    name: &str,
+    framing: Framing,
+) -> Result<(), DataplaneError> {
     let failed = |reason: String| DataplaneError::Attach { interface: name.to_owned(), reason };
     let link = open_link(pins, name).ok_or_else(|| failed("its pinned link cannot be opened".into()))?;
     let link = XdpLink::try_from(link).map_err(|e| failed(e.to_string()))?;
-    let xdp = program.xdp()?;
+    let xdp = program.for_framing(framing)?;
     let id = xdp.attach_to_link(link).map_err(|e| failed(reason(&e)))?;
     // The pin alone must keep the link, or unpinning would not detach while this process runs.
     drop(xdp.take_link(id).map_err(|e| failed(reason(&e)))?);
     Ok(())
 }
 
-/// Puts the program on an interface that has none.
+/// Puts the program on an interface that has none, up or down.
 pub fn attach(
     program: &mut Program,
     pins: &PinDir,
-    name: &str,
+    interface: &Interface,
     generic: GenericMode,
 ) -> Result<Guarded, DataplaneError> {
+    let name = &interface.name;
     // A pin without a program on the interface is the link of an interface of that name that is gone.
     if pins.link(name).exists() && !is_alive(pins, name) {
         pins.remove_link(name)?;
     }
+    let framing = interface.require_framing()?;
     let failed = |reason: String| DataplaneError::Attach { interface: name.to_owned(), reason };
-    let xdp = program.xdp()?;
-    let (id, mode, not_native) = match xdp.attach(name, XdpMode::Driver) {
+    let xdp = program.for_framing(framing)?;
+    let (id, mode, not_native) = match xdp.attach_to_if_index(interface.index, XdpMode::Driver) {
         Ok(id) => (id, Mode::Native, None),
         Err(error) if generic == GenericMode::Refuse => {
             return Err(DataplaneError::NotNative { interface: name.to_owned(), reason: reason(&error) });
         }
         Err(native) => {
-            let id = xdp.attach(name, XdpMode::Skb).map_err(|e| failed(reason(&e)))?;
-            (id, Mode::Generic, Some(reason(&native)))
+            let generic = xdp.attach_to_if_index(interface.index, XdpMode::Skb);
+            (generic.map_err(|e| failed(reason(&e)))?, Mode::Generic, Some(reason(&native)))
         }
     };
     let link = xdp.take_link(id).map_err(|e| failed(reason(&e)))?;
     // Only a link with a descriptor can be pinned. If this fails, dropping it detaches.
     let link = FdLink::try_from(link).map_err(|e| failed(e.to_string()))?;
     link.pin(pins.link(name)).map_err(|e| failed(e.to_string()))?;
-    Ok(Guarded { interface: name.to_owned(), mode, adopted: Adopted::No, not_native, lost: false })
+    Ok(Guarded {
+        interface: name.to_owned(),
+        index: interface.index,
+        framing,
+        mode,
+        adopted: Adopted::No,
+        not_native,
+        tags_lost: false,
+        lost: false,
+    })
 }
 
 /// A program is ours when the link pinned for its interface runs it.
@@ -254,9 +363,29 @@ fn open_link(pins: &PinDir, name: &str) -> Option<FdLink> {
 
 /// Whether the interface of a pinned link still exists, in whichever namespace.
 fn is_alive(pins: &PinDir, name: &str) -> bool {
-    let Some(link) = open_link(pins, name) else { return false };
-    let Ok(info) = link.info() else { return false };
-    link_interface(info.id()).is_some_and(|index| index != 0)
+    pinned_index(pins, name).is_some()
+}
+
+/// The index of the interface of a pinned link, in whichever namespace it is; none once the interface is gone.
+fn pinned_index(pins: &PinDir, name: &str) -> Option<u32> {
+    let link = open_link(pins, name)?;
+    link_interface(link.info().ok()?.id()).filter(|index| *index != 0)
+}
+
+/// What the program on a link reads frames as, told by its name: the interface cannot be asked where it is.
+fn framing_of_link(pins: &PinDir, name: &str) -> Framing {
+    let id = open_link(pins, name).and_then(|link| link.info().ok()).map(|info| info.program_id());
+    match id.and_then(program_name) {
+        // The kernel keeps fifteen letters of it.
+        Some(name) if name.starts_with(names::PROGRAM_IP) => Framing::Ip,
+        _ => Framing::Ethernet,
+    }
+}
+
+/// The name of a loaded program.
+fn program_name(id: u32) -> Option<String> {
+    let program = loaded_programs().flatten().find(|program| program.id() == id)?;
+    program.name_as_str().map(str::to_owned)
 }
 
 /// Whether the pinned link of a name is on an interface that is not visible here under that name.
@@ -280,10 +409,7 @@ fn link_interface(link_id: u32) -> Option<u32> {
 
 /// The refusal of an interface that has somebody else's program.
 fn foreign(interface: &str, attached: Attached) -> DataplaneError {
-    let program = loaded_programs()
-        .flatten()
-        .find(|program| program.id() == attached.program_id)
-        .and_then(|program| program.name_as_str().map(str::to_owned));
+    let program = program_name(attached.program_id);
     DataplaneError::ForeignProgram {
         interface: interface.to_owned(),
         program: program.unwrap_or_else(|| "unnamed".to_owned()),

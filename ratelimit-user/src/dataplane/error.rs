@@ -76,6 +76,14 @@ pub enum DataplaneError {
         /// The program's id.
         id: u32,
     },
+    /// Frames that the program cannot read.
+    #[error("interface {interface:?} cannot be guarded: {reason}")]
+    LinkType {
+        /// The interface.
+        interface: String,
+        /// What is wrong with its frames.
+        reason: String,
+    },
     /// Native mode was demanded.
     #[error(
         "interface {interface:?} cannot run XDP in native mode ({reason}), and --require-native asks for it; \

@@ -2,10 +2,10 @@
 
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached},
+    link::{LinkAttribute, LinkInfo, LinkMessage, LinkXdp, XdpAttached},
 };
 
-use super::{DataplaneError, netlink::dump};
+use super::{DataplaneError, framing::Framing, netlink::dump};
 
 /// How a program runs on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,19 +42,39 @@ pub struct Interface {
     pub name: String,
     /// Its index.
     pub index: u32,
+    /// The index of the interface that it is a VLAN of, if it is one.
+    pub vlan_of: Option<u32>,
+    /// What its frames begin with, or why that is not known.
+    pub framing: Result<Framing, String>,
     /// Its XDP program, whoever attached it.
     pub attached: Option<Attached>,
 }
 
 /// The interface called `name`.
 pub fn find(name: &str) -> Result<Interface, DataplaneError> {
-    let mut all = list()?;
-    match all.iter().position(|interface| interface.name == name) {
-        Some(at) => Ok(all.swap_remove(at)),
-        None => Err(DataplaneError::NoInterface {
-            name: name.to_owned(),
-            known: all.into_iter().map(|interface| interface.name).collect(),
-        }),
+    let all = list()?;
+    among(&all, name).cloned()
+}
+
+/// The one of these that is called `name`.
+pub fn among<'a>(all: &'a [Interface], name: &str) -> Result<&'a Interface, DataplaneError> {
+    all.iter().find(|interface| interface.name == name).ok_or_else(|| DataplaneError::NoInterface {
+        name: name.to_owned(),
+        known: all.iter().map(|interface| interface.name.clone()).collect(),
+    })
+}
+
+/// Whether some of these interfaces are VLANs of the one with this index.
+pub fn has_vlans(all: &[Interface], index: u32) -> bool {
+    all.iter().any(|interface| interface.vlan_of == Some(index))
+}
+
+impl Interface {
+    /// What its frames begin with, if the program can read them.
+    pub fn require_framing(&self) -> Result<Framing, DataplaneError> {
+        self.framing
+            .clone()
+            .map_err(|reason| DataplaneError::LinkType { interface: self.name.clone(), reason })
     }
 }
 
@@ -74,14 +94,24 @@ pub fn list() -> Result<Vec<Interface>, DataplaneError> {
 fn interface(link: &LinkMessage) -> Option<Interface> {
     let mut name = None;
     let mut attached = None;
+    let (mut driver, mut below) = (None, None);
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Xdp(xdp) => attached = program(xdp),
+            LinkAttribute::Link(index) => below = Some(*index),
+            LinkAttribute::LinkInfo(infos) => {
+                driver = infos.iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(kind.to_string()),
+                    _ => None,
+                });
+            }
             _ => {}
         }
     }
-    Some(Interface { name: name?, index: link.header.index, attached })
+    let framing = Framing::of(link.header.link_layer_type, driver.as_deref());
+    let vlan_of = below.filter(|_| driver.as_deref() == Some("vlan"));
+    Some(Interface { name: name?, index: link.header.index, vlan_of, framing, attached })
 }
 
 fn program(xdp: &[LinkXdp]) -> Option<Attached> {
@@ -100,4 +130,31 @@ fn program(xdp: &[LinkXdp]) -> Option<Attached> {
         }
     }
     Some(Attached { program_id: ids.into_iter().flatten().find(|id| *id != 0)?, mode: mode? })
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::link::{InfoKind, LinkLayerType};
+
+    use super::*;
+
+    fn told(index: u32, below: u32, kind: InfoKind) -> Interface {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.link_layer_type = LinkLayerType::Ether;
+        message.attributes = vec![
+            LinkAttribute::IfName(format!("if{index}")),
+            LinkAttribute::Link(below),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]),
+        ];
+        interface(&message).unwrap()
+    }
+
+    #[test]
+    fn an_interface_has_vlans_if_others_are_vlans_of_it() {
+        // A veth is linked to its other end, which makes that no VLAN.
+        let all = [told(3, 4, InfoKind::Veth), told(4, 3, InfoKind::Veth), told(5, 4, InfoKind::Vlan)];
+        assert!(has_vlans(&all, 4));
+        assert!(!has_vlans(&all, 3) && !has_vlans(&all, 5));
+    }
 }

@@ -5,7 +5,7 @@ mod leases;
 mod totals;
 mod users;
 
-use std::{collections::BTreeSet, fmt, ops::Range, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
@@ -30,6 +30,7 @@ use super::{
     DataplaneError, OBJECT,
     drops::DropRing,
     error::whole_chain,
+    framing::Framing,
     listener::{Unreadable, offsets},
     pin::{Layout, PinDir},
     probe::{KERNEL_FRAGS, KernelRelease},
@@ -42,11 +43,15 @@ use crate::compile::{
 };
 
 /// A verified program, not attached to anything by itself.
-#[derive(Debug)]
 pub struct Program {
     ebpf: Ebpf,
-    name: &'static str,
-    successors: [&'static str; 4],
+    takes_frags: bool,
+    /// Size of the table, for the error that there is no memory.
+    sources: u32,
+    jumps: ProgramArray<MapData>,
+    jumps_ip: ProgramArray<MapData>,
+    /// Whether the program for IP links is in the kernel. Most hosts never need it.
+    has_ip: bool,
     cookie_problem: Option<String>,
     listener_problem: Option<String>,
 }
@@ -56,12 +61,12 @@ pub struct Maps {
     pub(super) table: Arc<SourceTable>,
     counters: PerCpuArray<MapData, Counter>,
     events: PerCpuArray<MapData, u64>,
+    silent: HashMap<MapData, u32, u32>,
     drops: Option<DropRing>,
     listed: Array<MapData, u32>,
     pub(super) lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     pub(super) lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
-    jumps: ProgramArray<MapData>,
     pub(super) users: Array<MapData, Bucket>,
     pub(super) user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
     destinations: ArrayOfMaps<MapData, LpmTrie<MapData, DestinationKey, u32>>,
@@ -154,17 +159,25 @@ fn load_reading(
         }
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| load_error(&error, sources))?;
-    let mut maps = Maps::take(&mut ebpf)?;
-    let (name, successors) = if release >= KERNEL_FRAGS {
-        (names::PROGRAM_FRAGS, names::SUCCESSORS_FRAGS)
-    } else {
-        (names::PROGRAM, names::SUCCESSORS)
+    let maps = Maps::take(&mut ebpf)?;
+    let (jumps, jumps_ip) = (take_map(&mut ebpf, names::JUMPS)?, take_map(&mut ebpf, names::JUMPS_IP)?);
+    let takes_frags = release >= KERNEL_FRAGS;
+    let mut program = Program {
+        ebpf,
+        takes_frags,
+        sources,
+        jumps,
+        jumps_ip,
+        has_ip: false,
+        cookie_problem: None,
+        listener_problem: None,
     };
-    let mut program = Program { ebpf, name, successors, cookie_problem: None, listener_problem: None };
     verify(program.xdp()?, sources)?;
-    program.load_successors(&mut maps, sources, names::COOKIE_PROGRAMS..successors.len())?;
+    let successors: Vec<(u32, &str)> = (0..).zip(program.successors()).collect();
+    let (cookies, others) = successors.split_at(names::COOKIE_PROGRAMS);
+    program.load_successors(Framing::Ethernet, others)?;
     // A kernel that does not take these still gets everything else.
-    let cookies = program.load_successors(&mut maps, sources, 0..names::COOKIE_PROGRAMS);
+    let cookies = program.load_successors(Framing::Ethernet, cookies);
     program.cookie_problem = cookies.err().map(|error| error.to_string());
     Ok((program, maps))
 }
@@ -190,14 +203,38 @@ fn verify(xdp: &mut Xdp, sources: u32) -> Result<(), DataplaneError> {
 }
 
 impl Program {
-    /// The XDP program that fits this kernel.
+    /// The XDP program that fits this kernel, for Ethernet.
     pub fn xdp(&mut self) -> Result<&mut Xdp, DataplaneError> {
-        self.one(self.name)
+        self.one(if self.takes_frags { names::PROGRAM_FRAGS } else { names::PROGRAM })
     }
 
-    /// Names of the programs that this one jumps to, in the order of their places.
+    /// The program for interfaces of this kind. The one for IP links is loaded when it is first asked for.
+    pub fn for_framing(&mut self, framing: Framing) -> Result<&mut Xdp, DataplaneError> {
+        let name = match framing {
+            Framing::Ethernet => return self.xdp(),
+            Framing::Ip if self.takes_frags => names::PROGRAM_IP_FRAGS,
+            Framing::Ip => names::PROGRAM_IP,
+        };
+        if !self.has_ip {
+            let sources = self.sources;
+            verify(self.one(name)?, sources)?;
+            let [prove, mark] = self.successors_ip();
+            self.load_successors(framing, &[mark])?;
+            // As above: where this fails, those for Ethernet failed too, and the daemon has said so.
+            let _said = self.load_successors(framing, &[prove]);
+            self.has_ip = true;
+        }
+        self.one(name)
+    }
+
+    /// Names of the programs that the one for Ethernet jumps to, in the order of their places.
     pub fn successors(&self) -> [&'static str; 4] {
-        self.successors
+        if self.takes_frags { names::SUCCESSORS_FRAGS } else { names::SUCCESSORS }
+    }
+
+    /// Places and names of the programs that the one for IP links jumps to.
+    pub fn successors_ip(&self) -> [(u32, &'static str); 2] {
+        if self.takes_frags { names::SUCCESSORS_IP_FRAGS } else { names::SUCCESSORS_IP }
     }
 
     /// Why this kernel does not have those for cookies.
@@ -219,44 +256,51 @@ impl Program {
 
     fn load_successors(
         &mut self,
-        maps: &mut Maps,
-        sources: u32,
-        places: Range<usize>,
+        framing: Framing,
+        successors: &[(u32, &'static str)],
     ) -> Result<(), DataplaneError> {
-        for place in places {
-            let program = self.one(self.successors[place])?;
-            verify(program, sources)?;
-            let fd = program.fd().map_err(|error| verifier_error(&error))?;
-            maps.jumps
-                .set(place as u32, fd, 0)
+        for (place, name) in successors {
+            let sources = self.sources;
+            verify(self.one(name)?, sources)?;
+            let fd = self.one(name)?.fd().and_then(|fd| Ok(fd.try_clone()?));
+            let fd = fd.map_err(|error| verifier_error(&error))?;
+            let jumps = match framing {
+                Framing::Ethernet => &mut self.jumps,
+                Framing::Ip => &mut self.jumps_ip,
+            };
+            jumps
+                .set(*place, &fd, 0)
                 .map_err(DataplaneError::map("put the programs in place that this one jumps to"))?;
         }
         Ok(())
     }
 }
 
+/// A map of the object by name.
+fn take_map<T>(ebpf: &mut Ebpf, name: &str) -> Result<T, DataplaneError>
+where
+    T: TryFrom<Map, Error = MapError>,
+{
+    let map = ebpf
+        .take_map(name)
+        .ok_or_else(|| DataplaneError::Load { reason: format!("the object has no map {name}") })?;
+    T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
+}
+
 impl Maps {
     fn take(ebpf: &mut Ebpf) -> Result<Self, DataplaneError> {
-        fn one<T>(ebpf: &mut Ebpf, name: &str) -> Result<T, DataplaneError>
-        where
-            T: TryFrom<Map, Error = MapError>,
-        {
-            let map = ebpf
-                .take_map(name)
-                .ok_or_else(|| DataplaneError::Load { reason: format!("the object has no map {name}") })?;
-            T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
-        }
+        use take_map as one;
         let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
         Ok(Self {
             table: Arc::new(SourceTable::new(buckets, cells, one(ebpf, names::MARKS)?)),
             counters: one(ebpf, names::COUNTERS)?,
             events: one(ebpf, names::EVENTS)?,
+            silent: one(ebpf, names::SILENT)?,
             drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
             listed: one(ebpf, names::LISTED)?,
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
             policy: one(ebpf, names::POLICY)?,
-            jumps: one(ebpf, names::JUMPS)?,
             users: one(ebpf, names::USERS)?,
             user_limits: one(ebpf, names::USER_LIMITS)?,
             destinations: one(ebpf, names::DESTINATIONS)?,
@@ -452,6 +496,19 @@ impl Maps {
         Ok(per_cpu.iter().sum())
     }
 
+    /// Has packets that come in by an interface answered, or not.
+    pub fn set_silent(&mut self, index: u32, silent: bool) -> Result<(), DataplaneError> {
+        let done = if silent {
+            self.silent.insert(index, 1, 0)
+        } else {
+            match self.silent.remove(&index) {
+                Err(MapError::KeyNotFound) => Ok(()),
+                done => done,
+            }
+        };
+        done.map_err(DataplaneError::map("say where nobody is answered"))
+    }
+
     /// What the program tells of refused packets, for the first who asks: there is one reader.
     pub fn take_drops(&mut self) -> Option<DropRing> {
         self.drops.take()
@@ -463,7 +520,13 @@ impl Maps {
     }
 }
 
-// aya's per-CPU array has no Debug of its own.
+// aya's arrays of programs, and those by CPU, have no Debug of their own.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("ebpf", &self.ebpf).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Maps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Maps").field("table", &self.table).finish_non_exhaustive()

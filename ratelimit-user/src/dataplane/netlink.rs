@@ -1,6 +1,6 @@
-//! Asking the kernel for everything of a kind, over route netlink.
+//! Asking the kernel for everything of a kind, over route netlink, and hearing of interfaces that change.
 
-use std::io;
+use std::{io, thread};
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -56,3 +56,33 @@ fn read(mut datagram: &[u8], each: &mut impl FnMut(RouteNetlinkMessage)) -> io::
     }
     Ok(Dump::More)
 }
+
+/// The kernel's group for interfaces that come, go or change (RTNLGRP_LINK).
+const LINKS: u32 = 1;
+
+/// Has somebody told whenever an interface of this network namespace has changed, for as long as the process lives; an error is the last
+/// thing they are told. What has changed is for them to find out: many messages may be about one interface, and some are lost when there
+/// are too many.
+pub fn follow_links(mut tell: impl FnMut(io::Result<()>) + Send + 'static) -> io::Result<()> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.add_membership(LINKS)?;
+    let listen = move || {
+        let mut message = Vec::with_capacity(MESSAGE_BYTES);
+        loop {
+            message.clear();
+            match socket.recv(&mut message, 0) {
+                Ok(_) => tell(Ok(())),
+                // Some were lost, so something has changed.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => tell(Ok(())),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return tell(Err(error)),
+            }
+        }
+    };
+    thread::Builder::new().name("links".into()).spawn(listen)?;
+    Ok(())
+}
+
+/// Room for the beginning of a message, which nobody reads.
+const MESSAGE_BYTES: usize = 64;

@@ -98,6 +98,16 @@ impl PinDir {
         fs::remove_file(&path).map_err(DataplaneError::io(format!("remove {}", path.display())))
     }
 
+    /// Gives the pin of a link another name. A pin that has that name already is gone then.
+    pub fn rename_link(&self, before: &str, now: &str) -> Result<(), DataplaneError> {
+        let (before, now) = (self.link(before), self.link(now));
+        fs::rename(&before, &now).map_err(DataplaneError::io(format!(
+            "rename {} to {}",
+            before.display(),
+            now.display()
+        )))
+    }
+
     /// Unpins the maps of a layout.
     pub fn remove_maps(&self, layout: Layout) -> Result<(), DataplaneError> {
         let dir = self.maps(layout);

@@ -424,6 +424,9 @@ pub struct InterfaceStatus {
     pub name: String,
     /// `native` or `generic`; `detached` if our program is gone, `foreign` if another one has its place.
     pub mode: String,
+    /// What its frames are read as: `ethernet`, or `ip` on tunnels and other links without a header of their own.
+    #[serde(default)]
+    pub link: String,
     /// Why not native, if it is not.
     pub note: Option<String>,
 }
