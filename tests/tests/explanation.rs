@@ -349,7 +349,7 @@ fn totals_are_told_by_their_own_buckets_whatever_place_those_have() {
     };
     let before = policies::policy(&with("\"1 MB/s\""));
     let mut site = Site::new(&with("\"1000 packets/day\", \"1 MB/s\""), Lists::new());
-    let before = ratelimit_user::compile::Before::known(&before.policy, &before);
+    let before = ratelimit_user::compile::Before::known(&before.policy, &before, 0);
     site.desired = ratelimit_user::compile::desired(&site.policy, &policies::FACTS, 2, Some(before));
     site.memory = Memory::new(&site.desired, Lists::new());
     let source = Ipv4Addr::new(192, 0, 2, 7);

@@ -37,8 +37,8 @@ fn the_kernel_accepts_all_programs_far_from_its_complexity_limit() {
         for name in names {
             let count = program.one(name).unwrap().info().unwrap().verified_instruction_count();
             println!("verified instructions of {name}: {count:?}");
-            // The verifier gives up at a million. Kernels differ by a factor of two or so.
-            assert!(count.is_some_and(|count| count < 400_000), "{count:?}");
+            // The verifier gives up at a million. Kernels 6.1 to 7.2 were found to differ by a factor of 1.3 at most.
+            assert!(count.is_some_and(|count| count < 500_000), "{count:?}");
         }
     }
 }

@@ -132,13 +132,13 @@ fn a_total_of_the_host_keeps_its_place_and_what_cpus_hold_of_it_is_taken_back_wh
         (with("[host]\ntotal = [\"1 MB/s\"]\n"), with("[host]\ntotal = [\"100/s\", \"1 MB/s\"]\n"));
     let before = desired(&bytes, &FACTS, 1, None);
     assert_eq!((before.policy.host_total_count, before.changed_totals.len()), (1, 0));
-    let after = desired(&both, &FACTS, 2, Some(Before::known(&before.policy, &before)));
+    let after = desired(&both, &FACTS, 2, Some(Before::known(&before.policy, &before, 0)));
     assert_eq!(after.policy.host_total_count, 2);
     assert_eq!(after.policy.host_totals[0], before.policy.host_totals[0], "bytes stay where they were");
     assert_eq!(after.changed_totals, [HOST_TOTAL]);
-    let same = desired(&both, &FACTS, 3, Some(Before::known(&after.policy, &after)));
+    let same = desired(&both, &FACTS, 3, Some(Before::known(&after.policy, &after, 0)));
     assert!(same.keeps_policy && same.changed_totals.is_empty());
-    let gone = desired(&with(""), &FACTS, 4, Some(Before::known(&after.policy, &after)));
+    let gone = desired(&with(""), &FACTS, 4, Some(Before::known(&after.policy, &after, 0)));
     assert_eq!((gone.policy.host_total_count, &gone.changed_totals[..]), (0, &[HOST_TOTAL][..]));
 }
 

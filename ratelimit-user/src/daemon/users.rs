@@ -140,7 +140,7 @@ fn left(rate: &Rate, tat_q8: u64, now_q8: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use ratelimit_common::{abi::MAX_LIMITS, limit::text::parse_rate};
+    use ratelimit_common::limit::text::parse_rate;
 
     use super::*;
 

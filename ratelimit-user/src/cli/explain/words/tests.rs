@@ -19,7 +19,14 @@ fn limit_of(rate: &str, left: u64, capacity: u64, refused_for_ms: Option<u64>) -
 
 fn account(state: &str, limits: Vec<LimitState>) -> Account {
     let cell = CellState { hot: state == "entry", hot_for_ms: 3_100, left: 1_248, capacity: 1_248 };
-    Account { state: state.to_owned(), cell: Some(cell), denied: None, no_room_for_ms: None, limits }
+    Account {
+        state: state.to_owned(),
+        cell: Some(cell),
+        denied: None,
+        no_room_for_ms: None,
+        proven_for_ms: None,
+        limits,
+    }
 }
 
 fn refusal(reason: Reason, applies_to: &str, service: Option<&str>) -> Refusal {
@@ -89,6 +96,7 @@ fn everything_that_is_known_of_a_flooding_address_is_in_the_text() {
         left: 320,
         full_in_ms: 0,
         refused_for_ms: None,
+        share_percent: None,
     }];
     flooding.services = vec![ServiceState {
         service: "web".to_owned(),
