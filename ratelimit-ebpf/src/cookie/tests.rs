@@ -51,6 +51,7 @@ fn packet(source: Address, transport_len: usize) -> Packet {
         source,
         transport: Transport::TCP_SYN,
         port: 80,
+        protocol: 6,
         fragment: false,
         network_at: 0,
         transport_at: 0,
