@@ -31,7 +31,12 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         &setup::REDIS,
         &setup::REDIS_CLIENTS,
         &setup::PROXIES,
-        &[Need::Promtool, Need::Executable { name: "nft", package: "nftables" }],
+        &[
+            Need::Promtool,
+            Need::Executable { name: "nft", package: "nftables" },
+            Need::Executable { name: "ethtool", package: "ethtool" },
+            Need::Executable { name: "sysctl", package: "procps" },
+        ],
     ]
     .concat();
     setup::ensure_as_root(&needs, install, "test")?;
