@@ -606,7 +606,8 @@ impl Tables for Maps {
     fn keep_window(&self, key: &EntryKey, state: *mut WindowState) {
         // SAFETY: from a lookup in this run. The kernel copies it from where it lies; a CPU that charges it meanwhile is not undone, and what
         // it charges may be missing in the copy.
-        let kept = KEPT_WINDOWS.insert(key, unsafe { &*state }, BPF_NOEXIST as u64);
+        let state: &WindowState = unsafe { &*state };
+        let kept = KEPT_WINDOWS.insert(key, state, BPF_NOEXIST as u64);
         if kept.is_ok() || kept == Err(-EEXIST) {
             // There may be none any more, if another CPU was first.
             let _gone = WINDOWS.remove(key);
