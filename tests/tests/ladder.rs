@@ -94,18 +94,27 @@ fn by_default_there_are_two_rungs_for_ipv4_and_three_for_ipv6() {
 }
 
 #[test]
-fn a_known_source_still_finds_something_when_somebody_forges_its_whole_prefix() {
+fn a_proven_source_has_all_of_its_limits_when_somebody_forges_its_whole_prefix() {
     let memory = Memory::new(&policy(), Default::default());
-    // It sends more than its cell vouches for, and so becomes known.
-    let honest = Ipv4::from(Ipv4Addr::new(192, 0, 2, 200)).udp_frame(8);
+    // It sends more than its cell vouches for, and so gets an entry; then it shows a connection.
+    let address = Ipv4Addr::new(192, 0, 2, 200);
+    let honest = Ipv4::from(address).udp_frame(8);
     assert_eq!(admitted(&memory, vec![honest.clone(); 30]), 30);
-    assert_eq!(memory.sources(), 1);
-    for _ in 0..100 {
-        memory.now_ns.set(memory.now_ns.get() + SECOND / 50);
-        let forged = (0..5).flat_map(|_| (1..200).map(|host| Ipv4::from([192, 0, 2, host]).udp_frame(8)));
-        admitted(&memory, forged);
-        // Half of what it may have alone.
-        assert_eq!(memory.run(&honest), Verdict::Pass);
+    let SourceKey { hi, lo } = SourceKey::from_v4(u32::from_ne_bytes(address.octets()));
+    let bucket = memory.bucket(&EntryKey { hi, lo, group: 0 }).expect("an entry");
+    let proven_until_q8 = gcra::time_q8(memory.now_ns.get()) + fair::PROVEN_Q8;
+    for (proven, least) in [(true, 100), (false, 0)] {
+        memory.store(memory.proven_until(bucket), if proven { proven_until_q8 } else { 0 });
+        let mut passed = 0;
+        for _ in 0..100 {
+            memory.now_ns.set(memory.now_ns.get() + SECOND / 50);
+            let forged = (0..5).flat_map(|_| (1..200).map(|host| Ipv4::from([192, 0, 2, host]).udp_frame(8)));
+            admitted(&memory, forged);
+            // Half of what it may have alone.
+            passed += u64::from(memory.run(&honest) == Verdict::Pass);
+        }
+        assert!(passed >= least, "{passed} of 100 passed, proven: {proven}");
+        assert!(proven || passed < 50, "{passed} of 100 passed: who is not proven has an equal share");
     }
 }
 

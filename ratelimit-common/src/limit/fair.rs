@@ -48,15 +48,15 @@ const TOLERANCE_BITS: u32 = 24;
 pub const RANGE_SHARE: u64 = 4;
 /// Part of the tolerance that a source may have at once, whatever the pressure: a sixteenth.
 const ALLOWANCE_SHARE: u64 = 16;
-/// Packets that it may have at once beyond that.
+/// Packets that it may have at once beyond that, of the dearest kind.
 const ALLOWANCE_PACKETS: u64 = 4;
 
 /// Precision of the way into the range.
 const WAY_BITS: u32 = 12;
 
 impl Squeeze {
-    /// For prefixes of a tolerance, of which a range is a quarter.
-    pub const fn of(tolerance_q8: u64) -> Self {
+    /// For prefixes of a tolerance, of which a range is a quarter, and packets that cost their source so much at most.
+    pub const fn of(tolerance_q8: u64, dearest_q8: u64) -> Self {
         let range_q8 = tolerance_q8 / RANGE_SHARE;
         let range_shift = bits(range_q8).saturating_sub(WAY_BITS);
         let steps = range_q8 >> range_shift;
@@ -67,7 +67,8 @@ impl Squeeze {
             range_shift,
             range_factor: factor as u32,
             fair_shift,
-            allowance: ((tolerance_q8 >> fair_shift) / ALLOWANCE_SHARE) as u32,
+            allowance: ((tolerance_q8 >> fair_shift) / ALLOWANCE_SHARE
+                + ALLOWANCE_PACKETS * charge(dearest_q8, fair_shift)) as u32,
         }
     }
 }
@@ -104,15 +105,21 @@ pub const fn pressure(squeeze: &Squeeze, debt_q8: u64, end_q8: u64) -> u32 {
 pub const fn take(word: u64, squeeze: &Squeeze, now_q8: u64, charge_q8: u64, pressure: u32) -> Option<u64> {
     let shift = squeeze.fair_shift & 63;
     let now = (now_q8 >> shift) & TIME_MASK;
-    let charge = (charge_q8 >> shift) + 1;
     let since = now.wrapping_sub(word >> DEBT_BITS) & TIME_MASK;
     let elapsed = if since > TIME_MASK - AHEAD { 0 } else { since };
     let debt = (word & DEBT_MASK).saturating_sub(slowed(elapsed, pressure));
-    let after = debt + charge;
-    if after > squeeze.allowance as u64 + ALLOWANCE_PACKETS * charge {
+    let after = debt + charge(charge_q8, shift);
+    // Who owes nothing may have one packet, however dear.
+    if debt != 0 && after > squeeze.allowance as u64 {
         return None;
     }
     Some((now << DEBT_BITS) | if after < DEBT_MASK { after } else { DEBT_MASK })
+}
+
+/// A price in units of a word, rounded up.
+#[inline(always)]
+const fn charge(charge_q8: u64, shift: u32) -> u64 {
+    (charge_q8 >> shift) + 1
 }
 
 /// How long a source must wait for a packet if the pressure stays as it is, in 1/256 ns; 0 if it may have it now.
@@ -122,8 +129,9 @@ pub const fn wait_q8(word: u64, squeeze: &Squeeze, now_q8: u64, charge_q8: u64, 
         return 0;
     }
     let shift = squeeze.fair_shift & 63;
-    let charge = (charge_q8 >> shift) + 1;
-    let to_pay = (word & DEBT_MASK) + charge - squeeze.allowance as u64 - ALLOWANCE_PACKETS * charge;
+    let debt = word & DEBT_MASK;
+    let over = (debt + charge(charge_q8, shift)).saturating_sub(squeeze.allowance as u64);
+    let to_pay = if over < debt { over } else { debt };
     let whole = (to_pay << 9).div_ceil(512 - (pressure & (OCTAVE - 1)) as u64) << (pressure >> 8);
     let since = (now_q8 >> shift).wrapping_sub(word >> DEBT_BITS) & TIME_MASK;
     whole.saturating_sub(since).saturating_add(1) << shift
@@ -188,7 +196,7 @@ mod tests {
     #[test]
     fn pressure_begins_where_the_range_does_and_ends_after_twelve_octaves() {
         for tolerance_q8 in [1 << 12, 12_345 << 8, SECOND_Q8, 86_400 * SECOND_Q8] {
-            let squeeze = Squeeze::of(tolerance_q8);
+            let squeeze = Squeeze::of(tolerance_q8, tolerance_q8 / 100);
             let end = tolerance_q8 / 4 * 3;
             let from = end - squeeze.range_q8;
             assert_eq!(pressure(&squeeze, 0, end), 0);
@@ -204,7 +212,7 @@ mod tests {
     /// Packets that pass of a source which asks so often a second for ten seconds.
     fn passed(asks_per_second: u64, pressure: u32) -> u64 {
         // 100 packets/s and a burst of 100.
-        let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8), SECOND_Q8 / 100);
+        let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8, SECOND_Q8 / 100), SECOND_Q8 / 100);
         let mut word = 0;
         let mut passed = 0;
         for ask in 0..10 * asks_per_second {
@@ -237,7 +245,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_as_long_as_it_is_told_gets_its_packet_and_hardly_sooner() {
-        let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8), SECOND_Q8 / 100);
+        let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8, SECOND_Q8 / 100), SECOND_Q8 / 100);
         for pressure in [0, 100, 3 * OCTAVE, 4 * OCTAVE + 200] {
             let (mut word, mut now_q8) = (0, 5 * SECOND_Q8);
             while let Some(new) = take(word, &squeeze, now_q8, cost_q8, pressure) {
@@ -255,7 +263,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_a_little_behind_pays_nothing_off_and_one_that_went_round_does() {
         // 100 packets/s and a burst of 100.
-        let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8), SECOND_Q8 / 100);
+        let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8, SECOND_Q8 / 100), SECOND_Q8 / 100);
         let mut word = 0;
         while let Some(new) = take(word, &squeeze, 5 * SECOND_Q8, cost_q8, 0) {
             word = new;

@@ -14,6 +14,7 @@ use crate::policy::{LadderFamily, LadderPolicy, Rung};
 /// A prefix has the tolerance of its sources: m times the burst, used up m times as fast.
 pub(super) fn compile(policy: &LadderPolicy, source: &LimitSet) -> abi::Ladder {
     let limits = source.limits.iter().filter(|limit| limit.meter != NO_METER);
+    let dearest_q8 = limits.clone().map(set::full_frame_charge).max().unwrap_or(0);
     let tolerance_q8 = limits.map(|limit| limit.tolerance_q8).min().unwrap_or(0);
     let mut rungs = [[abi::Rung::UNUSED; MAX_RUNGS]; 2];
     for (slot, rung) in rungs[0].iter_mut().zip(policy.rungs(LadderFamily::V4)) {
@@ -29,7 +30,7 @@ pub(super) fn compile(policy: &LadderPolicy, source: &LimitSet) -> abi::Ladder {
         // Prefixes are charged for the dearest limit, whichever that is.
         adds: u64::from(set::all_add(source)),
         cell_tolerance_q8: tolerance_q8 / CELL_SHARE,
-        squeeze: Squeeze::of(tolerance_q8),
+        squeeze: Squeeze::of(tolerance_q8, dearest_q8),
         rungs,
     }
 }
