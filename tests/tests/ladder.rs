@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use ratelimit_common::{
-    abi::{Event, PrefixKey, Reason, SourceKey, Verdict, policy::MAX_RUNGS},
-    limit::{gate, gcra, ladder},
+    abi::{EntryKey, Event, PrefixKey, Reason, SourceKey, Verdict, policy::MAX_RUNGS},
+    limit::{fair, gate, gcra, ladder},
 };
 use ratelimit_ebpf::tables::Tables as _;
 use ratelimit_tests::{

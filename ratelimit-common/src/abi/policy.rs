@@ -127,8 +127,8 @@ abi_struct! {
         pub margins_from_q8: u64,
         /// Limits of this set that are counted in windows: one more than the index of each in the policy, then zeros.
         pub windows: [u8; 8],
-        /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs". [`HAS_SOFT`] and
-        /// [`leased`] are beside them.
+        /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs". [`HAS_SOFT`], [`COUNTS_PACKETS`]
+        /// and [`leased`] are beside them.
         pub adds: u64,
         /// A packet must conform to all that apply to it.
         pub limits: [Limit; MAX_LIMITS],
@@ -137,6 +137,9 @@ abi_struct! {
 
 /// The bit of [`LimitSet::adds`] that says that some limit is soft.
 pub const HAS_SOFT: u64 = 1 << 32;
+
+/// The bit of [`LimitSet::adds`] that says that some limit counts every packet, or its bytes.
+pub const COUNTS_PACKETS: u64 = 1 << 33;
 
 /// The bit of [`LimitSet::adds`] that says that the limit at a place holds on all hosts together: a lease is spent first, and the bucket is
 /// what this host may have without one.
@@ -168,6 +171,12 @@ impl LimitSet {
         limit.is_soft()
             && !limit.is_held()
             && (self.margins_from_q8 == 0 || ahead_q8(self.margins_from_q8, now_q8) == 0)
+    }
+
+    /// Whether some limit counts every packet, or its bytes.
+    #[inline(always)]
+    pub const fn counts_packets(&self) -> bool {
+        self.adds & COUNTS_PACKETS != 0
     }
 
     /// Whether some limit is soft.

@@ -113,7 +113,8 @@ fn ask<T: Stages, R: Relay>(
     if answered {
         // The answer costs the source a packet. What it is to pay for a connection it pays when the answer is acknowledged: a SYN may be
         // forged, and whoever is named in it must not pay for it.
-        request.opens(policy, 0);
+        // Without a limit in packets or bytes that would be nothing, and whoever is named in forged SYNs would get answers without end.
+        request.opens(policy, !set.counts_packets() as u8);
         let reason = standing.charge(tables, policy, set, request);
         if !reason.admits() {
             return reason;

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter,
-        policy::{COUNTS_BYTES, HAS_SOFT, HELD, NO_METER, SOFT, leased},
+        policy::{COUNTS_BYTES, COUNTS_PACKETS, HAS_SOFT, HELD, NO_METER, SOFT, leased},
     },
     limit::{
         gate::CELL_SHARE,
@@ -69,6 +69,8 @@ fn of_rates(rates: &[Rate], terms: Terms, before: Option<&LimitSet>, windows: &m
     let longest_tolerance_q8 = slots.iter().map(|limit| limit.tolerance_q8).max().unwrap_or(0);
     let adds = make_room_to_add(&mut slots, terms.cpus);
     let soft = if slots.iter().any(Limit::is_soft) { HAS_SOFT } else { 0 };
+    let every = |limit: &Limit| [Meter::Packets as u32, Meter::Bytes as u32].contains(&limit.meter);
+    let counts_packets = if slots.iter().any(every) { COUNTS_PACKETS } else { 0 };
     LimitSet {
         limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         longest_tolerance_q8,
@@ -78,7 +80,7 @@ fn of_rates(rates: &[Rate], terms: Terms, before: Option<&LimitSet>, windows: &m
         tracked_until_q8: 0,
         margins_from_q8: 0,
         windows: windows.of_set(rates, terms.headroom),
-        adds: adds | soft | leased_places(rates, &places, terms),
+        adds: adds | soft | counts_packets | leased_places(rates, &places, terms),
         limits: slots,
     }
 }
