@@ -84,7 +84,7 @@ fn heard(site: &CookieSite, server: &str, port: u16) -> bool {
     client.write_all(b"hello").unwrap();
     listener.set_nonblocking(true).unwrap();
     let Some((mut served, _)) = (0..20)
-        .find_map(|_| listener.accept().inspect_err(|_| std::thread::sleep(Duration::from_millis(100))).ok())
+        .find_map(|_| listener.accept().inspect_err(|_| thread::sleep(Duration::from_millis(100))).ok())
     else {
         return false;
     };

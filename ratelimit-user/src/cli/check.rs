@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ratelimit_common::limit::rate::Rate;
+use ratelimit_common::{abi::OnLimit, limit::rate::Rate};
 
 use super::{
     Format,
@@ -12,13 +12,13 @@ use super::{
 use crate::{
     config::{self, LoadError, Problem},
     failure::Failure,
-    policy::{LimitList, Policy},
+    policy::{LimitList, Policy, Service},
 };
 
 /// Check a policy file; needs no root and no daemon.
 ///
 /// All problems are reported at once, each with line and column. Warnings are about what is allowed but probably not meant; with nothing
-/// else the exit code is 0.
+/// else the exit code is 0. Notes are about what the policy needs of the host.
 ///
 /// Example: ratelimit check /etc/ratelimit.toml
 #[derive(Debug, Args)]
@@ -36,6 +36,7 @@ impl Check {
                 "ok": true,
                 "problems": [],
                 "warnings": rows(&loaded.warnings),
+                "notes": notes(&loaded.policy),
                 "limits": limits(&loaded.policy),
             })),
             Ok(loaded) => {
@@ -44,7 +45,7 @@ impl Check {
             }
             Err(LoadError::Problems(problems)) if self.format.output == Output::Json => {
                 print_json(
-                    &serde_json::json!({ "ok": false, "problems": rows(&problems), "warnings": [], "limits": [] }),
+                    &serde_json::json!({ "ok": false, "problems": rows(&problems), "warnings": [], "notes": [], "limits": [] }),
                 )?;
                 Err(Failure::usage(""))
             }
@@ -58,7 +59,35 @@ fn text(file: &Path, policy: &Policy) -> String {
     for (name, rate) in named(policy) {
         text.push_str(&format!("  {name}: {rate}\n"));
     }
+    for note in notes(policy) {
+        text.push_str(&format!("note: {note}\n"));
+    }
     text
+}
+
+/// What the policy asks of a host, which cannot be seen from here. `run` and `status` look there.
+fn notes(policy: &Policy) -> Vec<String> {
+    let named = |asks: &dyn Fn(&Service) -> bool| -> Vec<&str> {
+        policy.services().iter().filter(|service| asks(service)).map(Service::name).collect()
+    };
+    let mut notes = Vec::new();
+    let cookies = named(&|service| service.syn_cookies().is_some());
+    if !cookies.is_empty() {
+        notes.push(format!(
+            "SYN cookies ({}) need net.ipv4.tcp_syncookies=2 on the host, and a firewall that follows connections must not insist on seeing \
+             SYNs (docs/policy.md, SYN cookies and firewalls)",
+            cookies.join(", ")
+        ));
+    }
+    let answers = named(&|service| service.syn_cookies().is_some() || service.on_limit() == OnLimit::Reject);
+    if !answers.is_empty() {
+        notes.push(format!(
+            "nobody is answered ({}) on links whose frames are IP packets, nor where a driver keeps VLAN tags apart (ethtool -K IFACE rxvlan off \
+             cures the latter)",
+            answers.join(", ")
+        ));
+    }
+    notes
 }
 
 /// The JSON form of a problem or warning. Scripts read it: fields are added, never renamed.

@@ -11,6 +11,23 @@ use ratelimit_tests::{
 use crate::{NOBODY, POLICY, copy_of_binary, ratelimit};
 
 #[test]
+fn what_a_policy_needs_of_the_host_is_noted() {
+    let scratch = Scratch::new();
+    let path = scratch.dir().join("policy.toml").display().to_string();
+    let service = "[[service]]\nname = \"web\"\nmatch = { protocol = \"tcp\", ports = [80] }\n";
+    let text = format!("[source]\nlimits = [\"100 packets/s\"]\n{service}syn_cookies = \"1000 syns/s\"\n");
+    fs::write(&path, text).unwrap();
+    let output = ratelimit(&["check", &path]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for words in ["note: SYN cookies (web) need net.ipv4.tcp_syncookies=2", "ethtool -K IFACE rxvlan off"] {
+        assert!(stdout(&output).contains(words), "{}", stdout(&output));
+    }
+    let output = ratelimit(&["check", &path, "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["notes"].as_array().unwrap().len(), 2, "{json}");
+}
+
+#[test]
 fn check_needs_no_root_and_says_what_it_understood() {
     let scratch = Scratch::new();
     let file = scratch.dir().join("policy.toml");
