@@ -156,6 +156,39 @@ fn other_prefix_lengths_give_no_burst_again() {
     assert!(admitted + 10 >= BURST + PER_SEC * 6 / 10, "and {admitted} are not much less");
 }
 
+#[test]
+fn what_is_owed_of_a_long_limit_does_not_hide_what_a_short_one_lost() {
+    let both = "limits = [\"100 packets/s burst 800\", \"1 syns/s burst 3600\"]";
+    let mut host = Host::new(&source(both));
+    host.flood(3_000);
+    host.change(&source(&format!("ipv4_prefix = 24\n{both}")));
+    host.wait_ms(1_000);
+    host.change(&source(&format!("ipv4_prefix = 24\n{HARD}")));
+    for length in [32, 28, 24, 30] {
+        host.wait_ms(9_000);
+        host.flood(3_000);
+        host.change(&source(&format!("ipv4_prefix = {length}\n{HARD}")));
+        host.flood(3_000);
+        let (bound, admitted) = (host.bound(BURST, PER_SEC), host.admitted);
+        assert!(admitted <= bound, "{admitted} admitted, {bound} are the most, after a change to /{length}");
+    }
+}
+
+#[test]
+fn a_margin_that_goes_from_one_limit_to_another_hands_out_no_fresh_burst() {
+    let limits = |fast: &str, slow: &str| {
+        source(&format!("limits = [\"1000 packets/s burst 9000{fast}\", \"100 packets/s burst 800{slow}\"]"))
+    };
+    let mut host = Host::new(&limits(" soft 10%", ""));
+    host.wait_ms(20_000);
+    host.flood(3_000);
+    host.change(&limits("", " soft 10%"));
+    host.flood(3_000);
+    // 20 s in which nobody sent do not count: the bucket was full.
+    let (bound, admitted) = (BURST * 11 / 10, host.admitted);
+    assert!(admitted <= bound, "{admitted} admitted, {bound} are the most with a margin of 10 %");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 

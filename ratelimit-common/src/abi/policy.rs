@@ -5,7 +5,10 @@ use super::{
     service::{MAX_SERVICES, MAX_TOTALS, PORT_SLOTS, PROTOCOL_SLOTS, Service, Total},
     window::{MAX_WINDOWS, WindowLimit},
 };
-use crate::{abi_struct, limit::gcra::ahead_q8};
+use crate::{
+    abi_struct,
+    limit::gcra::{MAX_TOLERANCE_Q8, ahead_q8},
+};
 
 /// Limits that one source can have at once.
 pub const MAX_LIMITS: usize = 4;
@@ -170,7 +173,8 @@ impl LimitSet {
     pub const fn has_margin(&self, limit: &Limit, now_q8: u64) -> bool {
         limit.is_soft()
             && !limit.is_held()
-            && (self.margins_from_q8 == 0 || ahead_q8(self.margins_from_q8, now_q8) == 0)
+            && (self.margins_from_q8 == 0
+                || !matches!(ahead_q8(self.margins_from_q8, now_q8), 1..=MAX_TOLERANCE_Q8))
     }
 
     /// Whether some limit counts every packet, or its bytes.

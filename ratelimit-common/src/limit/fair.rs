@@ -46,16 +46,16 @@ const AHEAD: u64 = 1 << 21;
 const TOLERANCE_BITS: u32 = 24;
 /// Part of the tolerance that each range of debt is: a quarter.
 pub const RANGE_SHARE: u64 = 4;
-/// Part of the tolerance that a source may have at once, whatever the pressure: a sixteenth.
-const ALLOWANCE_SHARE: u64 = 16;
-/// Packets that it may have at once beyond that, of the dearest kind.
-const ALLOWANCE_PACKETS: u64 = 4;
+/// Part of the tolerance that a source may have at once, whatever the pressure: so little that all sources of a /24 at once fit into the range.
+const ALLOWANCE_SHARE: u64 = 64;
+/// Packets that it may have at once beyond that, full frames that open nothing.
+const ALLOWANCE_PACKETS: u64 = 2;
 
 /// Precision of the way into the range.
 const WAY_BITS: u32 = 12;
 
 impl Squeeze {
-    /// For prefixes of a tolerance, of which a range is a quarter, and packets that cost their source so much at most.
+    /// For prefixes of a tolerance, of which a range is a quarter, and full frames that cost their source so much at most.
     pub const fn of(tolerance_q8: u64, dearest_q8: u64) -> Self {
         let range_q8 = tolerance_q8 / RANGE_SHARE;
         let range_shift = bits(range_q8).saturating_sub(WAY_BITS);
@@ -67,10 +67,16 @@ impl Squeeze {
             range_shift,
             range_factor: factor as u32,
             fair_shift,
-            allowance: ((tolerance_q8 >> fair_shift) / ALLOWANCE_SHARE
-                + ALLOWANCE_PACKETS * charge(dearest_q8, fair_shift)) as u32,
+            allowance: saturated(
+                (tolerance_q8 >> fair_shift) / ALLOWANCE_SHARE
+                    + ALLOWANCE_PACKETS * charge(dearest_q8, fair_shift),
+            ),
         }
     }
+}
+
+const fn saturated(number: u64) -> u32 {
+    if number > u32::MAX as u64 { u32::MAX } else { number as u32 }
 }
 
 const fn bits(number: u64) -> u32 {

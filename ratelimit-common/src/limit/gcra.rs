@@ -145,8 +145,19 @@ pub const fn owed_q8(set: &LimitSet, tolerance_q8: u64, now_q8: u64) -> u64 {
         return 0;
     }
     let at_first = if set.owed_q8 < tolerance_q8 { set.owed_q8 } else { tolerance_q8 };
-    ahead_q8(set.owed_since_q8.wrapping_add(at_first), now_q8)
+    let left = ahead_q8(set.owed_since_q8.wrapping_add(at_first), now_q8);
+    if left <= at_first {
+        left
+    } else if left <= at_first + SOON_Q8 {
+        at_first
+    } else {
+        // Time words went round: that was years ago.
+        0
+    }
 }
+
+/// A policy says since when something is owed, and that may lie ahead by so much: it takes a moment from being compiled to being in force.
+pub const SOON_Q8: u64 = 2_000_000_000 << TIME_FRAC_BITS;
 
 /// The same for a bucket of which something counts as spent.
 #[inline(always)]

@@ -15,7 +15,7 @@
 //!
 //! # What an answer costs
 //! One frame per SYN, at most [`MAX_GROWTH`] bytes longer than it. Whoever hopes to reflect a flood at a third party gains
-//! nothing, and the limits of the forged source hold for it.
+//! nothing: the limits of the forged source in packets and bytes hold for it, where there is room to keep an account of it.
 
 mod listener;
 mod options;

@@ -44,16 +44,24 @@ fn after(word: u64, policy: &Policy, request: &Request, pressure: u32) -> Option
     fair::take(word, &policy.ladder.squeeze, request.now_q8, request.dearest_q8(), pressure)
 }
 
-/// Whether the source may be asked for a connection now. It is not asked again for a moment: either it shows one, and is proven for long,
-/// or it is one of those who forge addresses.
+/// Whether the source was asked for a connection a moment ago, and had none to show, or it would be proven. Who keeps no account with us cannot
+/// be marked as proven, and so is never taken for asked.
 #[inline(always)]
-pub(super) fn may_prove<T: Tables>(tables: &T, request: &Request) -> bool {
-    let Some(cell) = tables.fair_cell(gate::cell_index(request.hash)) else { return false };
-    let word = tables.fair_asked(cell);
-    if fair::was_asked(tables.load(word), request.hash, request.now_q8) {
-        return false;
+pub(super) fn was_asked<T: Tables>(tables: &T, request: &Request) -> bool {
+    match tables.fair_cell(gate::cell_index(request.hash)) {
+        Some(cell) => {
+            request.dearest_q8() != 0
+                && fair::was_asked(tables.load(tables.fair_asked(cell)), request.hash, request.now_q8)
+        }
+        None => false,
     }
-    // By a plain store: whoever else writes it at the same time says as much.
-    tables.store(word, fair::asked(request.hash, request.now_q8));
-    true
+}
+
+/// Remembers that the source is asked now.
+#[inline(always)]
+pub(super) fn ask<T: Tables>(tables: &T, request: &Request) {
+    if let Some(cell) = tables.fair_cell(gate::cell_index(request.hash)) {
+        // By a plain store: whoever else writes it at the same time says as much.
+        tables.store(tables.fair_asked(cell), fair::asked(request.hash, request.now_q8));
+    }
 }

@@ -31,7 +31,7 @@ use ratelimit_common::{
 
 use crate::{
     packet::{Packet, Transport},
-    tables::{Allowance, Relay, Successor},
+    tables::{Relay, Successor},
 };
 pub use crowd::charge as charge_crowd;
 pub use entry::{
@@ -238,7 +238,7 @@ fn request<T: Stages>(
     let mut now_q8 = gcra::time_q8(now_ns);
     if policy.source.set.gate_tolerance_q8 != 0 {
         // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
-        if gate::is_tracked(sender.tracked_until_q8, now_q8) {
+        if gate::is_tracked_in(&policy.source.set, sender.tracked_until_q8, now_q8) {
             if let Some(cell) = tables.cell(gate::cell_index(sender.hash))
                 && let Some(reason) = denial::check(tables, policy, cell, sender.hash, now_q8)
             {
@@ -278,9 +278,9 @@ fn ask_for_proof<T: Stages, R: Relay>(
     reason: Reason,
 ) {
     if packet.transport == Transport::TCP
-        && fair::may_prove(tables, request)
-        && newcomers::take(tables, policy, Allowance::Proofs, request.now_q8)
+        && newcomers::take_proof(tables, policy, fair::was_asked(tables, request), request.now_q8)
     {
+        fair::ask(tables, request);
         relay.hand_over(Successor::Prove, request.baton(reason));
     }
 }

@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{
-        self, LimitSet, SourceKey, Squeeze,
+        self, Limit, LimitSet, Meter, SourceKey, Squeeze,
         policy::{MAX_RUNGS, NO_METER},
     },
     limit::{fair::RANGE_SHARE, gate::CELL_SHARE, ladder},
@@ -14,7 +14,8 @@ use crate::policy::{LadderFamily, LadderPolicy, Rung};
 /// A prefix has the tolerance of its sources: m times the burst, used up m times as fast.
 pub(super) fn compile(policy: &LadderPolicy, source: &LimitSet) -> abi::Ladder {
     let limits = source.limits.iter().filter(|limit| limit.meter != NO_METER);
-    let dearest_q8 = limits.clone().map(set::full_frame_charge).max().unwrap_or(0);
+    let every = |limit: &&Limit| [Meter::Packets as u32, Meter::Bytes as u32].contains(&limit.meter);
+    let dearest_q8 = limits.clone().filter(every).map(set::full_frame_charge).max().unwrap_or(0);
     let tolerance_q8 = limits.map(|limit| limit.tolerance_q8).min().unwrap_or(0);
     let mut rungs = [[abi::Rung::UNUSED; MAX_RUNGS]; 2];
     for (slot, rung) in rungs[0].iter_mut().zip(policy.rungs(LadderFamily::V4)) {

@@ -51,7 +51,7 @@ pub(super) fn compile(
     let set = of_rates(rates, terms, before, windows);
     match before {
         Some(before) if before.limit_count != 0 => succession::after(before, set, terms),
-        _ => set,
+        _ => succession::afresh(set, terms),
     }
 }
 

@@ -6,12 +6,15 @@
 //! | change | what is lost sight of | what is done |
 //! |---|---|---|
 //! | a cell gives out less than before, or there is no gate any more | up to G of a source that its cell vouched for | G counts as spent |
-//! | there was no gate | entries, because no cell knows of them | every cell counts as tracked until all of them are full |
+//! | there was no gate, or nothing was limited | entries, because no cell knows of them | every cell counts as tracked until all of them are full |
 //! | other prefixes are one source | everything: the names of sources are other ones | all counts as spent |
 //! | a limit gets a margin | the bucket of the margin was not charged | the margin begins when its bucket would have filled |
 
 use ratelimit_common::{
-    abi::{Limit, LimitSet, policy::NO_METER},
+    abi::{
+        Limit, LimitSet,
+        policy::{HELD, NO_METER, SOFT},
+    },
     limit::gcra::ahead_q8,
 };
 
@@ -30,7 +33,15 @@ pub(super) fn after(before: &LimitSet, set: LimitSet, terms: Terms) -> LimitSet 
     }
 }
 
-/// What counts as spent, and since when. What is still owed from a change before stays owed if it is more.
+/// The set where nothing was limited before under another policy, or another service had the place: entries may be left of one before that.
+pub(super) fn afresh(set: LimitSet, terms: Terms) -> LimitSet {
+    if set.gate_tolerance_q8 == 0 || terms.now_q8 == 0 {
+        return set;
+    }
+    LimitSet { tracked_until_q8: moment(terms.now_q8, set.longest_tolerance_q8), ..set }
+}
+
+/// What counts as spent, and since when. What is still owed from a change before stays owed.
 fn owed(before: &LimitSet, set: &LimitSet, terms: Terms) -> (u64, u64) {
     let lost_q8 = if terms.other_sources {
         set.longest_tolerance_q8
@@ -43,12 +54,11 @@ fn owed(before: &LimitSet, set: &LimitSet, terms: Terms) -> (u64, u64) {
         0 => 0,
         owed => ahead_q8(before.owed_since_q8.wrapping_add(owed), terms.now_q8),
     };
-    if still_q8 > lost_q8 {
-        (before.owed_since_q8, before.owed_q8)
-    } else if lost_q8 > 0 {
-        (terms.now_q8, lost_q8)
-    } else {
-        (0, 0)
+    // From now on if anything is lost now: what is still owed of a long limit says nothing of a short one.
+    match (lost_q8, still_q8) {
+        (0, 0) => (0, 0),
+        (0, _) => (before.owed_since_q8, before.owed_q8),
+        _ => (terms.now_q8, lost_q8.max(still_q8)),
     }
 }
 
@@ -61,12 +71,11 @@ fn gate_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
     }
 }
 
-/// When margins begin whose buckets are new; 0 if there are none. A limit that had a margin, whichever, has charged a bucket for it.
+/// When margins begin whose buckets are new; 0 if there are none. A limit of the same price that had a margin, whichever, has charged a bucket for it.
 fn margin_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
-    let soft = |set: &LimitSet, meter: u32| {
-        set.limits.iter().filter(|limit| limit.meter == meter && limit.is_soft()).count()
-    };
-    let new = |limit: &&Limit| limit.is_soft() && soft(before, limit.meter) < soft(set, limit.meter);
+    let price = |limit: &Limit| (limit.meter, limit.cost_fp, limit.frac_bits & !(SOFT | HELD));
+    let had = |limit: &Limit| before.limits.iter().any(|old| old.is_soft() && price(old) == price(limit));
+    let new = |limit: &&Limit| limit.is_soft() && !had(limit);
     let slowest =
         set.limits.iter().filter(|limit| limit.meter != NO_METER).filter(new).map(|limit| limit.meter);
     let tolerances = slowest.flat_map(|meter| set.limits.iter().filter(move |limit| limit.meter == meter));

@@ -85,7 +85,7 @@ fn put_in_force(
         desired: None,
         now_q8: probe::switch_q8(),
     });
-    let desired = compile::desired(policy, &facts, generation, in_force);
+    let mut desired = compile::desired(policy, &facts, generation, in_force);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
     kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
@@ -93,7 +93,10 @@ fn put_in_force(
         maps.enforce(&mut lists, None, &desired)?;
     }
     let mut guarded = attach::attach_new(&mut program, &pins, names, options.generic)?;
-    if before.is_some() {
+    if in_force.is_some() {
+        // Drivers may take seconds to attach, and a policy says from when on what was lost sight of counts as spent.
+        let in_force = in_force.map(|before| Before { now_q8: probe::switch_q8(), ..before });
+        desired = compile::desired(policy, &facts, generation, in_force);
         maps.enforce(&mut lists, None, &desired)?;
     }
     let replaced = attach::replace_all(&mut program, &pins, &guarded)?;
