@@ -7,7 +7,7 @@ abi_struct! {
     pub struct FairCell: 16 {
         /// What was had beyond a fair share, and when that was reckoned.
         pub share: u64,
-        /// Which source was last asked for a connection, and until when it is not asked again.
+        /// Which source was last asked for a connection, and until when it is asked again only while lookups are plenty.
         pub asked: u64,
     }
 }

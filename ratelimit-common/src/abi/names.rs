@@ -15,11 +15,11 @@ pub const COOKIE_PROGRAMS: usize = 2;
 
 /// The program for interfaces whose frames are IP packets, on kernels without multi-buffer XDP.
 pub const PROGRAM_IP: &str = "ratelimit_ip";
-/// The same for kernels with it.
+/// The program for interfaces whose frames are IP packets, on kernels with multi-buffer XDP (5.18 and later).
 pub const PROGRAM_IP_FRAGS: &str = "ratelimit_ip_frags";
-/// What it jumps to, by the same places. None of them answers: how a packet is sent back on such a link differs from driver to driver.
+/// The programs that `ratelimit_ip` jumps to, each with its place in the map of programs. None of them answers: how a packet is sent back on such a link differs from driver to driver.
 pub const SUCCESSORS_IP: [(u32, &str); 2] = [(1, "prove_ip"), (2, "mark_ip")];
-/// The same for kernels with multi-buffer XDP.
+/// The programs that `ratelimit_ip_frags` jumps to, each with its place in the map of programs.
 pub const SUCCESSORS_IP_FRAGS: [(u32, &str); 2] = [(1, "prove_ip_frags"), (2, "mark_ip_frags")];
 
 /// Per-source state.
@@ -44,7 +44,7 @@ pub const SILENT: &str = "SILENT";
 pub const LISTED: &str = "LISTED";
 /// Where the main program jumps to. Pinned, because the kernel empties such a map with its last user-space reference.
 pub const JUMPS: &str = "JUMPS";
-/// The same for the program of interfaces whose frames are IP packets.
+/// Where the program for interfaces whose frames are IP packets jumps to. Pinned for the reason that `JUMPS` is.
 pub const JUMPS_IP: &str = "JUMPS_IP";
 /// IPv4 block and allow list.
 pub const LISTS_V4: &str = "LISTS_V4";
@@ -76,7 +76,7 @@ pub const LINK_CELLS: &str = "LINK_CELLS";
 pub const SYNS: &str = "SYNS";
 /// What sources have used of windows.
 pub const WINDOWS: &str = "WINDOWS";
-/// The same of sources that have been over one.
+/// What sources have used of windows that refused them once.
 pub const KEPT_WINDOWS: &str = "KEPT_WINDOWS";
 /// What users have used of windows.
 pub const USER_WINDOWS: &str = "USER_WINDOWS";

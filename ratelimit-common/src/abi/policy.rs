@@ -274,7 +274,8 @@ abi_struct! {
     pub struct Ladder: 248 {
         /// How far the bucket of a prefix may run ahead, as for one source; 0 switches the ladder off.
         pub tolerance_q8: u64,
-        /// The same for sources that are not proven to be real: less, so that who forges addresses cannot take everything from those who are.
+        /// How far sources that are not proven to be real may push the bucket of a prefix, as time: less, so that who forges addresses cannot take
+        /// everything from those who are.
         pub unproven_tolerance_q8: u64,
         /// Whether buckets of prefixes are charged by addition.
         pub adds: u64,
@@ -347,7 +348,7 @@ abi_struct! {
         /// The service of each port, by [`port_slot`](super::service::port_slot): [`NO_SERVICE`](super::service::NO_SERVICE), or one more than
         /// its index; or the class of services that share it, with [`BY_DESTINATION`](super::destination::BY_DESTINATION).
         pub ports: [u16; PORT_SLOTS],
-        /// The same for what has no ports, by [`protocol_slot`](super::service::protocol_slot).
+        /// The service of each IP protocol that has no ports, by [`protocol_slot`](super::service::protocol_slot).
         pub protocols: [u16; PROTOCOL_SLOTS],
         /// Which service has each place: a hash of its name, or 0. No packet asks for it; the next daemon does, which knows no names.
         pub service_names: [u64; MAX_SERVICES],

@@ -95,7 +95,7 @@ const fn stir(x: u64, k: u64) -> u64 {
     x.wrapping_mul((x << 1).wrapping_add(k | 1))
 }
 
-/// The same for half a word.
+/// Stirs half a word in the way of [`stir`].
 #[inline(always)]
 const fn stir_32(x: u32, k: u32) -> u32 {
     let x = x ^ (x >> 16);

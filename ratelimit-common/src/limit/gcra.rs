@@ -159,7 +159,7 @@ pub const fn owed_q8(set: &LimitSet, tolerance_q8: u64, now_q8: u64) -> u64 {
 /// A policy says since when something is owed, and that may lie ahead by so much: it takes a moment from being compiled to being in force.
 pub const SOON_Q8: u64 = 2_000_000_000 << TIME_FRAC_BITS;
 
-/// The same for a bucket of which something counts as spent.
+/// Asks the bucket `tat_q8` for `charge_q8` at time `now_q8`, where something of it counts as spent whatever the word says.
 #[inline(always)]
 pub const fn take_restarting(
     tat_q8: u64,

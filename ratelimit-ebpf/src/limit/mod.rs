@@ -171,7 +171,7 @@ impl Proof {
     }
 }
 
-/// The same for a segment that was looked up among the host's connections, or a SYN that could not be answered. A source that has shown a
+/// Charges everything for a segment that was looked up among the host's connections, or a SYN that could not be answered. A source that has shown a
 /// connection gets an entry whatever the budget, and is proven from then on.
 #[inline(always)]
 pub fn limit_shown<T: Stages>(
