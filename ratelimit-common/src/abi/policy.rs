@@ -5,10 +5,7 @@ use super::{
     service::{MAX_SERVICES, MAX_TOTALS, PORT_SLOTS, PROTOCOL_SLOTS, Service, Total},
     window::{MAX_WINDOWS, WindowLimit},
 };
-use crate::{
-    abi_struct,
-    limit::gcra::{MAX_TOLERANCE_Q8, ahead_q8},
-};
+use crate::abi_struct;
 
 /// Limits that one source can have at once.
 pub const MAX_LIMITS: usize = 4;
@@ -166,15 +163,6 @@ impl LimitSet {
     #[inline(always)]
     pub const fn is_leased(&self, place: usize) -> bool {
         self.adds & leased(place) != 0
-    }
-
-    /// Whether what is above a limit of this set passes now, and is counted apart.
-    #[inline(always)]
-    pub const fn has_margin(&self, limit: &Limit, now_q8: u64) -> bool {
-        limit.is_soft()
-            && !limit.is_held()
-            && (self.margins_from_q8 == 0
-                || !matches!(ahead_q8(self.margins_from_q8, now_q8), 1..=MAX_TOLERANCE_Q8))
     }
 
     /// Whether some limit counts every packet, or its bytes.

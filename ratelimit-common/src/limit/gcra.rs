@@ -156,6 +156,14 @@ pub const fn owed_q8(set: &LimitSet, tolerance_q8: u64, now_q8: u64) -> u64 {
     }
 }
 
+/// Whether what is above a limit of a set passes now, and is counted apart.
+#[inline(always)]
+pub const fn has_margin(set: &LimitSet, limit: &Limit, now_q8: u64) -> bool {
+    // A beginning that lies further ahead than any bucket takes to fill was years ago: time words went round.
+    let begins = matches!(ahead_q8(set.margins_from_q8, now_q8), 1..=MAX_TOLERANCE_Q8);
+    limit.is_soft() && !limit.is_held() && (set.margins_from_q8 == 0 || !begins)
+}
+
 /// A policy says since when something is owed, and that may lie ahead by so much: it takes a moment from being compiled to being in force.
 pub const SOON_Q8: u64 = 2_000_000_000 << TIME_FRAC_BITS;
 

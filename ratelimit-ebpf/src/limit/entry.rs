@@ -32,7 +32,7 @@ pub fn judge<T: Tables>(
         let start = Start::of(set, limit, request.now_q8);
         match gcra::take_restarting(seen, limit, request.now_q8, charge, start) {
             Outcome::Conforms { .. } => {}
-            Outcome::Refused if set.has_margin(limit, request.now_q8) => {}
+            Outcome::Refused if gcra::has_margin(set, limit, request.now_q8) => {}
             Outcome::Refused => {
                 if let Some(until_q8) = refused_until(seen, limit) {
                     denial::remember(tables, policy, set, request, until_q8, refusal(limit));
@@ -42,7 +42,7 @@ pub fn judge<T: Tables>(
             Outcome::Overdrawn { tat_q8 } => {
                 // Losing this race is fine: somebody else has settled the bucket.
                 tables.compare_exchange(word, seen, tat_q8);
-                if !set.has_margin(limit, request.now_q8) {
+                if !gcra::has_margin(set, limit, request.now_q8) {
                     return refusal(limit);
                 }
             }
@@ -92,7 +92,7 @@ pub fn charge_soft<T: Tables>(
     // By exchange also where others add: what loses the race counts as above, and nothing is refused for it if there is a margin.
     match word::charge(tables, word, limit, request.now_q8, charge, start, Charging::Exchange) {
         Ok(()) => Reason::Conforming,
-        Err(_) if set.has_margin(limit, request.now_q8) => Reason::SoftMargin,
+        Err(_) if gcra::has_margin(set, limit, request.now_q8) => Reason::SoftMargin,
         Err(_) => refusal(limit),
     }
 }
