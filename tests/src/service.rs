@@ -65,6 +65,30 @@ impl Service {
         self.daemon.log()
     }
 
+    /// Waits until the log has this text.
+    pub fn wait_for_log(&self, text: &str) {
+        self.daemon.wait_for_log(text);
+    }
+
+    /// Sends a signal by name.
+    pub fn signal(&self, name: &str) {
+        self.daemon.signal(name);
+    }
+
+    /// The text of its policy file.
+    pub fn policy_text(&self) -> String {
+        fs::read_to_string(self.policy_file()).expect("read the policy")
+    }
+
+    /// Writes its policy file, whole.
+    pub fn write_policy(&self, text: &str) {
+        fs::write(self.policy_file(), text).expect("write the policy");
+    }
+
+    fn policy_file(&self) -> PathBuf {
+        self.directory.0.join("policy.toml")
+    }
+
     /// The socket in the file system on which it answers over HTTP too.
     pub fn http_socket(&self) -> PathBuf {
         self.directory.0.join("http.sock")

@@ -5,17 +5,24 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::Arc,
-    thread,
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use clap::Args;
-use tokio::{net::TcpListener, runtime::Runtime};
+use tokio::{
+    net::TcpListener,
+    runtime::Runtime,
+    signal::unix::{Signal, SignalKind, signal},
+    time::MissedTickBehavior,
+};
 
 use crate::{
     cluster::address::StoreAddress,
     config,
     failure::{ExitCode, Failure},
     log, metrics,
+    policy::{Policy, changes::changes},
     serve::{
         desk::Desk,
         http::{self, Metrics},
@@ -29,6 +36,8 @@ use crate::{
 /// For hosts that are no edge, for trying a policy, and where the kernel program cannot be loaded. Needs no rights; callers that stay above
 /// their limits are not blocked in the kernel, and the policy needs no [source]. `ratelimit run` does this and guards interfaces as well.
 ///
+/// SIGHUP reads the policy again. A broken policy changes nothing.
+///
 /// Example: ratelimit serve --policy /etc/ratelimit.toml
 #[derive(Debug, Args)]
 pub(super) struct Serve {
@@ -40,8 +49,18 @@ pub(super) struct Serve {
     redis: Option<StoreAddress>,
 }
 
+/// How often it is looked whether all threads still answer.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Changes named in the log: thousands of new users are a number.
+const LOGGED: usize = 50;
+
 impl Serve {
     pub(super) fn execute(self) -> Result<(), Failure> {
+        let runtime = current_thread()?;
+        // Taken first: a SIGHUP that comes while sockets are bound must not end the process.
+        let hangup = runtime.block_on(async { signal(SignalKind::hangup()) }).map_err(|error| {
+            Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}"))
+        })?;
         let loaded =
             config::load_for_requests(&self.policy).map_err(|error| Failure::usage(error.to_string()))?;
         let sockets = Sockets::bind(loaded.policy.listen()).map_err(Failure::usage)?;
@@ -51,13 +70,9 @@ impl Serve {
             ));
         }
         let scrapers = loaded.policy.listen().metrics().map(Scrapers::bind).transpose()?;
-        for api in loaded.policy.requests().apis.iter().filter(|api| api.escalation.is_some()) {
-            log::warning(format!(
-                "api {:?}: escalate does nothing here, only in ratelimit run, which guards interfaces",
-                api.name
-            ));
-        }
-        let policy = loaded.policy.moved_to(self.redis.as_ref());
+        loaded.warnings.iter().for_each(log::warning);
+        warn_of_escalations(&loaded.policy);
+        let policy = loaded.policy.clone().moved_to(self.redis.as_ref());
         let store = Store::of(&policy, None).map_err(no_threads)?;
         let desk = Arc::new(Desk::with(&policy, store));
         if let Some(scrapers) = scrapers {
@@ -67,12 +82,69 @@ impl Serve {
         let mut out = io::stdout().lock();
         let _unread = writeln!(out, "ready").and_then(|()| out.flush());
         drop(out);
-        for thread in threads {
-            if thread.join().is_err() {
+        let office = Office { file: self.policy, redis: self.redis, policy: loaded.policy, desk };
+        runtime.block_on(office.follow(hangup, &threads))
+    }
+}
+
+/// The policy in force, and where it is read again.
+struct Office {
+    file: PathBuf,
+    redis: Option<StoreAddress>,
+    /// As it was read: the store of the command line is not in it.
+    policy: Policy,
+    desk: Arc<Desk>,
+}
+
+impl Office {
+    /// Reads the policy whenever it is told to, until a thread that answers has ended.
+    async fn follow(mut self, mut hangup: Signal, threads: &[JoinHandle<()>]) -> Result<(), Failure> {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = hangup.recv() => self.reload(),
+                _ = look.tick() => {}
+            }
+            if threads.iter().any(JoinHandle::is_finished) {
                 return Err(Failure::new(ExitCode::Unsupported, "a thread that answers has ended"));
             }
         }
-        Ok(())
+    }
+
+    fn reload(&mut self) {
+        let loaded = match config::load_for_requests(&self.file) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                return log::error(format!("policy not reloaded, the old one stays in force: {error}"));
+            }
+        };
+        loaded.warnings.iter().for_each(log::warning);
+        warn_of_escalations(&loaded.policy);
+        let rows = changes(&self.policy, &loaded.policy);
+        self.desk.follow(&loaded.policy, self.redis.as_ref());
+        self.policy = loaded.policy;
+        let changed = match rows.len() {
+            1 => "1 change".to_owned(),
+            n => format!("{n} changes"),
+        };
+        let apis = self.policy.requests().apis.len();
+        log::info(format!("policy read again: {changed}, {apis} APIs in force"));
+        for row in rows.iter().take(LOGGED) {
+            log::info(format!("  {row}"));
+        }
+        if rows.len() > LOGGED {
+            log::info(format!("  and {} more", rows.len() - LOGGED));
+        }
+    }
+}
+
+fn warn_of_escalations(policy: &Policy) {
+    for api in policy.requests().apis.iter().filter(|api| api.escalation.is_some()) {
+        log::warning(format!(
+            "api {:?}: escalate does nothing here, only in ratelimit run, which guards interfaces",
+            api.name
+        ));
     }
 }
 
@@ -84,8 +156,7 @@ struct Scrapers {
 
 impl Scrapers {
     fn bind(address: SocketAddr) -> Result<Self, Failure> {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
+        let runtime = current_thread()?;
         let listener = runtime.block_on(http::bind(address)).map_err(Failure::usage)?;
         Ok(Self { runtime, listener })
     }
@@ -102,6 +173,10 @@ impl Metrics for Desk {
     async fn metrics(&self) -> Result<String, String> {
         metrics::render_requests(&self.status()).map_err(|error| error.to_string())
     }
+}
+
+fn current_thread() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "what map_err hands over")]

@@ -12,6 +12,8 @@ use ratelimit_tests::{
     service::{Client, Service},
 };
 
+use crate::allowed;
+
 const POLICY: &str = "[[api]]\nname = \"search\"\nlimits = [\"1/hour\"]\n\
                       escalate = { above = \"5/s\", for = \"1s\", block = \"5m\" }\n";
 
@@ -51,4 +53,26 @@ fn an_address_for_metrics_that_is_taken_is_an_error() {
 fn escalation_that_nobody_can_carry_out_is_warned_about() {
     let service = Service::start(POLICY);
     assert!(service.log().contains("api \"search\": escalate does nothing here"), "{}", service.log());
+}
+
+#[test]
+fn sighup_reads_the_policy_again_and_a_broken_one_changes_nothing() {
+    const TWO: &str = "[[api]]\nname = \"search\"\nlimits = [\"2/hour\"]\n";
+    let service = Service::start(TWO);
+    let mut client = service.connect();
+    assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=search", 1).0, 1);
+    let listen = service.policy_text().split_once("[listen]").map(|(_, listen)| listen.to_owned()).unwrap();
+    let write = |policy: &str| service.write_policy(&format!("{policy}[listen]{listen}"));
+    write("[[api]]\nname = \"search\"\nlimits = [\"9/fortnight\"]\n");
+    service.signal("HUP");
+    service.wait_for_log("policy not reloaded, the old one stays in force: ");
+    assert!(service.log().contains("fortnight"), "{}", service.log());
+    // What was counted stays: one of two is left.
+    assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=search", 2).0, 1);
+    write("[[api]]\nname = \"search\"\nlimits = [\"2/hour\"]\n[[api]]\nname = \"other\"\nlimits = [\"3/hour\"]\n");
+    service.signal("HUP");
+    service.wait_for_log("policy read again: 1 change, 2 APIs in force");
+    // On the connection that was open before, with what was counted before.
+    assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=search", 1).0, 0);
+    assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=other", 4).0, 3);
 }

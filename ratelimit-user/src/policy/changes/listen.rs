@@ -2,23 +2,24 @@
 
 use std::fmt;
 
-use super::{Fields, restarted};
+use super::{Fields, followed, restarted};
 use crate::policy::{Listen, ListenTls, NONE};
 
-/// A running daemon keeps the sockets that it has, and whom it believes.
+/// A running daemon keeps the sockets that it has; whom it believes about addresses follows the policy.
 pub(super) fn of_listen(listen: &Listen) -> Fields {
     let metrics: Vec<_> = listen.metrics().into_iter().collect();
     let token_file: Vec<_> = listen.token_file.iter().map(|path| path.display()).collect();
     let tls: Vec<_> = listen.tls.iter().map(certificates).collect();
-    restarted([
+    let mut fields = restarted([
         ("http", all(&listen.http)),
         ("grpc", all(&listen.grpc)),
         ("resp", all(&listen.resp)),
         ("metrics", all(&metrics)),
         ("token_file", all(&token_file)),
         ("tls", all(&tls)),
-        ("trusted_proxies", all(&listen.trusted_proxies)),
-    ])
+    ]);
+    fields.extend(followed([("trusted_proxies", all(&listen.trusted_proxies))]));
+    fields
 }
 
 fn certificates(tls: &ListenTls) -> String {
