@@ -58,9 +58,9 @@ impl Serve {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let runtime = current_thread()?;
         // Taken first: a SIGHUP that comes while sockets are bound must not end the process.
-        let hangup = runtime.block_on(async { signal(SignalKind::hangup()) }).map_err(|error| {
-            Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}"))
-        })?;
+        let hangup = runtime
+            .block_on(async { signal(SignalKind::hangup()) })
+            .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}")))?;
         let loaded =
             config::load_for_requests(&self.policy).map_err(|error| Failure::usage(error.to_string()))?;
         let sockets = Sockets::bind(loaded.policy.listen()).map_err(Failure::usage)?;

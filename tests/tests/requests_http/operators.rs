@@ -69,7 +69,9 @@ fn sighup_reads_the_policy_again_and_a_broken_one_changes_nothing() {
     assert!(service.log().contains("fortnight"), "{}", service.log());
     // What was counted stays: one of two is left.
     assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=search", 2).0, 1);
-    write("[[api]]\nname = \"search\"\nlimits = [\"2/hour\"]\n[[api]]\nname = \"other\"\nlimits = [\"3/hour\"]\n");
+    write(
+        "[[api]]\nname = \"search\"\nlimits = [\"2/hour\"]\n[[api]]\nname = \"other\"\nlimits = [\"3/hour\"]\n",
+    );
     service.signal("HUP");
     service.wait_for_log("policy read again: 1 change, 2 APIs in force");
     // On the connection that was open before, with what was counted before.
