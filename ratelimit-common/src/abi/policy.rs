@@ -98,6 +98,16 @@ pub enum Mode {
     Monitor = 1,
 }
 
+impl Mode {
+    /// The word users type for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Monitor => "monitor",
+        }
+    }
+}
+
 /// Which clock decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

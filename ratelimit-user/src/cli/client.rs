@@ -67,6 +67,13 @@ impl Answers {
     }
 }
 
+const START_IT: &str = "start it with: ratelimit run --policy FILE, or name its directory with --state";
+
+/// A sentence for who is answered without a daemon.
+pub(super) fn nobody_answers(state: &Path) -> String {
+    format!("no daemon answers at {}; {START_IT}", state.join(SOCKET).display())
+}
+
 fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |error| {
         let code = match error.kind() {
@@ -75,7 +82,7 @@ fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
         };
         let hint = match code {
             ExitCode::NotPermitted => "only root and the daemon's own user may ask it",
-            _ => "start it with: ratelimit run --policy FILE, or name its directory with --state",
+            _ => START_IT,
         };
         Failure::new(code, format!("no daemon reachable at {}: {error}; {hint}", socket.display()))
     }

@@ -13,6 +13,7 @@ mod explain;
 mod limit;
 mod operator;
 mod output;
+mod remains;
 mod rollback;
 mod run;
 mod serve;

@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use super::{
     Daemon, Format,
-    client::{ask, unexpected},
-    output::{Output, print, print_json, table},
+    client::{ask, nobody_answers, unexpected},
+    output::{Output, complain, print, print_json, table},
+    remains::{self, Pins},
 };
 use crate::{
     failure::Failure,
@@ -19,11 +20,15 @@ use crate::{
 
 /// Show what passed and what was dropped, by reason.
 ///
+/// When no daemon runs, the counters are read from the pins. Names of services are not known then.
+///
 /// Example: ratelimit stats --output json | jq .totals
 #[derive(Debug, Args)]
 pub(super) struct Stats {
     #[command(flatten)]
     daemon: Daemon,
+    #[command(flatten)]
+    pins: Pins,
     #[command(flatten)]
     format: Format,
 }
@@ -45,10 +50,21 @@ struct Report<'a> {
 
 impl Stats {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        match ask(&self.daemon.state, Request::Stats)? {
-            Reply::Stats(snapshot) if self.format.output == Output::Json => print_json(&report(&snapshot)),
-            Reply::Stats(snapshot) => print(&text(&snapshot)),
-            other => Err(unexpected(&other)),
+        let state = &self.daemon.state;
+        let left = self.pins.without_daemon(state).map(|pins| remains::snapshot(&pins)).transpose()?;
+        let snapshot = match left.flatten() {
+            Some(snapshot) => {
+                complain(&format!("warning: {}; these are the counters of its pins", nobody_answers(state)));
+                snapshot
+            }
+            None => match ask(state, Request::Stats)? {
+                Reply::Stats(snapshot) => snapshot,
+                other => return Err(unexpected(&other)),
+            },
+        };
+        match self.format.output {
+            Output::Json => print_json(&report(&snapshot)),
+            Output::Text => print(&text(&snapshot)),
         }
     }
 }

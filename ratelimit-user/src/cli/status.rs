@@ -6,13 +6,17 @@ use super::{
     Daemon, Format,
     client::{ask, unexpected},
     output::{Output, print, print_json},
+    remains::{Left, Pins},
 };
 use crate::{
-    failure::Failure,
+    failure::{ExitCode, Failure},
     serve::protocol::{self, Reply, Request},
 };
 
 /// Show whether and how interfaces are protected.
+///
+/// Exits with 1 when one is not, or none is guarded. When no daemon runs, it tells what the pins still enforce; only where
+/// there are none is that exit code 3.
 ///
 /// Example: ratelimit status --output json
 #[derive(Debug, Args)]
@@ -20,17 +24,52 @@ pub(super) struct Status {
     #[command(flatten)]
     daemon: Daemon,
     #[command(flatten)]
+    pins: Pins,
+    #[command(flatten)]
     format: Format,
 }
 
 impl Status {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        match ask(&self.daemon.state, Request::Status)? {
-            Reply::Status(status) if self.format.output == Output::Json => print_json(&status),
-            Reply::Status(status) => print(&text(&status)),
-            other => Err(unexpected(&other)),
+        let state = &self.daemon.state;
+        if let Some(pins) = self.pins.without_daemon(state) {
+            let left = Left::read(&pins, state)?;
+            match self.format.output {
+                Output::Json => print_json(&left)?,
+                Output::Text => print(&left.text())?,
+            }
+            return found(left.is_protected());
         }
+        let status = match ask(state, Request::Status)? {
+            Reply::Status(status) => status,
+            other => return Err(unexpected(&other)),
+        };
+        match self.format.output {
+            Output::Json => print_json(&status)?,
+            Output::Text => print(&text(&status))?,
+        }
+        found(protocol::all_protected(&status.interfaces))
     }
+}
+
+/// What is not protected has been shown: there is nothing more to say.
+fn found(protected: bool) -> Result<(), Failure> {
+    if protected { Ok(()) } else { Err(Failure::new(ExitCode::Found, "")) }
+}
+
+/// One interface, with a shout if it is not as it should be.
+pub(super) fn line(interface: &protocol::InterfaceStatus) -> String {
+    let shout = match interface.mode.as_str() {
+        "native" => "",
+        "generic" => "  <-- NOT NATIVE",
+        _ => "  <-- NOT PROTECTED",
+    };
+    let link = if interface.link == "ip" { ", frames are IP packets" } else { "" };
+    let mut text = format!("interface  {}: {}{link}{shout}\n", interface.name, interface.mode);
+    if let Some(note) = &interface.note {
+        text.push_str(&format!("           {note}\n"));
+    }
+    text
 }
 
 fn text(status: &protocol::Status) -> String {
@@ -41,18 +80,7 @@ fn text(status: &protocol::Status) -> String {
     if status.interfaces.is_empty() {
         text.push_str("NOT PROTECTING: no interface is attached\n");
     }
-    for interface in &status.interfaces {
-        let shout = match interface.mode.as_str() {
-            "native" => "",
-            "generic" => "  <-- NOT NATIVE",
-            _ => "  <-- NOT PROTECTED",
-        };
-        let link = if interface.link == "ip" { ", frames are IP packets" } else { "" };
-        text.push_str(&format!("interface  {}: {}{link}{shout}\n", interface.name, interface.mode));
-        if let Some(note) = &interface.note {
-            text.push_str(&format!("           {note}\n"));
-        }
-    }
+    status.interfaces.iter().for_each(|interface| text.push_str(&line(interface)));
     let changed = if status.policy_changed { ", changed since by limit set or user set" } else { "" };
     text.push_str(&format!(
         "policy     {}, generation {}{changed}\n",

@@ -13,20 +13,24 @@ use crate::{
         probe,
     },
     policy::changes::changes,
-    serve::protocol::{InterfaceStatus, Status, Unconfirmed},
+    serve::protocol::{self, InterfaceStatus, Status, Unconfirmed},
 };
 
 impl Host {
     /// The status, with the table still to be filled in by whoever reads it.
     pub(super) fn status(&self) -> Status {
         let now_ns = probe::now_ns();
+        let interfaces = self.interfaces();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             abi: abi::ABI_VERSION,
             pid: std::process::id(),
+            mode: self.policy().mode().name().to_owned(),
+            services_on_trial: self.on_trial(),
+            protected: protocol::all_protected(&interfaces),
             uptime_seconds: self.started.elapsed().as_secs(),
             kernel: self.release.clone(),
-            interfaces: self.interfaces(),
+            interfaces,
             policy: self.version.file().display().to_string(),
             policy_generation: self.desired.policy.generation,
             policy_changed: self.version.is_changed(),
@@ -76,10 +80,15 @@ impl Host {
                     .to_owned(),
             ];
         }
-        let on_trial = policy.services().iter().filter(|service| service.on_limit() == OnLimit::Monitor);
-        on_trial
-            .map(|service| format!("service {} is on trial: its limits drop nothing", service.name()))
-            .collect()
+        let on_trial = self.on_trial();
+        on_trial.iter().map(|name| format!("service {name} is on trial: its limits drop nothing")).collect()
+    }
+
+    /// Services whose limits drop nothing.
+    fn on_trial(&self) -> Vec<String> {
+        let services = self.policy().services().iter();
+        let on_trial = services.filter(|service| service.on_limit() == OnLimit::Monitor);
+        on_trial.map(|service| service.name().to_owned()).collect()
     }
 
     /// Where nobody is answered although the policy says so.
@@ -114,15 +123,11 @@ impl Host {
 
 fn interface_status(pins: &PinDir, guarded: &Guarded) -> InterfaceStatus {
     let (mode, note) = match attach::presence(pins, &guarded.interface) {
-        Ok(Presence::Ours(attached)) => {
+        Ok(presence @ Presence::Ours(_)) => {
             let reason = guarded.not_native.as_ref();
-            (attached.mode.name(), reason.map(|reason| format!("native mode is not possible: {reason}")))
+            (presence.words().0, reason.map(|reason| format!("native mode is not possible: {reason}")))
         }
-        Ok(Presence::Foreign(_)) => {
-            ("foreign", Some("another program has taken the place of ours".to_owned()))
-        }
-        Ok(Presence::Free) => ("detached", Some("our program is gone".to_owned())),
-        Ok(Presence::Missing) => ("detached", Some("the interface is gone".to_owned())),
+        Ok(presence) => (presence.words().0, presence.words().1.map(ToOwned::to_owned)),
         Err(error) => ("detached", Some(error.to_string())),
     };
     let link = guarded.framing.name().to_owned();

@@ -79,6 +79,18 @@ pub enum Presence {
     Foreign(Attached),
 }
 
+impl Presence {
+    /// As `status` has it: `native`, `generic`, `foreign` or `detached`, and why it is one of the latter.
+    pub fn words(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Ours(attached) => (attached.mode.name(), None),
+            Self::Foreign(_) => ("foreign", Some("another program has taken the place of ours")),
+            Self::Free => ("detached", Some("our program is gone")),
+            Self::Missing => ("detached", Some("the interface is gone")),
+        }
+    }
+}
+
 /// Looks at one interface.
 pub fn presence(pins: &PinDir, name: &str) -> Result<Presence, DataplaneError> {
     Ok(presence_among(pins, &interface::list()?, name))
@@ -373,7 +385,7 @@ fn pinned_index(pins: &PinDir, name: &str) -> Option<u32> {
 }
 
 /// What the program on a link reads frames as, told by its name: the interface cannot be asked where it is.
-fn framing_of_link(pins: &PinDir, name: &str) -> Framing {
+pub fn framing_of_link(pins: &PinDir, name: &str) -> Framing {
     let id = open_link(pins, name).and_then(|link| link.info().ok()).map(|info| info.program_id());
     match id.and_then(program_name) {
         // The kernel keeps fifteen letters of it.

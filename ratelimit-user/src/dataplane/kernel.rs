@@ -388,16 +388,7 @@ impl Maps {
 
     /// Both lists, as they are in the kernel.
     pub fn lists(&self) -> Result<Lists, DataplaneError> {
-        let mut lists = Lists::new();
-        trie::read(&self.lists_v4, ([0; 8], ListEntry::EMPTY), |len, data, entry| {
-            lists.insert(Prefix::from_v4_key(len, data), entry);
-        })
-        .map_err(DataplaneError::map("read the IPv4 list"))?;
-        trie::read(&self.lists_v6, ([0; 16], ListEntry::EMPTY), |len, data, entry| {
-            lists.insert(Prefix::from_v6_key(len, data), entry);
-        })
-        .map_err(DataplaneError::map("read the IPv6 list"))?;
-        Ok(lists)
+        read_lists(&self.lists_v4, &self.lists_v6)
     }
 
     /// Carries out changes of the lists, all or none. `lists` is what the kernel has, before and after.
@@ -448,18 +439,7 @@ impl Maps {
     /// Every counter that may have moved, all CPUs added up: those of packets for no service, then those of each service that there
     /// was since this was loaded.
     pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
-        let mut counts = Vec::new();
-        for service in &self.counted {
-            for reason in Reason::ALL.iter().copied() {
-                // Other fates are for what would be dropped.
-                let dropped = reason.verdict() == Verdict::Drop;
-                for fate in Fate::ALL.into_iter().filter(|fate| dropped || *fate == Fate::Decided) {
-                    let counter = self.counter(slot(*service, reason, fate))?;
-                    counts.push(Count { service: *service, reason, fate, counter });
-                }
-            }
-        }
-        Ok(counts)
+        read_counts(&self.counters, self.counted.iter().copied())
     }
 
     /// Frames and bytes by reason, all services and CPUs added up, without what had another fate than the reason's own.
@@ -483,11 +463,7 @@ impl Maps {
     }
 
     fn counter(&self, slot: u32) -> Result<Counter, DataplaneError> {
-        let per_cpu = self.counters.get(&slot, 0).map_err(DataplaneError::map("read the counters"))?;
-        Ok(per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
-            packets: sum.packets.wrapping_add(one.packets),
-            bytes: sum.bytes.wrapping_add(one.bytes),
-        }))
+        read_counter(&self.counters, slot)
     }
 
     /// How often an event happened, all CPUs added up.
@@ -531,6 +507,53 @@ impl fmt::Debug for Maps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Maps").field("table", &self.table).finish_non_exhaustive()
     }
+}
+
+/// Both lists, as they are in these maps.
+pub(super) fn read_lists(
+    v4: &LpmTrie<MapData, ListAddrV4, ListEntry>,
+    v6: &LpmTrie<MapData, ListAddrV6, ListEntry>,
+) -> Result<Lists, DataplaneError> {
+    let mut lists = Lists::new();
+    trie::read(v4, ([0; 8], ListEntry::EMPTY), |len, data, entry| {
+        lists.insert(Prefix::from_v4_key(len, data), entry);
+    })
+    .map_err(DataplaneError::map("read the IPv4 list"))?;
+    trie::read(v6, ([0; 16], ListEntry::EMPTY), |len, data, entry| {
+        lists.insert(Prefix::from_v6_key(len, data), entry);
+    })
+    .map_err(DataplaneError::map("read the IPv6 list"))?;
+    Ok(lists)
+}
+
+/// Every counter of these services, all CPUs added up. Service 0 is packets for none.
+pub(super) fn read_counts(
+    counters: &PerCpuArray<MapData, Counter>,
+    services: impl Iterator<Item = u32>,
+) -> Result<Vec<Count>, DataplaneError> {
+    let mut counts = Vec::new();
+    for service in services {
+        for reason in Reason::ALL.iter().copied() {
+            // Other fates are for what would be dropped.
+            let dropped = reason.verdict() == Verdict::Drop;
+            for fate in Fate::ALL.into_iter().filter(|fate| dropped || *fate == Fate::Decided) {
+                let counter = read_counter(counters, slot(service, reason, fate))?;
+                counts.push(Count { service, reason, fate, counter });
+            }
+        }
+    }
+    Ok(counts)
+}
+
+fn read_counter(
+    counters: &PerCpuArray<MapData, Counter>,
+    slot: u32,
+) -> Result<Counter, DataplaneError> {
+    let per_cpu = counters.get(&slot, 0).map_err(DataplaneError::map("read the counters"))?;
+    Ok(per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
+        packets: sum.packets.wrapping_add(one.packets),
+        bytes: sum.bytes.wrapping_add(one.bytes),
+    }))
 }
 
 /// What does not fit is refused before anything is written.

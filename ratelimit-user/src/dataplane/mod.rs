@@ -19,6 +19,7 @@ pub mod netstat;
 pub mod pin;
 pub mod probe;
 pub mod realtime;
+pub mod remains;
 pub mod sysctl;
 pub mod table;
 pub mod tracking;

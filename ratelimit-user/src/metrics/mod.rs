@@ -4,6 +4,7 @@ mod cluster;
 mod histogram;
 mod requests;
 
+use ratelimit_common::abi::Mode;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use crate::{
@@ -84,6 +85,22 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
             "1 while the host could take more and elastic limits give their extra.",
             u64::from(status.headroom.headroom == HeadroomStatus::YES),
         ),
+        (
+            "ratelimit_monitoring",
+            "1 while mode is monitor and nothing is dropped, only counted.",
+            u64::from(status.mode == Mode::Monitor.name()),
+        ),
+        (
+            "ratelimit_services_on_trial",
+            "Services whose limits drop nothing.",
+            status.services_on_trial.len() as u64,
+        ),
+        (
+            "ratelimit_protected",
+            "1 while there are guarded interfaces and the program runs on all of them.",
+            u64::from(status.protected),
+        ),
+        ("ratelimit_warnings", "Warnings that status shows.", status.warnings.len() as u64),
         (
             "ratelimit_policy_generation",
             "Counts policies since the maps were made.",

@@ -279,6 +279,15 @@ pub struct Status {
     pub abi: u32,
     /// Process id of the daemon.
     pub pid: u32,
+    /// `enforce`, or `monitor`: nothing is dropped.
+    #[serde(default)]
+    pub mode: String,
+    /// Services whose limits drop nothing, although others' do.
+    #[serde(default)]
+    pub services_on_trial: Vec<String>,
+    /// Whether there are guarded interfaces and our program runs on all of them. What it does there is the mode's.
+    #[serde(default)]
+    pub protected: bool,
     /// Seconds since it started.
     pub uptime_seconds: u64,
     /// Kernel release.
@@ -429,6 +438,18 @@ pub struct InterfaceStatus {
     pub link: String,
     /// Why not native, if it is not.
     pub note: Option<String>,
+}
+
+impl InterfaceStatus {
+    /// Whether our program runs on it.
+    pub fn is_protected(&self) -> bool {
+        ["native", "generic"].contains(&self.mode.as_str())
+    }
+}
+
+/// Whether there are interfaces and our program runs on all of them.
+pub fn all_protected(interfaces: &[InterfaceStatus]) -> bool {
+    !interfaces.is_empty() && interfaces.iter().all(InterfaceStatus::is_protected)
 }
 
 /// One blocked prefix.

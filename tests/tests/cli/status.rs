@@ -6,12 +6,12 @@ use std::{
 };
 
 use ratelimit_tests::{
-    answer::{stderr, stdout},
+    answer::{assert_answer, assert_refused, stderr, stdout},
     daemon::Edge,
-    netns::{EDGE, run},
+    netns::{EDGE, EDGE_V4, run},
 };
 
-use crate::POLICY;
+use crate::{NOBODY, POLICY, copy_of_binary};
 
 #[test]
 fn status_tells_mode_policy_table_and_pins() {
@@ -109,6 +109,84 @@ fn metrics_pass_promtool_and_count_what_stats_counts() {
     let verdict = promtool.wait_with_output().unwrap();
     assert!(verdict.status.success() && verdict.stderr.is_empty(), "{}", stderr(&verdict));
     assert!(http_get(&edge, "/elsewhere").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn after_kill_9_status_and_stats_tell_from_the_pins_what_is_still_enforced() {
+    let edge = Edge::new();
+    let daemon = edge.start(&format!("{POLICY}[[user]]\nname = \"acme\"\nnetwork = [\"9/s\"]\nsources = [\"192.0.2.0/24\"]\n"));
+    assert!(edge.cli(&["block", "add", "198.51.100.9"]).status.success());
+    edge.wire.add_source("10.99.0.2".parse().unwrap());
+    run(edge.wire.in_net("bash").args(["-c", &format!("echo hello > /dev/udp/{EDGE_V4}/9")]));
+    daemon.kill_9();
+    let output = edge.cli(&["status"]);
+    assert_answer(
+        &output,
+        0,
+        &["edge0: native", "mode enforce: 0 services, 1 users", "about 5000 packets/s, about 100 syns/s"],
+    );
+    assert_answer(&output, 0, &["1 blocked, 0 allowed", "NO DAEMON", "no daemon answers at", "ratelimit run"]);
+    let status = edge.json(&["status"]);
+    assert_eq!(status["daemon"], "not running");
+    assert_eq!((&status["protected"], &status["mode"]), (&true.into(), &"enforce".into()), "{status}");
+    assert_eq!(status["interfaces"][0]["mode"], "native");
+    assert_eq!(status["policy_generation"], 1);
+    assert!(edge.json(&["stats"])["totals"]["passed_packets"].as_u64().unwrap() > 0);
+    assert_refused(&edge.cli(&["stats"]), 0, &["no daemon answers at", "counters of its pins"]);
+    // Somebody who may not read the pins hears what was said before.
+    let copy = copy_of_binary(edge.dir());
+    let asked = Command::new("setpriv")
+        .args(["--reuid", NOBODY, "--clear-groups"])
+        .arg(copy)
+        .args(["status", "--state", "/nonexistent", "--pin"])
+        .arg(edge.pin())
+        .output()
+        .unwrap();
+    assert_refused(&asked, 3, &["no daemon reachable at"]);
+    // Nothing of it holds once the program is off the interface.
+    run(edge.wire.on_edge("ip").args(["link", "del", EDGE]));
+    let output = edge.cli(&["status"]);
+    assert_answer(&output, 1, &["edge0: detached  <-- NOT PROTECTED"]);
+    assert_eq!(edge.json(&["status"])["protected"], false);
+}
+
+#[test]
+fn status_exits_with_one_when_something_is_not_protected() {
+    let edge = Edge::new();
+    run(edge.wire.on_edge("ip").args(["link", "set", "lo", "up"]));
+    let _daemon = edge.start(&format!("{POLICY}[listen]\nmetrics = \"127.0.0.1:9464\"\n"));
+    let status = edge.json(&["status"]);
+    assert_eq!((&status["protected"], &status["mode"]), (&true.into(), &"enforce".into()), "{status}");
+    assert_eq!(edge.cli(&["status"]).status.code(), Some(0));
+    assert!(http_get(&edge, "/metrics").contains("\nratelimit_protected 1\n"));
+    run(edge.wire.on_edge("ip").args(["link", "del", EDGE]));
+    assert_answer(&edge.cli(&["status"]), 1, &["edge0: detached  <-- NOT PROTECTED"]);
+    assert_eq!(edge.cli(&["status", "--output", "json"]).status.code(), Some(1));
+    assert_eq!(edge.json(&["status"])["protected"], false);
+    assert!(http_get(&edge, "/metrics").contains("\nratelimit_protected 0\n"));
+}
+
+#[test]
+fn a_policy_that_drops_nothing_is_told_in_fields_and_metrics() {
+    let edge = Edge::new();
+    run(edge.wire.on_edge("ip").args(["link", "set", "lo", "up"]));
+    let listen = "[listen]\nmetrics = \"127.0.0.1:9464\"\n";
+    let _daemon = edge.start(&format!("mode = \"monitor\"\n{POLICY}{listen}"));
+    let status = edge.json(&["status"]);
+    assert_eq!((&status["mode"], &status["protected"]), (&"monitor".into(), &true.into()), "{status}");
+    let metrics = http_get(&edge, "/metrics");
+    for line in ["ratelimit_monitoring 1", "ratelimit_services_on_trial 0", "ratelimit_warnings 1"] {
+        assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
+    }
+    let service = "[[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\non_limit = \"monitor\"\n";
+    edge.write_policy(&format!("{POLICY}{service}{listen}"));
+    assert!(edge.cli(&["apply", edge.policy().to_str().unwrap()]).status.success());
+    let status = edge.json(&["status"]);
+    assert_eq!(status["services_on_trial"], serde_json::json!(["dns"]), "{status}");
+    let metrics = http_get(&edge, "/metrics");
+    for line in ["ratelimit_monitoring 0", "ratelimit_services_on_trial 1", "ratelimit_warnings 1"] {
+        assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
+    }
 }
 
 /// One request from inside the edge host.

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ratelimit_common::abi::Mode;
 
 use super::{
     Fields,
@@ -59,10 +58,7 @@ fn of_interfaces(policy: &Policy) -> Fields {
 }
 
 fn mode(policy: &Policy) -> &'static str {
-    match policy.mode() {
-        Mode::Enforce => "enforce",
-        Mode::Monitor => "monitor",
-    }
+    policy.mode().name()
 }
 
 fn rungs(policy: &Policy, family: LadderFamily) -> String {

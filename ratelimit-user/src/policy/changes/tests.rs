@@ -293,7 +293,6 @@ fn listeners_and_room_for_keys_take_a_restart() {
         resp = "127.0.0.1:8082"
         token_file = "/t"
         tls = { certificate = "/c", key = "/k", client_ca = "/ca" }
-        trusted_proxies = ["::1", "10.0.0.0/8"]
     "#;
     let new = format!("{OLD}{new}");
     assert_eq!(
@@ -304,10 +303,15 @@ fn listeners_and_room_for_keys_take_a_restart() {
             "listen resp: none -> 127.0.0.1:8082",
             "listen tls: none -> certificate /c, key /k, client_ca /ca",
             "listen token_file: none -> /t",
-            "listen trusted_proxies: none -> 10.0.0.0/8, ::1/128",
             "requests keys: 1000000 -> 5",
             "requests threads: one per CPU -> 2",
         ]
         .map(|row| format!("{row}; takes effect at the next start"))
     );
+}
+
+#[test]
+fn whose_word_counts_follows_the_policy() {
+    let new = format!("{OLD}[listen]\ntrusted_proxies = [\"::1\", \"10.0.0.0/8\"]\n");
+    assert_eq!(sentences(OLD, &new), ["listen trusted_proxies: none -> 10.0.0.0/8, ::1/128"]);
 }

@@ -1,0 +1,85 @@
+//! What a daemon that is gone has left in force, read from its pins. Nothing is loaded and nothing is changed.
+
+use aya::maps::{Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray};
+use ratelimit_common::abi::{self, ABI_VERSION, Counter, names, service::MAX_SERVICES};
+
+use super::{
+    DataplaneError,
+    attach::{self, Presence},
+    framing::Framing,
+    interface,
+    kernel::{Count, read_counts, read_lists},
+    pin::{Layout, PinDir},
+};
+use crate::compile::lists::Lists;
+
+/// An interface that has a pinned link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Linked {
+    /// Its name.
+    pub name: String,
+    /// What is on it now.
+    pub presence: Presence,
+    /// What our program reads its frames as.
+    pub framing: Framing,
+}
+
+/// Pinned maps of this build's layout.
+#[derive(Clone, Debug)]
+pub struct Remains {
+    pins: PinDir,
+    layout: Layout,
+}
+
+/// Every interface that has a pinned link, as it is now.
+pub fn linked(pins: &PinDir) -> Result<Vec<Linked>, DataplaneError> {
+    let all = interface::list()?;
+    let linked = |name: String| Linked {
+        presence: attach::presence_among(pins, &all, &name),
+        framing: attach::framing_of_link(pins, &name),
+        name,
+    };
+    Ok(pins.linked_interfaces()?.into_iter().map(linked).collect())
+}
+
+impl Remains {
+    /// The maps that this build can read, if there are some.
+    pub fn find(pins: &PinDir) -> Result<Option<Self>, DataplaneError> {
+        let layout = pins.layouts()?.into_iter().find(|layout| layout.abi == ABI_VERSION);
+        Ok(layout.map(|layout| Self { pins: pins.clone(), layout }))
+    }
+
+    /// Sources the table has room for.
+    pub fn table_capacity(&self) -> u32 {
+        self.layout.sources
+    }
+
+    /// The policy in force; `None` before the first.
+    pub fn policy(&self) -> Result<Option<Box<abi::Policy>>, DataplaneError> {
+        let policies: ArrayOfMaps<MapData, Array<MapData, abi::Policy>> =
+            self.open(names::POLICY, Map::ArrayOfMaps)?;
+        Ok(policies.get(&0, 0).ok().and_then(|policy| policy.get(&0, 0).ok()).map(Box::new))
+    }
+
+    /// Both lists.
+    pub fn lists(&self) -> Result<Lists, DataplaneError> {
+        let v4: LpmTrie<_, _, _> = self.open(names::LISTS_V4, Map::LpmTrie)?;
+        let v6: LpmTrie<_, _, _> = self.open(names::LISTS_V6, Map::LpmTrie)?;
+        read_lists(&v4, &v6)
+    }
+
+    /// Every counter, of every service that there can be: which of them there are is not known here.
+    pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
+        let counters: PerCpuArray<MapData, Counter> = self.open(names::COUNTERS, Map::PerCpuArray)?;
+        read_counts(&counters, 0..=MAX_SERVICES as u32)
+    }
+
+    fn open<T>(&self, name: &str, kind: impl FnOnce(MapData) -> Map) -> Result<T, DataplaneError>
+    where
+        T: TryFrom<Map, Error = MapError>,
+    {
+        let path = self.pins.maps(self.layout).join(name);
+        let opened = MapData::from_pin(&path).and_then(|map| T::try_from(kind(map)));
+        opened.map_err(DataplaneError::map(format!("open {}", path.display())))
+    }
+}
