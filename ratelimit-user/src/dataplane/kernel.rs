@@ -545,10 +545,7 @@ pub(super) fn read_counts(
     Ok(counts)
 }
 
-fn read_counter(
-    counters: &PerCpuArray<MapData, Counter>,
-    slot: u32,
-) -> Result<Counter, DataplaneError> {
+fn read_counter(counters: &PerCpuArray<MapData, Counter>, slot: u32) -> Result<Counter, DataplaneError> {
     let per_cpu = counters.get(&slot, 0).map_err(DataplaneError::map("read the counters"))?;
     Ok(per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
         packets: sum.packets.wrapping_add(one.packets),

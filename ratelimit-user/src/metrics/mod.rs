@@ -4,8 +4,8 @@ mod cluster;
 mod histogram;
 mod requests;
 
-use ratelimit_common::abi::Mode;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use ratelimit_common::abi::Mode;
 
 use crate::{
     serve::protocol::{HeadroomStatus, RequestsStatus, Status},

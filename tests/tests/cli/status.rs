@@ -114,7 +114,9 @@ fn metrics_pass_promtool_and_count_what_stats_counts() {
 #[test]
 fn after_kill_9_status_and_stats_tell_from_the_pins_what_is_still_enforced() {
     let edge = Edge::new();
-    let daemon = edge.start(&format!("{POLICY}[[user]]\nname = \"acme\"\nnetwork = [\"9/s\"]\nsources = [\"192.0.2.0/24\"]\n"));
+    let daemon = edge.start(&format!(
+        "{POLICY}[[user]]\nname = \"acme\"\nnetwork = [\"9/s\"]\nsources = [\"192.0.2.0/24\"]\n"
+    ));
     assert!(edge.cli(&["block", "add", "198.51.100.9"]).status.success());
     edge.wire.add_source("10.99.0.2".parse().unwrap());
     run(edge.wire.in_net("bash").args(["-c", &format!("echo hello > /dev/udp/{EDGE_V4}/9")]));
@@ -125,7 +127,11 @@ fn after_kill_9_status_and_stats_tell_from_the_pins_what_is_still_enforced() {
         0,
         &["edge0: native", "mode enforce: 0 services, 1 users", "about 5000 packets/s, about 100 syns/s"],
     );
-    assert_answer(&output, 0, &["1 blocked, 0 allowed", "NO DAEMON", "no daemon answers at", "ratelimit run"]);
+    assert_answer(
+        &output,
+        0,
+        &["1 blocked, 0 allowed", "NO DAEMON", "no daemon answers at", "ratelimit run"],
+    );
     let status = edge.json(&["status"]);
     assert_eq!(status["daemon"], "not running");
     assert_eq!((&status["protected"], &status["mode"]), (&true.into(), &"enforce".into()), "{status}");
@@ -178,7 +184,8 @@ fn a_policy_that_drops_nothing_is_told_in_fields_and_metrics() {
     for line in ["ratelimit_monitoring 1", "ratelimit_services_on_trial 0", "ratelimit_warnings 1"] {
         assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
     }
-    let service = "[[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\non_limit = \"monitor\"\n";
+    let service =
+        "[[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\non_limit = \"monitor\"\n";
     edge.write_policy(&format!("{POLICY}{service}{listen}"));
     assert!(edge.cli(&["apply", edge.policy().to_str().unwrap()]).status.success());
     let status = edge.json(&["status"]);

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-
 use super::{
     Fields,
     cluster::{CLUSTER, of_cluster},
