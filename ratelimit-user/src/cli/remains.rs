@@ -175,7 +175,7 @@ fn rate(limit: &Limit) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use ratelimit_common::limit::rate::Rate;
+    use ratelimit_common::limit::text::parse_limit;
 
     use super::*;
 
@@ -187,7 +187,7 @@ mod tests {
             ("40 Mbit/s", "about 5000000 bytes/s"),
             ("500 packets/hour", "about 12000 packets/day"),
         ] {
-            let limit = typed.parse::<Rate>().unwrap().limit().unwrap();
+            let (_, limit) = parse_limit(typed).unwrap();
             assert_eq!(rate(&limit).as_deref(), Some(told), "{typed}");
         }
         assert_eq!(rate(&Limit::UNUSED), None);
