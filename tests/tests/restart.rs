@@ -1,4 +1,4 @@
-//! A policy file that changes while no daemon is alive: whoever is still in it keeps what was spent.
+//! A policy file or a build that changes while no daemon is alive: whoever is still there keeps what was spent.
 
 use std::{
     thread,
@@ -40,8 +40,12 @@ fn policy(pps: u32, services: &[String]) -> String {
 
 /// Sends more than anybody may have, and waits until all of it has been judged: refused, or counted by the sink.
 fn offer(edge: &Edge, sink: &mut Sink, from: &str) -> u64 {
-    let refused =
-        || ["limit_packets", "service_total"].map(|reason| edge.dropped(reason)).iter().sum::<u64>();
+    let refused = || {
+        ["limit_packets", "limit_user", "service_total"]
+            .map(|reason| edge.dropped(reason))
+            .iter()
+            .sum::<u64>()
+    };
     let (dropped, arrived) = (refused(), sink.datagrams(from));
     let offered = sent(flood(edge, from, EDGE_V4, 1_000, 0.1));
     assert!(offered >= 2 * TOTAL, "only {offered} were sent");
@@ -105,4 +109,102 @@ fn a_service_in_the_place_of_one_that_went_without_a_daemon_starts_afresh() {
     let daemon = edge.start(&policy(50_000, &[service("n", here), service("z", there)]));
     nearly(PER_SOURCE, offer(&edge, &mut sink, ONE));
     drop(daemon);
+}
+
+const USER: &str = "10.99.0.14";
+const OTHER_USER: &str = "10.99.0.15";
+const WINDOW_USER: &str = "10.99.0.16";
+const OTHER_WINDOW_USER: &str = "10.99.0.17";
+
+/// Users with limits of both kinds, in so large a table of sources.
+fn users_policy(table_entries: u32) -> String {
+    let user = |name: &str, source: &str, manner: &str| {
+        format!(
+            "[[user]]\nname = {name:?}\nsources = [{source:?}]\nnetwork = [\"{PER_SOURCE} packets/day{manner}\"]\n"
+        )
+    };
+    format!(
+        "[source]\nladder = false\nlimits = [\"50000 packets/s\"]\ntable_entries = {table_entries}\n{}{}{}{}",
+        user("u", USER, ""),
+        user("ou", OTHER_USER, ""),
+        user("w", WINDOW_USER, " fixed-window"),
+        user("ow", OTHER_WINDOW_USER, " fixed-window"),
+    )
+}
+
+/// Makes the maps look as if a daemon of another build had left them.
+fn of_another_build(edge: &Edge) {
+    let mut dirs = std::fs::read_dir(edge.pin()).unwrap().map(|entry| entry.unwrap().path());
+    let is_layout =
+        |path: &std::path::PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("abi-");
+    let current = dirs.find(is_layout).unwrap();
+    let sources = current.to_str().unwrap().rsplit('-').next().unwrap().to_owned();
+    std::fs::rename(&current, edge.pin().join(format!("abi-0-sources-{sources}"))).unwrap();
+}
+
+#[test]
+fn another_build_gives_users_nothing_twice() {
+    let edge = edge_with_sources(&[USER, OTHER_USER, WINDOW_USER, OTHER_WINDOW_USER]);
+    let mut daemon = edge.start(&users_policy(1_000));
+    let mut sink = Sink::start(&edge, EDGE_V4);
+    nearly(PER_SOURCE, offer(&edge, &mut sink, USER));
+    assert_eq!(offer(&edge, &mut sink, WINDOW_USER), PER_SOURCE);
+    for _ in 0..2 {
+        daemon.kill_9();
+        of_another_build(&edge);
+        daemon = edge.start(&users_policy(1_000));
+        daemon.wait_for_log("maps of another layout found (abi 0, 1000 sources)");
+        for spent in [USER, WINDOW_USER] {
+            assert_eq!(offer(&edge, &mut sink, spent), 0, "{spent} had all of it");
+        }
+        // What was left is not known, and does not count: a burst is what this costs.
+        assert_eq!(offer(&edge, &mut sink, OTHER_USER), 0, "begins spent");
+    }
+    // So do sources, in general: the first packets of a user may be refused for that.
+    let left = PER_SOURCE - offer(&edge, &mut sink, OTHER_WINDOW_USER);
+    assert_eq!(offer(&edge, &mut sink, OTHER_WINDOW_USER), left, "windows are carried over");
+}
+
+#[test]
+fn another_build_or_a_table_of_another_size_gives_sources_and_totals_nothing_twice() {
+    let edge = edge_with_sources(&[ONE, OTHER]);
+    let with = |table_entries: u32| {
+        let policy = policy(50_000, &[service("m", EDGE_V4)]);
+        policy.replacen("limits", &format!("table_entries = {table_entries}\nlimits"), 1)
+    };
+    let mut daemon = edge.start(&with(1_000));
+    let mut sink = Sink::start(&edge, EDGE_V4);
+    nearly(PER_SOURCE, offer(&edge, &mut sink, ONE));
+    for (entries, prepare) in [(2_000, None), (2_000, Some(of_another_build as fn(&Edge)))] {
+        daemon.kill_9();
+        if let Some(prepare) = prepare {
+            prepare(&edge);
+        }
+        daemon = edge.start(&with(entries));
+        daemon.wait_for_log("every source begins spent");
+        for source in [ONE, OTHER] {
+            assert_eq!(offer(&edge, &mut sink, source), 0, "{source}");
+        }
+    }
+}
+
+#[test]
+fn a_table_of_another_size_takes_nothing_from_users_and_lists() {
+    let edge = edge_with_sources(&[USER, OTHER_USER, WINDOW_USER]);
+    let mut daemon = edge.start(&users_policy(1_000));
+    let mut sink = Sink::start(&edge, EDGE_V4);
+    nearly(PER_SOURCE, offer(&edge, &mut sink, USER));
+    assert!(edge.cli(&["block", "add", "198.51.100.7", "--reason", "from before"]).status.success());
+    for entries in [2_000, 1_000] {
+        daemon.kill_9();
+        daemon = edge.start(&users_policy(entries));
+        daemon.wait_for_log("lists, users and totals are kept; every source begins spent");
+        assert_eq!(offer(&edge, &mut sink, USER), 0, "it had all of it");
+    }
+    for unspent in [OTHER_USER, WINDOW_USER] {
+        let first = offer(&edge, &mut sink, unspent);
+        nearly(PER_SOURCE, first + offer(&edge, &mut sink, unspent));
+    }
+    assert_eq!(edge.json(&["block", "list"])["blocks"][0]["reason"], "from before");
+    assert_eq!(std::fs::read_dir(edge.pin()).unwrap().count(), 2, "the links, and one layout");
 }

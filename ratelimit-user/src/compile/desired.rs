@@ -26,7 +26,7 @@ use super::{
     lists::Lists,
     places::Places,
     set::{self, Terms, enforced, full_frame_charge},
-    total,
+    succession, total,
     window::{self, Windows},
 };
 use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, Sources, User};
@@ -104,20 +104,23 @@ impl Names {
                 .filter(|entry| *entry != NO_SERVICE && entry & BY_DESTINATION == 0);
             whole.next().map(|index| index as usize - 1)
         };
-        let user = |name: &str| {
-            let user = next.users().iter().find(|one| one.name() == name)?;
-            let entries = user.sources().iter().filter_map(|prefix| lists.get(prefix));
-            entries
-                .map(|entry| entry.own_user)
-                .find(|index| *index != NO_USER)
-                .map(|index| index as usize - 1)
-        };
         let services = next.services().iter().map(Service::name);
-        let users = next.users().iter().map(User::name);
         Self {
             services: Places::recovered(services, &in_force.service_names, service),
-            users: Places::recovered(users, &[], user),
+            users: Self::users_by_prefixes(next, lists),
         }
+    }
+
+    /// The places that users have in lists, by the first of their prefixes that is in there.
+    pub fn users_by_prefixes(next: &Policy, lists: &Lists) -> Places {
+        let place = |user: &User| {
+            let entries = user.sources().iter().filter_map(|prefix| lists.get(prefix));
+            let index = entries.map(|entry| entry.own_user).find(|index| *index != NO_USER)?;
+            Some(index as usize - 1)
+        };
+        // In a fixed order, so that of two that claim one index it is always the same that has it.
+        let users: BTreeMap<&str, &User> = next.users().iter().map(|user| (user.name(), user)).collect();
+        Places::known(users.into_iter().filter_map(|(name, user)| Some((name, place(user)?))))
     }
 }
 
@@ -125,6 +128,23 @@ impl Desired {
     /// Every prefix of a user, and one more than the user's index.
     pub fn user_prefixes(&self) -> impl Iterator<Item = (Prefix, u16)> {
         self.user_sources.iter().flat_map(|(user, sources)| sources.iter().map(|prefix| (*prefix, *user)))
+    }
+
+    /// Has every source begin without a burst: the table that says what it has spent is another one from now on.
+    pub fn sources_begin_spent(&mut self, now_q8: u64) {
+        self.keeps_policy = false;
+        self.policy.source.set = succession::spent(self.policy.source.set, now_q8);
+        for service in &mut self.policy.services {
+            service.per_source = succession::spent(service.per_source, now_q8);
+        }
+    }
+
+    /// Has every user begin without a burst.
+    pub fn users_begin_spent(&mut self, now_q8: u64) {
+        self.keeps_tables = false;
+        for (_, set) in &mut self.users {
+            *set = succession::spent(*set, now_q8);
+        }
     }
 
     /// The limits of the user at an index.

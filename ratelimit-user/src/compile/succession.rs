@@ -8,6 +8,7 @@
 //! | a cell gives out less than before, or there is no gate any more | up to G of a source that its cell vouched for | G counts as spent |
 //! | there was no gate, or nothing was limited | entries, because no cell knows of them | every cell counts as tracked until all of them are full |
 //! | other prefixes are one source | everything: the names of sources are other ones | all counts as spent |
+//! | the maps are of another layout | everything that is not copied | all counts as spent |
 //! | a limit gets a margin | the bucket of the margin was not charged | the margin begins when its bucket would have filled |
 
 use ratelimit_common::{
@@ -39,6 +40,11 @@ pub(super) fn afresh(set: LimitSet, terms: Terms) -> LimitSet {
         return set;
     }
     LimitSet { tracked_until_q8: moment(terms.now_q8, set.longest_tolerance_q8), ..set }
+}
+
+/// The set where all that was spent before is unknown: all counts as spent.
+pub(super) fn spent(set: LimitSet, now_q8: u64) -> LimitSet {
+    LimitSet { owed_since_q8: now_q8, owed_q8: set.longest_tolerance_q8, ..set }
 }
 
 /// What counts as spent, and since when. What is still owed from a change before stays owed.

@@ -1,9 +1,12 @@
 //! From nothing, or from what an earlier daemon left, to a policy in force on every interface. Or to nothing changed.
 
+use std::fs::File;
+
 use super::{
     cluster::Cluster,
     host::{Host, Options, Started},
-    layouts, log,
+    layouts::Others,
+    log,
     version::Version,
 };
 use crate::{
@@ -31,8 +34,11 @@ pub(super) fn start(options: &Options, version: Version, reader: Reader) -> Resu
     let names = interfaces(options, policy)?;
     attach::preflight(&pins, &names, options.generic)?;
     let layout = Layout::current(policy.source().table_entries());
+    let claim = pins.claim()?;
+    // Not before the claim: what another daemon makes meanwhile is not ours to remove.
     let ours_before = pins.layouts()?.contains(&layout);
-    let started = put_in_force(options, policy, &names, pins.clone(), layout, kernel_release, release);
+    let started =
+        put_in_force(options, policy, &names, (pins.clone(), claim), layout, kernel_release, release);
     match started {
         Ok(started) => Host::new(options, version, reader, started),
         Err(failure) => {
@@ -47,20 +53,19 @@ fn put_in_force(
     options: &Options,
     policy: &Policy,
     names: &[String],
-    pins: PinDir,
+    (pins, claim): (PinDir, File),
     layout: Layout,
     version: KernelRelease,
     release: String,
 ) -> Result<Started, Failure> {
-    let claim = pins.claim()?;
     let renamed = attach::renamed(&pins, &interface::list()?)?;
     attach::follow(&pins, &renamed)?;
     for one in renamed {
         log::info(format!("{} is called {} now, and was guarded all the time", one.before, one.now));
     }
-    let others = layouts::others(&pins, layout)?;
+    let mut others = Others::find(&pins, layout)?;
     let (mut program, mut maps) = kernel::load(Some(&pins), layout.sources, version)?;
-    layouts::carry_lists(&pins, &others, &mut maps)?;
+    others.carry_lists(&pins, &mut maps)?;
     let before = maps.policy();
     let cluster = policy.clone().moved_to(options.redis.as_ref()).cluster().cloned();
     let facts = HostFacts {
@@ -77,15 +82,17 @@ fn put_in_force(
     let mut lists = maps.lists()?;
     let names_before = before.as_deref().map(|in_force| Names::recovered(policy, in_force, &lists));
     let users = maps.user_sets()?;
-    let in_force = before.as_deref().zip(names_before.as_ref());
-    let in_force = in_force.map(|(policy, names)| Before {
-        policy,
-        names,
-        users: &users,
-        desired: None,
-        now_q8: probe::switch_q8(),
-    });
-    let mut desired = compile::desired(policy, &facts, generation, in_force);
+    // Drivers may take seconds to attach, and a policy says from when on what was lost sight of counts as spent: so this is done
+    // once more after that.
+    let compile = |now_q8: u64| {
+        let in_force = before.as_deref().zip(names_before.as_ref());
+        let in_force =
+            in_force.map(|(policy, names)| Before { policy, names, users: &users, desired: None, now_q8 });
+        let mut desired = compile::desired(policy, &facts, generation, in_force);
+        others.spend(&mut desired, now_q8);
+        desired
+    };
+    let mut desired = compile(probe::switch_q8());
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
     kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
@@ -93,13 +100,13 @@ fn put_in_force(
         maps.enforce(&mut lists, None, &desired)?;
     }
     let mut guarded = attach::attach_new(&mut program, &pins, names, options.generic)?;
-    if in_force.is_some() {
-        // Drivers may take seconds to attach, and a policy says from when on what was lost sight of counts as spent.
-        let in_force = in_force.map(|before| Before { now_q8: probe::switch_q8(), ..before });
-        desired = compile::desired(policy, &facts, generation, in_force);
+    if before.is_some() || others.lost_sight() {
+        desired = compile(probe::switch_q8());
         maps.enforce(&mut lists, None, &desired)?;
     }
+    others.carry_spent(&pins, &mut maps, policy, &desired)?;
     let replaced = attach::replace_all(&mut program, &pins, &guarded)?;
+    others.set_clock(&mut maps, &mut desired)?;
     for name in &replaced.elsewhere {
         log::info(format!(
             "the link of {name} is on an interface that is not visible here; it has the new program"
@@ -113,11 +120,14 @@ fn put_in_force(
         log::info(format!("{name} was guarded before and stays so; ratelimit detach --iface {name} ends it"));
     }
     guarded.extend(replaced.guarded);
-    for layout in others {
-        pins.remove_maps(layout)?;
-    }
+    let buckets = match (others.lost_sight(), &before) {
+        (true, _) => "sources begin spent",
+        (false, Some(_)) => "buckets kept",
+        (false, None) => "buckets start anew",
+    };
+    others.remove(&pins)?;
     let cluster = cluster.map(|cluster| Cluster::new(cluster, &options.state, &lists)).transpose()?;
-    announce(&guarded, if before.is_some() { "buckets kept" } else { "buckets start anew" });
+    announce(&guarded, buckets);
     let names = names.to_vec();
     Ok(Started { desired, facts, program, maps, lists, guarded, names, pins, release, claim, cluster })
 }

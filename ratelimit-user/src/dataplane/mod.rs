@@ -9,6 +9,7 @@ mod btf;
 pub mod drops;
 mod error;
 pub mod features;
+pub mod former;
 pub mod framing;
 pub mod interface;
 pub mod kernel;

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! A daemon that finds maps of its own layout adopts them, buckets and all. Maps of another layout stay in use until
-//! the links have been switched to the new program, and are removed after that.
+//! the links have been switched to the new program, and are removed after that; see `former`.
 
 use std::{
+    fmt,
     fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
@@ -40,6 +41,12 @@ impl Layout {
     fn parse(dir_name: &str) -> Option<Self> {
         let (abi, sources) = dir_name.strip_prefix("abi-")?.split_once("-sources-")?;
         Some(Self { abi: abi.parse().ok()?, sources: sources.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "abi {}, {} sources", self.abi, self.sources)
     }
 }
 

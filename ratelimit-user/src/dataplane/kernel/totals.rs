@@ -2,7 +2,10 @@
 
 use aya::maps::PerCpuValues;
 use ratelimit_common::{
-    abi::{Share, Total, TotalState, service::MAX_TOTALS},
+    abi::{
+        Share, Total, TotalState,
+        service::{HOST_TOTAL, MAX_TOTALS},
+    },
     limit::gcra,
 };
 
@@ -28,6 +31,21 @@ impl Maps {
         Ok(())
     }
 
+    /// Has every total begin spent. For maps that nobody reads yet.
+    pub fn spend_totals(&mut self, desired: &Desired, now_q8: u64) -> Result<(), DataplaneError> {
+        let policy = &desired.policy;
+        let services = (0..).zip(policy.services.iter().map(|service| &service.totals));
+        for (index, totals) in services.chain([(HOST_TOTAL, &policy.host_totals)]) {
+            let state = spent(totals, now_q8);
+            if state.tat_q8.iter().any(|tat_q8| *tat_q8 != 0) {
+                self.totals
+                    .set(index, state, 0)
+                    .map_err(DataplaneError::map("write the buckets of a total"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes buckets that were filled under a slower limit exactly empty under the one in force. Nobody else writes such a bucket: the
     /// program refuses everything until time has caught up with it.
     pub(super) fn end_overdrafts(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
@@ -46,6 +64,14 @@ impl Maps {
         }
         Ok(())
     }
+}
+
+fn spent(totals: &[Total; MAX_TOTALS], now_q8: u64) -> TotalState {
+    let word = |total: &Total| match total.limit.tolerance_q8 {
+        0 => 0,
+        tolerance_q8 => now_q8.wrapping_add(tolerance_q8),
+    };
+    TotalState { tat_q8: totals.each_ref().map(word) }
 }
 
 fn without_overdraft(mut state: TotalState, totals: &[Total; MAX_TOTALS], now_q8: u64) -> TotalState {

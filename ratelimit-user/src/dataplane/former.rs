@@ -1,0 +1,134 @@
+//! Maps that a daemon of another build, or with a table of another size, has left behind.
+//!
+//! Of another build only those are read whose entries have the shape and the meaning that they have here: lists, and what was
+//! used of windows. With a table of another size every map but the tables themselves is the same map, under two names.
+
+use std::os::fd::AsFd as _;
+
+use aya::maps::{Array, HashMap, IterableMap as _, LpmTrie, Map, MapData, MapError};
+use ratelimit_common::abi::{
+    ABI_VERSION, EntryKey, ListEntry, WindowState, names, user::MAX_USERS, window::SET_WINDOWS,
+};
+
+use super::{
+    DataplaneError, batch,
+    kernel::Maps,
+    pin::{Layout, PinDir},
+};
+use crate::compile::lists::{Lists, Prefix};
+
+/// Maps whose size is that of the table of sources, and those that a program jumps by: they belong to one program.
+const OWN: [&str; 5] = [names::BUCKETS, names::WINDOWS, names::KEPT_WINDOWS, names::JUMPS, names::JUMPS_IP];
+
+/// What one layout has left behind.
+#[derive(Clone, Copy, Debug)]
+pub struct Former<'p> {
+    pins: &'p PinDir,
+    layout: Layout,
+}
+
+impl<'p> Former<'p> {
+    /// What a layout has left in a pin directory.
+    pub fn new(pins: &'p PinDir, layout: Layout) -> Self {
+        Self { pins, layout }
+    }
+
+    /// Whether its maps mean what ours do.
+    pub fn is_of_this_build(&self) -> bool {
+        self.layout.abi == ABI_VERSION
+    }
+
+    /// Pins the maps whose size does not depend on the table under our layout too, so that both programs count in them.
+    pub fn share(&self, ours: Layout) -> Result<(), DataplaneError> {
+        self.pins.create(ours)?;
+        for name in names::MAPS.iter().filter(|name| !OWN.contains(name)) {
+            let map = MapData::from_pin(self.pins.maps(self.layout).join(name))
+                .map_err(DataplaneError::map(format!("open map {name} of {}", self.layout)))?;
+            map.pin(self.pins.maps(ours).join(name)).map_err(|error| DataplaneError::Load {
+                reason: format!("cannot pin map {name}: {error}"),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Its lists, and the names of maps that have another shape.
+    pub fn lists(&self) -> (Lists, Vec<&'static str>) {
+        let (mut lists, mut unreadable) = (Lists::new(), Vec::new());
+        match self.trie::<8>(names::LISTS_V4) {
+            Ok(trie) => {
+                let entries = trie.iter().flatten();
+                let entry = |(key, value): (aya::maps::lpm_trie::Key<_>, ListEntry)| {
+                    (Prefix::from_v4_key(key.prefix_len(), key.data()), value)
+                };
+                lists.extend(entries.map(entry));
+            }
+            Err(_) => unreadable.push(names::LISTS_V4),
+        }
+        match self.trie::<16>(names::LISTS_V6) {
+            Ok(trie) => {
+                let entries = trie.iter().flatten();
+                let entry = |(key, value): (aya::maps::lpm_trie::Key<_>, ListEntry)| {
+                    (Prefix::from_v6_key(key.prefix_len(), key.data()), value)
+                };
+                lists.extend(entries.map(entry));
+            }
+            Err(_) => unreadable.push(names::LISTS_V6),
+        }
+        (lists, unreadable)
+    }
+
+    /// Copies what sources have used of windows. The key of a window names it, so nothing is taken for something else. Says how many.
+    pub fn copy_windows(&self, maps: &mut Maps) -> Result<usize, DataplaneError> {
+        let pairs = [(names::WINDOWS, &maps.windows), (names::KEPT_WINDOWS, &maps.kept_windows)];
+        let mut copied = 0;
+        for (name, ours) in pairs {
+            let Ok(theirs) = self
+                .open(name)
+                .and_then(|map| HashMap::<_, EntryKey, WindowState>::try_from(Map::LruHashMap(map)))
+            else {
+                continue;
+            };
+            let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, WindowState::FRESH);
+            let mut entries = Vec::new();
+            batch::for_each_batch(theirs.map().fd().as_fd(), zero, 0_u32, |keys, values| {
+                entries.extend(keys.iter().copied().zip(values.iter().copied()));
+            })
+            .map_err(DataplaneError::io("read what sources have used of windows"))?;
+            batch::update(ours.map().fd().as_fd(), &entries)
+                .map_err(DataplaneError::io("carry over what sources have used of windows"))?;
+            copied += entries.len();
+        }
+        Ok(copied)
+    }
+
+    /// Copies what users have used of windows, from the place that each had to the place that it has.
+    pub fn copy_user_windows(&self, maps: &mut Maps, moves: &[(u32, u32)]) -> Result<(), DataplaneError> {
+        let theirs = self
+            .open(names::USER_WINDOWS)
+            .and_then(|map| Array::<_, WindowState>::try_from(Map::Array(map)))
+            .ok()
+            .filter(|map| map.len() as usize == MAX_USERS * SET_WINDOWS);
+        let Some(theirs) = theirs else { return Ok(()) };
+        for (had, has) in moves {
+            for place in 0..SET_WINDOWS as u32 {
+                let at = |user: u32| user * SET_WINDOWS as u32 + place;
+                let state = theirs
+                    .get(&at(*had), 0)
+                    .map_err(DataplaneError::map("read what a user has used of windows"))?;
+                maps.user_windows
+                    .set(at(*has), state, 0)
+                    .map_err(DataplaneError::map("carry over what a user has used of windows"))?;
+            }
+        }
+        Ok(())
+    }
+
+    // aya checks the sizes of key and value: entries of another shape are not misread.
+    fn trie<const N: usize>(&self, name: &str) -> Result<LpmTrie<MapData, [u8; N], ListEntry>, MapError> {
+        LpmTrie::try_from(Map::LpmTrie(self.open(name)?))
+    }
+
+    fn open(&self, name: &str) -> Result<MapData, MapError> {
+        MapData::from_pin(self.pins.maps(self.layout).join(name))
+    }
+}
