@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{self, BufRead as _, BufReader, Read as _},
     net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -42,10 +43,11 @@ impl Service {
     pub fn start_listening(policy: &str, listen: &str) -> Self {
         let directory = Directory::new();
         let [http, grpc, resp] = [(); 3].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
-        let unix = directory.0.join("http.sock");
+        let unix = |name: &str| directory.0.join(name).display().to_string();
         let text = format!(
-            "{policy}\n[listen]\nhttp = [\"{http}\", \"unix:{}\"]\ngrpc = \"{grpc}\"\nresp = \"{resp}\"\n{listen}\n",
-            unix.display()
+            "{policy}\n[listen]\nhttp = [\"{http}\", \"unix:{}\"]\ngrpc = \"{grpc}\"\nresp = [\"{resp}\", \"unix:{}\"]\n{listen}\n",
+            unix("http.sock"),
+            unix("resp.sock")
         );
         let file = directory.0.join("policy.toml");
         fs::write(&file, text).expect("write the policy");
@@ -92,6 +94,18 @@ impl Service {
     /// The socket in the file system on which it answers over HTTP too.
     pub fn http_socket(&self) -> PathBuf {
         self.directory.0.join("http.sock")
+    }
+
+    /// The same in the protocol of Redis.
+    pub fn resp_socket(&self) -> PathBuf {
+        self.directory.0.join("resp.sock")
+    }
+
+    /// A connection over HTTP through the file system: of somebody who may change things without a token.
+    pub fn open(&self) -> Client<UnixStream> {
+        let stream = UnixStream::connect(self.http_socket()).expect("connect");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Client::new(stream)
     }
 
     /// A directory for files of this test; it goes with the service.

@@ -14,11 +14,11 @@ use ratelimit_tests::{
     traffic::edge_with_sources,
 };
 
-/// A policy whose listener is a socket in the host's directory, reachable from every network namespace.
+/// A policy whose listeners are a socket in the host's directory, reachable from every network namespace, and some on loopback.
 fn policy(edge: &Edge, apis: &str) -> String {
     let socket = edge.dir().join("http.sock");
     format!(
-        "[source]\nlimits = [\"5000 packets/s burst 10000\"]\n[listen]\nhttp = \"unix:{}\"\ntrusted_proxies = [\"192.0.2.80\"]\n{apis}",
+        "[source]\nlimits = [\"5000 packets/s burst 10000\"]\n[listen]\nhttp = [\"unix:{}\", \"127.0.0.1:8080\"]\nresp = \"127.0.0.1:8082\"\ntrusted_proxies = [\"192.0.2.80\"]\n{apis}",
         socket.display()
     )
 }
@@ -87,6 +87,17 @@ fn whoever_keeps_calling_above_its_limit_is_blocked_in_the_packet_path_and_other
     let edge = Edge::new();
     let _daemon = edge.start(&policy(&edge, ESCALATES));
     assert!(edge.cli(&["allow", "add", "198.51.100.0/28"]).status.success());
+    // Whoever is on this host and has shown nothing: it may ask, and its word about addresses is not enough.
+    let anybody = |program: &str, words: &[&str]| {
+        let mut command = edge.wire.on_edge("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", program]).args(words);
+        command.stdout(std::process::Stdio::null()).spawn().expect("setpriv")
+    };
+    let question = "http://127.0.0.1:8080/v1/check?api=search&ip=8.8.8.8&n=[1-100000]";
+    let mut strangers = [
+        anybody("curl", &["-s", "--max-time", "10", question]),
+        anybody("redis-cli", &["-p", "8082", "-r", "1000000", "CHECK", "u", "search", "8.8.4.4"]),
+    ];
     let mut client = http(&edge);
     let mut calls = |ips: &[&str], lasting: Duration| {
         let until = Instant::now() + lasting;
@@ -103,7 +114,16 @@ fn whoever_keeps_calling_above_its_limit_is_blocked_in_the_packet_path_and_other
         let blocks = edge.json(&["block", "list"])["blocks"].clone();
         (!blocks.as_array().unwrap().is_empty()).then_some(blocks)
     });
+    for stranger in &mut strangers {
+        assert!(stranger.try_wait().unwrap().is_none(), "it has asked all the time");
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
     assert_eq!(blocks.as_array().unwrap().len(), 1, "{blocks}");
+    for ip in ["8.8.8.8", "8.8.4.4"] {
+        let peeked = stdout(&edge.cli(&["test", "--api", "search", "--ip", ip, "--peek"]));
+        assert!(peeked.starts_with("refused"), "{ip} was counted: {peeked}");
+    }
     assert_eq!(
         (&blocks[0]["prefix"], &blocks[0]["reason"]),
         (&"203.0.113.7/32".into(), &"refused by api search".into())

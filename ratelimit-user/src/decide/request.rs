@@ -16,6 +16,8 @@ pub struct Request<'a> {
     pub api: &'a str,
     /// From where.
     pub ip: Option<IpAddr>,
+    /// Whether whoever says so is believed so far that the address may be blocked for what it asks.
+    pub vouched: bool,
     /// How much it counts.
     pub cost: u64,
     /// How much it matters.
@@ -27,12 +29,17 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// A request of cost 1 that matters as much as most.
     pub fn new(user: &'a str, api: &'a str) -> Self {
-        Self { user, api, ip: None, cost: 1, priority: Priority::Normal, parts: &[] }
+        Self { user, api, ip: None, vouched: false, cost: 1, priority: Priority::Normal, parts: &[] }
     }
 
     /// The same from an address.
     pub fn from(self, ip: IpAddr) -> Self {
         Self { ip: Some(ip), ..self }
+    }
+
+    /// The same, with an address for which somebody answers, or nobody does.
+    pub fn vouched(self, vouched: bool) -> Self {
+        Self { vouched, ..self }
     }
 
     /// The same at another cost.

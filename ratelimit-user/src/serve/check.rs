@@ -18,7 +18,7 @@ use std::{convert::Infallible, sync::Arc};
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
-    header::{AUTHORIZATION, HeaderMap},
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap},
     server::conn::http1,
     service::service_fn,
 };
@@ -100,18 +100,30 @@ impl Visit {
         }
     }
 
+    /// Lets those change something who have shown more than that they are on this host, and no page that somebody's browser has open: it can
+    /// send JSON to another site only if that site says so.
+    fn admit_change(&self, headers: &HeaderMap) -> Result<(), Trouble> {
+        if !self.door.is_shown {
+            return Err(Trouble::new(StatusCode::FORBIDDEN, answer::NO_CHANGE));
+        }
+        match headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) {
+            Some(kind) if is_json(kind) => Ok(()),
+            _ => Err(Trouble::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, answer::NO_JSON)),
+        }
+    }
+
     /// One question without a body.
     async fn check(&self, request: &Request<Incoming>) -> Result<Answer, Trouble> {
         let question = Question::read(request.uri().query(), request.headers())?;
-        let ip = forwarded::address(&self.door, question.ip, request.headers());
+        let origin = forwarded::origin(&self.door, question.ip, request.headers());
         let parts = question.parts();
-        let asked = question.request(ip, &parts);
+        let asked = question.request(origin, &parts);
         let asking = question.asking;
         let desk = &self.door.desk;
         let decided = desk.check(&asked, asking, |decision| (decision.outcome, answer::decided(decision)));
         let (outcome, answer) = decided.await?;
         if let (Outcome::Delayed { wait_us }, Asking::Counted) = (outcome, asking) {
-            hold::until_its_turn(desk, &question, ip, wait_us).await;
+            hold::until_its_turn(desk, &question, origin, wait_us).await;
         }
         Ok(answer)
     }
@@ -120,10 +132,18 @@ impl Visit {
     async fn errand(&self, request: Request<Incoming>, errand: Errand) -> Result<Answer, Trouble> {
         // What proxies say about addresses is the same for all of them.
         let (head, body) = request.into_parts();
+        if errand.is_change() {
+            self.admit_change(&head.headers)?;
+        }
         let text = batch::read(body).await?;
-        let address = |claimed| forwarded::address(&self.door, claimed, &head.headers);
-        batch::answer(&self.door.desk, errand, &text, address).await
+        let origin = |claimed| forwarded::origin(&self.door, claimed, &head.headers);
+        batch::answer(&self.door.desk, errand, &text, origin).await
     }
+}
+
+/// Whether a type of content is `application/json`, whatever stands behind it.
+fn is_json(kind: &str) -> bool {
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
 /// The token of `Bearer TOKEN`.

@@ -216,7 +216,10 @@ impl Desk {
         if asking == Asking::Peeking {
             return;
         }
-        if let (false, Some(escalation), Some(ip)) = (outcome.is_served(), &api.escalation, request.ip) {
+        // Nobody gets an address blocked by naming it.
+        if let (false, true, Some(escalation), Some(ip)) =
+            (outcome.is_served(), request.vouched, &api.escalation, request.ip)
+        {
             self.offenders.refused(api, escalation, ip, now_us);
         }
         api.tally.count(outcome);

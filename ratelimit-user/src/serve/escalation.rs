@@ -89,6 +89,8 @@ impl Offenders {
 /// Counts one refusal, and says whether there have been too many for long enough.
 fn persists(words: &mut [u64], escalation: &Escalation, now_us: u64) -> bool {
     let Rate { amount, period, burst, .. } = escalation.above;
+    // One unit that comes back between two refusals is no pause: who comes twice as often as it may always finds one.
+    let burst = burst.max(2);
     let meter = Meter::Bucket(Bucket::new(amount, period.ns() / 1_000, burst));
     let left = meter.left(words, now_us);
     if left > 0 {
@@ -115,8 +117,12 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn escalation() -> Escalation {
+        above("10/s")
+    }
+
+    fn above(rate: &str) -> Escalation {
         Escalation {
-            above: parse_rate("10/s").unwrap(),
+            above: parse_rate(rate).unwrap(),
             lasting: Duration::from_secs(30),
             block_for: Duration::from_secs(600),
             ipv4_prefix: 32,
@@ -126,8 +132,12 @@ mod tests {
 
     /// When a caller that is refused every so often has been so for too long.
     fn found_after(every_us: u64) -> Option<u64> {
+        found_above(&escalation(), every_us)
+    }
+
+    fn found_above(escalation: &Escalation, every_us: u64) -> Option<u64> {
         let mut words = [0; WORDS];
-        (1..2_000).map(|n| n * every_us).find(|now_us| persists(&mut words, &escalation(), SECOND + now_us))
+        (1..2_000).map(|n| n * every_us).find(|now_us| persists(&mut words, escalation, SECOND + now_us))
     }
 
     #[test]
@@ -135,6 +145,18 @@ mod tests {
         let found = found_after(SECOND / 20).unwrap();
         assert!((30 * SECOND..33 * SECOND).contains(&found), "{found}");
         assert_eq!(found_after(SECOND / 9), None);
+    }
+
+    #[test]
+    fn a_rate_of_one_with_a_burst_of_one_finds_those_who_are_faster_and_no_others() {
+        for rate in ["1/s", "1/s burst 1", "1/s burst 2", "10/s burst 1", "60/min burst 3"] {
+            let escalation = above(rate);
+            let period = escalation.above.period.ns() / 1_000 / escalation.above.amount;
+            // Half as often again is enough.
+            let found = found_above(&escalation, period * 2 / 3).unwrap_or_else(|| panic!("{rate}"));
+            assert!((30 * SECOND..45 * SECOND).contains(&found), "{rate}: {found}");
+            assert_eq!(found_above(&escalation, period * 10 / 9), None, "{rate}");
+        }
     }
 
     #[test]

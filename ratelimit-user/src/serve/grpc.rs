@@ -214,7 +214,8 @@ impl Session {
             Method::WatchHealth => drop(tokio::spawn(health::watch(message, respond))),
             // The others are streams, and have a task from the start.
             _ => {
-                let mut work = Box::pin(rate_limit(Arc::clone(&self.door.desk), message, respond));
+                let mut work =
+                    Box::pin(rate_limit(Arc::clone(&self.door.desk), message, self.door.vouches(), respond));
                 // Mostly it is done at once.
                 if work.as_mut().poll(cx).is_pending() {
                     tokio::spawn(work);
@@ -273,8 +274,8 @@ fn admitted(request: &Request<RecvStream>, token: Option<&str>) -> Result<Method
 }
 
 /// Answers `ShouldRateLimit`.
-async fn rate_limit(desk: Arc<Desk>, message: Bytes, mut respond: SendResponse<Bytes>) {
-    let _gone = match rls::answer(&desk, message.clone()).await {
+async fn rate_limit(desk: Arc<Desk>, message: Bytes, vouched: bool, mut respond: SendResponse<Bytes>) {
+    let _gone = match rls::answer(&desk, message.clone(), vouched).await {
         Ok(rls::Answer { frame, wait }) => {
             if wait > Duration::ZERO && !held(&mut respond, wait).await {
                 rls::give_back(&desk, message).await;

@@ -188,9 +188,9 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
         let Some(verb) = session.command(&arguments, &mut reply) else { continue };
         let behind = &arguments[1..];
         let asked = match verb {
-            Verb::Check => check::check(&session.door.desk, behind, &mut reply).await,
-            Verb::Refund => check::refund(&session.door.desk, behind, &mut reply).await.map(|()| None),
-            Verb::ResetKey => check::reset(&session.door.desk, behind, &mut reply).await.map(|()| None),
+            Verb::Check => check::check(&session.door, behind, &mut reply).await,
+            Verb::Refund => check::refund(&session.door, behind, &mut reply).await.map(|()| None),
+            Verb::ResetKey => check::reset(&session.door, behind, &mut reply).await.map(|()| None),
             _ => match session.obey(verb, behind, output) {
                 After::Next => Ok(None),
                 After::Close => return (used, Pause::Close),
@@ -199,7 +199,10 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
         match asked {
             Ok(None) => {}
             Ok(Some(wait)) => return (used, Pause::Hold { at, wait }),
-            Err(problem) => Reply::new(output, session.version).error(format_args!("ERR {problem}")),
+            Err(problem) => {
+                let kind = problem.kind();
+                Reply::new(output, session.version).error(format_args!("{kind} {problem}"));
+            }
         }
     }
 }

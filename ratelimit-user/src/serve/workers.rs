@@ -53,6 +53,8 @@ pub struct Sockets {
     tls: Option<ServerConfig>,
     /// What callers over TCP must show.
     token: Option<Arc<str>>,
+    /// Whether callers over TCP must have a certificate.
+    certified: bool,
     quotas: Arc<Quotas>,
 }
 
@@ -67,6 +69,16 @@ pub struct Door {
     pub quotas: Arc<Quotas>,
     /// Who it is.
     pub peer: Peer,
+    /// Whether whoever gets an answer here has shown something that others on this host do not have: the token, a certificate, or rights to
+    /// the socket's file.
+    pub is_shown: bool,
+}
+
+impl Door {
+    /// Whether its word about an address counts so far that the address may be blocked.
+    pub fn vouches(&self) -> bool {
+        self.is_shown || matches!(self.peer, Peer::Host(ip) if self.desk.trusts(ip))
+    }
 }
 
 impl Sockets {
@@ -84,7 +96,8 @@ impl Sockets {
         }
         let tls = listen.tls.as_ref().map(tls::config).transpose()?;
         let token = listen.token_file.as_deref().map(tls::token).transpose()?;
-        Ok(Self { bound, tls, token, quotas: Arc::default() })
+        let certified = listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        Ok(Self { bound, tls, token, certified, quotas: Arc::default() })
     }
 
     /// Whether there is nothing to listen on.
@@ -121,7 +134,8 @@ impl Sockets {
             let tls = self.tls.as_ref().map(|config| tls::speaking(config, protocol.in_tls()));
             let Ok(listener) = bound.listener(tls.as_ref()) else { continue };
             let (desk, slots, token) = (Arc::clone(&desk), Arc::clone(&slots), self.token.clone());
-            let door = Door { desk, token, quotas: Arc::clone(&self.quotas), peer: Peer::Local };
+            let quotas = Arc::clone(&self.quotas);
+            let door = Door { desk, token, quotas, peer: Peer::Local, is_shown: self.certified };
             tasks.spawn(accept(listener, *protocol, slots, door));
         }
         while tasks.join_next().await.is_some() {}
@@ -137,7 +151,8 @@ async fn accept(listener: Listener, protocol: Protocol, slots: Arc<Semaphore>, d
         };
         // A socket's file has its own rights.
         let token = door.token.clone().filter(|_| peer != Peer::Local);
-        let door = Door { token, peer, ..door.clone() };
+        let is_shown = door.is_shown || token.is_some() || peer == Peer::Local;
+        let door = Door { token, peer, is_shown, ..door.clone() };
         let greeted = listener.greet(stream);
         tokio::spawn(async move {
             if let Ok(stream) = greeted.await {

@@ -4,6 +4,7 @@ use std::{fs, os::unix::net::UnixStream, process::Command};
 
 use ratelimit_tests::{
     redis::Certificates,
+    resp::Caller,
     service::{Client, Service},
 };
 
@@ -67,8 +68,48 @@ fn whoever_has_no_token_gets_no_answer_but_that_the_service_lives() {
     // Rights to the socket's file are enough.
     let stream = UnixStream::connect(service.http_socket()).expect("connect");
     let reply = Client::new(stream).get("/v1/check?user=ann&api=a");
+    // So is the token.
+    let shown =
+        [("Authorization", "Bearer a-token-that-nobody-guesses"), ("Content-Type", "application/json")];
+    let elsewhere = "{\"user\":\"bob\",\"api\":\"a\"}";
+    assert_eq!(client.ask("POST", "/v1/reset", &shown, elsewhere).status, 204);
     // Two have been taken with the token.
     assert_eq!((reply.status, reply.field("ratelimit").unwrap().split(';').nth(1)), (200, Some("r=2")));
+}
+
+#[test]
+fn nothing_is_changed_for_who_is_just_on_this_host_nor_for_a_page_in_a_browser() {
+    let service = Service::start(POLICY);
+    let mut client = service.connect();
+    let question = "{\"user\":\"ann\",\"api\":\"a\"}";
+    assert_eq!(client.get("/v1/check?user=ann&api=a&cost=5").status, 200);
+    for path in ["/v1/reset", "/v1/refund"] {
+        let reply = client.post(path, question);
+        let detail = reply.json()["detail"].to_string();
+        assert_eq!(reply.status, 403, "{path}: {detail}");
+        assert!(detail.contains("name a token_file in [listen]"), "{path}: {detail}");
+        // What a page can send to another site without asking it first.
+        for kind in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "text/plain; a=application/json",
+        ] {
+            let reply = service.open().ask("POST", path, &[("Content-Type", kind)], question);
+            assert_eq!(reply.status, 415, "{path}: {kind}");
+        }
+        assert_eq!(service.open().ask("POST", path, &[], question).status, 415, "{path}");
+    }
+    assert_eq!(client.get("/v1/check?user=ann&api=a").status, 429, "nothing has come back");
+    let said = [("Content-Type", "Application/JSON; charset=utf-8")];
+    assert_eq!(service.open().ask("POST", "/v1/reset", &said, question).status, 204);
+    assert_eq!(client.get("/v1/check?user=ann&api=a").status, 200);
+    let mut caller = Caller::connect(service.resp);
+    for change in ["REFUND ann a", "RESETKEY ann a"] {
+        let said = caller.ask(change);
+        assert!(said.starts_with("-NOPERM changes need more than being on this host"), "{change}: {said}");
+        assert_eq!(Caller::open(&service.resp_socket()).ask(change), "OK");
+    }
 }
 
 #[test]
@@ -76,7 +117,7 @@ fn beyond_loopback_a_certificate_of_ours_lets_callers_in_and_no_other_does() {
     let certificates = Certificates::new();
     let file = |name| certificates.file(name).display().to_string();
     let service = Service::start_listening(POLICY, &certificates.listen());
-    let ask = |words: &[&str]| {
+    let ask_at = |path: &str, words: &[&str]| {
         let mut curl = Command::new("curl");
         curl.args([
             "-s",
@@ -89,11 +130,14 @@ fn beyond_loopback_a_certificate_of_ours_lets_callers_in_and_no_other_does() {
             "--cacert",
             &file("ca.pem"),
         ]);
-        let asked =
-            curl.args(words).arg(format!("https://{}/v1/check?user=ann&api=a", service.http)).output();
+        let asked = curl.args(words).arg(format!("https://{}{path}", service.http)).output();
         String::from_utf8(asked.expect("curl").stdout).unwrap()
     };
+    let ask = |words: &[&str]| ask_at("/v1/check?user=ann&api=a", words);
     assert_eq!(ask(&["--cert", &file("client.pem"), "--key", &file("client.key")]), "200");
+    let change = ["-H", "Content-Type: application/json", "-d", "{\"user\":\"ann\",\"api\":\"a\"}"];
+    let certificate = ["--cert", &file("client.pem"), "--key", &file("client.key")];
+    assert_eq!(ask_at("/v1/reset", &[&certificate[..], &change].concat()), "204", "it has shown something");
     assert_eq!(ask(&[]), "000", "no certificate");
     assert_eq!(ask(&["--cert", &file("server.pem"), "--key", &file("client.key")]), "000", "not its key");
 }

@@ -143,7 +143,7 @@ fn bodies_that_are_no_questions_are_refused() {
 #[test]
 fn what_is_given_back_can_be_taken_again() {
     let service = Service::start(POLICY);
-    let mut client = service.connect();
+    let mut client = service.open();
     let (all, one) = (r#"{"user":"ann","api":"a","cost":3}"#, r#"{"user":"ann","api":"a"}"#);
     assert_eq!(client.post("/v1/check", all).status, 200);
     assert_eq!(client.post("/v1/check", one).status, 429);

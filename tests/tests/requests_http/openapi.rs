@@ -26,7 +26,11 @@ fn the_document_has_every_path_and_every_reference_in_it_leads_somewhere() {
 /// Questions made up from the document, right and wrong ones: every answer is one that the document has.
 #[test]
 fn a_fuzzer_that_knows_the_document_finds_nothing_that_it_does_not_say() {
-    let service = Service::start(POLICY);
+    // With the token, so that things are changed as well.
+    let token = std::env::temp_dir().join(format!("ratelimit-fuzzed-{}", std::process::id()));
+    std::fs::write(&token, "a-token-that-nobody-guesses").expect("write the token");
+    let service = Service::start_listening(POLICY, &format!("token_file = \"{}\"", token.display()));
+    std::fs::remove_file(&token).expect("remove the token");
     let output = Command::new("schemathesis")
         .args(["run", &format!("http://{}/openapi.json", service.http)])
         .args([
@@ -38,6 +42,7 @@ fn a_fuzzer_that_knows_the_document_finds_nothing_that_it_does_not_say() {
             "--phases",
             "examples,coverage,fuzzing",
         ])
+        .args(["--header", "Authorization: Bearer a-token-that-nobody-guesses"])
         .args(["--checks", "all", "--request-timeout", "10", "--no-color"])
         .current_dir(service.dir())
         .output()

@@ -137,7 +137,7 @@ fn traefik_refuses_exactly_above_the_limit_and_refuses_without_the_service() {
     });
     wait_for("a route", || (site.ask("GET", &[], "").status != 404).then_some(()));
     let reset = "{\"api\": \"web\", \"ip\": \"127.0.0.1\"}";
-    assert_eq!(site.service.post("/v1/reset", reset).status, 204);
+    assert_eq!(site.service.open().post("/v1/reset", reset).status, 204);
     site.application.forget();
     site.assert_limit();
     assert_eq!(site.status_without_service(), 500);

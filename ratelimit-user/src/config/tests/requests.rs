@@ -64,6 +64,24 @@ fn listeners_for_questions_that_nothing_limits_are_named() {
 }
 
 #[test]
+fn escalation_of_addresses_that_nobody_answers_for_is_named() {
+    let api = "[[api]]\nname = \"a\"\nlimits = [\"1/s\"]\nescalate = { above = \"1/s\", for = \"30s\", block = \"10m\" }\n[listen]\n";
+    let warning = "6:12: api \"a\": escalate blocks nobody: anybody on this host could name any address. Name a token_file or a socket in the \
+                   file system in [listen], or the addresses of those who may ask in trusted_proxies";
+    for (listen, expected) in [
+        ("http = \"127.0.0.1:1\"", Some(warning)),
+        ("http = \"127.0.0.1:1\"\ngrpc = \"[::1]:2\"\ntrusted_proxies = [\"10.0.0.0/8\"]", Some(warning)),
+        ("http = \"127.0.0.1:1\"\ntoken_file = \"/t\"", None),
+        ("http = \"127.0.0.1:1\"\nresp = \"unix:/s\"", None),
+        ("http = \"127.0.0.1:1\"\ntrusted_proxies = [\"127.0.0.1\"]", None),
+        // Nobody but operators can ask.
+        ("", None),
+    ] {
+        assert_eq!(below(&format!("{api}{listen}\n")), Vec::from_iter(expected), "{listen}");
+    }
+}
+
+#[test]
 fn what_is_said_about_other_hosts_does_nothing_without_a_cluster() {
     let api = "[[api]]\nname = \"a\"\nlimits = [\"1/s\"]\nsharing = \"local\"\nwithout_store = \"refuse\"\n";
     assert_eq!(

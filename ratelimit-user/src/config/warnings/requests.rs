@@ -1,5 +1,7 @@
 //! What a policy says about requests and cannot mean.
 
+use std::net::SocketAddr;
+
 use super::forestaller;
 use crate::{
     config::{
@@ -7,7 +9,7 @@ use crate::{
         problem::Problems,
         value::{Found, Strings},
     },
-    policy::{Api, Plan, Policy, RequestLimit},
+    policy::{Api, Endpoint, Plan, Policy, Prefix, RequestLimit},
 };
 
 pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
@@ -25,6 +27,7 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
         }
     }
     unasked(document, policy, problems);
+    unvouched(document, policy, problems);
     zone(document, policy, problems);
 }
 
@@ -80,6 +83,38 @@ fn unasked(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
             let message =
                 format!("{key} would allow everything: there is no [[api]], and no plan or user has limits");
             problems.warning(at, message);
+        }
+    }
+}
+
+/// Addresses that are to be blocked, and nobody whose word about them would be enough.
+fn unvouched(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    let listen = policy.listen();
+    let certified = listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    let mut endpoints = listen.http.iter().chain(&listen.grpc).chain(&listen.resp).peekable();
+    if listen.token_file.is_some() || certified || endpoints.peek().is_none() {
+        return;
+    }
+    let trusted = |address: &SocketAddr| {
+        let ip = address.ip().to_canonical();
+        let host = Prefix::masked(ip, if ip.is_ipv4() { 32 } else { 128 });
+        listen.trusted_proxies.iter().any(|proxy| proxy.covers(&host))
+    };
+    let vouches = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Unix(_) => true,
+        Endpoint::Tcp(address) => trusted(address),
+    };
+    if endpoints.any(vouches) {
+        return;
+    }
+    for (table, api) in document.apis.iter().zip(policy.requests().apis.iter()) {
+        if let (Some(escalate), true) = (&table.escalate, api.escalation.is_some()) {
+            let message = format!(
+                "api {:?}: escalate blocks nobody: anybody on this host could name any address. Name a token_file or a socket in the file \
+                 system in [listen], or the addresses of those who may ask in trusted_proxies",
+                api.name
+            );
+            problems.warning(&escalate.at, message);
         }
     }
 }

@@ -34,6 +34,13 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// What "too many requests" is called, by draft-ietf-httpapi-ratelimit-headers.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
+/// Why something is not changed for a caller that has shown nothing.
+pub(super) const NO_CHANGE: &str = "changes need more than being on this host; name a token_file in [listen] and send Authorization: Bearer \
+                                    TOKEN, or use a socket in the file system";
+/// Why something is not changed by a body of another kind.
+pub(super) const NO_JSON: &str =
+    "changes are taken from bodies of JSON that say so; send Content-Type: application/json";
+
 /// A decision as status and header fields; a refusal also as a problem.
 pub(super) fn decided(decision: &Decision<'_>) -> Answer {
     let mut answer = match decision.outcome {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{
     super::desk::Desk,
     answer::{self, Answer, Told, Trouble},
+    forwarded::Origin,
     json::{Body, Element},
 };
 
@@ -29,6 +30,13 @@ pub(super) enum Errand {
     Refund,
     /// Forget what was counted under its keys.
     Reset,
+}
+
+impl Errand {
+    /// Whether others have to put up with it: it is not for everybody.
+    pub(super) fn is_change(self) -> bool {
+        matches!(self, Self::Refund | Self::Reset)
+    }
 }
 
 /// Reads a body to its end.
@@ -53,10 +61,10 @@ pub(super) async fn answer(
     desk: &Arc<Desk>,
     errand: Errand,
     text: &[u8],
-    address: impl Fn(Option<IpAddr>) -> Option<IpAddr>,
+    origin: impl Fn(Option<IpAddr>) -> Origin,
 ) -> Result<Answer, Trouble> {
     match Body::parse(text)? {
-        Body::One(element) => one(desk, errand, element, address).await,
+        Body::One(element) => one(desk, errand, element, origin).await,
         Body::Many(elements) => {
             let mut body = Vec::with_capacity(2 + elements.len() * 160);
             body.push(b'[');
@@ -64,7 +72,7 @@ pub(super) async fn answer(
                 if nth > 0 {
                     body.push(b',');
                 }
-                if let Err(trouble) = append(desk, errand, element, &address, &mut body).await {
+                if let Err(trouble) = append(desk, errand, element, &origin, &mut body).await {
                     answer::write(&mut body, &Failed { error: &trouble.detail });
                 }
             }
@@ -78,11 +86,11 @@ async fn one(
     desk: &Arc<Desk>,
     errand: Errand,
     element: Element,
-    address: impl Fn(Option<IpAddr>) -> Option<IpAddr>,
+    origin: impl Fn(Option<IpAddr>) -> Origin,
 ) -> Result<Answer, Trouble> {
     let question = element?;
     let parts = question.parts();
-    let request = question.request(address(question.ip), &parts);
+    let request = question.request(origin(question.ip), &parts);
     match errand {
         Errand::Check => Ok(desk.check(&request, question.asking, answer::decided_in_json).await?),
         Errand::Refund => Ok(desk.refund(&request).await.map(|()| answer::done())?),
@@ -95,12 +103,12 @@ async fn append(
     desk: &Arc<Desk>,
     errand: Errand,
     element: Element,
-    address: impl Fn(Option<IpAddr>) -> Option<IpAddr>,
+    origin: impl Fn(Option<IpAddr>) -> Origin,
     body: &mut Vec<u8>,
 ) -> Result<(), Trouble> {
     let question = element?;
     let parts = question.parts();
-    let request = question.request(address(question.ip), &parts);
+    let request = question.request(origin(question.ip), &parts);
     match errand {
         Errand::Check => {
             desk.check(&request, question.asking, |decision| answer::write(body, &Told::new(decision)))

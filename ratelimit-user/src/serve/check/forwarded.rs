@@ -11,23 +11,44 @@ use super::super::{listener::Peer, workers::Door};
 /// What proxies append the address of their peer to.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address of a request: as the peer says if it is trusted, else the peer's own. None for programs on this host that say nothing.
-pub(super) fn address(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-    let trusts = |ip: IpAddr| ip.to_canonical().is_loopback() || door.desk.trusts(ip);
-    let own = match door.peer {
-        Peer::Host(ip) if !trusts(ip) => return Some(ip),
-        Peer::Host(ip) => Some(ip),
-        Peer::Local => None,
-    };
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// None for programs on this host that say nothing.
+    pub ip: Option<IpAddr>,
+    /// Whether the address may be blocked for what it asks.
+    pub vouched: bool,
+}
+
+/// The address of a request: as the peer says if it is trusted, else the peer's own.
+pub(super) fn origin(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> Origin {
+    match door.peer {
+        // It has answered from there, so it is its own.
+        Peer::Host(ip) if !speaks(door, ip) => Origin { ip: Some(ip), vouched: true },
+        _ => Origin { ip: told(door, claimed, headers), vouched: door.vouches() },
+    }
+}
+
+/// Whether an address is one of those that speak for others.
+fn speaks(door: &Door, ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback() || door.desk.trusts(ip)
+}
+
+/// What a peer says that may speak for others.
+fn told(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
     if claimed.is_some() {
         return claimed;
     }
+    let own = match door.peer {
+        Peer::Host(ip) => Some(ip),
+        Peer::Local => None,
+    };
     // Almost always one line or none; the last line was written last.
     let mut lines = headers.get_all(FORWARDED_FOR).iter();
     let forwarded = std::iter::from_fn(|| lines.next_back())
         .flat_map(|line| line.to_str().unwrap_or(UNREADABLE).rsplit(','))
         .map(str::trim);
-    client(forwarded, trusts).or(own)
+    client(forwarded, |ip| speaks(door, ip)).or(own)
 }
 
 /// Stands for a line that is not even text.
@@ -59,7 +80,36 @@ fn parse(word: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{config, serve::desk::Desk};
+
+    #[test]
+    fn an_address_can_be_blocked_only_if_somebody_answers_for_it() {
+        let text =
+            "[source]\nlimits = [\"1/s\"]\n[listen]\ntrusted_proxies = [\"10.0.0.0/8\", \"127.0.0.2\"]\n";
+        let desk = Arc::new(Desk::new(&config::parse(text, "test").unwrap().policy));
+        let (named, host) = ("8.8.8.8".parse().unwrap(), |ip: &str| Peer::Host(ip.parse().unwrap()));
+        for (peer, is_shown, ip, vouched) in [
+            // Anybody on this host, without and with a token.
+            (host("127.0.0.1"), false, "8.8.8.8", false),
+            (host("::ffff:127.0.0.1"), false, "8.8.8.8", false),
+            (host("::1"), false, "8.8.8.8", false),
+            (host("127.0.0.1"), true, "8.8.8.8", true),
+            // Those that the policy names, be it on loopback.
+            (host("127.0.0.2"), false, "8.8.8.8", true),
+            (host("10.0.0.1"), true, "8.8.8.8", true),
+            (Peer::Local, true, "8.8.8.8", true),
+            // Whoever else speaks for itself.
+            (host("192.0.2.1"), true, "192.0.2.1", true),
+        ] {
+            let (desk, quotas) = (Arc::clone(&desk), Arc::default());
+            let door = Door { desk, token: None, quotas, peer, is_shown };
+            let expected = Origin { ip: Some(ip.parse().unwrap()), vouched };
+            assert_eq!(origin(&door, Some(named), &HeaderMap::new()), expected, "{peer:?} {is_shown}");
+        }
+    }
 
     /// The client of a chain as it is written, with 10.0.0.0/8 trusted.
     fn client_of(chain: &str) -> Option<String> {

@@ -4,7 +4,7 @@ use std::{borrow::Cow, net::IpAddr};
 
 use hyper::header::HeaderMap;
 
-use super::{super::desk::Asking, answer::Trouble};
+use super::{super::desk::Asking, answer::Trouble, forwarded::Origin};
 use crate::{
     decide::{Priority, Request},
     policy::KeyPart,
@@ -58,8 +58,10 @@ impl<'q> Question<'q> {
     }
 
     /// The question as the engine takes it.
-    pub(super) fn request<'r>(&'r self, ip: Option<IpAddr>, parts: &'r [(&'r str, &'r str)]) -> Request<'r> {
-        Request { user: &self.user, api: &self.api, ip, cost: self.cost, priority: self.priority, parts }
+    pub(super) fn request<'r>(&'r self, origin: Origin, parts: &'r [(&'r str, &'r str)]) -> Request<'r> {
+        let Origin { ip, vouched } = origin;
+        let Self { cost, priority, .. } = *self;
+        Request { user: &self.user, api: &self.api, ip, vouched, cost, priority, parts }
     }
 
     /// The same, of nobody's text.

@@ -29,11 +29,12 @@ pub struct Question<'m> {
 }
 
 impl<'m> Question<'m> {
-    /// Reads names and values; the first of a name counts.
+    /// Reads names and values; the first of a name counts. `vouched` is whether the address may be blocked for what it asks.
     pub fn read(
         domain: &'m str,
         entries: impl ExactSizeIterator<Item = (&'m Bytes, &'m Bytes)>,
         cost: u64,
+        vouched: bool,
     ) -> Result<Self, Status> {
         if entries.len() > MAX_ENTRIES {
             let message = format!("a descriptor has {} entries; use at most {MAX_ENTRIES}", entries.len());
@@ -55,6 +56,7 @@ impl<'m> Question<'m> {
         }
         let request = Request {
             ip,
+            vouched,
             cost,
             priority: priority.unwrap_or_default(),
             ..Request::new(user.unwrap_or_default(), api.unwrap_or(domain))
@@ -104,8 +106,8 @@ mod tests {
 
     fn read(entries: &'static [(&'static str, &'static str)]) -> Result<String, Status> {
         let entries: Vec<_> = entries.iter().map(|(k, v)| (Bytes::from(*k), Bytes::from(*v))).collect();
-        let question = Question::read("web", entries.iter().map(|(key, value)| (key, value)), 3)?;
-        let Request { user, api, ip, cost, priority, parts } = question.request();
+        let question = Question::read("web", entries.iter().map(|(key, value)| (key, value)), 3, true)?;
+        let Request { user, api, ip, cost, priority, parts, .. } = question.request();
         Ok(format!("{user:?} {api:?} {ip:?} {cost} {} {parts:?}", priority.name()))
     }
 

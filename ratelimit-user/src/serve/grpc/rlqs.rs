@@ -121,7 +121,7 @@ impl Conversation {
             id.bucket.iter().map(|(name, value)| (name.clone().into(), value.clone().into())).collect();
         let domain = self.domain.clone();
         let entries = parts.iter().map(|(name, value)| (name, value));
-        let Ok(question) = Question::read(&domain, entries, 1) else { return };
+        let Ok(question) = Question::read(&domain, entries, 1, false) else { return };
         let used = usage.num_requests_allowed;
         let idle = used == 0 && usage.num_requests_denied == 0;
         let now_us = self.started.elapsed().as_micros() as u64;

@@ -46,8 +46,8 @@ struct Limit {
     reset_us: u64,
 }
 
-/// Answers one question.
-pub async fn answer(desk: &Desk, message: Bytes) -> Result<Answer, Status> {
+/// Answers one question. `vouched` is whether the caller's word about addresses is enough to block them.
+pub async fn answer(desk: &Desk, message: Bytes, vouched: bool) -> Result<Answer, Status> {
     let asked: RateLimitRequest = decoded(message)?;
     let domain = text("domain", &asked.domain)?;
     if domain.is_empty() {
@@ -59,11 +59,11 @@ pub async fn answer(desk: &Desk, message: Bytes) -> Result<Answer, Status> {
     }
     let findings = match &asked.descriptors[..] {
         [only] => {
-            let question = question(domain, only, asked.hits_addend)?;
+            let question = question(domain, only, asked.hits_addend, vouched)?;
             vec![ask(desk, &question, Asking::Counted).await?]
         }
         several => {
-            let read = |one| question(domain, one, asked.hits_addend);
+            let read = |one| question(domain, one, asked.hits_addend, vouched);
             let questions = several.iter().map(read).collect::<Result<Vec<_>, _>>()?;
             all_or_none(desk, &questions).await?
         }
@@ -76,16 +76,21 @@ pub async fn give_back(desk: &Desk, message: Bytes) {
     let Ok(asked) = decoded::<RateLimitRequest>(message) else { return };
     let Ok(domain) = text("domain", &asked.domain) else { return };
     for descriptor in &asked.descriptors {
-        if let Ok(question) = question(domain, descriptor, asked.hits_addend) {
+        if let Ok(question) = question(domain, descriptor, asked.hits_addend, false) {
             question.give_back(desk, question.request().cost).await;
         }
     }
 }
 
-fn question<'m>(domain: &'m str, of: &'m Descriptor, hits: u32) -> Result<Question<'m>, Status> {
+fn question<'m>(
+    domain: &'m str,
+    of: &'m Descriptor,
+    hits: u32,
+    vouched: bool,
+) -> Result<Question<'m>, Status> {
     // 0 stands for 1, as long as nobody says how much this descriptor counts.
     let cost = of.hits_addend.map_or(u64::from(hits.max(1)), |own| own.value.max(1));
-    Question::read(domain, of.entries.iter().map(|entry| (&entry.key, &entry.value)), cost)
+    Question::read(domain, of.entries.iter().map(|entry| (&entry.key, &entry.value)), cost, vouched)
 }
 
 /// Looks at all, then charges all. Where somebody else has taken the last in between, what was charged is given back.

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     decide::{BadRequest, Decision, Outcome, Priority, Request},
-    serve::desk::{Asking, Desk},
+    serve::{
+        desk::{Asking, Desk},
+        workers::Door,
+    },
 };
 
 /// Further parts of a key that one question can have.
@@ -54,9 +57,24 @@ pub enum Problem {
     /// More than fit.
     #[error("more than {MAX_PARTS} parts of a key")]
     TooManyParts,
+    /// A change that is not for everybody on this host.
+    #[error(
+        "changes need more than being on this host; name a token_file in [listen] and AUTH with the token, or use a socket in the file system"
+    )]
+    NoChange,
     /// The engine says so.
     #[error(transparent)]
     Bad(#[from] BadRequest),
+}
+
+impl Problem {
+    /// The word that errors of its kind begin with.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NoChange => "NOPERM",
+            _ => "ERR",
+        }
+    }
 }
 
 /// A question as it was typed.
@@ -167,14 +185,14 @@ impl<'a> Question<'a> {
 
 /// Answers `CHECK`, and says for how long the answer is to be held.
 pub async fn check(
-    desk: &Desk,
+    door: &Door,
     arguments: &[&[u8]],
     reply: &mut Reply<'_>,
 ) -> Result<Option<Duration>, Problem> {
     let mut parts = NO_PARTS;
     let question = Question::parse(arguments, Words::All, &mut parts)?;
-    let request = question.request(&parts);
-    let outcome = desk.check(&request, question.asking, |decision| {
+    let request = question.request(&parts).vouched(door.vouches());
+    let outcome = door.desk.check(&request, question.asking, |decision| {
         say(decision, reply);
         decision.outcome
     });
@@ -188,21 +206,26 @@ pub async fn check(
 }
 
 /// Answers `REFUND`.
-pub async fn refund(desk: &Desk, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
+pub async fn refund(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
     let mut parts = NO_PARTS;
     let question = Question::parse(arguments, Words::Keys, &mut parts)?;
-    desk.refund(&question.request(&parts)).await?;
+    changing(door)?.refund(&question.request(&parts)).await?;
     reply.word("OK");
     Ok(())
 }
 
 /// Answers `RESETKEY`.
-pub async fn reset(desk: &Desk, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
+pub async fn reset(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
     let mut parts = NO_PARTS;
     let question = Question::parse(arguments, Words::Keys, &mut parts)?;
-    desk.reset(&question.request(&parts)).await?;
+    changing(door)?.reset(&question.request(&parts)).await?;
     reply.word("OK");
     Ok(())
+}
+
+/// Where things are changed, for whoever has shown more than that it is on this host.
+fn changing(door: &Door) -> Result<&Desk, Problem> {
+    if door.is_shown { Ok(&door.desk) } else { Err(Problem::NoChange) }
 }
 
 fn say(decision: &Decision<'_>, reply: &mut Reply<'_>) {
