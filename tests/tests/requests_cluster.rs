@@ -9,9 +9,10 @@ use std::{
 
 use ratelimit_tests::{
     policies::REQUEST_ALGORITHMS,
-    redis::{Options, Redis, RedisCluster, Sentinels, wait_for},
+    redis::{Options, Proxy, Redis, RedisCluster, Sentinels, wait_for},
 };
 use ratelimit_user::{
+    cluster::redis::slot,
     config,
     decide::{Outcome, Request},
     serve::{
@@ -266,6 +267,118 @@ fn a_store_that_hangs_makes_nobody_wait_for_long() {
     });
     server.resume();
     assert!(longest < Duration::from_millis(400), "{longest:?}");
+}
+
+#[test]
+fn one_late_answer_and_one_lost_connection_cost_their_own_questions_and_no_more() {
+    let server = Redis::single(Options::default());
+    let proxy = Proxy::to(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let further = "[[api]]\nname = \"hour\"\nlimits = [\"30/hour\"]\nsharing = \"strict\"\n";
+    let hosts = hosts(1, &policy(&url, further));
+    let store = hosts[0].store().unwrap();
+    let served = async |user: &str, times: u64| {
+        let mut served = 0;
+        for _ in 0..times {
+            let question = Request::new(user, "hour");
+            let outcome = hosts[0].check(&question, Asking::Counted, |decision| decision.outcome).await;
+            served += u64::from(outcome.unwrap().is_served());
+        }
+        served
+    };
+    block_on(async {
+        assert_eq!(served("before", 31).await, 30);
+        proxy.delay(Duration::from_millis(80));
+        served("late", 1).await;
+        proxy.delay(Duration::ZERO);
+        assert!(store.is_up(), "one answer was late");
+        // The share of one of three hosts is ten.
+        assert_eq!(served("after", 31).await, 30);
+        proxy.cut();
+        served("lost", 1).await;
+        assert_eq!(served("lost and found", 31).await, 30);
+        server.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(served("idle for too long", 31).await, 30, "nobody was asked anything when it ended");
+    });
+}
+
+/// Users whose keys are in slots of this node of a cluster, or of others.
+fn users(cluster: &RedisCluster, of: usize, is_there: bool) -> Vec<String> {
+    let is_at = |user: &String| cluster.master_of(slot(user.as_bytes())) == Some(of);
+    (0..).map(|n| format!("user{n}")).filter(|user| is_at(user) == is_there).take(3).collect()
+}
+
+#[test]
+fn a_part_of_a_redis_cluster_that_is_gone_takes_only_its_own_users_off_the_store() {
+    let mut cluster = RedisCluster::new();
+    for node in &cluster.nodes {
+        node.ask(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let further = "[[api]]\nname = \"strict\"\nlimits = [\"30/hour\"]\nsharing = \"strict\"\n";
+    let hosts = hosts(1, &policy(&cluster.url(), further));
+    let (here, gone) = (users(&cluster, 0, false), users(&cluster, 0, true));
+    // Nobody takes over.
+    cluster.kill(3);
+    cluster.kill(0);
+    let mut served = [vec![0; 3], vec![0; 3]];
+    let mut longest = Duration::ZERO;
+    block_on(async {
+        for _ in 0..40 {
+            for (users, served) in [&here, &gone].into_iter().zip(&mut served) {
+                for (user, served) in users.iter().zip(served) {
+                    let began = Instant::now();
+                    let question = Request::new(user, "strict");
+                    let outcome =
+                        hosts[0].check(&question, Asking::Counted, |decision| decision.outcome).await;
+                    longest = longest.max(began.elapsed());
+                    *served += u64::from(outcome.unwrap().is_served());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    });
+    println!("{served:?}, the longest took {longest:?}");
+    assert_eq!(served, [vec![30; 3], vec![10; 3]], "all of it, and the share of one of three hosts");
+    assert!(hosts[0].store().unwrap().is_up());
+    assert!(longest < Duration::from_millis(150), "{longest:?}");
+}
+
+#[test]
+fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_by_itself() {
+    let cluster = RedisCluster::new();
+    for node in &cluster.nodes {
+        node.ask(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let further = "[[api]]\nname = \"strict\"\nlimits = [\"3000/hour\"]\nsharing = \"strict\"\n";
+    let hosts = hosts(1, &policy(&cluster.url(), further));
+    let (here, gone) = (users(&cluster, 0, false), users(&cluster, 0, true));
+    let (desk, store) = (&hosts[0], hosts[0].store().unwrap());
+    let times = async |user: &str, times: u64| {
+        let mut slow = 0;
+        for _ in 0..times {
+            let began = Instant::now();
+            let question = Request::new(user, "strict");
+            desk.check(&question, Asking::Counted, |_| ()).await.unwrap();
+            slow += u64::from(began.elapsed() > Duration::from_millis(40));
+        }
+        slow
+    };
+    cluster.nodes[3].pause();
+    cluster.nodes[0].pause();
+    block_on(async {
+        assert!(times(&gone[0], 100).await <= 8, "three answers are waited for, and then the part is gone");
+        assert!(times(&here[0], 100).await <= 2, "others do not wait");
+        assert!(store.is_up());
+    });
+    cluster.nodes[3].resume();
+    cluster.nodes[0].resume();
+    let failures = || store.counts().1;
+    wait_for("a part that is back", || {
+        let before = failures();
+        block_on(times(&gone[1], 1));
+        (failures() == before).then_some(())
+    });
 }
 
 #[test]

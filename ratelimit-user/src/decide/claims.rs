@@ -8,7 +8,7 @@ use super::{
     request::{BadRequest, Request},
     rules::{ApiRules, Prefixes},
 };
-use crate::policy::{KeyPart, Sharing};
+use crate::policy::KeyPart;
 
 /// Limits that one request can have at once: an API's and a plan's, or the three of a login and a plan's.
 pub const MAX_CLAIMS: usize = 4;
@@ -80,9 +80,9 @@ impl<'r> Claims<'r> {
         self.list.iter().flatten()
     }
 
-    /// Those that this host counts for itself.
-    pub fn local(&self) -> Self {
-        let list = self.list.map(|claim| claim.filter(|claim| claim.allowance.sharing == Sharing::Local));
+    /// Some of them.
+    pub fn only(&self, mut is_meant: impl FnMut(&Claim<'r>) -> bool) -> Self {
+        let list = self.list.map(|claim| claim.filter(&mut is_meant));
         Self { api: self.api, list, known: self.known }
     }
 

@@ -173,6 +173,7 @@ impl Rules {
         let header: Vec<String> = (built.iter())
             .map(|limit| format!("\"{}\";q={};w={}", limit.name, limit.quota, limit.window_s))
             .collect();
+        let header = header.join(", ");
         let layouts: Vec<String> = built.iter().map(|limit| limit.meter.layout()).collect();
         let kind = if api.is_some() { "api" } else { "user" };
         let store_name = format!("{kind}:{name}:{}", layouts.join(","));
@@ -185,7 +186,7 @@ impl Rules {
                 if without_store == Alone::Reserve {
                     built.iter_mut().for_each(|limit| fleet.keep_back(limit));
                 }
-                alone.map(|limits| self.push_alone(&name, limits, on_limit))
+                alone.map(|limits| self.push_alone(&name, &header, limits, on_limit))
             }
             _ => None,
         };
@@ -198,7 +199,7 @@ impl Rules {
             on_limit,
             sharing,
             without_store,
-            header: header.join(", "),
+            header,
             reserved: api.map_or_else(Reserved::default, |api| api.reserved),
             seed: seed(&store_name),
             store_name,
@@ -207,7 +208,7 @@ impl Rules {
         id
     }
 
-    fn push_alone(&mut self, name: &str, limits: Vec<Limit>, on_limit: OnRefusal) -> usize {
+    fn push_alone(&mut self, name: &str, header: &str, limits: Vec<Limit>, on_limit: OnRefusal) -> usize {
         let words = limits.iter().map(|limit| limit.at + limit.meter.words()).max().unwrap_or(0);
         let id = self.allowances.len();
         self.allowances.push(Allowance {
@@ -218,7 +219,7 @@ impl Rules {
             on_limit,
             sharing: Sharing::Local,
             without_store: Alone::Local,
-            header: String::new(),
+            header: header.to_owned(),
             reserved: Reserved::default(),
             seed: 0,
             store_name: String::new(),

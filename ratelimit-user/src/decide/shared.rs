@@ -228,6 +228,15 @@ fn reserved(allowance: &Allowance, request: &Request<'_>) -> u64 {
     allowance.reserved(request.priority, allowance.capacity())
 }
 
+/// Whether there is ever enough for a request at once, with the store.
+pub fn fits(allowance: &Allowance, request: &Request<'_>, headroom: bool) -> bool {
+    let room = |limit: &Limit| {
+        let in_force = limit.in_force(headroom);
+        in_force.meter.capacity().saturating_sub(in_force.held_back)
+    };
+    allowance.limits.iter().all(|limit| room(limit) >= needed(allowance, request))
+}
+
 fn needed(allowance: &Allowance, request: &Request<'_>) -> u64 {
     request.cost.saturating_add(reserved(allowance, request))
 }

@@ -1,6 +1,6 @@
 //! Requests as metrics.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use super::histogram::Times;
 use crate::serve::protocol::RequestsStatus;
@@ -37,6 +37,25 @@ pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(
             IntGauge::new("ratelimit_request_store_up", "1 while requests are counted with other hosts.")?;
         gauge.set(up.into());
         registry.register(Box::new(gauge))?;
+        let servers = IntGaugeVec::new(
+            Opts::new("ratelimit_request_store_servers", "Servers of the store by whether they answer."),
+            &["state"],
+        )?;
+        let (answering, away) = status.store_servers;
+        servers.with_label_values(&["answering"]).set(answering as i64);
+        servers.with_label_values(&["away"]).set(away as i64);
+        registry.register(Box::new(servers))?;
+    }
+    if let Some((kind, _)) = &status.store_problem {
+        let problem = IntGaugeVec::new(
+            Opts::new(
+                "ratelimit_request_store_problem",
+                "1 while a server of the store does not answer: why.",
+            ),
+            &["kind"],
+        )?;
+        problem.with_label_values(&[kind.as_str()]).set(1);
+        registry.register(Box::new(problem))?;
     }
     Ok(())
 }

@@ -81,7 +81,11 @@ impl Visit {
             "/v1/check" if request.method() == Method::POST => self.errand(request, Errand::Check).await,
             "/v1/refund" if request.method() == Method::POST => self.errand(request, Errand::Refund).await,
             "/v1/reset" if request.method() == Method::POST => self.errand(request, Errand::Reset).await,
-            "/healthz" | "/readyz" if asks => Ok(answer::text("ok\n")),
+            "/healthz" if asks => Ok(answer::text("ok\n")),
+            "/readyz" if asks => match self.door.desk.unready() {
+                Some(why) => Err(Trouble::new(StatusCode::SERVICE_UNAVAILABLE, why)),
+                None => Ok(answer::text("ok\n")),
+            },
             "/openapi.json" if asks => Ok(answer::json(StatusCode::OK, openapi::DOCUMENT)),
             "/v1/check" => Err(Trouble::method(request.method(), "GET, HEAD, POST")),
             "/v1/refund" | "/v1/reset" => Err(Trouble::method(request.method(), "POST")),

@@ -12,7 +12,7 @@ use super::{
     together::Together,
 };
 use crate::{
-    cluster::address::StoreAddress,
+    cluster::{address::StoreAddress, redis::StoreError},
     decide::{
         BadRequest, Decision, Engine, Mode, Outcome, Request, Rules, claims::Claims, clock::Clock,
         meter::Bucket, rules::ApiRules, shared::is_shared, throttle::Throttled,
@@ -191,6 +191,7 @@ impl Desk {
         let decisions = rules.apis().into_iter().flat_map(|api| {
             api.tally.counts().map(|(outcome, count)| (api.name.to_string(), outcome.to_owned(), count))
         });
+        let condition = self.store().map(Store::condition).unwrap_or_default();
         RequestsStatus {
             keys: usage.keys,
             evicted: usage.evicted,
@@ -198,7 +199,22 @@ impl Desk {
             decision_times: self.latency.times(),
             store_up: self.store().map(Store::is_up),
             store_questions: self.store().map_or((0, 0), Store::counts),
+            store_servers: (condition.answering as u64, condition.away as u64),
+            store_problem: condition.problem.map(|problem| (problem.kind().to_owned(), problem.to_string())),
         }
+    }
+
+    /// Why callers had better ask another host, if they had: the store has never worked here, and will not before somebody sets something right. One
+    /// that is gone is no reason: hosts give their shares, and all of them would be unready at once.
+    pub fn unready(&self) -> Option<String> {
+        let condition = self.store()?.condition();
+        if condition.has_worked || condition.problem.as_ref().is_some_and(StoreError::is_transient) {
+            return None;
+        }
+        Some(match condition.problem {
+            Some(problem) => format!("requests are counted without other hosts: {problem}"),
+            None => "the store has not been tried yet".to_owned(),
+        })
     }
 
     /// The way to the store, if there is one.

@@ -43,7 +43,7 @@ async fn run(store: Store, leases: Arc<Leases>, clock: Clock, mut queue: mpsc::R
     let mut due = Vec::with_capacity(LINES);
     while queue.recv_many(&mut due, LINES).await > 0 {
         let inquiries: Arc<[Inquiry]> = due.iter().map(|renewal| renewal.inquiry.clone()).collect();
-        let told = store.ask_each(inquiries).await.unwrap_or_default();
+        let told = store.ask(inquiries).await.unwrap_or_default();
         let now_us = clock.now_us();
         for (nth, renewal) in due.iter().enumerate() {
             match told.get(nth) {

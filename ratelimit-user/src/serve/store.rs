@@ -1,23 +1,36 @@
 //! Asking the store about requests: whatever is asked while a batch is under way goes with the next. Nobody waits longer than a deadline, and not at all
-//! while the store counts as gone.
+//! for servers that count as away ([`servers`]). Those are looked for beside that ([`search`]).
+
+mod notices;
+mod search;
+mod servers;
 
 use std::{
+    collections::{BTreeMap, btree_map},
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 
+pub use self::servers::Condition;
+use self::{
+    notices::Notices,
+    search::{Found, Probe},
+    servers::Servers,
+};
 use crate::{
     cluster::{
         account::Told,
-        address::StoreAddress,
-        breaker::Breaker,
+        address::{Endpoint, StoreAddress},
         exchange::recent_us,
         inquiry::{self, Inquiry},
         letter,
@@ -36,8 +49,12 @@ const CONNECTING: Duration = Duration::from_millis(500);
 const QUEUE: usize = 10_000;
 /// Questions in one batch: a call for each server or slot.
 const BATCH: usize = 1_000;
-/// How often a store that is gone is looked for.
+/// How often a store is looked for none of whose servers answers;
 const PROBE: Duration = Duration::from_millis(100);
+/// and one some of whose servers do not, which takes time from those that do;
+const PROBE_PARTS: Duration = Duration::from_millis(500);
+/// and one that somebody has to set right first.
+const PROBE_WRONG: Duration = Duration::from_secs(1);
 
 /// The store did not answer in time, or counts as gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +74,7 @@ struct Facts {
     is_up: AtomicBool,
     asked: AtomicU64,
     failed: AtomicU64,
+    condition: Mutex<Condition>,
 }
 
 /// One for each inquiry of a question: a part of a cluster may be away.
@@ -68,18 +86,26 @@ enum Question {
 }
 
 impl Store {
-    /// Connects in a thread of its own. Until that has worked, the store counts as gone.
-    pub fn connect(address: &StoreAddress, host: String, tick: Duration) -> std::io::Result<Self> {
+    /// Connects in a thread of its own. Until that has worked, the store counts as gone. Its keys begin with `name`.
+    pub fn connect(
+        address: &StoreAddress,
+        name: &str,
+        host: String,
+        tick: Duration,
+    ) -> std::io::Result<Self> {
         let (questions, queue) = mpsc::channel(QUEUE);
         let facts = Arc::new(Facts::default());
         let teller = Teller {
             address: address.clone(),
-            host,
-            recent_us: recent_us(tick),
+            probe: Probe { name: name.to_owned(), host, recent_us: recent_us(tick) },
             facts: Arc::clone(&facts),
-            breaker: Breaker::default(),
             clock: Clock::start(),
             link: None,
+            servers: Servers::default(),
+            notices: Notices::default(),
+            search: None,
+            is_wanted: true,
+            searched: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -91,7 +117,7 @@ impl Store {
     pub fn of(policy: &Policy, host: Option<&str>) -> std::io::Result<Option<Self>> {
         let Some(cluster) = policy.cluster() else { return Ok(None) };
         let host = host.map_or_else(made_up_name, ToOwned::to_owned);
-        Self::connect(cluster.redis(), host, cluster.tick()).map(Some)
+        Self::connect(cluster.redis(), cluster.name(), host, cluster.tick()).map(Some)
     }
 
     /// Where whatever else has to do with the store may run.
@@ -99,7 +125,12 @@ impl Store {
         &self.runtime
     }
 
-    /// Whether it answers.
+    /// How its servers are.
+    pub fn condition(&self) -> Condition {
+        self.facts.condition.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether any of its servers answers.
     pub fn is_up(&self) -> bool {
         self.facts.is_up.load(Ordering::Relaxed)
     }
@@ -109,13 +140,8 @@ impl Store {
         (self.facts.asked.load(Ordering::Relaxed), self.facts.failed.load(Ordering::Relaxed))
     }
 
-    /// Asks, and waits for all answers.
-    pub async fn ask(&self, inquiries: Arc<[Inquiry]>) -> Result<Vec<Told>, Unavailable> {
-        self.ask_each(inquiries).await?.into_iter().collect()
-    }
-
     /// Asks, and waits for those answers that there are.
-    pub async fn ask_each(&self, inquiries: Arc<[Inquiry]>) -> Result<Answers, Unavailable> {
+    pub async fn ask(&self, inquiries: Arc<[Inquiry]>) -> Result<Answers, Unavailable> {
         if !self.is_up() {
             return Err(Unavailable);
         }
@@ -156,12 +182,18 @@ fn dealt<Q>(answers: Answers, questions: Vec<(usize, Q)>) -> impl Iterator<Item 
 /// Talks to the store.
 struct Teller {
     address: StoreAddress,
-    host: String,
-    recent_us: u64,
+    probe: Probe,
     facts: Arc<Facts>,
-    breaker: Breaker,
     clock: Clock,
     link: Option<Link>,
+    servers: Servers,
+    notices: Notices,
+    /// The search for servers that are away, while one is under way.
+    search: Option<JoinHandle<Result<Found, StoreError>>>,
+    /// Whether somebody has said that the link leads to the wrong place.
+    is_wanted: bool,
+    /// When a search has last ended.
+    searched: Option<Instant>,
 }
 
 impl fmt::Debug for Teller {
@@ -173,43 +205,76 @@ impl fmt::Debug for Teller {
 impl Teller {
     async fn run(mut self, mut queue: mpsc::Receiver<Question>) {
         let mut batch = Vec::with_capacity(BATCH);
-        self.look_for_it().await;
         loop {
+            self.report();
+            let due = self.search_due();
+            let behind = self.notices.is_behind().then(|| self.notices.next()).flatten();
             tokio::select! {
                 taken = queue.recv_many(&mut batch, BATCH) => match taken {
                     0 => return,
                     _ => self.serve(std::mem::take(&mut batch)).await,
                 },
-                () = tokio::time::sleep(PROBE), if !self.is_up() => self.look_for_it().await,
+                found = ended(&mut self.search) => self.take_in(found),
+                () = at(due), if due.is_some() => self.begin_search(),
+                () = at(behind), if behind.is_some() => {}
             }
         }
     }
 
-    fn is_up(&self) -> bool {
-        self.facts.is_up.load(Ordering::Relaxed)
+    /// Tells everybody how the store is.
+    fn report(&mut self) {
+        let condition = self.servers.condition();
+        if let Some((warns, line)) =
+            self.notices.notice(&condition, &self.address.to_string(), Instant::now())
+        {
+            let say = if warns { log::warning } else { log::info };
+            say(line);
+        }
+        self.facts.is_up.store(condition.answering > 0, Ordering::Relaxed);
+        let mut known = self.facts.condition.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != condition {
+            *known = condition;
+        }
     }
 
-    /// Connects, if it is time to try.
-    async fn look_for_it(&mut self) {
-        if !self.breaker.allows(Instant::now()) {
-            return;
+    /// When to look for servers that are away; none if all are there, or it is being looked for them.
+    fn search_due(&self) -> Option<Instant> {
+        let Condition { answering, away, problem, .. } = self.servers.condition();
+        if self.search.is_some() || !(self.is_wanted || away > 0 || self.link.is_none()) {
+            return None;
         }
-        let connected = match &mut self.link {
-            Some(link) => link.mend(CONNECTING).await,
-            None => Link::open(&self.address, CONNECTING).await.map(|link| self.link = Some(link)),
+        let pause = match problem {
+            Some(problem) if answering == 0 && !problem.is_transient() => PROBE_WRONG,
+            _ if answering > 0 && !self.is_wanted => PROBE_PARTS,
+            _ => PROBE,
         };
-        let answers = match (connected, &mut self.link) {
-            (Ok(()), Some(link)) => link.facts(CONNECTING).await.map(|_| ()),
-            (Err(error), _) => Err(error),
-            (Ok(()), None) => return,
-        };
-        match answers {
-            Ok(()) => {
-                self.breaker.succeeded();
-                self.facts.is_up.store(true, Ordering::Relaxed);
-                log::info(format!("requests are counted with other hosts in {}", self.address));
+        Some(self.searched.map_or_else(Instant::now, |searched| searched + pause))
+    }
+
+    fn begin_search(&mut self) {
+        self.is_wanted = false;
+        let successor = self.link.as_ref().map(|link| link.successor(CONNECTING));
+        let (address, probe) = (self.address.clone(), self.probe.clone());
+        self.search = Some(tokio::spawn(async move {
+            let link = match successor {
+                Some(successor) => successor.await?,
+                None => Link::open(&address, CONNECTING).await?,
+            };
+            search::probed(link, &probe, CONNECTING, DEADLINE).await
+        }));
+    }
+
+    fn take_in(&mut self, found: Result<Found, StoreError>) {
+        (self.search, self.searched) = (None, Some(Instant::now()));
+        match found {
+            Ok(Found { link, probed }) => {
+                self.servers.connected(link.servers());
+                for (server, error) in probed {
+                    self.servers.probed(&server, error);
+                }
+                self.link = Some(link);
             }
-            Err(error) => self.lost(&error),
+            Err(error) => self.servers.not_found(error),
         }
     }
 
@@ -224,6 +289,7 @@ impl Teller {
                 Question::Reset { keys } => resets.extend(keys),
             }
         }
+        self.reconnect().await;
         self.forget(&resets).await;
         let inquiries: Vec<&Inquiry> = inquiries.iter().flat_map(|asked| asked.iter()).collect();
         let answers = self.ask(&inquiries).await;
@@ -231,33 +297,67 @@ impl Teller {
             // Whoever asked may have stopped waiting.
             let _gone = answer.map(|answer| answer.send(told));
         }
+        self.reconnect().await;
+    }
+
+    /// Connects again where a connection has just been lost. Most were only idle for too long; those that cannot be had again at once are looked
+    /// for while others are asked.
+    async fn reconnect(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let is_news = |(server, error): (&Endpoint, Option<&StoreError>)| {
+            error.is_some() && !self.servers.is_away(server)
+        };
+        if !link.has_ended() && !link.servers().any(is_news) {
+            return;
+        }
+        if let Err(error) = link.mend(DEADLINE).await {
+            link.give_up_ended(&error);
+        }
+        self.servers.connected(link.servers());
     }
 
     /// One answer for each question.
     async fn ask(&mut self, inquiries: &[&Inquiry]) -> Answers {
         let mut answers = vec![Err(Unavailable); inquiries.len()];
-        let (Some(link), true) = (&mut self.link, self.facts.is_up.load(Ordering::Relaxed)) else {
+        let Some(link) = &mut self.link else { return answers };
+        if inquiries.is_empty() || self.servers.condition().answering == 0 {
             return answers;
-        };
+        }
         self.facts.asked.fetch_add(inquiries.len() as u64, Ordering::Relaxed);
+        let Probe { host, recent_us, .. } = &self.probe;
         let (places, calls): (Vec<Vec<usize>>, Vec<Call<'_>>) =
-            inquiry::calls(&self.host, self.recent_us, inquiries, link.is_cluster(), self.clock.now_us())
+            inquiry::calls(host, *recent_us, inquiries, link.is_cluster(), self.clock.now_us())
                 .into_iter()
                 .unzip();
-        let mut failure = None;
-        for (places, value) in places.iter().zip(link.run(&calls, DEADLINE).await) {
-            match value.and_then(|value| inquiry::answers(&value, places.len())) {
-                Ok(told) => places.iter().zip(told).for_each(|(at, told)| answers[*at] = Ok(told)),
-                Err(error) => failure = Some(error),
+        let mut heard: BTreeMap<Endpoint, Option<StoreError>> = BTreeMap::new();
+        let values = link.run(&calls, DEADLINE).await;
+        for ((places, call), value) in places.iter().zip(&calls).zip(values) {
+            let error = match value.and_then(|value| inquiry::answers(&value, places.len())) {
+                Ok(told) => {
+                    places.iter().zip(told).for_each(|(at, told)| answers[*at] = Ok(told));
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            let is_late = matches!(error, Some(StoreError::TimedOut { .. }));
+            self.is_wanted |= error.as_ref().is_some_and(StoreError::needs_reconnect) && !is_late;
+            let Some(server) = link.server_of(call) else { continue };
+            match heard.entry(server) {
+                btree_map::Entry::Vacant(place) => _ = place.insert(error),
+                // One answer is enough to know that it answers.
+                btree_map::Entry::Occupied(mut known) if error.is_none() => *known.get_mut() = None,
+                btree_map::Entry::Occupied(_) => {}
+            }
+        }
+        for (server, error) in heard {
+            if self.servers.heard(&server, error.as_ref())
+                && let Some(error) = error
+            {
+                link.give_up(&server, error);
             }
         }
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
         self.facts.failed.fetch_add(failed as u64, Ordering::Relaxed);
-        match failure {
-            // A part of a cluster may be away: the rest goes on.
-            Some(error) if failed == answers.len() || error.needs_reconnect() => self.lost(&error),
-            _ => self.breaker.succeeded(),
-        }
         answers
     }
 
@@ -268,16 +368,19 @@ impl Teller {
             log::warning(format!("a key was not reset in the store: {error}"));
         }
     }
+}
 
-    fn lost(&mut self, error: &StoreError) {
-        self.breaker.failed(Instant::now());
-        // A connection that is gone does not come back by asking again; one that is slow may.
-        if (error.needs_reconnect() || self.breaker.is_open())
-            && self.facts.is_up.swap(false, Ordering::Relaxed)
-        {
-            log::warning(format!("requests are counted without other hosts: {error}"));
-        }
-    }
+/// What a search has come to; never if there is none.
+async fn ended(search: &mut Option<JoinHandle<Result<Found, StoreError>>>) -> Result<Found, StoreError> {
+    let Some(search) = search else { return std::future::pending().await };
+    let broken = |error: tokio::task::JoinError| {
+        Err(StoreError::Lost { at: "the store".into(), why: error.to_string() })
+    };
+    search.await.unwrap_or_else(broken)
+}
+
+async fn at(moment: Option<Instant>) {
+    tokio::time::sleep_until(moment.unwrap_or_else(Instant::now).into()).await;
 }
 
 #[cfg(test)]

@@ -1,18 +1,22 @@
 //! Decisions that hosts make together: from leases where they last, by the store where they do not, and alone where it is gone.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use super::{desk::Asking, renewals::Renewals, store::Store};
+use super::{
+    desk::Asking,
+    renewals::Renewals,
+    store::{Store, Unavailable},
+};
 use crate::{
-    cluster::inquiry::Inquiry,
+    cluster::{account::Told, inquiry::Inquiry},
     decide::{
-        Decision, Engine, Mode, Outcome, Request, Rules,
-        claims::Claims,
+        Decision, Engine, Mode, Nearest, Outcome, Request, Rules,
+        claims::{Claim, Claims},
         clock::Clock,
         lease::Lease,
         leases::Leases,
         renewal,
-        shared::{self, Step, Verdict, is_shared},
+        shared::{self, Step, Verdict, fits, is_shared},
     },
 };
 
@@ -84,28 +88,59 @@ impl Together {
         let asked: Arc<[Inquiry]> =
             shared::inquiries(claims, request, &self.leases, &self.name, headroom, peek, sent_us).into();
         let mut unanswered = Unanswered { claims, asked: &asked, leases: &self.leases, is_answered: false };
-        let told = self.store.ask(Arc::clone(&asked)).await;
-        unanswered.is_answered = told.is_ok();
+        let answers = self.store.ask(Arc::clone(&asked)).await;
+        unanswered.is_answered = answers.is_ok();
         drop(unanswered);
         let now_us = clock.now_us();
-        let Ok(told) = told else { return alone(engine, rules, claims, request, asking, now_us) };
-        let Verdict { decision, undo } =
-            shared::verdict(claims, &asked, &told, &self.leases, headroom, now_us);
+        let Ok(answers) = answers else { return alone(engine, rules, claims, request, asking, now_us) };
+        // A part of the store may be away: what it has no answer about this host decides alone, like what it counts for itself.
+        let mut marks = answers.iter().map(Result::is_ok);
+        let together = claims.only(|claim| is_shared(claim) && marks.next() == Some(true));
+        let mut marks = answers.iter().map(Result::is_ok);
+        let rest = claims.only(|claim| !is_shared(claim) || marks.next() != Some(true));
+        let (told, answered) = self.told(&rest, &asked, &answers);
+        let Verdict { mut decision, undo } =
+            shared::verdict(&together, &answered, &told, &self.leases, headroom, now_us);
         if !undo.is_empty() {
             self.store.tell(undo);
         }
-        let local = claims.local();
-        if !decision.outcome.is_served() || local.iter().next().is_none() {
+        if let (true, true, Some(near)) = (peek, decision.outcome.is_served(), &mut decision.limit) {
+            // The store has not taken anything; what is told is what would be left.
+            near.remaining = near.remaining.saturating_sub(request.cost);
+        }
+        if !decision.outcome.is_served() || rest.iter().next().is_none() {
             return decision;
         }
-        let of_host = engine.judge(&local, request, now_us, asking.into());
+        let of_host = alone(engine, rules, &rest, request, asking, now_us);
         if of_host.outcome.is_served() {
-            return decision;
+            return harder(decision, of_host);
         }
-        if !peek {
-            self.store.tell(shared::refunds(claims, request, &self.name, headroom));
+        let mut spent = told.iter().map(|told| told.spent);
+        let paid =
+            shared::refunds(&together.only(|_| spent.next() == Some(true)), request, &self.name, headroom);
+        if !paid.is_empty() {
+            self.store.tell(paid);
         }
         of_host
+    }
+
+    /// The answers that there are, and what was asked for them. The leases of the rest take in that there are none.
+    fn told<'a>(
+        &self,
+        rest: &Claims<'_>,
+        asked: &'a [Inquiry],
+        answers: &[Result<Told, Unavailable>],
+    ) -> (Vec<Told>, Cow<'a, [Inquiry]>) {
+        let told: Vec<Told> = answers.iter().filter_map(|answer| answer.ok()).collect();
+        if told.len() == asked.len() {
+            return (told, Cow::Borrowed(asked));
+        }
+        let of = |is_ok: bool| {
+            let some = asked.iter().zip(answers).filter(move |(_, answer)| answer.is_ok() == is_ok);
+            some.map(|(asked, _)| asked.clone()).collect::<Vec<_>>()
+        };
+        shared::failed(rest, &of(false), &self.leases);
+        (told, Cow::Owned(of(true)))
     }
 
     pub(super) fn refund(&self, engine: &Engine, claims: &Claims<'_>, request: &Request<'_>) {
@@ -152,8 +187,35 @@ fn alone<'r>(
     asking: Asking,
     now_us: u64,
 ) -> Decision<'r> {
-    match rules.alone(claims) {
-        Some(claims) => engine.judge(&claims, request, now_us, Mode::from(asking)),
-        None => Decision { outcome: Outcome::Refused { retry_us: Some(TRY_AGAIN_US) }, limit: None },
+    let soon = Outcome::Refused { retry_us: Some(TRY_AGAIN_US) };
+    let Some(own) = rules.alone(claims) else {
+        return Decision { outcome: soon, limit: claims.iter().find_map(nothing_left) };
+    };
+    let decision = engine.judge(&own, request, now_us, Mode::from(asking));
+    // More than this host ever has, and not more than there is with the store, which may be back any moment.
+    let is_too_much = decision.outcome == Outcome::Refused { retry_us: None };
+    match is_too_much && claims.iter().all(|claim| fits(claim.allowance, request, engine.headroom())) {
+        true => Decision { outcome: soon, ..decision },
+        false => decision,
     }
+}
+
+/// Where a limit stands of which this host gives nothing.
+fn nothing_left<'r>(claim: &Claim<'r>) -> Option<Nearest<'r>> {
+    let allowance = claim.allowance;
+    let limit = allowance.limits.first().filter(|_| is_shared(claim))?;
+    Some(Nearest { allowance, limit, remaining: 0, reset_us: TRY_AGAIN_US })
+}
+
+/// The one of two decisions to serve a request that asks more of it; of those that ask the same, the one that leaves less.
+fn harder<'r>(one: Decision<'r>, other: Decision<'r>) -> Decision<'r> {
+    let rank = |decision: &Decision<'_>| {
+        let wait_us = match decision.outcome {
+            Outcome::Delayed { wait_us } => wait_us,
+            _ => 0,
+        };
+        let left = decision.limit.map_or(u64::MAX, |near| near.remaining);
+        (decision.outcome.index(), wait_us, std::cmp::Reverse(left))
+    };
+    if rank(&other) > rank(&one) { other } else { one }
 }

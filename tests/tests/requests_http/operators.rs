@@ -8,7 +8,7 @@ use std::{
 use ratelimit_tests::{
     answer::assert_refused,
     daemon::binary,
-    redis::free_port,
+    redis::{Options, Redis, free_port, wait_for},
     service::{Client, Service},
 };
 
@@ -77,4 +77,66 @@ fn sighup_reads_the_policy_again_and_a_broken_one_changes_nothing() {
     // On the connection that was open before, with what was counted before.
     assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=search", 1).0, 0);
     assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=other", 4).0, 3);
+}
+
+/// A service that counts with other hosts in the store at an address, and where its metrics are.
+fn with_store(url: &str) -> (Service, SocketAddr) {
+    let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let policy = format!(
+        "[[api]]\nname = \"search\"\nlimits = [\"100/hour\"]\n[cluster]\nredis = \"{url}\"\nhosts = 4\n"
+    );
+    (Service::start_listening(&policy, &format!("metrics = \"{metrics}\"")), metrics)
+}
+
+#[test]
+fn a_store_that_has_never_worked_is_in_the_log_in_readiness_and_in_metrics() {
+    let server = Redis::single(Options::with(["requirepass secret"]));
+    let at = server.at();
+    let (service, metrics) = with_store(&format!("redis://:wrong@{at}"));
+    let says = format!("Redis at {at} refuses the password");
+    let log = wait_for("a line in the log", || {
+        let log = service.log();
+        log.contains(&says).then_some(log)
+    });
+    assert!(log.contains("warning: requests are counted without other hosts: "), "{log}");
+    let ready = service.get("/readyz");
+    assert_eq!(ready.status, 503, "{ready:?}");
+    assert!(ready.json()["detail"].as_str().unwrap().contains(&says), "{ready:?}");
+    assert_eq!(service.get("/healthz").status, 200, "it lives, and gives its share");
+    assert_eq!(service.get("/v1/check?user=ann&api=search").status, 200);
+    let scraped = || Client::new(TcpStream::connect(metrics).unwrap()).get("/metrics").body;
+    let body = scraped();
+    for line in [
+        "ratelimit_request_store_up 0",
+        "ratelimit_request_store_problem{kind=\"wrong_password\"} 1",
+        "ratelimit_request_store_servers{state=\"answering\"} 0",
+    ] {
+        assert!(body.lines().any(|it| it == line), "{line} is not in\n{body}");
+    }
+    // Somebody sets it right, and nothing has to be started again.
+    server.ask(&["CONFIG", "SET", "requirepass", "wrong"]);
+    wait_for("a service that is ready", || (service.get("/readyz").status == 200).then_some(()));
+    let body = scraped();
+    assert!(body.contains("ratelimit_request_store_up 1"), "{body}");
+    assert!(!body.contains("ratelimit_request_store_problem"), "{body}");
+    assert!(service.log().contains("requests are counted with other hosts in redis://"));
+    let lines = service.log().lines().filter(|line| line.contains("requests are counted")).count();
+    assert!(lines <= 4, "{lines} lines:\n{}", service.log());
+}
+
+#[test]
+fn without_the_store_answers_have_the_fields_that_they_have_with_it() {
+    // Nobody listens there: as if the store had died, which makes no host unready.
+    let (service, _) = with_store(&format!("redis://127.0.0.1:{}", free_port()));
+    wait_for("a service that is ready", || (service.get("/readyz").status == 200).then_some(()));
+    let reply = service.get("/v1/check?user=ann&api=search");
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.field("ratelimit-policy"), Some("\"search\";q=100;w=3600"));
+    assert_eq!(reply.field("ratelimit").map(|field| &field[..13]), Some("\"search\";r=24"));
+    // Above the share of this host, and not above the limit: the store may be back in a second.
+    let reply = service.get("/v1/check?user=bob&api=search&cost=26");
+    assert_eq!((reply.status, reply.number("retry-after")), (429, Some(1)), "{reply:?}");
+    assert!(reply.body.contains("try again in 1 s"), "{reply:?}");
+    let reply = service.get("/v1/check?user=bob&api=search&cost=101");
+    assert_eq!((reply.status, reply.number("retry-after")), (429, None), "never, with or without the store");
 }

@@ -104,7 +104,8 @@ pub(super) async fn run(
     done.into_iter().map(|end| end.unwrap_or_else(|| Err(lost()))).collect()
 }
 
-fn target(route: &Route, call: &Call<'_>) -> Result<Endpoint, StoreError> {
+/// The server that a call goes to.
+pub(super) fn target(route: &Route, call: &Call<'_>) -> Result<Endpoint, StoreError> {
     match route {
         Route::One(endpoint) => Ok(endpoint.clone()),
         Route::Slots(map) => {

@@ -1,6 +1,6 @@
 //! The link to a store: opened, used, and mended when something says so.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use ::redis::Value;
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
@@ -21,7 +21,7 @@ pub(super) type Nodes = BTreeMap<Endpoint, Result<Connection, StoreError>>;
 /// A link to a store. It does nothing by itself: no reconnecting, no repeating. Whoever gets an error that `needs_reconnect` calls `mend`.
 pub struct Link {
     address: StoreAddress,
-    dialer: Dialer,
+    dialer: Arc<Dialer>,
     nodes: Nodes,
     route: Route,
 }
@@ -35,7 +35,7 @@ pub(super) enum Route {
 impl Link {
     /// Connects: to the server, to the master that Sentinels name, or to every master of the cluster.
     pub async fn open(address: &StoreAddress, timeout: Duration) -> Result<Self, StoreError> {
-        let dialer = Dialer::new(address)?;
+        let dialer = Arc::new(Dialer::new(address)?);
         let (nodes, route) = connect(address, &dialer, Nodes::new(), Deadline::after(timeout)).await?;
         Ok(Self { address: address.clone(), dialer, nodes, route })
     }
@@ -43,11 +43,55 @@ impl Link {
     /// Connects again, and looks again who is master. In a cluster connections that work are kept, and nodes that cannot be reached are no
     /// error as long as others can: calls for them fail at once until the next `mend`. On error everything is as it was.
     pub async fn mend(&mut self, timeout: Duration) -> Result<(), StoreError> {
-        let kept = self.nodes.iter().filter(|(_, node)| node.as_ref().is_ok_and(|node| !node.is_closed()));
-        let kept = kept.map(|(endpoint, node)| (endpoint.clone(), node.clone())).collect();
         let until = Deadline::after(timeout);
-        (self.nodes, self.route) = connect(&self.address, &self.dialer, kept, until).await?;
+        (self.nodes, self.route) = connect(&self.address, &self.dialer, self.kept(), until).await?;
         Ok(())
+    }
+
+    /// What `mend` would make of it, for whoever has to go on using it meanwhile.
+    pub fn successor(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Self, StoreError>> + Send + 'static {
+        let (address, dialer, kept) = (self.address.clone(), Arc::clone(&self.dialer), self.kept());
+        async move {
+            let (nodes, route) = connect(&address, &dialer, kept, Deadline::after(timeout)).await?;
+            Ok(Self { address, dialer, nodes, route })
+        }
+    }
+
+    /// Connections that work.
+    fn kept(&self) -> Nodes {
+        let kept = self.nodes.iter().filter(|(_, node)| node.as_ref().is_ok_and(|node| !node.is_closed()));
+        kept.map(|(endpoint, node)| (endpoint.clone(), node.clone())).collect()
+    }
+
+    /// The servers that calls go to, and why not where there is no connection.
+    pub fn servers(&self) -> impl Iterator<Item = (&Endpoint, Option<&StoreError>)> {
+        self.nodes.iter().map(|(endpoint, node)| (endpoint, node.as_ref().err()))
+    }
+
+    /// The server that a call goes to, if there is one.
+    pub fn server_of(&self, call: &Call<'_>) -> Option<Endpoint> {
+        flight::target(&self.route, call).ok()
+    }
+
+    /// Whether a connection has ended since it was last used.
+    pub fn has_ended(&self) -> bool {
+        self.nodes.values().flatten().any(Connection::is_closed)
+    }
+
+    /// Calls for a server fail at once with this, until the next `mend`.
+    pub fn give_up(&mut self, server: &Endpoint, error: StoreError) {
+        self.nodes.insert(server.clone(), Err(error));
+    }
+
+    /// The same for all servers to which there is no connection.
+    pub fn give_up_ended(&mut self, error: &StoreError) {
+        for node in self.nodes.values_mut().filter(|node| !node.as_ref().is_ok_and(|node| !node.is_closed()))
+        {
+            *node = Err(error.clone());
+        }
     }
 
     /// Runs the calls and returns one answer for each, in their order, not later than after `deadline`. One pipeline per server, all servers

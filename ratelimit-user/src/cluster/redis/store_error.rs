@@ -78,6 +78,41 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// One word for it, for metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => "unreachable",
+            Self::Lost { .. } => "lost",
+            Self::TimedOut { .. } => "timed_out",
+            Self::WrongPassword { .. } => "wrong_password",
+            Self::NoPassword { .. } => "no_password",
+            Self::NoPermission { .. } => "no_permission",
+            Self::ReadOnly { .. } => "read_only",
+            Self::Loading { .. } => "loading",
+            Self::Busy { .. } => "busy",
+            Self::OutOfMemory { .. } => "out_of_memory",
+            Self::ClusterDown { .. } => "cluster_down",
+            Self::CannotSave { .. } => "cannot_save",
+            Self::TooFewReplicas { .. } => "too_few_replicas",
+            Self::MasterDown { .. } => "master_down",
+            Self::TooManyClients { .. } => "too_many_clients",
+            Self::Protected { .. } => "protected",
+            Self::NoDatabase { .. } => "no_database",
+            Self::SpeaksTls { .. } | Self::SpeaksPlain { .. } | Self::Tls { .. } | Self::TlsFile { .. } => {
+                "tls"
+            }
+            Self::NotTrusted { .. } | Self::CertificateRefused { .. } => "certificate",
+            Self::UnknownMaster { .. } => "unknown_master",
+            Self::IsCluster { .. } | Self::NotCluster { .. } | Self::CrossSlot { .. } => {
+                "wrong_kind_of_store"
+            }
+            Self::TooOld { .. } => "too_old",
+            Self::Script { .. } => "script",
+            Self::Refused { .. } => "refused",
+            Self::Nonsense { .. } => "nonsense",
+        }
+    }
+
     /// Whether it may pass by itself. What is not needs somebody to change something; asking again soon is no use.
     pub fn is_transient(&self) -> bool {
         match self {

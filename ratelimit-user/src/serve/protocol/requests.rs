@@ -67,6 +67,12 @@ pub struct RequestsStatus {
     pub store_up: Option<bool>,
     /// Questions to it, and those without an answer.
     pub store_questions: (u64, u64),
+    /// Servers of it that answer, and those that do not.
+    #[serde(default)]
+    pub store_servers: (u64, u64),
+    /// What is wrong with one of those: a word, and a sentence.
+    #[serde(default)]
+    pub store_problem: Option<(String, String)>,
 }
 
 /// How long decisions took.
