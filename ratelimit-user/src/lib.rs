@@ -3,6 +3,7 @@
 //! Direction: `cli` and `daemon` know everybody, nobody knows them; `config`, `policy`, `compile`, `drops` and `explain` are pure but for
 //! reading one file; only `dataplane` talks to the kernel, and `lockout` and `headroom` look into `/proc`.
 
+pub mod build;
 pub mod cli;
 pub mod cluster;
 pub mod compile;

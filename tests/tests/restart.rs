@@ -196,8 +196,10 @@ fn a_table_of_another_size_takes_nothing_from_users_and_lists() {
     nearly(PER_SOURCE, offer(&edge, &mut sink, USER));
     assert!(edge.cli(&["block", "add", "198.51.100.7", "--reason", "from before"]).status.success());
     for entries in [2_000, 1_000] {
+        assert!(edge.cli(&["limit", "set", "source.packets", "40000 packets/s"]).status.success());
         daemon.kill_9();
         daemon = edge.start(&users_policy(entries));
+        daemon.wait_for_log("source.packets had been set to 40000 packets/s burst 40000 and not saved");
         daemon.wait_for_log("lists, users and totals are kept; every source begins spent");
         assert_eq!(offer(&edge, &mut sink, USER), 0, "it had all of it");
     }

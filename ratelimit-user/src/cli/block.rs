@@ -5,7 +5,7 @@ use ratelimit_common::limit::lifetime::parse_lifetime;
 
 use super::{
     Daemon, Format,
-    client::{ask, order, unexpected},
+    client::{ask, order, require_this_build, unexpected},
     operator::Force,
     output::{Output, print, print_json, table},
 };
@@ -13,6 +13,9 @@ use crate::{
     failure::Failure,
     serve::protocol::{self, Reply, Request},
 };
+
+/// The part of an order that daemons have not always known.
+const CLUSTER: &str = "--cluster";
 
 /// Change or show the block list.
 #[derive(Debug, Args)]
@@ -77,10 +80,16 @@ impl Block {
                     Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
                 };
                 let operator = force.operator();
+                if cluster {
+                    require_this_build(&daemon.state, CLUSTER)?;
+                }
                 let request = Request::BlockAdd { prefix, for_ns, reason, cluster, operator };
                 order(&daemon.state, request, format.output)
             }
             Action::Del { prefix, cluster, daemon, format } => {
+                if cluster {
+                    require_this_build(&daemon.state, CLUSTER)?;
+                }
                 order(&daemon.state, Request::BlockDel { prefix, cluster }, format.output)
             }
             Action::List { daemon, format } => match ask(&daemon.state, Request::BlockList)? {

@@ -9,9 +9,10 @@ use std::{
 
 use super::output::{Output, print_done};
 use crate::{
+    build::BUILD,
     failure::{ExitCode, Failure},
     serve::{
-        control::SOCKET,
+        control::{NOT_UNDERSTOOD, SOCKET},
         protocol::{Reply, Request},
     },
 };
@@ -24,7 +25,7 @@ pub(super) fn ask(state: &Path, request: Request) -> Result<Reply, Failure> {
     let socket = state.join(SOCKET);
     let reply = converse(&socket, request).map_err(unreachable(&socket))?;
     match reply {
-        Reply::Failed(failure) => Err(failure),
+        Reply::Failed(failure) => Err(of_another_build(failure, &socket)),
         reply => Ok(reply),
     }
 }
@@ -80,6 +81,10 @@ fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
             io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
             _ => ExitCode::NoDaemon,
         };
+        if error.kind() == io::ErrorKind::InvalidData {
+            let message = format!("the answer of the daemon is not understood: {error}; {}", builds(socket));
+            return Failure::new(code, message);
+        }
         let hint = match code {
             ExitCode::NotPermitted => "only root and the daemon's own user may ask it",
             _ => START_IT,
@@ -102,13 +107,53 @@ pub(super) fn order(state: &Path, request: Request, output: Output) -> Result<()
     }
 }
 
-/// A daemon of another version may answer something else.
+/// A daemon of another build may answer something else.
 pub(super) fn unexpected(reply: &Reply) -> Failure {
-    let version = env!("CARGO_PKG_VERSION");
     Failure::new(
         ExitCode::NoDaemon,
-        format!("the daemon does not speak version {version}: it answered {reply:?}"),
+        format!("the daemon is not of this build ({BUILD}): it answered {reply:?}"),
     )
+}
+
+/// Refuses an order that a daemon from before builds had names may carry out without a part that it does not know.
+pub(super) fn require_this_build(state: &Path, part: &str) -> Result<(), Failure> {
+    match build_of_daemon(&state.join(SOCKET)) {
+        Some(build) if !build.contains('+') => Err(Failure::usage(format!(
+            "the daemon is of build {build}, this command line of {BUILD}: it may not know {part}, and nothing was \
+             done; restart it with this build"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The failure, with both builds if it comes from their being different ones.
+fn of_another_build(failure: Failure, socket: &Path) -> Failure {
+    if !failure.message.starts_with(NOT_UNDERSTOOD) {
+        return failure;
+    }
+    Failure::new(failure.code, format!("{}; {}", failure.message, builds(socket)))
+}
+
+/// Which build is at either end.
+fn builds(socket: &Path) -> String {
+    match build_of_daemon(socket) {
+        Some(build) if build == BUILD => format!("both ends are of build {BUILD}"),
+        Some(build) => {
+            format!(
+                "the daemon is of build {build}, this command line of {BUILD}: use one that is of the daemon's"
+            )
+        }
+        None => format!("this command line is of build {BUILD}, and the daemon does not say which it is of"),
+    }
+}
+
+/// The build that the daemon says it is of, whatever else it answers.
+fn build_of_daemon(socket: &Path) -> Option<String> {
+    let mut answer = String::new();
+    send(socket, Request::Status).ok()?.read_line(&mut answer).ok()?;
+    let answer: serde_json::Value = serde_json::from_str(&answer).ok()?;
+    let status = answer.as_object()?.values().find_map(|inner| inner.get("version"))?;
+    status.as_str().map(str::to_owned)
 }
 
 fn converse(socket: &Path, request: Request) -> io::Result<Reply> {
@@ -133,4 +178,49 @@ fn read_reply(reader: &mut BufReader<UnixStream>) -> io::Result<Reply> {
         ));
     }
     Ok(serde_json::from_str(&answer)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::net::UnixListener, thread};
+
+    use super::*;
+
+    /// Answers each caller in turn, as a daemon of another build would.
+    fn daemon(name: &str, answers: &'static [&'static str]) -> PathBuf {
+        let state = std::env::temp_dir().join(format!("ratelimit-{name}-{}", std::process::id()));
+        fs::create_dir_all(&state).unwrap();
+        let _absent = fs::remove_file(state.join(SOCKET));
+        let listener = UnixListener::bind(state.join(SOCKET)).unwrap();
+        thread::spawn(move || {
+            for answer in answers {
+                let (mut caller, _) = listener.accept().unwrap();
+                BufReader::new(&caller).read_line(&mut String::new()).unwrap();
+                writeln!(caller, "{answer}").unwrap();
+            }
+        });
+        state
+    }
+
+    const OLD_STATUS: &str = r#"{"reply":"status","data":{"version":"0.1.0","pid":7}}"#;
+
+    #[test]
+    fn a_part_of_an_order_that_an_older_daemon_would_leave_out_is_refused() {
+        let state = daemon("older", &[OLD_STATUS]);
+        let failure = require_this_build(&state, "--cluster").unwrap_err();
+        assert_eq!(failure.code, ExitCode::Usage);
+        let expected =
+            format!("the daemon is of build 0.1.0, this command line of {BUILD}: it may not know --cluster");
+        assert!(failure.message.starts_with(&expected), "{failure}");
+        fs::remove_dir_all(state).unwrap();
+    }
+
+    #[test]
+    fn an_answer_of_another_build_is_met_with_both_names() {
+        let state = daemon("other", &[OLD_STATUS, OLD_STATUS]);
+        let failure = ask(&state, Request::Status).unwrap_err();
+        assert!(failure.message.contains("the daemon is of build 0.1.0"), "{failure}");
+        assert!(failure.message.contains(BUILD), "{failure}");
+        fs::remove_dir_all(state).unwrap();
+    }
 }

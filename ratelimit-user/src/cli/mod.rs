@@ -27,7 +27,7 @@ use std::{path::PathBuf, process};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::failure::Failure;
+use crate::{build::BUILD, failure::Failure};
 use output::Output;
 
 /// Where the control socket is unless --state says otherwise.
@@ -39,7 +39,7 @@ const DEFAULT_PIN: &str = "/sys/fs/bpf/ratelimit";
 #[derive(Debug, Parser)]
 #[command(
     name = "ratelimit",
-    version,
+    version = BUILD,
     max_term_width = 100,
     after_help = "Exit codes: 0 done; 1 ran, and found something; 2 wrong usage or a bad file; \
                   3 no daemon reachable; 4 not permitted; 5 the kernel or driver cannot do it."

@@ -21,6 +21,7 @@ use ratelimit_common::{
 pub(super) use self::conversation::{converse, say_goodbye};
 use super::{host::Host, log};
 use crate::{
+    build::BUILD,
     cluster::{
         breaker::Breaker,
         exchange::{Grant, Timing},
@@ -358,7 +359,7 @@ impl Cluster {
         self.gossip_due = now + gossip::TICK;
         self.gossips += 1;
         let facts = members::Facts {
-            program: env!("CARGO_PKG_VERSION").to_owned(),
+            program: BUILD.to_owned(),
             round_trip_us: self.last_trip.as_micros() as u64,
             leases: self.leases.totals(now_ns).held,
             ..members::Facts::default()

@@ -101,6 +101,8 @@ pub(super) struct Host {
     pub(super) cluster: Option<Cluster>,
     /// Where questions about requests are answered.
     pub(super) desk: Arc<Desk>,
+    /// What was set and not saved, as it was last written down.
+    pub(super) unsaved: Vec<(String, String)>,
     /// The store of the command line, if it names one.
     pub(super) redis: Option<StoreAddress>,
     seen: Seen,
@@ -155,6 +157,7 @@ impl Host {
             state: options.state.clone(),
             version,
             previous: None,
+            unsaved: Vec::new(),
             waiting: None,
             desired: started.desired,
             facts: started.facts,

@@ -25,7 +25,7 @@ use crate::{
         pin::{Layout, PinDir},
         probe,
     },
-    policy::Policy,
+    policy::{Policy, User},
 };
 
 /// Links are given another program within this time: each takes about a millisecond. Totals begin spent when it has passed.
@@ -132,7 +132,7 @@ impl Others {
     /// Which place each user had, by its prefixes, and which it has.
     fn moves(&self, policy: &Policy, desired: &Desired) -> Vec<(u32, u32)> {
         let had = Names::users_by_prefixes(policy, &self.lists);
-        let names = policy.users().iter().map(|user| user.name());
+        let names = policy.users().iter().map(User::name);
         names.filter_map(|name| Some((had.of(name)? as u32, desired.names.users.of(name)? as u32))).collect()
     }
 

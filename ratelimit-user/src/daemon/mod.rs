@@ -22,6 +22,7 @@ mod settings;
 mod start;
 mod state_dir;
 mod status;
+mod unsaved;
 mod users;
 mod version;
 mod waiting;

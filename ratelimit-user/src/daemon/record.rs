@@ -18,6 +18,7 @@ use super::{
     version::Version,
 };
 use crate::{
+    build::BUILD,
     config::{self, LoadError, Problem, Reader},
     failure::{ExitCode, Failure},
 };
@@ -151,6 +152,7 @@ impl<T> Record<T> {
 pub(super) fn choose(
     reader: &mut Reader,
     record: Option<Record>,
+    state: &Path,
     policy_file: &Path,
     policy_text: Result<String, LoadError>,
 ) -> Result<(Version, Vec<Problem>, Origin), Failure> {
@@ -166,8 +168,20 @@ pub(super) fn choose(
         let (version, warnings) = of_file(policy_text)?;
         return Ok((version, warnings, Origin::PolicyFileChanged));
     }
-    let (version, warnings) = Version::parse(reader, Path::new(&record.file), record.text)?;
-    let version = version.with_all(&record.set)?;
+    // Another build may have applied it. The file that it came from may say something else by now.
+    let unreadable = |why: Failure| {
+        let (kept, policy_file) = (Record::path(state), policy_file.display());
+        Failure::new(
+            why.code,
+            format!(
+                "{} holds a policy that this build ({BUILD}) cannot read: {why}; without that file {policy_file} counts",
+                kept.display()
+            ),
+        )
+    };
+    let parsed = Version::parse(reader, Path::new(&record.file), record.text).map_err(Failure::from);
+    let (version, warnings) = parsed.map_err(unreadable)?;
+    let version = version.with_all(&record.set).map_err(unreadable)?;
     Ok((version, warnings, record.unconfirmed.map_or(Origin::Applied, Origin::NotConfirmed)))
 }
 
@@ -183,9 +197,14 @@ mod tests {
     }
 
     fn chosen(record: Option<Record>, policy_text: &str) -> (Version, Origin) {
-        let (version, _, origin) =
-            choose(&mut Reader::default(), record, Path::new("main.toml"), Ok(policy_text.to_owned()))
-                .unwrap();
+        let (version, _, origin) = choose(
+            &mut Reader::default(),
+            record,
+            Path::new("state"),
+            Path::new("main.toml"),
+            Ok(policy_text.to_owned()),
+        )
+        .unwrap();
         (version, origin)
     }
 
@@ -226,7 +245,13 @@ mod tests {
     fn a_broken_policy_file_is_an_error_also_beside_a_record() {
         let applied = version("other.toml", OTHER);
         let reader = &mut Reader::default();
-        let result = choose(reader, Some(record(&applied)), Path::new("main.toml"), Ok("broken".to_owned()));
+        let result = choose(
+            reader,
+            Some(record(&applied)),
+            Path::new("state"),
+            Path::new("main.toml"),
+            Ok("broken".to_owned()),
+        );
         assert!(result.unwrap_err().message.contains("main.toml:1:"));
     }
 
@@ -236,5 +261,20 @@ mod tests {
         assert!(record(&same).is_superfluous());
         assert!(!record(&same).while_waiting(&same, Path::new("new.toml")).is_superfluous());
         assert!(!record(&version("other.toml", OTHER)).is_superfluous());
+    }
+
+    #[test]
+    fn a_kept_policy_of_another_build_is_named_by_the_file_that_it_is_kept_in() {
+        let applied = version("other.toml", OTHER);
+        let newer = Record { text: "[from_the_future]\n".into(), ..record(&applied) };
+        let reader = &mut Reader::default();
+        let failure =
+            choose(reader, Some(newer), Path::new("state"), Path::new("main.toml"), Ok(MAIN.to_owned()));
+        let message = failure.unwrap_err().message;
+        assert!(
+            message.starts_with("state/policy-in-force.json holds a policy that this build ("),
+            "{message}"
+        );
+        assert!(message.ends_with("; without that file main.toml counts"), "{message}");
     }
 }

@@ -23,6 +23,7 @@ use super::{
     requests::follow_offenders,
     start::start,
     state_dir::StateDir,
+    unsaved,
 };
 use crate::{
     config::{self, Reader},
@@ -45,8 +46,13 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 pub fn run(options: &Options) -> Result<(), Failure> {
     let mut reader = Reader::default();
     let record = Record::read(&options.state)?;
-    let (version, warnings, origin) =
-        record::choose(&mut reader, record, &options.policy, config::read_text(&options.policy))?;
+    let (version, warnings, origin) = record::choose(
+        &mut reader,
+        record,
+        &options.state,
+        &options.policy,
+        config::read_text(&options.policy),
+    )?;
     warnings.iter().for_each(log::warning);
     headroom::require(&options.proc)?;
     probe::require_root()?;
@@ -68,6 +74,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         // Signals too: one that comes while the program is being loaded must not end the daemon half way.
         let mut signals = Signals::take()?;
         let mut host = start(options, version, reader).map_err(|failure| hint(failure, &origin, options))?;
+        unsaved::say_lost(&options.state, &host.version);
         settle(&mut host, &origin, options)?;
         for warning in host.host_warnings() {
             log::warning(warning);
@@ -224,6 +231,7 @@ impl Daemon {
             }
             Err(failure) => log::error(format!("policy not reloaded, the old one stays in force: {failure}")),
         }
+        host.note_unsaved();
     }
 
     fn observe(&self) {
@@ -272,7 +280,12 @@ impl Answer for Daemon {
         let reply = match request {
             Request::Test(question) => self.test(&question).await,
             Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
-            request => self.host().answer(request, caller),
+            request => {
+                let mut host = self.host();
+                let reply = host.answer(request, caller);
+                host.note_unsaved();
+                reply
+            }
         };
         self.asked.notify_one();
         reply.unwrap_or_else(Reply::Failed)

@@ -6,6 +6,7 @@ use ratelimit_common::abi::{self, Mode, OnLimit};
 
 use super::{host::Host, version::Version};
 use crate::{
+    build::BUILD,
     dataplane::{
         attach::{self, Guarded, Presence},
         framing::Framing,
@@ -22,7 +23,7 @@ impl Host {
         let now_ns = probe::now_ns();
         let interfaces = self.interfaces();
         Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: BUILD.to_owned(),
             abi: abi::ABI_VERSION,
             pid: std::process::id(),
             mode: self.policy().mode().name().to_owned(),

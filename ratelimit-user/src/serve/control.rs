@@ -1,7 +1,10 @@
 //! The control socket: requests from the CLI on the same host.
 
-use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, fs, io, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration,
+};
 
+use serde::de::IgnoredAny;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::{UnixListener, UnixStream},
@@ -13,6 +16,7 @@ use super::{
     protocol::{Reply, Request},
 };
 use crate::{
+    build::BUILD,
     config::MAX_BYTES,
     drops::{Filter, Sighting},
     failure::{ExitCode, Failure},
@@ -167,13 +171,56 @@ async fn read_request(
     Ok(Ok(request))
 }
 
-/// The request of a line.
+/// How a refusal begins that a caller of another build gets.
+pub const NOT_UNDERSTOOD: &str = "request is not understood";
+
+/// The request of a line. A part of it that is not known is not left out: whoever sent it would take it for done.
 pub fn understand(line: &[u8]) -> Result<Request, Failure> {
-    serde_json::from_slice(line)
-        .map_err(|error| Failure::usage(format!("request is not understood: {error}")))
+    let not_understood =
+        |why: String| Failure::usage(format!("{NOT_UNDERSTOOD}: {why}; the daemon is of build {BUILD}"));
+    let mut request: Request =
+        serde_json::from_slice(line).map_err(|error| not_understood(error.to_string()))?;
+    let given: BTreeMap<String, IgnoredAny> =
+        serde_json::from_slice(line).map_err(|error| not_understood(error.to_string()))?;
+    // Names are all that is looked at, and a text can be long.
+    let text = request.text().map(|(text, _)| std::mem::take(text));
+    let known = serde_json::to_value(&request).map_err(|error| not_understood(error.to_string()))?;
+    if let (Some((place, _)), Some(text)) = (request.text(), text) {
+        *place = text;
+    }
+    match given.keys().find(|name| known.get(name.as_str()).is_none()) {
+        Some(name) => Err(not_understood(format!("{name:?} is nothing that {} has", known["verb"]))),
+        None => Ok(request),
+    }
 }
 
 /// Whether there is more than was read.
 fn is_cut(line: &[u8], at: u64) -> bool {
     line.len() as u64 == at && line.last() != Some(&b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_with_a_part_that_is_not_known_is_refused() {
+        let known =
+            br#"{"verb":"block-add","prefix":"192.0.2.1","for_ns":null,"reason":null,"cluster":true}"#;
+        assert!(matches!(understand(known), Ok(Request::BlockAdd { cluster: true, .. })));
+        let unknown =
+            br#"{"verb":"block-add","prefix":"192.0.2.1","for_ns":null,"reason":null,"galaxy":true}"#;
+        let failure = understand(unknown).unwrap_err();
+        assert_eq!(failure.code, ExitCode::Usage);
+        let expected = "request is not understood: \"galaxy\" is nothing that \"block-add\" has; the daemon is of build ";
+        assert!(failure.message.starts_with(expected), "{failure}");
+    }
+
+    #[test]
+    fn a_text_is_not_lost_when_its_request_is_looked_at() {
+        let Ok(mut request) = understand(br#"{"verb":"diff","file":"p.toml","text":"[source]"}"#) else {
+            panic!()
+        };
+        assert_eq!(request.text().unwrap().0, "[source]");
+    }
 }

@@ -7,6 +7,7 @@ use super::{
     reply::{Reply, Version},
     throttle::{self, Dialect, integer},
 };
+use crate::build::BUILD;
 use crate::serve::{tls, workers::Door};
 
 /// The longest name that a connection is given.
@@ -177,7 +178,7 @@ impl Session {
 
     fn greet(&self, reply: &mut Reply<'_>) {
         reply.map(7);
-        for (what, text) in [("server", "ratelimit"), ("version", env!("CARGO_PKG_VERSION"))] {
+        for (what, text) in [("server", "ratelimit"), ("version", BUILD)] {
             reply.text(what);
             reply.text(text);
         }
@@ -232,7 +233,7 @@ impl Session {
         format!(
             "# Server\r\nredis_version:{LIKE_REDIS}\r\nserver_name:ratelimit\r\nratelimit_version:{}\r\n\
              redis_mode:standalone\r\nprocess_id:{}\r\n\r\n# Keyspace\r\nkeys:{}\r\nevicted_keys:{}\r\n",
-            env!("CARGO_PKG_VERSION"),
+            BUILD,
             std::process::id(),
             usage.keys,
             usage.evicted,
