@@ -325,6 +325,19 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+#[test]
+fn an_end_that_comes_a_second_earlier_is_not_written_and_the_block_ends_a_second_late() {
+    let (mut house, mut blocks) = (House::default(), Blocks::new("a"));
+    for (version, left) in [(1, 12), (2, 11)] {
+        blocks.learn(&change(NET, version, lasts(left)), 0).unwrap();
+        house.settle(&mut blocks, NET, 0);
+    }
+    assert_eq!(house.on_list(NET), Some((Some(12 * SECOND), "flood", Layer::Cluster)));
+    blocks.learn(&change(NET, 3, Fate::Removed), 11 * SECOND).unwrap();
+    house.settle(&mut blocks, NET, 11 * SECOND);
+    assert_eq!(house.on_list(NET), None, "a removal is written, however near the end is");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -369,15 +382,17 @@ proptest! {
                     taken |= !is;
                 }
             }
-            let in_force = [local.as_ref(), cluster.as_ref().filter(|_| taken)];
-            let ends = in_force.into_iter().flatten().filter(|held| held.holds(now));
-            let longest = ends.map(|held| held.until_ns.unwrap_or(u64::MAX)).max();
-            let said = house.list.get(&p(NET)).map(|(held, _)| held.until_ns.unwrap_or(u64::MAX));
-            // An end that has hardly changed is not written again.
+            let in_force = [local.as_ref(), cluster.as_ref().filter(|_| taken)].into_iter().flatten();
+            let ends = |held: &Held| held.until_ns.unwrap_or(u64::MAX);
+            let longest = in_force.clone().filter(|held| held.holds(now)).map(ends).max();
+            let said = house.list.get(&p(NET)).map(|(held, _)| ends(held));
+            // An end that has hardly changed is not written again, so the list may be a second early or late; never about a block that
+            // was removed.
             let is_right = match (longest, said) {
                 (Some(longest), Some(said)) => longest.abs_diff(said) <= SECOND,
                 (Some(longest), None) => longest.saturating_sub(now) <= SECOND,
-                (longest, said) => longest == said,
+                (None, Some(said)) => in_force.map(ends).any(|over| over.abs_diff(said) <= SECOND),
+                (None, None) => true,
             };
             prop_assert!(is_right, "{event:?}: {said:?} instead of {longest:?}");
         }
