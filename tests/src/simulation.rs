@@ -26,6 +26,7 @@ use ratelimit_user::{
         exchange::{Grant, Timing},
         holding::Told,
         leases::{self, Leases, Line},
+        round_trip::RoundTrip,
         terms::Terms,
     },
     policy::Reserve,
@@ -42,7 +43,9 @@ pub struct Faults {
     pub lost: u64,
     /// Letters that arrive twice, out of a thousand.
     pub doubled: u64,
-    /// The longest time that a letter takes, in ms.
+    /// The shortest time that a letter or an answer takes, in ms.
+    pub quickest_ms: u64,
+    /// How much longer it takes at most, in ms.
     pub slowest_ms: u64,
     /// How often in a thousand steps something larger happens: a host crashes or is cut off, the store stops, fails over or is emptied.
     pub disasters: u64,
@@ -52,9 +55,9 @@ pub struct Faults {
 
 impl Faults {
     /// A good day.
-    pub const NONE: Self = Self { lost: 0, doubled: 0, slowest_ms: 2, disasters: 0, drift: 0 };
+    pub const NONE: Self = Self { lost: 0, doubled: 0, quickest_ms: 0, slowest_ms: 2, disasters: 0, drift: 0 };
     /// A bad one.
-    pub const ALL: Self = Self { lost: 50, doubled: 50, slowest_ms: 400, disasters: 1, drift: 20 };
+    pub const ALL: Self = Self { lost: 50, doubled: 50, quickest_ms: 0, slowest_ms: 400, disasters: 1, drift: 20 };
 }
 
 /// A cluster to be.
@@ -162,6 +165,7 @@ struct Said {
 #[derive(Debug)]
 struct Host {
     leases: Leases,
+    round_trip: RoundTrip,
     epoch: u64,
     /// Its clock, as it runs: so many thousandths faster, and from there.
     drift: i64,
@@ -230,6 +234,7 @@ impl World {
             let offset_ns = rng.u64(0..1_000_000 * SECOND);
             let mut host = Host {
                 leases: world.no_leases(),
+                round_trip: RoundTrip::new(world.plan.tick, world.plan.lease),
                 epoch: 0,
                 drift,
                 offset_ns,
@@ -301,7 +306,8 @@ impl World {
     /// The daemon of a host does its work, if it is time.
     fn tick(&mut self, at: usize) {
         let (now_ns, tick_ns) = (self.now_ns, self.plan.tick.as_nanos() as u64);
-        let (number, slowest) = (self.numbers, self.plan.faults.slowest_ms);
+        let Faults { quickest_ms, slowest_ms, .. } = self.plan.faults;
+        let number = self.numbers;
         let host = &mut self.hosts[at];
         if !host.alive {
             if now_ns >= host.back_ns {
@@ -323,7 +329,7 @@ impl World {
             if !lines.is_empty() {
                 host.attempt += 1;
                 // Sometimes patient, sometimes not: an answer may come to a letter that has been repeated.
-                let patience = self.rng.u64(1..=slowest.max(2)) * MS + tick_ns;
+                let patience = (self.rng.u64(1..=slowest_ms.max(2)) + 2 * quickest_ms) * MS + tick_ns;
                 host.waiting = Some((clock, clock + patience));
                 let letter = Message::Letter { from: at, epoch: host.epoch, attempt: host.attempt, lines };
                 host.tell(now_ns);
@@ -337,7 +343,7 @@ impl World {
     }
 
     fn send(&mut self, message: &Message, cut_off: bool) {
-        let Faults { lost, doubled, slowest_ms, .. } = self.plan.faults;
+        let Faults { lost, doubled, quickest_ms, slowest_ms, .. } = self.plan.faults;
         let copies = if self.rng.u64(0..1_000) < doubled { 2 } else { 1 };
         for _ in 0..copies {
             if cut_off || self.rng.u64(0..1_000) < lost {
@@ -346,7 +352,7 @@ impl World {
             // Most are quick.
             let slowest = if self.rng.u64(0..10) == 0 { slowest_ms } else { slowest_ms.min(3) };
             self.numbers += 1;
-            let at_ns = self.now_ns + self.rng.u64(0..=slowest * MS);
+            let at_ns = self.now_ns + quickest_ms * MS + self.rng.u64(0..=slowest * MS);
             self.post.push(Reverse(Post { at_ns, number: self.numbers }));
             self.messages.insert(self.numbers, message.clone());
         }
@@ -445,6 +451,8 @@ impl Host {
         }
         let clock = self.clock(now_ns);
         self.waiting = None;
+        self.round_trip.took(Duration::from_nanos(clock - sent));
+        self.leases.reckon_with(self.round_trip.usual());
         for (key, grant) in grants {
             self.leases.answer(key, grant, sent, clock);
         }

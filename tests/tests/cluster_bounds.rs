@@ -45,6 +45,29 @@ fn no_interval_admits_more_than_the_burst_and_the_rate_on_good_days() {
     worlds(Faults::NONE, 300);
 }
 
+/// Letters and answers that take 90 to 110 ms each way.
+const FAR_AWAY: Faults = Faults { quickest_ms: 90, slowest_ms: 20, ..Faults::NONE };
+
+#[test]
+fn hosts_that_are_200_ms_from_the_store_carry_nine_tenths_of_the_limit_and_no_more_than_it() {
+    for hosts in [1, 2, 3, 8] {
+        // What is sent in a round trip must fit into the burst twice: what comes in meanwhile, and what is not yet reported as spent.
+        for (offered, steady) in [(5_000, true), (1_200 / hosts as u64, true), (3_000, false)] {
+            let rate = parse_rate("1000/s burst 1000").unwrap();
+            let plan = Plan { rate, offered, steady, ..flooded(hosts, Reserve::new(50, hosts as u32), FAR_AWAY) };
+            let outcome = World::new(plan).run(STEPS).unwrap_or_else(|it| panic!("{it}"));
+            let part = outcome.admitted as f64 / outcome.refilled as f64;
+            println!("{hosts} hosts, {offered} offered to each: {part:.3} of the rate");
+            assert!(part >= 0.9 || !steady, "{hosts} hosts, {offered} offered to each: {part}");
+        }
+    }
+}
+
+#[test]
+fn no_interval_admits_more_than_the_burst_and_the_rate_far_from_the_store_whatever_fails() {
+    worlds(Faults { quickest_ms: 80, ..Faults::ALL }, 500);
+}
+
 /// A limit of 1000 a second that every host is offered five times.
 fn flooded(hosts: usize, reserve: Reserve, faults: Faults) -> Plan {
     Plan {

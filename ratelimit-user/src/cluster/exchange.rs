@@ -1,5 +1,7 @@
 //! What a host and the store tell each other about one limit of one user.
 
+use std::time::Duration;
+
 /// What a host says. The same number is said again until there is an answer, and counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
@@ -42,9 +44,14 @@ pub struct Timing {
 
 impl Timing {
     /// The timing of leases that last so long and are renewed so often.
-    pub fn new(lifetime: std::time::Duration, tick: std::time::Duration) -> Self {
+    pub fn new(lifetime: Duration, tick: Duration) -> Self {
         let lifetime_us = lifetime.as_micros() as u64;
         Self { lifetime_us, margin_us: margin_us(lifetime_us), recent_us: recent_us(tick) }
+    }
+
+    /// The same for hosts that are heard of so often.
+    pub fn heard_every(self, time: Duration) -> Self {
+        Self { recent_us: recent_us(time), ..self }
     }
 
     /// After this time everything that was given before has been spent or is void.
@@ -54,7 +61,7 @@ impl Timing {
 }
 
 /// For how long the store remembers what a host wanted that is heard of so often.
-pub fn recent_us(tick: std::time::Duration) -> u64 {
+pub fn recent_us(tick: Duration) -> u64 {
     4 * tick.as_micros() as u64
 }
 

@@ -14,8 +14,8 @@ use super::{
 /// A packet takes far less time than this from reading the ceiling to spending, also on a machine that is stopped for a moment, and the clock
 /// of the packet path lags by less.
 const SETTLED_NS: u64 = 20_000_000;
-/// What a host likes to hold, in ticks of its demand: one passes until the next exchange, one is for an answer that takes its time.
-const TICKS_AHEAD: u64 = 2;
+/// What a host likes to hold, in exchanges' worth of its demand: one passes until there is an answer, and what is half gone is topped up.
+const EXCHANGES_AHEAD: u64 = 2;
 /// What a host likes to hold at least of a limit that is in use, as a part of its burst: few packets come at even distances, and one that finds
 /// nothing is lost although there is plenty.
 const PORTION: u64 = 32;
@@ -42,8 +42,9 @@ pub struct Holding {
     seen_ns: u64,
     /// Up to where unmet demand is counted.
     enough: u64,
-    /// Units that one tick asks for, estimated.
+    /// Units that one tick asks for, estimated, and what is needed until there are more.
     demand: u64,
+    ahead: u64,
     /// What is held at least, and until when.
     portion: u64,
     in_use_until_ns: u64,
@@ -65,6 +66,30 @@ pub struct Holding {
     unanswered: Option<Entry>,
     /// Until when the store must not hear of it: it may still have books of an earlier holding of this limit on this host.
     silent_until_ns: u64,
+}
+
+/// How often this host and the store talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Time from one look at the counters to the next.
+    pub tick_ns: u64,
+    /// What an answer of the store takes.
+    pub trip_ns: u64,
+}
+
+impl Pace {
+    /// Time until what is asked for now is there: the next letter, and its answer.
+    pub fn exchange_ns(&self) -> u64 {
+        self.tick_ns + self.trip_ns
+    }
+
+    /// How old an answer gets before a lease is renewed: a fourth of its time, or less if the answer to that would come too late.
+    fn renewal_us(&self, timing: &Timing) -> u64 {
+        let lasts_us = timing.lifetime_us.saturating_sub(timing.margin_us);
+        // An answer is as old as its way was long when it comes, and the next one takes as long again.
+        let latest_us = lasts_us.saturating_sub((2 * self.trip_ns + 2 * self.tick_ns) / 1_000);
+        (timing.lifetime_us / 4).min(latest_us)
+    }
 }
 
 /// What the packet path is to be told.
@@ -90,6 +115,7 @@ impl Holding {
             seen_ns: now_ns,
             enough: spent.unmet + enough(terms),
             demand: 0,
+            ahead: 0,
             portion: portion(terms),
             in_use_until_ns: 0,
             pace: 0,
@@ -120,12 +146,14 @@ impl Holding {
     }
 
     /// Takes in what packets have spent and asked for since.
-    pub fn observe(&mut self, spent: Spent, now_ns: u64, tick_ns: u64, terms: &Terms) {
+    pub fn observe(&mut self, spent: Spent, now_ns: u64, pace: &Pace, terms: &Terms) {
+        let tick_ns = pace.tick_ns;
         let passed = now_ns.saturating_sub(self.seen_ns).max(1);
         let used = spent.used.saturating_sub(self.seen.used);
         let asked = used + spent.unmet.saturating_sub(self.seen.unmet);
         let per_tick = scaled(asked, tick_ns, passed.max(tick_ns));
         self.demand = per_tick.max(self.demand * DECAY_EIGHTHS / 8).min(terms.burst());
+        self.ahead = scaled(self.demand, EXCHANGES_AHEAD * pace.exchange_ns(), tick_ns);
         self.portion = portion(terms);
         if asked > 0 {
             self.in_use_until_ns = now_ns + LINGERS_NS;
@@ -164,6 +192,7 @@ impl Holding {
     /// Lowers the ceiling to what has been spent.
     pub fn give_up(&mut self, now_ns: u64) {
         self.demand = 0;
+        self.ahead = 0;
         self.in_use_until_ns = 0;
         self.lower(self.seen.used, now_ns);
     }
@@ -177,7 +206,7 @@ impl Holding {
 
     fn target(&self, now_ns: u64) -> u64 {
         let at_least = if now_ns < self.in_use_until_ns { self.portion } else { 0 };
-        (self.demand * TICKS_AHEAD).max(at_least)
+        self.ahead.max(at_least)
     }
 
     /// How much it matters that the store hears of it now: what has been said and not been answered comes first, then who has nothing left, then
@@ -192,20 +221,20 @@ impl Holding {
     }
 
     /// Whether there is anything to be said to the store now.
-    pub fn is_due(&self, now_ns: u64, timing: &Timing, terms: &Terms) -> bool {
-        self.unanswered.is_some() || self.next(now_ns, timing, terms).is_some()
+    pub fn is_due(&self, now_ns: u64, timing: &Timing, pace: &Pace, terms: &Terms) -> bool {
+        self.unanswered.is_some() || self.next(now_ns, timing, pace, terms).is_some()
     }
 
     /// What is to be said to the store now, if anything. What has no answer yet is said again as it was.
-    pub fn entry(&mut self, now_ns: u64, timing: &Timing, terms: &Terms) -> Option<Entry> {
+    pub fn entry(&mut self, now_ns: u64, timing: &Timing, pace: &Pace, terms: &Terms) -> Option<Entry> {
         if self.unanswered.is_none() {
-            self.unanswered = self.next(now_ns, timing, terms);
+            self.unanswered = self.next(now_ns, timing, pace, terms);
             self.sequence += u64::from(self.unanswered.is_some());
         }
         self.unanswered
     }
 
-    fn next(&self, now_ns: u64, timing: &Timing, terms: &Terms) -> Option<Entry> {
+    fn next(&self, now_ns: u64, timing: &Timing, pace: &Pace, terms: &Terms) -> Option<Entry> {
         if now_ns < self.silent_until_ns {
             return None;
         }
@@ -220,7 +249,7 @@ impl Holding {
         let given_back = self.booked.saturating_sub(used + held);
         let age_us = now_ns.saturating_sub(self.answered_ns) / 1_000;
         // A lease that is in use is renewed in time; what was spent is told soon enough not to keep the bucket from filling.
-        let renews = (held > 0 || used > 0) && age_us >= timing.lifetime_us / 4;
+        let renews = (held > 0 || used > 0) && age_us >= pace.renewal_us(timing);
         let says = wanted > 0 || given_back > 0 || used > terms.burst() / 16 || renews;
         says.then_some(Entry { sequence: self.sequence + 1, used, held, wanted })
     }

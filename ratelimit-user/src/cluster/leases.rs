@@ -3,13 +3,14 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::Hash,
+    time::Duration,
 };
 
 use ratelimit_common::abi::Spent;
 
 use super::{
     exchange::{Entry, Grant, Timing},
-    holding::{Holding, Told},
+    holding::{Holding, Pace, Told},
     terms::Terms,
 };
 
@@ -42,7 +43,7 @@ pub const LINES: usize = 1_000;
 #[derive(Clone, Debug)]
 pub struct Leases {
     timing: Timing,
-    tick_ns: u64,
+    pace: Pace,
     slots: Vec<Slot>,
     by_key: HashMap<String, usize>,
     /// Limits that are not held any more, and until when the store may have books of them.
@@ -71,7 +72,14 @@ pub struct Totals {
 impl Leases {
     /// None.
     pub fn new(timing: Timing, tick_ns: u64) -> Self {
-        Self { timing, tick_ns, slots: Vec::new(), by_key: HashMap::new(), dropped: HashMap::new() }
+        let pace = Pace { tick_ns, trip_ns: 0 };
+        Self { timing, pace, slots: Vec::new(), by_key: HashMap::new(), dropped: HashMap::new() }
+    }
+
+    /// Reckons with answers that take so long.
+    pub fn reckon_with(&mut self, trip: Duration) {
+        self.pace.trip_ns = trip.as_nanos() as u64;
+        self.timing = self.timing.heard_every(Duration::from_nanos(self.pace.tick_ns).max(trip));
     }
 
     /// Follows a policy: what stays keeps what it holds, what is new starts with nothing. Returns places that have no lease any more.
@@ -113,26 +121,22 @@ impl Leases {
     /// Takes in what packets have spent.
     pub fn observe(&mut self, now_ns: u64, mut spent: impl FnMut(u32) -> Spent) {
         for Slot { limit, holding, .. } in &mut self.slots {
-            holding.observe(spent(limit.place), now_ns, self.tick_ns, &limit.terms);
+            holding.observe(spent(limit.place), now_ns, &self.pace, &limit.terms);
             holding.shed(now_ns);
         }
     }
 
     /// What the store is to be told.
     pub fn letter(&mut self, now_ns: u64) -> Vec<Line> {
-        let (timing, mut due): (Timing, Vec<&mut Slot>) = (
-            self.timing,
-            self.slots
-                .iter_mut()
-                .filter(|slot| slot.holding.is_due(now_ns, &self.timing, &slot.limit.terms))
-                .collect(),
-        );
+        let Self { timing, pace, slots, .. } = self;
+        let is_due = |slot: &&mut Slot| slot.holding.is_due(now_ns, timing, pace, &slot.limit.terms);
+        let mut due: Vec<&mut Slot> = slots.iter_mut().filter(is_due).collect();
         if due.len() > LINES {
             due.select_nth_unstable_by_key(LINES, |slot| std::cmp::Reverse(slot.holding.urgency(now_ns)));
             due.truncate(LINES);
         }
         let line = |Slot { limit, holding, .. }: &mut Slot| {
-            let entry = holding.entry(now_ns, &timing, &limit.terms)?;
+            let entry = holding.entry(now_ns, timing, pace, &limit.terms)?;
             Some(Line { key: limit.key.clone(), terms: limit.terms, entry })
         };
         due.into_iter().filter_map(line).collect()
@@ -170,7 +174,7 @@ impl Leases {
     /// Goes on without the store for a tick, at the pace that each had.
     pub fn go_on(&mut self, now_ns: u64) {
         for Slot { holding, .. } in &mut self.slots {
-            holding.go_on(now_ns + 3 * self.tick_ns);
+            holding.go_on(now_ns + 3 * self.pace.tick_ns);
         }
     }
 
@@ -207,8 +211,6 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use ratelimit_common::limit::text::parse_rate;
 
     use super::*;

@@ -24,4 +24,5 @@ pub mod ledger;
 pub mod letter;
 pub mod members;
 pub mod redis;
+pub mod round_trip;
 pub mod terms;

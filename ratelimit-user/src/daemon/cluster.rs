@@ -30,6 +30,7 @@ use crate::{
         letter::Keys,
         members,
         redis::{Call, Facts, StoreError, Value},
+        round_trip::RoundTrip,
         terms::Terms,
     },
     compile::{self, lists::Lists},
@@ -56,6 +57,7 @@ pub(super) struct Cluster {
     lines: u64,
     failures: u64,
     last_trip: Duration,
+    round_trip: RoundTrip,
     /// Users whose books are to be opened anew.
     resets: Vec<String>,
     /// Blocks for all hosts, and the hosts.
@@ -101,14 +103,17 @@ impl Cluster {
             lines: 0,
             failures: 0,
             last_trip: Duration::ZERO,
+            round_trip: RoundTrip::new(policy.tick(), policy.lease()),
             resets: Vec::new(),
             policy,
         })
     }
 
-    /// How long the store may take to answer: long enough not to give up on a busy one, short enough that leases do not run out meanwhile.
-    fn deadline(&self) -> Duration {
-        (self.policy.tick() * 2).max(Duration::from_millis(50)).min(self.policy.lease() / 4)
+    /// An answer came after so long: what is held follows that.
+    fn took(&mut self, trip: Duration) {
+        self.last_trip = trip;
+        self.round_trip.took(trip);
+        self.leases.reckon_with(self.round_trip.usual());
     }
 
     /// What this start of this host is called in the store.
@@ -174,17 +179,23 @@ impl Cluster {
 }
 
 impl Host {
-    /// Takes in what packets have spent, tells them what they may spend, and says what the store is to be told; `None` if nothing.
-    pub(super) fn tick_cluster(&mut self, now: Instant) -> Result<Option<Letter>, Failure> {
+    /// Takes in what packets have spent, and tells them what they may spend.
+    pub(super) fn look_after_leases(&mut self) -> Result<(), Failure> {
         self.follow_policy()?;
         let now_ns = probe::now_ns();
-        let Some(cluster) = &mut self.cluster else { return Ok(None) };
+        let Some(cluster) = &mut self.cluster else { return Ok(()) };
         let spent = self.maps.all_spent(&cluster.leases.places())?;
         cluster.leases.observe(now_ns, |place| spent.of(place));
         if cluster.is_cut_off() && cluster.policy.without_store() == WithoutStore::LastRate {
             cluster.leases.go_on(now_ns);
         }
-        self.tell_leases()?;
+        self.tell_leases()
+    }
+
+    /// Does that, and says what the store is to be told; `None` if nothing.
+    pub(super) fn tick_cluster(&mut self, now: Instant) -> Result<Option<Letter>, Failure> {
+        self.look_after_leases()?;
+        let now_ns = probe::now_ns();
         let Some(cluster) = &mut self.cluster else { return Ok(None) };
         if !cluster.breaker.allows(now) {
             return Ok(None);
@@ -229,7 +240,10 @@ impl Host {
         if answered || failure.is_none() {
             cluster.exchanges += 1;
             cluster.lines += letter.lines.len() as u64;
-            cluster.last_trip = trip;
+        }
+        // A part that did not answer has used up the deadline, which says nothing about the others.
+        if failure.is_none() {
+            cluster.took(trip);
         }
         match failure {
             // In a Redis Cluster some masters may be there and others not. Users of those that are go on as before.
@@ -254,9 +268,12 @@ impl Host {
         }
     }
 
-    /// What the store says of itself, once it is connected.
-    pub(super) fn store_connected(&mut self, facts: &[Facts]) {
+    /// What the store says of itself, once it is connected, and how long that took if all of it answered.
+    pub(super) fn store_connected(&mut self, facts: &[Facts], trip: Option<Duration>) {
         let Some(cluster) = &mut self.cluster else { return };
+        if let Some(trip) = trip {
+            cluster.took(trip);
+        }
         let warnings: Vec<String> = facts.iter().filter_map(eviction_warning).collect();
         for warning in warnings.iter().filter(|warning| !cluster.warnings.contains(warning)) {
             log::warning(warning);
@@ -389,6 +406,9 @@ impl Cluster {
     fn failed(&mut self, error: &StoreError) {
         let was_open = self.breaker.is_open();
         self.failures += 1;
+        if matches!(error, StoreError::TimedOut { .. }) {
+            self.round_trip.missed();
+        }
         self.breaker.failed(Instant::now());
         self.problem = Some(error.to_string());
         if self.breaker.is_open() && !was_open {

@@ -129,6 +129,34 @@ fn a_lost_reply_is_counted_exactly_once() {
 }
 
 #[test]
+fn a_store_that_is_200_ms_away_gives_out_the_whole_limit() {
+    const BOUND: Bound = Bound { rate: 2_000.0, burst: 2_000.0 };
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let proxy = Proxy::to(redis.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let mut fleet = Fleet::start(2, "2000 packets/s burst 2000", &url, "hosts = 2");
+    season(&redis);
+    proxy.delay(Duration::from_millis(200));
+    wait_for("an answer from far away", || {
+        let is_heard = |trip: &u64| (200_000..400_000).contains(trip);
+        let mut trips = fleet.hosts.iter().filter_map(|host| host.status()["round_trip_us"].as_u64());
+        trips.by_ref().all(|trip| is_heard(&trip)).then_some(())
+    });
+    let floods = fleet.flood(&[0, 1], 6_000, 3.0);
+    let samples = fleet.watch(Duration::from_millis(2_900), Vec::new());
+    floods.into_iter().for_each(done);
+    let (above, last) = (excess(&samples, BOUND), &samples[samples.len() - 1]);
+    // From when the burst is gone, which comes with the first answers.
+    let is_after = |sample: &&Sample| sample.since(&samples[0]) >= Duration::from_millis(1_000);
+    let first = samples.iter().find(is_after).expect("a sample");
+    let pace = (last.total() - first.total()) as f64 / last.since(first).as_secs_f64();
+    println!("{pace:.0} packets/s; {above:.0} above the rate at most, burst 2000; by host {:?}", last.got);
+    assert!(above <= BOUND.burst, "{above} above the rate in some interval");
+    assert!(pace >= 0.9 * BOUND.rate, "{pace} packets/s");
+}
+
+#[test]
 fn nobody_waits_for_a_store_that_does_not_answer() {
     let _alone = alone();
     let redis = Redis::single(Options::default());

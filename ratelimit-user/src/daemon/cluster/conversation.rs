@@ -1,6 +1,7 @@
 //! Talking to the store: one letter at a time, each with a deadline.
 
 use std::{
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,6 +16,7 @@ use crate::{
         leases::Line,
         letter::{self, Keys},
         redis::{Call, Link, StoreError, Value, slot},
+        round_trip::RoundTrip,
     },
     daemon::log,
 };
@@ -34,9 +36,11 @@ struct Desk {
     address: StoreAddress,
     keys: Keys,
     id: String,
+    /// As they are for the letter that is being sent.
     timing: Timing,
-    deadline: Duration,
+    round_trip: RoundTrip,
     tick: Duration,
+    lease: Duration,
     link: Option<Link>,
     /// Whether the link has to be looked after before it is used again, and when it last was.
     broken: bool,
@@ -48,8 +52,12 @@ pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
     let Some(mut desk) = Desk::of(&daemon) else { return };
     let mut tick = tokio::time::interval(desk.tick);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_late = false;
     loop {
-        tick.tick().await;
+        // An answer that took longer than a tick is not waited for a second time.
+        if !std::mem::take(&mut is_late) {
+            tick.tick().await;
+        }
         let letter = match daemon.host().tick_cluster(Instant::now()) {
             Ok(Some(letter)) => letter,
             Ok(None) => continue,
@@ -58,13 +66,31 @@ pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
                 continue;
             }
         };
-        desk.send(&daemon, letter).await;
+        let mut sending = pin!(desk.send(&daemon, letter));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut sending => break,
+                _ = tick.tick() => {
+                    // What packets spend is looked at however long the store takes.
+                    is_late = true;
+                    if let Err(failure) = daemon.host().look_after_leases() {
+                        log::warning(format!("leases were not looked after: {failure}"));
+                    }
+                }
+            }
+        }
     }
 }
 
 /// Gives back what is held, so that others need not wait until it runs out.
 pub(in crate::daemon) async fn say_goodbye(daemon: &Daemon) {
-    let Some(mut desk) = Desk::of(daemon) else { return };
+    let Some(desk) = Desk::of(daemon) else { return };
+    // After that there is nothing left to give back.
+    let _over = tokio::time::timeout(desk.lease, give_back(daemon, desk)).await;
+}
+
+async fn give_back(daemon: &Daemon, mut desk: Desk) {
     for _ in 0..GOODBYES {
         if daemon.host().give_up_leases().is_err() {
             return;
@@ -88,8 +114,9 @@ impl Desk {
             keys: cluster.keys.clone(),
             id: cluster.id.clone(),
             timing: *cluster.leases.timing(),
-            deadline: cluster.deadline(),
+            round_trip: cluster.round_trip,
             tick: cluster.policy.tick(),
+            lease: cluster.policy.lease(),
             link: None,
             broken: false,
             mended: None,
@@ -98,13 +125,16 @@ impl Desk {
 
     /// Sends a letter and hands over what came of it.
     async fn send(&mut self, daemon: &Daemon, letter: Letter) {
-        let began = Instant::now();
+        self.keep_up(daemon);
         if let Err(error) = self.connect(daemon).await {
             daemon.host().store_failed(letter, &error);
             return;
         }
+        self.keep_up(daemon);
         self.reset(&letter.resets).await;
-        let (answers, gossip) = self.ask(&letter.lines, letter.gossip.as_ref()).await;
+        let began = Instant::now();
+        let deadline = self.round_trip.deadline();
+        let (answers, gossip) = self.ask(&letter.lines, letter.gossip.as_ref(), deadline).await;
         let errors = answers.iter().filter_map(|answer| answer.as_ref().err());
         let errors = errors.chain(gossip.as_ref().and_then(|answer| answer.as_ref().err()));
         self.broken = errors.into_iter().any(StoreError::needs_reconnect);
@@ -113,29 +143,44 @@ impl Desk {
         }
     }
 
+    /// What was measured since the letter before.
+    fn keep_up(&mut self, daemon: &Daemon) {
+        if let Some(cluster) = &daemon.host().cluster {
+            (self.round_trip, self.timing) = (cluster.round_trip, *cluster.leases.timing());
+        }
+    }
+
     /// Sees to it that there is a link that works.
     async fn connect(&mut self, daemon: &Daemon) -> Result<(), StoreError> {
+        let patience = self.round_trip.connecting();
         match &mut self.link {
             Some(link) if self.broken && self.mended.is_none_or(|at| at.elapsed() >= MEND_EVERY) => {
                 self.mended = Some(Instant::now());
-                link.mend(self.deadline).await?;
+                link.mend(patience).await?;
             }
             Some(_) => return Ok(()),
-            None => self.link = Some(Link::open(&self.address, self.deadline).await?),
+            None => self.link = Some(Link::open(&self.address, patience).await?),
         }
-        self.broken = false;
+        // Until it has been greeted.
+        self.broken = true;
         let Some(link) = &mut self.link else { return Ok(()) };
-        let facts = link.facts(self.deadline).await?;
+        let began = Instant::now();
+        let facts = link.facts(patience).await?;
         let is_cluster = link.is_cluster();
-        daemon.host().store_connected(&facts);
+        // A server that is away has used up all the time there was.
+        let is_whole = facts.len() == link.servers();
+        daemon.host().store_connected(&facts, is_whole.then(|| began.elapsed()));
         // Every server hears of this cluster at once: what it has not known for long it does not give out.
         let group = |key: &str| is_cluster.then(|| slot(key.as_bytes()));
         let greeting = daemon.host().cluster.as_ref().map(|cluster| cluster.leases.greeting(group));
-        let (answers, _) = self.ask(&greeting.unwrap_or_default(), None).await;
+        let (answers, _) = self.ask(&greeting.unwrap_or_default(), None, patience).await;
         // A part of the store may be away.
         match answers.iter().find_map(|answer| answer.as_ref().err()) {
             Some(error) if answers.iter().all(Result::is_err) => Err(error.clone()),
-            _ => Ok(()),
+            _ => {
+                self.broken = false;
+                Ok(())
+            }
         }
     }
 
@@ -144,12 +189,13 @@ impl Desk {
         &mut self,
         lines: &[Line],
         gossip: Option<&Call<'static>>,
+        deadline: Duration,
     ) -> (Vec<Result<Grant, StoreError>>, Option<Result<Value, StoreError>>) {
         let Some(link) = &mut self.link else { return (Vec::new(), None) };
         let (places, mut calls): (Vec<Vec<usize>>, Vec<Call<'_>>) =
             letter::calls(&self.keys, &self.id, &self.timing, lines, link.is_cluster()).into_iter().unzip();
         calls.extend(gossip.cloned());
-        let mut values = link.run(&calls, self.deadline).await;
+        let mut values = link.run(&calls, deadline).await;
         let gossip = gossip.and_then(|_| values.pop());
         let mut answers: Vec<Option<Result<Grant, StoreError>>> = vec![None; lines.len()];
         for (places, value) in places.iter().zip(values) {
@@ -166,7 +212,7 @@ impl Desk {
     async fn reset(&mut self, keys: &[String]) {
         let Some(link) = &mut self.link else { return };
         let calls: Vec<Call<'_>> = keys.iter().map(|key| letter::reset(key)).collect();
-        for error in link.run(&calls, self.deadline).await.into_iter().filter_map(Result::err) {
+        for error in link.run(&calls, self.round_trip.deadline()).await.into_iter().filter_map(Result::err) {
             log::warning(format!("a user was not reset in the store: {error}"));
         }
     }
