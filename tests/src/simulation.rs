@@ -55,9 +55,11 @@ pub struct Faults {
 
 impl Faults {
     /// A good day.
-    pub const NONE: Self = Self { lost: 0, doubled: 0, quickest_ms: 0, slowest_ms: 2, disasters: 0, drift: 0 };
+    pub const NONE: Self =
+        Self { lost: 0, doubled: 0, quickest_ms: 0, slowest_ms: 2, disasters: 0, drift: 0 };
     /// A bad one.
-    pub const ALL: Self = Self { lost: 50, doubled: 50, quickest_ms: 0, slowest_ms: 400, disasters: 1, drift: 20 };
+    pub const ALL: Self =
+        Self { lost: 50, doubled: 50, quickest_ms: 0, slowest_ms: 400, disasters: 1, drift: 20 };
 }
 
 /// A cluster to be.

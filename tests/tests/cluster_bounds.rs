@@ -54,7 +54,8 @@ fn hosts_that_are_200_ms_from_the_store_carry_nine_tenths_of_the_limit_and_no_mo
         // What is sent in a round trip must fit into the burst twice: what comes in meanwhile, and what is not yet reported as spent.
         for (offered, steady) in [(5_000, true), (1_200 / hosts as u64, true), (3_000, false)] {
             let rate = parse_rate("1000/s burst 1000").unwrap();
-            let plan = Plan { rate, offered, steady, ..flooded(hosts, Reserve::new(50, hosts as u32), FAR_AWAY) };
+            let plan =
+                Plan { rate, offered, steady, ..flooded(hosts, Reserve::new(50, hosts as u32), FAR_AWAY) };
             let outcome = World::new(plan).run(STEPS).unwrap_or_else(|it| panic!("{it}"));
             let part = outcome.admitted as f64 / outcome.refilled as f64;
             println!("{hosts} hosts, {offered} offered to each: {part:.3} of the rate");

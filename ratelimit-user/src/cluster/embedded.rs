@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    exchange::{Grant, Timing},
+    exchange::{Grant, Others, Timing},
     leases::Line,
     ledger::{Ledger, Moment},
 };
@@ -26,12 +26,16 @@ impl Embedded {
 
     /// Answers a letter.
     pub fn exchange(&mut self, host: &str, timing: &Timing, now_us: u64, lines: &[Line]) -> Vec<Grant> {
-        let since_us = *self.since_us.get_or_insert(now_us);
+        // A clock that goes back behind that moment begins anew.
+        let since_us = self.since_us.map_or(now_us, |since_us| since_us.min(now_us));
+        self.since_us = Some(since_us);
         self.longest_us = self.longest_us.max(timing.longest_us());
-        let moment = Moment { now_us, since_us, cold: since_us != 0 && now_us < since_us + self.longest_us };
+        let longest_us = self.longest_us;
+        let cold = since_us != 0 && now_us < since_us + longest_us;
+        let moment = Moment { now_us, since_us, cold, longest_us };
         let mut answer = |line: &Line| {
             if line.entry.is_empty() && !self.ledgers.contains_key(&line.key) {
-                return Grant { units: 0, lifetime_us: timing.lifetime_us };
+                return Grant { units: 0, lifetime_us: timing.lifetime_us, others: Others::Agree };
             }
             let fresh = || Ledger::new(&moment);
             let ledger = self.ledgers.entry(line.key.clone()).or_insert_with(fresh);

@@ -29,6 +29,20 @@ pub struct Grant {
     pub units: u64,
     /// For how long, like those that are held, from when the entry was sent.
     pub lifetime_us: u64,
+    /// What other hosts say of the limit itself.
+    pub others: Others,
+}
+
+/// Whether hosts have the same limit in their policies. The smallest rate and the smallest burst that any of them says are in force for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Others {
+    /// They say the same.
+    #[default]
+    Agree,
+    /// Another host says less, and that is in force.
+    SayLess,
+    /// Another host says more, and what this one says is in force.
+    SayMore,
 }
 
 /// How long leases last.

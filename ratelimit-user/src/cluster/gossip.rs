@@ -32,6 +32,7 @@
 //! more than a certain number of blocks, block more than a /8 (IPv6: /16) at once, or send a terminal anything but plain text.
 
 mod answer;
+mod clock;
 mod log;
 mod outbox;
 
@@ -39,8 +40,10 @@ use std::{sync::LazyLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::clock::said as clock_said;
 use self::{
     answer::{Answer, Standing},
+    clock::StoreClock,
     log::{Log, said},
     outbox::{Edit, Outbox},
 };
@@ -67,6 +70,8 @@ static GOSSIP: LazyLock<Script> = LazyLock::new(|| Script::new("gossip", include
 #[derive(Clone, Debug)]
 pub struct Gossip {
     host: String,
+    /// Which machine this is, whatever it is called: two of one name are told apart by that.
+    owner: String,
     incarnation: u64,
     /// Whether the store has heard this daemon.
     was_heard: bool,
@@ -78,6 +83,7 @@ pub struct Gossip {
     is_new: bool,
     is_listing: bool,
     standing: Standing,
+    clock: StoreClock,
     outbox: Outbox,
     blocks: Blocks,
     members: Vec<Member>,
@@ -93,6 +99,8 @@ pub struct Heard {
     pub log: Vec<String>,
     /// There is more to hear or to say: call again at once.
     pub again: bool,
+    /// How far the store's clock went ahead of this host's at once, or back if it is below 0.
+    pub step_ms: i64,
 }
 
 /// What a daemon leaves to the next one beside the list itself.
@@ -128,6 +136,7 @@ impl Gossip {
         saved.forced.iter().filter_map(|prefix| prefix.parse().ok()).for_each(|prefix| blocks.force(prefix));
         Ok(Self {
             host: host.to_owned(),
+            owner: String::new(),
             incarnation: incarnation % MAX_INCARNATION,
             was_heard: false,
             calls: 0,
@@ -136,11 +145,32 @@ impl Gossip {
             is_new: true,
             is_listing: false,
             standing: Standing::Current,
+            clock: StoreClock::default(),
             outbox: Outbox::default(),
             blocks,
             members: Vec::new(),
             swept_ns: now_ns,
         })
+    }
+
+    /// On this machine: a text that no other has, and that stays when the daemon starts again.
+    pub fn owned_by(self, owner: String) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Why the store does not hear what this host says about blocks, if it does not.
+    pub fn unheard(&self) -> Option<String> {
+        match self.standing {
+            Standing::Current => None,
+            Standing::Taken | Standing::Late | Standing::Superseded => Some(format!(
+                "another host calls the store as {:?}, and is heard instead of this one; give each host a name of its own ([cluster] host) \
+                 and start this one again",
+                self.host
+            )),
+            Standing::Crowded => {
+                Some("the store knows as many hosts as it can, and does not hear this one".to_owned())
+            }
+        }
     }
 
     /// What is to be kept for the next daemon. It changes rarely.
@@ -190,6 +220,11 @@ impl Gossip {
         here: &impl ThisHost,
         now_ns: u64,
     ) -> Result<Option<ListEdit>, String> {
+        if let Some(why) = self.unheard() {
+            return Err(format!(
+                "nothing was changed about {prefix}, because no other host would hear of it: {why}"
+            ));
+        }
         if self.outbox.room() == 0 {
             return Err(format!(
                 "{} changes of blocks wait for the store already; try again when it answers",
@@ -220,7 +255,7 @@ impl Gossip {
     pub fn judge_again(&mut self, here: &impl ThisHost, now_ns: u64) -> Heard {
         let mut log = Log::default();
         let edits = self.blocks.judge_again(here, now_ns, &mut |line| log.say(line));
-        Heard { edits, log: log.lines(), again: false }
+        Heard { edits, log: log.lines(), again: false, step_ms: 0 }
     }
 
     /// Blocks for all hosts, with why one does not hold here if it does not.
@@ -270,6 +305,7 @@ impl Gossip {
             flag(self.is_listing),
             flag(wants_members),
             facts.text(),
+            self.owner.clone(),
         ];
         for Edit { sequence, prefix, block, restores } in self.outbox.told() {
             let (kind, left, reason, origin) = match block {
@@ -292,6 +328,10 @@ impl Gossip {
         let answer = Answer::read(answer)?;
         let mut log = Log::default();
         self.hear_of_edits(&answer, &mut log);
+        let step_ms = self.clock.hear(&answer.identity, answer.now_ms, now_ns);
+        if step_ms != 0 {
+            log.say(clock_said(step_ms));
+        }
         if answer.begins {
             let is_other = self.identity.as_ref().is_some_and(|known| *known != answer.identity)
                 || self.since > answer.version;
@@ -351,9 +391,9 @@ impl Gossip {
             Standing::Current => self.outbox.len() > 0,
             // Under a higher number.
             Standing::Superseded => !self.was_heard,
-            Standing::Late | Standing::Crowded => false,
+            Standing::Late | Standing::Taken | Standing::Crowded => false,
         };
-        Ok(Heard { edits, log: log.lines(), again: answer.more || has_more })
+        Ok(Heard { edits, log: log.lines(), again: answer.more || has_more, step_ms })
     }
 
     fn hear_of_edits(&mut self, answer: &Answer, log: &mut Log) {
@@ -365,16 +405,7 @@ impl Gossip {
         self.was_heard |= answer.standing == Standing::Current;
         if answer.standing != self.standing {
             self.standing = answer.standing;
-            log.say(match answer.standing {
-                Standing::Current => "the store hears this host again".to_owned(),
-                Standing::Late | Standing::Superseded => format!(
-                    "another daemon calls the store as host {:?}, and is heard instead of this one; give each host a name of its own and start this one again",
-                    self.host
-                ),
-                Standing::Crowded => {
-                    "the store knows as many hosts as it can, and does not hear this one".to_owned()
-                }
-            });
+            log.say(self.unheard().unwrap_or_else(|| "the store hears this host again".to_owned()));
         }
         if answer.standing != Standing::Current {
             return;

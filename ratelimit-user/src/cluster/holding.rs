@@ -197,6 +197,12 @@ impl Holding {
         self.lower(self.seen.used, now_ns);
     }
 
+    /// Spends nothing more of what is held, whatever its end: the store may have written it off.
+    pub fn lapse(&mut self, now_ns: u64) {
+        self.lower(self.seen.used, now_ns);
+        self.expires_ns = 0;
+    }
+
     fn lower(&mut self, ceiling: u64, now_ns: u64) {
         if ceiling < self.ceiling {
             self.ceiling = ceiling;
@@ -259,16 +265,18 @@ impl Holding {
         let Some(entry) = self.unanswered.take() else { return };
         self.alone = false;
         self.reported += entry.used;
-        self.booked = entry.held + grant.units;
+        // A store never gives more than was asked for, nor for longer. One that does is not ours.
+        let units = grant.units.min(entry.wanted);
+        self.booked = entry.held + units;
         self.answered_ns = now_ns;
-        let lasts_us = grant.lifetime_us.saturating_sub(timing.margin_us);
+        let lasts_us = grant.lifetime_us.min(timing.lifetime_us).saturating_sub(timing.margin_us);
         let expires_ns = sent_ns + lasts_us * 1_000;
         // One that comes too late is not spent; the next entry gives it back.
         if expires_ns <= now_ns {
             return;
         }
         // What ran out while the answer was under way stays lost here: `observe` has lowered the ceiling by it.
-        self.ceiling += grant.units;
+        self.ceiling += units;
         self.highest = self.highest.max(self.ceiling);
         self.expires_ns = self.expires_ns.max(expires_ns);
     }
@@ -296,4 +304,60 @@ fn enough(terms: &Terms) -> u64 {
 
 fn scaled(units: u64, numerator: u64, denominator: u64) -> u64 {
     (u128::from(units) * u128::from(numerator)).div_ceil(u128::from(denominator.max(1))) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+    use crate::{cluster::exchange::Others, policy::Reserve};
+
+    const MS: u64 = 1_000_000;
+    const PACE: Pace = Pace { tick_ns: 50 * MS, trip_ns: 0 };
+
+    fn terms() -> Terms {
+        Terms::of(&parse_rate("1000/s burst 100").unwrap(), Reserve::new(0, 1)).unwrap()
+    }
+
+    fn timing() -> Timing {
+        Timing::new(Duration::from_secs(1), Duration::from_millis(50))
+    }
+
+    /// A holding that has asked for units at 1 s, and how many those are.
+    fn asking() -> (Holding, u64) {
+        let mut holding = Holding::new(Spent { used: 0, unmet: 0 }, 0, &terms());
+        holding.observe(Spent { used: 0, unmet: 40 }, 1_000 * MS, &PACE, &terms());
+        let entry = holding.entry(1_000 * MS, &timing(), &PACE, &terms()).unwrap();
+        (holding, entry.wanted)
+    }
+
+    #[test]
+    fn a_store_that_gives_more_than_was_asked_for_or_for_longer_is_not_taken_at_its_word() {
+        for (units, lifetime_us) in [(u64::MAX, u64::MAX), (1 << 60, 1_000_000), (101, u64::MAX / 1_000)] {
+            let (mut holding, wanted) = asking();
+            assert!(wanted > 0 && wanted <= 100, "{wanted}");
+            let grant = Grant { units, lifetime_us, others: Others::Agree };
+            holding.answer(&grant, 1_000 * MS, 1_001 * MS, &timing());
+            let told = holding.told();
+            assert_eq!((told.ceiling, told.expires_ns), (wanted, 1_875 * MS), "{units} for {lifetime_us} us");
+        }
+    }
+
+    #[test]
+    fn what_a_host_held_while_it_stood_still_is_not_spent_and_is_given_back() {
+        let (mut holding, wanted) = asking();
+        let grant = Grant { units: wanted, lifetime_us: 1_000_000, others: Others::Agree };
+        holding.answer(&grant, 1_000 * MS, 1_001 * MS, &timing());
+        assert_eq!(holding.held(1_002 * MS), wanted);
+        holding.lapse(1_002 * MS);
+        assert_eq!((holding.held(1_002 * MS), holding.told().expires_ns), (0, 0));
+        assert_eq!(holding.told().ceiling, 0);
+        // No packet has the old ceiling in mind any more.
+        holding.observe(Spent { used: 0, unmet: 40 }, 1_052 * MS, &PACE, &terms());
+        let entry = holding.entry(1_052 * MS, &timing(), &PACE, &terms()).unwrap();
+        assert_eq!((entry.used, entry.held), (0, 0));
+    }
 }

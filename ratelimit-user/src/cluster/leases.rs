@@ -9,7 +9,7 @@ use std::{
 use ratelimit_common::abi::Spent;
 
 use super::{
-    exchange::{Entry, Grant, Timing},
+    exchange::{Entry, Grant, Others, Timing},
     holding::{Holding, Pace, Told},
     terms::Terms,
 };
@@ -56,7 +56,13 @@ struct Slot {
     holding: Holding,
     /// What the packet path was last told.
     told: Option<Told>,
+    /// What other hosts last said of the limit, and when that was heard.
+    others: Others,
+    heard_ns: u64,
 }
+
+/// For how long it is said that other hosts have another limit, after it was last heard.
+const SAID_NS: u64 = 60_000_000_000;
 
 /// What there is in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,12 +108,13 @@ impl Leases {
         self.dropped.extend(dropped.map(|(key, _)| (key.clone(), written_off_ns)));
         for limit in limits {
             let slot = match before.remove(&(limit.key.clone(), limit.place)) {
-                Some(slot) => Slot { limit, ..slot },
+                Some(slot) if slot.limit.terms == limit.terms => Slot { limit, ..slot },
+                Some(slot) => Slot { limit, others: Others::Agree, ..slot },
                 None => {
                     let silent_until_ns = self.dropped.get(&limit.key).copied().unwrap_or(0);
                     let holding =
                         Holding::new(spent(limit.place), now_ns, &limit.terms).silent_until(silent_until_ns);
-                    Slot { limit, holding, told: None }
+                    Slot { limit, holding, told: None, others: Others::Agree, heard_ns: 0 }
                 }
             };
             self.slots.push(slot);
@@ -154,14 +161,28 @@ impl Leases {
     /// Takes in the answer to one line of a letter that was sent at `sent_ns`.
     pub fn answer(&mut self, key: &str, grant: &Grant, sent_ns: u64, now_ns: u64) {
         if let Some(at) = self.by_key.get(key) {
-            self.slots[*at].holding.answer(grant, sent_ns, now_ns, &self.timing);
+            let slot = &mut self.slots[*at];
+            slot.holding.answer(grant, sent_ns, now_ns, &self.timing);
+            (slot.others, slot.heard_ns) = (grant.others, now_ns);
         }
+    }
+
+    /// Limits of which other hosts say something else: what the store calls them, and what it is.
+    pub fn disputed(&self, now_ns: u64) -> impl Iterator<Item = (&str, Others)> {
+        let is_fresh = move |slot: &&Slot| now_ns < slot.heard_ns.saturating_add(SAID_NS);
+        let disputed = self.slots.iter().filter(|slot| slot.others != Others::Agree).filter(is_fresh);
+        disputed.map(|slot| (slot.limit.key.as_str(), slot.others))
+    }
+
+    /// This host has stood still for longer than its clock says: what it held may have been written off.
+    pub fn lapse(&mut self, now_ns: u64) {
+        self.slots.iter_mut().for_each(|slot| slot.holding.lapse(now_ns));
     }
 
     /// What the packet path has not been told yet.
     pub fn news(&mut self) -> Vec<(u32, Told)> {
         let mut news = Vec::new();
-        for Slot { limit, holding, told } in &mut self.slots {
+        for Slot { limit, holding, told, .. } in &mut self.slots {
             let now = holding.told();
             if *told != Some(now) {
                 *told = Some(now);
@@ -275,7 +296,7 @@ mod tests {
         leases.observe(SECOND, |_| Spent { used: 0, unmet: 1 });
         let first: HashSet<String> = leases.letter(SECOND).into_iter().map(|line| line.key).collect();
         assert_eq!(first.len(), LINES);
-        let grant = Grant { units: 100, lifetime_us: 1_000_000 };
+        let grant = Grant { units: 100, lifetime_us: 1_000_000, others: Others::Agree };
         first.iter().for_each(|key| leases.answer(key, &grant, SECOND, SECOND));
         let second: HashSet<String> = leases.letter(SECOND).into_iter().map(|line| line.key).collect();
         assert_eq!((second.len(), first.intersection(&second).count()), (LINES, 0));

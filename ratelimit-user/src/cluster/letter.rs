@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use super::{
-    exchange::{Grant, Timing},
+    exchange::{Grant, Others, Timing},
     leases::Line,
     redis::{Call, Script, StoreError, Value, slot},
 };
@@ -55,6 +55,13 @@ impl Keys {
     /// The books of one limit of a user.
     pub fn ledger(&self, user: &str, limit: &str) -> String {
         format!("{}:{{{}}}:{limit}", self.name, tag(user))
+    }
+
+    /// Which limit of which user has these books, for people.
+    pub fn limit_of(&self, ledger: &str) -> String {
+        let rest = ledger.strip_prefix(&self.name).unwrap_or(ledger);
+        let parts = rest.strip_prefix(":{").and_then(|rest| rest.split_once("}:"));
+        parts.map_or_else(|| ledger.to_owned(), |(user, limit)| format!("{limit} of user {user}"))
     }
 
     /// What hosts tell each other. No user's key begins like that, and all of it is in one slot.
@@ -148,10 +155,18 @@ pub fn grants(answer: &Value, lines: usize) -> Result<Vec<Grant>, StoreError> {
         _ => None,
     };
     let grants: Option<Vec<Grant>> = numbers
-        .chunks_exact(2)
-        .map(|pair| Some(Grant { units: number(&pair[0])?, lifetime_us: number(&pair[1])? }))
+        .chunks_exact(3)
+        .map(|row| {
+            let others = match row[2] {
+                Value::Int(0) => Others::Agree,
+                Value::Int(1) => Others::SayLess,
+                Value::Int(2) => Others::SayMore,
+                _ => return None,
+            };
+            Some(Grant { units: number(&row[0])?, lifetime_us: number(&row[1])?, others })
+        })
         .collect();
-    grants.filter(|grants| grants.len() == lines && numbers.len() == 2 * lines).ok_or_else(nonsense)
+    grants.filter(|grants| grants.len() == lines && numbers.len() == 3 * lines).ok_or_else(nonsense)
 }
 
 #[cfg(test)]
@@ -171,6 +186,8 @@ mod tests {
     fn everything_of_one_user_has_one_hash_tag_whatever_its_name() {
         let keys = Keys::new("rl");
         assert_eq!(keys.ledger("acme", "packets"), "rl:{acme}:packets");
+        assert_eq!(keys.limit_of("rl:{acme}:packets"), "packets of user acme");
+        assert_eq!(keys.limit_of("something"), "something");
         for name in ["a}b", "{", "a{b}c", "%7d", "ä ö"] {
             let (packets, bytes) = (keys.ledger(name, "packets"), keys.ledger(name, "bytes"));
             assert_eq!(slot(packets.as_bytes()), slot(bytes.as_bytes()), "{name}");
@@ -196,16 +213,18 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_shape_is_refused() {
-        let good = Value::Array(vec![Value::Int(5), Value::Int(7)]);
-        assert_eq!(grants(&good, 1).unwrap(), [Grant { units: 5, lifetime_us: 7 }]);
+        let good = Value::Array(vec![Value::Int(5), Value::Int(7), Value::Int(1)]);
+        assert_eq!(grants(&good, 1).unwrap(), [Grant { units: 5, lifetime_us: 7, others: Others::SayLess }]);
         for bad in [
             Value::Nil,
             Value::Int(1),
             Value::Array(vec![]),
             Value::Array(vec![Value::Int(5)]),
-            Value::Array(vec![Value::Int(-5), Value::Int(7)]),
-            Value::Array(vec![Value::Int(5), Value::Int(7), Value::Int(7)]),
-            Value::Array(vec![Value::Nil, Value::Int(7)]),
+            Value::Array(vec![Value::Int(5), Value::Int(7)]),
+            Value::Array(vec![Value::Int(-5), Value::Int(7), Value::Int(0)]),
+            Value::Array(vec![Value::Int(5), Value::Int(7), Value::Int(3)]),
+            Value::Array(vec![Value::Int(5), Value::Int(7), Value::Int(0), Value::Int(7)]),
+            Value::Array(vec![Value::Nil, Value::Int(7), Value::Int(0)]),
         ] {
             assert!(grants(&bad, 1).is_err(), "{bad:?}");
         }

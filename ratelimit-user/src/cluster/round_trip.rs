@@ -36,9 +36,7 @@ impl RoundTrip {
         self.missed = 0;
         self.usual = Some(match self.usual {
             None => (time, time / 2),
-            Some((mean, deviation)) => {
-                ((mean * 7 + time) / 8, (deviation * 3 + mean.abs_diff(time)) / 4)
-            }
+            Some((mean, deviation)) => ((mean * 7 + time) / 8, (deviation * 3 + mean.abs_diff(time)) / 4),
         });
     }
 
@@ -122,7 +120,11 @@ mod tests {
     #[test]
     fn connecting_has_time_for_every_step_of_it() {
         assert_eq!(measured(50, 1_000, []).connecting(), ms(400));
-        assert_eq!(measured(50, 1_000, [1; 40]).connecting(), ms(100), "a part that is away holds up the others");
+        assert_eq!(
+            measured(50, 1_000, [1; 40]).connecting(),
+            ms(100),
+            "a part that is away holds up the others"
+        );
         assert_eq!(measured(50, 1_000, [200; 40]).connecting(), ms(1_600));
         let mut lost = measured(50, 1_000, []);
         (0..100).for_each(|_| lost.missed());

@@ -7,8 +7,11 @@
 
 mod blocks;
 mod conversation;
+mod loan;
+mod owner;
 
 use std::{
+    collections::BTreeSet,
     path::Path,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -24,7 +27,7 @@ use crate::{
     build::BUILD,
     cluster::{
         breaker::Breaker,
-        exchange::{Grant, Timing},
+        exchange::{Grant, Others, Timing},
         gossip::{self, Gossip},
         leases::{Leases, Limit, Line},
         letter::Keys,
@@ -39,6 +42,11 @@ use crate::{
     policy::{ClusterPolicy, User, WithoutStore, is_leased},
     serve::protocol::{ClusterStatus, Reply},
 };
+
+/// For how long a clock that was set is spoken of.
+const SAID_FOR_NS: u64 = 3_600 * 1_000_000_000;
+/// Being suspended for less than that matters to nobody: leases end a margin before the store writes them off.
+const SUSPENDED_NS: u64 = 50_000_000;
 
 /// What the host knows of its cluster.
 #[derive(Debug)]
@@ -58,8 +66,15 @@ pub(super) struct Cluster {
     failures: u64,
     last_trip: Duration,
     round_trip: RoundTrip,
-    /// Users whose books are to be opened anew.
-    resets: Vec<String>,
+    /// Limits whose books are to be opened anew.
+    resets: BTreeSet<String>,
+    /// For how long this host was suspended when last looked.
+    suspended_ns: u64,
+    /// How often the store's clock was set back, and how far and when it was last set.
+    clock_steps: u64,
+    clock_step: Option<(i64, u64)>,
+    /// Whether it was said that hosts have different limits.
+    said_disputes: bool,
     /// Blocks for all hosts, and the hosts.
     pub(super) gossip: Gossip,
     /// When it is time to hear of them again, and how often that has been.
@@ -74,7 +89,9 @@ pub(super) struct Cluster {
 pub(super) struct Letter {
     pub(super) lines: Vec<Line>,
     pub(super) sent_ns: u64,
-    pub(super) resets: Vec<String>,
+    /// For how long this host had been suspended by then.
+    suspended_ns: u64,
+    pub(super) resets: BTreeSet<String>,
     pub(super) gossip: Option<Call<'static>>,
 }
 
@@ -104,7 +121,11 @@ impl Cluster {
             failures: 0,
             last_trip: Duration::ZERO,
             round_trip: RoundTrip::new(policy.tick(), policy.lease()),
-            resets: Vec::new(),
+            resets: BTreeSet::new(),
+            suspended_ns: probe::suspended_ns(),
+            clock_steps: 0,
+            clock_step: None,
+            said_disputes: false,
             policy,
         })
     }
@@ -152,6 +173,74 @@ impl Cluster {
         }
     }
 
+    /// The store's clock was set, or this host stood still for longer than its clock says.
+    fn clock_stepped(&mut self, step_ms: i64, now_ns: u64) {
+        self.clock_step = Some((step_ms, now_ns));
+        if step_ms < 0 {
+            self.clock_steps += 1;
+        } else {
+            // What is held may have been written off.
+            self.leases.lapse(now_ns);
+        }
+    }
+
+    /// What is held is void if this host was suspended: its clock stood still, and the store's did not.
+    fn wake_up(&mut self, now_ns: u64) {
+        let suspended_ns = probe::suspended_ns();
+        if suspended_ns > self.suspended_ns.saturating_add(SUSPENDED_NS) {
+            let seconds = (suspended_ns - self.suspended_ns) as f64 / 1e9;
+            log::warning(format!(
+                "this host was suspended for {seconds:.1} s; what it held of limits is given up"
+            ));
+            self.leases.lapse(now_ns);
+        }
+        self.suspended_ns = self.suspended_ns.max(suspended_ns);
+    }
+
+    /// What is wrong with the cluster, as sentences.
+    fn warnings(&self, now_ns: u64) -> Vec<String> {
+        let mut warnings = self.warnings.clone();
+        warnings.extend(self.gossip.unheard().map(|why| format!("{why}; limits hold all the same")));
+        warnings.extend(self.dispute(now_ns));
+        if let Some((step_ms, at_ns)) = self.clock_step
+            && now_ns.saturating_sub(at_ns) < SAID_FOR_NS
+        {
+            let ago = now_ns.saturating_sub(at_ns) / 1_000_000_000;
+            warnings.push(format!("{ago} s ago {}", gossip::clock_said(step_ms)));
+        }
+        warnings
+    }
+
+    /// That hosts have different limits, if they do.
+    fn dispute(&self, now_ns: u64) -> Option<String> {
+        const NAMED: usize = 3;
+        let disputed: Vec<(&str, Others)> = self.leases.disputed(now_ns).collect();
+        let one = |(key, others): &(&str, Others)| {
+            let whose =
+                if *others == Others::SayLess { "another host's, which is less" } else { "this host's" };
+            format!("{} ({whose}, is in force)", self.keys.limit_of(key))
+        };
+        let named: Vec<String> = disputed.iter().take(NAMED).map(one).collect();
+        let more = if disputed.len() > NAMED { ", ..." } else { "" };
+        (!disputed.is_empty()).then(|| {
+            format!(
+                "hosts have different limits in their policies, or keep back different parts of them, and the smallest is in force for all; {} of them: \
+                 {}{more}; give all hosts the same",
+                disputed.len(),
+                named.join(", ")
+            )
+        })
+    }
+
+    /// Says once that hosts have different limits, and that they agree again.
+    fn speak_of_disputes(&mut self, now_ns: u64) {
+        let dispute = self.dispute(now_ns);
+        if dispute.is_some() != self.said_disputes {
+            self.said_disputes = dispute.is_some();
+            log::warning(dispute.unwrap_or_else(|| "hosts have the same limits again".to_owned()));
+        }
+    }
+
     /// How it is.
     pub(super) fn status(&self, now: Instant, now_ns: u64) -> ClusterStatus {
         let totals = self.leases.totals(now_ns);
@@ -173,7 +262,10 @@ impl Cluster {
             changes_waiting: self.gossip.waiting() as u64,
             bound: self.bound_in_words(),
             bound_times_limit: self.bound(),
-            warnings: self.warnings.clone(),
+            limits_disputed: self.leases.disputed(now_ns).count() as u64,
+            is_heard: self.gossip.unheard().is_none(),
+            clock_steps: self.clock_steps,
+            warnings: self.warnings(now_ns),
         }
     }
 }
@@ -184,6 +276,7 @@ impl Host {
         self.follow_policy()?;
         let now_ns = probe::now_ns();
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
+        cluster.wake_up(now_ns);
         let spent = self.maps.all_spent(&cluster.leases.places())?;
         cluster.leases.observe(now_ns, |place| spent.of(place));
         if cluster.is_cut_off() && cluster.policy.without_store() == WithoutStore::LastRate {
@@ -206,7 +299,8 @@ impl Host {
         if lines.is_empty() && resets.is_empty() && gossip.is_none() {
             return Ok(None);
         }
-        Ok(Some(Letter { lines, sent_ns: probe::now_ns(), resets, gossip }))
+        let suspended_ns = cluster.suspended_ns;
+        Ok(Some(Letter { lines, sent_ns: probe::now_ns(), suspended_ns, resets, gossip }))
     }
 
     /// Takes in what the store answered to each line.
@@ -228,11 +322,14 @@ impl Host {
         }
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
         let mut answered = false;
+        // What was suspended meanwhile has passed for the store.
+        let suspended_ns = probe::suspended_ns().saturating_sub(letter.suspended_ns);
+        let sent_ns = letter.sent_ns.saturating_sub(suspended_ns);
         for (line, answer) in letter.lines.iter().zip(answers) {
             match answer {
                 Ok(grant) => {
                     answered = true;
-                    cluster.leases.answer(&line.key, &grant, letter.sent_ns, now_ns);
+                    cluster.leases.answer(&line.key, &grant, sent_ns, now_ns);
                 }
                 Err(error) => failure = Some(error),
             }
@@ -245,6 +342,7 @@ impl Host {
         if failure.is_none() {
             cluster.took(trip);
         }
+        cluster.speak_of_disputes(now_ns);
         match failure {
             // In a Redis Cluster some masters may be there and others not. Users of those that are go on as before.
             Some(error) if answered => cluster.answered_in_part(&error),
@@ -265,6 +363,13 @@ impl Host {
         if let Some(cluster) = &mut self.cluster {
             cluster.resets.extend(letter.resets);
             cluster.failed(error);
+        }
+    }
+
+    /// Books that could not be opened anew are, with the next letter.
+    pub(super) fn reset_failed(&mut self, keys: impl IntoIterator<Item = String>) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.resets.extend(keys);
         }
     }
 

@@ -102,6 +102,19 @@ pub fn now_ns() -> u64 {
     now_by(Clock::Precise)
 }
 
+/// For how long the system was suspended since it started: the clock that the kernel program reads stands still meanwhile, and nobody else's
+/// does.
+pub fn suspended_ns() -> u64 {
+    let read = |clock| {
+        let now = rustix::time::clock_gettime(clock);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    };
+    // In this order what passes between two readings makes it less, never more; and once of a few times nobody comes between them.
+    let once =
+        || read(rustix::time::ClockId::Boottime).saturating_sub(read(rustix::time::ClockId::Monotonic));
+    (0..3).map(|_| once()).max().unwrap_or(0)
+}
+
 /// How long it takes at most from where a policy is compiled to where it is in force, on a machine that is not overloaded: 10 to 20 ms were
 /// measured for a limit, 0.3 s for a hundred thousand prefixes.
 const SWITCH_NS: u64 = 1_000_000_000;

@@ -15,6 +15,16 @@ pub(super) fn register(registry: &Registry, status: &ClusterStatus) -> Result<()
             "How many times a limit all hosts together can admit at most; 1 is the limit itself.",
             u64::from(status.bound_times_limit),
         ),
+        (
+            "ratelimit_lease_limits_disputed",
+            "Limits of which another host has another rate or burst in its policy; the smallest is in force.",
+            status.limits_disputed,
+        ),
+        (
+            "ratelimit_cluster_heard",
+            "1 if the store hears what this host says about blocks; 0 if another host has its name.",
+            u64::from(status.is_heard),
+        ),
     ] {
         let gauge = IntGauge::new(name, help)?;
         gauge.set(value as i64);
@@ -28,6 +38,11 @@ pub(super) fn register(registry: &Registry, status: &ClusterStatus) -> Result<()
         ("ratelimit_lease_lines_total", "Limits that were in them.", status.lines),
         ("ratelimit_lease_failures_total", "Letters without a good answer.", status.failures),
         ("ratelimit_store_given_up_total", "How often the store was given up.", status.given_up),
+        (
+            "ratelimit_store_clock_steps_total",
+            "How often the store's clock was set back.",
+            status.clock_steps,
+        ),
     ] {
         let counter = IntCounter::new(name, help)?;
         counter.inc_by(value);

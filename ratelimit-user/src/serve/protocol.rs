@@ -386,7 +386,16 @@ pub struct ClusterStatus {
     pub bound: String,
     /// How many times the limit that is.
     pub bound_times_limit: u32,
-    /// What is wrong with the store, as sentences.
+    /// Limits of which another host has another rate or burst in its policy.
+    #[serde(default)]
+    pub limits_disputed: u64,
+    /// Whether the store hears what this host says about blocks: not if another one has its name.
+    #[serde(default)]
+    pub is_heard: bool,
+    /// How often the store's clock was set back.
+    #[serde(default)]
+    pub clock_steps: u64,
+    /// What is wrong with the store or the cluster, as sentences.
     pub warnings: Vec<String>,
 }
 

@@ -3,12 +3,19 @@
 use std::time::Duration;
 
 use ratelimit_tests::{
-    fleet::{Bound, Fleet, excess},
+    fleet::{Bound, Fleet, Sample, excess, policy},
     redis::{Options, Redis, wait_for},
     traffic::{done, sent},
 };
 
 use super::{alone, season, through_socket};
+
+/// What the hosts got a second, from when the burst is gone.
+fn pace_of(samples: &[Sample], from: Duration) -> f64 {
+    let last = &samples[samples.len() - 1];
+    let first = samples.iter().find(|sample| sample.since(&samples[0]) >= from).expect("a sample");
+    (last.total() - first.total()) as f64 / last.since(first).as_secs_f64()
+}
 
 const LIMIT: &str = "2000 packets/s burst 1000";
 const BOUND: Bound = Bound { rate: 2_000.0, burst: 1_000.0 };
@@ -115,4 +122,66 @@ fn a_user_that_is_reset_has_its_whole_burst_again_on_every_host() {
         Some(fleet.sample().total()).filter(|both| *both > 1_900)
     });
     assert!(both <= 2_004, "{both} of 2000");
+}
+
+#[test]
+fn a_reset_that_the_store_refuses_is_not_forgotten() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let mut fleet =
+        Fleet::start(1, "20000 packets/day burst 1000", &through_socket(&redis), "reserve = \"0%\"");
+    season(&redis);
+    fleet.flood(&[0], 5_000, 0.6).into_iter().for_each(done);
+    let spent = fleet.sample().total();
+    assert!((995..=1_002).contains(&spent), "{spent} of 1000");
+    redis.ask(&["ACL", "SETUSER", "default", "-del"]);
+    assert!(fleet.hosts[0].edge.cli(&["user", "reset", "acme"]).status.success());
+    fleet.hosts[0].daemon.as_ref().expect("a daemon").wait_for_log("a user was not reset in the store");
+    redis.ask(&["ACL", "SETUSER", "default", "+del"]);
+    wait_for("a second burst", || {
+        fleet.flood(&[0], 5_000, 0.3).into_iter().for_each(done);
+        Some(fleet.sample().total()).filter(|both| *both > 1_900)
+    });
+}
+
+#[test]
+fn of_hosts_with_different_limits_all_have_the_smaller_and_two_of_one_name_are_told_apart() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let url = through_socket(&redis);
+    let mut fleet = Fleet::start(2, LIMIT, &url, "hosts = 2");
+    season(&redis);
+    let second = &mut fleet.hosts[1];
+    second.daemon.take().expect("a daemon").terminate();
+    let other = policy("3000 packets/s burst 1000", &url, "hosts = 2\nhost = \"edge-0\"");
+    second.daemon = Some(second.edge.start(&other));
+    wait_for("a store that answers", || fleet.hosts[1].status()["store_up"].as_bool().filter(|up| *up));
+    let floods = fleet.flood(&[0, 1], 6_000, 2.5);
+    let samples = fleet.watch(Duration::from_millis(2_400), Vec::new());
+    let told = [0, 1].map(|host| fleet.hosts[host].status());
+    floods.into_iter().for_each(done);
+    let (pace, above) = (pace_of(&samples, Duration::from_millis(800)), excess(&samples, BOUND));
+    println!("{pace:.0} packets/s with 2000 and 3000; {above:.0} above the rate at most, burst 1000");
+    // The second has its part of the reserve from its own policy: 75 instead of 50.
+    assert!(pace <= 1.03 * BOUND.rate + 25.0, "{pace} packets/s");
+    assert!(pace >= 0.9 * BOUND.rate, "{pace} packets/s");
+    for (host, whose) in
+        [(0, "(this host's, is in force)"), (1, "(another host's, which is less, is in force)")]
+    {
+        let warnings = told[host]["warnings"].to_string();
+        assert_eq!(told[host]["limits_disputed"], 1, "{warnings}");
+        assert!(warnings.contains(&format!("packets of user acme {whose}")), "{warnings}");
+    }
+    assert_eq!((&told[0]["is_heard"], &told[1]["is_heard"]), (&true.into(), &false.into()));
+    assert!(
+        told[1]["warnings"].to_string().contains("another host calls the store as"),
+        "{}",
+        told[1]["warnings"]
+    );
+    let refused = fleet.hosts[1].edge.cli(&["block", "add", "192.0.2.0/24", "--cluster"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("no other host would hear of it"), "{said}");
+    for host in &fleet.hosts {
+        assert_eq!(host.edge.json(&["block", "list"])["blocks"].as_array().map(Vec::len), Some(0));
+    }
 }

@@ -241,7 +241,7 @@ fn two_daemons_under_one_name_are_told_and_the_first_still_hears() {
         assert_eq!(
             first.log,
             [
-                "another daemon calls the store as host \"a\", and is heard instead of this one; give each host a name of its own and start this one again",
+                "another host calls the store as \"a\", and is heard instead of this one; give each host a name of its own ([cluster] host) and start this one again",
                 "a blocks 203.0.113.0/24 on all hosts until removed: x"
             ]
         );
@@ -249,6 +249,78 @@ fn two_daemons_under_one_name_are_told_and_the_first_still_hears() {
         second.talk(&mut link).await;
         assert_eq!(second.prefixes(), [NET]);
         assert_eq!(first.gossip.waiting(), 1);
+    });
+}
+
+#[test]
+fn the_second_machine_of_one_name_is_not_heard_and_knows_it_until_the_first_is_away() {
+    let server = Redis::single(Options::default());
+    block_on(async {
+        let mut link = open(&server.url()).await;
+        let machine = |owner: &str, incarnation: u64| {
+            let mut host = Host::after("a", incarnation, &Saved::default(), Default::default());
+            host.gossip = host.gossip.owned_by(owner.into());
+            host
+        };
+        let (mut first, mut second) = (machine("one", 1), machine("two", 2));
+        first.talk(&mut link).await;
+        // Said before it has heard anything: it holds there, and waits.
+        second.add("10.1.0.0/16", None, "early");
+        second.talk(&mut link).await;
+        let why = second.gossip.unheard().expect("it knows");
+        assert!(why.starts_with("another host calls the store as \"a\""), "{why}");
+        assert_eq!((second.log.as_slice(), second.gossip.waiting()), ([why.clone()].as_slice(), 1));
+        let refused = second.try_add(p("10.2.0.0/16"), None, "late").unwrap_err();
+        assert!(
+            refused.contains("nothing was changed about 10.2.0.0/16") && refused.contains(&why),
+            "{refused}"
+        );
+        assert_eq!(second.prefixes(), ["10.1.0.0/16"]);
+        // The first is heard as before, the second hears it, and so does a daemon that starts again on the first machine.
+        first.add(NET, None, "x");
+        first.talk(&mut link).await;
+        second.talk(&mut link).await;
+        assert_eq!(
+            (first.gossip.unheard(), second.prefixes()),
+            (None, vec!["10.1.0.0/16".into(), NET.into()])
+        );
+        let mut first = machine("one", 3);
+        first.talk(&mut link).await;
+        assert_eq!((first.gossip.unheard(), first.prefixes()), (None, vec![NET.to_owned()]));
+        second.talk(&mut link).await;
+        assert!(second.gossip.unheard().is_some());
+        // It is away: its name is free.
+        server.ask(&["ZINCRBY", &key("seen"), "-10000", "a"]);
+        second.talk(&mut link).await;
+        assert_eq!((second.gossip.unheard(), second.gossip.waiting()), (None, 0));
+        first.talk(&mut link).await;
+        assert!(first.gossip.unheard().is_some());
+        assert_eq!(first.prefixes(), ["10.1.0.0/16", NET]);
+        // A clock that went back by a day does not keep a name for a day.
+        server.ask(&["ZADD", &key("seen"), "9999999999999", "a"]);
+        first.talk(&mut link).await;
+        assert!(first.gossip.unheard().is_some());
+        server.ask(&["ZINCRBY", &key("seen"), "-10000", "a"]);
+        first.talk(&mut link).await;
+        assert_eq!(first.gossip.unheard(), None);
+    });
+}
+
+#[test]
+fn a_store_whose_clock_goes_back_is_noticed_by_every_host() {
+    let server = Redis::single(Options::default());
+    block_on(async {
+        let mut link = open(&server.url()).await;
+        for mut host in ["a", "b"].map(Host::new) {
+            host.talk(&mut link).await;
+            assert_eq!(host.tick(&mut link).await.unwrap().step_ms, 0);
+            // For the host it is the same whether its own clock goes ahead.
+            host.offset_ns += 3_600 * SECOND;
+            let step_ms = host.tick(&mut link).await.unwrap().step_ms;
+            assert!((-3_601_000..=-3_599_000).contains(&step_ms), "{step_ms}");
+            assert!(host.log[0].starts_with("the store's clock went back by 3600."), "{:?}", host.log);
+            assert_eq!(host.tick(&mut link).await.unwrap().step_ms, 0);
+        }
     });
 }
 

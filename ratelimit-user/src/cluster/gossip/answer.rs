@@ -14,12 +14,16 @@ pub(super) enum Standing {
     Late,
     /// A daemon that began later has called under this name.
     Superseded,
+    /// Another machine has this name, and was there first.
+    Taken,
     /// The store knows as many hosts as it can.
     Crowded,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
+    /// The store's clock.
+    pub(super) now_ms: u64,
     pub(super) identity: String,
     /// Of what was said before that version, the store may have lost nothing; of what came later, everything before this identity.
     pub(super) base: u64,
@@ -72,8 +76,8 @@ fn read(answer: &Value) -> Option<Answer> {
     else {
         return None;
     };
-    number(now)?;
     Some(Answer {
+        now_ms: number(now)?,
         identity: text(identity)?,
         base: number(base)?,
         version: number(version)?,
@@ -84,6 +88,7 @@ fn read(answer: &Value) -> Option<Answer> {
             "current" => Standing::Current,
             "late" => Standing::Late,
             "superseded" => Standing::Superseded,
+            "taken" => Standing::Taken,
             "crowded" => Standing::Crowded,
             _ => return None,
         },

@@ -4,21 +4,21 @@
 --       2: blocks    hash: prefix -> { version, until ms or 0, whether it was removed, reason, origin }
 --       3: changes   sorted set: prefix by version
 --       4: ends      sorted set: prefix by when it ran out, will run out, or was removed; without those that have no end
---       5: hosts     hash: host -> { incarnation, call, edit, facts }
+--       5: hosts     hash: host -> { incarnation, call, edit, facts, owner }
 --       6: seen      sorted set: host by when it was last heard of
 -- ARGV  1: host   2: incarnation   3: call   4: identity   5: since   6: whether it is listing all   7: whether it wants the hosts
---       8: facts
+--       8: facts   9: owner
 --       then for each edit: sequence, add|remove, whether it only restores, prefix, lifetime ms or -1, reason, origin
 -- Gives { now ms, identity, base, version, begins, upto, more, standing, incarnation, edit, refused, changes, hosts }
 --       refused: sequence, why.   changes: prefix, version, fate, ms left or -1, reason, origin.   hosts: name, ms ago, facts.
-local FIRST, WIDTH = 9, 7
-local PORTION, SWEPT, DAY = 1000, 400, 86400000
+local FIRST, WIDTH = 10, 7
+local PORTION, SWEPT, DAY, AWAY = 1000, 400, 86400000, 10000
 local HOLDS, REMOVED, RAN_OUT = 1, 0, 2
 local MAX_LIVE, MAX_DEAD, MAX_HOSTS, MAX_LIFETIME = 100000, 100000, 10000, 315360000000
 
 local state, blocks, changes, ends, hosts, seen = unpack(KEYS)
 local host, incarnation, call = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local identity, since, lists_all = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1'
+local identity, since, lists_all, owner = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', ARGV[9]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -54,9 +54,20 @@ end
 local standing, edit, newest = 'current', 0, incarnation
 local member = redis.call('HGET', hosts, host)
 if member then
-  local last_call
-  newest, last_call, edit = unpack(cmsgpack.unpack(member))
-  if incarnation > newest then
+  local last_call, _, owned
+  newest, last_call, edit, _, owned = unpack(cmsgpack.unpack(member))
+  local heard = tonumber(redis.call('ZSCORE', seen, host) or 0)
+  if heard > now then
+    -- The clock has gone back. Whoever is there is heard of again soon, and nobody else has its name for ever.
+    heard = now
+    redis.call('ZADD', seen, now, host)
+  end
+  if owned and owned ~= owner and now - heard < AWAY then
+    -- Two machines with one name: it belongs to the one that had it first, for as long as that is heard of.
+    standing = 'taken'
+  elseif owned and owned ~= owner then
+    newest, edit = incarnation, 0
+  elseif incarnation > newest then
     newest, edit = incarnation, 0
   elseif incarnation < newest then
     standing = 'superseded'
@@ -115,7 +126,7 @@ if standing == 'current' then
       end
     end
   end
-  redis.call('HSET', hosts, host, cmsgpack.pack({ incarnation, call, edit, ARGV[8] }))
+  redis.call('HSET', hosts, host, cmsgpack.pack({ incarnation, call, edit, ARGV[8], owner }))
   redis.call('ZADD', seen, now, host)
 
   -- Whoever has heard of nothing since before what is forgotten here has to hear of everything.

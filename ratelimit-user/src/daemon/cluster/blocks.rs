@@ -13,6 +13,8 @@ use super::{
         replacement::Replacement,
     },
     Cluster,
+    loan::{NoResult, lent},
+    owner::owner,
 };
 use crate::{
     cluster::{
@@ -83,8 +85,9 @@ pub(super) fn recall(
         let prefix: Prefix = text.parse().ok()?;
         Some((prefix, held_of(lists.get(&prefix)?, now_ns)?))
     });
-    Gossip::new(name, started_unix_ms, &kept.saved, shown, now_ns)
-        .map_err(|reason| Failure::usage(format!("[cluster] host: {reason}")))
+    let gossip = Gossip::new(name, started_unix_ms, &kept.saved, shown, now_ns)
+        .map_err(|reason| Failure::usage(format!("[cluster] host: {reason}")))?;
+    Ok(gossip.owned_by(owner(state)?))
 }
 
 impl Host {
@@ -120,6 +123,9 @@ impl Host {
 
     fn on_its_way(&self) -> &'static str {
         match &self.cluster {
+            Some(cluster) if cluster.gossip.unheard().is_some() => {
+                "the others do NOT hear of it, because the store does not hear this host; ratelimit status says why"
+            }
             Some(cluster) if cluster.problem.is_none() => "the others hear of it within a second",
             _ => "the others hear of it when the store answers again",
         }
@@ -155,6 +161,11 @@ impl Host {
         let heard = self
             .with_gossip(now_ns, |gossip, here| gossip.hear(answer, here, now_ns))
             .map_err(|failure| StoreError::Nonsense { at: "the store".into(), why: failure.message })??;
+        if let Some(cluster) = &mut self.cluster
+            && heard.step_ms != 0
+        {
+            cluster.clock_stepped(heard.step_ms, now_ns);
+        }
         Ok(self.follow(&heard))
     }
 
@@ -213,15 +224,21 @@ impl Host {
         now_ns: u64,
         what: impl FnOnce(&mut Gossip, &Here<'_>) -> R,
     ) -> Result<R, Failure> {
-        let Some(mut cluster) = self.cluster.take() else {
-            return Err(Failure::usage(
-                "this host is in no cluster; give it one with [cluster] redis, or run --redis",
-            ));
+        let work = |cluster: &mut Cluster, host: &Host| {
+            let here = Here { host, now_ns, vital: OnceCell::new() };
+            what(&mut cluster.gossip, &here)
         };
-        let here = Here { host: self, now_ns, vital: OnceCell::new() };
-        let result = what(&mut cluster.gossip, &here);
-        self.cluster = Some(cluster);
-        Ok(result)
+        lent(self, |host| &mut host.cluster, work).map_err(|no_result| match no_result {
+            NoResult::Nothing => {
+                Failure::usage("this host is in no cluster; give it one with [cluster] redis, or run --redis")
+            }
+            NoResult::Panicked(words) => Failure::new(
+                ExitCode::Found,
+                format!(
+                    "this is a mistake in the program, and nothing came of it: {words}; please report it"
+                ),
+            ),
+        })
     }
 }
 

@@ -1,14 +1,17 @@
 //! Talking to the store: one letter at a time, each with a deadline.
 
 use std::{
+    collections::BTreeSet,
+    panic::AssertUnwindSafe,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use futures_util::FutureExt as _;
 use tokio::time::MissedTickBehavior;
 
-use super::{super::service::Daemon, Letter};
+use super::{super::service::Daemon, Letter, loan::words};
 use crate::{
     cluster::{
         address::StoreAddress,
@@ -26,6 +29,9 @@ const SETTLES: Duration = Duration::from_millis(30);
 
 /// A part of the store that is away must not hold up the others with every letter.
 const MEND_EVERY: Duration = Duration::from_millis(200);
+
+/// Time from a mistake to the next attempt.
+const ANEW_AFTER: Duration = Duration::from_millis(200);
 
 /// Letters that it takes at most: one may repeat what was being said, and bring something more to give back.
 const GOODBYES: usize = 3;
@@ -45,11 +51,23 @@ struct Desk {
     /// Whether the link has to be looked after before it is used again, and when it last was.
     broken: bool,
     mended: Option<Instant>,
+    /// Why books were last not opened anew.
+    not_reset: Option<String>,
 }
 
-/// Exchanges letters with the store, every tick, until the daemon ends.
+/// Exchanges letters with the store, every tick, until the daemon ends. A mistake in the program must not end that.
 pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
-    let Some(mut desk) = Desk::of(&daemon) else { return };
+    while let Err(panic) = AssertUnwindSafe(talk(&daemon)).catch_unwind().await {
+        log::error(format!(
+            "this is a mistake in the program, please report it: {}; the conversation with the store begins anew",
+            words(&*panic)
+        ));
+        tokio::time::sleep(ANEW_AFTER).await;
+    }
+}
+
+async fn talk(daemon: &Daemon) {
+    let Some(mut desk) = Desk::of(daemon) else { return };
     let mut tick = tokio::time::interval(desk.tick);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_late = false;
@@ -66,7 +84,7 @@ pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
                 continue;
             }
         };
-        let mut sending = pin!(desk.send(&daemon, letter));
+        let mut sending = pin!(desk.send(daemon, letter));
         loop {
             tokio::select! {
                 biased;
@@ -120,6 +138,7 @@ impl Desk {
             link: None,
             broken: false,
             mended: None,
+            not_reset: None,
         })
     }
 
@@ -131,7 +150,10 @@ impl Desk {
             return;
         }
         self.keep_up(daemon);
-        self.reset(&letter.resets).await;
+        let failed = self.reset(&letter.resets).await;
+        if !failed.is_empty() {
+            daemon.host().reset_failed(failed);
+        }
         let began = Instant::now();
         let deadline = self.round_trip.deadline();
         let (answers, gossip) = self.ask(&letter.lines, letter.gossip.as_ref(), deadline).await;
@@ -209,11 +231,28 @@ impl Desk {
         (answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect(), gossip)
     }
 
-    async fn reset(&mut self, keys: &[String]) {
-        let Some(link) = &mut self.link else { return };
+    /// Opens books anew; those with which it did not work.
+    async fn reset(&mut self, keys: &BTreeSet<String>) -> Vec<String> {
+        let Some(link) = &mut self.link else { return keys.iter().cloned().collect() };
         let calls: Vec<Call<'_>> = keys.iter().map(|key| letter::reset(key)).collect();
-        for error in link.run(&calls, self.round_trip.deadline()).await.into_iter().filter_map(Result::err) {
-            log::warning(format!("a user was not reset in the store: {error}"));
+        let answers = link.run(&calls, self.round_trip.deadline()).await;
+        let mut failed = Vec::new();
+        let mut problem = None;
+        for (key, answer) in keys.iter().zip(answers) {
+            if let Err(error) = answer {
+                failed.push(key.clone());
+                problem = Some(error.to_string());
+            }
         }
+        // It is tried again with every letter, and said once.
+        if let Some(problem) = &problem
+            && self.not_reset.as_ref() != Some(problem)
+        {
+            log::warning(format!("a user was not reset in the store: {problem}; it is tried again"));
+        }
+        if !keys.is_empty() {
+            self.not_reset = problem;
+        }
+        failed
     }
 }

@@ -1,0 +1,77 @@
+//! The store's clock, as this host sees it: whether it was set. Pure.
+
+/// Steps below that are the way that answers take.
+const STEP_MS: i64 = 1_000;
+
+/// When the store last said what time it is, and by which clock.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StoreClock {
+    last: Option<Reading>,
+}
+
+#[derive(Clone, Debug)]
+struct Reading {
+    identity: String,
+    store_ms: u64,
+    here_ns: u64,
+}
+
+impl StoreClock {
+    /// Takes in what time it is there and here. How far the store's clock has gone ahead at once, or back if that is below 0; 0 if it was not
+    /// set, and for another store, which has another clock.
+    pub(super) fn hear(&mut self, identity: &str, store_ms: u64, here_ns: u64) -> i64 {
+        let reading = Reading { identity: identity.to_owned(), store_ms, here_ns };
+        let Some(last) = self.last.replace(reading) else { return 0 };
+        if last.identity != identity {
+            return 0;
+        }
+        let there = i128::from(store_ms) - i128::from(last.store_ms);
+        let here = (i128::from(here_ns) - i128::from(last.here_ns)) / 1_000_000;
+        let step = i64::try_from(there - here).unwrap_or(0);
+        if step.abs() >= STEP_MS { step } else { 0 }
+    }
+}
+
+/// What an operator reads of it.
+pub(crate) fn said(step_ms: i64) -> String {
+    let seconds = step_ms.unsigned_abs() as f64 / 1e3;
+    match step_ms < 0 {
+        true => format!(
+            "the store's clock went back by {seconds:.1} s; limits are counted from there on, and users may have had only their part of the \
+             reserve for as long as a lease lasts; keep NTP on at the store"
+        ),
+        false => format!(
+            "the store's clock went ahead of this host's by {seconds:.1} s: it was set, and limits were refilled by that much; or this host stood \
+             still, and what it held was given up"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_clock_that_is_set_is_noticed_and_one_that_answers_late_is_not() {
+        let mut clock = StoreClock::default();
+        for (identity, store_ms, here_ns, step) in [
+            ("a", 5_000_000, 0, 0),
+            ("a", 5_000_250, 250 * MS, 0),
+            // An answer that took 700 ms longer than the one before, and one that is quick again.
+            ("a", 5_000_500, 1_200 * MS, 0),
+            ("a", 5_001_450, 1_450 * MS, 0),
+            ("a", 1_401_700, 1_700 * MS, -3_600_000),
+            ("a", 1_401_950, 1_950 * MS, 0),
+            ("a", 1_411_950, 2_050 * MS, 9_900),
+            ("b", 9_999, 2_100 * MS, 0),
+            ("b", u64::MAX, 2_200 * MS, 0),
+            ("b", 0, 2_300 * MS, 0),
+        ] {
+            let step_ms = clock.hear(identity, store_ms, here_ns);
+            assert_eq!(step_ms, step, "{identity} {store_ms} {here_ns}");
+        }
+        assert!(said(-3_600_000).contains("back by 3600.0 s"));
+    }
+}
