@@ -117,11 +117,6 @@ impl Link {
         }
     }
 
-    /// How many servers there are, whether they can be reached or not.
-    pub fn servers(&self) -> usize {
-        self.nodes.len()
-    }
-
     /// Whether keys of one call must share a slot.
     pub fn is_cluster(&self) -> bool {
         matches!(self.route, Route::Slots(_))

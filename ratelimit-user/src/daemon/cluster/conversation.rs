@@ -190,7 +190,7 @@ impl Desk {
         let facts = link.facts(patience).await?;
         let is_cluster = link.is_cluster();
         // A server that is away has used up all the time there was.
-        let is_whole = facts.len() == link.servers();
+        let is_whole = facts.len() == link.servers().count();
         daemon.host().store_connected(&facts, is_whole.then(|| began.elapsed()));
         // Every server hears of this cluster at once: what it has not known for long it does not give out.
         let group = |key: &str| is_cluster.then(|| slot(key.as_bytes()));
