@@ -30,6 +30,11 @@ pub struct Envoy {
 impl Envoy {
     /// Starts it with a file of `docs/integrations`, in front of a service.
     pub fn start(file: &str, service: &Service) -> Self {
+        Self::start_edited(file, service, |text| text)
+    }
+
+    /// The same with a file that was changed.
+    pub fn start_edited(file: &str, service: &Service, edit: impl FnOnce(String) -> String) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/integrations").join(file);
         let mut text =
             fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -40,7 +45,7 @@ impl Envoy {
             text = text.replace(&from, &to);
         }
         let config = service.dir().join(file);
-        fs::write(&config, text).expect("write the configuration");
+        fs::write(&config, edit(text)).expect("write the configuration");
         let log = fs::File::create(service.dir().join("envoy.log")).expect("a log");
         let mut command = Command::new("envoy");
         command.arg("-c").arg(&config).args(["--disable-hot-restart", "--concurrency", "1", "-l", "warning"]);
@@ -66,6 +71,13 @@ impl Envoy {
     pub fn get(&self, user: &str) -> Reply {
         Client::new(TcpStream::connect(self.front).expect("connect"))
             .get_with("/", &[("x-user", user), ("connection", "close")])
+    }
+
+    /// Asks for something with these bytes in front of the end of the head: `x-user: ann\r\n`. Whether it was served.
+    pub fn serves(&self, fields: &[u8]) -> bool {
+        let mut client = Client::new(TcpStream::connect(self.front).expect("connect"));
+        client.send(&[b"GET / HTTP/1.1\r\nHost: h\r\nconnection: close\r\n", fields, b"\r\n"].concat());
+        client.receive().status == 200
     }
 
     /// One of its counters.

@@ -29,7 +29,7 @@ pub struct Claim<'r> {
 pub enum Subject<'r> {
     /// Those that the API names.
     Api(&'r ApiRules),
-    /// The user, over all APIs.
+    /// The user, over all APIs; those who give no name are one.
     User,
     /// The address, for logins.
     Ip(&'r ApiRules),
@@ -104,31 +104,41 @@ pub fn write(
     request: &Request<'_>,
     key: &mut impl KeyWriter,
 ) -> Result<(), BadRequest> {
-    let missing = |part: &str| BadRequest::Missing { part: part.to_owned(), api: request.api.to_owned() };
+    let missing = |part: &str| BadRequest::Missing { part: part.to_owned(), api: shortened(request.api) };
     let ip = |api: &ApiRules| request.ip.map(|ip| network(ip, api.prefixes)).ok_or_else(|| missing("ip"));
-    let user = || if request.user.is_empty() { Err(missing("user")) } else { Ok(request.user) };
     match subject {
-        Subject::User => key.text(user()?),
+        Subject::User => name(request.user, key),
         Subject::Ip(api) => key.address(ip(api)?),
         Subject::UserAndIp(api) => {
-            key.text(user()?);
+            name(request.user, key);
             key.address(ip(api)?);
         }
         Subject::Api(api) => {
             for part in &api.key {
                 match part {
-                    KeyPart::User => key.text(user()?),
+                    KeyPart::User => name(request.user, key),
                     KeyPart::Ip => key.address(ip(api)?),
                     KeyPart::Api => key.text(request.api),
-                    KeyPart::Other(name) => {
-                        let given = request.parts.iter().find(|(part, _)| part == name);
-                        key.text(given.ok_or_else(|| missing(name))?.1);
+                    KeyPart::Other(part) => {
+                        let given = request.parts.iter().find(|(given, _)| given == part);
+                        name(given.map_or("", |(_, value)| value), key);
                     }
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Writes a name. Those who give none are counted as one: to be asked for nothing would be to have no limit.
+fn name(text: &str, key: &mut impl KeyWriter) {
+    if text.is_empty() { key.nobody() } else { key.text(text) }
+}
+
+/// As much of a name as fits into a sentence.
+pub(super) fn shortened(name: &str) -> String {
+    const SHOWN: usize = 64;
+    name.chars().take(SHOWN).collect()
 }
 
 /// The network that an address is counted as. IPv4 in IPv6 is IPv4.

@@ -1,8 +1,47 @@
 //! Keys: the parts of a request that it is counted by, as one number, or as text for the store.
 
-use std::{fmt::Write as _, hash::Hasher as _, net::IpAddr};
+use std::{borrow::Cow, fmt::Write as _, hash::Hasher as _, net::IpAddr};
 
+use ring::digest::{SHA256, digest};
 use siphasher::sip::SipHasher13;
+
+/// The longest name that the store has in full, in bytes. Longer ones are there as what they hash to.
+pub const MAX_PART: usize = 1_024;
+
+/// Stands before two digits of a byte that is no text. Unicode promises that it is no character.
+const ESCAPE: char = '\u{10ffff}';
+
+/// A name of any bytes as text; two that differ stay two. Text stays as it is.
+pub fn named(bytes: &[u8]) -> Cow<'_, str> {
+    match plain(bytes) {
+        Some(text) => Cow::Borrowed(text),
+        None => Cow::Owned(escaped(bytes)),
+    }
+}
+
+/// A name that is text already.
+pub fn plain(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains(ESCAPE))
+}
+
+fn escaped(bytes: &[u8]) -> String {
+    let mut name = String::with_capacity(bytes.len() * 2);
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                // As if it were no text, so that no text looks like bytes that are none.
+                ESCAPE => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| escape(&mut name, byte)),
+                c => name.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| escape(&mut name, *byte));
+    }
+    name
+}
+
+fn escape(name: &mut String, byte: u8) {
+    let _always = write!(name, "{ESCAPE}{byte:02x}");
+}
 
 /// A key as a number of 64 bits: with a million keys, two are taken for one with a chance of about 1 in 37 million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +103,8 @@ pub trait KeyWriter {
     fn text(&mut self, text: &str);
     /// An address, or the network around it.
     fn address(&mut self, ip: IpAddr);
+    /// A name that was not given: all who give none are one.
+    fn nobody(&mut self);
 }
 
 /// A key on its way to a number.
@@ -99,9 +140,14 @@ impl KeyWriter for HashedKey {
         }
         self.hasher.write_u8(if ip.is_ipv4() { 4 } else { 6 });
     }
+
+    fn nobody(&mut self) {
+        // No text is as long.
+        self.hasher.write_u32(u32::MAX);
+    }
 }
 
-/// A key as text. Parts are kept apart by `/`, which names have as `%2f`.
+/// A key as text. Parts are kept apart by `/`, which names have as `%2f`; `%` alone is nobody, and behind `%x` stands what a long name hashes to.
 #[derive(Debug, Default)]
 pub struct TextKey {
     text: String,
@@ -129,6 +175,13 @@ impl TextKey {
 impl KeyWriter for TextKey {
     fn text(&mut self, text: &str) {
         self.part(|key| {
+            if text.len() > MAX_PART {
+                key.push_str("%x");
+                for byte in digest(&SHA256, text.as_bytes()).as_ref() {
+                    let _always = write!(key, "{byte:02x}");
+                }
+                return;
+            }
             for c in text.chars() {
                 match c {
                     '/' | '%' | '{' | '}' | ':' => {
@@ -144,5 +197,58 @@ impl KeyWriter for TextKey {
         self.part(|key| {
             let _always = write!(key, "{ip}");
         });
+    }
+
+    fn nobody(&mut self) {
+        self.part(|key| key.push('%'));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_of_any_bytes_are_text_and_stay_apart() {
+        let all: [&[u8]; 9] = [
+            b"",
+            b"ann",
+            "ännä".as_bytes(),
+            b"\xff",
+            b"\xfe",
+            b"a\xffb",
+            "\u{10ffff}ff".as_bytes(),
+            "\u{10ffff}".as_bytes(),
+            "a\u{10ffff}ffb".as_bytes(),
+        ];
+        let names: HashSet<Cow<'_, str>> = all.into_iter().map(named).collect();
+        assert_eq!(names.len(), all.len(), "{names:?}");
+        assert_eq!(named(b"ann"), "ann");
+        assert_eq!(named(b"a\xffb"), "a\u{10ffff}ffb");
+    }
+
+    #[test]
+    fn keys_of_the_store_are_short_whatever_the_names_and_stay_apart() {
+        let key = |write: &dyn Fn(&mut TextKey)| {
+            let mut key = TextKey::default();
+            write(&mut key);
+            key.text
+        };
+        let long = "x".repeat(60_000);
+        let longer = "x".repeat(60_001);
+        let keys = [
+            key(&|key| key.text(&long)),
+            key(&|key| key.text(&longer)),
+            key(&|key| key.text("%")),
+            key(&TextKey::nobody),
+            key(&|key| key.text("%x")),
+            key(&|key| key.text(&"x".repeat(MAX_PART))),
+        ];
+        assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
+        assert_eq!(keys[3], "%");
+        assert_eq!(keys.iter().map(String::len).collect::<Vec<_>>(), [66, 66, 3, 1, 4, MAX_PART]);
+        assert_eq!(key(&|key| key.text(&long)), keys[0], "on every host");
     }
 }

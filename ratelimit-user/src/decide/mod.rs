@@ -30,7 +30,7 @@ pub mod throttle;
 pub use decision::{Decision, Nearest, Outcome, seconds};
 pub use engine::{Engine, Handle};
 pub use judge::Mode;
-pub use request::{BadRequest, MAX_PART, Priority, Request};
+pub use request::{BadRequest, Priority, Request};
 pub use rules::Rules;
 pub use table::Usage;
 

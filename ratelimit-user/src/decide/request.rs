@@ -4,9 +4,6 @@ use std::net::IpAddr;
 
 use crate::policy::some;
 
-/// The longest name of a user, an API or another part of a key, in bytes.
-pub const MAX_PART: usize = 1_024;
-
 /// A question. Nothing in it is owned: it is asked and forgotten.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -95,7 +92,7 @@ pub enum BadRequest {
     /// No API of this name, and none for all others.
     #[error("api {api:?} is not in the policy; there is {}", some(.known))]
     UnknownApi {
-        /// As given.
+        /// As given, as far as it fits into a sentence.
         api: String,
         /// Those that are there.
         known: Vec<String>,
@@ -107,14 +104,6 @@ pub enum BadRequest {
         part: String,
         /// For which API.
         api: String,
-    },
-    /// Longer than any name.
-    #[error("{part} has {length} bytes; use at most {MAX_PART}")]
-    TooLong {
-        /// What.
-        part: String,
-        /// How long it is.
-        length: usize,
     },
     /// A request that counts nothing.
     #[error("cost 0 counts nothing; use at least 1, or peek")]

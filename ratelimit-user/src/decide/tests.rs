@@ -349,10 +349,24 @@ fn questions_without_an_answer_say_what_is_missing() {
     assert_eq!(says(&Request::new("u", "nope")), "api \"nope\" is not in the policy; there is api");
     assert_eq!(says(&Request::new("u", "api")), "ip is missing; requests for api \"api\" are counted by it");
     let nobody = Request::new("", "api").from(ip("::1"));
-    assert_eq!(says(&nobody), "user is missing; requests for api \"api\" are counted by it");
     assert_eq!(says(&nobody.costing(0)), "cost 0 counts nothing; use at least 1, or peek");
-    let long = "x".repeat(1_000_000);
-    assert_eq!(says(&Request::new(&long, "api")), "user has 1000000 bytes; use at most 1024");
+}
+
+#[test]
+fn those_who_give_no_name_are_one_and_on_the_default_plan_where_names_count() {
+    let desk = Desk::new(
+        "[plan.default]\nlimits = [\"3/min fixed-window\"]\n[[api]]\nname = \"api\"\nlimits = []\n[[api]]\nname = \"net\"\nkey = [\"ip\"]\nlimits = [\"9/min\"]\n\
+         [[api]]\nname = \"tenant\"\nkey = [\"user\", \"tenant\"]\nlimits = [\"2/min\"]\n",
+    );
+    let nobody = |api| Request::new("", api).from(ip("192.0.2.1"));
+    assert_eq!(desk.served(&nobody("net"), START, 100), 9, "nobody is asked for a name here");
+    let empty = [("tenant", "")];
+    assert_eq!(desk.served(&nobody("tenant"), START, 100), 2);
+    assert_eq!(desk.served(&nobody("tenant").with_parts(&empty), START, 100), 0, "empty is none");
+    assert_eq!(desk.served(&nobody("api"), START, 100), 1, "of three over all APIs that count names");
+    let (long, longer) = ("x".repeat(100_000), "x".repeat(100_001));
+    assert_eq!(desk.served(&Request::new(&long, "api"), START, 100), 3);
+    assert_eq!(desk.served(&Request::new(&longer, "api"), START, 100), 3);
 }
 
 #[test]

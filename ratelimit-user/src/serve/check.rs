@@ -67,7 +67,13 @@ impl Visit {
     async fn respond(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
         let _busy = self.pulse.begin();
         self.pulse.until_answers_are_read().await;
-        Ok(self.route(request).await.unwrap_or_else(Trouble::into_answer))
+        let answer = self.route(request).await.unwrap_or_else(|trouble| {
+            if trouble.is_senseless() {
+                self.door.desk.complain(&trouble.detail);
+            }
+            trouble.into_answer()
+        });
+        Ok(answer)
     }
 
     async fn route(&self, request: Request<Incoming>) -> Result<Answer, Trouble> {

@@ -5,6 +5,7 @@ use std::sync::RwLock;
 use tokio::sync::mpsc;
 
 use super::{
+    complaints::Complaints,
     escalation::{Offence, Offenders},
     latency::Latency,
     protocol::RequestsStatus,
@@ -46,6 +47,7 @@ pub struct Desk {
     /// Other hosts that count with this one.
     together: Option<Together>,
     offenders: Offenders,
+    complaints: Complaints,
     latency: Latency,
     access: RwLock<Access>,
 }
@@ -72,6 +74,7 @@ impl Desk {
             clock,
             together,
             offenders: Offenders::default(),
+            complaints: Complaints::default(),
             latency: Latency::default(),
             access: RwLock::default(),
         };
@@ -171,6 +174,11 @@ impl Desk {
     /// Takes from a bucket that the caller describes.
     pub fn throttle(&self, key: &[u8], bucket: &Bucket, quantity: u64) -> Throttled {
         self.engine.throttle(key, bucket, quantity, self.clock.now_us())
+    }
+
+    /// Takes in that a question makes no sense, for the operator.
+    pub fn complain(&self, why: &dyn std::fmt::Display) {
+        self.complaints.hear(why, self.clock.now_us());
     }
 
     /// Whether the word of this peer about the address of a caller counts.

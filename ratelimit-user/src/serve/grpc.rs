@@ -197,6 +197,13 @@ impl Session {
             match piece {
                 Ok(Piece::Message(message)) => self.reply(method, message, respond, cx),
                 Ok(Piece::End | Piece::Gone) => {}
+                // A caller of a proxy can make its question as long as this: an error would let it pass.
+                Err(status)
+                    if method == Method::ShouldRateLimit && status.code == Code::ResourceExhausted =>
+                {
+                    let answer = rls::senseless(&self.door.desk, 1, &status);
+                    let _gone = framing::answer(&mut respond, answer.frame);
+                }
                 Err(status) => _ = framing::refuse(&mut respond, &status),
             }
         }

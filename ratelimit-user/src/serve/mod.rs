@@ -4,6 +4,7 @@
 //! of them at one [`desk`]: [`check`] over HTTP, [`grpc`] and [`resp`], on the sockets and threads of [`workers`].
 
 pub mod check;
+mod complaints;
 pub mod control;
 mod descriptors;
 pub mod desk;

@@ -29,6 +29,7 @@ use self::{
     session::{After, Session},
 };
 use super::{listener::Stream, workers::Door};
+use crate::decide::key::{self, plain};
 
 /// Answers are sent when they are this long, and nothing more is done until they are.
 const MAX_UNSENT: usize = 32 * 1024;
@@ -187,10 +188,22 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
         let mut reply = Reply::new(output, session.version);
         let Some(verb) = session.command(&arguments, &mut reply) else { continue };
         let behind = &arguments[1..];
+        // Names are text from here on, whatever bytes they are.
+        let (named, renamed);
+        let names = match verb {
+            Verb::Check | Verb::Refund | Verb::ResetKey
+                if behind.iter().any(|word| plain(word).is_none()) =>
+            {
+                named = behind.iter().map(|word| key::named(word)).collect::<Vec<_>>();
+                renamed = named.iter().map(|word| word.as_bytes()).collect::<Vec<_>>();
+                &renamed[..]
+            }
+            _ => behind,
+        };
         let asked = match verb {
-            Verb::Check => check::check(&session.door, behind, &mut reply).await,
-            Verb::Refund => check::refund(&session.door, behind, &mut reply).await.map(|()| None),
-            Verb::ResetKey => check::reset(&session.door, behind, &mut reply).await.map(|()| None),
+            Verb::Check => check::check(&session.door, names, &mut reply).await,
+            Verb::Refund => check::refund(&session.door, names, &mut reply).await.map(|()| None),
+            Verb::ResetKey => check::reset(&session.door, names, &mut reply).await.map(|()| None),
             _ => match session.obey(verb, behind, output) {
                 After::Next => Ok(None),
                 After::Close => return (used, Pause::Close),

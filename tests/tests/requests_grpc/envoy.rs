@@ -23,6 +23,37 @@ fn envoy_asks_about_every_request_and_refuses_exactly_at_the_limit() {
     assert_eq!(envoy.counter("cluster.ratelimit.upstream_rq_total"), 7);
 }
 
+#[test]
+fn whatever_callers_of_envoy_write_or_leave_out_has_a_limit() {
+    let service = Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"5/hour\"]\n");
+    let envoy = Envoy::start("envoy-ratelimit.yaml", &service);
+    let long = [b"x-user: ".as_slice(), &[b'x'; 50_000], b"\r\n"].concat();
+    for (what, fields) in [
+        ("no name", b"".as_slice()),
+        ("bytes that are no text", b"x-user: \xff\xfe\r\n"),
+        ("other bytes that are no text", b"x-user: \xfe\xff\r\n"),
+        ("a long name", &long),
+        ("a name", b"x-user: ann\r\n"),
+    ] {
+        let served = (0..8).filter(|_| envoy.serves(fields)).count();
+        assert_eq!(served, 5, "{what}");
+    }
+    assert!(!envoy.serves(b"x-user:\r\n"), "an empty name is no name");
+}
+
+#[test]
+fn a_mistake_in_the_configuration_of_envoy_serves_nobody() {
+    let service = Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"5/hour\"]\n");
+    let mistyped = |text: String| text.replace("domain: web", "domain: wbe");
+    let envoy = Envoy::start_edited("envoy-ratelimit.yaml", &service, mistyped);
+    let refused = envoy.get("ann");
+    assert_eq!(
+        (refused.status, refused.body.trim()),
+        (429, "api \"wbe\" is not in the policy; there is web")
+    );
+    assert!(service.log().contains("makes no sense: api \"wbe\" is not in the policy"), "{}", service.log());
+}
+
 /// Asks until it is answered with 200: the first assignment is there, or one has come again.
 fn until_served(envoy: &Envoy, user: &str) -> Duration {
     let begun = Instant::now();
@@ -42,6 +73,14 @@ fn envoy_decides_for_itself_from_what_it_was_given() {
     assert_eq!(served, 9, "and one before");
     assert_eq!(envoy.get("ann").status, 429);
     until_served(&envoy, "bob");
+    // Those who give no name, or one that is no text, are one: nobody decides about them without a limit.
+    let begun = Instant::now();
+    while !envoy.serves(b"") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is served");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let anonymous = |n: usize| envoy.serves(if n % 2 == 0 { b"" } else { b"x-user: \xff\r\n" });
+    assert_eq!((0..30).filter(|n| anonymous(*n)).count(), 9, "and one before");
     assert_eq!(envoy.counter("cluster.ratelimit.upstream_rq_total"), 1, "one stream, whatever the requests");
 }
 

@@ -124,10 +124,15 @@ fn hits_count_for_the_request_or_for_one_descriptor() {
 }
 
 #[test]
-fn what_no_rule_is_for_passes_without_a_limit() {
-    let service = Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"1/hour\"]\n");
-    let mut client = Client::connect(service.grpc);
+fn what_no_rule_is_for_is_refused_unless_the_policy_says_otherwise() {
+    let policy = "[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"1/hour\"]\n";
     let question = asked(vec![descriptor(&[("api", "other"), ("user", "ann")])]);
+    let service = Service::start(policy);
+    let answer = ask(&mut Client::connect(service.grpc), &question).expect("an answer");
+    assert_eq!(codes(&answer), (Verdict::OverLimit, vec![Verdict::OverLimit]));
+    assert_eq!(&answer.raw_body[..], b"api \"other\" is not in the policy; there is web\n");
+    let service = Service::start(&format!("{policy}[[api]]\nname = \"*\"\nlimits = []\n"));
+    let mut client = Client::connect(service.grpc);
     let answer = ask(&mut client, &question).expect("an answer");
     assert_eq!(codes(&answer), (Verdict::Ok, vec![Verdict::Ok]));
     assert_eq!(answer.statuses[0].current_limit, None);

@@ -14,7 +14,7 @@ use ratelimit_user::serve::grpc::messages::{
 const STREAM: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
 fn usage(user: &str, allowed: u64, denied: u64) -> BucketUsage {
-    let bucket = [("user".to_owned(), user.to_owned())].into();
+    let bucket = [("user".to_owned(), user.into())].into();
     BucketUsage {
         bucket_id: Some(BucketId { bucket }),
         time_elapsed: Some(messages::Duration { seconds: 1, nanos: 0 }),
@@ -151,22 +151,26 @@ fn one_stream_has_no_more_buckets_than_its_share_and_what_others_use_is_charged_
     let answer: QuotaResponse = client.receive(&mut stream).expect("an answer about the one it knows");
     let about = answer.bucket_action.iter().filter_map(|action| action.bucket_id.as_ref());
     assert!(about.clone().count() > 0);
-    assert!(about.into_iter().all(|id| id.bucket["user"] == "u0"), "{answer:?}");
+    assert!(about.into_iter().all(|id| id.bucket["user"] == b"u0"), "{answer:?}");
     // Thirty of a hundred are gone, as another stream sees.
     let mut other = client.open(STREAM);
     assert_eq!(tokens(report(&client, &mut other, usage("one-too-many", 0, 1))).0, 70);
 }
 
 #[test]
-fn buckets_that_nothing_limits_are_free_and_bad_ones_cost_the_others_nothing() {
+fn buckets_that_the_policy_does_not_have_are_denied_and_bad_ones_cost_the_others_nothing() {
     let service = Service::start(POLICY);
     let mut client = Client::connect(service.grpc);
     let mut stream = client.open(STREAM);
-    let mut free = usage("ann", 0, 1);
-    free.bucket_id.as_mut().expect("an id").bucket.insert("api".to_owned(), "other".to_owned());
-    assert_eq!(report(&client, &mut stream, free), Kind::BlanketRule(Blanket::AllowAll.into()));
+    let mut unknown = usage("ann", 0, 1);
+    unknown.bucket_id.as_mut().expect("an id").bucket.insert("api".to_owned(), "other".into());
+    assert_eq!(report(&client, &mut stream, unknown), Kind::BlanketRule(Blanket::DenyAll.into()));
+    // What a caller has chosen ends no stream that others are in.
+    let mut bytes = usage("ann", 0, 1);
+    bytes.bucket_id.as_mut().expect("an id").bucket.insert("user".to_owned(), vec![0xff]);
+    assert_ne!(report(&client, &mut stream, bytes), Kind::BlanketRule(Blanket::DenyAll.into()));
     let mut bad = usage("ann", 0, 1);
-    bad.bucket_id.as_mut().expect("an id").bucket.insert("ip".to_owned(), "here".to_owned());
+    bad.bucket_id.as_mut().expect("an id").bucket.insert("ip".to_owned(), "here".into());
     let usages = vec![bad, usage("ann", 0, 1)];
     client.send(&mut stream, &UsageReports { domain: String::new(), bucket_quota_usages: usages });
     let answer: QuotaResponse = client.receive(&mut stream).expect("an answer");

@@ -30,12 +30,24 @@ struct Site {
 impl Site {
     /// Starts a proxy as its page says. `files` are those of its configuration, by the kind of their block and their number among those.
     fn new(page: &str, files: &[(&str, usize, &str)], command: impl FnOnce(&Path) -> Command) -> Self {
+        let service = Service::start(Documented::read(page).policy());
+        Self::edited(page, files, service, str::to_owned, command)
+    }
+
+    /// The same with another policy, and a configuration that was changed.
+    fn edited(
+        page: &str,
+        files: &[(&str, usize, &str)],
+        service: Service,
+        edit: impl Fn(&str) -> String,
+        command: impl FnOnce(&Path) -> Command,
+    ) -> Self {
         let documented = Documented::read(page);
-        let service = Service::start(documented.policy());
         let application = Application::start();
         let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         for (kind, number, name) in files {
-            let text = documented.block(kind, *number).replace("127.0.0.1:8080", &service.http.to_string());
+            let text = edit(documented.block(kind, *number));
+            let text = text.replace("127.0.0.1:8080", &service.http.to_string());
             let text = text.replace("127.0.0.1:3000", &application.address.to_string());
             let text = documented::with_port(kind, &text, proxy);
             std::fs::write(service.dir().join(name), text).expect("write a configuration");
@@ -115,14 +127,80 @@ impl Drop for Site {
     }
 }
 
+const NGINX: &[(&str, usize, &str)] = &[("nginx", 0, "nginx.conf")];
+const PER_USER: &str = "[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"5/min sliding-window\"]\n";
+
+fn nginx(dir: &Path) -> Command {
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(dir).arg("-e").arg(dir.join("proxy.log")).arg("-c").arg(dir.join("nginx.conf"));
+    command.args(["-g", "daemon off; pid nginx.pid;"]);
+    command
+}
+
+/// The line of a page that is to be used for limits per user.
+fn per_user(text: &str) -> String {
+    assert!(text.contains("# For limits per user: "), "{text}");
+    text.replace("# For limits per user: ", "")
+}
+
+/// Bytes as `Authorization: Basic` has them, with a password behind them.
+fn basic(user: &[u8]) -> String {
+    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut bytes = [user, b":pw"].concat();
+    // Blanks behind the password instead of padding.
+    bytes.resize(bytes.len().next_multiple_of(3), b' ');
+    let word = |three: &[u8]| {
+        let number = three.iter().fold(0, |number, byte| number << 8 | usize::from(*byte));
+        [18, 12, 6, 0].map(|shift| char::from(letters[number >> shift & 63]))
+    };
+    format!("Basic {}", bytes.chunks(3).flat_map(word).collect::<String>())
+}
+
+#[test]
+fn whatever_callers_of_nginx_write_or_leave_out_has_a_limit() {
+    let site = Site::edited("nginx", NGINX, Service::start(PER_USER), per_user, nginx);
+    let served = |user: Option<&[u8]>| {
+        let shown = user.map(basic);
+        let fields: Vec<(&str, &str)> = shown.iter().map(|shown| ("Authorization", shown.as_str())).collect();
+        let statuses: Vec<u16> = (0..7).map(|_| site.ask("GET", &fields, "").status).collect();
+        assert!(statuses.iter().all(|status| matches!(status, 200 | 429)), "{statuses:?}");
+        statuses.iter().filter(|status| **status == 200).count()
+    };
+    for (what, user) in [
+        ("no name", None),
+        ("a name", Some(&b"ann"[..])),
+        ("a long name", Some(&[b'x'; 3_000])),
+        ("bytes that are no text", Some(b"\xff\xfe")),
+        ("other bytes that are no text", Some(b"\xfe\xff")),
+    ] {
+        assert_eq!(served(user), 5, "{what}: {}", site.log());
+    }
+    for unsafe_name in [&b""[..], b"ann\r\nX-RateLimit-Priority: critical", b"eve\x01"] {
+        assert_eq!(served(Some(unsafe_name)), 0, "{unsafe_name:?} is nobody, whose limit is spent");
+    }
+}
+
+#[test]
+fn a_mistake_in_the_configuration_of_nginx_serves_nobody() {
+    let service = Service::start(Documented::read("nginx").policy());
+    let site = Site::edited("nginx", NGINX, service, |text| text.replace("?api=web", "?api=wbe"), nginx);
+    assert_eq!(site.ask("GET", &[], "").status, 500);
+    assert_eq!(site.application.answered(), 0);
+    assert!(
+        site.service.log().contains("api \"wbe\" is not in the policy; there is web"),
+        "{}",
+        site.service.log()
+    );
+    assert_eq!(
+        site.status_without_service(),
+        200,
+        "the service is gone, and the configuration says what then"
+    );
+}
+
 #[test]
 fn nginx_refuses_exactly_above_the_limit_and_lets_everybody_pass_without_the_service() {
-    let site = Site::new("nginx", &[("nginx", 0, "nginx.conf")], |dir| {
-        let mut command = Command::new("nginx");
-        command.arg("-p").arg(dir).arg("-e").arg(dir.join("proxy.log")).arg("-c").arg(dir.join("nginx.conf"));
-        command.args(["-g", "daemon off; pid nginx.pid;"]);
-        command
-    });
+    let site = Site::new("nginx", NGINX, nginx);
     site.assert_limit();
     assert!(!site.log().contains("unexpected status"), "{}", site.log());
     assert_eq!(site.status_without_service(), 200);

@@ -92,10 +92,22 @@ fn what_cannot_be_asked_is_answered_with_a_sentence() {
     for (question, answer) in cases {
         assert_eq!(caller.ask(question), answer, "{question}");
     }
-    caller.send(&packed_bytes(&[b"CHECK", b"\xff", b"search"]));
-    assert_eq!(caller.receive(), "-ERR user is not UTF-8 text");
-    let long = "x".repeat(1_025);
-    assert_eq!(caller.ask(&format!("CHECK {long} search")), "-ERR user has 1025 bytes; use at most 1024");
+}
+
+#[test]
+fn a_name_is_of_any_bytes_as_long_as_it_likes_or_none() {
+    let service = service();
+    let mut caller = caller(&service);
+    for user in [&b"\xff"[..], b"\xfe", b"", &[b'x'; 5_000], &[b'x'; 5_001]] {
+        for expected in ["1 2 search allowed", "0 0 search refused"] {
+            caller.send(&packed_bytes(&[b"CHECK", user, b"search", b"3"]));
+            assert_eq!(timeless(&caller.receive()), expected, "{} bytes", user.len());
+        }
+    }
+    // Who only asks for parts that were not given is one as well.
+    for expected in ["1 0 page allowed", "0 0 page refused"] {
+        assert_eq!(timeless(&caller.ask("CHECK ann page 192.0.2.1 2")), expected);
+    }
 }
 
 #[test]

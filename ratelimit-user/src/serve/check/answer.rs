@@ -222,6 +222,11 @@ impl Trouble {
         Self { field, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
     }
 
+    /// Whether the question makes no sense: whoever asks has made a mistake that the operator should know of.
+    pub(super) fn is_senseless(&self) -> bool {
+        matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND)
+    }
+
     /// The answer that tells of it.
     pub(super) fn into_answer(self) -> Answer {
         let problem = Problem {

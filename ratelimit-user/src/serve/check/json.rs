@@ -9,6 +9,7 @@ use serde::{
 use serde_json::{Number, Value};
 
 use super::question::{Draft, MAX_COST, Question, shown};
+use crate::decide::key::named;
 
 /// Questions in one body.
 pub(super) const MAX_QUESTIONS: usize = 1_000;
@@ -135,11 +136,11 @@ fn question<'de, A: MapAccess<'de>>(mut map: A) -> Result<Element, A::Error> {
 
 fn give(draft: &mut Draft<'static>, name: &str, value: Value) -> Result<(), String> {
     match (name, value) {
-        ("user" | "api" | "ip" | "priority", Value::String(text)) => draft.give(name, Cow::Owned(text)),
+        ("user" | "api" | "ip" | "priority", Value::String(text)) => draft.give(name, owned(&text)),
         ("cost", Value::Number(number)) => draft.give(name, Cow::Owned(plain(&number))),
         ("peek", Value::Bool(peek)) => draft.give_peek(peek),
         ("key", Value::Object(parts)) => parts.into_iter().try_for_each(|(part, value)| match value {
-            Value::String(text) => draft.give_part(Cow::Owned(part), Cow::Owned(text)),
+            Value::String(text) => draft.give_part(Cow::Owned(part), owned(&text)),
             other => Err(format!("key {} is {}; use a string", shown(&part), kind(&other))),
         }),
         ("user" | "api" | "ip" | "priority", other) => Err(wrong(name, &other, "a string")),
@@ -151,6 +152,10 @@ fn give(draft: &mut Draft<'static>, name: &str, value: Value) -> Result<(), Stri
             shown(other)
         )),
     }
+}
+
+fn owned(text: &str) -> Cow<'static, str> {
+    Cow::Owned(named(text.as_bytes()).into_owned())
 }
 
 /// A number as people write it: to JSON, 3.0 and 3 are the same.

@@ -6,7 +6,7 @@ use hyper::header::HeaderMap;
 
 use super::{super::desk::Asking, answer::Trouble, forwarded::Origin};
 use crate::{
-    decide::{Priority, Request},
+    decide::{Priority, Request, key::named},
     policy::KeyPart,
 };
 
@@ -39,15 +39,11 @@ impl<'q> Question<'q> {
         let mut draft = Draft::default();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let name = decoded(name).ok_or_else(|| undecodable(name))?;
-            let value = decoded(value).ok_or_else(|| undecodable(value))?;
-            draft.give_parameter(name, value)?;
+            draft.give_parameter(decoded(name), decoded(value))?;
         }
         for (name, value) in headers {
             let Some(name) = name.as_str().strip_prefix(PREFIX) else { continue };
-            let value = std::str::from_utf8(value.as_bytes())
-                .map_err(|_| Trouble::bad(format!("header field {PREFIX}{name} is not UTF-8; use UTF-8")))?;
-            draft.give_field(name, value)?;
+            draft.give_field(name, named(value.as_bytes()))?;
         }
         Ok(draft.finish()?)
     }
@@ -105,11 +101,11 @@ impl<'q> Draft<'q> {
         }
     }
 
-    fn give_field(&mut self, name: &'q str, value: &'q str) -> Result<(), String> {
+    fn give_field(&mut self, name: &'q str, value: Cow<'q, str>) -> Result<(), String> {
         match name {
-            "user" | "api" | "ip" | "cost" | "priority" => self.give(name, Cow::Borrowed(value)),
+            "user" | "api" | "ip" | "cost" | "priority" => self.give(name, value),
             _ => match name.strip_prefix(KEY_PREFIX) {
-                Some(part) => self.give_part(Cow::Borrowed(part), Cow::Borrowed(value)),
+                Some(part) => self.give_part(Cow::Borrowed(part), value),
                 // Others use this prefix too, for what they answer.
                 None => Ok(()),
             },
@@ -119,8 +115,10 @@ impl<'q> Draft<'q> {
     /// One of the things that every question may have.
     pub(super) fn give(&mut self, name: &str, value: Cow<'q, str>) -> Result<(), String> {
         match name {
-            "user" => once(&mut self.user, filled(name, value)?, name, |user| shown(user)),
-            "api" => once(&mut self.api, filled(name, value)?, name, |api| shown(api)),
+            // Proxies write an empty name where they have none.
+            "user" | "api" if value.is_empty() => Ok(()),
+            "user" => once(&mut self.user, value, name, |user| shown(user)),
+            "api" => once(&mut self.api, value, name, |api| shown(api)),
             "ip" => {
                 let ip = value.parse().map_err(|_| {
                     format!("ip {} is no address; use one such as 192.0.2.1 or 2001:db8::1", shown(&value))
@@ -150,7 +148,9 @@ impl<'q> Draft<'q> {
                 shown(&name)
             ));
         }
-        let value = filled(&name, value)?;
+        if value.is_empty() {
+            return Ok(());
+        }
         match self.parts.iter().find(|(known, _)| *known == name) {
             Some((_, other)) if *other == value => Ok(()),
             Some((_, other)) => Err(twice(&name, &shown(other), &shown(&value))),
@@ -198,10 +198,6 @@ fn twice(name: &str, one: &str, other: &str) -> String {
     format!("{name} is given twice, as {one} and as {other}; give one")
 }
 
-fn filled<'q>(name: &str, value: Cow<'q, str>) -> Result<Cow<'q, str>, String> {
-    if value.is_empty() { Err(format!("{name} is empty; name one, or leave it out")) } else { Ok(value) }
-}
-
 fn cost(text: &str) -> Result<u64, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|cost| digits && (1..=MAX_COST).contains(cost));
@@ -217,28 +213,26 @@ pub(super) fn shown(text: &str) -> String {
     }
 }
 
-fn undecodable(text: &str) -> Trouble {
-    Trouble::bad(format!(
-        "{} in the query is not UTF-8 in percent-encoding; write % as %25 and every other byte as itself or %XX",
-        shown(text)
-    ))
-}
-
-/// A name or value of a query without its percent-encoding; as it is if it has none.
-fn decoded(text: &str) -> Option<Cow<'_, str>> {
+/// A name or value of a query without its percent-encoding; what is none stays as it is.
+fn decoded(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
-        return Some(Cow::Borrowed(text));
+        return named(text.as_bytes());
     }
-    let mut bytes = text.bytes();
-    let mut plain = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        plain.push(match byte {
-            b'+' => b' ',
-            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
-            byte => byte,
-        });
+    let mut rest = text.as_bytes();
+    let mut bytes = Vec::with_capacity(text.len());
+    while let [first, behind @ ..] = rest {
+        let (byte, behind) = match (first, behind) {
+            (b'+', _) => (b' ', behind),
+            (b'%', [high, low, further @ ..]) => match hex(*high).zip(hex(*low)) {
+                Some((high, low)) => (high << 4 | low, further),
+                None => (b'%', behind),
+            },
+            (byte, _) => (*byte, behind),
+        };
+        bytes.push(byte);
+        rest = behind;
     }
-    String::from_utf8(plain).ok().map(Cow::Owned)
+    Cow::Owned(named(&bytes).into_owned())
 }
 
 fn hex(digit: u8) -> Option<u8> {

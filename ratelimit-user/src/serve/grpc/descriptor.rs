@@ -77,12 +77,9 @@ impl<'m> Question<'m> {
     }
 }
 
-/// A question that cannot be answered, for the caller; none where nothing limits it.
-pub fn problem(bad: &BadRequest) -> Option<Status> {
-    match bad {
-        BadRequest::UnknownApi { .. } => None,
-        bad => Some(Status::invalid(bad.to_string())),
-    }
+/// A question that cannot be answered, for the caller.
+pub fn problem(bad: &BadRequest) -> Status {
+    Status::invalid(bad.to_string())
 }
 
 fn address(key: &str, value: &str) -> Result<IpAddr, Status> {

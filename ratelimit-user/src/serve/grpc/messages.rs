@@ -5,6 +5,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::status::Status;
+use crate::decide::key::{named, plain};
 
 pub mod health;
 pub mod quota;
@@ -80,6 +81,9 @@ pub struct RateLimitResponse {
     /// For the request on its way to the server.
     #[prost(message, repeated, tag = "4")]
     pub request_headers_to_add: Vec<Header>,
+    /// For whoever sent the request, if it is refused.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub raw_body: Bytes,
 }
 
 /// `envoy.service.ratelimit.v3.RateLimitResponse.Code`.
@@ -167,6 +171,13 @@ impl Header {
     /// A header field.
     pub fn new(key: &'static str, value: impl Into<Bytes>) -> Self {
         Self { key: Bytes::from_static(key.as_bytes()), value: value.into() }
+    }
+}
+
+/// A value of any bytes as text, for [`text`]; the same if it is text already.
+pub fn readable(bytes: &mut Bytes) {
+    if plain(bytes).is_none() {
+        *bytes = Bytes::from(named(bytes).into_owned());
     }
 }
 

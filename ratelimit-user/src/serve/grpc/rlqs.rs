@@ -16,7 +16,7 @@ use self::{
     quotas::Key,
 };
 use super::{
-    descriptor::{Question, problem},
+    descriptor::Question,
     framing::{self, MAX_STREAMED, Piece, Reader, decoded, framed},
     messages::{
         self, Number,
@@ -117,8 +117,12 @@ impl Conversation {
     /// answer: others of the same stream are none the worse.
     async fn settle(&mut self, usage: BucketUsage, actions: &mut Vec<BucketAction>) {
         let Some(id) = usage.bucket_id.filter(|id| !id.bucket.is_empty()) else { return };
-        let parts: Vec<(Bytes, Bytes)> =
-            id.bucket.iter().map(|(name, value)| (name.clone().into(), value.clone().into())).collect();
+        let part = |(name, value): (&String, &Vec<u8>)| {
+            let mut value = Bytes::from(value.clone());
+            messages::readable(&mut value);
+            (Bytes::from(name.clone()), value)
+        };
+        let parts: Vec<(Bytes, Bytes)> = id.bucket.iter().map(part).collect();
         let domain = self.domain.clone();
         let entries = parts.iter().map(|(name, value)| (name, value));
         let Ok(question) = Question::read(&domain, entries, 1, false) else { return };
@@ -142,10 +146,9 @@ impl Conversation {
         charge(&self.desk, &question, booked.unpaid).await;
         self.quotas.note(&key, before, account.held());
         let before = account.assignment();
-        let kind = self.assign(&question, &key, &mut account, idle, now_us).await;
+        let (kind, life_s) = self.assign(&question, &key, &mut account, idle, now_us).await;
         let id = key.1;
         self.accounts.insert(id.clone(), account);
-        let Some((kind, life_s)) = kind else { return };
         let action = |kind| {
             let assignment = QuotaAssignment {
                 assignment_time_to_live: Some(messages::Duration { seconds: life_s as i64, nanos: 0 }),
@@ -169,10 +172,10 @@ impl Conversation {
         account: &mut Account,
         idle: bool,
         now_us: u64,
-    ) -> Option<(Kind, u64)> {
+    ) -> (Kind, u64) {
         let shared = self.quotas.get(key);
-        let (left, retry_s) = match standing(&self.desk, question).await? {
-            Standing::Free => return Some((Kind::BlanketRule(Blanket::AllowAll.into()), LIFE_S)),
+        let (left, retry_s) = match standing(&self.desk, question).await {
+            Standing::Free => return (Kind::BlanketRule(Blanket::AllowAll.into()), LIFE_S),
             // What proxies hold together stays within what the limit gives at once.
             Standing::Left(left, capacity) => (left.min(capacity.saturating_sub(shared.held)), 1),
             Standing::Empty(retry_s) => (0, retry_s),
@@ -187,10 +190,10 @@ impl Conversation {
             }
             Plan::Deny => account.denied(now_us),
         }
-        Some(match account.assignment() {
+        match account.assignment() {
             (0, _) => (DENY, retry_s.clamp(1, LIFE_S)),
             (tokens, serial) => (Kind::TokenBucket(bucket(tokens, serial)), LIFE_S),
-        })
+        }
     }
 }
 
@@ -211,7 +214,7 @@ fn bucket(tokens: u64, serial: u32) -> TokenBucket {
     }
 }
 
-async fn standing(desk: &Desk, question: &Question<'_>) -> Option<Standing> {
+async fn standing(desk: &Desk, question: &Question<'_>) -> Standing {
     let seen = |decision: &Decision<'_>| match (decision.outcome, decision.limit) {
         (Outcome::Deprioritised, _) | (Outcome::Allowed | Outcome::InMargin, None) => Standing::Free,
         (Outcome::Allowed | Outcome::InMargin, Some(nearest)) => {
@@ -223,8 +226,12 @@ async fn standing(desk: &Desk, question: &Question<'_>) -> Option<Standing> {
         }
     };
     match desk.check(&question.request(), Asking::Peeking, seen).await {
-        Ok(standing) => Some(standing),
-        Err(bad) => problem(&bad).is_none().then_some(Standing::Free),
+        Ok(standing) => standing,
+        // What nobody can answer is not served.
+        Err(bad) => {
+            desk.complain(&bad);
+            Standing::Empty(LIFE_S)
+        }
     }
 }
 

@@ -47,8 +47,39 @@ struct Limit {
 }
 
 /// Answers one question. `vouched` is whether the caller's word about addresses is enough to block them.
+///
+/// One that can be read and makes no sense is refused, with a sentence: to a proxy an error is the same as nobody being there, and most let
+/// everything pass then.
 pub async fn answer(desk: &Desk, message: Bytes, vouched: bool) -> Result<Answer, Status> {
-    let asked: RateLimitRequest = decoded(message)?;
+    let asked = read(message)?;
+    match findings(desk, &asked, vouched).await {
+        Ok(findings) => Ok(told(findings)),
+        Err(status) => Ok(senseless(desk, asked.descriptors.len(), &status)),
+    }
+}
+
+/// The answer to what nobody can answer.
+pub fn senseless(desk: &Desk, descriptors: usize, why: &Status) -> Answer {
+    desk.complain(&why.message);
+    let status = DescriptorStatus { code: Verdict::OverLimit.into(), ..Default::default() };
+    let response = RateLimitResponse {
+        overall_code: Verdict::OverLimit.into(),
+        statuses: vec![status; descriptors.min(MAX_DESCRIPTORS)],
+        raw_body: Bytes::from(format!("{}\n", why.message)),
+        ..Default::default()
+    };
+    Answer { frame: framed(&response), wait: Duration::ZERO }
+}
+
+/// A question whose values are text, whatever callers write.
+fn read(message: Bytes) -> Result<RateLimitRequest, Status> {
+    let mut asked: RateLimitRequest = decoded(message)?;
+    let entries = asked.descriptors.iter_mut().flat_map(|descriptor| &mut descriptor.entries);
+    entries.for_each(|entry| messages::readable(&mut entry.value));
+    Ok(asked)
+}
+
+async fn findings(desk: &Desk, asked: &RateLimitRequest, vouched: bool) -> Result<Vec<Finding>, Status> {
     let domain = text("domain", &asked.domain)?;
     if domain.is_empty() {
         return Err(Status::invalid("domain is empty"));
@@ -57,23 +88,22 @@ pub async fn answer(desk: &Desk, message: Bytes, vouched: bool) -> Result<Answer
         let message = format!("{} descriptors; use 1 to {MAX_DESCRIPTORS}", asked.descriptors.len());
         return Err(Status::invalid(message));
     }
-    let findings = match &asked.descriptors[..] {
+    match &asked.descriptors[..] {
         [only] => {
             let question = question(domain, only, asked.hits_addend, vouched)?;
-            vec![ask(desk, &question, Asking::Counted).await?]
+            Ok(vec![ask(desk, &question, Asking::Counted).await?])
         }
         several => {
             let read = |one| question(domain, one, asked.hits_addend, vouched);
             let questions = several.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-            all_or_none(desk, &questions).await?
+            all_or_none(desk, &questions).await
         }
-    };
-    Ok(told(findings))
+    }
 }
 
 /// Gives back what a question was charged whose caller has not waited for its turn.
 pub async fn give_back(desk: &Desk, message: Bytes) {
-    let Ok(asked) = decoded::<RateLimitRequest>(message) else { return };
+    let Ok(asked) = read(message) else { return };
     let Ok(domain) = text("domain", &asked.domain) else { return };
     for descriptor in &asked.descriptors {
         if let Ok(question) = question(domain, descriptor, asked.hits_addend, false) {
@@ -119,13 +149,7 @@ async fn all_or_none(desk: &Desk, questions: &[Question<'_>]) -> Result<Vec<Find
 }
 
 async fn ask(desk: &Desk, question: &Question<'_>, asking: Asking) -> Result<Finding, Status> {
-    match desk.check(&question.request(), asking, Finding::new).await {
-        Ok(finding) => Ok(finding),
-        Err(bad) => match problem(&bad) {
-            Some(status) => Err(status),
-            None => Ok(Finding { outcome: Outcome::Allowed, limit: None }),
-        },
-    }
+    desk.check(&question.request(), asking, Finding::new).await.map_err(|bad| problem(&bad))
 }
 
 impl Finding {

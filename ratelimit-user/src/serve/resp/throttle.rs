@@ -6,7 +6,7 @@
 
 use super::reply::Reply;
 use crate::{
-    decide::{MAX_PART, meter::Bucket, throttle::Throttled},
+    decide::{meter::Bucket, throttle::Throttled},
     serve::desk::Desk,
 };
 
@@ -98,9 +98,6 @@ pub enum Problem {
     /// A debt beyond what can be counted.
     #[error("a burst of {0} takes more than 292 years to come back; use a smaller one or a higher rate")]
     TooSlow(i64),
-    /// Longer than keys are.
-    #[error("key has {0} bytes; use at most {MAX_PART}")]
-    LongKey(usize),
 }
 
 /// The key and the limit of a question.
@@ -121,9 +118,6 @@ pub fn question<'a>(dialect: Dialect, arguments: &[&'a [u8]]) -> Result<(&'a [u8
     let count = number("count_per_period", count)?;
     let period = number("period", period)?;
     let quantity = quantity.map_or(Ok(1), |text| number("quantity", text))?;
-    if key.len() > MAX_PART {
-        return Err(Problem::LongKey(key.len()));
-    }
     Ok((key, Terms::new(dialect, burst, count, period, quantity)?))
 }
 

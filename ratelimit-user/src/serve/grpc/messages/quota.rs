@@ -37,9 +37,9 @@ pub struct BucketUsage {
 /// `BucketId`. The order of names means nothing, so there is one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Message)]
 pub struct BucketId {
-    /// Names and values, as in a descriptor.
-    #[prost(btree_map = "string, string", tag = "1")]
-    pub bucket: BTreeMap<String, String>,
+    /// Names and values, as in a descriptor. Callers choose values: one that is no text is no reason to end a stream.
+    #[prost(btree_map = "string, bytes", tag = "1")]
+    pub bucket: BTreeMap<String, Vec<u8>>,
 }
 
 /// `RateLimitQuotaResponse`.

@@ -1,0 +1,59 @@
+//! Questions that make no sense, told to the operator: whoever asks them may be a proxy that keeps the sentence to itself.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use crate::log;
+
+/// Between two lines of the log.
+const PAUSE_US: u64 = 10_000_000;
+
+/// Tells of some, and counts the others.
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    /// When the next one may be told.
+    next_us: AtomicU64,
+    untold: AtomicU64,
+}
+
+impl Complaints {
+    /// Takes in that a question makes no sense.
+    pub(super) fn hear(&self, why: &dyn fmt::Display, now_us: u64) {
+        if let Some(others) = self.due(now_us) {
+            let others = if others > 0 { format!(" ({others} more before)") } else { String::new() };
+            log::warning(format!("a question was refused because it makes no sense: {why}{others}"));
+        }
+    }
+
+    /// If it is time to tell of one: how many were not told.
+    fn due(&self, now_us: u64) -> Option<u64> {
+        let next_us = self.next_us.load(Ordering::Relaxed);
+        let mine = now_us >= next_us
+            && self
+                .next_us
+                .compare_exchange(next_us, now_us + PAUSE_US, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if mine {
+            return Some(self.untold.swap(0, Ordering::Relaxed));
+        }
+        self.untold.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_ten_seconds_is_told_and_the_others_are_counted() {
+        let complaints = Complaints::default();
+        let due = |second: u64| complaints.due(second * 1_000_000);
+        assert_eq!(
+            [due(1), due(1), due(10), due(11), due(12), due(21)],
+            [Some(0), None, None, Some(2), None, Some(1)]
+        );
+    }
+}
