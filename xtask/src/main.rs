@@ -14,6 +14,7 @@ mod outcome;
 mod peer;
 mod run;
 mod setup;
+mod suites;
 mod test;
 mod tool;
 mod vm;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
-use crate::{lint, tool};
+use crate::{lint, suites, tool};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -47,8 +47,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     eprintln!("test: building the binaries");
     tool::run(tool::cargo().args(["build", "--workspace", "--bins"]))?;
     eprintln!("test: running the suites");
-    let (totals, status) = run_suites(options)?;
-    let totals = totals.with_crash(status);
+    let totals = if options.cargo_test.is_empty() { all_suites(options)? } else { some_suites(options)? };
     let verdict = totals.verdict();
     if let Err(why) = &verdict {
         eprintln!("test: {why}");
@@ -58,7 +57,19 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     verdict.map_err(|_told| Ending::Told.into())
 }
 
-fn run_suites(options: &Options) -> Result<(Totals, ExitStatus)> {
+/// Everything: the test programs a few at a time, then what is in comments.
+fn all_suites(options: &Options) -> Result<Totals> {
+    let mut shown = std::io::stdout();
+    let words: &[&str] = if options.long { &["--include-ignored"] } else { &[] };
+    let mut totals = suites::run(words, &mut shown)?;
+    let mut cargo = tool::cargo();
+    let (of_comments, status) = stream(cargo.args(["test", "--workspace", "--doc"]), &mut shown)?;
+    totals.join(&of_comments.with_crash(status));
+    Ok(totals)
+}
+
+/// What the words behind `--` say, by cargo itself.
+fn some_suites(options: &Options) -> Result<Totals> {
     let mut cargo = tool::cargo();
     cargo.args(["test", "--no-fail-fast"]);
     let given = &options.cargo_test;
@@ -69,7 +80,8 @@ fn run_suites(options: &Options) -> Result<(Totals, ExitStatus)> {
     if options.long {
         cargo.args(to_include_ignored(given));
     }
-    stream(&mut cargo, &mut std::io::stdout().lock())
+    let (totals, status) = stream(&mut cargo, &mut std::io::stdout().lock())?;
+    Ok(totals.with_crash(status))
 }
 
 /// What makes the test programs run ignored tests too, after the words that were given.
@@ -120,11 +132,18 @@ impl Totals {
         }
     }
 
+    /// Adds what others counted.
+    pub(crate) fn join(&mut self, others: &Self) {
+        self.passed += others.passed;
+        self.failed += others.failed;
+        self.skipped += others.skipped;
+    }
+
     /// A suite that does not compile, or that a signal ends, prints no result line; it must not look like success.
-    fn with_crash(mut self, status: ExitStatus) -> Self {
+    pub(crate) fn with_crash(mut self, status: ExitStatus) -> Self {
         if !status.success() && self.failed == 0 {
             eprintln!(
-                "test: a suite did not build or did not reach its end (cargo test: {status}); counted as one failure"
+                "test: a suite did not build or did not reach its end ({status}); counted as one failure"
             );
             self.failed = 1;
         }
