@@ -64,6 +64,7 @@ impl From<DataplaneError> for Failure {
             DataplaneError::KernelTooOld { .. }
             | DataplaneError::NoBpfFs { .. }
             | DataplaneError::ForeignProgram { .. }
+            | DataplaneError::PinnedElsewhere { .. }
             | DataplaneError::LinkType { .. }
             | DataplaneError::NotNative { .. }
             | DataplaneError::Attach { .. }

@@ -12,12 +12,12 @@ use super::{
 use crate::{
     config::{self, LoadError, Problem},
     failure::Failure,
-    policy::{LimitList, Policy, Service},
+    policy::{Api, KeyPart, LimitList, Policy, RequestLimit, Service},
 };
 
 /// Check a policy file; needs no root and no daemon.
 ///
-/// All problems are reported at once, each with line and column. Warnings are about what is allowed but probably not meant; with nothing
+/// All problems are reported at once, each with line and column, as `error:`. Those marked `warning:` are about what is allowed but probably not meant; with nothing
 /// else the exit code is 0. Notes are about what the policy needs of the host.
 ///
 /// Example: ratelimit check /etc/ratelimit.toml
@@ -38,6 +38,8 @@ impl Check {
                 "warnings": rows(&loaded.warnings),
                 "notes": notes(&loaded.policy),
                 "limits": limits(&loaded.policy),
+                "apis": apis(&loaded.policy),
+                "request_limits": request_rows(&loaded.policy),
             })),
             Ok(loaded) => {
                 loaded.warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
@@ -45,8 +47,12 @@ impl Check {
             }
             Err(LoadError::Problems(problems)) if self.format.output == Output::Json => {
                 print_json(
-                    &serde_json::json!({ "ok": false, "problems": rows(&problems), "warnings": [], "notes": [], "limits": [] }),
+                    &serde_json::json!({ "ok": false, "problems": rows(&problems), "warnings": [], "notes": [], "limits": [], "apis": [], "request_limits": [] }),
                 )?;
+                Err(Failure::usage(""))
+            }
+            Err(LoadError::Problems(problems)) => {
+                problems.iter().for_each(|problem| complain(&format!("error: {problem}")));
                 Err(Failure::usage(""))
             }
             Err(error) => Err(error.into()),
@@ -58,6 +64,9 @@ fn text(file: &Path, policy: &Policy) -> String {
     let mut text = format!("{}: ok\n", file.display());
     for (name, rate) in named(policy) {
         text.push_str(&format!("  {name}: {rate}\n"));
+    }
+    for (name, limits) in request_limits(policy) {
+        text.push_str(&format!("  {name}: {}\n", in_words(&limits)));
     }
     for note in notes(policy) {
         text.push_str(&format!("note: {note}\n"));
@@ -90,7 +99,7 @@ fn notes(policy: &Policy) -> Vec<String> {
     notes
 }
 
-/// The JSON form of a problem or warning. Scripts read it: fields are added, never renamed.
+/// The JSON form of a problem or warning, which are in lists of their own. Scripts read it: fields are added, never renamed.
 fn rows(problems: &[Problem]) -> Vec<serde_json::Value> {
     let row = |problem: &Problem| {
         let Problem { file, line, column, message } = problem;
@@ -102,6 +111,55 @@ fn rows(problems: &[Problem]) -> Vec<serde_json::Value> {
 fn limits(policy: &Policy) -> Vec<serde_json::Value> {
     let row = |(name, rate): (String, Rate)| serde_json::json!({ "name": name, "rate": rate.to_string() });
     named(policy).into_iter().map(row).collect()
+}
+
+/// The JSON form of APIs.
+fn apis(policy: &Policy) -> Vec<serde_json::Value> {
+    let row = |api: &Api| {
+        let key: Vec<&str> = api.key.iter().map(KeyPart::name).collect();
+        serde_json::json!({ "name": api.name, "key": key, "login": api.login.is_some(), "sharing": api.sharing.name() })
+    };
+    policy.requests().apis.iter().map(row).collect()
+}
+
+fn request_rows(policy: &Policy) -> Vec<serde_json::Value> {
+    let row = |(name, limits): (String, Vec<RequestLimit>)| {
+        let limits: Vec<String> = limits.iter().map(ToString::to_string).collect();
+        serde_json::json!({ "name": name, "limits": limits })
+    };
+    request_limits(policy).into_iter().map(row).collect()
+}
+
+/// Every list of limits of requests, by where it stands: those of an API with what its callers are told apart by.
+fn request_limits(policy: &Policy) -> Vec<(String, Vec<RequestLimit>)> {
+    let mut all = Vec::new();
+    for api in policy.requests().apis.iter() {
+        let name = &api.name;
+        match &api.login {
+            Some(login) => all.extend([
+                (format!("api.{name} per ip"), login.per_ip.clone()),
+                (format!("api.{name} per user and ip"), login.per_user_and_ip.clone()),
+                (format!("api.{name} per user"), login.per_user.clone()),
+            ]),
+            None => {
+                let key: Vec<&str> = api.key.iter().map(KeyPart::name).collect();
+                all.push((format!("api.{name} per {}", key.join(" and ")), api.limits.clone()));
+            }
+        }
+        all.extend(api.by_plan.iter().map(|(plan, limits)| (format!("api.{name} for plan {plan}"), limits.clone())));
+        all.extend(api.by_user.iter().map(|(user, limits)| (format!("api.{name} for user {user}"), limits.clone())));
+    }
+    let users = policy.users();
+    let of_plans = users.plans().filter(|plan| !plan.requests().is_empty());
+    all.extend(of_plans.map(|plan| (format!("plan.{} of requests", plan.name()), plan.requests().to_vec())));
+    let own = users.iter().filter_map(|user| Some((user.name(), user.requests()?)));
+    all.extend(own.map(|(name, limits)| (format!("user.{name} of requests"), limits.to_vec())));
+    all
+}
+
+fn in_words(limits: &[RequestLimit]) -> String {
+    let words: Vec<String> = limits.iter().map(ToString::to_string).collect();
+    if words.is_empty() { "no limits".to_owned() } else { words.join(", ") }
 }
 
 /// Every limit as it stands in the file: those that users have from their plans stand there once.

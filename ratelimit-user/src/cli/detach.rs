@@ -44,7 +44,7 @@ impl Detach {
     }
 
     fn without_daemon(self) -> Result<(), Failure> {
-        probe::require_root()?;
+        probe::require_root("taking XDP programs off interfaces")?;
         let pins = PinDir::new(&self.pin);
         let nothing = || {
             let message = format!("nothing is attached under {}; nothing to detach", self.pin.display());

@@ -47,6 +47,8 @@ enum Action {
     ///
     /// Example: ratelimit limit set source.packets "1000 packets/s burst 2000"
     ///
+    /// Quotes may be left out.
+    ///
     /// Example: ratelimit limit set service.dns.per_source "200 packets/s" "1 Mbit/s"
     Set {
         /// Its name, such as source.packets or service.dns.total
@@ -89,11 +91,28 @@ impl Limit {
                 }
             }
             Action::Set { name, rates, save, force, daemon, format } => {
-                let (operator, rate) = (force.operator(), rates.join(", "));
+                let (operator, rate) = (force.operator(), rates_of(&rates).join(", "));
                 order(&daemon.state, Request::LimitSet { name, rate, save, operator }, format.output)
             }
         }
     }
+}
+
+/// Rates, whether or not each was typed in quotes: `80 packets/s burst 90` is one, in four words. A rate begins with a number that belongs to
+/// nothing before it: a burst and a margin have numbers of their own.
+fn rates_of(words: &[String]) -> Vec<String> {
+    let mut rates: Vec<String> = Vec::new();
+    for word in words {
+        let is_amount = word.starts_with(|c: char| c.is_ascii_digit()) && !word.ends_with('%');
+        match rates.last_mut() {
+            Some(rate) if !is_amount || rate.ends_with("burst") => {
+                rate.push(' ');
+                rate.push_str(word);
+            }
+            _ => rates.push(word.clone()),
+        }
+    }
+    rates
 }
 
 fn text(limits: &[LimitInfo]) -> String {
@@ -102,4 +121,25 @@ fn text(limits: &[LimitInfo]) -> String {
         vec![limit.name.clone(), limit.rate.clone(), from]
     };
     table(&["limit", "rate", ""], &limits.iter().map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_the_same_with_quotes_and_without() {
+        for (words, rates) in [
+            (&["80", "packets/s"][..], &["80 packets/s"][..]),
+            (&["1000", "packets/s", "burst", "2000"], &["1000 packets/s burst 2000"]),
+            (&["2", "MB/s", "burst", "256", "KiB", "1", "Mbit/s"], &["2 MB/s burst 256 KiB", "1 Mbit/s"]),
+            (&["200 packets/s", "1 Mbit/s"], &["200 packets/s", "1 Mbit/s"]),
+            (&["5/s", "soft", "10%", "100/min"], &["5/s soft 10%", "100/min"]),
+            (&["5/s burst", "9"], &["5/s burst 9"]),
+            (&["none"], &["none"]),
+        ] {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            assert_eq!(rates_of(&words), rates, "{words:?}");
+        }
+    }
 }

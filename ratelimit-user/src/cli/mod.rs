@@ -19,7 +19,9 @@ mod run;
 mod serve;
 mod stats;
 mod status;
+mod store;
 mod test;
+mod usage;
 mod user;
 mod watch;
 
@@ -40,7 +42,6 @@ const DEFAULT_PIN: &str = "/sys/fs/bpf/ratelimit";
 #[command(
     name = "ratelimit",
     version = BUILD,
-    max_term_width = 100,
     after_help = "Exit codes: 0 done; 1 ran, and found something; 2 wrong usage or a bad file; \
                   3 no daemon reachable; 4 not permitted; 5 the kernel or driver cannot do it."
 )]
@@ -90,7 +91,11 @@ struct Format {
 
 /// Parses the command line, carries out the verb, and turns its outcome into an exit code.
 pub fn main() -> process::ExitCode {
-    let outcome = match Cli::parse().verb {
+    let verb = match Cli::try_parse() {
+        Ok(cli) => cli.verb,
+        Err(error) => return usage::tell(&error),
+    };
+    let outcome = match verb {
         Verb::Run(verb) => verb.execute(),
         Verb::Serve(verb) => verb.execute(),
         Verb::Check(verb) => verb.execute(),

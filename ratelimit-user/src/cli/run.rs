@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DEFAULT_PIN, DEFAULT_STATE};
+use super::{DEFAULT_PIN, DEFAULT_STATE, store::StoreOptions};
 use crate::{
-    cluster::address::StoreAddress,
     daemon::{self, Options},
     dataplane::attach::GenericMode,
     failure::Failure,
@@ -38,9 +37,8 @@ pub(super) struct Run {
     /// Where the kernel's process file system is; the host's headroom is read there
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc: PathBuf,
-    /// The store that hosts share, instead of [cluster] redis in the policy: redis://, rediss://, redis+sentinel://, redis+cluster://
-    #[arg(long, value_name = "URL")]
-    redis: Option<StoreAddress>,
+    #[command(flatten)]
+    store: StoreOptions,
     /// Fail rather than run in generic mode, at a tenth of the speed
     #[arg(long)]
     require_native: bool,
@@ -54,7 +52,7 @@ impl Run {
             state: self.state,
             pin: self.pin,
             proc: self.proc,
-            redis: self.redis,
+            redis: self.store.address()?,
             generic: if self.require_native { GenericMode::Refuse } else { GenericMode::Accept },
         })
     }

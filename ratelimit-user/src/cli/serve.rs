@@ -17,6 +17,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
+use super::store::StoreOptions;
 use crate::{
     cluster::address::StoreAddress,
     config,
@@ -44,9 +45,8 @@ pub(super) struct Serve {
     /// Policy file
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
-    /// The store that hosts share, instead of [cluster] redis in the policy: redis://, rediss://, redis+sentinel://, redis+cluster://
-    #[arg(long, value_name = "URL")]
-    redis: Option<StoreAddress>,
+    #[command(flatten)]
+    store: StoreOptions,
 }
 
 /// How often it is looked whether all threads still answer.
@@ -56,6 +56,7 @@ const LOGGED: usize = 50;
 
 impl Serve {
     pub(super) fn execute(self) -> Result<(), Failure> {
+        let redis = self.store.address()?;
         let runtime = current_thread()?;
         // Taken first: a SIGHUP that comes while sockets are bound must not end the process.
         let hangup = runtime
@@ -72,7 +73,7 @@ impl Serve {
         let scrapers = loaded.policy.listen().metrics().map(Scrapers::bind).transpose()?;
         loaded.warnings.iter().for_each(log::warning);
         warn_of_escalations(&loaded.policy);
-        let policy = loaded.policy.clone().moved_to(self.redis.as_ref());
+        let policy = loaded.policy.clone().moved_to(redis.as_ref());
         let store = Store::of(&policy, None).map_err(no_threads)?;
         let desk = Arc::new(Desk::with(&policy, store));
         if let Some(scrapers) = scrapers {
@@ -82,7 +83,7 @@ impl Serve {
         let mut out = io::stdout().lock();
         let _unread = writeln!(out, "ready").and_then(|()| out.flush());
         drop(out);
-        let office = Office { file: self.policy, redis: self.redis, policy: loaded.policy, desk };
+        let office = Office { file: self.policy, redis, policy: loaded.policy, desk };
         runtime.block_on(office.follow(hangup, &threads))
     }
 }

@@ -7,11 +7,13 @@
 //! redis+cluster://[user[:password]@]h1[:p],h2             a Redis Cluster, through any of these nodes
 //! ```
 //!
+//! A user without a password is for who has the password apart from the address, in a file.
+//!
 //! rediss+sentinel:// and rediss+cluster:// are the same over TLS. Over TLS `?ca=FILE` trusts this authority and no other, and
 //! `&cert=FILE&key=FILE` shows a certificate. There is no way to switch verification off.
 
 mod parse;
-pub use parse::AddressError;
+pub use parse::{AddressError, without_passwords};
 #[cfg(test)]
 mod tests;
 
@@ -71,7 +73,16 @@ pub struct Login {
     /// The user of the access control list; none is the default user.
     pub user: Option<String>,
     /// The password.
-    pub password: String,
+    pub password: Password,
+}
+
+/// A password, or where it is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Password {
+    /// It was in the address, or in the environment.
+    Known(String),
+    /// It is in the first line of this file, which is read whenever somebody logs in.
+    InFile(PathBuf),
 }
 
 /// Files for TLS.
@@ -144,6 +155,15 @@ impl fmt::Display for StoreAddress {
 impl fmt::Debug for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StoreAddress({self})")
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(_) => f.write_str("Password(known)"),
+            Self::InFile(path) => write!(f, "Password(in {})", path.display()),
+        }
     }
 }
 

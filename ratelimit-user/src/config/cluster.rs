@@ -13,7 +13,7 @@ use super::{
     value::{At, Found, Strings},
 };
 use crate::{
-    cluster::address::{Place, StoreAddress},
+    cluster::address::{Password, Place, StoreAddress},
     policy::{ClusterPolicy, ClusterWords, Policy, Users, WithoutStore, is_leased},
 };
 
@@ -47,7 +47,14 @@ fn redis(table: &ClusterTable, problems: &mut Problems<'_>) -> Option<StoreAddre
     match &table.redis {
         // Its sentences show no password; the text itself would.
         Found::Read((text, at)) => {
-            text.parse().map_err(|error| problems.error(at, format!("redis: {error}"))).ok()
+            let file = table.password_file.as_ref().map(|(file, _)| Password::InFile(file.into()));
+            if let Some((file, at)) = &table.password_file
+                && file.is_empty()
+            {
+                problems.error(at, "password_file is empty; name a file");
+            }
+            let address = StoreAddress::parse_with(text, file);
+            address.map_err(|error| problems.error(at, format!("redis: {error}"))).ok()
         }
         Found::Unreadable => None,
         Found::Absent => {

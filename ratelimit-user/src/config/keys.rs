@@ -45,7 +45,7 @@ pub(super) const USER: Keys = Keys { known: &["name", "plan", "sources", "networ
 pub(super) const PLAN: Keys = Keys { known: &["network", "limits"] };
 pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports", "destinations"] };
 pub(super) const CLUSTER: Keys =
-    Keys { known: &["redis", "name", "host", "hosts", "reserve", "tick", "lease", "without_store"] };
+    Keys { known: &["redis", "password_file", "name", "host", "hosts", "reserve", "tick", "lease", "without_store"] };
 pub(super) const LISTEN: Keys =
     Keys { known: &["http", "grpc", "resp", "metrics", "token_file", "tls", "trusted_proxies"] };
 pub(super) const TLS: Keys = Keys { known: &["certificate", "key", "client_ca"] };

@@ -140,8 +140,17 @@ impl Host {
     /// Reads the policy file again. A broken file changes nothing.
     pub(super) fn reload(&mut self) -> Result<(), Failure> {
         self.refuse_while_waiting("SIGHUP")?;
-        let text = config::read_text(&self.policy_path)?;
-        let (next, warnings) = Version::parse(&mut self.reader, &self.policy_path, text)?;
+        let read = config::read_text(&self.policy_path)
+            .and_then(|text| Version::parse(&mut self.reader, &self.policy_path, text));
+        let (next, warnings) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                let failure = Failure::from(error);
+                self.unread = Some(failure.message.lines().next().unwrap_or_default().to_owned());
+                return Err(failure);
+            }
+        };
+        self.unread = None;
         warnings.iter().for_each(log::warning);
         for row in changes(self.version.policy(), next.policy()).iter().filter(|row| row.needs_restart) {
             log::warning(row);
@@ -225,6 +234,9 @@ impl Host {
         let file = self.policy_path.display();
         if self.waiting.is_some() {
             return "a restart goes back to the policy before".to_owned();
+        }
+        if self.unread.is_some() {
+            return format!("a restart fails until {file} is mended, which the last SIGHUP could not read");
         }
         if self.is_kept() {
             return format!("a restart goes on with it as long as {file} stays as it is");

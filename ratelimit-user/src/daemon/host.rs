@@ -71,6 +71,8 @@ pub(super) struct Host {
     pub(super) previous: Option<Version>,
     /// The one that comes back unless somebody confirms.
     pub(super) waiting: Option<Waiting>,
+    /// What was wrong with the policy file when it was last to be read again, if it was not read then.
+    pub(super) unread: Option<String>,
     /// What the maps hold of the policy. A change writes what differs from it.
     pub(super) desired: Desired,
     pub(super) facts: HostFacts,
@@ -159,6 +161,7 @@ impl Host {
             previous: None,
             unsaved: Vec::new(),
             waiting: None,
+            unread: None,
             desired: started.desired,
             facts: started.facts,
             maps: started.maps,

@@ -14,6 +14,7 @@ mod host;
 mod layouts;
 mod limits;
 mod lists;
+mod progress;
 mod record;
 mod replacement;
 mod requests;

@@ -18,7 +18,7 @@ use super::{
     drops::READ_EVERY,
     headroom,
     host::{Host, Options},
-    log,
+    log, progress,
     record::{self, Origin, Record},
     requests::follow_offenders,
     start::start,
@@ -44,6 +44,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// Runs the daemon until it is told to stop.
 pub fn run(options: &Options) -> Result<(), Failure> {
+    let progress = progress::watch();
+    progress::step("reading the policy");
     let mut reader = Reader::default();
     let record = Record::read(&options.state)?;
     let (version, warnings, origin) = record::choose(
@@ -55,13 +57,14 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     )?;
     warnings.iter().for_each(log::warning);
     headroom::require(&options.proc)?;
-    probe::require_root()?;
+    probe::require_root("loading XDP programs")?;
     let state = StateDir::claim(&options.state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot start the runtime: {error}")))?;
     runtime.block_on(async {
+        progress::step("taking the addresses to listen on");
         // Listeners first: an address in use must not leave a program attached.
         let metrics = match version.policy().listen().metrics() {
             Some(address) => Some(http::bind(address).await.map_err(Failure::usage)?),
@@ -79,6 +82,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         for warning in host.host_warnings() {
             log::warning(warning);
         }
+        drop(progress);
         let daemon = Arc::new(Daemon { host: Mutex::new(host), asked: Notify::new() });
         tokio::spawn(control::serve(control, Arc::clone(&daemon)));
         if let Some(listener) = metrics {

@@ -6,7 +6,7 @@ use super::{
     cluster::Cluster,
     host::{Host, Options, Started},
     layouts::Others,
-    log,
+    log, progress,
     version::Version,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 
 /// Puts the policy in force on every interface, or changes nothing.
 pub(super) fn start(options: &Options, version: Version, reader: Reader) -> Result<Host, Failure> {
-    probe::require_root()?;
+    probe::require_root("loading XDP programs")?;
     let release = probe::kernel_release();
     let kernel_release = probe::require_kernel(&release)?;
     probe::require_bpffs(&options.pin)?;
@@ -63,6 +63,7 @@ fn put_in_force(
     for one in renamed {
         log::info(format!("{} is called {} now, and was guarded all the time", one.before, one.now));
     }
+    progress::step("loading the program: the kernel verifies it first");
     let mut others = Others::find(&pins, layout)?;
     let (mut program, mut maps) = kernel::load(Some(&pins), layout.sources, version)?;
     others.carry_lists(&pins, &mut maps)?;
@@ -79,6 +80,7 @@ fn put_in_force(
         secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
     };
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
+    progress::step("reading the lists that are in force");
     let mut lists = maps.lists()?;
     let names_before = before.as_deref().map(|in_force| Names::recovered(policy, in_force, &lists));
     let users = maps.user_sets()?;
@@ -97,14 +99,18 @@ fn put_in_force(
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
     kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
     if before.is_none() {
+        progress::step("writing the policy into the kernel");
         maps.enforce(&mut lists, None, &desired)?;
     }
+    progress::step("attaching to interfaces: drivers may take seconds for it");
     let mut guarded = attach::attach_new(&mut program, &pins, names, options.generic)?;
     if before.is_some() || others.lost_sight() {
         desired = compile(probe::switch_q8());
+        progress::step("writing the policy into the kernel");
         maps.enforce(&mut lists, None, &desired)?;
     }
     others.carry_spent(&pins, &mut maps, policy, &desired)?;
+    progress::step("replacing the program of interfaces that are guarded already");
     let replaced = attach::replace_all(&mut program, &pins, &guarded)?;
     others.set_clock(&mut maps, &mut desired)?;
     for name in &replaced.elsewhere {

@@ -54,7 +54,7 @@ impl Host {
             requests: self.desk.status(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns)),
             pin: self.pins.root().display().to_string(),
-            warnings: [self.trials(), self.host_warnings(), self.silence()].concat(),
+            warnings: [self.trials(), self.unread(), self.host_warnings(), self.silence()].concat(),
         }
     }
 
@@ -83,6 +83,12 @@ impl Host {
         }
         let on_trial = self.on_trial();
         on_trial.iter().map(|name| format!("service {name} is on trial: its limits drop nothing")).collect()
+    }
+
+    /// That the policy file says something else than what is in force, and what is wrong with it.
+    fn unread(&self) -> Vec<String> {
+        let say = |why: &String| format!("SIGHUP did not read the policy file, the policy before stays in force: {why}");
+        self.unread.iter().map(say).collect()
     }
 
     /// Services whose limits drop nothing.

@@ -21,7 +21,7 @@ use super::{
     framing::Framing,
     interface::{self, Attached, Interface, Mode},
     kernel::Program,
-    pin::PinDir,
+    pin::{self, PinDir},
 };
 
 /// How long the kernel may take to let go of a link.
@@ -115,7 +115,7 @@ pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Resul
         interface::among(&all, name)?.require_framing()?;
         match presence_among(pins, &all, name) {
             Presence::Foreign(attached) if !renamed.iter().any(|one| one.now == *name) => {
-                return Err(foreign(name, attached));
+                return Err(foreign(pins, name, attached));
             }
             Presence::Ours(Attached { mode: Mode::Generic, .. })
             | Presence::Foreign(Attached { mode: Mode::Generic, .. })
@@ -420,8 +420,19 @@ fn link_interface(link_id: u32) -> Option<u32> {
 }
 
 /// The refusal of an interface that has somebody else's program.
-fn foreign(interface: &str, attached: Attached) -> DataplaneError {
+fn foreign(pins: &PinDir, interface: &str, attached: Attached) -> DataplaneError {
     let program = program_name(attached.program_id);
+    let is_one_of_ours = |program: &str| [names::PROGRAM, names::PROGRAM_FRAGS].contains(&program) || program.starts_with(names::PROGRAM_IP);
+    if program.as_deref().is_some_and(is_one_of_ours) {
+        return DataplaneError::PinnedElsewhere {
+            interface: interface.to_owned(),
+            id: attached.program_id,
+            pin: pins.root().to_owned(),
+            elsewhere: pin::with_link(interface).into_iter().find(|root| {
+                is_ours(&PinDir::new(root), interface, attached)
+            }),
+        };
+    }
     DataplaneError::ForeignProgram {
         interface: interface.to_owned(),
         program: program.unwrap_or_else(|| "unnamed".to_owned()),

@@ -1,6 +1,9 @@
 //! What can go wrong between the daemon and the kernel, as sentences for an operator.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// What a source takes, measured: its entry, a quarter of one for windows, and their hash buckets.
 const SOURCE_BYTES: u64 = 160;
@@ -16,8 +19,10 @@ fn mebibytes(sources: u32) -> u64 {
 #[derive(Debug, thiserror::Error)]
 pub enum DataplaneError {
     /// Not root.
-    #[error("loading XDP programs needs root, and this process runs as user {uid}; use sudo")]
+    #[error("{what} needs root, and this process runs as user {uid}; use sudo")]
     NotRoot {
+        /// What was tried.
+        what: &'static str,
         /// Effective user.
         uid: u32,
     },
@@ -75,6 +80,20 @@ pub enum DataplaneError {
         program: String,
         /// The program's id.
         id: u32,
+    },
+    /// A program of ours that is pinned elsewhere.
+    #[error(
+        "interface {interface:?} already runs a program of ratelimit (id {id}) whose pins are not under {}: {}", .pin.display(), cure(.elsewhere.as_deref(), interface)
+    )]
+    PinnedElsewhere {
+        /// The interface.
+        interface: String,
+        /// The program's id.
+        id: u32,
+        /// The pin directory asked for.
+        pin: PathBuf,
+        /// The pin directory that it is under, if that was found.
+        elsewhere: Option<PathBuf>,
     },
     /// Frames that the program cannot read.
     #[error("interface {interface:?} cannot be guarded: {reason}")]
@@ -144,6 +163,18 @@ pub enum DataplaneError {
         /// The system's answer.
         source: io::Error,
     },
+}
+
+/// How to get at an interface that other pins guard.
+fn cure(elsewhere: Option<&Path>, interface: &str) -> String {
+    match elsewhere {
+        Some(pin) => format!(
+            "it is pinned under {0}; take it over with --pin {0}, or end it first with: ratelimit detach --iface {interface} --pin {0} (and \
+             --state, if its daemon runs)",
+            pin.display()
+        ),
+        None => "no pin of it is to be seen from here; use the --pin that it was started with, or stop the process that holds it".to_owned(),
+    }
 }
 
 impl DataplaneError {

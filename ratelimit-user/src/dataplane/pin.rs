@@ -147,6 +147,37 @@ impl PinDir {
     }
 }
 
+/// How deep below a BPF file system pin directories are looked for.
+const DEPTH: usize = 4;
+
+/// Directories on BPF file systems, as far as they can be read, that have a pin for the link of an interface.
+pub fn with_link(interface: &str) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut found = Vec::new();
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        if let (Some(mount), Some("bpf")) = (words.next(), words.next()) {
+            look_below(Path::new(mount), interface, DEPTH, &mut found);
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn look_below(dir: &Path, interface: &str, depth: usize, found: &mut Vec<PathBuf>) {
+    if PinDir::new(dir).link(interface).exists() {
+        found.push(dir.to_owned());
+    }
+    if depth == 0 {
+        return;
+    }
+    let below = fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        look_below(&entry.path(), interface, depth - 1, found);
+    }
+}
+
 fn names_in(dir: &Path) -> Result<Vec<String>, DataplaneError> {
     let failed = || DataplaneError::io(format!("read {}", dir.display()));
     let entries = match fs::read_dir(dir) {

@@ -43,10 +43,10 @@ pub fn require_kernel(release: &str) -> Result<KernelRelease, DataplaneError> {
     }
 }
 
-/// Refuses anyone but root.
-pub fn require_root() -> Result<(), DataplaneError> {
+/// Refuses anyone but root, for whom this is: loading XDP programs.
+pub fn require_root(what: &'static str) -> Result<(), DataplaneError> {
     let uid = rustix::process::geteuid();
-    if uid.is_root() { Ok(()) } else { Err(DataplaneError::NotRoot { uid: uid.as_raw() }) }
+    if uid.is_root() { Ok(()) } else { Err(DataplaneError::NotRoot { what, uid: uid.as_raw() }) }
 }
 
 /// Refuses a pin directory that is not on a BPF file system.

@@ -186,3 +186,46 @@ fn what_does_not_fit_into_the_maps_is_refused_before_anything_changes() {
     assert_eq!(edge.json(&["user", "get", "u4095"])["network"][0], "20000 packets/s burst 20000");
     assert_eq!(edge.json(&["limit", "list"])["limits"].as_array().unwrap().len(), 2 + 4096);
 }
+
+#[test]
+fn check_shows_what_requests_are_held_to() {
+    let scratch = Scratch::new();
+    let file = scratch.dir().join("policy.toml");
+    let text = "[plan.gold]\nlimits = [\"500/hour\"]\n[[user]]\nname = \"acme\"\nplan = \"gold\"\nlimits = [\"9/min\"]\n\
+                [[api]]\nname = \"search\"\nkey = [\"user\", \"ip\"]\nlimits = [\"100/hour\", \"3/min\"]\n[api.plans]\ngold = [\"7/s\"]\n\
+                [[api]]\nname = \"login\"\npreset = \"login\"\n";
+    fs::write(&file, format!("{POLICY}{text}")).unwrap();
+    let output = ratelimit(&["check", file.to_str().unwrap()]);
+    for words in [
+        "api.search per user and ip: 100/hour",
+        "3/min",
+        "api.search for plan gold: 7/s",
+        "api.login per ip: ",
+        "plan.gold of requests: 500/hour",
+        "user.acme of requests: 9/min",
+    ] {
+        assert!(stdout(&output).contains(words), "{words:?} is not in: {}{}", stdout(&output), stderr(&output));
+    }
+    let json = ratelimit(&["check", file.to_str().unwrap(), "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["apis"][0]["name"], &json["apis"][1]["login"]), (&"search".into(), &true.into()), "{json}");
+    assert_eq!(json["request_limits"][0]["limits"].as_array().unwrap().len(), 2, "{json}");
+}
+
+#[test]
+fn errors_and_warnings_are_told_apart() {
+    let scratch = Scratch::new();
+    let file = scratch.dir().join("policy.toml");
+    let check = |text: &str| {
+        fs::write(&file, text).unwrap();
+        ratelimit(&["check", file.to_str().unwrap()])
+    };
+    let name = file.display().to_string();
+    // Among the limits of every source it is a mistake, in the list of a service it is not.
+    let source = check("[source]\nlimits = [\"10 packets/s burst 20\", \"5 packets/s burst 20\"]\n");
+    assert_refused(&source, 2, &[&format!("error: {name}:2:11: limit"), "never decides"]);
+    let service = check(&format!(
+        "{POLICY}[[service]]\nname = \"s\"\nmatch = {{ protocol = \"udp\", ports = [53] }}\nper_source = [\"9/s burst 20\", \"5/s burst 20\"]\n"
+    ));
+    assert_refused(&service, 0, &[&format!("warning: {name}:"), "never decides"]);
+}

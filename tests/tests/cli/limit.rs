@@ -17,10 +17,13 @@ fn limits_are_listed_read_and_changed_at_run_time() {
     let limits = edge.json(&["limit", "list"])["limits"].clone();
     assert_eq!(limits[0]["name"], "source.packets");
     assert_eq!(limits[1]["rate"], "100 syns/s burst 100");
+    // The shell takes quotes away from who types none.
+    assert_answer(&edge.cli(&["limit", "set", "source.syns", "80", "syns/s", "burst", "90"]), 0, &[]);
+    assert_eq!(edge.json(&["limit", "get", "source.syns"])["rate"], "80 syns/s burst 90");
     assert!(edge.cli(&["limit", "set", "source.packets", "1000 packets/s burst 2000"]).status.success());
     assert_eq!(edge.json(&["limit", "get", "source.packets"])["amount"], 1_000);
     let status = edge.json(&["status"]);
-    assert_eq!(status["policy_generation"], 2);
+    assert_eq!(status["policy_generation"], 3);
     assert_eq!(status["policy_changed"], true);
     for (words, sentence) in [
         (&["limit", "get", "nope"][..], &["\"nope\"", "source.packets", "source.syns"][..]),

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -9,7 +10,7 @@ use std::{
 
 use ratelimit_tests::{
     answer::{assert_refused, stderr},
-    daemon::{Edge, binary},
+    daemon::{Daemon, Edge, binary},
     netns::{EDGE, run},
 };
 use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
@@ -146,4 +147,57 @@ fn a_broken_policy_changes_nothing_on_sighup() {
     daemon.signal("HUP");
     daemon.wait_for_log("policy read again: 1 limits in force");
     assert_eq!(edge.json(&["limit", "list"])["limits"][0]["amount"], 7);
+}
+
+#[test]
+fn a_start_that_takes_longer_than_a_second_says_what_it_is_at() {
+    let edge = Edge::new();
+    // Nobody writes into it, so that it is read for ever.
+    run(Command::new("mkfifo").arg(edge.policy()));
+    let mut child = edge.run_command().args(["--iface", EDGE]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(line, "ratelimit: starting for 1 s: reading the policy\n");
+}
+
+#[test]
+fn a_program_of_ours_under_other_pins_is_named_with_a_cure_that_works() {
+    let edge = Edge::new();
+    edge.start(POLICY).kill_9();
+    let other = edge.pin().with_file_name("other");
+    let mut command = edge.wire.on_edge(binary("ratelimit"));
+    command.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", EDGE]);
+    let output = command.arg("--state").arg(edge.dir().join("other")).arg("--pin").arg(&other).output().unwrap();
+    let pin = edge.pin().display().to_string();
+    let cure = format!("ratelimit detach --iface {EDGE} --pin {pin}");
+    assert_refused(&output, 5, &["runs a program of ratelimit", &format!("pinned under {pin}"), &cure]);
+    let words: Vec<&str> = cure.split(' ').skip(1).collect();
+    let mut detach = edge.wire.on_edge(binary("ratelimit"));
+    run(detach.args(words).arg("--state").arg(edge.state()));
+    let daemon = Daemon::start(command);
+    daemon.kill_9();
+    let mut detach = edge.wire.on_edge(binary("ratelimit"));
+    run(detach.arg("detach").arg("--pin").arg(&other).arg("--state").arg(edge.state()));
+}
+
+#[test]
+fn after_a_sighup_that_found_a_mistake_status_does_not_promise_a_restart() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    edge.write_policy("[source]\nlimits = [\"1/fortnight\"]\n");
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy not reloaded");
+    let status = edge.json(&["status"]);
+    let after = status["policy_after_restart"].as_str().unwrap();
+    assert!(after.starts_with("a restart fails until ") && after.ends_with("could not read"), "{after}");
+    let warning = status["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("SIGHUP did not read") && warning.contains("fortnight"), "{warning}");
+    edge.write_policy(POLICY);
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy read again");
+    let status = edge.json(&["status"]);
+    assert!(status["policy_after_restart"].as_str().unwrap().starts_with("a restart reads "), "{status}");
+    assert!(status["warnings"].as_array().unwrap().is_empty(), "{status}");
 }

@@ -1,7 +1,10 @@
 //! Every way into one server, and what is said to those who use the wrong one.
 
 use ratelimit_tests::redis::{Certificates, Options, Redis, free_port};
-use ratelimit_user::cluster::redis::{Link, Role, StoreError};
+use ratelimit_user::cluster::{
+    address::{Password, StoreAddress},
+    redis::{Link, Role, StoreError},
+};
 
 use crate::{SOON, block_on, counted, open, refusal_to_open};
 
@@ -58,7 +61,7 @@ fn passwords_and_users_are_told_apart_from_rights() {
     serves(&format!("redis://:s3cret@{at}"));
     serves(&format!("redis://limiter:t0ken@{at}/1"));
     let no_password =
-        format!("Redis at {at} wants a password; write it into the address as redis://user:password@host");
+        format!("Redis at {at} wants a password; name a password_file, or write it into the address as redis://user:password@host");
     assert_eq!(refusal_to_open(&server.url()), no_password);
     for (login, user) in [(":wr0ng", "default"), ("limiter:wr0ng", "limiter"), ("nobody:wr0ng", "nobody")] {
         let said = refusal_to_open(&format!("redis://{login}@{at}"));
@@ -81,6 +84,31 @@ fn passwords_and_users_are_told_apart_from_rights() {
         open(&format!("redis://blind:t0ken@{at}")).await.unwrap().facts(SOON).await.unwrap_err()
     });
     assert_eq!(error, StoreError::NoPermission { at, what: "the command info".into() });
+}
+
+#[test]
+fn another_password_in_the_file_counts_at_the_next_connection() {
+    let server = Redis::single(Options::with(["user limiter on >first ~* +@all"]));
+    let file = server.dir().join("password");
+    let address = |user: &str| {
+        let url = format!("redis://{user}@{}", server.at());
+        StoreAddress::parse_with(&url, Some(Password::InFile(file.clone()))).unwrap()
+    };
+    std::fs::write(&file, "first\n").unwrap();
+    block_on(async {
+        let mut link = Link::open(&address("limiter"), SOON).await.unwrap();
+        assert_eq!(counted(&mut link, "a", 1).await, Ok(1));
+        server.ask(&["ACL", "SETUSER", "limiter", "resetpass", ">second"]);
+        server.ask(&["CLIENT", "KILL", "USER", "limiter"]);
+        assert!(counted(&mut link, "a", 2).await.is_err_and(|error| error.needs_reconnect()));
+        assert!(matches!(link.mend(SOON).await, Err(StoreError::WrongPassword { .. })));
+        std::fs::write(&file, "second\n").unwrap();
+        link.mend(SOON).await.unwrap();
+        assert_eq!(counted(&mut link, "b", 1).await, Ok(1));
+        std::fs::remove_file(&file).unwrap();
+        let said = link.mend(SOON).await.unwrap_err().to_string();
+        assert_eq!(said, format!("password_file {}: No such file or directory (os error 2)", file.display()));
+    });
 }
 
 #[test]

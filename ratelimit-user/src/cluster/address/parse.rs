@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-use super::{Endpoint, Identity, Login, Place, REDIS_PORT, SENTINEL_PORT, StoreAddress, Tls};
+use super::{Endpoint, Identity, Login, Password, Place, REDIS_PORT, SENTINEL_PORT, StoreAddress, Tls};
 
 /// What is wrong with an address, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +25,13 @@ impl FromStr for StoreAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
+        Self::parse_with(text, None)
+    }
+}
+
+impl StoreAddress {
+    /// An address whose password is apart from it, if it has one.
+    pub fn parse_with(text: &str, apart: Option<Password>) -> Result<Self, AddressError> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return wrong("the address has no scheme; write for example redis://127.0.0.1:6379");
         };
@@ -42,13 +49,13 @@ impl FromStr for StoreAddress {
         }
         let options = Options::read(query.unwrap_or_default())?;
         if kind == Kind::Unix {
-            return unix(rest, &options);
+            return unix(rest, &options, apart);
         }
         let (authority, path) =
             rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
         let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (Some(login_of(login)?), hosts),
-            None => (None, authority),
+            Some((login, hosts)) => (Some(login_of(login, apart)?), hosts),
+            None => (apart.map(|password| Login { user: None, password }), authority),
         };
         if options.database.is_some() {
             return wrong(
@@ -78,11 +85,11 @@ fn kind_of(scheme: &str) -> Result<(Kind, bool), AddressError> {
     })
 }
 
-fn unix(rest: &str, options: &Options) -> Result<StoreAddress, AddressError> {
+fn unix(rest: &str, options: &Options, apart: Option<Password>) -> Result<StoreAddress, AddressError> {
     let (login, path) = match rest.split_once('/') {
-        Some(("", _)) => (None, rest),
+        Some(("", _)) => (apart.map(|password| Login { user: None, password }), rest),
         Some((before, _)) if before.ends_with('@') => {
-            (Some(login_of(before.trim_end_matches('@'))?), &rest[before.len()..])
+            (Some(login_of(before.trim_end_matches('@'), apart)?), &rest[before.len()..])
         }
         // Not repeated: it may be half of a password.
         _ => {
@@ -138,19 +145,48 @@ fn database_of(text: &str) -> Result<u32, AddressError> {
     text.parse().or_else(|_| wrong(format!("database {text:?} is not a number; use for example /0")))
 }
 
-fn login_of(text: &str) -> Result<Login, AddressError> {
-    let (user, password) = match text.split_once(':') {
-        Some((user, password)) => (decoded(user, "the user")?, decoded(password, "the password")?),
-        None => {
+fn login_of(text: &str, apart: Option<Password>) -> Result<Login, AddressError> {
+    let (user, password) = match (text.split_once(':'), apart) {
+        (Some(_), Some(_)) => {
+            return wrong("the password is in the address and apart from it; leave one of them out");
+        }
+        (Some((user, password)), None) => {
+            let (user, password) = (decoded(user, "the user")?, decoded(password, "the password")?);
+            if password.is_empty() {
+                return wrong("the password is empty; write user:password@host, or leave out both");
+            }
+            (user, Password::Known(password))
+        }
+        (None, Some(password)) => (decoded(text, "the user")?, password),
+        (None, None) => {
             return wrong(
-                "a user without a password; write user:password@host, or :password@host for the default user",
+                "a user without a password; name a password_file, or write user:password@host, or :password@host for the default user",
             );
         }
     };
-    if password.is_empty() {
-        return wrong("the password is empty; write user:password@host, or leave out both");
-    }
     Ok(Login { user: (!user.is_empty()).then_some(user), password })
+}
+
+/// A text that may have addresses in it, without their users and passwords. For what others write about a command line.
+pub fn without_passwords(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once("://") {
+        safe.push_str(before);
+        safe.push_str("://");
+        let word = behind.find(char::is_whitespace).unwrap_or(behind.len());
+        let (word, after) = behind.split_at(word);
+        match word.rsplit_once('@') {
+            Some((_, host)) => {
+                safe.push_str("***@");
+                safe.push_str(host);
+            }
+            None => safe.push_str(word),
+        }
+        rest = after;
+    }
+    safe.push_str(rest);
+    safe
 }
 
 fn endpoints_of(hosts: &str, default_port: u16) -> Result<Vec<Endpoint>, AddressError> {

@@ -34,9 +34,10 @@ fn an_address_is_shown_as_it_was_typed_but_for_defaults_and_secrets() {
 #[test]
 fn parts_may_be_percent_encoded() {
     let login = parsed("redis://us%40er:p%2F%3A%40%25%23w@h").login.unwrap();
-    assert_eq!((login.user.as_deref(), login.password.as_str()), (Some("us@er"), "p/:@%#w"));
+    let known = |password: &str| Password::Known(password.to_owned());
+    assert_eq!((login.user.as_deref(), login.password), (Some("us@er"), known("p/:@%#w")));
     // A password may have a colon and an @ as it is: the first colon and the last @ count.
-    assert_eq!(parsed("redis://me:a:b@c@h").login.unwrap().password, "a:b@c");
+    assert_eq!(parsed("redis://me:a:b@c@h").login.unwrap().password, known("a:b@c"));
     assert_eq!(parsed("redis+unix:///a%20b").place, Place::Single(Endpoint::Unix("/a b".into())));
 }
 
@@ -81,7 +82,7 @@ fn a_mistake_gets_a_sentence_that_says_what_would_be_right() {
         ("redis://a,b", "2 hosts for one server; use redis+sentinel:// or redis+cluster:// for several"),
         (
             "redis://me@h",
-            "a user without a password; write user:password@host, or :password@host for the default user",
+            "a user without a password; name a password_file, or write user:password@host, or :password@host for the default user",
         ),
         ("redis://me:@h", "the password is empty; write user:password@host, or leave out both"),
         (
@@ -121,5 +122,34 @@ fn a_mistake_gets_a_sentence_that_says_what_would_be_right() {
         let error = typed.parse::<StoreAddress>().expect_err(typed);
         assert_eq!(error.to_string(), said, "{typed}");
         assert!(!error.to_string().contains("s3cret"), "{typed}");
+    }
+}
+
+#[test]
+fn a_password_apart_from_the_address_is_for_the_user_in_it_or_the_default_one() {
+    let apart = || Some(Password::InFile("/p".into()));
+    for (text, user) in [
+        ("redis://h", None),
+        ("redis://acme@h:1/2", Some("acme")),
+        ("redis+unix:///s", None),
+        ("redis+unix://acme@/s", Some("acme")),
+        ("rediss+sentinel://acme@h/main", Some("acme")),
+    ] {
+        let login = StoreAddress::parse_with(text, apart()).unwrap().login.unwrap();
+        assert_eq!((login.user.as_deref(), Some(login.password)), (user, apart()), "{text}");
+    }
+    let both = StoreAddress::parse_with("redis://acme:hunter2@h", apart()).unwrap_err().to_string();
+    assert_eq!(both, "the password is in the address and apart from it; leave one of them out");
+}
+
+#[test]
+fn what_others_say_about_a_command_line_shows_no_password() {
+    for (text, safe) in [
+        ("unexpected argument 'redis://u:pa@ss@h:1/2' found", "unexpected argument 'redis://***@h:1/2' found"),
+        ("a redis://:x@h b rediss://y:z@g c", "a redis://***@h b rediss://***@g c"),
+        ("see https://example.org/a", "see https://example.org/a"),
+        ("no address", "no address"),
+    ] {
+        assert_eq!(without_passwords(text), safe);
     }
 }

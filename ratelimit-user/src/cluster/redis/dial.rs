@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{StoreError, connection::Connection, deadline::Deadline, tls};
+use super::{StoreError, connection::Connection, deadline::Deadline, password, tls};
 use crate::cluster::address::{Endpoint, Login, StoreAddress};
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -193,7 +193,7 @@ async fn log_in(connection: &Connection, login: &Login) -> Result<(), StoreError
     if let Some(user) = &login.user {
         command.arg(user);
     }
-    command.arg(&login.password);
+    command.arg(password::read(&login.password)?);
     match connection.ask("AUTH", &command).await {
         Ok(_) => Ok(()),
         Err(StoreError::Refused { at, why, .. }) if why.starts_with("WRONGPASS") => {

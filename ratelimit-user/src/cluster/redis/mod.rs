@@ -15,6 +15,7 @@ mod dial;
 mod facts;
 mod flight;
 mod link;
+mod password;
 mod refusal;
 mod script;
 mod sentinel;

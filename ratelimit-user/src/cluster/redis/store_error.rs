@@ -15,7 +15,7 @@ pub enum StoreError {
     TimedOut { at: String, after: Duration },
     #[error("Redis at {at} refuses the password or does not know the user {user:?}")]
     WrongPassword { at: String, user: String },
-    #[error("Redis at {at} wants a password; write it into the address as redis://user:password@host")]
+    #[error("Redis at {at} wants a password; name a password_file, or write it into the address as redis://user:password@host")]
     NoPassword { at: String },
     #[error("Redis at {at} does not permit {what} to this user; its ACL must allow {what}")]
     NoPermission { at: String, what: String },
@@ -51,6 +51,8 @@ pub enum StoreError {
     CertificateRefused { at: String, why: String },
     #[error("TLS with {at} failed: {why}")]
     Tls { at: String, why: String },
+    #[error("password_file {file}: {why}")]
+    PasswordFile { file: String, why: String },
     #[error("{file}: {why}")]
     TlsFile { file: String, why: String },
     #[error(
@@ -139,6 +141,7 @@ impl StoreError {
             | Self::CertificateRefused { .. }
             | Self::Tls { .. }
             | Self::TlsFile { .. }
+            | Self::PasswordFile { .. }
             | Self::UnknownMaster { .. }
             | Self::IsCluster { .. }
             | Self::NotCluster { .. }

@@ -15,6 +15,7 @@ use crate::config::{
 pub(in crate::config) struct ClusterTable {
     pub(in crate::config) at: Range<usize>,
     pub(in crate::config) redis: Found<At<String>>,
+    pub(in crate::config) password_file: Option<At<String>>,
     pub(in crate::config) name: Option<At<String>>,
     pub(in crate::config) host: Option<At<String>>,
     pub(in crate::config) hosts: Option<At<i64>>,
@@ -29,6 +30,7 @@ pub(super) fn read(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problem
     for (key, value) in entries(table, problems) {
         match key.get_ref().as_ref() {
             "redis" => cluster.redis = string("redis", value, problems).into(),
+            "password_file" => cluster.password_file = string("password_file", value, problems),
             "name" => cluster.name = string("name", value, problems),
             "host" => cluster.host = string("host", value, problems),
             "hosts" => cluster.hosts = integer("hosts", value, problems),

@@ -60,7 +60,7 @@ fn all_mistakes_of_a_cluster_are_reported_at_once_each_at_its_place() {
             "p.toml:9:8: tick = \"1ms\" is not possible; use 10ms to 1s",
             "p.toml:10:9: lease = \"61s\" is not possible with a tick of 50 ms; use 200 ms to 60s",
             "p.toml:11:17: without_store = \"open\" is not known; use \"reserve\" or \"last-rate\"",
-            "p.toml:12:1: key \"hsots\" is not known; did you mean \"hosts\"? known here: redis, name, host, hosts, reserve, tick, \
+            "p.toml:12:1: key \"hsots\" is not known; did you mean \"hosts\"? known here: redis, password_file, name, host, hosts, reserve, tick, \
              lease, without_store",
         ]
     );

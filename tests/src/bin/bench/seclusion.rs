@@ -38,7 +38,7 @@ pub(crate) fn enter() -> Result<()> {
 
 /// What the shell gets: 4 is "not permitted" everywhere in this project.
 pub(crate) fn require_root() -> Option<ExitCode> {
-    if ratelimit_user::dataplane::probe::require_root().is_ok() {
+    if ratelimit_user::dataplane::probe::require_root("this benchmark").is_ok() {
         return None;
     }
     eprintln!(
