@@ -87,7 +87,7 @@ impl StoreError {
             Self::Lost { .. } => "lost",
             Self::TimedOut { .. } => "timed_out",
             Self::WrongPassword { .. } => "wrong_password",
-            Self::NoPassword { .. } => "no_password",
+            Self::NoPassword { .. } | Self::PasswordFile { .. } => "no_password",
             Self::NoPermission { .. } => "no_permission",
             Self::ReadOnly { .. } => "read_only",
             Self::Loading { .. } => "loading",
