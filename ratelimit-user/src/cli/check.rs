@@ -146,8 +146,12 @@ fn request_limits(policy: &Policy) -> Vec<(String, Vec<RequestLimit>)> {
                 all.push((format!("api.{name} per {}", key.join(" and ")), api.limits.clone()));
             }
         }
-        all.extend(api.by_plan.iter().map(|(plan, limits)| (format!("api.{name} for plan {plan}"), limits.clone())));
-        all.extend(api.by_user.iter().map(|(user, limits)| (format!("api.{name} for user {user}"), limits.clone())));
+        all.extend(
+            api.by_plan.iter().map(|(plan, limits)| (format!("api.{name} for plan {plan}"), limits.clone())),
+        );
+        all.extend(
+            api.by_user.iter().map(|(user, limits)| (format!("api.{name} for user {user}"), limits.clone())),
+        );
     }
     let users = policy.users();
     let of_plans = users.plans().filter(|plan| !plan.requests().is_empty());

@@ -51,21 +51,26 @@ mod tests {
     use super::*;
 
     fn address(url: &str, file: Option<&str>, variable: Option<&str>) -> Result<StoreAddress, String> {
-        let options =
-            StoreOptions { redis: Some(url.into()), redis_password_file: file.map(PathBuf::from) };
+        let options = StoreOptions { redis: Some(url.into()), redis_password_file: file.map(PathBuf::from) };
         let address = options.with(variable.map(str::to_owned));
         address.map(Option::unwrap).map_err(|failure| failure.message)
     }
 
     #[test]
     fn the_password_is_in_a_file_or_in_the_environment_and_never_in_a_word() {
-        let password = |url, file, variable| address(url, file, variable).unwrap().login.map(|login| login.password);
+        let password =
+            |url, file, variable| address(url, file, variable).unwrap().login.map(|login| login.password);
         assert_eq!(password("redis://h", None, None), None);
         let in_file = || Some(Password::InFile("/p".into()));
         assert_eq!(password("redis://h", Some("/p"), Some("x")), in_file());
         assert_eq!(password("redis://acme@h", Some("/p"), None), in_file());
         assert_eq!(password("redis://h", None, Some("x")), Some(Password::Known("x".into())));
-        for url in ["redis://:hunter2@h", "redis://u:hunter2@h:1/2", "redis+unix://:hunter2@/s", "redis://u:hunter2@h:port"] {
+        for url in [
+            "redis://:hunter2@h",
+            "redis://u:hunter2@h:1/2",
+            "redis+unix://:hunter2@/s",
+            "redis://u:hunter2@h:port",
+        ] {
             for (file, variable) in [(None, None), (Some("/p"), None), (None, Some("x"))] {
                 let said = address(url, file, variable).unwrap_err();
                 assert!(said.starts_with("--redis: ") && !said.contains("hunter2"), "{said}");

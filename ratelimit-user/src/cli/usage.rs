@@ -96,10 +96,7 @@ fn hanging(line: &str) -> usize {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::{
-        super::Cli,
-        *,
-    };
+    use super::{super::Cli, *};
 
     fn assert_narrow(name: &str, help: &str) {
         for line in narrow(help, WIDTH).lines() {

@@ -44,8 +44,9 @@ pub(super) const SERVICE: Keys =
 pub(super) const USER: Keys = Keys { known: &["name", "plan", "sources", "network", "limits"] };
 pub(super) const PLAN: Keys = Keys { known: &["network", "limits"] };
 pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports", "destinations"] };
-pub(super) const CLUSTER: Keys =
-    Keys { known: &["redis", "password_file", "name", "host", "hosts", "reserve", "tick", "lease", "without_store"] };
+pub(super) const CLUSTER: Keys = Keys {
+    known: &["redis", "password_file", "name", "host", "hosts", "reserve", "tick", "lease", "without_store"],
+};
 pub(super) const LISTEN: Keys =
     Keys { known: &["http", "grpc", "resp", "metrics", "token_file", "tls", "trusted_proxies"] };
 pub(super) const TLS: Keys = Keys { known: &["certificate", "key", "client_ca"] };

@@ -87,7 +87,9 @@ impl Host {
 
     /// That the policy file says something else than what is in force, and what is wrong with it.
     fn unread(&self) -> Vec<String> {
-        let say = |why: &String| format!("SIGHUP did not read the policy file, the policy before stays in force: {why}");
+        let say = |why: &String| {
+            format!("SIGHUP did not read the policy file, the policy before stays in force: {why}")
+        };
         self.unread.iter().map(say).collect()
     }
 

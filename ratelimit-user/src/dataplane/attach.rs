@@ -422,15 +422,17 @@ fn link_interface(link_id: u32) -> Option<u32> {
 /// The refusal of an interface that has somebody else's program.
 fn foreign(pins: &PinDir, interface: &str, attached: Attached) -> DataplaneError {
     let program = program_name(attached.program_id);
-    let is_one_of_ours = |program: &str| [names::PROGRAM, names::PROGRAM_FRAGS].contains(&program) || program.starts_with(names::PROGRAM_IP);
+    let is_one_of_ours = |program: &str| {
+        [names::PROGRAM, names::PROGRAM_FRAGS].contains(&program) || program.starts_with(names::PROGRAM_IP)
+    };
     if program.as_deref().is_some_and(is_one_of_ours) {
         return DataplaneError::PinnedElsewhere {
             interface: interface.to_owned(),
             id: attached.program_id,
             pin: pins.root().to_owned(),
-            elsewhere: pin::with_link(interface).into_iter().find(|root| {
-                is_ours(&PinDir::new(root), interface, attached)
-            }),
+            elsewhere: pin::with_link(interface)
+                .into_iter()
+                .find(|root| is_ours(&PinDir::new(root), interface, attached)),
         };
     }
     DataplaneError::ForeignProgram {

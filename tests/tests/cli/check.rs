@@ -204,11 +204,20 @@ fn check_shows_what_requests_are_held_to() {
         "plan.gold of requests: 500/hour",
         "user.acme of requests: 9/min",
     ] {
-        assert!(stdout(&output).contains(words), "{words:?} is not in: {}{}", stdout(&output), stderr(&output));
+        assert!(
+            stdout(&output).contains(words),
+            "{words:?} is not in: {}{}",
+            stdout(&output),
+            stderr(&output)
+        );
     }
     let json = ratelimit(&["check", file.to_str().unwrap(), "--output", "json"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!((&json["apis"][0]["name"], &json["apis"][1]["login"]), (&"search".into(), &true.into()), "{json}");
+    assert_eq!(
+        (&json["apis"][0]["name"], &json["apis"][1]["login"]),
+        (&"search".into(), &true.into()),
+        "{json}"
+    );
     assert_eq!(json["request_limits"][0]["limits"].as_array().unwrap().len(), 2, "{json}");
 }
 

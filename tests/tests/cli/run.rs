@@ -169,7 +169,8 @@ fn a_program_of_ours_under_other_pins_is_named_with_a_cure_that_works() {
     let other = edge.pin().with_file_name("other");
     let mut command = edge.wire.on_edge(binary("ratelimit"));
     command.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", EDGE]);
-    let output = command.arg("--state").arg(edge.dir().join("other")).arg("--pin").arg(&other).output().unwrap();
+    let output =
+        command.arg("--state").arg(edge.dir().join("other")).arg("--pin").arg(&other).output().unwrap();
     let pin = edge.pin().display().to_string();
     let cure = format!("ratelimit detach --iface {EDGE} --pin {pin}");
     assert_refused(&output, 5, &["runs a program of ratelimit", &format!("pinned under {pin}"), &cure]);

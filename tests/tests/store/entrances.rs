@@ -60,8 +60,9 @@ fn passwords_and_users_are_told_apart_from_rights() {
     let at = server.at();
     serves(&format!("redis://:s3cret@{at}"));
     serves(&format!("redis://limiter:t0ken@{at}/1"));
-    let no_password =
-        format!("Redis at {at} wants a password; name a password_file, or write it into the address as redis://user:password@host");
+    let no_password = format!(
+        "Redis at {at} wants a password; name a password_file, or write it into the address as redis://user:password@host"
+    );
     assert_eq!(refusal_to_open(&server.url()), no_password);
     for (login, user) in [(":wr0ng", "default"), ("limiter:wr0ng", "limiter"), ("nobody:wr0ng", "nobody")] {
         let said = refusal_to_open(&format!("redis://{login}@{at}"));

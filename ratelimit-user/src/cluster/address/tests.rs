@@ -145,7 +145,10 @@ fn a_password_apart_from_the_address_is_for_the_user_in_it_or_the_default_one() 
 #[test]
 fn what_others_say_about_a_command_line_shows_no_password() {
     for (text, safe) in [
-        ("unexpected argument 'redis://u:pa@ss@h:1/2' found", "unexpected argument 'redis://***@h:1/2' found"),
+        (
+            "unexpected argument 'redis://u:pa@ss@h:1/2' found",
+            "unexpected argument 'redis://***@h:1/2' found",
+        ),
         ("a redis://:x@h b rediss://y:z@g c", "a redis://***@h b rediss://***@g c"),
         ("see https://example.org/a", "see https://example.org/a"),
         ("no address", "no address"),

@@ -44,13 +44,18 @@ mod tests {
     fn the_first_line_of_a_file_is_the_password_of_the_moment() {
         let file = std::env::temp_dir().join(format!("ratelimit-password-{}", std::process::id()));
         let password = Password::InFile(file.clone());
-        for (text, expected) in [("one\n", "one"), ("two words \r\nnot this\n", "two words "), ("three", "three")] {
+        for (text, expected) in
+            [("one\n", "one"), ("two words \r\nnot this\n", "two words "), ("three", "three")]
+        {
             fs::write(&file, text).unwrap();
             assert_eq!(read(&password).as_deref(), Ok(expected));
         }
         fs::write(&file, "\nsecret\n").unwrap();
         let said = read(&password).unwrap_err().to_string();
-        assert!(said.ends_with("there is no password in its first line") && !said.contains("secret"), "{said}");
+        assert!(
+            said.ends_with("there is no password in its first line") && !said.contains("secret"),
+            "{said}"
+        );
         fs::remove_file(&file).unwrap();
         assert!(read(&password).unwrap_err().to_string().starts_with("password_file "));
     }

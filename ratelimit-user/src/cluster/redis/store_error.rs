@@ -15,7 +15,9 @@ pub enum StoreError {
     TimedOut { at: String, after: Duration },
     #[error("Redis at {at} refuses the password or does not know the user {user:?}")]
     WrongPassword { at: String, user: String },
-    #[error("Redis at {at} wants a password; name a password_file, or write it into the address as redis://user:password@host")]
+    #[error(
+        "Redis at {at} wants a password; name a password_file, or write it into the address as redis://user:password@host"
+    )]
     NoPassword { at: String },
     #[error("Redis at {at} does not permit {what} to this user; its ACL must allow {what}")]
     NoPermission { at: String, what: String },
