@@ -33,6 +33,17 @@ pub enum Step<'r> {
     Ask,
 }
 
+/// What the store is to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// What a request costs, and units to hold for those that come after it.
+    Ahead,
+    /// What it costs.
+    Once,
+    /// Nothing: somebody wants to know.
+    Nothing,
+}
+
 /// Whether a claim is counted with other hosts.
 pub fn is_shared(claim: &Claim<'_>) -> bool {
     claim.allowance.sharing != Sharing::Local
@@ -80,18 +91,19 @@ fn give_back<'c, 'r: 'c>(
     }
 }
 
-/// What to ask the store about each shared claim. `peek` spends nothing.
+/// What to ask the store about each shared claim.
 pub fn inquiries(
     claims: &Claims<'_>,
     request: &Request<'_>,
     leases: &Leases,
     cluster: &str,
     headroom: bool,
-    peek: bool,
+    taking: Taking,
     now_us: u64,
 ) -> Vec<Inquiry> {
+    let peek = taking == Taking::Nothing;
     // If some claim is for the store to decide, each request is: whatever is held of the others would lie there.
-    let leased = !peek && claims.iter().all(|claim| may_lease(claim.allowance, request));
+    let leased = taking == Taking::Ahead && claims.iter().all(|claim| may_lease(claim.allowance, request));
     let asked = |claim: &Claim<'_>| {
         let allowance = claim.allowance;
         let said = leased.then(|| {
@@ -290,7 +302,7 @@ mod tests {
         let engine = Engine::new(&config::parse(&text, "test").unwrap().policy, 0);
         let rules = engine.rules();
         let claims = engine.claims(&rules, request, 0).unwrap();
-        let mut all = inquiries(&claims, request, leases, "c", true, false, 0);
+        let mut all = inquiries(&claims, request, leases, "c", true, Taking::Ahead, 0);
         all.extend(refunds(&claims, request, "c", true));
         all.into_iter().map(|inquiry| inquiry.ask).collect()
     }

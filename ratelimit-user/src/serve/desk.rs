@@ -26,6 +26,8 @@ use crate::{
 pub enum Asking {
     /// It does.
     Counted,
+    /// It does, and is for many requests at once, which somebody else decides about: no units are to be held for more of them.
+    InBulk,
     /// Somebody wants to know.
     Peeking,
 }
@@ -33,7 +35,7 @@ pub enum Asking {
 impl From<Asking> for Mode {
     fn from(asking: Asking) -> Self {
         match asking {
-            Asking::Counted => Self::Take,
+            Asking::Counted | Asking::InBulk => Self::Take,
             Asking::Peeking => Self::Peek,
         }
     }

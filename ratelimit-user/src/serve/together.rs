@@ -16,7 +16,7 @@ use crate::{
         lease::Lease,
         leases::Leases,
         renewal,
-        shared::{self, Step, Verdict, fits, is_shared},
+        shared::{self, Step, Taking, Verdict, fits, is_shared},
     },
 };
 
@@ -85,8 +85,13 @@ impl Together {
     ) -> Decision<'r> {
         let (sent_us, headroom) = (clock.now_us(), engine.headroom());
         let peek = asking == Asking::Peeking;
+        let taking = match asking {
+            Asking::Counted => Taking::Ahead,
+            Asking::InBulk => Taking::Once,
+            Asking::Peeking => Taking::Nothing,
+        };
         let asked: Arc<[Inquiry]> =
-            shared::inquiries(claims, request, &self.leases, &self.name, headroom, peek, sent_us).into();
+            shared::inquiries(claims, request, &self.leases, &self.name, headroom, taking, sent_us).into();
         let mut unanswered = Unanswered { claims, asked: &asked, leases: &self.leases, is_answered: false };
         let answers = self.store.ask(Arc::clone(&asked)).await;
         unanswered.is_answered = answers.is_ok();

@@ -19,7 +19,7 @@ use ratelimit_user::{
         Engine, Mode, Outcome, Request,
         leases::Leases,
         renewal::{self, Renewal},
-        shared::{self, Step},
+        shared::{self, Step, Taking},
     },
 };
 
@@ -399,7 +399,8 @@ impl<'p> World<'p> {
                 (About::Renewals(renewals), inquiries)
             }
             Step::Ask => {
-                let asked = shared::inquiries(&claims, &request, leases, CLUSTER, true, false, now_us);
+                let asked =
+                    shared::inquiries(&claims, &request, leases, CLUSTER, true, Taking::Ahead, now_us);
                 (About::Request { cost }, asked)
             }
         };

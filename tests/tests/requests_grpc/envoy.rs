@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use ratelimit_tests::{envoy::Envoy, service::Service};
+use ratelimit_tests::{
+    envoy::Envoy,
+    redis::{Options, Redis, wait_for},
+    service::Service,
+};
 
 #[test]
 fn envoy_asks_about_every_request_and_refuses_exactly_at_the_limit() {
@@ -93,4 +97,46 @@ fn envoy_serves_again_when_there_is_something_left_again() {
     while envoy.get("ann").status == 200 {}
     let waited = until_served(&envoy, "ann");
     assert!(waited > Duration::from_millis(200), "it was refused for a while: {waited:?}");
+}
+
+#[test]
+#[ignore = "half a minute: Envoy reports every five seconds"]
+fn two_envoys_of_two_hosts_serve_nearly_all_of_a_limit_and_never_more_than_its_bound() {
+    let redis = Redis::single(Options::default());
+    let policy = format!(
+        "[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"20/s burst 100\"]\n[cluster]\nredis = \"{}\"\nhosts = 2\n",
+        redis.url()
+    );
+    let services = [(); 2].map(|()| Service::start(&policy));
+    for service in &services {
+        wait_for("a host that is ready", || (service.get("/readyz").status == 200).then_some(()));
+    }
+    let envoys = services.each_ref().map(|service| Envoy::start("envoy-quota.yaml", service));
+    let begun = Instant::now();
+    let ask = |envoy: &Envoy| {
+        let mut served = Vec::new();
+        for n in 0..900 {
+            // Thirty a second at each.
+            std::thread::sleep(Duration::from_millis(n * 1000 / 30).saturating_sub(begun.elapsed()));
+            if envoy.get("ann").status == 200 {
+                served.push(begun.elapsed().as_secs_f64());
+            }
+        }
+        served
+    };
+    let [one, other] = std::thread::scope(|scope| {
+        envoys.each_ref().map(|envoy| scope.spawn(|| ask(envoy))).map(|thread| thread.join().unwrap())
+    });
+    let mut all = [one, other].concat();
+    all.sort_by(f64::total_cmp);
+    let in_five: Vec<usize> =
+        (0..6).map(|n| all.iter().filter(|at| (**at / 5.0) as usize == n).count()).collect();
+    println!("{} served, {in_five:?} in each five seconds", all.len());
+    for (nth, from) in all.iter().enumerate() {
+        for (later, to) in all.iter().enumerate().skip(nth) {
+            let bound = 100.0 + 20.0 * (to - from) + 2.0 * 100.0;
+            assert!((later - nth + 1) as f64 <= bound, "{} from {from} to {to}", later - nth + 1);
+        }
+    }
+    assert!(all.len() as f64 >= 0.9 * 20.0 * 30.0, "{} of 600: {in_five:?}", all.len());
 }

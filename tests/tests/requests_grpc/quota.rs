@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ratelimit_tests::{
     grpc::{Client, Stream},
+    redis::{Options, Redis, wait_for},
     service::Service,
 };
 use ratelimit_user::serve::grpc::messages::{
@@ -175,4 +176,84 @@ fn buckets_that_the_policy_does_not_have_are_denied_and_bad_ones_cost_the_others
     client.send(&mut stream, &UsageReports { domain: String::new(), bucket_quota_usages: usages });
     let answer: QuotaResponse = client.receive(&mut stream).expect("an answer");
     assert_eq!(answer.bucket_action.len(), 1, "{answer:?}");
+}
+
+/// A proxy, and what it has.
+struct Proxy {
+    client: Client,
+    stream: Stream,
+    bucket: (u32, i32),
+    left: u64,
+    used: u64,
+}
+
+impl Proxy {
+    fn new(service: &Service) -> Self {
+        let mut client = Client::connect(service.grpc);
+        let stream = client.open(STREAM);
+        Self { client, stream, bucket: (0, 0), left: 0, used: 0 }
+    }
+
+    /// Uses so many if it has them, and reports. How many it has then.
+    fn uses(&mut self, most: u64) -> u64 {
+        let used = self.left.min(most);
+        (self.left, self.used) = (self.left - used, self.used + used);
+        let bucket = tokens(report(&self.client, &mut self.stream, usage("ann", used, most - used)));
+        if bucket != self.bucket {
+            (self.bucket, self.left) = (bucket, bucket.0.into());
+        }
+        self.left
+    }
+}
+
+/// Two hosts that count together, with a limit whose bucket has a hundred.
+fn two_hosts(redis: &Redis, limit: &str) -> [Service; 2] {
+    let policy = format!(
+        "[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"{limit}\"]\n[cluster]\nredis = \"{}\"\nhosts = 2\n",
+        redis.url()
+    );
+    let services = [(); 2].map(|()| Service::start(&policy));
+    for service in &services {
+        wait_for("a host that is ready", || (service.get("/readyz").status == 200).then_some(()));
+    }
+    services
+}
+
+#[test]
+fn proxies_of_two_hosts_are_given_nearly_all_of_a_limit_and_never_more_than_its_bound() {
+    let redis = Redis::single(Options::default());
+    let services = two_hosts(&redis, "200/s burst 100");
+    let mut proxies = services.each_ref().map(Proxy::new);
+    let begun = Instant::now();
+    let mut halves = Vec::new();
+    for eighth in 0..24 {
+        let due = Duration::from_millis(125 * eighth);
+        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        // They report in turn, and each has more to do than all of the limit.
+        proxies[eighth as usize % 2].uses(60);
+        let used: u64 = proxies.iter().map(|proxy| proxy.used).sum();
+        let admitted = 100.0 + 200.0 * begun.elapsed().as_secs_f64();
+        assert!(used as f64 <= admitted + 100.0, "{used} in {:?}", begun.elapsed());
+        if eighth % 8 == 7 {
+            halves.push(used);
+        }
+    }
+    let (used, seconds) = (halves[2], begun.elapsed().as_secs_f64());
+    println!("{halves:?} used after each second, {:?} by each", proxies.each_ref().map(|proxy| proxy.used));
+    assert!(used as f64 >= 0.9 * 200.0 * seconds, "{used} in {seconds} s: {halves:?}");
+}
+
+#[test]
+fn a_proxy_of_a_host_that_counts_with_others_is_given_with_every_report_what_has_come_in() {
+    let redis = Redis::single(Options::default());
+    let services = two_hosts(&redis, "200/s burst 100");
+    let mut proxy = Proxy::new(&services[0]);
+    let mut given = Vec::new();
+    for _ in 0..6 {
+        given.push(proxy.uses(250));
+        // Four fifths of it come in again: what is left is not what the limit gives at most.
+        std::thread::sleep(Duration::from_millis(400));
+    }
+    println!("{given:?}");
+    assert!(given.iter().all(|given| (75..=100).contains(given)), "{given:?}");
 }

@@ -245,14 +245,14 @@ async fn charge(desk: &Desk, question: &Question<'_>, mut used: u64) {
     }
 }
 
-/// Takes so many, or half as many, and so on: how many were there. It looks first: a proxy that is given less is nobody's refusal.
+/// Takes so many, or as many as are left: how many were there. It looks first: a proxy that is given less is nobody's refusal.
 async fn reserve(desk: &Desk, question: &Question<'_>, wanted: u64) -> u64 {
     let mut tokens = wanted;
     while tokens > 0 {
         let request = question.request().costing(tokens);
         let mut outcome = desk.check(&request, Asking::Peeking, |decision| decision.outcome).await;
         if matches!(outcome, Ok(Outcome::Allowed | Outcome::InMargin)) {
-            outcome = desk.check(&request, Asking::Counted, |decision| decision.outcome).await;
+            outcome = desk.check(&request, Asking::InBulk, |decision| decision.outcome).await;
             match outcome {
                 Ok(Outcome::Allowed | Outcome::InMargin) => return tokens,
                 // It was charged for later, and a proxy does not wait.
@@ -263,7 +263,12 @@ async fn reserve(desk: &Desk, question: &Question<'_>, wanted: u64) -> u64 {
         if matches!(outcome, Ok(Outcome::Deprioritised) | Err(_)) {
             return 0;
         }
-        tokens /= 2;
+        // Others have been faster, here or on another host.
+        let left = match standing(desk, question).await {
+            Standing::Left(left, _) => left,
+            _ => 0,
+        };
+        tokens = if left < tokens { left } else { tokens / 2 };
     }
     0
 }
