@@ -4,6 +4,7 @@
 //! reading one file; only `dataplane` talks to the kernel, and `lockout` and `headroom` look into `/proc`.
 
 pub mod build;
+mod certificate;
 pub mod cli;
 pub mod cluster;
 pub mod compile;
@@ -21,4 +22,5 @@ pub mod metrics;
 mod overlap;
 pub mod policy;
 pub mod serve;
+mod stamp;
 pub mod stats;

@@ -54,7 +54,14 @@ impl Host {
             requests: self.desk.status(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns)),
             pin: self.pins.root().display().to_string(),
-            warnings: [self.trials(), self.unread(), self.host_warnings(), self.silence()].concat(),
+            warnings: [
+                self.trials(),
+                self.unread(),
+                self.host_warnings(),
+                self.silence(),
+                self.desk.warnings(),
+            ]
+            .concat(),
         }
     }
 

@@ -30,7 +30,7 @@ use self::{
     patience::{Pulse, Watched},
     question::Question,
 };
-use super::{desk::Asking, listener::Stream, tls, workers::Door};
+use super::{desk::Asking, listener::Stream, workers::Door};
 use crate::decide::Outcome;
 
 /// A request's line and header fields are no longer than this.
@@ -105,7 +105,7 @@ impl Visit {
         let Some(token) = &self.door.token else { return Ok(()) };
         let shown = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         match shown {
-            Some(shown) if tls::is_token(shown, token) => Ok(()),
+            Some(shown) if token.is(shown) => Ok(()),
             _ => Err(Trouble::stranger(headers.contains_key(AUTHORIZATION))),
         }
     }

@@ -1,6 +1,6 @@
 //! Where all protocols ask: one engine, one clock, one set of counters. Nothing here knows a protocol.
 
-use std::sync::RwLock;
+use std::sync::{PoisonError, RwLock};
 
 use tokio::sync::mpsc;
 
@@ -52,6 +52,8 @@ pub struct Desk {
     complaints: Complaints,
     latency: Latency,
     access: RwLock<Access>,
+    /// What an operator should know of the listeners, as sentences.
+    warnings: RwLock<Vec<String>>,
 }
 
 /// Whom listeners believe.
@@ -79,6 +81,7 @@ impl Desk {
             complaints: Complaints::default(),
             latency: Latency::default(),
             access: RwLock::default(),
+            warnings: RwLock::default(),
         };
         desk.settle(policy);
         desk
@@ -188,6 +191,16 @@ impl Desk {
         let Ok(access) = self.access.read() else { return false };
         let peer = Prefix::masked(peer.to_canonical(), if peer.to_canonical().is_ipv4() { 32 } else { 128 });
         access.trusted_proxies.iter().any(|prefix| prefix.covers(&peer))
+    }
+
+    /// What an operator should know of the listeners from now on.
+    pub fn warn(&self, warnings: Vec<String>) {
+        *self.warnings.write().unwrap_or_else(PoisonError::into_inner) = warnings;
+    }
+
+    /// What an operator should know of the listeners.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The engine, for whoever looks at it.

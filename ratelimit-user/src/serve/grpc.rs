@@ -34,7 +34,7 @@ use self::{
     framing::{MAX_MESSAGE, Piece, Reader},
     status::{Code, Status},
 };
-use super::{desk::Desk, listener::Stream, tls, workers::Door};
+use super::{credentials::Token, desk::Desk, listener::Stream, workers::Door};
 
 /// Calls that one connection may have open. A proxy that asks more at once waits a moment.
 const MAX_CALLS: u32 = 256;
@@ -257,7 +257,7 @@ enum Rejection {
     Grpc(Status),
 }
 
-fn admitted(request: &Request<RecvStream>, token: Option<&str>) -> Result<Method, Rejection> {
+fn admitted(request: &Request<RecvStream>, token: Option<&Token>) -> Result<Method, Rejection> {
     if request.method() != Verb::POST {
         return Err(Rejection::Http(StatusCode::METHOD_NOT_ALLOWED));
     }
@@ -272,7 +272,7 @@ fn admitted(request: &Request<RecvStream>, token: Option<&str>) -> Result<Method
     })?;
     let shown = || request.headers().get(header::AUTHORIZATION)?.as_bytes().strip_prefix(b"Bearer ");
     match token {
-        Some(token) if !method.is_open() && !shown().is_some_and(|shown| tls::is_token(shown, token)) => {
+        Some(token) if !method.is_open() && !shown().is_some_and(|shown| token.is(shown)) => {
             let message = "show the token in the metadata, as authorization: Bearer TOKEN";
             Err(Rejection::Grpc(Status::new(Code::Unauthenticated, message)))
         }

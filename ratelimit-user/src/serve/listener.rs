@@ -5,7 +5,6 @@ use std::{
     net::{IpAddr, TcpListener as StdTcp},
     os::unix::{fs::PermissionsExt as _, net::UnixListener as StdUnix},
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,8 +13,9 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
 };
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::server::TlsStream;
 
+use super::credentials::Speaking;
 use crate::policy::Endpoint;
 
 /// How long a caller may take to agree on TLS.
@@ -39,7 +39,7 @@ enum Socket {
 /// One thread's end of a listening socket.
 pub struct Listener {
     socket: ListenerSocket,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Speaking>,
 }
 
 impl fmt::Debug for Listener {
@@ -113,14 +113,14 @@ impl Bound {
     }
 
     /// One more end of it, for a thread; called on that thread's runtime.
-    pub fn listener(&self, tls: Option<&Arc<tokio_rustls::rustls::ServerConfig>>) -> io::Result<Listener> {
+    pub fn listener(&self, tls: Option<Speaking>) -> io::Result<Listener> {
         let socket = match &self.socket {
             Socket::Tcp(listener) => ListenerSocket::Tcp(TcpListener::from_std(listener.try_clone()?)?),
             Socket::Unix(listener) => ListenerSocket::Unix(UnixListener::from_std(listener.try_clone()?)?),
         };
         // Certificates are for the network.
         let tls = tls.filter(|_| matches!(socket, ListenerSocket::Tcp(_)));
-        Ok(Listener { socket, tls: tls.map(|config| TlsAcceptor::from(Arc::clone(config))) })
+        Ok(Listener { socket, tls })
     }
 }
 
@@ -140,7 +140,7 @@ impl Listener {
 
     /// Agrees on TLS where there is some; apart from accepting, so that a slow caller keeps nobody waiting.
     pub fn greet(&self, stream: Stream) -> impl Future<Output = io::Result<Stream>> + use<> {
-        let tls = self.tls.clone();
+        let tls = self.tls.as_ref().and_then(Speaking::acceptor);
         async move {
             match (tls, stream) {
                 (Some(tls), Stream::Tcp(stream)) => {

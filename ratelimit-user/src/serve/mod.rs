@@ -6,6 +6,7 @@
 pub mod check;
 mod complaints;
 pub mod control;
+pub mod credentials;
 mod descriptors;
 pub mod desk;
 pub mod escalation;

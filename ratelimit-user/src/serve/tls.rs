@@ -9,15 +9,16 @@ use tokio_rustls::rustls::{
     server::WebPkiClientVerifier,
 };
 
-use crate::policy::ListenTls;
+use crate::{certificate, policy::ListenTls};
 
 /// The shortest token that nobody guesses.
 const MIN_TOKEN: usize = 16;
 
-/// What TCP listeners show and ask for.
-pub(super) fn config(files: &ListenTls) -> Result<ServerConfig, String> {
+/// What TCP listeners show and ask for, and when the first certificate ends that is shown, in seconds since 1970.
+pub(super) fn config(files: &ListenTls) -> Result<(ServerConfig, Option<u64>), String> {
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&files.certificate)?;
+    let expires = certificate::first_end(chain.iter().map(AsRef::as_ref));
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| format!("cannot read the key {}: {error}", files.key.display()))?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -39,7 +40,7 @@ pub(super) fn config(files: &ListenTls) -> Result<ServerConfig, String> {
     let config = builder.with_single_cert(chain, key).map_err(|error| {
         format!("certificate {} and key do not go together: {error}", files.certificate.display())
     })?;
-    Ok(config)
+    Ok((config, expires))
 }
 
 /// The same for listeners that speak this: callers that would rather speak something else are told so while they greet.

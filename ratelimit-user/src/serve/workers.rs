@@ -8,14 +8,15 @@ use std::{
 };
 
 use tokio::sync::Semaphore;
-use tokio_rustls::rustls::ServerConfig;
 
 use super::{
-    check, descriptors,
+    check,
+    credentials::{Credentials, Token},
+    descriptors,
     desk::Desk,
     grpc::{self, rlqs::Quotas},
     listener::{Bound, Listener, Peer, Stream},
-    resp, tls,
+    resp,
 };
 use crate::policy::{Listen, Policy};
 
@@ -37,7 +38,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// What it is called while TLS is agreed on.
-    fn in_tls(self) -> Option<&'static [u8]> {
+    pub(super) fn in_tls(self) -> Option<&'static [u8]> {
         match self {
             Self::Http => Some(b"http/1.1"),
             Self::Grpc => Some(b"h2"),
@@ -50,9 +51,8 @@ impl Protocol {
 #[derive(Debug)]
 pub struct Sockets {
     bound: Vec<(Protocol, Bound)>,
-    tls: Option<ServerConfig>,
-    /// What callers over TCP must show.
-    token: Option<Arc<str>>,
+    /// What listeners show and ask for.
+    credentials: Credentials,
     /// Whether callers over TCP must have a certificate.
     certified: bool,
     quotas: Arc<Quotas>,
@@ -64,7 +64,7 @@ pub struct Door {
     /// Everybody asks here.
     pub desk: Arc<Desk>,
     /// What this caller must show first, if anything.
-    pub token: Option<Arc<str>>,
+    pub token: Option<Arc<Token>>,
     /// What all proxies hold that decide for themselves.
     pub quotas: Arc<Quotas>,
     /// Who it is.
@@ -94,10 +94,9 @@ impl Sockets {
                 Bound::bind(endpoint).map_err(|error| format!("cannot listen on {endpoint}: {error}"))?;
             bound.push((protocol, socket));
         }
-        let tls = listen.tls.as_ref().map(tls::config).transpose()?;
-        let token = listen.token_file.as_deref().map(tls::token).transpose()?;
+        let credentials = Credentials::read(listen)?;
         let certified = listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        Ok(Self { bound, tls, token, certified, quotas: Arc::default() })
+        Ok(Self { bound, credentials, certified, quotas: Arc::default() })
     }
 
     /// Whether there is nothing to listen on.
@@ -115,6 +114,7 @@ impl Sockets {
             None => thread::available_parallelism().map_or(1, usize::from),
         };
         descriptors::make_room(threads.max(1) * MAX_CONNECTIONS);
+        self.credentials.clone().follow(Arc::clone(desk))?;
         let sockets = Arc::new(self);
         let start = |n: usize| {
             let (sockets, desk) = (Arc::clone(&sockets), Arc::clone(desk));
@@ -131,9 +131,8 @@ impl Sockets {
         let mut tasks = tokio::task::JoinSet::new();
         for (protocol, bound) in &self.bound {
             // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.
-            let tls = self.tls.as_ref().map(|config| tls::speaking(config, protocol.in_tls()));
-            let Ok(listener) = bound.listener(tls.as_ref()) else { continue };
-            let (desk, slots, token) = (Arc::clone(&desk), Arc::clone(&slots), self.token.clone());
+            let Ok(listener) = bound.listener(self.credentials.speaking(*protocol)) else { continue };
+            let (desk, slots, token) = (Arc::clone(&desk), Arc::clone(&slots), self.credentials.token.clone());
             let quotas = Arc::clone(&self.quotas);
             let door = Door { desk, token, quotas, peer: Peer::Local, is_shown: self.certified };
             tasks.spawn(accept(listener, *protocol, slots, door));

@@ -1,9 +1,9 @@
 //! Paths, methods, tokens.
 
-use std::{fs, os::unix::net::UnixStream, process::Command};
+use std::{fs, net::TcpStream, os::unix::net::UnixStream, process::Command};
 
 use ratelimit_tests::{
-    redis::Certificates,
+    redis::{Certificates, wait_for},
     resp::Caller,
     service::{Client, Service},
 };
@@ -140,4 +140,63 @@ fn beyond_loopback_a_certificate_of_ours_lets_callers_in_and_no_other_does() {
     assert_eq!(ask_at("/v1/reset", &[&certificate[..], &change].concat()), "204", "it has shown something");
     assert_eq!(ask(&[]), "000", "no certificate");
     assert_eq!(ask(&["--cert", &file("server.pem"), "--key", &file("client.key")]), "000", "not its key");
+}
+
+#[test]
+fn another_token_in_the_file_counts_also_on_connections_that_are_open() {
+    let file = std::env::temp_dir().join(format!("ratelimit-token-again-{}", std::process::id()));
+    fs::write(&file, "the-first-token-of-all\n").expect("write the token");
+    let service = Service::start_listening(POLICY, &format!("token_file = \"{}\"", file.display()));
+    let (mut client, mut redis) = (service.connect(), Caller::connect(service.resp));
+    let ask = |client: &mut Client<TcpStream>, token: &str| {
+        let shown = format!("Bearer {token}");
+        client.get_with("/v1/check?user=ann&api=a&peek=1", &[("Authorization", &shown)]).status
+    };
+    assert_eq!(ask(&mut client, "the-first-token-of-all"), 200);
+    assert_eq!(redis.ask("AUTH the-first-token-of-all"), "OK");
+    // What cannot be a token changes nothing.
+    fs::write(&file, "short\n").expect("write the token");
+    service.wait_for_log("token of listeners not read again, the old stay in use");
+    assert_eq!(ask(&mut client, "the-first-token-of-all"), 200);
+    fs::write(&file, "the-second-token-of-all\n").expect("write the token");
+    service.wait_for_log("token of listeners read again");
+    fs::remove_file(&file).expect("remove the token");
+    assert_eq!(ask(&mut client, "the-first-token-of-all"), 401);
+    assert_eq!(ask(&mut client, "the-second-token-of-all"), 200);
+    assert!(redis.ask("CHECK ann a").starts_with("-NOAUTH"), "it has shown another token");
+    assert_eq!(redis.ask("AUTH the-second-token-of-all"), "OK");
+}
+
+#[test]
+fn certificates_that_are_replaced_count_from_the_next_connection_on() {
+    let (before, after) = (Certificates::new(), Certificates::new());
+    let service = Service::start_listening(POLICY, &before.listen());
+    service.wait_for_log("server.pem expires in 1 days");
+    let ask = |made: &Certificates| {
+        let file = |name| made.file(name).display().to_string();
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "10"]);
+        curl.args(["--cacert", &file("authority.pem"), "--cert", &file("client.pem"), "--key", &file("client.key")]);
+        let asked = curl.arg(format!("https://{}/healthz", service.http)).output();
+        String::from_utf8(asked.expect("curl").stdout).unwrap()
+    };
+    // Whom callers trust stays as it is when the files of the service are replaced.
+    for made in [&before, &after] {
+        fs::copy(made.file("ca.pem"), made.file("authority.pem")).unwrap();
+    }
+    assert_eq!((ask(&before).as_str(), ask(&after).as_str()), ("200", "000"));
+    let key = fs::read(before.file("server.key")).unwrap();
+    fs::write(before.file("server.key"), "no key").unwrap();
+    service.wait_for_log("certificates of listeners not read again, the old stay in use");
+    assert_eq!(ask(&before), "200");
+    fs::write(before.file("server.key"), key).unwrap();
+    service.wait_for_log("certificates of listeners read again");
+    let already = service.log().matches("certificates of listeners read again").count();
+    for name in ["server.pem", "server.key", "ca.pem"] {
+        fs::copy(after.file(name), before.file(name)).unwrap();
+    }
+    wait_for("the new certificates", || {
+        (service.log().matches("certificates of listeners read again").count() > already && ask(&after) == "200").then_some(())
+    });
+    assert_eq!(ask(&before), "000", "its authority is not asked any more");
 }

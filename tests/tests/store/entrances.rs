@@ -113,6 +113,25 @@ fn another_password_in_the_file_counts_at_the_next_connection() {
 }
 
 #[test]
+fn certificates_that_are_replaced_count_at_the_next_connection() {
+    let made = Certificates::new();
+    let server = Redis::single(Options::tls(&made, false));
+    let trusted = made.file("trusted.pem");
+    std::fs::copy(made.file("ca.pem"), &trusted).unwrap();
+    let url = format!("rediss://{}?ca={}", server.at(), trusted.display());
+    block_on(async {
+        let mut link = open(&url).await.unwrap();
+        std::fs::copy(made.file("other.pem"), &trusted).unwrap();
+        assert!(matches!(link.mend(SOON).await, Err(StoreError::NotTrusted { .. })));
+        std::fs::write(&trusted, "no certificate").unwrap();
+        assert!(matches!(link.mend(SOON).await, Err(StoreError::NotTrusted { .. })), "what was there stays in use");
+        std::fs::copy(made.file("ca.pem"), &trusted).unwrap();
+        link.mend(SOON).await.unwrap();
+        assert_eq!(counted(&mut link, "a", 1).await, Ok(1));
+    });
+}
+
+#[test]
 fn a_password_for_a_server_without_one_is_refused_as_the_server_says_it() {
     let server = Redis::single(Options::default());
     let said = refusal_to_open(&format!("redis://:s3cret@{}", server.at()));

@@ -10,7 +10,6 @@ use tokio::{
     net::{TcpStream, UnixStream},
     time::timeout_at,
 };
-use tokio_rustls::TlsConnector;
 
 use super::{StoreError, connection::Connection, deadline::Deadline, password, tls};
 use crate::cluster::address::{Endpoint, Login, StoreAddress};
@@ -31,7 +30,7 @@ pub(super) enum Whom {
 pub(super) struct Dialer {
     login: Option<Login>,
     database: u32,
-    tls: Option<TlsConnector>,
+    tls: Option<tls::Connector>,
 }
 
 /// How a server answered the first word.
@@ -43,7 +42,7 @@ enum Greeting {
 
 impl Dialer {
     pub(super) fn new(address: &StoreAddress) -> Result<Self, StoreError> {
-        let tls = address.tls.as_ref().map(tls::connector).transpose()?;
+        let tls = address.tls.as_ref().map(tls::Connector::new).transpose()?;
         Ok(Self { login: address.login.clone(), database: address.database, tls })
     }
 
@@ -101,7 +100,7 @@ impl Dialer {
                 let name = tls::name_of(host)?;
                 let plain = tcp(host, *port, at).await?;
                 // A server without TLS says nothing and waits for the end of a line: half of the time is kept to find that out.
-                let failure = match timeout_at(until.halfway(), connector.connect(name, plain)).await {
+                let failure = match timeout_at(until.halfway(), connector.current().connect(name, plain)).await {
                     Ok(Ok(stream)) => return Ok(Box::new(stream)),
                     Ok(Err(error)) => tls::meaning(at, &error)
                         .unwrap_or_else(|| StoreError::Tls { at: at.to_owned(), why: error.to_string() }),

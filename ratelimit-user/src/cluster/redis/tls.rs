@@ -1,6 +1,11 @@
 //! TLS to a server: whom to trust, what to show, and what a failed handshake means.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{
+    fs, io,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use tokio::net::TcpStream;
 use tokio_rustls::{
@@ -14,10 +19,60 @@ use tokio_rustls::{
 };
 
 use super::StoreError;
-use crate::cluster::address::{Endpoint, Tls};
+use crate::{
+    certificate,
+    cluster::address::{Endpoint, Tls},
+    log,
+    stamp::Stamp,
+};
+
+/// How long the system's list of authorities is good for.
+const LIST: Duration = Duration::from_secs(600);
+
+/// The connector of the moment: made again when a file that it came from has changed.
+pub(super) struct Connector {
+    tls: Tls,
+    made: Mutex<Made>,
+}
+
+struct Made {
+    connector: TlsConnector,
+    from: Vec<Stamp>,
+    at: Instant,
+}
+
+impl Connector {
+    pub(super) fn new(tls: &Tls) -> Result<Self, StoreError> {
+        // Before they are read: what is written meanwhile is another stamp the next time.
+        let from = stamps(tls);
+        let made = Made { connector: connector(tls)?, from, at: Instant::now() };
+        Ok(Self { tls: tls.clone(), made: Mutex::new(made) })
+    }
+
+    /// For one connection. Files that cannot be used change nothing.
+    pub(super) fn current(&self) -> TlsConnector {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = stamps(&self.tls);
+        let is_old = self.tls.ca.is_none() && made.at.elapsed() > LIST;
+        if from != made.from || is_old {
+            made.from = from;
+            made.at = Instant::now();
+            match connector(&self.tls) {
+                Ok(connector) => made.connector = connector,
+                Err(error) => log::error(format!("certificates for Redis not read again, the old stay in use: {error}")),
+            }
+        }
+        made.connector.clone()
+    }
+}
+
+fn stamps(tls: &Tls) -> Vec<Stamp> {
+    let identity = tls.identity.iter().flat_map(|identity| [&identity.cert, &identity.key]);
+    tls.ca.iter().chain(identity).map(|path| Stamp::of(path)).collect()
+}
 
 /// Reads the files and, if no authority is named, the system's list.
-pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, StoreError> {
+fn connector(tls: &Tls) -> Result<TlsConnector, StoreError> {
     let roots = match &tls.ca {
         Some(path) => named_authority(path)?,
         None => system_authorities()?,
@@ -27,6 +82,11 @@ pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, StoreError> {
         None => trusting.with_no_client_auth(),
         Some(identity) => {
             let chain = certificates(&identity.cert)?;
+            let file = identity.cert.display().to_string();
+            let expires = certificate::first_end(chain.iter().map(AsRef::as_ref));
+            if let Some(warning) = expires.and_then(|expires| certificate::warning(&file, expires, certificate::now())) {
+                log::warning(warning);
+            }
             let key = PrivateKeyDer::from_pem_slice(&read(&identity.key)?)
                 .map_err(|error| in_file(&identity.key, format!("has no private key in PEM: {error}")))?;
             trusting.with_client_auth_cert(chain, key).map_err(|error| {

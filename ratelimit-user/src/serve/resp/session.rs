@@ -8,7 +8,7 @@ use super::{
     throttle::{self, Dialect, integer},
 };
 use crate::build::BUILD;
-use crate::serve::{tls, workers::Door};
+use crate::serve::workers::Door;
 
 /// The longest name that a connection is given.
 const MAX_NAME: usize = 256;
@@ -39,7 +39,8 @@ pub struct Session {
     pub door: Door,
     /// What it has agreed on.
     pub version: Version,
-    is_known: bool,
+    /// Which token it has shown, counted from 1; 0 is none.
+    shown: u64,
     id: u64,
     name: Vec<u8>,
 }
@@ -49,8 +50,13 @@ impl Session {
     pub fn new(door: Door) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let is_known = door.token.is_none();
-        Self { door, version: Version::Two, is_known, id, name: Vec::new() }
+        Self { door, version: Version::Two, shown: 0, id, name: Vec::new() }
+    }
+
+    /// Whether it has shown what counts now, or need not. Another token in the file ends what the one before has opened.
+    #[inline]
+    fn is_known(&self) -> bool {
+        self.door.token.as_ref().is_none_or(|token| token.generation() == self.shown)
     }
 
     /// The command of a request, or an answer that there is none for this caller.
@@ -58,13 +64,13 @@ impl Session {
     pub fn command(&self, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Option<Verb> {
         let Some(command) = command::find(arguments.first()?) else {
             // Who has shown nothing is told nothing.
-            match self.is_known {
+            match self.is_known() {
                 true => command::unknown(arguments, reply),
                 false => reply.error(format_args!("{TOKEN_FIRST}")),
             }
             return None;
         };
-        if !self.is_known && !command.is_open() {
+        if !self.is_known() && !command.is_open() {
             reply.error(format_args!("{TOKEN_FIRST}"));
             return None;
         }
@@ -109,7 +115,7 @@ impl Session {
             },
             Verb::Reset => {
                 self.version = Version::Two;
-                self.is_known = self.door.token.is_none();
+                self.shown = 0;
                 self.name.clear();
                 reply.word("RESET");
             }
@@ -121,8 +127,13 @@ impl Session {
 
     /// Whether a token is the right one; from then on everything may be asked.
     fn shows(&mut self, given: &[u8]) -> bool {
-        let right = self.door.token.as_deref().is_some_and(|token| tls::is_token(given, token));
-        self.is_known |= right;
+        let Some(token) = &self.door.token else { return false };
+        // Which one it is first: one that comes in between is asked for again.
+        let generation = token.generation();
+        let right = token.is(given);
+        if right {
+            self.shown = generation;
+        }
         right
     }
 
@@ -166,7 +177,7 @@ impl Session {
                 _ => return refuse(out, "ERR Syntax error in HELLO"),
             };
         }
-        if !self.is_known {
+        if !self.is_known() {
             return refuse(out, TOKEN_WITH_HELLO);
         }
         if name.is_some_and(|name| !self.is_named(name)) {

@@ -1,0 +1,207 @@
+//! What listeners show and ask for, as it is in the files now: certificates, keys, authorities and the token are read again when they
+//! change. What cannot be used changes nothing.
+
+use std::{
+    fmt, io,
+    path::PathBuf,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
+
+use super::{desk::Desk, tls, workers::Protocol};
+use crate::{
+    certificate, log,
+    policy::{Listen, ListenTls},
+    stamp::Stamp,
+};
+
+/// How often files are looked at, by a thread that answers nobody.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Everything that listeners have from files.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    /// What TCP listeners speak TLS with.
+    pub certificates: Option<Arc<Certificates>>,
+    /// What callers over TCP must show.
+    pub token: Option<Arc<Token>>,
+}
+
+/// Certificates as they are now.
+pub struct Certificates {
+    files: ListenTls,
+    now: RwLock<Shown>,
+}
+
+struct Shown {
+    /// One for each protocol: callers that would rather speak something else are told so while they greet.
+    configs: Vec<(Protocol, Arc<ServerConfig>)>,
+    /// When the first certificate that is shown ends.
+    expires: Option<u64>,
+}
+
+/// A token as it is now.
+pub struct Token {
+    file: PathBuf,
+    now: RwLock<Arc<str>>,
+    /// Counts tokens, from 1.
+    generation: AtomicU64,
+}
+
+/// What one listener needs to agree on TLS.
+#[derive(Clone, Debug)]
+pub struct Speaking {
+    certificates: Arc<Certificates>,
+    protocol: Protocol,
+}
+
+impl Credentials {
+    /// Reads everything that a policy names.
+    pub fn read(listen: &Listen) -> Result<Self, String> {
+        let certificates = listen.tls.as_ref().map(Certificates::read).transpose()?;
+        let token = listen.token_file.as_ref().map(|file| Token::read(file.clone())).transpose()?;
+        Ok(Self { certificates: certificates.map(Arc::new), token: token.map(Arc::new) })
+    }
+
+    /// How a listener speaks TLS, if it does.
+    pub fn speaking(&self, protocol: Protocol) -> Option<Speaking> {
+        let certificates = Arc::clone(self.certificates.as_ref()?);
+        Some(Speaking { certificates, protocol })
+    }
+
+    /// Follows the files until the process ends, from a thread of its own: a disk that hangs keeps nobody waiting.
+    pub fn follow(self, desk: Arc<Desk>) -> io::Result<()> {
+        if self.certificates.is_none() && self.token.is_none() {
+            return Ok(());
+        }
+        let mut stamps = self.stamps();
+        let mut said = None;
+        let look = move || {
+            loop {
+                let warning = self.expiry();
+                if warning != said {
+                    warning.iter().for_each(log::warning);
+                    desk.warn(warning.iter().cloned().collect());
+                    said = warning;
+                }
+                thread::sleep(LOOK_EVERY);
+                // Before they are read: what is written meanwhile is another stamp the next time.
+                let now = self.stamps();
+                if now != stamps {
+                    stamps = now;
+                    self.read_again();
+                }
+            }
+        };
+        thread::Builder::new().name("credentials".to_owned()).spawn(look).map(drop)
+    }
+
+    fn stamps(&self) -> Vec<Stamp> {
+        let tls = self.certificates.iter().flat_map(|certificates| {
+            let ListenTls { certificate, key, client_ca } = &certificates.files;
+            [Some(certificate), Some(key), client_ca.as_ref()].into_iter().flatten()
+        });
+        tls.chain(self.token.iter().map(|token| &token.file)).map(|path| Stamp::of(path)).collect()
+    }
+
+    fn read_again(&self) {
+        let tls = self.certificates.as_ref().map(|certificates| ("certificates", certificates.read_again()));
+        let token = self.token.as_ref().map(|token| ("token", token.read_again()));
+        for (what, read) in [tls, token].into_iter().flatten() {
+            match read {
+                Ok(true) => log::info(format!("{what} of listeners read again, for connections from now on")),
+                Ok(false) => {}
+                Err(error) => log::error(format!("{what} of listeners not read again, the old stay in use: {error}")),
+            }
+        }
+    }
+
+    fn expiry(&self) -> Option<String> {
+        let certificates = self.certificates.as_ref()?;
+        let expires = certificates.now.read().unwrap_or_else(PoisonError::into_inner).expires?;
+        certificate::warning(&certificates.files.certificate.display().to_string(), expires, certificate::now())
+    }
+}
+
+impl Certificates {
+    fn read(files: &ListenTls) -> Result<Self, String> {
+        Ok(Self { files: files.clone(), now: RwLock::new(Shown::read(files)?) })
+    }
+
+    fn read_again(&self) -> Result<bool, String> {
+        let shown = Shown::read(&self.files)?;
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = shown;
+        Ok(true)
+    }
+}
+
+impl Shown {
+    fn read(files: &ListenTls) -> Result<Self, String> {
+        let (config, expires) = tls::config(files)?;
+        let speaking = |protocol: Protocol| (protocol, tls::speaking(&config, protocol.in_tls()));
+        let configs = [Protocol::Http, Protocol::Grpc, Protocol::Resp].map(speaking).into();
+        Ok(Self { configs, expires })
+    }
+}
+
+impl Speaking {
+    /// For one connection.
+    pub fn acceptor(&self) -> Option<TlsAcceptor> {
+        let shown = self.certificates.now.read().unwrap_or_else(PoisonError::into_inner);
+        let config = shown.configs.iter().find(|(protocol, _)| *protocol == self.protocol);
+        config.map(|(_, config)| TlsAcceptor::from(Arc::clone(config)))
+    }
+}
+
+impl Token {
+    fn read(file: PathBuf) -> Result<Self, String> {
+        let now = RwLock::new(tls::token(&file)?);
+        Ok(Self { file, now, generation: AtomicU64::new(1) })
+    }
+
+    /// A token that is in no file.
+    #[cfg(test)]
+    pub fn fixed(token: &str) -> Self {
+        Self { file: PathBuf::new(), now: RwLock::new(token.into()), generation: AtomicU64::new(1) }
+    }
+
+    fn read_again(&self) -> Result<bool, String> {
+        let token = tls::token(&self.file)?;
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        let is_another = **now != *token;
+        if is_another {
+            *now = token;
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        Ok(is_another)
+    }
+
+    /// Whether this is it.
+    pub fn is(&self, given: &[u8]) -> bool {
+        tls::is_token(given, &self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Which token this is, counted from 1: who has shown one before has not shown this one.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+// Not the token itself.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").field("files", &self.files).finish_non_exhaustive()
+    }
+}
