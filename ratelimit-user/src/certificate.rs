@@ -11,7 +11,9 @@ pub(crate) fn warning(file: &str, expires: u64, now: u64) -> Option<String> {
     let remedy = "put another into its place, it is read without a restart";
     if expires <= now {
         let days = (now - expires) / DAY;
-        return Some(format!("certificate {file} has expired, {days} days ago: whoever verifies it refuses it; {remedy}"));
+        return Some(format!(
+            "certificate {file} has expired, {days} days ago: whoever verifies it refuses it; {remedy}"
+        ));
     }
     let days = (expires - now) / DAY;
     (days < SOON_DAYS).then(|| format!("certificate {file} expires in {days} days; {remedy}"))

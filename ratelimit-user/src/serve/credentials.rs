@@ -117,7 +117,9 @@ impl Credentials {
             match read {
                 Ok(true) => log::info(format!("{what} of listeners read again, for connections from now on")),
                 Ok(false) => {}
-                Err(error) => log::error(format!("{what} of listeners not read again, the old stay in use: {error}")),
+                Err(error) => {
+                    log::error(format!("{what} of listeners not read again, the old stay in use: {error}"))
+                }
             }
         }
     }
@@ -125,7 +127,11 @@ impl Credentials {
     fn expiry(&self) -> Option<String> {
         let certificates = self.certificates.as_ref()?;
         let expires = certificates.now.read().unwrap_or_else(PoisonError::into_inner).expires?;
-        certificate::warning(&certificates.files.certificate.display().to_string(), expires, certificate::now())
+        certificate::warning(
+            &certificates.files.certificate.display().to_string(),
+            expires,
+            certificate::now(),
+        )
     }
 }
 

@@ -132,7 +132,8 @@ impl Sockets {
         for (protocol, bound) in &self.bound {
             // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.
             let Ok(listener) = bound.listener(self.credentials.speaking(*protocol)) else { continue };
-            let (desk, slots, token) = (Arc::clone(&desk), Arc::clone(&slots), self.credentials.token.clone());
+            let (desk, slots, token) =
+                (Arc::clone(&desk), Arc::clone(&slots), self.credentials.token.clone());
             let quotas = Arc::clone(&self.quotas);
             let door = Door { desk, token, quotas, peer: Peer::Local, is_shown: self.certified };
             tasks.spawn(accept(listener, *protocol, slots, door));

@@ -176,7 +176,14 @@ fn certificates_that_are_replaced_count_from_the_next_connection_on() {
         let file = |name| made.file(name).display().to_string();
         let mut curl = Command::new("curl");
         curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "10"]);
-        curl.args(["--cacert", &file("authority.pem"), "--cert", &file("client.pem"), "--key", &file("client.key")]);
+        curl.args([
+            "--cacert",
+            &file("authority.pem"),
+            "--cert",
+            &file("client.pem"),
+            "--key",
+            &file("client.key"),
+        ]);
         let asked = curl.arg(format!("https://{}/healthz", service.http)).output();
         String::from_utf8(asked.expect("curl").stdout).unwrap()
     };
@@ -196,7 +203,9 @@ fn certificates_that_are_replaced_count_from_the_next_connection_on() {
         fs::copy(after.file(name), before.file(name)).unwrap();
     }
     wait_for("the new certificates", || {
-        (service.log().matches("certificates of listeners read again").count() > already && ask(&after) == "200").then_some(())
+        (service.log().matches("certificates of listeners read again").count() > already
+            && ask(&after) == "200")
+            .then_some(())
     });
     assert_eq!(ask(&before), "000", "its authority is not asked any more");
 }

@@ -124,7 +124,10 @@ fn certificates_that_are_replaced_count_at_the_next_connection() {
         std::fs::copy(made.file("other.pem"), &trusted).unwrap();
         assert!(matches!(link.mend(SOON).await, Err(StoreError::NotTrusted { .. })));
         std::fs::write(&trusted, "no certificate").unwrap();
-        assert!(matches!(link.mend(SOON).await, Err(StoreError::NotTrusted { .. })), "what was there stays in use");
+        assert!(
+            matches!(link.mend(SOON).await, Err(StoreError::NotTrusted { .. })),
+            "what was there stays in use"
+        );
         std::fs::copy(made.file("ca.pem"), &trusted).unwrap();
         link.mend(SOON).await.unwrap();
         assert_eq!(counted(&mut link, "a", 1).await, Ok(1));

@@ -100,12 +100,13 @@ impl Dialer {
                 let name = tls::name_of(host)?;
                 let plain = tcp(host, *port, at).await?;
                 // A server without TLS says nothing and waits for the end of a line: half of the time is kept to find that out.
-                let failure = match timeout_at(until.halfway(), connector.current().connect(name, plain)).await {
-                    Ok(Ok(stream)) => return Ok(Box::new(stream)),
-                    Ok(Err(error)) => tls::meaning(at, &error)
-                        .unwrap_or_else(|| StoreError::Tls { at: at.to_owned(), why: error.to_string() }),
-                    Err(_) => until.missed(at),
-                };
+                let failure =
+                    match timeout_at(until.halfway(), connector.current().connect(name, plain)).await {
+                        Ok(Ok(stream)) => return Ok(Box::new(stream)),
+                        Ok(Err(error)) => tls::meaning(at, &error)
+                            .unwrap_or_else(|| StoreError::Tls { at: at.to_owned(), why: error.to_string() }),
+                        Err(_) => until.missed(at),
+                    };
                 let is_unclear = matches!(failure, StoreError::TimedOut { .. } | StoreError::Tls { .. });
                 if is_unclear && speaks_plain(host, *port, at).await {
                     return Err(StoreError::SpeaksPlain { at: at.to_owned() });

@@ -59,7 +59,9 @@ impl Connector {
             made.at = Instant::now();
             match connector(&self.tls) {
                 Ok(connector) => made.connector = connector,
-                Err(error) => log::error(format!("certificates for Redis not read again, the old stay in use: {error}")),
+                Err(error) => {
+                    log::error(format!("certificates for Redis not read again, the old stay in use: {error}"))
+                }
             }
         }
         made.connector.clone()
@@ -84,7 +86,9 @@ fn connector(tls: &Tls) -> Result<TlsConnector, StoreError> {
             let chain = certificates(&identity.cert)?;
             let file = identity.cert.display().to_string();
             let expires = certificate::first_end(chain.iter().map(AsRef::as_ref));
-            if let Some(warning) = expires.and_then(|expires| certificate::warning(&file, expires, certificate::now())) {
+            if let Some(warning) =
+                expires.and_then(|expires| certificate::warning(&file, expires, certificate::now()))
+            {
                 log::warning(warning);
             }
             let key = PrivateKeyDer::from_pem_slice(&read(&identity.key)?)
