@@ -18,6 +18,9 @@ pub const V4: u32 = 0;
 pub const V6: u32 = 1;
 /// Prefixes that each family's trie can hold. It allocates per entry, so a high ceiling costs nothing.
 pub const MAX_LISTED: u32 = 1 << 20;
+/// Bit of `reason_len` that marks a block as one for all hosts of the cluster. In the entry itself, so that a block and whose it is come and go
+/// together.
+pub const OF_CLUSTER: u32 = 1 << 31;
 /// Longest reason that a block can carry, in bytes.
 pub const REASON_LEN: usize = 64;
 
@@ -39,7 +42,7 @@ abi_struct! {
         pub own_allowed: u32,
         /// The prefix's own block; 0 when it has none.
         pub own_blocked_until_ns: u64,
-        /// Bytes used of `reason`.
+        /// Bytes used of `reason`, and [`OF_CLUSTER`].
         pub reason_len: u32,
         /// Effective: one more than the index of the user whose longest prefix this is; `NO_USER` when there is none.
         pub user: u16,

@@ -34,6 +34,8 @@ use output::Output;
 
 /// Where the control socket is unless --state says otherwise.
 const DEFAULT_STATE: &str = "/run/ratelimit";
+/// Where blocks and allows are kept unless --keep or --state says otherwise.
+const DEFAULT_KEEP: &str = "/var/lib/ratelimit";
 /// Where links and maps are pinned unless --pin says otherwise.
 const DEFAULT_PIN: &str = "/sys/fs/bpf/ratelimit";
 

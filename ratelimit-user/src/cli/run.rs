@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DEFAULT_PIN, DEFAULT_STATE, store::StoreOptions};
+use super::{DEFAULT_KEEP, DEFAULT_PIN, DEFAULT_STATE, store::StoreOptions};
 use crate::{
-    daemon::{self, Options},
+    daemon::{self, Keep, Options},
     dataplane::attach::GenericMode,
     failure::Failure,
 };
@@ -34,6 +34,9 @@ pub(super) struct Run {
     /// Directory on a BPF file system where links and maps are pinned
     #[arg(long, value_name = "DIR", default_value = DEFAULT_PIN)]
     pin: PathBuf,
+    /// Directory that outlives a reboot, where blocks and allows are kept; /var/lib/ratelimit, or the state directory if --state names one
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
     /// Where the kernel's process file system is; the host's headroom is read there
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc: PathBuf,
@@ -46,7 +49,13 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn execute(self) -> Result<(), Failure> {
+        let keep = match self.keep {
+            Some(path) => Keep::Named(path),
+            None if self.state.as_os_str() == DEFAULT_STATE => Keep::Usual(DEFAULT_KEEP.into()),
+            None => Keep::WithState,
+        };
         daemon::run(&Options {
+            keep,
             policy: self.policy,
             interfaces: self.interfaces,
             state: self.state,

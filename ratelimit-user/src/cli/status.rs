@@ -115,8 +115,8 @@ fn text(status: &protocol::Status) -> String {
         text.push_str(&self::cluster(cluster));
     }
     text.push_str(&format!(
-        "lists      {} blocked, {} allowed\npins       {}\n",
-        status.blocked_prefixes, status.allowed_prefixes, status.pin
+        "lists      {} blocked, {} allowed; kept in {}\npins       {}\n",
+        status.blocked_prefixes, status.allowed_prefixes, status.lists_kept_in, status.pin
     ));
     for warning in &status.warnings {
         text.push_str(&format!("WARNING    {warning}\n"));

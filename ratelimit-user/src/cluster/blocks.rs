@@ -34,7 +34,7 @@ const REMOVAL_NS: u64 = 24 * 3600 * 1_000_000_000;
 /// How much later than its end a block is forgotten: the list has its end a moment later.
 const SLACK_NS: u64 = 5_000_000_000;
 /// A version that is newer than anything that the store remembers.
-const UNCONFIRMED: u64 = u64::MAX;
+pub(crate) const UNCONFIRMED: u64 = u64::MAX;
 
 /// What the daemon knows that the cluster does not.
 pub trait ThisHost {
@@ -110,14 +110,14 @@ impl Blocks {
     pub(crate) fn inherit(
         &mut self,
         prefix: Prefix,
-        held: Held,
+        block: Block,
         hidden: Option<Held>,
         version: u64,
         now_ns: u64,
     ) {
         self.layers.inherit(prefix, hidden);
-        let block = Some(Block { held, origin: self.host.clone() });
-        self.known.insert(prefix, Known { version, block, heard_ns: now_ns, listing: 0 });
+        let known = Known { version, block: Some(block), heard_ns: now_ns, listing: 0 };
+        self.known.insert(prefix, known);
     }
 
     /// An operator of this host knows that a block cuts somebody off, and wants it.

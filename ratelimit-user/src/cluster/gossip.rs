@@ -10,10 +10,11 @@
 //!
 //! **Once and in order.** The store numbers changes; the last one of a prefix is what holds. Each edit has a number of this host and is told
 //! until it is answered; the store carries out numbers that are above the last one. A call may also run later than newer ones: each call
-//! has a number too, and one that is not above the last one changes nothing. A daemon begins both numbers at 1 under an
-//! incarnation, the time when it began: calls of daemons before, which may still be on their way, change nothing once it was heard. One whose
-//! clock was set back meanwhile is told, and goes on with a number that is high enough. Of two daemons that run under one name, the first
-//! is told that it is not heard any more, and still hears everything.
+//! has a number too, and one that is not above the last one changes nothing. The first daemon of a host begins both numbers at 1 under an
+//! incarnation, the time when it began; those after it go on with its incarnation and its edits, and number their calls above all that it can
+//! have made, so calls that are still on their way change nothing, and an edit counts once also if the daemon died before it was answered. One
+//! that has lost what it knew begins another incarnation; one whose clock was set back meanwhile is told, and goes on with a number that is high
+//! enough. Of two daemons that run under one name, the first is told that it is not heard any more, and still hears everything.
 //!
 //! **Lifetimes** travel as time that is left. The store's clock decides; a host counts from when it hears of it, so hosts differ by as much
 //! as an answer takes.
@@ -36,7 +37,7 @@ mod clock;
 mod log;
 mod outbox;
 
-use std::{sync::LazyLock, time::Duration};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,11 +55,16 @@ use super::{
     redis::{Call, Script, StoreError, Value},
 };
 use crate::compile::lists::Prefix;
+pub use outbox::Waiting;
 
 /// How often each host calls.
 pub const TICK: Duration = Duration::from_millis(250);
 /// Characters of a refusal by the store.
 const WHY_LEN: usize = 200;
+/// More calls than one daemon makes in a hundred years: the next one begins above them.
+const CALLS_OF_ONE: u64 = 1 << 34;
+/// Daemons under one incarnation: their calls are counted exactly by the store's scripts.
+const MAX_DAEMONS: u64 = 1 << 18;
 /// The store's scripts count exactly to twice that.
 const MAX_INCARNATION: u64 = 1 << 52;
 /// How often what has run out is looked for.
@@ -73,6 +79,8 @@ pub struct Gossip {
     /// Which machine this is, whatever it is called: two of one name are told apart by that.
     owner: String,
     incarnation: u64,
+    /// Daemons that have begun under that incarnation, this one included.
+    daemons: u64,
     /// Whether the store has heard this daemon.
     was_heard: bool,
     calls: u64,
@@ -82,6 +90,8 @@ pub struct Gossip {
     /// All of it must be heard: this daemon has just begun.
     is_new: bool,
     is_listing: bool,
+    /// There are blocks for all hosts, and what the store knew of them was lost.
+    has_lost_track: bool,
     standing: Standing,
     clock: StoreClock,
     outbox: Outbox,
@@ -107,11 +117,30 @@ pub struct Heard {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saved {
-    identity: Option<String>,
-    version: u64,
     /// Blocks of this host alone behind longer ones of the cluster: prefix, end, reason.
-    hidden: Vec<(String, Option<u64>, String)>,
-    forced: Vec<String>,
+    pub hidden: Vec<(String, Option<u64>, String)>,
+    /// Blocks that an operator of this host made although they cut somebody off.
+    pub forced: Vec<String>,
+    /// Edits that the store has not answered.
+    pub waiting: Vec<Waiting>,
+    /// How far it has counted.
+    pub numbers: Numbers,
+}
+
+/// How far a daemon has counted, for the next one to go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Numbers {
+    /// The store, as it calls itself.
+    pub identity: Option<String>,
+    /// Up to where its changes have been heard.
+    pub version: u64,
+    /// What the store has this host's edits under.
+    pub incarnation: u64,
+    /// Daemons that have begun under that incarnation.
+    pub daemons: u64,
+    /// The last edit.
+    pub edit: u64,
 }
 
 impl Gossip {
@@ -120,33 +149,48 @@ impl Gossip {
         host: &str,
         incarnation: u64,
         saved: &Saved,
-        inherited: impl IntoIterator<Item = (Prefix, Held)>,
+        inherited: impl IntoIterator<Item = (Prefix, Block)>,
         now_ns: u64,
     ) -> Result<Self, String> {
         blocks::check_host(host)?;
         let mut blocks = Blocks::new(host);
-        let hidden = |prefix: &Prefix| {
-            let text = prefix.to_string();
-            let found = saved.hidden.iter().find(|(hidden, ..)| *hidden == text);
-            found.map(|(_, until_ns, reason)| Held { until_ns: *until_ns, reason: reason.clone() })
-        };
-        for (prefix, held) in inherited {
-            blocks.inherit(prefix, held, hidden(&prefix), saved.version, now_ns);
+        let hidden = saved.hidden.iter().filter_map(|(prefix, until_ns, reason)| {
+            Some((prefix.parse().ok()?, Held { until_ns: *until_ns, reason: reason.clone() }))
+        });
+        let mut hidden: BTreeMap<Prefix, Held> = hidden.collect();
+        let numbers = &saved.numbers;
+        // Which of these the store has heard of is not known: it is told those that it does not have.
+        let version = if numbers.identity.is_some() { numbers.version } else { blocks::UNCONFIRMED };
+        let mut has_lost_track = false;
+        for (prefix, block) in inherited {
+            blocks.inherit(prefix, block, hidden.remove(&prefix), version, now_ns);
+            has_lost_track = numbers.identity.is_none();
+        }
+        let outbox = Outbox::resumed(&saved.waiting, numbers.edit);
+        for edit in outbox.iter().filter(|edit| !edit.restores) {
+            blocks.edit(edit.prefix, edit.block.as_ref().map(|block| block.held.clone()), edit.sequence);
         }
         saved.forced.iter().filter_map(|prefix| prefix.parse().ok()).for_each(|prefix| blocks.force(prefix));
+        let (incarnation, before) = match (numbers.incarnation, numbers.daemons) {
+            (0, _) => (incarnation % MAX_INCARNATION, 0),
+            (known, before) if before < MAX_DAEMONS => (known, before),
+            (known, _) => (known.saturating_add(1) % MAX_INCARNATION, 0),
+        };
         Ok(Self {
             host: host.to_owned(),
             owner: String::new(),
-            incarnation: incarnation % MAX_INCARNATION,
+            incarnation,
+            daemons: before + 1,
             was_heard: false,
-            calls: 0,
-            identity: saved.identity.clone(),
-            since: saved.version,
+            calls: before * CALLS_OF_ONE,
+            identity: numbers.identity.clone(),
+            since: numbers.version,
             is_new: true,
+            has_lost_track,
             is_listing: false,
             standing: Standing::Current,
             clock: StoreClock::default(),
-            outbox: Outbox::default(),
+            outbox,
             blocks,
             members: Vec::new(),
             swept_ns: now_ns,
@@ -179,7 +223,38 @@ impl Gossip {
         let hidden =
             hidden.map(|(prefix, held)| (prefix.to_string(), held.until_ns, held.reason.clone())).collect();
         let forced = self.blocks.forced().iter().map(ToString::to_string).collect();
-        Saved { identity: self.identity.clone(), version: self.since, hidden, forced }
+        Saved { hidden, forced, waiting: self.waiting_after(0).collect(), numbers: self.numbers() }
+    }
+
+    /// How far this daemon has counted.
+    pub fn numbers(&self) -> Numbers {
+        Numbers {
+            identity: self.identity.clone(),
+            version: self.since,
+            incarnation: self.incarnation,
+            daemons: self.daemons,
+            edit: self.outbox.last(),
+        }
+    }
+
+    /// Edits with numbers above this one that the store has not answered.
+    pub fn waiting_after(&self, sequence: u64) -> impl Iterator<Item = Waiting> {
+        self.outbox.after(sequence)
+    }
+
+    /// Up to which number the store has answered every edit.
+    pub fn answered(&self) -> u64 {
+        self.outbox.done()
+    }
+
+    /// The block of this host alone that the list does not say, because the one for all hosts lasts longer.
+    pub fn hidden(&self, prefix: &Prefix) -> Option<&Held> {
+        self.blocks.hidden().get(prefix)
+    }
+
+    /// Whether an operator of this host wants a block although it cuts somebody off.
+    pub fn is_forced(&self, prefix: &Prefix) -> bool {
+        self.blocks.forced().contains(prefix)
     }
 
     /// Blocks a prefix on all hosts: here at once, elsewhere with the next call. `is_forced`: also if that cuts somebody off here.
@@ -333,9 +408,13 @@ impl Gossip {
             log.say(clock_said(step_ms));
         }
         if answer.begins {
-            let is_other = self.identity.as_ref().is_some_and(|known| *known != answer.identity)
+            let has_lost_track = std::mem::take(&mut self.has_lost_track);
+            let is_other = has_lost_track
+                || self.identity.as_ref().is_some_and(|known| *known != answer.identity)
                 || self.since > answer.version;
-            if is_other {
+            if has_lost_track {
+                log.say("what was known of the store is lost; blocks for all hosts that it does not have are told again".to_owned());
+            } else if is_other {
                 log.say(format!(
                     "the store is another one, or has been emptied or restarted; what it knew before its change {} is compared",
                     answer.base
@@ -390,16 +469,17 @@ impl Gossip {
         let has_more = match answer.standing {
             Standing::Current => self.outbox.len() > 0,
             // Under a higher number.
-            Standing::Superseded => !self.was_heard,
-            Standing::Late | Standing::Taken | Standing::Crowded => false,
+            Standing::Superseded | Standing::Late => !self.was_heard,
+            Standing::Taken | Standing::Crowded => false,
         };
         Ok(Heard { edits, log: log.lines(), again: answer.more || has_more, step_ms })
     }
 
     fn hear_of_edits(&mut self, answer: &Answer, log: &mut Log) {
-        if answer.standing == Standing::Superseded && !self.was_heard {
-            // By a daemon that is gone, and had a clock that was ahead.
+        if matches!(answer.standing, Standing::Superseded | Standing::Late) && !self.was_heard {
+            // By a daemon that is gone: it had a clock that was ahead, or made its calls under numbers that were not written down.
             self.incarnation = answer.incarnation.saturating_add(1);
+            self.daemons = 1;
             return;
         }
         self.was_heard |= answer.standing == Standing::Current;

@@ -8,7 +8,11 @@ use std::{
     net::IpAddr,
 };
 
-use ratelimit_common::abi::{ListEntry, list::ALLOWED, user::NO_USER};
+use ratelimit_common::abi::{
+    ListEntry,
+    list::{ALLOWED, OF_CLUSTER},
+    user::NO_USER,
+};
 
 use super::Desired;
 use crate::policy::Sources;
@@ -240,7 +244,7 @@ pub fn carry_out(lists: &mut Lists, changes: &[Change]) {
 
 /// Why the operator blocked a prefix, if they said so.
 pub fn reason_text(entry: &ListEntry) -> Option<String> {
-    let bytes = entry.reason.get(..entry.reason_len as usize)?;
+    let bytes = entry.reason.get(..(entry.reason_len & !OF_CLUSTER) as usize)?;
     (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
 }
 

@@ -22,7 +22,7 @@ use ratelimit_common::{
 };
 
 pub(super) use self::conversation::{converse, say_goodbye};
-use super::{host::Host, log};
+use super::{host::Host, kept::Kept, log};
 use crate::{
     build::BUILD,
     cluster::{
@@ -80,8 +80,6 @@ pub(super) struct Cluster {
     /// When it is time to hear of them again, and how often that has been.
     gossip_due: Instant,
     gossips: u64,
-    /// What was last written down of blocks for all hosts.
-    kept: Option<blocks::Kept>,
 }
 
 /// A letter to the store, and when it was sent by the kernel's clock.
@@ -97,18 +95,22 @@ pub(super) struct Letter {
 
 impl Cluster {
     /// A host that has said nothing yet.
-    pub(super) fn new(policy: ClusterPolicy, state: &Path, lists: &Lists) -> Result<Self, Failure> {
+    pub(super) fn new(
+        policy: ClusterPolicy,
+        state: &Path,
+        kept: &Kept,
+        lists: &Lists,
+    ) -> Result<Self, Failure> {
         let timing = Timing::new(policy.lease(), policy.tick());
         let name = policy.host().map_or_else(probe::host_name, str::to_owned);
         let [epoch, _] = probe::random_secret()?;
         let started =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let gossip = blocks::recall(state, lists, &name, started, probe::now_ns())?;
+        let gossip = blocks::recall(state, kept, lists, &name, started, probe::now_ns())?;
         Ok(Self {
             gossip,
             gossip_due: Instant::now(),
             gossips: 0,
-            kept: None,
             id: format!("{name}:{epoch:016x}"),
             keys: Keys::new(policy.name()),
             leases: Leases::new(timing, policy.tick().as_nanos() as u64),

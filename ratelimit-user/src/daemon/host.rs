@@ -12,8 +12,18 @@ use std::{
 use ratelimit_common::abi::{Event, Reason};
 
 use super::{
-    archive::Archive, arrivals::Arrivals, caller::By, change::Apply, cluster::Cluster, drops::Drops,
-    headroom::HeadroomWatch, lists::Scope, log, version::Version, waiting::Waiting,
+    archive::Archive,
+    arrivals::Arrivals,
+    caller::By,
+    change::Apply,
+    cluster::Cluster,
+    drops::Drops,
+    headroom::HeadroomWatch,
+    keeping::Keeper,
+    lists::{Order, Scope},
+    log,
+    version::Version,
+    waiting::Waiting,
 };
 use crate::{
     cluster::address::StoreAddress,
@@ -31,7 +41,7 @@ use crate::{
     serve::{
         control::Caller,
         desk::Desk,
-        protocol::{Reply, Request},
+        protocol::{Operator, Reply, Request},
         store::Store,
     },
     stats::{
@@ -57,6 +67,19 @@ pub struct Options {
     pub redis: Option<StoreAddress>,
     /// What generic mode is answered with.
     pub generic: GenericMode,
+    /// Where blocks and allows are kept.
+    pub keep: Keep,
+}
+
+/// A directory that outlives a reboot.
+#[derive(Clone, Debug)]
+pub enum Keep {
+    /// The operator names it.
+    Named(PathBuf),
+    /// The usual one; the state directory if it cannot be used.
+    Usual(PathBuf),
+    /// The state directory, which the operator has named.
+    WithState,
 }
 
 /// The running host.
@@ -79,6 +102,8 @@ pub(super) struct Host {
     pub(super) maps: Maps,
     /// What the tries hold.
     pub(super) lists: Lists,
+    /// What the next daemon, and the next boot, know of the lists.
+    pub(super) keeper: Keeper,
     /// The texts that are written down.
     pub(super) archive: Archive,
     /// Reads policies, quickly if they are much like the one before.
@@ -146,6 +171,7 @@ impl Host {
         version: Version,
         reader: Reader,
         mut started: Started,
+        keeper: Keeper,
     ) -> Result<Self, Failure> {
         let drops = Drops::new(started.maps.take_drops());
         let policy = version.policy().clone().moved_to(options.redis.as_ref());
@@ -166,6 +192,7 @@ impl Host {
             facts: started.facts,
             maps: started.maps,
             lists: started.lists,
+            keeper,
             archive: Archive::new(&options.state),
             reader,
             drops,
@@ -223,14 +250,22 @@ impl Host {
                 Err(Failure::usage("what is watched is told line by line, on a connection of its own"))
             }
             Request::BlockAdd { prefix, for_ns, reason, cluster, operator } => {
-                self.block(&prefix, for_ns, reason.as_deref(), Scope::of(cluster), &operator, now_ns)
+                let order = Order { operator: &operator, by: &by(Some(&operator)), now_ns };
+                self.block(&prefix, for_ns, reason.as_deref(), Scope::of(cluster), &order)
             }
-            Request::BlockDel { prefix, cluster } => self.unblock(&prefix, Scope::of(cluster), now_ns),
+            Request::BlockDel { prefix, cluster } => {
+                let order = Order { operator: &Operator::default(), by: &by(None), now_ns };
+                self.unblock(&prefix, Scope::of(cluster), &order)
+            }
             Request::Test(_) => Err(Failure::usage("a test is answered apart from the host")),
             Request::Cluster => self.members(now_ns),
             Request::BlockList => Ok(Reply::Blocks(self.blocks(now_ns))),
-            Request::AllowAdd { prefix } => self.allow(&prefix),
-            Request::AllowDel { prefix, operator } => self.disallow(&prefix, &operator, now_ns),
+            Request::AllowAdd { prefix } => {
+                self.allow(&prefix, &Order { operator: &Operator::default(), by: &by(None), now_ns })
+            }
+            Request::AllowDel { prefix, operator } => {
+                self.disallow(&prefix, &Order { operator: &operator, by: &by(Some(&operator)), now_ns })
+            }
             Request::AllowList => Ok(Reply::Allows(self.allows().map(ToString::to_string).collect())),
             Request::LimitList => Ok(Reply::Limits(self.limits())),
             Request::LimitGet { name } => self.limit(&name),

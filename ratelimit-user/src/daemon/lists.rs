@@ -1,8 +1,10 @@
 //! The block and allow lists of the running host.
 
+use std::fmt;
+
 use ratelimit_common::abi::{ListEntry, list};
 
-use super::host::Host;
+use super::{host::Host, log};
 use crate::{
     cluster::blocks::{Held, Layer, ListEdit},
     compile::lists::{self, Change, Edits, Outlook, Prefix, reason_text},
@@ -27,6 +29,15 @@ impl Scope {
     }
 }
 
+/// Who wants a list changed, and when.
+#[derive(Clone, Copy)]
+pub(super) struct Order<'a> {
+    pub(super) operator: &'a Operator,
+    /// For the log.
+    pub(super) by: &'a dyn fmt::Display,
+    pub(super) now_ns: u64,
+}
+
 /// Addresses named in a refusal.
 const SHOWN: usize = 5;
 
@@ -39,8 +50,7 @@ impl Host {
         }
         let over = self.lists.iter().filter(|(_, entry)| ran_out(entry));
         let edits: Edits = over.map(|(prefix, entry)| (*prefix, without_block(*entry))).collect();
-        let changes = lists::edited(&self.lists, &edits);
-        self.change_lists(&changes)
+        self.edit_lists(&edits)
     }
 
     pub(super) fn block(
@@ -49,9 +59,9 @@ impl Host {
         for_ns: Option<u64>,
         reason: Option<&str>,
         scope: Scope,
-        operator: &Operator,
-        now_ns: u64,
+        order: &Order<'_>,
     ) -> Result<Reply, Failure> {
+        let Order { operator, by, now_ns } = *order;
         let prefix = parse_prefix(prefix)?;
         let reason = reason.unwrap_or_default();
         if reason.len() > list::REASON_LEN {
@@ -69,7 +79,7 @@ impl Host {
         let until_ns = for_ns.map(|ns| now_ns.saturating_add(ns));
         let held = Held { until_ns, reason: reason.to_owned() };
         if scope == Scope::Cluster {
-            return self.block_everywhere(prefix, held, operator, now_ns);
+            return self.block_everywhere(prefix, held, order);
         }
         let alone = ListEdit { prefix, block: Some((held.clone(), Layer::Local)) };
         self.refuse_cut_off(
@@ -78,10 +88,11 @@ impl Host {
             now_ns,
             operator,
         )?;
-        let edit = self.block_of_host(prefix, Some(held), now_ns)?;
-        self.change_lists(&self.edit(prefix, entry_of(self.own(&prefix), &edit)))?;
-        let until = for_ns
-            .map_or_else(|| "until removed".to_owned(), |ns| format!("for {} s", ns.div_ceil(1_000_000_000)));
+        let edit = self.block_of_host(prefix, Some(held.clone()), now_ns)?;
+        let replaced = self.replaced(&prefix, &held, now_ns);
+        self.edit_lists(&Edits::from([(prefix, entry_of(self.own(&prefix), &edit))]))?;
+        let until = held.lifetime(now_ns);
+        log::info(format!("{prefix} blocked {until} by {by}{}{replaced}", because(reason)));
         let allowed = self.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
         let note = match (allowed, prefix.len()) {
             (true, _) => "; it is on the allow list too, which wins".to_owned(),
@@ -94,20 +105,28 @@ impl Host {
                 longer.map_or_else(String::new, |wider| format!("; {wider} is blocked for at least as long"))
             }
         };
-        Ok(Reply::Done(format!("blocked {prefix} {until}{note}")))
+        Ok(Reply::Done(format!("blocked {prefix} {until}{replaced}{note}")))
     }
 
-    pub(super) fn unblock(&mut self, prefix: &str, scope: Scope, now_ns: u64) -> Result<Reply, Failure> {
+    pub(super) fn unblock(
+        &mut self,
+        prefix: &str,
+        scope: Scope,
+        order: &Order<'_>,
+    ) -> Result<Reply, Failure> {
+        let now_ns = order.now_ns;
         let prefix = parse_prefix(prefix)?;
         if scope == Scope::Cluster {
-            return self.unblock_everywhere(prefix, now_ns);
+            return self.unblock_everywhere(prefix, order);
         }
         let own = self.own(&prefix);
         if own.own_blocked_until_ns <= now_ns {
             return Err(not_listed(&prefix, "block"));
         }
+        let reason = reason_text(&own).unwrap_or_default();
         let edit = self.block_of_host(prefix, None, now_ns)?;
-        self.change_lists(&self.edit(prefix, entry_of(own, &edit)))?;
+        self.edit_lists(&Edits::from([(prefix, entry_of(own, &edit))]))?;
+        log::info(format!("{prefix} taken off the block list by {}{}", order.by, was_blocked_for(&reason)));
         let still =
             lists::around(&self.lists, &prefix).find(|(_, entry)| entry.own_blocked_until_ns > now_ns);
         Ok(Reply::Done(match still {
@@ -116,29 +135,26 @@ impl Host {
         }))
     }
 
-    pub(super) fn allow(&mut self, prefix: &str) -> Result<Reply, Failure> {
+    pub(super) fn allow(&mut self, prefix: &str, order: &Order<'_>) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
         let own = ListEntry { own_allowed: list::ALLOWED, ..self.own(&prefix) };
-        self.change_lists(&self.edit(prefix, own))?;
+        self.edit_lists(&Edits::from([(prefix, own)]))?;
+        log::info(format!("{prefix} put on the allow list by {}", order.by));
         let note = self.around(&prefix, |entry| entry.own_allowed == list::ALLOWED);
         let note = note.map_or_else(String::new, |wider| format!("; {wider} is on the allow list already"));
         Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on{note}")))
     }
 
-    pub(super) fn disallow(
-        &mut self,
-        prefix: &str,
-        operator: &Operator,
-        now_ns: u64,
-    ) -> Result<Reply, Failure> {
+    pub(super) fn disallow(&mut self, prefix: &str, order: &Order<'_>) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
         let own = self.own(&prefix);
         if own.own_allowed != list::ALLOWED {
             return Err(not_listed(&prefix, "allow"));
         }
-        let changes = self.edit(prefix, ListEntry { own_allowed: 0, ..own });
-        self.refuse_cut_off(&prefix, &changes, now_ns, operator)?;
-        self.change_lists(&changes)?;
+        let own = ListEntry { own_allowed: 0, ..own };
+        self.refuse_cut_off(&prefix, &self.edit(prefix, own), order.now_ns, order.operator)?;
+        self.edit_lists(&Edits::from([(prefix, own)]))?;
+        log::info(format!("{prefix} taken off the allow list by {}", order.by));
         Ok(Reply::Done(format!("removed {prefix} from the allow list")))
     }
 
@@ -158,9 +174,22 @@ impl Host {
         lists::edited(&self.lists, &Edits::from([(prefix, own)]))
     }
 
-    /// Tells the kernel, then remembers it.
-    pub(super) fn change_lists(&mut self, changes: &[Change]) -> Result<(), Failure> {
-        Ok(self.maps.change_lists(&mut self.lists, changes)?)
+    /// Tells the kernel, remembers it, and writes it down.
+    pub(super) fn edit_lists(&mut self, edits: &Edits) -> Result<(), Failure> {
+        let changes = lists::edited(&self.lists, edits);
+        self.maps.change_lists(&mut self.lists, &changes)?;
+        self.write_down(edits.keys());
+        Ok(())
+    }
+
+    /// What a new block takes the place of, as the end of a sentence.
+    pub(super) fn replaced(&self, prefix: &Prefix, held: &Held, now_ns: u64) -> String {
+        let before = self.lists.get(prefix).and_then(|entry| held_of(entry, now_ns));
+        match before.filter(|before| before.reason != held.reason) {
+            Some(before) if before.reason.is_empty() => "; it was blocked without a reason before".to_owned(),
+            Some(before) => format!("; it was blocked for {:?} before", before.reason),
+            None => String::new(),
+        }
     }
 
     /// Prefixes on the allow list.
@@ -217,6 +246,16 @@ impl Host {
     }
 }
 
+/// A reason as the end of a sentence.
+pub(super) fn because(reason: &str) -> String {
+    if reason.is_empty() { ", without a reason".to_owned() } else { format!(": {reason}") }
+}
+
+/// What a block that is gone was for, as the end of a sentence.
+pub(super) fn was_blocked_for(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!("; it was blocked for {reason:?}") }
+}
+
 fn parse_prefix(text: &str) -> Result<Prefix, Failure> {
     text.parse().map_err(Failure::usage)
 }
@@ -234,7 +273,20 @@ pub(super) fn entry_of(own: ListEntry, edit: &ListEdit) -> ListEntry {
         entry.reason_len = reason.len() as u32;
         entry.reason[..reason.len()].copy_from_slice(reason);
     }
-    entry
+    match edit.block {
+        Some((_, Layer::Cluster)) => of_cluster(entry),
+        _ => entry,
+    }
+}
+
+/// The entry with its block marked as the cluster's.
+pub(super) fn of_cluster(entry: ListEntry) -> ListEntry {
+    ListEntry { reason_len: entry.reason_len | list::OF_CLUSTER, ..entry }
+}
+
+/// Whether the block of an entry is the cluster's.
+pub(super) fn is_of_cluster(entry: &ListEntry) -> bool {
+    entry.own_blocked_until_ns > 0 && entry.reason_len & list::OF_CLUSTER != 0
 }
 
 /// The block of an entry, if it has one that holds.

@@ -11,6 +11,9 @@ mod facts;
 mod guard;
 mod headroom;
 mod host;
+mod journal;
+mod keeping;
+mod kept;
 mod layouts;
 mod limits;
 mod lists;
@@ -18,6 +21,7 @@ mod progress;
 mod record;
 mod replacement;
 mod requests;
+mod seal;
 mod service;
 mod settings;
 mod start;
@@ -31,5 +35,5 @@ mod warnings;
 
 use crate::log;
 
-pub use host::Options;
+pub use host::{Keep, Options};
 pub use service::run;

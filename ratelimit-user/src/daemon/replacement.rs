@@ -72,7 +72,7 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 
 /// A name is on disk when its directory is. The change has been made by then: if this fails, only a power cut could undo it,
 /// and saying that it was not made would be wrong.
-fn sync_directory(path: &Path) {
+pub(super) fn sync_directory(path: &Path) {
     let Some(parent) = path.parent() else { return };
     if let Err(error) = File::open(parent).and_then(|directory| directory.sync_all()) {
         log::warning(format!("{} was changed, but may not outlive a power cut: {error}", path.display()));

@@ -2,7 +2,12 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use super::{host::Host, lists::Scope, log, service::Daemon};
+use super::{
+    host::Host,
+    lists::{Order, Scope},
+    log,
+    service::Daemon,
+};
 use crate::{
     compile::lists::Prefix,
     dataplane::probe,
@@ -20,10 +25,8 @@ pub(super) async fn follow_offenders(daemon: Arc<Daemon>) {
     let Some(mut offenders) = daemon.host().desk.escalations() else { return };
     while let Some(offence) = offenders.recv().await {
         let prefix = offence.prefix;
-        match daemon.host().escalate(&offence) {
-            Ok(Reply::Done(message)) => log::warning(format!("{message}: {}", offence.reason)),
-            Ok(_) => {}
-            Err(failure) => log::warning(format!("{prefix} ({}) is not blocked: {failure}", offence.reason)),
+        if let Err(failure) = daemon.host().escalate(&offence) {
+            log::warning(format!("{prefix} ({}) is not blocked: {failure}", offence.reason));
         }
     }
 }
@@ -42,7 +45,8 @@ impl Host {
         let scope = Scope::of(self.cluster.is_some());
         let prefix = offence.prefix.to_string();
         let (for_ns, reason) = (Some(offence.for_ns), short(&offence.reason));
-        self.block(&prefix, for_ns, Some(&reason), scope, &Operator::default(), probe::now_ns())
+        let order = Order { operator: &Operator::default(), by: &"escalate", now_ns: probe::now_ns() };
+        self.block(&prefix, for_ns, Some(&reason), scope, &order)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The daemon from start to stop.
 
 use std::{
+    fs::File,
     io::{self, Write as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -18,6 +19,7 @@ use super::{
     drops::READ_EVERY,
     headroom,
     host::{Host, Options},
+    keeping::Keeper,
     log, progress,
     record::{self, Origin, Record},
     requests::follow_offenders,
@@ -47,7 +49,8 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let progress = progress::watch();
     progress::step("reading the policy");
     let mut reader = Reader::default();
-    let record = Record::read(&options.state)?;
+    let (record, damage) = Record::read(&options.state)?;
+    damage.iter().for_each(log::error);
     let (version, warnings, origin) = record::choose(
         &mut reader,
         record,
@@ -59,6 +62,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     headroom::require(&options.proc)?;
     probe::require_root("loading XDP programs")?;
     let state = StateDir::claim(&options.state)?;
+    let keeper = Keeper::claim(options, &state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -76,9 +80,14 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         })?;
         // Signals too: one that comes while the program is being loaded must not end the daemon half way.
         let mut signals = Signals::take()?;
-        let mut host = start(options, version, reader).map_err(|failure| hint(failure, &origin, options))?;
+        let mut host =
+            start(options, version, reader, keeper).map_err(|failure| hint(failure, &origin, options))?;
         unsaved::say_lost(&options.state, &host.version);
         settle(&mut host, &origin, options)?;
+        if !damage.is_empty() && origin == Origin::Applied {
+            host.keep_in_force()?;
+        }
+        host.write_all_down();
         for warning in host.host_warnings() {
             log::warning(warning);
         }
@@ -256,6 +265,23 @@ impl Daemon {
         }
     }
 
+    /// Waits until what was written down is on disk. What to say if it is not.
+    async fn on_disk(&self, file: Option<Arc<File>>) -> String {
+        let synced = match file {
+            Some(file) => {
+                tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other)
+            }
+            None => Ok(Ok(())),
+        };
+        let mut host = self.host();
+        if let Err(error) = synced.flatten() {
+            host.keeper.journal.failed(&error);
+        }
+        host.keeper.journal.problem().map_or_else(String::new, |problem| {
+            format!("; NOT ON DISK, a restart or a reboot may undo it: {problem}")
+        })
+    }
+
     /// The status with the table counted, which happens beside everything else.
     async fn status(&self) -> Result<Status, Failure> {
         let (table, mut status, promotions) = {
@@ -279,11 +305,32 @@ impl Daemon {
     }
 }
 
+/// Whether somebody who is answered counts on the lists to stay as they are then.
+fn changes_lists(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::BlockAdd { .. }
+            | Request::BlockDel { .. }
+            | Request::AllowAdd { .. }
+            | Request::AllowDel { .. }
+    )
+}
+
 impl Answer for Daemon {
     async fn answer(&self, request: Request, caller: Caller) -> Reply {
         let reply = match request {
             Request::Test(question) => self.test(&question).await,
             Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
+            request if changes_lists(&request) => {
+                let (reply, file) = {
+                    let mut host = self.host();
+                    (host.answer(request, caller), host.keeper.file())
+                };
+                match reply {
+                    Ok(Reply::Done(message)) => Ok(Reply::Done(message + &self.on_disk(file).await)),
+                    reply => reply,
+                }
+            }
             request => {
                 let mut host = self.host();
                 let reply = host.answer(request, caller);

@@ -5,16 +5,22 @@ use std::fs::File;
 use super::{
     cluster::Cluster,
     host::{Host, Options, Started},
+    keeping::Keeper,
+    kept::Kept,
     layouts::Others,
     log, progress,
     version::Version,
 };
 use crate::{
-    compile::{self, Before, HostFacts, Names, lists},
+    compile::{
+        self, Before, HostFacts, Names,
+        lists::{self, Lists},
+    },
     config::Reader,
     dataplane::{
         attach::{self, Adopted, Guarded},
-        interface, kernel,
+        interface,
+        kernel::{self, Maps},
         pin::{Layout, PinDir},
         probe::{self, KernelRelease},
         sysctl::TcpSettings,
@@ -24,7 +30,12 @@ use crate::{
 };
 
 /// Puts the policy in force on every interface, or changes nothing.
-pub(super) fn start(options: &Options, version: Version, reader: Reader) -> Result<Host, Failure> {
+pub(super) fn start(
+    options: &Options,
+    version: Version,
+    reader: Reader,
+    keeper: Keeper,
+) -> Result<Host, Failure> {
     probe::require_root("loading XDP programs")?;
     let release = probe::kernel_release();
     let kernel_release = probe::require_kernel(&release)?;
@@ -37,10 +48,10 @@ pub(super) fn start(options: &Options, version: Version, reader: Reader) -> Resu
     let claim = pins.claim()?;
     // Not before the claim: what another daemon makes meanwhile is not ours to remove.
     let ours_before = pins.layouts()?.contains(&layout);
-    let started =
-        put_in_force(options, policy, &names, (pins.clone(), claim), layout, kernel_release, release);
+    let kernel = (kernel_release, release);
+    let started = put_in_force(options, policy, &names, (pins.clone(), claim), layout, kernel, &keeper.kept);
     match started {
-        Ok(started) => Host::new(options, version, reader, started),
+        Ok(started) => Host::new(options, version, reader, started, keeper),
         Err(failure) => {
             undo(&pins, layout, ours_before);
             Err(failure)
@@ -55,8 +66,8 @@ fn put_in_force(
     names: &[String],
     (pins, claim): (PinDir, File),
     layout: Layout,
-    version: KernelRelease,
-    release: String,
+    (version, release): (KernelRelease, String),
+    kept: &Kept,
 ) -> Result<Started, Failure> {
     let renamed = attach::renamed(&pins, &interface::list()?)?;
     attach::follow(&pins, &renamed)?;
@@ -82,6 +93,7 @@ fn put_in_force(
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
     progress::step("reading the lists that are in force");
     let mut lists = maps.lists()?;
+    recall_lists(&mut maps, &mut lists, kept, before.is_none())?;
     let names_before = before.as_deref().map(|in_force| Names::recovered(policy, in_force, &lists));
     let users = maps.user_sets()?;
     // Drivers may take seconds to attach, and a policy says from when on what was lost sight of counts as spent: so this is done
@@ -132,10 +144,23 @@ fn put_in_force(
         (false, None) => "buckets start anew",
     };
     others.remove(&pins)?;
-    let cluster = cluster.map(|cluster| Cluster::new(cluster, &options.state, &lists)).transpose()?;
+    let cluster = cluster.map(|cluster| Cluster::new(cluster, &options.state, kept, &lists)).transpose()?;
     announce(&guarded, buckets);
     let names = names.to_vec();
     Ok(Started { desired, facts, program, maps, lists, guarded, names, pins, release, claim, cluster })
+}
+
+/// Puts back what lists that are new do not have yet, before the first packet meets them.
+fn recall_lists(maps: &mut Maps, lists: &mut Lists, kept: &Kept, are_new: bool) -> Result<(), Failure> {
+    let mut edits = kept.marks(lists);
+    if are_new {
+        edits.extend(kept.missing(lists));
+        if !edits.is_empty() {
+            log::info(format!("{} prefixes are blocked or allowed again as they were before", edits.len()));
+        }
+    }
+    let changes = lists::edited(lists, &edits);
+    Ok(maps.change_lists(lists, &changes)?)
 }
 
 /// Removes what a failed start has made.

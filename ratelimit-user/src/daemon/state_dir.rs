@@ -23,35 +23,7 @@ pub(super) struct StateDir {
 impl StateDir {
     /// Makes the directory if need be, and locks it.
     pub(super) fn claim(path: &Path) -> Result<Self, Failure> {
-        let failed = |action: &str, error: &io::Error| {
-            let code = match error.kind() {
-                io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
-                // A file in its place, or a path that cannot be one.
-                _ => ExitCode::Usage,
-            };
-            Failure::new(code, format!("cannot {action} {}: {error}", path.display()))
-        };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(|e| failed("make the state directory", &e))?;
-        // Whoever else can write there must not make us open, let alone empty, another file.
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path.join("lock"))
-            .map_err(|e| failed("write in the state directory", &e))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
-                "another daemon runs with the state directory {}; stop it first or choose another with --state",
-                path.display()
-            ))),
-            Err(TryLockError::Error(error)) => Err(failed("lock the state directory", &error)),
-        }
+        Ok(Self { path: path.to_owned(), _lock: lock(path, "state directory", "--state")? })
     }
 
     /// Where the control socket is.
@@ -62,6 +34,39 @@ impl StateDir {
     /// The directory itself.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Makes a directory if need be, and locks it for as long as the file is open. `what` it is and which `option` names it, for messages.
+pub(super) fn lock(path: &Path, what: &str, option: &str) -> Result<File, Failure> {
+    let failed = |action: &str, error: &io::Error| {
+        let code = match error.kind() {
+            io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
+            // A file in its place, or a path that cannot be one.
+            _ => ExitCode::Usage,
+        };
+        Failure::new(code, format!("cannot {action} {}: {error}", path.display()))
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|e| failed(&format!("make the {what}"), &e))?;
+    // Whoever else can write there must not make us open, let alone empty, another file.
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path.join("lock"))
+        .map_err(|e| failed(&format!("write in the {what}"), &e))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
+            "another daemon runs with the {what} {}; stop it first or choose another with {option}",
+            path.display()
+        ))),
+        Err(TryLockError::Error(error)) => Err(failed(&format!("lock the {what}"), &error)),
     }
 }
 

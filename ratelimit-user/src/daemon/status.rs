@@ -51,6 +51,7 @@ impl Host {
             headroom: self.headroom.status(Instant::now()),
             blocked_prefixes: self.blocked(now_ns).count() as u64,
             allowed_prefixes: self.allows().count() as u64,
+            lists_kept_in: self.keeper.journal.path().display().to_string(),
             requests: self.desk.status(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns)),
             pin: self.pins.root().display().to_string(),
@@ -60,6 +61,7 @@ impl Host {
                 self.host_warnings(),
                 self.silence(),
                 self.desk.warnings(),
+                self.not_on_disk(),
             ]
             .concat(),
         }
@@ -105,6 +107,15 @@ impl Host {
         let services = self.policy().services().iter();
         let on_trial = services.filter(|service| service.on_limit() == OnLimit::Monitor);
         on_trial.map(|service| service.name().to_owned()).collect()
+    }
+
+    /// Changes of the lists that a restart or a reboot would lose.
+    fn not_on_disk(&self) -> Vec<String> {
+        let problem = self.keeper.journal.problem();
+        problem
+            .map(|why| format!("changes of the block and allow lists are NOT ON DISK: {why}"))
+            .into_iter()
+            .collect()
     }
 
     /// Where nobody is answered although the policy says so.

@@ -66,6 +66,14 @@ pub fn require_bpffs(pin_dir: &Path) -> Result<(), DataplaneError> {
     Err(DataplaneError::NoBpfFs { path: pin_dir.to_owned(), mount_point })
 }
 
+/// Whether a directory is on a file system that does not outlive a reboot.
+pub fn is_in_memory(directory: &Path) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    let kind = rustix::fs::statfs(directory).map(|stat| stat.f_type as u64 & 0xffff_ffff);
+    kind.is_ok_and(|kind| [TMPFS, RAMFS].contains(&kind))
+}
+
 /// How far the coarse clock can lag behind the precise one: a timer tick.
 pub fn tick_ns() -> u64 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);

@@ -335,6 +335,9 @@ pub struct Status {
     pub blocked_prefixes: u64,
     /// Prefixes on the allow list.
     pub allowed_prefixes: u64,
+    /// The file that both lists are kept in.
+    #[serde(default)]
+    pub lists_kept_in: String,
     /// Requests.
     #[serde(default)]
     pub requests: RequestsStatus,

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use ratelimit_tests::{
     answer::{assert_refused, stderr, stdout},
-    daemon::Edge,
+    daemon::{Daemon, Edge},
+    netns::EDGE,
 };
 use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
 
@@ -40,6 +41,66 @@ fn blocks_are_added_listed_changed_and_removed() {
         &["203.0.113.0/24 is not on the block list"],
     );
     assert_eq!(edge.json(&["block", "list"])["blocks"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn lists_outlive_the_maps_and_each_change_is_a_line_of_the_log_with_who_and_why() {
+    let edge = Edge::new();
+    let keep = edge.dir().join("keep");
+    let start = || {
+        let mut command = edge.run_command();
+        command.args(["--iface", EDGE]).arg("--keep").arg(&keep);
+        Daemon::start(command)
+    };
+    edge.write_policy(POLICY);
+    let daemon = start();
+    let said = |words: &[&str]| stdout(&edge.cli(words));
+    said(&["block", "add", "203.0.113.0/24", "--reason", "scan"]);
+    let replaced = said(&["block", "add", "203.0.113.0/24", "--reason", "ticket 4711"]);
+    assert!(replaced.contains("it was blocked for \"scan\" before"), "{replaced}");
+    said(&["block", "add", "2001:db8:bad::/48", "--for", "1h"]);
+    said(&["block", "add", "192.0.2.1", "--reason", "mistake"]);
+    said(&["block", "del", "192.0.2.1"]);
+    for prefix in ["198.51.100.0/24", "198.51.100.7"] {
+        said(&["allow", "add", prefix]);
+    }
+    said(&["allow", "del", "198.51.100.7"]);
+    for line in [
+        "203.0.113.0/24 blocked until removed by uid 0 (pid",
+        "): ticket 4711; it was blocked for \"scan\" before",
+        "2001:db8:bad::/48 blocked for 3600 s by uid 0 (pid",
+        "192.0.2.1/32 taken off the block list by uid 0 (pid",
+        "; it was blocked for \"mistake\"",
+        "198.51.100.0/24 put on the allow list by uid 0 (pid",
+        "198.51.100.7/32 taken off the allow list by uid 0 (pid",
+    ] {
+        daemon.wait_for_log(line);
+    }
+    assert_eq!(edge.json(&["status"])["lists_kept_in"], keep.join("lists.journal").display().to_string());
+    daemon.kill_9();
+    // As after a reboot, nothing is left in the kernel; nor in the state directory.
+    assert!(edge.cli(&["detach"]).status.success());
+    assert_eq!(crate::pins(&edge), [""; 0]);
+    std::fs::remove_dir_all(edge.state()).unwrap();
+    let daemon = start();
+    daemon.wait_for_log("3 prefixes are blocked or allowed again");
+    let blocks = edge.json(&["block", "list"])["blocks"].clone();
+    let found: Vec<_> =
+        blocks.as_array().unwrap().iter().map(|block| (&block["prefix"], &block["reason"])).collect();
+    let null = serde_json::Value::Null;
+    assert_eq!(
+        found,
+        [(&"203.0.113.0/24".into(), &"ticket 4711".into()), (&"2001:db8:bad::/48".into(), &null)]
+    );
+    assert_eq!(blocks[0]["seconds_left"], null);
+    assert!((3500..=3600).contains(&blocks[1]["seconds_left"].as_u64().unwrap()), "{blocks}");
+    assert_eq!(edge.json(&["allow", "list"])["allows"], serde_json::json!(["198.51.100.0/24"]));
+    // One daemon writes there.
+    let other = Edge::new();
+    other.write_policy(POLICY);
+    let mut second = other.run_command();
+    second.args(["--iface", EDGE]).arg("--keep").arg(&keep);
+    assert_refused(&second.output().unwrap(), 2, &["another daemon", "keep", "--keep"]);
 }
 
 #[test]

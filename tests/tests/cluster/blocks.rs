@@ -11,6 +11,8 @@ use serde_json::Value;
 
 use super::{alone, through_socket};
 
+/// What the next daemon knows of blocks.
+const RECORD: &str = "lists.journal";
 const LIMIT: &str = "100000 packets/s burst 100000";
 
 fn listed(host: &Member, prefix: &str) -> Option<Value> {
@@ -81,6 +83,60 @@ fn a_host_that_was_away_catches_up_and_one_that_restarts_keeps_what_it_knew() {
     let mut third = Fleet::start(1, LIMIT, &through_socket(&redis), "hosts = 2\n");
     let newcomer = third.hosts.remove(0);
     wait_for("a block that the store had lost", || listed(&newcomer, "198.51.100.0/24"));
+}
+
+#[test]
+fn what_was_answered_while_the_store_was_away_reaches_every_host_whatever_becomes_of_the_daemon() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let mut fleet = Fleet::start(2, LIMIT, &through_socket(&redis), "hosts = 2");
+    let kept = ["192.0.2.0/24", "198.51.100.0/24"];
+    order(&fleet.hosts[0], &["block", "add", kept[0], "--cluster"]);
+    wait_for("the block", || listed(&fleet.hosts[1], kept[0]));
+    redis.pause();
+    wait_for("a store that counts as gone", || fleet.hosts[0].status()["failing_seconds"].as_u64());
+    order(&fleet.hosts[0], &["block", "add", kept[1], "--reason", "flood", "--for", "1h", "--cluster"]);
+    order(&fleet.hosts[0], &["block", "del", kept[0], "--cluster"]);
+    // Twice: what the first one inherits it must hand on.
+    for _ in 0..2 {
+        fleet.hosts[0].daemon.take().expect("a daemon").kill_9();
+        fleet.hosts[0].restart();
+        assert!(listed(&fleet.hosts[0], kept[0]).is_none(), "removed here");
+        assert_eq!(listed(&fleet.hosts[0], kept[1]).expect("blocked here")["origin"], "edge-0");
+        assert_eq!(fleet.hosts[0].status()["changes_waiting"], 2);
+    }
+    redis.resume();
+    for host in &fleet.hosts {
+        wait_for("the block that was answered", || listed(host, kept[1]).filter(|b| b["reason"] == "flood"));
+        wait_for("the removal that was answered", || listed(host, kept[0]).is_none().then_some(()));
+    }
+    wait_for("nothing that waits", || (fleet.hosts[0].status()["changes_waiting"] == 0).then_some(()));
+    for host in &fleet.hosts {
+        assert!(listed(host, kept[1]).is_some() && listed(host, kept[0]).is_none());
+    }
+}
+
+#[test]
+fn a_record_of_blocks_that_is_broken_leaves_them_the_cluster_s() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let mut fleet = Fleet::start(1, LIMIT, &through_socket(&redis), "hosts = 2");
+    order(&fleet.hosts[0], &["block", "add", "192.0.2.0/24", "--cluster"]);
+    order(&fleet.hosts[0], &["block", "add", "198.51.100.0/24", "--reason", "mine"]);
+    redis.pause();
+    for broken in [&b"garbage\n"[..], b""] {
+        fleet.hosts[0].daemon.take().expect("a daemon").kill_9();
+        std::fs::write(fleet.hosts[0].edge.state().join(RECORD), broken).expect("break it");
+        fleet.hosts[0].restart();
+        let origins = ["192.0.2.0/24", "198.51.100.0/24"]
+            .map(|prefix| listed(&fleet.hosts[0], prefix).expect(prefix)["origin"].clone());
+        assert_eq!(origins, ["edge-0".into(), Value::Null]);
+        let log = fleet.hosts[0].daemon.as_ref().expect("a daemon").log();
+        assert!(log.contains(RECORD), "the log names the file: {log}");
+    }
+    redis.resume();
+    order(&fleet.hosts[0], &["block", "del", "192.0.2.0/24", "--cluster"]);
+    wait_for("its removal", || listed(&fleet.hosts[0], "192.0.2.0/24").is_none().then_some(()));
 }
 
 #[test]

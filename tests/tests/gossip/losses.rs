@@ -1,7 +1,7 @@
 //! Lost replies, late calls, and stores that forget.
 
 use ratelimit_tests::redis::{Options, Proxy, Redis};
-use ratelimit_user::cluster::redis::Value;
+use ratelimit_user::cluster::{gossip::Saved, redis::Value};
 
 use crate::{Host, SOON, block_on, key, open};
 
@@ -33,6 +33,58 @@ fn an_edit_whose_reply_was_lost_counts_once() {
         assert_eq!(a.talk(&mut link).await, 1);
         assert_eq!((a.gossip.waiting(), version(&server).as_str()), (0, "1"));
         assert_eq!(a.prefixes(), [NET]);
+    });
+}
+
+#[test]
+fn an_edit_that_a_daemon_left_behind_is_told_by_the_next_one_and_counts_once() {
+    let server = Redis::single(Options::default());
+    block_on(async {
+        let mut link = open(&server.url()).await;
+        let [mut a, mut b] = ["a", "b"].map(Host::new);
+        a.add(NET, None, "told, not answered");
+        let call = a.call();
+        link.run(&[call], SOON).await.remove(0).unwrap();
+        a.add("10.1.0.0/16", None, "not told");
+        let left = |host: &Host| (host.gossip.saved(), host.house.list.clone());
+        let (saved, list) = left(&a);
+        // The other one takes it back, and that is the last word.
+        b.talk(&mut link).await;
+        b.remove(NET).unwrap();
+        b.talk(&mut link).await;
+        let mut next = Host::after("a", 2, &saved, list);
+        assert_eq!(next.gossip.waiting(), 2);
+        // It dies before it has said anything, too.
+        let (saved, list) = left(&next);
+        next = Host::after("a", 3, &saved, list);
+        next.talk(&mut link).await;
+        b.talk(&mut link).await;
+        for host in [&next, &b] {
+            assert_eq!(host.prefixes(), ["10.1.0.0/16"]);
+        }
+        assert_eq!((next.gossip.waiting(), version(&server).as_str()), (0, "3"));
+    });
+}
+
+#[test]
+fn a_daemon_that_has_lost_what_it_knew_tells_the_store_what_its_list_has() {
+    let server = Redis::single(Options::default());
+    block_on(async {
+        let mut link = open(&server.url()).await;
+        let [mut a, mut b] = ["a", "b"].map(Host::new);
+        a.add(NET, None, "of a");
+        a.add("10.2.0.0/16", None, "of a");
+        a.talk(&mut link).await;
+        a.add("10.1.0.0/16", None, "not told");
+        b.talk(&mut link).await;
+        b.remove("10.2.0.0/16").unwrap();
+        b.talk(&mut link).await;
+        let mut next = Host::after("a", 2, &Saved::default(), a.house.list.clone());
+        next.talk(&mut link).await;
+        b.talk(&mut link).await;
+        for host in [&next, &b] {
+            assert_eq!(host.prefixes(), ["10.1.0.0/16", NET], "what was removed since stays so");
+        }
     });
 }
 

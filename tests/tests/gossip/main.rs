@@ -14,7 +14,7 @@ use std::{
 use ratelimit_tests::redis::Redis;
 use ratelimit_user::{
     cluster::{
-        blocks::{Held, Layer, ListEdit, ThisHost},
+        blocks::{Block, Held, Layer, ListEdit, ThisHost},
         gossip::{Gossip, Heard, Saved},
         letter::Keys,
         members::Facts,
@@ -83,7 +83,7 @@ impl Host {
         let inherited: Vec<_> = list
             .iter()
             .filter(|(_, (_, layer))| *layer == Layer::Cluster)
-            .map(|(prefix, (held, _))| (*prefix, held.clone()))
+            .map(|(prefix, (held, _))| (*prefix, Block { held: held.clone(), origin: name.to_owned() }))
             .collect();
         // No two hosts have the same clock.
         let offset_ns = SECOND * (1 + u64::from(name.as_bytes()[0]));

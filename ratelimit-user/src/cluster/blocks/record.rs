@@ -28,6 +28,14 @@ impl Held {
         self.until_ns.is_none_or(|until| until > now_ns)
     }
 
+    /// How long it holds, in words.
+    pub(crate) fn lifetime(&self, now_ns: u64) -> String {
+        match self.until_ns {
+            None => "until removed".to_owned(),
+            Some(until) => format!("for {} s", until.saturating_sub(now_ns).div_ceil(1_000_000_000)),
+        }
+    }
+
     /// Whether it ends after another.
     pub(super) fn outlasts(&self, other: &Self) -> bool {
         match (self.until_ns, other.until_ns) {

@@ -2,7 +2,12 @@
 
 use std::collections::VecDeque;
 
-use crate::{cluster::blocks::Block, compile::lists::Prefix};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cluster::blocks::{Block, Held},
+    compile::lists::Prefix,
+};
 
 /// Edits that wait at most: a store that is away for long must not fill this host's memory.
 const WAITING: usize = 20_000;
@@ -21,6 +26,41 @@ pub(super) struct Edit {
     pub(super) restores: bool,
 }
 
+/// An edit as it is written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Its number.
+    pub sequence: u64,
+    /// The prefix.
+    pub prefix: String,
+    /// Its block: until when, why, made on which host. None: it is removed.
+    pub block: Option<(Option<u64>, String, String)>,
+    /// It only counts if the store has heard nothing of the prefix since it lost something.
+    pub restores: bool,
+}
+
+impl Waiting {
+    fn of(edit: &Edit) -> Self {
+        let block = edit.block.as_ref();
+        Self {
+            sequence: edit.sequence,
+            prefix: edit.prefix.to_string(),
+            block: block.map(|block| (block.held.until_ns, block.held.reason.clone(), block.origin.clone())),
+            restores: edit.restores,
+        }
+    }
+
+    /// None if it is of no prefix.
+    fn read(&self) -> Option<Edit> {
+        let block = self
+            .block
+            .clone()
+            .map(|(until_ns, reason, origin)| Block { held: Held { until_ns, reason }, origin });
+        let prefix = self.prefix.parse().ok()?;
+        Some(Edit { sequence: self.sequence, prefix, block, restores: self.restores })
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     edits: VecDeque<Edit>,
@@ -28,6 +68,36 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
+    /// What an earlier daemon has left, under the same numbers: the store knows by them what it has carried out already.
+    pub(super) fn resumed(waiting: &[Waiting], last: u64) -> Self {
+        let mut edits: Vec<Edit> = waiting.iter().filter_map(Waiting::read).collect();
+        edits.sort_by_key(|edit| edit.sequence);
+        edits.dedup_by_key(|edit| edit.sequence);
+        let last = edits.last().map_or(last, |edit| edit.sequence.max(last));
+        Self { edits: edits.into(), last }
+    }
+
+    /// The number of the last edit.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// All that wait.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Edit> {
+        self.edits.iter()
+    }
+
+    /// Those after a number, as they are written down.
+    pub(super) fn after(&self, sequence: u64) -> impl Iterator<Item = Waiting> {
+        let first = self.edits.partition_point(|edit| edit.sequence <= sequence);
+        self.edits.range(first..).map(Waiting::of)
+    }
+
+    /// Up to which number everything is done.
+    pub(super) fn done(&self) -> u64 {
+        self.edits.front().map_or(self.last, |edit| edit.sequence - 1)
+    }
+
     /// How many more there may be.
     pub(super) fn room(&self) -> usize {
         WAITING.saturating_sub(self.edits.len())

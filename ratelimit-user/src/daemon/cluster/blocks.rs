@@ -1,16 +1,15 @@
 //! Blocks that hold on all hosts, on this one: said by its operators, heard from the others, and kept for the next daemon.
 
-use std::{cell::OnceCell, fs, path::Path};
+use std::{cell::OnceCell, path::Path};
 
 use ratelimit_common::abi::{ListEntry, list};
-use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
         host::Host,
-        lists::{entry_of, held_of},
+        kept::Kept,
+        lists::{Order, because, entry_of, held_of, was_blocked_for},
         log,
-        replacement::Replacement,
     },
     Cluster,
     loan::{NoResult, lent},
@@ -19,7 +18,7 @@ use super::{
 use crate::{
     cluster::{
         blocks::{Held, Layer, ListEdit, ThisHost},
-        gossip::{Gossip, Heard, Saved},
+        gossip::{Gossip, Heard},
         redis::{StoreError, Value},
     },
     compile::lists::{self, Edits, Lists, Outlook, Prefix},
@@ -27,18 +26,6 @@ use crate::{
     lockout::{self, Vital},
     serve::protocol::{Block, Operator, Reply},
 };
-
-/// File name in the state directory.
-const FILE: &str = "cluster-blocks.json";
-
-/// What the next daemon has to know of blocks for all hosts.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct Kept {
-    saved: Saved,
-    /// Prefixes whose block on the list is one for all hosts.
-    shown: Vec<String>,
-}
 
 /// This host as gossip asks about it.
 struct Here<'h> {
@@ -66,27 +53,18 @@ impl ThisHost for Here<'_> {
     }
 }
 
-/// What was kept of the last daemon, and what the list has of it.
+/// The conversation that the last daemon has begun, and what the list has of it.
 pub(super) fn recall(
     state: &Path,
+    kept: &Kept,
     lists: &Lists,
     name: &str,
     started_unix_ms: u64,
     now_ns: u64,
 ) -> Result<Gossip, Failure> {
-    let kept: Kept = match fs::read(state.join(FILE)) {
-        Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-            log::warning(format!("{FILE} cannot be read ({error}); blocks for all hosts are asked for anew"));
-            Kept::default()
-        }),
-        Err(_absent) => Kept::default(),
-    };
-    let shown = kept.shown.iter().filter_map(|text| {
-        let prefix: Prefix = text.parse().ok()?;
-        Some((prefix, held_of(lists.get(&prefix)?, now_ns)?))
-    });
-    let gossip = Gossip::new(name, started_unix_ms, &kept.saved, shown, now_ns)
-        .map_err(|reason| Failure::usage(format!("[cluster] host: {reason}")))?;
+    let gossip =
+        Gossip::new(name, started_unix_ms, &kept.saved(), kept.inherited(lists, name, now_ns), now_ns)
+            .map_err(|reason| Failure::usage(format!("[cluster] host: {reason}")))?;
     Ok(gossip.owned_by(owner(state)?))
 }
 
@@ -96,28 +74,34 @@ impl Host {
         &mut self,
         prefix: Prefix,
         held: Held,
-        operator: &Operator,
-        now_ns: u64,
+        order: &Order<'_>,
     ) -> Result<Reply, Failure> {
-        let until = held.until_ns.map_or_else(
-            || "until removed".to_owned(),
-            |until| format!("for {} s", until.saturating_sub(now_ns).div_ceil(1_000_000_000)),
-        );
+        let Order { operator, by, now_ns } = *order;
+        let (until, why) = (held.lifetime(now_ns), because(&held.reason));
+        let replaced = self.replaced(&prefix, &held, now_ns);
         let edit =
             self.with_gossip(now_ns, |gossip, here| gossip.add(prefix, held, operator.force, here, now_ns))?;
         self.apply_edits(edit.map_err(Failure::usage)?.as_slice())?;
-        Ok(Reply::Done(format!("blocked {prefix} {until} on this host; {}", self.on_its_way())))
+        self.write_down([&prefix]);
+        log::info(format!("{prefix} blocked {until} on all hosts by {by}{why}{replaced}"));
+        Ok(Reply::Done(format!("blocked {prefix} {until} on this host{replaced}; {}", self.on_its_way())))
     }
 
     /// Takes a block away on all hosts.
     pub(in crate::daemon) fn unblock_everywhere(
         &mut self,
         prefix: Prefix,
-        now_ns: u64,
+        order: &Order<'_>,
     ) -> Result<Reply, Failure> {
+        let Order { by, now_ns, .. } = *order;
+        let reason = self.with_gossip(now_ns, |gossip, _| {
+            gossip.block(&prefix, now_ns).map(|block| block.held.reason.clone()).unwrap_or_default()
+        })?;
         let edit = self.with_gossip(now_ns, |gossip, here| gossip.remove(prefix, here, now_ns))?;
         let edit = edit.map_err(|reason| Failure::new(ExitCode::Found, reason))?;
         self.apply_edits(edit.as_slice())?;
+        self.write_down([&prefix]);
+        log::info(format!("the block of {prefix} on all hosts removed by {by}{}", was_blocked_for(&reason)));
         Ok(Reply::Done(format!("removed the block of {prefix} on this host; {}", self.on_its_way())))
     }
 
@@ -174,29 +158,7 @@ impl Host {
         if let Ok(heard) = self.with_gossip(now_ns, |gossip, here| gossip.judge_again(here, now_ns)) {
             self.follow(&heard);
         }
-        self.keep_blocks();
-    }
-
-    /// Writes down what the next daemon has to know, if it has changed. Before the list is: a block that is in neither place is heard of again,
-    /// one that is on the list alone would be taken for this host's own.
-    fn keep_blocks(&mut self) {
-        let Some(cluster) = &self.cluster else { return };
-        let shown = cluster.gossip.shown().map(ToString::to_string).collect();
-        let kept = Kept { saved: cluster.gossip.saved(), shown };
-        if cluster.kept.as_ref() == Some(&kept) {
-            return;
-        }
-        let written = serde_json::to_vec(&kept)
-            .map_err(Into::into)
-            .and_then(|bytes| Replacement::prepare(&self.state.join(FILE), &bytes)?.commit());
-        match written {
-            Ok(()) => {
-                if let Some(cluster) = &mut self.cluster {
-                    cluster.kept = Some(kept);
-                }
-            }
-            Err(error) => log::warning(format!("cannot write {FILE}: {error}")),
-        }
+        self.write_down([]);
     }
 
     fn follow(&mut self, heard: &Heard) -> bool {
@@ -204,6 +166,7 @@ impl Host {
         if let Err(failure) = self.apply_edits(&heard.edits) {
             log::error(format!("a block for all hosts does not hold here: {failure}"));
         }
+        self.write_down([]);
         heard.again
     }
 
@@ -211,11 +174,9 @@ impl Host {
         if edits.is_empty() {
             return Ok(());
         }
-        self.keep_blocks();
         let edits: Edits =
             edits.iter().map(|edit| (edit.prefix, entry_of(self.own(&edit.prefix), edit))).collect();
-        let changes = lists::edited(&self.lists, &edits);
-        self.change_lists(&changes)
+        self.edit_lists(&edits)
     }
 
     /// Gossip and what it asks about this host, at the same time.

@@ -1,0 +1,239 @@
+//! Keeping what operators and the cluster say of prefixes, for the next daemon and for the next boot.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde::Deserialize;
+
+use super::{
+    host::{Host, Keep, Options},
+    journal::Journal,
+    kept::{Clock, Kept, Note, Saying},
+    log,
+    state_dir::{self, StateDir},
+};
+use crate::{
+    cluster::gossip::{Gossip, Numbers, Saved, Waiting},
+    compile::lists::Prefix,
+    dataplane::probe,
+    failure::Failure,
+};
+
+/// What older builds kept of blocks for all hosts, in the state directory.
+const OLDER: &str = "cluster-blocks.json";
+
+/// The journal, and what of the conversation with the store is in it.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub(super) journal: Journal,
+    boot: String,
+    /// What it said when the daemon began.
+    pub(super) kept: Kept,
+    edit: u64,
+    answered: u64,
+    numbers: Numbers,
+    /// A file of an older build that says the same, and goes when the journal is there.
+    older: Option<PathBuf>,
+    /// Held, not read: one daemon writes there.
+    _lock: Option<File>,
+}
+
+/// What older builds wrote.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Older {
+    saved: OlderSaved,
+    shown: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OlderSaved {
+    identity: Option<String>,
+    version: u64,
+    hidden: Vec<(String, Option<u64>, String)>,
+    forced: Vec<String>,
+}
+
+impl Keeper {
+    /// Takes the directory, and reads what is there.
+    pub(super) fn claim(options: &Options, state: &StateDir) -> Result<Self, Failure> {
+        let (directory, lock) = match &options.keep {
+            Keep::WithState => (state.path(), None),
+            Keep::Named(path) => (path.as_path(), lock(path, state)?),
+            Keep::Usual(path) => match lock(path, state) {
+                Ok(lock) => (path.as_path(), lock),
+                Err(failure) => {
+                    log::warning(format!(
+                        "{failure}; blocks and allows are kept in {} and may be gone after a reboot; name a directory that stays with --keep",
+                        state.path().display()
+                    ));
+                    (state.path(), None)
+                }
+            },
+        };
+        let boot =
+            fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        let (journal, kept) = Journal::read(directory, clock(&boot));
+        let older = state.path().join(OLDER);
+        let kept = match kept {
+            Some(kept) => kept,
+            None => of_older_build(&older, clock(&boot)),
+        };
+        if probe::is_in_memory(directory) {
+            log::warning(format!(
+                "blocks and allows are kept in {}, which is in memory: they are gone after a reboot; name a directory that stays with --keep",
+                directory.display()
+            ));
+        }
+        Ok(Self {
+            journal,
+            boot,
+            kept,
+            edit: 0,
+            answered: 0,
+            numbers: Numbers::default(),
+            older: Some(older),
+            _lock: lock,
+        })
+    }
+
+    /// Both clocks now.
+    fn clock(&self) -> Clock {
+        clock(&self.boot)
+    }
+
+    /// What has to be synced before somebody is told that it is on disk.
+    pub(super) fn file(&self) -> Option<Arc<File>> {
+        self.journal.file()
+    }
+
+    /// What is new towards the store since the last time.
+    fn news(&mut self, gossip: &Gossip, clock: &Clock, notes: &mut Vec<Note>) {
+        notes.extend(gossip.waiting_after(self.edit).map(|waiting| waiting_note(waiting, clock)));
+        let (answered, numbers) = (gossip.answered(), gossip.numbers());
+        if answered > self.answered {
+            notes.push(Note::Answered(answered));
+        }
+        if numbers != self.numbers {
+            notes.push(Note::Numbers(numbers.clone()));
+        }
+        (self.edit, self.answered, self.numbers) = (numbers.edit, answered, numbers);
+    }
+}
+
+impl Host {
+    /// Writes down what is said of prefixes from now on, and what is new towards the store. On disk when the journal's file is synced.
+    pub(super) fn write_down<'p>(&mut self, touched: impl IntoIterator<Item = &'p Prefix>) {
+        let clock = self.keeper.clock();
+        let mut notes: Vec<Note> = touched.into_iter().map(|prefix| self.note(prefix, &clock)).collect();
+        if let Some(cluster) = &self.cluster {
+            self.keeper.news(&cluster.gossip, &clock, &mut notes);
+        }
+        if !notes.is_empty() {
+            // The keeper remembers what did not work, and writes everything when it does again.
+            let _said = self.keeper.journal.append(&notes);
+        }
+        self.look_after_journal();
+    }
+
+    /// Writes everything anew, when the daemon begins.
+    pub(super) fn write_all_down(&mut self) {
+        let notes = self.all_notes();
+        self.keeper.kept.forget_lists();
+        if self.keeper.journal.rewrite_now(&notes).is_err() {
+            return;
+        }
+        log::info(format!("blocks and allows are kept in {}", self.keeper.journal.path().display()));
+        if let Some(older) = self.keeper.older.take() {
+            let _absent = fs::remove_file(older);
+        }
+    }
+
+    /// Goes on with writing everything anew, if that is under way or due.
+    fn look_after_journal(&mut self) {
+        self.keeper.journal.settle();
+        if self.keeper.journal.is_long() {
+            let notes = self.all_notes();
+            self.keeper.journal.rewrite(notes);
+        }
+    }
+
+    fn note(&self, prefix: &Prefix, clock: &Clock) -> Note {
+        let gossip = self.cluster.as_ref().map(|cluster| &cluster.gossip);
+        let saying = Saying::new(
+            &self.own(prefix),
+            gossip.and_then(|gossip| gossip.hidden(prefix)),
+            gossip.and_then(|gossip| gossip.block(prefix, clock.now_ns)).map(|block| block.origin.as_str()),
+            gossip.is_some_and(|gossip| gossip.is_forced(prefix)),
+            clock,
+        );
+        Note::Prefix(prefix.to_string(), saying)
+    }
+
+    fn all_notes(&mut self) -> Vec<Note> {
+        let clock = self.keeper.clock();
+        let said = self.blocked(clock.now_ns).map(|(prefix, _)| prefix).chain(self.allows());
+        let said: BTreeSet<&Prefix> = said.collect();
+        let mut notes = vec![Note::Numbers(Numbers::default())];
+        notes.extend(said.into_iter().map(|prefix| self.note(prefix, &clock)));
+        // A host that is in no cluster for a while keeps what it had to say.
+        let Saved { waiting, numbers, .. } = match &self.cluster {
+            Some(cluster) => cluster.gossip.saved(),
+            None => self.keeper.kept.saved(),
+        };
+        (self.keeper.edit, self.keeper.numbers) = (numbers.edit, numbers.clone());
+        self.keeper.answered = waiting.first().map_or(numbers.edit, |first| first.sequence - 1);
+        notes[0] = Note::Numbers(numbers);
+        notes.extend(waiting.into_iter().map(|waiting| waiting_note(waiting, &clock)));
+        let lines = notes.len() + 1;
+        notes.insert(0, Note::Begin { boot: clock.boot, lines });
+        notes
+    }
+}
+
+fn waiting_note(waiting: Waiting, clock: &Clock) -> Note {
+    let until_ns = waiting.block.as_ref().and_then(|(until_ns, ..)| *until_ns);
+    Note::Waiting(waiting, until_ns.map(|until_ns| clock.end(until_ns)))
+}
+
+fn clock(boot: &str) -> Clock {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Clock { boot: boot.to_owned(), now_ns: probe::now_ns(), unix_ms: unix.as_millis() as u64 }
+}
+
+/// The lock of a directory, unless it is the state directory, which is locked already.
+fn lock(path: &Path, state: &StateDir) -> Result<Option<File>, Failure> {
+    let is_state = fs::canonicalize(path)
+        .ok()
+        .is_some_and(|path| fs::canonicalize(state.path()).is_ok_and(|state| state == path));
+    if is_state {
+        return Ok(None);
+    }
+    state_dir::lock(path, "directory for what is kept", "--keep").map(Some)
+}
+
+/// What an older build has left.
+fn of_older_build(file: &Path, clock: Clock) -> Kept {
+    let nothing = Kept::nothing(clock);
+    let Ok(bytes) = fs::read(file) else { return nothing };
+    match serde_json::from_slice::<Older>(&bytes) {
+        Ok(Older { saved, shown }) => {
+            let numbers = Numbers { identity: saved.identity, version: saved.version, ..Numbers::default() };
+            nothing.of_older_build(saved.hidden, saved.forced, &shown, numbers)
+        }
+        Err(error) => {
+            log::error(format!(
+                "{} cannot be read ({error}): which blocks on this host's list are the cluster's is not known, and all count as this host's \
+                 own; compare ratelimit block list with another host, and delete what is not",
+                file.display()
+            ));
+            nothing
+        }
+    }
+}

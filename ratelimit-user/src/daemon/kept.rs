@@ -1,0 +1,370 @@
+//! What the next daemon has to know of lists, also after a reboot: as notes in a journal, and what all of them say together. Pure.
+//!
+//! Within one boot the kernel's lists are what holds, and this only says what they cannot: blocks behind longer ones, what waits for the
+//! store. After a reboot there are no lists, and this is all there is.
+
+use std::collections::BTreeMap;
+
+use ratelimit_common::abi::{ListEntry, list};
+use serde::{Deserialize, Serialize};
+
+use super::lists::{entry_of, held_of, is_of_cluster, of_cluster};
+use crate::{
+    cluster::{
+        blocks::{Block, Held, Layer, ListEdit},
+        gossip::{Numbers, Saved, Waiting},
+    },
+    compile::lists::{Edits, Lists, Prefix},
+};
+
+/// Both clocks at one moment, and the boot that the first belongs to.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    pub(super) boot: String,
+    pub(super) now_ns: u64,
+    pub(super) unix_ms: u64,
+}
+
+/// When something ends, by both clocks: the kernel's is exact and begins anew with every boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct End {
+    ns: u64,
+    unix_ms: u64,
+}
+
+/// A block as it is written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KeptBlock {
+    /// None: until it is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<End>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    reason: String,
+    /// The host that made it, if it holds on all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<String>,
+}
+
+/// What is said of one prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Saying {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    allowed: bool,
+    /// The block of this host alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<KeptBlock>,
+    /// The block of all hosts, if the list says that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    everywhere: Option<KeptBlock>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    forced: bool,
+}
+
+/// One line of the journal. The last one about a thing counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Note {
+    /// Times of the kernel's clock below are of this boot. Everything that there was is in so many lines, this one included.
+    Begin { boot: String, lines: usize },
+    /// Everything that is said of a prefix; nothing, if it is not listed any more.
+    Prefix(String, Saying),
+    /// An edit that the store has not answered, and when its block ends.
+    Waiting(Waiting, Option<End>),
+    /// The store has answered edits up to this one.
+    Answered(u64),
+    /// How far this host has counted towards the store.
+    Numbers(Numbers),
+}
+
+/// What notes say together, in times of the kernel's clock of this boot.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    clock: Clock,
+    is_this_boot: bool,
+    said: BTreeMap<Prefix, Saying>,
+    waiting: BTreeMap<u64, Waiting>,
+    numbers: Numbers,
+    /// What builds knew that did not mark the cluster's blocks on the list: those, and blocks of this host behind them.
+    unmarked: Vec<Prefix>,
+    hidden: Vec<(String, Option<u64>, String)>,
+    forced: Vec<String>,
+}
+
+impl Clock {
+    /// When something ends, by both.
+    pub(super) fn end(&self, until_ns: u64) -> End {
+        let left_ms = until_ns.saturating_sub(self.now_ns) / 1_000_000;
+        End { ns: until_ns, unix_ms: self.unix_ms.saturating_add(left_ms) }
+    }
+
+    /// By the kernel's clock of this boot.
+    fn until_ns(&self, end: End, is_this_boot: bool) -> u64 {
+        if is_this_boot {
+            return end.ns;
+        }
+        let left_ms = end.unix_ms.saturating_sub(self.unix_ms);
+        self.now_ns.saturating_add(left_ms.saturating_mul(1_000_000))
+    }
+}
+
+impl Kept {
+    /// Nothing is known.
+    pub(super) fn nothing(clock: Clock) -> Self {
+        Self {
+            clock,
+            is_this_boot: false,
+            said: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            numbers: Numbers::default(),
+            unmarked: Vec::new(),
+            hidden: Vec::new(),
+            forced: Vec::new(),
+        }
+    }
+
+    /// The same with what an older build knew, of this boot.
+    pub(super) fn of_older_build(
+        self,
+        hidden: Vec<(String, Option<u64>, String)>,
+        forced: Vec<String>,
+        shown: &[String],
+        numbers: Numbers,
+    ) -> Self {
+        let unmarked = shown.iter().filter_map(|prefix| prefix.parse().ok()).collect();
+        Self { hidden, forced, unmarked, numbers, ..self }
+    }
+
+    /// Takes in the next note.
+    pub(super) fn learn(&mut self, note: Note) {
+        match note {
+            Note::Begin { boot, .. } => self.is_this_boot = boot == self.clock.boot,
+            Note::Prefix(prefix, saying) => {
+                let Ok(prefix) = prefix.parse() else { return };
+                let saying = Saying {
+                    block: saying.block.and_then(|block| self.present(block)),
+                    everywhere: saying.everywhere.and_then(|block| self.present(block)),
+                    ..saying
+                };
+                match saying == Saying::default() {
+                    true => drop(self.said.remove(&prefix)),
+                    false => drop(self.said.insert(prefix, saying)),
+                }
+            }
+            Note::Waiting(mut waiting, end) => {
+                // One that has run out meanwhile still replaces what was there.
+                if let (Some((until_ns, ..)), Some(end)) = (&mut waiting.block, end) {
+                    *until_ns = Some(self.clock.until_ns(end, self.is_this_boot).max(1));
+                }
+                self.numbers.edit = self.numbers.edit.max(waiting.sequence);
+                self.waiting.insert(waiting.sequence, waiting);
+            }
+            Note::Answered(sequence) => self.waiting = self.waiting.split_off(&sequence.saturating_add(1)),
+            Note::Numbers(numbers) => {
+                let edit = self.numbers.edit.max(numbers.edit);
+                self.numbers = Numbers { edit, ..numbers };
+            }
+        }
+    }
+
+    /// A block with its end by the present clock; none if it is over.
+    fn present(&self, block: KeptBlock) -> Option<KeptBlock> {
+        let Some(end) = block.until else { return Some(block) };
+        let until_ns = self.clock.until_ns(end, self.is_this_boot);
+        (until_ns > self.clock.now_ns).then(|| KeptBlock { until: Some(self.clock.end(until_ns)), ..block })
+    }
+
+    /// Lets go of what the lists and the conversation with the store have by now.
+    pub(super) fn forget_lists(&mut self) {
+        (self.said, self.unmarked, self.hidden, self.forced) = Default::default();
+    }
+
+    /// What lists that lack it have to be told.
+    pub(super) fn missing(&self, lists: &Lists) -> Edits {
+        let mut edits = Edits::new();
+        for (prefix, saying) in &self.said {
+            let before = lists.get(prefix).copied().unwrap_or(ListEntry::EMPTY);
+            let mut entry = before;
+            if before.own_blocked_until_ns == 0 {
+                entry = entry_of(before, &ListEdit { prefix: *prefix, block: saying.listed() });
+            }
+            if saying.allowed {
+                entry.own_allowed = list::ALLOWED;
+            }
+            if entry != before {
+                edits.insert(*prefix, entry);
+            }
+        }
+        edits
+    }
+
+    /// Marks on lists that an older build has left.
+    pub(super) fn marks(&self, lists: &Lists) -> Edits {
+        let mark = |prefix: &Prefix| {
+            let entry = *lists.get(prefix)?;
+            (entry.own_blocked_until_ns > 0).then(|| (*prefix, of_cluster(entry)))
+        };
+        self.unmarked.iter().filter_map(mark).collect()
+    }
+
+    /// The blocks of the lists that are the cluster's, with the hosts that made them. `host` is this one, to which one counts that is written
+    /// down nowhere.
+    pub(super) fn inherited(&self, lists: &Lists, host: &str, now_ns: u64) -> Vec<(Prefix, Block)> {
+        let of_cluster = lists.iter().filter(|(_, entry)| is_of_cluster(entry));
+        let block = |(prefix, entry): (&Prefix, &ListEntry)| {
+            let held = held_of(entry, now_ns)?;
+            let said = self.said.get(prefix).and_then(|saying| saying.everywhere.as_ref()?.origin.clone());
+            Some((*prefix, Block { held, origin: said.unwrap_or_else(|| host.to_owned()) }))
+        };
+        of_cluster.filter_map(block).collect()
+    }
+
+    /// What the conversation with the store goes on with.
+    pub(super) fn saved(&self) -> Saved {
+        let hidden = |(prefix, saying): (&Prefix, &Saying)| {
+            let block = saying.block.as_ref().filter(|_| saying.everywhere.is_some())?;
+            Some((prefix.to_string(), block.until.map(|end| end.ns), block.reason.clone()))
+        };
+        let forced = self.said.iter().filter(|(_, saying)| saying.forced);
+        Saved {
+            hidden: self.said.iter().filter_map(hidden).chain(self.hidden.iter().cloned()).collect(),
+            forced: forced.map(|(prefix, _)| prefix.to_string()).chain(self.forced.iter().cloned()).collect(),
+            waiting: self.waiting.values().cloned().collect(),
+            numbers: self.numbers.clone(),
+        }
+    }
+}
+
+impl Saying {
+    /// What an entry of the lists says, with what it cannot say: `hidden` is the block of this host behind one for all of them.
+    pub(super) fn new(
+        entry: &ListEntry,
+        hidden: Option<&Held>,
+        origin: Option<&str>,
+        forced: bool,
+        clock: &Clock,
+    ) -> Self {
+        let kept = |held: &Held, origin: Option<&str>| KeptBlock {
+            until: held.until_ns.map(|until| clock.end(until)),
+            reason: held.reason.clone(),
+            origin: origin.map(str::to_owned),
+        };
+        let listed = held_of(entry, clock.now_ns);
+        let allowed = entry.own_allowed == list::ALLOWED;
+        match is_of_cluster(entry) {
+            true => Self {
+                allowed,
+                block: hidden.map(|held| kept(held, None)),
+                everywhere: listed.map(|held| kept(&held, origin)),
+                forced,
+            },
+            false => {
+                Self { allowed, block: listed.map(|held| kept(&held, None)), everywhere: None, forced: false }
+            }
+        }
+    }
+
+    fn listed(&self) -> Option<(Held, Layer)> {
+        let of = |block: &KeptBlock| Held {
+            until_ns: block.until.map(|end| end.ns),
+            reason: block.reason.clone(),
+        };
+        let everywhere = self.everywhere.as_ref().map(|block| (of(block), Layer::Cluster));
+        everywhere.or_else(|| self.block.as_ref().map(|block| (of(block), Layer::Local)))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::daemon) fn clock(boot: &str, now_s: u64) -> Clock {
+        Clock { boot: boot.to_owned(), now_ns: now_s * 1_000_000_000, unix_ms: 1_000_000_000 + now_s * 1_000 }
+    }
+
+    pub(in crate::daemon) fn blocked(prefix: &str) -> Note {
+        let block = Some(KeptBlock { until: None, reason: String::new(), origin: None });
+        Note::Prefix(prefix.to_owned(), Saying { block, ..Saying::default() })
+    }
+
+    pub(in crate::daemon) fn prefixes(kept: &Kept) -> Vec<String> {
+        kept.said.keys().map(ToString::to_string).collect()
+    }
+
+    const NET: &str = "192.0.2.0/24";
+
+    /// What a daemon of the same boot, or of the next one, finds on its list if that is empty.
+    fn found(notes: &[Note], clock: Clock) -> Option<Held> {
+        let mut kept = Kept::nothing(clock.clone());
+        notes.iter().cloned().for_each(|note| kept.learn(note));
+        held_of(kept.missing(&Lists::new()).values().next()?, clock.now_ns)
+    }
+
+    #[test]
+    fn a_block_ends_when_it_would_have_ended_without_a_reboot() {
+        let first = clock("one", 100);
+        let held = Held { until_ns: Some(160_000_000_000), reason: "scan".into() };
+        let entry = entry_of(
+            ListEntry::EMPTY,
+            &ListEdit { prefix: NET.parse().unwrap(), block: Some((held.clone(), Layer::Local)) },
+        );
+        let notes = [
+            Note::Begin { boot: "one".to_owned(), lines: 1 },
+            Note::Prefix(NET.to_owned(), Saying::new(&entry, None, None, false, &first)),
+        ];
+        assert_eq!(found(&notes, clock("one", 130)), Some(held));
+        // Twenty seconds later by the wall clock, five after the next boot.
+        let next = Clock { now_ns: 5_000_000_000, ..clock("two", 120) };
+        assert_eq!(found(&notes, next).unwrap().until_ns, Some(45_000_000_000));
+        assert_eq!(found(&notes, Clock { now_ns: 5_000_000_000, ..clock("two", 161) }), None, "it is over");
+        assert_eq!(found(&notes, clock("one", 161)), None);
+    }
+
+    #[test]
+    fn whose_block_it_is_and_what_is_behind_it_come_back_with_it() {
+        let clock = clock("one", 1);
+        let prefix: Prefix = NET.parse().unwrap();
+        let of_all = Held { until_ns: None, reason: "flood".into() };
+        let own = Held { until_ns: Some(90_000_000_000), reason: "mine".into() };
+        let entry =
+            entry_of(ListEntry::EMPTY, &ListEdit { prefix, block: Some((of_all.clone(), Layer::Cluster)) });
+        let mut kept = Kept::nothing(clock.clone());
+        kept.learn(Note::Begin { boot: "one".to_owned(), lines: 1 });
+        kept.learn(Note::Prefix(NET.to_owned(), Saying::new(&entry, Some(&own), Some("web7"), true, &clock)));
+        let lists = kept.missing(&Lists::new());
+        assert_eq!(lists, Lists::from([(prefix, entry)]));
+        let block = Block { held: of_all, origin: "web7".to_owned() };
+        assert_eq!(kept.inherited(&lists, "here", clock.now_ns), [(prefix, block)]);
+        let saved = kept.saved();
+        assert_eq!(saved.hidden, [(NET.to_owned(), own.until_ns, own.reason)]);
+        assert_eq!(saved.forced, [NET]);
+        assert_eq!(kept.missing(&lists), Edits::new(), "nothing is put in the place of what is there");
+    }
+
+    #[test]
+    fn edits_that_wait_are_gone_when_they_are_answered_and_their_numbers_are_not_used_again() {
+        let mut kept = Kept::nothing(clock("one", 1));
+        let waiting = |sequence| Waiting { sequence, prefix: NET.to_owned(), block: None, restores: false };
+        for sequence in 3..=6 {
+            kept.learn(Note::Waiting(waiting(sequence), None));
+        }
+        kept.learn(Note::Answered(4));
+        assert_eq!(kept.saved().waiting, [waiting(5), waiting(6)]);
+        kept.learn(Note::Answered(6));
+        kept.learn(Note::Numbers(Numbers { incarnation: 9, edit: 2, ..Numbers::default() }));
+        let saved = kept.saved();
+        assert_eq!((saved.waiting.len(), saved.numbers.edit, saved.numbers.incarnation), (0, 6, 9));
+    }
+
+    #[test]
+    fn what_an_older_build_knew_of_the_cluster_s_blocks_is_marked_on_the_list() {
+        let prefix: Prefix = NET.parse().unwrap();
+        let held = Held { until_ns: None, reason: "flood".into() };
+        let unmarked = entry_of(ListEntry::EMPTY, &ListEdit { prefix, block: Some((held, Layer::Local)) });
+        let lists = Lists::from([(prefix, unmarked)]);
+        let shown = [NET.to_owned(), "198.51.100.0/24".to_owned()];
+        let kept = Kept::nothing(clock("one", 1)).of_older_build(vec![], vec![], &shown, Numbers::default());
+        assert_eq!(kept.marks(&lists), Edits::from([(prefix, of_cluster(unmarked))]));
+        assert_eq!(kept.missing(&Lists::new()), Edits::new(), "lists that are gone are not made up");
+    }
+}
