@@ -10,7 +10,7 @@ use ratelimit_common::abi::{
 };
 use ratelimit_tests::{
     daemon::Edge,
-    netns::EDGE_V4,
+    netns::{EDGE, EDGE_V4},
     policies::{prefixes, users},
     traffic::{Sink, edge_with_sources, flood, sent},
 };
@@ -136,15 +136,45 @@ fn a_long_policy_outlives_the_daemon_with_its_last_change() {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.starts_with("policy-")).collect()
     };
-    assert_eq!(files().len(), 2, "a text, and a record that says how it was changed: {:?}", files());
+    assert_eq!(
+        files().len(),
+        4,
+        "a text, and a record that says how it was changed; each twice: {:?}",
+        files()
+    );
     let record = fs::read(edge.state().join("policy-in-force.json")).unwrap();
     assert!(record.len() < 2_000, "the whole text is not written again: {} bytes", record.len());
     daemon.kill_9();
+    // Half of the text is gone, and a digit of the record is another: neither is what anybody applied.
+    let text = files()
+        .into_iter()
+        .find(|name| name.starts_with("policy-text-") && !name.ends_with(".copy"))
+        .unwrap();
+    let half = fs::metadata(edge.state().join(&text)).unwrap().len() / 2;
+    fs::OpenOptions::new().write(true).open(edge.state().join(&text)).unwrap().set_len(half).unwrap();
+    let flipped = String::from_utf8(record).unwrap().replacen("198.18.7.0/30", "198.18.8.0/30", 1);
+    fs::write(edge.state().join("policy-in-force.json"), flipped).unwrap();
     let daemon = edge.start_again();
     daemon.wait_for_log("the applied policy stays in force");
+    for broken in [&text, "policy-in-force.json"] {
+        daemon.wait_for_log(&format!("{broken} is damaged"));
+    }
     let next = edge.dir().join("next.toml");
     assert_eq!(edge.json(&["diff", next.to_str().unwrap()])["changes"], serde_json::json!([]));
     assert!(in_kernel(&edge).contains_key(&"198.18.7.0/30".parse().unwrap()));
+    assert_eq!(files().len(), 4, "written again: {:?}", files());
+    // Both of them: nobody guesses.
+    daemon.kill_9();
+    for broken in files().into_iter().filter(|name| name.starts_with("policy-text-")) {
+        fs::write(edge.state().join(broken), "[source]\n").unwrap();
+    }
+    let output = edge.run_command().args(["--iface", EDGE]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("policy-text-") && said.contains("it has 9 bytes, and"), "{said}");
+    assert!(in_kernel(&edge).contains_key(&"198.18.7.0/30".parse().unwrap()), "it stays in force");
+    fs::remove_file(edge.state().join("policy-in-force.json")).unwrap();
+    let _daemon = edge.start_again();
     // Back to the policy file: nothing is left of it.
     applied(&edge, &policy(""));
     assert_eq!(files(), [""; 0]);

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     archive::{Archive, Stored},
+    log,
     replacement::{self, Replacement},
+    seal::Seal,
     version::Version,
 };
 use crate::{
@@ -23,8 +25,10 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// File name in the state directory.
+/// File name in the state directory: the record on one line, its seal on the next.
 const FILE: &str = "policy-in-force.json";
+/// The same again, for when the first is damaged.
+const COPY: &str = "policy-in-force.copy.json";
 /// Two texts and names. Quoting at most doubles a policy; what the policy file says may be anything, six times as long in
 /// quotes.
 const MAX_RECORD: u64 = 8 * config::MAX_BYTES + (1 << 20);
@@ -85,33 +89,41 @@ impl Record {
         state.join(FILE)
     }
 
-    /// The record of a state directory, if there is one.
-    pub(super) fn read(state: &Path) -> Result<Option<Self>, Failure> {
+    /// The record of a state directory, if there is one, and what is damaged but could be made up for.
+    pub(super) fn read(state: &Path) -> Result<(Option<Self>, Vec<String>), Failure> {
         let path = Self::path(state);
-        let failed = |code, reason: String| {
-            let path = path.display();
-            Failure::new(
-                code,
-                format!("cannot read {path}: {reason}; without that file the policy file counts alone"),
-            )
-        };
-        let mut bytes = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(MAX_RECORD).read_to_end(&mut bytes));
-        match read {
+        let mut damage = Vec::new();
+        let bytes = match bytes_of(&path) {
+            Ok(bytes) => bytes,
             Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
-                Ok(None)
+                return Ok((None, damage));
             }
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Err(failed(ExitCode::NotPermitted, error.to_string()))
+            Err(error) => {
+                let is_forbidden = error.kind() == io::ErrorKind::PermissionDenied;
+                let code = if is_forbidden { ExitCode::NotPermitted } else { ExitCode::Usage };
+                return Err(Failure::new(code, unreadable(&path, &error.to_string())));
             }
-            Err(error) => Err(failed(ExitCode::Usage, error.to_string())),
-            Ok(_) => {
-                let stored: Record<Stored> = serde_json::from_slice(&bytes)
-                    .map_err(|error| failed(ExitCode::Usage, error.to_string()))?;
-                let whole = stored.with_texts(|text| Ok(text.read(state)?.into()));
-                whole.map(Some).map_err(|error: io::Error| failed(ExitCode::Usage, error.to_string()))
+        };
+        let failed = |reason: String| Failure::usage(unreadable(&path, &reason));
+        let stored = match opened(&bytes) {
+            Ok(stored) => stored,
+            Err(wrong) => {
+                let copy = state.join(COPY);
+                let stored = bytes_of(&copy).ok().and_then(|bytes| opened(&bytes).ok());
+                damage.push(format!(
+                    "{} is damaged: {wrong}; its copy {} is whole and is used",
+                    path.display(),
+                    copy.display()
+                ));
+                stored.ok_or_else(|| failed(wrong))?
             }
-        }
+        };
+        let whole = stored.with_texts(|text| {
+            let (text, wrong) = text.read(state).map_err(&failed)?;
+            damage.extend(wrong);
+            Ok::<_, Failure>(text.into())
+        });
+        Ok((Some(whole?), damage))
     }
 
     /// Keeps it, or removes what is kept if the policy file says the same.
@@ -120,7 +132,12 @@ impl Record {
             return Self::forget(archive, state);
         }
         let stored = self.with_texts(|text| archive.store(&text))?;
-        Replacement::prepare(&Self::path(state), &serde_json::to_vec(&stored)?)?.commit()?;
+        let content = closed(&stored)?;
+        Replacement::prepare(&Self::path(state), &content)?.commit()?;
+        let copy = state.join(COPY);
+        if let Err(error) = Replacement::prepare(&copy, &content).and_then(Replacement::commit) {
+            log::warning(format!("cannot write {}, the copy of {FILE}: {error}", copy.display()));
+        }
         let used: Vec<&Stored> = [&stored.text].into_iter().chain(&stored.policy_text).collect();
         archive.tidy(&used);
         Ok(())
@@ -129,6 +146,8 @@ impl Record {
     /// Removes what is kept.
     pub(super) fn forget(archive: &mut Archive, state: &Path) -> io::Result<()> {
         replacement::remove(&Self::path(state))?;
+        // Alone it does not count.
+        let _stays = replacement::remove(&state.join(COPY));
         archive.tidy(&[]);
         Ok(())
     }
@@ -136,7 +155,7 @@ impl Record {
 
 impl<T> Record<T> {
     /// The same with its texts in another form.
-    fn with_texts<U>(self, mut form: impl FnMut(T) -> io::Result<U>) -> io::Result<Record<U>> {
+    fn with_texts<U, E>(self, mut form: impl FnMut(T) -> Result<U, E>) -> Result<Record<U>, E> {
         Ok(Record {
             text: form(self.text)?,
             policy_text: self.policy_text.map(form).transpose()?,
@@ -146,6 +165,38 @@ impl<T> Record<T> {
             unconfirmed: self.unconfirmed,
         })
     }
+}
+
+fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_RECORD).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn unreadable(path: &Path, reason: &str) -> String {
+    let path = path.display();
+    format!("cannot read {path}: {reason}; without that file the policy file counts alone")
+}
+
+/// A record with its seal.
+fn closed(record: &Record<Stored>) -> serde_json::Result<Vec<u8>> {
+    let mut content = serde_json::to_vec(record)?;
+    let seal = serde_json::to_vec(&Seal::of(&content))?;
+    content.push(b'\n');
+    content.extend(seal);
+    content.push(b'\n');
+    Ok(content)
+}
+
+/// A record that is what was written. One without a seal is an older build's: it is taken as it is.
+fn opened(bytes: &[u8]) -> Result<Record<Stored>, String> {
+    let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
+    let (record, seal) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    if !seal.is_empty() {
+        let seal: Seal = serde_json::from_slice(seal).map_err(|error| format!("its checksum: {error}"))?;
+        seal.check(record)?;
+    }
+    serde_json::from_slice(record).map_err(|error| error.to_string())
 }
 
 /// The policy to start with. `policy_text` is what the policy file says now.
@@ -253,6 +304,24 @@ mod tests {
             Ok("broken".to_owned()),
         );
         assert!(result.unwrap_err().message.contains("main.toml:1:"));
+    }
+
+    #[test]
+    fn a_record_with_any_byte_changed_or_cut_off_is_refused_and_an_older_one_is_taken() {
+        let applied = version("other.toml", OTHER);
+        let stored = record(&applied).with_texts(|text| Ok::<_, ()>(Stored::Here(text.to_string()))).unwrap();
+        let content = closed(&stored).unwrap();
+        assert_eq!(opened(&content).as_ref(), Ok(&stored));
+        let line = content.iter().position(|byte| *byte == b'\n').unwrap();
+        assert_eq!(opened(&content[..line]), Ok(stored), "without a seal, as older builds wrote it");
+        for at in 0..content.len() - 1 {
+            let mut flipped = content.clone();
+            flipped[at] ^= 1;
+            assert!(opened(&flipped).is_err(), "byte {at}");
+        }
+        for end in (0..line).chain(line + 2..content.len() - 1) {
+            assert!(opened(&content[..end]).is_err(), "cut at {end}");
+        }
     }
 
     #[test]
