@@ -51,15 +51,17 @@ pub struct Faults {
     pub disasters: u64,
     /// How far clocks of hosts run apart, in thousandths.
     pub drift: i64,
+    /// How often in a thousand steps the store's clock goes back, and a host is suspended.
+    pub clocks: u64,
 }
 
 impl Faults {
     /// A good day.
     pub const NONE: Self =
-        Self { lost: 0, doubled: 0, quickest_ms: 0, slowest_ms: 2, disasters: 0, drift: 0 };
+        Self { lost: 0, doubled: 0, quickest_ms: 0, slowest_ms: 2, disasters: 0, drift: 0, clocks: 0 };
     /// A bad one.
     pub const ALL: Self =
-        Self { lost: 50, doubled: 50, quickest_ms: 0, slowest_ms: 400, disasters: 1, drift: 20 };
+        Self { lost: 50, doubled: 50, quickest_ms: 0, slowest_ms: 400, disasters: 1, drift: 20, clocks: 0 };
 }
 
 /// A cluster to be.
@@ -180,6 +182,11 @@ struct Host {
     alive: bool,
     back_ns: u64,
     cut_off_until_ns: u64,
+    /// Until when it is suspended, for how long it was in all, when its letter was sent, and as far as its daemon knows.
+    asleep_until_ns: u64,
+    slept_ns: u64,
+    slept_by_letter_ns: u64,
+    slept_seen_ns: u64,
     // The packet path.
     said: VecDeque<Said>,
     spent: Spent,
@@ -199,6 +206,8 @@ pub struct World {
     store: Embedded,
     replica: Embedded,
     store_down_until_ns: u64,
+    /// How far the store's clock went back in all.
+    store_back_ns: u64,
     post: BinaryHeap<Reverse<Post>>,
     messages: std::collections::HashMap<u64, Message>,
     numbers: u64,
@@ -220,6 +229,7 @@ impl World {
             store: Embedded::seasoned(),
             replica: Embedded::seasoned(),
             store_down_until_ns: 0,
+            store_back_ns: 0,
             post: BinaryHeap::new(),
             messages: std::collections::HashMap::new(),
             numbers: 0,
@@ -246,6 +256,10 @@ impl World {
                 alive: true,
                 back_ns: 0,
                 cut_off_until_ns: 0,
+                asleep_until_ns: 0,
+                slept_ns: 0,
+                slept_by_letter_ns: 0,
+                slept_seen_ns: 0,
                 said: VecDeque::new(),
                 spent: Spent { used: 0, unmet: 0 },
                 tat_q8: 0,
@@ -271,6 +285,10 @@ impl World {
             self.deliver();
             self.go_wrong();
             for host in 0..self.hosts.len() {
+                if self.hosts[host].is_asleep(self.now_ns) {
+                    self.hosts[host].slept_ns += passed;
+                    continue;
+                }
                 self.tick(host);
                 self.offer(host, passed);
             }
@@ -323,6 +341,12 @@ impl World {
         }
         host.next_tick_ns = now_ns + tick_ns;
         let clock = host.clock(now_ns);
+        if host.slept_ns > host.slept_seen_ns {
+            host.slept_seen_ns = host.slept_ns;
+            host.leases.lapse(clock);
+            // No packet was being looked at meanwhile.
+            host.said.clear();
+        }
         let spent = host.spent;
         host.leases.observe(clock, |_| spent);
         let given_up = host.waiting.is_none_or(|(_, until)| clock >= until);
@@ -330,6 +354,7 @@ impl World {
             let lines = host.leases.letter(clock);
             if !lines.is_empty() {
                 host.attempt += 1;
+                host.slept_by_letter_ns = host.slept_ns;
                 // Sometimes patient, sometimes not: an answer may come to a letter that has been repeated.
                 let patience = (self.rng.u64(1..=slowest_ms.max(2)) + 2 * quickest_ms) * MS + tick_ns;
                 host.waiting = Some((clock, clock + patience));
@@ -366,6 +391,13 @@ impl World {
                 break;
             }
             self.post.pop();
+            // What comes for somebody who is asleep waits.
+            if let Some(Message::Answer { to, .. }) = self.messages.get(&number)
+                && self.hosts[*to].is_asleep(self.now_ns)
+            {
+                self.post.push(Reverse(Post { at_ns: self.hosts[*to].asleep_until_ns, number }));
+                continue;
+            }
             match self.messages.remove(&number) {
                 Some(Message::Letter { from, epoch, attempt, lines }) => {
                     if self.now_ns < self.store_down_until_ns {
@@ -373,7 +405,12 @@ impl World {
                     }
                     let timing = *self.hosts[from].leases.timing();
                     let name = format!("{from}:{epoch}");
-                    let grants = self.store.exchange(&name, &timing, self.now_ns / 1_000, &lines);
+                    let grants = self.store.exchange(
+                        &name,
+                        &timing,
+                        (self.now_ns - self.store_back_ns) / 1_000,
+                        &lines,
+                    );
                     self.outcomes.letters += 1;
                     let keys = lines.into_iter().map(|line| line.key);
                     let answer =
@@ -394,6 +431,7 @@ impl World {
     }
 
     fn go_wrong(&mut self) {
+        self.set_clocks();
         if self.rng.u64(0..1_000) >= self.plan.faults.disasters {
             return;
         }
@@ -401,6 +439,7 @@ impl World {
         let host = self.rng.usize(0..self.hosts.len());
         let soon = self.now_ns + self.rng.u64(0..5_000) * MS;
         match self.rng.u32(0..6) {
+            0 if self.hosts[host].is_asleep(self.now_ns) => {}
             0 => {
                 self.hosts[host].alive = false;
                 self.hosts[host].back_ns = soon;
@@ -418,7 +457,30 @@ impl World {
     }
 }
 
+impl World {
+    fn set_clocks(&mut self) {
+        let often = self.plan.faults.clocks;
+        if often > 0 && self.rng.u64(0..1_000) < often {
+            self.store_back_ns += self.rng.u64(0..8_000) * MS;
+        }
+        if often > 0 && self.rng.u64(0..1_000) < often {
+            let host = self.rng.usize(0..self.hosts.len());
+            let until_ns = self.now_ns + self.rng.u64(0..5_000) * MS;
+            let host = &mut self.hosts[host];
+            // Without a daemon nobody notices: that is outside of the bound, by name.
+            if host.alive {
+                host.asleep_until_ns = until_ns;
+                host.next_tick_ns = until_ns;
+            }
+        }
+    }
+}
+
 impl Host {
+    fn is_asleep(&self, now_ns: u64) -> bool {
+        now_ns < self.asleep_until_ns
+    }
+
     /// A daemon begins. What the one before told the packet path still holds until now.
     fn start(&mut self, limit: &leases::Limit, now_ns: u64, epoch: u64) {
         self.alive = true;
@@ -431,7 +493,7 @@ impl Host {
     }
 
     fn clock(&self, now_ns: u64) -> u64 {
-        let since = now_ns - 1_000 * SECOND;
+        let since = now_ns - 1_000 * SECOND - self.slept_ns;
         let drifted = since as i128 + since as i128 * i128::from(self.drift) / 1_000;
         self.offset_ns + drifted as u64 + SECOND
     }
@@ -454,6 +516,7 @@ impl Host {
         let clock = self.clock(now_ns);
         self.waiting = None;
         self.round_trip.took(Duration::from_nanos(clock - sent));
+        let sent = sent.saturating_sub(self.slept_ns - self.slept_by_letter_ns);
         self.leases.reckon_with(self.round_trip.usual());
         for (key, grant) in grants {
             self.leases.answer(key, grant, sent, clock);

@@ -45,6 +45,25 @@ fn no_interval_admits_more_than_the_burst_and_the_rate_on_good_days() {
     worlds(Faults::NONE, 300);
 }
 
+#[test]
+fn no_interval_admits_more_while_the_clock_of_the_store_goes_back_and_hosts_are_suspended() {
+    let good_days = Faults { clocks: 1, ..Faults::NONE };
+    let bad_days = Faults { clocks: 2, ..Faults::ALL };
+    // Here a host spent what it had held before it was suspended: 62 units above the rate, with a burst of 60.
+    World::new(Plan::random(1761, bad_days)).run(STEPS).unwrap_or_else(|it| panic!("{it}"));
+    let mut outcomes = worlds(bad_days, 200);
+    outcomes.extend(worlds(good_days, 200));
+    let plan = |hosts| Plan { seed: 11, ..flooded(hosts, Reserve::new(0, 16), good_days) };
+    let part = |outcome: &Outcomes| outcome.admitted as f64 / outcome.refilled as f64;
+    // Ten seconds with five steps back of up to eight seconds each, and as many pauses: no step costs more than a lease.
+    for hosts in [2, 3, 8] {
+        let outcome = World::new(plan(hosts)).run(STEPS).unwrap_or_else(|it| panic!("{it}"));
+        println!("{hosts} hosts: {:.3} of the rate", part(&outcome));
+        assert!(part(&outcome) >= 0.6, "{hosts} hosts: {}", part(&outcome));
+    }
+    assert!(outcomes.iter().any(|outcome| outcome.admitted > 0));
+}
+
 /// Letters and answers that take 90 to 110 ms each way.
 const FAR_AWAY: Faults = Faults { quickest_ms: 90, slowest_ms: 20, ..Faults::NONE };
 
