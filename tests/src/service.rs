@@ -41,6 +41,15 @@ impl Service {
 
     /// The same with further lines in `[listen]`, after `http`, `grpc` and `resp`.
     pub fn start_listening(policy: &str, listen: &str) -> Self {
+        Self::start_by(Command::new(binary("ratelimit")), policy, listen)
+    }
+
+    /// The same with a limit of open files that the service cannot raise.
+    pub fn start_limited(policy: &str, listen: &str, open_files: u32) -> Self {
+        Self::start_by(with_open_files(&binary("ratelimit"), open_files), policy, listen)
+    }
+
+    fn start_by(mut command: Command, policy: &str, listen: &str) -> Self {
         let directory = Directory::new();
         let [http, grpc, resp] = [(); 3].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
         let unix = |name: &str| directory.0.join(name).display().to_string();
@@ -51,7 +60,6 @@ impl Service {
         );
         let file = directory.0.join("policy.toml");
         fs::write(&file, text).expect("write the policy");
-        let mut command = Command::new(binary("ratelimit"));
         command.arg("serve").arg("--policy").arg(&file);
         let daemon = Daemon::start(command);
         Self { http, grpc, resp, daemon, directory }
@@ -130,6 +138,14 @@ impl Service {
     pub fn post(&self, target: &str, json: &str) -> Reply {
         self.connect().post(target, json)
     }
+}
+
+/// A program with a limit of open files that it cannot raise, not started yet.
+pub fn with_open_files(program: &Path, most: u32) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource"]);
+    command.args(["prlimit", &format!("--nofile={most}:{most}")]).arg(program);
+    command
 }
 
 /// One connection.

@@ -1,14 +1,15 @@
 //! Requests at a daemon that guards an interface: one policy for packets and requests, and callers that end up in the packet path.
 
 use std::{
+    io::Write as _,
     os::unix::net::UnixStream,
     time::{Duration, Instant},
 };
 
 use ratelimit_tests::{
     answer::{assert_refused, stderr, stdout},
-    daemon::Edge,
-    netns::EDGE_V4,
+    daemon::{Daemon, Edge, binary},
+    netns::{EDGE, EDGE_V4},
     redis::wait_for,
     service::Client,
     traffic::edge_with_sources,
@@ -183,4 +184,35 @@ fn what_a_peer_says_about_addresses_counts_only_if_the_policy_trusts_it() {
     }
     assert_eq!(ask(stranger, "&ip=192.0.2.4", "X-Nothing: 1"), "429");
     assert_eq!(ask(proxy, "", "X-Forwarded-For: 192.0.2.4"), "200", "nobody has used up the other's limit");
+}
+
+#[test]
+fn idle_connections_take_no_descriptors_that_operators_and_other_protocols_need() {
+    let edge = Edge::new();
+    let resp = edge.dir().join("resp.sock");
+    let listen = format!("resp = \"unix:{}\"\n", resp.display());
+    edge.write_policy(&policy(&edge, CREATE).replace("resp = \"127.0.0.1:8082\"\n", &listen));
+    let mut command = edge.wire.on_edge("setpriv");
+    command.args(["--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource"]);
+    command.args(["prlimit", "--nofile=600:600"]).arg(binary("ratelimit"));
+    command.arg("run").arg("--policy").arg(edge.policy()).arg("--state").arg(edge.state());
+    command.arg("--pin").arg(edge.pin()).args(["--iface", EDGE]);
+    let daemon = Daemon::start(command);
+    daemon.wait_for_log("the limit of open files is 600");
+    let idle: Vec<UnixStream> = (0..700)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&resp).expect("connect");
+            // Known, so that no deadline ends it within this test.
+            let _hung_up = stream.write_all(b"PING\r\n");
+            stream
+        })
+        .collect();
+    for verb in [&["status"][..], &["block", "add", "192.0.2.9"], &["stats"]] {
+        let output = edge.cli(verb);
+        assert!(output.status.success(), "{verb:?}: {}", stderr(&output));
+    }
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=create-url").status, 200);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    assert!(open < 500, "{open} of 600");
+    drop(idle);
 }

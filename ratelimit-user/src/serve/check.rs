@@ -78,9 +78,16 @@ impl Visit {
 
     async fn route(&self, request: Request<Incoming>) -> Result<Answer, Trouble> {
         let path = request.uri().path();
-        if !matches!(path, "/healthz" | "/readyz") {
+        let is_open = matches!(path, "/healthz" | "/readyz");
+        if !is_open {
             self.admit(request.headers())?;
         }
+        // Who asks only whether the service lives has shown nothing.
+        if !is_open || self.door.token.is_none() {
+            self.door.guest.is_known_now();
+        }
+        // A caller that has lost its place is about to be hung up on.
+        let Some(_answering) = self.door.guest.begin() else { return std::future::pending().await };
         let asks = matches!(*request.method(), Method::GET | Method::HEAD);
         match path {
             "/v1/check" if asks => self.check(&request).await,

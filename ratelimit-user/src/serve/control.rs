@@ -13,6 +13,7 @@ use tokio::{
 
 use super::{
     feed,
+    places::{Guest, Places, Rules},
     protocol::{Reply, Request},
 };
 use crate::{
@@ -29,8 +30,10 @@ const SMALL_REQUEST: u64 = 64 * 1024;
 /// The largest one has a policy in it. As JSON a policy is at most twice as long: of what must be escaped, TOML has only what
 /// takes two characters.
 pub const MAX_REQUEST: u64 = 2 * MAX_BYTES + SMALL_REQUEST;
-/// More callers than this wait in the listen queue.
-const MAX_CONNECTIONS: usize = 64;
+/// Callers at once. For one more, who has said nothing for longest goes: an operator gets in, however many connections lie about.
+const PLACES: Rules = Rules { own: 64, strangers: 48, first: PATIENCE, idle: PATIENCE, grace: GRACE };
+/// How long a caller has its place at least. The command line speaks at once.
+const GRACE: Duration = Duration::from_millis(20);
 /// A caller that says nothing for this long is let go.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -68,24 +71,28 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// Answers requests for ever.
 pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let places = Places::new(PLACES, None);
+    tokio::spawn(Arc::clone(&places).look_after());
     // However many call, one policy at a time is in memory.
     let large = Arc::new(Semaphore::new(1));
     let watchers = Arc::new(Semaphore::new(feed::MAX_WATCHERS));
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors: others will be closed.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         let (answerer, large, watchers) = (Arc::clone(&answerer), Arc::clone(&large), Arc::clone(&watchers));
-        tokio::spawn(async move {
-            let conversation = tokio::time::timeout(PATIENCE, converse(stream, &*answerer, &large)).await;
-            drop(slot);
+        let place = places.enter().await;
+        let guest = Arc::clone(place.guest());
+        place.host(async move {
+            let conversation = tokio::time::timeout(PATIENCE, converse(stream, &*answerer, &large, &guest));
             // A caller that hangs up is its own problem.
-            if let Ok(Ok(Some((stream, filter)))) = conversation {
-                let _gone = feed::serve(stream, &filter, &watchers, || answerer.watch()).await;
+            if let Ok(Ok(Some((stream, filter)))) = conversation.await {
+                // Watchers have places of their own, beside this one.
+                tokio::spawn(async move {
+                    let _gone = feed::serve(stream, &filter, &watchers, || answerer.watch()).await;
+                });
             }
         });
     }
@@ -96,12 +103,16 @@ async fn converse<A: Answer>(
     mut stream: UnixStream,
     answerer: &A,
     large: &Semaphore,
+    guest: &Arc<Guest>,
 ) -> io::Result<Option<(UnixStream, Filter)>> {
     // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
     let peer = stream.peer_cred()?;
     let caller = Caller { uid: peer.uid(), pid: peer.pid() };
     // A stranger gets no turn among those who may send a policy.
     let request = read_request(&mut stream, is_trusted(caller).then_some(large)).await?;
+    // An order that is being carried out is not broken off for a newcomer.
+    guest.is_known_now();
+    let Some(_answering) = guest.begin() else { return Ok(None) };
     let reply = match request {
         _ if !is_trusted(caller) => {
             let message = "only root and the daemon's own user may use the control socket";

@@ -7,13 +7,50 @@ const OTHERS: u64 = 1_024;
 /// What the kernel allows nobody to go beyond, unless it was told otherwise: `fs.nr_open`.
 const MOST: u64 = 1 << 20;
 
-/// Asks for as many descriptors as these connections take, and takes what there is.
-pub(super) fn make_room(connections: usize) {
+/// Kept free for operators, scrapers, the store and files that are read now and then, whatever connections there are.
+const RESERVE: u64 = 256;
+/// A service without these is none, whatever the limit says.
+const LEAST: usize = 16;
+
+/// Descriptors for connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Budget {
+    /// Connections that there is room for.
+    pub(super) connections: usize,
+    /// The limit that was obtained.
+    pub(super) limit: u64,
+    /// The limit that would have been enough for all that were wanted.
+    pub(super) wanted: u64,
+}
+
+/// Asks for as many descriptors as these connections take, and says how many there is room for.
+pub(super) fn make_room(connections: usize) -> Budget {
     let wanted = (connections as u64).saturating_add(OTHERS).min(MOST);
-    let before = getrlimit(Resource::Nofile);
-    for limit in candidates(before, wanted) {
+    for limit in candidates(getrlimit(Resource::Nofile), wanted) {
         if setrlimit(Resource::Nofile, limit).is_ok() {
-            return;
+            break;
+        }
+    }
+    // Asking is not getting: what counts is what the kernel says now.
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MOST);
+    let open = std::fs::read_dir("/proc/self/fd").map_or(OTHERS, |files| files.count() as u64);
+    Budget { connections: room(limit, open).min(connections), limit, wanted }
+}
+
+/// Connections that fit within a limit beside files that are open already.
+fn room(limit: u64, open: u64) -> usize {
+    let reserve = RESERVE.min(limit / 2);
+    usize::try_from(limit.saturating_sub(open).saturating_sub(reserve)).unwrap_or(usize::MAX).max(LEAST)
+}
+
+/// The places that each of several protocols has for its own, and those that they have in common. One protocol cannot take what another
+/// needs to go on, and has most of the room while the others are quiet.
+pub(super) fn shares(connections: usize, protocols: usize) -> (usize, usize) {
+    match protocols {
+        0 | 1 => (connections, 0),
+        _ => {
+            let own = connections / 8;
+            (own, connections - own * protocols)
         }
     }
 }
@@ -34,6 +71,20 @@ mod tests {
     fn asked(now: u64, most: u64, wanted: u64) -> Vec<(Option<u64>, Option<u64>)> {
         let before = Rlimit { current: Some(now), maximum: Some(most) };
         candidates(before, wanted).map(|limit| (limit.current, limit.maximum)).collect()
+    }
+
+    #[test]
+    fn room_is_what_was_obtained_without_what_operators_need() {
+        assert_eq!(room(20_000, 60), 19_684);
+        assert_eq!(room(1_024, 60), 708);
+        assert_eq!(room(300, 60), 90, "of a small limit half is kept");
+        assert_eq!(room(64, 60), LEAST);
+    }
+
+    #[test]
+    fn every_protocol_has_an_eighth_and_one_alone_has_all() {
+        assert_eq!(shares(8_000, 1), (8_000, 0));
+        assert_eq!(shares(8_000, 3), (1_000, 5_000));
     }
 
     #[test]

@@ -172,10 +172,18 @@ impl Session {
             }
         };
         let body = request.into_body();
+        if !method.is_open() || self.door.token.is_none() {
+            self.door.guest.is_known_now();
+        }
         match method {
             Method::StreamRateLimitQuotas => {
                 let (desk, quotas) = (Arc::clone(&self.door.desk), Arc::clone(&self.door.quotas));
-                tokio::spawn(rlqs::converse(desk, quotas, body, respond));
+                // As long as a proxy holds quotas its connection is in use, however rarely it reports.
+                let Some(busy) = self.door.guest.begin() else { return };
+                tokio::spawn(async move {
+                    rlqs::converse(desk, quotas, body, respond).await;
+                    drop(busy);
+                });
             }
             Method::Reflect => drop(tokio::spawn(reflection::converse(body, respond))),
             Method::ShouldRateLimit | Method::CheckHealth | Method::WatchHealth => {
@@ -221,8 +229,12 @@ impl Session {
             Method::WatchHealth => drop(tokio::spawn(health::watch(message, respond))),
             // The others are streams, and have a task from the start.
             _ => {
-                let mut work =
-                    Box::pin(rate_limit(Arc::clone(&self.door.desk), message, self.door.vouches(), respond));
+                let Some(busy) = self.door.guest.begin() else { return };
+                let (desk, vouched) = (Arc::clone(&self.door.desk), self.door.vouches());
+                let mut work = Box::pin(async move {
+                    rate_limit(desk, message, vouched, respond).await;
+                    drop(busy);
+                });
                 // Mostly it is done at once.
                 if work.as_mut().poll(cx).is_pending() {
                     tokio::spawn(work);

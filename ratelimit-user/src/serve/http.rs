@@ -11,10 +11,16 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 
-/// Scrapers at once; more wait in the listen queue.
-const MAX_CONNECTIONS: usize = 64;
+use super::places::{Guest, Places, Rules};
+
+/// Scrapers at once. For one more, who has asked nothing yet goes, or who has asked nothing for longest.
+const PLACES: Rules = Rules { own: 64, strangers: 32, first: HEAD, idle: PATIENCE, grace: GRACE };
+/// How long a scraper has its place at least.
+const GRACE: Duration = Duration::from_millis(100);
+/// How long the head of a connection's first request may take.
+const HEAD: Duration = Duration::from_secs(10);
 /// A connection is closed after this long, so that nobody holds one of the places for ever.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How long the last answer on a connection may take.
@@ -35,16 +41,18 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
 
 /// Serves `/metrics` for ever.
 pub async fn serve<M: Metrics>(listener: TcpListener, source: Arc<M>) {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let places = Places::new(PLACES, None);
+    tokio::spawn(Arc::clone(&places).look_after());
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         let source = Arc::clone(&source);
-        tokio::spawn(async move {
-            let service = service_fn(|request| respond(request, Arc::clone(&source)));
+        let place = places.enter().await;
+        let guest = Arc::clone(place.guest());
+        place.host(async move {
+            let service = service_fn(|request| respond(request, Arc::clone(&source), Arc::clone(&guest)));
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
             let mut connection = pin!(connection);
             if tokio::time::timeout(PATIENCE, connection.as_mut()).await.is_err() {
@@ -52,7 +60,6 @@ pub async fn serve<M: Metrics>(listener: TcpListener, source: Arc<M>) {
                 connection.as_mut().graceful_shutdown();
                 let _gone = tokio::time::timeout(LAST_ANSWER, connection).await;
             }
-            drop(slot);
         });
     }
 }
@@ -60,7 +67,11 @@ pub async fn serve<M: Metrics>(listener: TcpListener, source: Arc<M>) {
 async fn respond<M: Metrics>(
     request: Request<Incoming>,
     source: Arc<M>,
+    guest: Arc<Guest>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
+    guest.is_known_now();
+    // A scraper that has lost its place is about to be hung up on.
+    let Some(_answering) = guest.begin() else { return std::future::pending().await };
     if request.uri().path() != "/metrics" {
         return Ok(text(StatusCode::NOT_FOUND, "not found; metrics are at /metrics\n".into()));
     }

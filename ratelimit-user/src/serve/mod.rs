@@ -15,6 +15,7 @@ pub mod grpc;
 pub mod http;
 mod latency;
 pub mod listener;
+pub mod places;
 pub mod protocol;
 mod renewals;
 pub mod resp;

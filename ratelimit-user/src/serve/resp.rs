@@ -13,6 +13,7 @@ pub mod reply;
 mod scratch;
 pub mod session;
 pub mod throttle;
+pub mod transaction;
 
 use std::{future::poll_fn, io, pin::Pin, task::Poll, time::Duration};
 
@@ -23,16 +24,25 @@ use tokio::{
 
 use self::{
     command::Verb,
-    frame::Arguments,
+    frame::{Arguments, Fault, MAX_FRAME},
     reply::Reply,
     scratch::Scratch,
-    session::{After, Session},
+    session::{After, Called, Session},
+    transaction::{Part, Transaction},
 };
-use super::{listener::Stream, workers::Door};
+use super::{listener::Stream, places::UNFINISHED, workers::Door};
 use crate::decide::key::{self, plain};
 
 /// Answers are sent when they are this long, and nothing more is done until they are.
 const MAX_UNSENT: usize = 32 * 1024;
+/// How long a caller may take to ask something, and to show the token where there is one.
+pub(super) const FIRST: Duration = Duration::from_secs(30);
+/// How long a caller may ask nothing. Libraries keep connections for half an hour, and do not always notice that one was closed.
+pub(super) const IDLE: Duration = Duration::from_secs(3_600);
+/// How long a transaction may wait for its next command: people type them too.
+const TRANSACTION: Duration = Duration::from_secs(300);
+/// The longest request of a caller that has shown no token. A greeting with name and token has some hundred bytes.
+const MAX_STRANGERS_FRAME: usize = 4 * 1024;
 /// How long a caller may take no byte of its answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What is read and thrown away, and for how long, after a caller was told that it makes no sense: closing at once would take the answer
@@ -42,7 +52,8 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Answers one connection until it ends.
 pub async fn serve(stream: Stream, door: Door) {
-    let mut connection = Connection { stream, session: Session::new(door), kept: Vec::new(), whole: false };
+    let session = Session::new(door);
+    let mut connection = Connection { stream, session, kept: Vec::new(), whole: false, holds: false };
     // A caller that hangs up is its own problem.
     let _gone = connection.converse().await;
 }
@@ -54,6 +65,8 @@ struct Connection {
     kept: Vec<u8>,
     /// Whether there may be whole requests in it.
     whole: bool,
+    /// Whether it was said that this connection has something of an unfinished request.
+    holds: bool,
 }
 
 /// Why answering stopped.
@@ -79,17 +92,26 @@ impl Connection {
     async fn converse(&mut self) -> io::Result<()> {
         loop {
             let Some(mut scratch) = self.receive().await? else { return Ok(()) };
+            // Who has lost its place is about to be hung up on; nothing more is carried out.
+            let Some(busy) = self.session.door.guest.begin() else { return Ok(()) };
             let (input, output) = scratch.split();
             let (used, pause) = answer(&mut self.session, input, output).await;
-            self.keep(&input[used..]);
+            if used > 0 && self.session.is_known() {
+                self.session.door.guest.is_known_now();
+            }
+            self.keep(&input[used..], used > 0);
             self.whole = !matches!(pause, Pause::Read);
             match pause {
-                Pause::Read | Pause::Send => self.send(&scratch.output).await?,
+                Pause::Read | Pause::Send => {
+                    drop(busy);
+                    self.send(&scratch.output).await?;
+                }
                 Pause::Hold { at, wait } => {
                     self.send(&scratch.output[..at]).await?;
                     let held = scratch.output[at..].to_vec();
                     drop(scratch);
                     tokio::time::sleep(wait).await;
+                    drop(busy);
                     self.send(&held).await?;
                 }
                 Pause::Close => return self.send(&scratch.output).await,
@@ -129,22 +151,27 @@ impl Connection {
         Ok((read > 0).then_some(scratch))
     }
 
-    fn keep(&mut self, rest: &[u8]) {
-        if rest.is_empty() {
-            // A long request leaves no long buffer behind.
-            self.kept = Vec::new();
-        } else {
-            self.kept.clear();
-            self.kept.extend_from_slice(rest);
+    /// Keeps input that was not answered yet; `went_on` if something before it was.
+    fn keep(&mut self, rest: &[u8], went_on: bool) {
+        let is_new = went_on || self.kept.is_empty();
+        // As long as it is and no longer: what unfinished requests take is counted.
+        self.kept = rest.to_vec();
+        let waiting = self.session.transaction.as_ref().map_or(0, |transaction| transaction.len());
+        let bytes = rest.len() + waiting;
+        if bytes > 0 || self.holds {
+            let time = if rest.is_empty() { TRANSACTION } else { UNFINISHED };
+            self.session.door.guest.holds(bytes, is_new.then_some(time));
+            self.holds = bytes > 0;
         }
     }
 
-    /// Sends answers, mostly at once; a caller that takes none of them for long is let go.
+    /// Sends answers, mostly at once; a caller that takes none of them for long is let go, and a stranger at once: it holds no memory of ours.
     async fn send(&mut self, mut answers: &[u8]) -> io::Result<()> {
         while !answers.is_empty() {
             let mut write = std::pin::pin!(self.stream.write(answers));
             let sent = match poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await {
                 Poll::Ready(sent) => sent?,
+                Poll::Pending if !self.session.is_known() => return Err(io::ErrorKind::TimedOut.into()),
                 Poll::Pending => timeout(PATIENCE, write).await??,
             };
             if sent == 0 {
@@ -175,47 +202,131 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
         if output.len() >= MAX_UNSENT {
             return (used, Pause::Send);
         }
-        match frame::parse(&input[used..], &mut arguments) {
-            Ok(Some(length)) => used += length,
-            Ok(None) => return (used, Pause::Read),
-            Err(fault) => {
-                let mut reply = Reply::new(output, session.version);
-                reply.error(format_args!("ERR Protocol error: {fault}"));
-                return (input.len(), Pause::Refuse);
+        let rest = &input[used..];
+        let fault = match frame::parse(rest, &mut arguments) {
+            Ok(Some(length)) => {
+                used += length;
+                None
             }
+            Ok(None) if session.is_known() || rest.len() <= MAX_STRANGERS_FRAME => {
+                return (used, Pause::Read);
+            }
+            Ok(None) => Some(Fault::Stranger),
+            Err(fault) => Some(fault),
+        };
+        if let Some(fault) = fault {
+            let mut reply = Reply::new(output, session.version);
+            reply.error(format_args!("ERR Protocol error: {fault}"));
+            return (input.len(), Pause::Refuse);
         }
         let at = output.len();
-        let mut reply = Reply::new(output, session.version);
-        let Some(verb) = session.command(&arguments, &mut reply) else { continue };
-        let behind = &arguments[1..];
-        // Names are text from here on, whatever bytes they are.
-        let (named, renamed);
-        let names = match verb {
-            Verb::Check | Verb::Refund | Verb::ResetKey
-                if behind.iter().any(|word| plain(word).is_none()) =>
-            {
-                named = behind.iter().map(|word| key::named(word)).collect::<Vec<_>>();
-                renamed = named.iter().map(|word| word.as_bytes()).collect::<Vec<_>>();
-                &renamed[..]
+        let verb = match session.command(&arguments, &mut Reply::new(output, session.version)) {
+            Called::Verb(verb) => verb,
+            Called::Nothing => continue,
+            Called::Wrong => {
+                session.transaction.iter_mut().for_each(Transaction::spoil);
+                continue;
             }
-            _ => behind,
+            Called::Http => return (input.len(), Pause::Close),
         };
-        let asked = match verb {
-            Verb::Check => check::check(&session.door, names, &mut reply).await,
-            Verb::Refund => check::refund(&session.door, names, &mut reply).await.map(|()| None),
-            Verb::ResetKey => check::reset(&session.door, names, &mut reply).await.map(|()| None),
-            _ => match session.obey(verb, behind, output) {
-                After::Next => Ok(None),
-                After::Close => return (used, Pause::Close),
-            },
+        let request = &rest[..rest.len() - (input.len() - used)];
+        if is_put_off(session, verb, request, output) {
+            continue;
+        }
+        let done = match verb {
+            // Apart, so that a connection without a transaction is small.
+            Verb::Exec => Box::pin(execute(session, output)).await,
+            _ => carry_out(session, verb, &arguments[1..], output).await,
         };
-        match asked {
-            Ok(None) => {}
-            Ok(Some(wait)) => return (used, Pause::Hold { at, wait }),
-            Err(problem) => {
-                let kind = problem.kind();
-                Reply::new(output, session.version).error(format_args!("{kind} {problem}"));
-            }
+        match done {
+            Done::At(Duration::ZERO) => {}
+            Done::At(wait) => return (used, Pause::Hold { at, wait }),
+            Done::Close => return (used, Pause::Close),
         }
     }
+}
+
+/// Whether a request waits for `EXEC`, or is not possible before; it was told so then.
+#[inline]
+fn is_put_off(session: &mut Session, verb: Verb, request: &[u8], output: &mut Vec<u8>) -> bool {
+    let Some(transaction) = &mut session.transaction else { return false };
+    let mut reply = Reply::new(output, session.version);
+    match transaction::part(verb) {
+        Part::AtOnce => return false,
+        Part::Never => {
+            transaction.spoil();
+            reply.error(format_args!("ERR Command not allowed inside a transaction"));
+        }
+        Part::Waits => match transaction.keep(request) {
+            true => reply.word("QUEUED"),
+            false => reply.error(format_args!("ERR a transaction has at most {MAX_FRAME} bytes")),
+        },
+    }
+    true
+}
+
+/// What came of a command.
+enum Done {
+    /// Its answer may be sent after this time.
+    At(Duration),
+    /// The connection ends.
+    Close,
+}
+
+async fn carry_out(session: &mut Session, verb: Verb, behind: &[&[u8]], output: &mut Vec<u8>) -> Done {
+    let door = &session.door;
+    let mut reply = Reply::new(output, session.version);
+    // Names are text from here on, whatever bytes they are.
+    let (named, renamed);
+    let names = match verb {
+        Verb::Check | Verb::Refund | Verb::ResetKey if behind.iter().any(|word| plain(word).is_none()) => {
+            named = behind.iter().map(|word| key::named(word)).collect::<Vec<_>>();
+            renamed = named.iter().map(|word| word.as_bytes()).collect::<Vec<_>>();
+            &renamed[..]
+        }
+        _ => behind,
+    };
+    let asked = match verb {
+        Verb::Check => check::check(door, names, &mut reply).await,
+        Verb::Refund => check::refund(door, names, &mut reply).await.map(|()| None),
+        Verb::ResetKey => check::reset(door, names, &mut reply).await.map(|()| None),
+        _ => match session.obey(verb, behind, output) {
+            After::Next => Ok(None),
+            After::Close => return Done::Close,
+        },
+    };
+    match asked {
+        Ok(wait) => Done::At(wait.unwrap_or_default()),
+        Err(problem) => {
+            let kind = problem.kind();
+            Reply::new(output, session.version).error(format_args!("{kind} {problem}"));
+            Done::At(Duration::ZERO)
+        }
+    }
+}
+
+/// Carries out a transaction: every request for itself, one after another. The answer waits for the last of their turns.
+async fn execute(session: &mut Session, output: &mut Vec<u8>) -> Done {
+    let transaction = session.transaction.take();
+    let mut reply = Reply::new(output, session.version);
+    let Some(transaction) = transaction else {
+        reply.error(format_args!("ERR EXEC without MULTI"));
+        return Done::At(Duration::ZERO);
+    };
+    let Some((mut rest, count)) = transaction.requests() else {
+        reply.error(format_args!("EXECABORT Transaction discarded because of previous errors."));
+        return Done::At(Duration::ZERO);
+    };
+    reply.array(count);
+    let mut arguments = Arguments::default();
+    let mut longest = Duration::ZERO;
+    // They were whole, and commands, when they were kept.
+    while let Ok(Some(length)) = frame::parse(rest, &mut arguments) {
+        rest = &rest[length..];
+        let Some(command) = arguments.first().and_then(|name| command::find(name)) else { continue };
+        if let Done::At(wait) = carry_out(session, command.verb, &arguments[1..], output).await {
+            longest = longest.max(wait);
+        }
+    }
+    Done::At(longest)
 }

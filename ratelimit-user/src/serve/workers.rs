@@ -7,8 +7,6 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Semaphore;
-
 use super::{
     check,
     credentials::{Credentials, Token},
@@ -16,12 +14,20 @@ use super::{
     desk::Desk,
     grpc::{self, rlqs::Quotas},
     listener::{Bound, Listener, Peer, Stream},
+    places::{Common, Guest, Places, Rules},
     resp,
 };
-use crate::policy::{Listen, Policy};
+use crate::{
+    log,
+    policy::{Listen, Policy},
+};
 
-/// Connections of one thread. More wait to be taken in, and cost nothing.
+/// Connections of one thread, of all protocols together.
 const MAX_CONNECTIONS: usize = 20_000;
+/// Connections of a protocol that have shown and asked nothing yet. They cost memory, and nobody answers for them.
+const MAX_STRANGERS: usize = 2_048;
+/// How long a caller has its place at least: across an ocean it takes a while to agree on TLS and to show a token.
+const GRACE: Duration = Duration::from_millis(250);
 /// After a socket could not be taken in: out of descriptors, others will be closed.
 const BREATHER: Duration = Duration::from_millis(50);
 
@@ -44,6 +50,15 @@ impl Protocol {
             Self::Grpc => Some(b"h2"),
             Self::Resp => None,
         }
+    }
+
+    /// How long its connections may say nothing. HTTP and gRPC look after theirs themselves.
+    fn rules(self, own: usize, all: usize) -> Rules {
+        let (first, idle) = match self {
+            Self::Http | Self::Grpc => (Duration::MAX, Duration::MAX),
+            Self::Resp => (resp::FIRST, resp::IDLE),
+        };
+        Rules { own, strangers: MAX_STRANGERS.min(all / 2).max(1), first, idle, grace: GRACE }
     }
 }
 
@@ -72,6 +87,8 @@ pub struct Door {
     /// Whether whoever gets an answer here has shown something that others on this host do not have: the token, a certificate, or rights to
     /// the socket's file.
     pub is_shown: bool,
+    /// The place that it has.
+    pub guest: Arc<Guest>,
 }
 
 impl Door {
@@ -113,52 +130,87 @@ impl Sockets {
             Some(threads) => threads as usize,
             None => thread::available_parallelism().map_or(1, usize::from),
         };
-        descriptors::make_room(threads.max(1) * MAX_CONNECTIONS);
+        let places = self.places(threads.max(1));
         self.credentials.clone().follow(Arc::clone(desk))?;
         let sockets = Arc::new(self);
         let start = |n: usize| {
             let (sockets, desk) = (Arc::clone(&sockets), Arc::clone(desk));
+            let (places, is_first) = (places.clone(), n == 0);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             thread::Builder::new()
                 .name(format!("answers-{n}"))
-                .spawn(move || runtime.block_on(sockets.work(desk)))
+                .spawn(move || runtime.block_on(sockets.work(desk, &places, is_first)))
         };
         (0..threads.max(1)).map(start).collect()
     }
 
-    async fn work(&self, desk: Arc<Desk>) {
-        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    /// Places of every protocol that is spoken, as many as there are descriptors for.
+    fn places(&self, threads: usize) -> Vec<(Protocol, Arc<Places>)> {
+        let mut protocols: Vec<Protocol> = self.bound.iter().map(|(protocol, _)| *protocol).collect();
+        protocols.dedup();
+        let wanted = threads * MAX_CONNECTIONS;
+        let budget = descriptors::make_room(wanted);
+        if budget.connections < wanted {
+            log::info(format!(
+                "room for {} connections, of {wanted}: the limit of open files is {}; LimitNOFILE={} gives all",
+                budget.connections, budget.limit, budget.wanted
+            ));
+        }
+        let (own, common) = descriptors::shares(budget.connections, protocols.len());
+        let common = Common::new(common);
+        let of = |protocol: Protocol| {
+            let rules = protocol.rules(own, budget.connections);
+            (protocol, Places::new(rules, Some(Arc::clone(&common))))
+        };
+        protocols.into_iter().map(of).collect()
+    }
+
+    async fn work(&self, desk: Arc<Desk>, places: &[(Protocol, Arc<Places>)], is_first: bool) {
         let mut tasks = tokio::task::JoinSet::new();
+        if is_first {
+            for (_, places) in places {
+                tasks.spawn(Arc::clone(places).look_after());
+            }
+        }
         for (protocol, bound) in &self.bound {
+            let Some((_, places)) = places.iter().find(|(of, _)| of == protocol) else { continue };
             // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.
             let Ok(listener) = bound.listener(self.credentials.speaking(*protocol)) else { continue };
-            let (desk, slots, token) =
-                (Arc::clone(&desk), Arc::clone(&slots), self.credentials.token.clone());
-            let quotas = Arc::clone(&self.quotas);
-            let door = Door { desk, token, quotas, peer: Peer::Local, is_shown: self.certified };
-            tasks.spawn(accept(listener, *protocol, slots, door));
+            let (desk, places, token) =
+                (Arc::clone(&desk), Arc::clone(places), self.credentials.token.clone());
+            let (quotas, certified) = (Arc::clone(&self.quotas), self.certified);
+            let door = move |peer: Peer, guest: Arc<Guest>| {
+                // A socket's file has its own rights.
+                let token = token.clone().filter(|_| peer != Peer::Local);
+                let is_shown = certified || token.is_some() || peer == Peer::Local;
+                let (desk, quotas) = (Arc::clone(&desk), Arc::clone(&quotas));
+                Door { desk, token, quotas, peer, is_shown, guest }
+            };
+            tasks.spawn(accept(listener, *protocol, places, door));
         }
         while tasks.join_next().await.is_some() {}
     }
 }
 
-async fn accept(listener: Listener, protocol: Protocol, slots: Arc<Semaphore>, door: Door) {
+async fn accept(
+    listener: Listener,
+    protocol: Protocol,
+    places: Arc<Places>,
+    door: impl Fn(Peer, Arc<Guest>) -> Door,
+) {
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(BREATHER).await;
             continue;
         };
-        // A socket's file has its own rights.
-        let token = door.token.clone().filter(|_| peer != Peer::Local);
-        let is_shown = door.is_shown || token.is_some() || peer == Peer::Local;
-        let door = Door { token, peer, is_shown, ..door.clone() };
+        // Only now: a place is taken from somebody for a caller who is there.
+        let place = places.enter().await;
+        let door = door(peer, Arc::clone(place.guest()));
         let greeted = listener.greet(stream);
-        tokio::spawn(async move {
+        place.host(async move {
             if let Ok(stream) = greeted.await {
                 converse(protocol, stream, door).await;
             }
-            drop(slot);
         });
     }
 }

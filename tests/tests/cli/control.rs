@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     os::unix::net::UnixStream,
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ratelimit_tests::{answer::assert_refused, daemon::Edge};
@@ -64,4 +64,19 @@ fn a_request_without_an_end_is_refused_before_it_fills_the_memory() {
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();
     assert!(answer.contains(&format!("request is longer than {most} bytes")), "{answer}");
+}
+
+#[test]
+fn an_operator_gets_in_however_many_connections_lie_about() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let socket = edge.state().join("control.sock");
+    let silent: Vec<UnixStream> = (0..1_000).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let begun = Instant::now();
+    for verb in [&["status"][..], &["block", "add", "192.0.2.9"]] {
+        let output = edge.cli(verb);
+        assert!(output.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    drop(silent);
 }

@@ -1,8 +1,10 @@
 //! What operators see of a `ratelimit serve`.
 
 use std::{
+    io::Write as _,
     net::{Ipv4Addr, SocketAddr, TcpStream},
     process::Command,
+    time::{Duration, Instant},
 };
 
 use ratelimit_tests::{
@@ -52,7 +54,7 @@ fn an_address_for_metrics_that_is_taken_is_an_error() {
 #[test]
 fn escalation_that_nobody_can_carry_out_is_warned_about() {
     let service = Service::start(POLICY);
-    assert!(service.log().contains("api \"search\": escalate does nothing here"), "{}", service.log());
+    service.wait_for_log("api \"search\": escalate does nothing here");
 }
 
 #[test]
@@ -139,4 +141,24 @@ fn without_the_store_answers_have_the_fields_that_they_have_with_it() {
     assert!(reply.body.contains("try again in 1 s"), "{reply:?}");
     let reply = service.get("/v1/check?user=bob&api=search&cost=101");
     assert_eq!((reply.status, reply.number("retry-after")), (429, None), "never, with or without the store");
+}
+
+#[test]
+fn half_requests_keep_no_scraper_from_the_metrics() {
+    let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let _service = Service::start_listening(POLICY, &format!("metrics = \"{metrics}\""));
+    let mut scraper = Client::new(TcpStream::connect(metrics).unwrap());
+    assert_eq!(scraper.get("/metrics").status, 200);
+    let half: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(metrics).unwrap();
+            stream.write_all(b"GET /metr").unwrap();
+            stream
+        })
+        .collect();
+    let begun = Instant::now();
+    assert_eq!(Client::new(TcpStream::connect(metrics).unwrap()).get("/metrics").status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(scraper.get("/metrics").status, 200, "who has asked before keeps its connection");
+    drop(half);
 }

@@ -62,7 +62,45 @@ fn nothing_is_counted_for_who_has_shown_no_token() {
     assert_eq!(caller.ask("CHECK ann search"), FIRST, "who begins again has shown nothing");
     let greeting = caller.ask(&format!("HELLO 3 AUTH anybody {TOKEN} SETNAME me"));
     assert!(greeting.starts_with("{server: ratelimit"), "{greeting}");
-    assert!(caller.ask("CHECK ann search").starts_with("{allowed: 1, remaining: 3"));
+    assert!(caller.ask("CHECK ann search").starts_with("1 3 "));
+}
+
+#[test]
+fn who_speaks_http_is_hung_up_on_and_nothing_of_it_is_carried_out() {
+    let service = crate::service();
+    let mut caller = caller(&service);
+    for page in [
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n\r\n",
+        "GET /x HTTP/1.1\r\n",
+        "host: localhost\r\n",
+        "*1\r\n$4\r\npost\r\n",
+    ] {
+        let mut browser = crate::caller(&service);
+        browser.send(format!("{page}CHECK ann search 5\r\nRESETKEY ann search\r\n").as_bytes());
+        assert_eq!(browser.rest(), "", "{page}");
+        assert!(caller.ask("CHECK ann search PEEK").starts_with("1 4 "), "{page}");
+    }
+    // The same words of somebody who has shown no token.
+    let guarded = guarded("browser");
+    let mut browser = crate::caller(&guarded);
+    browser.send(format!("POST / HTTP/1.1\r\n\r\nAUTH {TOKEN}\r\nCHECK ann search\r\n").as_bytes());
+    assert_eq!(browser.rest(), "");
+}
+
+#[test]
+fn a_stranger_may_send_little_and_is_told_so() {
+    let guarded = guarded("little");
+    let long = format!("*3\r\n$4\r\nAUTH\r\n$8000\r\n{}", "x".repeat(5_000));
+    let mut stranger = caller(&guarded);
+    stranger.send(long.as_bytes());
+    let sentence = "-ERR Protocol error: request of more than 4096 bytes before the token was shown";
+    assert_eq!(stranger.receive(), sentence);
+    assert_eq!(stranger.rest(), "");
+    let mut known = caller(&guarded);
+    assert_eq!(known.ask(&format!("AUTH {TOKEN}")), "OK");
+    known.send(long.as_bytes());
+    known.send(format!("{}\r\n$1\r\nx\r\n", "x".repeat(3_000)).as_bytes());
+    assert_eq!(known.receive(), WRONG);
 }
 
 #[test]

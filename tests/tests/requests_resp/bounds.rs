@@ -1,6 +1,11 @@
 //! What a caller that makes no sense, or never listens, costs: its own connection.
 
-use std::{fs, io::Write as _, net::TcpStream, time::Duration};
+use std::{
+    fs,
+    io::{ErrorKind, Read as _, Write as _},
+    net::TcpStream,
+    time::Duration,
+};
 
 use ratelimit_tests::{
     resp::{Caller, packed},
@@ -81,6 +86,63 @@ fn lengths_that_are_only_announced_take_no_memory() {
     let grown = resident(&service).saturating_sub(before);
     println!("500 connections with an unfinished request: {} KiB", grown / 1024);
     assert!(grown < 8 * MIB, "{grown} bytes");
+}
+
+/// Whether the other end has hung up.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("no waiting");
+    loop {
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+#[test]
+fn unfinished_requests_have_a_bound_together() {
+    let service = service();
+    assert_eq!(caller(&service).ask("PING"), "PONG");
+    let before = resident(&service);
+    let half = format!("PING\r\n*2\r\n$65000\r\n{}", "x".repeat(60_000));
+    let halves: Vec<TcpStream> = (0..1_500)
+        .map(|_| {
+            let mut stream = TcpStream::connect(service.resp).expect("connect");
+            let _cut = stream.write_all(half.as_bytes());
+            stream
+        })
+        .collect();
+    assert_eq!(caller(&service).ask("PING"), "PONG", "nobody else is kept waiting");
+    let grown = resident(&service).saturating_sub(before);
+    println!("1500 half requests of 60 kB: {} MiB", grown / MIB);
+    // Half of 90 MB at most, and some for the connections themselves.
+    assert!(grown < 56 * MIB, "{grown} bytes");
+    // Later ones are still there: those that had most of their time have gone.
+    assert!(is_closed(&halves[0]) && !is_closed(&halves[1_499]));
+}
+
+#[test]
+fn idle_connections_make_room_for_new_ones_and_strangers_go_first() {
+    // The limit of open files is that of the whole service: 16 places are what it always has.
+    let service = crate::service_with_open_files(300);
+    let mut known: Vec<Caller<TcpStream>> = (0..10).map(|_| caller(&service)).collect();
+    for caller in &mut known {
+        assert_eq!(caller.ask("PING"), "PONG");
+    }
+    // More strangers than there are places, who say nothing; and each is there.
+    let silent: Vec<TcpStream> =
+        (0..300).map(|_| TcpStream::connect(service.resp).expect("connect")).collect();
+    let mut late = caller(&service);
+    assert_eq!(late.ask("CL.THROTTLE k 0 1 60"), "0 1 0 -1 60");
+    for caller in &mut known {
+        assert_eq!(caller.ask("PING"), "PONG", "who has asked something stays");
+    }
+    // Another protocol has places of its own, and so has what operators use.
+    assert_eq!(service.get("/healthz").status, 200);
+    let open = fs::read_dir(format!("/proc/{}/fd", service.pid())).expect("a process").count();
+    assert!(open < 300 - 100, "{open} files are open");
+    assert!(silent.iter().filter(|stream| !is_closed(stream)).count() < 200);
 }
 
 #[test]

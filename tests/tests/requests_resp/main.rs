@@ -42,6 +42,11 @@ fn service() -> Service {
     Service::start(POLICY)
 }
 
+/// The same with a limit of open files that it cannot raise.
+fn service_with_open_files(most: u32) -> Service {
+    Service::start_limited(POLICY, "", most)
+}
+
 fn caller(service: &Service) -> Caller<TcpStream> {
     Caller::connect(service.resp)
 }

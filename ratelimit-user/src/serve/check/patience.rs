@@ -108,6 +108,8 @@ impl Pulse {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
+        // What came in meanwhile was the body, and no next head.
+        self.0.began.store(false, Ordering::Relaxed);
         self.0.busy.store(false, Ordering::Relaxed);
     }
 }
@@ -217,6 +219,19 @@ mod tests {
             }
         };
         assert_eq!(lasts(once), 1 + IDLE_LOOKS as usize);
+    }
+
+    #[test]
+    fn a_body_that_comes_behind_its_head_is_no_head_that_is_slow() {
+        let first = std::cell::Cell::new(true);
+        let posted = |pulse: &Pulse| {
+            if first.take() {
+                let busy = pulse.begin();
+                pulse.began.store(true, Ordering::Relaxed);
+                drop(busy);
+            }
+        };
+        assert_eq!(lasts(posted), 1 + IDLE_LOOKS as usize);
     }
 
     #[test]

@@ -2,10 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use super::{
-    reply::{Reply, Version},
-    throttle::integer,
-};
+use super::{reply::Reply, throttle::integer};
 use crate::{
     decide::{BadRequest, Decision, Outcome, Priority, Request},
     serve::{
@@ -228,39 +225,24 @@ fn changing(door: &Door) -> Result<&Desk, Problem> {
     if door.is_shown { Ok(&door.desk) } else { Err(Problem::NoChange) }
 }
 
+/// An array in both versions of the protocol: whether it is allowed is what comes first, also for libraries that make one list of a map.
 fn say(decision: &Decision<'_>, reply: &mut Reply<'_>) {
-    let labels = reply.version() == Version::Three;
-    let label = |reply: &mut Reply<'_>, name| {
-        if labels {
-            reply.text(name);
-        }
-    };
-    if labels {
-        reply.map(6);
-    } else {
-        reply.array(6);
-    }
+    reply.array(6);
     // Up, so that who comes back then is not too early.
     let ms = |us: u64| i64::try_from(us.div_ceil(US_IN_MS)).unwrap_or(i64::MAX);
     let retry_ms = match decision.outcome {
         Outcome::Refused { retry_us } => retry_us.map_or(-1, ms),
         Outcome::Delayed { .. } | Outcome::Allowed | Outcome::InMargin | Outcome::Deprioritised => -1,
     };
-    label(reply, "allowed");
     reply.integer(decision.outcome.is_served().into());
-    label(reply, "remaining");
     let remaining = |left: u64| i64::try_from(left).unwrap_or(i64::MAX);
     reply.integer(decision.limit.map_or(-1, |nearest| remaining(nearest.remaining)));
-    label(reply, "retry_after_ms");
     reply.integer(retry_ms);
-    label(reply, "reset_ms");
     reply.integer(decision.limit.map_or(0, |nearest| ms(nearest.reset_us)));
-    label(reply, "policy");
     match decision.limit {
         Some(nearest) => reply.text(&nearest.limit.name),
         None => reply.null(),
     }
-    label(reply, "outcome");
     reply.text(decision.outcome.name());
 }
 

@@ -37,6 +37,12 @@ pub enum Verb {
     Config,
     /// Begins again.
     Reset,
+    /// Begins a transaction.
+    Multi,
+    /// Does what the transaction has.
+    Exec,
+    /// Forgets what the transaction has.
+    Discard,
 }
 
 /// One command.
@@ -65,7 +71,7 @@ const fn counts(verb: Verb, name: &'static str, key_at: i32, summary: &'static s
 }
 
 /// All of them, those first that are asked most.
-pub const ALL: [Command; 16] = [
+pub const ALL: [Command; 19] = [
     counts(
         Verb::CellThrottle,
         "cl.throttle",
@@ -87,12 +93,23 @@ pub const ALL: [Command; 16] = [
     about_us(Verb::Select, "select", 2, "Chooses the one database there is"),
     about_us(Verb::Config, "config", -2, "Lists settings: none"),
     about_us(Verb::Reset, "reset", 1, "Puts the connection in the state of a new one"),
+    about_us(Verb::Multi, "multi", 1, "Keeps the commands that follow until EXEC"),
+    about_us(Verb::Exec, "exec", 1, "Carries out the commands since MULTI, one after another"),
+    about_us(Verb::Discard, "discard", 1, "Forgets the commands since MULTI"),
 ];
 
 /// The command of a name, in any case.
 #[inline]
 pub fn find(name: &[u8]) -> Option<&'static Command> {
     ALL.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// Whether these are the words of somebody who speaks HTTP. A browser can be led to send what its page wants as the body of a request, which
+/// would be carried out line by line.
+pub fn is_http(arguments: &[&[u8]]) -> bool {
+    let is = |name: &str| arguments.first().is_some_and(|first| first.eq_ignore_ascii_case(name.as_bytes()));
+    let request_line = matches!(arguments, [_, _, version] if version.starts_with(b"HTTP/"));
+    is("POST") || is("Host:") || request_line
 }
 
 impl Command {

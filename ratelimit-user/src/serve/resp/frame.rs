@@ -33,6 +33,9 @@ pub enum Fault {
     /// More than a request may have.
     #[error("request of more than {MAX_FRAME} bytes")]
     TooLong,
+    /// More than somebody may send who has shown no token.
+    #[error("request of more than 4096 bytes before the token was shown")]
+    Stranger,
     /// A line that never ends.
     #[error("too big inline request")]
     LongLine,

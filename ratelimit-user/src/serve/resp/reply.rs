@@ -92,11 +92,6 @@ impl<'o> Reply<'o> {
         }
     }
 
-    /// The version that is spoken.
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
     fn end(&mut self) {
         self.out.extend_from_slice(b"\r\n");
     }

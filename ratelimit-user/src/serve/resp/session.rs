@@ -6,6 +6,7 @@ use super::{
     command::{self, Command, Verb},
     reply::{Reply, Version},
     throttle::{self, Dialect, integer},
+    transaction::Transaction,
 };
 use crate::build::BUILD;
 use crate::serve::workers::Door;
@@ -32,6 +33,19 @@ pub enum After {
     Close,
 }
 
+/// What a request is to this caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// A command.
+    Verb(Verb),
+    /// Nothing: there was none.
+    Nothing,
+    /// Nothing, and it was told why.
+    Wrong,
+    /// The caller speaks HTTP. Nothing that it says is carried out.
+    Http,
+}
+
 /// One caller.
 #[derive(Debug)]
 pub struct Session {
@@ -39,6 +53,8 @@ pub struct Session {
     pub door: Door,
     /// What it has agreed on.
     pub version: Version,
+    /// Since `MULTI`.
+    pub transaction: Option<Transaction>,
     /// Which token it has shown, counted from 1; 0 is none.
     shown: u64,
     id: u64,
@@ -50,35 +66,39 @@ impl Session {
     pub fn new(door: Door) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { door, version: Version::Two, shown: 0, id, name: Vec::new() }
+        Self { door, version: Version::Two, transaction: None, shown: 0, id, name: Vec::new() }
     }
 
     /// Whether it has shown what counts now, or need not. Another token in the file ends what the one before has opened.
     #[inline]
-    fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         self.door.token.as_ref().is_none_or(|token| token.generation() == self.shown)
     }
 
     /// The command of a request, or an answer that there is none for this caller.
     #[inline]
-    pub fn command(&self, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Option<Verb> {
-        let Some(command) = command::find(arguments.first()?) else {
+    pub fn command(&self, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Called {
+        let Some(name) = arguments.first() else { return Called::Nothing };
+        let Some(command) = command::find(name) else {
+            if command::is_http(arguments) {
+                return Called::Http;
+            }
             // Who has shown nothing is told nothing.
             match self.is_known() {
                 true => command::unknown(arguments, reply),
                 false => reply.error(format_args!("{TOKEN_FIRST}")),
             }
-            return None;
+            return Called::Wrong;
         };
         if !self.is_known() && !command.is_open() {
             reply.error(format_args!("{TOKEN_FIRST}"));
-            return None;
+            return Called::Wrong;
         }
         if !command.takes(arguments.len()) {
             wrong_number(command, reply);
-            return None;
+            return Called::Wrong;
         }
-        Some(command.verb)
+        Called::Verb(command.verb)
     }
 
     /// Does what needs no waiting. `arguments` are those behind the name of the command.
@@ -116,11 +136,26 @@ impl Session {
             Verb::Reset => {
                 self.version = Version::Two;
                 self.shown = 0;
+                self.transaction = None;
                 self.name.clear();
                 reply.word("RESET");
             }
+            Verb::Multi => match &mut self.transaction {
+                Some(transaction) => {
+                    transaction.spoil();
+                    reply.error(format_args!("ERR MULTI calls can not be nested"));
+                }
+                none => {
+                    *none = Some(Transaction::default());
+                    reply.word("OK");
+                }
+            },
+            Verb::Discard => match self.transaction.take() {
+                Some(_) => reply.word("OK"),
+                None => reply.error(format_args!("ERR DISCARD without MULTI")),
+            },
             // Asked with waiting, by whoever owns the connection.
-            Verb::Check | Verb::Refund | Verb::ResetKey => {}
+            Verb::Check | Verb::Refund | Verb::ResetKey | Verb::Exec => {}
         }
         After::Next
     }

@@ -1,0 +1,224 @@
+//! Who is here, in the order in which they lose their places. Pure but for letting go: time is an argument.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Common, Guest, MAX_UNFINISHED, Rules};
+
+/// How long to wait where everybody is being answered.
+const ALL_BUSY: Duration = Duration::from_millis(50);
+
+/// Strangers first, then the longest idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    pub(super) is_known: bool,
+    pub(super) since_ms: u64,
+    pub(super) id: u64,
+}
+
+/// What a newcomer finds.
+#[derive(Debug)]
+pub(super) enum Room {
+    /// A place that nobody had.
+    Free(Arc<Guest>),
+    /// A place that somebody has lost.
+    Made(Arc<Guest>),
+    /// None, but it may try again then.
+    After(Duration),
+}
+
+#[derive(Debug)]
+struct Member {
+    guest: Arc<Guest>,
+    rank: Rank,
+    /// When an unfinished request has to be finished, and its bytes so far.
+    unfinished: Option<(u64, usize)>,
+}
+
+/// Who is here.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    rules: Rules,
+    common: Option<Arc<Common>>,
+    borrowed: usize,
+    next: u64,
+    members: HashMap<u64, Member>,
+    /// By what was last seen of everybody. Nobody moves forward by itself, so whoever is first and has not moved is first.
+    order: BTreeSet<Rank>,
+    /// Strangers in the order.
+    strangers: usize,
+    /// When unfinished requests have to be finished, and whose they are.
+    unfinished: BTreeSet<(u64, u64)>,
+    /// Bytes of unfinished requests.
+    bytes: usize,
+}
+
+impl Crowd {
+    pub(super) fn new(rules: Rules, common: Option<Arc<Common>>) -> Self {
+        Self {
+            rules,
+            common,
+            borrowed: 0,
+            next: 0,
+            members: HashMap::new(),
+            order: BTreeSet::new(),
+            strangers: 0,
+            unfinished: BTreeSet::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Lets a newcomer in, if somebody can be let go for it where that is necessary.
+    pub(super) fn admit(&mut self, now_ms: u64, newcomer: impl FnOnce(u64) -> Arc<Guest>) -> Room {
+        if self.strangers < self.rules.strangers && self.is_granted() {
+            return Room::Free(self.enter(newcomer));
+        }
+        let Some(first) = self.first(now_ms) else { return Room::After(ALL_BUSY) };
+        let age = Duration::from_millis(now_ms.saturating_sub(first.since_ms));
+        if age < self.rules.grace {
+            return Room::After(self.rules.grace - age);
+        }
+        if self.dismiss(first.id) && self.is_granted() {
+            return Room::Made(self.enter(newcomer));
+        }
+        // It has just begun to be answered, or another protocol has what it had borrowed.
+        Room::After(ALL_BUSY)
+    }
+
+    /// Whether there is a place that nobody has; it is taken then.
+    fn is_granted(&mut self) -> bool {
+        if self.members.len() - self.borrowed < self.rules.own {
+            return true;
+        }
+        let borrowed = self.common.as_ref().is_some_and(|common| common.is_taken());
+        self.borrowed += usize::from(borrowed);
+        borrowed
+    }
+
+    fn enter(&mut self, newcomer: impl FnOnce(u64) -> Arc<Guest>) -> Arc<Guest> {
+        self.next += 1;
+        let guest = newcomer(self.next);
+        let rank = Rank { is_known: false, since_ms: guest.entered_ms, id: guest.id };
+        self.order.insert(rank);
+        self.strangers += 1;
+        self.members.insert(guest.id, Member { guest: Arc::clone(&guest), rank, unfinished: None });
+        guest
+    }
+
+    /// Who loses its place first.
+    fn first(&mut self, now_ms: u64) -> Option<Rank> {
+        let seen = *self.order.first()?;
+        if seen.is_known { self.longest_idle(now_ms) } else { Some(seen) }
+    }
+
+    /// Of those who are known, who has asked nothing for longest.
+    fn longest_idle(&mut self, now_ms: u64) -> Option<Rank> {
+        let known = Rank { is_known: true, since_ms: 0, id: 0 };
+        loop {
+            let seen = *self.order.range(known..).next()?;
+            // Nobody is last seen in the future: whoever was seen now is not looked at again.
+            let rank = self.members.get(&seen.id)?.guest.rank(now_ms).max(seen);
+            if rank == seen {
+                return Some(seen);
+            }
+            self.place(rank);
+        }
+    }
+
+    /// Puts somebody where it belongs.
+    fn place(&mut self, rank: Rank) {
+        let Some(member) = self.members.get_mut(&rank.id) else { return };
+        self.order.remove(&member.rank);
+        self.order.insert(rank);
+        self.strangers -= usize::from(!member.rank.is_known && rank.is_known);
+        member.rank = rank;
+    }
+
+    /// Somebody is no stranger any more.
+    pub(super) fn knows(&mut self, id: u64, now_ms: u64) {
+        self.place(Rank { is_known: true, since_ms: now_ms, id });
+    }
+
+    /// Forgets somebody, who may have been let go already.
+    pub(super) fn remove(&mut self, id: u64) {
+        let Some(member) = self.members.remove(&id) else { return };
+        self.order.remove(&member.rank);
+        self.strangers -= usize::from(!member.rank.is_known);
+        self.forget(id, member.unfinished);
+        if self.borrowed > 0
+            && let Some(common) = &self.common
+        {
+            self.borrowed -= 1;
+            common.give_back();
+        }
+    }
+
+    /// Somebody has sent so much of a request, and has to send the rest by then; by when it had to before, if nothing is said.
+    pub(super) fn holds(&mut self, id: u64, bytes: usize, due_ms: Option<u64>) {
+        let Some(member) = self.members.get_mut(&id) else { return };
+        let before = member.unfinished.take();
+        let due_ms = due_ms.or(before.map(|(due_ms, _)| due_ms)).unwrap_or(0);
+        member.unfinished = (bytes > 0).then_some((due_ms, bytes));
+        self.forget(id, before);
+        if bytes > 0 {
+            self.unfinished.insert((due_ms, id));
+            self.bytes += bytes;
+        }
+        // Who has had most of its time goes: who means it has sent the rest long ago.
+        while self.bytes > MAX_UNFINISHED
+            && let Some((_, oldest)) = self.unfinished.first().copied()
+            && self.dismiss(oldest)
+        {}
+    }
+
+    fn forget(&mut self, id: u64, unfinished: Option<(u64, usize)>) {
+        if let Some((due_ms, bytes)) = unfinished {
+            self.unfinished.remove(&(due_ms, id));
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Takes somebody's place, unless it is being answered.
+    fn dismiss(&mut self, id: u64) -> bool {
+        let gone = self.members.get(&id).is_some_and(|member| member.guest.is_let_go());
+        if gone {
+            self.remove(id);
+        }
+        gone
+    }
+
+    /// Lets everybody go whose time is up.
+    pub(super) fn let_go(&mut self, now_ms: u64) {
+        let is_over =
+            |since_ms: u64, time: Duration| Duration::from_millis(now_ms.saturating_sub(since_ms)) >= time;
+        while let Some((due_ms, id)) = self.unfinished.first().copied()
+            && now_ms >= due_ms
+            && self.dismiss(id)
+        {}
+        while let Some(first) = self.order.first().copied()
+            && !first.is_known
+            && is_over(first.since_ms, self.rules.first)
+            && self.dismiss(first.id)
+        {}
+        while let Some(idle) = self.longest_idle(now_ms)
+            && is_over(idle.since_ms, self.rules.idle)
+            && self.dismiss(idle.id)
+        {}
+    }
+}
+
+#[cfg(test)]
+impl Crowd {
+    pub(super) fn len(&self) -> usize {
+        assert_eq!(self.members.len(), self.order.len());
+        self.members.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        assert_eq!(self.unfinished.is_empty(), self.bytes == 0);
+        self.bytes
+    }
+}

@@ -1,0 +1,234 @@
+use super::*;
+
+const GRACE: Duration = Duration::from_millis(250);
+const RULES: Rules = Rules {
+    own: 3,
+    strangers: 2,
+    first: Duration::from_secs(30),
+    idle: Duration::from_secs(600),
+    grace: GRACE,
+};
+
+/// A crowd whose clock is moved by hand.
+struct World {
+    places: Arc<Places>,
+    now_ms: u64,
+}
+
+impl World {
+    fn new(rules: Rules, common: Option<Arc<Common>>) -> Self {
+        Self { places: Places::new(rules, common), now_ms: 0 }
+    }
+
+    fn newcomer(&self) -> Room {
+        let (places, entered_ms) = (Arc::clone(&self.places), self.now_ms);
+        self.places.crowd().admit(entered_ms, |id| {
+            Arc::new(Guest {
+                id,
+                places,
+                entered_ms,
+                busy: AtomicU32::new(0),
+                is_known: AtomicBool::new(false),
+                answered_ms: AtomicU64::new(0),
+                task: OnceLock::new(),
+            })
+        })
+    }
+
+    /// A newcomer that finds a place.
+    fn stranger(&self) -> Arc<Guest> {
+        match self.newcomer() {
+            Room::Free(guest) | Room::Made(guest) => guest,
+            Room::After(wait) => panic!("no place within {wait:?}"),
+        }
+    }
+
+    /// A newcomer that shows its token at once.
+    fn known(&self) -> Arc<Guest> {
+        let guest = self.stranger();
+        self.asks(&guest);
+        guest
+    }
+
+    fn asks(&self, guest: &Guest) {
+        guest.is_known.store(true, Ordering::Relaxed);
+        guest.answered_ms.store(self.now_ms, Ordering::Relaxed);
+        self.places.crowd().knows(guest.id, self.now_ms);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now_ms += time.as_millis() as u64;
+    }
+
+    fn look(&self) {
+        self.places.crowd().let_go(self.now_ms);
+    }
+}
+
+fn is_here(guest: &Guest) -> bool {
+    guest.busy.load(Ordering::SeqCst) != LOST
+}
+
+#[test]
+fn the_longest_idle_makes_room_for_a_newcomer() {
+    let mut world = World::new(RULES, None);
+    let mut known = Vec::new();
+    for _ in 0..3 {
+        known.push(world.known());
+        world.pass(GRACE);
+    }
+    world.asks(&known[0]);
+    world.pass(GRACE);
+    world.stranger();
+    assert_eq!(known.iter().map(|one| is_here(one)).collect::<Vec<_>>(), [true, false, true]);
+}
+
+#[test]
+fn strangers_lose_their_places_before_guests_that_are_idle_for_longer() {
+    let mut world = World::new(RULES, None);
+    let known = [world.known(), world.known()];
+    world.pass(Duration::from_secs(20));
+    let stranger = world.stranger();
+    world.pass(GRACE);
+    let newcomer = world.stranger();
+    assert!(known.iter().all(|one| is_here(one)) && is_here(&newcomer));
+    assert!(!is_here(&stranger));
+}
+
+#[test]
+fn strangers_have_some_of_the_places_and_never_all() {
+    let mut world = World::new(Rules { own: 100, ..RULES }, None);
+    let strangers: Vec<_> = (0..10)
+        .map(|_| {
+            world.pass(GRACE);
+            world.stranger()
+        })
+        .collect();
+    let here: Vec<bool> = strangers.iter().map(|one| is_here(one)).collect();
+    assert_eq!(here.iter().filter(|here| **here).count(), RULES.strangers, "{here:?}");
+    assert_eq!(here[8..], [true, true], "the newest are here");
+    world.asks(&strangers[9]);
+    assert!(matches!(world.newcomer(), Room::Free(_)), "who has shown its token is none any more");
+}
+
+#[test]
+fn a_place_is_nobody_elses_for_a_moment() {
+    let mut world = World::new(RULES, None);
+    let first = world.stranger();
+    world.pass(GRACE / 2);
+    world.stranger();
+    assert!(matches!(world.newcomer(), Room::After(wait) if wait == GRACE - GRACE / 2));
+    world.pass(GRACE - GRACE / 2);
+    assert!(matches!(world.newcomer(), Room::Made(_)));
+    assert!(!is_here(&first));
+}
+
+#[test]
+fn nobody_is_let_go_in_the_midst_of_an_answer() {
+    let mut world = World::new(RULES, None);
+    let known: Vec<_> = (0..3).map(|_| world.known()).collect();
+    let busy: Vec<_> = known.iter().map(|guest| guest.begin().unwrap()).collect();
+    world.pass(RULES.idle * 2);
+    world.look();
+    assert!(matches!(world.newcomer(), Room::After(_)));
+    assert!(known.iter().all(|one| is_here(one)));
+    drop(busy);
+    // The clock of answers is the real one: they were given long ago.
+    world.pass(RULES.idle);
+    world.look();
+    assert!(known.iter().all(|one| !is_here(one)));
+    assert!(known[0].begin().is_none(), "nothing begins where the place is lost");
+}
+
+#[test]
+fn every_time_that_is_up_ends_a_connection_and_no_other() {
+    let mut world = World::new(RULES, None);
+    let (silent, idle, slow) = (world.stranger(), world.known(), world.known());
+    world.places.crowd().holds(slow.id, 10, Some(UNFINISHED.as_millis() as u64));
+    let steps =
+        [(9, [true; 3]), (1, [true, true, false]), (19, [true, true, false]), (1, [false, true, false])];
+    for (seconds, here) in steps {
+        world.pass(Duration::from_secs(seconds));
+        // Dripping on does not begin a request anew.
+        world.places.crowd().holds(slow.id, 20, None);
+        world.look();
+        assert_eq!([&silent, &idle, &slow].map(|one| is_here(one)), here, "after {} ms", world.now_ms);
+    }
+    world.pass(RULES.idle - Duration::from_secs(31));
+    world.look();
+    assert!(is_here(&idle));
+    world.pass(Duration::from_secs(1));
+    world.look();
+    assert!(!is_here(&idle));
+    assert_eq!(world.places.crowd().len(), 0);
+}
+
+#[test]
+fn unfinished_requests_have_a_sum_and_the_oldest_is_let_go_for_it() {
+    let mut world = World::new(Rules { own: 1_000, strangers: 1_000, ..RULES }, None);
+    let size = 64 * 1024;
+    let many: Vec<_> = (0..=MAX_UNFINISHED / size)
+        .map(|_| {
+            world.pass(Duration::from_millis(1));
+            let guest = world.stranger();
+            guest.places.crowd().holds(guest.id, size, Some(world.now_ms));
+            guest
+        })
+        .collect();
+    assert!(!is_here(&many[0]) && many[1..].iter().all(|one| is_here(one)));
+    // Those that are finished count no more.
+    for guest in &many {
+        world.places.crowd().holds(guest.id, 0, None);
+    }
+    assert_eq!(world.places.crowd().bytes(), 0);
+}
+
+#[test]
+fn a_protocol_keeps_places_of_its_own_whatever_the_others_take() {
+    let common = Common::new(4);
+    let greedy = World::new(Rules { strangers: 100, ..RULES }, Some(Arc::clone(&common)));
+    let mut modest = World::new(Rules { strangers: 100, ..RULES }, Some(Arc::clone(&common)));
+    let taken: Vec<_> = (0..7).map(|_| greedy.known()).collect();
+    assert!(matches!(greedy.newcomer(), Room::After(_)), "three of its own and four in common");
+    let mine: Vec<_> = (0..3).map(|_| modest.known()).collect();
+    assert!(matches!(modest.newcomer(), Room::After(_)));
+    greedy.places.crowd().remove(taken[0].id);
+    assert!(matches!(modest.newcomer(), Room::Free(_)), "what is given back is for everybody");
+    modest.pass(GRACE);
+    assert!(matches!(modest.newcomer(), Room::Made(_)));
+    assert!(mine.iter().all(|one| is_here(one)), "the stranger went");
+}
+
+#[tokio::test]
+async fn who_loses_its_place_is_ended_and_gives_it_back_once() {
+    let places = Places::new(Rules { own: 1, strangers: 1, ..RULES }, None);
+    let (ended, wait) = tokio::sync::oneshot::channel::<()>();
+    places.enter().await.host(async move {
+        let _ends_with_this = ended;
+        std::future::pending::<()>().await;
+    });
+    // Takes as long as a place is nobody else's.
+    let place = places.enter().await;
+    assert!(wait.await.is_err());
+    assert_eq!(places.crowd().len(), 1);
+    drop(place);
+    assert_eq!(places.crowd().len(), 0);
+}
+
+#[tokio::test]
+async fn whoever_looks_after_the_places_keeps_the_deadlines() {
+    let places = Places::new(Rules { first: Duration::from_millis(1), ..RULES }, None);
+    let (ended, wait) = tokio::sync::oneshot::channel::<()>();
+    let place = places.enter().await;
+    let known = places.enter().await;
+    known.guest().is_known_now();
+    place.host(async move {
+        let _ends_with_this = ended;
+        std::future::pending::<()>().await;
+    });
+    let looking = tokio::spawn(Arc::clone(&places).look_after());
+    let ended = tokio::time::timeout(Duration::from_secs(20), wait).await;
+    assert!(ended.expect("its time is up").is_err());
+    assert!(is_here(known.guest()));
+    looking.abort();
+}
