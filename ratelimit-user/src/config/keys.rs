@@ -47,8 +47,19 @@ pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports", "destination
 pub(super) const CLUSTER: Keys = Keys {
     known: &["redis", "password_file", "name", "host", "hosts", "reserve", "tick", "lease", "without_store"],
 };
-pub(super) const LISTEN: Keys =
-    Keys { known: &["http", "grpc", "resp", "metrics", "token_file", "tls", "trusted_proxies"] };
+pub(super) const LISTEN: Keys = Keys {
+    known: &[
+        "http",
+        "grpc",
+        "resp",
+        "metrics",
+        "token_file",
+        "tls",
+        "trusted_proxies",
+        "socket_mode",
+        "socket_group",
+    ],
+};
 pub(super) const TLS: Keys = Keys { known: &["certificate", "key", "client_ca"] };
 pub(super) const REQUESTS: Keys = Keys { known: &["keys", "threads", "time_zone"] };
 pub(super) const API: Keys = Keys {

@@ -11,7 +11,7 @@ use super::{
     resolve::prefixes,
     value::{At, Found},
 };
-use crate::policy::{Endpoint, Listen, ListenTls};
+use crate::policy::{Endpoint, Listen, ListenTls, SocketRights};
 
 /// Where the daemon listens, if all of it makes sense.
 pub(super) fn resolve(table: &Found<ListenTable>, problems: &mut Problems<'_>) -> Option<Listen> {
@@ -29,10 +29,47 @@ pub(super) fn resolve(table: &Found<ListenTable>, problems: &mut Problems<'_>) -
     listen.http = endpoints("http", &table.http, shown, &mut taken, problems);
     listen.grpc = endpoints("grpc", &table.grpc, shown, &mut taken, problems);
     listen.resp = endpoints("resp", &table.resp, shown, &mut taken, problems);
+    listen.socket_rights = socket_rights(table, problems);
     let proxies =
         table.trusted_proxies.as_ref().map_or_else(|| Some(Vec::new()), |list| prefixes(list, problems));
     listen.trusted_proxies = proxies?;
     Some(listen)
+}
+
+/// Who may use sockets in the file system.
+fn socket_rights(table: &ListenTable, problems: &mut Problems<'_>) -> SocketRights {
+    let mut rights = SocketRights::default();
+    if let Some((text, at)) = &table.socket_mode {
+        match mode(text) {
+            Some(mode) => rights.mode = mode,
+            None => problems.error(
+                at,
+                format!("socket_mode = {text:?} is no mode of a socket; use \"0660\" for owner and group, \"0600\" or \"0666\""),
+            ),
+        }
+        if rights.mode & 0o002 != 0 {
+            let message =
+                format!("socket_mode = {text:?}: everybody on this host may ask and reset, without a token");
+            problems.warning(at, message);
+        }
+    }
+    if let Some((text, at)) = &table.socket_group {
+        if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == ':') {
+            problems.error(
+                at,
+                format!("socket_group = {text:?} is no name of a group; use one such as \"www-data\""),
+            );
+        }
+        rights.group = Some(text.clone());
+    }
+    rights
+}
+
+/// Rights to read and write in octal digits; the owner has both.
+fn mode(text: &str) -> Option<u32> {
+    let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal)?;
+    (mode & !0o666 == 0 && mode & 0o600 == 0o600).then_some(mode)
 }
 
 fn metrics(

@@ -18,6 +18,8 @@ pub struct Listen {
     pub token_file: Option<PathBuf>,
     /// What TCP listeners speak TLS with.
     pub tls: Option<ListenTls>,
+    /// Who may use sockets in the file system.
+    pub socket_rights: SocketRights,
     /// Whose word about the address of a caller counts.
     pub trusted_proxies: Vec<Prefix>,
 }
@@ -29,6 +31,21 @@ pub enum Endpoint {
     Tcp(SocketAddr),
     /// A socket in the file system.
     Unix(PathBuf),
+}
+
+/// Who may use sockets in the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketRights {
+    /// Of the file: who may write to it may ask.
+    pub mode: u32,
+    /// Name or number of the group that the file is given to; the daemon's own without it.
+    pub group: Option<String>,
+}
+
+impl Default for SocketRights {
+    fn default() -> Self {
+        Self { mode: 0o660, group: None }
+    }
 }
 
 /// Certificates of listeners.

@@ -41,7 +41,7 @@ pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
 pub use leases::Uncountable;
 pub use limit_list::LimitList;
-pub use listen::{Endpoint, Listen, ListenTls};
+pub use listen::{Endpoint, Listen, ListenTls, SocketRights};
 pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use request_limit::{
     MAX_LOG, MAX_REQUEST_LIMITS, MAX_REQUESTS, RequestLimit, RequestLimitError, is_calendar,

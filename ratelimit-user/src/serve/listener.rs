@@ -1,9 +1,9 @@
 //! Where questions come in: TCP, with or without TLS, and sockets in the file system, alike for all protocols.
 
 use std::{
-    fmt, fs, io,
+    fmt, io,
     net::{IpAddr, TcpListener as StdTcp},
-    os::unix::{fs::PermissionsExt as _, net::UnixListener as StdUnix},
+    os::unix::net::UnixListener as StdUnix,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -15,13 +15,18 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-use super::credentials::Speaking;
-use crate::policy::Endpoint;
+use super::{
+    credentials::Speaking,
+    socket_file::{self, SocketFile},
+};
+use crate::policy::{Endpoint, SocketRights};
 
 /// How long a caller may take to agree on TLS.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Callers that wait to be taken in.
 const BACKLOG: i32 = 1024;
+/// After so long without a word it is looked whether the other end still exists. Hosts that are gone hold no place until they are missed.
+const KEEPALIVE: Duration = Duration::from_secs(300);
 
 /// A socket that is bound, before any thread has it.
 #[derive(Debug)]
@@ -33,7 +38,7 @@ pub struct Bound {
 #[derive(Debug)]
 enum Socket {
     Tcp(StdTcp),
-    Unix(StdUnix),
+    Unix(StdUnix, #[expect(dead_code, reason = "goes when the socket does")] SocketFile),
 }
 
 /// One thread's end of a listening socket.
@@ -75,8 +80,8 @@ pub enum Peer {
 }
 
 impl Bound {
-    /// Binds a socket. A file that an earlier run left is replaced; one that somebody listens on is not.
-    pub fn bind(endpoint: &Endpoint) -> io::Result<Self> {
+    /// Binds a socket. A socket's file that an earlier run left is replaced; one that somebody listens on is not, and nothing else is.
+    pub fn bind(endpoint: &Endpoint, rights: &SocketRights) -> io::Result<Self> {
         let socket = match endpoint {
             Endpoint::Tcp(address) => {
                 let domain = socket2::Domain::for_address(*address);
@@ -87,22 +92,13 @@ impl Bound {
                 Socket::Tcp(socket.into())
             }
             Endpoint::Unix(path) => {
-                if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                    return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens on it already"));
-                }
-                match fs::remove_file(path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
-                let listener = StdUnix::bind(path)?;
-                // Whoever may enter the directory may ask.
-                fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-                Socket::Unix(listener)
+                let (listener, file) = socket_file::bind(path, rights)?;
+                Socket::Unix(listener, file)
             }
         };
         match &socket {
             Socket::Tcp(listener) => listener.set_nonblocking(true)?,
-            Socket::Unix(listener) => listener.set_nonblocking(true)?,
+            Socket::Unix(listener, _) => listener.set_nonblocking(true)?,
         }
         Ok(Self { endpoint: endpoint.clone(), socket })
     }
@@ -116,7 +112,7 @@ impl Bound {
     pub fn listener(&self, tls: Option<Speaking>) -> io::Result<Listener> {
         let socket = match &self.socket {
             Socket::Tcp(listener) => ListenerSocket::Tcp(TcpListener::from_std(listener.try_clone()?)?),
-            Socket::Unix(listener) => ListenerSocket::Unix(UnixListener::from_std(listener.try_clone()?)?),
+            Socket::Unix(listener, _) => ListenerSocket::Unix(UnixListener::from_std(listener.try_clone()?)?),
         };
         // Certificates are for the network.
         let tls = tls.filter(|_| matches!(socket, ListenerSocket::Tcp(_)));
@@ -132,6 +128,8 @@ impl Listener {
                 let (stream, peer) = listener.accept().await?;
                 // Answers are short and go out whole.
                 stream.set_nodelay(true)?;
+                let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
+                socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
                 Ok((Stream::Tcp(stream), Peer::Host(peer.ip())))
             }
             ListenerSocket::Unix(listener) => Ok((Stream::Unix(listener.accept().await?.0), Peer::Local)),

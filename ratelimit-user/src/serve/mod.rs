@@ -19,6 +19,7 @@ pub mod places;
 pub mod protocol;
 mod renewals;
 pub mod resp;
+mod socket_file;
 pub mod store;
 mod tls;
 mod together;

@@ -107,8 +107,8 @@ impl Sockets {
         for (protocol, endpoint) in
             endpoints.into_iter().flat_map(|(protocol, all)| all.iter().map(move |one| (protocol, one)))
         {
-            let socket =
-                Bound::bind(endpoint).map_err(|error| format!("cannot listen on {endpoint}: {error}"))?;
+            let socket = Bound::bind(endpoint, &listen.socket_rights)
+                .map_err(|error| format!("cannot listen on {endpoint}: {error}"))?;
             bound.push((protocol, socket));
         }
         let credentials = Credentials::read(listen)?;

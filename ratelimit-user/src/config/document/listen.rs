@@ -20,6 +20,8 @@ pub(in crate::config) struct ListenTable {
     pub(in crate::config) token_file: Option<At<String>>,
     pub(in crate::config) tls: Option<TlsTable>,
     pub(in crate::config) trusted_proxies: Option<Strings>,
+    pub(in crate::config) socket_mode: Option<At<String>>,
+    pub(in crate::config) socket_group: Option<At<String>>,
 }
 
 /// `tls = { … }`.
@@ -44,6 +46,8 @@ pub(super) fn read(fields: &DeTable<'_>, problems: &mut Problems<'_>) -> ListenT
                 listen.tls = table("tls", value, problems).map(|fields| tls(fields, value.span(), problems));
             }
             "trusted_proxies" => listen.trusted_proxies = strings("trusted_proxies", value, problems),
+            "socket_mode" => listen.socket_mode = string("socket_mode", value, problems),
+            "socket_group" => listen.socket_group = string("socket_group", value, problems),
             _ => unknown(key, &LISTEN, problems),
         }
     }

@@ -19,11 +19,15 @@ fn every_key_of_listen_is_understood() {
         token_file = "/etc/ratelimit/token"
         tls = { certificate = "/c.pem", key = "/k.pem", client_ca = "/ca.pem" }
         trusted_proxies = ["10.0.0.0/8", "::1"]
+        socket_mode = "0600"
+        socket_group = "www-data"
         "#,
     );
     let tcp = |text: &str| Endpoint::Tcp(text.parse().unwrap());
     assert_eq!(listen.http, [tcp("127.0.0.1:8080"), Endpoint::Unix("/run/ratelimit/http.sock".into())]);
     assert_eq!((listen.grpc, listen.resp), (vec![tcp("0.0.0.0:8081")], vec![tcp("[::1]:8082")]));
+    let rights = listen.socket_rights;
+    assert_eq!((rights.mode, rights.group.as_deref()), (0o600, Some("www-data")));
     assert_eq!(listen.token_file, Some("/etc/ratelimit/token".into()));
     let tls = listen.tls.unwrap();
     assert_eq!((tls.certificate, tls.key), ("/c.pem".into(), "/k.pem".into()));
@@ -64,6 +68,17 @@ fn every_mistake_in_listen_is_reported_at_its_place() {
                 "4:7: tls has no key; write key = \"/etc/ratelimit/key.pem\"".to_owned(),
                 "4:21: client_ca is empty; name a file".to_owned(),
             ],
+        ),
+        (
+            "socket_mode = \"0777\"\nsocket_group = \"a:b\"",
+            vec![
+                "4:15: socket_mode = \"0777\" is no mode of a socket; use \"0660\" for owner and group, \"0600\" or \"0666\"".to_owned(),
+                "5:16: socket_group = \"a:b\" is no name of a group; use one such as \"www-data\"".to_owned(),
+            ],
+        ),
+        (
+            "socket_mode = 432",
+            vec!["4:15: socket_mode is a number; write a string in quotes".to_owned()],
         ),
         ("token_file = \"\"", vec!["4:14: token_file is empty; name a file".to_owned()]),
         (

@@ -10,6 +10,7 @@ pub(super) fn of_listen(listen: &Listen) -> Fields {
     let metrics: Vec<_> = listen.metrics().into_iter().collect();
     let token_file: Vec<_> = listen.token_file.iter().map(|path| path.display()).collect();
     let tls: Vec<_> = listen.tls.iter().map(certificates).collect();
+    let socket_group: Vec<_> = listen.socket_rights.group.iter().collect();
     let mut fields = restarted([
         ("http", all(&listen.http)),
         ("grpc", all(&listen.grpc)),
@@ -17,6 +18,8 @@ pub(super) fn of_listen(listen: &Listen) -> Fields {
         ("metrics", all(&metrics)),
         ("token_file", all(&token_file)),
         ("tls", all(&tls)),
+        ("socket_mode", format!("{:04o}", listen.socket_rights.mode)),
+        ("socket_group", all(&socket_group)),
     ]);
     fields.extend(followed([("trusted_proxies", all(&listen.trusted_proxies))]));
     fields

@@ -293,6 +293,8 @@ fn listeners_and_room_for_keys_take_a_restart() {
         resp = "127.0.0.1:8082"
         token_file = "/t"
         tls = { certificate = "/c", key = "/k", client_ca = "/ca" }
+        socket_mode = "0600"
+        socket_group = "www-data"
     "#;
     let new = format!("{OLD}{new}");
     assert_eq!(
@@ -301,6 +303,8 @@ fn listeners_and_room_for_keys_take_a_restart() {
             "listen grpc: none -> 127.0.0.1:8081",
             "listen http: none -> 127.0.0.1:8080, unix:/run/h",
             "listen resp: none -> 127.0.0.1:8082",
+            "listen socket_group: none -> www-data",
+            "listen socket_mode: 0660 -> 0600",
             "listen tls: none -> certificate /c, key /k, client_ca /ca",
             "listen token_file: none -> /t",
             "requests keys: 1000000 -> 5",
