@@ -178,6 +178,17 @@ impl Drop for Place {
 }
 
 impl Guest {
+    /// Somebody, where it does not matter who.
+    #[cfg(test)]
+    pub(super) fn anybody() -> Arc<Self> {
+        let minute = Duration::from_secs(60);
+        let rules = Rules { own: 1, strangers: 1, first: minute, idle: minute, grace: minute };
+        match Places::new(rules, None).room() {
+            Room::Free(guest) | Room::Made(guest) => guest,
+            Room::After(wait) => panic!("no place within {wait:?}"),
+        }
+    }
+
     /// Begins an answer; none if the place is lost, and the connection about to end.
     pub fn begin(self: &Arc<Self>) -> Option<Busy> {
         let more = |busy| (busy != LOST).then(|| busy + 1);

@@ -156,7 +156,7 @@ impl Connection {
         let is_new = went_on || self.kept.is_empty();
         // As long as it is and no longer: what unfinished requests take is counted.
         self.kept = rest.to_vec();
-        let waiting = self.session.transaction.as_ref().map_or(0, |transaction| transaction.len());
+        let waiting = self.session.transaction.as_ref().map_or(0, Transaction::len);
         let bytes = rest.len() + waiting;
         if bytes > 0 || self.holds {
             let time = if rest.is_empty() { TRANSACTION } else { UNFINISHED };

@@ -83,7 +83,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{config, serve::desk::Desk};
+    use crate::{
+        config,
+        serve::{desk::Desk, places::Guest},
+    };
 
     #[test]
     fn an_address_can_be_blocked_only_if_somebody_answers_for_it() {
@@ -105,7 +108,7 @@ mod tests {
             (host("192.0.2.1"), true, "192.0.2.1", true),
         ] {
             let (desk, quotas) = (Arc::clone(&desk), Arc::default());
-            let door = Door { desk, token: None, quotas, peer, is_shown };
+            let door = Door { desk, token: None, quotas, peer, is_shown, guest: Guest::anybody() };
             let expected = Origin { ip: Some(ip.parse().unwrap()), vouched };
             assert_eq!(origin(&door, Some(named), &HeaderMap::new()), expected, "{peer:?} {is_shown}");
         }
