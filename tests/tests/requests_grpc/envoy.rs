@@ -55,7 +55,7 @@ fn a_mistake_in_the_configuration_of_envoy_serves_nobody() {
         (refused.status, refused.body.trim()),
         (429, "api \"wbe\" is not in the policy; there is web")
     );
-    assert!(service.log().contains("makes no sense: api \"wbe\" is not in the policy"), "{}", service.log());
+    service.wait_for_log("makes no sense: api \"wbe\" is not in the policy");
 }
 
 /// Asks until it is answered with 200: the first assignment is there, or one has come again.
