@@ -146,13 +146,18 @@ impl Store {
             return Err(Unavailable);
         }
         let (answer, answered) = oneshot::channel();
+        let count = inquiries.len();
         let question = Question::Take { inquiries, answer: Some(answer) };
         self.questions.try_send(question).map_err(|_| Unavailable)?;
         // The batch before may take its time, too.
-        match tokio::time::timeout(2 * DEADLINE, answered).await {
+        let answers = match tokio::time::timeout(2 * DEADLINE, answered).await {
             Ok(Ok(answers)) => Ok(answers),
             _ => Err(Unavailable),
-        }
+        };
+        let missing = |answers: &Answers| answers.iter().filter(|answer| answer.is_err()).count();
+        let failed = answers.as_ref().map_or(count, missing);
+        self.facts.failed.fetch_add(failed as u64, Ordering::Relaxed);
+        answers
     }
 
     /// Says something that needs no answer. It is lost if the store is gone.
@@ -356,8 +361,6 @@ impl Teller {
                 link.give_up(&server, error);
             }
         }
-        let failed = answers.iter().filter(|answer| answer.is_err()).count();
-        self.facts.failed.fetch_add(failed as u64, Ordering::Relaxed);
         answers
     }
 
