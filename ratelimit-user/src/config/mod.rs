@@ -23,7 +23,7 @@ mod warnings;
 
 use std::{
     fmt,
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _},
     path::Path,
     string::FromUtf8Error,
@@ -81,6 +81,19 @@ pub fn read_text(path: &Path) -> Result<String, LoadError> {
     let unreadable = |reason: String| LoadError::Unreadable { file: path.display().to_string(), reason };
     let text = read(path).map_err(|error| unreadable(error.to_string()))?;
     String::from_utf8(text).map_err(|error| unreadable(not_utf8(&error)))
+}
+
+/// The text of a policy file that was read before. A pipe has nothing more to say, and would hold up whoever waits for it.
+pub fn read_text_again(path: &Path) -> Result<String, LoadError> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => {
+            let reason =
+                "it is no file, and nothing else can be read again; name a file with --policy".to_owned();
+            Err(LoadError::Unreadable { file: path.display().to_string(), reason })
+        }
+        // What cannot be looked at cannot be read either, and that says why.
+        _ => read_text(path),
+    }
 }
 
 /// Checks the text of a policy file; `name` is for messages.

@@ -140,7 +140,7 @@ impl Host {
     /// Reads the policy file again. A broken file changes nothing.
     pub(super) fn reload(&mut self) -> Result<(), Failure> {
         self.refuse_while_waiting("SIGHUP")?;
-        let read = config::read_text(&self.policy_path)
+        let read = config::read_text_again(&self.policy_path)
             .and_then(|text| Version::parse(&mut self.reader, &self.policy_path, text));
         let (next, warnings) = match read {
             Ok(read) => read,
@@ -266,7 +266,7 @@ impl Host {
     }
 
     fn record(&self, version: &Version) -> Record {
-        Record::new(version, &self.policy_path, config::read_text(&self.policy_path).ok())
+        Record::new(version, &self.policy_path, config::read_text_again(&self.policy_path).ok())
     }
 
     fn waiting_record(&self, next: &Path) -> Record {

@@ -2,12 +2,14 @@
 
 use super::{host::Host, log};
 use crate::dataplane::{
+    DataplaneError,
     attach::{self, Adopted, GenericMode, Guarded, Presence},
     features,
     framing::Framing,
     interface::{self, Interface, Mode},
     kernel::Program,
     pin::PinDir,
+    probe,
 };
 
 impl Host {
@@ -30,6 +32,26 @@ impl Host {
             }
         }
         self.keep_silent(&all);
+    }
+
+    /// Says once that protection has come to depend on this daemon. Called once a second.
+    pub(super) fn look_after_pins(&mut self) {
+        let unpinned = self.unpinned();
+        if self.were_pinned && !unpinned.is_empty() {
+            unpinned.iter().for_each(log::error);
+        }
+        self.were_pinned = unpinned.is_empty();
+    }
+
+    /// What is wrong with the place that the next daemon would find everything in.
+    pub(super) fn unpinned(&self) -> Vec<String> {
+        let wrong = probe::require_bpffs(self.pins.root()).err();
+        let words = |why: DataplaneError| {
+            format!(
+                "PROTECTION ENDS WITH THIS DAEMON: {why}; it was there, and has been unmounted; mount it and start the daemon again"
+            )
+        };
+        wrong.map(words).into_iter().collect()
     }
 
     /// Has the program answer nobody where the answer would lack the tag that the packet had. Says so when that begins.

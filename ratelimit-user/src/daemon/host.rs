@@ -27,11 +27,11 @@ use super::{
 };
 use crate::{
     cluster::address::StoreAddress,
-    compile::{Desired, HostFacts, lists::Lists},
+    compile::{Desired, HostFacts, Places, lists::Lists},
     config::Reader,
     dataplane::{
         attach::{self, GenericMode, Guarded},
-        kernel::{Maps, Program},
+        kernel::{Maps, Meters, Program},
         pin::PinDir,
         probe,
         table::SourceTable,
@@ -44,10 +44,7 @@ use crate::{
         protocol::{Operator, Reply, Request},
         store::Store,
     },
-    stats::{
-        Snapshot,
-        posture::{Pressure, Watch},
-    },
+    stats::posture::{Pressure, Watch},
 };
 
 /// What the operator asked for on the command line.
@@ -112,6 +109,8 @@ pub(super) struct Host {
     pub(super) guarded: Vec<Guarded>,
     /// Names of interfaces that are to be guarded as soon as there are some.
     pub(super) names: Vec<String>,
+    /// Whether what the next daemon would find was there at the last look.
+    pub(super) were_pinned: bool,
     /// Where nobody is answered, as the operator has been told.
     pub(super) said: Vec<String>,
     pub(super) pins: PinDir,
@@ -198,6 +197,7 @@ impl Host {
             drops,
             guarded: started.guarded,
             names: started.names,
+            were_pinned: true,
             said: Vec::new(),
             pins: started.pins,
             cookie_problem: started.program.cookie_problem().map(str::to_owned),
@@ -241,7 +241,7 @@ impl Host {
         let by = |operator| By { caller, operator };
         match request {
             Request::Status => Ok(Reply::Status(Box::new(self.status()))),
-            Request::Stats => Ok(Reply::Stats(self.snapshot()?)),
+            Request::Stats => Err(Failure::usage("counters are read apart from the host")),
             Request::Explain { address, service } => {
                 self.take_in_drops();
                 self.explain(address, service.as_deref())
@@ -286,9 +286,9 @@ impl Host {
         }
     }
 
-    /// The counters now.
-    pub(super) fn snapshot(&self) -> Result<Snapshot, Failure> {
-        Ok(Snapshot::new(&self.maps.counts()?, &self.desired.names.services))
+    /// The counters, to be read without holding up anything else, and the services that they are of.
+    pub(super) fn meters(&self) -> (Meters, Places) {
+        (self.maps.meters(), self.desired.names.services.clone())
     }
 
     /// Sources that were ever entered into the table.

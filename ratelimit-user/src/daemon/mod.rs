@@ -24,6 +24,7 @@ mod requests;
 mod seal;
 mod service;
 mod settings;
+mod shared;
 mod start;
 mod state_dir;
 mod status;

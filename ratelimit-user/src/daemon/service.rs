@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, Write as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,13 +24,14 @@ use super::{
     log, progress,
     record::{self, Origin, Record},
     requests::follow_offenders,
+    shared::Shared,
     start::start,
     state_dir::StateDir,
     unsaved,
 };
 use crate::{
     config::{self, Reader},
-    dataplane::{netlink, probe},
+    dataplane::{netlink, probe, table::TableUse},
     drops::Sighting,
     failure::{ExitCode, Failure},
     metrics,
@@ -39,6 +41,7 @@ use crate::{
         protocol::{Reply, Request, Status},
         workers::Sockets,
     },
+    stats::Snapshot,
 };
 
 /// How often blocks that have run out are forgotten.
@@ -92,7 +95,13 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             log::warning(warning);
         }
         drop(progress);
-        let daemon = Arc::new(Daemon { host: Mutex::new(host), asked: Notify::new() });
+        let daemon = Arc::new(Daemon {
+            host: Mutex::new(host),
+            asked: Notify::new(),
+            usage: Shared::default(),
+            stats: Shared::default(),
+            scrape: Shared::default(),
+        });
         tokio::spawn(control::serve(control, Arc::clone(&daemon)));
         if let Some(listener) = metrics {
             tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
@@ -105,14 +114,50 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             Failure::new(ExitCode::Unsupported, format!("cannot start threads that answer: {error}"))
         })?;
         tokio::spawn(follow_offenders(Arc::clone(&daemon)));
-        let talks = tokio::spawn(converse(Arc::clone(&daemon)));
+        let talks = Talks::begin(&daemon)?;
         daemon.until_stopped(&mut signals, &state).await?;
         // What is being said is said once more, if need be: it counts once.
-        talks.abort();
+        talks.end();
         say_goodbye(&daemon).await;
         log::info(format!("state directory {} released", state.path().display()));
         Ok(())
     })
+}
+
+/// The conversation with the store, on a thread of its own: leases run out within a second, and must not wait for whoever else the daemon answers.
+struct Talks {
+    stop: Arc<Notify>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Talks {
+    fn begin(daemon: &Arc<Daemon>) -> Result<Self, Failure> {
+        let failed = |error: io::Error| {
+            Failure::new(
+                ExitCode::Unsupported,
+                format!("cannot start the thread that renews leases: {error}"),
+            )
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (daemon, stop) = (Arc::clone(daemon), Arc::new(Notify::new()));
+        let stopped = Arc::clone(&stop);
+        let talk = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = converse(daemon) => {}
+                    () = stopped.notified() => {}
+                }
+            });
+        };
+        let thread = thread::Builder::new().name("leases".to_owned()).spawn(talk).map_err(failed)?;
+        Ok(Self { stop, thread })
+    }
+
+    fn end(self) {
+        self.stop.notify_one();
+        // One that has panicked has nothing more to say.
+        let _over = self.thread.join();
+    }
 }
 
 /// A start that fails with a kept policy must say how to get rid of it.
@@ -157,6 +202,8 @@ fn settle(host: &mut Host, origin: &Origin, options: &Options) -> Result<(), Fai
 /// The signals that mean something.
 struct Signals {
     hangup: Signal,
+    /// They mean nothing, and must not end the daemon either.
+    others: [Signal; 2],
     terminate: Signal,
     interrupt: Signal,
 }
@@ -169,6 +216,7 @@ impl Signals {
         };
         Ok(Self {
             hangup: one(SignalKind::hangup())?,
+            others: [one(SignalKind::user_defined1())?, one(SignalKind::user_defined2())?],
             terminate: one(SignalKind::terminate())?,
             interrupt: one(SignalKind::interrupt())?,
         })
@@ -180,6 +228,10 @@ pub(super) struct Daemon {
     host: Mutex<Host>,
     /// Rung after every request: it may have moved the end of a wait.
     asked: Notify,
+    /// Looks at the tables, for everybody who asks at the same time.
+    usage: Shared<TableUse>,
+    stats: Shared<Snapshot>,
+    scrape: Shared<String>,
 }
 
 impl Daemon {
@@ -195,10 +247,13 @@ impl Daemon {
         let mut drops = tokio::time::interval(READ_EVERY);
         drops.set_missed_tick_behavior(MissedTickBehavior::Delay);
         say_ready();
+        let [user1, user2] = &mut signals.others;
         loop {
             let deadline = self.host().deadline();
             tokio::select! {
                 _ = signals.hangup.recv() => self.reload(),
+                _ = user1.recv() => log::info("SIGUSR1 means nothing here; SIGHUP reads the policy again"),
+                _ = user2.recv() => log::info("SIGUSR2 means nothing here; SIGHUP reads the policy again"),
                 () = self.asked.notified() => {}
                 () = reached(deadline) => self.host().expire(Instant::now()),
                 _ = sweep.tick() => self.sweep(),
@@ -211,8 +266,13 @@ impl Daemon {
         }
         let mut host = self.host();
         host.stop_waiting();
+        let unpinned = host.unpinned();
+        unpinned.iter().for_each(log::warning);
         for interface in host.interfaces() {
             match interface.mode.as_str() {
+                _ if !unpinned.is_empty() => {
+                    log::warning(format!("stopping; {} is NOT PROTECTED from now on", interface.name));
+                }
                 "native" | "generic" => {
                     log::info(format!("stopping; {} stays protected by the limits in force", interface.name));
                 }
@@ -250,6 +310,7 @@ impl Daemon {
     fn observe(&self) {
         let mut host = self.host();
         host.guard();
+        host.look_after_pins();
         if let Err(failure) = host.observe() {
             log::warning(format!("the counters were not read: {failure}"));
         }
@@ -282,19 +343,29 @@ impl Daemon {
         })
     }
 
+    /// The counters.
+    async fn snapshot(&self) -> Result<Snapshot, Failure> {
+        let look = self.stats.look(|| {
+            let (meters, services) = self.host().meters();
+            beside(move || Ok(Snapshot::new(&meters.counts()?, &services)))
+        });
+        look.await
+    }
+
     /// The status with the table counted, which happens beside everything else.
     async fn status(&self) -> Result<Status, Failure> {
-        let (table, mut status, promotions) = {
+        let (mut status, promotions) = {
             let host = self.host();
             let mut status = host.status();
             status.prefix_promotions = host.prefix_promotions()?;
             status.drop_reports_lost = host.maps.event(Event::ReportLost)?;
-            (host.table(), status, host.promotions()?)
+            (status, host.promotions()?)
         };
-        let usage =
-            tokio::task::spawn_blocking(move || table.usage(probe::now_ns())).await.map_err(|error| {
-                Failure::new(ExitCode::Unsupported, format!("cannot read the table: {error}"))
-            })??;
+        let usage = self.usage.look(|| {
+            let table = self.host().table();
+            beside(move || Ok(table.usage(probe::now_ns())?))
+        });
+        let usage = usage.await?;
         status.table_entries = usage.entries;
         status.table_capacity = usage.capacity;
         status.hot_cells = usage.hot_cells;
@@ -303,6 +374,14 @@ impl Daemon {
         status.evictions = promotions.saturating_sub(usage.entries);
         Ok(status)
     }
+}
+
+/// Does something that takes a while on a thread of its own, so that leases, packets' reports and operators do not wait for it.
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let failed = |error| Failure::new(ExitCode::Unsupported, format!("cannot read the tables: {error}"));
+    tokio::task::spawn_blocking(work).await.map_err(failed)?
 }
 
 /// Whether somebody who is answered counts on the lists to stay as they are then.
@@ -321,6 +400,7 @@ impl Answer for Daemon {
         let reply = match request {
             Request::Test(question) => self.test(&question).await,
             Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
+            Request::Stats => self.snapshot().await.map(Reply::Stats),
             request if changes_lists(&request) => {
                 let (reply, file) = {
                     let mut host = self.host();
@@ -349,9 +429,12 @@ impl Answer for Daemon {
 
 impl Metrics for Daemon {
     async fn metrics(&self) -> Result<String, String> {
-        let status = self.status().await.map_err(|failure| failure.message)?;
-        let snapshot = self.host().snapshot().map_err(|failure| failure.message)?;
-        metrics::render(&status, &snapshot).map_err(|error| error.to_string())
+        let look = self.scrape.look(|| async {
+            let (status, snapshot) = (self.status().await?, self.snapshot().await?);
+            let failed = |error: prometheus::Error| Failure::new(ExitCode::Unsupported, error.to_string());
+            beside(move || metrics::render(&status, &snapshot).map_err(failed)).await
+        });
+        look.await.map_err(|failure| failure.message)
     }
 }
 

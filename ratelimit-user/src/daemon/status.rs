@@ -62,6 +62,7 @@ impl Host {
                 self.silence(),
                 self.desk.warnings(),
                 self.not_on_disk(),
+                self.unpinned(),
             ]
             .concat(),
         }

@@ -59,7 +59,7 @@ pub struct Program {
 /// The maps that the program and the daemon share.
 pub struct Maps {
     pub(super) table: Arc<SourceTable>,
-    counters: PerCpuArray<MapData, Counter>,
+    counters: Arc<PerCpuArray<MapData, Counter>>,
     events: PerCpuArray<MapData, u64>,
     silent: HashMap<MapData, u32, u32>,
     drops: Option<DropRing>,
@@ -293,7 +293,7 @@ impl Maps {
         let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
         Ok(Self {
             table: Arc::new(SourceTable::new(buckets, cells, one(ebpf, names::MARKS)?)),
-            counters: one(ebpf, names::COUNTERS)?,
+            counters: Arc::new(one(ebpf, names::COUNTERS)?),
             events: one(ebpf, names::EVENTS)?,
             silent: one(ebpf, names::SILENT)?,
             drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
@@ -442,6 +442,11 @@ impl Maps {
         read_counts(&self.counters, self.counted.iter().copied())
     }
 
+    /// The counters, to be read without holding up anything else: thousands of system calls where there are many services.
+    pub fn meters(&self) -> Meters {
+        Meters { counters: Arc::clone(&self.counters), services: self.counted.iter().copied().collect() }
+    }
+
     /// Frames and bytes by reason, all services and CPUs added up, without what had another fate than the reason's own.
     pub fn counters(&self) -> Result<Vec<(Reason, Counter)>, DataplaneError> {
         let mut sums: Vec<(Reason, Counter)> =
@@ -524,6 +529,26 @@ pub(super) fn read_lists(
     })
     .map_err(DataplaneError::map("read the IPv6 list"))?;
     Ok(lists)
+}
+
+/// The counters of some services.
+pub struct Meters {
+    counters: Arc<PerCpuArray<MapData, Counter>>,
+    services: Vec<u32>,
+}
+
+impl Meters {
+    /// Every counter, all CPUs added up.
+    pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
+        read_counts(&self.counters, self.services.iter().copied())
+    }
+}
+
+// aya's arrays by CPU have no Debug of their own.
+impl fmt::Debug for Meters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meters").field("services", &self.services).finish_non_exhaustive()
+    }
 }
 
 /// Every counter of these services, all CPUs added up. Service 0 is packets for none.

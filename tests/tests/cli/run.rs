@@ -202,3 +202,31 @@ fn after_a_sighup_that_found_a_mistake_status_does_not_promise_a_restart() {
     assert!(status["policy_after_restart"].as_str().unwrap().starts_with("a restart reads "), "{status}");
     assert!(status["warnings"].as_array().unwrap().is_empty(), "{status}");
 }
+
+#[test]
+fn a_pipe_for_a_policy_and_signals_that_mean_nothing_hold_up_nobody() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    std::fs::remove_file(edge.policy()).unwrap();
+    run(Command::new("mkfifo").arg(edge.policy()));
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy not reloaded, the old one stays in force");
+    daemon.wait_for_log("it is no file");
+    for name in ["USR1", "USR2"] {
+        daemon.signal(name);
+        daemon.wait_for_log(&format!("SIG{name} means nothing here"));
+    }
+    assert!(edge.cli(&["status"]).status.success());
+}
+
+#[test]
+fn a_bpf_file_system_that_is_unmounted_is_said_while_the_daemon_runs_and_when_it_stops() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    run(Command::new("umount").arg("-l").arg(edge.pin().parent().unwrap()));
+    daemon.wait_for_log("PROTECTION ENDS WITH THIS DAEMON: no BPF file system at");
+    let warnings = edge.json(&["status"])["warnings"].to_string();
+    assert!(warnings.contains("PROTECTION ENDS WITH THIS DAEMON"), "{warnings}");
+    let (_, log) = daemon.terminate();
+    assert!(log.contains("is NOT PROTECTED from now on") && !log.contains("stays protected"), "{log}");
+}

@@ -1,12 +1,18 @@
 //! What the store is asked for, and what an operator is told about it.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use ratelimit_tests::{
     daemon::{Edge, binary},
     fleet::{Bound, Fleet, SOURCE, excess},
     netns::EDGE_V4,
-    redis::{Options, Redis, wait_for},
+    redis::{Options, Redis, free_port, wait_for},
     traffic::{Sink, done, edge_with_sources, socket_address},
 };
 
@@ -25,6 +31,57 @@ fn thousand_users(redis: &str) -> String {
     format!(
         "[source]\nladder = false\nlimits = [\"1000000 packets/s\"]\n{users}[cluster]\nredis = \"{redis}\"\n"
     )
+}
+
+/// Asks for metrics again and again until told to stop. How often there was an answer.
+fn scrape(edge: &Edge, port: u16, stop: &AtomicBool) -> u32 {
+    let mut answers = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let stream = edge.wire.as_edge(|| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("connect"));
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+        (&stream).write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("ask");
+        let mut answer = String::new();
+        (&stream).read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("ratelimit_packets_total"), "{answer}");
+        answers += 1;
+    }
+    answers
+}
+
+#[test]
+fn leases_are_renewed_as_often_while_many_scrapers_read_many_services() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let port = free_port();
+    let service = |n: u32| {
+        format!(
+            "[[service]]\nname = \"s{n}\"\nmatch = {{ protocol = \"tcp\", ports = [{}] }}\nper_source = [\"1000/s\"]\n",
+            2_000 + n
+        )
+    };
+    let services: String = (0..256).map(service).collect();
+    let rest = format!("hosts = 1\n[listen]\nmetrics = \"127.0.0.1:{port}\"\n{services}");
+    let fleet = Fleet::start(1, "2000 packets/s burst 1000", &through_socket(&redis), &rest);
+    let flood = fleet.flood(&[0], 4_000, 5.0);
+    let exchanges = || fleet.hosts[0].status()["exchanges"].as_u64().expect("a count");
+    let per_second = |lasts: Duration| {
+        let (began, before) = (Instant::now(), exchanges());
+        thread::sleep(lasts);
+        (exchanges() - before) as f64 / began.elapsed().as_secs_f64()
+    };
+    let without = per_second(Duration::from_millis(700));
+    let stop = AtomicBool::new(false);
+    let (with, answers) = thread::scope(|scope| {
+        let scrapers: Vec<_> =
+            (0..12).map(|_| scope.spawn(|| scrape(&fleet.hosts[0].edge, port, &stop))).collect();
+        let with = per_second(Duration::from_millis(1_500));
+        stop.store(true, Ordering::Relaxed);
+        (with, scrapers.into_iter().map(|scraper| scraper.join().expect("a scraper")).sum::<u32>())
+    });
+    println!("{without:.1} exchanges a second, {with:.1} beside 12 scrapers that got {answers} answers");
+    assert!(with >= 0.5 * without, "{with} exchanges a second, {without} without scrapers");
+    assert!(answers >= 12, "everybody is answered: {answers}");
+    flood.into_iter().for_each(done);
 }
 
 #[test]
