@@ -170,6 +170,27 @@ fn the_script_and_the_books_answer_alike_for_every_algorithm() {
 }
 
 #[test]
+fn whoever_asks_for_all_of_a_limit_is_told_when_it_is_there() {
+    let server = Redis::single(Options::default());
+    let mut store = Store::new(&server);
+    let minute = 60 * SECOND;
+    let lent = Ask {
+        lease: Entry { sequence: 1, used: 0, held: 0, wanted: 10 },
+        life_us: 8 * SECOND,
+        ..Ask::default()
+    };
+    for (key, limit, first) in [("one", 1, Ask { spend: 1, ..Ask::default() }), ("lent", 100, lent)] {
+        let limits = [counted(Meter::Weighted(Weighted::new(limit, minute)))];
+        store.exchange("a", START, &[inquiry(key, &limits, first)]);
+        let all = [inquiry(key, &limits, Ask { spend: limit, ..Ask::default() })];
+        let told = store.exchange("b", START, &all)[0];
+        assert!(!told.spent && told.wait_us <= 2 * minute, "{key}: {told:?}");
+        assert!(!store.exchange("b", START + told.wait_us - 1, &all)[0].spent, "{key}: {told:?}");
+        assert!(store.exchange("b", START + told.wait_us, &all)[0].spent, "{key}: {told:?}");
+    }
+}
+
+#[test]
 fn the_books_are_kept_for_as_long_as_somebody_waits_who_is_in_them() {
     let server = Redis::single(Options::default());
     let mut store = Store::new(&server);

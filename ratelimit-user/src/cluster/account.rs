@@ -166,10 +166,16 @@ impl Account {
     }
 
     fn spend(&mut self, limits: &[Counted], now_us: u64, ask: &Ask) -> Spent {
-        let needed = ask.spend.saturating_add(ask.reserved).saturating_add(self.out());
+        let asked = ask.spend.saturating_add(ask.reserved);
+        let needed = asked.saturating_add(self.out());
         let (mut wait_us, mut slowest, mut full) = (0, 0, false);
         for (nth, (words, limit)) in self.words.iter().zip(limits).enumerate() {
             let wait = match (&limit.meter, limit.queue) {
+                // It fits once hosts no longer hold what they hold now.
+                (meter, queue) if needed > meter.capacity() => {
+                    full |= queue;
+                    self.wait_for_leases(words, meter, now_us, asked)
+                }
                 (Meter::Bucket(bucket), true) if limit.meter.left(words, now_us) >= needed => {
                     bucket.turn(words, now_us)
                 }
@@ -190,6 +196,18 @@ impl Account {
             self.charge(limits, now_us, ask.spend);
         }
         Spent { spent, wait_us, slowest }
+    }
+
+    /// How long until so many units are there of a limit if nobody reports on what is held: all of it is charged when it runs out.
+    fn wait_for_leases(&self, words: &[u64], meter: &Meter, now_us: u64, units: u64) -> u64 {
+        let mut due: Vec<(u64, u64)> = self.hosts.values().map(|held| (held.until_us, held.out)).collect();
+        due.sort_unstable();
+        let (mut words, mut from_us) = (words.to_vec(), now_us);
+        for (until_us, out) in due.into_iter().filter(|(_, out)| *out > 0) {
+            meter.charge(&mut words, until_us, out);
+            from_us = from_us.max(until_us + 1);
+        }
+        (from_us - now_us).saturating_add(meter.wait(&words, from_us, units))
     }
 
     /// A part of what is free, by what the host wants against what all want, while there is plenty.

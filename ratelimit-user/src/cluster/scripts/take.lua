@@ -177,8 +177,9 @@ makers[4] = function()
   end
   local function fits_from(l, before, room)
     if before <= room then return 0 end
-    local passed = l.b - scaled(room, l.b, before)
-    return passed < l.b and passed or nil
+    -- scaled has two results: the first is meant.
+    local still = scaled(room, l.b, before)
+    return l.b - still
   end
   return {
     fresh = function() return { 0, 0, 0 } end,
@@ -201,10 +202,8 @@ makers[4] = function()
       local at, passed, before, count = pair(l, s, now)
       if count + weight(l, passed, before) + n <= l.a then return 0 end
       local here = l.a - n - count
-      local from = here >= 0 and fits_from(l, before, here) or nil
-      if from then return max(at * l.b + from - now, 0) end
-      from = fits_from(l, count, max(l.a - n, 0))
-      return from and max((at + 1) * l.b + from - now, 0) or -1
+      if here >= 0 then return max(at * l.b + fits_from(l, before, here) - now, 0) end
+      return max((at + 1) * l.b + fits_from(l, count, max(l.a - n, 0)) - now, 0)
     end,
     lasts = function(l) return 2 * l.b end,
   }
@@ -280,6 +279,28 @@ local function charge(limits, states, moment, units)
   end
 end
 
+-- Leases in the order in which they run out.
+local function in_order(leases)
+  table.sort(leases, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
+  return leases
+end
+
+-- How long until so many units are there of a limit if nobody reports on what is held.
+local function wait_for_leases(l, state, hosts, now, units)
+  if units > l.capacity then return -1 end
+  local due, from = {}, now
+  for h = 1, #hosts, HOST do
+    if hosts[h + 2] > 0 then due[#due + 1] = { hosts[h + 3], hosts[h + 2] } end
+  end
+  local later = cmsgpack.unpack(cmsgpack.pack(state))
+  for _, lease in ipairs(in_order(due)) do
+    l.is.charge(l, later, lease[1], lease[2])
+    from = max(from, lease[1] + 1)
+  end
+  local wait = l.is.wait(l, later, from, units)
+  return wait < 0 and -1 or from - now + wait
+end
+
 local answers = {}
 for i = 1, #KEYS do
   local packed = ARGV[2 + i]
@@ -309,8 +330,7 @@ for i = 1, #KEYS do
         for field = 0, HOST - 1 do kept[#kept + 1] = hosts[h + field] end
       end
     end
-    table.sort(due, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
-    for _, lease in ipairs(due) do charge(limits, states, lease[1], lease[2]) end
+    for _, lease in ipairs(in_order(due)) do charge(limits, states, lease[1], lease[2]) end
     hosts = kept
   end
 
@@ -346,7 +366,8 @@ for i = 1, #KEYS do
   for n = 1, #limits do
     local l, w = limits[n], nil
     if needed > l.capacity then
-      w = -1
+      full = full or l.queue
+      w = wait_for_leases(l, states[n], hosts, now, spend + reserved)
     elseif l.queue and l.is.left(l, states[n], now) >= needed then
       w = l.is.turn(l, states[n], now)
     else

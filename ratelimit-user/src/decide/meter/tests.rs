@@ -21,6 +21,8 @@ fn meters() -> Vec<Meter> {
         Meter::Sliding(Sliding::new(500, 3_600 * SECOND)),
         Meter::Weighted(Weighted::new(10, SECOND)),
         Meter::Weighted(Weighted::new(100, 60 * SECOND)),
+        Meter::Weighted(Weighted::new(1, 60 * SECOND)),
+        Meter::Weighted(Weighted::new(3, 60 * SECOND)),
         Meter::Log(Log::new(10, SECOND)),
         Meter::Log(Log::new(3, 60 * SECOND)),
     ]
@@ -103,6 +105,18 @@ proptest! {
                     prop_assert!(meter.left(&words, last + wait - 1) < units, "{meter:?} before {wait}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_a_new_key_may_have_at_once_fits_again_some_time(steps in schedule()) {
+        for meter in meters() {
+            let mut words = fresh(&meter);
+            let last = run(&meter, &steps, &mut words).last().map_or(START, |(when, _)| *when);
+            let all = meter.capacity();
+            let wait = meter.wait(&words, last, all);
+            prop_assert!(wait != NEVER_US, "{meter:?}");
+            prop_assert_eq!(meter.left(&words, last + wait), all, "{:?} after {}", meter, wait);
         }
     }
 

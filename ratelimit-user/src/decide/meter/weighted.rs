@@ -2,7 +2,7 @@
 //!
 //! Up to 2 x limit - 1 in one real window, where what came before came at its end. Small and smooth, and the form that most descriptions mean.
 
-use super::{NEVER_US, counted, halves, joined};
+use super::{counted, halves, joined};
 
 /// Words: the window, and the counts of the one before and of itself.
 pub(super) const WORDS: usize = 2;
@@ -79,27 +79,23 @@ impl Weighted {
             return 0;
         }
         let start_us = now.window * self.period_us;
-        // Later in this window, or in the next, where this one is the one before.
+        // Later in this window, or in the next, where this one is the one before. What fits from the end of a window on fits in the one behind it, too:
+        // whatever this window has counted leaves that room.
         let here = self.limit.checked_sub(units.saturating_add(now.count.into()));
-        let later_us = match here.and_then(|room| self.fits_from(now.before, room)) {
-            Some(passed_us) => start_us + passed_us,
-            None => match self.fits_from(now.count, self.limit.saturating_sub(units)) {
-                Some(passed_us) => start_us + self.period_us + passed_us,
-                None => return NEVER_US,
-            },
+        let later_us = match here {
+            Some(room) => start_us + self.fits_from(now.before, room),
+            None => start_us + self.period_us + self.fits_from(now.count, self.limit.saturating_sub(units)),
         };
         later_us.saturating_sub(now_us)
     }
 
-    /// From where in a window the one before weighs at most `room`.
-    fn fits_from(&self, before: u32, room: u64) -> Option<u64> {
+    /// From where in a window the one before weighs at most `room`: from its end on at the latest, where it weighs nothing.
+    fn fits_from(&self, before: u32, room: u64) -> u64 {
         if u64::from(before) <= room {
-            return Some(0);
+            return 0;
         }
         let still_us = u128::from(self.period_us) * u128::from(room) / u128::from(before);
-        // At its very end it weighs something still; that is the beginning of the next.
-        let passed_us = self.period_us - still_us as u64;
-        (passed_us < self.period_us).then_some(passed_us)
+        self.period_us - still_us as u64
     }
 
     pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
