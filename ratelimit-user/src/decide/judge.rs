@@ -58,7 +58,7 @@ pub(super) fn judge<'r>(
     for (at, claim) in claims.iter().enumerate() {
         let cells = locked.of(claim);
         places[at] = cells.find(claim.hash.fingerprint);
-        look(claim, at, cells, places[at], request, moment, &mut finding);
+        look(claim, at, cells, places[at], request, moment, mode, &mut finding);
     }
     let outcome = finding.outcome();
     if mode == Mode::Take && outcome.is_served() {
@@ -83,9 +83,12 @@ fn look(
     place: Option<usize>,
     request: &Request<'_>,
     moment: Moment,
+    mode: Mode,
     finding: &mut Finding,
 ) {
     let (allowance, now_us) = (claim.allowance, moment.now_us);
+    // Who only looks is shown what is left, not what would be.
+    let taken = if mode == Mode::Take { request.cost } else { 0 };
     for (nth, limit) in allowance.limits.iter().enumerate() {
         let words = words(cells, place, limit);
         let in_force = limit.in_force(moment.headroom);
@@ -101,7 +104,7 @@ fn look(
                     (false, _) => in_force.wait(words, now_us, needed),
                 };
                 if wait_us <= longest.as_micros() as u64 {
-                    finding.delays(at, nth, left.saturating_sub(request.cost), wait_us);
+                    finding.delays(at, nth, left.saturating_sub(taken), wait_us);
                 } else {
                     finding.refuses(at, nth, in_force.wait(words, now_us, needed).max(1));
                 }
@@ -112,9 +115,8 @@ fn look(
             }
             OnRefusal::Refuse if !fits => finding.refuses(at, nth, in_force.wait(words, now_us, needed)),
             OnRefusal::Refuse | OnRefusal::Deprioritise => {
-                let remaining = left - request.cost;
-                finding.margin |= remaining < in_force.margin;
-                finding.leaves(at, nth, remaining.saturating_sub(in_force.margin));
+                finding.margin |= left - request.cost < in_force.margin;
+                finding.leaves(at, nth, (left - taken).saturating_sub(in_force.margin));
             }
         }
     }

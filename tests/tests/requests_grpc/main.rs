@@ -124,6 +124,28 @@ fn hits_count_for_the_request_or_for_one_descriptor() {
 }
 
 #[test]
+fn a_descriptor_of_no_hits_is_a_question_without_a_charge() {
+    let service =
+        Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"2/hour fixed-window\"]\n");
+    let mut client = Client::connect(service.grpc);
+    let hits =
+        |user, value| Descriptor { hits_addend: Some(Number { value }), ..descriptor(&[("user", user)]) };
+    let mut left = |descriptors: Vec<Descriptor>| {
+        let answer = ask(&mut client, &asked(descriptors)).expect("an answer");
+        (codes(&answer).0, remaining(&answer))
+    };
+    for _ in 0..5 {
+        assert_eq!(left(vec![hits("ann", 0)]), (Verdict::Ok, vec![2]), "two are left, and stay");
+    }
+    assert_eq!(left(vec![hits("ann", 0), hits("bob", 1)]), (Verdict::Ok, vec![2, 1]), "bob's counts");
+    assert_eq!(left(vec![hits("ann", 2)]), (Verdict::Ok, vec![0]));
+    assert_eq!(left(vec![hits("ann", 0)]), (Verdict::OverLimit, vec![0]), "nothing is left");
+    let refused = left(vec![hits("ann", 0), hits("bob", 1)]);
+    assert_eq!(refused.0, Verdict::OverLimit);
+    assert_eq!(left(vec![hits("bob", 0)]), (Verdict::Ok, vec![1]), "who refuses costs others nothing");
+}
+
+#[test]
 fn what_no_rule_is_for_is_refused_unless_the_policy_says_otherwise() {
     let policy = "[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"1/hour\"]\n";
     let question = asked(vec![descriptor(&[("api", "other"), ("user", "ann")])]);

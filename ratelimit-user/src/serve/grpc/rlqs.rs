@@ -218,7 +218,8 @@ async fn standing(desk: &Desk, question: &Question<'_>) -> Standing {
     let seen = |decision: &Decision<'_>| match (decision.outcome, decision.limit) {
         (Outcome::Deprioritised, _) | (Outcome::Allowed | Outcome::InMargin, None) => Standing::Free,
         (Outcome::Allowed | Outcome::InMargin, Some(nearest)) => {
-            Standing::Left(nearest.remaining + 1, nearest.limit.meter.capacity())
+            // One fits, were it in the margin.
+            Standing::Left(nearest.remaining.max(1), nearest.limit.meter.capacity())
         }
         (Outcome::Delayed { wait_us }, _) => Standing::Empty(wait_us.div_ceil(1_000_000)),
         (Outcome::Refused { retry_us }, _) => {

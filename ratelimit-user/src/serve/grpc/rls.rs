@@ -1,6 +1,7 @@
 //! Envoy's rate limit service: may this request pass, by all of its descriptors?
 //!
-//! All descriptors of a request are charged, or none: one that refuses costs the others nothing.
+//! All descriptors of a request are charged, or none: one that refuses costs the others nothing. One whose hits are 0 in so many words is charged
+//! nothing.
 
 use std::time::Duration;
 
@@ -90,8 +91,8 @@ async fn findings(desk: &Desk, asked: &RateLimitRequest, vouched: bool) -> Resul
     }
     match &asked.descriptors[..] {
         [only] => {
-            let question = question(domain, only, asked.hits_addend, vouched)?;
-            Ok(vec![ask(desk, &question, Asking::Counted).await?])
+            let (question, asking) = question(domain, only, asked.hits_addend, vouched)?;
+            Ok(vec![ask(desk, &question, asking).await?])
         }
         several => {
             let read = |one| question(domain, one, asked.hits_addend, vouched);
@@ -106,40 +107,48 @@ pub async fn give_back(desk: &Desk, message: Bytes) {
     let Ok(asked) = read(message) else { return };
     let Ok(domain) = text("domain", &asked.domain) else { return };
     for descriptor in &asked.descriptors {
-        if let Ok(question) = question(domain, descriptor, asked.hits_addend, false) {
+        if let Ok((question, Asking::Counted)) = question(domain, descriptor, asked.hits_addend, false) {
             question.give_back(desk, question.request().cost).await;
         }
     }
 }
 
+/// What a descriptor asks, and whether it counts.
 fn question<'m>(
     domain: &'m str,
     of: &'m Descriptor,
     hits: u32,
     vouched: bool,
-) -> Result<Question<'m>, Status> {
-    // 0 stands for 1, as long as nobody says how much this descriptor counts.
-    let cost = of.hits_addend.map_or(u64::from(hits.max(1)), |own| own.value.max(1));
-    Question::read(domain, of.entries.iter().map(|entry| (&entry.key, &entry.value)), cost, vouched)
+) -> Result<(Question<'m>, Asking), Status> {
+    // The hits of a whole request cannot be told from none given when they are 0: that stands for 1. A descriptor's own 0 has been written
+    // down: somebody wants to know whether one more would fit, and has nothing to be charged.
+    let (cost, asking) = match of.hits_addend {
+        None => (u64::from(hits.max(1)), Asking::Counted),
+        Some(own) if own.value == 0 => (1, Asking::Peeking),
+        Some(own) => (own.value, Asking::Counted),
+    };
+    let entries = of.entries.iter().map(|entry| (&entry.key, &entry.value));
+    Ok((Question::read(domain, entries, cost, vouched)?, asking))
 }
 
 /// Looks at all, then charges all. Where somebody else has taken the last in between, what was charged is given back.
-async fn all_or_none(desk: &Desk, questions: &[Question<'_>]) -> Result<Vec<Finding>, Status> {
+async fn all_or_none(desk: &Desk, questions: &[(Question<'_>, Asking)]) -> Result<Vec<Finding>, Status> {
     let mut findings = Vec::with_capacity(questions.len());
-    for question in questions {
+    for (question, _) in questions {
         findings.push(ask(desk, question, Asking::Peeking).await?);
     }
     if findings.iter().any(|finding| !finding.outcome.is_served()) {
         return Ok(findings);
     }
-    for (at, question) in questions.iter().enumerate() {
-        findings[at] = ask(desk, question, Asking::Counted).await?;
+    let counted = |(_, (_, asking)): &(usize, &(Question<'_>, Asking))| *asking == Asking::Counted;
+    for (at, (question, asking)) in questions.iter().enumerate().filter(counted) {
+        findings[at] = ask(desk, question, *asking).await?;
         if findings[at].outcome.is_served() {
             continue;
         }
-        for (charged, finding) in questions.iter().zip(&findings).take(at) {
+        for ((charged, asking), finding) in questions.iter().zip(&findings).take(at) {
             // What passed above its limit was not charged for it.
-            if finding.outcome != Outcome::Deprioritised {
+            if *asking == Asking::Counted && finding.outcome != Outcome::Deprioritised {
                 charged.give_back(desk, charged.request().cost).await;
             }
         }
