@@ -1,6 +1,7 @@
 //! `ratelimit serve` on ports of its own, and a client that sees every byte of its answers over HTTP.
 
 use std::{
+    ffi::OsStr,
     fmt::Write as _,
     fs,
     io::{self, BufRead as _, BufReader, Read as _},
@@ -41,16 +42,33 @@ impl Service {
 
     /// The same with further lines in `[listen]`, after `http`, `grpc` and `resp`.
     pub fn start_listening(policy: &str, listen: &str) -> Self {
-        Self::start_by(Command::new(binary("ratelimit")), policy, listen)
+        Self::start_by(Command::new(binary("ratelimit")), Directory::new(), policy, listen, &[])
     }
 
     /// The same with a limit of open files that the service cannot raise.
     pub fn start_limited(policy: &str, listen: &str, open_files: u32) -> Self {
-        Self::start_by(with_open_files(&binary("ratelimit"), open_files), policy, listen)
+        let command = with_open_files(&binary("ratelimit"), open_files);
+        Self::start_by(command, Directory::new(), policy, listen, &[])
     }
 
-    fn start_by(mut command: Command, policy: &str, listen: &str) -> Self {
+    /// The same on a host of which the kernel says that tasks waited for a CPU for this part of the time.
+    pub fn start_under_pressure(policy: &str, percent: u32) -> Self {
         let directory = Directory::new();
+        let proc = directory.0.join("proc");
+        fs::create_dir_all(proc.join("pressure")).expect("make a directory");
+        let line = format!("some avg10={percent}.00 avg60=0.00 avg300=0.00 total=1\n");
+        fs::write(proc.join("pressure/cpu"), line).expect("write a reading");
+        let options = ["--proc".as_ref(), proc.as_os_str()];
+        Self::start_by(Command::new(binary("ratelimit")), directory, policy, "", &options)
+    }
+
+    fn start_by(
+        mut command: Command,
+        directory: Directory,
+        policy: &str,
+        listen: &str,
+        options: &[&OsStr],
+    ) -> Self {
         let [http, grpc, resp] = [(); 3].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
         let unix = |name: &str| directory.0.join(name).display().to_string();
         let text = format!(
@@ -60,7 +78,7 @@ impl Service {
         );
         let file = directory.0.join("policy.toml");
         fs::write(&file, text).expect("write the policy");
-        command.arg("serve").arg("--policy").arg(&file);
+        command.arg("serve").arg("--policy").arg(&file).args(options);
         let daemon = Daemon::start(command);
         Self { http, grpc, resp, daemon, directory }
     }

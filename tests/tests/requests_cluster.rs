@@ -16,7 +16,7 @@ use ratelimit_user::{
     config,
     decide::{Outcome, Request},
     serve::{
-        desk::{Asking, Desk},
+        desk::{Asking, Desk, NotRefunded},
         store::Store,
     },
 };
@@ -209,6 +209,141 @@ fn what_elastic_limits_hold_back_is_not_leased() {
     // A share that was asked because an answer was late gives beside the store.
     let late: u64 = hosts.iter().map(|host| host.store().unwrap().counts().1).sum();
     assert!((900..=1_000 + late).contains(&served), "{served}, {late} answers late");
+}
+
+/// What one host answers to a question.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    outcome: Outcome,
+    limit: String,
+    left: u64,
+    more_us: u64,
+    violated: Vec<String>,
+}
+
+fn answer(host: &Desk, question: &Request<'_>, asking: Asking) -> Answer {
+    let answered = host.check(question, asking, |decision| {
+        let near = decision.limit.expect("a limit");
+        Answer {
+            outcome: decision.outcome,
+            limit: near.limit.name.clone(),
+            left: near.remaining,
+            more_us: near.more_us,
+            violated: decision.violated.limits().map(|limit| limit.name.clone()).collect(),
+        }
+    });
+    block_on(answered).unwrap()
+}
+
+#[test]
+fn of_what_a_host_holds_each_request_takes_one_in_every_answer() {
+    let server = Redis::single(Options::default());
+    let further = "[[api]]\nname = \"few\"\nlimits = [\"640/hour\"]\nalgorithm = \"fixed-window\"\n\
+                   [[api]]\nname = \"slow\"\nlimits = [\"640/day\"]\n";
+    let hosts = hosts(1, &policy(&server.url(), further));
+    for api in ["few", "slow"] {
+        let question = Request::new("user", api);
+        for left in (0..640).rev() {
+            if left % 50 == 0 {
+                let peeked = answer(&hosts[0], &question, Asking::Peeking);
+                assert_eq!((peeked.left, peeked.outcome), (left + 1, Outcome::Allowed), "{api}");
+            }
+            assert_eq!(answer(&hosts[0], &question, Asking::Counted).left, left, "{api}");
+        }
+        let (asked, _) = hosts[0].store().unwrap().counts();
+        assert!(asked < 700, "{asked} questions");
+    }
+}
+
+#[test]
+fn hosts_tell_of_a_margin_of_all_that_refuse_and_of_when_there_is_more() {
+    let server = Redis::single(Options::default());
+    let further = "[plan.default]\nlimits = [\"5/day fixed-window\"]\n\
+                   [[api]]\nname = \"soft\"\nkey = [\"ip\"]\nlimits = [\"10/day\"]\nthrottle = \"soft 50%\"\n\
+                   [[api]]\nname = \"lent\"\nkey = [\"ip\"]\nlimits = [\"100/day\"]\nthrottle = \"soft 50%\"\n\
+                   [[api]]\nname = \"two\"\nlimits = [\"100/hour\", \"5/min\"]\nalgorithm = \"fixed-window\"\n";
+    let hosts = hosts(2, &policy(&server.url(), further));
+    // A bucket with a margin tells which of it is above, whoever asks.
+    for (api, of) in [("soft", 10), ("lent", 100)] {
+        let ask = Request::new("", api).from("192.0.2.1".parse().unwrap());
+        let all: Vec<Answer> =
+            (0..of * 3 / 2 + 1).map(|nth| answer(&hosts[nth % 2], &ask, Asking::Counted)).collect();
+        let count = |wanted: Outcome| all.iter().filter(|answer| answer.outcome == wanted).count();
+        assert_eq!((count(Outcome::Allowed), count(Outcome::InMargin)), (of, of / 2), "{api}");
+        assert_eq!((all[2].left, all[of].left), (of as u64 - 3, 0), "{api}");
+        let Some(Answer { outcome: Outcome::Refused { retry_us: Some(retry_us) }, more_us, .. }) = all.last()
+        else {
+            panic!("{api}: {:?}", all.last())
+        };
+        let one_us = 86_400_000_000 / (of as u64 * 3 / 2);
+        assert!(
+            (one_us - 10_000_000..=one_us).contains(more_us) && retry_us >= more_us,
+            "{more_us} {retry_us}"
+        );
+    }
+    let question = Request::new("ann", "two");
+    assert_eq!(answer(&hosts[0], &question.costing(3), Asking::Counted).left, 2);
+    let refused = answer(&hosts[1], &question.costing(3), Asking::Counted);
+    assert_eq!((refused.left, refused.violated.join(" ")), (2, "two-min default".to_owned()));
+    // The same from what the host has been told a moment ago.
+    let again = answer(&hosts[1], &question.costing(3), Asking::Counted);
+    assert_eq!((again.left, again.violated, again.limit), (2, refused.violated, refused.limit));
+}
+
+#[test]
+fn elastic_limits_without_headroom_are_each_as_large_as_they_say() {
+    let server = Redis::single(Options::default());
+    let further = "[[api]]\nname = \"two\"\nlimits = [\"10/hour elastic 50%\", \"100/day elastic 50%\"]\nalgorithm = \"fixed-window\"\n";
+    let hosts = hosts(1, &policy(&server.url(), further));
+    let question = Request::new("user", "two");
+    let served = |times: usize| {
+        (0..times).filter(|_| answer(&hosts[0], &question, Asking::Counted).outcome.is_served()).count()
+    };
+    hosts[0].engine().set_headroom(false);
+    assert_eq!(served(12), 10);
+    hosts[0].engine().set_headroom(true);
+    std::thread::sleep(Duration::from_millis(1_050));
+    assert_eq!(served(12), 5);
+}
+
+#[test]
+fn what_is_refunded_comes_back_where_it_was_charged_or_the_refund_is_refused() {
+    let mut server = Redis::single(Options::default());
+    let further = "[[api]]\nname = \"few\"\nlimits = [\"640/day\"]\nalgorithm = \"fixed-window\"\n\
+                   [[api]]\nname = \"slow\"\nlimits = [\"6/day\"]\nalgorithm = \"fixed-window\"\nwithout_store = \"share\"\n\
+                   [[api]]\nname = \"log-in\"\npreset = \"login\"\nper_user = [\"30/day\"]\n";
+    let hosts = hosts(1, &policy(&server.url(), further));
+    let (few, slow) = (Request::new("user", "few"), Request::new("user", "slow"));
+    let refund = |request: &Request<'_>, age_us| block_on(hosts[0].refund(request, age_us));
+    let left = |request: &Request<'_>| answer(&hosts[0], request, Asking::Peeking).left;
+    // What was spent of a lease, and what the store has counted.
+    for _ in 0..5 {
+        answer(&hosts[0], &few, Asking::Counted);
+    }
+    assert_eq!((refund(&few, 0), refund(&few, 0), left(&few)), (Ok(()), Ok(()), 637));
+    answer(&hosts[0], &slow.costing(4), Asking::Counted);
+    assert_eq!((refund(&slow, 0), left(&slow)), (Ok(()), 3));
+    assert_eq!((refund(&slow.costing(6), 0), left(&slow)), (Ok(()), 3), "that was never charged");
+    assert_eq!((refund(&slow, 86_400_000_000), left(&slow)), (Ok(()), 3), "that was yesterday");
+    // A login that nobody has tried makes nobody known.
+    let guess = Request::new("alice", "log-in").from("203.0.113.9".parse().unwrap());
+    assert_eq!(refund(&guess, 0), Ok(()));
+    let keys = || {
+        let rules = hosts[0].engine().rules();
+        hosts[0].engine().claims(&rules, &guess, 0).unwrap().iter().count()
+    };
+    assert_eq!(keys(), 3);
+
+    server.kill();
+    wait_for("a host that knows", || {
+        answer(&hosts[0], &slow, Asking::Peeking);
+        (!hosts[0].store().unwrap().is_up()).then_some(())
+    });
+    assert_eq!(refund(&slow, 0), Err(NotRefunded::StoreAway), "it was charged there");
+    assert!(answer(&hosts[0], &slow.costing(2), Asking::Counted).outcome.is_served(), "this host's share");
+    assert!(!answer(&hosts[0], &slow, Asking::Counted).outcome.is_served());
+    assert_eq!(refund(&slow, 0), Ok(()), "this was charged here");
+    assert!(answer(&hosts[0], &slow, Asking::Counted).outcome.is_served());
 }
 
 #[test]
@@ -413,7 +548,7 @@ fn a_user_is_reset_on_all_hosts_and_what_is_refunded_can_be_used_again() {
         }
         assert!(!served(0).await.is_served());
         assert!(!served(1).await.is_served());
-        hosts[0].refund(&user.costing(2)).await.unwrap();
+        hosts[0].refund(&user.costing(2), 0).await.unwrap();
         // What was refused is believed for a second.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         assert!(served(1).await.is_served() && served(0).await.is_served() && !served(0).await.is_served());

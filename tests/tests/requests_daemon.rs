@@ -43,7 +43,7 @@ fn the_engine_is_asked_once_from_the_command_line() {
         (&true.into(), &2.into(), &"create-url".into())
     );
     let peeked = edge.cli(&[&ask[..], &["--peek", "--cost", "2"]].concat());
-    assert_eq!(stdout(&peeked).lines().next(), Some("allowed; create-url: 0 left of 3 in 60 s"));
+    assert_eq!(stdout(&peeked).lines().next(), Some("allowed; create-url: 2 left of 3 in 60 s"));
     assert!(edge.cli(&[&ask[..], &["--cost", "2"]].concat()).status.success(), "peeking took nothing");
     let refused = edge.cli(&ask);
     assert_eq!(refused.status.code(), Some(1));

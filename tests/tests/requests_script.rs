@@ -16,7 +16,7 @@ use ratelimit_user::{
     },
     decide::{
         calendar::{Calendar, CalendarUnit},
-        meter::{Bucket, Fixed, Log, Meter, Sliding, Weighted},
+        meter::{Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted},
     },
 };
 use redis::Connection;
@@ -62,7 +62,7 @@ fn inquiry(key: &str, limits: &[Counted], ask: Ask) -> Inquiry {
 }
 
 fn counted(meter: Meter) -> Counted {
-    Counted { meter, queue: false }
+    Counted::plain(meter)
 }
 
 fn bucket(amount: u64, burst: u64) -> Counted {
@@ -72,9 +72,31 @@ fn bucket(amount: u64, burst: u64) -> Counted {
 fn some_limit(rng: &mut Rng) -> Counted {
     let period = *rng.choice(&[SECOND, 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND]).unwrap();
     let limit = *rng.choice(&[1, 2, 3, 15, 100, 1_000, 1_000_000, 4_294_967_295]).unwrap();
-    match rng.u32(0..7) {
+    // Windows may have a margin that is given, or that is not.
+    let percent = if rng.u32(0..4) == 0 { limit / 4 } else { 0 };
+    let (margin, held_back) = if rng.bool() { (percent, 0) } else { (0, percent) };
+    let queue = rng.u32(0..4) == 0;
+    let counted = |meter: Meter| match meter {
+        Meter::Bucket(_) | Meter::Soft(_) => Counted::plain(meter),
+        Meter::Log(_) => {
+            Counted { margin: margin.min(10), held_back: held_back.min(10), ..Counted::plain(meter) }
+        }
+        meter => Counted { margin, held_back, ..Counted::plain(meter) },
+    };
+    match rng.u32(0..8) {
+        7 => {
+            let (amount, burst) = (limit.min(10_000), rng.u64(1..50));
+            let bucket = |percent: u64, burst| Bucket::new(amount * percent, period * 100, burst);
+            let soft = Soft::new(
+                bucket(*rng.choice(&[100, 110, 150]).unwrap(), burst + burst / 4),
+                bucket(100, burst),
+            );
+            Counted { queue, ..Counted::plain(Meter::Soft(soft)) }
+        }
         0 => counted(Meter::Bucket(Bucket::new(limit.min(1_000_000), period, rng.u64(1..50)))),
-        1 => Counted { meter: Meter::Bucket(Bucket::new(15, SECOND, rng.u64(1..50))), queue: true },
+        1 => {
+            Counted { queue: true, ..Counted::plain(Meter::Bucket(Bucket::new(15, SECOND, rng.u64(1..50)))) }
+        }
         2 => counted(Meter::Fixed(Fixed::new(limit, period))),
         3 => {
             // Days: of months the script knows this one and how long it is, not the one before, where a clock that steps back ends up.
@@ -116,6 +138,8 @@ fn some_ask(rng: &mut Rng, book: &mut Book, capacity: u64) -> Ask {
         reserved: if rng.u32(0..4) == 0 { rng.u64(0..=capacity / 2) } else { 0 },
         patience_us: if rng.u32(0..4) == 0 { rng.u64(0..2 * SECOND) } else { 0 },
         refund: if rng.u32(0..8) == 0 { rng.u64(0..=3) } else { 0 },
+        age_us: if rng.bool() { 0 } else { rng.u64(0..SECOND) << rng.u32(0..8) },
+        peek: rng.u32(0..8) == 0,
     }
 }
 
@@ -150,7 +174,7 @@ fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
         if ask.lease.sequence > 0 && ask.lease.sequence == hosts[from].sequence {
             hosts[from].has = ask.lease.held + expected.granted;
         }
-        yes += u64::from(expected.spent);
+        yes += u64::from(expected.spent && !ask.peek);
         leased += u64::from(expected.granted > 0);
     }
     (yes, leased)
@@ -194,7 +218,7 @@ fn whoever_asks_for_all_of_a_limit_is_told_when_it_is_there() {
 fn the_books_are_kept_for_as_long_as_somebody_waits_who_is_in_them() {
     let server = Redis::single(Options::default());
     let mut store = Store::new(&server);
-    let limits = [Counted { meter: Meter::Bucket(Bucket::new(1, SECOND, 10)), queue: true }];
+    let limits = [Counted { queue: true, ..bucket(1, 10) }];
     let patience_us = 60 * SECOND;
     let waits = Ask { spend: 1, patience_us, ..Ask::default() };
     let all: Vec<Inquiry> = (0..10).map(|_| inquiry("k", &limits, waits)).collect();

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     sync::Arc,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -21,6 +21,7 @@ use super::store::StoreOptions;
 use crate::{
     cluster::address::StoreAddress,
     config,
+    daemon::headroom::{self, HeadroomWatch},
     failure::{ExitCode, Failure},
     log, metrics,
     policy::{Policy, changes::changes},
@@ -47,15 +48,19 @@ pub(super) struct Serve {
     policy: PathBuf,
     #[command(flatten)]
     store: StoreOptions,
+    /// Where the kernel's process file system is; the host's headroom, for elastic limits, is read there
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    proc: PathBuf,
 }
 
-/// How often it is looked whether all threads still answer.
+/// How often it is looked whether all threads still answer and the host has headroom, the latter as in `ratelimit run`.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Changes named in the log: thousands of new users are a number.
 const LOGGED: usize = 50;
 
 impl Serve {
     pub(super) fn execute(self) -> Result<(), Failure> {
+        headroom::require(&self.proc)?;
         let redis = self.store.address()?;
         let runtime = current_thread()?;
         // Taken first: a SIGHUP that comes while sockets are bound must not end the process.
@@ -83,7 +88,8 @@ impl Serve {
         let mut out = io::stdout().lock();
         let _unread = writeln!(out, "ready").and_then(|()| out.flush());
         drop(out);
-        let office = Office { file: self.policy, redis, policy: loaded.policy, desk };
+        let headroom = HeadroomWatch::new(&self.proc, Instant::now());
+        let office = Office { file: self.policy, redis, policy: loaded.policy, desk, headroom };
         runtime.block_on(office.follow(hangup, &threads))
     }
 }
@@ -95,6 +101,8 @@ struct Office {
     /// As it was read: the store of the command line is not in it.
     policy: Policy,
     desk: Arc<Desk>,
+    /// Whether there is some for what is above elastic limits.
+    headroom: HeadroomWatch,
 }
 
 impl Office {
@@ -105,7 +113,10 @@ impl Office {
         loop {
             tokio::select! {
                 _ = hangup.recv() => self.reload(),
-                _ = look.tick() => {}
+                _ = look.tick() => {
+                    self.headroom.look(Instant::now());
+                    self.desk.engine().set_headroom(self.headroom.is_there());
+                }
             }
             if threads.iter().any(JoinHandle::is_finished) {
                 return Err(Failure::new(ExitCode::Unsupported, "a thread that answers has ended"));

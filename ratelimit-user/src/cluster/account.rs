@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 
 use super::exchange::{Entry, margin_us};
-use crate::decide::meter::{Meter, NEVER_US};
+use crate::decide::{decision::bit, meter::Meter};
 
 /// The books of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,21 +54,35 @@ pub struct Ask {
     pub patience_us: u64,
     /// Units that were charged and not used.
     pub refund: u64,
+    /// How long ago that was; 0 is any time.
+    pub age_us: u64,
+    /// Whether nothing is to be charged: somebody wants to know.
+    pub peek: bool,
 }
 
 /// What the store answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Whether the units were charged.
+    /// Whether the units were charged, or would have been; of a refund: whether anything came back.
     pub spent: bool,
-    /// How long until they are there, or would be; [`NEVER_US`] if never.
+    /// How long until they are there, or would be; [`crate::decide::meter::NEVER_US`] if never.
     pub wait_us: u64,
     /// Units that may be spent beside those that are held.
     pub granted: u64,
-    /// What is free after all that.
+    /// What is free after all that of the limit that is named next, and below its margin.
     pub free: u64,
     /// Which limit makes whoever asks wait longest, or has least left.
     pub nearest: usize,
+    /// How long until there is more of that limit; 0 if there is everything.
+    pub more_us: u64,
+    /// A bit for each limit that refuses.
+    pub violated: u64,
+    /// Whether what was charged is above a limit, in its margin.
+    pub above: bool,
+    /// What the host holds by these books, and has not reported as used,
+    pub holds: u64,
+    /// since it was last heard, with this number.
+    pub heard: u64,
 }
 
 /// One limit as the store counts it.
@@ -78,6 +92,30 @@ pub struct Counted {
     pub meter: Meter,
     /// Whether requests wait in it for their turn.
     pub queue: bool,
+    /// Units of a window that are above the limit itself.
+    pub margin: u64,
+    /// Units of a window that nobody gets at the moment.
+    pub held_back: u64,
+}
+
+impl Counted {
+    /// A limit without a margin, in which nobody waits.
+    pub fn plain(meter: Meter) -> Self {
+        Self { meter, queue: false, margin: 0, held_back: 0 }
+    }
+
+    /// What is left below the margin.
+    fn below(&self, words: &[u64], now_us: u64) -> u64 {
+        match &self.meter {
+            Meter::Soft(soft) => soft.below(words, now_us),
+            meter => meter.left(words, now_us).saturating_sub(self.margin + self.held_back),
+        }
+    }
+
+    fn is_above(&self, words: &[u64], now_us: u64, units: u64) -> bool {
+        let may_be = matches!(self.meter, Meter::Soft(_)) || self.margin > 0;
+        may_be && self.below(words, now_us) < units
+    }
 }
 
 /// What became of units that were to be charged.
@@ -85,6 +123,8 @@ struct Spent {
     spent: bool,
     wait_us: u64,
     slowest: usize,
+    violated: u64,
+    above: bool,
 }
 
 /// Below this part of what a key may have nothing is held beforehand: near its end every request is decided by the store.
@@ -106,19 +146,27 @@ impl Account {
         }
         self.write_off(limits, now_us);
         let repeated = self.report(limits, now_us, host, &ask.lease, ask.life_us);
+        let mut refunded = false;
         if ask.refund > 0 {
             for (words, limit) in self.words.iter_mut().zip(limits) {
-                limit.meter.refund(words, now_us, ask.refund);
+                refunded |= limit.meter.refund(words, now_us, ask.age_us, ask.refund);
             }
         }
-        let Spent { spent, wait_us, slowest } = self.spend(limits, now_us, ask);
+        let Spent { spent, wait_us, slowest, violated, above } = self.spend(limits, now_us, ask);
         let granted = match repeated {
             Some(granted) => granted,
             None => self.grant(limits, recent_us, now_us, host, ask),
         };
-        let (left, scarcest) = self.left(limits, now_us);
+        let below = self.words.iter().zip(limits).map(|(words, limit)| limit.below(words, now_us));
+        let (_, scarcest) = below.zip(0..).min().unwrap_or_default();
         let nearest = if wait_us > 0 { slowest } else { scarcest };
-        Told { spent, wait_us, granted, free: left.saturating_sub(self.out()), nearest }
+        let (free, more_us) = self.words.iter().zip(limits).nth(nearest).map_or((0, 0), |(words, limit)| {
+            let free = limit.below(words, now_us).saturating_sub(self.out());
+            (free, limit.meter.more(words, now_us, limit.held_back))
+        });
+        let spent = spent || refunded;
+        let Held { out: holds, sequence: heard, .. } = self.hosts.get(host).copied().unwrap_or_default();
+        Told { spent, wait_us, granted, free, nearest, more_us, violated, above, holds, heard }
     }
 
     /// Charges leases that nobody has reported on in time, as they ran out.
@@ -166,36 +214,41 @@ impl Account {
     }
 
     fn spend(&mut self, limits: &[Counted], now_us: u64, ask: &Ask) -> Spent {
-        let asked = ask.spend.saturating_add(ask.reserved);
-        let needed = asked.saturating_add(self.out());
-        let (mut wait_us, mut slowest, mut full) = (0, 0, false);
+        // Only buckets hold a place for whoever waits: a window has none.
+        let holds = limits.iter().all(|limit| limit.meter.bucket().is_some());
+        let patience_us = if holds { ask.patience_us } else { 0 };
+        let (mut wait_us, mut slowest, mut violated, mut above) = (0, 0, 0, false);
         for (nth, (words, limit)) in self.words.iter().zip(limits).enumerate() {
-            let wait = match (&limit.meter, limit.queue) {
-                // It fits once hosts no longer hold what they hold now.
-                (meter, queue) if needed > meter.capacity() => {
-                    full |= queue;
-                    self.wait_for_leases(words, meter, now_us, asked)
+            let asked = ask.spend.saturating_add(ask.reserved).saturating_add(limit.held_back);
+            let needed = asked.saturating_add(self.out());
+            let turn_us = match limit.meter.bucket() {
+                Some(bucket) if limit.queue && limit.meter.left(words, now_us) >= needed => {
+                    Some(bucket.turn(words, now_us))
                 }
-                (Meter::Bucket(bucket), true) if limit.meter.left(words, now_us) >= needed => {
-                    bucket.turn(words, now_us)
-                }
-                (meter, queue) => {
-                    full |= queue;
-                    meter.wait(words, now_us, needed)
-                }
+                _ => None,
             };
+            let wait = match turn_us {
+                Some(turn_us) => turn_us,
+                // It fits once hosts no longer hold what they hold now.
+                None if needed > limit.meter.capacity() => {
+                    self.wait_for_leases(words, &limit.meter, now_us, asked)
+                }
+                None => limit.meter.wait(words, now_us, needed),
+            };
+            let is_full = limit.queue && turn_us.is_none();
+            if is_full || wait > patience_us {
+                violated |= bit(nth);
+            }
+            above |= limit.is_above(words, now_us, ask.spend.saturating_add(self.out()));
             if wait > wait_us {
                 (wait_us, slowest) = (wait, nth);
             }
         }
-        // Only buckets hold a place for whoever waits: a window has none.
-        let holds = limits.iter().all(|limit| matches!(limit.meter, Meter::Bucket(_)));
-        let patience_us = if holds { ask.patience_us } else { 0 };
-        let spent = ask.spend > 0 && !full && wait_us <= patience_us;
-        if spent {
+        let spent = ask.spend > 0 && violated == 0;
+        if spent && !ask.peek {
             self.charge(limits, now_us, ask.spend);
         }
-        Spent { spent, wait_us, slowest }
+        Spent { spent, wait_us, slowest, violated, above: above && spent }
     }
 
     /// How long until so many units are there of a limit if nobody reports on what is held: all of it is charged when it runs out.
@@ -243,13 +296,11 @@ impl Account {
     }
 
     fn free(&self, limits: &[Counted], now_us: u64) -> u64 {
-        self.left(limits, now_us).0.saturating_sub(self.out())
-    }
-
-    /// What is left of the limit that has least, and which one that is.
-    fn left(&self, limits: &[Counted], now_us: u64) -> (u64, usize) {
-        let left = self.words.iter().zip(limits).map(|(words, limit)| limit.meter.left(words, now_us));
-        left.zip(0..).min().unwrap_or((NEVER_US >> 11, 0))
+        let left = |(words, limit): (&Vec<u64>, &Counted)| {
+            limit.meter.left(words, now_us).saturating_sub(limit.held_back)
+        };
+        let least = self.words.iter().zip(limits).map(left).min();
+        least.unwrap_or(0).saturating_sub(self.out())
     }
 }
 
@@ -261,7 +312,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn hundred() -> [Counted; 1] {
-        [Counted { meter: Meter::Fixed(Fixed::new(100, 3_600 * SECOND)), queue: false }]
+        [Counted::plain(Meter::Fixed(Fixed::new(100, 3_600 * SECOND)))]
     }
 
     fn wants(sequence: u64, wanted: u64, life_us: u64) -> Ask {

@@ -13,6 +13,9 @@ use crate::decide::meter::{Meter, NEVER_US};
 /// Accounts in one call, so that the server is never busy with one for long.
 pub const LINES: usize = 250;
 
+/// Numbers in the answer to one question.
+const TOLD: usize = 10;
+
 static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new("take", include_str!("scripts/take.lua")));
 
 /// One key, and what is asked about it.
@@ -59,12 +62,17 @@ fn call<'i>(
 
 /// A question as the script unpacks it: one argument for each key, where a dozen would be parsed and turned into numbers one by one.
 fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
-    let Ask { lease, life_us, spend, reserved, patience_us, refund } = *ask;
+    let Ask { lease, life_us, spend, reserved, patience_us, refund, age_us, peek } = *ask;
     let Entry { sequence, used, held, wanted } = lease;
-    let asked = [sequence, used, held, wanted, life_us, spend, reserved, patience_us, refund];
+    let asked =
+        [sequence, used, held, wanted, life_us, spend, reserved, patience_us, refund, age_us, peek.into()];
     let of_limit = |limit: &Counted| {
         let [kind, a, b, c] = numbers(&limit.meter, now_us);
-        [kind, a, b, c, limit.queue.into()]
+        let [d, e] = match &limit.meter {
+            Meter::Soft(soft) => [soft.own().amount(), soft.own().capacity()],
+            _ => [limit.margin, limit.held_back],
+        };
+        [kind, a, b, c, limit.queue.into(), d, e]
     };
     let limits = limits.iter().flat_map(of_limit);
     asked.into_iter().chain(limits).flat_map(|number| (number as f64).to_le_bytes()).collect()
@@ -74,6 +82,10 @@ fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
 fn numbers(meter: &Meter, now_us: u64) -> [u64; 4] {
     match meter {
         Meter::Bucket(bucket) => [1, bucket.amount(), bucket.period_us(), bucket.capacity()],
+        Meter::Soft(soft) => {
+            let whole = soft.whole();
+            [7, whole.amount(), whole.period_us(), whole.capacity()]
+        }
         Meter::Fixed(fixed) => match fixed.calendar() {
             Some(calendar) => {
                 let (start_us, end_us) = calendar.around(now_us);
@@ -98,18 +110,23 @@ pub fn answers(answer: &Value, inquiries: usize) -> Result<Vec<Told>, StoreError
         Value::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let told = |five: &[Value]| {
-        let never = five[1] == Value::Int(-1);
+    let told = |of: &[Value]| {
+        let never = of[1] == Value::Int(-1);
         Some(Told {
-            spent: number(&five[0])? == 1,
-            wait_us: if never { NEVER_US } else { number(&five[1])? },
-            granted: number(&five[2])?,
-            free: number(&five[3])?,
-            nearest: number(&five[4])? as usize,
+            spent: number(&of[0])? == 1,
+            wait_us: if never { NEVER_US } else { number(&of[1])? },
+            granted: number(&of[2])?,
+            free: number(&of[3])?,
+            nearest: number(&of[4])? as usize,
+            more_us: number(&of[5])?,
+            violated: number(&of[6])?,
+            above: number(&of[7])? == 1,
+            holds: number(&of[8])?,
+            heard: number(&of[9])?,
         })
     };
-    let all: Option<Vec<Told>> = numbers.chunks_exact(5).map(told).collect();
-    all.filter(|all| all.len() == inquiries && numbers.len() == 5 * inquiries).ok_or_else(nonsense)
+    let all: Option<Vec<Told>> = numbers.chunks_exact(TOLD).map(told).collect();
+    all.filter(|all| all.len() == inquiries && numbers.len() == TOLD * inquiries).ok_or_else(nonsense)
 }
 
 #[cfg(test)]
@@ -119,17 +136,28 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_shape_is_refused() {
-        let good = Value::Array([1, 0, 7, 9, 2].map(Value::Int).to_vec());
-        let told = Told { spent: true, wait_us: 0, granted: 7, free: 9, nearest: 2 };
+        let good = Value::Array([1, 0, 7, 9, 2, 5, 0, 1, 7, 3].map(Value::Int).to_vec());
+        let told = Told {
+            spent: true,
+            wait_us: 0,
+            granted: 7,
+            free: 9,
+            nearest: 2,
+            more_us: 5,
+            violated: 0,
+            above: true,
+            holds: 7,
+            heard: 3,
+        };
         assert_eq!(answers(&good, 1).unwrap(), [told]);
-        let never = Value::Array([0, -1, 0, 0, 0].map(Value::Int).to_vec());
+        let never = Value::Array([0, -1, 0, 0, 0, 0, 3, 0, 0, 0].map(Value::Int).to_vec());
         assert_eq!(answers(&never, 1).unwrap()[0].wait_us, NEVER_US);
         for bad in [
             Value::Nil,
             Value::Array(vec![]),
-            Value::Array([1, 0, 7, 9].map(Value::Int).to_vec()),
-            Value::Array([1, 0, -7, 9, 2].map(Value::Int).to_vec()),
-            Value::Array([1, 0, 7, 9, 2, 1].map(Value::Int).to_vec()),
+            Value::Array([1, 0, 7, 9, 2, 5, 0, 1, 7].map(Value::Int).to_vec()),
+            Value::Array([1, 0, -7, 9, 2, 5, 0, 1, 7, 3].map(Value::Int).to_vec()),
+            Value::Array([1, 0, 7, 9, 2, 5, 0, 1, 7, 3, 1].map(Value::Int).to_vec()),
         ] {
             assert!(answers(&bad, 1).is_err(), "{bad:?}");
         }
@@ -137,7 +165,7 @@ mod tests {
 
     #[test]
     fn calls_of_a_cluster_have_keys_of_one_slot_and_none_is_too_long() {
-        let limits = vec![Counted { meter: Meter::Bucket(Bucket::new(1, 1, 1)), queue: false }];
+        let limits = vec![Counted::plain(Meter::Bucket(Bucket::new(1, 1, 1)))];
         let inquiry = |n| Inquiry { key: format!("k{n}"), limits: limits.clone(), ask: Ask::default() };
         let all: Vec<Inquiry> = (0..600).map(inquiry).collect();
         let all: Vec<&Inquiry> = all.iter().collect();

@@ -1,4 +1,4 @@
-//! The host's headroom as the daemon follows it: a look a second, a line in the log per change.
+//! The host's headroom as `run` and `serve` follow it: a look a second, a line in the log per change.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,7 +14,7 @@ use crate::{
 
 /// What is known of the headroom.
 #[derive(Debug)]
-pub(super) struct HeadroomWatch {
+pub(crate) struct HeadroomWatch {
     proc: PathBuf,
     headroom: Headroom,
     since: Instant,
@@ -23,7 +23,7 @@ pub(super) struct HeadroomWatch {
 }
 
 /// Refuses a place that is none: a host that is measured nowhere would never have headroom.
-pub(super) fn require(proc: &Path) -> Result<(), Failure> {
+pub(crate) fn require(proc: &Path) -> Result<(), Failure> {
     if proc.is_dir() {
         return Ok(());
     }
@@ -35,7 +35,7 @@ pub(super) fn require(proc: &Path) -> Result<(), Failure> {
 
 impl HeadroomWatch {
     /// Before the first look.
-    pub(super) fn new(proc: &Path, now: Instant) -> Self {
+    pub(crate) fn new(proc: &Path, now: Instant) -> Self {
         Self {
             proc: proc.to_owned(),
             headroom: Headroom::default(),
@@ -46,12 +46,12 @@ impl HeadroomWatch {
     }
 
     /// Whether there is some.
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.headroom.is_there()
     }
 
     /// Looks at the host. Called once a second.
-    pub(super) fn look(&mut self, now: Instant) {
+    pub(crate) fn look(&mut self, now: Instant) {
         let sample = Sample::read(&self.proc);
         sample.new_notes(self.sample.as_ref()).iter().for_each(log::info);
         self.reading = sample.since(self.sample.as_ref());

@@ -9,7 +9,7 @@ mod drops;
 mod explain;
 mod facts;
 mod guard;
-mod headroom;
+pub(crate) mod headroom;
 mod host;
 mod journal;
 mod keeping;

@@ -7,7 +7,7 @@ use ratelimit_common::limit::{
 
 use super::{
     calendar::{Calendar, CalendarUnit},
-    meter::{Bucket, Fixed, Log, Meter, Sliding, Weighted},
+    meter::{Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted},
     request::Priority,
 };
 use crate::policy::{Alone, OnRefusal, RequestLimit, Reserved, Sharing};
@@ -74,20 +74,26 @@ pub struct InForce<'r> {
     pub held_back: u64,
     /// Units that are above the limit itself.
     pub margin: u64,
+    /// Whether more is given than the limit itself: a small bucket's margin may be in its rate alone.
+    pub is_wide: bool,
 }
 
 impl Limit {
     /// How it is counted while the host has headroom, or has none.
     pub fn in_force(&self, headroom: bool) -> InForce<'_> {
         match &self.margin {
-            None => InForce { meter: &self.meter, held_back: 0, margin: 0 },
+            None => InForce { meter: &self.meter, held_back: 0, margin: 0, is_wide: false },
             Some(Margin { meter, elastic }) if headroom || !elastic => {
-                InForce { meter, held_back: 0, margin: meter.capacity() - self.meter.capacity() }
+                let margin = meter.capacity() - self.meter.capacity();
+                InForce { meter, held_back: 0, margin, is_wide: true }
             }
             // Words of a bucket mean the same at any rate; those of others are counted as they are, up to the limit.
             Some(Margin { meter, .. }) => match &self.meter {
-                plain @ Meter::Bucket(_) => InForce { meter: plain, held_back: 0, margin: 0 },
-                _ => InForce { meter, held_back: meter.capacity() - self.meter.capacity(), margin: 0 },
+                plain @ Meter::Soft(_) => InForce { meter: plain, held_back: 0, margin: 0, is_wide: false },
+                _ => {
+                    let held_back = meter.capacity() - self.meter.capacity();
+                    InForce { meter, held_back, margin: 0, is_wide: false }
+                }
             },
         }
     }
@@ -97,6 +103,20 @@ impl InForce<'_> {
     /// Units that a key may have now.
     pub fn left(&self, words: &[u64], now_us: u64) -> u64 {
         self.meter.left(words, now_us).saturating_sub(self.held_back)
+    }
+
+    /// Units of the limit itself among those that a key may have now: none of the margin.
+    #[inline]
+    pub fn below(&self, words: &[u64], now_us: u64, left: u64) -> u64 {
+        match self.meter {
+            Meter::Soft(soft) => soft.below(words, now_us),
+            _ => left.saturating_sub(self.margin),
+        }
+    }
+
+    /// How long until a key has one unit more than it has now; 0 if it has everything.
+    pub fn more(&self, words: &[u64], now_us: u64) -> u64 {
+        self.meter.more(words, now_us, self.held_back)
     }
 
     /// How long until so many units are there.
@@ -123,6 +143,18 @@ impl Allowance {
     /// What keys of this allowance are called in the store.
     pub fn store_name(&self) -> &str {
         &self.store_name
+    }
+
+    /// Whether what is held beforehand is below every margin. Of a bucket nobody knows without asking, and of a window only while the margin is
+    /// smaller than what stays with the store ([`super::lease::MOST`]): above that, hosts would serve what they cannot tell from the rest.
+    pub(super) fn may_hold(&self) -> bool {
+        self.limits.iter().all(|limit| match &limit.margin {
+            None => true,
+            Some(Margin { meter: Meter::Soft(_), .. }) => false,
+            Some(Margin { meter, .. }) => {
+                meter.capacity() - limit.meter.capacity() <= meter.capacity() / super::lease::MOST
+            }
+        })
     }
 
     /// The most that a key may have at once.
@@ -171,9 +203,12 @@ fn meter(limit: &RequestLimit, percent: u32, now_us: u64) -> Meter {
     let period_us = rate.period.ns() / 1_000;
     match rate.manner.algorithm {
         // A hundred periods, so that percents are whole; the same with and without them, so that words mean the same.
-        Algorithm::TokenBucket | Algorithm::LeakyBucket if rate.manner.margin(true) > 0 => Meter::Bucket(
-            Bucket::new(rate.amount * (100 + u64::from(percent)), period_us * 100, wide(rate.burst)),
-        ),
+        Algorithm::TokenBucket | Algorithm::LeakyBucket if rate.manner.margin(true) > 0 => {
+            let bucket = |percent: u32, burst| {
+                Bucket::new(rate.amount * (100 + u64::from(percent)), period_us * 100, burst)
+            };
+            Meter::Soft(Soft::new(bucket(percent, wide(rate.burst)), bucket(0, rate.burst)))
+        }
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             Meter::Bucket(Bucket::new(rate.amount, period_us, rate.burst))
         }

@@ -1,6 +1,9 @@
 //! What is answered, and why.
 
-use super::allowance::{Allowance, Limit};
+use super::{
+    allowance::{Allowance, Limit},
+    claims::MAX_CLAIMS,
+};
 
 /// The answer to one request.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +12,78 @@ pub struct Decision<'r> {
     pub outcome: Outcome,
     /// The limit that decided, or the one that is nearest to its end; none where nothing limits the request.
     pub limit: Option<Nearest<'r>>,
+    /// All limits that refuse; none where it is served.
+    pub violated: Violated<'r>,
+}
+
+impl<'r> Decision<'r> {
+    /// A request that is served.
+    pub(super) fn served(outcome: Outcome, limit: Option<Nearest<'r>>) -> Self {
+        Self { outcome, limit, violated: Violated::default() }
+    }
+
+    /// What this says about some keys of a request and another about others: it is refused for as long as one of them refuses.
+    pub fn and(self, other: Self) -> Self {
+        let (Outcome::Refused { retry_us: one }, Outcome::Refused { retry_us: two }) =
+            (self.outcome, other.outcome)
+        else {
+            return if self.outcome.is_served() { other } else { self };
+        };
+        let later = one.is_some_and(|one| two.is_none_or(|two| two > one));
+        let Self { outcome, limit, .. } = if later { other } else { self };
+        Self { outcome, limit, violated: self.violated.and(other.violated) }
+    }
+}
+
+/// Limits that refuse a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Violated<'r> {
+    /// Whose, and a bit for each of them.
+    of: [Option<(&'r Allowance, u64)>; MAX_CLAIMS],
+}
+
+impl<'r> Violated<'r> {
+    /// The first limit of an allowance.
+    pub fn first(allowance: &'r Allowance) -> Self {
+        let mut violated = Self::default();
+        violated.add(allowance, bit(0));
+        violated
+    }
+
+    /// Adds limits of an allowance, a bit for each.
+    pub(super) fn add(&mut self, allowance: &'r Allowance, bits: u64) {
+        if bits == 0 {
+            return;
+        }
+        if let Some(place) = self.of.iter_mut().find(|place| place.is_none()) {
+            *place = Some((allowance, bits));
+        }
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        other.of.into_iter().flatten().for_each(|(allowance, bits)| self.add(allowance, bits));
+        self
+    }
+
+    /// Whose they are.
+    pub fn allowances(&self) -> impl Iterator<Item = &'r Allowance> {
+        self.of.iter().flatten().map(|(allowance, _)| *allowance)
+    }
+
+    /// Each of them.
+    pub fn limits(&self) -> impl Iterator<Item = &'r Limit> {
+        let of = |(allowance, bits): &(&'r Allowance, u64)| {
+            let bits = *bits;
+            let limits = allowance.limits.iter().enumerate();
+            limits.filter(move |(nth, _)| bits & bit(*nth) != 0).map(|(_, limit)| limit)
+        };
+        self.of.iter().flatten().flat_map(of)
+    }
+}
+
+/// The bit of a limit among those of its allowance. Nobody writes as many as 52, which is what the store's numbers have room for.
+pub(crate) const fn bit(nth: usize) -> u64 {
+    1 << if nth < 51 { nth } else { 51 }
 }
 
 /// What is to be done with a request.
@@ -80,4 +155,6 @@ pub struct Nearest<'r> {
     pub remaining: u64,
     /// How long until it is whole again.
     pub reset_us: u64,
+    /// How long until there is more of it than now; 0 if it is whole.
+    pub more_us: u64,
 }

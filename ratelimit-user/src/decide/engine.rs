@@ -133,27 +133,41 @@ impl Engine {
         judge(claims, &mut locked, request, moment, mode)
     }
 
-    /// Gives back what a request was charged: it was not served, or a login did not fail. From then on its address counts as known to the user.
-    pub fn refund(&self, rules: &Rules, request: &Request<'_>, now_us: u64) -> Result<(), BadRequest> {
+    /// Gives back what a request was charged lately: it was not served, or a login did not fail. From then on its address counts as known to
+    /// the user. Whether anything was charged.
+    pub fn refund(&self, rules: &Rules, request: &Request<'_>, now_us: u64) -> Result<bool, BadRequest> {
         let claims = self.claims(rules, request, now_us)?;
+        let back = self.give_back(&claims, request, 0, now_us);
+        if back {
+            self.know(&claims, now_us);
+        }
+        Ok(back)
+    }
+
+    /// Gives back what keys of this host alone were charged so long ago; an age of 0 is any. Whether anything was.
+    pub fn give_back(&self, claims: &Claims<'_>, request: &Request<'_>, age_us: u64, now_us: u64) -> bool {
         let headroom = self.headroom();
         let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
+        let mut back = false;
         for claim in claims.iter() {
             let cells = locked.of(claim);
             let Some(place) = cells.find(claim.hash.fingerprint) else { continue };
             let words = cells.words_mut(place);
             for limit in &claim.allowance.limits {
-                limit.in_force(headroom).meter.refund(&mut words[limit.at..], now_us, request.cost);
+                let meter = limit.in_force(headroom).meter;
+                back |= meter.refund(&mut words[limit.at..], now_us, age_us, request.cost);
             }
         }
-        drop(locked);
-        if let Some(known) = &claims.known {
-            let mut locked = self.table.lock(std::iter::once(&known.hash));
-            let cells = locked.cells(known.hash, KNOWN_WORDS);
-            let place = cells.find_or_insert(known.hash.fingerprint);
-            cells.words_mut(place)[0] = now_us + known.for_us;
-        }
-        Ok(())
+        back
+    }
+
+    /// Takes down that a user has logged in from where it asks.
+    pub fn know(&self, claims: &Claims<'_>, now_us: u64) {
+        let Some(known) = &claims.known else { return };
+        let mut locked = self.table.lock(std::iter::once(&known.hash));
+        let cells = locked.cells(known.hash, KNOWN_WORDS);
+        let place = cells.find_or_insert(known.hash.fingerprint);
+        cells.words_mut(place)[0] = now_us + known.for_us;
     }
 
     /// Forgets everything that was counted under the keys of a request.

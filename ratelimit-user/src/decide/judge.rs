@@ -4,7 +4,7 @@ use super::{
     allowance::Limit,
     cells::Cells,
     claims::{Claim, Claims, MAX_CLAIMS},
-    decision::{Decision, Nearest, Outcome},
+    decision::{Decision, Nearest, Outcome, Violated, bit},
     meter::{Meter, NEVER_US},
     request::Request,
     table::Locked,
@@ -43,6 +43,8 @@ struct Finding {
     deprioritised: bool,
     /// The limit that refuses longest, or has least left: which claim, which limit, what is left.
     nearest: Option<(usize, usize, u64)>,
+    /// The limits of each claim that refuse.
+    violated: [u64; MAX_CLAIMS],
 }
 
 /// Decides about a request whose keys are locked.
@@ -69,10 +71,16 @@ pub(super) fn judge<'r>(
         let limit = claim.allowance.limits.get(nth)?;
         let cells = locked.of(claim);
         let place = cells.find_again(places[at], claim.hash.fingerprint);
-        let reset_us = limit.in_force(moment.headroom).meter.reset(words(cells, place, limit), moment.now_us);
-        Some(Nearest { allowance: claim.allowance, limit, remaining, reset_us })
+        let (in_force, words) = (limit.in_force(moment.headroom), words(cells, place, limit));
+        let reset_us = in_force.meter.reset(words, moment.now_us);
+        let more_us = in_force.more(words, moment.now_us);
+        Some(Nearest { allowance: claim.allowance, limit, remaining, reset_us, more_us })
     });
-    Decision { outcome, limit }
+    let mut violated = Violated::default();
+    if !outcome.is_served() {
+        claims.iter().zip(finding.violated).for_each(|(claim, bits)| violated.add(claim.allowance, bits));
+    }
+    Decision { outcome, limit, violated }
 }
 
 /// Looks at every limit of one key.
@@ -93,40 +101,51 @@ fn look(
         let words = words(cells, place, limit);
         let in_force = limit.in_force(moment.headroom);
         let left = in_force.left(words, now_us);
+        let below = in_force.below(words, now_us, left);
         let capacity = in_force.meter.capacity() - in_force.held_back;
         let needed = request.cost.saturating_add(allowance.reserved(request.priority, capacity));
         let fits = left >= needed;
         match allowance.on_limit {
             OnRefusal::Delay(longest) => {
-                let wait_us = match (limit.queue, in_force.meter) {
-                    (true, Meter::Bucket(bucket)) if fits => bucket.turn(words, now_us),
-                    (true, _) => NEVER_US,
-                    (false, _) => in_force.wait(words, now_us, needed),
+                // Who finds a place in a queue comes when it is its turn; who finds none may come again when there is one.
+                let turn_us = match in_force.meter.bucket() {
+                    Some(bucket) if limit.queue && fits => Some(bucket.turn(words, now_us)),
+                    _ => None,
                 };
-                if wait_us <= longest.as_micros() as u64 {
-                    finding.delays(at, nth, left.saturating_sub(taken), wait_us);
+                let wait_us = turn_us.unwrap_or_else(|| in_force.wait(words, now_us, needed));
+                let is_full = limit.queue && turn_us.is_none();
+                if !is_full && wait_us <= longest.as_micros() as u64 {
+                    finding.delays(at, nth, below.saturating_sub(taken), wait_us);
                 } else {
-                    finding.refuses(at, nth, in_force.wait(words, now_us, needed).max(1));
+                    finding.refuses(at, nth, below, wait_us.max(1));
                 }
             }
             OnRefusal::Deprioritise if !fits => {
-                finding.deprioritised = true;
-                finding.leaves(at, nth, 0);
+                finding.defers(at, nth, below);
             }
-            OnRefusal::Refuse if !fits => finding.refuses(at, nth, in_force.wait(words, now_us, needed)),
+            OnRefusal::Refuse if !fits => {
+                finding.refuses(at, nth, below, in_force.wait(words, now_us, needed));
+            }
             OnRefusal::Refuse | OnRefusal::Deprioritise => {
-                finding.margin |= left - request.cost < in_force.margin;
-                finding.leaves(at, nth, (left - taken).saturating_sub(in_force.margin));
+                let is_above = in_force.is_wide && below < request.cost;
+                finding.margin |= is_above;
+                // What is above is taken from the margin of a bucket, and from all of a window.
+                let remaining = match in_force.meter {
+                    Meter::Soft(_) if is_above => below.min(left - taken),
+                    _ => below.saturating_sub(taken),
+                };
+                finding.leaves(at, nth, remaining);
             }
         }
     }
 }
 
 impl Finding {
-    fn refuses(&mut self, at: usize, nth: usize, wait_us: u64) {
+    fn refuses(&mut self, at: usize, nth: usize, left: u64, wait_us: u64) {
+        self.violated[at] |= bit(nth);
         if self.retry_us.is_none_or(|longest| wait_us > longest) {
             self.retry_us = Some(wait_us);
-            self.nearest = Some((at, nth, 0));
+            self.nearest = Some((at, nth, left));
         }
     }
 
@@ -135,9 +154,16 @@ impl Finding {
         self.leaves(at, nth, remaining);
     }
 
+    fn defers(&mut self, at: usize, nth: usize, left: u64) {
+        if self.retry_us.is_none() && !self.deprioritised {
+            self.nearest = Some((at, nth, left));
+        }
+        self.deprioritised = true;
+    }
+
     fn leaves(&mut self, at: usize, nth: usize, remaining: u64) {
         let nearer = self.nearest.is_none_or(|(_, _, least)| remaining < least);
-        if self.retry_us.is_none() && nearer {
+        if self.retry_us.is_none() && !self.deprioritised && nearer {
             self.nearest = Some((at, nth, remaining));
         }
     }

@@ -10,7 +10,7 @@ use crate::cluster::{
 /// store decides about each of their requests.
 pub const PORTION: u64 = 64;
 /// The most it asks for, as a part of that.
-const MOST: u64 = 8;
+pub(super) const MOST: u64 = 8;
 /// How long a lease of the smallest portion lasts. Most users call seldom, and each of them costs the store one question in that time. The more is
 /// held, the shorter: what a host does not need keeps others from it.
 const LIFE_US: u64 = 240_000_000;
@@ -58,6 +58,8 @@ struct Talk {
     said_us: u64,
     /// When something was last said.
     spoke_us: u64,
+    /// What was granted by a later word of the store, while the answer is under way.
+    coming: u64,
     denied: Denied,
 }
 
@@ -68,6 +70,8 @@ struct Denied {
     needed: u64,
     /// When they would fit; never, if it is the largest of all numbers.
     fits_us: u64,
+    /// A bit for each limit that refused.
+    violated: u64,
 }
 
 /// What is left of a key as far as a host knows.
@@ -75,6 +79,8 @@ struct Denied {
 pub struct Left {
     /// Here.
     pub held: u64,
+    /// Spent, and not yet told the store.
+    pub used: u64,
     /// At the store,
     pub free: u64,
     /// which said so then.
@@ -107,14 +113,24 @@ impl Lease {
         self.held += back;
     }
 
-    /// How long a request that needs so many units is still refused, if the store has said so.
-    pub fn denies(&self, needed: u64, now_us: u64) -> Option<u64> {
+    /// Takes back units that were spent on a request that was not served, if the store has not heard of them and they may still be spent.
+    pub fn refund(&mut self, units: u64, now_us: u64) -> bool {
+        let told = self.talk.unanswered.map_or(0, |said| said.used);
+        let known_here = now_us < self.expires_us && self.used.saturating_sub(told) >= units;
+        if known_here {
+            self.unspend(units);
+        }
+        known_here
+    }
+
+    /// How long a request that needs so many units is still refused, if the store has said so, and a bit for each limit that refuses it.
+    pub fn denies(&self, needed: u64, now_us: u64) -> Option<(u64, u64)> {
         if now_us >= self.denied_until_us {
             return None;
         }
-        let Denied { needed: at_least, fits_us } = self.talk.denied;
+        let Denied { needed: at_least, fits_us, violated } = self.talk.denied;
         let wait_us = if fits_us == NEVER_US { NEVER_US } else { fits_us.saturating_sub(now_us) };
-        (needed >= at_least).then_some(wait_us)
+        (needed >= at_least).then_some((wait_us, violated))
     }
 
     /// What to tell the store about it now that it is asked about a request that needs so many units, if the key may have `capacity` at once.
@@ -201,10 +217,18 @@ impl Lease {
 
     /// Takes in the answer to what was said. What is said again is granted from the first time on.
     pub fn answer(&mut self, said: &Entry, told: &Told, now_us: u64) {
-        (self.free, self.told_us, self.nearest) = (told.free, now_us, told.nearest as u32);
         if said.sequence == 0 || self.talk.unanswered != Some(*said) {
+            self.talk.coming = self.coming(told);
+            (self.free, self.told_us, self.nearest) = (told.free, now_us, told.nearest as u32);
             return;
         }
+        if self.told_us > self.talk.spoke_us {
+            // The store has said something newer in the meantime. What it grants is not free any more, unless it was granted by then.
+            self.free = (self.free + self.talk.coming).saturating_sub(told.granted);
+        } else {
+            (self.free, self.told_us, self.nearest) = (told.free, now_us, told.nearest as u32);
+        }
+        self.talk.coming = 0;
         (self.talk.unanswered, self.under_way) = (None, false);
         self.used -= said.used.min(self.used);
         let said_us = self.talk.said_us;
@@ -222,6 +246,14 @@ impl Lease {
         }
     }
 
+    /// What the store has granted by what it says now, and whose answer is still under way.
+    fn coming(&self, told: &Told) -> u64 {
+        let Some(said) = self.talk.unanswered else { return 0 };
+        let reported = if told.heard >= said.sequence { said.used } else { 0 };
+        let known = self.held + self.used.saturating_sub(reported);
+        told.holds.saturating_sub(known)
+    }
+
     /// There was no answer.
     pub fn failed(&mut self, said: &Entry) {
         if said.sequence > 0 && self.talk.unanswered == Some(*said) {
@@ -230,9 +262,14 @@ impl Lease {
     }
 
     /// Believes a refusal.
-    pub fn deny(&mut self, needed: u64, wait_us: u64, now_us: u64) {
+    pub fn deny(&mut self, needed: u64, wait_us: u64, violated: u64, now_us: u64) {
         self.denied_until_us = now_us + wait_us.min(BELIEVED_US);
-        self.talk.denied = Denied { needed, fits_us: now_us.saturating_add(wait_us) };
+        self.talk.denied = Denied { needed, fits_us: now_us.saturating_add(wait_us), violated };
+    }
+
+    /// Believes no refusal any more: something has been given back.
+    pub fn hope(&mut self) {
+        self.denied_until_us = 0;
     }
 
     /// Forgets everything that was said about it: somebody has reset the key.
@@ -241,8 +278,10 @@ impl Lease {
     }
 
     /// What was last known to be left.
-    pub fn left(&self) -> Left {
-        Left { held: self.held, free: self.free, told_us: self.told_us, nearest: self.nearest as usize }
+    pub fn left(&self, now_us: u64) -> Left {
+        let held = if now_us < self.expires_us { self.held } else { 0 };
+        let held = if self.under_way { held + self.talk.coming } else { held };
+        Left { held, used: self.used, free: self.free, told_us: self.told_us, nearest: self.nearest as usize }
     }
 
     /// Whether nothing is lost without it.
@@ -269,7 +308,18 @@ mod tests {
     const END: u64 = 210 * SECOND;
 
     fn told(granted: u64) -> Told {
-        Told { spent: true, wait_us: 0, granted, free: 100, nearest: 0 }
+        Told {
+            spent: true,
+            wait_us: 0,
+            granted,
+            free: 100,
+            nearest: 0,
+            more_us: 0,
+            violated: 0,
+            above: false,
+            holds: 0,
+            heard: 0,
+        }
     }
 
     #[test]
@@ -363,7 +413,7 @@ mod tests {
     fn what_was_never_leased_is_not_kept_for_long() {
         let mut lease = Lease::default();
         assert_eq!(lease.ask(1, 15, 0), Entry::default());
-        lease.deny(1, SECOND, 0);
+        lease.deny(1, SECOND, 1, 0);
         assert!(!lease.is_idle(SECOND));
         assert!(lease.is_idle(SECOND + 1));
         let mut lease = ten(0);
@@ -466,12 +516,16 @@ mod tests {
     #[test]
     fn a_refusal_is_believed_for_those_who_need_as_much_and_not_for_long() {
         let mut lease = Lease::default();
-        lease.deny(5, 300_000, SECOND);
-        assert_eq!(lease.denies(5, SECOND + 100_000), Some(200_000));
+        lease.deny(5, 300_000, 1, SECOND);
+        assert_eq!(lease.denies(5, SECOND + 100_000), Some((200_000, 1)));
         assert_eq!(lease.denies(4, SECOND + 100_000), None, "less may fit");
         assert_eq!(lease.denies(5, SECOND + 300_000), None);
-        lease.deny(1, 3_600 * SECOND, SECOND);
-        assert_eq!(lease.denies(1, 2 * SECOND - 1), Some(3_599 * SECOND + 1), "how long it really takes");
+        lease.deny(1, 3_600 * SECOND, 1, SECOND);
+        assert_eq!(
+            lease.denies(1, 2 * SECOND - 1),
+            Some((3_599 * SECOND + 1, 1)),
+            "how long it really takes"
+        );
         assert_eq!(lease.denies(1, 2 * SECOND), None, "somebody may have given something back");
     }
 }

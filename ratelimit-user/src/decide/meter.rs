@@ -3,6 +3,7 @@
 //! | algorithm | words | most in any interval W of its window's length | least |
 //! |---|---|---|---|
 //! | [`bucket`] | 2 | burst + rate x W | the same, for whoever always asks |
+//! | [`soft`] | 4 | the same with its margin, and which of it is above | the same |
 //! | [`fixed`] | 1 | 2 x limit, across an edge | the limit in every aligned window |
 //! | [`sliding`] | 32 | **the limit** | the limit in every 61/60 windows |
 //! | [`weighted`] | 2 | 2 x limit - 1, across an edge | limit less what the estimate says of before |
@@ -19,9 +20,10 @@ mod fixed;
 mod log;
 mod part;
 mod sliding;
+mod soft;
 mod weighted;
 
-pub use self::{bucket::Bucket, fixed::Fixed, log::Log, sliding::Sliding, weighted::Weighted};
+pub use self::{bucket::Bucket, fixed::Fixed, log::Log, sliding::Sliding, soft::Soft, weighted::Weighted};
 
 use super::calendar::Calendar;
 
@@ -30,6 +32,8 @@ use super::calendar::Calendar;
 pub enum Meter {
     /// A bucket that fills, or leaks, at a rate.
     Bucket(Bucket),
+    /// The same with a margin above it, and a look at what is above.
+    Soft(Soft),
     /// So many in every window that the clock counts.
     Fixed(Fixed),
     /// So many in any window, by counters of parts of it.
@@ -48,6 +52,7 @@ macro_rules! each {
     ($meter:expr, $inner:ident => $answer:expr) => {
         match $meter {
             Meter::Bucket($inner) => $answer,
+            Meter::Soft($inner) => $answer,
             Meter::Fixed($inner) => $answer,
             Meter::Sliding($inner) => $answer,
             Meter::Weighted($inner) => $answer,
@@ -61,6 +66,7 @@ impl Meter {
     pub fn words(&self) -> usize {
         match self {
             Self::Bucket(_) => bucket::WORDS,
+            Self::Soft(_) => soft::WORDS,
             Self::Fixed(_) => fixed::WORDS,
             Self::Sliding(_) => sliding::WORDS,
             Self::Weighted(_) => weighted::WORDS,
@@ -85,9 +91,19 @@ impl Meter {
         each!(self, inner => inner.charge(words, now_us, units));
     }
 
-    /// Gives back units that were taken and not used. Never more than was taken of what still counts.
-    pub fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
-        each!(self, inner => inner.refund(words, now_us, units));
+    /// Gives back units that were taken so long ago and not used; an age of 0 is any. All of them, or what a bucket still owes for them, or
+    /// nothing: where less was taken than that, of what still counts, it was none of this. Whether anything came back.
+    pub fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+        units <= self.capacity() && each!(self, inner => inner.refund(words, now_us, age_us, units))
+    }
+
+    /// The bucket that refuses, if it is one.
+    pub fn bucket(&self) -> Option<&Bucket> {
+        match self {
+            Self::Bucket(bucket) => Some(bucket),
+            Self::Soft(soft) => Some(soft.whole()),
+            _ => None,
+        }
     }
 
     /// How long until so many units are there, if nobody takes any; 0 if they are now, [`NEVER_US`] if they never will be.
@@ -103,12 +119,32 @@ impl Meter {
         each!(self, inner => inner.reset(words, now_us))
     }
 
+    /// How long until a key has one unit more than it has, of those above `held_back`; 0 if it has everything.
+    #[inline]
+    pub fn more(&self, words: &[u64], now_us: u64, held_back: u64) -> u64 {
+        let one_more = self.left(words, now_us).max(held_back) + 1;
+        if one_more > self.capacity() { 0 } else { self.wait(words, now_us, one_more) }
+    }
+
+    /// How long until a key of which this is left has one unit more, at most: until the next one for buckets, the end of a fixed window, and
+    /// a whole window for the others.
+    pub fn more_from(&self, left: u64, now_us: u64) -> u64 {
+        match self.bucket() {
+            _ if left >= self.capacity() => 0,
+            Some(bucket) => bucket.period_us().div_ceil(bucket.amount()),
+            None => self.reset_from(left, now_us),
+        }
+    }
+
     /// How long until a key has everything again of which this is left: exact for buckets and fixed windows, a whole window for the others.
     pub fn reset_from(&self, left: u64, now_us: u64) -> u64 {
         let used = self.capacity().saturating_sub(left);
         match self {
             _ if used == 0 => 0,
-            Self::Bucket(bucket) => used.saturating_mul(bucket.period_us()).div_ceil(bucket.amount()),
+            Self::Bucket(_) | Self::Soft(_) => {
+                let rate = self.bucket().map(|bucket| (bucket.period_us(), bucket.amount()));
+                rate.map_or(0, |(period_us, amount)| used.saturating_mul(period_us).div_ceil(amount))
+            }
             Self::Fixed(fixed) => fixed.reset(&[0], now_us),
             Self::Sliding(sliding) => sliding.period_us(),
             Self::Weighted(weighted) => weighted.period_us(),
@@ -119,14 +155,14 @@ impl Meter {
     /// What is left at least if so much was left then and nobody has taken any since.
     pub fn left_since(&self, left: u64, then_us: u64, now_us: u64) -> u64 {
         let passed_us = now_us.saturating_sub(then_us);
+        if let Some(bucket) = self.bucket() {
+            let refilled = passed_us.saturating_mul(bucket.amount()) / bucket.period_us();
+            return left.saturating_add(refilled).min(self.capacity());
+        }
         let forgets_us = match self {
-            Self::Bucket(bucket) => {
-                let refilled = passed_us.saturating_mul(bucket.amount()) / bucket.period_us();
-                return left.saturating_add(refilled).min(self.capacity());
-            }
             Self::Fixed(_) => self.reset_from(left, then_us),
             // A window that slides has something of the one before.
-            Self::Sliding(_) | Self::Weighted(_) | Self::Log(_) => 2 * self.reset_from(left, then_us),
+            _ => 2 * self.reset_from(left, then_us),
         };
         if passed_us >= forgets_us { self.capacity() } else { left }
     }
@@ -135,6 +171,7 @@ impl Meter {
     pub fn layout(&self) -> String {
         match self {
             Self::Bucket(bucket) => format!("b{}", bucket.period_us()),
+            Self::Soft(soft) => format!("m{}", soft.whole().period_us()),
             Self::Fixed(fixed) => match fixed.calendar() {
                 Some(calendar) => format!("c{}", calendar.name()),
                 None => format!("f{}", fixed.period_us()),

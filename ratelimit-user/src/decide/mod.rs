@@ -27,7 +27,7 @@ mod table;
 pub mod tally;
 pub mod throttle;
 
-pub use decision::{Decision, Nearest, Outcome, seconds};
+pub use decision::{Decision, Nearest, Outcome, Violated, seconds};
 pub use engine::{Engine, Handle};
 pub use judge::Mode;
 pub use request::{BadRequest, Priority, Request};

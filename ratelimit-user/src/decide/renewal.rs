@@ -5,7 +5,7 @@ use super::{
     key::Hash,
     leases::Leases,
     request::Request,
-    shared::{held_back, inquiry, may_lease},
+    shared::{inquiry, may_lease},
 };
 use crate::cluster::{
     account::{Ask, Told},
@@ -35,7 +35,7 @@ pub fn due(
         let (lease, life_us) = leases.with_known(claim.hash, |lease| {
             lease.renew(allowance.capacity(), now_us).map(|said| (said, lease.life_us()))
         })??;
-        let ask = Ask { lease, life_us, reserved: held_back(allowance, headroom), ..Ask::default() };
+        let ask = Ask { lease, life_us, ..Ask::default() };
         Some(Renewal { hash: claim.hash, inquiry: inquiry(claim, request, cluster, headroom, ask) })
     });
     renewals.collect()

@@ -7,11 +7,11 @@
 //! ```
 
 use super::{
-    allowance::{Allowance, Limit},
+    allowance::{Allowance, InForce, Limit},
     claims::{Claim, Claims, write},
-    decision::{Decision, Nearest, Outcome},
+    decision::{Decision, Nearest, Outcome, Violated, bit},
     key::TextKey,
-    lease::{Left, PORTION},
+    lease::{Lease, Left, PORTION},
     leases::Leases,
     meter::NEVER_US,
     request::Request,
@@ -59,26 +59,45 @@ pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now
             let denied = lease.denies(needed, now_us);
             let spent = denied.is_none() && leased && lease.spend(request.cost, now_us);
             due |= spent && lease.is_due(now_us);
-            (denied, spent, lease.left())
+            (denied.is_some(), spent, lease.left(now_us))
         });
         let (denied, spent, left) = known.unwrap_or_default();
         let near = nearest(claim.allowance, &left, now_us);
         if !spent {
             give_back(claims.iter().take(nth), request, leases);
-        }
-        match denied {
-            Some(wait_us) if claim.allowance.on_limit == OnRefusal::Refuse => {
-                let decision = Decision { outcome: refused(wait_us), limit: near };
-                return Step::Decided { decision, due: false };
-            }
-            _ if !spent => return Step::Ask,
-            _ => {}
+            return match denied && claim.allowance.on_limit == OnRefusal::Refuse {
+                true => Step::Decided { decision: denial(claims, request, leases, now_us), due: false },
+                false => Step::Ask,
+            };
         }
         if least.is_none_or(|least| near.is_some_and(|near| near.remaining < least.remaining)) {
             least = near;
         }
     }
-    Step::Decided { decision: Decision { outcome: Outcome::Allowed, limit: least }, due }
+    Step::Decided { decision: Decision::served(Outcome::Allowed, least), due }
+}
+
+/// A refusal by all that the store has refused a moment ago.
+fn denial<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now_us: u64) -> Decision<'r> {
+    let mut longest: Option<(u64, Option<Nearest<'r>>)> = None;
+    let mut violated = Violated::default();
+    for claim in claims.iter().filter(|claim| claim.allowance.on_limit == OnRefusal::Refuse) {
+        let needed = needed(claim.allowance, request);
+        let known = leases.with_known(claim.hash, |lease| (lease.denies(needed, now_us), lease.left(now_us)));
+        let Some((Some((wait_us, bits)), left)) = known else { continue };
+        violated.add(claim.allowance, bits);
+        if longest.is_none_or(|(longest, _)| wait_us > longest) {
+            longest = Some((wait_us, nearest(claim.allowance, &left, now_us)));
+        }
+    }
+    let (wait_us, near) = longest.unwrap_or_default();
+    refusal(wait_us, near, violated)
+}
+
+/// A refusal for so long. There is more before then: what is asked for is more than is left.
+fn refusal<'r>(wait_us: u64, near: Option<Nearest<'r>>, violated: Violated<'r>) -> Decision<'r> {
+    let limit = near.map(|near| Nearest { more_us: near.more_us.min(wait_us), ..near });
+    Decision { outcome: refused(wait_us), limit, violated }
 }
 
 fn give_back<'c, 'r: 'c>(
@@ -112,17 +131,52 @@ pub fn inquiries(
             })
         });
         let (lease, life_us) = said.flatten().unwrap_or_default();
-        let (spend, kept) = if peek { (0, request.cost) } else { (request.cost, 0) };
-        let reserved =
-            kept.saturating_add(reserved(allowance, request)).saturating_add(held_back(allowance, headroom));
-        let ask = Ask { lease, life_us, spend, reserved, patience_us: patience_us(allowance), refund: 0 };
+        let ask = Ask {
+            lease,
+            life_us,
+            spend: request.cost,
+            reserved: reserved(allowance, request),
+            patience_us: patience_us(allowance),
+            peek,
+            ..Ask::default()
+        };
         inquiry(claim, request, cluster, headroom, ask)
     };
     claims.iter().filter(|claim| is_shared(claim)).map(asked).collect()
 }
 
-/// The same that give back what a request was charged.
-pub fn refunds(claims: &Claims<'_>, request: &Request<'_>, cluster: &str, headroom: bool) -> Vec<Inquiry> {
+/// Takes back what was spent of leases here and the store has not heard of: which claims that settles, a bit for each.
+pub fn unspend(claims: &Claims<'_>, request: &Request<'_>, leases: &Leases, now_us: u64) -> u64 {
+    let leased = claims.iter().enumerate().filter(|(_, claim)| may_lease(claim.allowance, request));
+    let unspent = leased.filter(|(_, claim)| {
+        leases.with_known(claim.hash, |lease| lease.refund(request.cost, now_us)).unwrap_or_default()
+    });
+    unspent.fold(0, |bits, (nth, _)| bits | bit(nth))
+}
+
+/// Spends again what [`unspend`] took back of these claims.
+pub fn respend(claims: &Claims<'_>, settled: u64, request: &Request<'_>, leases: &Leases, now_us: u64) {
+    for (_, claim) in claims.iter().enumerate().filter(|(nth, _)| settled & bit(*nth) != 0) {
+        leases.with_known(claim.hash, |lease| lease.spend(request.cost, now_us));
+    }
+}
+
+/// Forgets that the store has refused something of these keys: there is more now.
+pub fn hope(claims: &Claims<'_>, leases: &Leases) {
+    for claim in claims.iter().filter(|claim| is_shared(claim)) {
+        leases.with_known(claim.hash, Lease::hope);
+    }
+}
+
+/// Inquiries that give back what a request was charged so long ago, an age of 0 being any, but for claims that are settled already.
+pub fn refunds(
+    claims: &Claims<'_>,
+    settled: u64,
+    request: &Request<'_>,
+    cluster: &str,
+    headroom: bool,
+    age_us: u64,
+) -> Vec<Inquiry> {
     let refund = |claim: &Claim<'_>| {
         // The books are kept for as long as those wait who are in them.
         let patience_us = patience_us(claim.allowance);
@@ -131,10 +185,11 @@ pub fn refunds(claims: &Claims<'_>, request: &Request<'_>, cluster: &str, headro
             request,
             cluster,
             headroom,
-            Ask { refund: request.cost, patience_us, ..Ask::default() },
+            Ask { refund: request.cost, age_us, patience_us, ..Ask::default() },
         )
     };
-    claims.iter().filter(|claim| is_shared(claim)).map(refund).collect()
+    let open = claims.iter().enumerate().filter(|(nth, claim)| is_shared(claim) && settled & bit(*nth) == 0);
+    open.map(|(_, claim)| refund(claim)).collect()
 }
 
 /// What the store calls the keys of a request.
@@ -164,32 +219,36 @@ pub fn verdict<'r>(
     asked: &[Inquiry],
     told: &[Told],
     leases: &Leases,
-    headroom: bool,
     now_us: u64,
 ) -> Verdict<'r> {
+    let mut violated = Violated::default();
     let mut retry: Option<(u64, Option<Nearest<'r>>)> = None;
     let (mut wait_us, mut margin, mut low) = (0, false, false);
     let mut least: Option<Nearest<'r>> = None;
     let shared = || claims.iter().filter(|claim| is_shared(claim)).zip(asked).zip(told);
     for ((claim, inquiry), told) in shared() {
         let (ask, allowance) = (&inquiry.ask, claim.allowance);
-        let left = Left { held: 0, free: told.free, told_us: now_us, nearest: told.nearest };
-        let near = nearest(allowance, &left, now_us);
-        let fits = told.spent || (ask.spend == 0 && told.wait_us == 0);
-        leases.with(claim.hash, now_us, |lease| {
+        let fits = told.spent;
+        let left = leases.with(claim.hash, now_us, |lease| {
             lease.answer(&ask.lease, told, now_us);
             if !fits {
-                lease.deny(ask.spend + ask.reserved, told.wait_us, now_us);
+                lease.deny(ask.spend + ask.reserved, told.wait_us, told.violated, now_us);
             }
+            lease.left(now_us)
         });
+        let left = left.unwrap_or(Left {
+            free: told.free,
+            told_us: now_us,
+            nearest: told.nearest,
+            ..Left::default()
+        });
+        let near = nearest(allowance, &left, now_us).map(|near| Nearest { more_us: told.more_us, ..near });
         match (fits, allowance.on_limit) {
             (true, OnRefusal::Delay(_)) => wait_us = wait_us.max(told.wait_us),
-            (true, _) => {
-                let limit = allowance.limits.get(told.nearest);
-                margin |= limit.is_some_and(|limit| told.free < limit.in_force(headroom).margin);
-            }
+            (true, _) => margin |= told.above,
             (false, OnRefusal::Deprioritise) => low = true,
             (false, _) => {
+                violated.add(allowance, told.violated);
                 if retry.is_none_or(|(longest, _)| told.wait_us > longest) {
                     retry = Some((told.wait_us, near));
                 }
@@ -206,13 +265,20 @@ pub fn verdict<'r>(
             (0, false, false) => Outcome::Allowed,
             _ => Outcome::Delayed { wait_us },
         };
-        return Verdict { decision: Decision { outcome, limit: least }, undo: Vec::new() };
+        return Verdict { decision: Decision::served(outcome, least), undo: Vec::new() };
     };
-    let undo = shared().filter(|(_, told)| told.spent).map(|((_, inquiry), _)| Inquiry {
-        ask: Ask { refund: inquiry.ask.spend, patience_us: inquiry.ask.patience_us, ..Ask::default() },
-        ..inquiry.clone()
-    });
-    Verdict { decision: Decision { outcome: refused(retry_us), limit: near }, undo: undo.collect() }
+    let undo =
+        shared().filter(|((_, inquiry), told)| told.spent && !inquiry.ask.peek).map(|((_, inquiry), _)| {
+            Inquiry {
+                ask: Ask {
+                    refund: inquiry.ask.spend,
+                    patience_us: inquiry.ask.patience_us,
+                    ..Ask::default()
+                },
+                ..inquiry.clone()
+            }
+        });
+    Verdict { decision: refusal(retry_us, near, violated), undo: undo.collect() }
 }
 
 fn refused(wait_us: u64) -> Outcome {
@@ -226,6 +292,7 @@ pub(super) fn may_lease(allowance: &Allowance, request: &Request<'_>) -> bool {
         && !matches!(allowance.on_limit, OnRefusal::Delay(_))
         && allowance.capacity() >= PORTION
         && reserved(allowance, request) == 0
+        && allowance.may_hold()
 }
 
 fn patience_us(allowance: &Allowance) -> u64 {
@@ -253,10 +320,6 @@ fn needed(allowance: &Allowance, request: &Request<'_>) -> u64 {
     request.cost.saturating_add(reserved(allowance, request))
 }
 
-pub(super) fn held_back(allowance: &Allowance, headroom: bool) -> u64 {
-    allowance.limits.iter().map(|limit| limit.in_force(headroom).held_back).max().unwrap_or(0)
-}
-
 /// A question about one claim.
 pub(super) fn inquiry(
     claim: &Claim<'_>,
@@ -269,8 +332,10 @@ pub(super) fn inquiry(
 }
 
 fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
-    let counted =
-        |limit: &Limit| Counted { meter: limit.in_force(headroom).meter.clone(), queue: limit.queue };
+    let counted = |limit: &Limit| {
+        let InForce { meter, held_back, margin, .. } = limit.in_force(headroom);
+        Counted { meter: meter.clone(), queue: limit.queue, margin, held_back }
+    };
     allowance.limits.iter().map(counted).collect()
 }
 
@@ -284,9 +349,13 @@ fn store_key(claim: &Claim<'_>, request: &Request<'_>, cluster: &str) -> String 
 
 fn nearest<'r>(allowance: &'r Allowance, left: &Left, now_us: u64) -> Option<Nearest<'r>> {
     let limit = allowance.limits.get(left.nearest).or(allowance.limits.first())?;
-    let free = limit.meter.left_since(left.free, left.told_us, now_us);
-    let remaining = free.saturating_add(left.held).min(limit.meter.capacity());
-    Some(Nearest { allowance, limit, remaining, reset_us: limit.meter.reset_from(remaining, now_us) })
+    let (meter, capacity) = (&limit.meter, limit.meter.capacity());
+    // However much has come since at the store, what this host has taken from it is not there.
+    let most = capacity.saturating_sub(left.held.saturating_add(left.used));
+    let free = meter.left_since(left.free, left.told_us, now_us).min(most);
+    let remaining = free.saturating_add(left.held).min(capacity);
+    let (reset_us, more_us) = (meter.reset_from(remaining, now_us), meter.more_from(remaining, now_us));
+    Some(Nearest { allowance, limit, remaining, reset_us, more_us })
 }
 
 #[cfg(test)]
@@ -303,7 +372,7 @@ mod tests {
         let rules = engine.rules();
         let claims = engine.claims(&rules, request, 0).unwrap();
         let mut all = inquiries(&claims, request, leases, "c", true, Taking::Ahead, 0);
-        all.extend(refunds(&claims, request, "c", true));
+        all.extend(refunds(&claims, 0, request, "c", true, 0));
         all.into_iter().map(|inquiry| inquiry.ask).collect()
     }
 

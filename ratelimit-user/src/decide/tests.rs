@@ -114,6 +114,46 @@ fn a_hundred_and_ten_of_a_hundred_with_soft_10_percent() {
     assert_eq!(outcomes.iter().filter(|outcome| !outcome.is_served()).count(), 10);
 }
 
+/// Asks so many times, evenly over so long.
+fn paced(desk: &Desk, request: &Request<'_>, times: u64, lasting_us: u64) -> Vec<Outcome> {
+    (0..times).map(|nth| desk.outcome(request, START + nth * lasting_us / times)).collect()
+}
+
+#[test]
+fn what_a_soft_bucket_serves_above_its_limit_is_what_a_hard_one_refuses() {
+    for (algorithm, limit, per_second) in
+        [("token-bucket", "100/s", 105), ("leaky-bucket", "100/s", 105), ("token-bucket", "10/s burst 1", 11)]
+    {
+        let policy = |throttle: &str| {
+            format!(
+                "[[api]]\nname = \"api\"\nlimits = [\"{limit}\"]\nalgorithm = \"{algorithm}\"\nthrottle = \"{throttle}\""
+            )
+        };
+        let user = Request::new("u", "api");
+        let count = |throttle: &str, wanted: fn(&Outcome) -> bool| {
+            let outcomes = paced(&Desk::new(&policy(throttle)), &user, 60 * per_second, 60 * SECOND);
+            outcomes.iter().filter(|outcome| wanted(outcome)).count()
+        };
+        let above = count("hard", |outcome| !outcome.is_served());
+        let flagged = count("soft 20%", |outcome| *outcome == Outcome::InMargin);
+        assert_eq!(count("soft 20%", |outcome| !outcome.is_served()), 0, "{algorithm} {limit}");
+        assert!(above > 50, "{algorithm} {limit}: {above}");
+        assert_eq!(flagged, above, "{algorithm} {limit}");
+    }
+}
+
+#[test]
+fn what_is_in_the_margin_of_a_soft_bucket_comes_back_like_the_rest() {
+    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nthrottle = \"soft 50%\"");
+    let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
+    let outcomes: Vec<Outcome> = (0..16).map(|_| desk.outcome(&user, START)).collect();
+    let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
+    assert_eq!((count(Outcome::Allowed), count(Outcome::InMargin)), (10, 5));
+    assert!(!outcomes[15].is_served());
+    assert_eq!(desk.engine.refund(&rules, &user, START), Ok(true));
+    assert!(desk.serves(&user, START) && !desk.serves(&user, START));
+}
+
 #[test]
 fn an_elastic_limit_gives_more_only_while_there_is_headroom() {
     for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
@@ -310,6 +350,134 @@ fn cost_peek_refund_and_reset() {
     desk.engine.reset(&rules, &user).unwrap();
     assert_eq!(desk.served(&user, START, 20), 10);
     assert_eq!(desk.outcome(&user.costing(11), START), Outcome::Refused { retry_us: None }, "it never fits");
+}
+
+const ALGORITHMS: [&str; 6] = [
+    "token-bucket",
+    "leaky-bucket",
+    "fixed-window",
+    "sliding-window",
+    "sliding-window-weighted",
+    "sliding-log",
+];
+
+#[test]
+fn there_is_more_when_the_answer_says_so_and_no_moment_before() {
+    for algorithm in ALGORITHMS {
+        for throttle in ["hard", "soft 20%"] {
+            let desk = Desk::new(&format!(
+                "[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nalgorithm = \"{algorithm}\"\nthrottle = \"{throttle}\""
+            ));
+            let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
+            let left = |now_us| {
+                let at_once = |cost| desk.engine.peek(&rules, &user.costing(cost), now_us).unwrap();
+                (1..20).take_while(|cost| at_once(*cost).outcome.is_served()).count()
+            };
+            for nth in 0..15 {
+                let now_us = START + 3_123_457 + nth * 1_234_567;
+                let (outcome, more_us) =
+                    desk.ask(&user, now_us, |decision| (decision.outcome, decision.limit.unwrap().more_us));
+                assert!(more_us > 0, "{algorithm} {throttle} {nth}");
+                assert!(left(now_us + more_us) > left(now_us), "{algorithm} {throttle} {nth}");
+                assert_eq!(left(now_us + more_us - 1), left(now_us), "{algorithm} {throttle} {nth}");
+                if let Outcome::Refused { retry_us } = outcome {
+                    assert!(
+                        retry_us >= Some(more_us),
+                        "{algorithm} {throttle} {nth}: {retry_us:?} {more_us}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refusal_says_what_is_left_and_names_all_that_refuse() {
+    let desk = Desk::new(
+        "[plan.default]\nlimits = [\"20/day fixed-window\"]\n[[api]]\nname = \"api\"\n\
+         limits = [\"100/hour\", \"10/min\", \"12/day\"]\nalgorithm = \"fixed-window\"",
+    );
+    let user = Request::new("u", "api");
+    let said = |cost, now_us| {
+        desk.ask(&user.costing(cost), now_us, |decision| {
+            let names: Vec<String> = decision.violated.limits().map(|limit| limit.name.clone()).collect();
+            let near = decision.limit.unwrap();
+            (near.limit.name.clone(), near.remaining, names.join(" "))
+        })
+    };
+    let said_is = |cost, now_us, (name, left, names): (&str, u64, &str)| {
+        assert_eq!(said(cost, now_us), (name.to_owned(), left, names.to_owned()));
+    };
+    said_is(7, START, ("api-min", 3, ""));
+    said_is(4, START, ("api-min", 3, "api-min"));
+    said_is(6, START, ("api-day", 5, "api-min api-day"));
+    said_is(5, START + MINUTE, ("api-day", 0, ""));
+    said_is(6, START + MINUTE, ("api-day", 0, "api-min api-day"));
+    said_is(9, START + MINUTE, ("api-day", 0, "api-min api-day default"));
+    let peek = |cost| {
+        desk.engine
+            .peek(&desk.engine.rules(), &user.costing(cost), START + 86_400 * SECOND)
+            .map(|d| d.limit.unwrap().remaining)
+    };
+    assert_eq!((peek(1), peek(10)), (Ok(10), Ok(10)), "who looks is shown what is left");
+}
+
+#[test]
+fn what_was_charged_in_an_earlier_window_adds_nothing_to_a_later_one() {
+    for algorithm in ["fixed-window", "sliding-window-weighted", "sliding-window", "sliding-log"] {
+        let desk = Desk::new(&format!(
+            "[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nalgorithm = \"{algorithm}\""
+        ));
+        let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
+        let claims = |now_us| desk.engine.claims(&rules, &user, now_us).unwrap();
+        let later = START + 3 * MINUTE;
+        assert!(desk.serves(&user.costing(5), START));
+        assert!(desk.serves(&user.costing(2), later));
+        assert_eq!(
+            desk.engine.refund(&rules, &user.costing(5), later),
+            Ok(false),
+            "{algorithm}: two are less"
+        );
+        assert!(
+            !desk.engine.give_back(&claims(later), &user, 3 * MINUTE, later),
+            "{algorithm}: that is over"
+        );
+        assert_eq!(desk.served(&user, later, 20), 8, "{algorithm}");
+        assert!(desk.engine.give_back(&claims(later), &user, 1, later + 1), "{algorithm}");
+        assert_eq!(desk.served(&user, later + 1, 20), 1, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_bucket_gives_back_what_has_not_come_back_by_itself() {
+    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"10/s\"]");
+    let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
+    let claims = desk.engine.claims(&rules, &user, START).unwrap();
+    assert!(desk.serves(&user.costing(10), START));
+    let later = START + SECOND / 2;
+    assert_eq!(desk.served(&user, later, 20), 5);
+    assert!(desk.engine.give_back(&claims, &user.costing(10), SECOND / 2, later));
+    assert_eq!(desk.served(&user, later, 20), 5, "five have come back by themselves");
+    assert!(!desk.engine.give_back(&claims, &user.costing(10), SECOND, later), "all of them");
+    assert!(!desk.engine.give_back(&claims, &user.costing(11), 0, later), "more than there ever was");
+}
+
+#[test]
+fn who_refunds_what_was_never_charged_gets_nothing_and_is_not_known() {
+    let desk = Desk::new(
+        "[[api]]\nname = \"login\"\npreset = \"login\"\nper_user = [\"3/hour\"]\n[[api]]\nname = \"api\"\nlimits = [\"3/hour\"]",
+    );
+    let rules = desk.engine.rules();
+    let guess = Request::new("alice", "login").from(ip("203.0.113.9"));
+    assert_eq!(desk.engine.refund(&rules, &guess, START), Ok(false));
+    let keys = || desk.engine.claims(&rules, &guess, START).unwrap().iter().count();
+    assert_eq!(keys(), 3, "a stranger");
+    assert!(desk.serves(&guess, START));
+    assert_eq!(desk.engine.refund(&rules, &guess, START), Ok(true));
+    assert_eq!(keys(), 2, "known");
+    let user = Request::new("u", "api");
+    assert_eq!(desk.engine.refund(&rules, &user, START), Ok(false));
+    assert_eq!(desk.served(&user, START, 10), 3);
 }
 
 #[test]

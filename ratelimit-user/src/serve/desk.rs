@@ -9,7 +9,7 @@ use super::{
     escalation::{Offence, Offenders},
     latency::Latency,
     protocol::RequestsStatus,
-    store::Store,
+    store::{Store, Unavailable},
     together::Together,
 };
 use crate::{
@@ -38,6 +38,23 @@ impl From<Asking> for Mode {
             Asking::Counted | Asking::InBulk => Self::Take,
             Asking::Peeking => Self::Peek,
         }
+    }
+}
+
+/// Why nothing was given back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRefunded {
+    /// The question makes no sense.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+    /// It was counted in the store, which does not answer.
+    #[error("the store that hosts share does not answer, so nothing was given back; try again in a second")]
+    StoreAway,
+}
+
+impl From<Unavailable> for NotRefunded {
+    fn from(_: Unavailable) -> Self {
+        Self::StoreAway
     }
 }
 
@@ -146,14 +163,20 @@ impl Desk {
         }
     }
 
-    /// Gives back what a request was charged; for a login: it succeeded.
-    pub async fn refund(&self, request: &Request<'_>) -> Result<(), BadRequest> {
-        let (rules, now_us) = (self.engine.rules(), self.clock.now_us());
+    /// Gives back what a request was charged so long ago, an age of 0 being any; for a login: it succeeded. Nothing, and nobody is known, where
+    /// nothing was charged.
+    pub async fn refund(&self, request: &Request<'_>, age_us: u64) -> Result<(), NotRefunded> {
+        let (rules, now_us) = (self.engine.rules_for_long(), self.clock.now_us());
         // Those that it was charged to: who is known from now on was a stranger then.
         let claims = self.engine.claims(&rules, request, now_us)?;
-        self.engine.refund(&rules, request, now_us)?;
-        if let Some(together) = &self.together {
-            together.refund(&self.engine, &claims, request);
+        let back = match &self.together {
+            Some(together) if claims.iter().any(is_shared) => {
+                together.refund(&self.engine, &self.clock, &rules, &claims, request, age_us).await?
+            }
+            _ => self.engine.give_back(&claims, request, age_us, now_us),
+        };
+        if back {
+            self.engine.know(&claims, now_us);
         }
         Ok(())
     }
@@ -162,7 +185,7 @@ impl Desk {
     pub async fn give_back(&self, request: &Request<'_>) {
         if self.engine.rules().claims(request).is_ok_and(|claims| claims.known.is_none()) {
             // It was a good question before; rules that have changed since count nothing of it.
-            let _changed = self.refund(request).await;
+            let _changed = self.refund(request, 0).await;
         }
     }
 
@@ -282,7 +305,7 @@ mod tests {
         assert!(served().await);
         desk.give_back(&guess).await;
         assert!(!served().await, "nothing comes back, and nobody is known");
-        desk.refund(&guess).await.unwrap();
+        desk.refund(&guess, 0).await.unwrap();
         assert!(served().await, "this one has logged in");
     }
 

@@ -392,7 +392,20 @@ mod tests {
 
     #[test]
     fn what_has_no_answer_shifts_no_answer_to_another_question() {
-        let told = |free| Ok(Told { spent: true, wait_us: 0, granted: 0, free, nearest: 0 });
+        let told = |free| {
+            Ok(Told {
+                spent: true,
+                wait_us: 0,
+                granted: 0,
+                free,
+                nearest: 0,
+                more_us: 0,
+                violated: 0,
+                above: false,
+                holds: 0,
+                heard: 0,
+            })
+        };
         let answers = vec![told(1), Err(Unavailable), told(3), told(4), told(5)];
         let dealt: Vec<(Answers, &str)> = dealt(answers, vec![(1, "a"), (3, "b"), (1, "c")]).collect();
         let expected =

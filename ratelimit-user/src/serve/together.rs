@@ -10,7 +10,7 @@ use super::{
 use crate::{
     cluster::{account::Told, inquiry::Inquiry},
     decide::{
-        Decision, Engine, Mode, Nearest, Outcome, Request, Rules,
+        Decision, Engine, Mode, Nearest, Outcome, Request, Rules, Violated,
         claims::{Claim, Claims},
         clock::Clock,
         lease::Lease,
@@ -104,25 +104,24 @@ impl Together {
         let mut marks = answers.iter().map(Result::is_ok);
         let rest = claims.only(|claim| !is_shared(claim) || marks.next() != Some(true));
         let (told, answered) = self.told(&rest, &asked, &answers);
-        let Verdict { mut decision, undo } =
-            shared::verdict(&together, &answered, &told, &self.leases, headroom, now_us);
+        let Verdict { decision, undo } = shared::verdict(&together, &answered, &told, &self.leases, now_us);
         if !undo.is_empty() {
             self.store.tell(undo);
         }
-        if let (true, true, Some(near)) = (peek, decision.outcome.is_served(), &mut decision.limit) {
-            // The store has not taken anything; what is told is what would be left.
-            near.remaining = near.remaining.saturating_sub(request.cost);
-        }
-        if !decision.outcome.is_served() || rest.iter().next().is_none() {
+        if rest.iter().next().is_none() {
             return decision;
+        }
+        if !decision.outcome.is_served() {
+            // All that refuse are to be named.
+            return decision.and(alone(engine, rules, &rest, request, Asking::Peeking, now_us));
         }
         let of_host = alone(engine, rules, &rest, request, asking, now_us);
         if of_host.outcome.is_served() {
             return harder(decision, of_host);
         }
-        let mut spent = told.iter().map(|told| told.spent);
-        let paid =
-            shared::refunds(&together.only(|_| spent.next() == Some(true)), request, &self.name, headroom);
+        let mut spent = told.iter().map(|told| told.spent && !peek);
+        let paid = together.only(|_| spent.next() == Some(true));
+        let paid = shared::refunds(&paid, 0, request, &self.name, headroom, 0);
         if !paid.is_empty() {
             self.store.tell(paid);
         }
@@ -148,11 +147,39 @@ impl Together {
         (told, Cow::Owned(of(true)))
     }
 
-    pub(super) fn refund(&self, engine: &Engine, claims: &Claims<'_>, request: &Request<'_>) {
-        let refunds = shared::refunds(claims, request, &self.name, engine.headroom());
+    /// Gives back what a request was charged so long ago, where it was charged: whether anything was. Nothing is done if the store is needed for
+    /// that and does not answer.
+    pub(super) async fn refund(
+        &self,
+        engine: &Engine,
+        clock: &Clock,
+        rules: &Rules,
+        claims: &Claims<'_>,
+        request: &Request<'_>,
+        age_us: u64,
+    ) -> Result<bool, Unavailable> {
+        let settled = shared::unspend(claims, request, &self.leases, clock.now_us());
+        let refunds = shared::refunds(claims, settled, request, &self.name, engine.headroom(), age_us);
+        let mut back = settled != 0;
         if !refunds.is_empty() {
-            self.store.tell(refunds);
+            match self.store.ask(refunds.into()).await {
+                // A part of the store may be away. What the rest has given back stays so.
+                Ok(told) if told.iter().any(Result::is_ok) => {
+                    back |= told.iter().flatten().any(|told| told.spent);
+                }
+                _ => {
+                    let now_us = clock.now_us();
+                    shared::respend(claims, settled, request, &self.leases, now_us);
+                    // What this host has decided without the store, it has charged here.
+                    let alone = rules.alone(claims).filter(|_| settled == 0);
+                    let back = alone.is_some_and(|alone| engine.give_back(&alone, request, age_us, now_us));
+                    return if back { Ok(true) } else { Err(Unavailable) };
+                }
+            }
         }
+        shared::hope(claims, &self.leases);
+        let local = claims.only(|claim| !is_shared(claim));
+        Ok(engine.give_back(&local, request, age_us, clock.now_us()) || back)
     }
 
     pub(super) fn reset(&self, claims: &Claims<'_>, request: &Request<'_>) {
@@ -194,13 +221,18 @@ fn alone<'r>(
 ) -> Decision<'r> {
     let soon = Outcome::Refused { retry_us: Some(TRY_AGAIN_US) };
     let Some(own) = rules.alone(claims) else {
-        return Decision { outcome: soon, limit: claims.iter().find_map(nothing_left) };
+        let limit = claims.iter().find_map(nothing_left);
+        let violated = limit.map(|near| Violated::first(near.allowance)).unwrap_or_default();
+        return Decision { outcome: soon, limit, violated };
     };
     let decision = engine.judge(&own, request, now_us, Mode::from(asking));
     // More than this host ever has, and not more than there is with the store, which may be back any moment.
     let is_too_much = decision.outcome == Outcome::Refused { retry_us: None };
     match is_too_much && claims.iter().all(|claim| fits(claim.allowance, request, engine.headroom())) {
-        true => Decision { outcome: soon, ..decision },
+        true => {
+            let sooner = |near: Nearest<'r>| Nearest { more_us: near.more_us.min(TRY_AGAIN_US), ..near };
+            Decision { outcome: soon, limit: decision.limit.map(sooner), ..decision }
+        }
         false => decision,
     }
 }
@@ -209,7 +241,7 @@ fn alone<'r>(
 fn nothing_left<'r>(claim: &Claim<'r>) -> Option<Nearest<'r>> {
     let allowance = claim.allowance;
     let limit = allowance.limits.first().filter(|_| is_shared(claim))?;
-    Some(Nearest { allowance, limit, remaining: 0, reset_us: TRY_AGAIN_US })
+    Some(Nearest { allowance, limit, remaining: 0, reset_us: TRY_AGAIN_US, more_us: TRY_AGAIN_US })
 }
 
 /// The one of two decisions to serve a request that asks more of it; of those that ask the same, the one that leaves less.

@@ -442,7 +442,7 @@ impl<'p> World<'p> {
         };
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
         let claims = engine.claims(&rules, &request, now_us).expect("the same question");
-        let verdict = shared::verdict(&claims, &inquiries, told, leases, true, now_us);
+        let verdict = shared::verdict(&claims, &inquiries, told, leases, now_us);
         assert!(verdict.undo.is_empty(), "there is one key");
         if verdict.decision.outcome == Outcome::Allowed {
             self.admitted.push((decided_us, cost));

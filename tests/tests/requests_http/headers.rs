@@ -62,6 +62,54 @@ fn every_decision_says_what_the_limits_are_and_how_much_is_left() {
 }
 
 #[test]
+fn fields_say_what_is_left_when_there_is_more_and_a_problem_names_all_that_refuse() {
+    let service = Service::start(
+        "[plan.default]\nlimits = [\"5/day fixed-window\"]\n\
+         [[api]]\nname = \"slow\"\nlimits = [\"6/min\", \"4/hour\"]\n\
+         [[api]]\nname = \"once\"\nkey = [\"ip\"]\nlimits = [\"1/min\"]\nalgorithm = \"sliding-window-weighted\"\n",
+    );
+    let mut client = service.connect();
+    let first = client.get("/v1/check?user=ann&api=slow&cost=2");
+    assert_eq!(
+        first.field("ratelimit"),
+        Some("\"slow-hour\";r=2;t=900"),
+        "one of four in a quarter of an hour"
+    );
+    let refused = client.get("/v1/check?user=ann&api=slow&cost=4");
+    assert_eq!(refused.status, 429);
+    assert!(refused.field("ratelimit").unwrap().starts_with("\"default\";r=3;t="), "{refused:?}");
+    assert_eq!(refused.json()["violated-policies"], json!(["slow-hour", "default"]));
+    assert_eq!(
+        refused.field("ratelimit-policy"),
+        Some("\"default\";q=5;w=86400, \"slow-min\";q=6;w=60, \"slow-hour\";q=4;w=3600")
+    );
+    for (peek, left) in [("&peek=1", 2), ("&peek=1&cost=2", 2), ("", 1)] {
+        let reply = client.get(&format!("/v1/check?user=ann&api=slow{peek}"));
+        assert!(reply.field("ratelimit").unwrap().contains(&format!(";r={left};")), "{peek} {reply:?}");
+    }
+    // Whoever asks for all of a limit is told when to come again, and not before there is more.
+    assert_eq!(client.get("/v1/check?api=once").status, 200);
+    let refused = client.get("/v1/check?api=once");
+    let more: u64 =
+        refused.field("ratelimit").unwrap().strip_prefix("\"once\";r=0;t=").unwrap().parse().unwrap();
+    let retry = refused.number("retry-after").expect("a time");
+    assert!((60..=120).contains(&retry) && retry >= more, "{refused:?}");
+}
+
+#[test]
+fn what_elastic_limits_give_above_themselves_is_for_hosts_with_headroom() {
+    let policy = "[[api]]\nname = \"a\"\nlimits = [\"100/hour elastic 50%\"]\nalgorithm = \"fixed-window\"\n";
+    let served =
+        |service: &Service| crate::allowed(&mut service.connect(), "/v1/check?user=ann&api=a", 160).0;
+    let strained = Service::start_under_pressure(policy, 80);
+    ratelimit_tests::redis::wait_for("a host without headroom", || {
+        strained.log().contains("headroom lost").then_some(())
+    });
+    assert_eq!(served(&strained), 100);
+    assert_eq!(served(&Service::start_under_pressure(policy, 1)), 150);
+}
+
+#[test]
 fn a_request_that_never_fits_is_not_told_to_come_again() {
     let service = Service::start(POLICY);
     for cost in ["4", "9007199254740991"] {

@@ -61,7 +61,7 @@ fn many_questions_are_answered_each_in_its_place() {
     let decided: Vec<_> = told.as_array().expect("an array")[..10].iter().map(row).collect();
     let expected = [
         ("allowed", 2, false, false),
-        ("allowed", 0, false, false),
+        ("allowed", 2, false, false),
         ("allowed", 0, false, false),
         ("refused", 0, true, false),
         ("allowed", 2, false, false),
@@ -85,7 +85,7 @@ fn many_questions_are_answered_each_in_its_place() {
         "a number is no question",
         "api is missing",
         "api \"none\" is not in the policy",
-        "field \"usr\" is not known; there are user, api, ip, cost, priority, peek and key",
+        "field \"usr\" is not known; there are user, api, ip, cost, priority, peek, age_ms and key",
         "cost is a string; use a number",
         "cost \"1.5\" is no whole number",
         "peek is a number; use true or false",
@@ -160,4 +160,45 @@ fn what_is_given_back_can_be_taken_again() {
     assert_eq!(client.post("/v1/check", r#"{"user":"ann","api":"a","cost":2}"#).status, 200);
     assert_eq!(client.post("/v1/reset", r#"{"user":"ann","api":"none"}"#).status, 404);
     assert_eq!(client.post("/v1/refund", "{}").status, 400);
+}
+
+#[test]
+fn a_refund_gives_back_what_was_charged_then_and_nothing_else() {
+    let service = Service::start(POLICY);
+    let mut client = service.open();
+    let mut left = |refund: &str| {
+        assert_eq!(client.post("/v1/refund", refund).status, 204, "{refund}");
+        let peeked = client.post("/v1/check", r#"{"user":"ann","api":"a","peek":true}"#);
+        peeked.json()["remaining"].as_u64().unwrap_or(0)
+    };
+    assert_eq!(left(r#"{"user":"ann","api":"a","cost":3}"#), 3, "nothing was charged");
+    assert_eq!(service.post("/v1/check", r#"{"user":"ann","api":"a","cost":2}"#).status, 200);
+    assert_eq!(left(r#"{"user":"ann","api":"a","cost":3}"#), 1, "three were not charged");
+    assert_eq!(left(r#"{"user":"ann","api":"a","cost":2,"age_ms":3600000}"#), 1, "an hour ago is over");
+    assert_eq!(left(r#"{"user":"ann","api":"a","cost":2,"age_ms":0}"#), 3);
+    let wrong = service.open().post("/v1/refund", r#"{"user":"ann","api":"a","age_ms":-1}"#);
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.body.contains("age_ms \\\"-1\\\" is no whole number"), "{}", wrong.body);
+}
+
+#[test]
+fn a_refund_that_the_store_would_have_to_take_is_refused_while_it_is_away() {
+    let policy = format!(
+        "[cluster]\nredis = \"redis://127.0.0.1:{}\"\nhosts = 1\n{POLICY}",
+        ratelimit_tests::redis::free_port()
+    );
+    let service = Service::start(&policy);
+    let mut client = service.open();
+    let ann = r#"{"user":"ann","api":"a"}"#;
+    let away = client.post("/v1/refund", ann);
+    assert_eq!((away.status, away.number("retry-after")), (503, Some(1)));
+    assert!(away.body.contains("nothing was given back"), "{}", away.body);
+    let many = client.post("/v1/refund", &format!("[{ann}]"));
+    assert!(many.body.contains("nothing was given back"), "{}", many.body);
+    for _ in 0..3 {
+        assert_eq!(client.post("/v1/check", ann).status, 200, "decided here");
+    }
+    assert_eq!(client.post("/v1/check", ann).status, 429);
+    assert_eq!(client.post("/v1/refund", ann).status, 204, "and given back here");
+    assert_eq!(client.post("/v1/check", ann).status, 200);
 }

@@ -2,16 +2,19 @@
 --
 -- KEYS  one account each
 -- ARGV  1: host   2: recent, like all times in us
---       then one for each account, which has doubles: sequence used held wanted life spend reserved patience refund, and for each limit
---       kind a b c queue:
+--       then one for each account, which has doubles: sequence used held wanted life spend reserved patience refund age peek, and for each
+--       limit kind a b c queue d e:
 --         1 bucket amount period burst    2 fixed limit period -    3 sliding limit part -    4 weighted limit period -
 --         5 log limit period -            6 calendar limit start end
--- Gives for each account: spent wait granted free nearest. A wait of -1 is for ever; the nearest limit is counted from 0.
+--         7 soft, a bucket with a margin: d and e are amount and burst of the limit itself
+--       Of all others d is the margin, and e what nobody gets at the moment.
+-- Gives for each account: spent wait granted free nearest more violated above holds heard. A wait of -1 is for ever; the nearest limit is counted from 0, and
+-- violated has a bit for each limit.
 --
 -- All numbers are whole and below 2^53. An account is { limits' states, hosts }, and hosts are flat: name, sequence, out, until, wanted,
 -- granted, seen.
-local HOST, LIMIT = 7, 5
-local ASK, ASK_BYTES = '<ddddddddd', 72
+local HOST, LIMIT = 7, 7
+local ASK, ASK_BYTES = '<ddddddddddd', 88
 local MOST = 9007199254740991
 local COUNT = 4294967295
 local PARTS, NEAR = 61, 4
@@ -27,8 +30,8 @@ local function ceiling(a, b)
   return floor((a + b - 1) / b)
 end
 
--- Each kind: left(limit, state, now), charge(limit, state, now, units), refund(...), wait(limit, state, now, units), a fresh state, and how
--- long a state means anything. They are made when they are first needed: a script keeps nothing from call to call, and most have one kind.
+-- Each kind: left(limit, state, now), charge(limit, state, now, units), refund(limit, state, now, age, units) and whether anything came back,
+-- wait(limit, state, now, units), a fresh state, and how long a state means anything. They are made when they are first needed: a script keeps nothing from call to call, and most have one kind.
 local makers = {}
 
 makers[1] = function()
@@ -48,9 +51,14 @@ makers[1] = function()
       s[2] = min(debt(l, s, now) + n * l.b, MOST)
       s[1] = max(s[1], now)
     end,
-    refund = function(l, s, now, n)
-      s[2] = max(debt(l, s, now) - n * l.b, 0)
-      s[1] = max(s[1], now)
+    refund = function(l, s, now, age, n)
+      local owed = debt(l, s, now)
+      local back = min(max(n * l.b - min(age, ceiling(MOST, l.a)) * l.a, 0), owed)
+      if back > 0 then
+        s[2] = owed - back
+        s[1] = max(s[1], now)
+      end
+      return back > 0
     end,
     wait = function(l, s, now, n)
       local excess = debt(l, s, now) + n * l.b - l.c * l.b
@@ -92,9 +100,11 @@ makers[2] = function()
       local start, _, count = window(l, s, now)
       s[1], s[2] = start, min(count + n, COUNT)
     end,
-    refund = function(l, s, now, n)
+    refund = function(l, s, now, age, n)
       local start, _, count = window(l, s, now)
-      s[1], s[2] = start, max(count - n, 0)
+      if (age > 0 and start * 1000000 + age > now) or n > count then return false end
+      s[1], s[2] = start, count - n
+      return true
     end,
     wait = function(l, s, now, n)
       local _, finish, count = window(l, s, now)
@@ -133,13 +143,18 @@ makers[3] = function()
       s[1] = at
       s[at % PARTS + 2] = min(s[at % PARTS + 2] + n, COUNT)
     end,
-    refund = function(l, s, now, n)
-      local at, rest = part(l, s, now), min(n, COUNT)
-      for p = min(s[1], at), max(at + 1 - PARTS, 0), -1 do
+    refund = function(l, s, now, age, n)
+      local at, rest, charged = part(l, s, now), n, 0
+      local first, last = max(at + 1 - PARTS, 0), min(s[1], at)
+      if age > 0 then last = min(last, floor(max(now - age, 0) / l.b)) end
+      for p = first, last do charged = charged + s[p % PARTS + 2] end
+      if n > charged then return false end
+      for p = last, first, -1 do
         local back = min(rest, s[p % PARTS + 2])
         s[p % PARTS + 2] = s[p % PARTS + 2] - back
         rest = rest - back
       end
+      return true
     end,
     wait = function(l, s, now, n)
       local at = part(l, s, now)
@@ -192,11 +207,14 @@ makers[4] = function()
       local at, _, before, count = pair(l, s, now)
       s[1], s[2], s[3] = at, before, min(count + n, COUNT)
     end,
-    refund = function(l, s, now, n)
+    refund = function(l, s, now, age, n)
       local at, _, before, count = pair(l, s, now)
-      local units = min(n, COUNT)
-      local back = min(units, count)
-      s[1], s[2], s[3] = at, before - min(units - back, before), count - back
+      local ago = age > 0 and max(at - floor(max(now - age, 0) / l.b), 0) or 0
+      local old, new = ago < 2 and before or 0, ago < 1 and count or 0
+      if n > old + new then return false end
+      local back = min(n, new)
+      s[1], s[2], s[3] = at, before - (n - back), count - back
+      return true
     end,
     wait = function(l, s, now, n)
       local at, passed, before, count = pair(l, s, now)
@@ -231,9 +249,12 @@ makers[5] = function()
       for i = 1, kept do s[i] = s[i + gone] end
       for i = kept + 1, max(#s, kept + n) do s[i] = i <= kept + n and max(now, newest) or nil end
     end,
-    refund = function(l, s, now, n)
-      local back = min(n, #s - expire(l, s, now))
-      for i = #s, #s - back + 1, -1 do s[i] = nil end
+    refund = function(l, s, now, age, n)
+      local gone, last = expire(l, s, now), #s
+      while age > 0 and last > 0 and s[last] > now - age do last = last - 1 end
+      if n > last - gone then return false end
+      for i = 1, n do table.remove(s, last + 1 - i) end
+      return true
     end,
     wait = function(l, s, now, n)
       local gone = expire(l, s, now)
@@ -244,6 +265,35 @@ makers[5] = function()
       return max(s[gone + must] + l.b + 1 - now, 0)
     end,
     lasts = function(l) return l.b end,
+  }
+end
+
+makers[7] = function()
+  -- A state is that of a bucket, and behind it that of the limit's own.
+  local bucket = makers[1]()
+  local function own(l)
+    l.own = l.own or { a = l.d, b = l.b, c = l.e }
+    return l.own
+  end
+  local function below(l, s, now)
+    return min(bucket.left(own(l), s[3], now), bucket.left(l, s, now))
+  end
+  return {
+    fresh = function() return { 0, 0, { 0, 0 } } end,
+    capacity = bucket.capacity,
+    left = bucket.left,
+    below = below,
+    charge = function(l, s, now, n)
+      bucket.charge(l, s, now, n)
+      if bucket.left(own(l), s[3], now) >= n then bucket.charge(own(l), s[3], now, n) end
+    end,
+    refund = function(l, s, now, age, n)
+      local back = bucket.refund(l, s, now, age, n)
+      return bucket.refund(own(l), s[3], now, age, n) or back
+    end,
+    wait = bucket.wait,
+    turn = bucket.turn,
+    lasts = function(l) return max(bucket.lasts(l), bucket.lasts(own(l))) end,
   }
 end
 
@@ -262,11 +312,13 @@ local function limits_of(packed)
   local numbers = { struct.unpack('<' .. string.rep('d', #text / 8), text) }
   for at = 0, #text / 8 - 1, LIMIT do
     local kind = numbers[at + 1]
-    local l = { kind = kind, is = kind_of(kind), a = numbers[at + 2], b = numbers[at + 3], c = numbers[at + 4], queue = numbers[at + 5] == 1 }
+    local l = { kind = kind, is = kind_of(kind), a = numbers[at + 2], b = numbers[at + 3], c = numbers[at + 4], queue = numbers[at + 5] == 1, d = numbers[at + 6], e = numbers[at + 7] }
+    l.bucket = kind == 1 or kind == 7
+    l.margin, l.held = kind == 7 and 0 or l.d, kind == 7 and 0 or l.e
     l.capacity = l.is.capacity(l)
     l.near = floor(l.capacity / NEAR)
     limits.keeps = max(limits.keeps, l.is.lasts(l))
-    limits.places = limits.places and kind == 1
+    limits.places = limits.places and l.bucket
     limits[#limits + 1] = l
   end
   known[text] = limits
@@ -277,6 +329,12 @@ local function charge(limits, states, moment, units)
   if units > 0 then
     for n = 1, #limits do limits[n].is.charge(limits[n], states[n], moment, units) end
   end
+end
+
+-- What is left of a limit below its margin.
+local function below(l, state, now)
+  if l.is.below then return l.is.below(l, state, now) end
+  return max(l.is.left(l, state, now) - l.margin - l.held, 0)
 end
 
 -- Leases in the order in which they run out.
@@ -304,7 +362,7 @@ end
 local answers = {}
 for i = 1, #KEYS do
   local packed = ARGV[2 + i]
-  local sequence, uses, holds, wanted, life, spend, reserved, patience, refund = struct.unpack(ASK, packed)
+  local sequence, uses, holds, wanted, life, spend, reserved, patience, refund, age, peek = struct.unpack(ASK, packed)
   local limits = limits_of(packed)
 
   local stored = redis.call('GET', KEYS[i])
@@ -358,38 +416,49 @@ for i = 1, #KEYS do
     out, latest = out + hosts[own + 2], max(latest, hosts[own + 3])
   end
 
+  local refunded = false
   if refund > 0 then
-    for n = 1, #limits do limits[n].is.refund(limits[n], states[n], now, refund) end
+    for n = 1, #limits do
+      local l = limits[n]
+      refunded = (refund <= l.capacity and l.is.refund(l, states[n], now, age, refund)) or refunded
+    end
   end
 
-  local needed, wait, full, slowest = spend + reserved + out, 0, false, 0
+  local wait, slowest, violated, above = 0, 0, 0, false
+  local longest = limits.places and patience or 0
   for n = 1, #limits do
-    local l, w = limits[n], nil
-    if needed > l.capacity then
-      full = full or l.queue
-      w = wait_for_leases(l, states[n], hosts, now, spend + reserved)
-    elseif l.queue and l.is.left(l, states[n], now) >= needed then
+    local l, w, full = limits[n], nil, false
+    local asked = spend + reserved + l.held
+    local needed = asked + out
+    if l.queue and l.is.left(l, states[n], now) >= needed then
       w = l.is.turn(l, states[n], now)
     else
-      full = full or l.queue
-      w = l.is.wait(l, states[n], now, needed)
+      full = l.queue
+      if needed > l.capacity then
+        w = wait_for_leases(l, states[n], hosts, now, asked)
+      else
+        w = l.is.wait(l, states[n], now, needed)
+      end
     end
+    if full or w < 0 or w > longest then violated = violated + 2 ^ min(n - 1, 51) end
+    if (l.kind == 7 or l.margin > 0) and below(l, states[n], now) < spend + out then above = true end
     if wait >= 0 and (w < 0 or w > wait) then
       wait, slowest = w, n - 1
     end
   end
-  local spent = spend > 0 and not full and wait >= 0 and wait <= (limits.places and patience or 0)
-  if spent then charge(limits, states, now, spend) end
+  local spent = spend > 0 and violated == 0
+  if spent and peek == 0 then charge(limits, states, now, spend) end
 
-  local left, scarcest = MOST, 0
+  local left, least, scarcest = MOST, MOST, 0
   for n = 1, #limits do
-    local of = limits[n].is.left(limits[n], states[n], now)
-    if of < left then
-      left, scarcest = of, n - 1
+    local l = limits[n]
+    left = min(left, max(l.is.left(l, states[n], now) - l.held, 0))
+    local of = below(l, states[n], now)
+    if of < least then
+      least, scarcest = of, n - 1
     end
   end
-  left = max(left - out, 0)
-  local free = max(left - reserved, 0)
+  local free = max(max(left - out, 0) - reserved, 0)
   if not repeated and wanted > 0 and free > 0 then
     local plenty = true
     for n = 1, #limits do plenty = plenty and free >= limits[n].near end
@@ -397,17 +466,23 @@ for i = 1, #KEYS do
       local share = floor(free * (wanted / (wanted + others)))
       granted = min(wanted, max(share, free - others, 1), free)
       hosts[own + 2], hosts[own + 5] = hosts[own + 2] + granted, granted
-      left = left - granted
+      out = out + granted
     end
   end
 
   -- Who is refused leaves no trace. What is charged last is a lease that is written off.
-  if spent or refund > 0 or not repeated or ran_out then
+  if (spent and peek == 0) or refunded or not repeated or ran_out then
     local keeps = latest - now + limits.keeps + patience
     redis.call('SET', KEYS[i], cmsgpack.pack({ states, hosts }), 'PX', floor(keeps / 1000) + 1000)
   end
-  local at = 5 * (i - 1)
-  answers[at + 1], answers[at + 2], answers[at + 3], answers[at + 4] = spent and 1 or 0, wait, granted, left
-  answers[at + 5] = wait == 0 and scarcest or slowest
+  local nearest = wait == 0 and scarcest or slowest
+  local shown, state = limits[nearest + 1], states[nearest + 1]
+  local one_more = max(shown.is.left(shown, state, now), shown.held) + 1
+  local at = 10 * (i - 1)
+  answers[at + 1], answers[at + 2], answers[at + 3] = (spent or refunded) and 1 or 0, wait, granted
+  answers[at + 4], answers[at + 5] = max(below(shown, state, now) - out, 0), nearest
+  answers[at + 6] = one_more > shown.capacity and 0 or shown.is.wait(shown, state, now, one_more)
+  answers[at + 7], answers[at + 8] = violated, above and spent and 1 or 0
+  answers[at + 9], answers[at + 10] = own and hosts[own + 2] or 0, own and hosts[own + 1] or 0
 end
 return answers

@@ -63,9 +63,16 @@ impl Bucket {
         words[0] = words[0].max(now_us);
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
-        words[1] = self.debt(words, now_us).saturating_sub(units.saturating_mul(self.period_us));
-        words[0] = words[0].max(now_us);
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+        // What has been paid off since is there again already: without the charge, the bucket would have been full for as long.
+        let paid = age_us.saturating_mul(self.amount);
+        let debt = self.debt(words, now_us);
+        let back = units.saturating_mul(self.period_us).saturating_sub(paid).min(debt);
+        if back > 0 {
+            words[1] = debt - back;
+            words[0] = words[0].max(now_us);
+        }
+        back > 0
     }
 
     pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {

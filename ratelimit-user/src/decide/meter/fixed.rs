@@ -83,9 +83,14 @@ impl Fixed {
         words[0] = joined(span.start_s, counted(units.saturating_add(count.into())));
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         let (span, count) = self.current(words, now_us);
-        words[0] = joined(span.start_s, count - counted(units).min(count));
+        let earlier = u64::from(span.start_s) * SECOND_US + age_us > now_us && age_us > 0;
+        if earlier || units > u64::from(count) {
+            return false;
+        }
+        words[0] = joined(span.start_s, count - counted(units));
+        true
     }
 
     pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {

@@ -73,11 +73,24 @@ impl Log {
         words[0] = joined(head, (length + units) as u32);
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         let expired = self.expired(words, now_us);
         let (head, length) = halves(words[0]);
-        let back = units.min(u64::from(length) - expired);
-        words[0] = joined(head, length - back as u32);
+        // The newest that may have been meant: not those that came later than it was charged.
+        let then_us = now_us.saturating_sub(age_us);
+        let later = match age_us {
+            0 => 0,
+            _ => (0..length).rev().take_while(|nth| words[self.slot(head, (*nth).into())] > then_us).count(),
+        };
+        let end = u64::from(length) - later as u64;
+        if units > end.saturating_sub(expired) {
+            return false;
+        }
+        for nth in end..u64::from(length) {
+            words[self.slot(head, nth - units)] = words[self.slot(head, nth)];
+        }
+        words[0] = joined(head, length - units as u32);
+        true
     }
 
     pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {

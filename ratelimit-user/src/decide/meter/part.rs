@@ -1,6 +1,6 @@
 //! A part of a limit: what one host may give when it is alone, and what is then left for all others.
 
-use super::{Bucket, Fixed, Log, Meter, Sliding, Weighted};
+use super::{Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted};
 use crate::cluster::terms::gcd;
 
 impl Meter {
@@ -30,6 +30,17 @@ impl Meter {
                 let common = gcd(amount.into(), period_us.into()) as u64;
                 Self::Bucket(Bucket::new(amount / common, period_us / common, capacity))
             }
+            Self::Soft(soft) => {
+                // Reduced alike, whatever the rates are: words mean the same with the margin and without.
+                let common = gcd(numerator.into(), denominator.into()) as u64;
+                let (times, in_times) = (numerator / common, denominator / common);
+                let of = |bucket: &Bucket, capacity| {
+                    Bucket::new(bucket.amount() * times, bucket.period_us() * in_times, capacity)
+                };
+                let (whole, own) = (soft.whole(), soft.own());
+                let part = u128::from(own.capacity()) * u128::from(capacity) / u128::from(whole.capacity());
+                Self::Soft(Soft::new(of(whole, capacity), of(own, part as u64)))
+            }
             Self::Fixed(fixed) => Self::Fixed(match fixed.calendar() {
                 Some(calendar) => Fixed::by(capacity, calendar.clone()),
                 None => Fixed::new(capacity, fixed.period_us()),
@@ -52,6 +63,10 @@ mod tests {
         for capacity in [1, 7, 100, 5_000] {
             for meter in [
                 Meter::Bucket(Bucket::new(capacity, SECOND, capacity)),
+                Meter::Soft(Soft::new(
+                    Bucket::new(2 * capacity, SECOND, capacity),
+                    Bucket::new(capacity, SECOND, capacity.div_ceil(2)),
+                )),
                 Meter::Fixed(Fixed::new(capacity, SECOND)),
                 Meter::Sliding(Sliding::new(capacity, 60 * SECOND)),
                 Meter::Log(Log::new(capacity, SECOND)),
@@ -60,6 +75,16 @@ mod tests {
                 assert_eq!(meter.without_parts(200, 3).capacity() + 3 * part, capacity, "{meter:?}");
             }
         }
+    }
+
+    #[test]
+    fn words_of_a_part_of_a_soft_bucket_mean_the_same_with_its_margin_and_without() {
+        let own = Bucket::new(700, 100 * SECOND, 7);
+        let [wide, plain] = [Bucket::new(770, 100 * SECOND, 8), own].map(|whole| {
+            let part = Meter::Soft(Soft::new(whole, own)).without_parts(200, 3);
+            (part.layout(), part.bucket().map(Bucket::amount))
+        });
+        assert_eq!((wide.0 == plain.0, wide.1, plain.1), (true, Some(3_080), Some(2_800)));
     }
 
     #[test]

@@ -78,14 +78,23 @@ impl Sliding {
         set(words, part, counted(sum));
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
-        let part = self.part(words, now_us);
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+        // The newest that may have been meant: not those that came later than it was charged.
+        let mut parts = Self::counting(words, self.part(words, now_us));
+        if age_us > 0 {
+            parts.end = parts.end.min(now_us.saturating_sub(age_us) / self.part_us + 1);
+        }
+        let charged: u64 = parts.clone().map(|part| u64::from(count(words, part))).sum();
+        if units > charged {
+            return false;
+        }
         let mut rest = counted(units);
-        for part in Self::counting(words, part).rev() {
+        for part in parts.rev() {
             let back = rest.min(count(words, part));
             set(words, part, count(words, part) - back);
             rest -= back;
         }
+        true
     }
 
     pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
@@ -94,11 +103,15 @@ impl Sliding {
         if used.saturating_add(units) <= self.limit {
             return 0;
         }
-        for part in Self::counting(words, part) {
-            used -= u64::from(count(words, part));
+        // Slots in the order of their parts, without a division for each: most decisions ask.
+        let parts = Self::counting(words, part);
+        let mut slot = (parts.start % PARTS) as usize;
+        for part in parts {
+            used -= u64::from(at_slot(words, slot));
             if used.saturating_add(units) <= self.limit {
                 return ((part + PARTS) * self.part_us).saturating_sub(now_us);
             }
+            slot = if slot + 1 == PARTS as usize { 0 } else { slot + 1 };
         }
         super::NEVER_US
     }
@@ -117,9 +130,12 @@ const fn place(part: u64) -> (usize, bool) {
 }
 
 fn count(words: &[u64], part: u64) -> u32 {
-    let (word, high) = place(part);
-    let (upper, lower) = halves(words[word]);
-    if high { upper } else { lower }
+    at_slot(words, (part % PARTS) as usize)
+}
+
+fn at_slot(words: &[u64], slot: usize) -> u32 {
+    let (upper, lower) = halves(words[1 + slot / 2]);
+    if slot % 2 == 1 { upper } else { lower }
 }
 
 fn set(words: &mut [u64], part: u64, count: u32) {

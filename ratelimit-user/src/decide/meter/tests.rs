@@ -14,6 +14,7 @@ fn meters() -> Vec<Meter> {
         Meter::Bucket(Bucket::new(15, SECOND, 15)),
         Meter::Bucket(Bucket::new(7, 60 * SECOND, 3)),
         Meter::Bucket(Bucket::new(1_000, SECOND, 1)),
+        Meter::Soft(Soft::new(Bucket::new(1_650, 100 * SECOND, 16), Bucket::new(1_500, 100 * SECOND, 15))),
         Meter::Fixed(Fixed::new(10, SECOND)),
         Meter::Fixed(Fixed::new(3, 60 * SECOND)),
         Meter::Fixed(Fixed::by(5, utc)),
@@ -31,7 +32,7 @@ fn meters() -> Vec<Meter> {
 /// How long the window of a meter is, as far as it has one.
 fn window_us(meter: &Meter) -> u64 {
     match meter {
-        Meter::Bucket(bucket) => bucket.period_us(),
+        Meter::Bucket(_) | Meter::Soft(_) => meter.bucket().unwrap().period_us(),
         Meter::Fixed(fixed) if fixed.calendar().is_some() => 86_400 * SECOND,
         Meter::Fixed(fixed) => fixed.period_us(),
         Meter::Sliding(sliding) => sliding.part_us() * 60,
@@ -43,7 +44,7 @@ fn window_us(meter: &Meter) -> u64 {
 /// The most that any interval of the window's length, both ends included, may admit.
 fn bound(meter: &Meter) -> u64 {
     match meter {
-        Meter::Bucket(bucket) => bucket.capacity() + bucket.amount(),
+        Meter::Bucket(_) | Meter::Soft(_) => meter.capacity() + meter.bucket().unwrap().amount(),
         Meter::Fixed(fixed) => 2 * fixed.capacity(),
         Meter::Sliding(_) | Meter::Log(_) => meter.capacity(),
         Meter::Weighted(weighted) => 2 * weighted.capacity() - 1,
@@ -139,10 +140,10 @@ proptest! {
             if before >= units {
                 meter.charge(&mut words, last, units);
                 prop_assert_eq!(meter.left(&words, last), before - units, "{:?}", meter);
-                meter.refund(&mut words, last, units);
+                meter.refund(&mut words, last, 0, units);
                 prop_assert_eq!(meter.left(&words, last), before, "{:?}", meter);
             }
-            meter.refund(&mut words, last, 1_000_000);
+            meter.refund(&mut words, last, 0, 1_000_000);
             prop_assert!(meter.left(&words, last) <= meter.capacity(), "{meter:?}");
         }
     }

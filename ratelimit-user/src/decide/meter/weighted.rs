@@ -65,12 +65,25 @@ impl Weighted {
         words[1] = joined(now.before, counted(units.saturating_add(now.count.into())));
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, units: u64) {
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         let now = self.now(words, now_us);
-        let back = counted(units).min(now.count);
-        let rest = (counted(units) - back).min(now.before);
+        // The newest that may have been meant: not those of this window, if it was charged before that.
+        let windows_ago = match now_us.saturating_sub(age_us) / self.period_us {
+            _ if age_us == 0 => 0,
+            then => now.window.saturating_sub(then),
+        };
+        let (before, count) = match windows_ago {
+            0 => (now.before, now.count),
+            1 => (now.before, 0),
+            _ => (0, 0),
+        };
+        if units > u64::from(before) + u64::from(count) {
+            return false;
+        }
+        let back = counted(units).min(count);
         words[0] = now.window;
-        words[1] = joined(now.before - rest, now.count - back);
+        words[1] = joined(now.before - (counted(units) - back), now.count - back);
+        true
     }
 
     pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {

@@ -1,6 +1,6 @@
 //! What goes back: decisions as status, header fields and JSON, and trouble as a sentence.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 use http_body_util::Full;
 use hyper::{
@@ -10,7 +10,7 @@ use hyper::{
 };
 use serde::Serialize;
 
-use super::question::shown;
+use super::{super::desk::NotRefunded, question::shown};
 use crate::decide::{BadRequest, Decision, Nearest, Outcome, allowance::Limit, seconds};
 
 /// An answer over HTTP.
@@ -44,7 +44,7 @@ pub(super) const NO_JSON: &str =
 /// A decision as status and header fields; a refusal also as a problem.
 pub(super) fn decided(decision: &Decision<'_>) -> Answer {
     let mut answer = match decision.outcome {
-        Outcome::Refused { retry_us } => refusal(decision.limit.as_ref(), retry_us.map(seconds)),
+        Outcome::Refused { retry_us } => refusal(decision, retry_us.map(seconds)),
         _ => Response::new(Full::default()),
     };
     mark(&mut answer, decision);
@@ -114,9 +114,16 @@ impl<'r> Told<'r> {
 /// Header fields that every decision has.
 fn mark(answer: &mut Answer, decision: &Decision<'_>) {
     let headers = answer.headers_mut();
-    if let Some(Nearest { allowance, limit, remaining, reset_us }) = &decision.limit {
+    if let Some(Nearest { allowance, limit, remaining, more_us, .. }) = &decision.limit {
+        let mut policies = Cow::Borrowed(allowance.header.as_str());
+        // Others whose limits are named in the problem.
+        for other in decision.violated.allowances().filter(|other| other.id != allowance.id) {
+            let policies = policies.to_mut();
+            policies.push_str(", ");
+            policies.push_str(&other.header);
+        }
         // Names in a policy are of letters that header fields have: none of these can fail.
-        if let Ok(value) = HeaderValue::from_str(&allowance.header) {
+        if let Ok(value) = HeaderValue::from_str(&policies) {
             headers.insert(POLICY, value);
         }
         let mut line = Line::new();
@@ -125,7 +132,7 @@ fn mark(answer: &mut Answer, decision: &Decision<'_>) {
             .text("\";r=")
             .number(*remaining)
             .text(";t=")
-            .number(seconds(*reset_us));
+            .number(seconds(*more_us));
         headers.insert(STANDING, line.value());
     }
     match decision.outcome {
@@ -141,7 +148,8 @@ fn mark(answer: &mut Answer, decision: &Decision<'_>) {
 }
 
 /// A refusal as a problem. Under load most answers are this one: it is put together at once. Names in a policy need no escapes.
-fn refusal(limit: Option<&Nearest<'_>>, retry_after: Option<u64>) -> Answer {
+fn refusal(decision: &Decision<'_>, retry_after: Option<u64>) -> Answer {
+    let limit = decision.limit.as_ref();
     let retry_after = retry_after.map(|seconds| seconds.max(1));
     let mut body = String::with_capacity(384);
     let _written = write!(
@@ -159,7 +167,12 @@ fn refusal(limit: Option<&Nearest<'_>>, retry_after: Option<u64>) -> Answer {
     };
     if let Some(Nearest { limit, .. }) = limit {
         let name = &limit.name;
-        let _written = write!(body, ",\"policy\":\"{name}\",\"violated-policies\":[\"{name}\"]");
+        let _written = write!(body, ",\"policy\":\"{name}\",\"violated-policies\":[");
+        for (nth, Limit { name, .. }) in decision.violated.limits().enumerate() {
+            let comma = if nth > 0 { "," } else { "" };
+            let _written = write!(body, "{comma}\"{name}\"");
+        }
+        body.push(']');
     }
     if let Some(seconds) = retry_after {
         let _written = write!(body, ",\"retry_after\":{seconds}");
@@ -252,6 +265,18 @@ impl From<BadRequest> for Trouble {
             _ => StatusCode::BAD_REQUEST,
         };
         Self::new(status, bad.to_string())
+    }
+}
+
+impl From<NotRefunded> for Trouble {
+    fn from(not: NotRefunded) -> Self {
+        match not {
+            NotRefunded::Bad(bad) => bad.into(),
+            away @ NotRefunded::StoreAway => {
+                let field = Some((RETRY_AFTER, HeaderValue::from_static("1")));
+                Self { field, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, away.to_string()) }
+            }
+        }
     }
 }
 

@@ -93,7 +93,7 @@ async fn one(
     let request = question.request(origin(question.ip), &parts);
     match errand {
         Errand::Check => Ok(desk.check(&request, question.asking, answer::decided_in_json).await?),
-        Errand::Refund => Ok(desk.refund(&request).await.map(|()| answer::done())?),
+        Errand::Refund => Ok(desk.refund(&request, question.age_us).await.map(|()| answer::done())?),
         Errand::Reset => Ok(desk.reset(&request).await.map(|()| answer::done())?),
     }
 }
@@ -115,7 +115,7 @@ async fn append(
                 .await?;
         }
         Errand::Refund => {
-            desk.refund(&request).await?;
+            desk.refund(&request, question.age_us).await?;
             answer::write(body, &Done { done: true });
         }
         Errand::Reset => {

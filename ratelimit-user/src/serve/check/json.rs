@@ -139,16 +139,18 @@ fn give(draft: &mut Draft<'static>, name: &str, value: Value) -> Result<(), Stri
         ("user" | "api" | "ip" | "priority", Value::String(text)) => draft.give(name, owned(&text)),
         ("cost", Value::Number(number)) => draft.give(name, Cow::Owned(plain(&number))),
         ("peek", Value::Bool(peek)) => draft.give_peek(peek),
+        ("age_ms", Value::Number(number)) => draft.give_age(&plain(&number)),
         ("key", Value::Object(parts)) => parts.into_iter().try_for_each(|(part, value)| match value {
             Value::String(text) => draft.give_part(Cow::Owned(part), owned(&text)),
             other => Err(format!("key {} is {}; use a string", shown(&part), kind(&other))),
         }),
         ("user" | "api" | "ip" | "priority", other) => Err(wrong(name, &other, "a string")),
         ("cost", other) => Err(wrong(name, &other, "a number")),
+        ("age_ms", other) => Err(wrong(name, &other, "a number")),
         ("peek", other) => Err(wrong(name, &other, "true or false")),
         ("key", other) => Err(wrong(name, &other, "an object of strings")),
         (other, _) => Err(format!(
-            "field {} is not known; there are user, api, ip, cost, priority, peek and key",
+            "field {} is not known; there are user, api, ip, cost, priority, peek, age_ms and key",
             shown(other)
         )),
     }

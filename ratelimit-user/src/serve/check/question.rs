@@ -30,6 +30,8 @@ pub(super) struct Question<'q> {
     priority: Priority,
     /// Whether it counts.
     pub asking: Asking,
+    /// Of a refund: how long ago it was charged; 0 if nobody says.
+    pub age_us: u64,
     parts: Vec<(Cow<'q, str>, Cow<'q, str>)>,
 }
 
@@ -71,6 +73,7 @@ impl<'q> Question<'q> {
             cost: self.cost,
             priority: self.priority,
             asking: self.asking,
+            age_us: self.age_us,
             parts,
         }
     }
@@ -85,6 +88,7 @@ pub(super) struct Draft<'q> {
     cost: Option<u64>,
     priority: Option<Priority>,
     peek: Option<bool>,
+    age_us: Option<u64>,
     parts: Vec<(Cow<'q, str>, Cow<'q, str>)>,
 }
 
@@ -140,6 +144,15 @@ impl<'q> Draft<'q> {
         once(&mut self.peek, peek, "peek", bool::to_string)
     }
 
+    /// How long ago it was charged what is to be given back.
+    pub(super) fn give_age(&mut self, text: &str) -> Result<(), String> {
+        let age_ms = text.parse::<u64>().ok().filter(|age_ms| *age_ms <= MAX_COST);
+        let age_ms = age_ms
+            .ok_or_else(|| format!("age_ms {} is no whole number from 0 to {MAX_COST}", shown(text)))?;
+        // What is older than the store's numbers reach has been over for centuries.
+        once(&mut self.age_us, age_ms.saturating_mul(1_000).min(MAX_COST), "age_ms", u64::to_string)
+    }
+
     /// A further part of the key.
     pub(super) fn give_part(&mut self, name: Cow<'q, str>, value: Cow<'q, str>) -> Result<(), String> {
         if !matches!(KeyPart::new(&name), Some(KeyPart::Other(_))) {
@@ -173,6 +186,7 @@ impl<'q> Draft<'q> {
             cost: self.cost.unwrap_or(1),
             priority: self.priority.unwrap_or_default(),
             asking: if self.peek == Some(true) { Asking::Peeking } else { Asking::Counted },
+            age_us: self.age_us.unwrap_or(0),
             parts: self.parts,
         })
     }

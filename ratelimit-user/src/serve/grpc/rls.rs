@@ -42,9 +42,10 @@ struct Finding {
 /// The limit that decided, copied: rules may change.
 struct Limit {
     status: RateLimit,
-    policy: Bytes,
+    policies: Vec<Bytes>,
     remaining: u64,
     reset_us: u64,
+    more_us: u64,
 }
 
 /// Answers one question. `vouched` is whether the caller's word about addresses is enough to block them.
@@ -169,9 +170,13 @@ impl Finding {
                 unit: unit(nearest.limit.window_s).into(),
                 name: Bytes::copy_from_slice(nearest.limit.name.as_bytes()),
             },
-            policy: Bytes::copy_from_slice(nearest.allowance.header.as_bytes()),
+            policies: std::iter::once(nearest.allowance)
+                .chain(decision.violated.allowances().filter(|other| other.id != nearest.allowance.id))
+                .map(|allowance| Bytes::copy_from_slice(allowance.header.as_bytes()))
+                .collect(),
             remaining: nearest.remaining,
             reset_us: nearest.reset_us,
+            more_us: nearest.more_us,
         };
         Self { outcome: decision.outcome, limit: decision.limit.as_ref().map(limit) }
     }
@@ -198,9 +203,11 @@ fn told(findings: Vec<Finding>) -> Answer {
         let mut status = DescriptorStatus { code: code.into(), ..Default::default() };
         if let Some(limit) = limit {
             let name = String::from_utf8_lossy(&limit.status.name);
-            states.push(format!("\"{name}\";r={};t={}", limit.remaining, seconds(limit.reset_us)));
-            if !policies.contains(&limit.policy) {
-                policies.push(limit.policy);
+            states.push(format!("\"{name}\";r={};t={}", limit.remaining, seconds(limit.more_us)));
+            for policy in limit.policies {
+                if !policies.contains(&policy) {
+                    policies.push(policy);
+                }
             }
             status.limit_remaining = clamped(limit.remaining);
             status.duration_until_reset = Some(messages::Duration::from_us(limit.reset_us));

@@ -6,7 +6,7 @@ use super::{reply::Reply, throttle::integer};
 use crate::{
     decide::{BadRequest, Decision, Outcome, Priority, Request},
     serve::{
-        desk::{Asking, Desk},
+        desk::{Asking, Desk, NotRefunded},
         workers::Door,
     },
 };
@@ -62,6 +62,9 @@ pub enum Problem {
     /// The engine says so.
     #[error(transparent)]
     Bad(#[from] BadRequest),
+    /// It cannot be given back.
+    #[error(transparent)]
+    NotRefunded(#[from] NotRefunded),
 }
 
 impl Problem {
@@ -206,7 +209,7 @@ pub async fn check(
 pub async fn refund(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
     let mut parts = NO_PARTS;
     let question = Question::parse(arguments, Words::Keys, &mut parts)?;
-    changing(door)?.refund(&question.request(&parts)).await?;
+    changing(door)?.refund(&question.request(&parts), 0).await?;
     reply.word("OK");
     Ok(())
 }

@@ -75,7 +75,7 @@ fn call(n: u32, link: &Link, probe: &Probe) -> Option<Call<'static>> {
     let meter = Meter::Bucket(Bucket::new(1, LIFE_US, 1));
     let asked = Inquiry {
         key: format!("{name}:{{{n}}}:probe"),
-        limits: vec![Counted { meter, queue: false }],
+        limits: vec![Counted::plain(meter)],
         // What is given back is written down.
         ask: Ask { refund: 1, ..Ask::default() },
     };

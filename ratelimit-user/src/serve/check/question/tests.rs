@@ -26,6 +26,7 @@ fn plain(user: &'static str, api: &'static str) -> Question<'static> {
         ip: None,
         cost: 1,
         priority: Priority::Normal,
+        age_us: 0,
         asking: Asking::Counted,
         parts: Vec::new(),
     }

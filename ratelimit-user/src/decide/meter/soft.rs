@@ -1,0 +1,70 @@
+//! A bucket with a margin above it, and beside it the bucket of the limit itself, which tells what is above.
+//!
+//! The margin is more at once and more in the long run. Whoever asks a little faster than the limit never empties the larger bucket, so how full
+//! that one is says nothing about being above: 105 a second of 100, with 10 percent of margin, are five above in every second. The bucket of the
+//! limit is charged with what fits in it and with nothing else; what does not is above the limit.
+
+use super::Bucket;
+
+/// Words: those of the bucket with the margin, and those of the limit's.
+pub(super) const WORDS: usize = 4;
+/// Where the second begin.
+const OWN: usize = 2;
+
+/// Two buckets whose words mean the same: their periods are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Soft {
+    whole: Bucket,
+    own: Bucket,
+}
+
+impl Soft {
+    /// What is given, with the margin, and what the limit says. Both are the same while there is no margin.
+    pub fn new(whole: Bucket, own: Bucket) -> Self {
+        Self { whole, own }
+    }
+
+    /// The bucket that refuses.
+    pub fn whole(&self) -> &Bucket {
+        &self.whole
+    }
+
+    /// The bucket of the limit itself.
+    pub fn own(&self) -> &Bucket {
+        &self.own
+    }
+
+    /// Units at once.
+    pub fn capacity(&self) -> u64 {
+        self.whole.capacity()
+    }
+
+    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        self.whole.left(words, now_us)
+    }
+
+    /// What is left below the margin.
+    pub fn below(&self, words: &[u64], now_us: u64) -> u64 {
+        self.own.left(&words[OWN..], now_us).min(self.whole.left(words, now_us))
+    }
+
+    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+        self.whole.charge(words, now_us, units);
+        if self.own.left(&words[OWN..], now_us) >= units {
+            self.own.charge(&mut words[OWN..], now_us, units);
+        }
+    }
+
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+        let back = self.whole.refund(words, now_us, age_us, units);
+        self.own.refund(&mut words[OWN..], now_us, age_us, units) | back
+    }
+
+    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        self.whole.wait(words, now_us, units)
+    }
+
+    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+        self.whole.reset(words, now_us).max(self.own.reset(&words[OWN..], now_us))
+    }
+}
