@@ -118,7 +118,7 @@ impl Credentials {
                 Ok(true) => log::info(format!("{what} of listeners read again, for connections from now on")),
                 Ok(false) => {}
                 Err(error) => {
-                    log::error(format!("{what} of listeners not read again, the old stay in use: {error}"))
+                    log::error(format!("{what} of listeners not read again, the old stay in use: {error}"));
                 }
             }
         }
@@ -169,12 +169,6 @@ impl Token {
     fn read(file: PathBuf) -> Result<Self, String> {
         let now = RwLock::new(tls::token(&file)?);
         Ok(Self { file, now, generation: AtomicU64::new(1) })
-    }
-
-    /// A token that is in no file.
-    #[cfg(test)]
-    pub fn fixed(token: &str) -> Self {
-        Self { file: PathBuf::new(), now: RwLock::new(token.into()), generation: AtomicU64::new(1) }
     }
 
     fn read_again(&self) -> Result<bool, String> {

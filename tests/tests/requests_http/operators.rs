@@ -1,6 +1,7 @@
 //! What operators see of a `ratelimit serve`.
 
 use std::{
+    fs,
     io::Write as _,
     net::{Ipv4Addr, SocketAddr, TcpStream},
     process::Command,
@@ -9,7 +10,7 @@ use std::{
 
 use ratelimit_tests::{
     answer::assert_refused,
-    daemon::binary,
+    daemon::{Daemon, binary},
     redis::{Options, Redis, free_port, wait_for},
     service::{Client, Service},
 };
@@ -45,7 +46,7 @@ fn an_address_for_metrics_that_is_taken_is_an_error() {
     let file = service.dir().join("taken.toml");
     let text =
         format!("{POLICY}[listen]\nresp = \"127.0.0.1:{}\"\nmetrics = \"{}\"\n", free_port(), service.http);
-    std::fs::write(&file, text).unwrap();
+    fs::write(&file, text).unwrap();
     let output = Command::new(binary("ratelimit")).arg("serve").arg("--policy").arg(&file).output().unwrap();
     let says = format!("cannot listen for metrics on {}: ", service.http);
     assert_refused(&output, 2, &[&says]);
@@ -161,4 +162,33 @@ fn half_requests_keep_no_scraper_from_the_metrics() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(scraper.get("/metrics").status, 200, "who has asked before keeps its connection");
     drop(half);
+}
+
+#[test]
+fn the_password_of_the_store_is_in_a_file_and_a_new_one_counts_without_a_restart() {
+    let server = Redis::single(Options::with(["user limiter on >hunter1 ~* +@all"]));
+    let (password, policy) = (server.dir().join("password"), server.dir().join("policy.toml"));
+    fs::write(&password, "hunter1\n").unwrap();
+    let http = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let api = "[[api]]\nname = \"a\"\nlimits = [\"5/hour\"]\nsharing = \"strict\"\n";
+    fs::write(&policy, format!("{api}[listen]\nhttp = \"{http}\"\n")).unwrap();
+    let mut command = Command::new(binary("ratelimit"));
+    command.arg("serve").arg("--policy").arg(&policy);
+    command.args(["--redis", &format!("redis://limiter@{}", server.at()), "--redis-password-file"]).arg(&password);
+    let daemon = Daemon::start(command);
+    daemon.wait_for_log("requests are counted with other hosts in redis://limiter@");
+    let words = fs::read(format!("/proc/{}/cmdline", daemon.pid())).unwrap();
+    assert!(!String::from_utf8_lossy(&words).contains("hunter"), "the list of processes has the password");
+    server.ask(&["ACL", "SETUSER", "limiter", "resetpass", ">hunter2"]);
+    server.ask(&["CLIENT", "KILL", "USER", "limiter"]);
+    // Whoever asks next finds the connection gone.
+    wait_for("a refusal", || {
+        Client::new(TcpStream::connect(http).unwrap()).get("/v1/check?user=ann&api=a");
+        daemon.log().contains("refuses the password").then_some(())
+    });
+    fs::write(&password, "hunter2\n").unwrap();
+    wait_for("the store again", || {
+        (daemon.log().matches("requests are counted with other hosts in").count() == 2).then_some(())
+    });
+    assert!(!daemon.log().contains("hunter"), "{}", daemon.log());
 }
