@@ -174,7 +174,9 @@ fn the_password_of_the_store_is_in_a_file_and_a_new_one_counts_without_a_restart
     fs::write(&policy, format!("{api}[listen]\nhttp = \"{http}\"\n")).unwrap();
     let mut command = Command::new(binary("ratelimit"));
     command.arg("serve").arg("--policy").arg(&policy);
-    command.args(["--redis", &format!("redis://limiter@{}", server.at()), "--redis-password-file"]).arg(&password);
+    command
+        .args(["--redis", &format!("redis://limiter@{}", server.at()), "--redis-password-file"])
+        .arg(&password);
     let daemon = Daemon::start(command);
     daemon.wait_for_log("requests are counted with other hosts in redis://limiter@");
     let words = fs::read(format!("/proc/{}/cmdline", daemon.pid())).unwrap();

@@ -60,7 +60,9 @@ impl Connector {
             match connector(&self.tls) {
                 Ok(connector) => made.connector = connector,
                 Err(error) => {
-                    log::error(format!("certificates for Redis not read again, the old stay in use: {error}"));
+                    log::error(format!(
+                        "certificates for Redis not read again, the old stay in use: {error}"
+                    ));
                 }
             }
         }
