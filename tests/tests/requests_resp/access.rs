@@ -78,7 +78,7 @@ fn who_speaks_http_is_hung_up_on_and_nothing_of_it_is_carried_out() {
         let mut browser = crate::caller(&service);
         browser.send(format!("{page}CHECK ann search 5\r\nRESETKEY ann search\r\n").as_bytes());
         assert_eq!(browser.rest(), "", "{page}");
-        assert!(caller.ask("CHECK ann search PEEK").starts_with("1 4 "), "{page}");
+        assert!(caller.ask("CHECK ann search PEEK").starts_with("1 5 "), "{page}");
     }
     // The same words of somebody who has shown no token.
     let guarded = guarded("browser");

@@ -40,7 +40,7 @@ for version in (2, 3):
         raise AssertionError("a command that does not exist was carried out")
     except redis.ResponseError as error:
         assert "unknown command" in str(error), error
-    assert client.execute_command("CHECK", user, "search", "PEEK")[1] == 2, "nothing was charged"
+    assert client.execute_command("CHECK", user, "search", "PEEK")[1] == 3, "nothing was charged"
 
     try:
         client.execute_command("CHECK", user, "nothing")

@@ -106,13 +106,13 @@ fn a_transaction_is_carried_out_at_its_end_and_not_before() {
     ] {
         assert_eq!(caller.ask(question), answer, "{question}");
     }
-    assert_eq!(left(&mut other, "ann"), "4", "nothing is counted yet");
+    assert_eq!(left(&mut other, "ann"), "5", "nothing is counted yet");
     let all = caller.ask("EXEC");
     assert!(
         all.starts_with("1 3 -1 ") && all.contains(" allowed 0 ") && all.ends_with(" refused done"),
         "{all}"
     );
-    assert_eq!(left(&mut other, "ann"), "2");
+    assert_eq!(left(&mut other, "ann"), "3");
     // A transaction with something wrong in it, one that is given up, and one that is left: nothing is counted.
     for (wrong, sentence) in [
         ("NONSENSE", "-ERR unknown command 'NONSENSE', with args beginning with: "),
@@ -130,7 +130,7 @@ fn a_transaction_is_carried_out_at_its_end_and_not_before() {
         assert_eq!(caller.ask(end), end.replace("DISCARD", "OK"));
         assert_eq!(caller.ask("EXEC"), "-ERR EXEC without MULTI");
     }
-    assert_eq!(left(&mut other, "bob"), "4");
+    assert_eq!(left(&mut other, "bob"), "5");
     // More than a request may have is not kept.
     caller.ask("MULTI");
     let long = format!("ECHO {}", "x".repeat(40_000));
