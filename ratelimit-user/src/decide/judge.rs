@@ -35,6 +35,8 @@ pub enum Mode {
 /// What the limits say together.
 #[derive(Default)]
 struct Finding {
+    /// Units that the request takes if it is served.
+    taken: u64,
     /// The longest wait of a limit that refuses.
     retry_us: Option<u64>,
     /// The longest wait of a limit that delays.
@@ -55,12 +57,14 @@ pub(super) fn judge<'r>(
     moment: Moment,
     mode: Mode,
 ) -> Decision<'r> {
-    let mut finding = Finding::default();
+    // Who only looks is shown what is left, not what would be.
+    let taken = if mode == Mode::Take { request.cost } else { 0 };
+    let mut finding = Finding { taken, ..Finding::default() };
     let mut places = [None; MAX_CLAIMS];
     for (at, claim) in claims.iter().enumerate() {
         let cells = locked.of(claim);
         places[at] = cells.find(claim.hash.fingerprint);
-        look(claim, at, cells, places[at], request, moment, mode, &mut finding);
+        look(claim, at, cells, places[at], request, moment, &mut finding);
     }
     let outcome = finding.outcome();
     if mode == Mode::Take && outcome.is_served() {
@@ -91,12 +95,10 @@ fn look(
     place: Option<usize>,
     request: &Request<'_>,
     moment: Moment,
-    mode: Mode,
     finding: &mut Finding,
 ) {
     let (allowance, now_us) = (claim.allowance, moment.now_us);
-    // Who only looks is shown what is left, not what would be.
-    let taken = if mode == Mode::Take { request.cost } else { 0 };
+    let taken = finding.taken;
     for (nth, limit) in allowance.limits.iter().enumerate() {
         let words = words(cells, place, limit);
         let in_force = limit.in_force(moment.headroom);
