@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn words_of_a_part_of_a_soft_bucket_mean_the_same_with_its_margin_and_without() {
-        let own = Bucket::new(700, 100 * SECOND, 7);
-        let [wide, plain] = [Bucket::new(770, 100 * SECOND, 8), own].map(|whole| {
+        let own = Bucket::new(700, 100 * SECOND, 70);
+        let [wide, plain] = [Bucket::new(770, 100 * SECOND, 77), own].map(|whole| {
             let part = Meter::Soft(Soft::new(whole, own)).without_parts(200, 3);
             (part.layout(), part.bucket().map(Bucket::amount))
         });
