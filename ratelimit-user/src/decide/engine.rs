@@ -11,13 +11,13 @@ use super::{
     claims::Claims,
     decision::Decision,
     judge::{Mode, Moment, judge},
-    meter::Bucket,
+    meter::{Bucket, Meter},
     request::{BadRequest, Request},
     rules::Rules,
     table::{Table, Usage},
     throttle::{self, Throttled},
 };
-use crate::policy::Policy;
+use crate::policy::{OnRefusal, Policy};
 
 /// Answers questions.
 #[derive(Debug)]
@@ -154,8 +154,17 @@ impl Engine {
             let Some(place) = cells.find(claim.hash.fingerprint) else { continue };
             let words = cells.words_mut(place);
             for limit in &claim.allowance.limits {
-                let meter = limit.in_force(headroom).meter;
-                back |= meter.refund(&mut words[limit.at..], now_us, age_us, request.cost);
+                let (meter, words) = (limit.in_force(headroom).meter, &mut words[limit.at..]);
+                let somebody_waits = match meter.bucket() {
+                    Some(bucket) if matches!(claim.allowance.on_limit, OnRefusal::Delay(_)) => {
+                        bucket.is_waited_for(words, now_us, request.cost, limit.queue)
+                    }
+                    _ => false,
+                };
+                // The end of a queue is where the last one stands. What comes back would be a second turn at its moment.
+                if !somebody_waits {
+                    back |= meter.refund(words, now_us, age_us, request.cost);
+                }
             }
         }
         back

@@ -271,9 +271,13 @@ fn a_token_bucket_that_delays_holds_the_place_and_no_longer_than_it_may() {
     assert_eq!(desk.outcome(&user, START), Outcome::Delayed { wait_us: SECOND });
     assert_eq!(desk.outcome(&user, START), Outcome::Delayed { wait_us: 2 * SECOND });
     assert_eq!(desk.outcome(&user, START), Outcome::Refused { retry_us: Some(3 * SECOND) });
-    // Somebody hung up: the place is free again.
+    // Whoever gives something back has a turn, and nobody knows which: the last one is somebody's.
     desk.engine.refund(&desk.engine.rules(), &user, START).unwrap();
-    assert_eq!(desk.outcome(&user, START), Outcome::Delayed { wait_us: 2 * SECOND });
+    assert_eq!(desk.outcome(&user, START), Outcome::Refused { retry_us: Some(3 * SECOND) });
+    // When nobody waits any more it is there again.
+    let later = START + 2 * SECOND;
+    desk.engine.refund(&desk.engine.rules(), &user, later).unwrap();
+    assert_eq!(desk.outcome(&user, later), Outcome::Allowed);
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Visit {
         let decided = desk.check(&asked, asking, |decision| (decision.outcome, answer::decided(decision)));
         let (outcome, answer) = decided.await?;
         if let (Outcome::Delayed { wait_us }, Asking::Counted) = (outcome, asking) {
-            hold::until_its_turn(desk, &question, origin, wait_us).await;
+            hold::until_its_turn(desk, &asked, wait_us).await;
         }
         Ok(answer)
     }

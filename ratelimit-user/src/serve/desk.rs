@@ -1,6 +1,6 @@
 //! Where all protocols ask: one engine, one clock, one set of counters. Nothing here knows a protocol.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::mpsc;
 
@@ -11,6 +11,7 @@ use super::{
     protocol::RequestsStatus,
     store::{Store, Unavailable},
     together::Together,
+    turns::{Seat, Turn, Turns},
 };
 use crate::{
     cluster::{address::StoreAddress, redis::StoreError},
@@ -67,6 +68,8 @@ pub struct Desk {
     together: Option<Together>,
     offenders: Offenders,
     complaints: Complaints,
+    /// Turns whose callers have hung up.
+    turns: Turns,
     latency: Latency,
     access: RwLock<Access>,
     /// What an operator should know of the listeners, as sentences.
@@ -96,6 +99,7 @@ impl Desk {
             together,
             offenders: Offenders::default(),
             complaints: Complaints::default(),
+            turns: Turns::default(),
             latency: Latency::default(),
             access: RwLock::default(),
             warnings: RwLock::default(),
@@ -130,6 +134,7 @@ impl Desk {
             let rules = self.engine.rules();
             let claims = self.engine.claims(&rules, request, now_us)?;
             if let Some(decision) = self.at_once(&rules, &claims, request, asking, now_us) {
+                let decision = self.seated(&claims, request, asking, decision);
                 self.note(claims.api, request, asking, decision.outcome, now_us);
                 return Ok(render(&decision));
             }
@@ -142,8 +147,51 @@ impl Desk {
             }
             None => self.engine.judge(&claims, request, now_us, asking.into()),
         };
+        let decision = self.seated(&claims, request, asking, decision);
         self.note(claims.api, request, asking, decision.outcome, now_us);
         Ok(render(&decision))
+    }
+
+    /// The same with the turn of somebody who has hung up, if there is one: an earlier one, or one at all.
+    fn seated<'r>(
+        &self,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+        decision: Decision<'r>,
+    ) -> Decision<'r> {
+        if self.turns.is_empty() {
+            return decision;
+        }
+        let now_us = self.clock.now_us();
+        let own = match decision.outcome {
+            Outcome::Delayed { wait_us } => Some(now_us + wait_us),
+            Outcome::Refused { .. } => None,
+            _ => return decision,
+        };
+        let seat = Seat::of(claims, request);
+        let turn_us = match asking {
+            Asking::Counted => self.turns.take(seat, own, now_us),
+            Asking::Peeking => {
+                self.turns.first(seat, now_us).filter(|turn| own.is_none_or(|own| *turn < own))
+            }
+        };
+        match turn_us {
+            Some(turn_us) => Decision { outcome: Outcome::Delayed { wait_us: turn_us - now_us }, ..decision },
+            None => decision,
+        }
+    }
+
+    /// The turn of a request that waits for so long from now on; none if the policy has changed so that there is none.
+    pub fn turn(self: &Arc<Self>, request: &Request<'_>, wait_us: u64) -> Option<Turn> {
+        let (rules, now_us) = (self.engine.rules(), self.clock.now_us());
+        let claims = self.engine.claims(&rules, request, now_us).ok()?;
+        Some(Turn::new(self, Seat::of(&claims, request), now_us + wait_us))
+    }
+
+    /// A turn is free: its caller has hung up.
+    pub(super) fn leave(&self, seat: Seat, turn_us: u64) {
+        self.turns.leave(seat, turn_us, self.clock.now_us());
     }
 
     /// The decision, if nobody else has to be asked.
@@ -181,7 +229,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Gives back what a request was charged that nobody waits for any more. Not for logins: there it would mean that one succeeded.
+    /// Gives back what a request was charged that is not served. Not for logins: there it would mean that one succeeded.
     pub async fn give_back(&self, request: &Request<'_>) {
         if self.engine.rules().claims(request).is_ok_and(|claims| claims.known.is_none()) {
             // It was a good question before; rules that have changed since count nothing of it.
@@ -307,6 +355,64 @@ mod tests {
         assert!(!served().await, "nothing comes back, and nobody is known");
         desk.refund(&guess, 0).await.unwrap();
         assert!(served().await, "this one has logged in");
+    }
+
+    #[tokio::test]
+    async fn turns_stay_apart_whoever_hangs_up() {
+        let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"api\"\nlimits = [\"10/s burst 100 leaky-bucket\"]\non_limit = \"delay 3s\"";
+        let desk = Arc::new(Desk::new(&config::parse(text, "test").unwrap().policy));
+        let request = Request::new("u", "api");
+        let turn = async || {
+            let asked = desk.check(&request, Asking::Counted, |decision| decision.outcome).await.unwrap();
+            match asked {
+                Outcome::Delayed { wait_us } => {
+                    Some((desk.clock.now_us() + wait_us, desk.turn(&request, wait_us)))
+                }
+                Outcome::Allowed => Some((desk.clock.now_us(), None)),
+                _ => None,
+            }
+        };
+        let mut waiting = Vec::new();
+        while let Some(one) = turn().await {
+            waiting.push(one);
+        }
+        assert_eq!(waiting.len(), 31, "one at once, and thirty within three seconds");
+        // Ten from the middle hang up, and twenty others come.
+        drop(waiting.drain(5..15));
+        for _ in 0..20 {
+            waiting.extend(turn().await);
+        }
+        assert_eq!(waiting.len(), 31, "ten have the places of those who have gone, and others none");
+        let mut turns: Vec<u64> = waiting.iter().map(|(turn_us, _)| *turn_us).collect();
+        turns.sort_unstable();
+        let nearest = turns.windows(2).map(|two| two[1] - two[0]).min().unwrap();
+        assert!(nearest > 90_000, "{nearest} us between two of ten a second: {turns:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_moves_nobody_who_waits() {
+        let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"leaky\"\nlimits = [\"1/min burst 9 leaky-bucket\"]\non_limit = \"delay 60s\"\n\
+                    [[api]]\nname = \"bucket\"\nlimits = [\"1/min burst 2\"]\non_limit = \"delay 60s\"";
+        let desk = Desk::new(&config::parse(text, "test").unwrap().policy);
+        let wait_s = async |api| {
+            let outcome =
+                desk.check(&Request::new("u", api), Asking::Counted, |decision| decision.outcome).await;
+            match outcome.unwrap() {
+                Outcome::Allowed => Some(0),
+                Outcome::Delayed { wait_us } => Some(wait_us.div_ceil(1_000_000)),
+                _ => None,
+            }
+        };
+        for (api, at_once) in [("leaky", 1), ("bucket", 2)] {
+            for _ in 0..at_once {
+                assert_eq!(wait_s(api).await, Some(0));
+            }
+            desk.refund(&Request::new("u", api)).await.unwrap();
+            assert_eq!(wait_s(api).await, Some(0), "{api}: nobody waits, so it is there again");
+            assert_eq!(wait_s(api).await, Some(60), "{api}");
+            desk.refund(&Request::new("u", api)).await.unwrap();
+            assert_eq!(wait_s(api).await, None, "{api}: the turn at 60 s is somebody else's");
+        }
     }
 
     #[tokio::test]

@@ -34,7 +34,7 @@ use self::{
     framing::{MAX_MESSAGE, Piece, Reader},
     status::{Code, Status},
 };
-use super::{credentials::Token, desk::Desk, listener::Stream, workers::Door};
+use super::{credentials::Token, desk::Desk, listener::Stream, turns::Turn, workers::Door};
 
 /// Calls that one connection may have open. A proxy that asks more at once waits a moment.
 const MAX_CALLS: u32 = 256;
@@ -295,11 +295,13 @@ fn admitted(request: &Request<RecvStream>, token: Option<&Token>) -> Result<Meth
 /// Answers `ShouldRateLimit`.
 async fn rate_limit(desk: Arc<Desk>, message: Bytes, vouched: bool, mut respond: SendResponse<Bytes>) {
     let _gone = match rls::answer(&desk, message.clone(), vouched).await {
-        Ok(rls::Answer { frame, wait }) => {
+        Ok(rls::Answer { frame, wait, turns, paid }) => {
             if wait > Duration::ZERO && !held(&mut respond, wait).await {
-                rls::give_back(&desk, message).await;
+                drop(turns);
+                rls::give_back(&desk, message, &paid).await;
                 return;
             }
+            turns.into_iter().for_each(Turn::serve);
             framing::answer(&mut respond, frame)
         }
         Err(status) => framing::refuse(&mut respond, &status),

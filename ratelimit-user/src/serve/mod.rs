@@ -23,4 +23,5 @@ mod socket_file;
 pub mod store;
 mod tls;
 mod together;
+mod turns;
 pub mod workers;

@@ -23,6 +23,7 @@ use tokio::{
 };
 
 use self::{
+    check::Hold,
     command::Verb,
     frame::{Arguments, Fault, MAX_FRAME},
     reply::Reply,
@@ -30,7 +31,7 @@ use self::{
     session::{After, Called, Session},
     transaction::{Part, Transaction},
 };
-use super::{listener::Stream, places::UNFINISHED, workers::Door};
+use super::{listener::Stream, places::UNFINISHED, turns::Turn, workers::Door};
 use crate::decide::key::{self, plain};
 
 /// Answers are sent when they are this long, and nothing more is done until they are.
@@ -43,6 +44,8 @@ pub(super) const IDLE: Duration = Duration::from_secs(3_600);
 const TRANSACTION: Duration = Duration::from_secs(300);
 /// The longest request of a caller that has shown no token. A greeting with name and token has some hundred bytes.
 const MAX_STRANGERS_FRAME: usize = 4 * 1024;
+/// What is read from a caller whose answer is held.
+const READ_WHILE_HELD: usize = 1024;
 /// How long a caller may take no byte of its answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What is read and thrown away, and for how long, after a caller was told that it makes no sense: closing at once would take the answer
@@ -79,8 +82,8 @@ enum Pause {
     Hold {
         /// Where it starts.
         at: usize,
-        /// How long it is held.
-        wait: Duration,
+        /// How long it is held, and what for.
+        hold: Hold,
     },
     /// The caller is done.
     Close,
@@ -106,11 +109,15 @@ impl Connection {
                     drop(busy);
                     self.send(&scratch.output).await?;
                 }
-                Pause::Hold { at, wait } => {
+                Pause::Hold { at, hold: Hold { wait, turns } } => {
                     self.send(&scratch.output[..at]).await?;
                     let held = scratch.output[at..].to_vec();
                     drop(scratch);
-                    tokio::time::sleep(wait).await;
+                    if !self.waits(wait).await {
+                        // Its turn is the next one's.
+                        return Ok(());
+                    }
+                    turns.into_iter().for_each(Turn::serve);
                     drop(busy);
                     self.send(&held).await?;
                 }
@@ -149,6 +156,27 @@ impl Connection {
         .await?;
         scratch.fill(&self.kept, read);
         Ok((read > 0).then_some(scratch))
+    }
+
+    /// Waits; whether the caller has as well. A little of what it sends meanwhile is kept: to see that it hangs up is to read.
+    async fn waits(&mut self, wait: Duration) -> bool {
+        let most = self.kept.len() + READ_WHILE_HELD;
+        let mut turn = std::pin::pin!(tokio::time::sleep(wait));
+        loop {
+            if self.kept.len() >= most {
+                turn.await;
+                return true;
+            }
+            let mut bytes = [0; 256];
+            tokio::select! {
+                biased;
+                () = &mut turn => return true,
+                read = self.stream.read(&mut bytes) => match read {
+                    Ok(0) | Err(_) => return false,
+                    Ok(read) => self.kept.extend_from_slice(&bytes[..read]),
+                },
+            }
+        }
     }
 
     /// Keeps input that was not answered yet; `went_on` if something before it was.
@@ -239,8 +267,8 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
             _ => carry_out(session, verb, &arguments[1..], output).await,
         };
         match done {
-            Done::At(Duration::ZERO) => {}
-            Done::At(wait) => return (used, Pause::Hold { at, wait }),
+            Done::At(hold) if hold.wait.is_zero() => hold.turns.into_iter().for_each(Turn::serve),
+            Done::At(hold) => return (used, Pause::Hold { at, hold }),
             Done::Close => return (used, Pause::Close),
         }
     }
@@ -268,7 +296,7 @@ fn is_put_off(session: &mut Session, verb: Verb, request: &[u8], output: &mut Ve
 /// What came of a command.
 enum Done {
     /// Its answer may be sent after this time.
-    At(Duration),
+    At(Hold),
     /// The connection ends.
     Close,
 }
@@ -296,11 +324,11 @@ async fn carry_out(session: &mut Session, verb: Verb, behind: &[&[u8]], output: 
         },
     };
     match asked {
-        Ok(wait) => Done::At(wait.unwrap_or_default()),
+        Ok(hold) => Done::At(hold.unwrap_or_default()),
         Err(problem) => {
             let kind = problem.kind();
             Reply::new(output, session.version).error(format_args!("{kind} {problem}"));
-            Done::At(Duration::ZERO)
+            Done::At(Hold::default())
         }
     }
 }
@@ -311,21 +339,22 @@ async fn execute(session: &mut Session, output: &mut Vec<u8>) -> Done {
     let mut reply = Reply::new(output, session.version);
     let Some(transaction) = transaction else {
         reply.error(format_args!("ERR EXEC without MULTI"));
-        return Done::At(Duration::ZERO);
+        return Done::At(Hold::default());
     };
     let Some((mut rest, count)) = transaction.requests() else {
         reply.error(format_args!("EXECABORT Transaction discarded because of previous errors."));
-        return Done::At(Duration::ZERO);
+        return Done::At(Hold::default());
     };
     reply.array(count);
     let mut arguments = Arguments::default();
-    let mut longest = Duration::ZERO;
+    let mut longest = Hold::default();
     // They were whole, and commands, when they were kept.
     while let Ok(Some(length)) = frame::parse(rest, &mut arguments) {
         rest = &rest[length..];
         let Some(command) = arguments.first().and_then(|name| command::find(name)) else { continue };
-        if let Done::At(wait) = carry_out(session, command.verb, &arguments[1..], output).await {
-            longest = longest.max(wait);
+        if let Done::At(hold) = carry_out(session, command.verb, &arguments[1..], output).await {
+            longest.wait = longest.wait.max(hold.wait);
+            longest.turns.extend(hold.turns);
         }
     }
     Done::At(longest)

@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use ratelimit_tests::resp::{Caller, packed_bytes};
+use ratelimit_tests::{
+    redis::wait_for,
+    resp::{Caller, packed_bytes},
+    service::Service,
+};
 
 use crate::{caller, service};
 
@@ -108,6 +112,32 @@ fn a_name_is_of_any_bytes_as_long_as_it_likes_or_none() {
     for expected in ["1 0 page allowed", "0 0 page refused"] {
         assert_eq!(timeless(&caller.ask("CHECK ann page 192.0.2.1 2")), expected);
     }
+}
+
+#[test]
+fn a_caller_that_does_not_wait_leaves_its_place_to_the_next() {
+    let service = Service::start(
+        "[[api]]\nname = \"slow\"\nlimits = [\"1/s burst 9 leaky-bucket\"]\non_limit = \"delay 9s\"\n",
+    );
+    let mut callers: Vec<_> = (0..3).map(|_| caller(&service)).collect();
+    assert_eq!(timeless(&callers[0].ask("CHECK ann slow")), "1 8 slow allowed");
+    let ahead =
+        || service.get("/v1/check?user=ann&api=slow&peek=1").number("x-ratelimit-delayed").unwrap_or(0);
+    for (at, least) in [(1, 1_000), (2, 2_000)] {
+        // More than one question, of which the second is not looked at before its turn.
+        callers[at].send(&packed_bytes(&[b"CHECK", b"ann", b"slow"]));
+        callers[at].send(&packed_bytes(&[b"PING"]));
+        wait_for("a place in the queue", || (ahead() > least).then_some(()));
+    }
+    drop(callers.remove(1));
+    // The turn of the one in the middle is the next one's; the last one keeps its own.
+    wait_for("a place that is free", || (ahead() <= 1_000).then_some(()));
+    let begun = Instant::now();
+    let next = caller(&service).ask("CHECK ann slow");
+    assert_eq!(timeless(&next).split(' ').next(), Some("1"), "{next}");
+    assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
+    assert!(timeless(&callers[1].receive()).ends_with("slow delayed"));
+    assert_eq!(callers[1].receive(), "PONG");
 }
 
 #[test]

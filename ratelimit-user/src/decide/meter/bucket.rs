@@ -90,6 +90,13 @@ impl Bucket {
         self.debt(words, now_us).div_ceil(self.amount)
     }
 
+    /// Whether somebody waits for a turn, if not the one who gives back so many units: in a queue everybody but the first, else whoever was
+    /// charged more than there is at once.
+    pub fn is_waited_for(&self, words: &[u64], now_us: u64, units: u64, queue: bool) -> bool {
+        let served = if queue { units.saturating_mul(self.period_us) } else { self.full() };
+        self.debt(words, now_us) > served
+    }
+
     pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         self.turn(words, now_us)
     }

@@ -61,9 +61,12 @@ impl<'q> Question<'q> {
         let Self { cost, priority, .. } = *self;
         Request { user: &self.user, api: &self.api, ip, vouched, cost, priority, parts }
     }
+}
 
+#[cfg(test)]
+impl<'q> Question<'q> {
     /// The same, of nobody's text.
-    pub(super) fn into_owned(self) -> Question<'static> {
+    fn into_owned(self) -> Question<'static> {
         let own = |text: Cow<'q, str>| Cow::Owned(text.into_owned());
         let parts = self.parts.into_iter().map(|(name, value)| (own(name), own(value))).collect();
         Question {

@@ -3,7 +3,7 @@
 //! All descriptors of a request are charged, or none: one that refuses costs the others nothing. One whose hits are 0 in so many words is charged
 //! nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     decide::{Decision, Nearest, Outcome, seconds},
-    serve::desk::{Asking, Desk},
+    serve::{
+        desk::{Asking, Desk},
+        turns::Turn,
+    },
 };
 
 /// Descriptors of one request. Proxies send one for each limit of a route.
@@ -31,12 +34,18 @@ pub struct Answer {
     pub frame: Bytes,
     /// The request's turn comes after this.
     pub wait: Duration,
+    /// What is kept for it until then.
+    pub turns: Vec<Turn>,
+    /// Descriptors that were charged and did not have to wait.
+    pub paid: Vec<usize>,
 }
 
 /// What was decided about one descriptor.
 struct Finding {
     outcome: Outcome,
     limit: Option<Limit>,
+    /// What is kept for a caller that waits.
+    turn: Option<Turn>,
 }
 
 /// The limit that decided, copied: rules may change.
@@ -52,7 +61,7 @@ struct Limit {
 ///
 /// One that can be read and makes no sense is refused, with a sentence: to a proxy an error is the same as nobody being there, and most let
 /// everything pass then.
-pub async fn answer(desk: &Desk, message: Bytes, vouched: bool) -> Result<Answer, Status> {
+pub async fn answer(desk: &Arc<Desk>, message: Bytes, vouched: bool) -> Result<Answer, Status> {
     let asked = read(message)?;
     match findings(desk, &asked, vouched).await {
         Ok(findings) => Ok(told(findings)),
@@ -70,7 +79,7 @@ pub fn senseless(desk: &Desk, descriptors: usize, why: &Status) -> Answer {
         raw_body: Bytes::from(format!("{}\n", why.message)),
         ..Default::default()
     };
-    Answer { frame: framed(&response), wait: Duration::ZERO }
+    Answer { frame: framed(&response), wait: Duration::ZERO, turns: Vec::new(), paid: Vec::new() }
 }
 
 /// A question whose values are text, whatever callers write.
@@ -81,7 +90,7 @@ fn read(message: Bytes) -> Result<RateLimitRequest, Status> {
     Ok(asked)
 }
 
-async fn findings(desk: &Desk, asked: &RateLimitRequest, vouched: bool) -> Result<Vec<Finding>, Status> {
+async fn findings(desk: &Arc<Desk>, asked: &RateLimitRequest, vouched: bool) -> Result<Vec<Finding>, Status> {
     let domain = text("domain", &asked.domain)?;
     if domain.is_empty() {
         return Err(Status::invalid("domain is empty"));
@@ -103,11 +112,11 @@ async fn findings(desk: &Desk, asked: &RateLimitRequest, vouched: bool) -> Resul
     }
 }
 
-/// Gives back what a question was charged whose caller has not waited for its turn.
-pub async fn give_back(desk: &Desk, message: Bytes) {
+/// Gives back what those descriptors of a question were charged whose caller has not waited for its turn.
+pub async fn give_back(desk: &Desk, message: Bytes, paid: &[usize]) {
     let Ok(asked) = read(message) else { return };
     let Ok(domain) = text("domain", &asked.domain) else { return };
-    for descriptor in &asked.descriptors {
+    for descriptor in paid.iter().filter_map(|at| asked.descriptors.get(*at)) {
         if let Ok((question, Asking::Counted)) = question(domain, descriptor, asked.hits_addend, false) {
             question.give_back(desk, question.request().cost).await;
         }
@@ -133,7 +142,7 @@ fn question<'m>(
 }
 
 /// Looks at all, then charges all. Where somebody else has taken the last in between, what was charged is given back.
-async fn all_or_none(desk: &Desk, questions: &[(Question<'_>, Asking)]) -> Result<Vec<Finding>, Status> {
+async fn all_or_none(desk: &Arc<Desk>, questions: &[(Question<'_>, Asking)]) -> Result<Vec<Finding>, Status> {
     let mut findings = Vec::with_capacity(questions.len());
     for (question, _) in questions {
         findings.push(ask(desk, question, Asking::Peeking).await?);
@@ -148,8 +157,9 @@ async fn all_or_none(desk: &Desk, questions: &[(Question<'_>, Asking)]) -> Resul
             continue;
         }
         for ((charged, asking), finding) in questions.iter().zip(&findings).take(at) {
-            // What passed above its limit was not charged for it.
-            if *asking == Asking::Counted && finding.outcome != Outcome::Deprioritised {
+            // What passed above its limit was not charged for it, and who waits leaves its place.
+            let is_charged = !matches!(finding.outcome, Outcome::Deprioritised | Outcome::Delayed { .. });
+            if *asking == Asking::Counted && is_charged {
                 charged.give_back(desk, charged.request().cost).await;
             }
         }
@@ -158,8 +168,13 @@ async fn all_or_none(desk: &Desk, questions: &[(Question<'_>, Asking)]) -> Resul
     Ok(findings)
 }
 
-async fn ask(desk: &Desk, question: &Question<'_>, asking: Asking) -> Result<Finding, Status> {
-    desk.check(&question.request(), asking, Finding::new).await.map_err(|bad| problem(&bad))
+async fn ask(desk: &Arc<Desk>, question: &Question<'_>, asking: Asking) -> Result<Finding, Status> {
+    let request = question.request();
+    let mut finding = desk.check(&request, asking, Finding::new).await.map_err(|bad| problem(&bad))?;
+    if let (Asking::Counted, Outcome::Delayed { wait_us }) = (asking, finding.outcome) {
+        finding.turn = desk.turn(&request, wait_us);
+    }
+    Ok(finding)
 }
 
 impl Finding {
@@ -178,7 +193,7 @@ impl Finding {
             reset_us: nearest.reset_us,
             more_us: nearest.more_us,
         };
-        Self { outcome: decision.outcome, limit: decision.limit.as_ref().map(limit) }
+        Self { outcome: decision.outcome, limit: decision.limit.as_ref().map(limit), turn: None }
     }
 }
 
@@ -188,10 +203,12 @@ fn told(findings: Vec<Finding>) -> Answer {
     let (mut wait_us, mut retry_s, mut late) = (0, None, false);
     let (mut policies, mut states): (Vec<Bytes>, Vec<String>) = (Vec::new(), Vec::new());
     response.statuses.reserve_exact(findings.len());
-    for Finding { outcome, limit } in findings {
+    let (mut turns, mut paid) = (Vec::new(), Vec::new());
+    for (at, Finding { outcome, limit, turn }) in findings.into_iter().enumerate() {
+        turns.extend(turn);
         let mut code = Verdict::Ok;
         match outcome {
-            Outcome::Allowed | Outcome::InMargin => {}
+            Outcome::Allowed | Outcome::InMargin => paid.push(at),
             Outcome::Deprioritised => late = true,
             Outcome::Delayed { wait_us: wait } => wait_us = wait.max(wait_us),
             Outcome::Refused { retry_us } => {
@@ -224,12 +241,13 @@ fn told(findings: Vec<Finding>) -> Answer {
     if response.overall_code == i32::from(Verdict::OverLimit) {
         fields.extend(retry_s.map(|retry_s| Header::new("retry-after", retry_s.to_string())));
         wait_us = 0;
+        turns.clear();
     } else if late {
         let low = Header::new("x-ratelimit-priority", "low");
         fields.push(low.clone());
         response.request_headers_to_add.push(low);
     }
-    Answer { frame: framed(&response), wait: Duration::from_micros(wait_us) }
+    Answer { frame: framed(&response), wait: Duration::from_micros(wait_us), turns, paid }
 }
 
 fn joined(mut policies: Vec<Bytes>) -> Bytes {

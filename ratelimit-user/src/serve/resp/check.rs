@@ -7,6 +7,7 @@ use crate::{
     decide::{BadRequest, Decision, Outcome, Priority, Request},
     serve::{
         desk::{Asking, Desk, NotRefunded},
+        turns::Turn,
         workers::Door,
     },
 };
@@ -183,12 +184,17 @@ impl<'a> Question<'a> {
     }
 }
 
+/// An answer whose time has not come.
+#[derive(Debug, Default)]
+pub struct Hold {
+    /// How long until it has.
+    pub wait: Duration,
+    /// What is kept for the caller until then.
+    pub turns: Vec<Turn>,
+}
+
 /// Answers `CHECK`, and says for how long the answer is to be held.
-pub async fn check(
-    door: &Door,
-    arguments: &[&[u8]],
-    reply: &mut Reply<'_>,
-) -> Result<Option<Duration>, Problem> {
+pub async fn check(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<Option<Hold>, Problem> {
     let mut parts = NO_PARTS;
     let question = Question::parse(arguments, Words::All, &mut parts)?;
     let request = question.request(&parts).vouched(door.vouches());
@@ -199,7 +205,8 @@ pub async fn check(
     Ok(match outcome.await? {
         // Who only looks does not wait.
         Outcome::Delayed { wait_us } if question.asking == Asking::Counted => {
-            Some(Duration::from_micros(wait_us))
+            let turns = Vec::from_iter(door.desk.turn(&request, wait_us));
+            Some(Hold { wait: Duration::from_micros(wait_us), turns })
         }
         _ => None,
     })
