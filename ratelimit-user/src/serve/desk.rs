@@ -172,6 +172,8 @@ impl Desk {
         let seat = Seat::of(claims, request);
         let turn_us = match asking {
             Asking::Counted => self.turns.take(seat, own, now_us),
+            // A proxy that is given many at once does not wait.
+            Asking::InBulk => None,
             Asking::Peeking => {
                 self.turns.first(seat, now_us).filter(|turn| own.is_none_or(|own| *turn < own))
             }
