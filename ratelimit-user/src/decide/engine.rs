@@ -11,7 +11,7 @@ use super::{
     claims::Claims,
     decision::Decision,
     judge::{Mode, Moment, judge},
-    meter::{Bucket, Meter},
+    meter::Bucket,
     request::{BadRequest, Request},
     rules::Rules,
     table::{Table, Usage},

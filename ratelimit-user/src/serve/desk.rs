@@ -409,10 +409,10 @@ mod tests {
             for _ in 0..at_once {
                 assert_eq!(wait_s(api).await, Some(0));
             }
-            desk.refund(&Request::new("u", api)).await.unwrap();
+            desk.refund(&Request::new("u", api), 0).await.unwrap();
             assert_eq!(wait_s(api).await, Some(0), "{api}: nobody waits, so it is there again");
             assert_eq!(wait_s(api).await, Some(60), "{api}");
-            desk.refund(&Request::new("u", api)).await.unwrap();
+            desk.refund(&Request::new("u", api), 0).await.unwrap();
             assert_eq!(wait_s(api).await, None, "{api}: the turn at 60 s is somebody else's");
         }
     }
