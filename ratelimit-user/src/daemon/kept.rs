@@ -294,7 +294,7 @@ pub(super) mod tests {
     const NET: &str = "192.0.2.0/24";
 
     /// What a daemon of the same boot, or of the next one, finds on its list if that is empty.
-    fn found(notes: &[Note], clock: Clock) -> Option<Held> {
+    fn found(notes: &[Note], clock: &Clock) -> Option<Held> {
         let mut kept = Kept::nothing(clock.clone());
         notes.iter().cloned().for_each(|note| kept.learn(note));
         held_of(kept.missing(&Lists::new()).values().next()?, clock.now_ns)
@@ -312,12 +312,12 @@ pub(super) mod tests {
             Note::Begin { boot: "one".to_owned(), lines: 1 },
             Note::Prefix(NET.to_owned(), Saying::new(&entry, None, None, false, &first)),
         ];
-        assert_eq!(found(&notes, clock("one", 130)), Some(held));
+        assert_eq!(found(&notes, &clock("one", 130)), Some(held));
         // Twenty seconds later by the wall clock, five after the next boot.
         let next = Clock { now_ns: 5_000_000_000, ..clock("two", 120) };
-        assert_eq!(found(&notes, next).unwrap().until_ns, Some(45_000_000_000));
-        assert_eq!(found(&notes, Clock { now_ns: 5_000_000_000, ..clock("two", 161) }), None, "it is over");
-        assert_eq!(found(&notes, clock("one", 161)), None);
+        assert_eq!(found(&notes, &next).unwrap().until_ns, Some(45_000_000_000));
+        assert_eq!(found(&notes, &Clock { now_ns: 5_000_000_000, ..clock("two", 161) }), None, "it is over");
+        assert_eq!(found(&notes, &clock("one", 161)), None);
     }
 
     #[test]

@@ -207,7 +207,7 @@ fn after_a_sighup_that_found_a_mistake_status_does_not_promise_a_restart() {
 fn a_pipe_for_a_policy_and_signals_that_mean_nothing_hold_up_nobody() {
     let edge = Edge::new();
     let daemon = edge.start(POLICY);
-    std::fs::remove_file(edge.policy()).unwrap();
+    fs::remove_file(edge.policy()).unwrap();
     run(Command::new("mkfifo").arg(edge.policy()));
     daemon.signal("HUP");
     daemon.wait_for_log("policy not reloaded, the old one stays in force");

@@ -22,7 +22,7 @@ use super::{alone, through_socket};
 fn thousand_users(redis: &str) -> String {
     let user = |number: u32| {
         let network = 0xc612_0000_u32 + (number << 7);
-        let address = std::net::Ipv4Addr::from_bits(network);
+        let address = Ipv4Addr::from_bits(network);
         format!(
             "[[user]]\nname = \"u{number}\"\nsources = [\"{address}/25\"]\nnetwork = [\"1000 packets/s burst 2000\"]\n"
         )

@@ -83,7 +83,7 @@ fn envoy_decides_for_itself_from_what_it_was_given() {
         assert!(begun.elapsed() < Duration::from_secs(30), "nothing is served");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let anonymous = |n: usize| envoy.serves(if n % 2 == 0 { b"" } else { b"x-user: \xff\r\n" });
+    let anonymous = |n: usize| envoy.serves(if n.is_multiple_of(2) { b"" } else { b"x-user: \xff\r\n" });
     assert_eq!((0..30).filter(|n| anonymous(*n)).count(), 9, "and one before");
     assert_eq!(envoy.counter("cluster.ratelimit.upstream_rq_total"), 1, "one stream, whatever the requests");
 }
