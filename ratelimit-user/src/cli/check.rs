@@ -31,19 +31,19 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        match config::load(&self.file) {
-            Ok(loaded) if self.format.output == Output::Json => print_json(&serde_json::json!({
+        match config::load_to_check(&self.file) {
+            Ok((loaded, packets)) if self.format.output == Output::Json => print_json(&serde_json::json!({
                 "ok": true,
                 "problems": [],
                 "warnings": rows(&loaded.warnings),
-                "notes": notes(&loaded.policy),
-                "limits": limits(&loaded.policy),
+                "notes": notes(&loaded.policy, packets),
+                "limits": limits(&loaded.policy, packets),
                 "apis": apis(&loaded.policy),
                 "request_limits": request_rows(&loaded.policy),
             })),
-            Ok(loaded) => {
+            Ok((loaded, packets)) => {
                 loaded.warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
-                print(&text(&self.file, &loaded.policy))
+                print(&text(&self.file, &loaded.policy, packets))
             }
             Err(LoadError::Problems(problems)) if self.format.output == Output::Json => {
                 print_json(
@@ -60,26 +60,29 @@ impl Check {
     }
 }
 
-fn text(file: &Path, policy: &Policy) -> String {
+fn text(file: &Path, policy: &Policy, packets: bool) -> String {
     let mut text = format!("{}: ok\n", file.display());
-    for (name, rate) in named(policy) {
+    for (name, rate) in named(policy, packets) {
         text.push_str(&format!("  {name}: {rate}\n"));
     }
     for (name, limits) in request_limits(policy) {
         text.push_str(&format!("  {name}: {}\n", in_words(&limits)));
     }
-    for note in notes(policy) {
+    for note in notes(policy, packets) {
         text.push_str(&format!("note: {note}\n"));
     }
     text
 }
 
 /// What the policy asks of a host, which cannot be seen from here. `run` and `status` look there.
-fn notes(policy: &Policy) -> Vec<String> {
+fn notes(policy: &Policy, packets: bool) -> Vec<String> {
     let named = |asks: &dyn Fn(&Service) -> bool| -> Vec<&str> {
         policy.services().iter().filter(|service| asks(service)).map(Service::name).collect()
     };
     let mut notes = Vec::new();
+    if !packets {
+        notes.push("without [source] no packet is limited: ratelimit serve takes this policy, ratelimit run does not".to_owned());
+    }
     let cookies = named(&|service| service.syn_cookies().is_some());
     if !cookies.is_empty() {
         notes.push(format!(
@@ -108,9 +111,9 @@ fn rows(problems: &[Problem]) -> Vec<serde_json::Value> {
     problems.iter().map(row).collect()
 }
 
-fn limits(policy: &Policy) -> Vec<serde_json::Value> {
+fn limits(policy: &Policy, packets: bool) -> Vec<serde_json::Value> {
     let row = |(name, rate): (String, Rate)| serde_json::json!({ "name": name, "rate": rate.to_string() });
-    named(policy).into_iter().map(row).collect()
+    named(policy, packets).into_iter().map(row).collect()
 }
 
 /// The JSON form of APIs.
@@ -166,9 +169,11 @@ fn in_words(limits: &[RequestLimit]) -> String {
     if words.is_empty() { "no limits".to_owned() } else { words.join(", ") }
 }
 
-/// Every limit as it stands in the file: those that users have from their plans stand there once.
-fn named(policy: &Policy) -> Vec<(String, Rate)> {
+/// Every limit as it stands in the file: those that users have from their plans stand there once. What sources are held to does not stand there
+/// if packets are not limited.
+fn named(policy: &Policy, packets: bool) -> Vec<(String, Rate)> {
     let lists = policy.limit_lists().into_iter().filter(|list| policy.inherited(list).is_none());
+    let lists = lists.filter(|list| packets || *list != LimitList::Source);
     let named = |list: LimitList| {
         let rates = policy.rates(&list);
         list.limit_names(&rates).into_iter().zip(rates).collect::<Vec<_>>()

@@ -67,13 +67,24 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
 /// What stands for `[source]` where no packet is looked at.
 const NO_PACKETS: &str = "\n[source]\nlimits = [\"1 packets/s\"]\n";
 
-/// The same for whoever answers about requests and guards no interface: limits of packets need not be there.
+/// Reads a policy for whoever answers about requests and guards no interface: limits of packets need not be there.
 pub fn load_for_requests(path: &Path) -> Result<Loaded, LoadError> {
     let (text, name) = (read_text(path)?, path.display().to_string());
-    let lacks_source =
-        toml::de::DeTable::parse(&text).is_ok_and(|table| !table.get_ref().contains_key("source"));
     // At the end, where it moves nothing that messages are about.
-    if lacks_source { parse(&(text + NO_PACKETS), &name) } else { parse(&text, &name) }
+    if lacks(&text, "source") { parse(&(text + NO_PACKETS), &name) } else { parse(&text, &name) }
+}
+
+/// Reads a policy for whoever wants to know whether it is right, and says whether it limits packets: one with APIs and without `[source]` does not.
+pub fn load_to_check(path: &Path) -> Result<(Loaded, bool), LoadError> {
+    let text = read_text(path)?;
+    let is_for_requests = lacks(&text, "source") && !lacks(&text, "api");
+    let loaded = if is_for_requests { load_for_requests(path) } else { load(path) };
+    Ok((loaded?, !is_for_requests))
+}
+
+/// Whether a file that is TOML has no such table.
+fn lacks(text: &str, name: &str) -> bool {
+    toml::de::DeTable::parse(text).is_ok_and(|table| !table.get_ref().contains_key(name))
 }
 
 /// Reads a policy file without looking at what it says.

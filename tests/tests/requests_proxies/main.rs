@@ -206,13 +206,24 @@ fn nginx_refuses_exactly_above_the_limit_and_lets_everybody_pass_without_the_ser
     assert_eq!(site.status_without_service(), 200);
 }
 
+fn traefik(_: &Path) -> Command {
+    let mut command = Command::new("traefik");
+    command.args(["--configFile=static.yml"]);
+    command
+}
+
+fn caddy(_: &Path) -> Command {
+    let mut command = Command::new("caddy");
+    command.args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"]);
+    command
+}
+
+const TRAEFIK: &[(&str, usize, &str)] = &[("yaml", 0, "dynamic.yml"), ("yaml", 1, "static.yml")];
+const CADDY: &[(&str, usize, &str)] = &[("caddyfile", 0, "Caddyfile")];
+
 #[test]
 fn traefik_refuses_exactly_above_the_limit_and_refuses_without_the_service() {
-    let site = Site::new("traefik", &[("yaml", 0, "dynamic.yml"), ("yaml", 1, "static.yml")], |_| {
-        let mut command = Command::new("traefik");
-        command.args(["--configFile=static.yml"]);
-        command
-    });
+    let site = Site::new("traefik", TRAEFIK, traefik);
     wait_for("a route", || (site.ask("GET", &[], "").status != 404).then_some(()));
     let reset = "{\"api\": \"web\", \"ip\": \"127.0.0.1\"}";
     assert_eq!(site.service.open().post("/v1/reset", reset).status, 204);
@@ -223,11 +234,70 @@ fn traefik_refuses_exactly_above_the_limit_and_refuses_without_the_service() {
 
 #[test]
 fn caddy_refuses_exactly_above_the_limit_and_refuses_without_the_service() {
-    let site = Site::new("caddy", &[("caddyfile", 0, "Caddyfile")], |_| {
-        let mut command = Command::new("caddy");
-        command.args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"]);
-        command
-    });
+    let site = Site::new("caddy", CADDY, caddy);
     site.assert_limit();
     assert_eq!(site.status_without_service(), 502);
+}
+
+/// Each of two users has the whole limit, whatever else they write.
+fn assert_limit_per_user(site: &Site) {
+    for user in [&b"ann"[..], b"bob"] {
+        let shown = basic(user);
+        let lie = [("Authorization", shown.as_str()), ("X-RateLimit-User", "eve")];
+        let statuses: Vec<u16> = (0..7).map(|_| site.ask("GET", &lie, "").status).collect();
+        assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429], "{}", site.log());
+    }
+}
+
+/// The password of everybody, hashed.
+fn hashed() -> String {
+    let output = Command::new("caddy")
+        .args(["hash-password", "--bcrypt-cost", "4", "--plaintext", "pw"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn callers_of_caddy_have_a_limit_by_the_name_that_caddy_knows_them_by() {
+    let users = ["ann", "bob"].map(|user| format!("{user} {}", hashed())).join("\n");
+    let edit = |text: &str| {
+        per_user(text).replacen("forward_auth", &format!("basic_auth {{\n{users}\n}}\nforward_auth"), 1)
+    };
+    assert_limit_per_user(&Site::edited("caddy", CADDY, Service::start(PER_USER), edit, caddy));
+}
+
+#[test]
+fn callers_of_traefik_have_a_limit_by_the_name_that_traefik_knows_them_by() {
+    let users = ["ann", "bob"].map(|user| format!("\"{user}:{}\"", hashed())).join(", ");
+    let edit = |text: &str| {
+        let text =
+            text.replace("[X-Nothing]", "[X-Ratelimit-User]").replace("[ratelimit]", "[users, ratelimit]");
+        let users = format!(
+            "middlewares:\n    users:\n      basicAuth:\n        headerField: X-Ratelimit-User\n        users: [{users}]\n"
+        );
+        text.replacen("middlewares:\n", &users, 1)
+    };
+    let site = Site::edited("traefik", TRAEFIK, Service::start(PER_USER), edit, traefik);
+    wait_for("a route", || (site.ask("GET", &[], "").status == 401).then_some(()));
+    assert_limit_per_user(&site);
+}
+
+#[test]
+fn check_takes_the_policies_of_the_pages_as_they_stand_there() {
+    for page in ["nginx", "caddy", "traefik"] {
+        let file = std::env::temp_dir().join(format!("ratelimit-page-{page}-{}.toml", std::process::id()));
+        std::fs::write(&file, Documented::read(page).block("toml", 0)).unwrap();
+        let checked = Command::new(ratelimit_tests::daemon::binary("ratelimit"))
+            .arg("check")
+            .arg(&file)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&checked.stdout);
+        assert!(checked.status.success(), "{page}: {}", String::from_utf8_lossy(&checked.stderr));
+        assert!(said.contains("ratelimit serve takes this policy, ratelimit run does not"), "{page}: {said}");
+        assert!(!said.contains("source.packets"), "{page}: {said}");
+        std::fs::remove_file(&file).unwrap();
+    }
 }
