@@ -113,7 +113,8 @@ impl Service {
         fs::write(self.policy_file(), text).expect("write the policy");
     }
 
-    fn policy_file(&self) -> PathBuf {
+    /// Where its policy is.
+    pub fn policy_file(&self) -> PathBuf {
         self.directory.0.join("policy.toml")
     }
 

@@ -125,7 +125,8 @@ impl Office {
     }
 
     fn reload(&mut self) {
-        let loaded = match config::load_for_requests(&self.file) {
+        let readable = config::read_text_again(&self.file);
+        let loaded = match readable.and_then(|_text| config::load_for_requests(&self.file)) {
             Ok(loaded) => loaded,
             Err(error) => {
                 return log::error(format!("policy not reloaded, the old one stays in force: {error}"));

@@ -11,6 +11,7 @@ use std::{
 use ratelimit_tests::{
     answer::assert_refused,
     daemon::{Daemon, binary},
+    netns::run,
     redis::{Options, Redis, free_port, wait_for},
     service::{Client, Service},
 };
@@ -70,6 +71,11 @@ fn sighup_reads_the_policy_again_and_a_broken_one_changes_nothing() {
     service.signal("HUP");
     service.wait_for_log("policy not reloaded, the old one stays in force: ");
     assert!(service.log().contains("fortnight"), "{}", service.log());
+    fs::remove_file(service.policy_file()).unwrap();
+    run(Command::new("mkfifo").arg(service.policy_file()));
+    service.signal("HUP");
+    service.wait_for_log("it is no file, and nothing else can be read again");
+    fs::remove_file(service.policy_file()).unwrap();
     // What was counted stays: one of two is left.
     assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=search", 2).0, 1);
     write(
