@@ -251,7 +251,8 @@ fn of_what_a_host_holds_each_request_takes_one_in_every_answer() {
             assert_eq!(answer(&hosts[0], &question, Asking::Counted).left, left, "{api}");
         }
         let (asked, _) = hosts[0].store().unwrap().counts();
-        assert!(asked < 700, "{asked} questions");
+        // About half that without another load; all of them if nothing were held.
+        assert!(asked < 1_200, "{asked} questions");
     }
 }
 

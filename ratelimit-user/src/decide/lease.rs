@@ -60,6 +60,8 @@ struct Talk {
     spoke_us: u64,
     /// What was granted by a later word of the store, while the answer is under way.
     coming: u64,
+    /// The last number that the store had heard when it said what is free.
+    free_since: u64,
     denied: Denied,
 }
 
@@ -218,14 +220,20 @@ impl Lease {
     /// Takes in the answer to what was said. What is said again is granted from the first time on.
     pub fn answer(&mut self, said: &Entry, told: &Told, now_us: u64) {
         if said.sequence == 0 || self.talk.unanswered != Some(*said) {
+            // Answers may be taken in later than those that the store gave after them, which count what these do.
+            if told.heard < self.answered() {
+                return;
+            }
             self.talk.coming = self.coming(told);
+            self.talk.free_since = told.heard;
             (self.free, self.told_us, self.nearest) = (told.free, now_us, told.nearest as u32);
             return;
         }
-        if self.told_us > self.talk.spoke_us {
-            // The store has said something newer in the meantime. What it grants is not free any more, unless it was granted by then.
+        if self.talk.free_since >= said.sequence {
+            // What is known was said after this. What is granted was not free any more by then.
             self.free = (self.free + self.talk.coming).saturating_sub(told.granted);
         } else {
+            self.talk.free_since = said.sequence;
             (self.free, self.told_us, self.nearest) = (told.free, now_us, told.nearest as u32);
         }
         self.talk.coming = 0;
@@ -244,6 +252,11 @@ impl Lease {
             // Who was given less than it wanted is near the limit, where the store decides.
             self.renew_below = if told.granted == said.wanted { self.talk.portion / LOW } else { 0 };
         }
+    }
+
+    /// The number of what the store was last told and has answered.
+    fn answered(&self) -> u64 {
+        self.talk.sequence - u64::from(self.talk.unanswered.is_some())
     }
 
     /// What the store has granted by what it says now, and whose answer is still under way.
@@ -320,6 +333,20 @@ mod tests {
             holds: 0,
             heard: 0,
         }
+    }
+
+    #[test]
+    fn an_answer_that_is_taken_in_after_a_later_one_changes_nothing() {
+        let mut lease = Lease::default();
+        let said = lease.ask(1, 640, SECOND);
+        lease.answer(&said, &Told { free: 629, heard: 1, ..told(10) }, SECOND);
+        assert!(lease.spend(9, SECOND));
+        let renewal = lease.renew(640, SECOND).unwrap();
+        lease.answer(&renewal, &Told { free: 600, heard: 2, ..told(19) }, SECOND);
+        lease.answer(&Entry::default(), &Told { free: 628, heard: 1, ..told(0) }, SECOND);
+        assert_eq!(lease.left(SECOND).free, 600);
+        lease.answer(&Entry::default(), &Told { free: 598, heard: 2, ..told(0) }, SECOND);
+        assert_eq!(lease.left(SECOND).free, 598);
     }
 
     #[test]
