@@ -59,7 +59,7 @@ fn or(words: &[&str], otherwise: &str) -> String {
     if words.is_empty() { otherwise.to_owned() } else { words.join(" ") }
 }
 
-/// The same text in lines of at most so many characters. What goes on in the next line begins below what it goes on from: where a column
+/// Breaks a text into lines of at most so many characters. What goes on in the next line begins below what it goes on from: where a column
 /// of explanations has its text, or where the line itself begins.
 pub(super) fn narrow(text: &str, width: usize) -> String {
     let mut narrow = String::new();

@@ -63,7 +63,7 @@ impl Timing {
         Self { lifetime_us, margin_us: margin_us(lifetime_us), recent_us: recent_us(tick) }
     }
 
-    /// The same for hosts that are heard of so often.
+    /// Changes how long a host counts as one that wants something: it is heard of once in `time`.
     pub fn heard_every(self, time: Duration) -> Self {
         Self { recent_us: recent_us(time), ..self }
     }

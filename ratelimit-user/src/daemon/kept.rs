@@ -123,7 +123,7 @@ impl Kept {
         }
     }
 
-    /// The same with what an older build knew, of this boot.
+    /// Adds what an older build wrote down in this boot.
     pub(super) fn of_older_build(
         self,
         hidden: Vec<(String, Option<u64>, String)>,

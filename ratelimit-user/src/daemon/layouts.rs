@@ -34,7 +34,6 @@ const LINKS_SWITCHED_NS: u64 = 200_000_000;
 /// Layouts beside ours that have maps pinned.
 #[derive(Debug)]
 pub(super) struct Others {
-    ours: Layout,
     layouts: Vec<Layout>,
     /// Whether all but the tables of sources are the maps that were in force.
     shared: bool,
@@ -55,7 +54,7 @@ impl Others {
             }
             _ => false,
         };
-        Ok(Self { ours, layouts, shared, lists: Lists::new() })
+        Ok(Self { layouts, shared, lists: Lists::new() })
     }
 
     /// Copies their lists into ours. Entries that ours has already are kept.
@@ -63,14 +62,14 @@ impl Others {
         for layout in &self.layouts {
             let mut lists = maps.lists()?;
             let before = lists.len();
-            let (mut carried, unreadable) = Former::new(pins, *layout).lists();
+            let mut carried = Former::new(pins, *layout).lists().unwrap_or_else(|error| {
+                log::warning(format!("{error}: its blocks and allows come from the disk alone"));
+                Lists::new()
+            });
             self.lists.extend(carried.iter().map(|(prefix, entry)| (*prefix, *entry)));
             carried.retain(|prefix, _| !lists.contains_key(prefix));
             let changes = lists::edited(&lists, &carried);
             maps.change_lists(&mut lists, &changes)?;
-            for name in unreadable {
-                log::warning(format!("the {name} map of {layout} has another shape: its entries are lost"));
-            }
             let kept = if self.shared {
                 "lists, users and totals are kept".to_owned()
             } else {
@@ -138,9 +137,6 @@ impl Others {
 
     /// Unpins them: no link runs a program any more that reads them.
     pub(super) fn remove(self, pins: &PinDir) -> Result<(), DataplaneError> {
-        self.layouts
-            .into_iter()
-            .filter(|layout| *layout != self.ours)
-            .try_for_each(|layout| pins.remove_maps(layout))
+        self.layouts.into_iter().try_for_each(|layout| pins.remove_maps(layout))
     }
 }

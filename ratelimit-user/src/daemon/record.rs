@@ -27,7 +27,7 @@ use crate::{
 
 /// File name in the state directory: the record on one line, its seal on the next.
 const FILE: &str = "policy-in-force.json";
-/// The same again, for when the first is damaged.
+/// A copy of that file, for when it is damaged.
 const COPY: &str = "policy-in-force.copy.json";
 /// Two texts and names. Quoting at most doubles a policy; what the policy file says may be anything, six times as long in
 /// quotes.

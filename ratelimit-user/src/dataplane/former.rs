@@ -7,15 +7,15 @@ use std::os::fd::AsFd as _;
 
 use aya::maps::{Array, HashMap, IterableMap as _, LpmTrie, Map, MapData, MapError};
 use ratelimit_common::abi::{
-    ABI_VERSION, EntryKey, ListEntry, WindowState, names, user::MAX_USERS, window::SET_WINDOWS,
+    ABI_VERSION, EntryKey, WindowState, names, user::MAX_USERS, window::SET_WINDOWS,
 };
 
 use super::{
     DataplaneError, batch,
-    kernel::Maps,
+    kernel::{Maps, read_lists},
     pin::{Layout, PinDir},
 };
-use crate::compile::lists::{Lists, Prefix};
+use crate::compile::lists::Lists;
 
 /// Maps whose size is that of the table of sources, and those that a program jumps by: they belong to one program.
 const OWN: [&str; 5] = [names::BUCKETS, names::WINDOWS, names::KEPT_WINDOWS, names::JUMPS, names::JUMPS_IP];
@@ -51,36 +51,24 @@ impl<'p> Former<'p> {
         Ok(())
     }
 
-    /// Its lists, and the names of maps that have another shape.
-    pub fn lists(&self) -> (Lists, Vec<&'static str>) {
-        let (mut lists, mut unreadable) = (Lists::new(), Vec::new());
-        match self.trie::<8>(names::LISTS_V4) {
-            Ok(trie) => {
-                let entries = trie.iter().flatten();
-                let entry = |(key, value): (aya::maps::lpm_trie::Key<_>, ListEntry)| {
-                    (Prefix::from_v4_key(key.prefix_len(), key.data()), value)
-                };
-                lists.extend(entries.map(entry));
-            }
-            Err(_) => unreadable.push(names::LISTS_V4),
-        }
-        match self.trie::<16>(names::LISTS_V6) {
-            Ok(trie) => {
-                let entries = trie.iter().flatten();
-                let entry = |(key, value): (aya::maps::lpm_trie::Key<_>, ListEntry)| {
-                    (Prefix::from_v6_key(key.prefix_len(), key.data()), value)
-                };
-                lists.extend(entries.map(entry));
-            }
-            Err(_) => unreadable.push(names::LISTS_V6),
-        }
-        (lists, unreadable)
+    /// Its lists, if they have the shape that lists have here.
+    pub fn lists(&self) -> Result<Lists, DataplaneError> {
+        let failed = || DataplaneError::map(format!("open the lists of {}", self.layout));
+        // aya checks the sizes of key and value: entries of another shape are not misread.
+        let v4 = self
+            .open(names::LISTS_V4)
+            .and_then(|map| LpmTrie::try_from(Map::LpmTrie(map)))
+            .map_err(failed())?;
+        let v6 = self
+            .open(names::LISTS_V6)
+            .and_then(|map| LpmTrie::try_from(Map::LpmTrie(map)))
+            .map_err(failed())?;
+        read_lists(&v4, &v6)
     }
 
-    /// Copies what sources have used of windows. The key of a window names it, so nothing is taken for something else. Says how many.
-    pub fn copy_windows(&self, maps: &mut Maps) -> Result<usize, DataplaneError> {
+    /// Copies what sources have used of windows. The key of a window names it, so nothing is taken for something else.
+    pub fn copy_windows(&self, maps: &mut Maps) -> Result<(), DataplaneError> {
         let pairs = [(names::WINDOWS, &maps.windows), (names::KEPT_WINDOWS, &maps.kept_windows)];
-        let mut copied = 0;
         for (name, ours) in pairs {
             let Ok(theirs) = self
                 .open(name)
@@ -96,9 +84,8 @@ impl<'p> Former<'p> {
             .map_err(DataplaneError::io("read what sources have used of windows"))?;
             batch::update(ours.map().fd().as_fd(), &entries)
                 .map_err(DataplaneError::io("carry over what sources have used of windows"))?;
-            copied += entries.len();
         }
-        Ok(copied)
+        Ok(())
     }
 
     /// Copies what users have used of windows, from the place that each had to the place that it has.
@@ -121,11 +108,6 @@ impl<'p> Former<'p> {
             }
         }
         Ok(())
-    }
-
-    // aya checks the sizes of key and value: entries of another shape are not misread.
-    fn trie<const N: usize>(&self, name: &str) -> Result<LpmTrie<MapData, [u8; N], ListEntry>, MapError> {
-        LpmTrie::try_from(Map::LpmTrie(self.open(name)?))
     }
 
     fn open(&self, name: &str) -> Result<MapData, MapError> {

@@ -32,7 +32,7 @@ use super::calendar::Calendar;
 pub enum Meter {
     /// A bucket that fills, or leaks, at a rate.
     Bucket(Bucket),
-    /// The same with a margin above it, and a look at what is above.
+    /// A bucket with a margin above it, which tells what is above.
     Soft(Soft),
     /// So many in every window that the clock counts.
     Fixed(Fixed),

@@ -34,7 +34,7 @@ impl<'a> Request<'a> {
         Self { ip: Some(ip), ..self }
     }
 
-    /// The same, with an address for which somebody answers, or nobody does.
+    /// Says whether somebody answers for the address.
     pub fn vouched(self, vouched: bool) -> Self {
         Self { vouched, ..self }
     }

@@ -152,7 +152,7 @@ impl Desk {
         Ok(render(&decision))
     }
 
-    /// The same with the turn of somebody who has hung up, if there is one: an earlier one, or one at all.
+    /// Gives a decision the turn of somebody who has hung up, if there is one: an earlier turn, or one at all.
     fn seated<'r>(
         &self,
         claims: &Claims<'r>,

@@ -86,7 +86,7 @@ impl Link {
         self.nodes.insert(server.clone(), Err(error));
     }
 
-    /// The same for all servers to which there is no connection.
+    /// Calls for any server to which there is no connection fail at once with this, until the next `mend`.
     pub fn give_up_ended(&mut self, error: &StoreError) {
         for node in self.nodes.values_mut().filter(|node| !node.as_ref().is_ok_and(|node| !node.is_closed()))
         {
