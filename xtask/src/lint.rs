@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, clippy, and the rule about where unsafe code may live.
+//! `cargo xtask lint`: formatting, clippy, where unsafe code may live, and the words of the glossary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::setup::{self, Install};
-use crate::{tool, workspace};
+use crate::{tool, words, workspace};
 
 /// The workspace denies `unsafe_code`; a file that needs it opts out with an attribute, and only these may.
 const MAY_OPT_OUT: [&str; 6] = [
@@ -32,6 +32,8 @@ pub(crate) fn check() -> Result<()> {
         .context("some file is not formatted; `cargo fmt --all` formats it")?;
     eprintln!("lint: places of unsafe code");
     check_unsafe_places(&workspace::root())?;
+    eprintln!("lint: words");
+    words::check(&workspace::root())?;
     eprintln!("lint: clippy, host crates");
     tool::run(tool::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     eprintln!("lint: clippy, kernel programs");
@@ -103,25 +105,9 @@ fn opt_outs(text: &str) -> Vec<usize> {
     found
 }
 
-/// Every Rust file of the members; the target directory is not one of them.
 fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut dirs: Vec<PathBuf> = ["ratelimit-common", "ratelimit-ebpf", "ratelimit-user", "tests", "xtask"]
-        .map(|member| root.join(member))
-        .into();
-    while let Some(dir) = dirs.pop() {
-        let entries = fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
-        for entry in entries {
-            let path = entry?.path();
-            if path.is_dir() {
-                dirs.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
+    let files = workspace::files(root)?;
+    Ok(files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect())
 }
 
 #[cfg(test)]

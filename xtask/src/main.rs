@@ -18,6 +18,7 @@ mod suites;
 mod test;
 mod tool;
 mod vm;
+mod words;
 mod workspace;
 
 use std::process::ExitCode;
@@ -46,7 +47,7 @@ enum Command {
     Bench(bench::Options),
     /// Feed arbitrary bytes to what reads policies, requests and rates, guided by coverage
     Fuzz(fuzz::Options),
-    /// Check formatting, clippy on both targets, and where unsafe code may live
+    /// Check formatting, clippy on both targets, where unsafe code may live, and the words of the glossary
     Lint,
     /// Load the program and run the suites on Debian's kernels, in virtual machines
     Vm(vm::Options),

@@ -1,13 +1,38 @@
 //! Where things are: the repository, the target directory, the tools this project keeps to itself.
 
-use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use anyhow::{Context, Result};
+
+/// The directories of the repository that people write in. The target directory is not one of them.
+const WRITTEN: [&str; 6] = ["docs", "ratelimit-common", "ratelimit-ebpf", "ratelimit-user", "tests", "xtask"];
 
 /// The repository. `cargo run` tells where xtask's manifest is today; the compiled-in path is for running the binary by hand.
 pub(crate) fn root() -> PathBuf {
     let manifest_dir =
         env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     manifest_dir.parent().map_or_else(|| manifest_dir.clone(), PathBuf::from)
+}
+
+/// Every file that people write, in order: those at the top, and those in the directories of the members and of the documentation.
+pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut dirs: Vec<PathBuf> = WRITTEN.map(|name| root.join(name)).into();
+    dirs.push(root.to_owned());
+    while let Some(dir) = dirs.pop() {
+        let entries = fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
+        for entry in entries {
+            let path = entry?.path();
+            if path.is_file() {
+                found.push(path);
+            } else if path.is_dir() && dir != root {
+                dirs.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 pub(crate) fn target_dir() -> PathBuf {
