@@ -17,13 +17,17 @@ use ratelimit_user::{
     decide::{Outcome, Request},
     serve::{
         desk::{Asking, Desk, NotRefunded},
-        store::Store,
+        store::{self, Store},
     },
 };
 
 const LIMIT: u64 = 15;
 /// An API of which a host holds 1000 after the first question.
 const BUSY: &str = "[[api]]\nname = \"busy\"\nlimits = [\"64000/hour\"]\nalgorithm = \"fixed-window\"\n";
+/// How long answers of the store may take where a test counts exactly what it gave: what another load on this machine holds up is no answer that is missing.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// An answer that took longer has waited for something, and was not only held up by another load; or it was, which does not happen to many.
+const SLOW: Duration = Duration::from_millis(40);
 const MODES: [&str; 2] = ["strict", "lease"];
 
 /// A policy with one API for each algorithm and mode, `algorithm/mode`, and further text.
@@ -38,10 +42,15 @@ fn policy(url: &str, further: &str) -> String {
     format!("[source]\nlimits = [\"1000/s\"]\n[cluster]\nredis = \"{url}\"\nhosts = 3\n{apis}{further}")
 }
 
-/// Hosts with a policy, all of which reach the store.
+/// Hosts with a policy, all of which reach the store and have the patience to wait for it.
 fn hosts(count: usize, text: &str) -> Vec<Arc<Desk>> {
+    hosts_within(PATIENCE, count, text)
+}
+
+/// Hosts with a policy, all of which reach the store and wait for its answers until a deadline.
+fn hosts_within(deadline: Duration, count: usize, text: &str) -> Vec<Arc<Desk>> {
     let policy = config::parse(text, "test").unwrap_or_else(|error| panic!("{error}")).policy;
-    let host = |_| Arc::new(Desk::with(&policy, Store::of(&policy, None).unwrap()));
+    let host = |_| Arc::new(Desk::with(&policy, Store::with_deadline(&policy, None, deadline).unwrap()));
     let hosts: Vec<Arc<Desk>> = (0..count).map(host).collect();
     for host in &hosts {
         wait_for("a store that answers", || host.store().is_some_and(Store::is_up).then_some(()));
@@ -109,8 +118,8 @@ fn no_more_than_the_bound(url: &str, lasting: Duration) {
         .collect();
     let all = ask_all(&hosts, &apis, 12, lasting);
     let seconds = lasting.as_secs_f64();
-    // On a busy machine some answers are late; what was asked then is the share's of one host to give.
     let late: u64 = hosts.iter().map(|host| host.store().unwrap().counts().1).sum();
+    assert_eq!(late, 0, "answers that were missing");
     for (api, served) in apis.iter().zip(&all) {
         let in_a_second = most(served, Duration::from_secs(1));
         let bound = match api.split('/').next() {
@@ -119,11 +128,9 @@ fn no_more_than_the_bound(url: &str, lasting: Duration) {
             _ => 2 * LIMIT,
         };
         let total = served.len() as f64;
-        println!(
-            "{api}: {in_a_second} in a second of at most {bound}, {total} in {seconds:.0} s, {late} answers late"
-        );
-        assert!(in_a_second as u64 <= bound + late, "{api}: {in_a_second} in a second, {late} late");
-        assert!(total <= LIMIT as f64 * (seconds + 1.0) + late as f64, "{api}: {total} in {seconds} s");
+        println!("{api}: {in_a_second} in a second of at most {bound}, {total} in {seconds:.0} s");
+        assert!(in_a_second as u64 <= bound, "{api}: {in_a_second} in a second");
+        assert!(total <= LIMIT as f64 * (seconds + 1.0), "{api}: {total} in {seconds} s");
         assert!(total >= LIMIT as f64 * seconds * 0.7, "{api}: {total} in {seconds} s");
     }
 }
@@ -206,9 +213,7 @@ fn what_elastic_limits_hold_back_is_not_leased() {
         }
         served
     });
-    // A share that was asked because an answer was late gives beside the store.
-    let late: u64 = hosts.iter().map(|host| host.store().unwrap().counts().1).sum();
-    assert!((900..=1_000 + late).contains(&served), "{served}, {late} answers late");
+    assert!((900..=1_000).contains(&served), "{served}");
 }
 
 /// What one host answers to a question.
@@ -366,7 +371,7 @@ fn who_hangs_up_while_the_store_is_asked_does_not_keep_a_lease_from_others() {
 #[test]
 fn without_the_store_every_host_gives_its_share_at_once_and_with_it_again_all_count_together() {
     let mut server = Redis::single(Options::default());
-    let hosts = hosts(3, &policy(&server.url(), ""));
+    let hosts = hosts_within(store::DEADLINE, 3, &policy(&server.url(), ""));
     let apis = ["fixed-window/strict".to_owned(), "sliding-log/lease".to_owned()];
     server.kill();
     // The first questions may find out; from then on nobody waits.
@@ -374,15 +379,13 @@ fn without_the_store_every_host_gives_its_share_at_once_and_with_it_again_all_co
     wait_for("hosts that know", || hosts.iter().all(|host| !host.store().unwrap().is_up()).then_some(()));
     let all = ask_all(&hosts, &apis, 50, Duration::from_secs(3));
     for (api, served) in apis.iter().zip(&all) {
-        let (in_a_second, slowest) = (
-            most(served, Duration::from_secs(1)),
-            served.iter().map(|(began, ended)| *ended - *began).max().unwrap_or_default(),
-        );
-        println!("{api}: {in_a_second} in a second, the slowest took {slowest:?}");
+        let in_a_second = most(served, Duration::from_secs(1));
+        let slow = served.iter().filter(|(began, ended)| *ended - *began > SLOW).count();
+        println!("{api}: {in_a_second} in a second, {slow} were slow");
         // Each gives 5 of 15; windows of all hosts have the same edges.
         assert!(in_a_second as u64 <= 2 * LIMIT, "{api}: {in_a_second} in a second");
         assert!(served.len() >= 30, "{api}: {} in 3 s", served.len());
-        assert!(slowest < Duration::from_millis(40), "{api}: {slowest:?}, as if it had waited");
+        assert!(slow * 10 <= served.len(), "{api}: {slow} of {}, as if they had waited", served.len());
     }
     server.start();
     wait_for("hosts that are back", || hosts.iter().all(|host| host.store().unwrap().is_up()).then_some(()));
@@ -394,21 +397,21 @@ fn without_the_store_every_host_gives_its_share_at_once_and_with_it_again_all_co
 #[test]
 fn a_store_that_hangs_makes_nobody_wait_for_long() {
     let server = Redis::single(Options::default());
-    let hosts = hosts(1, &policy(&server.url(), ""));
+    let hosts = hosts_within(store::DEADLINE, 1, &policy(&server.url(), ""));
     server.pause();
-    let longest = block_on(async {
-        let mut longest = Duration::ZERO;
+    let slow = block_on(async {
+        let mut slow = 0;
         for _ in 0..50 {
             let began = Instant::now();
             let user = Request::new("u", "sliding-log/strict");
             let asked = hosts[0].check(&user, Asking::Counted, |decision| decision.outcome);
             asked.await.unwrap();
-            longest = longest.max(began.elapsed());
+            slow += u64::from(began.elapsed() > SLOW);
         }
-        longest
+        slow
     });
     server.resume();
-    assert!(longest < Duration::from_millis(400), "{longest:?}");
+    assert!(slow <= 10, "{slow} of 50 waited: three find out, and the others need not");
 }
 
 #[test]
@@ -417,7 +420,8 @@ fn one_late_answer_and_one_lost_connection_cost_their_own_questions_and_no_more(
     let proxy = Proxy::to(server.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
     let further = "[[api]]\nname = \"hour\"\nlimits = [\"30/hour\"]\nsharing = \"strict\"\n";
-    let hosts = hosts(1, &policy(&url, further));
+    let deadline = Duration::from_millis(500);
+    let hosts = hosts_within(deadline, 1, &policy(&url, further));
     let store = hosts[0].store().unwrap();
     let served = async |user: &str, times: u64| {
         let mut served = 0;
@@ -428,24 +432,24 @@ fn one_late_answer_and_one_lost_connection_cost_their_own_questions_and_no_more(
         }
         served
     };
-    // A busy machine may have answers that are late by themselves. The share of one of three hosts is ten.
-    let all = 30..=33;
+    // The share of one of three hosts is ten.
+    let all = 30;
     block_on(async {
-        assert!(all.contains(&served("before", 35).await));
-        proxy.delay(Duration::from_millis(80));
+        assert_eq!(served("before", 35).await, all);
+        proxy.delay(deadline + Duration::from_millis(300));
         served("late", 1).await;
         proxy.delay(Duration::ZERO);
         assert!(store.is_up(), "one answer was late");
         // Its delay is over for those behind it.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(deadline).await;
         assert!(store.is_up(), "and nobody has given it up since");
-        assert!(all.contains(&served("after", 35).await));
+        assert_eq!(served("after", 35).await, all);
         proxy.cut();
         served("lost", 1).await;
-        assert!(all.contains(&served("lost and found", 35).await));
+        assert_eq!(served("lost and found", 35).await, all);
         server.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(all.contains(&served("idle for too long", 35).await), "nobody was asked when it ended");
+        assert_eq!(served("idle for too long", 35).await, all, "nobody was asked when it ended");
     });
 }
 
@@ -468,7 +472,7 @@ fn a_part_of_a_redis_cluster_that_is_gone_takes_only_its_own_users_off_the_store
     cluster.kill(3);
     cluster.kill(0);
     let mut served = [vec![0; 3], vec![0; 3]];
-    let mut longest = Duration::ZERO;
+    let mut slow = 0;
     block_on(async {
         for _ in 0..40 {
             for (users, served) in [&here, &gone].into_iter().zip(&mut served) {
@@ -477,19 +481,18 @@ fn a_part_of_a_redis_cluster_that_is_gone_takes_only_its_own_users_off_the_store
                     let question = Request::new(user, "strict");
                     let outcome =
                         hosts[0].check(&question, Asking::Counted, |decision| decision.outcome).await;
-                    longest = longest.max(began.elapsed());
+                    slow += u64::from(began.elapsed() > SLOW);
                     *served += u64::from(outcome.unwrap().is_served());
                 }
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     });
-    println!("{served:?}, the longest took {longest:?}");
-    // A busy machine may have answers that are late, and each of them may be the share's to give.
-    assert!(served[0].iter().all(|served| (30..=35).contains(served)), "all of it: {served:?}");
+    println!("{served:?}, {slow} were slow");
+    assert_eq!(served[0], [30; 3], "all of it");
     assert_eq!(served[1], [10; 3], "the share of one of three hosts");
     assert!(hosts[0].store().unwrap().is_up());
-    assert!(longest < Duration::from_millis(150), "{longest:?}");
+    assert!(slow <= 24, "{slow} of 240 waited");
 }
 
 #[test]
@@ -499,7 +502,7 @@ fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_
         node.ask(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }
     let further = "[[api]]\nname = \"strict\"\nlimits = [\"3000/hour\"]\nsharing = \"strict\"\n";
-    let hosts = hosts(1, &policy(&cluster.url(), further));
+    let hosts = hosts_within(store::DEADLINE, 1, &policy(&cluster.url(), further));
     let (here, gone) = (users(&cluster, 0, false), users(&cluster, 0, true));
     let (desk, store) = (&hosts[0], hosts[0].store().unwrap());
     let times = async |user: &str, times: u64| {
@@ -508,7 +511,7 @@ fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_
             let began = Instant::now();
             let question = Request::new(user, "strict");
             desk.check(&question, Asking::Counted, |_| ()).await.unwrap();
-            slow += u64::from(began.elapsed() > Duration::from_millis(40));
+            slow += u64::from(began.elapsed() > SLOW);
         }
         slow
     };

@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// For how long an answer is waited for. Several round trips to a store nearby; whoever asks has a person waiting.
-const DEADLINE: Duration = Duration::from_millis(50);
+pub const DEADLINE: Duration = Duration::from_millis(50);
 /// Making a connection may take longer: nobody waits for it.
 const CONNECTING: Duration = Duration::from_millis(500);
 /// Questions that wait at most. One more is answered as if the store were gone.
@@ -65,6 +65,7 @@ pub struct Unavailable;
 pub struct Store {
     questions: mpsc::Sender<Question>,
     facts: Arc<Facts>,
+    deadline: Duration,
     runtime: tokio::runtime::Handle,
 }
 
@@ -86,12 +87,14 @@ enum Question {
 }
 
 impl Store {
-    /// Connects in a thread of its own. Until that has worked, the store counts as gone. Its keys begin with `name`.
-    pub fn connect(
+    /// Connects in a thread of its own. Until that has worked, the store counts as gone. Its keys begin with `name`; each of its answers is waited for
+    /// until `deadline`.
+    fn connect(
         address: &StoreAddress,
         name: &str,
         host: String,
         tick: Duration,
+        deadline: Duration,
     ) -> std::io::Result<Self> {
         let (questions, queue) = mpsc::channel(QUEUE);
         let facts = Arc::new(Facts::default());
@@ -99,6 +102,7 @@ impl Store {
             address: address.clone(),
             probe: Probe { name: name.to_owned(), host, recent_us: recent_us(tick) },
             facts: Arc::clone(&facts),
+            deadline,
             clock: Clock::start(),
             link: None,
             servers: Servers::default(),
@@ -110,14 +114,23 @@ impl Store {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         thread::Builder::new().name("store".to_owned()).spawn(move || runtime.block_on(teller.run(queue)))?;
-        Ok(Self { questions, facts, runtime: handle })
+        Ok(Self { questions, facts, deadline, runtime: handle })
     }
 
     /// The store of a policy, if it has one. `host` is what this start of this host is called there; made up if there is none.
     pub fn of(policy: &Policy, host: Option<&str>) -> std::io::Result<Option<Self>> {
+        Self::with_deadline(policy, host, DEADLINE)
+    }
+
+    /// As [`Self::of`], for callers that can wait for an answer until another deadline.
+    pub fn with_deadline(
+        policy: &Policy,
+        host: Option<&str>,
+        deadline: Duration,
+    ) -> std::io::Result<Option<Self>> {
         let Some(cluster) = policy.cluster() else { return Ok(None) };
         let host = host.map_or_else(made_up_name, ToOwned::to_owned);
-        Self::connect(cluster.redis(), cluster.name(), host, cluster.tick()).map(Some)
+        Self::connect(cluster.redis(), cluster.name(), host, cluster.tick(), deadline).map(Some)
     }
 
     /// Where whatever else has to do with the store may run.
@@ -150,7 +163,7 @@ impl Store {
         let question = Question::Take { inquiries, answer: Some(answer) };
         self.questions.try_send(question).map_err(|_| Unavailable)?;
         // The batch before may take its time, too.
-        let answers = match tokio::time::timeout(2 * DEADLINE, answered).await {
+        let answers = match tokio::time::timeout(2 * self.deadline, answered).await {
             Ok(Ok(answers)) => Ok(answers),
             _ => Err(Unavailable),
         };
@@ -189,6 +202,8 @@ struct Teller {
     address: StoreAddress,
     probe: Probe,
     facts: Arc<Facts>,
+    /// For how long an answer is waited for.
+    deadline: Duration,
     clock: Clock,
     link: Option<Link>,
     servers: Servers,
@@ -259,13 +274,13 @@ impl Teller {
     fn begin_search(&mut self) {
         self.is_wanted = false;
         let successor = self.link.as_ref().map(|link| link.successor(CONNECTING));
-        let (address, probe) = (self.address.clone(), self.probe.clone());
+        let (address, probe, deadline) = (self.address.clone(), self.probe.clone(), self.deadline);
         self.search = Some(tokio::spawn(async move {
             let link = match successor {
                 Some(successor) => successor.await?,
                 None => Link::open(&address, CONNECTING).await?,
             };
-            search::probed(link, &probe, CONNECTING, DEADLINE).await
+            search::probed(link, &probe, CONNECTING, deadline).await
         }));
     }
 
@@ -315,7 +330,7 @@ impl Teller {
         if !link.has_ended() && !link.servers().any(is_news) {
             return;
         }
-        if let Err(error) = link.mend(DEADLINE).await {
+        if let Err(error) = link.mend(self.deadline).await {
             link.give_up_ended(&error);
         }
         self.servers.connected(link.servers());
@@ -335,7 +350,7 @@ impl Teller {
                 .into_iter()
                 .unzip();
         let mut heard: BTreeMap<Endpoint, Option<StoreError>> = BTreeMap::new();
-        let values = link.run(&calls, DEADLINE).await;
+        let values = link.run(&calls, self.deadline).await;
         for ((places, call), value) in places.iter().zip(&calls).zip(values) {
             let error = match value.and_then(|value| inquiry::answers(&value, places.len())) {
                 Ok(told) => {
@@ -367,7 +382,7 @@ impl Teller {
     async fn forget(&mut self, keys: &[String]) {
         let Some(link) = &mut self.link else { return };
         let calls: Vec<Call<'_>> = keys.iter().map(|key| letter::reset(key)).collect();
-        for error in link.run(&calls, DEADLINE).await.into_iter().filter_map(Result::err) {
+        for error in link.run(&calls, self.deadline).await.into_iter().filter_map(Result::err) {
             log::warning(format!("a key was not reset in the store: {error}"));
         }
     }

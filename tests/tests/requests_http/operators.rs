@@ -108,27 +108,32 @@ fn a_store_that_has_never_worked_is_in_the_log_in_readiness_and_in_metrics() {
         log.contains(&says).then_some(log)
     });
     assert!(log.contains("warning: requests are counted without other hosts: "), "{log}");
-    let ready = service.get("/readyz");
-    assert_eq!(ready.status, 503, "{ready:?}");
-    assert!(ready.json()["detail"].as_str().unwrap().contains(&says), "{ready:?}");
+    // A machine with another load may have an attempt that was too slow to hear of the password; one that was not follows in a second.
+    wait_for("a service that is not ready, and says why", || {
+        let ready = service.get("/readyz");
+        (ready.status == 503 && ready.json()["detail"].as_str().unwrap().contains(&says)).then_some(())
+    });
     assert_eq!(service.get("/healthz").status, 200, "it lives, and gives its share");
     assert_eq!(service.get("/v1/check?user=ann&api=search").status, 200);
     let scraped = || Client::new(TcpStream::connect(metrics).unwrap()).get("/metrics").body;
-    let body = scraped();
-    for line in [
+    let wanted = [
         "ratelimit_request_store_up 0",
         "ratelimit_request_store_problem{kind=\"wrong_password\"} 1",
         "ratelimit_request_store_servers{state=\"answering\"} 0",
-    ] {
-        assert!(body.lines().any(|it| it == line), "{line} is not in\n{body}");
-    }
+    ];
+    wait_for("metrics that say so", || {
+        let body = scraped();
+        wanted.iter().all(|line| body.lines().any(|it| it == *line)).then_some(())
+    });
     // Somebody sets it right, and nothing has to be started again.
     server.ask(&["CONFIG", "SET", "requirepass", "wrong"]);
-    wait_for("a service that is ready", || (service.get("/readyz").status == 200).then_some(()));
-    let body = scraped();
-    assert!(body.contains("ratelimit_request_store_up 1"), "{body}");
-    assert!(!body.contains("ratelimit_request_store_problem"), "{body}");
-    assert!(service.log().contains("requests are counted with other hosts in redis://"));
+    wait_for("a store that answers", || {
+        let body = scraped();
+        let is_up = body.contains("ratelimit_request_store_up 1");
+        (is_up && !body.contains("ratelimit_request_store_problem")).then_some(())
+    });
+    assert_eq!(service.get("/readyz").status, 200);
+    service.wait_for_log("requests are counted with other hosts in redis://");
     let lines = service.log().lines().filter(|line| line.contains("requests are counted")).count();
     assert!(lines <= 4, "{lines} lines:\n{}", service.log());
 }
