@@ -1,6 +1,9 @@
 //! What must hold for any bytes at all. Each target reads bytes as a stranger would send them and panics if a promise is broken.
 //!
-//! `cargo xtask fuzz` runs them under libFuzzer; `tests/fuzz.rs` runs the corpus and some thousand mutations of it with every other test.
+//! `cargo xtask fuzz` runs them under libFuzzer; `fuzz/corpus.rs` runs the corpus and some thousand mutations of it with every other test.
+
+#[cfg(test)]
+mod corpus;
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ use crate::tool;
 /// Programs that run at once. Each has as many threads as there are CPUs, and some of them flood interfaces.
 const LANES: usize = 2;
 /// They take longest, so they begin first: nobody waits for them at the end.
-const LONGEST: [&str; 4] = ["cluster", "cli", "requests_proxies", "change"];
+const LONGEST: [&str; 4] = ["requests", "daemon", "cluster", "wire"];
 
 /// One test program.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ pub(crate) struct Options {
     /// Run the long tests too: failovers and floods that take minutes
     #[arg(long)]
     long: bool,
-    /// Passed on to `cargo test`, for example `-- --test end_to_end` or `-- name_of_a_test`
+    /// Passed on to `cargo test`, for example `-- --test wire` or `-- name_of_a_test`
     #[arg(last = true)]
     cargo_test: Vec<String>,
 }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn long_tests_are_asked_for_behind_the_words_that_were_given() {
         let given = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(to_include_ignored(&given(&["--test", "store"])), ["--", "--include-ignored"]);
+        assert_eq!(to_include_ignored(&given(&["--test", "cluster"])), ["--", "--include-ignored"]);
         assert_eq!(to_include_ignored(&given(&["--", "--nocapture"])), ["--include-ignored"]);
     }
 

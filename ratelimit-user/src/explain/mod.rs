@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Pure but for the [`Ledger`], which is the kernel's maps or a test's memory: nothing here moves a word. What is said of the next packet is
-//! held against the packet path itself in `tests/tests/explanation.rs`.
+//! held against the packet path itself in `tests/tests/packets/explanation.rs`.
 
 mod account;
 mod ledger;

@@ -41,8 +41,8 @@ const CANNOT: &str = "5";
 /// For the differential suite: emulated, the usual number takes longer than the time in which nothing refills.
 const PACKETS: u32 = 60_000;
 
-/// The guest's first and only process. `manifest_dir` is what cargo would have set for the suites.
-pub(super) fn init_script(suites: &[&str], manifest_dir: &Path) -> String {
+/// The guest's first and only process. The suites are modules of one test program; `manifest_dir` is what cargo would have set for it.
+pub(super) fn init_script(program: &str, suites: &[&str], manifest_dir: &Path) -> String {
     let suites = suites.join(" ");
     let manifest_dir = crate::setup::quoted(manifest_dir);
     format!(
@@ -88,7 +88,7 @@ suites)
         [ $suite = object ] && show=--nocapture || show=
         # Shares of a total are per CPU: moving between CPUs, the kernel's side refuses a little earlier than the host's.
         [ $suite = differential ] && pin="taskset 1" || pin=
-        PACKETS={PACKETS} $pin $suite --test-threads=1 $show
+        PACKETS={PACKETS} $pin {program} $suite:: --test-threads=1 $show
         echo "vm: suite $suite ended with $?"
     done
     echo "vm: suite daemon begins"

@@ -10,21 +10,19 @@ use super::console;
 use crate::{tool, workspace};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The test program whose modules are the suites: it loads the kernel program.
+const PROGRAM: &str = "packets";
 /// Suites that load the program and need nothing a guest lacks: no namespaces, no other programs.
 pub(super) const SUITES: [&str; 6] = ["object", "verdicts", "differential", "gate", "cpus", "leases"];
 
 /// Compiles everything and packs it; returns the initramfs.
 pub(super) fn build(suites: &[&str]) -> Result<PathBuf> {
     eprintln!("vm: building the suites, statically linked");
-    let mut executables = Vec::new();
-    let tests = suites.iter().flat_map(|suite| ["--test", *suite]);
-    let built = cargo(["test", "--no-run", "--package", "ratelimit-tests"].into_iter().chain(tests))?;
-    for suite in suites {
-        executables.push((*suite, executable(&built, suite, "test")?));
-    }
+    let built = cargo(["test", "--no-run", "--package", "ratelimit-tests", "--test", PROGRAM])?;
+    let tests = executable(&built, PROGRAM, "test")?;
     let built = cargo(["build", "--package", "ratelimit-user", "--bin", "ratelimit"])?;
-    executables.push(("ratelimit", executable(&built, "ratelimit", "bin")?));
-    pack(&executables, suites)
+    let daemon = executable(&built, "ratelimit", "bin")?;
+    pack(&[(PROGRAM, tests), ("ratelimit", daemon)], suites)
 }
 
 /// A target directory of its own: with other flags everything is compiled anew.
@@ -67,7 +65,7 @@ fn pack(executables: &[(&str, PathBuf)], suites: &[&str]) -> Result<PathBuf> {
     }
     fs::copy(&busybox, root.join("bin/busybox"))?;
     let init = root.join("init");
-    fs::write(&init, console::init_script(suites, &workspace::root().join("tests")))?;
+    fs::write(&init, console::init_script(PROGRAM, suites, &workspace::root().join("tests")))?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
     let image = super::dir().join("initramfs");
     let archive = fs::File::create(&image).with_context(|| format!("cannot write {}", image.display()))?;

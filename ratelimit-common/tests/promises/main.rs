@@ -1,0 +1,4 @@
+//! What the algorithms promise, as properties.
+
+mod gcra;
+mod window;

@@ -1,0 +1,109 @@
+//! The fuzz targets, over their corpus and over mutations of it that are the same every time. `cargo xtask fuzz` goes further.
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use super::{NEXT, Target};
+use fastrand::Rng;
+
+/// Mutations of each input of a corpus.
+const MUTATIONS: usize = 400;
+/// One input must not keep anybody waiting.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn corpus(target: Target) -> Vec<(String, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name());
+    let mut inputs: Vec<_> = fs::read_dir(&dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.display().to_string(), fs::read(&path).unwrap()))
+        .collect();
+    inputs.sort();
+    inputs
+}
+
+/// Runs one input; says which if it fails.
+fn try_input(target: Target, what: &str, input: &[u8]) {
+    let began = Instant::now();
+    let outcome = std::panic::catch_unwind(|| target.run(input));
+    let text = String::from_utf8_lossy(input);
+    assert!(outcome.is_ok(), "{} broke with {what}:\n{text}", target.name());
+    assert!(began.elapsed() < PATIENCE, "{} took {:?} for {what}:\n{text}", target.name(), began.elapsed());
+}
+
+fn smoke(target: Target) {
+    let inputs = corpus(target);
+    assert!(inputs.len() >= 5, "a corpus of {}", inputs.len());
+    let mut rng = Rng::with_seed(0x5eed);
+    for (name, input) in &inputs {
+        try_input(target, name, input);
+        for number in 0..MUTATIONS {
+            let mut mutated = input.clone();
+            for _ in 0..rng.usize(1..5) {
+                mutate(&mut rng, &mut mutated, &inputs);
+            }
+            try_input(target, &format!("mutation {number} of {name}"), &mutated);
+        }
+    }
+}
+
+/// One change: of a byte or a line, by something of the same text or of another one.
+fn mutate(rng: &mut Rng, input: &mut Vec<u8>, corpus: &[(String, Vec<u8>)]) {
+    let at = rng.usize(..=input.len());
+    let end = rng.usize(at..=input.len().min(at + 20));
+    match rng.u8(..8) {
+        0 => drop(input.drain(at..end)),
+        1 => drop(input.splice(at..at, [rng.u8(..)])),
+        2 if at < input.len() => input[at] ^= 1 << rng.u8(..8),
+        3 => {
+            let piece = input[at..end].to_vec();
+            let to = rng.usize(..=input.len());
+            drop(input.splice(to..to, piece));
+        }
+        4 => {
+            // The text again, as the one that follows.
+            let again = [NEXT.as_bytes(), input].concat();
+            input.extend(again);
+        }
+        kind => {
+            // Whole lines, which keep the rest in order.
+            let mut lines: Vec<Vec<u8>> =
+                input.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            let (_, other) = &corpus[rng.usize(..corpus.len())];
+            let others: Vec<&[u8]> = other.split_inclusive(|byte| *byte == b'\n').collect();
+            if lines.is_empty() || others.is_empty() {
+                return;
+            }
+            let (line, from) = (rng.usize(..lines.len()), rng.usize(..lines.len()));
+            match kind {
+                5 => drop(lines.remove(line)),
+                6 => lines.insert(line, others[rng.usize(..others.len())].to_vec()),
+                _ => lines.swap(line, from),
+            }
+            *input = lines.concat();
+        }
+    }
+}
+
+#[test]
+fn no_bytes_break_the_policy_reader_and_what_it_accepts_compiles() {
+    smoke(Target::Policy);
+}
+
+#[test]
+fn no_bytes_break_the_control_protocol() {
+    smoke(Target::Protocol);
+}
+
+#[test]
+fn no_text_breaks_rates_lifetimes_or_prefixes() {
+    smoke(Target::Text);
+}
+
+#[test]
+fn no_bytes_break_the_reader_of_redis_requests() {
+    smoke(Target::Resp);
+}

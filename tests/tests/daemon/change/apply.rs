@@ -1,0 +1,168 @@
+//! A policy that is compared and put in force for good.
+
+use std::fs;
+
+use ratelimit_tests::{
+    answer::{assert_answer, said},
+    daemon::Edge,
+    netns::EDGE,
+};
+
+use super::{file, in_force, in_kernel, is_waiting, packets};
+
+#[test]
+fn diff_shows_what_apply_would_change_and_exits_accordingly() {
+    let edge = Edge::new();
+    let same = file(&edge, "same.toml", "[source]\nlimits = [ \"1000/s\" ] # as it is\n");
+    let other = file(&edge, "other.toml", &format!("interfaces = [\"{EDGE}\"]\n{}", packets(2000)));
+    assert_answer(&edge.cli(&["diff", &same]), 3, &["no daemon reachable"]);
+    let _daemon = edge.start(&packets(1000));
+    assert_answer(&edge.cli(&["diff", &same]), 0, &["nothing would change"]);
+    let output = edge.cli(&["diff", &other]);
+    let rows = "limit source.packets: 1000 packets/s burst 1000 -> 2000 packets/s burst 2000\n\
+                interfaces: none -> edge0; takes effect at the next start\n";
+    assert_answer(&output, 1, &[]);
+    assert_eq!(said(&output), rows);
+    let output = edge.cli(&["diff", &other, "--output", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["changes"][0]["subject"], "limit source.packets");
+    assert_eq!(json["changes"][0]["after"], "2000 packets/s burst 2000");
+    assert_eq!(json["changes"][1]["needs_restart"], true);
+    assert_eq!(edge.json(&["diff", &same]), serde_json::json!({ "changes": [] }));
+    let bad = file(&edge, "bad.toml", "[source]\nlimits = [\"0/s\"]\n");
+    assert_answer(&edge.cli(&["diff", &bad]), 2, &["bad.toml:2:11:", "rate 0"]);
+    assert_answer(&edge.cli(&["diff", "/nowhere.toml"]), 2, &["/nowhere.toml"]);
+    assert_eq!(edge.json(&["status"])["policy_generation"], 1, "looking changes nothing");
+}
+
+#[test]
+fn an_applied_policy_is_enforced_and_outlives_a_restart_until_the_policy_file_changes() {
+    let edge = Edge::new();
+    let daemon = edge.start(&packets(1000));
+    let other = file(&edge, "other.toml", &packets(2000));
+    let applied = edge.cli(&["apply", &other]);
+    let stays = format!("a restart goes on with it as long as {} stays as it is", edge.policy().display());
+    assert_answer(&applied, 0, &["other.toml is in force: 1 change", &stays]);
+    daemon.wait_for_log("other.toml applied by uid 0");
+    daemon.wait_for_log("  limit source.packets: 1000 packets/s burst 1000 -> 2000 packets/s burst 2000");
+    assert_eq!((in_force(&edge), in_kernel(&edge)), (2000, 2000));
+    let status = edge.json(&["status"]);
+    assert_eq!((&status["policy"], &status["policy_changed"]), (&other.as_str().into(), &false.into()));
+    daemon.kill_9();
+    // Also if the applied file is gone: the text was kept.
+    fs::remove_file(&other).unwrap();
+    let daemon = edge.start_again();
+    daemon.wait_for_log("the applied policy stays in force");
+    assert_eq!((in_force(&edge), in_kernel(&edge)), (2000, 2000));
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy read again");
+    assert_eq!(in_force(&edge), 1000, "SIGHUP reads the policy file");
+    daemon.kill_9();
+    let daemon = edge.start_again();
+    assert_eq!(in_force(&edge), 1000, "and so does the next start");
+    let other = file(&edge, "other.toml", &packets(2000));
+    assert_answer(&edge.cli(&["apply", &other]), 0, &[]);
+    daemon.kill_9();
+    let daemon = edge.start(&packets(3000));
+    daemon.wait_for_log("has changed since another policy was applied, and counts again");
+    assert_eq!(in_force(&edge), 3000);
+}
+
+#[test]
+fn the_daemons_own_policy_file_can_be_applied_and_is_what_a_restart_reads() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&packets(1000));
+    edge.write_policy(&packets(2000));
+    let own = edge.policy();
+    let own = own.to_str().unwrap();
+    assert_answer(&edge.cli(&["apply", own]), 0, &[&format!("a restart reads {own}")]);
+    assert_eq!(in_force(&edge), 2000);
+}
+
+#[test]
+fn a_file_with_mistakes_is_not_applied() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&packets(1000));
+    let bad = file(&edge, "bad.toml", "colour = 1\n[source]\nlimits = [\"0/s\"]\n");
+    assert_answer(&edge.cli(&["apply", &bad]), 2, &["bad.toml:1:1:", "bad.toml:3:11:", "rate 0"]);
+    let good = file(&edge, "good.toml", &packets(2000));
+    for (time, sentence) in
+        [("0s", "at least 1ms"), ("10", "no unit"), ("1ms", "use 1s to 24h"), ("2d", "use 1s to 24h")]
+    {
+        assert_answer(&edge.cli(&["apply", &good, "--confirm", time]), 2, &[sentence, "--confirm"]);
+    }
+    assert_eq!((in_force(&edge), edge.json(&["status"])["policy_generation"].as_u64()), (1000, Some(1)));
+}
+
+#[test]
+fn a_policy_that_cannot_be_written_down_is_not_applied() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&packets(1000));
+    // A directory cannot be replaced by a file, not even by root.
+    fs::create_dir_all(edge.state().join("policy-in-force.json/in-the-way")).unwrap();
+    let other = file(&edge, "other.toml", &packets(2000));
+    for words in [&["apply", &other][..], &["apply", &other, "--confirm", "1h"]] {
+        assert_answer(&edge.cli(words), 5, &["cannot write", "policy-in-force.json"]);
+        assert_eq!((in_force(&edge), is_waiting(&edge)), (1000, false));
+    }
+}
+
+#[test]
+fn a_record_that_makes_no_sense_stops_the_start_and_says_what_to_do() {
+    let edge = Edge::new();
+    edge.start(&packets(1000)).kill_9();
+    fs::write(edge.state().join("policy-in-force.json"), "{").unwrap();
+    let output = edge.run_command().args(["--iface", EDGE]).output().unwrap();
+    assert_answer(
+        &output,
+        2,
+        &["cannot read", "policy-in-force.json", "without that file the policy file counts"],
+    );
+    assert_eq!(in_kernel(&edge), 1000);
+}
+
+#[test]
+fn a_large_policy_is_applied_and_a_larger_one_is_refused_before_it_is_sent() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&packets(1000));
+    // Quotes and line ends, which take twice the room on the way.
+    let line = format!("# {}\n", "\"".repeat(61));
+    let most = 16 << 20;
+    let comments = line.repeat((most - packets(2000).len()) / line.len());
+    let large = file(&edge, "large.toml", &format!("{comments}{}", packets(2000)));
+    assert_answer(&edge.cli(&["diff", &large]), 1, &["1000 packets/s burst 1000 -> 2000"]);
+    assert_answer(&edge.cli(&["apply", &large, "--confirm", "1h"]), 0, &[]);
+    assert_answer(&edge.cli(&["confirm"]), 0, &[]);
+    assert_eq!(in_force(&edge), 2000);
+    let larger = file(&edge, "larger.toml", &format!("{comments}{line}{line}{}", packets(2000)));
+    assert_answer(&edge.cli(&["apply", &larger]), 2, &["larger.toml", "at most 16777216 bytes"]);
+}
+
+#[test]
+fn rollback_takes_back_one_apply_limit_set_or_sighup() {
+    let edge = Edge::new();
+    let daemon = edge.start(&packets(1000));
+    assert_answer(&edge.cli(&["rollback"]), 1, &["no policy was in force before this one"]);
+    let other = file(&edge, "other.toml", &packets(2000));
+    let back = || {
+        assert_answer(&edge.cli(&["rollback"]), 0, &["is in force again"]);
+        assert_eq!((in_force(&edge), in_kernel(&edge)), (1000, 1000));
+        assert_answer(&edge.cli(&["rollback"]), 1, &["nothing was changed"]);
+    };
+    assert_answer(&edge.cli(&["apply", &other]), 0, &[]);
+    back();
+    assert_answer(&edge.cli(&["apply", &other, "--confirm", "1h"]), 0, &[]);
+    assert_answer(&edge.cli(&["confirm"]), 0, &[]);
+    back();
+    assert_answer(&edge.cli(&["limit", "set", "source.packets", "2000/s"]), 0, &[]);
+    back();
+    edge.write_policy(&packets(2000));
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy read again");
+    assert_eq!(in_force(&edge), 2000);
+    back();
+    daemon.kill_9();
+    let _daemon = edge.start_again();
+    assert_eq!(in_force(&edge), 1000, "a restart does not undo a rollback");
+}

@@ -1,0 +1,181 @@
+//! `ratelimit block`: the block list.
+
+use std::time::{Duration, Instant};
+
+use ratelimit_tests::{
+    answer::{assert_refused, stderr, stdout},
+    daemon::{Daemon, Edge},
+    netns::EDGE,
+};
+use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
+
+use super::POLICY;
+
+#[test]
+fn blocks_are_added_listed_changed_and_removed() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    let added = edge.cli(&["block", "add", "203.0.113.0/24", "--for", "10m", "--reason", "syn flood"]);
+    assert!(added.status.success(), "{}", stderr(&added));
+    assert!(stdout(&added).contains("blocked 203.0.113.0/24 for 600 s"));
+    assert!(edge.cli(&["block", "add", "2001:db8:bad::/48"]).status.success());
+    let blocks = edge.json(&["block", "list"])["blocks"].clone();
+    assert_eq!(blocks.as_array().unwrap().len(), 2, "{blocks}");
+    assert_eq!(blocks[0]["prefix"], "203.0.113.0/24");
+    assert!((590..=600).contains(&blocks[0]["seconds_left"].as_u64().unwrap()));
+    assert_eq!(blocks[0]["reason"], "syn flood");
+    assert_eq!(blocks[1]["seconds_left"], serde_json::Value::Null);
+    assert!(stdout(&edge.cli(&["block", "list"])).contains("for good"));
+    // Again, with another lifetime: changed, not doubled.
+    assert!(edge.cli(&["block", "add", "203.0.113.0/24"]).status.success());
+    assert_eq!(edge.json(&["block", "list"])["blocks"].as_array().unwrap().len(), 2);
+    // They outlive the daemon.
+    daemon.kill_9();
+    let _daemon = edge.start(POLICY);
+    assert_eq!(edge.json(&["status"])["policy_generation"], 2, "policies are counted through restarts");
+    assert_eq!(edge.json(&["block", "list"])["blocks"].as_array().unwrap().len(), 2);
+    assert!(edge.cli(&["block", "del", "203.0.113.0/24"]).status.success());
+    assert_refused(
+        &edge.cli(&["block", "del", "203.0.113.0/24"]),
+        1,
+        &["203.0.113.0/24 is not on the block list"],
+    );
+    assert_eq!(edge.json(&["block", "list"])["blocks"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn lists_outlive_the_maps_and_each_change_is_a_line_of_the_log_with_who_and_why() {
+    let edge = Edge::new();
+    let keep = edge.dir().join("keep");
+    let start = || {
+        let mut command = edge.run_command();
+        command.args(["--iface", EDGE]).arg("--keep").arg(&keep);
+        Daemon::start(command)
+    };
+    edge.write_policy(POLICY);
+    let daemon = start();
+    let said = |words: &[&str]| stdout(&edge.cli(words));
+    said(&["block", "add", "203.0.113.0/24", "--reason", "scan"]);
+    let replaced = said(&["block", "add", "203.0.113.0/24", "--reason", "ticket 4711"]);
+    assert!(replaced.contains("it was blocked for \"scan\" before"), "{replaced}");
+    said(&["block", "add", "2001:db8:bad::/48", "--for", "1h"]);
+    said(&["block", "add", "192.0.2.1", "--reason", "mistake"]);
+    said(&["block", "del", "192.0.2.1"]);
+    for prefix in ["198.51.100.0/24", "198.51.100.7"] {
+        said(&["allow", "add", prefix]);
+    }
+    said(&["allow", "del", "198.51.100.7"]);
+    for line in [
+        "203.0.113.0/24 blocked until removed by uid 0 (pid",
+        "): ticket 4711; it was blocked for \"scan\" before",
+        "2001:db8:bad::/48 blocked for 3600 s by uid 0 (pid",
+        "192.0.2.1/32 taken off the block list by uid 0 (pid",
+        "; it was blocked for \"mistake\"",
+        "198.51.100.0/24 put on the allow list by uid 0 (pid",
+        "198.51.100.7/32 taken off the allow list by uid 0 (pid",
+    ] {
+        daemon.wait_for_log(line);
+    }
+    assert_eq!(edge.json(&["status"])["lists_kept_in"], keep.join("lists.journal").display().to_string());
+    daemon.kill_9();
+    // As after a reboot, nothing is left in the kernel; nor in the state directory.
+    assert!(edge.cli(&["detach"]).status.success());
+    assert_eq!(super::pins(&edge), [""; 0]);
+    std::fs::remove_dir_all(edge.state()).unwrap();
+    let daemon = start();
+    daemon.wait_for_log("3 prefixes are blocked or allowed again");
+    let blocks = edge.json(&["block", "list"])["blocks"].clone();
+    let found: Vec<_> =
+        blocks.as_array().unwrap().iter().map(|block| (&block["prefix"], &block["reason"])).collect();
+    let null = serde_json::Value::Null;
+    assert_eq!(
+        found,
+        [(&"203.0.113.0/24".into(), &"ticket 4711".into()), (&"2001:db8:bad::/48".into(), &null)]
+    );
+    assert_eq!(blocks[0]["seconds_left"], null);
+    assert!((3500..=3600).contains(&blocks[1]["seconds_left"].as_u64().unwrap()), "{blocks}");
+    assert_eq!(edge.json(&["allow", "list"])["allows"], serde_json::json!(["198.51.100.0/24"]));
+    // One daemon writes there.
+    let other = Edge::new();
+    other.write_policy(POLICY);
+    let mut second = other.run_command();
+    second.args(["--iface", EDGE]).arg("--keep").arg(&keep);
+    assert_refused(&second.output().unwrap(), 2, &["another daemon", "keep", "--keep"]);
+}
+
+#[test]
+fn removing_a_block_inside_a_wider_one_says_so() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    assert!(edge.cli(&["block", "add", "203.0.113.0/24"]).status.success());
+    assert!(edge.cli(&["block", "add", "203.0.113.9"]).status.success());
+    let removed = edge.cli(&["block", "del", "203.0.113.9"]);
+    assert!(stdout(&removed).contains("203.0.113.0/24 still blocks it"), "{}", stdout(&removed));
+}
+
+#[test]
+fn a_prefix_that_a_wider_one_has_on_its_list_already_is_added_with_a_word_about_it() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let said = |words: &[&str]| stdout(&edge.cli(words));
+    assert!(!said(&["block", "add", "192.0.0.0/16", "--for", "10m"]).contains(';'));
+    let shorter = said(&["block", "add", "192.0.2.0/24", "--for", "1m"]);
+    assert!(shorter.ends_with("; 192.0.0.0/16 is blocked for at least as long\n"), "{shorter}");
+    assert!(!said(&["block", "add", "192.0.2.0/24"]).contains(';'), "for good is longer");
+    assert!(!said(&["allow", "add", "198.51.100.0/24"]).contains(';'));
+    let inside = said(&["allow", "add", "198.51.100.7"]);
+    assert!(inside.ends_with("; 198.51.100.0/24 is on the allow list already\n"), "{inside}");
+}
+
+#[test]
+fn blocks_that_ran_out_are_removed_from_the_kernel() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    assert!(edge.cli(&["block", "add", "192.0.2.1", "--for", "1ms"]).status.success());
+    assert!(edge.cli(&["block", "add", "192.0.2.2"]).status.success());
+    daemon.kill_9();
+    // A starting daemon sweeps at once.
+    let _daemon = edge.start(POLICY);
+    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
+    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while maps.lists().unwrap().len() > 1 {
+        assert!(Instant::now() < deadline, "{:?}", maps.lists());
+    }
+    assert_eq!(edge.json(&["block", "list"])["blocks"][0]["prefix"], "192.0.2.2/32");
+}
+
+#[test]
+fn bad_prefixes_lifetimes_and_reasons_are_refused_with_what_would_be_right() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let long = "x".repeat(65);
+    for (words, sentence) in [
+        (&["block", "add", "203.0.113.7/24"][..], &["203.0.113.0/24"][..]),
+        (&["block", "add", "203.0.113.0/33"], &["33"]),
+        (&["block", "add", "example.com"], &["example.com"]),
+        (&["block", "add", "::ffff:192.0.2.1"], &["192.0.2.1"]),
+        (&["allow", "add", "2001:db8::1/48"], &["2001:db8::/48"]),
+        (&["block", "add", "192.0.2.1", "--for", "10"], &["--for", "10"]),
+        (&["block", "add", "192.0.2.1", "--for", "0s"], &["--for"]),
+        (&["block", "add", "192.0.2.1", "--reason", &long], &["65 bytes", "at most 64"]),
+    ] {
+        assert_refused(&edge.cli(words), 2, sentence);
+    }
+    assert_eq!(edge.json(&["block", "list"])["blocks"], serde_json::json!([]), "nothing was half done");
+}
+
+#[test]
+fn a_choice_that_locks_the_operator_out_comes_with_a_warning() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    assert_refused(
+        &edge.cli(&["block", "add", "::/0"]),
+        2,
+        &["fd00:99::1 is this host's own address", "--force"],
+    );
+    let everybody = edge.cli(&["block", "add", "::/0", "--for", "1s", "--force"]);
+    assert!(stdout(&everybody).contains("your own connection included"), "{}", stdout(&everybody));
+    let escape = edge.cli(&["block", "add", "192.0.2.1", "--reason", "red \u{1b}[31malert"]);
+    assert_refused(&escape, 2, &["control characters"]);
+}

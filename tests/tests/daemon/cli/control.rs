@@ -1,0 +1,82 @@
+//! The control socket: who may use it, and what it survives.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::unix::net::UnixStream,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use ratelimit_tests::{answer::assert_refused, daemon::Edge};
+use ratelimit_user::serve::control;
+
+use super::{NOBODY, POLICY, copy_of_binary};
+
+#[test]
+fn the_control_socket_is_for_its_owner_and_survives_nonsense() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let socket = edge.state().join("control.sock");
+    assert_eq!(fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(edge.state()).unwrap().mode() & 0o777, 0o700);
+    let huge = vec![b'x'; 100_000];
+    for nonsense in [&b"\n"[..], b"{}\n", b"{\"verb\":\"explode\"}\n", b"\xff\xfe\n", &huge] {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        // The daemon may hang up on the huge one before it has been sent.
+        let _cut = stream.write_all(nonsense);
+        let mut answer = String::new();
+        let _cut = stream.read_to_string(&mut answer);
+        assert!(answer.is_empty() || answer.contains("\"code\":\"usage\""), "{answer}");
+    }
+    assert!(edge.cli(&["status"]).status.success(), "it still answers");
+}
+
+#[test]
+fn somebody_else_is_refused_by_credentials_even_if_the_socket_were_open() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    // Open every door that file modes could close.
+    fs::set_permissions(edge.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(edge.state(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(edge.state().join("control.sock"), fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = copy_of_binary(edge.dir());
+    let output = Command::new("setpriv")
+        .args(["--reuid", NOBODY, "--clear-groups"])
+        .arg(copy)
+        .args(["status", "--state"])
+        .arg(edge.state())
+        .output()
+        .unwrap();
+    assert_refused(&output, 4, &["only root and the daemon's own user"]);
+}
+
+#[test]
+fn a_request_without_an_end_is_refused_before_it_fills_the_memory() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let mut stream = UnixStream::connect(edge.state().join("control.sock")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    // More than is read, no end of line, and the connection stays open.
+    let most = control::MAX_REQUEST;
+    stream.write_all(&vec![b'x'; most as usize]).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    assert!(answer.contains(&format!("request is longer than {most} bytes")), "{answer}");
+}
+
+#[test]
+fn an_operator_gets_in_however_many_connections_lie_about() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let socket = edge.state().join("control.sock");
+    let silent: Vec<UnixStream> = (0..1_000).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let begun = Instant::now();
+    for verb in [&["status"][..], &["block", "add", "192.0.2.9"]] {
+        let output = edge.cli(verb);
+        assert!(output.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    drop(silent);
+}

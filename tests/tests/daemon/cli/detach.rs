@@ -1,0 +1,76 @@
+//! `ratelimit detach`: the end of protection, and nothing else is.
+
+use std::{fs, path::Path};
+
+use ratelimit_tests::{
+    answer::{assert_refused, stderr, stdout},
+    daemon::{Edge, binary},
+    netns::EDGE,
+};
+
+use super::{POLICY, attached, pins};
+
+#[test]
+fn sigterm_leaves_protection_on_and_says_how_to_remove_it() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    let (status, log) = daemon.terminate();
+    assert!(status.success());
+    assert!(log.contains("edge0 stays protected"), "{log}");
+    assert!(log.contains("ratelimit detach --state"), "{log}");
+    assert!(attached(&edge));
+    assert!(!edge.state().join("control.sock").exists());
+    let output = edge.cli(&["detach"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("detached from edge0"));
+    assert!(!attached(&edge));
+    assert!(pins(&edge).is_empty(), "{:?}", pins(&edge));
+    assert_refused(&edge.cli(&["detach"]), 1, &["nothing to detach"]);
+}
+
+#[test]
+fn detach_through_a_running_daemon_ends_protection_at_once() {
+    let edge = Edge::new();
+    // The second daemon has adopted the first one's link.
+    edge.start(POLICY).kill_9();
+    let daemon = edge.start(POLICY);
+    assert_refused(&edge.cli(&["detach", "--iface", "nope0"]), 2, &["\"nope0\" is not guarded"]);
+    assert!(edge.cli(&["detach", "--iface", EDGE]).status.success());
+    assert!(!attached(&edge));
+    assert!(stdout(&edge.cli(&["status"])).contains("NOT PROTECTING"));
+    daemon.wait_for_log("not protected any more");
+    assert_refused(&edge.cli(&["detach"]), 1, &["nothing to detach"]);
+}
+
+#[test]
+fn detach_removes_nothing_that_is_not_ours() {
+    let edge = Edge::new();
+    let detach = |pin: &Path| {
+        let mut command = edge.wire.on_edge(binary("ratelimit"));
+        command.arg("detach").arg("--state").arg(edge.state()).arg("--pin").arg(pin).output().unwrap()
+    };
+    let ordinary = edge.dir().join("ordinary");
+    fs::create_dir_all(ordinary.join("sub")).unwrap();
+    fs::write(ordinary.join("sub/file"), "precious").unwrap();
+    assert_refused(&detach(&ordinary), 5, &["no BPF file system"]);
+    assert!(ordinary.join("sub/file").exists());
+    // On a BPF file system, somebody else's pins beside ours stay.
+    edge.start(POLICY).kill_9();
+    let strangers = edge.pin().join("strangers");
+    fs::create_dir(&strangers).unwrap();
+    assert!(detach(&edge.pin()).status.success());
+    assert!(strangers.exists() && pins(&edge).is_empty());
+    assert_refused(&detach(&edge.dir().join("nowhere")), 1, &["nothing to detach"]);
+}
+
+#[test]
+fn detach_does_not_take_a_busy_daemon_for_an_absent_one() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    daemon.signal("STOP");
+    let output = edge.cli(&["detach"]);
+    let still_attached = attached(&edge);
+    daemon.signal("CONT");
+    assert_refused(&output, 3, &["no daemon reachable", "control.sock"]);
+    assert!(still_attached, "its pins were left alone");
+}

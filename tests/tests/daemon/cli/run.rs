@@ -1,0 +1,232 @@
+//! `ratelimit run`: what it refuses, and what a failed start leaves behind.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use ratelimit_tests::{
+    answer::{assert_refused, stderr},
+    daemon::{Daemon, Edge, binary},
+    netns::{EDGE, run},
+};
+use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
+
+use super::{NOBODY, POLICY, assert_run_refused, attached, copy_of_binary, pins};
+
+#[test]
+fn run_refuses_what_cannot_work_and_leaves_nothing_behind() {
+    let edge = Edge::new();
+    edge.write_policy("[source]\nlimits = [\"0 packets/s\"]\n");
+    assert_run_refused(&edge, &["--iface", EDGE], 2, &["policy.toml:2:11:", "rate 0"]);
+    edge.write_policy(POLICY);
+    assert_run_refused(&edge, &[], 2, &["no interface to guard", "--iface"]);
+    assert_run_refused(&edge, &["--iface", "nope0"], 2, &["\"nope0\" does not exist", EDGE]);
+    assert_run_refused(&edge, &["--iface", EDGE, "--iface", "nope0"], 2, &["\"nope0\" does not exist"]);
+    let words = ["--iface", EDGE, "--proc", "/nowhere"];
+    assert_run_refused(&edge, &words, 2, &["--proc /nowhere is not a directory", "usually in /proc"]);
+}
+
+#[test]
+fn run_without_a_bpf_file_system_says_how_to_get_one() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let mut command = edge.wire.on_edge(binary("ratelimit"));
+    command.arg("run").arg("--policy").arg(edge.policy()).arg("--state").arg(edge.state());
+    let output = command.arg("--pin").arg(edge.dir().join("plain")).args(["--iface", EDGE]).output().unwrap();
+    assert_refused(&output, 5, &["no BPF file system", "mount -t bpf"]);
+    assert!(!edge.dir().join("plain").exists());
+}
+
+#[test]
+fn run_without_root_exits_with_four() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    fs::set_permissions(edge.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = copy_of_binary(edge.dir());
+    let mut command = edge.wire.on_edge("setpriv");
+    command
+        .args(["--reuid", NOBODY, "--clear-groups"])
+        .arg(&copy)
+        .arg("run")
+        .arg("--policy")
+        .arg(edge.policy());
+    let output = command.args(["--iface", EDGE, "--state"]).arg(edge.state()).output().unwrap();
+    assert_refused(&output, 4, &["needs root", NOBODY]);
+    assert!(!edge.state().exists(), "nothing was made");
+}
+
+#[test]
+fn two_daemons_do_not_share_a_state_directory() {
+    let edge = Edge::new();
+    let _first = edge.start(POLICY);
+    let output = edge.run_command().args(["--iface", EDGE]).output().unwrap();
+    assert_refused(&output, 2, &["another daemon runs with the state directory"]);
+    assert!(edge.cli(&["status"]).status.success(), "the first one still answers");
+}
+
+#[test]
+fn two_daemons_do_not_share_a_pin_directory() {
+    let edge = Edge::new();
+    let _first = edge.start(POLICY);
+    let mut second = edge.wire.on_edge(binary("ratelimit"));
+    second.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", "lo"]);
+    second.arg("--state").arg(edge.dir().join("state-2")).arg("--pin").arg(edge.pin());
+    assert_refused(&second.output().unwrap(), 2, &["another daemon uses the pin directory"]);
+    let mut detach = edge.wire.on_edge(binary("ratelimit"));
+    detach.arg("detach").arg("--state").arg(edge.dir().join("state-2")).arg("--pin").arg(edge.pin());
+    assert_refused(&detach.output().unwrap(), 2, &["another daemon uses the pin directory"]);
+    assert!(attached(&edge));
+}
+
+#[test]
+fn an_address_in_use_for_metrics_leaves_no_program_behind() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&format!("{POLICY}[listen]\nmetrics = \"127.0.0.1:9464\"\n"));
+    let other = Edge::new();
+    // The second daemon runs in the first one's namespace, on another interface.
+    other.write_policy(&format!("{POLICY}[listen]\nmetrics = \"127.0.0.1:9464\"\n"));
+    let mut command = edge.wire.on_edge(binary("ratelimit"));
+    command.arg("run").arg("--policy").arg(other.policy()).args(["--iface", "lo"]);
+    command.arg("--state").arg(other.state()).arg("--pin").arg(other.pin());
+    assert_refused(&command.output().unwrap(), 2, &["cannot listen for metrics on 127.0.0.1:9464"]);
+    assert!(pins(&other).is_empty());
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_policy_in_force_as_it_was() {
+    let edge = Edge::new();
+    edge.start("[source]\nlimits = [\"7 packets/s\"]\n").kill_9();
+    edge.write_policy("[source]\nlimits = [\"1000000 packets/s\"]\n");
+    let output =
+        edge.run_command().args(["--iface", EDGE, "--iface", "lo", "--require-native"]).output().unwrap();
+    assert_refused(&output, 5, &["\"lo\" cannot run XDP in native mode"]);
+    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
+    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
+    let policy = maps.policy().unwrap();
+    assert_eq!(policy.generation, 1);
+    assert_eq!(policy.source.set.limits[0].cost_fp, 256_000_000_000_u64.div_ceil(7));
+    assert!(attached(&edge), "edge0 is guarded as before");
+}
+
+#[test]
+fn a_signal_during_the_start_does_not_leave_it_half_done() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let mut command = edge.run_command();
+    let child =
+        command.args(["--iface", EDGE]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let socket = edge.state().join("control.sock");
+    // The socket is made before the program is loaded.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !socket.exists() {
+        assert!(Instant::now() < deadline);
+    }
+    for signal in ["HUP", "TERM"] {
+        run(Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(stderr(&output).contains("edge0 stays protected"), "{}", stderr(&output));
+    assert!(attached(&edge) && !socket.exists());
+}
+
+#[test]
+fn a_broken_policy_changes_nothing_on_sighup() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    edge.write_policy("[source]\nlimits = [\"nonsense\"]\n");
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy not reloaded, the old one stays in force");
+    daemon.wait_for_log("policy.toml:2:11:");
+    assert_eq!(edge.json(&["status"])["policy_generation"], 1);
+    edge.write_policy("[source]\nlimits = [\"7 packets/s\"]\n");
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy read again: 1 limits in force");
+    assert_eq!(edge.json(&["limit", "list"])["limits"][0]["amount"], 7);
+}
+
+#[test]
+fn a_start_that_takes_longer_than_a_second_says_what_it_is_at() {
+    let edge = Edge::new();
+    // Nobody writes into it, so that it is read for ever.
+    run(Command::new("mkfifo").arg(edge.policy()));
+    let mut child = edge.run_command().args(["--iface", EDGE]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(line, "ratelimit: starting for 1 s: reading the policy\n");
+}
+
+#[test]
+fn a_program_of_ours_under_other_pins_is_named_with_a_cure_that_works() {
+    let edge = Edge::new();
+    edge.start(POLICY).kill_9();
+    let other = edge.pin().with_file_name("other");
+    let mut command = edge.wire.on_edge(binary("ratelimit"));
+    command.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", EDGE]);
+    let output =
+        command.arg("--state").arg(edge.dir().join("other")).arg("--pin").arg(&other).output().unwrap();
+    let pin = edge.pin().display().to_string();
+    let cure = format!("ratelimit detach --iface {EDGE} --pin {pin}");
+    assert_refused(&output, 5, &["runs a program of ratelimit", &format!("pinned under {pin}"), &cure]);
+    let words: Vec<&str> = cure.split(' ').skip(1).collect();
+    let mut detach = edge.wire.on_edge(binary("ratelimit"));
+    run(detach.args(words).arg("--state").arg(edge.state()));
+    let daemon = Daemon::start(command);
+    daemon.kill_9();
+    let mut detach = edge.wire.on_edge(binary("ratelimit"));
+    run(detach.arg("detach").arg("--pin").arg(&other).arg("--state").arg(edge.state()));
+}
+
+#[test]
+fn after_a_sighup_that_found_a_mistake_status_does_not_promise_a_restart() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    edge.write_policy("[source]\nlimits = [\"1/fortnight\"]\n");
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy not reloaded");
+    let status = edge.json(&["status"]);
+    let after = status["policy_after_restart"].as_str().unwrap();
+    assert!(after.starts_with("a restart fails until ") && after.ends_with("could not read"), "{after}");
+    let warning = status["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("SIGHUP did not read") && warning.contains("fortnight"), "{warning}");
+    edge.write_policy(POLICY);
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy read again");
+    let status = edge.json(&["status"]);
+    assert!(status["policy_after_restart"].as_str().unwrap().starts_with("a restart reads "), "{status}");
+    assert!(status["warnings"].as_array().unwrap().is_empty(), "{status}");
+}
+
+#[test]
+fn a_pipe_for_a_policy_and_signals_that_mean_nothing_hold_up_nobody() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    fs::remove_file(edge.policy()).unwrap();
+    run(Command::new("mkfifo").arg(edge.policy()));
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy not reloaded, the old one stays in force");
+    daemon.wait_for_log("it is no file");
+    for name in ["USR1", "USR2"] {
+        daemon.signal(name);
+        daemon.wait_for_log(&format!("SIG{name} means nothing here"));
+    }
+    assert!(edge.cli(&["status"]).status.success());
+}
+
+#[test]
+fn a_bpf_file_system_that_is_unmounted_is_said_while_the_daemon_runs_and_when_it_stops() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    run(Command::new("umount").arg("-l").arg(edge.pin().parent().unwrap()));
+    daemon.wait_for_log("PROTECTION ENDS WITH THIS DAEMON: no BPF file system at");
+    let warnings = edge.json(&["status"])["warnings"].to_string();
+    assert!(warnings.contains("PROTECTION ENDS WITH THIS DAEMON"), "{warnings}");
+    let (_, log) = daemon.terminate();
+    assert!(log.contains("is NOT PROTECTED from now on") && !log.contains("stays protected"), "{log}");
+}

@@ -1,0 +1,8 @@
+//! A daemon and its operators: every verb, every change of the policy, and what survives a restart.
+
+mod apply;
+mod change;
+mod cli;
+mod explain;
+mod restart;
+mod watch;

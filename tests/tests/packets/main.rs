@@ -1,0 +1,19 @@
+//! What becomes of a packet: through the loaded program by test run, and through the same code on the host with time as a number. No wire.
+
+mod algorithms;
+mod caps;
+mod cpus;
+mod destinations;
+mod differential;
+mod drops;
+mod explanation;
+mod gate;
+mod ladder;
+mod leases;
+mod object;
+mod services;
+mod succession;
+mod syn_ack;
+mod syn_threshold;
+mod verdicts;
+mod windows;

@@ -1,0 +1,10 @@
+//! Requests: every protocol of the decision service, real proxies in front of it, and hosts that count together.
+
+mod cluster;
+mod daemon;
+mod grpc;
+mod http;
+mod proxies;
+mod resp;
+mod script;
+mod simulator;

@@ -1,0 +1,14 @@
+//! Real traffic between namespaces, through the program on a real interface.
+
+mod bench;
+mod big_tcp;
+mod caps_on_the_wire;
+mod cookie_firewall;
+mod cookie_limits;
+mod cookie_listeners;
+mod end_to_end;
+mod links;
+mod neighbours;
+mod on_limit;
+mod proof;
+mod syn_cookies;
