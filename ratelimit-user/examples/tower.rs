@@ -18,8 +18,10 @@ use std::{
 use hyper::{Request, Response, StatusCode, header::RETRY_AFTER};
 use ratelimit_user::{
     config,
-    decide::{Outcome, Request as Question},
-    serve::desk::{Asking, Desk},
+    requests::{
+        Outcome, Request as Question,
+        desk::{Asking, Desk},
+    },
 };
 use tower_layer::Layer;
 use tower_service::Service;

@@ -1,26 +1,44 @@
 //! Everything in user space: policy, data plane, daemon and command line.
 //!
-//! Direction: `cli` and `daemon` know everybody, nobody knows them; `config`, `policy`, `compile`, `drops` and `explain` are pure but for
-//! reading one file; only `dataplane` talks to the kernel, and `lockout` and `headroom` look into `/proc`.
+//! No folder knows one above it:
+//!
+//! ```text
+//! cli                                    verbs
+//! daemon                                 wiring
+//! serve   control   metrics              answers: to web servers and proxies, to operators, to Prometheus
+//! requests          cluster              decisions about requests; limits of packets and blocks that hold on all hosts
+//! store                                  Redis: the only way out to other hosts
+//! meter   dataplane  stats  explain  drops  headroom  lockout
+//! compile                                what the maps must hold
+//! config                                 text
+//! policy                                 what the operator wants
+//! ```
+//! Only `dataplane` talks to the kernel, only `store` to Redis; `lockout` and `headroom` look into `/proc`.
 
 pub mod build;
 mod certificate;
 pub mod cli;
+pub mod clock;
 pub mod cluster;
 pub mod compile;
 pub mod config;
+pub mod control;
 pub mod daemon;
 pub mod dataplane;
-pub mod decide;
 pub mod drops;
 pub mod explain;
 pub mod failure;
 pub mod headroom;
 pub mod lockout;
 mod log;
+pub mod meter;
 pub mod metrics;
+mod moment;
 mod overlap;
+pub mod places;
 pub mod policy;
+pub mod requests;
 pub mod serve;
 mod stamp;
 pub mod stats;
+pub mod store;

@@ -12,17 +12,17 @@ use ratelimit_common::limit::{
     text::{parse_limit, parse_rate},
 };
 use ratelimit_user::{
-    compile::{self, Before, lists, lists::Lists},
+    compile::{
+        self, Before,
+        lists::{self, Lists},
+    },
     config::{self, Loaded, Reader, edit},
+    control::{protocol::Reply, server},
     policy::{LimitList, Policy, Prefix, changes::changes},
-    serve::{
-        control,
-        protocol::Reply,
-        resp::{
-            check::{NO_PARTS, Question, Words},
-            frame::{self, Arguments, MAX_FRAME},
-            throttle::{self, Dialect},
-        },
+    serve::resp::{
+        check::{NO_PARTS, Question, Words},
+        frame::{self, Arguments, MAX_FRAME},
+        throttle::{self, Dialect},
     },
 };
 
@@ -142,9 +142,9 @@ fn edited(text: &str, policy: &Policy) {
 
 /// What is understood can be said again.
 fn protocol(bytes: &[u8]) {
-    if let Ok(request) = control::understand(bytes) {
+    if let Ok(request) = server::understand(bytes) {
         let line = serde_json::to_vec(&request).expect("a request can be written");
-        assert_eq!(control::understand(&line).expect("and understood"), request);
+        assert_eq!(server::understand(&line).expect("and understood"), request);
     }
     if let Ok(reply) = serde_json::from_slice::<Reply>(bytes) {
         let line = serde_json::to_vec(&reply).expect("a reply can be written");

@@ -23,13 +23,14 @@ use ratelimit_common::{
 use ratelimit_user::{
     cluster::{
         embedded::Embedded,
-        exchange::{Grant, Timing},
         holding::Told,
-        leases::{self, Leases, Line},
-        round_trip::RoundTrip,
-        terms::Terms,
+        leases::{self, Leases},
     },
-    policy::Reserve,
+    policy::{Reserve, terms::Terms},
+    store::{
+        exchange::{Grant, Line, Timing},
+        round_trip::RoundTrip,
+    },
 };
 
 const MS: u64 = 1_000_000;

@@ -4,13 +4,16 @@ use clap::{Args, Subcommand};
 
 use super::{
     Daemon, Format,
-    client::{ask, order, unexpected},
     operator::Force,
+    order::order,
     output::{Output, print, print_json},
 };
 use crate::{
+    control::{
+        client::{ask, unexpected},
+        protocol::{Reply, Request},
+    },
     failure::Failure,
-    serve::protocol::{Reply, Request},
 };
 
 /// Change or show the allow list.

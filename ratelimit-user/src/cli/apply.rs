@@ -7,14 +7,16 @@ use ratelimit_common::limit::lifetime::parse_lifetime;
 
 use super::{
     Daemon, Format,
-    client::unexpected,
     diff::{ask_about, read},
     operator::Force,
     output::{Output, complain, print, print_json},
 };
 use crate::{
+    control::{
+        client::unexpected,
+        protocol::{Reply, Request},
+    },
     failure::Failure,
-    serve::protocol::{Reply, Request},
 };
 
 /// Put a policy in force, for good or until nobody confirms it.

@@ -5,13 +5,16 @@ use ratelimit_common::limit::lifetime::parse_lifetime;
 
 use super::{
     Daemon, Format,
-    client::{ask, order, require_this_build, unexpected},
     operator::Force,
+    order::order,
     output::{Output, print, print_json, table},
 };
 use crate::{
+    control::{
+        client::{ask, require_this_build, unexpected},
+        protocol::{self, Reply, Request},
+    },
     failure::Failure,
-    serve::protocol::{self, Reply, Request},
 };
 
 /// The part of an order that daemons have not always known.

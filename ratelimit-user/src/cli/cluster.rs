@@ -4,14 +4,16 @@ use clap::Args;
 
 use super::{
     Daemon, Format,
-    client::{ask, unexpected},
     output::{Output, print, print_json, table},
     status,
 };
 use crate::{
     cluster::members::{Member, State},
+    control::{
+        client::{ask, unexpected},
+        protocol::{Reply, Request},
+    },
     failure::Failure,
-    serve::protocol::{Reply, Request},
 };
 
 /// Show the hosts of the cluster: when each was last heard of, what it holds, and whether it has heard of every block.

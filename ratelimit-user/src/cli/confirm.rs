@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::{Daemon, Format, client::order};
-use crate::{failure::Failure, serve::protocol::Request};
+use super::{Daemon, Format, order::order};
+use crate::{control::protocol::Request, failure::Failure};
 
 /// Keep the policy that `apply --confirm` put in force.
 ///

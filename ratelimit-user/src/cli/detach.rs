@@ -4,15 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{
-    DEFAULT_PIN, Daemon, Format,
-    client::{daemon_is_absent, order},
-    output::print_done,
-};
+use super::{DEFAULT_PIN, Daemon, Format, order::order, output::print_done};
 use crate::{
+    control::{client::daemon_is_absent, protocol::Request},
     dataplane::{attach, pin::PinDir, probe},
     failure::{ExitCode, Failure},
-    serve::protocol::Request,
 };
 
 /// Take the program off interfaces: ends protection.

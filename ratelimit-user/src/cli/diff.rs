@@ -7,14 +7,16 @@ use serde::Serialize;
 
 use super::{
     Daemon, Format,
-    client::{ask, unexpected},
     output::{Output, complain, print, print_json},
 };
 use crate::{
     config,
+    control::{
+        client::{ask, unexpected},
+        protocol::{Reply, Request},
+    },
     failure::{ExitCode, Failure},
     policy::changes::Change,
-    serve::protocol::{Reply, Request},
 };
 
 /// Show what `apply` would change.

@@ -8,13 +8,15 @@ use clap::Args;
 
 use super::{
     Daemon, Format,
-    client::{ask, unexpected},
     output::{Output, print, print_json},
 };
 use crate::{
+    control::{
+        client::{ask, unexpected},
+        protocol::{Reply, Request},
+    },
     failure::Failure,
     policy::Prefix,
-    serve::protocol::{Reply, Request},
 };
 
 /// Show why an address is treated as it is: its user, every limit that applies and what is left of it, lists that it is on.

@@ -4,13 +4,16 @@ use clap::{Args, Subcommand};
 
 use super::{
     Daemon, Format,
-    client::{ask, order, unexpected},
     operator::Force,
+    order::order,
     output::{Output, print, print_json, table},
 };
 use crate::{
+    control::{
+        client::{ask, unexpected},
+        protocol::{LimitInfo, Reply, Request},
+    },
     failure::Failure,
-    serve::protocol::{LimitInfo, Reply, Request},
 };
 
 /// Show or change limits of the running policy.

@@ -4,7 +4,7 @@ use std::{env, net::IpAddr};
 
 use clap::Args;
 
-use crate::serve::protocol::Operator;
+use crate::control::protocol::Operator;
 
 /// Whether to go ahead when somebody would be cut off; every verb that can do that takes this.
 #[derive(Clone, Copy, Debug, Args)]

@@ -6,19 +6,19 @@ use clap::Args;
 use ratelimit_common::abi::{self, Limit, Meter, Mode, list};
 use serde::Serialize;
 
-use super::{
-    DEFAULT_PIN,
-    client::{daemon_is_absent, nobody_answers},
-};
+use super::DEFAULT_PIN;
 use crate::{
     compile::Places,
+    control::{
+        client::{daemon_is_absent, nobody_answers},
+        protocol::{InterfaceStatus, all_protected},
+    },
     dataplane::{
         pin::PinDir,
         probe,
         remains::{self, Linked, Remains},
     },
     failure::Failure,
-    serve::protocol::{InterfaceStatus, all_protected},
     stats::Snapshot,
 };
 

@@ -19,18 +19,17 @@ use tokio::{
 
 use super::store::StoreOptions;
 use crate::{
-    cluster::address::StoreAddress,
     config,
     daemon::headroom::{self, HeadroomWatch},
     failure::{ExitCode, Failure},
     log, metrics,
-    policy::{Policy, changes::changes},
+    policy::{Policy, address::StoreAddress, changes::changes},
+    requests::desk::Desk,
     serve::{
-        desk::Desk,
         http::{self, Metrics},
-        store::Store,
         workers::Sockets,
     },
+    store::worker::Store,
 };
 
 /// Answer questions about requests, without guarding any interface; prints "ready" when listening.

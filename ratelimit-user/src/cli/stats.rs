@@ -8,13 +8,15 @@ use serde::Serialize;
 
 use super::{
     Daemon, Format,
-    client::{ask, nobody_answers, unexpected},
     output::{Output, complain, print, print_json, table},
     remains::{self, Pins},
 };
 use crate::{
+    control::{
+        client::{ask, nobody_answers, unexpected},
+        protocol::{Reply, Request},
+    },
     failure::Failure,
-    serve::protocol::{Reply, Request},
     stats::{Columns, ReasonCount, ServiceCount, Snapshot, Totals},
 };
 

@@ -4,13 +4,15 @@ use clap::Args;
 
 use super::{
     Daemon, Format,
-    client::{ask, unexpected},
     output::{Output, print, print_json},
     remains::{Left, Pins},
 };
 use crate::{
+    control::{
+        client::{ask, unexpected},
+        protocol::{self, Reply, Request},
+    },
     failure::{ExitCode, Failure},
-    serve::protocol::{self, Reply, Request},
 };
 
 /// Show whether and how interfaces are protected.

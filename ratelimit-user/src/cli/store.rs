@@ -5,8 +5,8 @@ use std::{env, path::PathBuf};
 use clap::Args;
 
 use crate::{
-    cluster::address::{Password, StoreAddress},
     failure::Failure,
+    policy::address::{Password, StoreAddress},
 };
 
 /// Where a password may be that no other user of the host can read.

@@ -6,12 +6,14 @@ use clap::Args;
 
 use super::{
     Daemon, Format,
-    client::{ask, unexpected},
     output::{Output, print, print_json},
 };
 use crate::{
+    control::{
+        client::{ask, unexpected},
+        protocol::{DecisionInfo, Reply, Request, TestQuestion},
+    },
     failure::{ExitCode, Failure},
-    serve::protocol::{DecisionInfo, Reply, Request, TestQuestion},
 };
 
 /// Ask the decision engine once: may this user call this API now? Exit code 1 if not.

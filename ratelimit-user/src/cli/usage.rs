@@ -5,7 +5,7 @@ use std::{env, process};
 use clap::error::ErrorKind;
 
 use super::output::{complain, print};
-use crate::{cluster::address, policy::Prefix};
+use crate::policy::{Prefix, address};
 
 /// What a terminal has that nobody has made wider.
 pub(super) const WIDTH: usize = 80;
@@ -96,7 +96,8 @@ fn hanging(line: &str) -> usize {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::{super::Cli, *};
+    use super::*;
+    use crate::cli::Cli;
 
     fn assert_narrow(name: &str, help: &str) {
         for line in narrow(help, WIDTH).lines() {

@@ -4,13 +4,16 @@ use clap::{Args, Subcommand};
 
 use super::{
     Daemon, Format,
-    client::{ask, order, unexpected},
     operator::Force,
+    order::order,
     output::{Output, print, print_json, table},
 };
 use crate::{
+    control::{
+        client::{ask, unexpected},
+        protocol::{Reply, Request, UserInfo, UserOrder},
+    },
     failure::Failure,
-    serve::protocol::{Reply, Request, UserInfo, UserOrder},
 };
 
 /// Show or change users of the running policy.

@@ -7,13 +7,15 @@ use ratelimit_common::limit::lifetime::parse_lifetime;
 
 use super::{
     Daemon, Format,
-    client::{listen, unexpected},
     output::{Output, complain, print_if_read},
 };
 use crate::{
+    control::{
+        client::{listen, unexpected},
+        protocol::{Reply, Request},
+    },
     drops::{Dropped, Filter},
     failure::Failure,
-    serve::protocol::{Reply, Request},
 };
 
 /// Show refused packets as it happens, until interrupted.

@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{
-    exchange::{Grant, Others, Timing},
-    leases::Line,
-    ledger::{Ledger, Moment},
-};
+use super::ledger::{Ledger, Moment};
+use crate::store::exchange::{Grant, Line, Others, Timing};
 
 /// The books of all limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -50,11 +50,15 @@ use self::{
 };
 use super::{
     blocks::{self, Block, Blocks, Held, ListEdit, ThisHost, plain},
-    letter::Keys,
     members::{Facts, Member},
-    redis::{Call, Script, StoreError, Value},
 };
-use crate::compile::lists::Prefix;
+use crate::{
+    compile::lists::Prefix,
+    store::{
+        letter::Keys,
+        redis::{Call, Script, StoreError, Value},
+    },
+};
 pub use outbox::Waiting;
 
 /// How often each host calls.

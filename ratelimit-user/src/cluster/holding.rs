@@ -6,9 +6,9 @@
 
 use ratelimit_common::abi::Spent;
 
-use super::{
-    exchange::{Entry, Grant, Timing},
-    terms::Terms,
+use crate::{
+    policy::terms::Terms,
+    store::exchange::{Entry, Grant, Timing},
 };
 
 /// A packet takes far less time than this from reading the ceiling to spending, also on a machine that is stopped for a moment, and the clock
@@ -313,7 +313,7 @@ mod tests {
     use ratelimit_common::limit::text::parse_rate;
 
     use super::*;
-    use crate::{cluster::exchange::Others, policy::Reserve};
+    use crate::{policy::Reserve, store::exchange::Others};
 
     const MS: u64 = 1_000_000;
     const PACE: Pace = Pace { tick_ns: 50 * MS, trip_ns: 0 };

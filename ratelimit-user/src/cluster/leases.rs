@@ -8,10 +8,10 @@ use std::{
 
 use ratelimit_common::abi::Spent;
 
-use super::{
-    exchange::{Entry, Grant, Others, Timing},
-    holding::{Holding, Pace, Told},
-    terms::Terms,
+use super::holding::{Holding, Pace, Told};
+use crate::{
+    policy::terms::Terms,
+    store::exchange::{Entry, Grant, Line, Others, Timing},
 };
 
 /// A limit that counts on all hosts together.
@@ -23,17 +23,6 @@ pub struct Limit {
     pub place: u32,
     /// What the store gives out of it.
     pub terms: Terms,
-}
-
-/// One line of a letter to the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// What the store calls the limit.
-    pub key: String,
-    /// The limit.
-    pub terms: Terms,
-    /// What there is to say about it.
-    pub entry: Entry,
 }
 
 /// Lines of a letter. More would take the store longer than a tick, and it does nothing else meanwhile; what is left out is said with the next.

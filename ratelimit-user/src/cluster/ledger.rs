@@ -20,9 +20,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    exchange::{Entry, Grant, Others, Timing},
-    terms::Terms,
+use crate::{
+    policy::terms::Terms,
+    store::exchange::{Entry, Grant, Others, Timing},
 };
 
 /// One start of one host: a host that starts anew has other leases.
@@ -257,10 +257,7 @@ mod tests {
     use ratelimit_common::limit::text::parse_rate;
 
     use super::*;
-    use crate::{
-        cluster::{embedded::Embedded, leases::Line},
-        policy::Reserve,
-    };
+    use crate::{cluster::embedded::Embedded, policy::Reserve, store::exchange::Line};
 
     const SECOND: u64 = 1_000_000;
     const DAY: u64 = 86_400 * SECOND;

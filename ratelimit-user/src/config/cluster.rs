@@ -12,9 +12,10 @@ use super::{
     problem::Problems,
     value::{At, Found, Strings},
 };
-use crate::{
-    cluster::address::{Password, Place, StoreAddress},
-    policy::{ClusterPolicy, ClusterWords, Policy, Users, WithoutStore, is_leased},
+use crate::policy::{
+    ClusterPolicy, ClusterWords, Policy, Users, WithoutStore,
+    address::{Password, Place, StoreAddress},
+    is_leased,
 };
 
 const EXAMPLE: &str = "write redis = \"redis://127.0.0.1:6379\"";

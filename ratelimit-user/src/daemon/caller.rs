@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::serve::{control::Caller, protocol::Operator};
+use crate::control::{protocol::Operator, server::Caller};
 
 /// The process that asked, and where its operator sits as far as that is known.
 #[derive(Clone, Copy, Debug)]

@@ -12,6 +12,7 @@ use super::{caller::By, host::Host, log, record::Record, version::Version, waiti
 use crate::{
     compile::{self, Before, lists::Outlook},
     config::{self, Problem},
+    control::protocol::{Operator, Reply},
     dataplane::{address, probe},
     failure::{ExitCode, Failure},
     lockout::{self, Vital},
@@ -19,7 +20,6 @@ use crate::{
         Policy,
         changes::{Change, changes},
     },
-    serve::protocol::{Operator, Reply},
 };
 
 /// Changes named in the log: thousands of new users are a number.

@@ -26,21 +26,22 @@ use super::{host::Host, kept::Kept, log};
 use crate::{
     build::BUILD,
     cluster::{
-        breaker::Breaker,
-        exchange::{Grant, Others, Timing},
         gossip::{self, Gossip},
-        leases::{Leases, Limit, Line},
-        letter::Keys,
+        leases::{Leases, Limit},
         members,
-        redis::{Call, Facts, StoreError, Value},
-        round_trip::RoundTrip,
-        terms::Terms,
     },
     compile::{self, lists::Lists},
+    control::protocol::{ClusterStatus, Reply},
     dataplane::{DataplaneError, probe},
     failure::{ExitCode, Failure},
-    policy::{ClusterPolicy, User, WithoutStore, is_leased},
-    serve::protocol::{ClusterStatus, Reply},
+    policy::{ClusterPolicy, User, WithoutStore, is_leased, terms::Terms},
+    store::{
+        breaker::Breaker,
+        exchange::{Grant, Line, Others, Timing},
+        letter::Keys,
+        redis::{Call, Facts, StoreError, Value},
+        round_trip::RoundTrip,
+    },
 };
 
 /// For how long a clock that was set is spoken of.

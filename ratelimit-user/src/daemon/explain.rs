@@ -7,12 +7,12 @@ use std::{
 
 use super::host::Host;
 use crate::{
+    control::protocol::Reply,
     dataplane::probe,
     drops::Sighting,
     explain::{self, LastDrop, Setting},
     failure::{ExitCode, Failure},
     policy::{Prefix, Service},
-    serve::protocol::Reply,
 };
 
 impl Host {

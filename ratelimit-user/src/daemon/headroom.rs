@@ -7,9 +7,9 @@ use std::{
 
 use super::log;
 use crate::{
+    control::protocol::HeadroomStatus,
     failure::Failure,
     headroom::{CALM_READINGS, Headroom, Reading, Sample},
-    serve::protocol::HeadroomStatus,
 };
 
 /// What is known of the headroom.

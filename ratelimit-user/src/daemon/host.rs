@@ -26,9 +26,12 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
-    cluster::address::StoreAddress,
     compile::{Desired, HostFacts, Places, lists::Lists},
     config::Reader,
+    control::{
+        protocol::{Operator, Reply, Request},
+        server::Caller,
+    },
     dataplane::{
         attach::{self, GenericMode, Guarded},
         kernel::{Maps, Meters, Program},
@@ -37,14 +40,10 @@ use crate::{
         table::SourceTable,
     },
     failure::{ExitCode, Failure},
-    policy::Policy,
-    serve::{
-        control::Caller,
-        desk::Desk,
-        protocol::{Operator, Reply, Request},
-        store::Store,
-    },
+    policy::{Policy, address::StoreAddress},
+    requests::desk::Desk,
     stats::posture::{Pressure, Watch},
+    store::worker::Store,
 };
 
 /// What the operator asked for on the command line.

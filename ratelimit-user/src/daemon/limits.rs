@@ -8,9 +8,9 @@ use super::{
     settings::{Order, Save},
 };
 use crate::{
+    control::protocol::{LimitInfo, Operator, Reply},
     failure::Failure,
     policy::{LimitList, Setting},
-    serve::protocol::{LimitInfo, Operator, Reply},
 };
 
 impl Host {

@@ -8,9 +8,9 @@ use super::{host::Host, log};
 use crate::{
     cluster::blocks::{Held, Layer, ListEdit},
     compile::lists::{self, Change, Edits, Outlook, Prefix, reason_text},
+    control::protocol::{Block, Operator, Reply},
     failure::{ExitCode, Failure},
     lockout,
-    serve::protocol::{Block, Operator, Reply},
 };
 
 /// Where a block holds.

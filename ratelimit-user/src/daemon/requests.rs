@@ -10,14 +10,10 @@ use super::{
 };
 use crate::{
     compile::lists::Prefix,
+    control::protocol::{DecisionInfo, Operator, Reply, TestQuestion},
     dataplane::probe,
-    decide::{Decision, Outcome, Priority, Request as Question},
     failure::{ExitCode, Failure},
-    serve::{
-        desk::Asking,
-        escalation::Offence,
-        protocol::{DecisionInfo, Operator, Reply, TestQuestion},
-    },
+    requests::{Decision, Outcome, Priority, Request as Question, desk::Asking, escalation::Offence},
 };
 
 /// Blocks those who stay above their limits, until the daemon ends.

@@ -31,14 +31,16 @@ use super::{
 };
 use crate::{
     config::{self, Reader},
+    control::{
+        protocol::{Reply, Request, Status},
+        server::{self, Answer, Caller},
+    },
     dataplane::{netlink, probe, table::TableUse},
     drops::Sighting,
     failure::{ExitCode, Failure},
     metrics,
     serve::{
-        control::{self, Answer, Caller},
         http::{self, Metrics},
-        protocol::{Reply, Request, Status},
         workers::Sockets,
     },
     stats::Snapshot,
@@ -78,7 +80,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             None => None,
         };
         let sockets = Sockets::bind(version.policy().listen()).map_err(Failure::usage)?;
-        let control = control::bind(&state.socket()).map_err(|error| {
+        let control = server::bind(&state.socket()).map_err(|error| {
             Failure::new(ExitCode::NotPermitted, format!("cannot make {}: {error}", state.socket().display()))
         })?;
         // Signals too: one that comes while the program is being loaded must not end the daemon half way.
@@ -102,7 +104,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             stats: Shared::default(),
             scrape: Shared::default(),
         });
-        tokio::spawn(control::serve(control, Arc::clone(&daemon)));
+        tokio::spawn(server::serve(control, Arc::clone(&daemon)));
         if let Some(listener) = metrics {
             tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
         }

@@ -7,9 +7,9 @@ use ratelimit_common::limit::text::parse_rate;
 use super::{caller::By, host::Host, log, replacement::Replacement, version::Version};
 use crate::{
     config::{self, edit},
+    control::protocol::Operator,
     failure::{ExitCode, Failure},
     policy::{OF_PLAN, Policy, Setting, pieces},
-    serve::protocol::Operator,
 };
 
 /// Whether what is set is also written into the file that the policy came from.

@@ -8,8 +8,8 @@ use std::{
 };
 
 use crate::{
+    control::server::SOCKET,
     failure::{ExitCode, Failure},
-    serve::control::SOCKET,
 };
 
 /// A state directory that this process owns until it ends.

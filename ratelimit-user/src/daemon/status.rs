@@ -7,6 +7,7 @@ use ratelimit_common::abi::{self, Mode, OnLimit};
 use super::{host::Host, version::Version};
 use crate::{
     build::BUILD,
+    control::protocol::{self, InterfaceStatus, Status, Unconfirmed},
     dataplane::{
         attach::{self, Guarded, Presence},
         framing::Framing,
@@ -14,7 +15,6 @@ use crate::{
         probe,
     },
     policy::changes::changes,
-    serve::protocol::{self, InterfaceStatus, Status, Unconfirmed},
 };
 
 impl Host {

@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     compile::{self, HostFacts},
+    control::protocol::{Operator, Reply, UserBucket, UserInfo, UserOrder},
     failure::{ExitCode, Failure},
     policy::{LimitList, OF_PLAN, Setting, User, words},
-    serve::protocol::{Operator, Reply, UserBucket, UserInfo, UserOrder},
 };
 
 impl Host {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     compile::Places,
-    explain::moment,
+    moment,
     policy::{Policy, Prefix},
 };
 

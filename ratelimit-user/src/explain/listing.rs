@@ -8,8 +8,11 @@ use ratelimit_common::abi::{
     user::NO_USER,
 };
 
-use super::{Setting, moment, report::BlockMatch};
-use crate::compile::lists::{Lists, Prefix, reason_text};
+use super::{Setting, report::BlockMatch};
+use crate::{
+    compile::lists::{Lists, Prefix, reason_text},
+    moment,
+};
 
 /// Entries of the allow list, longest first.
 pub(super) fn allowed_by(lists: &Lists, address: IpAddr) -> Vec<String> {

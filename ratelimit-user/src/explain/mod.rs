@@ -10,7 +10,6 @@
 mod account;
 mod ledger;
 mod listing;
-pub(crate) mod moment;
 mod neighbourhood;
 mod newcomers;
 mod refusals;
@@ -29,6 +28,7 @@ use ratelimit_common::{
 
 use crate::{
     compile::{Names, lists::Lists},
+    moment,
     policy::{Policy, Prefix, Reserve},
 };
 pub use ledger::Ledger;

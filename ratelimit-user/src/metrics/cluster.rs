@@ -2,7 +2,7 @@
 
 use prometheus::{Gauge, IntCounter, IntGauge, Registry};
 
-use crate::serve::protocol::ClusterStatus;
+use crate::control::protocol::ClusterStatus;
 
 pub(super) fn register(registry: &Registry, status: &ClusterStatus) -> Result<(), prometheus::Error> {
     for (name, help, value) in [

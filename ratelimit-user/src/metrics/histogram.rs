@@ -8,7 +8,7 @@ use prometheus::{
     proto::{Bucket, Histogram, Metric, MetricFamily, MetricType},
 };
 
-use crate::serve::protocol::DecisionTimes;
+use crate::requests::status::DecisionTimes;
 
 const PER_SECOND: f64 = 1e6;
 

@@ -8,7 +8,8 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 use ratelimit_common::abi::Mode;
 
 use crate::{
-    serve::protocol::{HeadroomStatus, RequestsStatus, Status},
+    control::protocol::{HeadroomStatus, Status},
+    requests::status::RequestsStatus,
     stats::{Columns, ReasonCount, Snapshot, posture::Posture},
 };
 

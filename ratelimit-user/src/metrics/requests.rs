@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use super::histogram::Times;
-use crate::serve::protocol::RequestsStatus;
+use crate::requests::status::RequestsStatus;
 
 pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(), prometheus::Error> {
     let decisions = IntCounterVec::new(

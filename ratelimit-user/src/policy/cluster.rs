@@ -7,7 +7,7 @@ use ratelimit_common::{
     limit::{manner::Throttle, rate::Rate},
 };
 
-use crate::cluster::address::StoreAddress;
+use crate::policy::address::StoreAddress;
 
 /// Hosts that a cluster is made for unless the policy says otherwise.
 pub const DEFAULT_HOSTS: u32 = 16;

@@ -3,7 +3,7 @@
 use ratelimit_common::limit::rate::Rate;
 
 use super::{ClusterPolicy, LimitList, Plan, Policy, User, is_leased};
-use crate::cluster::terms::{Terms, TooFine};
+use crate::policy::terms::{Terms, TooFine};
 
 /// A limit that the store cannot count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

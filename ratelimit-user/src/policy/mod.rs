@@ -1,5 +1,6 @@
 //! The policy: what the operator wants, valid by construction. No positions, no files, no kernel.
 
+pub mod address;
 mod api;
 mod carrier;
 pub mod changes;
@@ -19,12 +20,13 @@ mod shadow;
 mod sharing;
 mod source;
 mod sources;
+pub mod terms;
 mod user;
 mod windows;
 
 use ratelimit_common::{abi::Mode, limit::manner::Throttle};
 
-use crate::cluster::address::StoreAddress;
+use crate::policy::address::StoreAddress;
 
 pub use api::{
     ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, Escalation, KeyPart, Login, MAX_KEYS, MAX_NAME,

@@ -30,8 +30,8 @@ use self::{
     patience::{Pulse, Watched},
     question::Question,
 };
-use super::{desk::Asking, listener::Stream, workers::Door};
-use crate::decide::Outcome;
+use super::{listener::Stream, workers::Door};
+use crate::requests::{Outcome, desk::Asking};
 
 /// A request's line and header fields are no longer than this.
 const MAX_HEAD: usize = 64 * 1024;

@@ -14,10 +14,11 @@ use std::{
 
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
-use super::{desk::Desk, tls, workers::Protocol};
+use super::{tls, workers::Protocol};
 use crate::{
     certificate, log,
     policy::{Listen, ListenTls},
+    requests::desk::Desk,
     stamp::Stamp,
 };
 

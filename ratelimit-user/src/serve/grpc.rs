@@ -34,7 +34,8 @@ use self::{
     framing::{MAX_MESSAGE, Piece, Reader},
     status::{Code, Status},
 };
-use super::{credentials::Token, desk::Desk, listener::Stream, turns::Turn, workers::Door};
+use super::{credentials::Token, listener::Stream, workers::Door};
+use crate::requests::{desk::Desk, turns::Turn};
 
 /// Calls that one connection may have open. A proxy that asks more at once waits a moment.
 const MAX_CALLS: u32 = 256;

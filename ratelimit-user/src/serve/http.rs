@@ -13,7 +13,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use super::places::{Guest, Places, Rules};
+use crate::places::{Guest, Places, Rules};
 
 /// Scrapers at once. For one more, who has asked nothing yet goes, or who has asked nothing for longest.
 const PLACES: Rules = Rules { own: 64, strangers: 32, first: HEAD, idle: PATIENCE, grace: GRACE };

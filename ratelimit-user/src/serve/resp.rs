@@ -31,8 +31,14 @@ use self::{
     session::{After, Called, Session},
     transaction::{Part, Transaction},
 };
-use super::{listener::Stream, places::UNFINISHED, turns::Turn, workers::Door};
-use crate::decide::key::{self, plain};
+use super::{listener::Stream, workers::Door};
+use crate::{
+    places::UNFINISHED,
+    requests::{
+        key::{self, plain},
+        turns::Turn,
+    },
+};
 
 /// Answers are sent when they are this long, and nothing more is done until they are.
 const MAX_UNSENT: usize = 32 * 1024;

@@ -11,15 +11,15 @@ use super::{
     check,
     credentials::{Credentials, Token},
     descriptors,
-    desk::Desk,
     grpc::{self, rlqs::Quotas},
     listener::{Bound, Listener, Peer, Stream},
-    places::{Common, Guest, Places, Rules},
     resp,
 };
 use crate::{
     log,
+    places::{Common, Guest, Places, Rules},
     policy::{Listen, Policy},
+    requests::desk::Desk,
 };
 
 /// Connections of one thread, of all protocols together.

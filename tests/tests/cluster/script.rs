@@ -11,15 +11,13 @@ use ratelimit_tests::{
     seeds::seeds,
 };
 use ratelimit_user::{
-    cluster::{
-        embedded::Embedded,
-        exchange::{Entry, Grant, Timing},
-        leases::Line,
+    cluster::embedded::Embedded,
+    policy::{Reserve, terms::Terms},
+    store::{
+        exchange::{Entry, Grant, Line, Timing},
         letter::{self, Keys},
         redis::Value,
-        terms::Terms,
     },
-    policy::Reserve,
 };
 use redis::Connection;
 

@@ -12,12 +12,14 @@ use ratelimit_tests::{
     redis::{Options, Proxy, Redis, RedisCluster, Sentinels, wait_for},
 };
 use ratelimit_user::{
-    cluster::redis::slot,
     config,
-    decide::{Outcome, Request},
-    serve::{
+    requests::{
+        Outcome, Request,
         desk::{Asking, Desk, NotRefunded},
-        store::{self, Store},
+    },
+    store::{
+        redis::slot,
+        worker::{self, Store},
     },
 };
 
@@ -371,7 +373,7 @@ fn who_hangs_up_while_the_store_is_asked_does_not_keep_a_lease_from_others() {
 #[test]
 fn without_the_store_every_host_gives_its_share_at_once_and_with_it_again_all_count_together() {
     let mut server = Redis::single(Options::default());
-    let hosts = hosts_within(store::DEADLINE, 3, &policy(&server.url(), ""));
+    let hosts = hosts_within(worker::DEADLINE, 3, &policy(&server.url(), ""));
     let apis = ["fixed-window/strict".to_owned(), "sliding-log/lease".to_owned()];
     server.kill();
     // The first questions may find out; from then on nobody waits.
@@ -397,7 +399,7 @@ fn without_the_store_every_host_gives_its_share_at_once_and_with_it_again_all_co
 #[test]
 fn a_store_that_hangs_makes_nobody_wait_for_long() {
     let server = Redis::single(Options::default());
-    let hosts = hosts_within(store::DEADLINE, 1, &policy(&server.url(), ""));
+    let hosts = hosts_within(worker::DEADLINE, 1, &policy(&server.url(), ""));
     server.pause();
     let slow = block_on(async {
         let mut slow = 0;
@@ -502,7 +504,7 @@ fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_
         node.ask(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }
     let further = "[[api]]\nname = \"strict\"\nlimits = [\"3000/hour\"]\nsharing = \"strict\"\n";
-    let hosts = hosts_within(store::DEADLINE, 1, &policy(&cluster.url(), further));
+    let hosts = hosts_within(worker::DEADLINE, 1, &policy(&cluster.url(), further));
     let (here, gone) = (users(&cluster, 0, false), users(&cluster, 0, true));
     let (desk, store) = (&hosts[0], hosts[0].store().unwrap());
     let times = async |user: &str, times: u64| {

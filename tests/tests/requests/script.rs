@@ -8,15 +8,15 @@ use ratelimit_tests::{
     seeds::seeds,
 };
 use ratelimit_user::{
-    cluster::{
+    meter::{
+        Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted,
+        calendar::{Calendar, CalendarUnit},
+    },
+    store::{
         account::{Account, Ask, Counted, Told},
         exchange::Entry,
         inquiry::{self, Inquiry},
         redis::Value,
-    },
-    decide::{
-        calendar::{Calendar, CalendarUnit},
-        meter::{Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted},
     },
 };
 use redis::Connection;

@@ -1,8 +1,8 @@
 //! The answer of the script, read with care: it comes from elsewhere.
 
-use crate::cluster::{
-    blocks::{Change, Fate},
-    redis::{StoreError, Value},
+use crate::{
+    cluster::blocks::{Change, Fate},
+    store::redis::{StoreError, Value},
 };
 
 /// What the script says about the call itself.

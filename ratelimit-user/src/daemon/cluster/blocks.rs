@@ -5,12 +5,6 @@ use std::{cell::OnceCell, path::Path};
 use ratelimit_common::abi::{ListEntry, list};
 
 use super::{
-    super::{
-        host::Host,
-        kept::Kept,
-        lists::{Order, because, entry_of, held_of, was_blocked_for},
-        log,
-    },
     Cluster,
     loan::{NoResult, lent},
     owner::owner,
@@ -19,12 +13,18 @@ use crate::{
     cluster::{
         blocks::{Held, Layer, ListEdit, ThisHost},
         gossip::{Gossip, Heard},
-        redis::{StoreError, Value},
     },
     compile::lists::{self, Edits, Lists, Outlook, Prefix},
+    control::protocol::{Block, Operator, Reply},
+    daemon::{
+        host::Host,
+        kept::Kept,
+        lists::{Order, because, entry_of, held_of, was_blocked_for},
+        log,
+    },
     failure::{ExitCode, Failure},
     lockout::{self, Vital},
-    serve::protocol::{Block, Operator, Reply},
+    store::redis::{StoreError, Value},
 };
 
 /// This host as gossip asks about it.

@@ -11,17 +11,16 @@ use std::{
 use futures_util::FutureExt as _;
 use tokio::time::MissedTickBehavior;
 
-use super::{super::service::Daemon, Letter, loan::words};
+use super::{Letter, loan::words};
 use crate::{
-    cluster::{
-        address::StoreAddress,
-        exchange::{Grant, Timing},
-        leases::Line,
+    daemon::{log, service::Daemon},
+    policy::address::StoreAddress,
+    store::{
+        exchange::{Grant, Line, Timing},
         letter::{self, Keys},
         redis::{Call, Link, StoreError, Value, slot},
         round_trip::RoundTrip,
     },
-    daemon::log,
 };
 
 /// A lease that was let go can be given back when no packet has it in mind any more.

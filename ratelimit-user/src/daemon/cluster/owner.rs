@@ -2,8 +2,11 @@
 
 use std::{fs, path::Path};
 
-use super::super::{log, replacement::Replacement};
-use crate::{dataplane::probe, failure::Failure};
+use crate::{
+    daemon::{log, replacement::Replacement},
+    dataplane::probe,
+    failure::Failure,
+};
 
 /// File name in the state directory.
 const FILE: &str = "cluster-owner";

@@ -10,8 +10,8 @@ use hyper::{
 };
 use serde::Serialize;
 
-use super::{super::desk::NotRefunded, question::shown};
-use crate::decide::{BadRequest, Decision, Nearest, Outcome, allowance::Limit, seconds};
+use super::question::shown;
+use crate::requests::{BadRequest, Decision, Nearest, Outcome, allowance::Limit, desk::NotRefunded, seconds};
 
 /// An answer over HTTP.
 pub(super) type Answer = Response<Full<Bytes>>;

@@ -10,11 +10,11 @@ use hyper::{
 use serde::Serialize;
 
 use super::{
-    super::desk::Desk,
     answer::{self, Answer, Told, Trouble},
     forwarded::Origin,
     json::{Body, Element},
 };
+use crate::requests::desk::Desk;
 
 /// The longest body.
 const MAX_BODY: usize = 1024 * 1024;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::{HeaderMap, HeaderName};
 
-use super::super::{listener::Peer, workers::Door};
+use crate::serve::{listener::Peer, workers::Door};
 
 /// What proxies append the address of their peer to.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -83,10 +83,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{
-        config,
-        serve::{desk::Desk, places::Guest},
-    };
+    use crate::{config, places::Guest, requests::desk::Desk};
 
     #[test]
     fn an_address_can_be_blocked_only_if_somebody_answers_for_it() {

@@ -2,8 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::super::desk::Desk;
-use crate::decide::Request;
+use crate::requests::{Request, desk::Desk};
 
 /// Waits for the turn of a request that has been charged. The server drops the future that waits when the connection ends, and the turn with it.
 pub(super) async fn until_its_turn(desk: &Arc<Desk>, request: &Request<'_>, wait_us: u64) {

@@ -9,7 +9,7 @@ use serde::{
 use serde_json::{Number, Value};
 
 use super::question::{Draft, MAX_COST, Question, shown};
-use crate::decide::key::named;
+use crate::requests::key::named;
 
 /// Questions in one body.
 pub(super) const MAX_QUESTIONS: usize = 1_000;

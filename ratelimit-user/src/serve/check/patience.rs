@@ -15,7 +15,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::super::listener::Stream;
+use crate::serve::listener::Stream;
 
 /// Between two looks. A head, or a caller that reads nothing, has at least one whole interval.
 const LOOK: Duration = Duration::from_secs(5);

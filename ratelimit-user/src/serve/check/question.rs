@@ -4,10 +4,10 @@ use std::{borrow::Cow, net::IpAddr};
 
 use hyper::header::HeaderMap;
 
-use super::{super::desk::Asking, answer::Trouble, forwarded::Origin};
+use super::{answer::Trouble, forwarded::Origin};
 use crate::{
-    decide::{Priority, Request, key::named},
     policy::KeyPart,
+    requests::{Priority, Request, desk::Asking, key::named},
 };
 
 /// The most that one request may count: what every program that reads JSON still counts exactly.

@@ -13,10 +13,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 
 use super::{messages::text, status::Status};
-use crate::{
-    decide::{BadRequest, Priority, Request},
-    serve::desk::Desk,
-};
+use crate::requests::{BadRequest, Priority, Request, desk::Desk};
 
 /// Names in one descriptor. Those of proxies have a handful.
 const MAX_ENTRIES: usize = 32;

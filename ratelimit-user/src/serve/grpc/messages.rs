@@ -5,7 +5,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::status::Status;
-use crate::decide::key::{named, plain};
+use crate::requests::key::{named, plain};
 
 pub mod health;
 pub mod quota;

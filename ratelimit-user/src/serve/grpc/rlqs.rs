@@ -27,9 +27,9 @@ use super::{
     },
     status::Status,
 };
-use crate::{
-    decide::{Decision, Outcome},
-    serve::desk::{Asking, Desk},
+use crate::requests::{
+    Decision, Outcome,
+    desk::{Asking, Desk},
 };
 
 pub use self::quotas::Quotas;

@@ -16,12 +16,11 @@ use super::{
     },
     status::Status,
 };
-use crate::{
-    decide::{Decision, Nearest, Outcome, seconds},
-    serve::{
-        desk::{Asking, Desk},
-        turns::Turn,
-    },
+use crate::requests::{
+    Decision, Nearest, Outcome,
+    desk::{Asking, Desk},
+    seconds,
+    turns::Turn,
 };
 
 /// Descriptors of one request. Proxies send one for each limit of a route.

@@ -4,12 +4,12 @@ use std::{net::IpAddr, time::Duration};
 
 use super::{reply::Reply, throttle::integer};
 use crate::{
-    decide::{BadRequest, Decision, Outcome, Priority, Request},
-    serve::{
+    requests::{
+        BadRequest, Decision, Outcome, Priority, Request,
         desk::{Asking, Desk, NotRefunded},
         turns::Turn,
-        workers::Door,
     },
+    serve::workers::Door,
 };
 
 /// Further parts of a key that one question can have.

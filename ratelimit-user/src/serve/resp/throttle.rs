@@ -6,8 +6,8 @@
 
 use super::reply::Reply;
 use crate::{
-    decide::{meter::Bucket, throttle::Throttled},
-    serve::desk::Desk,
+    meter::Bucket,
+    requests::{desk::Desk, throttle::Throttled},
 };
 
 /// Nanoseconds in a microsecond, which engine and clock count in.

@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 use ratelimit_common::{abi::Spent, limit::text::parse_rate};
 use ratelimit_tests::redis::{Options, Redis};
 use ratelimit_user::{
-    cluster::{
+    cluster::leases::{Leases, Limit},
+    policy::{Reserve, terms::Terms},
+    store::{
         exchange::Timing,
-        leases::{Leases, Limit},
         letter::{self, Keys},
         redis::Link,
-        terms::Terms,
     },
-    policy::Reserve,
 };
 
 use super::{alone, season_cluster, through_socket};

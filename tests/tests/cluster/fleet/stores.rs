@@ -7,7 +7,7 @@ use ratelimit_tests::{
     redis::{RedisCluster, Sentinels},
     traffic::done,
 };
-use ratelimit_user::cluster::redis::slot;
+use ratelimit_user::store::redis::slot;
 
 use super::alone;
 

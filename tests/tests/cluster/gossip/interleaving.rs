@@ -7,7 +7,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use ratelimit_tests::redis::{Options, Redis};
-use ratelimit_user::cluster::{blocks::Layer, redis::Call};
+use ratelimit_user::{cluster::blocks::Layer, store::redis::Call};
 
 use super::{Host, SOON, block_on, numbered, open};
 

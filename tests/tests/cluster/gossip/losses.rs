@@ -1,7 +1,7 @@
 //! Lost replies, late calls, and stores that forget.
 
 use ratelimit_tests::redis::{Options, Proxy, Redis};
-use ratelimit_user::cluster::{gossip::Saved, redis::Value};
+use ratelimit_user::{cluster::gossip::Saved, store::redis::Value};
 
 use super::{Host, SOON, block_on, key, open};
 

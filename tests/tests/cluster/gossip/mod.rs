@@ -16,11 +16,13 @@ use ratelimit_user::{
     cluster::{
         blocks::{Block, Held, Layer, ListEdit, ThisHost},
         gossip::{Gossip, Heard, Saved},
-        letter::Keys,
         members::Facts,
-        redis::{Call, Link, StoreError},
     },
     compile::lists::Prefix,
+    store::{
+        letter::Keys,
+        redis::{Call, Link, StoreError},
+    },
 };
 
 /// Enough for anything that goes well on a busy machine.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ratelimit_tests::redis::{Options, Redis};
-use ratelimit_user::cluster::redis::Link;
+use ratelimit_user::store::redis::Link;
 
 use super::{Host, age, block_on, key, numbered, open, size};
 

@@ -1,11 +1,13 @@
 //! Blocks, removals and hosts get around.
 
 use ratelimit_tests::redis::{Options, Redis, RedisCluster};
-use ratelimit_user::cluster::{
-    blocks::{Held, Layer},
-    gossip::Saved,
-    members::State,
-    redis::{Link, slot},
+use ratelimit_user::{
+    cluster::{
+        blocks::{Held, Layer},
+        gossip::Saved,
+        members::State,
+    },
+    store::redis::{Link, slot},
 };
 
 use super::{DAY_MS, Host, SECOND, age, block_on, key, open, p, size};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ratelimit_tests::redis::{Options, Redis, RedisCluster};
-use ratelimit_user::cluster::redis::{Call, StoreError, Value, slot};
+use ratelimit_user::store::redis::{Call, StoreError, Value, slot};
 
 use super::{COUNT, SOON, block_on, count, counted, counted_at_last, open, refusal_to_open};
 
@@ -27,7 +27,7 @@ fn calls_go_to_the_masters_of_their_keys_while_a_slot_moves_and_when_a_master_di
         assert_eq!(link.facts(SOON).await.unwrap().len(), 3);
         let all_count = async |link: &mut _, sequence: u64| {
             let calls: Vec<_> = keys.iter().map(|key| count(key, sequence)).collect();
-            let answers = ratelimit_user::cluster::redis::Link::run(link, &calls, SOON).await;
+            let answers = ratelimit_user::store::redis::Link::run(link, &calls, SOON).await;
             let expected = Ok(Value::Int(i64::try_from(sequence).unwrap()));
             let wrong: Vec<_> = keys.iter().zip(answers).filter(|(_, answer)| *answer != expected).collect();
             assert!(wrong.is_empty(), "{sequence}: {wrong:?}");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_tests::redis::{Options, Proxy, Redis};
-use ratelimit_user::cluster::redis::{Link, StoreError};
+use ratelimit_user::store::redis::{Link, StoreError};
 
 use super::{address, block_on, count, counted, open};
 

@@ -1,9 +1,9 @@
 //! Every way into one server, and what is said to those who use the wrong one.
 
 use ratelimit_tests::redis::{Certificates, Options, Redis, free_port};
-use ratelimit_user::cluster::{
-    address::{Password, StoreAddress},
-    redis::{Link, Role, StoreError},
+use ratelimit_user::{
+    policy::address::{Password, StoreAddress},
+    store::redis::{Link, Role, StoreError},
 };
 
 use super::{SOON, block_on, counted, open, refusal_to_open};

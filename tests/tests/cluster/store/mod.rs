@@ -8,9 +8,9 @@ mod sentinel;
 
 use std::{future::Future, sync::LazyLock, time::Duration};
 
-use ratelimit_user::cluster::{
-    address::StoreAddress,
-    redis::{Call, Link, Script, StoreError, Value},
+use ratelimit_user::{
+    policy::address::StoreAddress,
+    store::redis::{Call, Link, Script, StoreError, Value},
 };
 
 /// Counts once per sequence number, and answers the same number with the same total.

@@ -3,7 +3,7 @@
 use std::{fs, thread};
 
 use ratelimit_tests::redis::{Options, Redis, free_port, wait_for};
-use ratelimit_user::cluster::redis::{Call, Script, StoreError};
+use ratelimit_user::store::redis::{Call, Script, StoreError};
 
 use super::{SOON, block_on, count, counted, open};
 
@@ -25,7 +25,7 @@ fn a_script_that_the_server_has_forgotten_is_given_to_it_again() {
         let calls = [count("a", 2), count("b", 1), count("c", 1)];
         let answers = link.run(&calls, SOON).await;
         let totals: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
-        assert_eq!(totals, [2.into(), 1.into(), 1.into()].map(ratelimit_user::cluster::redis::Value::Int));
+        assert_eq!(totals, [2.into(), 1.into(), 1.into()].map(ratelimit_user::store::redis::Value::Int));
     });
     // Three refusals by hash, one text, two by hash again; and the first call of all by hash and by text.
     assert!(server.info("cmdstat_eval").starts_with("calls=2,"), "{}", server.info("cmdstat_eval"));

@@ -1,7 +1,7 @@
 //! A master that Sentinels name, through failovers.
 
 use ratelimit_tests::redis::{MASTER_NAME, Options, Redis, Sentinels, wait_for};
-use ratelimit_user::cluster::redis::StoreError;
+use ratelimit_user::store::redis::StoreError;
 
 use super::{block_on, counted, counted_at_last, open, refusal_to_open};
 
@@ -34,8 +34,8 @@ fn until_both_have(all: &Sentinels, total: &str) {
     wait_for("a replica that has it", || all.servers.iter().all(has).then_some(()));
 }
 
-fn redis_text(text: &str) -> ratelimit_user::cluster::redis::Value {
-    ratelimit_user::cluster::redis::Value::BulkString(text.into())
+fn redis_text(text: &str) -> ratelimit_user::store::redis::Value {
+    ratelimit_user::store::redis::Value::BulkString(text.into())
 }
 
 #[test]

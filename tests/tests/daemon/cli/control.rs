@@ -10,7 +10,7 @@ use std::{
 };
 
 use ratelimit_tests::{answer::assert_refused, daemon::Edge};
-use ratelimit_user::serve::control;
+use ratelimit_user::control::server;
 
 use super::{NOBODY, POLICY, copy_of_binary};
 
@@ -59,7 +59,7 @@ fn a_request_without_an_end_is_refused_before_it_fills_the_memory() {
     let mut stream = UnixStream::connect(edge.state().join("control.sock")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     // More than is read, no end of line, and the connection stays open.
-    let most = control::MAX_REQUEST;
+    let most = server::MAX_REQUEST;
     stream.write_all(&vec![b'x'; most as usize]).unwrap();
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();

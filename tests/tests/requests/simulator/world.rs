@@ -10,16 +10,16 @@ use std::{
 use fastrand::Rng;
 use ratelimit_tests::policies::REQUEST_ALGORITHMS;
 use ratelimit_user::{
-    cluster::{
-        account::{Account, Told},
-        inquiry::Inquiry,
-    },
     config,
-    decide::{
+    requests::{
         Engine, Mode, Outcome, Request,
         leases::Leases,
         renewal::{self, Renewal},
         shared::{self, Step, Taking},
+    },
+    store::{
+        account::{Account, Told},
+        inquiry::Inquiry,
     },
 };
 

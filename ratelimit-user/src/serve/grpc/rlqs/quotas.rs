@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use super::super::messages::quota::BucketId;
+use crate::serve::grpc::messages::quota::BucketId;
 
 /// All buckets of all streams.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{config, decide::Engine, serve::resp::reply::Version};
+use crate::{config, requests::Engine, serve::resp::reply::Version};
 
 /// A time to begin at, in microseconds since 1970.
 const START_US: u64 = 1_800_000_000_000_000;

@@ -8,8 +8,9 @@ use std::{
 use anyhow::{Result, anyhow, ensure};
 use governor::{Quota, RateLimiter};
 use ratelimit_user::{
+    clock::Clock,
     config,
-    decide::{self, Engine, clock::Clock},
+    requests::{self, Engine},
 };
 
 use super::{
@@ -46,7 +47,7 @@ pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> R
             let (clock, users) = (&clock, &users);
             move |user: usize| {
                 let now_us = clock.now_us();
-                let decided = engine.decide(&decide::Request::new(&users[user], API), now_us);
+                let decided = engine.decide(&requests::Request::new(&users[user], API), now_us);
                 decided.is_ok_and(|decision| decision.outcome.is_served())
             }
         })

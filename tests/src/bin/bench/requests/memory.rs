@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueEnum;
 use ratelimit_user::{
     config,
-    decide::{Engine, Request},
+    requests::{Engine, Request},
 };
 
 use super::{

@@ -1,0 +1,20 @@
+//! Orders to the daemon whose answer is a sentence.
+
+use std::path::Path;
+
+use super::output::{Output, print_done};
+use crate::{
+    control::{
+        client::{ask, unexpected},
+        protocol::{Reply, Request},
+    },
+    failure::Failure,
+};
+
+/// Sends an order and prints the sentence that comes back.
+pub(super) fn order(state: &Path, request: Request, output: Output) -> Result<(), Failure> {
+    match ask(state, request)? {
+        Reply::Done(message) => print_done(output, &message),
+        other => Err(unexpected(&other)),
+    }
+}

@@ -1,0 +1,217 @@
+//! Asking the daemon, over its control socket.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Write as _},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use super::{
+    protocol::{Reply, Request},
+    server::{NOT_UNDERSTOOD, SOCKET},
+};
+use crate::{
+    build::BUILD,
+    failure::{ExitCode, Failure},
+};
+
+/// A daemon that does not answer within this time counts as not reachable.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sends one request and returns the answer.
+pub(crate) fn ask(state: &Path, request: Request) -> Result<Reply, Failure> {
+    let socket = state.join(SOCKET);
+    let reply = converse(&socket, request).map_err(unreachable(&socket))?;
+    match reply {
+        Reply::Failed(failure) => Err(of_another_build(failure, &socket)),
+        reply => Ok(reply),
+    }
+}
+
+/// Sends a request that is answered line by line, and returns the answers after the first.
+pub(crate) fn listen(state: &Path, request: Request) -> Result<Answers, Failure> {
+    let socket = state.join(SOCKET);
+    let begun = send(&socket, request).and_then(|mut reader| Ok((read_reply(&mut reader)?, reader)));
+    match begun.map_err(unreachable(&socket))? {
+        (Reply::Failed(failure), _) => Err(failure),
+        (Reply::Watching, reader) => Ok(Answers { reader, socket }),
+        (other, _) => Err(unexpected(&other)),
+    }
+}
+
+/// Answers that come when there is something to say.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    reader: BufReader<UnixStream>,
+    socket: PathBuf,
+}
+
+impl Answers {
+    /// The next one; `None` if there is none until the deadline.
+    pub(crate) fn next(&mut self, deadline: Option<Instant>) -> Result<Option<Reply>, Failure> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(None);
+        }
+        let read = self.reader.get_ref().set_read_timeout(left).and_then(|()| read_reply(&mut self.reader));
+        match read {
+            Ok(reply) => Ok(Some(reply)),
+            // What has been read of a line is lost, and nobody reads on after the deadline.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(Failure::new(
+                ExitCode::NoDaemon,
+                format!("the daemon at {} has gone: {error}", self.socket.display()),
+            )),
+        }
+    }
+}
+
+const START_IT: &str = "start it with: ratelimit run --policy FILE, or name its directory with --state";
+
+/// A sentence for who is answered without a daemon.
+pub(crate) fn nobody_answers(state: &Path) -> String {
+    format!("no daemon answers at {}; {START_IT}", state.join(SOCKET).display())
+}
+
+fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
+    move |error| {
+        let code = match error.kind() {
+            io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
+            _ => ExitCode::NoDaemon,
+        };
+        if error.kind() == io::ErrorKind::InvalidData {
+            let message = format!("the answer of the daemon is not understood: {error}; {}", builds(socket));
+            return Failure::new(code, message);
+        }
+        let hint = match code {
+            ExitCode::NotPermitted => "only root and the daemon's own user may ask it",
+            _ => START_IT,
+        };
+        Failure::new(code, format!("no daemon reachable at {}: {error}; {hint}", socket.display()))
+    }
+}
+
+/// Whether nobody listens there. A daemon that is busy, stopped or of another version is not absent.
+pub(crate) fn daemon_is_absent(state: &Path) -> bool {
+    let absent = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+    UnixStream::connect(state.join(SOCKET)).is_err_and(|error| absent.contains(&error.kind()))
+}
+
+/// A daemon of another build may answer something else.
+pub(crate) fn unexpected(reply: &Reply) -> Failure {
+    Failure::new(
+        ExitCode::NoDaemon,
+        format!("the daemon is not of this build ({BUILD}): it answered {reply:?}"),
+    )
+}
+
+/// Refuses an order that a daemon from before builds had names may carry out without a part that it does not know.
+pub(crate) fn require_this_build(state: &Path, part: &str) -> Result<(), Failure> {
+    match build_of_daemon(&state.join(SOCKET)) {
+        Some(build) if !build.contains('+') => Err(Failure::usage(format!(
+            "the daemon is of build {build}, this command line of {BUILD}: it may not know {part}, and nothing was \
+             done; restart it with this build"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The failure, with both builds if it comes from their being different ones.
+fn of_another_build(failure: Failure, socket: &Path) -> Failure {
+    if !failure.message.starts_with(NOT_UNDERSTOOD) {
+        return failure;
+    }
+    Failure::new(failure.code, format!("{}; {}", failure.message, builds(socket)))
+}
+
+/// Which build is at either end.
+fn builds(socket: &Path) -> String {
+    match build_of_daemon(socket) {
+        Some(build) if build == BUILD => format!("both ends are of build {BUILD}"),
+        Some(build) => {
+            format!(
+                "the daemon is of build {build}, this command line of {BUILD}: use one that is of the daemon's"
+            )
+        }
+        None => format!("this command line is of build {BUILD}, and the daemon does not say which it is of"),
+    }
+}
+
+/// The build that the daemon says it is of, whatever else it answers.
+fn build_of_daemon(socket: &Path) -> Option<String> {
+    let mut answer = String::new();
+    send(socket, Request::Status).ok()?.read_line(&mut answer).ok()?;
+    let answer: serde_json::Value = serde_json::from_str(&answer).ok()?;
+    let status = answer.as_object()?.values().find_map(|inner| inner.get("version"))?;
+    status.as_str().map(str::to_owned)
+}
+
+fn converse(socket: &Path, request: Request) -> io::Result<Reply> {
+    read_reply(&mut send(socket, request)?)
+}
+
+fn send(socket: &Path, request: Request) -> io::Result<BufReader<UnixStream>> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&request.into_message()?)?;
+    Ok(BufReader::new(stream))
+}
+
+fn read_reply(reader: &mut BufReader<UnixStream>) -> io::Result<Reply> {
+    let mut answer = String::new();
+    reader.read_line(&mut answer)?;
+    if answer.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "it closed the connection without an answer",
+        ));
+    }
+    Ok(serde_json::from_str(&answer)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::net::UnixListener, thread};
+
+    use super::*;
+
+    /// Answers each caller in turn, as a daemon of another build would.
+    fn daemon(name: &str, answers: &'static [&'static str]) -> PathBuf {
+        let state = std::env::temp_dir().join(format!("ratelimit-{name}-{}", std::process::id()));
+        fs::create_dir_all(&state).unwrap();
+        let _absent = fs::remove_file(state.join(SOCKET));
+        let listener = UnixListener::bind(state.join(SOCKET)).unwrap();
+        thread::spawn(move || {
+            for answer in answers {
+                let (mut caller, _) = listener.accept().unwrap();
+                BufReader::new(&caller).read_line(&mut String::new()).unwrap();
+                writeln!(caller, "{answer}").unwrap();
+            }
+        });
+        state
+    }
+
+    const OLD_STATUS: &str = r#"{"reply":"status","data":{"version":"0.1.0","pid":7}}"#;
+
+    #[test]
+    fn a_part_of_an_order_that_an_older_daemon_would_leave_out_is_refused() {
+        let state = daemon("older", &[OLD_STATUS]);
+        let failure = require_this_build(&state, "--cluster").unwrap_err();
+        assert_eq!(failure.code, ExitCode::Usage);
+        let expected =
+            format!("the daemon is of build 0.1.0, this command line of {BUILD}: it may not know --cluster");
+        assert!(failure.message.starts_with(&expected), "{failure}");
+        fs::remove_dir_all(state).unwrap();
+    }
+
+    #[test]
+    fn an_answer_of_another_build_is_met_with_both_names() {
+        let state = daemon("other", &[OLD_STATUS, OLD_STATUS]);
+        let failure = ask(&state, Request::Status).unwrap_err();
+        assert!(failure.message.contains("the daemon is of build 0.1.0"), "{failure}");
+        assert!(failure.message.contains(BUILD), "{failure}");
+        fs::remove_dir_all(state).unwrap();
+    }
+}

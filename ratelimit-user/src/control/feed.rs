@@ -1,0 +1,166 @@
+//! Telling those who watch, line by line, until they hang up.
+
+use std::{io, sync::Arc, time::Duration};
+
+use tokio::{
+    io::AsyncReadExt as _,
+    net::UnixStream,
+    sync::{Semaphore, broadcast},
+    time::timeout,
+};
+
+use super::{protocol::Reply, server::say};
+use crate::{
+    drops::{Filter, Sighting},
+    failure::{ExitCode, Failure},
+};
+
+/// Who watches takes no place of other callers; more of them than this are turned away.
+pub(super) const MAX_WATCHERS: usize = 16;
+/// Who reads nothing for this long is let go.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tells one caller, if there is a place.
+pub(super) async fn serve(
+    mut stream: UnixStream,
+    filter: &Filter,
+    places: &Semaphore,
+    subscribe: impl FnOnce() -> broadcast::Receiver<Arc<Sighting>>,
+) -> io::Result<()> {
+    let Ok(_place) = places.try_acquire() else {
+        let message = format!("{MAX_WATCHERS} callers watch already; end one of them");
+        return timeout(PATIENCE, say(&mut stream, &Reply::Failed(Failure::new(ExitCode::Found, message))))
+            .await?;
+    };
+    tell(stream, filter, subscribe()).await
+}
+
+async fn tell(
+    mut stream: UnixStream,
+    filter: &Filter,
+    mut sightings: broadcast::Receiver<Arc<Sighting>>,
+) -> io::Result<()> {
+    let (mut reader, mut writer) = stream.split();
+    let mut reply = Reply::Watching;
+    loop {
+        // Meanwhile packets wait, as many as there is room for, and then the oldest are lost.
+        timeout(PATIENCE, say(&mut writer, &reply)).await??;
+        reply = loop {
+            let next = tokio::select! {
+                // There is nothing more to say: this is the end of the conversation.
+                _ = reader.read_u8() => return Ok(()),
+                next = sightings.recv() => next,
+            };
+            match next {
+                Ok(sighting) if filter.wants(&sighting) => break Reply::Dropped(sighting.told()),
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(lost)) => break Reply::Lost(lost),
+                Err(broadcast::error::RecvError::Closed) => return Ok(()),
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::abi::{Reason, counter::Fate};
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+    use super::*;
+
+    fn packet(port: u16) -> Arc<Sighting> {
+        Arc::new(Sighting {
+            time_ns: 0,
+            unix_ms: 0,
+            source: "203.0.113.7".parse().unwrap(),
+            reason: Reason::LimitPackets,
+            fate: Fate::Decided,
+            service: None,
+            port,
+            len: 60,
+        })
+    }
+
+    /// Comes back, or the test ends.
+    async fn soon<T>(what: impl Future<Output = T>) -> T {
+        timeout(Duration::from_secs(10), what).await.expect("it comes to an end")
+    }
+
+    async fn next(reader: &mut BufReader<UnixStream>) -> Reply {
+        let mut line = String::new();
+        soon(reader.read_line(&mut line)).await.unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn port(reply: &Reply) -> u16 {
+        match reply {
+            Reply::Dropped(packet) => packet.port.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_in_time_is_told_how_many_were_lost_and_goes_on_with_the_newest() {
+        let (sender, receiver) = broadcast::channel(16);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        for port in 1..=100 {
+            sender.send(packet(port)).unwrap();
+        }
+        let filter = Filter::default();
+        let telling = tokio::spawn(async move { tell(ours, &filter, receiver).await });
+        let mut reader = BufReader::new(theirs);
+        assert_eq!(next(&mut reader).await, Reply::Watching);
+        assert_eq!(next(&mut reader).await, Reply::Lost(84));
+        for expected in 85..=100 {
+            assert_eq!(port(&next(&mut reader).await), expected);
+        }
+        drop(reader);
+        soon(telling).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_stops_reading_keeps_nobody_else_from_being_told() {
+        let (sender, _) = broadcast::channel(16);
+        let (ours, _never_read) = UnixStream::pair().unwrap();
+        let filter = Filter::default();
+        let stuck = tokio::spawn({
+            let receiver = sender.subscribe();
+            async move { tell(ours, &filter, receiver).await }
+        });
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let receiver = sender.subscribe();
+        tokio::spawn(async move { tell(ours, &filter, receiver).await });
+        let mut reader = BufReader::new(theirs);
+        assert_eq!(next(&mut reader).await, Reply::Watching);
+        // Far more than a socket has room for.
+        for number in 1..=20_000 {
+            sender.send(packet(number)).unwrap();
+            assert_eq!(port(&next(&mut reader).await), number);
+        }
+        assert!(!stuck.is_finished(), "it may read on later");
+    }
+
+    #[tokio::test]
+    async fn there_are_places_for_some_and_a_sentence_for_the_rest() {
+        let places = Arc::new(Semaphore::new(1));
+        let (sender, _) = broadcast::channel(16);
+        let watch = || {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let (places, receiver) = (Arc::clone(&places), sender.subscribe());
+            let serving =
+                tokio::spawn(async move { serve(ours, &Filter::default(), &places, || receiver).await });
+            (BufReader::new(theirs), serving)
+        };
+        let (mut first, serving) = watch();
+        assert_eq!(next(&mut first).await, Reply::Watching);
+        let (mut second, _) = watch();
+        assert!(
+            matches!(next(&mut second).await, Reply::Failed(failure) if failure.message.contains("watch already"))
+        );
+        // Who hangs up makes room, although nothing was refused meanwhile.
+        drop(first);
+        soon(serving).await.unwrap().unwrap();
+        let (mut third, _) = watch();
+        assert_eq!(next(&mut third).await, Reply::Watching);
+    }
+}

@@ -1,0 +1,6 @@
+//! The control socket: what is said there, who answers, and who asks.
+
+pub mod client;
+mod feed;
+pub mod protocol;
+pub mod server;

@@ -1,0 +1,52 @@
+//! What is said about requests on the control socket.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// One question to the decision engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestQuestion {
+    /// Who asks; empty if nobody in particular.
+    #[serde(default)]
+    pub user: String,
+    /// What for.
+    pub api: String,
+    /// From where.
+    #[serde(default)]
+    pub ip: Option<IpAddr>,
+    /// How much it counts.
+    pub cost: u64,
+    /// How much it matters.
+    #[serde(default)]
+    pub priority: Option<String>,
+    /// Further parts of the key.
+    #[serde(default)]
+    pub parts: Vec<(String, String)>,
+    /// Whether nothing is to be counted.
+    #[serde(default)]
+    pub peek: bool,
+}
+
+/// What the engine decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionInfo {
+    /// Whether the request is to be served.
+    pub allowed: bool,
+    /// allowed, in_margin, deprioritised, delayed or refused.
+    pub outcome: String,
+    /// The limit that decided, or is nearest to its end.
+    pub policy: Option<String>,
+    /// Its units per window.
+    pub limit: Option<u64>,
+    /// Its window.
+    pub window_seconds: Option<u64>,
+    /// What is left of it.
+    pub remaining: Option<u64>,
+    /// When it is whole again.
+    pub reset_ms: Option<u64>,
+    /// When a refused request would fit; absent if it never will.
+    pub retry_after_ms: Option<u64>,
+    /// How long a delayed one waits.
+    pub delay_ms: Option<u64>,
+}

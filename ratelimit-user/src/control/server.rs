@@ -1,0 +1,237 @@
+//! The control socket: requests from the CLI on the same host.
+
+use std::{
+    collections::BTreeMap, fs, io, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration,
+};
+
+use serde::de::IgnoredAny;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
+    net::{UnixListener, UnixStream},
+    sync::{Semaphore, broadcast},
+};
+
+use super::{
+    feed,
+    protocol::{Reply, Request},
+};
+use crate::{
+    build::BUILD,
+    config::MAX_BYTES,
+    drops::{Filter, Sighting},
+    failure::{ExitCode, Failure},
+    places::{Guest, Places, Rules},
+};
+
+/// File name of the socket in the state directory.
+pub const SOCKET: &str = "control.sock";
+/// Most requests are a line of JSON with a prefix and a reason in it.
+const SMALL_REQUEST: u64 = 64 * 1024;
+/// The largest one has a policy in it. As JSON a policy is at most twice as long: of what must be escaped, TOML has only what
+/// takes two characters.
+pub const MAX_REQUEST: u64 = 2 * MAX_BYTES + SMALL_REQUEST;
+/// Callers at once. For one more, who has said nothing for longest goes: an operator gets in, however many connections lie about.
+const PLACES: Rules = Rules { own: 64, strangers: 48, first: PATIENCE, idle: PATIENCE, grace: GRACE };
+/// How long a caller has its place at least. The command line speaks at once.
+const GRACE: Duration = Duration::from_millis(20);
+/// A caller that says nothing for this long is let go.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whoever answers requests.
+pub trait Answer: Send + Sync + 'static {
+    /// The reply to one request.
+    fn answer(&self, request: Request, caller: Caller) -> impl Future<Output = Reply> + Send;
+    /// Refused packets from now on.
+    fn watch(&self) -> broadcast::Receiver<Arc<Sighting>>;
+}
+
+/// The process at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Its user.
+    pub uid: u32,
+    /// Its number, if the kernel knows it.
+    pub pid: Option<i32>,
+}
+
+/// Makes the socket, for its owner only.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // The mode is right from the first moment: there is no time between bind and chmod to slip in.
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = listener?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Answers requests for ever.
+pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
+    let places = Places::new(PLACES, None);
+    tokio::spawn(Arc::clone(&places).look_after());
+    // However many call, one policy at a time is in memory.
+    let large = Arc::new(Semaphore::new(1));
+    let watchers = Arc::new(Semaphore::new(feed::MAX_WATCHERS));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors: others will be closed.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let (answerer, large, watchers) = (Arc::clone(&answerer), Arc::clone(&large), Arc::clone(&watchers));
+        let place = places.enter().await;
+        let guest = Arc::clone(place.guest());
+        place.host(async move {
+            let conversation = tokio::time::timeout(PATIENCE, converse(stream, &*answerer, &large, &guest));
+            // A caller that hangs up is its own problem.
+            if let Ok(Ok(Some((stream, filter)))) = conversation.await {
+                // Watchers have places of their own, beside this one.
+                tokio::spawn(async move {
+                    let _gone = feed::serve(stream, &filter, &watchers, || answerer.watch()).await;
+                });
+            }
+        });
+    }
+}
+
+/// Answers one request. Who wants to watch is handed back, with what they want to see.
+async fn converse<A: Answer>(
+    mut stream: UnixStream,
+    answerer: &A,
+    large: &Semaphore,
+    guest: &Arc<Guest>,
+) -> io::Result<Option<(UnixStream, Filter)>> {
+    // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
+    let peer = stream.peer_cred()?;
+    let caller = Caller { uid: peer.uid(), pid: peer.pid() };
+    // A stranger gets no turn among those who may send a policy.
+    let request = read_request(&mut stream, is_trusted(caller).then_some(large)).await?;
+    // An order that is being carried out is not broken off for a newcomer.
+    guest.is_known_now();
+    let Some(_answering) = guest.begin() else { return Ok(None) };
+    let reply = match request {
+        _ if !is_trusted(caller) => {
+            let message = "only root and the daemon's own user may use the control socket";
+            Reply::Failed(Failure::new(ExitCode::NotPermitted, message))
+        }
+        Ok(Request::Watch { source, reason }) => match Filter::parse(source.as_deref(), reason.as_deref()) {
+            Ok(filter) => return Ok(Some((stream, filter))),
+            Err(failure) => Reply::Failed(failure),
+        },
+        Ok(request) => answerer.answer(request, caller).await,
+        Err(failure) => Reply::Failed(failure),
+    };
+    say(&mut stream, &reply).await?;
+    Ok(None)
+}
+
+/// Sends one line.
+pub(super) async fn say(to: &mut (impl AsyncWrite + Unpin), reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    to.write_all(&line).await
+}
+
+/// The file mode keeps strangers out; this holds even where somebody changed it.
+fn is_trusted(caller: Caller) -> bool {
+    caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
+}
+
+/// `large` is where to queue with a request that is not small.
+async fn read_request(
+    stream: &mut UnixStream,
+    large: Option<&Semaphore>,
+) -> io::Result<Result<Request, Failure>> {
+    let mut line = Vec::new();
+    let mut reader = BufReader::with_capacity(SMALL_REQUEST as usize, stream);
+    (&mut reader).take(SMALL_REQUEST).read_until(b'\n', &mut line).await?;
+    let mut _turn = None;
+    if let (true, Some(large)) = (is_cut(&line, SMALL_REQUEST), large) {
+        _turn = large.acquire().await.ok();
+        (&mut reader).take(MAX_REQUEST - SMALL_REQUEST).read_until(b'\n', &mut line).await?;
+        if is_cut(&line, MAX_REQUEST) {
+            return Ok(Err(Failure::usage(format!(
+                "request is longer than {MAX_REQUEST} bytes; send one line, with a policy of at most {MAX_BYTES} bytes"
+            ))));
+        }
+    }
+    let mut request = match understand(&line) {
+        Ok(request) => request,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    if let (Some((text, Some(bytes))), Some(large)) = (request.text(), large) {
+        if *bytes > MAX_BYTES {
+            return Ok(Err(Failure::usage(format!(
+                "a policy of {bytes} bytes is too long; use at most {MAX_BYTES}"
+            ))));
+        }
+        if _turn.is_none() {
+            _turn = large.acquire().await.ok();
+        }
+        let mut behind = vec![0; *bytes as usize];
+        reader.read_exact(&mut behind).await?;
+        match String::from_utf8(behind) {
+            Ok(behind) => *text = behind,
+            Err(_) => return Ok(Err(Failure::usage("the policy is not UTF-8 text"))),
+        }
+    }
+    Ok(Ok(request))
+}
+
+/// How a refusal begins that a caller of another build gets.
+pub const NOT_UNDERSTOOD: &str = "request is not understood";
+
+/// The request of a line. A part of it that is not known is not left out: whoever sent it would take it for done.
+pub fn understand(line: &[u8]) -> Result<Request, Failure> {
+    let not_understood =
+        |why: String| Failure::usage(format!("{NOT_UNDERSTOOD}: {why}; the daemon is of build {BUILD}"));
+    let mut request: Request =
+        serde_json::from_slice(line).map_err(|error| not_understood(error.to_string()))?;
+    let given: BTreeMap<String, IgnoredAny> =
+        serde_json::from_slice(line).map_err(|error| not_understood(error.to_string()))?;
+    // Names are all that is looked at, and a text can be long.
+    let text = request.text().map(|(text, _)| std::mem::take(text));
+    let known = serde_json::to_value(&request).map_err(|error| not_understood(error.to_string()))?;
+    if let (Some((place, _)), Some(text)) = (request.text(), text) {
+        *place = text;
+    }
+    match given.keys().find(|name| known.get(name.as_str()).is_none()) {
+        Some(name) => Err(not_understood(format!("{name:?} is nothing that {} has", known["verb"]))),
+        None => Ok(request),
+    }
+}
+
+/// Whether there is more than was read.
+fn is_cut(line: &[u8], at: u64) -> bool {
+    line.len() as u64 == at && line.last() != Some(&b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_with_a_part_that_is_not_known_is_refused() {
+        let known =
+            br#"{"verb":"block-add","prefix":"192.0.2.1","for_ns":null,"reason":null,"cluster":true}"#;
+        assert!(matches!(understand(known), Ok(Request::BlockAdd { cluster: true, .. })));
+        let unknown =
+            br#"{"verb":"block-add","prefix":"192.0.2.1","for_ns":null,"reason":null,"galaxy":true}"#;
+        let failure = understand(unknown).unwrap_err();
+        assert_eq!(failure.code, ExitCode::Usage);
+        let expected = "request is not understood: \"galaxy\" is nothing that \"block-add\" has; the daemon is of build ";
+        assert!(failure.message.starts_with(expected), "{failure}");
+    }
+
+    #[test]
+    fn a_text_is_not_lost_when_its_request_is_looked_at() {
+        let Ok(mut request) = understand(br#"{"verb":"diff","file":"p.toml","text":"[source]"}"#) else {
+            panic!()
+        };
+        assert_eq!(request.text().unwrap().0, "[source]");
+    }
+}

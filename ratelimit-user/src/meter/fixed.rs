@@ -1,0 +1,107 @@
+//! Fixed window: so many in every minute that the clock counts, or in every day or month of a calendar.
+//!
+//! Up to twice the limit passes across an edge: three at the end of one minute and three at the beginning of the next. That is what the
+//! algorithm is; [`super::sliding`] has no edge.
+
+use super::{calendar::Calendar, counted, halves, joined};
+
+/// Words: when the window began, in seconds, and what it has admitted.
+pub(super) const WORDS: usize = 1;
+
+const SECOND_US: u64 = 1_000_000;
+
+/// A window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    limit: u64,
+    period_us: u64,
+    calendar: Option<Calendar>,
+}
+
+/// The window that a moment lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    start_s: u32,
+    end_us: u64,
+}
+
+impl Fixed {
+    /// `limit` units in every `period_us`, which is a whole number of seconds.
+    pub fn new(limit: u64, period_us: u64) -> Self {
+        Self { limit, period_us: period_us.max(SECOND_US), calendar: None }
+    }
+
+    /// The same in every day or month of a calendar.
+    pub fn by(limit: u64, calendar: Calendar) -> Self {
+        Self { limit, period_us: SECOND_US, calendar: Some(calendar) }
+    }
+
+    /// How long a window is; of no meaning where there is a calendar.
+    pub fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
+    /// The calendar that says where windows begin.
+    pub fn calendar(&self) -> Option<&Calendar> {
+        self.calendar.as_ref()
+    }
+
+    /// Units in a window.
+    pub fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn span(&self, now_us: u64) -> Span {
+        let (start_us, end_us) = match &self.calendar {
+            Some(calendar) => calendar.around(now_us),
+            None => {
+                let start_us = now_us - now_us % self.period_us;
+                (start_us, start_us + self.period_us)
+            }
+        };
+        Span { start_s: counted(start_us / SECOND_US), end_us }
+    }
+
+    /// The window that counts, and what is in it: the one of now, or one that was opened by a clock further ahead.
+    fn current(&self, words: &[u64], now_us: u64) -> (Span, u32) {
+        let (start_s, count) = halves(words[0]);
+        let span = self.span(now_us);
+        if start_s > span.start_s {
+            return (self.span(u64::from(start_s) * SECOND_US), count);
+        }
+        (span, if start_s == span.start_s { count } else { 0 })
+    }
+
+    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        let (_, count) = self.current(words, now_us);
+        self.limit.saturating_sub(count.into())
+    }
+
+    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+        let (span, count) = self.current(words, now_us);
+        words[0] = joined(span.start_s, counted(units.saturating_add(count.into())));
+    }
+
+    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+        let (span, count) = self.current(words, now_us);
+        let earlier = u64::from(span.start_s) * SECOND_US + age_us > now_us && age_us > 0;
+        if earlier || units > u64::from(count) {
+            return false;
+        }
+        words[0] = joined(span.start_s, count - counted(units));
+        true
+    }
+
+    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        let (span, count) = self.current(words, now_us);
+        match units.saturating_add(count.into()) > self.limit {
+            true => span.end_us.saturating_sub(now_us),
+            false => 0,
+        }
+    }
+
+    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+        let (span, _) = self.current(words, now_us);
+        span.end_us.saturating_sub(now_us)
+    }
+}

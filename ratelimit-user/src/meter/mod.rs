@@ -1,0 +1,215 @@
+//! The algorithms. Each keeps a few words per key, all zero for a key that is new, and answers the same questions about them.
+//!
+//! | algorithm | words | most in any interval W of its window's length | least |
+//! |---|---|---|---|
+//! | [`bucket`] | 2 | burst + rate x W | the same, for whoever always asks |
+//! | [`soft`] | 4 | the same with its margin, and which of it is above | the same |
+//! | [`fixed`] | 1 | 2 x limit, across an edge | the limit in every aligned window |
+//! | [`sliding`] | 32 | **the limit** | the limit in every 61/60 windows |
+//! | [`weighted`] | 2 | 2 x limit - 1, across an edge | limit less what the estimate says of before |
+//! | [`log`] | 1 + limit | **the limit** | the limit |
+//!
+//! Pure: time is an argument, in microseconds since 1970, and so are the words. `left` and `wait` only look; `charge` charges whether it fits or
+//! not, because whoever asks looks at every limit of a key first and then charges all of them or none. Whole numbers only, and below 2^53 where
+//! `store/scripts/take.lua` has to count alike.
+//!
+//! A clock that steps back gives nothing: what was written later stays as it is, and counts.
+
+mod bucket;
+pub mod calendar;
+mod fixed;
+mod log;
+mod part;
+mod sliding;
+mod soft;
+mod weighted;
+
+pub use self::{bucket::Bucket, fixed::Fixed, log::Log, sliding::Sliding, soft::Soft, weighted::Weighted};
+
+use self::calendar::Calendar;
+
+/// The bit of a limit among those of its allowance. Nobody writes as many as 52, which is what the store's numbers have room for.
+pub(crate) const fn bit(nth: usize) -> u64 {
+    1 << if nth < 51 { nth } else { 51 }
+}
+
+/// One limit of one key: how it is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meter {
+    /// A bucket that fills, or leaks, at a rate.
+    Bucket(Bucket),
+    /// A bucket with a margin above it, which tells what is above.
+    Soft(Soft),
+    /// So many in every window that the clock counts.
+    Fixed(Fixed),
+    /// So many in any window, by counters of parts of it.
+    Sliding(Sliding),
+    /// The same by an estimate from two windows.
+    Weighted(Weighted),
+    /// The same from the time of every single one.
+    Log(Log),
+}
+
+/// When something will be possible.
+pub const NEVER_US: u64 = u64::MAX;
+
+/// Passes one question on to the algorithm.
+macro_rules! each {
+    ($meter:expr, $inner:ident => $answer:expr) => {
+        match $meter {
+            Meter::Bucket($inner) => $answer,
+            Meter::Soft($inner) => $answer,
+            Meter::Fixed($inner) => $answer,
+            Meter::Sliding($inner) => $answer,
+            Meter::Weighted($inner) => $answer,
+            Meter::Log($inner) => $answer,
+        }
+    };
+}
+
+impl Meter {
+    /// Words that it keeps for a key.
+    pub fn words(&self) -> usize {
+        match self {
+            Self::Bucket(_) => bucket::WORDS,
+            Self::Soft(_) => soft::WORDS,
+            Self::Fixed(_) => fixed::WORDS,
+            Self::Sliding(_) => sliding::WORDS,
+            Self::Weighted(_) => weighted::WORDS,
+            Self::Log(log) => log.words(),
+        }
+    }
+
+    /// What a key that is new may have at once.
+    pub fn capacity(&self) -> u64 {
+        each!(self, inner => inner.capacity())
+    }
+
+    /// What a key may have now.
+    #[inline]
+    pub fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        each!(self, inner => inner.left(words, now_us))
+    }
+
+    /// Takes so many units, whether they are there or not.
+    #[inline]
+    pub fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+        each!(self, inner => inner.charge(words, now_us, units));
+    }
+
+    /// Gives back units that were taken so long ago and not used; an age of 0 is any. All of them, or what a bucket still owes for them, or
+    /// nothing: where less was taken than that, of what still counts, it was none of this. Whether anything came back.
+    pub fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+        units <= self.capacity() && each!(self, inner => inner.refund(words, now_us, age_us, units))
+    }
+
+    /// The bucket that refuses, if it is one.
+    pub fn bucket(&self) -> Option<&Bucket> {
+        match self {
+            Self::Bucket(bucket) => Some(bucket),
+            Self::Soft(soft) => Some(soft.whole()),
+            _ => None,
+        }
+    }
+
+    /// How long until so many units are there, if nobody takes any; 0 if they are now, [`NEVER_US`] if they never will be.
+    pub fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        if units > self.capacity() {
+            return NEVER_US;
+        }
+        each!(self, inner => inner.wait(words, now_us, units))
+    }
+
+    /// How long until a key has everything again, if nobody takes any; for windows until the one ends that counts now.
+    pub fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+        each!(self, inner => inner.reset(words, now_us))
+    }
+
+    /// How long until a key has one unit more than it has, of those above `held_back`; 0 if it has everything.
+    #[inline]
+    pub fn more(&self, words: &[u64], now_us: u64, held_back: u64) -> u64 {
+        let one_more = self.left(words, now_us).max(held_back) + 1;
+        if one_more > self.capacity() { 0 } else { self.wait(words, now_us, one_more) }
+    }
+
+    /// How long until a key of which this is left has one unit more, at most: until the next one for buckets, the end of a fixed window, and
+    /// a whole window for the others.
+    pub fn more_from(&self, left: u64, now_us: u64) -> u64 {
+        match self.bucket() {
+            _ if left >= self.capacity() => 0,
+            Some(bucket) => bucket.period_us().div_ceil(bucket.amount()),
+            None => self.reset_from(left, now_us),
+        }
+    }
+
+    /// How long until a key has everything again of which this is left: exact for buckets and fixed windows, a whole window for the others.
+    pub fn reset_from(&self, left: u64, now_us: u64) -> u64 {
+        let used = self.capacity().saturating_sub(left);
+        match self {
+            _ if used == 0 => 0,
+            Self::Bucket(_) | Self::Soft(_) => {
+                let rate = self.bucket().map(|bucket| (bucket.period_us(), bucket.amount()));
+                rate.map_or(0, |(period_us, amount)| used.saturating_mul(period_us).div_ceil(amount))
+            }
+            Self::Fixed(fixed) => fixed.reset(&[0], now_us),
+            Self::Sliding(sliding) => sliding.period_us(),
+            Self::Weighted(weighted) => weighted.period_us(),
+            Self::Log(log) => log.period_us(),
+        }
+    }
+
+    /// What is left at least if so much was left then and nobody has taken any since.
+    pub fn left_since(&self, left: u64, then_us: u64, now_us: u64) -> u64 {
+        let passed_us = now_us.saturating_sub(then_us);
+        if let Some(bucket) = self.bucket() {
+            let refilled = passed_us.saturating_mul(bucket.amount()) / bucket.period_us();
+            return left.saturating_add(refilled).min(self.capacity());
+        }
+        let forgets_us = match self {
+            Self::Fixed(_) => self.reset_from(left, then_us),
+            // A window that slides has something of the one before.
+            _ => 2 * self.reset_from(left, then_us),
+        };
+        if passed_us >= forgets_us { self.capacity() } else { left }
+    }
+
+    /// What tells its words from those of any other: state that was written under another layout means nothing.
+    pub fn layout(&self) -> String {
+        match self {
+            Self::Bucket(bucket) => format!("b{}", bucket.period_us()),
+            Self::Soft(soft) => format!("m{}", soft.whole().period_us()),
+            Self::Fixed(fixed) => match fixed.calendar() {
+                Some(calendar) => format!("c{}", calendar.name()),
+                None => format!("f{}", fixed.period_us()),
+            },
+            Self::Sliding(sliding) => format!("s{}", sliding.part_us()),
+            Self::Weighted(weighted) => format!("w{}", weighted.period_us()),
+            Self::Log(log) => format!("l{}:{}", log.period_us(), log.capacity()),
+        }
+    }
+
+    /// The calendar that its windows follow, if they do.
+    pub fn calendar(&self) -> Option<&Calendar> {
+        match self {
+            Self::Fixed(fixed) => fixed.calendar(),
+            _ => None,
+        }
+    }
+}
+
+/// Two counts in one word.
+const fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+const fn joined(high: u32, low: u32) -> u64 {
+    ((high as u64) << 32) | low as u64
+}
+
+/// A count as it fits in half a word. What is beyond counts as much as there can be.
+fn counted(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

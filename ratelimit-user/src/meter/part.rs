@@ -1,0 +1,97 @@
+//! A part of a limit: what one host may give when it is alone, and what is then left for all others.
+
+use super::{Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted};
+use crate::policy::terms::gcd;
+
+impl Meter {
+    /// `numerator / denominator` of it: as much slower, and with as much less at once, rounded down. Nothing if that is nothing.
+    pub fn part(&self, numerator: u64, denominator: u64) -> Option<Self> {
+        let units = (u128::from(self.capacity()) * u128::from(numerator) / u128::from(denominator)) as u64;
+        (units > 0).then(|| self.scaled(numerator, denominator, units))
+    }
+
+    /// An even part of it for each of so many hosts, but one unit at least.
+    pub fn share(&self, hosts: u64) -> Self {
+        self.scaled(1, hosts, (self.capacity() / hosts.max(1)).max(1))
+    }
+
+    /// What is left of it when each of so many hosts keeps `permille` thousandths of it, divided by their number, for itself.
+    pub fn without_parts(&self, permille: u64, hosts: u64) -> Self {
+        match self.part(permille, 1_000 * hosts) {
+            Some(part) => self.scaled(1_000 - permille, 1_000, self.capacity() - hosts * part.capacity()),
+            None => self.clone(),
+        }
+    }
+
+    fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
+        match self {
+            Self::Bucket(bucket) => {
+                let (amount, period_us) = (bucket.amount() * numerator, bucket.period_us() * denominator);
+                let common = gcd(amount.into(), period_us.into()) as u64;
+                Self::Bucket(Bucket::new(amount / common, period_us / common, capacity))
+            }
+            Self::Soft(soft) => {
+                // Reduced alike, whatever the rates are: words mean the same with the margin and without.
+                let common = gcd(numerator.into(), denominator.into()) as u64;
+                let (times, in_times) = (numerator / common, denominator / common);
+                let of = |bucket: &Bucket, capacity| {
+                    Bucket::new(bucket.amount() * times, bucket.period_us() * in_times, capacity)
+                };
+                let (whole, own) = (soft.whole(), soft.own());
+                let part = u128::from(own.capacity()) * u128::from(capacity) / u128::from(whole.capacity());
+                Self::Soft(Soft::new(of(whole, capacity), of(own, part as u64)))
+            }
+            Self::Fixed(fixed) => Self::Fixed(match fixed.calendar() {
+                Some(calendar) => Fixed::by(capacity, calendar.clone()),
+                None => Fixed::new(capacity, fixed.period_us()),
+            }),
+            Self::Sliding(sliding) => Self::Sliding(Sliding::new(capacity, sliding.period_us())),
+            Self::Weighted(weighted) => Self::Weighted(Weighted::new(capacity, weighted.period_us())),
+            Self::Log(log) => Self::Log(Log::new(capacity, log.period_us())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn the_parts_of_all_hosts_and_the_rest_are_the_whole() {
+        for capacity in [1, 7, 100, 5_000] {
+            for meter in [
+                Meter::Bucket(Bucket::new(capacity, SECOND, capacity)),
+                Meter::Soft(Soft::new(
+                    Bucket::new(2 * capacity, SECOND, capacity),
+                    Bucket::new(capacity, SECOND, capacity.div_ceil(2)),
+                )),
+                Meter::Fixed(Fixed::new(capacity, SECOND)),
+                Meter::Sliding(Sliding::new(capacity, 60 * SECOND)),
+                Meter::Log(Log::new(capacity, SECOND)),
+            ] {
+                let part = meter.part(200, 1_000 * 3).map_or(0, |part| part.capacity());
+                assert_eq!(meter.without_parts(200, 3).capacity() + 3 * part, capacity, "{meter:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_of_a_part_of_a_soft_bucket_mean_the_same_with_its_margin_and_without() {
+        let own = Bucket::new(700, 100 * SECOND, 70);
+        let [wide, plain] = [Bucket::new(770, 100 * SECOND, 77), own].map(|whole| {
+            let part = Meter::Soft(Soft::new(whole, own)).without_parts(200, 3);
+            (part.layout(), part.bucket().map(Bucket::amount))
+        });
+        assert_eq!((wide.0 == plain.0, wide.1, plain.1), (true, Some(3_080), Some(2_800)));
+    }
+
+    #[test]
+    fn a_bucket_is_as_much_slower_as_it_is_smaller() {
+        let meter = Meter::Bucket(Bucket::new(300, SECOND, 30));
+        assert_eq!(meter.share(3), Meter::Bucket(Bucket::new(1, 10_000, 10)));
+        assert_eq!(meter.share(1_000).capacity(), 1, "never nothing");
+        assert_eq!(meter.part(1, 1_000), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! What the store gives out of a limit: whole numbers that the script and this program count alike.
+
+use std::fmt;
+
+use ratelimit_common::limit::rate::Rate;
+
+use super::Reserve;
+
+/// The largest whole number that the store's scripts count exactly.
+const EXACT: u128 = 1 << 53;
+
+/// A limit as the store has it: `amount` units every `period_us`, and `burst` at most at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Terms {
+    amount: u64,
+    period_us: u64,
+    burst: u64,
+}
+
+/// A limit that the store cannot count exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooFine {
+    /// The largest burst that it could have.
+    max_burst: u64,
+}
+
+impl fmt::Display for TooFine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = self.max_burst;
+        write!(
+            f,
+            "the burst is too large to be counted exactly across hosts at this rate; use at most {most}"
+        )
+    }
+}
+
+impl Terms {
+    /// What is left of a limit when every host has its part of the reserve.
+    pub fn of(rate: &Rate, reserve: Reserve) -> Result<Self, TooFine> {
+        // A part that is less than one unit is never spent: then the store has everything.
+        let kept = if reserve.units(rate.burst) == 0 { 0 } else { u128::from(reserve.permille()) };
+        let amount = u128::from(rate.amount) * (1_000 - kept);
+        // Microseconds, and thousandths of the reserve.
+        let period = u128::from(rate.period.ns());
+        let common = gcd(amount, period);
+        let (amount, period) = (amount / common, period / common);
+        // Parts of units count: a bucket of one and a half units gives two, if it has the time.
+        let burst = rate.burst - (u128::from(rate.burst) * kept).div_ceil(1_000) as u64;
+        // Room for more than the burst: for what a moment adds, and for what was carried over.
+        if (u128::from(burst) + 3) * period + amount >= EXACT {
+            let max_burst = (EXACT.saturating_sub(amount + 1) / period).saturating_sub(3);
+            return Err(TooFine { max_burst: max_burst as u64 });
+        }
+        Ok(Self { amount: amount as u64, period_us: period as u64, burst })
+    }
+
+    /// Units in every period.
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// The period.
+    pub fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
+    /// Units at once.
+    pub fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// Whether units come in no faster than those of another limit. In doubles, as the script does it.
+    pub(crate) fn is_no_faster_than(&self, other: &Self) -> bool {
+        self.amount as f64 * other.period_us as f64 <= other.amount as f64 * self.period_us as f64
+    }
+
+    /// Whether units come in alike.
+    pub(crate) fn is_as_fast_as(&self, other: &Self) -> bool {
+        (self.amount, self.period_us) == (other.amount, other.period_us)
+    }
+
+    /// With so many units at once.
+    pub(crate) fn with_burst(self, burst: u64) -> Self {
+        Self { burst, ..self }
+    }
+
+    /// How long an empty bucket takes to fill.
+    pub fn fill_us(&self) -> u64 {
+        (u128::from(self.burst) * u128::from(self.period_us)).div_ceil(u128::from(self.amount)) as u64
+    }
+}
+
+/// The largest number that divides both.
+pub(crate) fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a.max(1) } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+
+    fn terms(text: &str, permille: u32, hosts: u32) -> Terms {
+        Terms::of(&parse_rate(text).unwrap(), Reserve::new(permille, hosts)).unwrap()
+    }
+
+    #[test]
+    fn the_store_gives_out_what_the_reserves_of_all_hosts_leave() {
+        let whole = terms("20000 packets/s burst 40000", 0, 16);
+        assert_eq!(whole, Terms { amount: 1, period_us: 50, burst: 40_000 });
+        // Each of 16 hosts has 125 of the 2000 that are kept back.
+        let rest = terms("20000 packets/s burst 40000", 50, 16);
+        assert_eq!(rest, Terms { amount: 19, period_us: 1_000, burst: 38_000 });
+        assert_eq!(rest.fill_us(), 2_000_000);
+    }
+
+    #[test]
+    fn a_reserve_of_less_than_one_unit_is_the_stores() {
+        assert_eq!(terms("5 packets/s burst 10", 50, 16), terms("5 packets/s burst 10", 0, 1));
+    }
+
+    #[test]
+    fn a_burst_that_the_store_could_not_count_is_refused_with_one_that_it_can() {
+        let slow = parse_rate("7 bytes/s burst 9000000 MB");
+        let Ok(rate) = slow else { panic!("{slow:?}") };
+        let TooFine { max_burst } = Terms::of(&rate, Reserve::new(0, 1)).unwrap_err();
+        assert!(Terms::of(&Rate { burst: max_burst, ..rate }, Reserve::new(0, 1)).is_ok());
+        assert!(Terms::of(&Rate { burst: max_burst + 1, ..rate }, Reserve::new(0, 1)).is_err());
+    }
+}

@@ -1,0 +1,236 @@
+//! What one key may have, made ready from the limits of a policy.
+
+use ratelimit_common::limit::{
+    manner::{Algorithm, Throttle},
+    rate::Period,
+};
+
+use super::request::Priority;
+use crate::{
+    meter::{
+        Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted,
+        calendar::{Calendar, CalendarUnit},
+    },
+    policy::{Alone, OnRefusal, RequestLimit, Reserved, Sharing},
+};
+
+/// What one key may have: limits that all hold.
+#[derive(Debug)]
+pub struct Allowance {
+    /// Its place among all.
+    pub id: usize,
+    /// What it is called.
+    pub name: String,
+    /// All of them must hold.
+    pub limits: Vec<Limit>,
+    /// Words that a key needs.
+    pub words: usize,
+    /// What happens above a limit.
+    pub on_limit: OnRefusal,
+    /// How hosts count together.
+    pub sharing: Sharing,
+    /// What a host does that cannot reach the store.
+    pub without_store: Alone,
+    /// Names and limits as the `RateLimit-Policy` field has them.
+    pub header: String,
+    pub(super) reserved: Reserved,
+    /// Tells keys of this allowance from all others. The same as long as names and layouts are: a change of numbers keeps what was counted.
+    pub(super) seed: u64,
+    /// What keys of this allowance are called in the store.
+    pub(super) store_name: String,
+    /// What this host gives of it when it cannot reach the store.
+    pub(super) alone: Option<usize>,
+}
+
+/// One limit.
+#[derive(Debug)]
+pub struct Limit {
+    /// What it is called.
+    pub name: String,
+    /// Units in a window, for people and headers.
+    pub quota: u64,
+    /// The window, for people and headers.
+    pub window_s: u64,
+    /// How it is counted.
+    pub meter: Meter,
+    /// The same with the margin above it.
+    pub(super) margin: Option<Margin>,
+    /// Whether requests wait in it for their turn.
+    pub queue: bool,
+    /// Where its words begin.
+    pub at: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Margin {
+    pub(super) meter: Meter,
+    elastic: bool,
+}
+
+/// How a limit is counted at the moment.
+#[derive(Clone, Copy, Debug)]
+pub struct InForce<'r> {
+    /// The algorithm.
+    pub meter: &'r Meter,
+    /// Units of the meter that are held back.
+    pub held_back: u64,
+    /// Units that are above the limit itself.
+    pub margin: u64,
+    /// Whether more is given than the limit itself: a small bucket's margin may be in its rate alone.
+    pub is_wide: bool,
+}
+
+impl Limit {
+    /// How it is counted while the host has headroom, or has none.
+    pub fn in_force(&self, headroom: bool) -> InForce<'_> {
+        match &self.margin {
+            None => InForce { meter: &self.meter, held_back: 0, margin: 0, is_wide: false },
+            Some(Margin { meter, elastic }) if headroom || !elastic => {
+                let margin = meter.capacity() - self.meter.capacity();
+                InForce { meter, held_back: 0, margin, is_wide: true }
+            }
+            // Words of a bucket mean the same at any rate; those of others are counted as they are, up to the limit.
+            Some(Margin { meter, .. }) => match &self.meter {
+                plain @ Meter::Soft(_) => InForce { meter: plain, held_back: 0, margin: 0, is_wide: false },
+                _ => {
+                    let held_back = meter.capacity() - self.meter.capacity();
+                    InForce { meter, held_back, margin: 0, is_wide: false }
+                }
+            },
+        }
+    }
+}
+
+impl InForce<'_> {
+    /// Units that a key may have now.
+    pub fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        self.meter.left(words, now_us).saturating_sub(self.held_back)
+    }
+
+    /// Units of the limit itself among those that a key may have now: none of the margin.
+    #[inline]
+    pub fn below(&self, words: &[u64], now_us: u64, left: u64) -> u64 {
+        match self.meter {
+            Meter::Soft(soft) => soft.below(words, now_us),
+            _ => left.saturating_sub(self.margin),
+        }
+    }
+
+    /// How long until a key has one unit more than it has now; 0 if it has everything.
+    pub fn more(&self, words: &[u64], now_us: u64) -> u64 {
+        self.meter.more(words, now_us, self.held_back)
+    }
+
+    /// How long until so many units are there.
+    pub fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        self.meter.wait(words, now_us, units.saturating_add(self.held_back))
+    }
+}
+
+impl Allowance {
+    /// Units of a limit of this capacity that a request of this priority leaves alone.
+    pub fn reserved(&self, priority: Priority, capacity: u64) -> u64 {
+        let percent = match priority {
+            Priority::Critical => 0,
+            Priority::Normal => self.reserved.critical,
+            Priority::Background => self.reserved.critical + self.reserved.normal,
+        };
+        match percent {
+            // Mostly; a division of this width would be a third of a decision.
+            0 => 0,
+            percent => (u128::from(capacity) * u128::from(percent)).div_ceil(100) as u64,
+        }
+    }
+
+    /// What keys of this allowance are called in the store.
+    pub fn store_name(&self) -> &str {
+        &self.store_name
+    }
+
+    /// Whether what is held beforehand is below every margin. Of a bucket nobody knows without asking, and of a window only while the margin is
+    /// smaller than what stays with the store ([`super::lease::MOST`]): above that, hosts would serve what they cannot tell from the rest.
+    pub(super) fn may_hold(&self) -> bool {
+        self.limits.iter().all(|limit| match &limit.margin {
+            None => true,
+            Some(Margin { meter: Meter::Soft(_), .. }) => false,
+            Some(Margin { meter, .. }) => {
+                meter.capacity() - limit.meter.capacity() <= meter.capacity() / super::lease::MOST
+            }
+        })
+    }
+
+    /// The most that a key may have at once.
+    pub fn capacity(&self) -> u64 {
+        self.limits.iter().map(|limit| limit.meter.capacity()).min().unwrap_or(0)
+    }
+}
+
+/// A limit of a list of limits; where its words begin is for whoever puts the list together.
+pub(super) fn limit_of(
+    of: &str,
+    nth: usize,
+    all: &[RequestLimit],
+    limit: &RequestLimit,
+    on_limit: OnRefusal,
+    now_us: u64,
+) -> Limit {
+    let rate = &limit.rate;
+    // One name for one limit, and a number where several have the same period.
+    let same = all[..nth].iter().filter(|other| other.rate.period == rate.period).count();
+    let name = match (all.len(), same) {
+        (1, _) => of.to_owned(),
+        (_, 0) => format!("{of}-{}", rate.period.name()),
+        (_, same) => format!("{of}-{}-{}", rate.period.name(), same + 1),
+    };
+    let percent = rate.manner.margin(true);
+    let margin = (percent > 0).then(|| Margin {
+        meter: meter(limit, percent, now_us),
+        elastic: matches!(rate.manner.throttle, Throttle::Elastic(_)),
+    });
+    let leaky = rate.manner.algorithm == Algorithm::LeakyBucket;
+    Limit {
+        name,
+        quota: rate.amount,
+        window_s: rate.period.ns() / 1_000_000_000,
+        meter: meter(limit, 0, now_us),
+        margin,
+        queue: leaky && matches!(on_limit, OnRefusal::Delay(_)),
+        at: 0,
+    }
+}
+
+fn meter(limit: &RequestLimit, percent: u32, now_us: u64) -> Meter {
+    let rate = &limit.rate;
+    let wide = |number: u64| (u128::from(number) * (100 + u128::from(percent)) / 100) as u64;
+    let period_us = rate.period.ns() / 1_000;
+    match rate.manner.algorithm {
+        // A hundred periods, so that percents are whole; the same with and without them, so that words mean the same.
+        Algorithm::TokenBucket | Algorithm::LeakyBucket if rate.manner.margin(true) > 0 => {
+            let bucket = |percent: u32, burst| {
+                Bucket::new(rate.amount * (100 + u64::from(percent)), period_us * 100, burst)
+            };
+            Meter::Soft(Soft::new(bucket(percent, wide(rate.burst)), bucket(0, rate.burst)))
+        }
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            Meter::Bucket(Bucket::new(rate.amount, period_us, rate.burst))
+        }
+        Algorithm::FixedWindow => Meter::Fixed(fixed(limit, wide(rate.amount), period_us, now_us)),
+        Algorithm::SlidingWindow => Meter::Sliding(Sliding::new(wide(rate.amount), period_us)),
+        Algorithm::SlidingWindowWeighted => Meter::Weighted(Weighted::new(wide(rate.amount), period_us)),
+        Algorithm::SlidingLog => Meter::Log(Log::new(wide(rate.amount), period_us)),
+    }
+}
+
+fn fixed(limit: &RequestLimit, amount: u64, period_us: u64, now_us: u64) -> Fixed {
+    let unit = match limit.rate.period {
+        Period::Day => Some(CalendarUnit::Day),
+        Period::Month => Some(CalendarUnit::Month),
+        _ => None,
+    };
+    let calendar = limit.zone.as_deref().zip(unit).map(|(zone, unit)| Calendar::new(zone, unit, now_us));
+    match calendar {
+        Some(Ok(calendar)) => Fixed::by(amount, calendar),
+        // A policy's zones have been checked when it was made.
+        _ => Fixed::new(amount, period_us),
+    }
+}

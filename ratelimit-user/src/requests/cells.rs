@@ -1,0 +1,336 @@
+//! State of keys, all of one size, in a table that never grows beyond its end: who has not been asked about for longest makes way.
+//!
+//! ```text
+//! fingerprint --+--> set a: k k k k k k - -   a a a a a a - -   w w w w w w - -      8 places each: who, when, state
+//!               +--> set b: k k k - - - - -   a a a - - - - -   w w w - - - - -      a key is in one of its two sets
+//! ```
+//!
+//! No pointers, no lists: a key costs its words, 8 bytes for who it is and 4 for when it was last asked about, and with two sets to choose from
+//! five of seven places are taken before the first key has to go. What makes way when both sets are full is one of their sixteen that
+//! nobody has asked about for as many new keys as any, which is among the oldest of all. The usual tables with exact order of use take three to five times the space.
+//!
+//! What decides the speed is lines of memory that another CPU has written to. So everything about a key lies together, and to look at a key
+//! that is there writes nothing but its state: time is counted in new keys, because only they make others go.
+
+/// Places in a set: their fingerprints are as large as one line of the processor's cache.
+const WAYS: usize = 8;
+/// Words of a set for when its keys were asked about: two of them in each.
+const ASKED: usize = WAYS / 2;
+/// Free places of the first set that a key leaves alone when there are more in the second. Most keys are then in the set that is looked at first.
+const SPARE: usize = 3;
+/// Sets to begin with.
+const FIRST_SETS: usize = 4;
+
+/// A table.
+#[derive(Debug)]
+pub struct Cells {
+    words: usize,
+    sets: usize,
+    most_sets: usize,
+    used: usize,
+    /// All sets, one after the other. Each: who is where (0 is nobody), when they were last asked about, their state.
+    memory: Vec<u64>,
+    /// New keys so far, as a number that wraps: the time.
+    newcomers: u32,
+    /// Keys that had to make way.
+    evicted: u64,
+}
+
+impl Cells {
+    /// A table of keys with so many words each, for at most about so many of them.
+    pub fn new(words: usize, most: usize) -> Self {
+        // Two fifths more, because sets do not fill evenly: then all of so many fit.
+        let most_sets = (most + most * 2 / 5).div_ceil(WAYS).max(2);
+        Self::of_size(words, FIRST_SETS.min(most_sets), most_sets)
+    }
+
+    fn of_size(words: usize, sets: usize, most_sets: usize) -> Self {
+        let memory = vec![0; sets * (WAYS + ASKED + WAYS * words)];
+        Self { words, sets, most_sets, used: 0, memory, newcomers: 0, evicted: 0 }
+    }
+
+    /// Keys in it.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Whether nobody is in it.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Keys that had to make way.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Where a key is.
+    #[inline]
+    pub fn find(&mut self, fingerprint: u64) -> Option<usize> {
+        let sets = self.sets_of(fingerprint);
+        self.expect(sets[0]);
+        let found = sets.into_iter().find_map(|set| {
+            // All of them, without looking at each result: which one it is cannot be guessed, and a wrong guess costs more.
+            let same = |(way, other): (usize, &u64)| u32::from(*other == fingerprint) << way;
+            let found = self.keys(set).iter().enumerate().map(same).fold(0, |all, one| all | one);
+            (found != 0).then(|| set * WAYS + found.trailing_zeros() as usize)
+        })?;
+        self.touch(found);
+        Some(found)
+    }
+
+    /// The same for a key that was in a place a moment ago: it may have had to go for another since.
+    #[inline]
+    pub fn find_again(&mut self, before: Option<usize>, fingerprint: u64) -> Option<usize> {
+        before.filter(|place| self.key(*place) == fingerprint).or_else(|| self.find(fingerprint))
+    }
+
+    /// Where a key is, or is from now on, with words that are all 0.
+    pub fn find_or_insert(&mut self, fingerprint: u64) -> usize {
+        self.find(fingerprint).unwrap_or_else(|| self.insert(fingerprint))
+    }
+
+    /// The words of a place.
+    #[inline]
+    pub fn words(&self, place: usize) -> &[u64] {
+        let at = self.state_at(place);
+        &self.memory[at..at + self.words]
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub fn words_mut(&mut self, place: usize) -> &mut [u64] {
+        let at = self.state_at(place);
+        &mut self.memory[at..at + self.words]
+    }
+
+    /// Forgets a key.
+    pub fn remove(&mut self, fingerprint: u64) {
+        if let Some(place) = self.find(fingerprint) {
+            self.put(place, 0);
+            self.words_mut(place).fill(0);
+            self.used -= 1;
+        }
+    }
+
+    /// A place for a key that is not there, with words that are all 0.
+    pub fn insert(&mut self, fingerprint: u64) -> usize {
+        // Before a set is likely to be full.
+        if self.used * 10 >= self.sets * WAYS * 7 && self.sets < self.most_sets {
+            self.grow();
+        }
+        let place = match self.free(fingerprint) {
+            Some(place) => place,
+            None if self.sets < self.most_sets => {
+                self.grow();
+                return self.insert(fingerprint);
+            }
+            None => {
+                self.evicted += 1;
+                self.used -= 1;
+                self.oldest(fingerprint)
+            }
+        };
+        self.used += 1;
+        self.newcomers = self.newcomers.wrapping_add(1);
+        self.put(place, fingerprint);
+        self.touch(place);
+        self.words_mut(place).fill(0);
+        place
+    }
+
+    /// A free place of a key: in its first set as long as there is room to spare, else in the emptier one.
+    fn free(&self, fingerprint: u64) -> Option<usize> {
+        let free = |set: usize| {
+            let keys = self.keys(set);
+            let count = keys.iter().filter(|other| **other == 0).count();
+            (count, keys.iter().position(|other| *other == 0).map(|way| set * WAYS + way))
+        };
+        let [one, two] = self.sets_of(fingerprint).map(free);
+        if one.0 > SPARE || one.0 >= two.0 { one.1 } else { two.1 }
+    }
+
+    fn oldest(&self, fingerprint: u64) -> usize {
+        let places = self.sets_of(fingerprint).into_iter().flat_map(|set| set * WAYS..(set + 1) * WAYS);
+        places.max_by_key(|place| self.newcomers.wrapping_sub(self.asked(*place))).unwrap_or(0)
+    }
+
+    fn sets_of(&self, fingerprint: u64) -> [usize; 2] {
+        let scaled = |half: u64| ((half * self.sets as u64) >> 32) as usize;
+        [scaled(fingerprint >> 32), scaled(fingerprint & u64::from(u32::MAX))]
+    }
+
+    /// Moves to a larger table: one step, or as many as it takes that everybody has a place.
+    fn grow(&mut self) {
+        let mut sets = self.sets;
+        loop {
+            sets = (sets + sets.div_ceil(4)).min(self.most_sets);
+            let larger = self.moved_to(sets);
+            if larger.evicted == self.evicted || sets == self.most_sets {
+                *self = larger;
+                return;
+            }
+        }
+    }
+
+    fn moved_to(&self, sets: usize) -> Self {
+        let mut larger = Self::of_size(self.words, sets, self.most_sets);
+        (larger.newcomers, larger.evicted) = (self.newcomers, self.evicted);
+        // One place of every set after the other: neighbours go to neighbouring sets, which would fill up first.
+        let places = (0..WAYS).flat_map(|way| (way..self.sets * WAYS).step_by(WAYS));
+        for (place, fingerprint) in places.map(|place| (place, self.key(place))).filter(|(_, key)| *key != 0)
+        {
+            let to = match larger.free(fingerprint) {
+                Some(to) => {
+                    larger.used += 1;
+                    to
+                }
+                None => {
+                    larger.evicted += 1;
+                    larger.oldest(fingerprint)
+                }
+            };
+            larger.put(to, fingerprint);
+            larger.set_asked(to, self.asked(place));
+            larger.words_mut(to).copy_from_slice(self.words(place));
+        }
+        larger
+    }
+
+    /// Where a set begins.
+    fn set_at(&self, set: usize) -> usize {
+        set * (WAYS + ASKED + WAYS * self.words)
+    }
+
+    fn state_at(&self, place: usize) -> usize {
+        self.set_at(place / WAYS) + WAYS + ASKED + place % WAYS * self.words
+    }
+
+    fn keys(&self, set: usize) -> &[u64] {
+        let at = self.set_at(set);
+        &self.memory[at..at + WAYS]
+    }
+
+    fn key(&self, place: usize) -> u64 {
+        self.keys(place / WAYS)[place % WAYS]
+    }
+
+    fn put(&mut self, place: usize, fingerprint: u64) {
+        let at = self.set_at(place / WAYS) + place % WAYS;
+        self.memory[at] = fingerprint;
+    }
+
+    /// The word that has when a place was asked about, and how far up in it.
+    fn asked_at(&self, place: usize) -> (usize, usize) {
+        (self.set_at(place / WAYS) + WAYS + place % WAYS / 2, place % 2 * 32)
+    }
+
+    fn asked(&self, place: usize) -> u32 {
+        let (at, shift) = self.asked_at(place);
+        (self.memory[at] >> shift) as u32
+    }
+
+    fn set_asked(&mut self, place: usize, when: u32) {
+        let (at, shift) = self.asked_at(place);
+        let other = self.memory[at] & !(u64::from(u32::MAX) << shift);
+        self.memory[at] = other | u64::from(when) << shift;
+    }
+
+    /// Has the state of a set on its way from memory while it is still being looked who is in it: the two waits become one.
+    #[inline]
+    fn expect(&self, set: usize) {
+        let at = self.state_at(set * WAYS);
+        let word = |at: usize| self.memory.get(at).copied();
+        std::hint::black_box((word(at), word(at + self.words * WAYS / 2)));
+    }
+
+    /// Somebody asked about it. Seldom changes anything where few keys are new.
+    fn touch(&mut self, place: usize) {
+        if self.asked(place) != self.newcomers {
+            self.set_asked(place, self.newcomers);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requests::key::KeyHasher;
+
+    fn key(n: u64) -> u64 {
+        KeyHasher::known((1, 2)).begin(n).bytes(&[]).fingerprint
+    }
+
+    #[test]
+    fn as_many_keys_as_were_asked_for_fit_but_for_one_in_a_thousand() {
+        let mut cells = Cells::new(2, 10_000);
+        for n in 0..10_000 {
+            let place = cells.find_or_insert(key(n));
+            cells.words_mut(place)[1] = n;
+        }
+        assert!(cells.evicted() <= 10, "{}", cells.evicted());
+        let found =
+            (0..10_000).filter(|n| cells.find(key(*n)).is_some_and(|place| cells.words(place) == [0, *n]));
+        assert_eq!(found.count() as u64, 10_000 - cells.evicted());
+        assert!(cells.sets * WAYS <= 14_000, "{} sets", cells.sets);
+    }
+
+    #[test]
+    fn keys_that_are_asked_about_stay_however_many_others_come() {
+        let mut cells = Cells::new(1, 1_000);
+        for n in 0..100_u64 {
+            let place = cells.find_or_insert(key(n));
+            cells.words_mut(place)[0] = n + 1;
+        }
+        for stranger in 0..100_000 {
+            cells.find_or_insert(key(1_000_000 + stranger));
+            let place = cells.find(key(stranger % 100)).expect("asked about a hundred keys ago");
+            assert_eq!(cells.words(place), [stranger % 100 + 1]);
+        }
+        assert!(cells.len() <= 1_400, "{}", cells.len());
+        assert!(cells.evicted() > 98_000);
+    }
+
+    #[test]
+    fn a_key_that_comes_back_after_it_had_to_go_starts_anew() {
+        let mut cells = Cells::new(1, 16);
+        let place = cells.find_or_insert(key(0));
+        cells.words_mut(place)[0] = 7;
+        (1..1_000).for_each(|n| {
+            let place = cells.find_or_insert(key(n));
+            cells.words_mut(place)[0] = 9;
+        });
+        assert_eq!(cells.find(key(0)), None);
+        let place = cells.find_or_insert(key(0));
+        assert_eq!(cells.words(place), [0]);
+    }
+
+    #[test]
+    fn a_key_is_found_again_wherever_others_have_moved_it_to() {
+        let mut cells = Cells::new(1, 1_000);
+        let mut places: Vec<usize> = (0..20).map(|n| cells.find_or_insert(key(n))).collect();
+        for n in 0..20 {
+            let place = cells.find_or_insert(key(n));
+            cells.words_mut(place)[0] = n + 1;
+        }
+        (20..500).for_each(|n| _ = cells.insert(key(n)));
+        let moved = (0..20).filter(|n| cells.find(key(*n)) != Some(places[*n as usize])).count();
+        assert!(moved > 0, "the table has grown");
+        for (n, place) in (0..20).zip(&mut places) {
+            *place = cells.find_again(Some(*place), key(n)).expect("there is room for all");
+            assert_eq!(cells.words(*place), [n + 1]);
+        }
+        assert_eq!(cells.find_again(Some(places[0]), key(600)), None);
+    }
+
+    #[test]
+    fn a_key_that_is_removed_leaves_nothing_behind() {
+        let mut cells = Cells::new(1, 16);
+        let place = cells.find_or_insert(key(3));
+        cells.words_mut(place)[0] = 7;
+        cells.remove(key(3));
+        assert_eq!((cells.find(key(3)), cells.len()), (None, 0));
+        let place = cells.find_or_insert(key(3));
+        assert_eq!(cells.words(place), [0]);
+    }
+}

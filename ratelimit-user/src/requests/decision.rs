@@ -1,0 +1,156 @@
+//! What is answered, and why.
+
+use super::{
+    allowance::{Allowance, Limit},
+    claims::MAX_CLAIMS,
+};
+use crate::meter::bit;
+
+/// The answer to one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Decision<'r> {
+    /// What is to be done with it.
+    pub outcome: Outcome,
+    /// The limit that decided, or the one that is nearest to its end; none where nothing limits the request.
+    pub limit: Option<Nearest<'r>>,
+    /// All limits that refuse; none where it is served.
+    pub violated: Violated<'r>,
+}
+
+impl<'r> Decision<'r> {
+    /// A request that is served.
+    pub(super) fn served(outcome: Outcome, limit: Option<Nearest<'r>>) -> Self {
+        Self { outcome, limit, violated: Violated::default() }
+    }
+
+    /// What this says about some keys of a request and another about others: it is refused for as long as one of them refuses.
+    pub fn and(self, other: Self) -> Self {
+        let (Outcome::Refused { retry_us: one }, Outcome::Refused { retry_us: two }) =
+            (self.outcome, other.outcome)
+        else {
+            return if self.outcome.is_served() { other } else { self };
+        };
+        let later = one.is_some_and(|one| two.is_none_or(|two| two > one));
+        let Self { outcome, limit, .. } = if later { other } else { self };
+        Self { outcome, limit, violated: self.violated.and(other.violated) }
+    }
+}
+
+/// Limits that refuse a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Violated<'r> {
+    /// Whose, and a bit for each of them.
+    of: [Option<(&'r Allowance, u64)>; MAX_CLAIMS],
+}
+
+impl<'r> Violated<'r> {
+    /// The first limit of an allowance.
+    pub fn first(allowance: &'r Allowance) -> Self {
+        let mut violated = Self::default();
+        violated.add(allowance, bit(0));
+        violated
+    }
+
+    /// Adds limits of an allowance, a bit for each.
+    pub(super) fn add(&mut self, allowance: &'r Allowance, bits: u64) {
+        if bits == 0 {
+            return;
+        }
+        if let Some(place) = self.of.iter_mut().find(|place| place.is_none()) {
+            *place = Some((allowance, bits));
+        }
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        other.of.into_iter().flatten().for_each(|(allowance, bits)| self.add(allowance, bits));
+        self
+    }
+
+    /// Whose they are.
+    pub fn allowances(&self) -> impl Iterator<Item = &'r Allowance> {
+        self.of.iter().flatten().map(|(allowance, _)| *allowance)
+    }
+
+    /// Each of them.
+    pub fn limits(&self) -> impl Iterator<Item = &'r Limit> {
+        let of = |(allowance, bits): &(&'r Allowance, u64)| {
+            let bits = *bits;
+            let limits = allowance.limits.iter().enumerate();
+            limits.filter(move |(nth, _)| bits & bit(*nth) != 0).map(|(_, limit)| limit)
+        };
+        self.of.iter().flatten().flat_map(of)
+    }
+}
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Serve it.
+    Allowed,
+    /// Serve it; it is above the limit, in the margin of a soft or elastic one.
+    InMargin,
+    /// Serve it after others: it is above its limit.
+    Deprioritised,
+    /// Serve it after this time. Its place is held.
+    Delayed {
+        /// How long.
+        wait_us: u64,
+    },
+    /// Refuse it.
+    Refused {
+        /// How long until it would fit, if nobody else takes anything; none if it never will.
+        retry_us: Option<u64>,
+    },
+}
+
+impl Outcome {
+    /// Whether the request is to be served.
+    pub const fn is_served(self) -> bool {
+        !matches!(self, Self::Refused { .. })
+    }
+
+    /// The word for it in counters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::InMargin => "in_margin",
+            Self::Deprioritised => "deprioritised",
+            Self::Delayed { .. } => "delayed",
+            Self::Refused { .. } => "refused",
+        }
+    }
+
+    /// All words, in the order of [`Outcome::index`].
+    pub const NAMES: [&'static str; 5] = ["allowed", "in_margin", "deprioritised", "delayed", "refused"];
+
+    /// Its place among [`Outcome::NAMES`].
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Allowed => 0,
+            Self::InMargin => 1,
+            Self::Deprioritised => 2,
+            Self::Delayed { .. } => 3,
+            Self::Refused { .. } => 4,
+        }
+    }
+}
+
+/// Whole seconds, rounded up: nobody comes back too early.
+pub const fn seconds(us: u64) -> u64 {
+    us.div_ceil(1_000_000)
+}
+
+/// Where a limit stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Nearest<'r> {
+    /// Whose limit it is.
+    pub allowance: &'r Allowance,
+    /// The limit.
+    pub limit: &'r Limit,
+    /// What is left of it.
+    pub remaining: u64,
+    /// How long until it is whole again.
+    pub reset_us: u64,
+    /// How long until there is more of it than now; 0 if it is whole.
+    pub more_us: u64,
+}

@@ -1,0 +1,436 @@
+//! Where all protocols ask: one engine, one clock, one set of counters. Nothing here knows a protocol.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::mpsc;
+
+use super::{
+    BadRequest, Decision, Engine, Mode, Outcome, Request, Rules,
+    claims::Claims,
+    complaints::Complaints,
+    escalation::{Offence, Offenders},
+    latency::Latency,
+    rules::ApiRules,
+    shared::is_shared,
+    throttle::Throttled,
+    together::Together,
+    turns::{Seat, Turn, Turns},
+};
+use crate::{
+    clock::Clock,
+    meter::Bucket,
+    policy::{DEFAULT_NAME, Listen, Policy, Prefix, address::StoreAddress},
+    requests::status::RequestsStatus,
+    store::{
+        redis::StoreError,
+        worker::{Store, Unavailable},
+    },
+};
+
+/// Whether a question counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// It does.
+    Counted,
+    /// It does, and is for many requests at once, which somebody else decides about: no units are to be held for more of them.
+    InBulk,
+    /// Somebody wants to know.
+    Peeking,
+}
+
+impl From<Asking> for Mode {
+    fn from(asking: Asking) -> Self {
+        match asking {
+            Asking::Counted | Asking::InBulk => Self::Take,
+            Asking::Peeking => Self::Peek,
+        }
+    }
+}
+
+/// Why nothing was given back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRefunded {
+    /// The question makes no sense.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+    /// It was counted in the store, which does not answer.
+    #[error("the store that hosts share does not answer, so nothing was given back; try again in a second")]
+    StoreAway,
+}
+
+impl From<Unavailable> for NotRefunded {
+    fn from(_: Unavailable) -> Self {
+        Self::StoreAway
+    }
+}
+
+/// Answers for every protocol.
+#[derive(Debug)]
+pub struct Desk {
+    engine: Engine,
+    clock: Clock,
+    /// Other hosts that count with this one.
+    together: Option<Together>,
+    offenders: Offenders,
+    complaints: Complaints,
+    /// Turns whose callers have hung up.
+    turns: Turns,
+    latency: Latency,
+    access: RwLock<Access>,
+    /// What an operator should know of the listeners, as sentences.
+    warnings: RwLock<Vec<String>>,
+}
+
+/// Whom listeners believe.
+#[derive(Debug, Default)]
+struct Access {
+    trusted_proxies: Vec<Prefix>,
+}
+
+impl Desk {
+    /// A desk for a policy, that counts for itself.
+    pub fn new(policy: &Policy) -> Self {
+        Self::with(policy, None)
+    }
+
+    /// The same with other hosts, through a store.
+    pub fn with(policy: &Policy, store: Option<Store>) -> Self {
+        let name = policy.cluster().map_or(DEFAULT_NAME, |cluster| cluster.name());
+        let clock = Clock::start();
+        let together = store.map(|store| Together::new(store, name, policy.requests().keys, clock));
+        let desk = Self {
+            engine: Engine::new(policy, clock.now_us()),
+            clock,
+            together,
+            offenders: Offenders::default(),
+            complaints: Complaints::default(),
+            turns: Turns::default(),
+            latency: Latency::default(),
+            access: RwLock::default(),
+            warnings: RwLock::default(),
+        };
+        desk.settle(policy);
+        desk
+    }
+
+    /// Follows a policy; one that is on another store than its own if the command line named one.
+    pub fn follow(&self, policy: &Policy, redis: Option<&StoreAddress>) {
+        let policy = policy.clone().moved_to(redis);
+        self.engine.follow(&policy, self.clock.now_us());
+        self.settle(&policy);
+    }
+
+    fn settle(&self, policy: &Policy) {
+        let Listen { trusted_proxies, .. } = policy.listen();
+        if let Ok(mut access) = self.access.write() {
+            access.trusted_proxies.clone_from(trusted_proxies);
+        }
+    }
+
+    /// Decides about a request, and hands the decision over. Nothing of it outlives that: rules may change any time.
+    pub async fn check<R>(
+        &self,
+        request: &Request<'_>,
+        asking: Asking,
+        render: impl FnOnce(&Decision<'_>) -> R,
+    ) -> Result<R, BadRequest> {
+        let now_us = self.clock.now_us();
+        {
+            let rules = self.engine.rules();
+            let claims = self.engine.claims(&rules, request, now_us)?;
+            if let Some(decision) = self.at_once(&rules, &claims, request, asking, now_us) {
+                let decision = self.seated(&claims, request, asking, decision);
+                self.note(claims.api, request, asking, decision.outcome, now_us);
+                return Ok(render(&decision));
+            }
+        }
+        let rules = self.engine.rules_for_long();
+        let claims = self.engine.claims(&rules, request, now_us)?;
+        let decision = match &self.together {
+            Some(together) => {
+                together.decide(&self.engine, &self.clock, &rules, &claims, request, asking).await
+            }
+            None => self.engine.judge(&claims, request, now_us, asking.into()),
+        };
+        let decision = self.seated(&claims, request, asking, decision);
+        self.note(claims.api, request, asking, decision.outcome, now_us);
+        Ok(render(&decision))
+    }
+
+    /// Gives a decision the turn of somebody who has hung up, if there is one: an earlier turn, or one at all.
+    fn seated<'r>(
+        &self,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+        decision: Decision<'r>,
+    ) -> Decision<'r> {
+        if self.turns.is_empty() {
+            return decision;
+        }
+        let now_us = self.clock.now_us();
+        let own = match decision.outcome {
+            Outcome::Delayed { wait_us } => Some(now_us + wait_us),
+            Outcome::Refused { .. } => None,
+            _ => return decision,
+        };
+        let seat = Seat::of(claims, request);
+        let turn_us = match asking {
+            Asking::Counted => self.turns.take(seat, own, now_us),
+            // A proxy that is given many at once does not wait.
+            Asking::InBulk => None,
+            Asking::Peeking => {
+                self.turns.first(seat, now_us).filter(|turn| own.is_none_or(|own| *turn < own))
+            }
+        };
+        match turn_us {
+            Some(turn_us) => Decision { outcome: Outcome::Delayed { wait_us: turn_us - now_us }, ..decision },
+            None => decision,
+        }
+    }
+
+    /// The turn of a request that waits for so long from now on; none if the policy has changed so that there is none.
+    pub fn turn(self: &Arc<Self>, request: &Request<'_>, wait_us: u64) -> Option<Turn> {
+        let (rules, now_us) = (self.engine.rules(), self.clock.now_us());
+        let claims = self.engine.claims(&rules, request, now_us).ok()?;
+        Some(Turn::new(self, Seat::of(&claims, request), now_us + wait_us))
+    }
+
+    /// A turn is free: its caller has hung up.
+    pub(super) fn leave(&self, seat: Seat, turn_us: u64) {
+        self.turns.leave(seat, turn_us, self.clock.now_us());
+    }
+
+    /// The decision, if nobody else has to be asked.
+    fn at_once<'r>(
+        &self,
+        rules: &'r Rules,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+        now_us: u64,
+    ) -> Option<Decision<'r>> {
+        match &self.together {
+            Some(together) if claims.iter().any(is_shared) => {
+                together.at_once(&self.engine, rules, claims, request, asking, now_us)
+            }
+            _ => Some(self.engine.judge(claims, request, now_us, asking.into())),
+        }
+    }
+
+    /// Gives back what a request was charged so long ago, an age of 0 being any; for a login: it succeeded. Nothing, and nobody is known, where
+    /// nothing was charged.
+    pub async fn refund(&self, request: &Request<'_>, age_us: u64) -> Result<(), NotRefunded> {
+        let (rules, now_us) = (self.engine.rules_for_long(), self.clock.now_us());
+        // Those that it was charged to: who is known from now on was a stranger then.
+        let claims = self.engine.claims(&rules, request, now_us)?;
+        let back = match &self.together {
+            Some(together) if claims.iter().any(is_shared) => {
+                together.refund(&self.engine, &self.clock, &rules, &claims, request, age_us).await?
+            }
+            _ => self.engine.give_back(&claims, request, age_us, now_us),
+        };
+        if back {
+            self.engine.know(&claims, now_us);
+        }
+        Ok(())
+    }
+
+    /// Gives back what a request was charged that is not served. Not for logins: there it would mean that one succeeded.
+    pub async fn give_back(&self, request: &Request<'_>) {
+        if self.engine.rules().claims(request).is_ok_and(|claims| claims.known.is_none()) {
+            // It was a good question before; rules that have changed since count nothing of it.
+            let _changed = self.refund(request, 0).await;
+        }
+    }
+
+    /// Forgets what was counted under the keys of a request.
+    pub async fn reset(&self, request: &Request<'_>) -> Result<(), BadRequest> {
+        let rules = self.engine.rules();
+        self.engine.reset(&rules, request)?;
+        if let Some(together) = &self.together {
+            together.reset(&rules.claims(request)?, request);
+        }
+        Ok(())
+    }
+
+    /// Takes from a bucket that the caller describes.
+    pub fn throttle(&self, key: &[u8], bucket: &Bucket, quantity: u64) -> Throttled {
+        self.engine.throttle(key, bucket, quantity, self.clock.now_us())
+    }
+
+    /// Takes in that a question makes no sense, for the operator.
+    pub fn complain(&self, why: &dyn std::fmt::Display) {
+        self.complaints.hear(why, self.clock.now_us());
+    }
+
+    /// Whether the word of this peer about the address of a caller counts.
+    pub fn trusts(&self, peer: std::net::IpAddr) -> bool {
+        let Ok(access) = self.access.read() else { return false };
+        let peer = Prefix::masked(peer.to_canonical(), if peer.to_canonical().is_ipv4() { 32 } else { 128 });
+        access.trusted_proxies.iter().any(|prefix| prefix.covers(&peer))
+    }
+
+    /// What an operator should know of the listeners from now on.
+    pub fn warn(&self, warnings: Vec<String>) {
+        *self.warnings.write().unwrap_or_else(PoisonError::into_inner) = warnings;
+    }
+
+    /// What an operator should know of the listeners.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The engine, for whoever looks at it.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// How it is doing, as `status` and metrics show it.
+    pub fn status(&self) -> RequestsStatus {
+        let (usage, rules) = (self.engine.usage(), self.engine.rules());
+        let decisions = rules.apis().into_iter().flat_map(|api| {
+            api.tally.counts().map(|(outcome, count)| (api.name.to_string(), outcome.to_owned(), count))
+        });
+        let condition = self.store().map(Store::condition).unwrap_or_default();
+        RequestsStatus {
+            keys: usage.keys,
+            evicted: usage.evicted,
+            decisions: decisions.collect(),
+            decision_times: self.latency.times(),
+            store_up: self.store().map(Store::is_up),
+            store_questions: self.store().map_or((0, 0), Store::counts),
+            store_servers: (condition.answering as u64, condition.away as u64),
+            store_problem: condition.problem.map(|problem| (problem.kind().to_owned(), problem.to_string())),
+        }
+    }
+
+    /// Why callers had better ask another host, if they had: the store has never worked here, and will not before somebody sets something right. One
+    /// that is gone is no reason: hosts give their shares, and all of them would be unready at once.
+    pub fn unready(&self) -> Option<String> {
+        let condition = self.store()?.condition();
+        if condition.has_worked || condition.problem.as_ref().is_some_and(StoreError::is_transient) {
+            return None;
+        }
+        Some(match condition.problem {
+            Some(problem) => format!("requests are counted without other hosts: {problem}"),
+            None => "the store has not been tried yet".to_owned(),
+        })
+    }
+
+    /// The way to the store, if there is one.
+    pub fn store(&self) -> Option<&Store> {
+        self.together.as_ref().map(Together::store)
+    }
+
+    /// Addresses that are to be blocked, from now on; for one taker.
+    pub fn escalations(&self) -> Option<mpsc::Receiver<Offence>> {
+        self.offenders.take()
+    }
+
+    /// Counts a decision about a question of this time, and looks whether its caller has been refused for too long.
+    fn note(&self, api: &ApiRules, request: &Request<'_>, asking: Asking, outcome: Outcome, now_us: u64) {
+        if asking == Asking::Peeking {
+            return;
+        }
+        // Nobody gets an address blocked by naming it.
+        if let (false, true, Some(escalation), Some(ip)) =
+            (outcome.is_served(), request.vouched, &api.escalation, request.ip)
+        {
+            self.offenders.refused(api, escalation, ip, now_us);
+        }
+        api.tally.count(outcome);
+        self.latency.record(self.clock.now_us() - now_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    #[tokio::test]
+    async fn who_does_not_wait_for_the_turn_of_a_login_has_not_logged_in() {
+        let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"login\"\npreset = \"login\"\nper_user = [\"1/hour\"]";
+        let desk = Desk::new(&config::parse(text, "test").unwrap().policy);
+        let guess = Request::new("alice", "login").from("203.0.113.9".parse().unwrap());
+        let served = async || {
+            desk.check(&guess, Asking::Counted, |decision| decision.outcome.is_served()).await.unwrap()
+        };
+        assert!(served().await);
+        desk.give_back(&guess).await;
+        assert!(!served().await, "nothing comes back, and nobody is known");
+        desk.refund(&guess, 0).await.unwrap();
+        assert!(served().await, "this one has logged in");
+    }
+
+    #[tokio::test]
+    async fn turns_stay_apart_whoever_hangs_up() {
+        let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"api\"\nlimits = [\"10/s burst 100 leaky-bucket\"]\non_limit = \"delay 3s\"";
+        let desk = Arc::new(Desk::new(&config::parse(text, "test").unwrap().policy));
+        let request = Request::new("u", "api");
+        let turn = async || {
+            let asked = desk.check(&request, Asking::Counted, |decision| decision.outcome).await.unwrap();
+            match asked {
+                Outcome::Delayed { wait_us } => {
+                    Some((desk.clock.now_us() + wait_us, desk.turn(&request, wait_us)))
+                }
+                Outcome::Allowed => Some((desk.clock.now_us(), None)),
+                _ => None,
+            }
+        };
+        let mut waiting = Vec::new();
+        while let Some(one) = turn().await {
+            waiting.push(one);
+        }
+        assert_eq!(waiting.len(), 31, "one at once, and thirty within three seconds");
+        // Ten from the middle hang up, and twenty others come.
+        drop(waiting.drain(5..15));
+        for _ in 0..20 {
+            waiting.extend(turn().await);
+        }
+        assert_eq!(waiting.len(), 31, "ten have the places of those who have gone, and others none");
+        let mut turns: Vec<u64> = waiting.iter().map(|(turn_us, _)| *turn_us).collect();
+        turns.sort_unstable();
+        let nearest = turns.windows(2).map(|two| two[1] - two[0]).min().unwrap();
+        assert!(nearest > 90_000, "{nearest} us between two of ten a second: {turns:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_moves_nobody_who_waits() {
+        let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"leaky\"\nlimits = [\"1/min burst 9 leaky-bucket\"]\non_limit = \"delay 60s\"\n\
+                    [[api]]\nname = \"bucket\"\nlimits = [\"1/min burst 2\"]\non_limit = \"delay 60s\"";
+        let desk = Desk::new(&config::parse(text, "test").unwrap().policy);
+        let wait_s = async |api| {
+            let outcome =
+                desk.check(&Request::new("u", api), Asking::Counted, |decision| decision.outcome).await;
+            match outcome.unwrap() {
+                Outcome::Allowed => Some(0),
+                Outcome::Delayed { wait_us } => Some(wait_us.div_ceil(1_000_000)),
+                _ => None,
+            }
+        };
+        for (api, at_once) in [("leaky", 1), ("bucket", 2)] {
+            for _ in 0..at_once {
+                assert_eq!(wait_s(api).await, Some(0));
+            }
+            desk.refund(&Request::new("u", api), 0).await.unwrap();
+            assert_eq!(wait_s(api).await, Some(0), "{api}: nobody waits, so it is there again");
+            assert_eq!(wait_s(api).await, Some(60), "{api}");
+            desk.refund(&Request::new("u", api), 0).await.unwrap();
+            assert_eq!(wait_s(api).await, None, "{api}: the turn at 60 s is somebody else's");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_is_there_again() {
+        let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"api\"\nlimits = [\"1/hour\"]";
+        let desk = Desk::new(&config::parse(text, "test").unwrap().policy);
+        let request = Request::new("u", "api");
+        for _ in 0..3 {
+            let served = desk.check(&request, Asking::Counted, |decision| decision.outcome.is_served()).await;
+            assert_eq!(served, Ok(true));
+            desk.give_back(&request).await;
+        }
+    }
+}

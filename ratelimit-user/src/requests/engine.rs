@@ -1,0 +1,217 @@
+//! The engine: rules, and what has been used of them. Any number of threads may ask it at once.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use arc_swap::{ArcSwap, Cache, Guard};
+
+use super::{
+    claims::Claims,
+    decision::Decision,
+    judge::{Mode, Moment, judge},
+    request::{BadRequest, Request},
+    rules::Rules,
+    table::{Table, Usage},
+    throttle::{self, Throttled},
+};
+use crate::{
+    meter::Bucket,
+    policy::{OnRefusal, Policy},
+};
+
+/// Answers questions.
+#[derive(Debug)]
+pub struct Engine {
+    rules: ArcSwap<Rules>,
+    table: Table,
+    headroom: AtomicBool,
+}
+
+/// One thread's way to an engine: it keeps the rules at hand, and looks for others before each decision at the price of reading one number.
+#[derive(Debug)]
+pub struct Handle<'e> {
+    engine: &'e Engine,
+    rules: Cache<&'e ArcSwap<Rules>, Arc<Rules>>,
+}
+
+impl Handle<'_> {
+    /// Decides about a request and counts it.
+    #[inline]
+    pub fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Result<Decision<'_>, BadRequest> {
+        self.engine.decide(self.rules.load(), request, now_us)
+    }
+}
+
+impl Engine {
+    /// An engine for a policy. `now_us` is the time, in microseconds since 1970.
+    pub fn new(policy: &Policy, now_us: u64) -> Self {
+        Self {
+            rules: ArcSwap::from_pointee(Rules::new(policy, now_us)),
+            table: Table::new(policy.requests().keys),
+            headroom: AtomicBool::new(true),
+        }
+    }
+
+    /// Follows a policy from the next request on. What was counted stays, but for limits whose algorithm or window is another.
+    pub fn follow(&self, policy: &Policy, now_us: u64) {
+        let next = Rules::new(policy, now_us).following(&self.rules.load());
+        self.rules.store(Arc::new(next));
+    }
+
+    /// Says whether the host has headroom, for elastic limits.
+    pub fn set_headroom(&self, headroom: bool) {
+        self.headroom.store(headroom, Ordering::Relaxed);
+    }
+
+    /// The rules in force: held while a decision is being looked at.
+    pub fn rules(&self) -> Guard<Arc<Rules>> {
+        self.rules.load()
+    }
+
+    /// For a thread that decides much.
+    pub fn handle(&self) -> Handle<'_> {
+        Handle { engine: self, rules: Cache::new(&self.rules) }
+    }
+
+    /// Decides about a request and counts it.
+    #[inline]
+    pub fn decide<'r>(
+        &self,
+        rules: &'r Rules,
+        request: &Request<'_>,
+        now_us: u64,
+    ) -> Result<Decision<'r>, BadRequest> {
+        Ok(self.judge(&self.claims(rules, request, now_us)?, request, now_us, Mode::Take))
+    }
+
+    /// What would be decided.
+    pub fn peek<'r>(
+        &self,
+        rules: &'r Rules,
+        request: &Request<'_>,
+        now_us: u64,
+    ) -> Result<Decision<'r>, BadRequest> {
+        Ok(self.judge(&self.claims(rules, request, now_us)?, request, now_us, Mode::Peek))
+    }
+
+    /// The rules in force, to be kept for longer than a moment.
+    pub fn rules_for_long(&self) -> Arc<Rules> {
+        self.rules.load_full()
+    }
+
+    /// Whether the host has headroom, for elastic limits.
+    pub fn headroom(&self) -> bool {
+        self.headroom.load(Ordering::Relaxed)
+    }
+
+    /// The keys of a request. What counts for strangers only is left out for a user that has logged in from there.
+    #[inline]
+    pub fn claims<'r>(
+        &self,
+        rules: &'r Rules,
+        request: &Request<'_>,
+        now_us: u64,
+    ) -> Result<Claims<'r>, BadRequest> {
+        let mut claims = rules.claims(request)?;
+        if claims.known.is_some() && self.is_known(&claims, now_us) {
+            claims.forget_strangers();
+        }
+        Ok(claims)
+    }
+
+    /// Decides about keys of this host alone.
+    #[inline]
+    pub fn judge<'r>(
+        &self,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        now_us: u64,
+        mode: Mode,
+    ) -> Decision<'r> {
+        let moment = Moment { now_us, headroom: self.headroom() };
+        let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
+        judge(claims, &mut locked, request, moment, mode)
+    }
+
+    /// Gives back what a request was charged lately: it was not served, or a login did not fail. From then on its address counts as known to
+    /// the user. Whether anything was charged.
+    pub fn refund(&self, rules: &Rules, request: &Request<'_>, now_us: u64) -> Result<bool, BadRequest> {
+        let claims = self.claims(rules, request, now_us)?;
+        let back = self.give_back(&claims, request, 0, now_us);
+        if back {
+            self.know(&claims, now_us);
+        }
+        Ok(back)
+    }
+
+    /// Gives back what keys of this host alone were charged so long ago; an age of 0 is any. Whether anything was.
+    pub fn give_back(&self, claims: &Claims<'_>, request: &Request<'_>, age_us: u64, now_us: u64) -> bool {
+        let headroom = self.headroom();
+        let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
+        let mut back = false;
+        for claim in claims.iter() {
+            let cells = locked.of(claim);
+            let Some(place) = cells.find(claim.hash.fingerprint) else { continue };
+            let words = cells.words_mut(place);
+            for limit in &claim.allowance.limits {
+                let (meter, words) = (limit.in_force(headroom).meter, &mut words[limit.at..]);
+                let somebody_waits = match meter.bucket() {
+                    Some(bucket) if matches!(claim.allowance.on_limit, OnRefusal::Delay(_)) => {
+                        bucket.is_waited_for(words, now_us, request.cost, limit.queue)
+                    }
+                    _ => false,
+                };
+                // The end of a queue is where the last one stands. What comes back would be a second turn at its moment.
+                if !somebody_waits {
+                    back |= meter.refund(words, now_us, age_us, request.cost);
+                }
+            }
+        }
+        back
+    }
+
+    /// Takes down that a user has logged in from where it asks.
+    pub fn know(&self, claims: &Claims<'_>, now_us: u64) {
+        let Some(known) = &claims.known else { return };
+        let mut locked = self.table.lock(std::iter::once(&known.hash));
+        let cells = locked.cells(known.hash, KNOWN_WORDS);
+        let place = cells.find_or_insert(known.hash.fingerprint);
+        cells.words_mut(place)[0] = now_us + known.for_us;
+    }
+
+    /// Forgets everything that was counted under the keys of a request.
+    pub fn reset(&self, rules: &Rules, request: &Request<'_>) -> Result<(), BadRequest> {
+        let claims = rules.claims(request)?;
+        let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
+        for claim in claims.iter() {
+            locked.of(claim).remove(claim.hash.fingerprint);
+        }
+        Ok(())
+    }
+
+    /// Whether this user has logged in from this address lately.
+    fn is_known(&self, claims: &Claims<'_>, now_us: u64) -> bool {
+        let Some(known) = &claims.known else { return false };
+        let mut locked = self.table.lock(std::iter::once(&known.hash));
+        let cells = locked.cells(known.hash, KNOWN_WORDS);
+        cells.find(known.hash.fingerprint).is_some_and(|place| now_us < cells.words(place)[0])
+    }
+
+    /// Takes from a bucket that the caller describes, under a key of its own: what `CL.THROTTLE` does.
+    pub fn throttle(&self, key: &[u8], bucket: &Bucket, quantity: u64, now_us: u64) -> Throttled {
+        let hash = throttle::hash(self.rules.load().hasher(), key);
+        let mut locked = self.table.lock(std::iter::once(&hash));
+        let cells = locked.cells(hash, throttle::WORDS);
+        throttle::take(cells, hash, bucket, quantity, now_us)
+    }
+
+    /// How full the table is.
+    pub fn usage(&self) -> Usage {
+        self.table.usage()
+    }
+}
+
+/// Until when an address is known.
+const KNOWN_WORDS: usize = 1;

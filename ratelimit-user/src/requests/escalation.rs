@@ -1,0 +1,175 @@
+//! Callers that stay above their limits: when one has been refused too often for too long, its address is to be blocked in the packet path.
+//!
+//! ```text
+//! refusals -> a bucket of what is tolerable --empty--> since when? --long enough--> block
+//!                                           --half full again--> forgotten
+//! ```
+
+use std::{
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+};
+
+use ratelimit_common::limit::rate::Rate;
+use tokio::sync::mpsc;
+
+use super::{
+    cells::Cells,
+    key::{KeyHasher, KeyWriter as _},
+    rules::ApiRules,
+};
+use crate::{
+    meter::{Bucket, Meter},
+    policy::{Escalation, Prefix},
+};
+
+/// Addresses whose refusals are counted at most.
+const KEYS: usize = 100_000;
+/// Words of an address: a bucket, and since when it has been empty.
+const WORDS: usize = 3;
+/// Blocks that wait to be made at most. More than that are asked for again with the next refusal.
+const QUEUE: usize = 1_000;
+
+/// An address that is to be blocked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offence {
+    /// The addresses.
+    pub prefix: Prefix,
+    /// For how long.
+    pub for_ns: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// Counts refusals.
+#[derive(Debug)]
+pub(super) struct Offenders {
+    hasher: KeyHasher,
+    cells: Mutex<Cells>,
+    found: mpsc::Sender<Offence>,
+    to_be_taken: Mutex<Option<mpsc::Receiver<Offence>>>,
+}
+
+impl Default for Offenders {
+    fn default() -> Self {
+        let (found, taken) = mpsc::channel(QUEUE);
+        let cells = Mutex::new(Cells::new(WORDS, KEYS));
+        Self { hasher: KeyHasher::default(), cells, found, to_be_taken: Mutex::new(Some(taken)) }
+    }
+}
+
+impl Offenders {
+    /// Those that are found from now on; for one taker.
+    pub(super) fn take(&self) -> Option<mpsc::Receiver<Offence>> {
+        self.to_be_taken.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Takes in that a request was refused.
+    pub(super) fn refused(&self, api: &ApiRules, escalation: &Escalation, ip: IpAddr, now_us: u64) {
+        let ip = ip.to_canonical();
+        let length = if ip.is_ipv4() { escalation.ipv4_prefix } else { escalation.ipv6_prefix };
+        let prefix = Prefix::masked(ip, length);
+        let mut key = self.hasher.begin(api.index as u64);
+        key.text(&prefix.to_string());
+        let fingerprint = key.finish().fingerprint;
+        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = cells.find_or_insert(fingerprint);
+        if !persists(cells.words_mut(place), escalation, now_us) {
+            return;
+        }
+        cells.remove(fingerprint);
+        drop(cells);
+        let for_ns = escalation.block_for.as_nanos() as u64;
+        let reason = format!("refused by api {}", api.name);
+        // Whoever is still there is found again.
+        let _full = self.found.try_send(Offence { prefix, for_ns, reason });
+    }
+}
+
+/// Counts one refusal, and says whether there have been too many for long enough.
+fn persists(words: &mut [u64], escalation: &Escalation, now_us: u64) -> bool {
+    let Rate { amount, period, burst, .. } = escalation.above;
+    // One unit that comes back between two refusals is no pause: who comes twice as often as it may always finds one.
+    let burst = burst.max(2);
+    let meter = Meter::Bucket(Bucket::new(amount, period.ns() / 1_000, burst));
+    let left = meter.left(words, now_us);
+    if left > 0 {
+        meter.charge(words, now_us, 1);
+        if left > burst / 2 {
+            words[2] = 0;
+        }
+        return false;
+    }
+    if words[2] == 0 {
+        words[2] = now_us.max(1);
+    }
+    now_us.saturating_sub(words[2]) >= escalation.lasting.as_micros() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn escalation() -> Escalation {
+        above("10/s")
+    }
+
+    fn above(rate: &str) -> Escalation {
+        Escalation {
+            above: parse_rate(rate).unwrap(),
+            lasting: Duration::from_secs(30),
+            block_for: Duration::from_secs(600),
+            ipv4_prefix: 32,
+            ipv6_prefix: 64,
+        }
+    }
+
+    /// When a caller that is refused every so often has been so for too long.
+    fn found_after(every_us: u64) -> Option<u64> {
+        found_above(&escalation(), every_us)
+    }
+
+    fn found_above(escalation: &Escalation, every_us: u64) -> Option<u64> {
+        let mut words = [0; WORDS];
+        (1..2_000).map(|n| n * every_us).find(|now_us| persists(&mut words, escalation, SECOND + now_us))
+    }
+
+    #[test]
+    fn only_who_is_refused_faster_than_the_rate_and_for_long_enough_is_found() {
+        let found = found_after(SECOND / 20).unwrap();
+        assert!((30 * SECOND..33 * SECOND).contains(&found), "{found}");
+        assert_eq!(found_after(SECOND / 9), None);
+    }
+
+    #[test]
+    fn a_rate_of_one_with_a_burst_of_one_finds_those_who_are_faster_and_no_others() {
+        for rate in ["1/s", "1/s burst 1", "1/s burst 2", "10/s burst 1", "60/min burst 3"] {
+            let escalation = above(rate);
+            let period = escalation.above.period.ns() / 1_000 / escalation.above.amount;
+            // Half as often again is enough.
+            let found = found_above(&escalation, period * 2 / 3).unwrap_or_else(|| panic!("{rate}"));
+            assert!((30 * SECOND..45 * SECOND).contains(&found), "{rate}: {found}");
+            assert_eq!(found_above(&escalation, period * 10 / 9), None, "{rate}");
+        }
+    }
+
+    #[test]
+    fn a_pause_begins_the_count_anew() {
+        let mut words = [0; WORDS];
+        let mut now_us = SECOND;
+        for _ in 0..20 {
+            // 25 s of refusals, then 5 s of rest: never 30 s on end.
+            for _ in 0..500 {
+                now_us += SECOND / 20;
+                assert!(!persists(&mut words, &escalation(), now_us));
+            }
+            now_us += 5 * SECOND;
+        }
+    }
+}

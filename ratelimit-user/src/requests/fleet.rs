@@ -1,0 +1,56 @@
+//! What one of many hosts gives when it cannot reach the store.
+
+use super::allowance::Limit;
+use crate::{meter::Meter, policy::Alone};
+
+/// The hosts that count together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fleet {
+    hosts: u64,
+    /// Thousandths of a limit that hosts keep for themselves, where a policy says so.
+    permille: u64,
+}
+
+impl Fleet {
+    pub(super) fn new(hosts: u32, permille: u32) -> Self {
+        Self { hosts: u64::from(hosts.max(1)), permille: permille.into() }
+    }
+
+    /// The limits of a host that is alone; none if it refuses everything then.
+    pub(super) fn alone(self, rule: Alone, limits: &[Limit]) -> Option<Vec<Limit>> {
+        let mut at = 0;
+        let mut alone = Vec::with_capacity(limits.len());
+        for limit in limits {
+            let meter = self.part(rule, &limit.meter)?;
+            let words = meter.words();
+            alone.push(Limit {
+                name: limit.name.clone(),
+                quota: limit.quota,
+                window_s: limit.window_s,
+                meter,
+                margin: None,
+                queue: limit.queue,
+                at,
+            });
+            at += words;
+        }
+        Some(alone)
+    }
+
+    fn part(self, rule: Alone, meter: &Meter) -> Option<Meter> {
+        match rule {
+            Alone::Share => Some(meter.share(self.hosts)),
+            Alone::Reserve => meter.part(self.permille, 1_000 * self.hosts),
+            Alone::Local => Some(meter.clone()),
+            Alone::Refuse => None,
+        }
+    }
+
+    /// Takes out of a limit what all hosts keep for themselves.
+    pub(super) fn keep_back(self, limit: &mut Limit) {
+        limit.meter = limit.meter.without_parts(self.permille, self.hosts);
+        if let Some(margin) = &mut limit.margin {
+            margin.meter = margin.meter.without_parts(self.permille, self.hosts);
+        }
+    }
+}

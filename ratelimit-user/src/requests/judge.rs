@@ -1,0 +1,216 @@
+//! One decision: all limits of a request are looked at, and then all of them are charged or none.
+
+use super::{
+    allowance::Limit,
+    cells::Cells,
+    claims::{Claim, Claims, MAX_CLAIMS},
+    decision::{Decision, Nearest, Outcome, Violated},
+    request::Request,
+    table::Locked,
+};
+use crate::{
+    meter::{Meter, NEVER_US, bit},
+    policy::OnRefusal,
+};
+
+/// The words of a key that is new, for every algorithm: a log that is empty has one.
+static FRESH: [u64; 64] = [0; 64];
+
+/// When, and how the host is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Microseconds since 1970.
+    pub now_us: u64,
+    /// Whether the host has headroom for what is above elastic limits.
+    pub headroom: bool,
+}
+
+/// Whether something is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The request is to be served: it counts.
+    Take,
+    /// Somebody wants to know.
+    Peek,
+}
+
+/// What the limits say together.
+#[derive(Default)]
+struct Finding {
+    /// Units that the request takes if it is served.
+    taken: u64,
+    /// The longest wait of a limit that refuses.
+    retry_us: Option<u64>,
+    /// The longest wait of a limit that delays.
+    wait_us: u64,
+    margin: bool,
+    deprioritised: bool,
+    /// The limit that refuses longest, or has least left: which claim, which limit, what is left.
+    nearest: Option<(usize, usize, u64)>,
+    /// The limits of each claim that refuse.
+    violated: [u64; MAX_CLAIMS],
+}
+
+/// Decides about a request whose keys are locked.
+pub(super) fn judge<'r>(
+    claims: &Claims<'r>,
+    locked: &mut Locked<'_>,
+    request: &Request<'_>,
+    moment: Moment,
+    mode: Mode,
+) -> Decision<'r> {
+    // Who only looks is shown what is left, not what would be.
+    let taken = if mode == Mode::Take { request.cost } else { 0 };
+    let mut finding = Finding { taken, ..Finding::default() };
+    let mut places = [None; MAX_CLAIMS];
+    for (at, claim) in claims.iter().enumerate() {
+        let cells = locked.of(claim);
+        places[at] = cells.find(claim.hash.fingerprint);
+        look(claim, at, cells, places[at], request, moment, &mut finding);
+    }
+    let outcome = finding.outcome();
+    if mode == Mode::Take && outcome.is_served() {
+        charge(claims, locked, &mut places, request.cost, moment, outcome);
+    }
+    let limit = finding.nearest.and_then(|(at, nth, remaining)| {
+        let claim = claims.iter().nth(at)?;
+        let limit = claim.allowance.limits.get(nth)?;
+        let cells = locked.of(claim);
+        let place = cells.find_again(places[at], claim.hash.fingerprint);
+        let (in_force, words) = (limit.in_force(moment.headroom), words(cells, place, limit));
+        let reset_us = in_force.meter.reset(words, moment.now_us);
+        let more_us = in_force.more(words, moment.now_us);
+        Some(Nearest { allowance: claim.allowance, limit, remaining, reset_us, more_us })
+    });
+    let mut violated = Violated::default();
+    if !outcome.is_served() {
+        claims.iter().zip(finding.violated).for_each(|(claim, bits)| violated.add(claim.allowance, bits));
+    }
+    Decision { outcome, limit, violated }
+}
+
+/// Looks at every limit of one key.
+fn look(
+    claim: &Claim<'_>,
+    at: usize,
+    cells: &Cells,
+    place: Option<usize>,
+    request: &Request<'_>,
+    moment: Moment,
+    finding: &mut Finding,
+) {
+    let (allowance, now_us) = (claim.allowance, moment.now_us);
+    let taken = finding.taken;
+    for (nth, limit) in allowance.limits.iter().enumerate() {
+        let words = words(cells, place, limit);
+        let in_force = limit.in_force(moment.headroom);
+        let left = in_force.left(words, now_us);
+        let below = in_force.below(words, now_us, left);
+        let capacity = in_force.meter.capacity() - in_force.held_back;
+        let needed = request.cost.saturating_add(allowance.reserved(request.priority, capacity));
+        let fits = left >= needed;
+        match allowance.on_limit {
+            OnRefusal::Delay(longest) => {
+                // Who finds a place in a queue comes when it is its turn; who finds none may come again when there is one.
+                let turn_us = match in_force.meter.bucket() {
+                    Some(bucket) if limit.queue && fits => Some(bucket.turn(words, now_us)),
+                    _ => None,
+                };
+                let wait_us = turn_us.unwrap_or_else(|| in_force.wait(words, now_us, needed));
+                let is_full = limit.queue && turn_us.is_none();
+                if !is_full && wait_us <= longest.as_micros() as u64 {
+                    finding.delays(at, nth, below.saturating_sub(taken), wait_us);
+                } else {
+                    finding.refuses(at, nth, below, wait_us.max(1));
+                }
+            }
+            OnRefusal::Deprioritise if !fits => {
+                finding.defers(at, nth, below);
+            }
+            OnRefusal::Refuse if !fits => {
+                finding.refuses(at, nth, below, in_force.wait(words, now_us, needed));
+            }
+            OnRefusal::Refuse | OnRefusal::Deprioritise => {
+                let is_above = in_force.is_wide && below < request.cost;
+                finding.margin |= is_above;
+                // What is above is taken from the margin of a bucket, and from all of a window.
+                let remaining = match in_force.meter {
+                    Meter::Soft(_) if is_above => below.min(left - taken),
+                    _ => below.saturating_sub(taken),
+                };
+                finding.leaves(at, nth, remaining);
+            }
+        }
+    }
+}
+
+impl Finding {
+    fn refuses(&mut self, at: usize, nth: usize, left: u64, wait_us: u64) {
+        self.violated[at] |= bit(nth);
+        if self.retry_us.is_none_or(|longest| wait_us > longest) {
+            self.retry_us = Some(wait_us);
+            self.nearest = Some((at, nth, left));
+        }
+    }
+
+    fn delays(&mut self, at: usize, nth: usize, remaining: u64, wait_us: u64) {
+        self.wait_us = self.wait_us.max(wait_us);
+        self.leaves(at, nth, remaining);
+    }
+
+    fn defers(&mut self, at: usize, nth: usize, left: u64) {
+        if self.retry_us.is_none() && !self.deprioritised {
+            self.nearest = Some((at, nth, left));
+        }
+        self.deprioritised = true;
+    }
+
+    fn leaves(&mut self, at: usize, nth: usize, remaining: u64) {
+        let nearer = self.nearest.is_none_or(|(_, _, least)| remaining < least);
+        if self.retry_us.is_none() && !self.deprioritised && nearer {
+            self.nearest = Some((at, nth, remaining));
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match (self.retry_us, self.wait_us) {
+            (Some(retry_us), _) => {
+                Outcome::Refused { retry_us: Some(retry_us).filter(|retry_us| *retry_us != NEVER_US) }
+            }
+            (None, wait_us) if wait_us > 0 => Outcome::Delayed { wait_us },
+            (None, _) if self.deprioritised => Outcome::Deprioritised,
+            (None, _) if self.margin => Outcome::InMargin,
+            (None, _) => Outcome::Allowed,
+        }
+    }
+}
+
+/// Charges every key, and notes where it is.
+fn charge(
+    claims: &Claims<'_>,
+    locked: &mut Locked<'_>,
+    places: &mut [Option<usize>; MAX_CLAIMS],
+    cost: u64,
+    moment: Moment,
+    outcome: Outcome,
+) {
+    for (claim, place) in claims.iter().zip(places) {
+        // What passes although it is above its limit is not counted there: else it would never come below it again.
+        let exempt = outcome == Outcome::Deprioritised && claim.allowance.on_limit == OnRefusal::Deprioritise;
+        if exempt {
+            continue;
+        }
+        let (cells, fingerprint) = (locked.of(claim), claim.hash.fingerprint);
+        let at = cells.find_again(*place, fingerprint).unwrap_or_else(|| cells.insert(fingerprint));
+        *place = Some(at);
+        let words = cells.words_mut(at);
+        for limit in &claim.allowance.limits {
+            limit.in_force(moment.headroom).meter.charge(&mut words[limit.at..], moment.now_us, cost);
+        }
+    }
+}
+
+/// The words of one limit of a key, if it has a place.
+fn words<'c>(cells: &'c Cells, place: Option<usize>, limit: &Limit) -> &'c [u64] {
+    place.map_or(&FRESH[..], |place| &cells.words(place)[limit.at..])
+}

@@ -1,0 +1,54 @@
+//! Leases that are renewed while they last: whoever asks is answered from what is held, and the store is told in its own time.
+
+use super::{
+    claims::Claims,
+    key::Hash,
+    leases::Leases,
+    request::Request,
+    shared::{inquiry, may_lease},
+};
+use crate::store::{
+    account::{Ask, Told},
+    inquiry::Inquiry,
+};
+
+/// A lease that is being renewed.
+#[derive(Clone, Debug)]
+pub struct Renewal {
+    hash: Hash,
+    /// What to ask the store.
+    pub inquiry: Inquiry,
+}
+
+/// Renews those leases of a request that do not last for long. Each has to be settled, with an answer or without.
+pub fn due(
+    claims: &Claims<'_>,
+    request: &Request<'_>,
+    leases: &Leases,
+    cluster: &str,
+    headroom: bool,
+    now_us: u64,
+) -> Vec<Renewal> {
+    let leased = claims.iter().filter(|claim| may_lease(claim.allowance, request));
+    let renewals = leased.filter_map(|claim| {
+        let allowance = claim.allowance;
+        let (lease, life_us) = leases.with_known(claim.hash, |lease| {
+            lease.renew(allowance.capacity(), now_us).map(|said| (said, lease.life_us()))
+        })??;
+        let ask = Ask { lease, life_us, ..Ask::default() };
+        Some(Renewal { hash: claim.hash, inquiry: inquiry(claim, request, cluster, headroom, ask) })
+    });
+    renewals.collect()
+}
+
+impl Renewal {
+    /// Takes in what the store said.
+    pub fn answered(&self, told: &Told, leases: &Leases, now_us: u64) {
+        leases.with_known(self.hash, |lease| lease.answer(&self.inquiry.ask.lease, told, now_us));
+    }
+
+    /// Takes in that it said nothing.
+    pub fn failed(&self, leases: &Leases) {
+        leases.with_known(self.hash, |lease| lease.failed(&self.inquiry.ask.lease));
+    }
+}

@@ -1,0 +1,398 @@
+//! Requests that hosts count together: decided here from leases, or by what the store says. Asking it is the caller's business.
+//!
+//! ```text
+//! claims -> leases, enough of each? --yes--> allowed
+//!              |                     --no---> inquiries -> store -> verdict
+//!              +-- refused a moment ago: refused
+//! ```
+
+use super::{
+    allowance::{Allowance, InForce, Limit},
+    claims::{Claim, Claims, write},
+    decision::{Decision, Nearest, Outcome, Violated},
+    key::TextKey,
+    lease::{Lease, Left, PORTION},
+    leases::Leases,
+    request::Request,
+};
+use crate::{
+    meter::{NEVER_US, bit},
+    policy::{OnRefusal, Sharing},
+    store::{
+        account::{Ask, Counted, Told},
+        inquiry::Inquiry,
+    },
+};
+
+/// What is known before the store is asked.
+#[derive(Debug)]
+pub enum Step<'r> {
+    /// Enough. Where leases were spent, some of them may not last for long: whether [`super::renewal`] has something to do.
+    Decided { decision: Decision<'r>, due: bool },
+    /// The store has to be asked.
+    Ask,
+}
+
+/// What the store is to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// What a request costs, and units to hold for those that come after it.
+    Ahead,
+    /// What it costs.
+    Once,
+    /// Nothing: somebody wants to know.
+    Nothing,
+}
+
+/// Whether a claim is counted with other hosts.
+pub fn is_shared(claim: &Claim<'_>) -> bool {
+    claim.allowance.sharing != Sharing::Local
+}
+
+/// Decides from leases alone, if they are enough. Only for requests all of whose claims are shared.
+pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now_us: u64) -> Step<'r> {
+    let (mut least, mut due): (Option<Nearest<'r>>, bool) = (None, false);
+    for (nth, claim) in claims.iter().enumerate() {
+        let needed = needed(claim.allowance, request);
+        let leased = may_lease(claim.allowance, request);
+        let known = leases.with_known(claim.hash, |lease| {
+            let denied = lease.denies(needed, now_us);
+            let spent = denied.is_none() && leased && lease.spend(request.cost, now_us);
+            due |= spent && lease.is_due(now_us);
+            (denied.is_some(), spent, lease.left(now_us))
+        });
+        let (denied, spent, left) = known.unwrap_or_default();
+        let near = nearest(claim.allowance, &left, now_us);
+        if !spent {
+            give_back(claims.iter().take(nth), request, leases);
+            return match denied && claim.allowance.on_limit == OnRefusal::Refuse {
+                true => Step::Decided { decision: denial(claims, request, leases, now_us), due: false },
+                false => Step::Ask,
+            };
+        }
+        if least.is_none_or(|least| near.is_some_and(|near| near.remaining < least.remaining)) {
+            least = near;
+        }
+    }
+    Step::Decided { decision: Decision::served(Outcome::Allowed, least), due }
+}
+
+/// A refusal by all that the store has refused a moment ago.
+fn denial<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now_us: u64) -> Decision<'r> {
+    let mut longest: Option<(u64, Option<Nearest<'r>>)> = None;
+    let mut violated = Violated::default();
+    for claim in claims.iter().filter(|claim| claim.allowance.on_limit == OnRefusal::Refuse) {
+        let needed = needed(claim.allowance, request);
+        let known = leases.with_known(claim.hash, |lease| (lease.denies(needed, now_us), lease.left(now_us)));
+        let Some((Some((wait_us, bits)), left)) = known else { continue };
+        violated.add(claim.allowance, bits);
+        if longest.is_none_or(|(longest, _)| wait_us > longest) {
+            longest = Some((wait_us, nearest(claim.allowance, &left, now_us)));
+        }
+    }
+    let (wait_us, near) = longest.unwrap_or_default();
+    refusal(wait_us, near, violated)
+}
+
+/// A refusal for so long. There is more before then: what is asked for is more than is left.
+fn refusal<'r>(wait_us: u64, near: Option<Nearest<'r>>, violated: Violated<'r>) -> Decision<'r> {
+    let limit = near.map(|near| Nearest { more_us: near.more_us.min(wait_us), ..near });
+    Decision { outcome: refused(wait_us), limit, violated }
+}
+
+fn give_back<'c, 'r: 'c>(
+    claims: impl Iterator<Item = &'c Claim<'r>>,
+    request: &Request<'_>,
+    leases: &Leases,
+) {
+    for claim in claims {
+        leases.with_known(claim.hash, |lease| lease.unspend(request.cost));
+    }
+}
+
+/// What to ask the store about each shared claim.
+pub fn inquiries(
+    claims: &Claims<'_>,
+    request: &Request<'_>,
+    leases: &Leases,
+    cluster: &str,
+    headroom: bool,
+    taking: Taking,
+    now_us: u64,
+) -> Vec<Inquiry> {
+    let peek = taking == Taking::Nothing;
+    // If some claim is for the store to decide, each request is: whatever is held of the others would lie there.
+    let leased = taking == Taking::Ahead && claims.iter().all(|claim| may_lease(claim.allowance, request));
+    let asked = |claim: &Claim<'_>| {
+        let allowance = claim.allowance;
+        let said = leased.then(|| {
+            leases.with(claim.hash, now_us, |lease| {
+                (lease.ask(request.cost, allowance.capacity(), now_us), lease.life_us())
+            })
+        });
+        let (lease, life_us) = said.flatten().unwrap_or_default();
+        let ask = Ask {
+            lease,
+            life_us,
+            spend: request.cost,
+            reserved: reserved(allowance, request),
+            patience_us: patience_us(allowance),
+            peek,
+            ..Ask::default()
+        };
+        inquiry(claim, request, cluster, headroom, ask)
+    };
+    claims.iter().filter(|claim| is_shared(claim)).map(asked).collect()
+}
+
+/// Takes back what was spent of leases here and the store has not heard of: which claims that settles, a bit for each.
+pub fn unspend(claims: &Claims<'_>, request: &Request<'_>, leases: &Leases, now_us: u64) -> u64 {
+    let leased = claims.iter().enumerate().filter(|(_, claim)| may_lease(claim.allowance, request));
+    let unspent = leased.filter(|(_, claim)| {
+        leases.with_known(claim.hash, |lease| lease.refund(request.cost, now_us)).unwrap_or_default()
+    });
+    unspent.fold(0, |bits, (nth, _)| bits | bit(nth))
+}
+
+/// Spends again what [`unspend`] took back of these claims.
+pub fn respend(claims: &Claims<'_>, settled: u64, request: &Request<'_>, leases: &Leases, now_us: u64) {
+    for (_, claim) in claims.iter().enumerate().filter(|(nth, _)| settled & bit(*nth) != 0) {
+        leases.with_known(claim.hash, |lease| lease.spend(request.cost, now_us));
+    }
+}
+
+/// Forgets that the store has refused something of these keys: there is more now.
+pub fn hope(claims: &Claims<'_>, leases: &Leases) {
+    for claim in claims.iter().filter(|claim| is_shared(claim)) {
+        leases.with_known(claim.hash, Lease::hope);
+    }
+}
+
+/// Inquiries that give back what a request was charged so long ago, an age of 0 being any, but for claims that are settled already.
+pub fn refunds(
+    claims: &Claims<'_>,
+    settled: u64,
+    request: &Request<'_>,
+    cluster: &str,
+    headroom: bool,
+    age_us: u64,
+) -> Vec<Inquiry> {
+    let refund = |claim: &Claim<'_>| {
+        // The books are kept for as long as those wait who are in them.
+        let patience_us = patience_us(claim.allowance);
+        inquiry(
+            claim,
+            request,
+            cluster,
+            headroom,
+            Ask { refund: request.cost, age_us, patience_us, ..Ask::default() },
+        )
+    };
+    let open = claims.iter().enumerate().filter(|(nth, claim)| is_shared(claim) && settled & bit(*nth) == 0);
+    open.map(|(_, claim)| refund(claim)).collect()
+}
+
+/// What the store calls the keys of a request.
+pub fn store_keys(claims: &Claims<'_>, request: &Request<'_>, cluster: &str) -> Vec<String> {
+    claims.iter().filter(|claim| is_shared(claim)).map(|claim| store_key(claim, request, cluster)).collect()
+}
+
+/// Takes in that the store did not answer.
+pub fn failed(claims: &Claims<'_>, asked: &[Inquiry], leases: &Leases) {
+    for (claim, inquiry) in claims.iter().filter(|claim| is_shared(claim)).zip(asked) {
+        leases.with_known(claim.hash, |lease| lease.failed(&inquiry.ask.lease));
+    }
+}
+
+/// What the store's answers come to.
+#[derive(Debug)]
+pub struct Verdict<'r> {
+    /// The decision, as far as shared claims go.
+    pub decision: Decision<'r>,
+    /// Inquiries that were charged although the request is refused: to be refunded.
+    pub undo: Vec<Inquiry>,
+}
+
+/// Takes in what the store said.
+pub fn verdict<'r>(
+    claims: &Claims<'r>,
+    asked: &[Inquiry],
+    told: &[Told],
+    leases: &Leases,
+    now_us: u64,
+) -> Verdict<'r> {
+    let mut violated = Violated::default();
+    let mut retry: Option<(u64, Option<Nearest<'r>>)> = None;
+    let (mut wait_us, mut margin, mut low) = (0, false, false);
+    let mut least: Option<Nearest<'r>> = None;
+    let shared = || claims.iter().filter(|claim| is_shared(claim)).zip(asked).zip(told);
+    for ((claim, inquiry), told) in shared() {
+        let (ask, allowance) = (&inquiry.ask, claim.allowance);
+        let fits = told.spent;
+        let left = leases.with(claim.hash, now_us, |lease| {
+            lease.answer(&ask.lease, told, now_us);
+            if !fits {
+                lease.deny(ask.spend + ask.reserved, told.wait_us, told.violated, now_us);
+            }
+            lease.left(now_us)
+        });
+        let left = left.unwrap_or(Left {
+            free: told.free,
+            told_us: now_us,
+            nearest: told.nearest,
+            ..Left::default()
+        });
+        let near = nearest(allowance, &left, now_us).map(|near| Nearest { more_us: told.more_us, ..near });
+        match (fits, allowance.on_limit) {
+            (true, OnRefusal::Delay(_)) => wait_us = wait_us.max(told.wait_us),
+            (true, _) => margin |= told.above,
+            (false, OnRefusal::Deprioritise) => low = true,
+            (false, _) => {
+                violated.add(allowance, told.violated);
+                if retry.is_none_or(|(longest, _)| told.wait_us > longest) {
+                    retry = Some((told.wait_us, near));
+                }
+            }
+        }
+        if least.is_none_or(|least| near.is_some_and(|near| near.remaining < least.remaining)) {
+            least = near;
+        }
+    }
+    let Some((retry_us, near)) = retry else {
+        let outcome = match (wait_us, low, margin) {
+            (0, true, _) => Outcome::Deprioritised,
+            (0, false, true) => Outcome::InMargin,
+            (0, false, false) => Outcome::Allowed,
+            _ => Outcome::Delayed { wait_us },
+        };
+        return Verdict { decision: Decision::served(outcome, least), undo: Vec::new() };
+    };
+    let undo =
+        shared().filter(|((_, inquiry), told)| told.spent && !inquiry.ask.peek).map(|((_, inquiry), _)| {
+            Inquiry {
+                ask: Ask {
+                    refund: inquiry.ask.spend,
+                    patience_us: inquiry.ask.patience_us,
+                    ..Ask::default()
+                },
+                ..inquiry.clone()
+            }
+        });
+    Verdict { decision: refusal(retry_us, near, violated), undo: undo.collect() }
+}
+
+fn refused(wait_us: u64) -> Outcome {
+    Outcome::Refused { retry_us: Some(wait_us).filter(|wait_us| *wait_us != NEVER_US) }
+}
+
+/// Whether units that are held may be spent on a request. Whoever waits for a turn has to be in the store's queue, and only the store knows what
+/// others have left for those that matter more.
+pub(super) fn may_lease(allowance: &Allowance, request: &Request<'_>) -> bool {
+    allowance.sharing == Sharing::Lease
+        && !matches!(allowance.on_limit, OnRefusal::Delay(_))
+        && allowance.capacity() >= PORTION
+        && reserved(allowance, request) == 0
+        && allowance.may_hold()
+}
+
+fn patience_us(allowance: &Allowance) -> u64 {
+    match allowance.on_limit {
+        OnRefusal::Delay(longest) => longest.as_micros() as u64,
+        OnRefusal::Refuse | OnRefusal::Deprioritise => 0,
+    }
+}
+
+/// What must be left after a request, for those that matter more.
+fn reserved(allowance: &Allowance, request: &Request<'_>) -> u64 {
+    allowance.reserved(request.priority, allowance.capacity())
+}
+
+/// Whether there is ever enough for a request at once, with the store.
+pub fn fits(allowance: &Allowance, request: &Request<'_>, headroom: bool) -> bool {
+    let room = |limit: &Limit| {
+        let in_force = limit.in_force(headroom);
+        in_force.meter.capacity().saturating_sub(in_force.held_back)
+    };
+    allowance.limits.iter().all(|limit| room(limit) >= needed(allowance, request))
+}
+
+fn needed(allowance: &Allowance, request: &Request<'_>) -> u64 {
+    request.cost.saturating_add(reserved(allowance, request))
+}
+
+/// A question about one claim.
+pub(super) fn inquiry(
+    claim: &Claim<'_>,
+    request: &Request<'_>,
+    cluster: &str,
+    headroom: bool,
+    ask: Ask,
+) -> Inquiry {
+    Inquiry { key: store_key(claim, request, cluster), limits: limits(claim.allowance, headroom), ask }
+}
+
+fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
+    let counted = |limit: &Limit| {
+        let InForce { meter, held_back, margin, .. } = limit.in_force(headroom);
+        Counted { meter: meter.clone(), queue: limit.queue, margin, held_back }
+    };
+    allowance.limits.iter().map(counted).collect()
+}
+
+fn store_key(claim: &Claim<'_>, request: &Request<'_>, cluster: &str) -> String {
+    let mut key = TextKey::default();
+    // The claim was made of the same parts.
+    let _complete = write(claim.subject, request, &mut key);
+    let (first, rest) = key.split();
+    format!("{cluster}:{{{first}}}:{}:{rest}", claim.allowance.store_name())
+}
+
+fn nearest<'r>(allowance: &'r Allowance, left: &Left, now_us: u64) -> Option<Nearest<'r>> {
+    let limit = allowance.limits.get(left.nearest).or(allowance.limits.first())?;
+    let (meter, capacity) = (&limit.meter, limit.meter.capacity());
+    // However much has come since at the store, what this host has taken from it is not there.
+    let most = capacity.saturating_sub(left.held.saturating_add(left.used));
+    let free = meter.left_since(left.free, left.told_us, now_us).min(most);
+    let remaining = free.saturating_add(left.held).min(capacity);
+    let (reset_us, more_us) = (meter.reset_from(remaining, now_us), meter.more_from(remaining, now_us));
+    Some(Nearest { allowance, limit, remaining, reset_us, more_us })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config, requests::Engine};
+
+    const PACKETS: &str = "[source]\nlimits = [\"1/s\"]\n[cluster]\nredis = \"redis://127.0.0.1:1\"\n";
+
+    /// What the store would be asked about a request of somebody for the API of this text.
+    fn asked(api: &str, request: &Request<'_>, leases: &Leases) -> Vec<Ask> {
+        let text = format!("{PACKETS}{api}");
+        let engine = Engine::new(&config::parse(&text, "test").unwrap().policy, 0);
+        let rules = engine.rules();
+        let claims = engine.claims(&rules, request, 0).unwrap();
+        let mut all = inquiries(&claims, request, leases, "c", true, Taking::Ahead, 0);
+        all.extend(refunds(&claims, 0, request, "c", true, 0));
+        all.into_iter().map(|inquiry| inquiry.ask).collect()
+    }
+
+    #[test]
+    fn a_refund_has_the_patience_of_those_who_still_wait() {
+        let api = "[[api]]\nname = \"a\"\nlimits = [\"640/s\"]\non_limit = \"delay 60s\"\n";
+        let asked = asked(api, &Request::new("u", "a"), &Leases::new(10));
+        assert_eq!(asked.iter().map(|ask| ask.patience_us).collect::<Vec<_>>(), [60_000_000; 2]);
+        assert_eq!(asked[0].lease.sequence, 0, "who waits for a turn is in the store's queue");
+    }
+
+    #[test]
+    fn nothing_is_held_of_a_key_whose_requests_the_store_decides_because_of_another_key() {
+        let plan = "[plan.default]\nlimits = [\"15/s\"]\n";
+        let api = "[[api]]\nname = \"a\"\nlimits = [\"640/s\"]\n";
+        let wanted = |text: &str| -> Vec<u64> {
+            let asked = asked(text, &Request::new("u", "a"), &Leases::new(10));
+            asked.iter().filter(|ask| ask.refund == 0).map(|ask| ask.lease.wanted).collect()
+        };
+        assert_eq!(wanted(api), [10]);
+        assert_eq!(wanted(&format!("{plan}{api}")), [0, 0]);
+    }
+}

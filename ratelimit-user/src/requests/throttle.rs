@@ -1,0 +1,46 @@
+//! Limits that the caller describes with every question, under keys of its own. The policy knows nothing of them.
+
+use super::{
+    cells::Cells,
+    key::{Hash, KeyHasher},
+};
+use crate::meter::{Bucket, Meter, NEVER_US};
+
+/// Words of a bucket.
+pub(super) const WORDS: usize = 2;
+/// What keys begin with that are no policy's.
+const SEED: u64 = u64::from_be_bytes(*b"throttle");
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Throttled {
+    /// Whether it was refused.
+    pub limited: bool,
+    /// What is left.
+    pub remaining: u64,
+    /// How long until it would fit; none if it did, or never will.
+    pub retry_us: Option<u64>,
+    /// How long until the bucket is full again.
+    pub reset_us: u64,
+}
+
+pub(super) fn hash(hasher: &KeyHasher, key: &[u8]) -> Hash {
+    hasher.begin(SEED).bytes(key)
+}
+
+pub(super) fn take(cells: &mut Cells, hash: Hash, bucket: &Bucket, quantity: u64, now_us: u64) -> Throttled {
+    let meter = Meter::Bucket(*bucket);
+    let place = cells.find_or_insert(hash.fingerprint);
+    let words = cells.words_mut(place);
+    let left = meter.left(words, now_us);
+    let limited = left < quantity;
+    let retry_us = match limited {
+        true => Some(meter.wait(words, now_us, quantity)).filter(|wait_us| *wait_us != NEVER_US),
+        false => {
+            meter.charge(words, now_us, quantity);
+            None
+        }
+    };
+    let remaining = if limited { left } else { left - quantity };
+    Throttled { limited, remaining, retry_us, reset_us: meter.reset(words, now_us) }
+}

@@ -1,0 +1,259 @@
+//! Decisions that hosts make together: from leases where they last, by the store where they do not, and alone where it is gone.
+
+use std::{borrow::Cow, sync::Arc};
+
+use super::{
+    Decision, Engine, Mode, Nearest, Outcome, Request, Rules, Violated,
+    claims::{Claim, Claims},
+    desk::Asking,
+    lease::Lease,
+    leases::Leases,
+    renewal,
+    renewals::Renewals,
+    shared::{self, Step, Taking, Verdict, fits, is_shared},
+};
+use crate::{
+    clock::Clock,
+    store::{
+        account::Told,
+        inquiry::Inquiry,
+        worker::{Store, Unavailable},
+    },
+};
+
+/// When to ask again after a refusal that is due to the store being gone.
+const TRY_AGAIN_US: u64 = 1_000_000;
+
+/// What this host has in common with others.
+#[derive(Debug)]
+pub(super) struct Together {
+    store: Store,
+    leases: Arc<Leases>,
+    renewals: Renewals,
+    /// What keys in the store begin with.
+    name: String,
+}
+
+impl Together {
+    pub(super) fn new(store: Store, name: &str, keys: u64, clock: Clock) -> Self {
+        let leases = Arc::new(Leases::new(keys));
+        let renewals = Renewals::begin(&store, &leases, clock);
+        Self { store, leases, renewals, name: name.to_owned() }
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The decision, if the store need not be asked or cannot be.
+    pub(super) fn at_once<'r>(
+        &self,
+        engine: &Engine,
+        rules: &'r Rules,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+        now_us: u64,
+    ) -> Option<Decision<'r>> {
+        // What this host counts for itself has to be looked at as well, after the store has said yes.
+        if asking == Asking::Counted
+            && claims.iter().all(is_shared)
+            && let Step::Decided { decision, due } = shared::step(claims, request, &self.leases, now_us)
+        {
+            if due && self.store.is_up() {
+                self.renew(claims, request, engine.headroom(), now_us);
+            }
+            return Some(decision);
+        }
+        (!self.store.is_up()).then(|| alone(engine, rules, claims, request, asking, now_us))
+    }
+
+    fn renew(&self, claims: &Claims<'_>, request: &Request<'_>, headroom: bool, now_us: u64) {
+        for renewal in renewal::due(claims, request, &self.leases, &self.name, headroom, now_us) {
+            self.renewals.push(renewal);
+        }
+    }
+
+    /// The decision of the store, or of this host alone.
+    pub(super) async fn decide<'r>(
+        &self,
+        engine: &Engine,
+        clock: &Clock,
+        rules: &'r Rules,
+        claims: &Claims<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+    ) -> Decision<'r> {
+        let (sent_us, headroom) = (clock.now_us(), engine.headroom());
+        let peek = asking == Asking::Peeking;
+        let taking = match asking {
+            Asking::Counted => Taking::Ahead,
+            Asking::InBulk => Taking::Once,
+            Asking::Peeking => Taking::Nothing,
+        };
+        let asked: Arc<[Inquiry]> =
+            shared::inquiries(claims, request, &self.leases, &self.name, headroom, taking, sent_us).into();
+        let mut unanswered = Unanswered { claims, asked: &asked, leases: &self.leases, is_answered: false };
+        let answers = self.store.ask(Arc::clone(&asked)).await;
+        unanswered.is_answered = answers.is_ok();
+        drop(unanswered);
+        let now_us = clock.now_us();
+        let Ok(answers) = answers else { return alone(engine, rules, claims, request, asking, now_us) };
+        // A part of the store may be away: what it has no answer about this host decides alone, like what it counts for itself.
+        let mut marks = answers.iter().map(Result::is_ok);
+        let together = claims.only(|claim| is_shared(claim) && marks.next() == Some(true));
+        let mut marks = answers.iter().map(Result::is_ok);
+        let rest = claims.only(|claim| !is_shared(claim) || marks.next() != Some(true));
+        let (told, answered) = self.told(&rest, &asked, &answers);
+        let Verdict { decision, undo } = shared::verdict(&together, &answered, &told, &self.leases, now_us);
+        if !undo.is_empty() {
+            self.store.tell(undo);
+        }
+        if rest.iter().next().is_none() {
+            return decision;
+        }
+        if !decision.outcome.is_served() {
+            // All that refuse are to be named.
+            return decision.and(alone(engine, rules, &rest, request, Asking::Peeking, now_us));
+        }
+        let of_host = alone(engine, rules, &rest, request, asking, now_us);
+        if of_host.outcome.is_served() {
+            return harder(decision, of_host);
+        }
+        let mut spent = told.iter().map(|told| told.spent && !peek);
+        let paid = together.only(|_| spent.next() == Some(true));
+        let paid = shared::refunds(&paid, 0, request, &self.name, headroom, 0);
+        if !paid.is_empty() {
+            self.store.tell(paid);
+        }
+        of_host
+    }
+
+    /// The answers that there are, and what was asked for them. The leases of the rest take in that there are none.
+    fn told<'a>(
+        &self,
+        rest: &Claims<'_>,
+        asked: &'a [Inquiry],
+        answers: &[Result<Told, Unavailable>],
+    ) -> (Vec<Told>, Cow<'a, [Inquiry]>) {
+        let told: Vec<Told> = answers.iter().filter_map(|answer| answer.ok()).collect();
+        if told.len() == asked.len() {
+            return (told, Cow::Borrowed(asked));
+        }
+        let of = |is_ok: bool| {
+            let some = asked.iter().zip(answers).filter(move |(_, answer)| answer.is_ok() == is_ok);
+            some.map(|(asked, _)| asked.clone()).collect::<Vec<_>>()
+        };
+        shared::failed(rest, &of(false), &self.leases);
+        (told, Cow::Owned(of(true)))
+    }
+
+    /// Gives back what a request was charged so long ago, where it was charged: whether anything was. Nothing is done if the store is needed for
+    /// that and does not answer.
+    pub(super) async fn refund(
+        &self,
+        engine: &Engine,
+        clock: &Clock,
+        rules: &Rules,
+        claims: &Claims<'_>,
+        request: &Request<'_>,
+        age_us: u64,
+    ) -> Result<bool, Unavailable> {
+        let settled = shared::unspend(claims, request, &self.leases, clock.now_us());
+        let refunds = shared::refunds(claims, settled, request, &self.name, engine.headroom(), age_us);
+        let mut back = settled != 0;
+        if !refunds.is_empty() {
+            match self.store.ask(refunds.into()).await {
+                // A part of the store may be away. What the rest has given back stays so.
+                Ok(told) if told.iter().any(Result::is_ok) => {
+                    back |= told.iter().flatten().any(|told| told.spent);
+                }
+                _ => {
+                    let now_us = clock.now_us();
+                    shared::respend(claims, settled, request, &self.leases, now_us);
+                    // What this host has decided without the store, it has charged here.
+                    let alone = rules.alone(claims).filter(|_| settled == 0);
+                    let back = alone.is_some_and(|alone| engine.give_back(&alone, request, age_us, now_us));
+                    return if back { Ok(true) } else { Err(Unavailable) };
+                }
+            }
+        }
+        shared::hope(claims, &self.leases);
+        let local = claims.only(|claim| !is_shared(claim));
+        Ok(engine.give_back(&local, request, age_us, clock.now_us()) || back)
+    }
+
+    pub(super) fn reset(&self, claims: &Claims<'_>, request: &Request<'_>) {
+        for claim in claims.iter() {
+            self.leases.with_known(claim.hash, Lease::forget);
+        }
+        let keys = shared::store_keys(claims, request, &self.name);
+        if !keys.is_empty() {
+            self.store.reset(keys);
+        }
+    }
+}
+
+/// Leases that the store is asked about. Whoever waits for it may hang up, and there is nobody then to take in an answer: it is as if there were
+/// none, and the same is said again.
+struct Unanswered<'d> {
+    claims: &'d Claims<'d>,
+    asked: &'d [Inquiry],
+    leases: &'d Leases,
+    is_answered: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            shared::failed(self.claims, self.asked, self.leases);
+        }
+    }
+}
+
+/// What this host decides when it cannot reach the store.
+fn alone<'r>(
+    engine: &Engine,
+    rules: &'r Rules,
+    claims: &Claims<'r>,
+    request: &Request<'_>,
+    asking: Asking,
+    now_us: u64,
+) -> Decision<'r> {
+    let soon = Outcome::Refused { retry_us: Some(TRY_AGAIN_US) };
+    let Some(own) = rules.alone(claims) else {
+        let limit = claims.iter().find_map(nothing_left);
+        let violated = limit.map(|near| Violated::first(near.allowance)).unwrap_or_default();
+        return Decision { outcome: soon, limit, violated };
+    };
+    let decision = engine.judge(&own, request, now_us, Mode::from(asking));
+    // More than this host ever has, and not more than there is with the store, which may be back any moment.
+    let is_too_much = decision.outcome == Outcome::Refused { retry_us: None };
+    match is_too_much && claims.iter().all(|claim| fits(claim.allowance, request, engine.headroom())) {
+        true => {
+            let sooner = |near: Nearest<'r>| Nearest { more_us: near.more_us.min(TRY_AGAIN_US), ..near };
+            Decision { outcome: soon, limit: decision.limit.map(sooner), ..decision }
+        }
+        false => decision,
+    }
+}
+
+/// Where a limit stands of which this host gives nothing.
+fn nothing_left<'r>(claim: &Claim<'r>) -> Option<Nearest<'r>> {
+    let allowance = claim.allowance;
+    let limit = allowance.limits.first().filter(|_| is_shared(claim))?;
+    Some(Nearest { allowance, limit, remaining: 0, reset_us: TRY_AGAIN_US, more_us: TRY_AGAIN_US })
+}
+
+/// The one of two decisions to serve a request that asks more of it; of those that ask the same, the one that leaves less.
+fn harder<'r>(one: Decision<'r>, other: Decision<'r>) -> Decision<'r> {
+    let rank = |decision: &Decision<'_>| {
+        let wait_us = match decision.outcome {
+            Outcome::Delayed { wait_us } => wait_us,
+            _ => 0,
+        };
+        let left = decision.limit.map_or(u64::MAX, |near| near.remaining);
+        (decision.outcome.index(), wait_us, std::cmp::Reverse(left))
+    };
+    if rank(&other) > rank(&one) { other } else { one }
+}

@@ -1,0 +1,168 @@
+//! Turns in queues: a turn that was charged, and whose caller has hung up, goes to the next who asks for the same.
+//!
+//! Giving back what was charged would move the end of the queue to where others stand already, and two would be served at once. A turn that keeps its
+//! moment cannot: whoever takes it, each is used once at most, and turns are as far apart as the limit says.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use super::{
+    Priority, Request,
+    claims::{Claims, MAX_CLAIMS},
+    desk::Desk,
+};
+
+/// Turns that are free at most. One more is lost, and nobody is served for it.
+const MOST: usize = 100_000;
+
+/// Whom a place is good for: everybody whose request would be charged the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Seat {
+    keys: [u64; MAX_CLAIMS],
+    cost: u64,
+    priority: Priority,
+}
+
+impl Seat {
+    /// The place of a request.
+    pub(super) fn of(claims: &Claims<'_>, request: &Request<'_>) -> Self {
+        let mut keys = [0; MAX_CLAIMS];
+        keys.iter_mut().zip(claims.iter()).for_each(|(key, claim)| *key = claim.hash.fingerprint);
+        Self { keys, cost: request.cost, priority: request.priority }
+    }
+}
+
+/// Those that are free, by when their turn is.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    free: Mutex<HashMap<Seat, BTreeSet<u64>>>,
+    count: AtomicUsize,
+}
+
+impl Turns {
+    /// Whether there is none, for anybody.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Somebody has left.
+    pub(super) fn leave(&self, seat: Seat, turn_us: u64, now_us: u64) {
+        let mut free = self.lock();
+        if self.count.load(Ordering::Relaxed) >= MOST {
+            free.retain(|_, turns| {
+                *turns = turns.split_off(&now_us);
+                !turns.is_empty()
+            });
+            self.count.store(free.values().map(BTreeSet::len).sum(), Ordering::Relaxed);
+        }
+        if turn_us > now_us && self.count.load(Ordering::Relaxed) < MOST {
+            self.insert(&mut free, seat, turn_us);
+        }
+    }
+
+    /// The first turn that is free, and before one that the asker has; that one is free then. Turns that have passed are nobody's.
+    pub(super) fn take(&self, seat: Seat, instead_of: Option<u64>, now_us: u64) -> Option<u64> {
+        let mut free = self.lock();
+        let turns = free.get_mut(&seat)?;
+        let before = turns.len();
+        *turns = turns.split_off(&now_us);
+        let first = turns.first().copied().filter(|turn| instead_of.is_none_or(|own| *turn < own));
+        if let Some(first) = first {
+            turns.remove(&first);
+        }
+        let gone = before - turns.len();
+        if turns.is_empty() {
+            free.remove(&seat);
+        }
+        self.count.fetch_sub(gone, Ordering::Relaxed);
+        if let (Some(_), Some(own)) = (first, instead_of) {
+            self.insert(&mut free, seat, own);
+        }
+        first
+    }
+
+    /// The first turn that is free.
+    pub(super) fn first(&self, seat: Seat, now_us: u64) -> Option<u64> {
+        self.lock().get(&seat)?.range(now_us..).next().copied()
+    }
+
+    fn insert(&self, free: &mut HashMap<Seat, BTreeSet<u64>>, seat: Seat, turn_us: u64) {
+        // Two of one moment are one: turns are microseconds apart at the least, and one too few harms nobody.
+        if free.entry(seat).or_default().insert(turn_us) {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Seat, BTreeSet<u64>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of somebody who waits. Dropped before its turn, it is free for others.
+#[derive(Debug)]
+pub struct Turn {
+    desk: Arc<Desk>,
+    seat: Seat,
+    turn_us: u64,
+    is_served: bool,
+}
+
+impl Turn {
+    pub(super) fn new(desk: &Arc<Desk>, seat: Seat, turn_us: u64) -> Self {
+        Self { desk: Arc::clone(desk), seat, turn_us, is_served: false }
+    }
+
+    /// Its turn has come, and its caller was there.
+    pub fn serve(mut self) {
+        self.is_served = true;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.is_served {
+            self.desk.leave(self.seat, self.turn_us);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seat(cost: u64) -> Seat {
+        Seat { keys: [1, 2, 0, 0], cost, priority: Priority::Normal }
+    }
+
+    #[test]
+    fn each_turn_is_taken_once_the_first_one_first_and_never_when_it_has_passed() {
+        let turns = Turns::default();
+        for turn in [300, 100, 200, 50] {
+            turns.leave(seat(1), turn, 0);
+        }
+        assert_eq!(turns.take(seat(2), None, 60), None, "another cost");
+        assert_eq!(turns.first(seat(1), 60), Some(100));
+        // Whoever has the turn at 400 has the one at 100 instead, and leaves its own.
+        assert_eq!(turns.take(seat(1), Some(400), 60), Some(100));
+        assert_eq!(turns.take(seat(1), Some(150), 60), None, "none is before its own");
+        assert_eq!([(); 4].map(|()| turns.take(seat(1), None, 60)), [Some(200), Some(300), Some(400), None]);
+        assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn there_are_never_more_than_a_number_of_them() {
+        let turns = Turns::default();
+        for turn in 1..=MOST as u64 + 10 {
+            turns.leave(seat(turn), turn, 0);
+        }
+        assert_eq!(turns.count.load(Ordering::Relaxed), MOST);
+        // Half of them have passed.
+        turns.leave(seat(1), u64::MAX, MOST as u64 / 2);
+        assert_eq!(turns.count.load(Ordering::Relaxed), MOST / 2 + 2);
+    }
+}

@@ -1,0 +1,179 @@
+//! Questions about requests, as calls of a script, and the answers.
+
+use std::sync::LazyLock;
+
+use super::{
+    account::{Ask, Counted, Told},
+    exchange::Entry,
+    letter::grouped,
+    redis::{Call, Script, StoreError, Value},
+};
+use crate::meter::{Meter, NEVER_US};
+
+/// Accounts in one call, so that the server is never busy with one for long.
+pub const LINES: usize = 250;
+
+/// Numbers in the answer to one question.
+const TOLD: usize = 10;
+
+static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new("take", include_str!("scripts/take.lua")));
+
+/// One key, and what is asked about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inquiry {
+    /// What the store calls it.
+    pub key: String,
+    /// Its limits.
+    pub limits: Vec<Counted>,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// The calls that questions are, and which of them each has. `now_us` says which day it is, for limits by a calendar.
+pub fn calls(
+    host: &str,
+    recent_us: u64,
+    inquiries: &[&Inquiry],
+    is_cluster: bool,
+    now_us: u64,
+) -> Vec<(Vec<usize>, Call<'static>)> {
+    let groups = grouped(inquiries.iter().map(|inquiry| inquiry.key.as_str()), is_cluster, LINES);
+    let call = |(_, places): (Option<u16>, Vec<usize>)| {
+        let call = call(host, recent_us, places.iter().map(|at| inquiries[*at]), now_us);
+        (places, call)
+    };
+    groups.into_iter().map(call).collect()
+}
+
+fn call<'i>(
+    host: &str,
+    recent_us: u64,
+    inquiries: impl Iterator<Item = &'i Inquiry>,
+    now_us: u64,
+) -> Call<'static> {
+    let mut keys = Vec::new();
+    let mut args = vec![host.as_bytes().to_vec(), recent_us.to_string().into_bytes()];
+    for Inquiry { key, limits, ask } in inquiries {
+        keys.push(key.clone().into_bytes());
+        args.push(packed(limits, ask, now_us));
+    }
+    Call { script: &TAKE, keys, args }
+}
+
+/// A question as the script unpacks it: one argument for each key, where a dozen would be parsed and turned into numbers one by one.
+fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
+    let Ask { lease, life_us, spend, reserved, patience_us, refund, age_us, peek } = *ask;
+    let Entry { sequence, used, held, wanted } = lease;
+    let asked =
+        [sequence, used, held, wanted, life_us, spend, reserved, patience_us, refund, age_us, peek.into()];
+    let of_limit = |limit: &Counted| {
+        let [kind, a, b, c] = numbers(&limit.meter, now_us);
+        let [d, e] = match &limit.meter {
+            Meter::Soft(soft) => [soft.own().amount(), soft.own().capacity()],
+            _ => [limit.margin, limit.held_back],
+        };
+        [kind, a, b, c, limit.queue.into(), d, e]
+    };
+    let limits = limits.iter().flat_map(of_limit);
+    asked.into_iter().chain(limits).flat_map(|number| (number as f64).to_le_bytes()).collect()
+}
+
+/// A limit in the numbers of the script: kind, a, b, c.
+fn numbers(meter: &Meter, now_us: u64) -> [u64; 4] {
+    match meter {
+        Meter::Bucket(bucket) => [1, bucket.amount(), bucket.period_us(), bucket.capacity()],
+        Meter::Soft(soft) => {
+            let whole = soft.whole();
+            [7, whole.amount(), whole.period_us(), whole.capacity()]
+        }
+        Meter::Fixed(fixed) => match fixed.calendar() {
+            Some(calendar) => {
+                let (start_us, end_us) = calendar.around(now_us);
+                [6, fixed.capacity(), start_us, end_us]
+            }
+            None => [2, fixed.capacity(), fixed.period_us(), 0],
+        },
+        Meter::Sliding(sliding) => [3, sliding.capacity(), sliding.part_us(), 0],
+        Meter::Weighted(weighted) => [4, weighted.capacity(), weighted.period_us(), 0],
+        Meter::Log(log) => [5, log.capacity(), log.period_us(), 0],
+    }
+}
+
+/// The answers in the answer to a call with so many questions.
+pub fn answers(answer: &Value, inquiries: usize) -> Result<Vec<Told>, StoreError> {
+    let nonsense = || StoreError::Nonsense {
+        at: "the store".into(),
+        why: format!("the take script answered {answer:?}"),
+    };
+    let Value::Array(numbers) = answer else { return Err(nonsense()) };
+    let number = |value: &Value| match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let told = |of: &[Value]| {
+        let never = of[1] == Value::Int(-1);
+        Some(Told {
+            spent: number(&of[0])? == 1,
+            wait_us: if never { NEVER_US } else { number(&of[1])? },
+            granted: number(&of[2])?,
+            free: number(&of[3])?,
+            nearest: number(&of[4])? as usize,
+            more_us: number(&of[5])?,
+            violated: number(&of[6])?,
+            above: number(&of[7])? == 1,
+            holds: number(&of[8])?,
+            heard: number(&of[9])?,
+        })
+    };
+    let all: Option<Vec<Told>> = numbers.chunks_exact(TOLD).map(told).collect();
+    all.filter(|all| all.len() == inquiries && numbers.len() == TOLD * inquiries).ok_or_else(nonsense)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{meter::Bucket, store::redis::slot};
+
+    #[test]
+    fn an_answer_of_another_shape_is_refused() {
+        let good = Value::Array([1, 0, 7, 9, 2, 5, 0, 1, 7, 3].map(Value::Int).to_vec());
+        let told = Told {
+            spent: true,
+            wait_us: 0,
+            granted: 7,
+            free: 9,
+            nearest: 2,
+            more_us: 5,
+            violated: 0,
+            above: true,
+            holds: 7,
+            heard: 3,
+        };
+        assert_eq!(answers(&good, 1).unwrap(), [told]);
+        let never = Value::Array([0, -1, 0, 0, 0, 0, 3, 0, 0, 0].map(Value::Int).to_vec());
+        assert_eq!(answers(&never, 1).unwrap()[0].wait_us, NEVER_US);
+        for bad in [
+            Value::Nil,
+            Value::Array(vec![]),
+            Value::Array([1, 0, 7, 9, 2, 5, 0, 1, 7].map(Value::Int).to_vec()),
+            Value::Array([1, 0, -7, 9, 2, 5, 0, 1, 7, 3].map(Value::Int).to_vec()),
+            Value::Array([1, 0, 7, 9, 2, 5, 0, 1, 7, 3, 1].map(Value::Int).to_vec()),
+        ] {
+            assert!(answers(&bad, 1).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn calls_of_a_cluster_have_keys_of_one_slot_and_none_is_too_long() {
+        let limits = vec![Counted::plain(Meter::Bucket(Bucket::new(1, 1, 1)))];
+        let inquiry = |n| Inquiry { key: format!("k{n}"), limits: limits.clone(), ask: Ask::default() };
+        let all: Vec<Inquiry> = (0..600).map(inquiry).collect();
+        let all: Vec<&Inquiry> = all.iter().collect();
+        for (places, call) in calls("h", 1, &all, true, 0) {
+            assert!(call.keys.iter().all(|key| slot(key) == slot(&call.keys[0])));
+            assert_eq!(places.len(), call.keys.len());
+        }
+        let alone = calls("h", 1, &all, false, 0);
+        assert_eq!(alone.iter().map(|(places, _)| places.len()).collect::<Vec<_>>(), [250, 250, 100]);
+    }
+}

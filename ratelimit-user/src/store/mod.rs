@@ -1,0 +1,10 @@
+//! The store that all hosts share: how it is reached, what is asked there, and what is answered.
+
+pub mod account;
+pub mod breaker;
+pub mod exchange;
+pub mod inquiry;
+pub mod letter;
+pub mod redis;
+pub mod round_trip;
+pub mod worker;

@@ -1,0 +1,204 @@
+//! Calls on their way: one pipeline per server, redirected and repeated only where the server says that a call did not run.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ::redis::{Pipeline, ServerError, Value};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use tokio::time::sleep;
+
+use super::{
+    Call, StoreError,
+    connection::Connection,
+    deadline::Deadline,
+    dial::{Dialer, Whom},
+    link::{Nodes, Route},
+    refusal::{Asked, refusal},
+    script::Form,
+    slots::{redirection, slot},
+};
+use crate::policy::address::Endpoint;
+
+/// How often one call may be sent on: a script that is missing, and the redirections of a slot that moves. More is a loop.
+const MOST_LEGS: u8 = 16;
+/// From how many on it waits in between: nodes that disagree about a slot send calls back and forth until they have talked.
+const LEGS_AT_ONCE: u8 = 4;
+/// Before a call is tried again whose keys, or whose slot, are on their way from one node to another.
+const WHILE_KEYS_MOVE: Duration = Duration::from_millis(2);
+
+/// One call to one server.
+#[derive(Clone, Copy, Debug)]
+struct Leg {
+    call: usize,
+    form: Form,
+    /// Behind ASKING: the node takes a call for a slot that it does not have yet.
+    asking: bool,
+    /// Not at once.
+    later: bool,
+    number: u8,
+}
+
+/// What came back from one server.
+struct Landing {
+    from: Endpoint,
+    legs: Vec<Leg>,
+    /// A connection that was made for this.
+    fresh: Option<Connection>,
+    answers: Result<Vec<Value>, StoreError>,
+}
+
+/// Where a call goes next, or how it ended.
+enum Next {
+    Done(Result<Value, StoreError>),
+    On(Endpoint, Leg),
+}
+
+/// One answer per call, in their order.
+pub(super) async fn run(
+    calls: &[Call<'_>],
+    dialer: &Dialer,
+    nodes: &mut Nodes,
+    route: &mut Route,
+    deadline: Duration,
+) -> Vec<Result<Value, StoreError>> {
+    let until = Deadline::after(deadline);
+    let mut done: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
+    let mut waiting: BTreeMap<(Endpoint, bool), Vec<Leg>> = BTreeMap::new();
+    for (call, end) in done.iter_mut().enumerate() {
+        match target(route, &calls[call]) {
+            Ok(endpoint) => {
+                let leg = Leg { call, form: Form::Hash, asking: false, later: false, number: 0 };
+                waiting.entry((endpoint, false)).or_default().push(leg);
+            }
+            Err(error) => *end = Some(Err(error)),
+        }
+    }
+    let mut flights = FuturesUnordered::new();
+    loop {
+        for ((endpoint, _), legs) in std::mem::take(&mut waiting) {
+            let known = nodes.get(&endpoint).cloned();
+            flights.push(fly(calls, dialer, endpoint, known, legs, until));
+        }
+        let Some(landing) = flights.next().await else { break };
+        if let Some(fresh) = landing.fresh {
+            nodes.insert(landing.from.clone(), Ok(fresh));
+        }
+        let answers = match landing.answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                // A slow server keeps its connection: the caller decides when to give it up.
+                if !matches!(error, StoreError::TimedOut { .. }) {
+                    nodes.insert(landing.from, Err(error.clone()));
+                }
+                landing.legs.iter().for_each(|leg| done[leg.call] = Some(Err(error.clone())));
+                continue;
+            }
+        };
+        for (leg, answer) in landing.legs.into_iter().zip(answers) {
+            match next(&calls[leg.call], &landing.from, route, leg, answer) {
+                Next::Done(end) => done[leg.call] = Some(end),
+                Next::On(to, leg) => waiting.entry((to, leg.later)).or_default().push(leg),
+            }
+        }
+    }
+    let lost = || StoreError::Lost { at: "the link".into(), why: "no answer came".into() };
+    done.into_iter().map(|end| end.unwrap_or_else(|| Err(lost()))).collect()
+}
+
+/// The server that a call goes to.
+pub(super) fn target(route: &Route, call: &Call<'_>) -> Result<Endpoint, StoreError> {
+    match route {
+        Route::One(endpoint) => Ok(endpoint.clone()),
+        Route::Slots(map) => {
+            let mut slots = call.keys.iter().map(|key| slot(key));
+            let first = slots.next().unwrap_or(0);
+            if slots.any(|other| other != first) {
+                return Err(StoreError::CrossSlot { script: call.script.name().to_owned() });
+            }
+            let nobody = || StoreError::ClusterDown {
+                at: "its map of slots".into(),
+                why: format!("slot {first} is served by no node"),
+            };
+            map.owner(first).cloned().ok_or_else(nobody)
+        }
+    }
+}
+
+async fn fly(
+    calls: &[Call<'_>],
+    dialer: &Dialer,
+    to: Endpoint,
+    known: Option<Result<Connection, StoreError>>,
+    legs: Vec<Leg>,
+    until: Deadline,
+) -> Landing {
+    let at = to.to_string();
+    let mut fresh = None;
+    let answers = until.hold(&at, async {
+        if legs.iter().any(|leg| leg.later) {
+            sleep(WHILE_KEYS_MOVE).await;
+        }
+        let connection = match known {
+            Some(known) => known?,
+            // A node that a redirection has named.
+            None => fresh.insert(dialer.dial(&to, Whom::Data, until).await?).clone(),
+        };
+        let mut answers = connection.ask_all(&commands(calls, &legs)).await?.into_iter();
+        // The answers to ASKING are of no interest: if it was refused, so is the call.
+        let of_leg = |leg: &Leg| answers.nth(usize::from(leg.asking)).unwrap_or(Value::Nil);
+        Ok(legs.iter().map(of_leg).collect())
+    });
+    let answers = answers.await;
+    Landing { from: to, legs, fresh, answers }
+}
+
+fn commands(calls: &[Call<'_>], legs: &[Leg]) -> Pipeline {
+    let mut commands = Pipeline::with_capacity(legs.len());
+    let mut there: Vec<&str> = Vec::new();
+    for leg in legs {
+        let call = &calls[leg.call];
+        if leg.asking {
+            commands.cmd("ASKING");
+        }
+        // The text once per script: the server has it for the calls behind.
+        let is_there = there.contains(&call.script.sha1());
+        if leg.form == Form::Text && !is_there {
+            there.push(call.script.sha1());
+        }
+        commands.add_command(call.command(if is_there { Form::Hash } else { leg.form }));
+    }
+    commands
+}
+
+fn next(call: &Call<'_>, from: &Endpoint, route: &mut Route, leg: Leg, answer: Value) -> Next {
+    let Value::ServerError(error) = answer else { return Next::Done(Ok(answer)) };
+    let refused = || Next::Done(Err(refusal(&from.to_string(), Asked::Script(call.script.name()), &error)));
+    if leg.number >= MOST_LEGS {
+        let why = format!(
+            "sent on {MOST_LEGS} times, at last with {} {}",
+            error.code(),
+            error.details().unwrap_or_default()
+        );
+        return Next::Done(Err(StoreError::ClusterDown { at: from.to_string(), why }));
+    }
+    let further = Leg { later: leg.number >= LEGS_AT_ONCE, number: leg.number + 1, ..leg };
+    match (error.code(), route) {
+        ("NOSCRIPT", _) => Next::On(from.clone(), Leg { form: Form::Text, ..further }),
+        ("MOVED", Route::Slots(map)) => match redirected(&error, from) {
+            Some((slot, to)) => {
+                map.moved(slot, to.clone());
+                Next::On(to, Leg { asking: false, ..further })
+            }
+            None => refused(),
+        },
+        ("ASK", Route::Slots(_)) => match redirected(&error, from) {
+            Some((_, to)) => Next::On(to, Leg { asking: true, ..further }),
+            None => refused(),
+        },
+        ("TRYAGAIN", Route::Slots(_)) => Next::On(from.clone(), Leg { later: true, ..further }),
+        _ => refused(),
+    }
+}
+
+fn redirected(error: &ServerError, from: &Endpoint) -> Option<(u16, Endpoint)> {
+    redirection(error.details()?, from)
+}
