@@ -9,9 +9,9 @@
 #![no_std]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
+mod budget;
 pub mod classify;
 pub mod cookie;
-pub mod destination;
 pub mod frame;
 pub mod limit;
 pub mod link;
@@ -24,4 +24,6 @@ pub mod reject;
 pub mod reply;
 pub mod report;
 pub mod segment;
+pub mod service;
 pub mod tables;
+mod verdict;

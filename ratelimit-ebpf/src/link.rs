@@ -24,7 +24,7 @@ use ratelimit_common::{
 use crate::{
     classify::classify,
     frame::Frame,
-    limit::{Sender, Stages, take_word},
+    limit::{Leaves, Sender, take_word},
     packet::{Address, Family},
     parse,
     report::Refused,
@@ -37,7 +37,7 @@ const NOWHERE: u32 = u32::MAX;
 /// The reason of a frame that would pass for `passes`, and came in by an interface. Neighbour discovery has a source: the lists are asked about
 /// it, and who is on the allow list is not held to the cap.
 #[inline(always)]
-pub fn judge<T: Stages>(
+pub fn judge<T: Leaves>(
     tables: &T,
     frame: &Frame<'_>,
     policy: &Policy,
@@ -77,7 +77,7 @@ pub fn judge<T: Stages>(
 
 /// Charges the neighbour that sent a frame, if it is known or there is a place for it.
 #[inline(always)]
-fn own<T: Stages>(
+fn own<T: Leaves>(
     tables: &T,
     policy: &Policy,
     frame: &Frame<'_>,
@@ -106,7 +106,7 @@ fn own<T: Stages>(
 }
 
 #[inline(always)]
-fn shared<T: Stages>(tables: &T, limit: &Limit, interface: u32, now_q8: u64) -> bool {
+fn shared<T: Leaves>(tables: &T, limit: &Limit, interface: u32, now_q8: u64) -> bool {
     match tables.link(interface & (LINK_INTERFACES - 1)) {
         Some(word) => charge(tables, word, limit, now_q8),
         None => false,
@@ -120,8 +120,9 @@ fn charge<T: Tables>(tables: &T, word: T::Word, limit: &Limit, now_q8: u64) -> b
 }
 
 #[inline(always)]
-fn report_blocked<T: Stages>(tables: &T, policy: &Policy, source: Address, len: u64, now_ns: u64) {
+fn report_blocked<T: Leaves>(tables: &T, policy: &Policy, source: Address, len: u64, now_ns: u64) {
     let len = if len > MAX_AMOUNT { MAX_AMOUNT as u32 } else { len as u32 };
     let refused = Refused::new(Reason::Blocked, Family::V6 as u16, 0, 0, len);
-    tables.report_unasked(policy, Sender::key_of(policy, source), refused, gcra::time_q8(now_ns));
+    let key = Sender::key_of(policy, source);
+    tables.report_unasked(policy, key.hi, key.lo, refused, gcra::time_q8(now_ns));
 }

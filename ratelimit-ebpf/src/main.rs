@@ -8,7 +8,11 @@
 )]
 
 #[cfg(target_arch = "bpf")]
+mod jumps;
+#[cfg(target_arch = "bpf")]
 mod maps;
+#[cfg(target_arch = "bpf")]
+mod sockets;
 #[cfg(target_arch = "bpf")]
 mod stages;
 #[cfg(target_arch = "bpf")]
@@ -27,7 +31,8 @@ mod entry {
     };
 
     use crate::{
-        maps::{Jumps, Maps, Scratch},
+        jumps::{Jumps, Scratch},
+        maps::Maps,
         wire::Kernel,
     };
 

@@ -1,28 +1,21 @@
-//! Every map of the kernel program, every unsafe access to one, sockets on loan from the kernel, and the licence section beside them.
+//! The tables of the packet path as maps of the kernel, every unsafe access to one, and the licence section beside them.
 #![expect(unsafe_code, reason = "map values are shared memory, reached through pointers from helpers")]
 
 use core::{
-    ffi::c_void,
     intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd},
     ptr::addr_of_mut,
 };
 
 use aya_ebpf::{
-    bindings::{BPF_NOEXIST, BPF_RB_NO_WAKEUP, bpf_sock, bpf_sock_tuple},
-    btf_maps::{
-        Array, ArrayOfMaps, HashMap, LpmTrie, LruHashMap, PerCpuArray, ProgramArray, RingBuf, lpm_trie::Key,
-    },
-    helpers::{
-        bpf_jiffies64, bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_sk_release, bpf_skc_lookup_tcp,
-        bpf_skc_to_tcp_sock, bpf_tcp_check_syncookie, bpf_tcp_gen_syncookie,
-    },
+    bindings::{BPF_NOEXIST, BPF_RB_NO_WAKEUP},
+    btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, RingBuf, lpm_trie::Key},
+    helpers::{bpf_jiffies64, bpf_ktime_get_coarse_ns, bpf_ktime_get_ns},
     macros::btf_map,
-    programs::XdpContext,
 };
 use ratelimit_common::{
     abi::{
         Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, FairCell, Lease, LimitSet, LinkCell,
-        ListEntry, Policy, PrefixKey, Reason, RungCell, Share, Spent, SynState, TotalState, WindowState,
+        ListEntry, Policy, PrefixKey, RungCell, Share, Spent, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
         destination::{DestinationKey, KEY_BITS, MAX_DESTINATIONS},
         drop_event::RING_BYTES,
@@ -30,7 +23,6 @@ use ratelimit_common::{
         lease::MAX_LEASES,
         link::{LINK_CELLS as LINK_PLACES, LINK_INTERFACES},
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
-        listener::{Offset, Offsets, UNKNOWN},
         prefix::{LADDER_CELLS, MAX_PREFIXES},
         service::{MAX_SERVICES, TOTAL_SLOTS},
         user::MAX_USERS,
@@ -39,16 +31,10 @@ use ratelimit_common::{
     limit::{gate, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
-    cookie::Listener,
-    frame::{Frame, Link},
-    notes::{NOTES, Notes, leave},
     packet::{Address, Family},
     report::QUIET_SLOTS,
-    segment::Segment,
-    tables::{Allowance, Baton, InsertError, Relay, Successor, Tables},
+    tables::{CpuBudget, InsertError, Tables},
 };
-
-use crate::stages;
 
 /// Sources when the loader does not say otherwise; it always does.
 const DEFAULT_SOURCES: usize = 262_144;
@@ -102,18 +88,6 @@ static QUIET: PerCpuArray<u64, { QUIET_SLOTS as usize }> = PerCpuArray::new();
 #[btf_map]
 static LISTED: Array<u32, 2> = Array::new();
 
-/// The other programs; those for cookies only where the kernel took them.
-#[btf_map]
-static JUMPS: ProgramArray<4> = ProgramArray::new();
-
-/// The same for frames that are IP packets. Those that answer have no place here.
-#[btf_map]
-static JUMPS_IP: ProgramArray<4> = ProgramArray::new();
-
-/// Interfaces where no packet is answered: their drivers keep tags apart, and an answer would lack its own. Only programs that answer look.
-#[btf_map]
-static SILENT: HashMap<u32, u32, 256> = HashMap::new();
-
 /// IPv4 block and allow list.
 #[btf_map]
 static LISTS_V4: LpmTrie<ListAddrV4, ListEntry, { MAX_LISTED as usize }> = LpmTrie::new();
@@ -122,7 +96,7 @@ static LISTS_V4: LpmTrie<ListAddrV4, ListEntry, { MAX_LISTED as usize }> = LpmTr
 #[btf_map]
 static LISTS_V6: LpmTrie<ListAddrV6, ListEntry, { MAX_LISTED as usize }> = LpmTrie::new();
 
-/// What each CPU may still do for whoever asks.
+/// What is left of the per-CPU budgets, by [`CpuBudget`].
 #[btf_map]
 static ALLOWANCES: PerCpuArray<u64, 4> = PerCpuArray::new();
 
@@ -145,10 +119,6 @@ static POLICY: ArrayOfMaps<Array<PolicyWords, 1>, 1> = ArrayOfMaps::new();
 
 type PolicyWords = [u64; size_of::<Policy>() / 8];
 const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
-
-/// What programs note down for themselves and each other while they look at one packet.
-#[btf_map]
-static SCRATCH: PerCpuArray<[u64; NOTES], 1> = PerCpuArray::new();
 
 /// SYNs of each service, and until when they are answered with cookies.
 #[btf_map]
@@ -253,231 +223,6 @@ fn coarse_ns() -> u64 {
 /// The maps above.
 #[derive(Clone, Copy)]
 pub(crate) struct Maps;
-
-/// The other programs, for one packet.
-#[derive(Clone, Copy)]
-pub(crate) struct Jumps<'c> {
-    pub(crate) ctx: &'c XdpContext,
-    pub(crate) link: Link,
-}
-
-impl Relay for Jumps<'_> {
-    #[inline(always)]
-    fn answers(&self) -> bool {
-        self.link == Link::Ethernet
-    }
-
-    #[inline(always)]
-    fn hand_over(&self, to: Successor, baton: Baton) {
-        let Some(scratch) = Scratch::of_this_cpu() else { return };
-        leave(&scratch, baton);
-        // SAFETY: nothing is waiting to be dropped.
-        unsafe {
-            match self.link {
-                Link::Ethernet => JUMPS.tail_call(self.ctx, to as u32),
-                Link::Ip => JUMPS_IP.tail_call(self.ctx, to as u32),
-            }
-        };
-    }
-
-    #[inline(always)]
-    fn service_at(&self, _: &Frame<'_>, table: u32, class: u32) -> u32 {
-        match self.link {
-            Link::Ethernet => stages::service_at(self.ctx.ctx, table, class),
-            Link::Ip => stages::service_at_ip(self.ctx.ctx, table, class),
-        }
-    }
-
-    #[inline(always)]
-    fn judge_link(&self, _: &Frame<'_>, policy: &Policy, passes: Reason) -> Reason {
-        match self.link {
-            Link::Ethernet => Reason::from_code(stages::judge_link(self.ctx.ctx, policy, passes as u32)),
-            // What is no IP packet on such a link has no sender that could be told apart.
-            Link::Ip => Reason::from_code(stages::judge_link_ip(self.ctx.ctx, policy, passes as u32)),
-        }
-    }
-}
-
-/// Whether packets of the interface that this one came in by may be answered.
-#[inline(always)]
-pub(crate) fn answers(ctx: &XdpContext) -> bool {
-    // SAFETY: the context is the kernel's. Nobody reads the value, only whether there is one.
-    unsafe {
-        let index = (*ctx.ctx).ingress_ifindex;
-        SILENT.get(index).is_none()
-    }
-}
-
-/// This CPU's notes.
-#[derive(Clone, Copy)]
-pub(crate) struct Scratch(*mut [u64; NOTES]);
-
-impl Scratch {
-    #[inline(always)]
-    pub(crate) fn of_this_cpu() -> Option<Self> {
-        SCRATCH.get_ptr_mut(0).map(Self)
-    }
-}
-
-impl Notes for Scratch {
-    #[inline(always)]
-    fn note(&self, index: usize) -> u64 {
-        // SAFETY: from a lookup of this CPU's own slot; the mask keeps the index inside. Volatile: see the trait.
-        unsafe { addr_of_mut!((*self.0)[index & (NOTES - 1)]).read_volatile() }
-    }
-
-    #[inline(always)]
-    fn set_note(&self, index: usize, value: u64) {
-        // SAFETY: as above.
-        unsafe { addr_of_mut!((*self.0)[index & (NOTES - 1)]).write_volatile(value) };
-    }
-}
-
-/// Where this kernel keeps what a listener asks for. The daemon puts it in before it loads the program, and the verifier knows it then:
-/// what is read at these offsets is checked like a field of the structure, and what is behind an offset that is not there is no code at all.
-#[unsafe(no_mangle)]
-static LISTENER: Offsets = UNKNOWN;
-
-/// The network namespace of the interface (BPF_F_CURRENT_NETNS).
-const SAME_NAMESPACE: u64 = u64::MAX;
-/// State of a socket that waits for connections.
-const LISTEN: u32 = 10;
-
-/// State of a connection of which only the SYN has come.
-const NEW_SYN_RECV: u32 = 12;
-
-/// A socket on loan. The verifier refuses a program that does not give it back on every way out.
-pub(crate) struct Socket(*mut bpf_sock);
-
-impl Socket {
-    /// Looks up a tuple of addresses and ports as they lie in a packet; its length tells the family.
-    #[inline(always)]
-    pub(crate) fn find<const N: usize>(ctx: &XdpContext, mut tuple: [u32; N]) -> Option<Self> {
-        let (at, len) = ((&raw mut tuple).cast::<bpf_sock_tuple>(), size_of_val(&tuple) as u32);
-        // SAFETY: the tuple is on this stack frame and as long as said.
-        let found = unsafe { bpf_skc_lookup_tcp(ctx.ctx.cast(), at, len, SAME_NAMESPACE, 0) };
-        if found.is_null() { None } else { Some(Self(found)) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn listens(&self) -> bool {
-        // SAFETY: not null, and held until `release`.
-        unsafe { (&raw const (*self.0).state).read_volatile() == LISTEN }
-    }
-
-    /// Whether it stands for a SYN that was answered and not yet acknowledged.
-    #[inline(always)]
-    pub(crate) fn is_handshake(&self) -> bool {
-        // SAFETY: as above.
-        unsafe { (&raw const (*self.0).state).read_volatile() == NEW_SYN_RECV }
-    }
-
-    /// What this listener asks of its connections, where the daemon found out how to read it.
-    #[inline(always)]
-    pub(crate) fn listener(&self) -> Option<Listener> {
-        // SAFETY: an item of this program. Volatile, or the compiler would take what it was compiled with.
-        let offset = |of: Offset| unsafe { (&raw const LISTENER[of as usize]).read_volatile() as usize };
-        if offset(Offset::ReceiveLock) == 0 {
-            return None;
-        }
-        // SAFETY: as `self.0`; the result is the same socket, or null.
-        let tcp = unsafe { bpf_skc_to_tcp_sock(self.0.cast()) }.cast::<u8>().cast_const();
-        if tcp.is_null() {
-            return None;
-        }
-        // SAFETY: the offsets are those of fields of these sizes in the kernel's own type information, which the verifier checks them
-        // against once more. Volatile, because processes change them at any time.
-        unsafe {
-            let locked =
-                tcp.add(offset(Offset::Locks)).read_volatile() as usize & offset(Offset::ReceiveLock) != 0;
-            let buffer = tcp.add(offset(Offset::Buffer)).cast::<u32>().read_volatile();
-            let clamp = tcp.add(offset(Offset::Clamp)).cast::<u32>().read_volatile();
-            let segment = tcp.add(offset(Offset::Segment)).cast::<u16>().read_volatile();
-            let space = if offset(Offset::Ratio) != 0 {
-                let ratio = tcp.add(offset(Offset::Ratio)).read_volatile();
-                ((u64::from(buffer) * u64::from(ratio)) >> 8) as u32
-            } else {
-                let namespace = tcp.add(offset(Offset::Namespace)).cast::<*const u8>().read_volatile();
-                let shift = i32::from(namespace.add(offset(Offset::SpaceShift)).cast::<i8>().read_volatile());
-                if shift <= 0 { buffer >> (-shift & 31) } else { buffer - (buffer >> (shift & 31)) }
-            };
-            Some(Listener::new(space, locked, clamp, segment))
-        }
-    }
-
-    /// The listener's cookie, and the MSS in it. Errors, and that it wants none, are negative or have no MSS in the upper half.
-    #[inline(always)]
-    pub(crate) fn issue(&self, syn: &Segment, mss: u16) -> Option<(u32, u16)> {
-        let mut tcp = syn.header_with_mss(mss);
-        let (tcp_at, tcp_len) = ((&raw mut tcp).cast(), size_of_val(&tcp) as u32);
-        let socket = self.0.cast::<c_void>();
-        // SAFETY: both headers are on this stack frame and as long as said.
-        let answer = unsafe {
-            match syn.source.family {
-                Family::V4 => {
-                    let mut ip = syn.ip_header_v4();
-                    bpf_tcp_gen_syncookie(
-                        socket,
-                        (&raw mut ip).cast(),
-                        size_of_val(&ip) as u32,
-                        tcp_at,
-                        tcp_len,
-                    )
-                }
-                Family::V6 => {
-                    let mut ip = syn.ip_header_v6();
-                    bpf_tcp_gen_syncookie(
-                        socket,
-                        (&raw mut ip).cast(),
-                        size_of_val(&ip) as u32,
-                        tcp_at,
-                        tcp_len,
-                    )
-                }
-            }
-        };
-        if answer < 0 || answer >> 32 == 0 { None } else { Some((answer as u32, (answer >> 32) as u16)) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn accepts(&self, ack: &Segment) -> bool {
-        let mut tcp = ack.header;
-        let (tcp_at, tcp_len) = ((&raw mut tcp).cast(), size_of_val(&tcp) as u32);
-        let socket = self.0.cast::<c_void>();
-        // SAFETY: as in `issue`.
-        let answer = unsafe {
-            match ack.source.family {
-                Family::V4 => {
-                    let mut ip = ack.ip_header_v4();
-                    bpf_tcp_check_syncookie(
-                        socket,
-                        (&raw mut ip).cast(),
-                        size_of_val(&ip) as u32,
-                        tcp_at,
-                        tcp_len,
-                    )
-                }
-                Family::V6 => {
-                    let mut ip = ack.ip_header_v6();
-                    bpf_tcp_check_syncookie(
-                        socket,
-                        (&raw mut ip).cast(),
-                        size_of_val(&ip) as u32,
-                        tcp_at,
-                        tcp_len,
-                    )
-                }
-            }
-        };
-        answer == 0
-    }
-
-    #[inline(always)]
-    pub(crate) fn release(self) {
-        // SAFETY: from `bpf_skc_lookup_tcp`, and not used again.
-        unsafe { bpf_sk_release(self.0.cast()) };
-    }
-}
 
 impl Tables for Maps {
     type Word = *mut u64;
@@ -626,8 +371,8 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn allowance(&self, what: Allowance) -> Option<*mut u64> {
-        ALLOWANCES.get_ptr_mut(what as u32)
+    fn budget(&self, budget: CpuBudget) -> Option<*mut u64> {
+        ALLOWANCES.get_ptr_mut(budget as u32)
     }
 
     #[inline(always)]

@@ -4,12 +4,11 @@ use ratelimit_common::abi::{Verdict, counter::Fate};
 
 use crate::{
     frame::{Canvas, Frame},
-    limit::service,
     notes::{parse_again, take},
     packet::Family,
-    pipeline::count,
     reply::Wire,
     tables::Tables,
+    verdict::count,
 };
 
 /// Where the six bits of the class are in the first two bytes of a header, as a number.
@@ -33,7 +32,7 @@ pub fn mark<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verd
 #[inline(always)]
 fn remark<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, number: u32) -> Option<()> {
     let packet = parse_again(frame, wire).ok()?;
-    let (_, service) = service(tables.policy()?, number)?;
+    let (_, service) = tables.policy()?.service(number)?;
     wire.mark(packet.network_at, packet.source.family, service.dscp).then_some(())
 }
 

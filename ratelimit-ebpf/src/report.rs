@@ -1,7 +1,7 @@
 //! Telling the daemon of single refused packets: a few of them, so that a flood costs nothing more for it.
 //!
 //! Two things hold it down. A source is told of once in [`QUIET_Q8`], so that one which floods does not take the place of everybody else's
-//! packets; and each CPU has an allowance, for floods in which every packet has another source. Nobody is told of packets that are
+//! packets; and each CPU has a budget, for floods in which every packet has another source. Nobody is told of packets that are
 //! refused without a look at their buckets: those of a source that is known to be over a limit, and of strangers when nothing is left for them.
 
 use ratelimit_common::{
@@ -13,9 +13,8 @@ use ratelimit_common::{
 };
 
 use crate::{
-    limit::take_allowance,
-    pipeline::fate,
-    tables::{Allowance, Tables},
+    budget,
+    tables::{CpuBudget, Tables},
 };
 
 /// Words that remember which sources were told of lately. A source has the one that its hash says, whoever else has it.
@@ -82,13 +81,13 @@ pub fn report<T: Tables>(tables: &T, policy: &Policy, source: SourceKey, refused
         return;
     };
     if ahead_q8(tables.load(quiet_until), now_q8) != 0
-        || !take_allowance(tables, policy, Allowance::Reports, now_q8)
+        || !budget::take(tables, policy, CpuBudget::Reports, now_q8)
     {
         return;
     }
     tables.store(quiet_until, now_q8.wrapping_add(QUIET_Q8));
     let reason = refused.reason();
-    let fate = if policy.lenient == 0 { Fate::Decided } else { fate(policy, refused.service(), reason) };
+    let fate = if policy.lenient == 0 { Fate::Decided } else { policy.fate(refused.service(), reason) };
     let told = tables.tell(DropEvent {
         // Time words wrap around after two years.
         time_ns: tables.now_ns(Clock::Precise),

@@ -1,56 +1,263 @@
-//! The stages of limiting as functions of the kernel program: see `limit::Stages` for why.
+//! The stages of limiting as functions of the kernel program: see `limit::Leaves` for why.
 //!
 //! Each is global, so the verifier checks it once and by itself. It may be called with any address of the right size, or none; that is
 //! why each looks at what it got before it uses it. None of these can happen: a refusal is what it would come to.
 #![expect(unsafe_code, reason = "addresses of plain data, which the verifier checks at each call")]
 
 use aya_ebpf::{bindings::xdp_md, programs::XdpContext};
-use ratelimit_common::abi::{
-    Bucket, LimitSet, Policy, Reason, SourceKey, WindowLimit, WindowState, service::Party,
-};
+use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, WindowLimit, WindowState, service::Party};
 use ratelimit_ebpf::{
-    destination,
     frame::{Frame, Link, MAX_OFFSET},
-    limit::{self, Ask, Proof, Request, Scope, Stages},
+    limit::{self, Ask, Leaves, Proof, Request, Scope, Stages},
     link,
     packet::{Family, Packet},
-    report::{Refused, report as report_source},
+    report::Refused,
     segment::Segment,
+    service,
 };
 
-use crate::{maps::Maps, wire::proof};
+use crate::{maps::Maps, sockets};
 
-const REFUSED: u32 = Reason::TableFull as u32;
+/// What a stage is called with, as the number or the address that stands for it.
+trait Argument: Sized {
+    type Passed;
+    fn pass(self) -> Self::Passed;
+    /// `None` if there is nothing at the address.
+    fn receive(passed: Self::Passed) -> Option<Self>;
+}
+
+impl<D> Argument for &D {
+    type Passed = *const D;
+
+    #[inline(always)]
+    fn pass(self) -> *const D {
+        self
+    }
+
+    #[inline(always)]
+    fn receive(data: *const D) -> Option<Self> {
+        // SAFETY: not null by `as_ref`, and of full size or the verifier would have refused the call. Callers hand out addresses of
+        // references that outlive it.
+        unsafe { data.as_ref() }
+    }
+}
+
+impl<D> Argument for &mut D {
+    type Passed = *mut D;
+
+    #[inline(always)]
+    fn pass(self) -> *mut D {
+        self
+    }
+
+    #[inline(always)]
+    fn receive(data: *mut D) -> Option<Self> {
+        // SAFETY: as for `&D`; the caller lends its only reference.
+        unsafe { data.as_mut() }
+    }
+}
+
+/// A map value that other CPUs change: the packet path knows it by its address.
+impl<D> Argument for *mut D {
+    type Passed = *mut D;
+
+    #[inline(always)]
+    fn pass(self) -> *mut D {
+        self
+    }
+
+    #[inline(always)]
+    fn receive(data: *mut D) -> Option<Self> {
+        if data.is_null() { None } else { Some(data) }
+    }
+}
+
+/// Has a type passed as a number.
+macro_rules! numbers {
+    ($($type:ty as $passed:ty: $pass:expr, $receive:expr;)*) => {$(
+        impl Argument for $type {
+            type Passed = $passed;
+
+            #[inline(always)]
+            fn pass(self) -> $passed {
+                $pass(self)
+            }
+
+            #[inline(always)]
+            fn receive(number: $passed) -> Option<Self> {
+                Some($receive(number))
+            }
+        }
+    )*};
+}
+
+numbers! {
+    u32 as u32: |number| number, |number| number;
+    u64 as u64: |number| number, |number| number;
+    bool as u32: u32::from, |number| number != 0;
+    Party as u32: |party| party as u32, Party::from_code;
+    Scope as u32: |scope| scope as u32, Scope::from_code;
+    Reason as u32: |reason| reason as u32, Reason::from_code;
+    Refused as u64: Refused::to_bits, Refused::from_bits;
+}
+
+/// What a stage answers, as the number that stands for it.
+trait Answer: Sized {
+    /// If there was nothing at an address.
+    const NOTHING: u32;
+    fn to_number(self) -> u32;
+    fn from_number(number: u32) -> Self;
+}
+
+impl Answer for Reason {
+    const NOTHING: u32 = Self::TableFull as u32;
+
+    #[inline(always)]
+    fn to_number(self) -> u32 {
+        self as u32
+    }
+
+    #[inline(always)]
+    fn from_number(number: u32) -> Self {
+        Self::from_code(number)
+    }
+}
+
 /// In place of a reason: the source needs an entry.
 const NEEDS_ENTRY: u32 = u32::MAX;
 
-/// A reference to what a stage was called with.
+impl Answer for Option<Reason> {
+    const NOTHING: u32 = Reason::NOTHING;
+
+    #[inline(always)]
+    fn to_number(self) -> u32 {
+        self.map_or(NEEDS_ENTRY, |reason| reason as u32)
+    }
+
+    #[inline(always)]
+    fn from_number(number: u32) -> Self {
+        if number == NEEDS_ENTRY { None } else { Some(Reason::from_code(number)) }
+    }
+}
+
+impl Answer for bool {
+    const NOTHING: u32 = 0;
+
+    #[inline(always)]
+    fn to_number(self) -> u32 {
+        self as u32
+    }
+
+    #[inline(always)]
+    fn from_number(number: u32) -> Self {
+        number != 0
+    }
+}
+
+impl Answer for () {
+    const NOTHING: u32 = 0;
+
+    #[inline(always)]
+    fn to_number(self) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    fn from_number(_: u32) {}
+}
+
+/// Implements a trait of stages for the kernel: each method calls a global function of its name, and that function calls what stands behind
+/// the arrow.
+macro_rules! stages {
+    ($trait:ident: $(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty => $does:expr;)*) => {
+        impl $trait for Maps {$(
+            #[inline(always)]
+            fn $name(&self, $($argument: $type),*) -> $answer {
+                #[unsafe(no_mangle)]
+                #[inline(never)]
+                extern "C" fn $name($($argument: <$type as Argument>::Passed),*) -> u32 {
+                    match ($(<$type as Argument>::receive($argument),)*) {
+                        ($(Some($argument),)*) => Answer::to_number($does(&Maps, $($argument),*)),
+                        _ => <$answer as Answer>::NOTHING,
+                    }
+                }
+                Answer::from_number($name($(Argument::pass($argument)),*))
+            }
+        )*}
+    };
+}
+
+stages! { Leaves:
+    fn judge_entry(policy: &Policy, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason => limit::judge_entry;
+    fn charge_entry(set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason => limit::charge_entry;
+    fn charge_soft(set: &LimitSet, request: &Request, bucket: *mut Bucket, index: u32) -> Reason => limit::charge_soft;
+    fn ask_window(limit: &WindowLimit, state: *mut WindowState, ask: &Ask) -> Reason => limit::ask_window;
+    fn charge_crowd(policy: &Policy, request: &Request, party: Party) -> Reason => limit::charge_crowd;
+    fn stock_host(policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool => limit::stock_host;
+    fn spend_host(policy: &Policy, len: u64, party: Party) -> () => limit::spend_host;
+    fn count_syn(policy: &Policy, request: &Request) -> bool => limit::count_syn;
+    fn report(policy: &Policy, request: &Request, reason: Reason) -> () => limit::report;
+    fn report_unasked(policy: &Policy, hi: u64, lo: u64, refused: Refused, now_q8: u64) -> () => limit::report_source;
+}
+
+stages! { Stages:
+    fn open_entry(policy: &Policy, set: &LimitSet, request: &Request) -> Reason => limit::open_entry;
+    fn judge_service(policy: &Policy, request: &mut Request) -> Reason => limit::judge_service;
+    fn charge_service(policy: &Policy, request: &mut Request) -> Option<Reason> => limit::charge_service;
+    fn open_service(policy: &Policy, request: &mut Request) -> Reason => limit::open_service;
+    fn judge_user(policy: &Policy, request: &mut Request) -> Reason => limit::judge_user;
+    fn charge_user(policy: &Policy, request: &mut Request) -> Reason => limit::charge_user;
+    fn ask_windows(policy: &Policy, request: &Request, scope: Scope, charging: bool) -> Reason => limit::ask_windows;
+}
+
+/// Functions that look at the packet once more, one for each kind of link. The verifier knows what `xdp_md` is: the address is the kernel's.
+macro_rules! by_link {
+    ($(#[$doc:meta])* $ethernet:ident, $ip:ident: ($($argument:ident: $type:ty),*) -> $does:ident) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $ethernet(link: Link, ctx: &XdpContext, $($argument: $type),*) -> u32 {
+            match link {
+                Link::Ethernet => {
+                    #[unsafe(no_mangle)]
+                    #[inline(never)]
+                    extern "C" fn $ethernet(ctx: *mut xdp_md, $($argument: $type),*) -> u32 {
+                        $does(Link::Ethernet, &XdpContext::new(ctx), $($argument),*)
+                    }
+                    $ethernet(ctx.ctx, $($argument),*)
+                }
+                Link::Ip => {
+                    #[unsafe(no_mangle)]
+                    #[inline(never)]
+                    extern "C" fn $ip(ctx: *mut xdp_md, $($argument: $type),*) -> u32 {
+                        $does(Link::Ip, &XdpContext::new(ctx), $($argument),*)
+                    }
+                    $ip(ctx.ctx, $($argument),*)
+                }
+            }
+        }
+    };
+}
+
+by_link! {
+    /// The service of a packet whose port is shared, by its destination.
+    service_at, service_at_ip: (table: u32, class: u32) -> find_service
+}
+
 #[inline(always)]
-fn the<'c, D>(data: *const D) -> Option<&'c D> {
-    // SAFETY: not null by `as_ref`, and of full size or the verifier would have refused the call. Callers hand out addresses of
-    // references that outlive it.
-    unsafe { data.as_ref() }
+fn find_service(link: Link, ctx: &XdpContext, table: u32, class: u32) -> u32 {
+    service::at_destination(&Maps, &Frame::of_context(link, ctx), table, class)
 }
 
-/// The same for what a stage may change.
+by_link! {
+    /// The reason of a frame that has no source and would pass for a reason.
+    judge_link, judge_link_ip: (policy: *const Policy, passes: u32) -> judge_frame
+}
+
 #[inline(always)]
-fn the_mut<'c, D>(data: *mut D) -> Option<&'c mut D> {
-    // SAFETY: as above; the caller lends its only reference.
-    unsafe { data.as_mut() }
-}
-
-/// The service of a packet whose port is shared, by its destination. The verifier knows what `xdp_md` is: the address is the kernel's.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn service_at(ctx: *mut xdp_md, table: u32, class: u32) -> u32 {
-    destination::service(&Maps, &Frame::of_context(Link::Ethernet, &XdpContext::new(ctx)), table, class)
-}
-
-/// The same for frames that are IP packets.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn service_at_ip(ctx: *mut xdp_md, table: u32, class: u32) -> u32 {
-    destination::service(&Maps, &Frame::of_context(Link::Ip, &XdpContext::new(ctx)), table, class)
+fn judge_frame(link: Link, ctx: &XdpContext, policy: *const Policy, passes: u32) -> u32 {
+    let Some(policy) = <&Policy>::receive(policy) else { return Reason::NOTHING };
+    let frame = Frame::of_context(link, ctx);
+    link::judge(&Maps, &frame, policy, Frame::interface(ctx), Reason::from_code(passes)) as u32
 }
 
 /// What a segment can show for itself.
@@ -60,7 +267,8 @@ pub(crate) fn proof_of(ctx: &XdpContext, packet: &Packet) -> Proof {
     Proof::from_code(segment_proof(ctx.ctx, family, packet.network_at as u32, packet.transport_at as u32))
 }
 
-/// The same as a function of its own, which reads the segment once more: what a lookup needs on the stack does not fit beside what limits need.
+/// What the segment at two offsets can show for itself. A function of its own, which reads the segment once more: what a lookup needs on the
+/// stack does not fit beside what limits need.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn segment_proof(ctx: *mut xdp_md, family: u32, network_at: u32, transport_at: u32) -> u32 {
@@ -69,312 +277,7 @@ extern "C" fn segment_proof(ctx: *mut xdp_md, family: u32, network_at: u32, tran
     let ctx = XdpContext::new(ctx);
     // Where the headers are is known, whatever stands before them.
     match Segment::at(&Frame::of_context(Link::Ethernet, &ctx), family, network_at, transport_at) {
-        Some(segment) => proof(&ctx, &segment) as u32,
+        Some(segment) => sockets::proof(&ctx, &segment) as u32,
         None => Proof::Nothing as u32,
-    }
-}
-
-/// Whether an entry would admit the packet.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn judge_entry(
-    policy: *const Policy,
-    set: *const LimitSet,
-    request: *const Request,
-    bucket: *mut Bucket,
-) -> u32 {
-    match (the(policy), the(set), the(request)) {
-        (Some(policy), Some(set), Some(request)) if !bucket.is_null() => {
-            limit::judge_entry(&Maps, policy, set, request, bucket) as u32
-        }
-        _ => REFUSED,
-    }
-}
-
-/// Charges an entry.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn charge_entry(set: *const LimitSet, request: *const Request, bucket: *mut Bucket) -> u32 {
-    match (the(set), the(request)) {
-        (Some(set), Some(request)) if !bucket.is_null() => {
-            limit::charge_entry(&Maps, set, request, bucket) as u32
-        }
-        _ => REFUSED,
-    }
-}
-
-/// Charges one soft limit of an entry.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn charge_soft(
-    set: *const LimitSet,
-    request: *const Request,
-    bucket: *mut Bucket,
-    index: u32,
-) -> u32 {
-    match (the(set), the(request)) {
-        (Some(set), Some(request)) if !bucket.is_null() => {
-            limit::charge_soft(&Maps, set, request, bucket, index as usize) as u32
-        }
-        _ => REFUSED,
-    }
-}
-
-/// Makes an entry.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn open_entry(policy: *const Policy, set: *const LimitSet, request: *const Request) -> u32 {
-    match (the(policy), the(set), the(request)) {
-        (Some(policy), Some(set), Some(request)) => limit::open_entry(&Maps, policy, set, request) as u32,
-        _ => REFUSED,
-    }
-}
-
-/// Whether what one source may have of the service would admit the packet.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn judge_service(policy: *const Policy, request: *mut Request) -> u32 {
-    match (the(policy), the_mut(request)) {
-        (Some(policy), Some(request)) => limit::judge_service(&Maps, policy, request) as u32,
-        _ => REFUSED,
-    }
-}
-
-/// Charges that.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn charge_service(policy: *const Policy, request: *mut Request) -> u32 {
-    match (the(policy), the_mut(request)) {
-        (Some(policy), Some(request)) => {
-            limit::charge_service(&Maps, policy, request).map_or(NEEDS_ENTRY, |reason| reason as u32)
-        }
-        _ => REFUSED,
-    }
-}
-
-/// Makes the entry that it needs.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn open_service(policy: *const Policy, request: *mut Request) -> u32 {
-    match (the(policy), the_mut(request)) {
-        (Some(policy), Some(request)) => limit::open_service(&Maps, policy, request) as u32,
-        _ => REFUSED,
-    }
-}
-
-/// Whether the limits of its user would admit the packet.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn judge_user(policy: *const Policy, request: *mut Request) -> u32 {
-    match (the(policy), the_mut(request)) {
-        (Some(policy), Some(request)) => limit::judge_user(&Maps, policy, request) as u32,
-        _ => REFUSED,
-    }
-}
-
-/// Charges them.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn charge_user(policy: *const Policy, request: *mut Request) -> u32 {
-    match (the(policy), the_mut(request)) {
-        (Some(policy), Some(request)) => limit::charge_user(&Maps, policy, request) as u32,
-        _ => REFUSED,
-    }
-}
-
-/// Charges what a packet shares with others.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn charge_crowd(policy: *const Policy, request: *const Request, party: u32) -> u32 {
-    match (the(policy), the(request)) {
-        (Some(policy), Some(request)) => {
-            limit::charge_crowd(&Maps, policy, request, Party::from_code(party)) as u32
-        }
-        _ => REFUSED,
-    }
-}
-
-/// Whether this CPU has enough of the host's total.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn stock_host(policy: *const Policy, len: u64, now_q8: u64, party: u32) -> u32 {
-    match the(policy) {
-        Some(policy) => limit::stock_host(&Maps, policy, len, now_q8, Party::from_code(party)) as u32,
-        None => 0,
-    }
-}
-
-/// Spends it.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn spend_host(policy: *const Policy, len: u64, party: u32) -> u32 {
-    if let Some(policy) = the(policy) {
-        limit::spend_host(&Maps, policy, len, Party::from_code(party));
-    }
-    0
-}
-
-/// What becomes of a frame that has no source.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn judge_link(ctx: *mut xdp_md, policy: *const Policy, passes: u32) -> u32 {
-    judge_link_of(Link::Ethernet, ctx, policy, passes)
-}
-
-/// The same for links whose frames are IP packets.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn judge_link_ip(ctx: *mut xdp_md, policy: *const Policy, passes: u32) -> u32 {
-    judge_link_of(Link::Ip, ctx, policy, passes)
-}
-
-#[inline(always)]
-fn judge_link_of(link: Link, ctx: *mut xdp_md, policy: *const Policy, passes: u32) -> u32 {
-    let Some(policy) = the(policy) else { return REFUSED };
-    let context = XdpContext::new(ctx);
-    let frame = Frame::of_context(link, &context);
-    let interface = Frame::interface(&context);
-    link::judge(&Maps, &frame, policy, interface, Reason::from_code(passes)) as u32
-}
-
-/// Counts a SYN.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn count_syn(policy: *const Policy, request: *const Request) -> u32 {
-    match (the(policy), the(request)) {
-        (Some(policy), Some(request)) => limit::count_syn(&Maps, policy, request) as u32,
-        _ => 0,
-    }
-}
-
-/// Asks the windows of one scope; charges them if that is not 0.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn ask_windows(policy: *const Policy, request: *const Request, scope: u32, charging: u32) -> u32 {
-    match (the(policy), the(request)) {
-        (Some(policy), Some(request)) => {
-            limit::ask_windows(&Maps, policy, request, Scope::from_code(scope), charging != 0) as u32
-        }
-        _ => REFUSED,
-    }
-}
-
-/// Asks one window.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn ask_window(limit: *const WindowLimit, state: *mut WindowState, ask: *const Ask) -> u32 {
-    match (the(limit), the(ask)) {
-        (Some(limit), Some(ask)) if !state.is_null() => limit::ask_window(&Maps, limit, state, ask) as u32,
-        _ => REFUSED,
-    }
-}
-
-/// Tells the daemon of a packet that a limit refused.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn report(policy: *const Policy, request: *const Request, reason: u32) -> u32 {
-    if let (Some(policy), Some(request)) = (the(policy), the(request)) {
-        limit::report(&Maps, policy, request, Reason::from_code(reason));
-    }
-    0
-}
-
-/// The same for a packet that no limit was asked about.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn report_unasked(policy: *const Policy, hi: u64, lo: u64, refused: u64, now_q8: u64) -> u32 {
-    if let Some(policy) = the(policy) {
-        report_source(&Maps, policy, SourceKey { hi, lo }, Refused::from_bits(refused), now_q8);
-    }
-    0
-}
-
-impl Stages for Maps {
-    #[inline(always)]
-    fn judge_entry(&self, policy: &Policy, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason {
-        Reason::from_code(judge_entry(policy, set, request, bucket))
-    }
-
-    #[inline(always)]
-    fn charge_entry(&self, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason {
-        match Reason::from_code(charge_entry(set, request, bucket)) {
-            Reason::Conforming if set.has_soft() => limit::charge_margins(set, |index| {
-                Reason::from_code(charge_soft(set, request, bucket, index))
-            }),
-            reason => reason,
-        }
-    }
-
-    #[inline(always)]
-    fn open_entry(&self, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
-        Reason::from_code(open_entry(policy, set, request))
-    }
-
-    #[inline(always)]
-    fn judge_service(&self, policy: &Policy, request: &mut Request) -> Reason {
-        Reason::from_code(judge_service(policy, request))
-    }
-
-    #[inline(always)]
-    fn charge_service(&self, policy: &Policy, request: &mut Request) -> Option<Reason> {
-        match charge_service(policy, request) {
-            NEEDS_ENTRY => None,
-            code => Some(Reason::from_code(code)),
-        }
-    }
-
-    #[inline(always)]
-    fn open_service(&self, policy: &Policy, request: &mut Request) -> Reason {
-        Reason::from_code(open_service(policy, request))
-    }
-
-    #[inline(always)]
-    fn judge_user(&self, policy: &Policy, request: &mut Request) -> Reason {
-        Reason::from_code(judge_user(policy, request))
-    }
-
-    #[inline(always)]
-    fn charge_user(&self, policy: &Policy, request: &mut Request) -> Reason {
-        Reason::from_code(charge_user(policy, request))
-    }
-
-    #[inline(always)]
-    fn charge_crowd(&self, policy: &Policy, request: &Request, party: Party) -> Reason {
-        Reason::from_code(charge_crowd(policy, request, party as u32))
-    }
-
-    #[inline(always)]
-    fn stock_host(&self, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
-        stock_host(policy, len, now_q8, party as u32) != 0
-    }
-
-    #[inline(always)]
-    fn spend_host(&self, policy: &Policy, len: u64, party: Party) {
-        spend_host(policy, len, party as u32);
-    }
-
-    #[inline(always)]
-    fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
-        count_syn(policy, request) != 0
-    }
-
-    #[inline(always)]
-    fn ask_windows(&self, policy: &Policy, request: &Request, scope: Scope, charging: bool) -> Reason {
-        Reason::from_code(ask_windows(policy, request, scope as u32, charging as u32))
-    }
-
-    #[inline(always)]
-    fn ask_window(&self, limit: &WindowLimit, state: *mut WindowState, ask: &Ask) -> Reason {
-        Reason::from_code(ask_window(limit, state, ask))
-    }
-
-    #[inline(always)]
-    fn report(&self, policy: &Policy, request: &Request, reason: Reason) {
-        report(policy, request, reason as u32);
-    }
-
-    #[inline(always)]
-    fn report_unasked(&self, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
-        report_unasked(policy, source.hi, source.lo, refused.to_bits(), now_q8);
     }
 }

@@ -36,7 +36,7 @@ pub trait Relay {
     fn answers(&self) -> bool;
     /// Hands the packet over to another program. Comes back only if there is none.
     fn hand_over(&self, to: Successor, baton: Baton);
-    /// The service of a packet whose port is shared, see [`destination::service`](crate::destination::service). A function of its own in
+    /// The service of a packet whose port is shared, see [`at_destination`](crate::service::at_destination). A function of its own in
     /// the kernel: few packets need it, and it reads the packet once more rather than have the others keep what it needs.
     fn service_at(&self, frame: &Frame<'_>, table: u32, class: u32) -> u32;
     /// What becomes of a frame without a source that would pass, see [`link::judge`](crate::link::judge). A function of its own too, and where
@@ -55,10 +55,10 @@ pub struct Baton {
     pub user: u16,
 }
 
-/// What one CPU may do for whoever asks, by place in its map.
+/// What one CPU does for anybody who asks, as far as its budget goes. The numbers are places in the map of budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Allowance {
+pub enum CpuBudget {
     /// Enter a source or a prefix into its table.
     Newcomers = 0,
     /// Look for the socket of a segment.
@@ -126,8 +126,8 @@ pub trait Tables {
     /// One word of a window, below the number of sub-windows.
     fn window_word(&self, state: Self::Window, slot: usize) -> Self::Word;
 
-    /// This CPU's bucket of an allowance.
-    fn allowance(&self, what: Allowance) -> Option<Self::Word>;
+    /// The bucket of one of this CPU's budgets.
+    fn budget(&self, budget: CpuBudget) -> Option<Self::Word>;
 
     /// Until when a cell of the gate is tracked, as a time word.
     fn tracked_until(&self, cell: u32) -> u64;

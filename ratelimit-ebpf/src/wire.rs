@@ -12,7 +12,8 @@ use ratelimit_ebpf::{
 };
 
 use crate::{
-    maps::{Scratch, Socket, answers},
+    jumps::{Scratch, answers},
+    sockets::Socket,
     stages,
 };
 
@@ -23,36 +24,6 @@ const USUAL_MTU: u32 = 1500;
 pub(crate) struct Kernel<'c> {
     pub(crate) ctx: &'c XdpContext,
     pub(crate) scratch: Scratch,
-}
-
-/// The socket that the kernel would give a segment to.
-#[inline(always)]
-fn socket(ctx: &XdpContext, segment: &Segment) -> Option<Socket> {
-    let ports = segment.ports();
-    match segment.source.family {
-        Family::V4 => Socket::find(ctx, [segment.source.v4_word(), segment.destination.v4_word(), ports]),
-        Family::V6 => {
-            let halves = |word: u64| [word as u32, (word >> 32) as u32];
-            let ([a, b], [c, d]) = (halves(segment.source.key.hi), halves(segment.source.key.lo));
-            let ([e, f], [g, h]) = (halves(segment.destination.key.hi), halves(segment.destination.key.lo));
-            Socket::find(ctx, [a, b, c, d, e, f, g, h, ports])
-        }
-    }
-}
-
-/// What a segment can show for itself.
-#[inline(always)]
-pub(crate) fn proof(ctx: &XdpContext, segment: &Segment) -> Proof {
-    let Some(socket) = socket(ctx, segment) else { return Proof::Nothing };
-    let proof = if !socket.listens() {
-        if socket.is_handshake() { Proof::Handshake } else { Proof::Connection }
-    } else if socket.accepts(segment) {
-        Proof::Cookie
-    } else {
-        Proof::Nothing
-    };
-    socket.release();
-    proof
 }
 
 impl Notes for Kernel<'_> {
@@ -70,7 +41,7 @@ impl Notes for Kernel<'_> {
 impl Sockets for Kernel<'_> {
     #[inline(always)]
     fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued> {
-        let socket = socket(self.ctx, syn)?;
+        let socket = Socket::of(self.ctx, syn)?;
         // Of a connection or its remains: what a SYN means there is for the kernel to say.
         let issued = if socket.listens() { socket.issue(syn, mss) } else { None };
         let listener = if issued.is_some() { socket.listener() } else { None };

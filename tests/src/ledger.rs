@@ -8,7 +8,7 @@ use ratelimit_common::abi::{
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
-    tables::{Allowance, Tables},
+    tables::{CpuBudget, Tables},
 };
 use ratelimit_user::explain::Ledger;
 
@@ -102,7 +102,7 @@ impl Ledger for Memory {
     }
 
     fn newcomers(&self) -> Result<Vec<u64>, Infallible> {
-        Ok(vec![self.load(self.allowance(Allowance::Newcomers).expect(EXISTS))])
+        Ok(vec![self.load(self.budget(CpuBudget::Newcomers).expect(EXISTS))])
     }
 }
 

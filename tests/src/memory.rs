@@ -10,6 +10,7 @@ use ratelimit_common::{
     abi::{
         self, Bucket, Clock, Counter, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS,
         Policy, PrefixKey, Reason, SourceKey, Verdict,
+        cell::DENIALS,
         counter::{COUNTER_SLOTS, Fate, slot},
         destination::DestinationKey,
         lease::MAX_LEASES,
@@ -22,14 +23,14 @@ use ratelimit_common::{
     limit::{gate, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
-    destination,
     frame::{Frame, Link},
-    limit::Stages,
+    limit::{Leaves, Stages},
     link,
     packet::{Address, Family},
     pipeline,
     report::QUIET_SLOTS,
-    tables::{Allowance, Baton, InsertError, Relay, Successor, Tables},
+    service,
+    tables::{Baton, CpuBudget, InsertError, Relay, Successor, Tables},
 };
 use ratelimit_user::compile::{
     Desired, Destination,
@@ -37,7 +38,7 @@ use ratelimit_user::compile::{
 };
 
 /// Words of a cell: its bucket, until when it is tracked, its denials.
-const CELL_WORDS: usize = 1 + gate::DENIALS;
+const CELL_WORDS: usize = 1 + DENIALS;
 /// Words of a share: pools, then refusals.
 const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
 
@@ -71,7 +72,7 @@ pub struct Memory {
     window_words: RefCell<Vec<u64>>,
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
-    allowances: RefCell<[u64; 4]>,
+    budgets: RefCell<[u64; 4]>,
     rungs: RefCell<Vec<u64>>,
     fair: RefCell<Vec<u64>>,
     /// The words of prefixes, and which is whose.
@@ -111,8 +112,8 @@ pub enum Word {
     Total(usize),
     /// Of a user.
     User(usize),
-    /// Of an allowance.
-    Allowance(usize),
+    /// Of a per-CPU budget.
+    Budget(usize),
     /// Of a cell of the ladder.
     Rung(usize),
     /// Of fair shares.
@@ -155,7 +156,7 @@ impl Memory {
             window_words: RefCell::new(vec![0; MAX_USERS * SET_WINDOWS * SUB_WINDOWS]),
             shares: RefCell::new(vec![0; TOTAL_SLOTS * SHARE_WORDS]),
             totals: RefCell::new(vec![0; TOTAL_SLOTS * MAX_TOTALS]),
-            allowances: RefCell::default(),
+            budgets: RefCell::default(),
             rungs: RefCell::new(vec![0; LADDER_CELLS * 2]),
             fair: RefCell::new(vec![0; gate::CELLS as usize * 2]),
             prefixes: RefCell::default(),
@@ -236,7 +237,7 @@ impl Memory {
             Word::Share(at) => self.shares.borrow()[at],
             Word::Total(at) => self.totals.borrow()[at],
             Word::User(at) => self.users.borrow()[at],
-            Word::Allowance(at) => self.allowances.borrow()[at],
+            Word::Budget(at) => self.budgets.borrow()[at],
             Word::Rung(at) => self.rungs.borrow()[at],
             Word::Fair(at) => self.fair.borrow()[at],
             Word::Link(at) => self.links.borrow()[at],
@@ -367,8 +368,8 @@ impl Tables for Memory {
         Word::Window(state + slot)
     }
 
-    fn allowance(&self, what: Allowance) -> Option<Word> {
-        Some(Word::Allowance(what as usize))
+    fn budget(&self, budget: CpuBudget) -> Option<Word> {
+        Some(Word::Budget(budget as usize))
     }
 
     fn tracked_until(&self, cell: u32) -> u64 {
@@ -480,7 +481,7 @@ impl Tables for Memory {
             Word::Share(at) => self.shares.borrow_mut()[at] = new,
             Word::Total(at) => self.totals.borrow_mut()[at] = new,
             Word::User(at) => self.users.borrow_mut()[at] = new,
-            Word::Allowance(at) => self.allowances.borrow_mut()[at] = new,
+            Word::Budget(at) => self.budgets.borrow_mut()[at] = new,
             Word::Rung(at) => self.rungs.borrow_mut()[at] = new,
             Word::Fair(at) => self.fair.borrow_mut()[at] = new,
             Word::Prefix(at) => self.prefix_words.borrow_mut()[at] = new,
@@ -527,6 +528,8 @@ impl Tables for Memory {
     }
 }
 
+impl Leaves for Memory {}
+
 impl Stages for Memory {}
 
 impl Relay for Memory {
@@ -539,7 +542,7 @@ impl Relay for Memory {
     }
 
     fn service_at(&self, frame: &Frame<'_>, table: u32, class: u32) -> u32 {
-        destination::service(self, frame, table, class)
+        service::at_destination(self, frame, table, class)
     }
 
     fn judge_link(&self, frame: &Frame<'_>, policy: &Policy, passes: Reason) -> Reason {

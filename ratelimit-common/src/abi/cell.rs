@@ -1,6 +1,9 @@
 //! The gate: cells that sources share until they need an entry of their own.
 
-use crate::{abi_struct, limit::gate::DENIALS};
+use crate::abi_struct;
+
+/// Denials that a cell remembers.
+pub const DENIALS: usize = 2;
 
 abi_struct! {
     /// One cell. See `limit::gate` for what its words mean; all zero is a fresh one.

@@ -1,8 +1,10 @@
 //! The policy as the kernel reads it: masks and limit parameters, resolved and bounded by user space.
 
 use super::{
+    counter::Fate,
     link::LinkLimits,
-    service::{MAX_SERVICES, MAX_TOTALS, PORT_SLOTS, PROTOCOL_SLOTS, Service, Total},
+    reason::Reason,
+    service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS, PROTOCOL_SLOTS, Service, Total},
     window::{MAX_WINDOWS, WindowLimit},
 };
 use crate::abi_struct;
@@ -359,4 +361,37 @@ impl Policy {
     pub const fn clock(&self) -> Clock {
         if self.clock == Clock::Coarse as u32 { Clock::Coarse } else { Clock::Precise }
     }
+
+    /// The service of a number from the table of ports, and its index.
+    #[inline(always)]
+    pub fn service(&self, number: u32) -> Option<(u32, &Service)> {
+        if number == NO_SERVICE {
+            return None;
+        }
+        // A mask and not a comparison: the verifier sees the bound wherever the compiler moves this to.
+        let index = (number - 1) & (MAX_SERVICES as u32 - 1);
+        Some((index, &self.services[index as usize]))
+    }
+
+    /// What becomes of a packet of a service that was refused for a reason. A policy on trial drops nothing at all; for its own limits
+    /// the service decides.
+    #[inline(always)]
+    pub fn fate(&self, service: u32, reason: Reason) -> Fate {
+        if self.mode == Mode::Monitor as u32 {
+            return Fate::Waived;
+        }
+        match self.service(service) {
+            Some((_, service)) if reason.is_for_service() => match service.on_limit {
+                MONITOR => Fate::Waived,
+                MARK => Fate::Marked,
+                REJECT => Fate::Rejected,
+                _ => Fate::Decided,
+            },
+            _ => Fate::Decided,
+        }
+    }
 }
+
+const MONITOR: u32 = OnLimit::Monitor as u32;
+const MARK: u32 = OnLimit::Mark as u32;
+const REJECT: u32 = OnLimit::Reject as u32;

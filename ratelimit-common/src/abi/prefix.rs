@@ -1,10 +1,14 @@
 //! Prefixes that have a bucket of their own, because their cell could not answer for them any more.
 
 use super::policy::MAX_RUNGS;
-use crate::{abi_struct, limit::ladder::RUNG_CELLS};
+use crate::abi_struct;
 
 /// Prefixes that can have a bucket of their own at once. The kernel evicts the least recently used.
 pub const MAX_PREFIXES: usize = 16_384;
+/// Cells of each rung, as a power of two.
+pub const RUNG_CELL_BITS: u32 = 13;
+/// Cells of each rung.
+pub const RUNG_CELLS: u32 = 1 << RUNG_CELL_BITS;
 /// Cells of all rungs: each has its own.
 pub const LADDER_CELLS: usize = 2 * MAX_RUNGS * RUNG_CELLS as usize;
 

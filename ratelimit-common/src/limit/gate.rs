@@ -28,14 +28,12 @@
 //! than [`LONGEST_DENIAL_Q8`]: then the entry is asked again.
 
 use super::gcra::{TIME_FRAC_BITS, ahead_q8};
-use crate::abi::{LimitSet, Meter, SourceKey};
+use crate::abi::{LimitSet, Meter, SourceKey, cell::DENIALS};
 
 /// Cells of the gate, as a power of two: small enough for a core's second-level cache.
 pub const CELL_BITS: u32 = 16;
 /// Cells of the gate.
 pub const CELLS: u32 = 1 << CELL_BITS;
-/// Denials that a cell remembers.
-pub const DENIALS: usize = 2;
 
 /// Part of the burst that a cell gives out: an eighth.
 pub const CELL_SHARE: u64 = 8;

@@ -9,12 +9,10 @@
 //! the source's limits, as time (three quarters of it for sources without state, so that whoever forges addresses of a prefix cannot
 //! use up what those in it need who are known), and every packet pays for the limit that it is dearest under, so a mix of limits may get less.
 
-use crate::abi::SourceKey;
-
-/// Cells of each rung, as a power of two.
-pub const RUNG_CELL_BITS: u32 = 13;
-/// Cells of each rung.
-pub const RUNG_CELLS: u32 = 1 << RUNG_CELL_BITS;
+use crate::abi::{
+    SourceKey,
+    prefix::{RUNG_CELL_BITS, RUNG_CELLS},
+};
 
 /// The cell of a prefix, by the keyed hash of [`super::gate::hash`]. `rung` counts over both families.
 #[inline(always)]

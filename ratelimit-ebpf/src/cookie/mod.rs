@@ -33,10 +33,10 @@ use crate::{
     limit::{self, Sender, Stages},
     notes::{parse_again, parse_tcp_again, take},
     packet::{Family, Packet, Transport},
-    pipeline::conclude,
     reply::{Reply, Wire},
     segment::Segment,
     tables::{Baton, Relay, Successor},
+    verdict::conclude,
 };
 use synack::Terms;
 

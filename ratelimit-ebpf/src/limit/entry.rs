@@ -1,7 +1,7 @@
 //! The exact buckets of one source.
 
 use ratelimit_common::{
-    abi::{Bucket, Event, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason},
+    abi::{Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason},
     limit::{
         fair::PROVEN_Q8,
         gate,
@@ -10,11 +10,11 @@ use ratelimit_common::{
 };
 
 use super::{
-    denial, newcomers,
+    denial,
     request::Request,
     word::{self, Charging, Unmoved, refusal},
 };
-use crate::tables::{Allowance, InsertError, Tables};
+use crate::tables::Tables;
 
 /// Whether all limits would admit the packet. Writes nothing but a denial, or to settle an old debt.
 #[inline(always)]
@@ -80,8 +80,9 @@ pub fn charge_soft<T: Tables>(
     set: &LimitSet,
     request: &Request,
     bucket: T::Bucket,
-    index: usize,
+    index: u32,
 ) -> Reason {
+    let index = index as usize;
     let limit = &set.limits[index & (MAX_LIMITS - 1)];
     let charge = request.charges_q8[index & (MAX_LIMITS - 1)];
     if charge == 0 || !limit.is_soft() {
@@ -99,7 +100,7 @@ pub fn charge_soft<T: Tables>(
 
 /// Charges all soft limits, one after the other, by `charge`.
 #[inline(always)]
-pub fn charge_margins(set: &LimitSet, charge: impl Fn(u32) -> Reason) -> Reason {
+pub(super) fn charge_margins(set: &LimitSet, charge: impl Fn(u32) -> Reason) -> Reason {
     let mut admitted = Reason::Conforming;
     for index in 0..MAX_LIMITS as u32 {
         if !set.limits[index as usize].is_soft() {
@@ -126,56 +127,9 @@ pub(super) fn judge_first(set: &LimitSet, request: &Request) -> Reason {
     Reason::Conforming
 }
 
-/// Enters a source into the table, charged for its packet.
-#[inline(always)]
-pub fn open<T: super::Stages>(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
-    let bucket = match first(set, request) {
-        Ok(bucket) => bucket,
-        Err(reason) => return reason,
-    };
-    // First the cell: an entry behind a cell that does not know of it would be a second bucket.
-    keep_tracked(tables, set, request);
-    // Who was vouched for comes in even when nothing is left of the budget.
-    newcomers::take(tables, policy, Allowance::Newcomers, request.now_q8);
-    match tables.insert(&request.entry(), &bucket) {
-        Ok(()) => {
-            tables.note(Event::Promoted);
-            if set.owed_q8 == 0 {
-                return Reason::Conforming;
-            }
-        }
-        Err(InsertError::Full) => return Reason::TableFull,
-        // Another CPU was first, or an entry from before the cell was last tracked: it restarts by itself.
-        Err(InsertError::Exists) => {}
-    }
-    match tables.bucket(&request.entry()) {
-        Some(bucket) => match tables.judge_entry(policy, set, request, bucket) {
-            Reason::Conforming => tables.charge_entry(set, request, bucket),
-            reason => reason,
-        },
-        None => Reason::TableFull,
-    }
-}
-
-/// The first bucket of a source: full, less what its cell may have given it, less this packet; if something is owed, the packet is charged
-/// when the entry is there.
-#[inline(always)]
-fn first(set: &LimitSet, request: &Request) -> Result<Bucket, Reason> {
-    match judge_first(set, request) {
-        Reason::Conforming => {
-            let start = request.now_q8.wrapping_add(set.gate_tolerance_q8);
-            let tat_q8 = request
-                .charges_q8
-                .map(|charge| start.wrapping_add(if set.owed_q8 == 0 { charge } else { 0 }));
-            Ok(Bucket { tat_q8, proven_until_q8: request.proven_until_q8() })
-        }
-        reason => Err(reason),
-    }
-}
-
 /// Sees to it that the cell is tracked until every entry behind it is full again.
 #[inline(always)]
-fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Request) {
+pub(super) fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Request) {
     if set.gate_tolerance_q8 == 0 {
         return;
     }

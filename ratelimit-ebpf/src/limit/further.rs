@@ -1,9 +1,9 @@
 //! Limits beyond the buckets of every source: what one source may have of a service, what a user may have with all its addresses, and
 //! whatever is counted in windows.
 
-use ratelimit_common::abi::{LimitSet, Policy, Reason, user::NO_USER};
+use ratelimit_common::abi::{Policy, Reason, user::NO_USER};
 
-use super::{Stages, denial, entry, lease, request::Request, standing::Standing, total, window};
+use super::{request::Request, stages::Stages, windows::Scope};
 
 /// Which of them there are for a packet.
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ impl Further {
     #[inline(always)]
     pub(super) fn of(policy: &Policy, request: &Request) -> Self {
         Self {
-            service: per_source(policy, request).is_some_and(|set| set.limit_count != 0),
+            service: request.per_source(policy).is_some_and(|set| set.limit_count != 0),
             user: request.user != NO_USER,
             windows: policy.window_count != 0,
         }
@@ -38,7 +38,7 @@ impl Further {
                 reason => return reason,
             }
         }
-        if self.windows { window::ask_all(tables, policy, request, false) } else { Reason::Conforming }
+        if self.windows { ask_windows(tables, policy, request, false) } else { Reason::Conforming }
     }
 
     /// Charges all of them. The limits of every source have been charged already and said `before`.
@@ -70,7 +70,7 @@ impl Further {
             verdict = verdict.and(reason);
         }
         if self.windows {
-            let reason = window::ask_all(tables, policy, request, true);
+            let reason = ask_windows(tables, policy, request, true);
             if !reason.admits() {
                 return reason;
             }
@@ -80,95 +80,16 @@ impl Further {
     }
 }
 
-/// Whether what one source may have of the service would admit the packet.
+/// Asks all windows that apply to a packet.
 #[inline(always)]
-pub fn judge_service<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
-    let Some(set) = per_source(policy, request) else { return Reason::Conforming };
-    request.as_service(policy, set, |request| {
-        if let Some(cell) = denial::cell(tables, set, request)
-            && let Some(reason) = denial::check(tables, policy, cell, request.hash, request.now_q8)
-        {
+fn ask_windows<T: Stages>(tables: &T, policy: &Policy, request: &Request, charging: bool) -> Reason {
+    let mut verdict = Reason::Conforming;
+    for scope in [Scope::Source, Scope::Service, Scope::User] {
+        let reason = tables.ask_windows(policy, request, scope, charging);
+        if !reason.admits() {
             return reason;
         }
-        Standing::of(tables, policy, set, request).refusal().unwrap_or(Reason::Conforming)
-    })
-}
-
-/// Charges what one source may have of the service; `None` if it needs an entry for that.
-#[inline(always)]
-pub fn charge_service<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Option<Reason> {
-    let Some(set) = per_source(policy, request) else { return Some(Reason::Conforming) };
-    request.as_service(policy, set, |request| {
-        Standing::of(tables, policy, set, request).charge_existing(tables, set, request)
-    })
-}
-
-/// Makes an entry for what one source may have of the service, charged for the packet.
-#[inline(always)]
-pub fn open_service<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
-    let Some(set) = per_source(policy, request) else { return Reason::Conforming };
-    request.as_service(policy, set, |request| entry::open(tables, policy, set, request))
-}
-
-/// Whether the limits of its user would admit the packet.
-#[inline(always)]
-pub fn judge_user<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
-    match user(tables, policy, request) {
-        Some((set, bucket)) => {
-            let user = request.user as u32 - 1;
-            let judge = |request: &mut Request| {
-                if set.has_leased() {
-                    lease::judge(tables, set, request, user);
-                }
-                tables.judge_entry(policy, set, request, bucket)
-            };
-            match request.as_user(policy, set, judge) {
-                Reason::Conforming => Reason::Conforming,
-                _ => Reason::LimitUser,
-            }
-        }
-        None => Reason::Conforming,
+        verdict = verdict.and(reason);
     }
-}
-
-/// Charges the limits of its user.
-#[inline(always)]
-pub fn charge_user<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
-    match user(tables, policy, request) {
-        Some((set, bucket)) => {
-            let user = request.user as u32 - 1;
-            let charge = |request: &mut Request| {
-                if set.has_leased() {
-                    lease::charge(tables, set, request, user);
-                }
-                tables.charge_entry(set, request, bucket)
-            };
-            match request.as_user(policy, set, charge) {
-                reason @ (Reason::Conforming | Reason::SoftMargin | Reason::Contended) => reason,
-                _ => Reason::LimitUser,
-            }
-        }
-        None => Reason::Conforming,
-    }
-}
-
-#[inline(always)]
-pub(super) fn per_source<'p>(policy: &'p Policy, request: &Request) -> Option<&'p LimitSet> {
-    let (_, service) = total::service(policy, request.service as u32)?;
-    Some(&service.per_source)
-}
-
-/// The limits of the user and its buckets, which all its addresses share.
-#[inline(always)]
-fn user<'t, T: Stages>(
-    tables: &'t T,
-    policy: &Policy,
-    request: &Request,
-) -> Option<(&'t LimitSet, T::Bucket)> {
-    if request.user == NO_USER || policy.user_count == 0 {
-        return None;
-    }
-    let index = request.user as u32 - 1;
-    let set = tables.user_limits(policy.tables, index)?;
-    if set.limit_count == 0 { None } else { Some((set, tables.user(index)?)) }
+    verdict
 }

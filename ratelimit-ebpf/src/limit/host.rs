@@ -8,12 +8,11 @@ use ratelimit_common::{
     limit::gcra,
 };
 
-use super::{Stages, request::Request, total::Account};
-use crate::tables::Tables;
+use super::{leaves::Leaves, request::Request};
 
 /// Charges the host and whatever else a packet shares with others, or says what refuses.
 #[inline(always)]
-pub(super) fn charge_all<T: Stages>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Reason {
+pub(super) fn charge_all<T: Leaves>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Reason {
     let capped = policy.host_total_count != 0;
     if capped && !tables.stock_host(policy, request.len as u64, request.now_q8, party) {
         return Reason::HostTotal;
@@ -25,26 +24,9 @@ pub(super) fn charge_all<T: Stages>(tables: &T, policy: &Policy, request: &Reque
     reason
 }
 
-/// Sees to it that this CPU has enough of the host's total for a packet, and says whether it has.
-#[inline(always)]
-pub fn stock<T: Tables>(tables: &T, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
-    match Account::of_host(tables, policy) {
-        Some(account) => account.stock(tables, len, now_q8, party),
-        None => true,
-    }
-}
-
-/// Spends what the packet costs.
-#[inline(always)]
-pub fn spend<T: Tables>(tables: &T, policy: &Policy, len: u64, party: Party) {
-    if let Some(account) = Account::of_host(tables, policy) {
-        account.spend(tables, len, party);
-    }
-}
-
 /// Charges the host alone, for a packet that a service lets pass although a limit refuses it; false if nothing is left. Nobody vouches for it.
 #[inline(always)]
-pub(crate) fn charge<T: Stages>(tables: &T, policy: &Policy, len: u64) -> bool {
+pub(crate) fn charge<T: Leaves>(tables: &T, policy: &Policy, len: u64) -> bool {
     let now_q8 = gcra::time_q8(tables.now_ns(Clock::Coarse));
     let enough = tables.stock_host(policy, len, now_q8, Party::Stranger);
     if enough {

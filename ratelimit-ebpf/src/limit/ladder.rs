@@ -10,13 +10,13 @@ use ratelimit_common::{
 };
 
 use super::{
-    newcomers,
     request::Request,
     word::{self, Charging},
 };
 use crate::{
+    budget,
     frame::forget,
-    tables::{Allowance, InsertError, Tables},
+    tables::{CpuBudget, InsertError, Tables},
 };
 
 /// How hard the prefixes around a source squeeze it; `None` if one of them does not admit the packet. Writes nothing, but to settle an old
@@ -128,7 +128,7 @@ impl Prefix {
         }
         let word = tables.rung_tat(cell);
         let vouched = settled(tables, word, &limit(restart), now_q8, self.charge_q8, Start::FULL).is_some();
-        if vouched || party.has_state() || newcomers::admitted(tables, policy, now_q8) {
+        if vouched || party.has_state() || budget::admits_newcomer(tables, policy, now_q8) {
             Some(0)
         } else {
             None
@@ -153,7 +153,7 @@ impl Prefix {
                 }
                 // First the cell: an entry behind a cell that does not know of it would be a second bucket.
                 track(tables, cell, policy, now_q8);
-                newcomers::take(tables, policy, Allowance::Newcomers, now_q8);
+                budget::take(tables, policy, CpuBudget::Newcomers, now_q8);
                 let first = now_q8.wrapping_add(restart).wrapping_add(self.charge_q8);
                 match tables.insert_prefix(&self.key(policy, request), first) {
                     Ok(()) => {

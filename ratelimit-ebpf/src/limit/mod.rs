@@ -13,45 +13,54 @@ mod further;
 mod host;
 mod ladder;
 mod lease;
-mod newcomers;
+mod leaves;
+mod opening;
+mod proof;
 mod refusal;
+mod refused;
 mod request;
 mod sender;
+mod service;
 mod stages;
 mod standing;
 mod syns;
 mod total;
+mod user;
 mod window;
+mod windows;
 mod word;
 
 use ratelimit_common::{
-    abi::{Clock, Policy, Reason, service::Party},
+    abi::{Clock, LimitSet, Policy, Reason, service::Party},
     limit::{gate, gcra},
 };
 
 use crate::{
+    budget,
     packet::{Packet, Transport},
     tables::{Relay, Successor},
 };
 pub use crowd::charge as charge_crowd;
-pub use entry::{
-    charge as charge_entry, charge_margins, charge_soft, judge as judge_entry, open as open_entry,
-};
+pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
 use further::Further;
-pub use further::{charge_service, charge_user, judge_service, judge_user, open_service};
 pub(crate) use host::charge as charge_host;
-pub use host::{spend as spend_host, stock as stock_host};
-pub use newcomers::take as take_allowance;
+pub use leaves::Leaves;
+pub use opening::open as open_entry;
+pub use proof::Proof;
+pub use refusal::report_unasked;
 use refusal::reported;
-pub use refusal::{report, report_unasked};
+pub use refused::{report, report_source};
 pub use request::Request;
 pub use sender::Sender;
+pub use service::{charge as charge_service, judge as judge_service, open as open_service};
 pub use stages::Stages;
 use standing::Standing;
 pub use syns::count as count_syn;
 use total::Account;
-pub use total::{service, service_number};
-pub use window::{Ask, Scope, ask as ask_window, ask_scope as ask_windows};
+pub use total::{spend_host, stock_host};
+pub use user::{charge as charge_user, judge as judge_user};
+pub use window::{Ask, ask as ask_window};
+pub use windows::{Scope, ask as ask_windows};
 pub use word::take as take_word;
 
 /// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
@@ -115,7 +124,7 @@ fn ask<T: Stages, R: Relay>(
         // forged, and whoever is named in it must not pay for it.
         // Without a limit in packets or bytes that would be nothing, and whoever is named in forged SYNs would get answers without end.
         request.opens(policy, !set.counts_packets() as u8);
-        let reason = standing.charge(tables, policy, set, request);
+        let reason = charge_source(tables, policy, set, request, &standing);
         if !reason.admits() {
             return reason;
         }
@@ -131,44 +140,11 @@ fn ask<T: Stages, R: Relay>(
         }
         return reason;
     }
-    let reason = standing.charge(tables, policy, set, request);
+    let reason = charge_source(tables, policy, set, request, &standing);
     if !reason.admits() {
         return reason;
     }
     further.charge(tables, policy, request, reason)
-}
-
-/// What a segment can show for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Proof {
-    /// Nothing.
-    Nothing = 0,
-    /// A connection is being made: there was a SYN of the same addresses and ports, and both may be forged.
-    Handshake = 1,
-    /// There is a connection that it belongs to.
-    Connection = 2,
-    /// It carries a cookie of ours, and opens a connection.
-    Cookie = 3,
-}
-
-impl Proof {
-    /// The proof of this number.
-    #[inline(always)]
-    pub const fn from_code(code: u32) -> Self {
-        match code {
-            1 => Self::Handshake,
-            2 => Self::Connection,
-            3 => Self::Cookie,
-            _ => Self::Nothing,
-        }
-    }
-
-    /// Whether nobody can forge it.
-    #[inline(always)]
-    const fn is_real(self) -> bool {
-        matches!(self, Self::Connection | Self::Cookie)
-    }
 }
 
 /// Charges everything for a segment that was looked up among the host's connections, or a SYN that could not be answered. A source that has shown a
@@ -215,7 +191,7 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proo
         Reason::Conforming => {}
         reason => return reason,
     }
-    let reason = standing.charge(tables, policy, set, request);
+    let reason = charge_source(tables, policy, set, request, &standing);
     if !reason.admits() {
         return reason;
     }
@@ -223,6 +199,21 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proo
         standing.vouch(tables, request);
     }
     further.charge(tables, policy, request, reason)
+}
+
+/// Charges whoever vouched for the source, or makes an entry for it.
+#[inline(always)]
+fn charge_source<T: Stages>(
+    tables: &T,
+    policy: &Policy,
+    set: &LimitSet,
+    request: &Request,
+    standing: &Standing<T>,
+) -> Reason {
+    match standing.charge_existing(tables, set, request) {
+        Some(reason) => reason,
+        None => tables.open_entry(policy, set, request),
+    }
 }
 
 /// The question of a packet, unless the answer is known from its source alone.
@@ -278,7 +269,7 @@ fn ask_for_proof<T: Stages, R: Relay>(
     reason: Reason,
 ) {
     if packet.transport == Transport::TCP
-        && newcomers::take_proof(tables, policy, fair::was_asked(tables, request), request.now_q8)
+        && budget::take_proof(tables, policy, fair::was_asked(tables, request), request.now_q8)
     {
         fair::ask(tables, request);
         relay.hand_over(Successor::Prove, request.baton(reason));

@@ -5,31 +5,21 @@ use ratelimit_common::{
     limit::gcra::{self, MAX_AMOUNT},
 };
 
-use super::{Stages, request::Request};
-use crate::{
-    packet::Packet,
-    report::{self, Refused},
-    tables::Tables,
-};
+use super::{leaves::Leaves, request::Request};
+use crate::{packet::Packet, report::Refused};
 
 /// The reason, of which the daemon has been told if it is a refusal.
 #[inline(always)]
-pub(super) fn reported<T: Stages>(tables: &T, policy: &Policy, request: &Request, reason: Reason) -> Reason {
+pub(super) fn reported<T: Leaves>(tables: &T, policy: &Policy, request: &Request, reason: Reason) -> Reason {
     if !reason.admits() {
         tables.report(policy, request, reason);
     }
     reason
 }
 
-/// Tells the daemon of a packet that a limit refused, if it is time to.
-#[inline(always)]
-pub fn report<T: Tables>(tables: &T, policy: &Policy, request: &Request, reason: Reason) {
-    report::report(tables, policy, request.key, request.refused(reason), request.now_q8);
-}
-
 /// Tells the daemon of a packet that no limit was asked about, if it is time to.
 #[inline(always)]
-pub fn report_unasked<T: Stages>(
+pub fn report_unasked<T: Leaves>(
     tables: &T,
     policy: &Policy,
     (packet, source): (&Packet, SourceKey),
@@ -39,5 +29,5 @@ pub fn report_unasked<T: Stages>(
 ) {
     let len = if len > MAX_AMOUNT { MAX_AMOUNT as u32 } else { len as u32 };
     let refused = Refused::new(reason, packet.source.family as u16, packet.port, packet.service, len);
-    tables.report_unasked(policy, source, refused, gcra::time_q8(now_ns));
+    tables.report_unasked(policy, source.hi, source.lo, refused, gcra::time_q8(now_ns));
 }

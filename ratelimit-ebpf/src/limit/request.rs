@@ -167,6 +167,13 @@ impl Request {
         a.max(b).max(c.max(d))
     }
 
+    /// What one source may have of the service that the packet is for.
+    #[inline(always)]
+    pub(super) fn per_source<'p>(&self, policy: &'p Policy) -> Option<&'p LimitSet> {
+        let (_, service) = policy.service(self.service as u32)?;
+        Some(&service.per_source)
+    }
+
     /// What the next program gets to know.
     #[inline(always)]
     pub(super) fn baton(&self, otherwise: Reason) -> Baton {

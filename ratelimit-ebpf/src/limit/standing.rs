@@ -9,11 +9,12 @@ use ratelimit_common::{
 };
 
 use super::{
-    Stages, entry, newcomers,
+    entry,
+    leaves::Leaves,
     request::Request,
     word::{self, Charging, Unmoved},
 };
-use crate::tables::Tables;
+use crate::{budget, tables::Tables};
 
 /// Who vouches for a packet that its source's limits would admit.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub(super) struct Standing<T: Tables> {
     bucket: Option<T::Bucket>,
 }
 
-impl<T: Stages> Standing<T> {
+impl<T: Leaves> Standing<T> {
     const FREE: Self = Self { voucher: Voucher::Free, reason: Reason::Conforming, bucket: None };
 
     #[inline(always)]
@@ -97,7 +98,7 @@ impl<T: Stages> Standing<T> {
     #[inline(always)]
     fn of_newcomer(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Self {
         let standing = Self::vouched(set, request);
-        if standing.voucher == Voucher::Newcomer && !newcomers::admitted(tables, policy, request.now_q8) {
+        if standing.voucher == Voucher::Newcomer && !budget::admits_newcomer(tables, policy, request.now_q8) {
             return Self::refused(Reason::NewSourceBudget);
         }
         standing
@@ -150,22 +151,13 @@ impl<T: Stages> Standing<T> {
         }
     }
 
-    /// Charges whoever vouched.
-    #[inline(always)]
-    pub(super) fn charge(&self, tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
-        match self.charge_existing(tables, set, request) {
-            Some(reason) => reason,
-            None => tables.open_entry(policy, set, request),
-        }
-    }
-
     /// Charges whoever vouched, unless that is an entry that is still to be made.
     #[inline(always)]
     pub(super) fn charge_existing(&self, tables: &T, set: &LimitSet, request: &Request) -> Option<Reason> {
         match (self.voucher, self.bucket) {
             (Voucher::Free, _) => Some(Reason::Conforming),
             (Voucher::Cell, _) => Some(charge_cell(tables, set, request)),
-            (Voucher::Entry, Some(bucket)) => Some(tables.charge_entry(set, request, bucket)),
+            (Voucher::Entry, Some(bucket)) => Some(tables.charge_limits(set, request, bucket)),
             (Voucher::Newcomer, _) => None,
             (Voucher::Nobody | Voucher::Entry, _) => Some(self.reason),
         }

@@ -9,7 +9,7 @@ use ratelimit_common::{
     limit::gcra::{self, Outcome, ahead_q8},
 };
 
-use super::{request::Request, total};
+use super::request::Request;
 use crate::tables::Tables;
 
 /// Attempts to count one SYN. One that is not counted is one of very many.
@@ -48,7 +48,7 @@ pub fn count<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> bool 
 /// The service of a packet, if it answers with cookies when it has to.
 #[inline(always)]
 fn protected<'p>(policy: &'p Policy, request: &Request) -> Option<(u32, &'p Service)> {
-    let (number, service) = total::service(policy, request.service as u32)?;
+    let (number, service) = policy.service(request.service as u32)?;
     if service.syn_cookies.cost_fp == 0 { None } else { Some((number, service)) }
 }
 

@@ -8,46 +8,14 @@
 
 use ratelimit_common::{
     abi::{
-        Limit, Meter, Policy, Service, Share, Total,
-        service::{HOST_TOTAL, MAX_SERVICES, MAX_TOTALS, NO_SERVICE, PORT_SLOTS, PROTOCOL_SLOTS, Party},
+        Limit, Meter, Policy, Share, Total,
+        service::{HOST_TOTAL, MAX_TOTALS, Party},
     },
     limit::gcra::{self, Start, ahead_q8},
 };
 
 use super::word::{self, Charging, Unmoved};
-use crate::{frame::forget, packet::Packet, tables::Tables};
-
-/// The number that the policy's ports, or else its protocols, have for a packet: of a service, or of a class of services that share the place.
-#[inline(always)]
-pub fn service_number(policy: &Policy, packet: &Packet) -> u32 {
-    if policy.service_count == 0 {
-        return NO_SERVICE;
-    }
-    match packet.port_slot() {
-        Some(slot) => {
-            // A mask and not a comparison: see `service`. The compiler knows that it changes nothing and would leave it out; kernel 6.1
-            // does not know what a port can be once its bytes have been swapped.
-            let slot = forget(slot as u64, policy.generation) as usize & (PORT_SLOTS - 1);
-            policy.ports[slot] as u32
-        }
-        None => {
-            let slot =
-                forget(packet.protocol_slot() as u64, policy.generation) as usize & (PROTOCOL_SLOTS - 1);
-            policy.protocols[slot] as u32
-        }
-    }
-}
-
-/// The service of a number from the table of ports, and its index.
-#[inline(always)]
-pub fn service(policy: &Policy, number: u32) -> Option<(u32, &Service)> {
-    if number == NO_SERVICE {
-        return None;
-    }
-    // A mask and not a comparison: the verifier sees the bound wherever the compiler moves this to.
-    let index = (number - 1) & (MAX_SERVICES as u32 - 1);
-    Some((index, &policy.services[index as usize]))
-}
+use crate::tables::Tables;
 
 /// One total, as this CPU sees it.
 pub(super) struct Account<'p, T: Tables> {
@@ -61,7 +29,7 @@ impl<'p, T: Tables> Account<'p, T> {
     /// The account of the service that a packet is for; `None` if it has no total.
     #[inline(always)]
     pub(super) fn of(tables: &T, policy: &'p Policy, service_number: u32) -> Option<Self> {
-        let (number, service) = service(policy, service_number)?;
+        let (number, service) = policy.service(service_number)?;
         Self::open(tables, number, service.total_count, &service.totals)
     }
 
@@ -163,5 +131,22 @@ fn stock<T: Tables>(
             false
         }
         Err(Unmoved::Contended) => false,
+    }
+}
+
+/// Sees to it that this CPU has enough of the host's total for a packet, and says whether it has.
+#[inline(always)]
+pub fn stock_host<T: Tables>(tables: &T, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
+    match Account::of_host(tables, policy) {
+        Some(account) => account.stock(tables, len, now_q8, party),
+        None => true,
+    }
+}
+
+/// Spends what a packet costs of the host's total.
+#[inline(always)]
+pub fn spend_host<T: Tables>(tables: &T, policy: &Policy, len: u64, party: Party) {
+    if let Some(account) = Account::of_host(tables, policy) {
+        account.spend(tables, len, party);
     }
 }

@@ -1,7 +1,7 @@
 //! Saying no: a reset for TCP, an ICMP error for the rest.
 //!
 //! Who sends is believed no more than anywhere else, so this must be of no use to somebody who forges addresses: an answer goes to one
-//! host and never to a group, never to what is an answer itself, and each CPU has an allowance beyond which refused packets are just
+//! host and never to a group, never to what is an answer itself, and each CPU has a budget beyond which refused packets are just
 //! dropped.
 
 mod icmp;
@@ -13,14 +13,14 @@ use ratelimit_common::{
 };
 
 use crate::{
+    budget,
     frame::Frame,
-    limit::take_allowance,
     notes::{parse_again, take},
     packet::Transport,
-    pipeline::count,
     reply::{ICMP, Reply, Wire},
     segment::Segment,
-    tables::{Allowance, Tables},
+    tables::{CpuBudget, Tables},
+    verdict::count,
 };
 
 /// Answers a packet that a limit refused, or drops it, and counts it.
@@ -63,11 +63,11 @@ fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option
     send(wire, frame, &reply)
 }
 
-/// Takes one from this CPU's allowance of answers.
+/// Takes one from this CPU's budget of answers.
 #[inline(always)]
 fn permitted<T: Tables>(tables: &T) -> Option<()> {
     let now_q8 = gcra::time_q8(tables.now_ns(Clock::Coarse));
-    take_allowance(tables, tables.policy()?, Allowance::Rejections, now_q8).then_some(())
+    budget::take(tables, tables.policy()?, CpuBudget::Rejections, now_q8).then_some(())
 }
 
 #[inline(always)]

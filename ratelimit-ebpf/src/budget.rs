@@ -1,0 +1,57 @@
+//! Per-CPU budgets: what one CPU does for anybody who asks. Inserts, socket lookups, answers and reports are what a spoofed flood would make it do.
+
+use ratelimit_common::{
+    abi::{Limit, Policy},
+    limit::gcra::{self, Outcome},
+};
+
+use crate::tables::{CpuBudget, Tables};
+
+/// Whether this CPU may enter one more newcomer into a table. Takes nothing.
+#[inline(always)]
+pub(crate) fn admits_newcomer<T: Tables>(tables: &T, policy: &Policy, now_q8: u64) -> bool {
+    match tables.budget(CpuBudget::Newcomers) {
+        Some(word) => {
+            matches!(ask(tables, policy, CpuBudget::Newcomers, word, now_q8), Outcome::Conforms { .. })
+        }
+        None => false,
+    }
+}
+
+/// Takes one from a budget, if there is one left. The words are this CPU's own, so plain stores do.
+#[inline(always)]
+pub(crate) fn take<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, now_q8: u64) -> bool {
+    let Some(word) = tables.budget(budget) else { return false };
+    let outcome = ask(tables, policy, budget, word, now_q8);
+    settle(tables, word, outcome)
+}
+
+/// Takes one proof. A source that was asked for a proof a moment ago has only the first half of the budget: the other half is for sources
+/// that were not asked.
+#[inline(always)]
+pub(crate) fn take_proof<T: Tables>(tables: &T, policy: &Policy, asked: bool, now_q8: u64) -> bool {
+    let Some(word) = tables.budget(CpuBudget::Proofs) else { return false };
+    let limit = policy.gate.proofs;
+    let limit = Limit { tolerance_q8: limit.tolerance_q8 >> (asked as u32), ..limit };
+    let outcome = gcra::take(tables.load(word), &limit, now_q8, limit.cost_fp);
+    settle(tables, word, outcome)
+}
+
+#[inline(always)]
+fn settle<T: Tables>(tables: &T, word: T::Word, outcome: Outcome) -> bool {
+    if let Outcome::Conforms { tat_q8 } | Outcome::Overdrawn { tat_q8 } = outcome {
+        tables.store(word, tat_q8);
+    }
+    matches!(outcome, Outcome::Conforms { .. })
+}
+
+#[inline(always)]
+fn ask<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, word: T::Word, now_q8: u64) -> Outcome {
+    let limit = match budget {
+        CpuBudget::Newcomers => &policy.gate.new_sources,
+        CpuBudget::Proofs => &policy.gate.proofs,
+        CpuBudget::Rejections => &policy.gate.rejections,
+        CpuBudget::Reports => &policy.gate.reports,
+    };
+    gcra::take(tables.load(word), limit, now_q8, limit.cost_fp)
+}

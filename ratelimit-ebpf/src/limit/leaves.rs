@@ -1,0 +1,89 @@
+//! The parts of limiting that are functions of their own in the kernel and call no other such function.
+
+use ratelimit_common::abi::{LimitSet, Policy, Reason, WindowLimit, service::Party};
+
+use super::{
+    crowd, entry, refused,
+    request::Request,
+    syns, total,
+    window::{self, Ask},
+};
+use crate::{report::Refused, tables::Tables};
+
+/// What the verifier checks once, instead of once for every way that leads there.
+///
+/// As they stand here these are plain calls, and that is how the host runs them. The kernel program puts each behind a
+/// function that takes addresses of plain data and returns a number: the verifier then assumes nothing about the caller,
+/// and nothing of what happens inside multiplies what it has to look at outside.
+///
+/// All functions along a chain of calls share a stack of 512 bytes. A leaf calls no other function, so a chain has at most three members: a
+/// program, one of the [`Stages`](super::Stages), a leaf.
+pub trait Leaves: Tables + Sized {
+    /// Whether an entry would admit the packet.
+    fn judge_entry(
+        &self,
+        policy: &Policy,
+        set: &LimitSet,
+        request: &Request,
+        bucket: Self::Bucket,
+    ) -> Reason {
+        entry::judge(self, policy, set, request, bucket)
+    }
+
+    /// Charges the limits of an entry that are not soft, for a packet that it would admit.
+    fn charge_entry(&self, set: &LimitSet, request: &Request, bucket: Self::Bucket) -> Reason {
+        entry::charge(self, set, request, bucket)
+    }
+
+    /// Charges one soft limit of an entry.
+    fn charge_soft(&self, set: &LimitSet, request: &Request, bucket: Self::Bucket, index: u32) -> Reason {
+        entry::charge_soft(self, set, request, bucket, index)
+    }
+
+    /// Charges all limits of an entry, for a packet that it would admit. No function of its own: it calls two that are.
+    #[inline(always)]
+    fn charge_limits(&self, set: &LimitSet, request: &Request, bucket: Self::Bucket) -> Reason {
+        match self.charge_entry(set, request, bucket) {
+            Reason::Conforming if set.has_soft() => {
+                entry::charge_margins(set, |index| self.charge_soft(set, request, bucket, index))
+            }
+            reason => reason,
+        }
+    }
+
+    /// Asks one window.
+    fn ask_window(&self, limit: &WindowLimit, state: Self::Window, ask: &Ask) -> Reason {
+        window::ask(self, limit, state, ask)
+    }
+
+    /// Charges what the packet shares with others.
+    fn charge_crowd(&self, policy: &Policy, request: &Request, party: Party) -> Reason {
+        crowd::charge(self, policy, request, party)
+    }
+
+    /// Whether this CPU has enough of the host's total for a packet.
+    fn stock_host(&self, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
+        total::stock_host(self, policy, len, now_q8, party)
+    }
+
+    /// Spends what a packet costs of the host's total.
+    fn spend_host(&self, policy: &Policy, len: u64, party: Party) {
+        total::spend_host(self, policy, len, party);
+    }
+
+    /// Counts a SYN, and says whether a cookie is the answer to it.
+    fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
+        syns::count(self, policy, request)
+    }
+
+    /// Tells the daemon of a packet that a limit refused, if it is time to.
+    fn report(&self, policy: &Policy, request: &Request, reason: Reason) {
+        refused::report(self, policy, request, reason);
+    }
+
+    /// Tells the daemon of a packet that no limit was asked about, if it is time to. `hi` and `lo` are its source: functions of the kernel
+    /// program take numbers.
+    fn report_unasked(&self, policy: &Policy, hi: u64, lo: u64, refused: Refused, now_q8: u64) {
+        refused::report_source(self, policy, hi, lo, refused, now_q8);
+    }
+}

@@ -1,0 +1,56 @@
+//! Making an entry for a source.
+
+use ratelimit_common::abi::{Bucket, Event, LimitSet, Policy, Reason};
+
+use super::{entry, leaves::Leaves, request::Request};
+use crate::{
+    budget,
+    tables::{CpuBudget, InsertError},
+};
+
+/// Enters a source into the table, charged for its packet.
+#[inline(always)]
+pub fn open<T: Leaves>(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
+    let bucket = match first(set, request) {
+        Ok(bucket) => bucket,
+        Err(reason) => return reason,
+    };
+    // First the cell: an entry behind a cell that does not know of it would be a second bucket.
+    entry::keep_tracked(tables, set, request);
+    // Who was vouched for comes in even when nothing is left of the budget.
+    budget::take(tables, policy, CpuBudget::Newcomers, request.now_q8);
+    match tables.insert(&request.entry(), &bucket) {
+        Ok(()) => {
+            tables.note(Event::Promoted);
+            if set.owed_q8 == 0 {
+                return Reason::Conforming;
+            }
+        }
+        Err(InsertError::Full) => return Reason::TableFull,
+        // Another CPU was first, or an entry from before the cell was last tracked: it restarts by itself.
+        Err(InsertError::Exists) => {}
+    }
+    match tables.bucket(&request.entry()) {
+        Some(bucket) => match tables.judge_entry(policy, set, request, bucket) {
+            Reason::Conforming => tables.charge_limits(set, request, bucket),
+            reason => reason,
+        },
+        None => Reason::TableFull,
+    }
+}
+
+/// The first bucket of a source: full, less what its cell may have given it, less this packet; if something is owed, the packet is charged
+/// when the entry is there.
+#[inline(always)]
+fn first(set: &LimitSet, request: &Request) -> Result<Bucket, Reason> {
+    match entry::judge_first(set, request) {
+        Reason::Conforming => {
+            let start = request.now_q8.wrapping_add(set.gate_tolerance_q8);
+            let tat_q8 = request
+                .charges_q8
+                .map(|charge| start.wrapping_add(if set.owed_q8 == 0 { charge } else { 0 }));
+            Ok(Bucket { tat_q8, proven_until_q8: request.proven_until_q8() })
+        }
+        reason => Err(reason),
+    }
+}

@@ -1,0 +1,34 @@
+//! What a segment can show for itself.
+
+/// What a segment can show for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Proof {
+    /// Nothing.
+    Nothing = 0,
+    /// A connection is being made: there was a SYN of the same addresses and ports, and both may be forged.
+    Handshake = 1,
+    /// There is a connection that it belongs to.
+    Connection = 2,
+    /// It carries a cookie of ours, and opens a connection.
+    Cookie = 3,
+}
+
+impl Proof {
+    /// The proof of this number.
+    #[inline(always)]
+    pub const fn from_code(code: u32) -> Self {
+        match code {
+            1 => Self::Handshake,
+            2 => Self::Connection,
+            3 => Self::Cookie,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// Whether nobody can forge it.
+    #[inline(always)]
+    pub(super) const fn is_real(self) -> bool {
+        matches!(self, Self::Connection | Self::Cookie)
+    }
+}

@@ -1,0 +1,28 @@
+//! Refused packets, as the daemon is told of them.
+
+use ratelimit_common::abi::{Policy, Reason, SourceKey};
+
+use super::request::Request;
+use crate::{
+    report::{self, Refused},
+    tables::Tables,
+};
+
+/// Tells the daemon of a packet that a limit refused, if it is time to.
+#[inline(always)]
+pub fn report<T: Tables>(tables: &T, policy: &Policy, request: &Request, reason: Reason) {
+    report::report(tables, policy, request.key, request.refused(reason), request.now_q8);
+}
+
+/// Tells the daemon of a refused packet of a source, if it is time to.
+#[inline(always)]
+pub fn report_source<T: Tables>(
+    tables: &T,
+    policy: &Policy,
+    hi: u64,
+    lo: u64,
+    refused: Refused,
+    now_q8: u64,
+) {
+    report::report(tables, policy, SourceKey { hi, lo }, refused, now_q8);
+}
