@@ -1,5 +1,8 @@
 //! Letting a packet pass as less important: another class of service in its IP header, for whoever queues it next.
 
+use core::mem::offset_of;
+
+use network_types::ip::Ipv4Hdr;
 use ratelimit_common::abi::{Verdict, counter::Fate};
 
 use crate::{
@@ -15,7 +18,7 @@ use crate::{
 const CLASS_V4: u16 = 0x00fc;
 const CLASS_V6: u16 = 0x0fc0;
 /// Where an IPv4 header has its checksum.
-const CHECKSUM_AT: usize = 10;
+const CHECKSUM_AT: usize = offset_of!(Ipv4Hdr, check);
 
 /// Marks a packet that a limit refused and lets it pass, and counts it. One that cannot be marked is dropped.
 #[inline(always)]

@@ -1,5 +1,8 @@
 //! What the later stages need to know of a frame.
 
+use core::mem::offset_of;
+
+use network_types::ip::{Ipv4Hdr, Ipv6Hdr};
 use ratelimit_common::abi::{
     SourceKey,
     service::{Protocol, port_slot, protocol_slot},
@@ -27,6 +30,17 @@ pub enum Family {
     V4 = 0,
     /// IPv6.
     V6 = 1,
+}
+
+impl Family {
+    /// Length of its header without options or extension headers.
+    #[inline(always)]
+    pub(crate) const fn header_len(self) -> usize {
+        match self {
+            Self::V4 => Ipv4Hdr::LEN,
+            Self::V6 => Ipv6Hdr::LEN,
+        }
+    }
 }
 
 impl Address {
@@ -135,11 +149,16 @@ impl Packet {
     }
 }
 
+const V4_SOURCE: usize = offset_of!(Ipv4Hdr, src_addr);
+const V4_DESTINATION: usize = offset_of!(Ipv4Hdr, dst_addr);
+const V6_SOURCE: usize = offset_of!(Ipv6Hdr, src_addr);
+const V6_DESTINATION: usize = offset_of!(Ipv6Hdr, dst_addr);
+
 /// Who sent the packet whose IPv6 header is at an offset.
 #[inline(always)]
 pub(crate) fn v6_source(frame: &Frame<'_>, network_at: usize) -> Option<Address> {
-    let header = frame.view::<40>(network_at)?;
-    Some(Address::v6(header.u64_ne::<8>(), header.u64_ne::<16>()))
+    let header = frame.view::<{ Ipv6Hdr::LEN }>(network_at)?;
+    Some(Address::v6(header.u64_ne::<V6_SOURCE>(), header.u64_ne::<{ V6_SOURCE + 8 }>()))
 }
 
 /// Who sent the packet whose IP header is at an offset, and who is meant.
@@ -147,13 +166,16 @@ pub(crate) fn v6_source(frame: &Frame<'_>, network_at: usize) -> Option<Address>
 pub(crate) fn ends(frame: &Frame<'_>, family: Family, network_at: usize) -> Option<(Address, Address)> {
     match family {
         Family::V4 => {
-            let header = frame.view::<20>(network_at)?;
-            Some((Address::v4(header.u32_ne::<12>()), Address::v4(header.u32_ne::<16>())))
+            let header = frame.view::<{ Ipv4Hdr::LEN }>(network_at)?;
+            Some((Address::v4(header.u32_ne::<V4_SOURCE>()), Address::v4(header.u32_ne::<V4_DESTINATION>())))
         }
         Family::V6 => {
-            let header = frame.view::<40>(network_at)?;
-            let source = Address::v6(header.u64_ne::<8>(), header.u64_ne::<16>());
-            Some((source, Address::v6(header.u64_ne::<24>(), header.u64_ne::<32>())))
+            let header = frame.view::<{ Ipv6Hdr::LEN }>(network_at)?;
+            let source = Address::v6(header.u64_ne::<V6_SOURCE>(), header.u64_ne::<{ V6_SOURCE + 8 }>());
+            Some((
+                source,
+                Address::v6(header.u64_ne::<V6_DESTINATION>(), header.u64_ne::<{ V6_DESTINATION + 8 }>()),
+            ))
         }
     }
 }
@@ -162,10 +184,12 @@ pub(crate) fn ends(frame: &Frame<'_>, family: Family, network_at: usize) -> Opti
 #[inline(always)]
 pub(crate) fn destination(frame: &Frame<'_>, family: Family, network_at: usize) -> Option<Address> {
     match family {
-        Family::V4 => Some(Address::v4(frame.view::<20>(network_at)?.u32_ne::<16>())),
+        Family::V4 => {
+            Some(Address::v4(frame.view::<{ Ipv4Hdr::LEN }>(network_at)?.u32_ne::<V4_DESTINATION>()))
+        }
         Family::V6 => {
-            let header = frame.view::<40>(network_at)?;
-            Some(Address::v6(header.u64_ne::<24>(), header.u64_ne::<32>()))
+            let header = frame.view::<{ Ipv6Hdr::LEN }>(network_at)?;
+            Some(Address::v6(header.u64_ne::<V6_DESTINATION>(), header.u64_ne::<{ V6_DESTINATION + 8 }>()))
         }
     }
 }

@@ -1,12 +1,21 @@
 //! A TCP segment: both ends, and the fixed part of the header.
 
+use core::mem::offset_of;
+
+use network_types::{
+    ip::{Ipv4Hdr, Ipv6Hdr},
+    tcp::TcpHdr,
+};
+
 use crate::{
     frame::Frame,
     packet::{Address, Family, Packet, ends},
 };
 
-/// Length of the fixed part.
-pub(crate) const HEADER_LEN: usize = 20;
+/// Where the length of the header is, in the upper half of a byte.
+pub(crate) const LENGTH_AT: usize = offset_of!(TcpHdr, _bitfield_1);
+/// Where the lower eight flags are.
+pub(crate) const FLAGS_AT: usize = LENGTH_AT + 1;
 
 pub(crate) const FIN: u8 = 0x01;
 pub(crate) const SYN: u8 = 0x02;
@@ -21,7 +30,7 @@ pub struct Segment {
     /// Who is meant.
     pub destination: Address,
     /// The first five words of its header.
-    pub header: [u32; HEADER_LEN / 4],
+    pub header: [u32; TcpHdr::LEN / 4],
 }
 
 impl Segment {
@@ -34,13 +43,13 @@ impl Segment {
     #[inline(always)]
     pub fn at(frame: &Frame<'_>, family: Family, network_at: usize, transport_at: usize) -> Option<Self> {
         let (source, destination) = ends(frame, family, network_at)?;
-        let header = frame.view::<HEADER_LEN>(transport_at)?;
+        let header = frame.view::<{ TcpHdr::LEN }>(transport_at)?;
         let header = [
-            header.u32_ne::<0>(),
-            header.u32_ne::<4>(),
-            header.u32_ne::<8>(),
-            header.u32_ne::<12>(),
-            header.u32_ne::<16>(),
+            header.u32_ne::<{ offset_of!(TcpHdr, source) }>(),
+            header.u32_ne::<{ offset_of!(TcpHdr, seq) }>(),
+            header.u32_ne::<{ offset_of!(TcpHdr, ack_seq) }>(),
+            header.u32_ne::<LENGTH_AT>(),
+            header.u32_ne::<{ offset_of!(TcpHdr, check) }>(),
         ];
         Some(Self { source, destination, header })
     }
@@ -83,20 +92,20 @@ impl Segment {
 
     /// The IP header that a cookie is computed from: nothing but the version and the addresses.
     #[inline(always)]
-    pub fn ip_header_v4(&self) -> [u32; 5] {
+    pub fn ip_header_v4(&self) -> [u32; Ipv4Hdr::LEN / 4] {
         [0x4500_0000_u32.to_be(), 0, 0, self.source.v4_word(), self.destination.v4_word()]
     }
 
     /// The same for IPv6.
     #[inline(always)]
-    pub fn ip_header_v6(&self) -> [u64; 5] {
+    pub fn ip_header_v6(&self) -> [u64; Ipv6Hdr::LEN / 8] {
         let (source, destination) = (self.source.key, self.destination.key);
         [(0x6_u64 << 60).to_be(), source.hi, source.lo, destination.hi, destination.lo]
     }
 
     /// The TCP header of a SYN, with an MSS and nothing else behind it.
     #[inline(always)]
-    pub fn header_with_mss(&self, mss: u16) -> [u32; 6] {
+    pub fn header_with_mss(&self, mss: u16) -> [u32; TcpHdr::LEN / 4 + 1] {
         let flags = (6 << 28) | (u32::from_be(self.header[3]) & 0x003f_ffff);
         let [ports, sequence, acknowledged, _, rest] = self.header;
         [ports, sequence, acknowledged, flags.to_be(), rest, (0x0204_0000 | u32::from(mss)).to_be()]

@@ -2,20 +2,29 @@
 //!
 //! A builder that only makes correct packets would be of no use here: every length can be a lie.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    mem::offset_of,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
+use network_types::{
+    eth::EtherType,
+    ip::{IpProto, Ipv4Hdr, Ipv6Hdr},
+    tcp::TcpHdr,
+    udp::UdpHdr,
+};
 use ratelimit_rig::checksum;
 
 /// EtherTypes.
-pub const IPV4: u16 = 0x0800;
+pub const IPV4: u16 = u16::from_be(EtherType::Ipv4 as u16);
 /// EtherType of IPv6.
-pub const IPV6: u16 = 0x86dd;
+pub const IPV6: u16 = u16::from_be(EtherType::Ipv6 as u16);
 /// EtherType of ARP.
-pub const ARP: u16 = 0x0806;
+pub const ARP: u16 = u16::from_be(EtherType::Arp as u16);
 /// EtherType of an 802.1Q tag.
-pub const VLAN: u16 = 0x8100;
+pub const VLAN: u16 = u16::from_be(EtherType::Ieee8021q as u16);
 /// EtherType of an 802.1ad tag.
-pub const QINQ: u16 = 0x88a8;
+pub const QINQ: u16 = u16::from_be(EtherType::Ieee8021ad as u16);
 
 /// TCP flags.
 pub const SYN: u8 = 0x02;
@@ -23,13 +32,18 @@ pub const SYN: u8 = 0x02;
 pub const ACK: u8 = 0x10;
 
 /// Protocol numbers.
-pub const TCP: u8 = 6;
+pub const TCP: u8 = IpProto::Tcp as u8;
 /// Protocol number.
-pub const UDP: u8 = 17;
+pub const UDP: u8 = IpProto::Udp as u8;
 /// Protocol number.
-pub const ICMP: u8 = 1;
+pub const ICMP: u8 = IpProto::Icmp as u8;
 /// Protocol number.
-pub const ICMPV6: u8 = 58;
+pub const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
+
+/// Writes a field of a header.
+fn put(header: &mut [u8], at: usize, field: &[u8]) {
+    header[at..at + field.len()].copy_from_slice(field);
+}
 
 /// An Ethernet frame.
 pub fn ethernet(ether_type: u16, payload: &[u8]) -> Vec<u8> {
@@ -51,20 +65,23 @@ pub fn folded(bytes: &[u8]) -> u16 {
 
 /// A TCP header with these flags and some payload.
 pub fn tcp(flags: u8) -> Vec<u8> {
-    let mut header =
-        vec![0xc0, 0x00, 0x00, 0x50, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
-    header.extend([0; 6]);
-    header
+    let mut segment = vec![0; TcpHdr::LEN + 6];
+    put(&mut segment, offset_of!(TcpHdr, source), &49_152_u16.to_be_bytes());
+    put(&mut segment, offset_of!(TcpHdr, dest), &80_u16.to_be_bytes());
+    put(&mut segment, offset_of!(TcpHdr, seq), &1_u32.to_be_bytes());
+    put(&mut segment, offset_of!(TcpHdr, _bitfield_1), &[(TcpHdr::LEN as u8 / 4) << 4, flags]);
+    put(&mut segment, offset_of!(TcpHdr, window), &u16::MAX.to_be_bytes());
+    segment
 }
 
 /// A UDP header and `len` bytes of payload.
 pub fn udp(len: usize) -> Vec<u8> {
-    let total = (8 + len) as u16;
-    let mut header = vec![0x30, 0x39, 0x00, 0x35];
-    header.extend(total.to_be_bytes());
-    header.extend([0, 0]);
-    header.resize(8 + len, 0x5a);
-    header
+    let mut datagram = vec![0; UdpHdr::LEN];
+    put(&mut datagram, offset_of!(UdpHdr, src), &12_345_u16.to_be_bytes());
+    put(&mut datagram, offset_of!(UdpHdr, dst), &53_u16.to_be_bytes());
+    put(&mut datagram, offset_of!(UdpHdr, len), &((UdpHdr::LEN + len) as u16).to_be_bytes());
+    datagram.resize(UdpHdr::LEN + len, 0x5a);
+    datagram
 }
 
 /// An ICMP or ICMPv6 message of this type.
@@ -117,17 +134,17 @@ impl Ipv4 {
 
     /// The packet's bytes.
     pub fn carrying(&self, protocol: u8, payload: &[u8]) -> Vec<u8> {
-        let header_len = 20 + self.options;
+        let header_len = Ipv4Hdr::LEN + self.options;
+        let total_len = self.total_len.unwrap_or((header_len + payload.len()) as u16);
         let mut packet = vec![0; header_len];
-        packet[0] = self.version_ihl.unwrap_or(0x40 | (header_len / 4) as u8);
-        packet[2..4]
-            .copy_from_slice(&self.total_len.unwrap_or((header_len + payload.len()) as u16).to_be_bytes());
-        packet[6..8].copy_from_slice(&self.fragment.to_be_bytes());
-        packet[8] = 64;
-        packet[9] = protocol;
-        packet[12..16].copy_from_slice(&self.source.octets());
-        packet[16..20].copy_from_slice(&self.destination.octets());
-        packet[20..].fill(1);
+        packet[offset_of!(Ipv4Hdr, vihl)] = self.version_ihl.unwrap_or(0x40 | (header_len / 4) as u8);
+        put(&mut packet, offset_of!(Ipv4Hdr, tot_len), &total_len.to_be_bytes());
+        put(&mut packet, offset_of!(Ipv4Hdr, frags), &self.fragment.to_be_bytes());
+        packet[offset_of!(Ipv4Hdr, ttl)] = 64;
+        packet[offset_of!(Ipv4Hdr, proto)] = protocol;
+        put(&mut packet, offset_of!(Ipv4Hdr, src_addr), &self.source.octets());
+        put(&mut packet, offset_of!(Ipv4Hdr, dst_addr), &self.destination.octets());
+        packet[Ipv4Hdr::LEN..].fill(1);
         packet.extend(payload);
         packet
     }
@@ -166,13 +183,14 @@ impl Ipv6 {
 
     /// The packet's bytes.
     pub fn carrying(&self, next: u8, payload: &[u8]) -> Vec<u8> {
-        let mut packet = vec![0; 40];
-        packet[0] = self.version.unwrap_or(0x60);
-        packet[4..6].copy_from_slice(&self.payload_len.unwrap_or(payload.len() as u16).to_be_bytes());
-        packet[6] = next;
-        packet[7] = self.hop_limit;
-        packet[8..24].copy_from_slice(&self.source.octets());
-        packet[24..40].copy_from_slice(&self.destination.octets());
+        let payload_len = self.payload_len.unwrap_or(payload.len() as u16);
+        let mut packet = vec![0; Ipv6Hdr::LEN];
+        packet[offset_of!(Ipv6Hdr, vcf)] = self.version.unwrap_or(0x60);
+        put(&mut packet, offset_of!(Ipv6Hdr, payload_len), &payload_len.to_be_bytes());
+        packet[offset_of!(Ipv6Hdr, next_hdr)] = next;
+        packet[offset_of!(Ipv6Hdr, hop_limit)] = self.hop_limit;
+        put(&mut packet, offset_of!(Ipv6Hdr, src_addr), &self.source.octets());
+        put(&mut packet, offset_of!(Ipv6Hdr, dst_addr), &self.destination.octets());
         packet.extend(payload);
         packet
     }

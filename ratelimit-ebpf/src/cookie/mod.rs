@@ -26,13 +26,14 @@ pub use listener::Listener;
 pub use options::Offer;
 pub use synack::MAX_GROWTH;
 
+use network_types::{eth::EthHdr, tcp::TcpHdr};
 use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIONS};
 
 use crate::{
     frame::{Frame, forget},
     limit::{self, Sender, Stages},
     notes::{parse_again, parse_tcp_again, take},
-    packet::{Family, Packet, Transport},
+    packet::{Packet, Transport},
     reply::{Reply, Wire},
     segment::Segment,
     tables::{Baton, Relay, Successor},
@@ -151,16 +152,13 @@ fn reply<W: Sockets>(
     }
     // Sent to a group: the stack does not take it either, and an answer would come from the group.
     // (A view of one byte would do, but not compile to a comparison that the verifier knows.)
-    if frame.view::<14>(0)?.u8::<0>() & 1 != 0 {
+    if frame.view::<{ EthHdr::LEN }>(0)?.u8::<0>() & 1 != 0 {
         return None;
     }
     let syn = Segment::read(frame, packet)?;
     let issued = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
-    let headers = match packet.source.family {
-        Family::V4 => 40,
-        Family::V6 => 60,
-    };
-    let mss = wire.mtu().saturating_sub(headers).min(u16::MAX as u32) as u16;
+    let headers = packet.source.family.header_len() + TcpHdr::LEN;
+    let mss = wire.mtu().saturating_sub(headers as u32).min(u16::MAX as u32) as u16;
     let terms = Terms {
         cookie: issued.cookie,
         mss: issued.listener.map_or(mss, |listener| listener.segment(mss)),

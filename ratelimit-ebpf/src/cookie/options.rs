@@ -1,10 +1,12 @@
 //! The options of a SYN: what the client offers.
 
+use network_types::tcp::TcpHdr;
+
 use crate::{
     frame::Frame,
     notes::Notes,
     packet::{Family, Packet},
-    segment::HEADER_LEN,
+    segment::LENGTH_AT,
 };
 
 const MAX_OPTIONS: usize = 40;
@@ -76,13 +78,13 @@ impl Offer {
 /// Reads the options of a TCP header; `None` if it is not all there.
 #[inline(always)]
 pub(super) fn read<N: Notes>(notes: &N, frame: &Frame<'_>, packet: &Packet) -> Option<Offer> {
-    let header = frame.view::<HEADER_LEN>(packet.transport_at)?;
-    let header_len = (header.u8::<12>() >> 4) as usize * 4;
-    if header_len < HEADER_LEN || header_len > packet.transport_len {
+    let header = frame.view::<{ TcpHdr::LEN }>(packet.transport_at)?;
+    let header_len = (header.u8::<LENGTH_AT>() >> 4) as usize * 4;
+    if header_len < TcpHdr::LEN || header_len > packet.transport_len {
         return None;
     }
-    let len = (header_len - HEADER_LEN) as u64;
-    let start = packet.transport_at + HEADER_LEN;
+    let len = (header_len - TcpHdr::LEN) as u64;
+    let start = packet.transport_at + TcpHdr::LEN;
     for index in 0..=OPTION_WORDS {
         // Options come in words of four bytes, so half of the last eight may belong to somebody else.
         let at = index as u64 * 8;

@@ -1,10 +1,12 @@
 //! The answer to a SYN.
 
+use network_types::tcp::TcpHdr;
+
 use super::options::Offer;
 use crate::{
     notes::Notes,
     reply::{Check, Pen, Reply, Route, TCP},
-    segment::{HEADER_LEN, Segment},
+    segment::Segment,
 };
 
 /// Bytes that an answer may be longer than its SYN: the MSS of a SYN that has none, or options that the client has packed
@@ -65,7 +67,7 @@ fn tcp_header<N: Notes>(tcp: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, term
     tcp.body(2, syn.sequence().wrapping_add(1).to_be());
     tcp.body(5, (0x0204_0000 | u32::from(terms.mss)).to_be());
     tcp.body(4, 0);
-    let mut words = HEADER_LEN as u32 / 4 + 1;
+    let mut words = TcpHdr::LEN as u32 / 4 + 1;
     // Without a timestamp to carry them, the kernel would not know of the other options.
     if terms.options
         && let Some(theirs) = offer.timestamp()

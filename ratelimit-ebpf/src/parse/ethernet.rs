@@ -1,31 +1,39 @@
 //! Ethernet, with up to two VLAN tags.
 
+use core::mem::offset_of;
+
+use network_types::{
+    eth::{EthHdr, EtherType},
+    vlan::VlanHdr,
+};
 use ratelimit_common::abi::Reason;
 
 use crate::frame::Frame;
 
-pub(super) const IPV4: u16 = 0x0800;
-pub(super) const IPV6: u16 = 0x86dd;
-pub(super) const ARP: u16 = 0x0806;
+pub(super) const IPV4: u16 = number(EtherType::Ipv4);
+pub(super) const IPV6: u16 = number(EtherType::Ipv6);
+pub(super) const ARP: u16 = number(EtherType::Arp);
+const TAG: u16 = number(EtherType::Ieee8021q);
+const SERVICE_TAG: u16 = number(EtherType::Ieee8021ad);
+/// The EtherType that stacked tags had before 802.1ad.
+const OLD_SERVICE_TAG: u16 = number(EtherType::Ieee8021QinQ1);
 
-const HEADER_LEN: usize = 14;
-const TAG_LEN: usize = 4;
 /// 802.1Q inside 802.1ad: what Linux accepts on a VLAN on a VLAN.
 const MAX_TAGS: usize = 2;
 
 /// The EtherType behind any tags, and where its payload starts.
 #[inline(always)]
 pub(super) fn parse(frame: &Frame<'_>) -> Result<(u16, usize), Reason> {
-    let header = frame.view::<HEADER_LEN>(0).ok_or(Reason::Truncated)?;
-    let mut ether_type = header.u16_be::<12>();
-    let mut at = HEADER_LEN;
+    let header = frame.view::<{ EthHdr::LEN }>(0).ok_or(Reason::Truncated)?;
+    let mut ether_type = header.u16_be::<{ offset_of!(EthHdr, ether_type) }>();
+    let mut at = EthHdr::LEN;
     for _ in 0..MAX_TAGS {
         if !is_tag(ether_type) {
             return Ok((ether_type, at));
         }
-        let tag = frame.view::<TAG_LEN>(at).ok_or(Reason::Truncated)?;
-        ether_type = tag.u16_be::<2>();
-        at += TAG_LEN;
+        let tag = frame.view::<{ VlanHdr::LEN }>(at).ok_or(Reason::Truncated)?;
+        ether_type = tag.u16_be::<{ offset_of!(VlanHdr, ether_type) }>();
+        at += VlanHdr::LEN;
     }
     if is_tag(ether_type) { Err(Reason::VlanDepth) } else { Ok((ether_type, at)) }
 }
@@ -33,12 +41,17 @@ pub(super) fn parse(frame: &Frame<'_>) -> Result<(u16, usize), Reason> {
 /// The hardware address that a frame was sent from; `None` if its link has none.
 #[inline(always)]
 pub(super) fn source(frame: &Frame<'_>) -> Option<u64> {
-    let header = frame.view::<HEADER_LEN>(0)?;
-    Some((header.u16_be::<6>() as u64) << 32 | header.u32_be::<8>() as u64)
+    let header = frame.view::<{ EthHdr::LEN }>(0)?;
+    const AT: usize = offset_of!(EthHdr, src_addr);
+    Some((header.u16_be::<AT>() as u64) << 32 | header.u32_be::<{ AT + 2 }>() as u64)
 }
 
-/// 802.1Q, 802.1ad, and the EtherType that stacked tags had before 802.1ad.
 #[inline(always)]
 fn is_tag(ether_type: u16) -> bool {
-    matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
+    matches!(ether_type, TAG | SERVICE_TAG | OLD_SERVICE_TAG)
+}
+
+/// An EtherType as a number: the crate has them as they lie in memory.
+const fn number(ether_type: EtherType) -> u16 {
+    u16::from_be(ether_type as u16)
 }

@@ -1,5 +1,8 @@
 //! IPv4, with options.
 
+use core::mem::offset_of;
+
+use network_types::ip::Ipv4Hdr;
 use ratelimit_common::abi::{Reason, service::NO_SERVICE, user::NO_USER};
 
 use super::{
@@ -11,25 +14,24 @@ use crate::{
     packet::{Address, Packet},
 };
 
-const MIN_HEADER_LEN: usize = 20;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 const MORE_FRAGMENTS: u16 = 0x2000;
 
 #[inline(always)]
 pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
-    let header = frame.view::<MIN_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
-    let version_ihl = header.u8::<0>();
+    let header = frame.view::<{ Ipv4Hdr::LEN }>(at).ok_or(Reason::Truncated)?;
+    let version_ihl = header.u8::<{ offset_of!(Ipv4Hdr, vihl) }>();
     let header_len = ((version_ihl & 0x0f) as usize) * 4;
-    let total_len = said_len(frame, at, header.u16_be::<2>());
-    if version_ihl >> 4 != 4 || header_len < MIN_HEADER_LEN || total_len < header_len {
+    let total_len = said_len(frame, at, header.u16_be::<{ offset_of!(Ipv4Hdr, tot_len) }>());
+    if version_ihl >> 4 != 4 || header_len < Ipv4Hdr::LEN || total_len < header_len {
         return Err(Reason::BadIpHeader);
     }
     if (at + total_len) as u64 > frame.len() {
         return Err(Reason::Truncated);
     }
-    let protocol = header.u8::<9>();
-    let source = Address::v4(header.u32_ne::<12>());
-    let fragment = header.u16_be::<6>() & (FRAGMENT_OFFSET | MORE_FRAGMENTS);
+    let protocol = header.u8::<{ offset_of!(Ipv4Hdr, proto) }>();
+    let source = Address::v4(header.u32_ne::<{ offset_of!(Ipv4Hdr, src_addr) }>());
+    let fragment = header.u16_be::<{ offset_of!(Ipv4Hdr, frags) }>() & (FRAGMENT_OFFSET | MORE_FRAGMENTS);
     let Header { transport, port, at: transport_at, len: transport_len } = if fragment & FRAGMENT_OFFSET != 0
     {
         Header::FRAGMENT

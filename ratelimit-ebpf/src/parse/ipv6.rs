@@ -1,5 +1,8 @@
 //! IPv6, with a bounded chain of extension headers.
 
+use core::mem::offset_of;
+
+use network_types::ip::{IpProto, Ipv6Hdr};
 use ratelimit_common::abi::{Reason, service::NO_SERVICE, user::NO_USER};
 
 use super::{
@@ -11,7 +14,6 @@ use crate::{
     packet::{Address, Packet},
 };
 
-const HEADER_LEN: usize = 40;
 /// Every extension header RFC 8200 defines, in the order it recommends, and one spare. Longer chains are only
 /// seen from people testing parsers.
 const MAX_EXTENSIONS: usize = 7;
@@ -20,34 +22,35 @@ const MIN_EXTENSION_LEN: usize = 8;
 const FRAGMENT_OFFSET: u16 = 0xfff8;
 const MORE_FRAGMENTS: u16 = 0x0001;
 
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION_OPTIONS: u8 = 60;
-const MOBILITY: u8 = 135;
-const HIP: u8 = 139;
-const SHIM6: u8 = 140;
+const HOP_BY_HOP: u8 = IpProto::HopOpt as u8;
+const ROUTING: u8 = IpProto::Ipv6Route as u8;
+const FRAGMENT: u8 = IpProto::Ipv6Frag as u8;
+const AUTHENTICATION: u8 = IpProto::Ah as u8;
+const DESTINATION_OPTIONS: u8 = IpProto::Ipv6Opts as u8;
+const MOBILITY: u8 = IpProto::MobilityHeader as u8;
+const HIP: u8 = IpProto::Hip as u8;
+const SHIM6: u8 = IpProto::Shim6 as u8;
 
 #[inline(always)]
 pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
-    let header = frame.view::<HEADER_LEN>(at).ok_or(Reason::Truncated)?;
-    if header.u8::<0>() >> 4 != 6 {
+    let header = frame.view::<{ Ipv6Hdr::LEN }>(at).ok_or(Reason::Truncated)?;
+    if header.u8::<{ offset_of!(Ipv6Hdr, vcf) }>() >> 4 != 6 {
         return Err(Reason::BadIpHeader);
     }
-    let payload_len = said_len(frame, at + HEADER_LEN, header.u16_be::<4>());
-    if (at + HEADER_LEN + payload_len) as u64 > frame.len() {
+    let payload_len =
+        said_len(frame, at + Ipv6Hdr::LEN, header.u16_be::<{ offset_of!(Ipv6Hdr, payload_len) }>());
+    if (at + Ipv6Hdr::LEN + payload_len) as u64 > frame.len() {
         return Err(Reason::Truncated);
     }
     let source = source(&header)?;
     let (Header { transport, port, at: transport_at, len: transport_len }, protocol, fragment) =
-        follow(frame, header.u8::<6>(), at + HEADER_LEN, payload_len)?;
+        follow(frame, header.u8::<{ offset_of!(Ipv6Hdr, next_hdr) }>(), at + Ipv6Hdr::LEN, payload_len)?;
     // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
     // receivers check the same, and RFC 6980 makes them ignore fragmented ones.
     // Not where frames are IP packets: such links do without, and what a tunnel carries has whatever hop limit its sender wrote.
     if frame.link() == Link::Ethernet
         && transport.is_neighbour_discovery()
-        && header.u8::<7>() == 255
+        && header.u8::<{ offset_of!(Ipv6Hdr, hop_limit) }>() == 255
         && !fragment
     {
         return Err(Reason::NeighbourDiscovery);
@@ -67,9 +70,10 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
 }
 
 #[inline(always)]
-fn source(header: &View<'_, HEADER_LEN>) -> Result<Address, Reason> {
-    let (hi, lo) = (header.u64_ne::<8>(), header.u64_ne::<16>());
-    if hi == 0 && header.u32_ne::<16>() == u32::from_ne_bytes([0, 0, 0xff, 0xff]) {
+fn source(header: &View<'_, { Ipv6Hdr::LEN }>) -> Result<Address, Reason> {
+    const AT: usize = offset_of!(Ipv6Hdr, src_addr);
+    let (hi, lo) = (header.u64_ne::<AT>(), header.u64_ne::<{ AT + 8 }>());
+    if hi == 0 && header.u32_ne::<{ AT + 8 }>() == u32::from_ne_bytes([0, 0, 0xff, 0xff]) {
         return Err(Reason::MappedSource);
     }
     Ok(Address::v6(hi, lo))

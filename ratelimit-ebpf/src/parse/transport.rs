@@ -1,8 +1,15 @@
 //! The transport header: only what limits ask about.
 
+use core::mem::offset_of;
+
+use network_types::{icmp::Icmpv6Hdr, ip::IpProto, tcp::TcpHdr, udp::UdpHdr};
 use ratelimit_common::abi::Reason;
 
-use crate::{frame::Frame, packet::Transport};
+use crate::{
+    frame::Frame,
+    packet::Transport,
+    segment::{ACK, FLAGS_AT, SYN},
+};
 
 /// A transport header: what it is, its destination port (0 without one), where it starts and what is left from there.
 pub(super) struct Header {
@@ -17,16 +24,12 @@ impl Header {
     pub(super) const FRAGMENT: Self = Self { transport: Transport::FRAGMENT, port: 0, at: 0, len: 0 };
 }
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
+const TCP: u8 = IpProto::Tcp as u8;
+const UDP: u8 = IpProto::Udp as u8;
+const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
 
-const TCP_HEADER_LEN: usize = 20;
-const UDP_HEADER_LEN: usize = 8;
-const ICMPV6_HEADER_LEN: usize = 4;
-
-const TCP_SYN: u8 = 0x02;
-const TCP_ACK: u8 = 0x10;
+/// What every ICMPv6 message has: type, code and checksum.
+const ICMPV6_HEADER_LEN: usize = offset_of!(Icmpv6Hdr, data);
 
 /// Reads what limits ask about.
 ///
@@ -35,21 +38,24 @@ const TCP_ACK: u8 = 0x10;
 #[inline(always)]
 pub(super) fn parse(frame: &Frame<'_>, protocol: u8, at: usize, left: usize) -> Result<Header, Reason> {
     let (transport, port) = match protocol {
-        TCP if left < TCP_HEADER_LEN => return Err(Reason::Truncated),
+        TCP if left < TcpHdr::LEN => return Err(Reason::Truncated),
         TCP => {
-            let header = frame.view::<TCP_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
-            let opens = header.u8::<13>() & (TCP_SYN | TCP_ACK) == TCP_SYN;
-            (if opens { Transport::TCP_SYN } else { Transport::TCP }, header.u16_be::<2>())
+            let header = frame.view::<{ TcpHdr::LEN }>(at).ok_or(Reason::Truncated)?;
+            let opens = header.u8::<FLAGS_AT>() & (SYN | ACK) == SYN;
+            (
+                if opens { Transport::TCP_SYN } else { Transport::TCP },
+                header.u16_be::<{ offset_of!(TcpHdr, dest) }>(),
+            )
         }
-        UDP if left < UDP_HEADER_LEN => return Err(Reason::Truncated),
+        UDP if left < UdpHdr::LEN => return Err(Reason::Truncated),
         UDP => {
-            let header = frame.view::<UDP_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
-            (Transport::UDP, header.u16_be::<2>())
+            let header = frame.view::<{ UdpHdr::LEN }>(at).ok_or(Reason::Truncated)?;
+            (Transport::UDP, header.u16_be::<{ offset_of!(UdpHdr, dst) }>())
         }
         ICMPV6 if left < ICMPV6_HEADER_LEN => return Err(Reason::Truncated),
         ICMPV6 => {
             let header = frame.view::<ICMPV6_HEADER_LEN>(at).ok_or(Reason::Truncated)?;
-            (Transport::icmpv6(header.u8::<0>()), 0)
+            (Transport::icmpv6(header.u8::<{ offset_of!(Icmpv6Hdr, type_) }>()), 0)
         }
         _ => (Transport::OTHER, 0),
     };

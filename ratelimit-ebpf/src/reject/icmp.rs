@@ -1,5 +1,10 @@
 //! The ICMP error that any other packet gets.
 
+use network_types::{
+    icmp::Icmpv4Hdr,
+    ip::{Ipv4Hdr, Ipv6Hdr},
+};
+
 use crate::{
     frame::Frame,
     notes::Notes,
@@ -14,7 +19,10 @@ const PROHIBITED_V6: u32 = 1 << 24 | 1 << 16;
 /// Bytes of the transport header that an error repeats, at least: both ports are in them.
 const REPEATED: usize = 8;
 /// The word of an error where the packet that it is about begins.
-const HEADER_AT: usize = 2;
+const HEADER_AT: usize = Icmpv4Hdr::LEN / 4;
+/// Bytes of a packet that an error repeats.
+const REPEATED_V4: usize = Ipv4Hdr::LEN + REPEATED;
+const REPEATED_V6: usize = Ipv6Hdr::LEN + REPEATED;
 
 /// An error that repeats the headers of the packet. None for a packet with IP options or extension headers, which would have to be
 /// repeated too.
@@ -28,27 +36,27 @@ pub(super) fn build<N: Notes>(
     let mut error = Pen::new(notes);
     let (words, protocol) = match packet.source.family {
         Family::V4 => {
-            if packet.transport_at != packet.network_at + 20 {
+            if packet.transport_at != packet.network_at + Ipv4Hdr::LEN {
                 return None;
             }
-            let header = frame.view::<{ 20 + REPEATED }>(packet.network_at)?;
+            let header = frame.view::<REPEATED_V4>(packet.network_at)?;
             error.body(0, PROHIBITED_V4.to_be());
-            header.u32s_ne::<7>(|at, word| error.body(HEADER_AT + at, word));
-            (9, ICMP)
+            header.u32s_ne::<{ REPEATED_V4 / 4 }>(|at, word| error.body(HEADER_AT + at, word));
+            (HEADER_AT + REPEATED_V4 / 4, ICMP)
         }
         Family::V6 => {
-            if packet.transport_at != packet.network_at + 40 {
+            if packet.transport_at != packet.network_at + Ipv6Hdr::LEN {
                 return None;
             }
-            let header = frame.view::<{ 40 + REPEATED }>(packet.network_at)?;
+            let header = frame.view::<REPEATED_V6>(packet.network_at)?;
             error.body(0, PROHIBITED_V6.to_be());
-            header.u32s_ne::<12>(|at, word| error.body(HEADER_AT + at, word));
-            (14, ICMPV6)
+            header.u32s_ne::<{ REPEATED_V6 / 4 }>(|at, word| error.body(HEADER_AT + at, word));
+            (HEADER_AT + REPEATED_V6 / 4, ICMPV6)
         }
     };
     // Unused, but for routers that say more.
     error.body(1, 0);
     let route =
         Route { source: destination, destination: packet.source, protocol, network_at: packet.network_at };
-    Some(Reply::with_body(error, words, Check::Lower(0), &route))
+    Some(Reply::with_body(error, words as u32, Check::Lower(0), &route))
 }

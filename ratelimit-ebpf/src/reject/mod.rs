@@ -7,6 +7,7 @@
 mod icmp;
 mod rst;
 
+use network_types::eth::EthHdr;
 use ratelimit_common::{
     abi::{Clock, Verdict, counter::Fate},
     limit::gcra,
@@ -43,7 +44,7 @@ fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option
     }
     let packet = parse_again(frame, wire).ok()?;
     let frame = &wire.reread(frame);
-    let to_group = frame.view::<14>(0)?.u8::<0>() & 1 != 0;
+    let to_group = frame.view::<{ EthHdr::LEN }>(0)?.u8::<0>() & 1 != 0;
     let destination = packet.destination(frame)?;
     if to_group || packet.fragment || !packet.source.is_one_host() || !destination.is_one_host() {
         return None;

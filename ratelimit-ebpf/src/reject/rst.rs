@@ -1,13 +1,15 @@
 //! The reset that a TCP segment gets.
 
+use network_types::tcp::TcpHdr;
+
 use crate::{
     notes::Notes,
     packet::Packet,
     reply::{Check, Pen, Reply, Route, TCP},
-    segment::{ACK, FIN, HEADER_LEN, RST, SYN, Segment},
+    segment::{ACK, FIN, RST, SYN, Segment},
 };
 
-const WORDS: u32 = HEADER_LEN as u32 / 4;
+const WORDS: u32 = TcpHdr::LEN as u32 / 4;
 
 /// A reset as RFC 9293 (3.10.7.1) has it for a connection that does not exist; none for a reset.
 #[inline(always)]

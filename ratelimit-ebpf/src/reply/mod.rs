@@ -2,6 +2,15 @@
 
 mod checksum;
 
+use core::mem::offset_of;
+
+use network_types::{
+    eth::EthHdr,
+    icmp::Icmpv6Hdr,
+    ip::{IpProto, Ipv4Hdr, Ipv6Hdr},
+    vlan::VlanHdr,
+};
+
 use crate::{
     frame::{Canvas, Frame},
     notes::{NOTES_TAKEN, Notes},
@@ -43,21 +52,21 @@ const IP_WORDS: usize = 10;
 /// Where the words behind it are.
 pub(crate) const BODY_WORDS: usize = 20;
 /// The longest body there is: an ICMPv6 error with 48 bytes of the packet.
-const MAX_BODY: usize = 14;
+const MAX_BODY: usize = (Icmpv6Hdr::LEN + Ipv6Hdr::LEN + 8) / 4;
 /// Where the half words before the IP header are: addresses, up to two tags, and a type.
 const HEAD_WORDS: usize = BODY_WORDS + MAX_BODY;
-const HEAD: usize = 11;
+const HEAD: usize = (EthHdr::LEN + 2 * VlanHdr::LEN) / 2;
+/// Where the half words of the addresses end, and those of tags and type begin.
+const ADDRESSES: usize = offset_of!(EthHdr, ether_type) / 2;
+/// Where the IP header starts behind one tag.
+const ONE_TAG: usize = EthHdr::LEN + VlanHdr::LEN;
 const _: () = assert!(HEAD_WORDS + HEAD <= NOTES_TAKEN, "the longest reply fits");
 
 impl Reply {
     /// Length of the frame.
     #[inline(always)]
     pub fn len(&self) -> u64 {
-        let ip = match self.family {
-            Family::V4 => 20,
-            Family::V6 => 40,
-        };
-        self.network_at as u64 + ip + u64::from(self.words) * 4
+        self.network_at as u64 + self.family.header_len() as u64 + u64::from(self.words) * 4
     }
 
     /// Never.
@@ -85,7 +94,7 @@ impl Reply {
                 if protocol != ICMP {
                     sum += ip.sum + pseudo;
                 }
-                ip.put(IP_WORDS, (0x4500_0000 | (20 + len)).to_be());
+                ip.put(IP_WORDS, (0x4500_0000 | (Ipv4Hdr::LEN as u32 + len)).to_be());
                 ip.put(IP_WORDS + 1, DONT_FRAGMENT.to_be());
                 ip.put(IP_WORDS + 2, hops);
                 let check = checksum::finish(ip.sum);
@@ -111,9 +120,9 @@ impl Reply {
     }
 }
 
-pub(crate) const ICMP: u32 = 1;
-pub(crate) const TCP: u32 = 6;
-pub(crate) const ICMPV6: u32 = 58;
+pub(crate) const ICMP: u32 = IpProto::Icmp as u32;
+pub(crate) const TCP: u32 = IpProto::Tcp as u32;
+pub(crate) const ICMPV6: u32 = IpProto::Ipv6Icmp as u32;
 
 /// From whom to whom a reply goes, and how.
 #[derive(Clone, Copy, Debug)]
@@ -196,23 +205,25 @@ pub fn keep_head<N: Notes>(notes: &N, canvas: &Canvas<'_>) -> Option<()> {
 pub fn draw<N: Notes>(notes: &N, canvas: &mut Canvas<'_>, reply: &Reply) -> Option<()> {
     let head = |i| notes.note(HEAD_WORDS + i) as u16;
     // Destination and source, each of three half words, change places.
-    canvas.put::<u16, 6>(0, |i| head(if i < 3 { i + 3 } else { i - 3 }))?;
+    canvas.put::<u16, ADDRESSES>(0, |i| head((i + ADDRESSES / 2) % ADDRESSES))?;
     // Tags and type do not.
+    let rest = |i| head(ADDRESSES + i);
+    const REST_AT: usize = ADDRESSES * 2;
     match reply.network_at {
-        14 => canvas.put::<u16, 1>(12, |i| head(6 + i))?,
-        18 => canvas.put::<u16, 3>(12, |i| head(6 + i))?,
-        _ => canvas.put::<u16, 5>(12, |i| head(6 + i))?,
+        EthHdr::LEN => canvas.put::<u16, 1>(REST_AT, rest)?,
+        ONE_TAG => canvas.put::<u16, 3>(REST_AT, rest)?,
+        _ => canvas.put::<u16, 5>(REST_AT, rest)?,
     }
     let at = reply.network_at;
     let ip = |i| notes.note(IP_WORDS + i) as u32;
     let body_at = match reply.family {
         Family::V4 => {
-            canvas.put::<u32, 5>(at, ip)?;
-            at + 20
+            canvas.put::<u32, { Ipv4Hdr::LEN / 4 }>(at, ip)?;
+            at + Ipv4Hdr::LEN
         }
         Family::V6 => {
-            canvas.put::<u32, 10>(at, ip)?;
-            at + 40
+            canvas.put::<u32, { Ipv6Hdr::LEN / 4 }>(at, ip)?;
+            at + Ipv6Hdr::LEN
         }
     };
     let body = |i| notes.note(BODY_WORDS + i) as u32;

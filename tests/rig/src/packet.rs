@@ -4,6 +4,8 @@
     reason = "packet bytes and map values are reached through pointers the verifier checks"
 )]
 
+use core::mem::offset_of;
+
 use aya_ebpf::{
     Global,
     bindings::xdp_action::XDP_ABORTED,
@@ -12,26 +14,32 @@ use aya_ebpf::{
     macros::btf_map,
     programs::XdpContext,
 };
+use network_types::{
+    eth::{EthHdr, EtherType},
+    ip::{IpProto, Ipv4Hdr, Ipv6Hdr},
+    tcp::TcpHdr,
+    udp::UdpHdr,
+};
 use ratelimit_rig::{
     checksum, sources,
     syn::{FRAME_LEN, WORD, WORDS},
 };
 
-const ETHERNET: usize = 14;
-const V4_CHECKSUM: usize = ETHERNET + 10;
-const V4_SOURCE: usize = ETHERNET + 12;
-const V4_END: usize = ETHERNET + 20;
-const V6_SOURCE: usize = ETHERNET + 8;
-const V6_END: usize = ETHERNET + 40;
-const UDP_CHECKSUM: usize = 6;
-const UDP_LEN: usize = 8;
-const TCP_CHECKSUM: usize = 16;
+const V4_PROTOCOL: usize = EthHdr::LEN + offset_of!(Ipv4Hdr, proto);
+const V4_CHECKSUM: usize = EthHdr::LEN + offset_of!(Ipv4Hdr, check);
+const V4_SOURCE: usize = EthHdr::LEN + offset_of!(Ipv4Hdr, src_addr);
+const V4_END: usize = EthHdr::LEN + Ipv4Hdr::LEN;
+const V6_PROTOCOL: usize = EthHdr::LEN + offset_of!(Ipv6Hdr, next_hdr);
+const V6_SOURCE: usize = EthHdr::LEN + offset_of!(Ipv6Hdr, src_addr);
+const V6_END: usize = EthHdr::LEN + Ipv6Hdr::LEN;
+const UDP_CHECKSUM: usize = offset_of!(UdpHdr, check);
+const TCP_CHECKSUM: usize = offset_of!(TcpHdr, check);
 
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_IPV4: u16 = u16::from_be(EtherType::Ipv4 as u16);
+const ETHERTYPE_IPV6: u16 = u16::from_be(EtherType::Ipv6 as u16);
 const IHL_MASK: u16 = 0x0f00;
 const IHL_WITHOUT_OPTIONS: u16 = 0x0500;
-const UDP: u8 = 17;
+const UDP: u8 = IpProto::Udp as u8;
 
 /// How many sources; 0 is all there are.
 #[unsafe(no_mangle)]
@@ -107,7 +115,7 @@ fn write_source_v4(start: usize, source: u32) {
 /// The next /64 and a right UDP checksum, which IPv6 does not do without.
 #[inline(always)]
 pub(crate) fn set_source_v6(ctx: &XdpContext) -> Option<()> {
-    let start = at_least(ctx, V6_END + UDP_LEN)?;
+    let start = at_least(ctx, V6_END + UdpHdr::LEN)?;
     let network = sources::v6(next_sequence()?, SOURCES.load());
     let checksum = checksum::finish(checksum::with_v6(FIXED_SUM.load(), network));
     store(start + V6_SOURCE, (network >> 48) as u16);
@@ -121,18 +129,18 @@ pub(crate) fn set_source_v6(ctx: &XdpContext) -> Option<()> {
 /// Whether this is UDP in IP, with both ports read.
 #[inline(always)]
 pub(crate) fn is_udp_with_ports(ctx: &XdpContext) -> bool {
-    let Some(start) = at_least(ctx, V4_END + UDP_LEN) else { return false };
-    let (protocol, udp) = match load(start + 12) {
-        ETHERTYPE_IPV4 if load(start + ETHERNET) & IHL_MASK == IHL_WITHOUT_OPTIONS => {
-            (load(start + ETHERNET + 8) as u8, V4_END)
+    let Some(start) = at_least(ctx, V4_END + UdpHdr::LEN) else { return false };
+    let (protocol, udp) = match load(start + offset_of!(EthHdr, ether_type)) {
+        ETHERTYPE_IPV4 if load(start + EthHdr::LEN) & IHL_MASK == IHL_WITHOUT_OPTIONS => {
+            (load(start + V4_PROTOCOL - 1) as u8, V4_END)
         }
-        ETHERTYPE_IPV6 => ((load(start + ETHERNET + 6) >> 8) as u8, V6_END),
+        ETHERTYPE_IPV6 => ((load(start + V6_PROTOCOL) >> 8) as u8, V6_END),
         _ => return false,
     };
     if protocol != UDP {
         return false;
     }
-    let Some(start) = at_least(ctx, udp + UDP_LEN) else { return false };
+    let Some(start) = at_least(ctx, udp + UdpHdr::LEN) else { return false };
     let source = u32::from(load(start + V4_SOURCE)) | u32::from(load(start + V4_SOURCE + 2));
     source | u32::from(load(start + udp)) | u32::from(load(start + udp + 2)) != 0
 }

@@ -1,7 +1,11 @@
 //! The size of the frame that opens a connection, on which the kernel program and its loader have to agree.
 
+use network_types::{eth::EthHdr, ip::Ipv4Hdr, tcp::TcpHdr};
+
+/// Bytes of options that Linux sends with a SYN.
+const OPTIONS_LEN: usize = 20;
 /// Ethernet, IPv4, and TCP with every option that Linux sends.
-pub const FRAME_LEN: usize = 14 + 20 + 40;
+pub const FRAME_LEN: usize = EthHdr::LEN + Ipv4Hdr::LEN + TcpHdr::LEN + OPTIONS_LEN;
 /// Bytes of a word of it.
 pub const WORD: usize = 8;
 /// Words of it, the last one padded.
