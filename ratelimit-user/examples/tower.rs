@@ -4,7 +4,7 @@
 //! cargo run -p ratelimit-user --example tower
 //! ```
 //!
-//! No daemon, no socket: a decision is a function call. With `Desk::with(policy, Store::of(&policy, None)?)` instead of `Desk::new` the limits hold on all
+//! No daemon, no socket: a decision is a function call. With `DecisionService::with(policy, Store::of(&policy, None)?)` instead of `DecisionService::new` the limits hold on all
 //! hosts together.
 
 use std::{
@@ -20,7 +20,7 @@ use ratelimit_user::{
     config,
     requests::{
         Outcome, Request as Question,
-        desk::{Asking, Desk},
+        decision_service::{Asking, DecisionService},
     },
 };
 use tower_layer::Layer;
@@ -29,7 +29,7 @@ use tower_service::Service;
 /// Puts limits in front of a service.
 #[derive(Clone, Debug)]
 struct RateLimit {
-    desk: Arc<Desk>,
+    decisions: Arc<DecisionService>,
     api: &'static str,
 }
 
@@ -69,7 +69,8 @@ where
             let user =
                 request.headers().get("x-user").and_then(|value| value.to_str().ok()).unwrap_or("nobody");
             let question = Question::new(user, limit.api);
-            let outcome = limit.desk.check(&question, Asking::Counted, |decision| decision.outcome).await;
+            let outcome =
+                limit.decisions.check(&question, Asking::Counted, |decision| decision.outcome).await;
             match outcome {
                 Ok(Outcome::Refused { retry_us }) => Ok(refusal(retry_us)),
                 Ok(Outcome::Delayed { wait_us }) => {
@@ -122,7 +123,7 @@ algorithm = "sliding-window"
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let policy = config::parse(POLICY, "the example's policy")?.policy;
-    let limits = RateLimit { desk: Arc::new(Desk::new(&policy)), api: "hello" };
+    let limits = RateLimit { decisions: Arc::new(DecisionService::new(&policy)), api: "hello" };
     let mut service = limits.layer(Hello);
     for n in 1..=5 {
         let request = Request::builder().header("x-user", "alice").body(())?;

@@ -24,7 +24,7 @@ use crate::{
     failure::{ExitCode, Failure},
     log, metrics,
     policy::{Policy, address::StoreAddress, changes::changes},
-    requests::desk::Desk,
+    requests::decision_service::DecisionService,
     serve::{
         http::{self, Metrics},
         workers::Sockets,
@@ -79,16 +79,16 @@ impl Serve {
         warn_of_escalations(&loaded.policy);
         let policy = loaded.policy.clone().moved_to(redis.as_ref());
         let store = Store::of(&policy, None).map_err(no_threads)?;
-        let desk = Arc::new(Desk::with(&policy, store));
+        let decisions = Arc::new(DecisionService::with(&policy, store));
         if let Some(scrapers) = scrapers {
-            scrapers.serve(&desk)?;
+            scrapers.serve(&decisions)?;
         }
-        let threads = sockets.serve(&desk, &policy).map_err(no_threads)?;
+        let threads = sockets.serve(&decisions, &policy).map_err(no_threads)?;
         let mut out = io::stdout().lock();
         let _unread = writeln!(out, "ready").and_then(|()| out.flush());
         drop(out);
         let headroom = HeadroomWatch::new(&self.proc, Instant::now());
-        let office = Office { file: self.policy, redis, policy: loaded.policy, desk, headroom };
+        let office = Office { file: self.policy, redis, policy: loaded.policy, decisions, headroom };
         runtime.block_on(office.follow(hangup, &threads))
     }
 }
@@ -99,7 +99,7 @@ struct Office {
     redis: Option<StoreAddress>,
     /// As it was read: the store of the command line is not in it.
     policy: Policy,
-    desk: Arc<Desk>,
+    decisions: Arc<DecisionService>,
     /// Whether there is some for what is above elastic limits.
     headroom: HeadroomWatch,
 }
@@ -114,7 +114,7 @@ impl Office {
                 _ = hangup.recv() => self.reload(),
                 _ = look.tick() => {
                     self.headroom.look(Instant::now());
-                    self.desk.engine().set_headroom(self.headroom.is_there());
+                    self.decisions.engine().set_headroom(self.headroom.is_there());
                 }
             }
             if threads.iter().any(JoinHandle::is_finished) {
@@ -134,7 +134,7 @@ impl Office {
         loaded.warnings.iter().for_each(log::warning);
         warn_of_escalations(&loaded.policy);
         let rows = changes(&self.policy, &loaded.policy);
-        self.desk.follow(&loaded.policy, self.redis.as_ref());
+        self.decisions.follow(&loaded.policy, self.redis.as_ref());
         self.policy = loaded.policy;
         let changed = match rows.len() {
             1 => "1 change".to_owned(),
@@ -173,15 +173,15 @@ impl Scrapers {
         Ok(Self { runtime, listener })
     }
 
-    fn serve(self, desk: &Arc<Desk>) -> Result<(), Failure> {
+    fn serve(self, decisions: &Arc<DecisionService>) -> Result<(), Failure> {
         let Self { runtime, listener } = self;
-        let answer = http::serve(listener, Arc::clone(desk));
+        let answer = http::serve(listener, Arc::clone(decisions));
         let thread = thread::Builder::new().name("metrics".to_owned());
         thread.spawn(move || runtime.block_on(answer)).map(drop).map_err(no_threads)
     }
 }
 
-impl Metrics for Desk {
+impl Metrics for DecisionService {
     async fn metrics(&self) -> Result<String, String> {
         metrics::render_requests(&self.status()).map_err(|error| error.to_string())
     }

@@ -220,7 +220,7 @@ impl Host {
         let written = self.maps.enforce(&mut self.lists, Some(&self.desired), &desired)?;
         self.desired = desired;
         self.facts = facts;
-        self.desk.follow(policy, self.redis.as_ref());
+        self.decisions.follow(policy, self.redis.as_ref());
         Ok(written)
     }
 

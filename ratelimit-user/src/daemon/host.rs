@@ -41,7 +41,7 @@ use crate::{
     },
     failure::{ExitCode, Failure},
     policy::{Policy, address::StoreAddress},
-    requests::desk::Desk,
+    requests::decision_service::DecisionService,
     stats::posture::{Pressure, Watch},
     store::worker::Store,
 };
@@ -125,7 +125,7 @@ pub(super) struct Host {
     /// This host's part in the cluster, if it is in one.
     pub(super) cluster: Option<Cluster>,
     /// Where questions about requests are answered.
-    pub(super) desk: Arc<Desk>,
+    pub(super) decisions: Arc<DecisionService>,
     /// What was set and not saved, as it was last written down.
     pub(super) unsaved: Vec<(String, String)>,
     /// The store of the command line, if it names one.
@@ -177,7 +177,7 @@ impl Host {
         let store = store.map_err(|error| {
             Failure::new(ExitCode::Unsupported, format!("cannot start a thread: {error}"))
         })?;
-        let desk = Arc::new(Desk::with(&policy, store));
+        let decisions = Arc::new(DecisionService::with(&policy, store));
         let mut host = Self {
             policy_path: options.policy.clone(),
             state: options.state.clone(),
@@ -208,7 +208,7 @@ impl Host {
             last_second: Pressure::default(),
             headroom: HeadroomWatch::new(&options.proc, Instant::now()),
             cluster: started.cluster,
-            desk,
+            decisions,
             redis: options.redis.clone(),
             seen: Seen::default(),
             program: started.program,

@@ -13,12 +13,14 @@ use crate::{
     control::protocol::{DecisionInfo, Operator, Reply, TestQuestion},
     dataplane::probe,
     failure::{ExitCode, Failure},
-    requests::{Decision, Outcome, Priority, Request as Question, desk::Asking, escalation::Offence},
+    requests::{
+        Decision, Outcome, Priority, Request as Question, decision_service::Asking, escalation::Offence,
+    },
 };
 
 /// Blocks those who stay above their limits, until the daemon ends.
 pub(super) async fn follow_offenders(daemon: Arc<Daemon>) {
-    let Some(mut offenders) = daemon.host().desk.escalations() else { return };
+    let Some(mut offenders) = daemon.host().decisions.escalations() else { return };
     while let Some(offence) = offenders.recv().await {
         let prefix = offence.prefix;
         if let Err(failure) = daemon.host().escalate(&offence) {
@@ -72,8 +74,8 @@ impl Daemon {
             parts: &parts,
         };
         let asking = if asked.peek { Asking::Peeking } else { Asking::Counted };
-        let desk = Arc::clone(&self.host().desk);
-        let info = desk.check(&question, asking, describe).await;
+        let decisions = Arc::clone(&self.host().decisions);
+        let info = decisions.check(&question, asking, describe).await;
         info.map(Reply::Decision).map_err(|bad| Failure::usage(bad.to_string()))
     }
 }

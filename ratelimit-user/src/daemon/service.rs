@@ -108,11 +108,11 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         if let Some(listener) = metrics {
             tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
         }
-        let (desk, policy) = {
+        let (decisions, policy) = {
             let host = daemon.host();
-            (Arc::clone(&host.desk), host.policy().clone())
+            (Arc::clone(&host.decisions), host.policy().clone())
         };
-        sockets.serve(&desk, &policy).map_err(|error| {
+        sockets.serve(&decisions, &policy).map_err(|error| {
             Failure::new(ExitCode::Unsupported, format!("cannot start threads that answer: {error}"))
         })?;
         tokio::spawn(follow_offenders(Arc::clone(&daemon)));
@@ -317,7 +317,7 @@ impl Daemon {
             log::warning(format!("the counters were not read: {failure}"));
         }
         host.headroom.look(Instant::now());
-        host.desk.engine().set_headroom(host.headroom.is_there());
+        host.decisions.engine().set_headroom(host.headroom.is_there());
         host.follow_facts();
         host.look_after_blocks(probe::now_ns());
     }

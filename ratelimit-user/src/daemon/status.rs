@@ -52,7 +52,7 @@ impl Host {
             blocked_prefixes: self.blocked(now_ns).count() as u64,
             allowed_prefixes: self.allows().count() as u64,
             lists_kept_in: self.keeper.journal.path().display().to_string(),
-            requests: self.desk.status(),
+            requests: self.decisions.status(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns)),
             pin: self.pins.root().display().to_string(),
             warnings: [
@@ -60,7 +60,7 @@ impl Host {
                 self.unread(),
                 self.host_warnings(),
                 self.silence(),
-                self.desk.warnings(),
+                self.decisions.warnings(),
                 self.not_on_disk(),
                 self.unpinned(),
             ]

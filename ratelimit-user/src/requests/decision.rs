@@ -2,7 +2,7 @@
 
 use super::{
     allowance::{Allowance, Limit},
-    claims::MAX_CLAIMS,
+    counter_keys::MAX_COUNTER_KEYS,
 };
 use crate::meter::bit;
 
@@ -40,7 +40,7 @@ impl<'r> Decision<'r> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Violated<'r> {
     /// Whose, and a bit for each of them.
-    of: [Option<(&'r Allowance, u64)>; MAX_CLAIMS],
+    of: [Option<(&'r Allowance, u64)>; MAX_COUNTER_KEYS],
 }
 
 impl<'r> Violated<'r> {

@@ -8,7 +8,7 @@ use std::sync::{
 use arc_swap::{ArcSwap, Cache, Guard};
 
 use super::{
-    claims::Claims,
+    counter_keys::CounterKeys,
     decision::Decision,
     judge::{Mode, Moment, judge},
     request::{BadRequest, Request},
@@ -83,7 +83,7 @@ impl Engine {
         request: &Request<'_>,
         now_us: u64,
     ) -> Result<Decision<'r>, BadRequest> {
-        Ok(self.judge(&self.claims(rules, request, now_us)?, request, now_us, Mode::Take))
+        Ok(self.judge(&self.counter_keys(rules, request, now_us)?, request, now_us, Mode::Take))
     }
 
     /// What would be decided.
@@ -93,7 +93,7 @@ impl Engine {
         request: &Request<'_>,
         now_us: u64,
     ) -> Result<Decision<'r>, BadRequest> {
-        Ok(self.judge(&self.claims(rules, request, now_us)?, request, now_us, Mode::Peek))
+        Ok(self.judge(&self.counter_keys(rules, request, now_us)?, request, now_us, Mode::Peek))
     }
 
     /// The rules in force, to be kept for longer than a moment.
@@ -108,57 +108,63 @@ impl Engine {
 
     /// The keys of a request. What counts for strangers only is left out for a user that has logged in from there.
     #[inline]
-    pub fn claims<'r>(
+    pub fn counter_keys<'r>(
         &self,
         rules: &'r Rules,
         request: &Request<'_>,
         now_us: u64,
-    ) -> Result<Claims<'r>, BadRequest> {
-        let mut claims = rules.claims(request)?;
-        if claims.known.is_some() && self.is_known(&claims, now_us) {
-            claims.forget_strangers();
+    ) -> Result<CounterKeys<'r>, BadRequest> {
+        let mut counters = rules.counter_keys(request)?;
+        if counters.known.is_some() && self.is_known(&counters, now_us) {
+            counters.forget_strangers();
         }
-        Ok(claims)
+        Ok(counters)
     }
 
     /// Decides about keys of this host alone.
     #[inline]
     pub fn judge<'r>(
         &self,
-        claims: &Claims<'r>,
+        counters: &CounterKeys<'r>,
         request: &Request<'_>,
         now_us: u64,
         mode: Mode,
     ) -> Decision<'r> {
         let moment = Moment { now_us, headroom: self.headroom() };
-        let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
-        judge(claims, &mut locked, request, moment, mode)
+        let mut locked = self.table.lock(counters.iter().map(|counter| &counter.hash));
+        judge(counters, &mut locked, request, moment, mode)
     }
 
     /// Gives back what a request was charged lately: it was not served, or a login did not fail. From then on its address counts as known to
     /// the user. Whether anything was charged.
     pub fn refund(&self, rules: &Rules, request: &Request<'_>, now_us: u64) -> Result<bool, BadRequest> {
-        let claims = self.claims(rules, request, now_us)?;
-        let back = self.give_back(&claims, request, 0, now_us);
+        let counters = self.counter_keys(rules, request, now_us)?;
+        let back = self.give_back(&counters, request, 0, now_us);
         if back {
-            self.know(&claims, now_us);
+            self.know(&counters, now_us);
         }
         Ok(back)
     }
 
     /// Gives back what keys of this host alone were charged so long ago; an age of 0 is any. Whether anything was.
-    pub fn give_back(&self, claims: &Claims<'_>, request: &Request<'_>, age_us: u64, now_us: u64) -> bool {
+    pub fn give_back(
+        &self,
+        counters: &CounterKeys<'_>,
+        request: &Request<'_>,
+        age_us: u64,
+        now_us: u64,
+    ) -> bool {
         let headroom = self.headroom();
-        let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
+        let mut locked = self.table.lock(counters.iter().map(|counter| &counter.hash));
         let mut back = false;
-        for claim in claims.iter() {
-            let cells = locked.of(claim);
-            let Some(place) = cells.find(claim.hash.fingerprint) else { continue };
+        for counter in counters.iter() {
+            let cells = locked.of(counter);
+            let Some(place) = cells.find(counter.hash.fingerprint) else { continue };
             let words = cells.words_mut(place);
-            for limit in &claim.allowance.limits {
+            for limit in &counter.allowance.limits {
                 let (meter, words) = (limit.in_force(headroom).meter, &mut words[limit.at..]);
                 let somebody_waits = match meter.bucket() {
-                    Some(bucket) if matches!(claim.allowance.on_limit, OnRefusal::Delay(_)) => {
+                    Some(bucket) if matches!(counter.allowance.on_limit, OnRefusal::Delay(_)) => {
                         bucket.is_waited_for(words, now_us, request.cost, limit.queue)
                     }
                     _ => false,
@@ -173,8 +179,8 @@ impl Engine {
     }
 
     /// Takes down that a user has logged in from where it asks.
-    pub fn know(&self, claims: &Claims<'_>, now_us: u64) {
-        let Some(known) = &claims.known else { return };
+    pub fn know(&self, counters: &CounterKeys<'_>, now_us: u64) {
+        let Some(known) = &counters.known else { return };
         let mut locked = self.table.lock(std::iter::once(&known.hash));
         let cells = locked.cells(known.hash, KNOWN_WORDS);
         let place = cells.find_or_insert(known.hash.fingerprint);
@@ -183,17 +189,17 @@ impl Engine {
 
     /// Forgets everything that was counted under the keys of a request.
     pub fn reset(&self, rules: &Rules, request: &Request<'_>) -> Result<(), BadRequest> {
-        let claims = rules.claims(request)?;
-        let mut locked = self.table.lock(claims.iter().map(|claim| &claim.hash));
-        for claim in claims.iter() {
-            locked.of(claim).remove(claim.hash.fingerprint);
+        let counters = rules.counter_keys(request)?;
+        let mut locked = self.table.lock(counters.iter().map(|counter| &counter.hash));
+        for counter in counters.iter() {
+            locked.of(counter).remove(counter.hash.fingerprint);
         }
         Ok(())
     }
 
     /// Whether this user has logged in from this address lately.
-    fn is_known(&self, claims: &Claims<'_>, now_us: u64) -> bool {
-        let Some(known) = &claims.known else { return false };
+    fn is_known(&self, counters: &CounterKeys<'_>, now_us: u64) -> bool {
+        let Some(known) = &counters.known else { return false };
         let mut locked = self.table.lock(std::iter::once(&known.hash));
         let cells = locked.cells(known.hash, KNOWN_WORDS);
         cells.find(known.hash.fingerprint).is_some_and(|place| now_us < cells.words(place)[0])

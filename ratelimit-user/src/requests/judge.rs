@@ -3,7 +3,7 @@
 use super::{
     allowance::Limit,
     cells::Cells,
-    claims::{Claim, Claims, MAX_CLAIMS},
+    counter_keys::{CounterKey, CounterKeys, MAX_COUNTER_KEYS},
     decision::{Decision, Nearest, Outcome, Violated},
     request::Request,
     table::Locked,
@@ -45,15 +45,15 @@ struct Finding {
     wait_us: u64,
     margin: bool,
     deprioritised: bool,
-    /// The limit that refuses longest, or has least left: which claim, which limit, what is left.
+    /// The limit that refuses longest, or has least left: which counter key, which limit, what is left.
     nearest: Option<(usize, usize, u64)>,
-    /// The limits of each claim that refuse.
-    violated: [u64; MAX_CLAIMS],
+    /// The limits of each counter key that refuse.
+    violated: [u64; MAX_COUNTER_KEYS],
 }
 
 /// Decides about a request whose keys are locked.
 pub(super) fn judge<'r>(
-    claims: &Claims<'r>,
+    counters: &CounterKeys<'r>,
     locked: &mut Locked<'_>,
     request: &Request<'_>,
     moment: Moment,
@@ -62,36 +62,39 @@ pub(super) fn judge<'r>(
     // Who only looks is shown what is left, not what would be.
     let taken = if mode == Mode::Take { request.cost } else { 0 };
     let mut finding = Finding { taken, ..Finding::default() };
-    let mut places = [None; MAX_CLAIMS];
-    for (at, claim) in claims.iter().enumerate() {
-        let cells = locked.of(claim);
-        places[at] = cells.find(claim.hash.fingerprint);
-        look(claim, at, cells, places[at], request, moment, &mut finding);
+    let mut places = [None; MAX_COUNTER_KEYS];
+    for (at, counter) in counters.iter().enumerate() {
+        let cells = locked.of(counter);
+        places[at] = cells.find(counter.hash.fingerprint);
+        look(counter, at, cells, places[at], request, moment, &mut finding);
     }
     let outcome = finding.outcome();
     if mode == Mode::Take && outcome.is_served() {
-        charge(claims, locked, &mut places, request.cost, moment, outcome);
+        charge(counters, locked, &mut places, request.cost, moment, outcome);
     }
     let limit = finding.nearest.and_then(|(at, nth, remaining)| {
-        let claim = claims.iter().nth(at)?;
-        let limit = claim.allowance.limits.get(nth)?;
-        let cells = locked.of(claim);
-        let place = cells.find_again(places[at], claim.hash.fingerprint);
+        let counter = counters.iter().nth(at)?;
+        let limit = counter.allowance.limits.get(nth)?;
+        let cells = locked.of(counter);
+        let place = cells.find_again(places[at], counter.hash.fingerprint);
         let (in_force, words) = (limit.in_force(moment.headroom), words(cells, place, limit));
         let reset_us = in_force.meter.reset(words, moment.now_us);
         let more_us = in_force.more(words, moment.now_us);
-        Some(Nearest { allowance: claim.allowance, limit, remaining, reset_us, more_us })
+        Some(Nearest { allowance: counter.allowance, limit, remaining, reset_us, more_us })
     });
     let mut violated = Violated::default();
     if !outcome.is_served() {
-        claims.iter().zip(finding.violated).for_each(|(claim, bits)| violated.add(claim.allowance, bits));
+        counters
+            .iter()
+            .zip(finding.violated)
+            .for_each(|(counter, bits)| violated.add(counter.allowance, bits));
     }
     Decision { outcome, limit, violated }
 }
 
 /// Looks at every limit of one key.
 fn look(
-    claim: &Claim<'_>,
+    counter: &CounterKey<'_>,
     at: usize,
     cells: &Cells,
     place: Option<usize>,
@@ -99,7 +102,7 @@ fn look(
     moment: Moment,
     finding: &mut Finding,
 ) {
-    let (allowance, now_us) = (claim.allowance, moment.now_us);
+    let (allowance, now_us) = (counter.allowance, moment.now_us);
     let taken = finding.taken;
     for (nth, limit) in allowance.limits.iter().enumerate() {
         let words = words(cells, place, limit);
@@ -187,24 +190,25 @@ impl Finding {
 
 /// Charges every key, and notes where it is.
 fn charge(
-    claims: &Claims<'_>,
+    counters: &CounterKeys<'_>,
     locked: &mut Locked<'_>,
-    places: &mut [Option<usize>; MAX_CLAIMS],
+    places: &mut [Option<usize>; MAX_COUNTER_KEYS],
     cost: u64,
     moment: Moment,
     outcome: Outcome,
 ) {
-    for (claim, place) in claims.iter().zip(places) {
+    for (counter, place) in counters.iter().zip(places) {
         // What passes although it is above its limit is not counted there: else it would never come below it again.
-        let exempt = outcome == Outcome::Deprioritised && claim.allowance.on_limit == OnRefusal::Deprioritise;
+        let exempt =
+            outcome == Outcome::Deprioritised && counter.allowance.on_limit == OnRefusal::Deprioritise;
         if exempt {
             continue;
         }
-        let (cells, fingerprint) = (locked.of(claim), claim.hash.fingerprint);
+        let (cells, fingerprint) = (locked.of(counter), counter.hash.fingerprint);
         let at = cells.find_again(*place, fingerprint).unwrap_or_else(|| cells.insert(fingerprint));
         *place = Some(at);
         let words = cells.words_mut(at);
-        for limit in &claim.allowance.limits {
+        for limit in &counter.allowance.limits {
             limit.in_force(moment.headroom).meter.charge(&mut words[limit.at..], moment.now_us, cost);
         }
     }

@@ -1,18 +1,18 @@
 //! May this user call this API now? The engine that answers, without any protocol.
 //!
 //! ```text
-//! request -> claims (which keys, which limits) -> judge (look at all, charge all or none) -> decision
+//! request -> counter keys (which keys, which limits) -> judge (look at all, charge all or none) -> decision
 //! ```
 //! Pure but for the table of keys, which [`table`] and [`cells`] keep within its bounds; time is an argument. [`crate::meter`] has the algorithms.
 //!
-//! [`desk`] is where all protocols ask: it has the clock, and asks the store about limits that hold on all hosts.
+//! [`decision_service`] is where all protocols ask: it has the clock, and asks the store about limits that hold on all hosts.
 
 pub mod allowance;
 pub mod cells;
-pub mod claims;
 mod complaints;
+pub mod counter_keys;
 pub mod decision;
-pub mod desk;
+pub mod decision_service;
 mod engine;
 pub mod escalation;
 mod fleet;

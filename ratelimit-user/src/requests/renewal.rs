@@ -1,7 +1,7 @@
 //! Leases that are renewed while they last: whoever asks is answered from what is held, and the store is told in its own time.
 
 use super::{
-    claims::Claims,
+    counter_keys::CounterKeys,
     key::Hash,
     leases::Leases,
     request::Request,
@@ -22,21 +22,21 @@ pub struct Renewal {
 
 /// Renews those leases of a request that do not last for long. Each has to be settled, with an answer or without.
 pub fn due(
-    claims: &Claims<'_>,
+    counters: &CounterKeys<'_>,
     request: &Request<'_>,
     leases: &Leases,
     cluster: &str,
     headroom: bool,
     now_us: u64,
 ) -> Vec<Renewal> {
-    let leased = claims.iter().filter(|claim| may_lease(claim.allowance, request));
-    let renewals = leased.filter_map(|claim| {
-        let allowance = claim.allowance;
-        let (lease, life_us) = leases.with_known(claim.hash, |lease| {
+    let leased = counters.iter().filter(|counter| may_lease(counter.allowance, request));
+    let renewals = leased.filter_map(|counter| {
+        let allowance = counter.allowance;
+        let (lease, life_us) = leases.with_known(counter.hash, |lease| {
             lease.renew(allowance.capacity(), now_us).map(|said| (said, lease.life_us()))
         })??;
         let ask = Ask { lease, life_us, ..Ask::default() };
-        Some(Renewal { hash: claim.hash, inquiry: inquiry(claim, request, cluster, headroom, ask) })
+        Some(Renewal { hash: counter.hash, inquiry: inquiry(counter, request, cluster, headroom, ask) })
     });
     renewals.collect()
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     allowance::{Allowance, Limit, limit_of},
-    claims::{Claim, Claims, Known, Subject, shortened, write},
+    counter_keys::{CounterKey, CounterKeys, Known, Subject, shortened, write},
     fleet::Fleet,
     key::KeyHasher,
     request::{BadRequest, Request},
@@ -229,15 +229,15 @@ impl Rules {
     }
 
     /// The same request as a host judges it that cannot reach the store; none if it refuses then.
-    pub fn alone<'r>(&'r self, claims: &Claims<'r>) -> Option<Claims<'r>> {
-        let mut alone = Claims::of(claims.api);
-        alone.known = claims.known;
-        for claim in claims.iter() {
-            if claim.allowance.sharing == Sharing::Local {
-                alone.push(*claim);
+    pub fn alone<'r>(&'r self, counters: &CounterKeys<'r>) -> Option<CounterKeys<'r>> {
+        let mut alone = CounterKeys::of(counters.api);
+        alone.known = counters.known;
+        for counter in counters.iter() {
+            if counter.allowance.sharing == Sharing::Local {
+                alone.push(*counter);
             } else {
-                let allowance = &self.allowances[claim.allowance.alone?];
-                alone.push(Claim { allowance, hash: claim.hash.alone(), subject: claim.subject });
+                let allowance = &self.allowances[counter.allowance.alone?];
+                alone.push(CounterKey { allowance, hash: counter.hash.alone(), subject: counter.subject });
             }
         }
         Some(alone)
@@ -257,7 +257,7 @@ impl Rules {
 
     /// The keys that a request is counted under.
     #[inline]
-    pub fn claims<'r>(&'r self, request: &Request<'_>) -> Result<Claims<'r>, BadRequest> {
+    pub fn counter_keys<'r>(&'r self, request: &Request<'_>) -> Result<CounterKeys<'r>, BadRequest> {
         check(request)?;
         let api =
             self.apis.get(request.api).or(self.any.as_ref()).ok_or_else(|| self.unknown(request.api))?;
@@ -266,14 +266,14 @@ impl Rules {
             "" => (api.login.is_some() || api.key.contains(&KeyPart::User)).then_some(&self.stranger),
             name => Some(self.users.get(name).unwrap_or(&self.stranger)),
         };
-        let mut claims = Claims::of(api);
+        let mut counters = CounterKeys::of(api);
         if let Some(login) = &api.login {
-            let user_and_ip = self.claim(login.per_user_and_ip, Subject::UserAndIp(api), request)?;
-            let per_user = self.claim(login.per_user, Subject::User, request)?;
-            claims.push(user_and_ip);
-            claims.push(self.claim(login.per_ip, Subject::Ip(api), request)?);
-            claims.push(per_user);
-            claims.known = Some(Known {
+            let user_and_ip = self.counter(login.per_user_and_ip, Subject::UserAndIp(api), request)?;
+            let per_user = self.counter(login.per_user, Subject::User, request)?;
+            counters.push(user_and_ip);
+            counters.push(self.counter(login.per_ip, Subject::Ip(api), request)?);
+            counters.push(per_user);
+            counters.known = Some(Known {
                 hash: user_and_ip.hash.known(),
                 for_us: login.known_for_us,
                 of_strangers: per_user.allowance,
@@ -282,25 +282,25 @@ impl Rules {
             let plan = user.and_then(|user| user.plan.as_deref()).and_then(|plan| api.by_plan.get(plan));
             let own = api.by_user.get(request.user);
             let allowance = *own.or(plan).unwrap_or(&api.allowance);
-            claims.push(self.claim(allowance, Subject::Api(api), request)?);
+            counters.push(self.counter(allowance, Subject::Api(api), request)?);
         }
         if let Some(allowance) = user.and_then(|user| user.allowance) {
-            claims.push(self.claim(allowance, Subject::User, request)?);
+            counters.push(self.counter(allowance, Subject::User, request)?);
         }
-        Ok(claims)
+        Ok(counters)
     }
 
     #[inline]
-    fn claim<'r>(
+    fn counter<'r>(
         &'r self,
         allowance: usize,
         subject: Subject<'r>,
         request: &Request<'_>,
-    ) -> Result<Claim<'r>, BadRequest> {
+    ) -> Result<CounterKey<'r>, BadRequest> {
         let allowance = &self.allowances[allowance];
         let mut key = self.hasher.begin(allowance.seed);
         write(subject, request, &mut key)?;
-        Ok(Claim { allowance, hash: key.finish(), subject })
+        Ok(CounterKey { allowance, hash: key.finish(), subject })
     }
 
     fn unknown(&self, api: &str) -> BadRequest {

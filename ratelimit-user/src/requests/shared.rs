@@ -1,14 +1,14 @@
 //! Requests that hosts count together: decided here from leases, or by what the store says. Asking it is the caller's business.
 //!
 //! ```text
-//! claims -> leases, enough of each? --yes--> allowed
+//! counter keys -> leases, enough of each? --yes--> allowed
 //!              |                     --no---> inquiries -> store -> verdict
 //!              +-- refused a moment ago: refused
 //! ```
 
 use super::{
     allowance::{Allowance, InForce, Limit},
-    claims::{Claim, Claims, write},
+    counter_keys::{CounterKey, CounterKeys, write},
     decision::{Decision, Nearest, Outcome, Violated},
     key::TextKey,
     lease::{Lease, Left, PORTION},
@@ -44,29 +44,29 @@ pub enum Taking {
     Nothing,
 }
 
-/// Whether a claim is counted with other hosts.
-pub fn is_shared(claim: &Claim<'_>) -> bool {
-    claim.allowance.sharing != Sharing::Local
+/// Whether a counter key is counted with other hosts.
+pub fn is_shared(counter: &CounterKey<'_>) -> bool {
+    counter.allowance.sharing != Sharing::Local
 }
 
-/// Decides from leases alone, if they are enough. Only for requests all of whose claims are shared.
-pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now_us: u64) -> Step<'r> {
+/// Decides from leases alone, if they are enough. Only for requests all of whose counter keys are shared.
+pub fn step<'r>(counters: &CounterKeys<'r>, request: &Request<'_>, leases: &Leases, now_us: u64) -> Step<'r> {
     let (mut least, mut due): (Option<Nearest<'r>>, bool) = (None, false);
-    for (nth, claim) in claims.iter().enumerate() {
-        let needed = needed(claim.allowance, request);
-        let leased = may_lease(claim.allowance, request);
-        let known = leases.with_known(claim.hash, |lease| {
+    for (nth, counter) in counters.iter().enumerate() {
+        let needed = needed(counter.allowance, request);
+        let leased = may_lease(counter.allowance, request);
+        let known = leases.with_known(counter.hash, |lease| {
             let denied = lease.denies(needed, now_us);
             let spent = denied.is_none() && leased && lease.spend(request.cost, now_us);
             due |= spent && lease.is_due(now_us);
             (denied.is_some(), spent, lease.left(now_us))
         });
         let (denied, spent, left) = known.unwrap_or_default();
-        let near = nearest(claim.allowance, &left, now_us);
+        let near = nearest(counter.allowance, &left, now_us);
         if !spent {
-            give_back(claims.iter().take(nth), request, leases);
-            return match denied && claim.allowance.on_limit == OnRefusal::Refuse {
-                true => Step::Decided { decision: denial(claims, request, leases, now_us), due: false },
+            give_back(counters.iter().take(nth), request, leases);
+            return match denied && counter.allowance.on_limit == OnRefusal::Refuse {
+                true => Step::Decided { decision: denial(counters, request, leases, now_us), due: false },
                 false => Step::Ask,
             };
         }
@@ -78,16 +78,22 @@ pub fn step<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now
 }
 
 /// A refusal by all that the store has refused a moment ago.
-fn denial<'r>(claims: &Claims<'r>, request: &Request<'_>, leases: &Leases, now_us: u64) -> Decision<'r> {
+fn denial<'r>(
+    counters: &CounterKeys<'r>,
+    request: &Request<'_>,
+    leases: &Leases,
+    now_us: u64,
+) -> Decision<'r> {
     let mut longest: Option<(u64, Option<Nearest<'r>>)> = None;
     let mut violated = Violated::default();
-    for claim in claims.iter().filter(|claim| claim.allowance.on_limit == OnRefusal::Refuse) {
-        let needed = needed(claim.allowance, request);
-        let known = leases.with_known(claim.hash, |lease| (lease.denies(needed, now_us), lease.left(now_us)));
+    for counter in counters.iter().filter(|counter| counter.allowance.on_limit == OnRefusal::Refuse) {
+        let needed = needed(counter.allowance, request);
+        let known =
+            leases.with_known(counter.hash, |lease| (lease.denies(needed, now_us), lease.left(now_us)));
         let Some((Some((wait_us, bits)), left)) = known else { continue };
-        violated.add(claim.allowance, bits);
+        violated.add(counter.allowance, bits);
         if longest.is_none_or(|(longest, _)| wait_us > longest) {
-            longest = Some((wait_us, nearest(claim.allowance, &left, now_us)));
+            longest = Some((wait_us, nearest(counter.allowance, &left, now_us)));
         }
     }
     let (wait_us, near) = longest.unwrap_or_default();
@@ -101,18 +107,18 @@ fn refusal<'r>(wait_us: u64, near: Option<Nearest<'r>>, violated: Violated<'r>) 
 }
 
 fn give_back<'c, 'r: 'c>(
-    claims: impl Iterator<Item = &'c Claim<'r>>,
+    counters: impl Iterator<Item = &'c CounterKey<'r>>,
     request: &Request<'_>,
     leases: &Leases,
 ) {
-    for claim in claims {
-        leases.with_known(claim.hash, |lease| lease.unspend(request.cost));
+    for counter in counters {
+        leases.with_known(counter.hash, |lease| lease.unspend(request.cost));
     }
 }
 
-/// What to ask the store about each shared claim.
+/// What to ask the store about each shared counter key.
 pub fn inquiries(
-    claims: &Claims<'_>,
+    counters: &CounterKeys<'_>,
     request: &Request<'_>,
     leases: &Leases,
     cluster: &str,
@@ -121,12 +127,13 @@ pub fn inquiries(
     now_us: u64,
 ) -> Vec<Inquiry> {
     let peek = taking == Taking::Nothing;
-    // If some claim is for the store to decide, each request is: whatever is held of the others would lie there.
-    let leased = taking == Taking::Ahead && claims.iter().all(|claim| may_lease(claim.allowance, request));
-    let asked = |claim: &Claim<'_>| {
-        let allowance = claim.allowance;
+    // If some counter key is for the store to decide, each request is: whatever is held of the others would lie there.
+    let leased =
+        taking == Taking::Ahead && counters.iter().all(|counter| may_lease(counter.allowance, request));
+    let asked = |counter: &CounterKey<'_>| {
+        let allowance = counter.allowance;
         let said = leased.then(|| {
-            leases.with(claim.hash, now_us, |lease| {
+            leases.with(counter.hash, now_us, |lease| {
                 (lease.ask(request.cost, allowance.capacity(), now_us), lease.life_us())
             })
         });
@@ -140,74 +147,85 @@ pub fn inquiries(
             peek,
             ..Ask::default()
         };
-        inquiry(claim, request, cluster, headroom, ask)
+        inquiry(counter, request, cluster, headroom, ask)
     };
-    claims.iter().filter(|claim| is_shared(claim)).map(asked).collect()
+    counters.iter().filter(|counter| is_shared(counter)).map(asked).collect()
 }
 
-/// Takes back what was spent of leases here and the store has not heard of: which claims that settles, a bit for each.
-pub fn unspend(claims: &Claims<'_>, request: &Request<'_>, leases: &Leases, now_us: u64) -> u64 {
-    let leased = claims.iter().enumerate().filter(|(_, claim)| may_lease(claim.allowance, request));
-    let unspent = leased.filter(|(_, claim)| {
-        leases.with_known(claim.hash, |lease| lease.refund(request.cost, now_us)).unwrap_or_default()
+/// Takes back what was spent of leases here and the store has not heard of: which counter keys that settles, a bit for each.
+pub fn unspend(counters: &CounterKeys<'_>, request: &Request<'_>, leases: &Leases, now_us: u64) -> u64 {
+    let leased = counters.iter().enumerate().filter(|(_, counter)| may_lease(counter.allowance, request));
+    let unspent = leased.filter(|(_, counter)| {
+        leases.with_known(counter.hash, |lease| lease.refund(request.cost, now_us)).unwrap_or_default()
     });
     unspent.fold(0, |bits, (nth, _)| bits | bit(nth))
 }
 
-/// Spends again what [`unspend`] took back of these claims.
-pub fn respend(claims: &Claims<'_>, settled: u64, request: &Request<'_>, leases: &Leases, now_us: u64) {
-    for (_, claim) in claims.iter().enumerate().filter(|(nth, _)| settled & bit(*nth) != 0) {
-        leases.with_known(claim.hash, |lease| lease.spend(request.cost, now_us));
+/// Spends again what [`unspend`] took back of these counter keys.
+pub fn respend(
+    counters: &CounterKeys<'_>,
+    settled: u64,
+    request: &Request<'_>,
+    leases: &Leases,
+    now_us: u64,
+) {
+    for (_, counter) in counters.iter().enumerate().filter(|(nth, _)| settled & bit(*nth) != 0) {
+        leases.with_known(counter.hash, |lease| lease.spend(request.cost, now_us));
     }
 }
 
 /// Forgets that the store has refused something of these keys: there is more now.
-pub fn hope(claims: &Claims<'_>, leases: &Leases) {
-    for claim in claims.iter().filter(|claim| is_shared(claim)) {
-        leases.with_known(claim.hash, Lease::hope);
+pub fn hope(counters: &CounterKeys<'_>, leases: &Leases) {
+    for counter in counters.iter().filter(|counter| is_shared(counter)) {
+        leases.with_known(counter.hash, Lease::hope);
     }
 }
 
-/// Inquiries that give back what a request was charged so long ago, an age of 0 being any, but for claims that are settled already.
+/// Inquiries that give back what a request was charged so long ago, an age of 0 being any, but for counter keys that are settled already.
 pub fn refunds(
-    claims: &Claims<'_>,
+    counters: &CounterKeys<'_>,
     settled: u64,
     request: &Request<'_>,
     cluster: &str,
     headroom: bool,
     age_us: u64,
 ) -> Vec<Inquiry> {
-    let refund = |claim: &Claim<'_>| {
+    let refund = |counter: &CounterKey<'_>| {
         // The books are kept for as long as those wait who are in them.
-        let patience_us = patience_us(claim.allowance);
+        let patience_us = patience_us(counter.allowance);
         inquiry(
-            claim,
+            counter,
             request,
             cluster,
             headroom,
             Ask { refund: request.cost, age_us, patience_us, ..Ask::default() },
         )
     };
-    let open = claims.iter().enumerate().filter(|(nth, claim)| is_shared(claim) && settled & bit(*nth) == 0);
-    open.map(|(_, claim)| refund(claim)).collect()
+    let open =
+        counters.iter().enumerate().filter(|(nth, counter)| is_shared(counter) && settled & bit(*nth) == 0);
+    open.map(|(_, counter)| refund(counter)).collect()
 }
 
 /// What the store calls the keys of a request.
-pub fn store_keys(claims: &Claims<'_>, request: &Request<'_>, cluster: &str) -> Vec<String> {
-    claims.iter().filter(|claim| is_shared(claim)).map(|claim| store_key(claim, request, cluster)).collect()
+pub fn store_keys(counters: &CounterKeys<'_>, request: &Request<'_>, cluster: &str) -> Vec<String> {
+    counters
+        .iter()
+        .filter(|counter| is_shared(counter))
+        .map(|counter| store_key(counter, request, cluster))
+        .collect()
 }
 
 /// Takes in that the store did not answer.
-pub fn failed(claims: &Claims<'_>, asked: &[Inquiry], leases: &Leases) {
-    for (claim, inquiry) in claims.iter().filter(|claim| is_shared(claim)).zip(asked) {
-        leases.with_known(claim.hash, |lease| lease.failed(&inquiry.ask.lease));
+pub fn failed(counters: &CounterKeys<'_>, asked: &[Inquiry], leases: &Leases) {
+    for (counter, inquiry) in counters.iter().filter(|counter| is_shared(counter)).zip(asked) {
+        leases.with_known(counter.hash, |lease| lease.failed(&inquiry.ask.lease));
     }
 }
 
 /// What the store's answers come to.
 #[derive(Debug)]
 pub struct Verdict<'r> {
-    /// The decision, as far as shared claims go.
+    /// The decision, as far as shared counter keys go.
     pub decision: Decision<'r>,
     /// Inquiries that were charged although the request is refused: to be refunded.
     pub undo: Vec<Inquiry>,
@@ -215,7 +233,7 @@ pub struct Verdict<'r> {
 
 /// Takes in what the store said.
 pub fn verdict<'r>(
-    claims: &Claims<'r>,
+    counters: &CounterKeys<'r>,
     asked: &[Inquiry],
     told: &[Told],
     leases: &Leases,
@@ -225,11 +243,11 @@ pub fn verdict<'r>(
     let mut retry: Option<(u64, Option<Nearest<'r>>)> = None;
     let (mut wait_us, mut margin, mut low) = (0, false, false);
     let mut least: Option<Nearest<'r>> = None;
-    let shared = || claims.iter().filter(|claim| is_shared(claim)).zip(asked).zip(told);
-    for ((claim, inquiry), told) in shared() {
-        let (ask, allowance) = (&inquiry.ask, claim.allowance);
+    let shared = || counters.iter().filter(|counter| is_shared(counter)).zip(asked).zip(told);
+    for ((counter, inquiry), told) in shared() {
+        let (ask, allowance) = (&inquiry.ask, counter.allowance);
         let fits = told.spent;
-        let left = leases.with(claim.hash, now_us, |lease| {
+        let left = leases.with(counter.hash, now_us, |lease| {
             lease.answer(&ask.lease, told, now_us);
             if !fits {
                 lease.deny(ask.spend + ask.reserved, told.wait_us, told.violated, now_us);
@@ -320,15 +338,15 @@ fn needed(allowance: &Allowance, request: &Request<'_>) -> u64 {
     request.cost.saturating_add(reserved(allowance, request))
 }
 
-/// A question about one claim.
+/// A question about one counter key.
 pub(super) fn inquiry(
-    claim: &Claim<'_>,
+    counter: &CounterKey<'_>,
     request: &Request<'_>,
     cluster: &str,
     headroom: bool,
     ask: Ask,
 ) -> Inquiry {
-    Inquiry { key: store_key(claim, request, cluster), limits: limits(claim.allowance, headroom), ask }
+    Inquiry { key: store_key(counter, request, cluster), limits: limits(counter.allowance, headroom), ask }
 }
 
 fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
@@ -339,12 +357,12 @@ fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
     allowance.limits.iter().map(counted).collect()
 }
 
-fn store_key(claim: &Claim<'_>, request: &Request<'_>, cluster: &str) -> String {
+fn store_key(counter: &CounterKey<'_>, request: &Request<'_>, cluster: &str) -> String {
     let mut key = TextKey::default();
-    // The claim was made of the same parts.
-    let _complete = write(claim.subject, request, &mut key);
+    // The counter key was made of the same parts.
+    let _complete = write(counter.subject, request, &mut key);
     let (first, rest) = key.split();
-    format!("{cluster}:{{{first}}}:{}:{rest}", claim.allowance.store_name())
+    format!("{cluster}:{{{first}}}:{}:{rest}", counter.allowance.store_name())
 }
 
 fn nearest<'r>(allowance: &'r Allowance, left: &Left, now_us: u64) -> Option<Nearest<'r>> {
@@ -370,9 +388,9 @@ mod tests {
         let text = format!("{PACKETS}{api}");
         let engine = Engine::new(&config::parse(&text, "test").unwrap().policy, 0);
         let rules = engine.rules();
-        let claims = engine.claims(&rules, request, 0).unwrap();
-        let mut all = inquiries(&claims, request, leases, "c", true, Taking::Ahead, 0);
-        all.extend(refunds(&claims, 0, request, "c", true, 0));
+        let counters = engine.counter_keys(&rules, request, 0).unwrap();
+        let mut all = inquiries(&counters, request, leases, "c", true, Taking::Ahead, 0);
+        all.extend(refunds(&counters, 0, request, "c", true, 0));
         all.into_iter().map(|inquiry| inquiry.ask).collect()
     }
 

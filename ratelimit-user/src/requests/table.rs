@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
     cells::Cells,
-    claims::{Claim, MAX_CLAIMS},
+    counter_keys::{CounterKey, MAX_COUNTER_KEYS},
     key::Hash,
 };
 
@@ -42,7 +42,7 @@ pub struct Usage {
 /// Shards that are locked, always in the same order.
 #[derive(Debug)]
 pub(super) struct Locked<'t> {
-    shards: [Option<(usize, MutexGuard<'t, Shard>)>; MAX_CLAIMS],
+    shards: [Option<(usize, MutexGuard<'t, Shard>)>; MAX_COUNTER_KEYS],
     most: usize,
 }
 
@@ -56,7 +56,7 @@ impl Table {
     /// Locks the shards of these keys.
     #[inline]
     pub(super) fn lock<'c>(&self, hashes: impl Iterator<Item = &'c Hash>) -> Locked<'_> {
-        let (mut wanted, mut count) = ([0; MAX_CLAIMS], 0);
+        let (mut wanted, mut count) = ([0; MAX_COUNTER_KEYS], 0);
         for (place, hash) in wanted.iter_mut().zip(hashes) {
             *place = hash.shard(SHARDS);
             count += 1;
@@ -66,7 +66,7 @@ impl Table {
         if count > 1 {
             wanted.sort_unstable();
         }
-        let mut locked = Locked { shards: [const { None }; MAX_CLAIMS], most: self.most };
+        let mut locked = Locked { shards: [const { None }; MAX_COUNTER_KEYS], most: self.most };
         let mut last = None;
         for (place, shard) in locked.shards.iter_mut().zip(wanted) {
             if last != Some(*shard) {
@@ -110,9 +110,9 @@ impl Locked<'_> {
         }
     }
 
-    /// The table of a claim's key.
-    pub(super) fn of(&mut self, claim: &Claim<'_>) -> &mut Cells {
-        self.cells(claim.hash, claim.allowance.words)
+    /// The table of a counter key's key.
+    pub(super) fn of(&mut self, counter: &CounterKey<'_>) -> &mut Cells {
+        self.cells(counter.hash, counter.allowance.words)
     }
 }
 

@@ -10,11 +10,11 @@ const MINUTE: u64 = 60 * SECOND;
 /// The beginning of a day.
 const START: u64 = 20_718 * 86_400 * SECOND;
 
-struct Desk {
+struct World {
     engine: Engine,
 }
 
-impl Desk {
+impl World {
     fn new(policy: &str) -> Self {
         let text = format!("[source]\nlimits = [\"1000 packets/s\"]\n{policy}");
         let loaded = config::parse(&text, "test").unwrap_or_else(|error| panic!("{error}"));
@@ -46,12 +46,12 @@ fn ip(text: &str) -> IpAddr {
 
 #[test]
 fn fifteen_requests_a_second_for_each_user() {
-    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"15/s\"]");
+    let world = World::new("[[api]]\nname = \"api\"\nlimits = [\"15/s\"]");
     let (one, other) = (Request::new("one", "api"), Request::new("other", "api"));
-    assert_eq!(desk.served(&one, START, 100), 15);
-    assert_eq!(desk.served(&other, START, 100), 15, "each for itself");
-    assert_eq!(desk.served(&one, START + SECOND, 100), 15);
-    let refused = desk.ask(&one, START + SECOND, |decision| {
+    assert_eq!(world.served(&one, START, 100), 15);
+    assert_eq!(world.served(&other, START, 100), 15, "each for itself");
+    assert_eq!(world.served(&one, START + SECOND, 100), 15);
+    let refused = world.ask(&one, START + SECOND, |decision| {
         let near = decision.limit.unwrap();
         assert_eq!((near.limit.name.as_str(), near.limit.quota, near.limit.window_s), ("api", 15, 1));
         assert_eq!((near.remaining, near.reset_us), (0, SECOND));
@@ -63,28 +63,29 @@ fn fifteen_requests_a_second_for_each_user() {
 #[test]
 fn three_a_minute_and_the_edge_of_the_window() {
     for (algorithm, across) in [("fixed-window", 6), ("sliding-window", 3), ("sliding-log", 3)] {
-        let desk =
-            Desk::new(&format!("[[api]]\nname = \"api\"\nlimits = [\"3/min\"]\nalgorithm = \"{algorithm}\""));
+        let world = World::new(&format!(
+            "[[api]]\nname = \"api\"\nlimits = [\"3/min\"]\nalgorithm = \"{algorithm}\""
+        ));
         let user = Request::new("user", "api");
-        let before = desk.served(&user, START + 59 * SECOND, 5);
-        let after = desk.served(&user, START + 61 * SECOND, 5);
+        let before = world.served(&user, START + 59 * SECOND, 5);
+        let after = world.served(&user, START + 61 * SECOND, 5);
         assert_eq!(before + after, across, "{algorithm}");
     }
 }
 
 #[test]
 fn five_hundred_an_hour_and_ten_a_minute() {
-    let desk = Desk::new(
+    let world = World::new(
         "[plan.gold]\nlimits = [\"500/hour sliding-window\", \"10/min sliding-window\"]\n[[user]]\nname = \"acme\"\nplan = \"gold\"\n[[api]]\nname = \"*\"\nlimits = []",
     );
     let acme = Request::new("acme", "anything");
     let mut by_minute = Vec::new();
     for minute in 0..60 {
-        by_minute.push(desk.served(&acme, START + minute * (MINUTE + 2 * SECOND), 30));
+        by_minute.push(world.served(&acme, START + minute * (MINUTE + 2 * SECOND), 30));
     }
     assert!(by_minute.iter().take(50).all(|served| *served == 10), "{by_minute:?}");
     assert_eq!(by_minute.iter().take(58).sum::<usize>(), 500, "{by_minute:?}");
-    let limit = desk.ask(&acme, START + 57 * (MINUTE + 2 * SECOND), |decision| {
+    let limit = world.ask(&acme, START + 57 * (MINUTE + 2 * SECOND), |decision| {
         decision.limit.unwrap().limit.name.clone()
     });
     assert_eq!(limit, "gold-hour");
@@ -92,31 +93,31 @@ fn five_hundred_an_hour_and_ten_a_minute() {
 
 #[test]
 fn a_hundred_an_hour_and_three_a_minute_for_each_user_and_api() {
-    let desk = Desk::new(
+    let world = World::new(
         "[[api]]\nname = \"create-url\"\nlimits = [\"100/hour\", \"3/min\"]\nalgorithm = \"fixed-window\"\n[[api]]\nname = \"delete-url\"\nlimits = [\"100/hour\", \"3/min\"]",
     );
     let (create, delete) = (Request::new("u", "create-url"), Request::new("u", "delete-url"));
-    assert_eq!(desk.served(&create, START, 10), 3);
-    assert_eq!(desk.served(&delete, START, 10), 3, "another API, other limits");
-    let in_an_hour: usize = (0..60).map(|minute| desk.served(&create, START + minute * MINUTE, 10)).sum();
+    assert_eq!(world.served(&create, START, 10), 3);
+    assert_eq!(world.served(&delete, START, 10), 3, "another API, other limits");
+    let in_an_hour: usize = (0..60).map(|minute| world.served(&create, START + minute * MINUTE, 10)).sum();
     assert_eq!(in_an_hour, 97, "three went before");
 }
 
 #[test]
 fn a_hundred_and_ten_of_a_hundred_with_soft_10_percent() {
-    let desk = Desk::new(
+    let world = World::new(
         "[[api]]\nname = \"api\"\nlimits = [\"100/min\"]\nalgorithm = \"fixed-window\"\nthrottle = \"soft 10%\"",
     );
     let user = Request::new("user", "api");
-    let outcomes: Vec<Outcome> = (0..120).map(|_| desk.outcome(&user, START)).collect();
+    let outcomes: Vec<Outcome> = (0..120).map(|_| world.outcome(&user, START)).collect();
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Allowed).count(), 100);
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::InMargin).count(), 10);
     assert_eq!(outcomes.iter().filter(|outcome| !outcome.is_served()).count(), 10);
 }
 
 /// Asks so many times, evenly over so long.
-fn paced(desk: &Desk, request: &Request<'_>, times: u64, lasting_us: u64) -> Vec<Outcome> {
-    (0..times).map(|nth| desk.outcome(request, START + nth * lasting_us / times)).collect()
+fn paced(world: &World, request: &Request<'_>, times: u64, lasting_us: u64) -> Vec<Outcome> {
+    (0..times).map(|nth| world.outcome(request, START + nth * lasting_us / times)).collect()
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn what_a_soft_bucket_serves_above_its_limit_is_what_a_hard_one_refuses() {
         };
         let user = Request::new("u", "api");
         let count = |throttle: &str, wanted: fn(&Outcome) -> bool| {
-            let outcomes = paced(&Desk::new(&policy(throttle)), &user, 60 * per_second, 60 * SECOND);
+            let outcomes = paced(&World::new(&policy(throttle)), &user, 60 * per_second, 60 * SECOND);
             outcomes.iter().filter(|outcome| wanted(outcome)).count()
         };
         let above = count("hard", |outcome| !outcome.is_served());
@@ -144,14 +145,14 @@ fn what_a_soft_bucket_serves_above_its_limit_is_what_a_hard_one_refuses() {
 
 #[test]
 fn what_is_in_the_margin_of_a_soft_bucket_comes_back_like_the_rest() {
-    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nthrottle = \"soft 50%\"");
-    let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
-    let outcomes: Vec<Outcome> = (0..16).map(|_| desk.outcome(&user, START)).collect();
+    let world = World::new("[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nthrottle = \"soft 50%\"");
+    let (user, rules) = (Request::new("u", "api"), world.engine.rules());
+    let outcomes: Vec<Outcome> = (0..16).map(|_| world.outcome(&user, START)).collect();
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     assert_eq!((count(Outcome::Allowed), count(Outcome::InMargin)), (10, 5));
     assert!(!outcomes[15].is_served());
-    assert_eq!(desk.engine.refund(&rules, &user, START), Ok(true));
-    assert!(desk.serves(&user, START) && !desk.serves(&user, START));
+    assert_eq!(world.engine.refund(&rules, &user, START), Ok(true));
+    assert!(world.serves(&user, START) && !world.serves(&user, START));
 }
 
 #[test]
@@ -161,30 +162,30 @@ fn an_elastic_limit_gives_more_only_while_there_is_headroom() {
             "[[api]]\nname = \"api\"\nlimits = [\"100/min\"]\nalgorithm = \"{algorithm}\"\nthrottle = \"elastic 50%\""
         );
         for (headroom, served) in [(true, 150), (false, 100)] {
-            let desk = Desk::new(&text);
-            desk.engine.set_headroom(headroom);
-            assert_eq!(desk.served(&Request::new("u", "api"), START, 200), served, "{algorithm} {headroom}");
+            let world = World::new(&text);
+            world.engine.set_headroom(headroom);
+            assert_eq!(world.served(&Request::new("u", "api"), START, 200), served, "{algorithm} {headroom}");
         }
     }
 }
 
 #[test]
 fn a_refusal_by_one_limit_charges_none() {
-    let desk = Desk::new(
+    let world = World::new(
         "[plan.gold]\nlimits = [\"5/hour fixed-window\"]\n[[user]]\nname = \"u\"\nplan = \"gold\"\n[[api]]\nname = \"a\"\nlimits = [\"2/min\"]\nalgorithm = \"fixed-window\"\n[[api]]\nname = \"b\"\nlimits = [\"100/min\"]",
     );
     let (a, b) = (Request::new("u", "a"), Request::new("u", "b"));
-    assert_eq!(desk.served(&a, START, 50), 2);
+    assert_eq!(world.served(&a, START, 50), 2);
     // 48 refusals by the API took nothing from the plan.
-    assert_eq!(desk.served(&b, START, 50), 3);
+    assert_eq!(world.served(&b, START, 50), 3);
     // And refusals by the plan took nothing from the API.
-    assert_eq!(desk.served(&a, START + MINUTE, 50), 0);
-    assert_eq!(desk.served(&a, START + 60 * MINUTE, 50), 2);
+    assert_eq!(world.served(&a, START + MINUTE, 50), 0);
+    assert_eq!(world.served(&a, START + 60 * MINUTE, 50), 2);
 }
 
 #[test]
 fn a_stranger_cannot_lock_a_user_out() {
-    let desk = Desk::new(
+    let world = World::new(
         "[[api]]\nname = \"login\"\npreset = \"login\"\nper_ip = [\"20/hour\"]\nper_user_and_ip = [\"5/hour\"]\nper_user = [\"100/hour\"]",
     );
     fn from(text: &str) -> Request<'static> {
@@ -192,68 +193,68 @@ fn a_stranger_cannot_lock_a_user_out() {
     }
     // Alice has logged in from home before: the attempt is charged, and given back because it did not fail.
     let home = from("192.0.2.1");
-    assert!(desk.serves(&home, START));
-    desk.engine.refund(&desk.engine.rules(), &home, START).unwrap();
+    assert!(world.serves(&home, START));
+    world.engine.refund(&world.engine.rules(), &home, START).unwrap();
     // One stranger gets five attempts, and Alice is untouched.
-    assert_eq!(desk.served(&from("203.0.113.9"), START, 100), 5);
-    assert!(desk.serves(&home, START));
-    desk.engine.refund(&desk.engine.rules(), &home, START).unwrap();
+    assert_eq!(world.served(&from("203.0.113.9"), START, 100), 5);
+    assert!(world.serves(&home, START));
+    world.engine.refund(&world.engine.rules(), &home, START).unwrap();
     // Many strangers use up what strangers may try in all.
-    let strangers: usize = (0..200).map(|n| desk.served(&from(&format!("198.51.100.{n}")), START, 5)).sum();
+    let strangers: usize = (0..200).map(|n| world.served(&from(&format!("198.51.100.{n}")), START, 5)).sum();
     assert_eq!(strangers, 95);
-    assert!(!desk.serves(&from("198.51.100.222"), START), "nobody who is new gets a try");
-    assert_eq!(desk.served(&home, START, 10), 5, "Alice may try from home, and mistype five times");
+    assert!(!world.serves(&from("198.51.100.222"), START), "nobody who is new gets a try");
+    assert_eq!(world.served(&home, START, 10), 5, "Alice may try from home, and mistype five times");
     // One address that tries many users is stopped, too.
     let spray = |n: usize| Request { user: ["a", "b", "c", "d", "e", "f"][n % 6], ..from("203.0.113.77") };
-    assert_eq!((0..60).filter(|n| desk.serves(&spray(*n), START)).count(), 20);
+    assert_eq!((0..60).filter(|n| world.serves(&spray(*n), START)).count(), 20);
 }
 
 #[test]
 fn a_login_without_one_of_its_limits_has_the_others() {
-    let desk = Desk::new(
+    let world = World::new(
         "[[api]]\nname = \"login\"\npreset = \"login\"\nper_ip = [\"1000/hour\"]\nper_user_and_ip = []\nper_user = [\"3/hour\"]",
     );
     let users: Vec<String> = (0..100).map(|n| format!("user-{n}")).collect();
     for user in &users {
-        assert_eq!(desk.served(&Request::new(user, "login").from(ip("192.0.2.1")), START, 5), 3, "{user}");
+        assert_eq!(world.served(&Request::new(user, "login").from(ip("192.0.2.1")), START, 5), 3, "{user}");
     }
 }
 
 #[test]
 fn a_login_that_a_host_decides_alone_makes_nobody_known() {
-    let desk = Desk::new(
+    let world = World::new(
         "[cluster]\nredis = \"redis://127.0.0.1:1\"\nhosts = 1\n[[api]]\nname = \"login\"\npreset = \"login\"\n\
          algorithm = \"fixed-window\"\nwithout_store = \"local\"\nper_user = [\"3/hour\"]",
     );
-    let (rules, guess) = (desk.engine.rules(), Request::new("alice", "login").from(ip("203.0.113.9")));
-    let claims = || desk.engine.claims(&rules, &guess, START).unwrap();
-    assert_eq!(claims().iter().count(), 3);
-    let alone = rules.alone(&claims()).expect("a host that goes on alone");
-    assert!(desk.engine.judge(&alone, &guess, START, Mode::Take).outcome.is_served());
-    assert_eq!(claims().iter().count(), 3, "it is still a stranger");
+    let (rules, guess) = (world.engine.rules(), Request::new("alice", "login").from(ip("203.0.113.9")));
+    let counters = || world.engine.counter_keys(&rules, &guess, START).unwrap();
+    assert_eq!(counters().iter().count(), 3);
+    let alone = rules.alone(&counters()).expect("a host that goes on alone");
+    assert!(world.engine.judge(&alone, &guess, START, Mode::Take).outcome.is_served());
+    assert_eq!(counters().iter().count(), 3, "it is still a stranger");
 }
 
 #[test]
 fn background_requests_give_way_first_and_critical_ones_are_untouched() {
     for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
-        let desk = Desk::new(&format!(
+        let world = World::new(&format!(
             "[[api]]\nname = \"api\"\nlimits = [\"100/min\"]\nalgorithm = \"{algorithm}\"\nreserved = {{ critical = \"20%\", normal = \"30%\" }}"
         ));
         let ask = |priority| Request::new("u", "api").with_priority(priority);
-        assert_eq!(desk.served(&ask(Priority::Background), START, 200), 50, "{algorithm}");
-        assert_eq!(desk.served(&ask(Priority::Normal), START, 200), 30);
-        assert_eq!(desk.served(&ask(Priority::Critical), START, 200), 20);
+        assert_eq!(world.served(&ask(Priority::Background), START, 200), 50, "{algorithm}");
+        assert_eq!(world.served(&ask(Priority::Normal), START, 200), 30);
+        assert_eq!(world.served(&ask(Priority::Critical), START, 200), 20);
     }
 }
 
 #[test]
 fn a_leaky_bucket_as_a_queue_lets_one_through_after_the_other() {
-    let desk = Desk::new(
+    let world = World::new(
         "[[api]]\nname = \"api\"\nlimits = [\"10/s burst 5\"]\nalgorithm = \"leaky-bucket\"\non_limit = \"delay 1s\"",
     );
     let user = Request::new("u", "api");
     let waits: Vec<Option<u64>> = (0..7)
-        .map(|_| match desk.outcome(&user, START) {
+        .map(|_| match world.outcome(&user, START) {
             Outcome::Allowed => Some(0),
             Outcome::Delayed { wait_us } => Some(wait_us),
             _ => None,
@@ -265,95 +266,95 @@ fn a_leaky_bucket_as_a_queue_lets_one_through_after_the_other() {
 
 #[test]
 fn a_token_bucket_that_delays_holds_the_place_and_no_longer_than_it_may() {
-    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"1/s burst 1\"]\non_limit = \"delay 2s\"");
+    let world = World::new("[[api]]\nname = \"api\"\nlimits = [\"1/s burst 1\"]\non_limit = \"delay 2s\"");
     let user = Request::new("u", "api");
-    assert_eq!(desk.outcome(&user, START), Outcome::Allowed);
-    assert_eq!(desk.outcome(&user, START), Outcome::Delayed { wait_us: SECOND });
-    assert_eq!(desk.outcome(&user, START), Outcome::Delayed { wait_us: 2 * SECOND });
-    assert_eq!(desk.outcome(&user, START), Outcome::Refused { retry_us: Some(3 * SECOND) });
+    assert_eq!(world.outcome(&user, START), Outcome::Allowed);
+    assert_eq!(world.outcome(&user, START), Outcome::Delayed { wait_us: SECOND });
+    assert_eq!(world.outcome(&user, START), Outcome::Delayed { wait_us: 2 * SECOND });
+    assert_eq!(world.outcome(&user, START), Outcome::Refused { retry_us: Some(3 * SECOND) });
     // Whoever gives something back has a turn, and nobody knows which: the last one is somebody's.
-    desk.engine.refund(&desk.engine.rules(), &user, START).unwrap();
-    assert_eq!(desk.outcome(&user, START), Outcome::Refused { retry_us: Some(3 * SECOND) });
+    world.engine.refund(&world.engine.rules(), &user, START).unwrap();
+    assert_eq!(world.outcome(&user, START), Outcome::Refused { retry_us: Some(3 * SECOND) });
     // When nobody waits any more it is there again.
     let later = START + 2 * SECOND;
-    desk.engine.refund(&desk.engine.rules(), &user, later).unwrap();
-    assert_eq!(desk.outcome(&user, later), Outcome::Allowed);
+    world.engine.refund(&world.engine.rules(), &user, later).unwrap();
+    assert_eq!(world.outcome(&user, later), Outcome::Allowed);
 }
 
 #[test]
 fn what_is_deprioritised_passes_and_does_not_count() {
-    let desk = Desk::new(
+    let world = World::new(
         "[[api]]\nname = \"api\"\nlimits = [\"2/min\"]\nalgorithm = \"fixed-window\"\non_limit = \"deprioritise\"",
     );
     let user = Request::new("u", "api");
-    let outcomes: Vec<Outcome> = (0..4).map(|_| desk.outcome(&user, START)).collect();
+    let outcomes: Vec<Outcome> = (0..4).map(|_| world.outcome(&user, START)).collect();
     assert_eq!(
         outcomes,
         [Outcome::Allowed, Outcome::Allowed, Outcome::Deprioritised, Outcome::Deprioritised]
     );
-    assert_eq!(desk.outcome(&user, START + MINUTE), Outcome::Allowed);
+    assert_eq!(world.outcome(&user, START + MINUTE), Outcome::Allowed);
 }
 
 #[test]
 fn keys_are_made_of_what_the_policy_says() {
-    let desk = Desk::new(
+    let world = World::new(
         "[[api]]\nname = \"both\"\nkey = [\"user\", \"ip\"]\nlimits = [\"1/min\"]\n[[api]]\nname = \"net\"\nkey = [\"ip\"]\nipv4_prefix = 24\nlimits = [\"1/min\"]\n[[api]]\nname = \"tenant\"\nkey = [\"tenant\"]\nlimits = [\"1/min\"]",
     );
     let both = |user, address| Request::new(user, "both").from(ip(address));
-    assert!(desk.serves(&both("a", "192.0.2.1"), START) && desk.serves(&both("a", "192.0.2.2"), START));
-    assert!(desk.serves(&both("b", "192.0.2.1"), START) && !desk.serves(&both("a", "192.0.2.1"), START));
-    assert!(!desk.serves(&both("a", "::ffff:192.0.2.1"), START), "IPv4 in IPv6 is IPv4");
+    assert!(world.serves(&both("a", "192.0.2.1"), START) && world.serves(&both("a", "192.0.2.2"), START));
+    assert!(world.serves(&both("b", "192.0.2.1"), START) && !world.serves(&both("a", "192.0.2.1"), START));
+    assert!(!world.serves(&both("a", "::ffff:192.0.2.1"), START), "IPv4 in IPv6 is IPv4");
     let net = |address| Request::new("", "net").from(ip(address));
-    assert!(desk.serves(&net("192.0.2.1"), START) && !desk.serves(&net("192.0.2.200"), START));
-    assert!(desk.serves(&net("2001:db8::1"), START) && !desk.serves(&net("2001:db8::2"), START));
-    assert!(desk.serves(&net("2001:db8:0:1::"), START));
+    assert!(world.serves(&net("192.0.2.1"), START) && !world.serves(&net("192.0.2.200"), START));
+    assert!(world.serves(&net("2001:db8::1"), START) && !world.serves(&net("2001:db8::2"), START));
+    assert!(world.serves(&net("2001:db8:0:1::"), START));
     let (red, blue) = ([("tenant", "red")], [("tenant", "blue")]);
     let tenant = |parts| Request { parts, ..Request::new("", "tenant") };
-    assert!(desk.serves(&tenant(&red), START) && desk.serves(&tenant(&blue), START));
-    assert!(!desk.serves(&tenant(&red), START));
+    assert!(world.serves(&tenant(&red), START) && world.serves(&tenant(&blue), START));
+    assert!(!world.serves(&tenant(&red), START));
 }
 
 #[test]
 fn parts_of_a_key_are_not_mixed_up_wherever_one_ends() {
-    let desk = Desk::new("[[api]]\nname = \"api\"\nkey = [\"user\", \"x\"]\nlimits = [\"1/min\"]");
+    let world = World::new("[[api]]\nname = \"api\"\nkey = [\"user\", \"x\"]\nlimits = [\"1/min\"]");
     let (c, bc) = ([("x", "c")], [("x", "bc")]);
-    assert!(desk.serves(&Request { parts: &c, ..Request::new("ab", "api") }, START));
-    assert!(desk.serves(&Request { parts: &bc, ..Request::new("a", "api") }, START));
+    assert!(world.serves(&Request { parts: &c, ..Request::new("ab", "api") }, START));
+    assert!(world.serves(&Request { parts: &bc, ..Request::new("a", "api") }, START));
 }
 
 #[test]
 fn plans_and_users_have_limits_of_their_own_and_others_the_default() {
-    let desk = Desk::new(
+    let world = World::new(
         "[plan.gold]\n[plan.default]\nlimits = [\"3/min fixed-window\"]\n[[user]]\nname = \"acme\"\nplan = \"gold\"\n[[user]]\nname = \"vip\"\nplan = \"gold\"\n[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nplans = { gold = [\"20/min\"] }\nusers = { vip = [\"30/min\"] }",
     );
-    let served = |user| desk.served(&Request::new(user, "api"), START, 100);
+    let served = |user| world.served(&Request::new(user, "api"), START, 100);
     assert_eq!((served("vip"), served("acme"), served("nobody")), (30, 20, 3));
 }
 
 #[test]
 fn a_day_of_a_calendar_begins_at_midnight_there() {
-    let desk = Desk::new(
+    let world = World::new(
         "[[api]]\nname = \"api\"\nlimits = [\"2/day\"]\nalgorithm = \"fixed-window\"\ntime_zone = \"Asia/Tokyo\"",
     );
     let user = Request::new("u", "api");
     let midnight = START + 15 * 3_600 * SECOND;
-    assert_eq!(desk.served(&user, midnight - 1, 5), 2);
-    assert_eq!(desk.served(&user, midnight, 5), 2);
+    assert_eq!(world.served(&user, midnight - 1, 5), 2);
+    assert_eq!(world.served(&user, midnight, 5), 2);
 }
 
 #[test]
 fn cost_peek_refund_and_reset() {
-    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nalgorithm = \"sliding-window\"");
-    let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
-    assert!(desk.serves(&user.costing(7), START));
-    assert_eq!(desk.engine.peek(&rules, &user.costing(3), START).unwrap().outcome, Outcome::Allowed);
-    assert!(!desk.serves(&user.costing(4), START), "only three are left");
-    assert!(desk.serves(&user.costing(3), START), "peeking took nothing");
-    desk.engine.refund(&rules, &user.costing(2), START).unwrap();
-    assert_eq!(desk.served(&user, START, 10), 2);
-    desk.engine.reset(&rules, &user).unwrap();
-    assert_eq!(desk.served(&user, START, 20), 10);
-    assert_eq!(desk.outcome(&user.costing(11), START), Outcome::Refused { retry_us: None }, "it never fits");
+    let world = World::new("[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nalgorithm = \"sliding-window\"");
+    let (user, rules) = (Request::new("u", "api"), world.engine.rules());
+    assert!(world.serves(&user.costing(7), START));
+    assert_eq!(world.engine.peek(&rules, &user.costing(3), START).unwrap().outcome, Outcome::Allowed);
+    assert!(!world.serves(&user.costing(4), START), "only three are left");
+    assert!(world.serves(&user.costing(3), START), "peeking took nothing");
+    world.engine.refund(&rules, &user.costing(2), START).unwrap();
+    assert_eq!(world.served(&user, START, 10), 2);
+    world.engine.reset(&rules, &user).unwrap();
+    assert_eq!(world.served(&user, START, 20), 10);
+    assert_eq!(world.outcome(&user.costing(11), START), Outcome::Refused { retry_us: None }, "it never fits");
 }
 
 const ALGORITHMS: [&str; 6] = [
@@ -369,18 +370,18 @@ const ALGORITHMS: [&str; 6] = [
 fn there_is_more_when_the_answer_says_so_and_no_moment_before() {
     for algorithm in ALGORITHMS {
         for throttle in ["hard", "soft 20%"] {
-            let desk = Desk::new(&format!(
+            let world = World::new(&format!(
                 "[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nalgorithm = \"{algorithm}\"\nthrottle = \"{throttle}\""
             ));
-            let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
+            let (user, rules) = (Request::new("u", "api"), world.engine.rules());
             let left = |now_us| {
-                let at_once = |cost| desk.engine.peek(&rules, &user.costing(cost), now_us).unwrap();
+                let at_once = |cost| world.engine.peek(&rules, &user.costing(cost), now_us).unwrap();
                 (1..20).take_while(|cost| at_once(*cost).outcome.is_served()).count()
             };
             for nth in 0..15 {
                 let now_us = START + 3_123_457 + nth * 1_234_567;
                 let (outcome, more_us) =
-                    desk.ask(&user, now_us, |decision| (decision.outcome, decision.limit.unwrap().more_us));
+                    world.ask(&user, now_us, |decision| (decision.outcome, decision.limit.unwrap().more_us));
                 assert!(more_us > 0, "{algorithm} {throttle} {nth}");
                 assert!(left(now_us + more_us) > left(now_us), "{algorithm} {throttle} {nth}");
                 assert_eq!(left(now_us + more_us - 1), left(now_us), "{algorithm} {throttle} {nth}");
@@ -397,13 +398,13 @@ fn there_is_more_when_the_answer_says_so_and_no_moment_before() {
 
 #[test]
 fn a_refusal_says_what_is_left_and_names_all_that_refuse() {
-    let desk = Desk::new(
+    let world = World::new(
         "[plan.default]\nlimits = [\"20/day fixed-window\"]\n[[api]]\nname = \"api\"\n\
          limits = [\"100/hour\", \"10/min\", \"12/day\"]\nalgorithm = \"fixed-window\"",
     );
     let user = Request::new("u", "api");
     let said = |cost, now_us| {
-        desk.ask(&user.costing(cost), now_us, |decision| {
+        world.ask(&user.costing(cost), now_us, |decision| {
             let names: Vec<String> = decision.violated.limits().map(|limit| limit.name.clone()).collect();
             let near = decision.limit.unwrap();
             (near.limit.name.clone(), near.remaining, names.join(" "))
@@ -419,8 +420,9 @@ fn a_refusal_says_what_is_left_and_names_all_that_refuse() {
     said_is(6, START + MINUTE, ("api-day", 0, "api-min api-day"));
     said_is(9, START + MINUTE, ("api-day", 0, "api-min api-day default"));
     let peek = |cost| {
-        desk.engine
-            .peek(&desk.engine.rules(), &user.costing(cost), START + 86_400 * SECOND)
+        world
+            .engine
+            .peek(&world.engine.rules(), &user.costing(cost), START + 86_400 * SECOND)
             .map(|d| d.limit.unwrap().remaining)
     };
     assert_eq!((peek(1), peek(10)), (Ok(10), Ok(10)), "who looks is shown what is left");
@@ -429,59 +431,59 @@ fn a_refusal_says_what_is_left_and_names_all_that_refuse() {
 #[test]
 fn what_was_charged_in_an_earlier_window_adds_nothing_to_a_later_one() {
     for algorithm in ["fixed-window", "sliding-window-weighted", "sliding-window", "sliding-log"] {
-        let desk = Desk::new(&format!(
+        let world = World::new(&format!(
             "[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nalgorithm = \"{algorithm}\""
         ));
-        let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
-        let claims = |now_us| desk.engine.claims(&rules, &user, now_us).unwrap();
+        let (user, rules) = (Request::new("u", "api"), world.engine.rules());
+        let counters = |now_us| world.engine.counter_keys(&rules, &user, now_us).unwrap();
         let later = START + 3 * MINUTE;
-        assert!(desk.serves(&user.costing(5), START));
-        assert!(desk.serves(&user.costing(2), later));
+        assert!(world.serves(&user.costing(5), START));
+        assert!(world.serves(&user.costing(2), later));
         assert_eq!(
-            desk.engine.refund(&rules, &user.costing(5), later),
+            world.engine.refund(&rules, &user.costing(5), later),
             Ok(false),
             "{algorithm}: two are less"
         );
         assert!(
-            !desk.engine.give_back(&claims(later), &user, 3 * MINUTE, later),
+            !world.engine.give_back(&counters(later), &user, 3 * MINUTE, later),
             "{algorithm}: that is over"
         );
-        assert_eq!(desk.served(&user, later, 20), 8, "{algorithm}");
-        assert!(desk.engine.give_back(&claims(later), &user, 1, later + 1), "{algorithm}");
-        assert_eq!(desk.served(&user, later + 1, 20), 1, "{algorithm}");
+        assert_eq!(world.served(&user, later, 20), 8, "{algorithm}");
+        assert!(world.engine.give_back(&counters(later), &user, 1, later + 1), "{algorithm}");
+        assert_eq!(world.served(&user, later + 1, 20), 1, "{algorithm}");
     }
 }
 
 #[test]
 fn a_bucket_gives_back_what_has_not_come_back_by_itself() {
-    let desk = Desk::new("[[api]]\nname = \"api\"\nlimits = [\"10/s\"]");
-    let (user, rules) = (Request::new("u", "api"), desk.engine.rules());
-    let claims = desk.engine.claims(&rules, &user, START).unwrap();
-    assert!(desk.serves(&user.costing(10), START));
+    let world = World::new("[[api]]\nname = \"api\"\nlimits = [\"10/s\"]");
+    let (user, rules) = (Request::new("u", "api"), world.engine.rules());
+    let counters = world.engine.counter_keys(&rules, &user, START).unwrap();
+    assert!(world.serves(&user.costing(10), START));
     let later = START + SECOND / 2;
-    assert_eq!(desk.served(&user, later, 20), 5);
-    assert!(desk.engine.give_back(&claims, &user.costing(10), SECOND / 2, later));
-    assert_eq!(desk.served(&user, later, 20), 5, "five have come back by themselves");
-    assert!(!desk.engine.give_back(&claims, &user.costing(10), SECOND, later), "all of them");
-    assert!(!desk.engine.give_back(&claims, &user.costing(11), 0, later), "more than there ever was");
+    assert_eq!(world.served(&user, later, 20), 5);
+    assert!(world.engine.give_back(&counters, &user.costing(10), SECOND / 2, later));
+    assert_eq!(world.served(&user, later, 20), 5, "five have come back by themselves");
+    assert!(!world.engine.give_back(&counters, &user.costing(10), SECOND, later), "all of them");
+    assert!(!world.engine.give_back(&counters, &user.costing(11), 0, later), "more than there ever was");
 }
 
 #[test]
 fn who_refunds_what_was_never_charged_gets_nothing_and_is_not_known() {
-    let desk = Desk::new(
+    let world = World::new(
         "[[api]]\nname = \"login\"\npreset = \"login\"\nper_user = [\"3/hour\"]\n[[api]]\nname = \"api\"\nlimits = [\"3/hour\"]",
     );
-    let rules = desk.engine.rules();
+    let rules = world.engine.rules();
     let guess = Request::new("alice", "login").from(ip("203.0.113.9"));
-    assert_eq!(desk.engine.refund(&rules, &guess, START), Ok(false));
-    let keys = || desk.engine.claims(&rules, &guess, START).unwrap().iter().count();
+    assert_eq!(world.engine.refund(&rules, &guess, START), Ok(false));
+    let keys = || world.engine.counter_keys(&rules, &guess, START).unwrap().iter().count();
     assert_eq!(keys(), 3, "a stranger");
-    assert!(desk.serves(&guess, START));
-    assert_eq!(desk.engine.refund(&rules, &guess, START), Ok(true));
+    assert!(world.serves(&guess, START));
+    assert_eq!(world.engine.refund(&rules, &guess, START), Ok(true));
     assert_eq!(keys(), 2, "known");
     let user = Request::new("u", "api");
-    assert_eq!(desk.engine.refund(&rules, &user, START), Ok(false));
-    assert_eq!(desk.served(&user, START, 10), 3);
+    assert_eq!(world.engine.refund(&rules, &user, START), Ok(false));
+    assert_eq!(world.served(&user, START, 10), 3);
 }
 
 #[test]
@@ -492,11 +494,11 @@ fn a_change_of_numbers_keeps_what_was_counted() {
         );
         config::parse(&text, "test").unwrap().policy
     };
-    let desk = Desk { engine: Engine::new(&policy("10/min"), START) };
+    let world = World { engine: Engine::new(&policy("10/min"), START) };
     let user = Request::new("u", "api");
-    assert_eq!(desk.served(&user, START, 8), 8);
-    desk.engine.follow(&policy("9/min"), START);
-    assert_eq!(desk.served(&user, START, 8), 1);
+    assert_eq!(world.served(&user, START, 8), 8);
+    world.engine.follow(&policy("9/min"), START);
+    assert_eq!(world.served(&user, START, 8), 1);
 }
 
 #[test]
@@ -515,9 +517,9 @@ fn a_handle_decides_by_the_rules_that_are_in_force_now() {
 
 #[test]
 fn questions_without_an_answer_say_what_is_missing() {
-    let desk = Desk::new("[[api]]\nname = \"api\"\nkey = [\"user\", \"ip\"]\nlimits = [\"1/min\"]");
-    let rules = desk.engine.rules();
-    let says = |request: &Request<'_>| desk.engine.decide(&rules, request, START).unwrap_err().to_string();
+    let world = World::new("[[api]]\nname = \"api\"\nkey = [\"user\", \"ip\"]\nlimits = [\"1/min\"]");
+    let rules = world.engine.rules();
+    let says = |request: &Request<'_>| world.engine.decide(&rules, request, START).unwrap_err().to_string();
     assert_eq!(says(&Request::new("u", "nope")), "api \"nope\" is not in the policy; there is api");
     assert_eq!(says(&Request::new("u", "api")), "ip is missing; requests for api \"api\" are counted by it");
     let nobody = Request::new("", "api").from(ip("::1"));
@@ -526,28 +528,28 @@ fn questions_without_an_answer_say_what_is_missing() {
 
 #[test]
 fn those_who_give_no_name_are_one_and_on_the_default_plan_where_names_count() {
-    let desk = Desk::new(
+    let world = World::new(
         "[plan.default]\nlimits = [\"3/min fixed-window\"]\n[[api]]\nname = \"api\"\nlimits = []\n[[api]]\nname = \"net\"\nkey = [\"ip\"]\nlimits = [\"9/min\"]\n\
          [[api]]\nname = \"tenant\"\nkey = [\"user\", \"tenant\"]\nlimits = [\"2/min\"]\n",
     );
     let nobody = |api| Request::new("", api).from(ip("192.0.2.1"));
-    assert_eq!(desk.served(&nobody("net"), START, 100), 9, "nobody is asked for a name here");
+    assert_eq!(world.served(&nobody("net"), START, 100), 9, "nobody is asked for a name here");
     let empty = [("tenant", "")];
-    assert_eq!(desk.served(&nobody("tenant"), START, 100), 2);
-    assert_eq!(desk.served(&nobody("tenant").with_parts(&empty), START, 100), 0, "empty is none");
-    assert_eq!(desk.served(&nobody("api"), START, 100), 1, "of three over all APIs that count names");
+    assert_eq!(world.served(&nobody("tenant"), START, 100), 2);
+    assert_eq!(world.served(&nobody("tenant").with_parts(&empty), START, 100), 0, "empty is none");
+    assert_eq!(world.served(&nobody("api"), START, 100), 1, "of three over all APIs that count names");
     let (long, longer) = ("x".repeat(100_000), "x".repeat(100_001));
-    assert_eq!(desk.served(&Request::new(&long, "api"), START, 100), 3);
-    assert_eq!(desk.served(&Request::new(&longer, "api"), START, 100), 3);
+    assert_eq!(world.served(&Request::new(&long, "api"), START, 100), 3);
+    assert_eq!(world.served(&Request::new(&longer, "api"), START, 100), 3);
 }
 
 #[test]
 fn many_threads_together_get_no_more_than_the_limit() {
-    let desk = Desk::new(
+    let world = World::new(
         "[plan.default]\nlimits = [\"5000/hour\"]\n[[api]]\nname = \"api\"\nlimits = [\"3000/hour\"]\nalgorithm = \"sliding-window\"",
     );
     let served: usize = std::thread::scope(|scope| {
-        let ask = || desk.served(&Request::new("u", "api"), START, 2_000);
+        let ask = || world.served(&Request::new("u", "api"), START, 2_000);
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });

@@ -4,8 +4,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use super::{
     Decision, Engine, Mode, Nearest, Outcome, Request, Rules, Violated,
-    claims::{Claim, Claims},
-    desk::Asking,
+    counter_keys::{CounterKey, CounterKeys},
+    decision_service::Asking,
     lease::Lease,
     leases::Leases,
     renewal,
@@ -50,26 +50,26 @@ impl Together {
         &self,
         engine: &Engine,
         rules: &'r Rules,
-        claims: &Claims<'r>,
+        counters: &CounterKeys<'r>,
         request: &Request<'_>,
         asking: Asking,
         now_us: u64,
     ) -> Option<Decision<'r>> {
         // What this host counts for itself has to be looked at as well, after the store has said yes.
         if asking == Asking::Counted
-            && claims.iter().all(is_shared)
-            && let Step::Decided { decision, due } = shared::step(claims, request, &self.leases, now_us)
+            && counters.iter().all(is_shared)
+            && let Step::Decided { decision, due } = shared::step(counters, request, &self.leases, now_us)
         {
             if due && self.store.is_up() {
-                self.renew(claims, request, engine.headroom(), now_us);
+                self.renew(counters, request, engine.headroom(), now_us);
             }
             return Some(decision);
         }
-        (!self.store.is_up()).then(|| alone(engine, rules, claims, request, asking, now_us))
+        (!self.store.is_up()).then(|| alone(engine, rules, counters, request, asking, now_us))
     }
 
-    fn renew(&self, claims: &Claims<'_>, request: &Request<'_>, headroom: bool, now_us: u64) {
-        for renewal in renewal::due(claims, request, &self.leases, &self.name, headroom, now_us) {
+    fn renew(&self, counters: &CounterKeys<'_>, request: &Request<'_>, headroom: bool, now_us: u64) {
+        for renewal in renewal::due(counters, request, &self.leases, &self.name, headroom, now_us) {
             self.renewals.push(renewal);
         }
     }
@@ -80,7 +80,7 @@ impl Together {
         engine: &Engine,
         clock: &Clock,
         rules: &'r Rules,
-        claims: &Claims<'r>,
+        counters: &CounterKeys<'r>,
         request: &Request<'_>,
         asking: Asking,
     ) -> Decision<'r> {
@@ -92,18 +92,18 @@ impl Together {
             Asking::Peeking => Taking::Nothing,
         };
         let asked: Arc<[Inquiry]> =
-            shared::inquiries(claims, request, &self.leases, &self.name, headroom, taking, sent_us).into();
-        let mut unanswered = Unanswered { claims, asked: &asked, leases: &self.leases, is_answered: false };
+            shared::inquiries(counters, request, &self.leases, &self.name, headroom, taking, sent_us).into();
+        let mut unanswered = Unanswered { counters, asked: &asked, leases: &self.leases, is_answered: false };
         let answers = self.store.ask(Arc::clone(&asked)).await;
         unanswered.is_answered = answers.is_ok();
         drop(unanswered);
         let now_us = clock.now_us();
-        let Ok(answers) = answers else { return alone(engine, rules, claims, request, asking, now_us) };
+        let Ok(answers) = answers else { return alone(engine, rules, counters, request, asking, now_us) };
         // A part of the store may be away: what it has no answer about this host decides alone, like what it counts for itself.
         let mut marks = answers.iter().map(Result::is_ok);
-        let together = claims.only(|claim| is_shared(claim) && marks.next() == Some(true));
+        let together = counters.only(|counter| is_shared(counter) && marks.next() == Some(true));
         let mut marks = answers.iter().map(Result::is_ok);
-        let rest = claims.only(|claim| !is_shared(claim) || marks.next() != Some(true));
+        let rest = counters.only(|counter| !is_shared(counter) || marks.next() != Some(true));
         let (told, answered) = self.told(&rest, &asked, &answers);
         let Verdict { decision, undo } = shared::verdict(&together, &answered, &told, &self.leases, now_us);
         if !undo.is_empty() {
@@ -132,7 +132,7 @@ impl Together {
     /// The answers that there are, and what was asked for them. The leases of the rest take in that there are none.
     fn told<'a>(
         &self,
-        rest: &Claims<'_>,
+        rest: &CounterKeys<'_>,
         asked: &'a [Inquiry],
         answers: &[Result<Told, Unavailable>],
     ) -> (Vec<Told>, Cow<'a, [Inquiry]>) {
@@ -155,12 +155,12 @@ impl Together {
         engine: &Engine,
         clock: &Clock,
         rules: &Rules,
-        claims: &Claims<'_>,
+        counters: &CounterKeys<'_>,
         request: &Request<'_>,
         age_us: u64,
     ) -> Result<bool, Unavailable> {
-        let settled = shared::unspend(claims, request, &self.leases, clock.now_us());
-        let refunds = shared::refunds(claims, settled, request, &self.name, engine.headroom(), age_us);
+        let settled = shared::unspend(counters, request, &self.leases, clock.now_us());
+        let refunds = shared::refunds(counters, settled, request, &self.name, engine.headroom(), age_us);
         let mut back = settled != 0;
         if !refunds.is_empty() {
             match self.store.ask(refunds.into()).await {
@@ -170,24 +170,24 @@ impl Together {
                 }
                 _ => {
                     let now_us = clock.now_us();
-                    shared::respend(claims, settled, request, &self.leases, now_us);
+                    shared::respend(counters, settled, request, &self.leases, now_us);
                     // What this host has decided without the store, it has charged here.
-                    let alone = rules.alone(claims).filter(|_| settled == 0);
+                    let alone = rules.alone(counters).filter(|_| settled == 0);
                     let back = alone.is_some_and(|alone| engine.give_back(&alone, request, age_us, now_us));
                     return if back { Ok(true) } else { Err(Unavailable) };
                 }
             }
         }
-        shared::hope(claims, &self.leases);
-        let local = claims.only(|claim| !is_shared(claim));
+        shared::hope(counters, &self.leases);
+        let local = counters.only(|counter| !is_shared(counter));
         Ok(engine.give_back(&local, request, age_us, clock.now_us()) || back)
     }
 
-    pub(super) fn reset(&self, claims: &Claims<'_>, request: &Request<'_>) {
-        for claim in claims.iter() {
-            self.leases.with_known(claim.hash, Lease::forget);
+    pub(super) fn reset(&self, counters: &CounterKeys<'_>, request: &Request<'_>) {
+        for counter in counters.iter() {
+            self.leases.with_known(counter.hash, Lease::forget);
         }
-        let keys = shared::store_keys(claims, request, &self.name);
+        let keys = shared::store_keys(counters, request, &self.name);
         if !keys.is_empty() {
             self.store.reset(keys);
         }
@@ -197,7 +197,7 @@ impl Together {
 /// Leases that the store is asked about. Whoever waits for it may hang up, and there is nobody then to take in an answer: it is as if there were
 /// none, and the same is said again.
 struct Unanswered<'d> {
-    claims: &'d Claims<'d>,
+    counters: &'d CounterKeys<'d>,
     asked: &'d [Inquiry],
     leases: &'d Leases,
     is_answered: bool,
@@ -206,7 +206,7 @@ struct Unanswered<'d> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            shared::failed(self.claims, self.asked, self.leases);
+            shared::failed(self.counters, self.asked, self.leases);
         }
     }
 }
@@ -215,21 +215,21 @@ impl Drop for Unanswered<'_> {
 fn alone<'r>(
     engine: &Engine,
     rules: &'r Rules,
-    claims: &Claims<'r>,
+    counters: &CounterKeys<'r>,
     request: &Request<'_>,
     asking: Asking,
     now_us: u64,
 ) -> Decision<'r> {
     let soon = Outcome::Refused { retry_us: Some(TRY_AGAIN_US) };
-    let Some(own) = rules.alone(claims) else {
-        let limit = claims.iter().find_map(nothing_left);
+    let Some(own) = rules.alone(counters) else {
+        let limit = counters.iter().find_map(nothing_left);
         let violated = limit.map(|near| Violated::first(near.allowance)).unwrap_or_default();
         return Decision { outcome: soon, limit, violated };
     };
     let decision = engine.judge(&own, request, now_us, Mode::from(asking));
     // More than this host ever has, and not more than there is with the store, which may be back any moment.
     let is_too_much = decision.outcome == Outcome::Refused { retry_us: None };
-    match is_too_much && claims.iter().all(|claim| fits(claim.allowance, request, engine.headroom())) {
+    match is_too_much && counters.iter().all(|counter| fits(counter.allowance, request, engine.headroom())) {
         true => {
             let sooner = |near: Nearest<'r>| Nearest { more_us: near.more_us.min(TRY_AGAIN_US), ..near };
             Decision { outcome: soon, limit: decision.limit.map(sooner), ..decision }
@@ -239,9 +239,9 @@ fn alone<'r>(
 }
 
 /// Where a limit stands of which this host gives nothing.
-fn nothing_left<'r>(claim: &Claim<'r>) -> Option<Nearest<'r>> {
-    let allowance = claim.allowance;
-    let limit = allowance.limits.first().filter(|_| is_shared(claim))?;
+fn nothing_left<'r>(counter: &CounterKey<'r>) -> Option<Nearest<'r>> {
+    let allowance = counter.allowance;
+    let limit = allowance.limits.first().filter(|_| is_shared(counter))?;
     Some(Nearest { allowance, limit, remaining: 0, reset_us: TRY_AGAIN_US, more_us: TRY_AGAIN_US })
 }
 

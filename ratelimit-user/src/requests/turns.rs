@@ -13,8 +13,8 @@ use std::{
 
 use super::{
     Priority, Request,
-    claims::{Claims, MAX_CLAIMS},
-    desk::Desk,
+    counter_keys::{CounterKeys, MAX_COUNTER_KEYS},
+    decision_service::DecisionService,
 };
 
 /// Turns that are free at most. One more is lost, and nobody is served for it.
@@ -23,16 +23,16 @@ const MOST: usize = 100_000;
 /// Whom a place is good for: everybody whose request would be charged the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Seat {
-    keys: [u64; MAX_CLAIMS],
+    keys: [u64; MAX_COUNTER_KEYS],
     cost: u64,
     priority: Priority,
 }
 
 impl Seat {
     /// The place of a request.
-    pub(super) fn of(claims: &Claims<'_>, request: &Request<'_>) -> Self {
-        let mut keys = [0; MAX_CLAIMS];
-        keys.iter_mut().zip(claims.iter()).for_each(|(key, claim)| *key = claim.hash.fingerprint);
+    pub(super) fn of(counters: &CounterKeys<'_>, request: &Request<'_>) -> Self {
+        let mut keys = [0; MAX_COUNTER_KEYS];
+        keys.iter_mut().zip(counters.iter()).for_each(|(key, counter)| *key = counter.hash.fingerprint);
         Self { keys, cost: request.cost, priority: request.priority }
     }
 }
@@ -106,15 +106,15 @@ impl Turns {
 /// The place of somebody who waits. Dropped before its turn, it is free for others.
 #[derive(Debug)]
 pub struct Turn {
-    desk: Arc<Desk>,
+    decisions: Arc<DecisionService>,
     seat: Seat,
     turn_us: u64,
     is_served: bool,
 }
 
 impl Turn {
-    pub(super) fn new(desk: &Arc<Desk>, seat: Seat, turn_us: u64) -> Self {
-        Self { desk: Arc::clone(desk), seat, turn_us, is_served: false }
+    pub(super) fn new(decisions: &Arc<DecisionService>, seat: Seat, turn_us: u64) -> Self {
+        Self { decisions: Arc::clone(decisions), seat, turn_us, is_served: false }
     }
 
     /// Its turn has come, and its caller was there.
@@ -126,7 +126,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if !self.is_served {
-            self.desk.leave(self.seat, self.turn_us);
+            self.decisions.leave(self.seat, self.turn_us);
         }
     }
 }

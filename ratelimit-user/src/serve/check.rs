@@ -1,7 +1,7 @@
 //! Questions over HTTP/1.1: connections, who may ask, and which path means what.
 //!
 //! ```text
-//! request -> question (query, header fields or JSON) -> desk -> answer (200 or 429, header fields, JSON)
+//! request -> question (query, header fields or JSON) -> decision service -> answer (200 or 429, header fields, JSON)
 //! ```
 
 mod answer;
@@ -31,7 +31,7 @@ use self::{
     question::Question,
 };
 use super::{listener::Stream, workers::Door};
-use crate::requests::{Outcome, desk::Asking};
+use crate::requests::{Outcome, decision_service::Asking};
 
 /// A request's line and header fields are no longer than this.
 const MAX_HEAD: usize = 64 * 1024;
@@ -69,7 +69,7 @@ impl Visit {
         self.pulse.until_answers_are_read().await;
         let answer = self.route(request).await.unwrap_or_else(|trouble| {
             if trouble.is_senseless() {
-                self.door.desk.complain(&trouble.detail);
+                self.door.decisions.complain(&trouble.detail);
             }
             trouble.into_answer()
         });
@@ -95,7 +95,7 @@ impl Visit {
             "/v1/refund" if request.method() == Method::POST => self.errand(request, Errand::Refund).await,
             "/v1/reset" if request.method() == Method::POST => self.errand(request, Errand::Reset).await,
             "/healthz" if asks => Ok(answer::text("ok\n")),
-            "/readyz" if asks => match self.door.desk.unready() {
+            "/readyz" if asks => match self.door.decisions.unready() {
                 Some(why) => Err(Trouble::new(StatusCode::SERVICE_UNAVAILABLE, why)),
                 None => Ok(answer::text("ok\n")),
             },
@@ -136,11 +136,12 @@ impl Visit {
         let parts = question.parts();
         let asked = question.request(origin, &parts);
         let asking = question.asking;
-        let desk = &self.door.desk;
-        let decided = desk.check(&asked, asking, |decision| (decision.outcome, answer::decided(decision)));
+        let decisions = &self.door.decisions;
+        let decided =
+            decisions.check(&asked, asking, |decision| (decision.outcome, answer::decided(decision)));
         let (outcome, answer) = decided.await?;
         if let (Outcome::Delayed { wait_us }, Asking::Counted) = (outcome, asking) {
-            hold::until_its_turn(desk, &asked, wait_us).await;
+            hold::until_its_turn(decisions, &asked, wait_us).await;
         }
         Ok(answer)
     }
@@ -154,7 +155,7 @@ impl Visit {
         }
         let text = batch::read(body).await?;
         let origin = |claimed| forwarded::origin(&self.door, claimed, &head.headers);
-        batch::answer(&self.door.desk, errand, &text, origin).await
+        batch::answer(&self.door.decisions, errand, &text, origin).await
     }
 }
 

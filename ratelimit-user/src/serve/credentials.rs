@@ -18,7 +18,7 @@ use super::{tls, workers::Protocol};
 use crate::{
     certificate, log,
     policy::{Listen, ListenTls},
-    requests::desk::Desk,
+    requests::decision_service::DecisionService,
     stamp::Stamp,
 };
 
@@ -77,7 +77,7 @@ impl Credentials {
     }
 
     /// Follows the files until the process ends, from a thread of its own: a disk that hangs keeps nobody waiting.
-    pub fn follow(self, desk: Arc<Desk>) -> io::Result<()> {
+    pub fn follow(self, decisions: Arc<DecisionService>) -> io::Result<()> {
         if self.certificates.is_none() && self.token.is_none() {
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl Credentials {
                 let warning = self.expiry();
                 if warning != said {
                     warning.iter().for_each(log::warning);
-                    desk.warn(warning.iter().cloned().collect());
+                    decisions.warn(warning.iter().cloned().collect());
                     said = warning;
                 }
                 thread::sleep(LOOK_EVERY);

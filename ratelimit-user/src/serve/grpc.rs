@@ -35,7 +35,7 @@ use self::{
     status::{Code, Status},
 };
 use super::{credentials::Token, listener::Stream, workers::Door};
-use crate::requests::{desk::Desk, turns::Turn};
+use crate::requests::{decision_service::DecisionService, turns::Turn};
 
 /// Calls that one connection may have open. A proxy that asks more at once waits a moment.
 const MAX_CALLS: u32 = 256;
@@ -178,11 +178,11 @@ impl Session {
         }
         match method {
             Method::StreamRateLimitQuotas => {
-                let (desk, quotas) = (Arc::clone(&self.door.desk), Arc::clone(&self.door.quotas));
+                let (decisions, quotas) = (Arc::clone(&self.door.decisions), Arc::clone(&self.door.quotas));
                 // As long as a proxy holds quotas its connection is in use, however rarely it reports.
                 let Some(busy) = self.door.guest.begin() else { return };
                 tokio::spawn(async move {
-                    rlqs::converse(desk, quotas, body, respond).await;
+                    rlqs::converse(decisions, quotas, body, respond).await;
                     drop(busy);
                 });
             }
@@ -210,7 +210,7 @@ impl Session {
                 Err(status)
                     if method == Method::ShouldRateLimit && status.code == Code::ResourceExhausted =>
                 {
-                    let answer = rls::senseless(&self.door.desk, 1, &status);
+                    let answer = rls::senseless(&self.door.decisions, 1, &status);
                     let _gone = framing::answer(&mut respond, answer.frame);
                 }
                 Err(status) => _ = framing::refuse(&mut respond, &status),
@@ -231,9 +231,9 @@ impl Session {
             // The others are streams, and have a task from the start.
             _ => {
                 let Some(busy) = self.door.guest.begin() else { return };
-                let (desk, vouched) = (Arc::clone(&self.door.desk), self.door.vouches());
+                let (decisions, vouched) = (Arc::clone(&self.door.decisions), self.door.vouches());
                 let mut work = Box::pin(async move {
-                    rate_limit(desk, message, vouched, respond).await;
+                    rate_limit(decisions, message, vouched, respond).await;
                     drop(busy);
                 });
                 // Mostly it is done at once.
@@ -294,12 +294,17 @@ fn admitted(request: &Request<RecvStream>, token: Option<&Token>) -> Result<Meth
 }
 
 /// Answers `ShouldRateLimit`.
-async fn rate_limit(desk: Arc<Desk>, message: Bytes, vouched: bool, mut respond: SendResponse<Bytes>) {
-    let _gone = match rls::answer(&desk, message.clone(), vouched).await {
+async fn rate_limit(
+    decisions: Arc<DecisionService>,
+    message: Bytes,
+    vouched: bool,
+    mut respond: SendResponse<Bytes>,
+) {
+    let _gone = match rls::answer(&decisions, message.clone(), vouched).await {
         Ok(rls::Answer { frame, wait, turns, paid }) => {
             if wait > Duration::ZERO && !held(&mut respond, wait).await {
                 drop(turns);
-                rls::give_back(&desk, message, &paid).await;
+                rls::give_back(&decisions, message, &paid).await;
                 return;
             }
             turns.into_iter().for_each(Turn::serve);

@@ -1,7 +1,7 @@
 //! The edges that answer somebody: thin translations, no decisions.
 //!
 //! Prometheus asks over `http`. Web servers and proxies ask about requests, in three protocols: [`check`] over HTTP, [`grpc`] and [`resp`], on the
-//! sockets and threads of [`workers`]. All of them ask the one [`crate::requests::desk`].
+//! sockets and threads of [`workers`]. All of them ask the one [`crate::requests::decision_service`].
 
 pub mod check;
 pub mod credentials;

@@ -19,7 +19,7 @@ use crate::{
     log,
     places::{Common, Guest, Places, Rules},
     policy::{Listen, Policy},
-    requests::desk::Desk,
+    requests::decision_service::DecisionService,
 };
 
 /// Connections of one thread, of all protocols together.
@@ -77,7 +77,7 @@ pub struct Sockets {
 #[derive(Clone, Debug)]
 pub struct Door {
     /// Everybody asks here.
-    pub desk: Arc<Desk>,
+    pub decisions: Arc<DecisionService>,
     /// What this caller must show first, if anything.
     pub token: Option<Arc<Token>>,
     /// What all proxies hold that decide for themselves.
@@ -94,7 +94,7 @@ pub struct Door {
 impl Door {
     /// Whether its word about an address counts so far that the address may be blocked.
     pub fn vouches(&self) -> bool {
-        self.is_shown || matches!(self.peer, Peer::Host(ip) if self.desk.trusts(ip))
+        self.is_shown || matches!(self.peer, Peer::Host(ip) if self.decisions.trusts(ip))
     }
 }
 
@@ -122,7 +122,7 @@ impl Sockets {
     }
 
     /// Starts the threads. They end with the process.
-    pub fn serve(self, desk: &Arc<Desk>, policy: &Policy) -> io::Result<Vec<JoinHandle<()>>> {
+    pub fn serve(self, decisions: &Arc<DecisionService>, policy: &Policy) -> io::Result<Vec<JoinHandle<()>>> {
         if self.is_empty() {
             return Ok(Vec::new());
         }
@@ -131,15 +131,15 @@ impl Sockets {
             None => thread::available_parallelism().map_or(1, usize::from),
         };
         let places = self.places(threads.max(1));
-        self.credentials.clone().follow(Arc::clone(desk))?;
+        self.credentials.clone().follow(Arc::clone(decisions))?;
         let sockets = Arc::new(self);
         let start = |n: usize| {
-            let (sockets, desk) = (Arc::clone(&sockets), Arc::clone(desk));
+            let (sockets, decisions) = (Arc::clone(&sockets), Arc::clone(decisions));
             let (places, is_first) = (places.clone(), n == 0);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             thread::Builder::new()
                 .name(format!("answers-{n}"))
-                .spawn(move || runtime.block_on(sockets.work(desk, &places, is_first)))
+                .spawn(move || runtime.block_on(sockets.work(decisions, &places, is_first)))
         };
         (0..threads.max(1)).map(start).collect()
     }
@@ -165,7 +165,12 @@ impl Sockets {
         protocols.into_iter().map(of).collect()
     }
 
-    async fn work(&self, desk: Arc<Desk>, places: &[(Protocol, Arc<Places>)], is_first: bool) {
+    async fn work(
+        &self,
+        decisions: Arc<DecisionService>,
+        places: &[(Protocol, Arc<Places>)],
+        is_first: bool,
+    ) {
         let mut tasks = tokio::task::JoinSet::new();
         if is_first {
             for (_, places) in places {
@@ -176,15 +181,15 @@ impl Sockets {
             let Some((_, places)) = places.iter().find(|(of, _)| of == protocol) else { continue };
             // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.
             let Ok(listener) = bound.listener(self.credentials.speaking(*protocol)) else { continue };
-            let (desk, places, token) =
-                (Arc::clone(&desk), Arc::clone(places), self.credentials.token.clone());
+            let (decisions, places, token) =
+                (Arc::clone(&decisions), Arc::clone(places), self.credentials.token.clone());
             let (quotas, certified) = (Arc::clone(&self.quotas), self.certified);
             let door = move |peer: Peer, guest: Arc<Guest>| {
                 // A socket's file has its own rights.
                 let token = token.clone().filter(|_| peer != Peer::Local);
                 let is_shown = certified || token.is_some() || peer == Peer::Local;
-                let (desk, quotas) = (Arc::clone(&desk), Arc::clone(&quotas));
-                Door { desk, token, quotas, peer, is_shown, guest }
+                let (decisions, quotas) = (Arc::clone(&decisions), Arc::clone(&quotas));
+                Door { decisions, token, quotas, peer, is_shown, guest }
             };
             tasks.spawn(accept(listener, *protocol, places, door));
         }

@@ -15,7 +15,7 @@ use ratelimit_user::{
     config,
     requests::{
         Outcome, Request,
-        desk::{Asking, Desk, NotRefunded},
+        decision_service::{Asking, DecisionService, NotRefunded},
     },
     store::{
         redis::slot,
@@ -45,15 +45,16 @@ fn policy(url: &str, further: &str) -> String {
 }
 
 /// Hosts with a policy, all of which reach the store and have the patience to wait for it.
-fn hosts(count: usize, text: &str) -> Vec<Arc<Desk>> {
+fn hosts(count: usize, text: &str) -> Vec<Arc<DecisionService>> {
     hosts_within(PATIENCE, count, text)
 }
 
 /// Hosts with a policy, all of which reach the store and wait for its answers until a deadline.
-fn hosts_within(deadline: Duration, count: usize, text: &str) -> Vec<Arc<Desk>> {
+fn hosts_within(deadline: Duration, count: usize, text: &str) -> Vec<Arc<DecisionService>> {
     let policy = config::parse(text, "test").unwrap_or_else(|error| panic!("{error}")).policy;
-    let host = |_| Arc::new(Desk::with(&policy, Store::with_deadline(&policy, None, deadline).unwrap()));
-    let hosts: Vec<Arc<Desk>> = (0..count).map(host).collect();
+    let host =
+        |_| Arc::new(DecisionService::with(&policy, Store::with_deadline(&policy, None, deadline).unwrap()));
+    let hosts: Vec<Arc<DecisionService>> = (0..count).map(host).collect();
     for host in &hosts {
         wait_for("a store that answers", || host.store().is_some_and(Store::is_up).then_some(()));
     }
@@ -68,7 +69,7 @@ fn block_on<R>(task: impl Future<Output = R>) -> R {
 type Served = (Instant, Instant);
 
 /// Asks one host about some APIs in turn, so many times a second each, until a moment.
-fn ask(desk: &Desk, apis: &[String], per_second: u64, until: Instant) -> Vec<Vec<Served>> {
+fn ask(decisions: &DecisionService, apis: &[String], per_second: u64, until: Instant) -> Vec<Vec<Served>> {
     let mut served = vec![Vec::new(); apis.len()];
     block_on(async {
         let mut pace = tokio::time::interval(Duration::from_micros(1_000_000 / per_second));
@@ -76,7 +77,7 @@ fn ask(desk: &Desk, apis: &[String], per_second: u64, until: Instant) -> Vec<Vec
             pace.tick().await;
             for (api, served) in apis.iter().zip(&mut served) {
                 let began = Instant::now();
-                let outcome = desk
+                let outcome = decisions
                     .check(&Request::new("user", api), Asking::Counted, |decision| decision.outcome)
                     .await;
                 if outcome.unwrap().is_served() {
@@ -89,7 +90,12 @@ fn ask(desk: &Desk, apis: &[String], per_second: u64, until: Instant) -> Vec<Vec
 }
 
 /// Asks all hosts at once.
-fn ask_all(hosts: &[Arc<Desk>], apis: &[String], per_second: u64, lasting: Duration) -> Vec<Vec<Served>> {
+fn ask_all(
+    hosts: &[Arc<DecisionService>],
+    apis: &[String],
+    per_second: u64,
+    lasting: Duration,
+) -> Vec<Vec<Served>> {
     let until = Instant::now() + lasting;
     let mut all = vec![Vec::new(); apis.len()];
     std::thread::scope(|scope| {
@@ -177,9 +183,9 @@ fn leases_save_most_questions_to_the_store_and_keep_the_bound() {
 fn a_lease_that_is_nearly_spent_is_renewed_and_nobody_waits_for_it() {
     let server = Redis::single(Options::default());
     let hosts = hosts(1, &policy(&server.url(), BUSY));
-    let (desk, store) = (&hosts[0], hosts[0].store().unwrap());
+    let (decisions, store) = (&hosts[0], hosts[0].store().unwrap());
     let question = Request::new("user", "busy");
-    let served = || desk.check(&question, Asking::Counted, |decision| decision.outcome.is_served());
+    let served = || decisions.check(&question, Asking::Counted, |decision| decision.outcome.is_served());
     let at_once = || {
         let polled = pin!(served()).poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(polled, Poll::Ready(Ok(true)), "a decision that waits for the store");
@@ -228,7 +234,7 @@ struct Answer {
     violated: Vec<String>,
 }
 
-fn answer(host: &Desk, question: &Request<'_>, asking: Asking) -> Answer {
+fn answer(host: &DecisionService, question: &Request<'_>, asking: Asking) -> Answer {
     let answered = host.check(question, asking, |decision| {
         let near = decision.limit.expect("a limit");
         Answer {
@@ -338,7 +344,7 @@ fn what_is_refunded_comes_back_where_it_was_charged_or_the_refund_is_refused() {
     assert_eq!(refund(&guess, 0), Ok(()));
     let keys = || {
         let rules = hosts[0].engine().rules();
-        hosts[0].engine().claims(&rules, &guess, 0).unwrap().iter().count()
+        hosts[0].engine().counter_keys(&rules, &guess, 0).unwrap().iter().count()
     };
     assert_eq!(keys(), 3);
 
@@ -506,13 +512,13 @@ fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_
     let further = "[[api]]\nname = \"strict\"\nlimits = [\"3000/hour\"]\nsharing = \"strict\"\n";
     let hosts = hosts_within(worker::DEADLINE, 1, &policy(&cluster.url(), further));
     let (here, gone) = (users(&cluster, 0, false), users(&cluster, 0, true));
-    let (desk, store) = (&hosts[0], hosts[0].store().unwrap());
+    let (decisions, store) = (&hosts[0], hosts[0].store().unwrap());
     let times = async |user: &str, times: u64| {
         let mut slow = 0;
         for _ in 0..times {
             let began = Instant::now();
             let question = Request::new(user, "strict");
-            desk.check(&question, Asking::Counted, |_| ()).await.unwrap();
+            decisions.check(&question, Asking::Counted, |_| ()).await.unwrap();
             slow += u64::from(began.elapsed() > SLOW);
         }
         slow
@@ -542,9 +548,10 @@ fn a_user_is_reset_on_all_hosts_and_what_is_refunded_can_be_used_again() {
     let user = Request::new("user", "slow");
     block_on(async {
         let served = |host: usize| {
-            let desk = Arc::clone(&hosts[host]);
+            let decisions = Arc::clone(&hosts[host]);
             async move {
-                desk.check(&Request::new("user", "slow"), Asking::Counted, |decision| decision.outcome)
+                decisions
+                    .check(&Request::new("user", "slow"), Asking::Counted, |decision| decision.outcome)
                     .await
                     .unwrap()
             }

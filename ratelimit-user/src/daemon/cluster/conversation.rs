@@ -37,7 +37,7 @@ const GOODBYES: usize = 3;
 
 /// What does not change from letter to letter.
 #[derive(Debug)]
-struct Desk {
+struct DecisionService {
     address: StoreAddress,
     keys: Keys,
     id: String,
@@ -66,8 +66,8 @@ pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
 }
 
 async fn talk(daemon: &Daemon) {
-    let Some(mut desk) = Desk::of(daemon) else { return };
-    let mut tick = tokio::time::interval(desk.tick);
+    let Some(mut decisions) = DecisionService::of(daemon) else { return };
+    let mut tick = tokio::time::interval(decisions.tick);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_late = false;
     loop {
@@ -83,7 +83,7 @@ async fn talk(daemon: &Daemon) {
                 continue;
             }
         };
-        let mut sending = pin!(desk.send(daemon, letter));
+        let mut sending = pin!(decisions.send(daemon, letter));
         loop {
             tokio::select! {
                 biased;
@@ -102,12 +102,12 @@ async fn talk(daemon: &Daemon) {
 
 /// Gives back what is held, so that others need not wait until it runs out.
 pub(in crate::daemon) async fn say_goodbye(daemon: &Daemon) {
-    let Some(desk) = Desk::of(daemon) else { return };
+    let Some(decisions) = DecisionService::of(daemon) else { return };
     // After that there is nothing left to give back.
-    let _over = tokio::time::timeout(desk.lease, give_back(daemon, desk)).await;
+    let _over = tokio::time::timeout(decisions.lease, give_back(daemon, decisions)).await;
 }
 
-async fn give_back(daemon: &Daemon, mut desk: Desk) {
+async fn give_back(daemon: &Daemon, mut decisions: DecisionService) {
     for _ in 0..GOODBYES {
         if daemon.host().give_up_leases().is_err() {
             return;
@@ -118,11 +118,11 @@ async fn give_back(daemon: &Daemon, mut desk: Desk) {
         if letter.lines.is_empty() {
             return;
         }
-        desk.send(daemon, letter).await;
+        decisions.send(daemon, letter).await;
     }
 }
 
-impl Desk {
+impl DecisionService {
     fn of(daemon: &Daemon) -> Option<Self> {
         let host = daemon.host();
         let cluster = host.cluster.as_ref()?;

@@ -11,7 +11,9 @@ use hyper::{
 use serde::Serialize;
 
 use super::question::shown;
-use crate::requests::{BadRequest, Decision, Nearest, Outcome, allowance::Limit, desk::NotRefunded, seconds};
+use crate::requests::{
+    BadRequest, Decision, Nearest, Outcome, allowance::Limit, decision_service::NotRefunded, seconds,
+};
 
 /// An answer over HTTP.
 pub(super) type Answer = Response<Full<Bytes>>;

@@ -14,7 +14,7 @@ use super::{
     forwarded::Origin,
     json::{Body, Element},
 };
-use crate::requests::desk::Desk;
+use crate::requests::decision_service::DecisionService;
 
 /// The longest body.
 const MAX_BODY: usize = 1024 * 1024;
@@ -58,13 +58,13 @@ pub(super) async fn read(body: Incoming) -> Result<Bytes, Trouble> {
 
 /// Answers a body.
 pub(super) async fn answer(
-    desk: &Arc<Desk>,
+    decisions: &Arc<DecisionService>,
     errand: Errand,
     text: &[u8],
     origin: impl Fn(Option<IpAddr>) -> Origin,
 ) -> Result<Answer, Trouble> {
     match Body::parse(text)? {
-        Body::One(element) => one(desk, errand, element, origin).await,
+        Body::One(element) => one(decisions, errand, element, origin).await,
         Body::Many(elements) => {
             let mut body = Vec::with_capacity(2 + elements.len() * 160);
             body.push(b'[');
@@ -72,7 +72,7 @@ pub(super) async fn answer(
                 if nth > 0 {
                     body.push(b',');
                 }
-                if let Err(trouble) = append(desk, errand, element, &origin, &mut body).await {
+                if let Err(trouble) = append(decisions, errand, element, &origin, &mut body).await {
                     answer::write(&mut body, &Failed { error: &trouble.detail });
                 }
             }
@@ -83,7 +83,7 @@ pub(super) async fn answer(
 }
 
 async fn one(
-    desk: &Arc<Desk>,
+    decisions: &Arc<DecisionService>,
     errand: Errand,
     element: Element,
     origin: impl Fn(Option<IpAddr>) -> Origin,
@@ -92,15 +92,15 @@ async fn one(
     let parts = question.parts();
     let request = question.request(origin(question.ip), &parts);
     match errand {
-        Errand::Check => Ok(desk.check(&request, question.asking, answer::decided_in_json).await?),
-        Errand::Refund => Ok(desk.refund(&request, question.age_us).await.map(|()| answer::done())?),
-        Errand::Reset => Ok(desk.reset(&request).await.map(|()| answer::done())?),
+        Errand::Check => Ok(decisions.check(&request, question.asking, answer::decided_in_json).await?),
+        Errand::Refund => Ok(decisions.refund(&request, question.age_us).await.map(|()| answer::done())?),
+        Errand::Reset => Ok(decisions.reset(&request).await.map(|()| answer::done())?),
     }
 }
 
 /// Adds the answer to one of many.
 async fn append(
-    desk: &Arc<Desk>,
+    decisions: &Arc<DecisionService>,
     errand: Errand,
     element: Element,
     origin: impl Fn(Option<IpAddr>) -> Origin,
@@ -111,15 +111,16 @@ async fn append(
     let request = question.request(origin(question.ip), &parts);
     match errand {
         Errand::Check => {
-            desk.check(&request, question.asking, |decision| answer::write(body, &Told::new(decision)))
+            decisions
+                .check(&request, question.asking, |decision| answer::write(body, &Told::new(decision)))
                 .await?;
         }
         Errand::Refund => {
-            desk.refund(&request, question.age_us).await?;
+            decisions.refund(&request, question.age_us).await?;
             answer::write(body, &Done { done: true });
         }
         Errand::Reset => {
-            desk.reset(&request).await?;
+            decisions.reset(&request).await?;
             answer::write(body, &Done { done: true });
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn origin(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) 
 
 /// Whether an address is one of those that speak for others.
 fn speaks(door: &Door, ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback() || door.desk.trusts(ip)
+    ip.to_canonical().is_loopback() || door.decisions.trusts(ip)
 }
 
 /// What a peer says that may speak for others.
@@ -83,13 +83,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{config, places::Guest, requests::desk::Desk};
+    use crate::{config, places::Guest, requests::decision_service::DecisionService};
 
     #[test]
     fn an_address_can_be_blocked_only_if_somebody_answers_for_it() {
         let text =
             "[source]\nlimits = [\"1/s\"]\n[listen]\ntrusted_proxies = [\"10.0.0.0/8\", \"127.0.0.2\"]\n";
-        let desk = Arc::new(Desk::new(&config::parse(text, "test").unwrap().policy));
+        let decisions = Arc::new(DecisionService::new(&config::parse(text, "test").unwrap().policy));
         let (named, host) = ("8.8.8.8".parse().unwrap(), |ip: &str| Peer::Host(ip.parse().unwrap()));
         for (peer, is_shown, ip, vouched) in [
             // Anybody on this host, without and with a token.
@@ -104,8 +104,8 @@ mod tests {
             // Whoever else speaks for itself.
             (host("192.0.2.1"), true, "192.0.2.1", true),
         ] {
-            let (desk, quotas) = (Arc::clone(&desk), Arc::default());
-            let door = Door { desk, token: None, quotas, peer, is_shown, guest: Guest::anybody() };
+            let (decisions, quotas) = (Arc::clone(&decisions), Arc::default());
+            let door = Door { decisions, token: None, quotas, peer, is_shown, guest: Guest::anybody() };
             let expected = Origin { ip: Some(ip.parse().unwrap()), vouched };
             assert_eq!(origin(&door, Some(named), &HeaderMap::new()), expected, "{peer:?} {is_shown}");
         }

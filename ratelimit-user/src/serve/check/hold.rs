@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::requests::{Request, desk::Desk};
+use crate::requests::{Request, decision_service::DecisionService};
 
 /// Waits for the turn of a request that has been charged. The server drops the future that waits when the connection ends, and the turn with it.
-pub(super) async fn until_its_turn(desk: &Arc<Desk>, request: &Request<'_>, wait_us: u64) {
-    let turn = desk.turn(request, wait_us);
+pub(super) async fn until_its_turn(decisions: &Arc<DecisionService>, request: &Request<'_>, wait_us: u64) {
+    let turn = decisions.turn(request, wait_us);
     tokio::time::sleep(Duration::from_micros(wait_us)).await;
     if let Some(turn) = turn {
         turn.serve();

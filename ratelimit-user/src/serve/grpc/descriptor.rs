@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 
 use super::{messages::text, status::Status};
-use crate::requests::{BadRequest, Priority, Request, desk::Desk};
+use crate::requests::{BadRequest, Priority, Request, decision_service::DecisionService};
 
 /// Names in one descriptor. Those of proxies have a handful.
 const MAX_ENTRIES: usize = 32;
@@ -67,9 +67,9 @@ impl<'m> Question<'m> {
     }
 
     /// Gives back what it was charged.
-    pub async fn give_back(&self, desk: &Desk, cost: u64) {
+    pub async fn give_back(&self, decisions: &DecisionService, cost: u64) {
         if cost > 0 {
-            desk.give_back(&self.request().costing(cost)).await;
+            decisions.give_back(&self.request().costing(cost)).await;
         }
     }
 }

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::requests::{
     Decision, Outcome,
-    desk::{Asking, Desk},
+    decision_service::{Asking, DecisionService},
 };
 
 pub use self::quotas::Quotas;
@@ -43,7 +43,7 @@ const NEVER_S: i64 = 100_000_000;
 
 /// One stream: one proxy.
 struct Conversation {
-    desk: Arc<Desk>,
+    decisions: Arc<DecisionService>,
     quotas: Arc<Quotas>,
     domain: String,
     accounts: HashMap<BucketId, Account>,
@@ -62,7 +62,7 @@ enum Standing {
 
 /// Talks to one proxy until it ends.
 pub async fn converse(
-    desk: Arc<Desk>,
+    decisions: Arc<DecisionService>,
     quotas: Arc<Quotas>,
     body: RecvStream,
     mut respond: SendResponse<Bytes>,
@@ -70,7 +70,7 @@ pub async fn converse(
     let Ok(mut stream) = framing::begin(&mut respond) else { return };
     let mut reports = Reader::new(body, MAX_STREAMED);
     let (domain, accounts) = (String::new(), HashMap::new());
-    let mut conversation = Conversation { desk, quotas, domain, accounts, started: Instant::now() };
+    let mut conversation = Conversation { decisions, quotas, domain, accounts, started: Instant::now() };
     let status = loop {
         let piece = poll_fn(|cx| reports.poll_next(cx)).await;
         let answer = match piece {
@@ -132,7 +132,7 @@ impl Conversation {
 
         let known = self.accounts.get(&id).copied();
         if known.is_none() && self.accounts.len() >= MAX_BUCKETS {
-            charge(&self.desk, &question, used).await;
+            charge(&self.decisions, &question, used).await;
             return;
         }
         let key: Key = (domain.clone(), id);
@@ -142,8 +142,8 @@ impl Conversation {
         let mut account = known.unwrap_or_default();
         let before = account.held();
         let booked = account.report(used, now_us);
-        question.give_back(&self.desk, booked.unused).await;
-        charge(&self.desk, &question, booked.unpaid).await;
+        question.give_back(&self.decisions, booked.unused).await;
+        charge(&self.decisions, &question, booked.unpaid).await;
         self.quotas.note(&key, before, account.held());
         let before = account.assignment();
         let (kind, life_s) = self.assign(&question, &key, &mut account, idle, now_us).await;
@@ -174,7 +174,7 @@ impl Conversation {
         now_us: u64,
     ) -> (Kind, u64) {
         let shared = self.quotas.get(key);
-        let (left, retry_s) = match standing(&self.desk, question).await {
+        let (left, retry_s) = match standing(&self.decisions, question).await {
             Standing::Free => return (Kind::BlanketRule(Blanket::AllowAll.into()), LIFE_S),
             // What proxies hold together stays within what the limit gives at once.
             Standing::Left(left, capacity) => (left.min(capacity.saturating_sub(shared.held)), 1),
@@ -184,7 +184,7 @@ impl Conversation {
             Plan::Extend => account.extended(now_us),
             Plan::Assign(wanted) => {
                 let before = account.held();
-                let tokens = reserve(&self.desk, question, wanted.min(u64::from(u32::MAX))).await;
+                let tokens = reserve(&self.decisions, question, wanted.min(u64::from(u32::MAX))).await;
                 account.assigned(tokens, now_us);
                 self.quotas.note(key, before, account.held());
             }
@@ -214,7 +214,7 @@ fn bucket(tokens: u64, serial: u32) -> TokenBucket {
     }
 }
 
-async fn standing(desk: &Desk, question: &Question<'_>) -> Standing {
+async fn standing(decisions: &DecisionService, question: &Question<'_>) -> Standing {
     let seen = |decision: &Decision<'_>| match (decision.outcome, decision.limit) {
         (Outcome::Deprioritised, _) | (Outcome::Allowed | Outcome::InMargin, None) => Standing::Free,
         (Outcome::Allowed | Outcome::InMargin, Some(nearest)) => {
@@ -226,20 +226,20 @@ async fn standing(desk: &Desk, question: &Question<'_>) -> Standing {
             Standing::Empty(retry_us.map_or(LIFE_S, |retry_us| retry_us.div_ceil(1_000_000)))
         }
     };
-    match desk.check(&question.request(), Asking::Peeking, seen).await {
+    match decisions.check(&question.request(), Asking::Peeking, seen).await {
         Ok(standing) => standing,
         // What nobody can answer is not served.
         Err(bad) => {
-            desk.complain(&bad);
+            decisions.complain(&bad);
             Standing::Empty(LIFE_S)
         }
     }
 }
 
 /// Charges what was used without having been assigned, as far as there is something left to charge.
-async fn charge(desk: &Desk, question: &Question<'_>, mut used: u64) {
+async fn charge(decisions: &DecisionService, question: &Question<'_>, mut used: u64) {
     while used > 0 {
-        match reserve(desk, question, used).await {
+        match reserve(decisions, question, used).await {
             0 => return,
             charged => used -= charged,
         }
@@ -247,17 +247,17 @@ async fn charge(desk: &Desk, question: &Question<'_>, mut used: u64) {
 }
 
 /// Takes so many, or as many as are left: how many were there. It looks first: a proxy that is given less is nobody's refusal.
-async fn reserve(desk: &Desk, question: &Question<'_>, wanted: u64) -> u64 {
+async fn reserve(decisions: &DecisionService, question: &Question<'_>, wanted: u64) -> u64 {
     let mut tokens = wanted;
     while tokens > 0 {
         let request = question.request().costing(tokens);
-        let mut outcome = desk.check(&request, Asking::Peeking, |decision| decision.outcome).await;
+        let mut outcome = decisions.check(&request, Asking::Peeking, |decision| decision.outcome).await;
         if matches!(outcome, Ok(Outcome::Allowed | Outcome::InMargin)) {
-            outcome = desk.check(&request, Asking::InBulk, |decision| decision.outcome).await;
+            outcome = decisions.check(&request, Asking::InBulk, |decision| decision.outcome).await;
             match outcome {
                 Ok(Outcome::Allowed | Outcome::InMargin) => return tokens,
                 // It was charged for later, and a proxy does not wait.
-                Ok(Outcome::Delayed { .. }) => question.give_back(desk, tokens).await,
+                Ok(Outcome::Delayed { .. }) => question.give_back(decisions, tokens).await,
                 _ => {}
             }
         }
@@ -265,7 +265,7 @@ async fn reserve(desk: &Desk, question: &Question<'_>, wanted: u64) -> u64 {
             return 0;
         }
         // Others have been faster, here or on another host.
-        let left = match standing(desk, question).await {
+        let left = match standing(decisions, question).await {
             Standing::Left(left, _) => left,
             _ => 0,
         };

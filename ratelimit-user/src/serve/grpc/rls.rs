@@ -18,7 +18,7 @@ use super::{
 };
 use crate::requests::{
     Decision, Nearest, Outcome,
-    desk::{Asking, Desk},
+    decision_service::{Asking, DecisionService},
     seconds,
     turns::Turn,
 };
@@ -60,17 +60,21 @@ struct Limit {
 ///
 /// One that can be read and makes no sense is refused, with a sentence: to a proxy an error is the same as nobody being there, and most let
 /// everything pass then.
-pub async fn answer(desk: &Arc<Desk>, message: Bytes, vouched: bool) -> Result<Answer, Status> {
+pub async fn answer(
+    decisions: &Arc<DecisionService>,
+    message: Bytes,
+    vouched: bool,
+) -> Result<Answer, Status> {
     let asked = read(message)?;
-    match findings(desk, &asked, vouched).await {
+    match findings(decisions, &asked, vouched).await {
         Ok(findings) => Ok(told(findings)),
-        Err(status) => Ok(senseless(desk, asked.descriptors.len(), &status)),
+        Err(status) => Ok(senseless(decisions, asked.descriptors.len(), &status)),
     }
 }
 
 /// The answer to what nobody can answer.
-pub fn senseless(desk: &Desk, descriptors: usize, why: &Status) -> Answer {
-    desk.complain(&why.message);
+pub fn senseless(decisions: &DecisionService, descriptors: usize, why: &Status) -> Answer {
+    decisions.complain(&why.message);
     let status = DescriptorStatus { code: Verdict::OverLimit.into(), ..Default::default() };
     let response = RateLimitResponse {
         overall_code: Verdict::OverLimit.into(),
@@ -89,7 +93,11 @@ fn read(message: Bytes) -> Result<RateLimitRequest, Status> {
     Ok(asked)
 }
 
-async fn findings(desk: &Arc<Desk>, asked: &RateLimitRequest, vouched: bool) -> Result<Vec<Finding>, Status> {
+async fn findings(
+    decisions: &Arc<DecisionService>,
+    asked: &RateLimitRequest,
+    vouched: bool,
+) -> Result<Vec<Finding>, Status> {
     let domain = text("domain", &asked.domain)?;
     if domain.is_empty() {
         return Err(Status::invalid("domain is empty"));
@@ -101,23 +109,23 @@ async fn findings(desk: &Arc<Desk>, asked: &RateLimitRequest, vouched: bool) -> 
     match &asked.descriptors[..] {
         [only] => {
             let (question, asking) = question(domain, only, asked.hits_addend, vouched)?;
-            Ok(vec![ask(desk, &question, asking).await?])
+            Ok(vec![ask(decisions, &question, asking).await?])
         }
         several => {
             let read = |one| question(domain, one, asked.hits_addend, vouched);
             let questions = several.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-            all_or_none(desk, &questions).await
+            all_or_none(decisions, &questions).await
         }
     }
 }
 
 /// Gives back what those descriptors of a question were charged whose caller has not waited for its turn.
-pub async fn give_back(desk: &Desk, message: Bytes, paid: &[usize]) {
+pub async fn give_back(decisions: &DecisionService, message: Bytes, paid: &[usize]) {
     let Ok(asked) = read(message) else { return };
     let Ok(domain) = text("domain", &asked.domain) else { return };
     for descriptor in paid.iter().filter_map(|at| asked.descriptors.get(*at)) {
         if let Ok((question, Asking::Counted)) = question(domain, descriptor, asked.hits_addend, false) {
-            question.give_back(desk, question.request().cost).await;
+            question.give_back(decisions, question.request().cost).await;
         }
     }
 }
@@ -141,17 +149,20 @@ fn question<'m>(
 }
 
 /// Looks at all, then charges all. Where somebody else has taken the last in between, what was charged is given back.
-async fn all_or_none(desk: &Arc<Desk>, questions: &[(Question<'_>, Asking)]) -> Result<Vec<Finding>, Status> {
+async fn all_or_none(
+    decisions: &Arc<DecisionService>,
+    questions: &[(Question<'_>, Asking)],
+) -> Result<Vec<Finding>, Status> {
     let mut findings = Vec::with_capacity(questions.len());
     for (question, _) in questions {
-        findings.push(ask(desk, question, Asking::Peeking).await?);
+        findings.push(ask(decisions, question, Asking::Peeking).await?);
     }
     if findings.iter().any(|finding| !finding.outcome.is_served()) {
         return Ok(findings);
     }
     let counted = |(_, (_, asking)): &(usize, &(Question<'_>, Asking))| *asking == Asking::Counted;
     for (at, (question, asking)) in questions.iter().enumerate().filter(counted) {
-        findings[at] = ask(desk, question, *asking).await?;
+        findings[at] = ask(decisions, question, *asking).await?;
         if findings[at].outcome.is_served() {
             continue;
         }
@@ -159,7 +170,7 @@ async fn all_or_none(desk: &Arc<Desk>, questions: &[(Question<'_>, Asking)]) -> 
             // What passed above its limit was not charged for it, and who waits leaves its place.
             let is_charged = !matches!(finding.outcome, Outcome::Deprioritised | Outcome::Delayed { .. });
             if *asking == Asking::Counted && is_charged {
-                charged.give_back(desk, charged.request().cost).await;
+                charged.give_back(decisions, charged.request().cost).await;
             }
         }
         break;
@@ -167,11 +178,15 @@ async fn all_or_none(desk: &Arc<Desk>, questions: &[(Question<'_>, Asking)]) -> 
     Ok(findings)
 }
 
-async fn ask(desk: &Arc<Desk>, question: &Question<'_>, asking: Asking) -> Result<Finding, Status> {
+async fn ask(
+    decisions: &Arc<DecisionService>,
+    question: &Question<'_>,
+    asking: Asking,
+) -> Result<Finding, Status> {
     let request = question.request();
-    let mut finding = desk.check(&request, asking, Finding::new).await.map_err(|bad| problem(&bad))?;
+    let mut finding = decisions.check(&request, asking, Finding::new).await.map_err(|bad| problem(&bad))?;
     if let (Asking::Counted, Outcome::Delayed { wait_us }) = (asking, finding.outcome) {
-        finding.turn = desk.turn(&request, wait_us);
+        finding.turn = decisions.turn(&request, wait_us);
     }
     Ok(finding)
 }

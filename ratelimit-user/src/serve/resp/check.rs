@@ -6,7 +6,7 @@ use super::{reply::Reply, throttle::integer};
 use crate::{
     requests::{
         BadRequest, Decision, Outcome, Priority, Request,
-        desk::{Asking, Desk, NotRefunded},
+        decision_service::{Asking, DecisionService, NotRefunded},
         turns::Turn,
     },
     serve::workers::Door,
@@ -198,14 +198,14 @@ pub async fn check(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> R
     let mut parts = NO_PARTS;
     let question = Question::parse(arguments, Words::All, &mut parts)?;
     let request = question.request(&parts).vouched(door.vouches());
-    let outcome = door.desk.check(&request, question.asking, |decision| {
+    let outcome = door.decisions.check(&request, question.asking, |decision| {
         say(decision, reply);
         decision.outcome
     });
     Ok(match outcome.await? {
         // Who only looks does not wait.
         Outcome::Delayed { wait_us } if question.asking == Asking::Counted => {
-            let turns = Vec::from_iter(door.desk.turn(&request, wait_us));
+            let turns = Vec::from_iter(door.decisions.turn(&request, wait_us));
             Some(Hold { wait: Duration::from_micros(wait_us), turns })
         }
         _ => None,
@@ -231,8 +231,8 @@ pub async fn reset(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> R
 }
 
 /// Where things are changed, for whoever has shown more than that it is on this host.
-fn changing(door: &Door) -> Result<&Desk, Problem> {
-    if door.is_shown { Ok(&door.desk) } else { Err(Problem::NoChange) }
+fn changing(door: &Door) -> Result<&DecisionService, Problem> {
+    if door.is_shown { Ok(&door.decisions) } else { Err(Problem::NoChange) }
 }
 
 /// An array in both versions of the protocol: whether it is allowed is what comes first, also for libraries that make one list of a map.

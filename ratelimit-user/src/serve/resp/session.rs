@@ -105,8 +105,10 @@ impl Session {
     pub fn obey(&mut self, verb: Verb, arguments: &[&[u8]], out: &mut Vec<u8>) -> After {
         let mut reply = Reply::new(out, self.version);
         match verb {
-            Verb::CellThrottle => throttle::answer(&self.door.desk, Dialect::Cell, arguments, &mut reply),
-            Verb::Throttle => throttle::answer(&self.door.desk, Dialect::Crab, arguments, &mut reply),
+            Verb::CellThrottle => {
+                throttle::answer(&self.door.decisions, Dialect::Cell, arguments, &mut reply)
+            }
+            Verb::Throttle => throttle::answer(&self.door.decisions, Dialect::Crab, arguments, &mut reply),
             Verb::Ping => match arguments {
                 [] => reply.word("PONG"),
                 [message] => reply.bytes(message),
@@ -274,7 +276,7 @@ impl Session {
     }
 
     fn info(&self) -> String {
-        let usage = self.door.desk.engine().usage();
+        let usage = self.door.decisions.engine().usage();
         format!(
             "# Server\r\nredis_version:{LIKE_REDIS}\r\nserver_name:ratelimit\r\nratelimit_version:{}\r\n\
              redis_mode:standalone\r\nprocess_id:{}\r\n\r\n# Keyspace\r\nkeys:{}\r\nevicted_keys:{}\r\n",

@@ -7,7 +7,7 @@
 use super::reply::Reply;
 use crate::{
     meter::Bucket,
-    requests::{desk::Desk, throttle::Throttled},
+    requests::{decision_service::DecisionService, throttle::Throttled},
 };
 
 /// Nanoseconds in a microsecond, which engine and clock count in.
@@ -47,10 +47,10 @@ pub struct Standing {
 }
 
 /// Answers one question. `arguments` are those behind the name of the command.
-pub fn answer(desk: &Desk, dialect: Dialect, arguments: &[&[u8]], reply: &mut Reply<'_>) {
+pub fn answer(decisions: &DecisionService, dialect: Dialect, arguments: &[&[u8]], reply: &mut Reply<'_>) {
     match question(dialect, arguments) {
         Ok((key, terms)) => {
-            let standing = terms.stand(|bucket, quantity| desk.throttle(key, bucket, quantity));
+            let standing = terms.stand(|bucket, quantity| decisions.throttle(key, bucket, quantity));
             standing.say(dialect, reply);
         }
         Err(problem) => match dialect {

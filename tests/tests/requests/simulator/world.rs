@@ -1,4 +1,4 @@
-//! Hosts, a store and the network between them. What decides is the code that runs in production: claims, leases and the engine of each host, and the
+//! Hosts, a store and the network between them. What decides is the code that runs in production: counter keys, leases and the engine of each host, and the
 //! books of the store, which its script mirrors. What is simulated is time, and who hears what when.
 
 use std::{
@@ -384,8 +384,8 @@ impl<'p> World<'p> {
         let now_us = self.clock(host);
         let Host { engine, leases, name, .. } = &self.hosts[host];
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
-        let claims = engine.claims(&rules, &request, now_us).expect("a question that has an answer");
-        let (about, inquiries) = match shared::step(&claims, &request, leases, now_us) {
+        let counters = engine.counter_keys(&rules, &request, now_us).expect("a question that has an answer");
+        let (about, inquiries) = match shared::step(&counters, &request, leases, now_us) {
             Step::Decided { decision, due } => {
                 if decision.outcome.is_served() {
                     self.admitted.push((self.now_us, cost));
@@ -394,13 +394,13 @@ impl<'p> World<'p> {
                 if !due {
                     return;
                 }
-                let renewals = renewal::due(&claims, &request, leases, CLUSTER, true, now_us);
+                let renewals = renewal::due(&counters, &request, leases, CLUSTER, true, now_us);
                 let inquiries = renewals.iter().map(|renewal| renewal.inquiry.clone()).collect();
                 (About::Renewals(renewals), inquiries)
             }
             Step::Ask => {
                 let asked =
-                    shared::inquiries(&claims, &request, leases, CLUSTER, true, Taking::Ahead, now_us);
+                    shared::inquiries(&counters, &request, leases, CLUSTER, true, Taking::Ahead, now_us);
                 (About::Request { cost }, asked)
             }
         };
@@ -441,8 +441,8 @@ impl<'p> World<'p> {
             }
         };
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
-        let claims = engine.claims(&rules, &request, now_us).expect("the same question");
-        let verdict = shared::verdict(&claims, &inquiries, told, leases, now_us);
+        let counters = engine.counter_keys(&rules, &request, now_us).expect("the same question");
+        let verdict = shared::verdict(&counters, &inquiries, told, leases, now_us);
         assert!(verdict.undo.is_empty(), "there is one key");
         if verdict.decision.outcome == Outcome::Allowed {
             self.admitted.push((decided_us, cost));
@@ -462,9 +462,9 @@ impl<'p> World<'p> {
             }
         };
         let (rules, request) = (engine.rules(), Request::new("u", API).costing(cost));
-        let claims = engine.claims(&rules, &request, now_us).expect("the same question");
-        shared::failed(&claims, &inquiries, leases);
-        let Some(alone) = rules.alone(&claims) else { return };
+        let counters = engine.counter_keys(&rules, &request, now_us).expect("the same question");
+        shared::failed(&counters, &inquiries, leases);
+        let Some(alone) = rules.alone(&counters) else { return };
         if engine.judge(&alone, &request, now_us, Mode::Take).outcome.is_served() {
             self.admitted.push((self.now_us, cost));
             self.outcomes.alone += cost;

@@ -11,11 +11,11 @@ use super::{
 use crate::policy::KeyPart;
 
 /// Limits that one request can have at once: an API's and a plan's, or the three of a login and a plan's.
-pub const MAX_CLAIMS: usize = 4;
+pub const MAX_COUNTER_KEYS: usize = 4;
 
 /// One key of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'r> {
+pub struct CounterKey<'r> {
     /// What the key may have.
     pub allowance: &'r Allowance,
     /// The key.
@@ -39,10 +39,10 @@ pub enum Subject<'r> {
 
 /// All keys of one request.
 #[derive(Debug)]
-pub struct Claims<'r> {
+pub struct CounterKeys<'r> {
     /// Which API it is for.
     pub api: &'r ApiRules,
-    list: [Option<Claim<'r>>; MAX_CLAIMS],
+    list: [Option<CounterKey<'r>>; MAX_COUNTER_KEYS],
     /// For a login: where it is kept that this user has logged in from this address.
     pub known: Option<Known<'r>>,
 }
@@ -58,31 +58,31 @@ pub struct Known<'r> {
     pub of_strangers: &'r Allowance,
 }
 
-impl<'r> Claims<'r> {
+impl<'r> CounterKeys<'r> {
     /// Of a request for an API, none yet.
     pub(super) fn of(api: &'r ApiRules) -> Self {
-        Self { api, list: [None; MAX_CLAIMS], known: None }
+        Self { api, list: [None; MAX_COUNTER_KEYS], known: None }
     }
 
     /// One more, if it limits anything.
     #[inline]
-    pub(super) fn push(&mut self, claim: Claim<'r>) {
-        if claim.allowance.limits.is_empty() {
+    pub(super) fn push(&mut self, counter: CounterKey<'r>) {
+        if counter.allowance.limits.is_empty() {
             return;
         }
         if let Some(place) = self.list.iter_mut().find(|place| place.is_none()) {
-            *place = Some(claim);
+            *place = Some(counter);
         }
     }
 
     /// Each of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Claim<'r>> {
+    pub fn iter(&self) -> impl Iterator<Item = &CounterKey<'r>> {
         self.list.iter().flatten()
     }
 
     /// Some of them.
-    pub fn only(&self, mut is_meant: impl FnMut(&Claim<'r>) -> bool) -> Self {
-        let list = self.list.map(|claim| claim.filter(&mut is_meant));
+    pub fn only(&self, mut is_meant: impl FnMut(&CounterKey<'r>) -> bool) -> Self {
+        let list = self.list.map(|counter| counter.filter(&mut is_meant));
         Self { api: self.api, list, known: self.known }
     }
 
@@ -90,7 +90,7 @@ impl<'r> Claims<'r> {
     pub fn forget_strangers(&mut self) {
         let Some(known) = self.known else { return };
         for place in &mut self.list {
-            if place.is_some_and(|claim| std::ptr::eq(claim.allowance, known.of_strangers)) {
+            if place.is_some_and(|counter| std::ptr::eq(counter.allowance, known.of_strangers)) {
                 *place = None;
             }
         }

@@ -6,8 +6,8 @@ use tokio::sync::mpsc;
 
 use super::{
     BadRequest, Decision, Engine, Mode, Outcome, Request, Rules,
-    claims::Claims,
     complaints::Complaints,
+    counter_keys::CounterKeys,
     escalation::{Offence, Offenders},
     latency::Latency,
     rules::ApiRules,
@@ -66,7 +66,7 @@ impl From<Unavailable> for NotRefunded {
 
 /// Answers for every protocol.
 #[derive(Debug)]
-pub struct Desk {
+pub struct DecisionService {
     engine: Engine,
     clock: Clock,
     /// Other hosts that count with this one.
@@ -87,8 +87,8 @@ struct Access {
     trusted_proxies: Vec<Prefix>,
 }
 
-impl Desk {
-    /// A desk for a policy, that counts for itself.
+impl DecisionService {
+    /// A decision service for a policy, that counts for itself.
     pub fn new(policy: &Policy) -> Self {
         Self::with(policy, None)
     }
@@ -98,7 +98,7 @@ impl Desk {
         let name = policy.cluster().map_or(DEFAULT_NAME, |cluster| cluster.name());
         let clock = Clock::start();
         let together = store.map(|store| Together::new(store, name, policy.requests().keys, clock));
-        let desk = Self {
+        let decisions = Self {
             engine: Engine::new(policy, clock.now_us()),
             clock,
             together,
@@ -109,8 +109,8 @@ impl Desk {
             access: RwLock::default(),
             warnings: RwLock::default(),
         };
-        desk.settle(policy);
-        desk
+        decisions.settle(policy);
+        decisions
     }
 
     /// Follows a policy; one that is on another store than its own if the command line named one.
@@ -137,30 +137,30 @@ impl Desk {
         let now_us = self.clock.now_us();
         {
             let rules = self.engine.rules();
-            let claims = self.engine.claims(&rules, request, now_us)?;
-            if let Some(decision) = self.at_once(&rules, &claims, request, asking, now_us) {
-                let decision = self.seated(&claims, request, asking, decision);
-                self.note(claims.api, request, asking, decision.outcome, now_us);
+            let counters = self.engine.counter_keys(&rules, request, now_us)?;
+            if let Some(decision) = self.at_once(&rules, &counters, request, asking, now_us) {
+                let decision = self.seated(&counters, request, asking, decision);
+                self.note(counters.api, request, asking, decision.outcome, now_us);
                 return Ok(render(&decision));
             }
         }
         let rules = self.engine.rules_for_long();
-        let claims = self.engine.claims(&rules, request, now_us)?;
+        let counters = self.engine.counter_keys(&rules, request, now_us)?;
         let decision = match &self.together {
             Some(together) => {
-                together.decide(&self.engine, &self.clock, &rules, &claims, request, asking).await
+                together.decide(&self.engine, &self.clock, &rules, &counters, request, asking).await
             }
-            None => self.engine.judge(&claims, request, now_us, asking.into()),
+            None => self.engine.judge(&counters, request, now_us, asking.into()),
         };
-        let decision = self.seated(&claims, request, asking, decision);
-        self.note(claims.api, request, asking, decision.outcome, now_us);
+        let decision = self.seated(&counters, request, asking, decision);
+        self.note(counters.api, request, asking, decision.outcome, now_us);
         Ok(render(&decision))
     }
 
     /// Gives a decision the turn of somebody who has hung up, if there is one: an earlier turn, or one at all.
     fn seated<'r>(
         &self,
-        claims: &Claims<'r>,
+        counters: &CounterKeys<'r>,
         request: &Request<'_>,
         asking: Asking,
         decision: Decision<'r>,
@@ -174,7 +174,7 @@ impl Desk {
             Outcome::Refused { .. } => None,
             _ => return decision,
         };
-        let seat = Seat::of(claims, request);
+        let seat = Seat::of(counters, request);
         let turn_us = match asking {
             Asking::Counted => self.turns.take(seat, own, now_us),
             // A proxy that is given many at once does not wait.
@@ -192,8 +192,8 @@ impl Desk {
     /// The turn of a request that waits for so long from now on; none if the policy has changed so that there is none.
     pub fn turn(self: &Arc<Self>, request: &Request<'_>, wait_us: u64) -> Option<Turn> {
         let (rules, now_us) = (self.engine.rules(), self.clock.now_us());
-        let claims = self.engine.claims(&rules, request, now_us).ok()?;
-        Some(Turn::new(self, Seat::of(&claims, request), now_us + wait_us))
+        let counters = self.engine.counter_keys(&rules, request, now_us).ok()?;
+        Some(Turn::new(self, Seat::of(&counters, request), now_us + wait_us))
     }
 
     /// A turn is free: its caller has hung up.
@@ -205,16 +205,16 @@ impl Desk {
     fn at_once<'r>(
         &self,
         rules: &'r Rules,
-        claims: &Claims<'r>,
+        counters: &CounterKeys<'r>,
         request: &Request<'_>,
         asking: Asking,
         now_us: u64,
     ) -> Option<Decision<'r>> {
         match &self.together {
-            Some(together) if claims.iter().any(is_shared) => {
-                together.at_once(&self.engine, rules, claims, request, asking, now_us)
+            Some(together) if counters.iter().any(is_shared) => {
+                together.at_once(&self.engine, rules, counters, request, asking, now_us)
             }
-            _ => Some(self.engine.judge(claims, request, now_us, asking.into())),
+            _ => Some(self.engine.judge(counters, request, now_us, asking.into())),
         }
     }
 
@@ -223,22 +223,22 @@ impl Desk {
     pub async fn refund(&self, request: &Request<'_>, age_us: u64) -> Result<(), NotRefunded> {
         let (rules, now_us) = (self.engine.rules_for_long(), self.clock.now_us());
         // Those that it was charged to: who is known from now on was a stranger then.
-        let claims = self.engine.claims(&rules, request, now_us)?;
+        let counters = self.engine.counter_keys(&rules, request, now_us)?;
         let back = match &self.together {
-            Some(together) if claims.iter().any(is_shared) => {
-                together.refund(&self.engine, &self.clock, &rules, &claims, request, age_us).await?
+            Some(together) if counters.iter().any(is_shared) => {
+                together.refund(&self.engine, &self.clock, &rules, &counters, request, age_us).await?
             }
-            _ => self.engine.give_back(&claims, request, age_us, now_us),
+            _ => self.engine.give_back(&counters, request, age_us, now_us),
         };
         if back {
-            self.engine.know(&claims, now_us);
+            self.engine.know(&counters, now_us);
         }
         Ok(())
     }
 
     /// Gives back what a request was charged that is not served. Not for logins: there it would mean that one succeeded.
     pub async fn give_back(&self, request: &Request<'_>) {
-        if self.engine.rules().claims(request).is_ok_and(|claims| claims.known.is_none()) {
+        if self.engine.rules().counter_keys(request).is_ok_and(|counters| counters.known.is_none()) {
             // It was a good question before; rules that have changed since count nothing of it.
             let _changed = self.refund(request, 0).await;
         }
@@ -249,7 +249,7 @@ impl Desk {
         let rules = self.engine.rules();
         self.engine.reset(&rules, request)?;
         if let Some(together) = &self.together {
-            together.reset(&rules.claims(request)?, request);
+            together.reset(&rules.counter_keys(request)?, request);
         }
         Ok(())
     }
@@ -352,30 +352,31 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_wait_for_the_turn_of_a_login_has_not_logged_in() {
         let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"login\"\npreset = \"login\"\nper_user = [\"1/hour\"]";
-        let desk = Desk::new(&config::parse(text, "test").unwrap().policy);
+        let decisions = DecisionService::new(&config::parse(text, "test").unwrap().policy);
         let guess = Request::new("alice", "login").from("203.0.113.9".parse().unwrap());
         let served = async || {
-            desk.check(&guess, Asking::Counted, |decision| decision.outcome.is_served()).await.unwrap()
+            decisions.check(&guess, Asking::Counted, |decision| decision.outcome.is_served()).await.unwrap()
         };
         assert!(served().await);
-        desk.give_back(&guess).await;
+        decisions.give_back(&guess).await;
         assert!(!served().await, "nothing comes back, and nobody is known");
-        desk.refund(&guess, 0).await.unwrap();
+        decisions.refund(&guess, 0).await.unwrap();
         assert!(served().await, "this one has logged in");
     }
 
     #[tokio::test]
     async fn turns_stay_apart_whoever_hangs_up() {
         let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"api\"\nlimits = [\"10/s burst 100 leaky-bucket\"]\non_limit = \"delay 3s\"";
-        let desk = Arc::new(Desk::new(&config::parse(text, "test").unwrap().policy));
+        let decisions = Arc::new(DecisionService::new(&config::parse(text, "test").unwrap().policy));
         let request = Request::new("u", "api");
         let turn = async || {
-            let asked = desk.check(&request, Asking::Counted, |decision| decision.outcome).await.unwrap();
+            let asked =
+                decisions.check(&request, Asking::Counted, |decision| decision.outcome).await.unwrap();
             match asked {
                 Outcome::Delayed { wait_us } => {
-                    Some((desk.clock.now_us() + wait_us, desk.turn(&request, wait_us)))
+                    Some((decisions.clock.now_us() + wait_us, decisions.turn(&request, wait_us)))
                 }
-                Outcome::Allowed => Some((desk.clock.now_us(), None)),
+                Outcome::Allowed => Some((decisions.clock.now_us(), None)),
                 _ => None,
             }
         };
@@ -400,10 +401,10 @@ mod tests {
     async fn what_is_given_back_moves_nobody_who_waits() {
         let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"leaky\"\nlimits = [\"1/min burst 9 leaky-bucket\"]\non_limit = \"delay 60s\"\n\
                     [[api]]\nname = \"bucket\"\nlimits = [\"1/min burst 2\"]\non_limit = \"delay 60s\"";
-        let desk = Desk::new(&config::parse(text, "test").unwrap().policy);
+        let decisions = DecisionService::new(&config::parse(text, "test").unwrap().policy);
         let wait_s = async |api| {
             let outcome =
-                desk.check(&Request::new("u", api), Asking::Counted, |decision| decision.outcome).await;
+                decisions.check(&Request::new("u", api), Asking::Counted, |decision| decision.outcome).await;
             match outcome.unwrap() {
                 Outcome::Allowed => Some(0),
                 Outcome::Delayed { wait_us } => Some(wait_us.div_ceil(1_000_000)),
@@ -414,10 +415,10 @@ mod tests {
             for _ in 0..at_once {
                 assert_eq!(wait_s(api).await, Some(0));
             }
-            desk.refund(&Request::new("u", api), 0).await.unwrap();
+            decisions.refund(&Request::new("u", api), 0).await.unwrap();
             assert_eq!(wait_s(api).await, Some(0), "{api}: nobody waits, so it is there again");
             assert_eq!(wait_s(api).await, Some(60), "{api}");
-            desk.refund(&Request::new("u", api), 0).await.unwrap();
+            decisions.refund(&Request::new("u", api), 0).await.unwrap();
             assert_eq!(wait_s(api).await, None, "{api}: the turn at 60 s is somebody else's");
         }
     }
@@ -425,12 +426,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_given_back_is_there_again() {
         let text = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"api\"\nlimits = [\"1/hour\"]";
-        let desk = Desk::new(&config::parse(text, "test").unwrap().policy);
+        let decisions = DecisionService::new(&config::parse(text, "test").unwrap().policy);
         let request = Request::new("u", "api");
         for _ in 0..3 {
-            let served = desk.check(&request, Asking::Counted, |decision| decision.outcome.is_served()).await;
+            let served =
+                decisions.check(&request, Asking::Counted, |decision| decision.outcome.is_served()).await;
             assert_eq!(served, Ok(true));
-            desk.give_back(&request).await;
+            decisions.give_back(&request).await;
         }
     }
 }
