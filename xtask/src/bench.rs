@@ -26,7 +26,7 @@ const REQUESTS: [Need; 2] = [
 pub(crate) struct Options {
     /// Questions instead of packets: the service over RESP, HTTP and gRPC, and its engine, beside Redis, nginx, throttlecrab, Limitador and
     /// governor; installs those for this checkout, takes no root
-    #[arg(long, conflicts_with_all = ["frame", "plot"])]
+    #[arg(long, conflicts_with = "frame")]
     requests: bool,
     /// Fewer cases and shorter rounds: under a minute, once everything is built
     #[arg(long)]
@@ -40,9 +40,9 @@ pub(crate) struct Options {
     /// Bytes of a frame
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=9014))]
     frame: u16,
-    /// Also draw the main table into docs/performance.svg
-    #[arg(long)]
-    plot: bool,
+    /// Also write the report into docs/performance, and of packets draw the main table into docs/performance.svg
+    #[arg(long, alias = "plot")]
+    save: bool,
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
@@ -72,7 +72,7 @@ fn words(options: &Options) -> Vec<String> {
     if options.frame != 64 {
         words.extend(["--frame".into(), options.frame.to_string()]);
     }
-    words.extend(options.plot.then(|| "--plot".into()));
+    words.extend(options.save.then(|| "--save".into()));
     words
 }
 
@@ -97,8 +97,8 @@ mod tests {
     fn only_what_differs_from_the_defaults_is_passed_on() {
         assert!(understood("").unwrap().is_empty());
         assert!(understood("--output text --frame 64").unwrap().is_empty());
-        let expected = ["--quick", "--output", "json", "--only", "1", "--frame", "1500", "--plot"];
-        assert_eq!(understood("--plot --frame 1500 --only 1 --output json --quick").unwrap(), expected);
+        let expected = ["--quick", "--output", "json", "--only", "1", "--frame", "1500", "--save"];
+        assert_eq!(understood("--save --frame 1500 --only 1 --output json --quick").unwrap(), expected);
     }
 
     #[test]

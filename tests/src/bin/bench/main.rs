@@ -43,13 +43,16 @@ use clap::{Parser, ValueEnum};
 
 use crate::{interrupt::Interrupted, run::Request};
 
+/// Where the plot is saved.
 const PLOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.svg");
+/// Where reports are saved. The README has no number that is not in one of them.
+const REPORTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance");
 
 #[derive(Parser)]
 #[command(name = "bench", about = "Measure the limiter beside a bare drop, nftables and iptables")]
 struct Options {
     /// Questions instead of packets: the decision service beside its peers; takes no root
-    #[arg(long, conflicts_with_all = ["frame", "plot"])]
+    #[arg(long, conflicts_with = "frame")]
     requests: bool,
     /// Fewer cases and shorter rounds: under a minute
     #[arg(long)]
@@ -69,9 +72,9 @@ struct Options {
     /// Bytes of a frame
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=9014))]
     frame: u16,
-    /// Also draw the one-core table into docs/performance.svg
-    #[arg(long)]
-    plot: bool,
+    /// Also write the report into docs/performance, and of packets draw the one-core table into docs/performance.svg
+    #[arg(long, alias = "plot")]
+    save: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,10 +117,16 @@ fn bench(options: Options) -> Result<()> {
         Output::Text => print!("{}", text::shown(&report)),
         Output::Json => println!("{}", report.json()?),
     }
-    if options.plot {
+    if options.save {
         fs::write(PLOT, plot::svg(&report)).with_context(|| format!("cannot write {PLOT}"))?;
+        save("packets.txt", &text::shown(&report))?;
     }
     Ok(())
+}
+
+fn save(name: &str, report: &str) -> Result<()> {
+    let path = format!("{REPORTS}/{name}");
+    fs::write(&path, report).with_context(|| format!("cannot write {path}"))
 }
 
 fn ask(options: Options) -> Result<()> {
@@ -135,6 +144,9 @@ fn ask(options: Options) -> Result<()> {
     match options.output {
         Output::Text => print!("{}", report.text()),
         Output::Json => println!("{}", report.json()?),
+    }
+    if options.save {
+        save("requests.txt", &report.text())?;
     }
     Ok(())
 }
