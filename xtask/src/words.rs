@@ -94,7 +94,7 @@ fn is_form_of(part: &str, word: &str) -> bool {
     singular.eq_ignore_ascii_case(word)
 }
 
-/// The words inside an identifier: `desk_state`, `DeskState` and `DESK_STATE` have two each.
+/// The words inside an identifier: `lamp_state`, `LampState` and `LAMP_STATE` have two each.
 fn segments(identifier: &str) -> impl Iterator<Item = &str> {
     identifier.split('_').flat_map(|part| {
         let mut rest = part;
@@ -176,20 +176,20 @@ mod tests {
 
     #[test]
     fn a_word_is_found_alone_in_identifiers_and_in_the_plural() {
-        let desk = of("| `desk` | word | decision service | | yes |");
-        for line in ["the desk", "Desk::new()", "desk_state", "DeskState", "MAX_DESKS", "two desks."] {
-            assert!(desk.is_in(line), "{line}");
+        let lamp = of("| `lamp` | word | light | | yes |");
+        for line in ["the lamp", "Lamp::new()", "lamp_state", "LampState", "MAX_LAMPS", "two lamps."] {
+            assert!(lamp.is_in(line), "{line}");
         }
-        for line in ["desktop", "DESKTOP", "helpdesk", "ask"] {
-            assert!(!desk.is_in(line), "{line}");
+        for line in ["lampion", "LAMPION", "headlamp", "amp"] {
+            assert!(!lamp.is_in(line), "{line}");
         }
     }
 
     #[test]
     fn a_name_is_found_only_exactly() {
-        let claim = of("| `Claim` | name | counter key | | yes |");
-        assert!(claim.is_in("struct Claim {") && claim.is_in("&Claim"));
-        assert!(!claim.is_in("we claim that") && !claim.is_in("Claims") && !claim.is_in("// Claimed"));
+        let stool = of("| `Stool` | name | seat | | yes |");
+        assert!(stool.is_in("struct Stool {") && stool.is_in("&Stool"));
+        assert!(!stool.is_in("the stool that") && !stool.is_in("Stools") && !stool.is_in("// Stooled"));
     }
 
     #[test]
@@ -217,12 +217,12 @@ mod tests {
         for member in ["docs", "ratelimit-common", "ratelimit-ebpf", "ratelimit-user", "tests", "xtask"] {
             fs::create_dir_all(dir.join(member)).unwrap();
         }
-        let rows = "| `desk` | word | decision service | | yes |\n| `rung` | word | level | | no |\n";
+        let rows = "| `lamp` | word | light | | yes |\n| `rung` | word | level | | no |\n";
         fs::write(dir.join(GLOSSARY), format!("{HEADER}\n|---|---|---|---|---|\n{rows}")).unwrap();
-        fs::write(dir.join("tests/a.rs"), "fn a() {}\n// The desk. A rung.\n").unwrap();
+        fs::write(dir.join("tests/a.rs"), "fn a() {}\n// The lamp. A rung.\n").unwrap();
         let told = check(&dir).unwrap_err().to_string();
         fs::remove_dir_all(&dir).unwrap();
-        assert!(told.ends_with("\n  tests/a.rs:2: \"desk\": say decision service"), "{told}");
+        assert!(told.ends_with("\n  tests/a.rs:2: \"lamp\": say light"), "{told}");
     }
 
     #[test]

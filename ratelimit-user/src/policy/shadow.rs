@@ -106,16 +106,16 @@ impl Order {
 }
 
 /// A prefix, whose it is, and its place among its owner's.
-pub(super) type Claim = (Prefix, usize, usize);
+pub(super) type OwnedPrefix = (Prefix, usize, usize);
 
 /// Every prefix that changes nothing: its owner, its place there, and why. Where two have the same, it is the later owner's.
-pub(super) fn shadows_of(mut all: Vec<Claim>) -> Vec<(usize, usize, Shadow)> {
+pub(super) fn shadows_of(mut all: Vec<OwnedPrefix>) -> Vec<(usize, usize, Shadow)> {
     all.sort_unstable();
     pass(all.into_iter())
 }
 
 /// One pass: in sorted order a prefix comes before everything inside it, so the prefixes around the current one are a stack.
-fn pass(sorted: impl Iterator<Item = Claim>) -> Vec<(usize, usize, Shadow)> {
+fn pass(sorted: impl Iterator<Item = OwnedPrefix>) -> Vec<(usize, usize, Shadow)> {
     let mut found: HashMap<(usize, usize), Shadow> = HashMap::new();
     let mut around: Vec<Frame> = Vec::new();
     for (prefix, owner, source) in sorted {

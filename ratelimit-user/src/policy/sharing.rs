@@ -10,7 +10,7 @@ use ratelimit_common::abi::destination::MAX_DESTINATIONS;
 use super::{
     Prefix, Service, ServiceError,
     carrier::{Carrier, END, Place},
-    shadow::{Claim, Shadow, shadows_of},
+    shadow::{OwnedPrefix, Shadow, shadows_of},
 };
 
 /// Ports and protocols that the same services are for.
@@ -149,7 +149,7 @@ pub(super) fn unmet(services: &[Service], groups: &[PortGroup]) -> Vec<Unmet> {
 /// Who takes what is left. Smaller than every other owner, and so around everybody's `0.0.0.0/0`.
 const REST: usize = 0;
 
-fn group_claims(services: &[Service], group: &PortGroup) -> Vec<Claim> {
+fn group_claims(services: &[Service], group: &PortGroup) -> Vec<OwnedPrefix> {
     let prefixes = group.services.iter().flat_map(|at| {
         services[*at].destinations().iter().enumerate().map(|(source, prefix)| (*prefix, *at + 1, source))
     });
