@@ -18,10 +18,7 @@ use std::{
 use hyper::{Request, Response, StatusCode, header::RETRY_AFTER};
 use ratelimit_user::{
     config,
-    requests::{
-        Outcome, Request as Question,
-        decision_service::{Asking, DecisionService},
-    },
+    requests::{Outcome, Request as Question, asking::Asking, decision_service::DecisionService},
 };
 use tower_layer::Layer;
 use tower_service::Service;

@@ -13,9 +13,7 @@ use crate::{
     control::protocol::{DecisionInfo, Operator, Reply, TestQuestion},
     dataplane::probe,
     failure::{ExitCode, Failure},
-    requests::{
-        Decision, Outcome, Priority, Request as Question, decision_service::Asking, escalation::Offence,
-    },
+    requests::{Decision, Outcome, Priority, Request as Question, asking::Asking, escalation::Offence},
 };
 
 /// Blocks those who stay above their limits, until the daemon ends.

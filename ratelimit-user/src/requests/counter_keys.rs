@@ -4,14 +4,11 @@ use std::net::IpAddr;
 
 use super::{
     allowance::Allowance,
-    key::{Hash, KeyWriter},
+    api_rules::{ApiRules, Prefixes},
+    key::{Hash, KeyWriter, MAX_COUNTER_KEYS},
     request::{BadRequest, Request},
-    rules::{ApiRules, Prefixes},
 };
 use crate::policy::KeyPart;
-
-/// Limits that one request can have at once: an API's and a plan's, or the three of a login and a plan's.
-pub const MAX_COUNTER_KEYS: usize = 4;
 
 /// One key of one request.
 #[derive(Clone, Copy, Debug)]

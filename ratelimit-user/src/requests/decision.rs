@@ -2,7 +2,7 @@
 
 use super::{
     allowance::{Allowance, Limit},
-    counter_keys::MAX_COUNTER_KEYS,
+    key::MAX_COUNTER_KEYS,
 };
 use crate::meter::bit;
 

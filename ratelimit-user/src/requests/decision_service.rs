@@ -5,12 +5,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::mpsc;
 
 use super::{
-    BadRequest, Decision, Engine, Mode, Outcome, Request, Rules,
+    BadRequest, Decision, Engine, Outcome, Request, Rules,
+    api_rules::ApiRules,
+    asking::{Asking, NotRefunded},
     complaints::Complaints,
     counter_keys::CounterKeys,
     escalation::{Offence, Offenders},
     latency::Latency,
-    rules::ApiRules,
     shared::is_shared,
     throttle::Throttled,
     together::Together,
@@ -21,48 +22,8 @@ use crate::{
     meter::Bucket,
     policy::{DEFAULT_NAME, Listen, Policy, Prefix, address::StoreAddress},
     requests::status::RequestsStatus,
-    store::{
-        redis::StoreError,
-        worker::{Store, Unavailable},
-    },
+    store::{redis::StoreError, worker::Store},
 };
-
-/// Whether a question counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asking {
-    /// It does.
-    Counted,
-    /// It does, and is for many requests at once, which somebody else decides about: no units are to be held for more of them.
-    InBulk,
-    /// Somebody wants to know.
-    Peeking,
-}
-
-impl From<Asking> for Mode {
-    fn from(asking: Asking) -> Self {
-        match asking {
-            Asking::Counted | Asking::InBulk => Self::Take,
-            Asking::Peeking => Self::Peek,
-        }
-    }
-}
-
-/// Why nothing was given back.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotRefunded {
-    /// The question makes no sense.
-    #[error(transparent)]
-    Bad(#[from] BadRequest),
-    /// It was counted in the store, which does not answer.
-    #[error("the store that hosts share does not answer, so nothing was given back; try again in a second")]
-    StoreAway,
-}
-
-impl From<Unavailable> for NotRefunded {
-    fn from(_: Unavailable) -> Self {
-        Self::StoreAway
-    }
-}
 
 /// Answers for every protocol.
 #[derive(Debug)]
@@ -74,7 +35,7 @@ pub struct DecisionService {
     offenders: Offenders,
     complaints: Complaints,
     /// Turns whose callers have hung up.
-    turns: Turns,
+    turns: Arc<Turns>,
     latency: Latency,
     access: RwLock<Access>,
     /// What an operator should know of the listeners, as sentences.
@@ -104,7 +65,7 @@ impl DecisionService {
             together,
             offenders: Offenders::default(),
             complaints: Complaints::default(),
-            turns: Turns::default(),
+            turns: Arc::default(),
             latency: Latency::default(),
             access: RwLock::default(),
             warnings: RwLock::default(),
@@ -190,15 +151,10 @@ impl DecisionService {
     }
 
     /// The turn of a request that waits for so long from now on; none if the policy has changed so that there is none.
-    pub fn turn(self: &Arc<Self>, request: &Request<'_>, wait_us: u64) -> Option<Turn> {
+    pub fn turn(&self, request: &Request<'_>, wait_us: u64) -> Option<Turn> {
         let (rules, now_us) = (self.engine.rules(), self.clock.now_us());
         let counters = self.engine.counter_keys(&rules, request, now_us).ok()?;
-        Some(Turn::new(self, Seat::of(&counters, request), now_us + wait_us))
-    }
-
-    /// A turn is free: its caller has hung up.
-    pub(super) fn leave(&self, seat: Seat, turn_us: u64) {
-        self.turns.leave(seat, turn_us, self.clock.now_us());
+        Some(Turn::new(&self.turns, self.clock, Seat::of(&counters, request), now_us + wait_us))
     }
 
     /// The decision, if nobody else has to be asked.

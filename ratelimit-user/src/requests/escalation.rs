@@ -14,9 +14,9 @@ use ratelimit_common::limit::rate::Rate;
 use tokio::sync::mpsc;
 
 use super::{
+    api_rules::ApiRules,
     cells::Cells,
     key::{KeyHasher, KeyWriter as _},
-    rules::ApiRules,
 };
 use crate::{
     meter::{Bucket, Meter},

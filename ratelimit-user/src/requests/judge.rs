@@ -3,8 +3,9 @@
 use super::{
     allowance::Limit,
     cells::Cells,
-    counter_keys::{CounterKey, CounterKeys, MAX_COUNTER_KEYS},
+    counter_keys::{CounterKey, CounterKeys},
     decision::{Decision, Nearest, Outcome, Violated},
+    key::MAX_COUNTER_KEYS,
     request::Request,
     table::Locked,
 };

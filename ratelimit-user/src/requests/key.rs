@@ -5,6 +5,9 @@ use std::{borrow::Cow, fmt::Write as _, hash::Hasher as _, net::IpAddr};
 use ring::digest::{SHA256, digest};
 use siphasher::sip::SipHasher13;
 
+/// Limits that one request can have at once: an API's and a plan's, or the three of a login and a plan's.
+pub const MAX_COUNTER_KEYS: usize = 4;
+
 /// The longest name that the store has in full, in bytes. Longer ones are there as what they hash to.
 pub const MAX_PART: usize = 1_024;
 

@@ -8,6 +8,8 @@
 //! [`decision_service`] is where all protocols ask: it has the clock, and asks the store about limits that hold on all hosts.
 
 pub mod allowance;
+pub mod api_rules;
+pub mod asking;
 pub mod cells;
 mod complaints;
 pub mod counter_keys;

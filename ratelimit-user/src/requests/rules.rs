@@ -8,19 +8,15 @@ use std::{
 
 use super::{
     allowance::{Allowance, Limit, limit_of},
+    api_rules::{ApiRules, LoginRules, Named, Prefixes},
     counter_keys::{CounterKey, CounterKeys, Known, Subject, shortened, write},
     fleet::Fleet,
     key::KeyHasher,
     request::{BadRequest, Request},
-    tally::Tally,
 };
 use crate::policy::{
-    ANY_API, Alone, Api, DEFAULT_PLAN, Escalation, KeyPart, OnRefusal, Policy, RequestLimit, Reserved,
-    Sharing,
+    ANY_API, Alone, Api, DEFAULT_PLAN, KeyPart, OnRefusal, Policy, RequestLimit, Reserved, Sharing,
 };
-
-/// Things by the names that a policy gives them. Whoever asks cannot choose those, so the hasher need not withstand it.
-type Named<T> = HashMap<String, T, foldhash::fast::RandomState>;
 
 /// Everything that requests are judged by.
 #[derive(Debug, Default)]
@@ -35,40 +31,6 @@ pub struct Rules {
     hasher: KeyHasher,
     /// The hosts that count together, if there are some.
     fleet: Option<Fleet>,
-}
-
-/// One API.
-#[derive(Debug)]
-pub struct ApiRules {
-    /// Its name, as counters have it.
-    pub name: Arc<str>,
-    /// Its place in the policy file.
-    pub index: usize,
-    /// Decisions by outcome, kept through changes of the policy.
-    pub tally: Arc<Tally>,
-    /// When a caller is blocked.
-    pub escalation: Option<Escalation>,
-    pub(super) key: Vec<KeyPart>,
-    allowance: usize,
-    by_plan: Named<usize>,
-    by_user: Named<usize>,
-    pub(super) prefixes: Prefixes,
-    login: Option<LoginRules>,
-}
-
-#[derive(Debug)]
-struct LoginRules {
-    per_ip: usize,
-    per_user_and_ip: usize,
-    per_user: usize,
-    known_for_us: u64,
-}
-
-/// What addresses are counted as.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Prefixes {
-    pub(super) ipv4: u8,
-    pub(super) ipv6: u8,
 }
 
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
     cells::Cells,
-    counter_keys::{CounterKey, MAX_COUNTER_KEYS},
-    key::Hash,
+    counter_keys::CounterKey,
+    key::{Hash, MAX_COUNTER_KEYS},
 };
 
 /// Shards. Many more than threads, so that two threads seldom meet.

@@ -4,8 +4,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use super::{
     Decision, Engine, Mode, Nearest, Outcome, Request, Rules, Violated,
+    asking::Asking,
     counter_keys::{CounterKey, CounterKeys},
-    decision_service::Asking,
     lease::Lease,
     leases::Leases,
     renewal,

@@ -11,11 +11,8 @@ use std::{
     },
 };
 
-use super::{
-    Priority, Request,
-    counter_keys::{CounterKeys, MAX_COUNTER_KEYS},
-    decision_service::DecisionService,
-};
+use super::{Priority, Request, counter_keys::CounterKeys, key::MAX_COUNTER_KEYS};
+use crate::clock::Clock;
 
 /// Turns that are free at most. One more is lost, and nobody is served for it.
 const MOST: usize = 100_000;
@@ -106,15 +103,16 @@ impl Turns {
 /// The place of somebody who waits. Dropped before its turn, it is free for others.
 #[derive(Debug)]
 pub struct Turn {
-    decisions: Arc<DecisionService>,
+    turns: Arc<Turns>,
+    clock: Clock,
     seat: Seat,
     turn_us: u64,
     is_served: bool,
 }
 
 impl Turn {
-    pub(super) fn new(decisions: &Arc<DecisionService>, seat: Seat, turn_us: u64) -> Self {
-        Self { decisions: Arc::clone(decisions), seat, turn_us, is_served: false }
+    pub(super) fn new(turns: &Arc<Turns>, clock: Clock, seat: Seat, turn_us: u64) -> Self {
+        Self { turns: Arc::clone(turns), clock, seat, turn_us, is_served: false }
     }
 
     /// Its turn has come, and its caller was there.
@@ -126,7 +124,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if !self.is_served {
-            self.decisions.leave(self.seat, self.turn_us);
+            self.turns.leave(self.seat, self.turn_us, self.clock.now_us());
         }
     }
 }

@@ -31,7 +31,7 @@ use self::{
     question::Question,
 };
 use super::{listener::Stream, workers::Door};
-use crate::requests::{Outcome, decision_service::Asking};
+use crate::requests::{Outcome, asking::Asking};
 
 /// A request's line and header fields are no longer than this.
 const MAX_HEAD: usize = 64 * 1024;

@@ -15,7 +15,8 @@ use ratelimit_user::{
     config,
     requests::{
         Outcome, Request,
-        decision_service::{Asking, DecisionService, NotRefunded},
+        asking::{Asking, NotRefunded},
+        decision_service::DecisionService,
     },
     store::{
         redis::slot,

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::question::shown;
 use crate::requests::{
-    BadRequest, Decision, Nearest, Outcome, allowance::Limit, decision_service::NotRefunded, seconds,
+    BadRequest, Decision, Nearest, Outcome, allowance::Limit, asking::NotRefunded, seconds,
 };
 
 /// An answer over HTTP.

@@ -7,7 +7,7 @@ use hyper::header::HeaderMap;
 use super::{answer::Trouble, forwarded::Origin};
 use crate::{
     policy::KeyPart,
-    requests::{Priority, Request, decision_service::Asking, key::named},
+    requests::{Priority, Request, asking::Asking, key::named},
 };
 
 /// The most that one request may count: what every program that reads JSON still counts exactly.

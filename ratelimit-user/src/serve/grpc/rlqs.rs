@@ -27,10 +27,7 @@ use super::{
     },
     status::Status,
 };
-use crate::requests::{
-    Decision, Outcome,
-    decision_service::{Asking, DecisionService},
-};
+use crate::requests::{Decision, Outcome, asking::Asking, decision_service::DecisionService};
 
 pub use self::quotas::Quotas;
 

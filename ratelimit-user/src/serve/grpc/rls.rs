@@ -17,10 +17,7 @@ use super::{
     status::Status,
 };
 use crate::requests::{
-    Decision, Nearest, Outcome,
-    decision_service::{Asking, DecisionService},
-    seconds,
-    turns::Turn,
+    Decision, Nearest, Outcome, asking::Asking, decision_service::DecisionService, seconds, turns::Turn,
 };
 
 /// Descriptors of one request. Proxies send one for each limit of a route.

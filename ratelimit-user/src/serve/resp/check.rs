@@ -6,7 +6,8 @@ use super::{reply::Reply, throttle::integer};
 use crate::{
     requests::{
         BadRequest, Decision, Outcome, Priority, Request,
-        decision_service::{Asking, DecisionService, NotRefunded},
+        asking::{Asking, NotRefunded},
+        decision_service::DecisionService,
         turns::Turn,
     },
     serve::workers::Door,

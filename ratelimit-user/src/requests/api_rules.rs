@@ -1,0 +1,44 @@
+//! What a policy says of one API, made ready for questions.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::tally::Tally;
+use crate::policy::{Escalation, KeyPart};
+
+/// Things by the names that a policy gives them. Whoever asks cannot choose those, so the hasher need not withstand it.
+pub(super) type Named<T> = HashMap<String, T, foldhash::fast::RandomState>;
+
+/// One API.
+#[derive(Debug)]
+pub struct ApiRules {
+    /// Its name, as counters have it.
+    pub name: Arc<str>,
+    /// Its place in the policy file.
+    pub index: usize,
+    /// Decisions by outcome, kept through changes of the policy.
+    pub tally: Arc<Tally>,
+    /// When a caller is blocked.
+    pub escalation: Option<Escalation>,
+    pub(super) key: Vec<KeyPart>,
+    pub(super) allowance: usize,
+    pub(super) by_plan: Named<usize>,
+    pub(super) by_user: Named<usize>,
+    pub(super) prefixes: Prefixes,
+    pub(super) login: Option<LoginRules>,
+}
+
+/// What a login is counted under: places among the allowances.
+#[derive(Debug)]
+pub(super) struct LoginRules {
+    pub(super) per_ip: usize,
+    pub(super) per_user_and_ip: usize,
+    pub(super) per_user: usize,
+    pub(super) known_for_us: u64,
+}
+
+/// What addresses are counted as.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prefixes {
+    pub(super) ipv4: u8,
+    pub(super) ipv6: u8,
+}

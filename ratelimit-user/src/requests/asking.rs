@@ -1,0 +1,41 @@
+//! How a question is meant, and what can go wrong with giving back.
+
+use super::{BadRequest, Mode};
+use crate::store::worker::Unavailable;
+
+/// Whether a question counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// It does.
+    Counted,
+    /// It does, and is for many requests at once, which somebody else decides about: no units are to be held for more of them.
+    InBulk,
+    /// Somebody wants to know.
+    Peeking,
+}
+
+impl From<Asking> for Mode {
+    fn from(asking: Asking) -> Self {
+        match asking {
+            Asking::Counted | Asking::InBulk => Self::Take,
+            Asking::Peeking => Self::Peek,
+        }
+    }
+}
+
+/// Why nothing was given back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRefunded {
+    /// The question makes no sense.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+    /// It was counted in the store, which does not answer.
+    #[error("the store that hosts share does not answer, so nothing was given back; try again in a second")]
+    StoreAway,
+}
+
+impl From<Unavailable> for NotRefunded {
+    fn from(_: Unavailable) -> Self {
+        Self::StoreAway
+    }
+}
