@@ -25,8 +25,10 @@ use super::{
     link,
     lists::Lists,
     places::Places,
-    set::{self, Terms, enforced, full_frame_charge},
-    succession, total,
+    set::{self, enforced, full_frame_charge},
+    succession,
+    succession::SetTerms,
+    total,
     window::{self, Windows},
 };
 use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, Sources, User};
@@ -175,7 +177,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
     let clock = clock(policy, lag_q8);
     let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
-    let terms = Terms {
+    let terms = SetTerms {
         lag_q8,
         cpus: facts.cpus,
         gate: policy.gate().enabled(),
@@ -184,7 +186,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         now_q8: before.map_or(0, |before| before.now_q8),
         other_sources: before.is_some_and(|before| masks(&before.policy.source) != source_masks(policy)),
     };
-    let of_users = Terms { gate: false, reserve: facts.reserve, other_sources: false, ..terms };
+    let of_users = SetTerms { gate: false, reserve: facts.reserve, other_sources: false, ..terms };
     let known = before.and_then(|before| before.desired);
     let names_before = before.map(|before| before.names);
     let names = names(policy, names_before);
@@ -305,7 +307,12 @@ fn names(policy: &Policy, before: Option<&Names>) -> Names {
     }
 }
 
-fn source(policy: &Policy, terms: Terms, before: Option<&LimitSet>, windows: &mut Windows) -> SourceLimits {
+fn source(
+    policy: &Policy,
+    terms: SetTerms,
+    before: Option<&LimitSet>,
+    windows: &mut Windows,
+) -> SourceLimits {
     let rates: Vec<Rate> = policy.source().limits().iter().map(|limit| *limit.rate()).collect();
     let [v6_mask_hi, v6_mask_lo, v4_mask] = source_masks(policy);
     SourceLimits { v6_mask_hi, v6_mask_lo, v4_mask, set: set::compile(&rates, terms, before, windows) }
@@ -324,7 +331,7 @@ fn masks(source: &SourceLimits) -> [u64; 3] {
 
 fn compile_service(
     service: &Service,
-    terms: Terms,
+    terms: SetTerms,
     before: Option<&LimitSet>,
     totals: Option<&[Total; MAX_TOTALS]>,
     windows: &mut Windows,
@@ -343,7 +350,11 @@ fn compile_service(
 }
 
 /// The limits of a total, and how many places they take.
-fn totals(rates: &[Rate], terms: Terms, before: Option<&[Total; MAX_TOTALS]>) -> (u64, [Total; MAX_TOTALS]) {
+fn totals(
+    rates: &[Rate],
+    terms: SetTerms,
+    before: Option<&[Total; MAX_TOTALS]>,
+) -> (u64, [Total; MAX_TOTALS]) {
     let places = total::places(rates, before);
     let mut totals = abi::Service::UNUSED.totals;
     for (place, rate) in places.iter().zip(rates) {

@@ -14,7 +14,10 @@ use ratelimit_common::{
     },
 };
 
-use super::{succession, window::Windows};
+use super::{
+    succession::{self, SetTerms},
+    window::Windows,
+};
 use crate::policy::{Reserve, is_leased};
 
 /// The largest frame that there can be: what receive offloads build.
@@ -22,29 +25,10 @@ pub(super) const LARGEST_FRAME: u64 = 65_536;
 /// A tolerance below so many times the room that CPUs need to add would lose too much of its burst to it.
 const ROOM_SHARE: u64 = 64;
 
-/// What a set depends on beside its limits.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    /// What is taken out of every tolerance for the clock.
-    pub(super) lag_q8: u64,
-    /// CPUs that may charge at once.
-    pub(super) cpus: u32,
-    /// Whether sources share cells until they need an entry.
-    pub(super) gate: bool,
-    /// Whether elastic limits are wide.
-    pub(super) headroom: bool,
-    /// What this host has without a lease, if limits hold on all hosts together.
-    pub(super) reserve: Option<Reserve>,
-    /// When the policy takes the place of another; 0 if it is the first.
-    pub(super) now_q8: u64,
-    /// Whether what the policy takes for one source is not what the one before did.
-    pub(super) other_sources: bool,
-}
-
 /// The kernel's view of limits. `before` is the set that was there: a limit that stays keeps its place, and with it what was spent.
 pub(super) fn compile(
     rates: &[Rate],
-    terms: Terms,
+    terms: SetTerms,
     before: Option<&LimitSet>,
     windows: &mut Windows,
 ) -> LimitSet {
@@ -55,7 +39,7 @@ pub(super) fn compile(
     }
 }
 
-fn of_rates(rates: &[Rate], terms: Terms, before: Option<&LimitSet>, windows: &mut Windows) -> LimitSet {
+fn of_rates(rates: &[Rate], terms: SetTerms, before: Option<&LimitSet>, windows: &mut Windows) -> LimitSet {
     let mut slots = [Limit::UNUSED; MAX_LIMITS];
     let limits: Vec<Limit> =
         rates.iter().flat_map(|rate| buckets(rate, terms.headroom, terms.reserve)).collect();
@@ -86,7 +70,7 @@ fn of_rates(rates: &[Rate], terms: Terms, before: Option<&LimitSet>, windows: &m
 }
 
 /// Which places have limits that hold on all hosts together.
-fn leased_places(rates: &[Rate], places: &[usize], terms: Terms) -> u64 {
+fn leased_places(rates: &[Rate], places: &[usize], terms: SetTerms) -> u64 {
     let mut bits = 0;
     let mut places = places.iter();
     for rate in rates {

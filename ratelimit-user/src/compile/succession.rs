@@ -19,11 +19,30 @@ use ratelimit_common::{
     limit::gcra::ahead_q8,
 };
 
-use super::set::Terms;
+use crate::policy::Reserve;
+
+/// What a set depends on beside its limits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SetTerms {
+    /// What is taken out of every tolerance for the clock.
+    pub(super) lag_q8: u64,
+    /// CPUs that may charge at once.
+    pub(super) cpus: u32,
+    /// Whether sources share cells until they need an entry.
+    pub(super) gate: bool,
+    /// Whether elastic limits are wide.
+    pub(super) headroom: bool,
+    /// What this host has without a lease, if limits hold on all hosts together.
+    pub(super) reserve: Option<Reserve>,
+    /// When the policy takes the place of another; 0 if it is the first.
+    pub(super) now_q8: u64,
+    /// Whether what the policy takes for one source is not what the one before did.
+    pub(super) other_sources: bool,
+}
 
 /// The set that takes the place of `before`, where something was limited.
-pub(super) fn after(before: &LimitSet, set: LimitSet, terms: Terms) -> LimitSet {
-    let Terms { now_q8, .. } = terms;
+pub(super) fn after(before: &LimitSet, set: LimitSet, terms: SetTerms) -> LimitSet {
+    let SetTerms { now_q8, .. } = terms;
     let (owed_since_q8, owed_q8) = owed(before, &set, terms);
     LimitSet {
         owed_since_q8,
@@ -35,7 +54,7 @@ pub(super) fn after(before: &LimitSet, set: LimitSet, terms: Terms) -> LimitSet 
 }
 
 /// The set where nothing was limited before under another policy, or another service had the place: entries may be left of one before that.
-pub(super) fn afresh(set: LimitSet, terms: Terms) -> LimitSet {
+pub(super) fn afresh(set: LimitSet, terms: SetTerms) -> LimitSet {
     if set.gate_tolerance_q8 == 0 || terms.now_q8 == 0 {
         return set;
     }
@@ -48,7 +67,7 @@ pub(super) fn spent(set: LimitSet, now_q8: u64) -> LimitSet {
 }
 
 /// What counts as spent, and since when. What is still owed from a change before stays owed.
-fn owed(before: &LimitSet, set: &LimitSet, terms: Terms) -> (u64, u64) {
+fn owed(before: &LimitSet, set: &LimitSet, terms: SetTerms) -> (u64, u64) {
     let lost_q8 = if terms.other_sources {
         set.longest_tolerance_q8
     } else if before.gate_tolerance_q8 > set.gate_tolerance_q8 {
