@@ -21,7 +21,7 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     print_if_read(text).map(|_| ())
 }
 
-/// The same, and says whether there still is a reader.
+/// Prints to standard output, and says whether there still is a reader.
 pub(super) fn print_if_read(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

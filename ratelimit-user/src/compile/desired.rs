@@ -54,16 +54,16 @@ pub struct Desired {
     pub new_user_windows: Vec<u32>,
     /// The prefixes of users, by one more than the user's index.
     pub user_sources: Vec<(u16, Sources)>,
-    /// Which index each name has.
+    /// The index of each name.
     pub names: Names,
 }
 
 /// The names behind the indices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Of services.
+    /// Indices of services.
     pub services: Places,
-    /// Of users.
+    /// Indices of users.
     pub users: Places,
 }
 

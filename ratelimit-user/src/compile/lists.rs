@@ -69,7 +69,7 @@ fn inside(entry: ListEntry, wider: Option<&ListEntry>) -> ListEntry {
     }
 }
 
-/// The same lists with the prefixes of other users.
+/// Replaces the prefixes of users in the lists.
 pub fn with_users(mut own: Lists, prefixes: impl IntoIterator<Item = (Prefix, u16)>) -> Lists {
     for entry in own.values_mut() {
         entry.own_user = NO_USER;

@@ -112,7 +112,7 @@ pub fn parse(text: &str, name: &str) -> Result<Loaded, LoadError> {
     Reader::default().parse(&text.into(), name)
 }
 
-/// The same without shortcuts for what is long, which [`Reader`] takes.
+/// Parses without the shortcuts that [`Reader`] takes for long lists.
 pub fn parse_whole(text: &str, name: &str) -> Result<Loaded, LoadError> {
     reader::parse_whole(text.strip_prefix(reader::MARK).unwrap_or(text), name)
 }

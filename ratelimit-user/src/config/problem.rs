@@ -94,7 +94,7 @@ impl<'t> Problems<'t> {
         self.text.get(at.clone()).unwrap_or_default()
     }
 
-    /// The same findings at their places in another text.
+    /// Moves the findings to their places in another text.
     pub(super) fn moved<'o>(self, text: &'o str, place: impl Fn(usize) -> usize) -> Problems<'o>
     where
         't: 'o,

@@ -71,11 +71,11 @@ pub enum GenericMode {
 pub enum Presence {
     /// There is no such interface.
     Missing,
-    /// It has no XDP program.
+    /// The interface has no XDP program.
     Free,
-    /// It has ours.
+    /// The interface has our program.
     Ours(Attached),
-    /// It has somebody else's.
+    /// The interface has a program of somebody else.
     Foreign(Attached),
 }
 

@@ -64,7 +64,7 @@ pub enum DataplaneError {
     NoInterface {
         /// The name asked for.
         name: String,
-        /// Those that exist.
+        /// The interfaces that exist.
         known: Vec<String>,
     },
     /// Somebody else's program.

@@ -19,7 +19,7 @@ const ACTIVE: u16 = 4;
 const BITS: u16 = 3;
 const BIT_NAME: u16 = 2;
 
-/// That tags are taken out of received packets and kept beside them.
+/// The feature that takes VLAN tags out of received packets and keeps them beside the packets.
 const RX_VLAN: &[u8] = b"rx-vlan-hw-parse\0";
 
 const REQUEST: u16 = 1;

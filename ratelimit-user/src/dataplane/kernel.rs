@@ -118,7 +118,7 @@ pub fn load(
     load_knowing(pins, sources, release, offsets())
 }
 
-/// The same, with where this kernel keeps what listeners ask for, or why that is not known.
+/// Loads the program and its maps. `offsets` says where this kernel keeps what listeners ask for, or why that is not known.
 pub fn load_knowing(
     pins: Option<&PinDir>,
     sources: u32,
@@ -386,7 +386,7 @@ impl Maps {
         self.policy.get(&0, 0).ok()?.get(&0, 0).ok().map(Box::new)
     }
 
-    /// Both lists, as they are in the kernel.
+    /// The block list and the allow list, as the kernel has them.
     pub fn lists(&self) -> Result<Lists, DataplaneError> {
         read_lists(&self.lists_v4, &self.lists_v6)
     }
@@ -514,7 +514,7 @@ impl fmt::Debug for Maps {
     }
 }
 
-/// Both lists, as they are in these maps.
+/// The block list and the allow list, as these maps have them.
 pub(super) fn read_lists(
     v4: &LpmTrie<MapData, ListAddrV4, ListEntry>,
     v6: &LpmTrie<MapData, ListAddrV6, ListEntry>,

@@ -132,7 +132,7 @@ pub fn switch_q8() -> u64 {
     gcra::time_q8(now_ns() + SWITCH_NS)
 }
 
-/// The same, as a policy has it: the coarse clock is up to a timer tick behind.
+/// The lag of the coarse clock in the units of a policy: the clock is up to one timer tick behind.
 pub fn now_by(clock: Clock) -> u64 {
     let now = rustix::time::clock_gettime(match clock {
         Clock::Precise => rustix::time::ClockId::Monotonic,

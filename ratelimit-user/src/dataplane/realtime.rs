@@ -18,7 +18,7 @@ pub fn interleaves(release: &str) -> bool {
     realtime && may_interleave(release, fs::read_to_string(format!("/boot/config-{release}")).ok().as_deref())
 }
 
-/// The same for a PREEMPT_RT kernel, with its configuration if there is one to read.
+/// Whether programs may interleave on a PREEMPT_RT kernel of this release. `config` is the configuration of the kernel, if it can be read.
 fn may_interleave(release: &str, config: Option<&str>) -> bool {
     let locked = config.is_some_and(|config| config.lines().any(|line| line == LOCK));
     KernelRelease::parse(release).is_none_or(|release| release >= MAY_LACK_LOCK) && !locked

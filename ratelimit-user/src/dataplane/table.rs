@@ -86,7 +86,7 @@ impl fmt::Debug for SourceTable {
     }
 }
 
-/// That a map has no such key is an answer.
+/// A map without the key is an answer, not an error.
 pub(super) fn found<V>(result: Result<V, MapError>) -> Result<Option<V>, MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(None),

@@ -17,7 +17,7 @@ const PACKETS: usize = 8;
 #[derive(Debug, Default)]
 pub struct Recent {
     sources: HashMap<Prefix, Last>,
-    /// Which source is next to be forgotten: by the turn of its last packet.
+    /// Sources in the order in which they are forgotten: by the turn of the last packet.
     order: BTreeMap<u64, Prefix>,
     turn: u64,
 }

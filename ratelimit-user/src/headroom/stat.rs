@@ -6,7 +6,7 @@ use super::percent::Percent;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CpuTime {
     cpu: String,
-    /// All of it, idle time too.
+    /// All time of the CPU, idle time included.
     total: u64,
     softirq: u64,
 }

@@ -31,7 +31,7 @@ impl Fixed {
         Self { limit, period_us: period_us.max(SECOND_US), calendar: None }
     }
 
-    /// The same in every day or month of a calendar.
+    /// So many in every day or month of a calendar.
     pub fn by(limit: u64, calendar: Calendar) -> Self {
         Self { limit, period_us: SECOND_US, calendar: Some(calendar) }
     }

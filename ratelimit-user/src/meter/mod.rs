@@ -44,9 +44,9 @@ pub enum Meter {
     Fixed(Fixed),
     /// So many in any window, by counters of parts of it.
     Sliding(Sliding),
-    /// The same by an estimate from two windows.
+    /// So many in any window, by an estimate from two counters.
     Weighted(Weighted),
-    /// The same from the time of every single one.
+    /// So many in any window, by the time of every request.
     Log(Log),
 }
 

@@ -33,7 +33,7 @@ pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus
     TextEncoder::new().encode_to_string(&registry.gather())
 }
 
-/// The same of a host that decides about requests and guards nothing.
+/// The metrics of a host that decides about requests and guards no interface.
 pub fn render_requests(status: &RequestsStatus) -> Result<String, prometheus::Error> {
     let registry = Registry::new();
     requests::register(&registry, status)?;

@@ -79,9 +79,9 @@ pub struct Login {
 /// A password, or where it is.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
-    /// It was in the address, or in the environment.
+    /// The password was in the address, or in the environment.
     Known(String),
-    /// It is in the first line of this file, which is read whenever somebody logs in.
+    /// The password is in the first line of this file, which is read whenever somebody logs in.
     InFile(PathBuf),
 }
 

@@ -79,7 +79,7 @@ pub struct Api {
     pub reserved: Reserved,
     /// Addresses are counted by prefixes of this length.
     pub ipv4_prefix: u8,
-    /// The same for IPv6.
+    /// Prefix length that IPv6 addresses are counted as.
     pub ipv6_prefix: u8,
     /// Whether it counts failed logins: per address, per user and address, and per user, so that a stranger cannot lock a user out.
     pub login: Option<Login>,
@@ -127,11 +127,11 @@ impl KeyPart {
 /// What happens to a request above a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnRefusal {
-    /// It is refused.
+    /// The request is refused.
     Refuse,
-    /// It waits for its turn, if that comes within this time.
+    /// The request waits for its turn, if the turn comes within this time.
     Delay(Duration),
-    /// It passes, and is to be served after others.
+    /// The request passes, and is to be served after others.
     Deprioritise,
 }
 
@@ -163,13 +163,13 @@ impl Sharing {
 /// What a host does that cannot reach the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alone {
-    /// It gives its even part of the limit, at least 1: twice the limit at most, in all.
+    /// The host gives its even part of the limit, at least 1: all hosts together give twice the limit at most.
     Share,
-    /// It gives its part of what the store never gives out: never above the limit.
+    /// The host gives its part of what the store never gives out: all hosts together stay within the limit.
     Reserve,
-    /// It gives the whole limit.
+    /// The host gives the whole limit.
     Local,
-    /// It refuses.
+    /// The host refuses.
     Refuse,
 }
 
@@ -219,8 +219,8 @@ pub struct Escalation {
     pub lasting: Duration,
     /// Are answered with a block of this lifetime.
     pub block_for: Duration,
-    /// Of the prefix of this length around the address.
+    /// Length of the IPv4 prefix that is blocked around the address.
     pub ipv4_prefix: u8,
-    /// The same for IPv6.
+    /// Prefix length that IPv6 addresses are counted as.
     pub ipv6_prefix: u8,
 }

@@ -38,9 +38,9 @@ pub struct ClusterPolicy {
 /// What a host does that does not reach the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithoutStore {
-    /// It spends what it has, then its part of the reserve: the limit holds.
+    /// The host spends its lease, then its part of the reserve: the limit holds.
     Reserve,
-    /// It goes on at the rate that it had last: everybody is served, and the limit holds on each host by itself.
+    /// The host goes on at the rate that it had last: everybody is served, and the limit holds on each host by itself.
     LastRate,
 }
 
@@ -170,7 +170,7 @@ impl ClusterPolicy {
         }
     }
 
-    /// The same with what a policy file says; everything that is wrong with it otherwise, by key.
+    /// Applies what a policy file says. The error lists everything that is wrong with it, by key.
     pub fn with(self, words: &ClusterWords) -> Result<Self, Vec<(&'static str, ClusterError)>> {
         let mut cluster = self;
         let mut errors = Vec::new();
@@ -220,7 +220,7 @@ impl ClusterPolicy {
         if errors.is_empty() { Ok(cluster) } else { Err(errors) }
     }
 
-    /// The same on another store.
+    /// Moves the cluster to another store.
     pub fn moved_to(self, redis: StoreAddress) -> Self {
         Self { redis, ..self }
     }

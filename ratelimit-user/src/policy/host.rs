@@ -92,7 +92,7 @@ impl HostPolicy {
         }
     }
 
-    /// The same with other totals.
+    /// Replaces the totals of the host.
     pub fn with_totals(self, totals: Vec<Rate>) -> Result<Self, HostError> {
         for (at, rate) in totals.iter().enumerate() {
             let rate = *rate;
@@ -112,7 +112,7 @@ impl HostPolicy {
         Ok(Self { totals, ..self })
     }
 
-    /// The same with another cap on frames without a source, or none.
+    /// Replaces the cap on frames without a source; `None` removes it.
     pub fn with_link(self, link: Option<Rate>) -> Result<Self, HostError> {
         if let Some(rate) = link {
             if rate.meter != Meter::Packets {

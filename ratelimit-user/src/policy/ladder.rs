@@ -62,7 +62,7 @@ pub enum LadderError {
     /// More than the kernel has room for.
     #[error("{count} entries are more than the {family} ladder can have; use at most {MAX_RUNGS}", family = .family.key())]
     TooMany {
-        /// Whose.
+        /// The address family of the list.
         family: LadderFamily,
         /// How many there are.
         count: usize,

@@ -20,7 +20,7 @@ pub struct Listen {
     pub tls: Option<ListenTls>,
     /// Who may use sockets in the file system.
     pub socket_rights: SocketRights,
-    /// Whose word about the address of a caller counts.
+    /// The proxies whose word about the address of a caller counts.
     pub trusted_proxies: Vec<Prefix>,
 }
 
@@ -36,7 +36,7 @@ pub enum Endpoint {
 /// Who may use sockets in the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketRights {
-    /// Of the file: who may write to it may ask.
+    /// Mode of the socket file: who may write to the file may ask.
     pub mode: u32,
     /// Name or number of the group that the file is given to; the daemon's own without it.
     pub group: Option<String>,

@@ -101,7 +101,7 @@ impl Policy {
         }
     }
 
-    /// The same with something else for the host as a whole.
+    /// Replaces what the policy says of the host as a whole.
     pub fn with_host(self, host: HostPolicy) -> Self {
         Self { host, ..self }
     }
@@ -111,12 +111,12 @@ impl Policy {
         &self.host
     }
 
-    /// The same with users.
+    /// Replaces users and plans.
     pub fn with_users(self, users: Users) -> Self {
         Self { users, ..self }
     }
 
-    /// The same with limits of requests.
+    /// Replaces limits of requests.
     pub fn with_requests(self, requests: RequestPolicy) -> Self {
         Self { requests, ..self }
     }
@@ -133,12 +133,12 @@ impl Policy {
             || self.users.iter().any(|user| user.requests().is_some())
     }
 
-    /// The same in a cluster.
+    /// Replaces what the policy says of the cluster.
     pub fn with_cluster(self, cluster: Option<ClusterPolicy>) -> Self {
         Self { cluster, ..self }
     }
 
-    /// The same on another store than its own, if there is one on the command line.
+    /// Moves the cluster to the store that the command line names, if it names one.
     pub fn moved_to(self, redis: Option<&StoreAddress>) -> Self {
         let Some(redis) = redis.cloned() else { return self };
         let cluster = match self.cluster {
@@ -153,7 +153,7 @@ impl Policy {
         self.cluster.as_ref()
     }
 
-    /// The same in another mode.
+    /// Replaces the mode.
     pub fn with_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
     }

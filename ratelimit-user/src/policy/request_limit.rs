@@ -59,7 +59,7 @@ pub enum RequestLimitError {
         burst: u64,
         /// The largest.
         max: u64,
-        /// Of the rate.
+        /// What is wrong with the rate.
         period: Period,
     },
     /// A month that slides, or leaks.

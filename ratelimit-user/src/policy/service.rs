@@ -50,7 +50,7 @@ pub enum ServiceError {
     /// No name, or one that is hard to type.
     #[error("service name {name:?} is not one; use letters, digits, - and _, at most 32")]
     Name {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// As given.
         name: String,
@@ -58,7 +58,7 @@ pub enum ServiceError {
     /// Two of one name.
     #[error("service {name:?} is there twice; give one another name")]
     Twice {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// As given.
         name: String,
@@ -72,7 +72,7 @@ pub enum ServiceError {
     /// Nothing to match.
     #[error("service {name:?} has no ports; write match = {{ protocol = \"udp\", ports = [53] }}")]
     NoPorts {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -82,7 +82,7 @@ pub enum ServiceError {
         "service {name:?}: {carrier} has no ports; leave out ports, or use protocol = \"tcp\" or \"udp\""
     )]
     NotForPorts {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -92,7 +92,7 @@ pub enum ServiceError {
     /// A port or a protocol that two services claim.
     #[error("{place} of service {name:?} belongs to service {other:?} already; name it in one of them")]
     Overlap {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -106,9 +106,9 @@ pub enum ServiceError {
         "destination {prefix} at {place} of service {name:?} belongs to service {other:?} already; name it in one of them"
     )]
     SameDestination {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
-        /// Which of its destinations.
+        /// Place of the destination among those of the service.
         destination: usize,
         /// Its name.
         name: String,
@@ -130,7 +130,7 @@ pub enum ServiceError {
     /// A total that cannot be counted.
     #[error("service {name:?}: a total in {} is not possible; use packets or bytes", .meter.name())]
     Meter {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -142,7 +142,7 @@ pub enum ServiceError {
         "service {name:?}: \"{rate}\" cannot be the limit of a total or of cookies, which are hard token buckets; leave out all behind the burst"
     )]
     Manner {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -152,7 +152,7 @@ pub enum ServiceError {
     /// A threshold that does not count SYNs.
     #[error("service {name:?}: syn_cookies in {} is not possible; write it in syns, \"1000 syns/s\"", .meter.name())]
     CookieMeter {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -162,7 +162,7 @@ pub enum ServiceError {
     /// SYNs without TCP.
     #[error("service {name:?}: only TCP has SYNs; remove syn_cookies or use protocol = \"tcp\"")]
     CookieProtocol {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -170,7 +170,7 @@ pub enum ServiceError {
     /// A threshold that cannot be held.
     #[error("service {name:?}: syn_cookies: {error}")]
     CookieRate {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -182,7 +182,7 @@ pub enum ServiceError {
         "service {name:?}: {count} limits per source are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
     TooManyLimits {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -192,7 +192,7 @@ pub enum ServiceError {
     /// A limit that cannot be held.
     #[error("service {name:?}: limit \"{rate}\": {error}")]
     Rate {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -204,7 +204,7 @@ pub enum ServiceError {
     /// Two totals of one meter.
     #[error("service {name:?} has two totals in {}; use one", .meter.name())]
     TwoTotals {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -238,32 +238,32 @@ impl Service {
         }
     }
 
-    /// The same with a rate of SYNs above which they are answered with cookies.
+    /// Sets the rate of SYNs above which SYNs are answered with cookies.
     pub fn with_syn_cookies(self, syn_cookies: Option<Rate>) -> Self {
         Self { syn_cookies, ..self }
     }
 
-    /// The same with other limits on everything that is sent there.
+    /// Replaces the limits on all packets to the service together.
     pub fn with_totals(self, totals: Vec<Rate>) -> Self {
         Self { totals, ..self }
     }
 
-    /// The same for packets to these prefixes alone; none: for whatever other services leave of its ports.
+    /// Restricts the service to packets to these prefixes; an empty list leaves the service what other services of its ports leave.
     pub fn with_destinations(self, destinations: Vec<Prefix>) -> Self {
         Self { destinations, ..self }
     }
 
-    /// The same with limits on what one source may send there.
+    /// Replaces the limits on what one source may send to the service.
     pub fn with_per_source(self, per_source: Vec<Rate>) -> Self {
         Self { per_source, ..self }
     }
 
-    /// The same with another fate for what a limit refuses.
+    /// Replaces what happens to packets that a limit refuses.
     pub fn with_on_limit(self, on_limit: OnLimit) -> Self {
         Self { on_limit, ..self }
     }
 
-    /// The same with another class for packets that are marked.
+    /// Replaces the DSCP class of packets that are marked.
     pub fn with_dscp(self, dscp: u8) -> Self {
         Self { dscp, ..self }
     }
@@ -393,7 +393,7 @@ impl Service {
 }
 
 impl ServiceError {
-    /// Which service it is about.
+    /// Place of the service in the list of services.
     pub fn index(&self) -> Option<usize> {
         match self {
             Self::Name { index, .. }
@@ -462,7 +462,7 @@ impl Services {
         there.filter(|service| longest(service).is_some()).max_by_key(|service| longest(service))
     }
 
-    /// All of them, in the order of the file.
+    /// All services, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Service> + Clone {
         self.services.iter()
     }
@@ -472,7 +472,7 @@ impl Services {
         self.services.iter().find(|service| service.name == name)
     }
 
-    /// The same with one service changed.
+    /// The services with one of them changed.
     pub fn changed(&self, name: &str, change: impl Fn(Service) -> Service) -> Result<Self, ServiceError> {
         let changed = |service: &Service| {
             if service.name == name { change(service.clone()) } else { service.clone() }

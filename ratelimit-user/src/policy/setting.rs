@@ -211,7 +211,7 @@ impl Policy {
         }
     }
 
-    /// The same policy with something set.
+    /// The policy with one setting changed.
     pub fn with(&self, setting: &Setting, value: &str) -> Result<Self, SettingError> {
         let next = self.set(setting, value)?;
         next.windows_fit()?;
@@ -251,7 +251,7 @@ impl Policy {
         }
     }
 
-    /// The same with other limits in a list; `None` for those of a user's plan.
+    /// The policy with other limits in one list; `None` gives a user those of its plan.
     fn with_rates(&self, list: &LimitList, rates: Option<&[Rate]>) -> Result<Self, SettingError> {
         let mut next = self.clone();
         let own = rates;

@@ -18,7 +18,7 @@ use super::{
 pub struct PortGroup {
     /// Where they are looked up.
     pub slots: Vec<Range<u32>>,
-    /// Which services, as places in the list of them.
+    /// Places of the services in the list of services.
     pub services: Vec<usize>,
 }
 
@@ -108,9 +108,9 @@ pub(crate) fn claims(service: &Service) -> Vec<(usize, Option<Prefix>)> {
 /// A service's claim that no packet ever meets, and why. `destination` is a place in its list; `None` is what others leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unmet {
-    /// Which service.
+    /// Place of the service in the list of services.
     pub service: usize,
-    /// Which of its destinations.
+    /// Place of the destination among those of the service.
     pub destination: Option<usize>,
     /// Why.
     pub why: Shadow,

@@ -63,7 +63,7 @@ pub enum SourceError {
     /// A rate that cannot be enforced.
     #[error("limit \"{rate}\": {error}")]
     Rate {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// As given.
         rate: Rate,
@@ -75,7 +75,7 @@ pub enum SourceError {
         "limit \"{rate}\" never decides: \"{by}\" is at least as strict in rate and burst; remove one of them"
     )]
     NeverDecides {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// As given.
         rate: Rate,
@@ -142,7 +142,7 @@ impl SourcePolicy {
         self.table_entries
     }
 
-    /// The same with other limits.
+    /// The limits per source, with other rates.
     pub fn with_limits(&self, rates: &[Rate]) -> Result<Self, SourceError> {
         let mut errors = Vec::new();
         let limits = name_limits(rates, &mut errors);

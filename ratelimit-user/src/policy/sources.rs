@@ -18,12 +18,12 @@ impl Chunk {
         Self(prefixes.into())
     }
 
-    /// All of them, in order.
+    /// All prefixes, in order.
     pub fn prefixes(&self) -> &[Prefix] {
         &self.0
     }
 
-    /// The same for chunks that share their memory, which are equal.
+    /// An address that is equal for chunks that share their memory, whose prefixes are therefore equal.
     pub(super) fn identity(&self) -> *const Prefix {
         self.0.as_ptr()
     }
@@ -54,7 +54,7 @@ impl Sources {
         &self.0
     }
 
-    /// All of them, in no order.
+    /// All prefixes, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Prefix> {
         self.0.iter().flat_map(Chunk::prefixes)
     }

@@ -47,7 +47,7 @@ pub enum UserError {
     /// No name, or one that is hard to type.
     #[error("user name {name:?} is not one; use letters, digits, -, _, . and @, at most 64")]
     Name {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// As given.
         name: String,
@@ -55,7 +55,7 @@ pub enum UserError {
     /// Two of one name.
     #[error("user {name:?} is there twice; give one another name")]
     Twice {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// As given.
         name: String,
@@ -77,7 +77,7 @@ pub enum UserError {
     /// A prefix that two users claim.
     #[error("source {prefix} of user {name:?} belongs to user {other:?} already; name it in one of them")]
     Overlap {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -91,7 +91,7 @@ pub enum UserError {
         "user {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
     TooManyLimits {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -111,19 +111,19 @@ pub enum UserError {
     /// A plan that is not there.
     #[error("user {name:?} is on plan {plan:?}, which is not there; there is {}", super::some(.known))]
     UnknownPlan {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
         /// As given.
         plan: String,
-        /// Those that are there.
+        /// The names that exist.
         known: Vec<String>,
     },
     /// A limit that cannot be held.
     #[error("user {name:?}: limit \"{rate}\": {error}")]
     Rate {
-        /// Which.
+        /// Place in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -135,7 +135,7 @@ pub enum UserError {
 }
 
 impl UserError {
-    /// Which user, if it is one.
+    /// The user's place in the list, if the error is about a user.
     pub fn index(&self) -> Option<usize> {
         match self {
             Self::Name { index, .. }
@@ -157,7 +157,7 @@ impl User {
         Self { name, plan, sources, own, network: Vec::new(), requests: None }
     }
 
-    /// The same with limits of requests instead of the plan's.
+    /// Gives the user request limits of its own instead of the plan's.
     pub fn with_requests(self, requests: Option<Vec<RequestLimit>>) -> Self {
         Self { requests, ..self }
     }
@@ -215,7 +215,7 @@ impl Plan {
         Self { name, network, requests: Vec::new() }
     }
 
-    /// The same with limits of requests.
+    /// Gives the plan request limits.
     pub fn with_requests(self, requests: Vec<RequestLimit>) -> Self {
         Self { requests, ..self }
     }
@@ -303,7 +303,7 @@ impl Users {
             && !come.iter().any(|prefix| stays().any(|chunk| chunk.prefixes().binary_search(prefix).is_ok()))
     }
 
-    /// All of them, in the order of the file.
+    /// All users, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &User> + Clone {
         self.users.iter()
     }
@@ -332,17 +332,17 @@ impl Users {
         self.plans.iter().find(|plan| plan.name == name)
     }
 
-    /// The same with one user on another plan.
+    /// Puts one user on another plan.
     pub fn with_plan(&self, name: &str, plan: &str) -> Result<Self, UserError> {
         self.changed(name, |user| user.plan = Some(plan.to_owned()))
     }
 
-    /// The same with one user that has other limits of its own, or its plan's again.
+    /// Gives one user other limits of its own; `None` gives back those of its plan.
     pub fn with_own(&self, name: &str, own: Option<&[Rate]>) -> Result<Self, UserError> {
         self.changed(name, |user| user.own = own.map(<[Rate]>::to_vec))
     }
 
-    /// The same with one plan that has other limits.
+    /// Gives one plan other limits.
     pub fn with_plan_network(&self, name: &str, network: &[Rate]) -> Result<Self, UserError> {
         let mut plans = self.plans.to_vec();
         plans.iter_mut().filter(|plan| plan.name == name).for_each(|plan| plan.network = network.to_vec());

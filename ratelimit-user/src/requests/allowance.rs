@@ -21,7 +21,7 @@ pub struct Allowance {
     pub id: usize,
     /// What it is called.
     pub name: String,
-    /// All of them must hold.
+    /// The limits, all of which must hold.
     pub limits: Vec<Limit>,
     /// Words that a key needs.
     pub words: usize,
@@ -53,7 +53,7 @@ pub struct Limit {
     pub window_s: u64,
     /// How it is counted.
     pub meter: Meter,
-    /// The same with the margin above it.
+    /// The limit with its soft margin, if it has one.
     pub(super) margin: Option<Margin>,
     /// Whether requests wait in it for their turn.
     pub queue: bool,

@@ -6,11 +6,11 @@ use crate::store::worker::Unavailable;
 /// Whether a question counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asking {
-    /// It does.
+    /// The question counts.
     Counted,
-    /// It does, and is for many requests at once, which somebody else decides about: no units are to be held for more of them.
+    /// The question counts, and is for many requests at once that a proxy decides about: no lease is taken for more of them.
     InBulk,
-    /// Somebody wants to know.
+    /// The question only looks.
     Peeking,
 }
 
@@ -29,7 +29,7 @@ pub enum NotRefunded {
     /// The question makes no sense.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// It was counted in the store, which does not answer.
+    /// The request was counted in the store, which does not answer.
     #[error("the store that hosts share does not answer, so nothing was given back; try again in a second")]
     StoreAway,
 }

@@ -79,7 +79,7 @@ impl Cells {
         Some(found)
     }
 
-    /// The same for a key that was in a place a moment ago: it may have had to go for another since.
+    /// Looks first at the place that the key had a moment ago; the key may have had to make way since.
     #[inline]
     pub fn find_again(&mut self, before: Option<usize>, fingerprint: u64) -> Option<usize> {
         before.filter(|place| self.key(*place) == fingerprint).or_else(|| self.find(fingerprint))
@@ -97,7 +97,7 @@ impl Cells {
         &self.memory[at..at + self.words]
     }
 
-    /// The same, to be changed.
+    /// The words of a place, to be changed.
     #[inline]
     pub fn words_mut(&mut self, place: usize) -> &mut [u64] {
         let at = self.state_at(place);

@@ -17,27 +17,27 @@ pub struct CounterKey<'r> {
     pub allowance: &'r Allowance,
     /// The key.
     pub hash: Hash,
-    /// Which parts of the request it is made of.
+    /// The parts of the request that the key is made of.
     pub subject: Subject<'r>,
 }
 
-/// Which parts of a request a key is made of.
+/// The parts of a request that a key is made of.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'r> {
-    /// Those that the API names.
+    /// The parts that the API names.
     Api(&'r ApiRules),
     /// The user, over all APIs; those who give no name are one.
     User,
     /// The address, for logins.
     Ip(&'r ApiRules),
-    /// Both, for logins.
+    /// The user and the address, for logins.
     UserAndIp(&'r ApiRules),
 }
 
-/// All keys of one request.
+/// All counter keys of one request.
 #[derive(Debug)]
 pub struct CounterKeys<'r> {
-    /// Which API it is for.
+    /// The API that the request is for.
     pub api: &'r ApiRules,
     list: [Option<CounterKey<'r>>; MAX_COUNTER_KEYS],
     /// For a login: where it is kept that this user has logged in from this address.
@@ -56,7 +56,7 @@ pub struct Known<'r> {
 }
 
 impl<'r> CounterKeys<'r> {
-    /// Of a request for an API, none yet.
+    /// No keys yet, for a request for this API.
     pub(super) fn of(api: &'r ApiRules) -> Self {
         Self { api, list: [None; MAX_COUNTER_KEYS], known: None }
     }

@@ -39,7 +39,7 @@ impl<'r> Decision<'r> {
 /// Limits that refuse a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Violated<'r> {
-    /// Whose, and a bit for each of them.
+    /// Allowances with limits that refuse, and a bit for each such limit.
     of: [Option<(&'r Allowance, u64)>; MAX_COUNTER_KEYS],
 }
 
@@ -66,7 +66,7 @@ impl<'r> Violated<'r> {
         self
     }
 
-    /// Whose they are.
+    /// The allowances that the limits belong to.
     pub fn allowances(&self) -> impl Iterator<Item = &'r Allowance> {
         self.of.iter().flatten().map(|(allowance, _)| *allowance)
     }
@@ -143,7 +143,7 @@ pub const fn seconds(us: u64) -> u64 {
 /// Where a limit stands.
 #[derive(Clone, Copy, Debug)]
 pub struct Nearest<'r> {
-    /// Whose limit it is.
+    /// The allowance that the limit belongs to.
     pub allowance: &'r Allowance,
     /// The limit.
     pub limit: &'r Limit,

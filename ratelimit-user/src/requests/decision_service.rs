@@ -54,7 +54,7 @@ impl DecisionService {
         Self::with(policy, None)
     }
 
-    /// The same with other hosts, through a store.
+    /// A service that shares limits with other hosts through a store.
     pub fn with(policy: &Policy, store: Option<Store>) -> Self {
         let name = policy.cluster().map_or(DEFAULT_NAME, |cluster| cluster.name());
         let clock = Clock::start();
@@ -178,7 +178,7 @@ impl DecisionService {
     /// nothing was charged.
     pub async fn refund(&self, request: &Request<'_>, age_us: u64) -> Result<(), NotRefunded> {
         let (rules, now_us) = (self.engine.rules_for_long(), self.clock.now_us());
-        // Those that it was charged to: who is known from now on was a stranger then.
+        // The refund goes to the counter keys that were charged. A pair of user and address that is known from now on was unknown then.
         let counters = self.engine.counter_keys(&rules, request, now_us)?;
         let back = match &self.together {
             Some(together) if counters.iter().any(is_shared) => {
@@ -195,7 +195,7 @@ impl DecisionService {
     /// Gives back what a request was charged that is not served. Not for logins: there it would mean that one succeeded.
     pub async fn give_back(&self, request: &Request<'_>) {
         if self.engine.rules().counter_keys(request).is_ok_and(|counters| counters.known.is_none()) {
-            // It was a good question before; rules that have changed since count nothing of it.
+            // The question was good before. Rules that have changed since count nothing of it.
             let _changed = self.refund(request, 0).await;
         }
     }

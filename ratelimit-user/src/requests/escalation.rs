@@ -59,7 +59,7 @@ impl Default for Offenders {
 }
 
 impl Offenders {
-    /// Those that are found from now on; for one taker.
+    /// The offences that are found from now on, for one receiver.
     pub(super) fn take(&self) -> Option<mpsc::Receiver<Offence>> {
         self.to_be_taken.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -32,7 +32,7 @@ pub struct Lease {
     used: u64,
     /// Until when they may be.
     expires_us: u64,
-    /// It is renewed from then on,
+    /// The lease is renewed from this moment on,
     renew_us: u64,
     /// or when less than this is held.
     renew_below: u64,
@@ -70,7 +70,7 @@ struct Talk {
 /// A refusal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Denied {
-    /// Of requests that need at least so many units.
+    /// Requests that need at least this many units are refused.
     needed: u64,
     /// When they would fit; never, if it is the largest of all numbers.
     fits_us: u64,

@@ -52,7 +52,7 @@ impl Leases {
         Some(look(leases.entry(hash.fingerprint).or_default()))
     }
 
-    /// The same if there is one.
+    /// Looks at the lease of a key, if there is one.
     pub fn with_known<R>(&self, hash: Hash, look: impl FnOnce(&mut Lease) -> R) -> Option<R> {
         self.shard(hash).leases.get_mut(&hash.fingerprint).map(look)
     }

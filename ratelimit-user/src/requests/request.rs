@@ -29,7 +29,7 @@ impl<'a> Request<'a> {
         Self { user, api, ip: None, vouched: false, cost: 1, priority: Priority::Normal, parts: &[] }
     }
 
-    /// The same from an address.
+    /// Sets the address of the caller.
     pub fn from(self, ip: IpAddr) -> Self {
         Self { ip: Some(ip), ..self }
     }
@@ -39,17 +39,17 @@ impl<'a> Request<'a> {
         Self { vouched, ..self }
     }
 
-    /// The same at another cost.
+    /// Sets the cost.
     pub fn costing(self, cost: u64) -> Self {
         Self { cost, ..self }
     }
 
-    /// The same, more or less important.
+    /// Sets the priority.
     pub fn with_priority(self, priority: Priority) -> Self {
         Self { priority, ..self }
     }
 
-    /// The same with further parts of the key.
+    /// Adds further parts of the key.
     pub fn with_parts(self, parts: &'a [(&'a str, &'a str)]) -> Self {
         Self { parts, ..self }
     }
@@ -68,7 +68,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All of them.
+    /// All priorities.
     pub const ALL: [Self; 3] = [Self::Background, Self::Normal, Self::Critical];
 
     /// The word for it.
@@ -94,7 +94,7 @@ pub enum BadRequest {
     UnknownApi {
         /// As given, as far as it fits into a sentence.
         api: String,
-        /// Those that are there.
+        /// The APIs that exist.
         known: Vec<String>,
     },
     /// The limits of this API are counted by something that was not given.

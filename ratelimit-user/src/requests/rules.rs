@@ -75,7 +75,7 @@ impl Rules {
         rules
     }
 
-    /// The same rules, in place of others: keys are hashed as they were, and decisions counted on.
+    /// Takes the place of the rules before: keys are hashed as before, and counts of decisions go on.
     pub fn following(mut self, before: &Self) -> Self {
         self.hasher = before.hasher;
         for api in self.apis.values_mut().chain(&mut self.any) {
@@ -190,7 +190,7 @@ impl Rules {
         id
     }
 
-    /// The same request as a host judges it that cannot reach the store; none if it refuses then.
+    /// The counter keys of a request while the store is away; `None` if the host refuses then.
     pub fn alone<'r>(&'r self, counters: &CounterKeys<'r>) -> Option<CounterKeys<'r>> {
         let mut alone = CounterKeys::of(counters.api);
         alone.known = counters.known;

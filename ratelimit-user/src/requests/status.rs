@@ -31,7 +31,7 @@ pub struct RequestsStatus {
 pub struct DecisionTimes {
     /// By time, shortest first.
     pub counts: Vec<TimeCount>,
-    /// All of them together.
+    /// The time of all decisions together.
     pub total_us: u64,
 }
 

@@ -20,7 +20,7 @@ pub struct Striped<const N: usize> {
 struct Line<const N: usize>([AtomicU64; N]);
 
 thread_local! {
-    /// Which line this thread adds to.
+    /// The line that this thread adds to.
     static LINE: Cell<usize> = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % LINES)

@@ -34,7 +34,7 @@ impl Seat {
     }
 }
 
-/// Those that are free, by when their turn is.
+/// The free turns, by their moments.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     free: Mutex<HashMap<Seat, BTreeSet<u64>>>,

@@ -52,7 +52,7 @@ pub struct Snapshot {
     /// All services together: one entry per reason, also for those that never occurred.
     #[serde(flatten)]
     pub columns: Columns,
-    /// The same by service. Packets for none are under an empty name, services that are gone under theirs no more.
+    /// Packets by service and reason. Packets for no service have an empty name; services that are gone are left out.
     #[serde(default)]
     pub services: Vec<ServiceCount>,
 }

@@ -15,9 +15,9 @@ const NOTHING: Spent = Spent { used: 0, unmet: 0 };
 /// What has been spent, by place.
 #[derive(Clone, Debug)]
 pub enum AllSpent {
-    /// Of single places.
+    /// What was spent of single places.
     Some(HashMap<u32, Spent>),
-    /// Of all.
+    /// What was spent of every place, in order.
     All(Vec<Spent>),
 }
 
