@@ -5,20 +5,24 @@
 use std::{
     env,
     error::Error,
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 const TARGET: &str = "bpfel-unknown-none";
 
-/// Builds the binary of `package`, which has the package's name. `sources` are the paths, from the workspace on, that
-/// it is made of.
-pub(crate) fn build(package: &str, sources: &[&str]) -> Result<(), Box<dyn Error>> {
+/// Has the build script run again when one of these paths changes, which count from the workspace on.
+pub(crate) fn made_of(sources: &[&str]) -> Result<(), Box<dyn Error>> {
     let workspace = workspace()?;
     for source in sources {
         println!("cargo:rerun-if-changed={}", workspace.join(source).display());
     }
+    Ok(())
+}
+
+/// Builds the binary of `package`, which has the package's name, with these features, into a directory of OUT_DIR.
+pub(crate) fn build(package: &str, features: &[&str], into: &str) -> Result<(), Box<dyn Error>> {
+    let workspace = workspace()?;
     let out_dir = PathBuf::from(env::var("OUT_DIR")?);
     let target_dir = bpf_target_dir(&out_dir)?;
     let arch = env::var("CARGO_CFG_TARGET_ARCH")?;
@@ -36,6 +40,10 @@ pub(crate) fn build(package: &str, sources: &[&str]) -> Result<(), Box<dyn Error
         .args(["build", "--quiet", "--release", "--locked", "--package", package, "--bin", package])
         .args(["--target", TARGET, "-Z", "build-std=core", "--target-dir"])
         .arg(&target_dir)
+        .args(["--features", &features.join(",")])
+        // By cargo itself, while it holds the lock: another build script may build with other features at the same time.
+        .args(["-Z", "unstable-options", "--artifact-dir"])
+        .arg(out_dir.join(into))
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         // build-std and core::intrinsics are unstable; the stable compiler has them behind this switch.
         .env("RUSTC_BOOTSTRAP", "1")
@@ -48,7 +56,6 @@ pub(crate) fn build(package: &str, sources: &[&str]) -> Result<(), Box<dyn Error
         let hint = "`cargo xtask build` installs what it needs";
         return Err(format!("the kernel program {package} did not build; {hint}").into());
     }
-    fs::copy(target_dir.join(TARGET).join("release").join(package), out_dir.join(package))?;
     Ok(())
 }
 

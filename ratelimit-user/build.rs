@@ -1,7 +1,7 @@
 //! Compiles the kernel program, so that `ratelimit` is one file with the object inside, and names the build by its sources.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -18,7 +18,11 @@ const SOURCES: [&str; 5] = [
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    object::build("ratelimit-ebpf", &SOURCES)?;
+    object::made_of(&SOURCES)?;
+    object::build("ratelimit-ebpf", &[], "plain")?;
+    if env::var_os("CARGO_FEATURE_TRACE").is_some() {
+        object::build("ratelimit-ebpf", &["trace"], "traced")?;
+    }
     let mut files = Vec::new();
     for source in SOURCES {
         collect(&Path::new("..").join(source), &mut files)?;

@@ -15,6 +15,8 @@ mod maps;
 mod sockets;
 #[cfg(target_arch = "bpf")]
 mod stages;
+#[cfg(all(target_arch = "bpf", feature = "trace"))]
+mod trace;
 #[cfg(target_arch = "bpf")]
 mod wire;
 
@@ -40,11 +42,8 @@ mod entry {
     #[xdp]
     #[inline(always)]
     pub(crate) fn ratelimit(ctx: XdpContext) -> u32 {
-        action(process(
-            &Frame::of_context(Link::Ethernet, &ctx),
-            &Maps,
-            &Jumps { ctx: &ctx, link: Link::Ethernet },
-        ))
+        let jumps = Jumps { ctx: &ctx, link: Link::Ethernet };
+        action(&jumps, process(&Frame::of_context(Link::Ethernet, &ctx), &Maps, &jumps))
     }
 
     /// Also takes frames of several buffers, such as jumbo frames.
@@ -54,25 +53,24 @@ mod entry {
     #[xdp(frags)]
     #[inline(always)]
     pub(crate) fn ratelimit_frags(ctx: XdpContext) -> u32 {
-        action(process(
-            &Frame::of_context_frags(Link::Ethernet, &ctx),
-            &Maps,
-            &Jumps { ctx: &ctx, link: Link::Ethernet },
-        ))
+        let jumps = Jumps { ctx: &ctx, link: Link::Ethernet };
+        action(&jumps, process(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, &jumps))
     }
 
     /// For interfaces whose frames are IP packets, on kernels without multi-buffer XDP.
     #[xdp]
     #[inline(always)]
     pub(crate) fn ratelimit_ip(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context(Link::Ip, &ctx), &Maps, &Jumps { ctx: &ctx, link: Link::Ip }))
+        let jumps = Jumps { ctx: &ctx, link: Link::Ip };
+        action(&jumps, process(&Frame::of_context(Link::Ip, &ctx), &Maps, &jumps))
     }
 
     /// The same for packets of several buffers too.
     #[xdp(frags)]
     #[inline(always)]
     pub(crate) fn ratelimit_ip_frags(ctx: XdpContext) -> u32 {
-        action(process(&Frame::of_context_frags(Link::Ip, &ctx), &Maps, &Jumps { ctx: &ctx, link: Link::Ip }))
+        let jumps = Jumps { ctx: &ctx, link: Link::Ip };
+        action(&jumps, process(&Frame::of_context_frags(Link::Ip, &ctx), &Maps, &jumps))
     }
 
     /// Reached from `ratelimit` only, with a SYN that is to be answered with a cookie.
@@ -177,16 +175,22 @@ mod entry {
     ) -> u32 {
         // An array always has its only value; the verifier wants to see it looked at.
         let Some(scratch) = Scratch::of_this_cpu() else { return xdp_action::XDP_DROP };
-        action(judge(&Jumps { ctx, link }, &Kernel { ctx, scratch }))
+        let jumps = Jumps { ctx, link };
+        action(&jumps, judge(&jumps, &Kernel { ctx, scratch }))
     }
 
     #[inline(always)]
-    fn action(verdict: Verdict) -> u32 {
-        match verdict {
+    fn action(jumps: &Jumps<'_>, verdict: Verdict) -> u32 {
+        let action = match verdict {
             Verdict::Pass => xdp_action::XDP_PASS,
             Verdict::Drop => xdp_action::XDP_DROP,
             Verdict::Reply => xdp_action::XDP_TX,
-        }
+        };
+        #[cfg(feature = "trace")]
+        crate::trace::verdict(jumps.link, jumps.ctx, action);
+        #[cfg(not(feature = "trace"))]
+        let _ = jumps;
+        action
     }
 
     /// The verifier proves that nothing gets here.

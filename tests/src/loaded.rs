@@ -1,6 +1,9 @@
 //! The real program in the real kernel, fed by BPF_PROG_TEST_RUN.
 
-use aya::programs::{TestRun as _, TestRunOptions, Xdp};
+use aya::{
+    include_bytes_aligned,
+    programs::{TestRun as _, TestRunOptions, Xdp},
+};
 use ratelimit_common::abi::{Counter, Reason, Verdict, listener::Offsets};
 use ratelimit_user::{
     compile::{
@@ -12,8 +15,12 @@ use ratelimit_user::{
         kernel::{self, Maps, Program},
         listener::{self, Unreadable},
         probe,
+        trace::{Image, TraceLevel, TracedVerdict, VerdictLog},
     },
 };
+
+/// The kernel program, built with the feature `trace`.
+pub static TRACED: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/traced/ratelimit-ebpf"));
 
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
@@ -53,12 +60,26 @@ impl Loaded {
 
     /// The same, with what the program is to know of the kernel's listeners.
     pub fn knowing(policy: &Desired, sources: u32, offsets: Result<Offsets, Unreadable>) -> Self {
+        Self::of_image(policy, sources, offsets, Image::PLAIN)
+    }
+
+    fn of_image(policy: &Desired, sources: u32, offsets: Result<Offsets, Unreadable>, image: Image) -> Self {
         let release = probe::require_kernel(&probe::kernel_release()).expect("a supported kernel");
-        let (program, mut maps) = kernel::load_knowing(None, sources, release, offsets)
+        let (program, mut maps) = kernel::load_image(None, sources, release, offsets, image)
             .expect("these tests need root and BPF: load the program");
         let mut lists = Lists::new();
         maps.enforce(&mut lists, None, policy).expect("put the policy in force");
         Self { program, framing: Framing::Ethernet, maps, lists, users: policy.user_prefixes().collect() }
+    }
+
+    /// The same with the program that logs verdicts of a level.
+    pub fn traced(policy: &Desired, level: TraceLevel) -> Self {
+        Self::of_image(policy, 65_536, listener::offsets(), Image::of_object(TRACED, level))
+    }
+
+    /// The log of a traced program, which hands each verdict to `told`.
+    pub fn verdicts<F: Fn(TracedVerdict) + Send + Sync>(&mut self, told: F) -> VerdictLog<F> {
+        self.program.verdicts(told).expect("a traced program")
     }
 
     /// The same with the program for interfaces whose frames begin so.

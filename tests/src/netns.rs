@@ -13,7 +13,7 @@ use aya::{
 };
 
 /// The kernel programs of the benchmark.
-static RIG: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ratelimit-rig"));
+static RIG: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/rig/ratelimit-rig"));
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 

@@ -31,8 +31,13 @@ impl Binary {
 }
 
 pub(crate) fn release(binaries: &[Binary]) -> Result<()> {
+    release_with(binaries, &[])
+}
+
+/// Builds with features that a usual build is without.
+pub(crate) fn release_with(binaries: &[Binary], features: &[&str]) -> Result<()> {
     let mut cargo = tool::cargo();
-    cargo.args(["build", "--release"]);
+    cargo.args(["build", "--release", "--features", &features.join(",")]);
     for binary in binaries {
         cargo.args(["--package", binary.package, "--bin", binary.name]);
     }

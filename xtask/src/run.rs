@@ -23,6 +23,9 @@ pub(crate) struct Options {
     /// How long the attack of the demonstration lasts
     #[arg(long, value_name = "N", default_value_t = 6, conflicts_with = "iface", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
+    /// Print each verdict with source, service and reason: warn prints frames that are dropped, info also those that are answered, debug all
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "debug", requires = "iface")]
+    trace: Option<String>,
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
@@ -39,15 +42,16 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     };
     eprintln!("run: building");
     if on_interface {
-        build::release(&[Binary::RATELIMIT])?;
-        return on_interfaces(&options.iface, policy);
+        let features = if options.trace.is_some() { &["ratelimit-user/trace"][..] } else { &[] };
+        build::release_with(&[Binary::RATELIMIT], features)?;
+        return on_interfaces(&options.iface, policy, options.trace.as_deref());
     }
     build::release(&[Binary::RATELIMIT, Binary::TRAFFIC])?;
     demo::run(policy, Duration::from_secs(options.seconds))
 }
 
 /// Becomes the daemon, so that every signal reaches it and its exit code is ours.
-fn on_interfaces(interfaces: &[String], policy: Option<PathBuf>) -> Result<()> {
+fn on_interfaces(interfaces: &[String], policy: Option<PathBuf>, trace: Option<&str>) -> Result<()> {
     let policy = match policy {
         Some(path) => path,
         None => write_built_in_policy()?,
@@ -56,6 +60,9 @@ fn on_interfaces(interfaces: &[String], policy: Option<PathBuf>) -> Result<()> {
     daemon.arg("run").arg("--policy").arg(policy);
     for interface in interfaces {
         daemon.args(["--iface", interface]);
+    }
+    if let Some(level) = trace {
+        daemon.arg(format!("--trace={level}"));
     }
     eprintln!("run: starting on {}", interfaces.join(", "));
     let error = daemon.exec();

@@ -55,9 +55,20 @@ fn said_len(frame: &Frame<'_>, at: usize, said: u16) -> usize {
     if said == 0 && there > u16::MAX as u64 { there as usize } else { said as usize }
 }
 
+/// Who sent a frame that is IP.
+#[inline(always)]
+pub fn source(frame: &Frame<'_>) -> Option<Address> {
+    let (ether_type, at) = link_header(frame).ok()?;
+    match ether_type {
+        ethernet::IPV4 => packet::ends(frame, Family::V4, at).map(|(source, _)| source),
+        ethernet::IPV6 => packet::v6_source(frame, at),
+        _ => None,
+    }
+}
+
 /// Who is meant by a frame that has been parsed before: tags are in front of an address, and nothing else is.
 #[inline(always)]
-pub(crate) fn destination(frame: &Frame<'_>) -> Option<Address> {
+pub fn destination(frame: &Frame<'_>) -> Option<Address> {
     let (ether_type, at) = link_header(frame).ok()?;
     match ether_type {
         ethernet::IPV4 => packet::destination(frame, Family::V4, at),

@@ -7,9 +7,15 @@ use clap::Args;
 use super::{DEFAULT_KEEP, DEFAULT_PIN, DEFAULT_STATE, store::StoreOptions};
 use crate::{
     daemon::{self, Keep, Options},
-    dataplane::attach::GenericMode,
+    dataplane::{
+        attach::GenericMode,
+        trace::{Image, TraceLevel},
+    },
     failure::Failure,
 };
+
+const NO_TRACE: &str = "--trace needs a kernel program that was built for it, which this binary does not have; build one with \
+                        `cargo build --release --package ratelimit-user --features trace`, or use `cargo xtask run --trace --iface NAME`";
 
 /// Run the daemon in the foreground; prints "ready" when enforcing.
 ///
@@ -45,10 +51,18 @@ pub(super) struct Run {
     /// Fail rather than run in generic mode, at a tenth of the speed
     #[arg(long)]
     require_native: bool,
+    /// Print each verdict of the kernel program with source, service and reason: warn prints frames that are dropped, info also those that are
+    /// answered, debug all
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "debug")]
+    trace: Option<TraceLevel>,
 }
 
 impl Run {
     pub(super) fn execute(self) -> Result<(), Failure> {
+        let image = match self.trace {
+            None => Image::PLAIN,
+            Some(level) => Image::traced(level).ok_or_else(|| Failure::usage(NO_TRACE))?,
+        };
         let keep = match self.keep {
             Some(path) => Keep::Named(path),
             None if self.state.as_os_str() == DEFAULT_STATE => Keep::Usual(DEFAULT_KEEP.into()),
@@ -56,6 +70,7 @@ impl Run {
         };
         daemon::run(&Options {
             keep,
+            image,
             policy: self.policy,
             interfaces: self.interfaces,
             state: self.state,

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::broadcast;
 
-use super::host::Host;
+use super::{host::Host, trace::Trace};
 use crate::{
     dataplane::{drops::DropRing, probe},
     drops::{Recent, Sighting, Telling},
@@ -24,11 +24,13 @@ pub(super) struct Drops {
     ring: Option<DropRing>,
     pub(super) recent: Recent,
     watchers: broadcast::Sender<Arc<Sighting>>,
+    /// Verdicts of a traced program.
+    pub(super) trace: Option<Trace>,
 }
 
 impl Drops {
     pub(super) fn new(ring: Option<DropRing>) -> Self {
-        Self { ring, recent: Recent::default(), watchers: broadcast::Sender::new(BACKLOG) }
+        Self { ring, recent: Recent::default(), watchers: broadcast::Sender::new(BACKLOG), trace: None }
     }
 
     /// Those from now on.
@@ -47,7 +49,10 @@ impl Host {
             now_ns: probe::now_ns(),
             unix_ms: unix.as_secs() * 1_000 + u64::from(unix.subsec_millis()),
         };
-        let Drops { ring, recent, watchers } = &mut self.drops;
+        let Drops { ring, recent, watchers, trace } = &mut self.drops;
+        if let Some(trace) = trace {
+            trace.know(telling.services);
+        }
         for event in ring.iter_mut().flat_map(DropRing::unread) {
             let sighting = Arc::new(Sighting::of(&event, &telling));
             recent.remember(Arc::clone(&sighting));

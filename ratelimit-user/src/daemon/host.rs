@@ -22,6 +22,7 @@ use super::{
     keeping::Keeper,
     lists::{Order, Scope},
     log,
+    trace::Trace,
     version::Version,
     waiting::Waiting,
 };
@@ -38,6 +39,7 @@ use crate::{
         pin::PinDir,
         probe,
         table::SourceTable,
+        trace::Image,
     },
     failure::{ExitCode, Failure},
     policy::{Policy, address::StoreAddress},
@@ -65,6 +67,8 @@ pub struct Options {
     pub generic: GenericMode,
     /// Where blocks and allows are kept.
     pub keep: Keep,
+    /// The kernel program.
+    pub image: Image,
 }
 
 /// A directory that outlives a reboot.
@@ -171,7 +175,10 @@ impl Host {
         mut started: Started,
         keeper: Keeper,
     ) -> Result<Self, Failure> {
-        let drops = Drops::new(started.maps.take_drops());
+        let mut drops = Drops::new(started.maps.take_drops());
+        if options.image.is_traced() {
+            drops.trace = Some(Trace::begin(&mut started.program, &started.desired.names.services)?);
+        }
         let policy = version.policy().clone().moved_to(options.redis.as_ref());
         let store = Store::of(&policy, started.cluster.as_ref().map(Cluster::id));
         let store = store.map_err(|error| {

@@ -28,6 +28,7 @@ mod shared;
 mod start;
 mod state_dir;
 mod status;
+mod trace;
 mod unsaved;
 mod users;
 mod version;

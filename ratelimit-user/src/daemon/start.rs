@@ -21,6 +21,7 @@ use crate::{
         attach::{self, Adopted, Guarded},
         interface,
         kernel::{self, Maps},
+        listener,
         pin::{Layout, PinDir},
         probe::{self, KernelRelease},
         sysctl::TcpSettings,
@@ -76,7 +77,8 @@ fn put_in_force(
     }
     progress::step("loading the program: the kernel verifies it first");
     let mut others = Others::find(&pins, layout)?;
-    let (mut program, mut maps) = kernel::load(Some(&pins), layout.sources, version)?;
+    let (mut program, mut maps) =
+        kernel::load_image(Some(&pins), layout.sources, version, listener::offsets(), options.image)?;
     others.carry_lists(&pins, &mut maps)?;
     let before = maps.policy();
     let cluster = policy.clone().moved_to(options.redis.as_ref()).cluster().cloned();

@@ -27,7 +27,7 @@ use ratelimit_common::abi::{
 };
 
 use super::{
-    DataplaneError, OBJECT,
+    DataplaneError,
     drops::DropRing,
     error::whole_chain,
     framing::Framing,
@@ -35,6 +35,7 @@ use super::{
     pin::{Layout, PinDir},
     probe::{KERNEL_FRAGS, KernelRelease},
     table::SourceTable,
+    trace::{Image, TracedVerdict, VerdictLog},
     trie,
 };
 use crate::compile::{
@@ -115,25 +116,26 @@ pub fn load(
     sources: u32,
     release: KernelRelease,
 ) -> Result<(Program, Maps), DataplaneError> {
-    load_knowing(pins, sources, release, offsets())
+    load_image(pins, sources, release, offsets(), Image::PLAIN)
 }
 
-/// Loads the program and its maps. `offsets` says where this kernel keeps what listeners ask for, or why that is not known.
-pub fn load_knowing(
+/// Loads one of the builds of the program, which is told where this kernel keeps what listeners ask for, or why that is not known.
+pub fn load_image(
     pins: Option<&PinDir>,
     sources: u32,
     release: KernelRelease,
     offsets: Result<Offsets, Unreadable>,
+    image: Image,
 ) -> Result<(Program, Maps), DataplaneError> {
     let (mut program, mut maps) =
-        load_reading(pins, sources, release, offsets.as_ref().unwrap_or(&listener::UNKNOWN))?;
+        load_reading(pins, sources, release, offsets.as_ref().unwrap_or(&listener::UNKNOWN), image)?;
     let mut problem = offsets.err();
     if problem.is_none()
         && let Some(refused) = program.cookie_problem.take()
     {
         // Once more, for a kernel that minds only that listeners are read. With another reason it says the same again.
         problem = Some(Unreadable::Refused(refused));
-        (program, maps) = load_reading(pins, sources, release, &listener::UNKNOWN)?;
+        (program, maps) = load_reading(pins, sources, release, &listener::UNKNOWN, image)?;
     }
     program.listener_problem = problem.map(|problem| problem.to_string());
     Ok((program, maps))
@@ -145,9 +147,14 @@ fn load_reading(
     sources: u32,
     release: KernelRelease,
     offsets: &Offsets,
+    image: Image,
 ) -> Result<(Program, Maps), DataplaneError> {
+    let level = image.level.map(|level| level as u8);
     let mut loader = EbpfLoader::new();
     loader.override_global(listener::LISTENER, offsets, true);
+    if let Some(level) = &level {
+        loader.override_global(aya_log::LEVEL, level, true);
+    }
     loader.map_max_entries(names::BUCKETS, sources);
     loader.map_max_entries(names::WINDOWS, windowed_sources(sources));
     loader.map_max_entries(names::KEPT_WINDOWS, windowed_sources(sources) / 2);
@@ -158,7 +165,7 @@ fn load_reading(
             loader.map_pin_path(name, pins.maps(layout).join(name));
         }
     }
-    let mut ebpf = loader.load(OBJECT).map_err(|error| load_error(&error, sources))?;
+    let mut ebpf = loader.load(image.object).map_err(|error| load_error(&error, sources))?;
     let maps = Maps::take(&mut ebpf)?;
     let (jumps, jumps_ip) = (take_map(&mut ebpf, names::JUMPS)?, take_map(&mut ebpf, names::JUMPS_IP)?);
     let takes_frags = release >= KERNEL_FRAGS;
@@ -245,6 +252,14 @@ impl Program {
     /// Why those for cookies do not know what a listener asks for.
     pub fn listener_problem(&self) -> Option<&str> {
         self.listener_problem.as_deref()
+    }
+
+    /// The log of a traced program, which hands each verdict to `told`.
+    pub fn verdicts<F: Fn(TracedVerdict) + Send + Sync>(
+        &mut self,
+        told: F,
+    ) -> Result<VerdictLog<F>, DataplaneError> {
+        VerdictLog::new(&mut self.ebpf, told)
     }
 
     /// One program by name.

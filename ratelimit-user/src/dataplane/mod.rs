@@ -23,6 +23,7 @@ pub mod realtime;
 pub mod remains;
 pub mod sysctl;
 pub mod table;
+pub mod trace;
 pub mod tracking;
 mod trie;
 
@@ -31,4 +32,4 @@ pub use error::DataplaneError;
 use aya::include_bytes_aligned;
 
 /// The kernel program, as compiled by this package's build script.
-pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ratelimit-ebpf"));
+pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/plain/ratelimit-ebpf"));

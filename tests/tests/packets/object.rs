@@ -1,15 +1,21 @@
 //! The kernel object itself: what was compiled into it, and what the kernel makes of it.
 
-use std::fs;
+use std::{fs, net::Ipv4Addr, sync::Mutex};
 
-use ratelimit_common::abi::names;
-use ratelimit_tests::{bpffs::Scratch, loaded::Loaded, policies};
+use ratelimit_common::abi::{Reason, Verdict, counter::Fate, names};
+use ratelimit_tests::{
+    bpffs::Scratch,
+    frames::{ARP, Ipv4, SYN, ethernet},
+    loaded::{Loaded, TRACED},
+    policies,
+};
 use ratelimit_user::dataplane::{
     OBJECT,
     framing::Framing,
-    kernel,
+    kernel, listener,
     pin::{Layout, PinDir},
     probe::{self, KernelRelease},
+    trace::{Image, TraceLevel, TracedVerdict},
 };
 
 /// The opcode of an atomic operation on eight bytes, and the immediate that makes it a compare-and-exchange.
@@ -24,8 +30,13 @@ fn buckets_are_updated_by_the_compare_and_exchange_instruction() {
 
 #[test]
 fn the_kernel_accepts_all_programs_far_from_its_complexity_limit() {
-    for release in [KernelRelease(5, 15), KernelRelease(6, 0)] {
-        let (mut program, _maps) = kernel::load(None, 1_000, release).unwrap();
+    for (release, image) in [
+        (KernelRelease(5, 15), Image::PLAIN),
+        (KernelRelease(6, 0), Image::PLAIN),
+        (KernelRelease(6, 0), Image::of_object(TRACED, TraceLevel::Debug)),
+    ] {
+        let (mut program, _maps) =
+            kernel::load_image(None, 1_000, release, listener::offsets(), image).unwrap();
         let mut names =
             vec![if release >= probe::KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM }];
         names.extend(program.successors());
@@ -52,6 +63,64 @@ fn the_object_tells_nothing_about_the_machine_it_was_built_on() {
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+#[test]
+fn only_the_traced_object_has_anything_to_log_with() {
+    assert!(contains(TRACED, b"AYA_LOGS"));
+    assert!(!contains(OBJECT, b"AYA_LOG"), "the object of a release logs");
+}
+
+#[test]
+fn a_traced_program_logs_each_verdict_of_the_level_chosen_at_load() {
+    let policy = policies::policy(
+        "[source]\nladder = false\nlimits = [\"3 packets/day\"]\n[[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\n",
+    );
+    let sender = Ipv4Addr::new(198, 51, 100, 7);
+    let frame = Ipv4::from(sender).udp_frame(8);
+    let traced = |verdict, reason| TracedVerdict {
+        verdict,
+        source: Some(sender.into()),
+        service: 1,
+        reason,
+        fate: Fate::Decided,
+        bytes: frame.len() as u64,
+    };
+    let passed = traced(Verdict::Pass, Reason::Conforming);
+    let dropped = traced(Verdict::Drop, Reason::LimitPackets);
+    let arp = TracedVerdict { source: None, service: 0, reason: Reason::Arp, bytes: 42, ..passed };
+    for (level, expected) in [
+        (TraceLevel::Debug, vec![passed, passed, passed, dropped, dropped, arp]),
+        (TraceLevel::Warn, vec![dropped, dropped]),
+    ] {
+        let mut loaded = Loaded::traced(&policy, level);
+        let told = Mutex::new(Vec::new());
+        let mut log = loaded.verdicts(|verdict| told.lock().unwrap().push(verdict));
+        for _ in 0..5 {
+            loaded.run(&frame);
+        }
+        loaded.run(&ethernet(ARP, &[0; 28]));
+        log.read();
+        assert_eq!(*told.lock().unwrap(), expected, "{level:?}");
+    }
+}
+
+#[test]
+fn a_traced_program_names_the_sender_of_a_packet_that_was_answered() {
+    let policy = policies::policy(
+        "[source]\nladder = false\nlimits = [\"3 packets/day\"]\n[[service]]\nname = \"web\"\nmatch = { protocol = \"tcp\", ports = [80] }\non_limit = \"reject\"\nper_source = [\"1 packets/day\"]\n",
+    );
+    let mut loaded = Loaded::traced(&policy, TraceLevel::Info);
+    let told = Mutex::new(Vec::new());
+    let mut log = loaded.verdicts(|verdict| told.lock().unwrap().push(verdict));
+    let sender = Ipv4Addr::new(198, 51, 100, 8);
+    let frame = Ipv4::from(sender).tcp_frame(SYN);
+    let verdicts: Vec<Verdict> = (0..2).map(|_| loaded.run(&frame)).collect();
+    assert_eq!(verdicts, [Verdict::Pass, Verdict::Reply]);
+    log.read();
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].source, told[0].fate), (Some(sender.into()), Fate::Rejected));
 }
 
 #[test]

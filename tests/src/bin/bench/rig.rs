@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The object that the build script compiled.
-pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ratelimit-rig"));
+pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/rig/ratelimit-rig"));
 
 /// Frames that go through the wire together: what a NIC's driver takes from its ring in one go.
 const BATCH: u32 = 64;

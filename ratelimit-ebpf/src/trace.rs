@@ -1,0 +1,58 @@
+//! Every verdict as a line of aya-log, in builds with the feature `trace` only.
+//!
+//! A line has numbers: the source, the place of the frame's counter (which is its service, reason and fate), what the kernel is told, and the
+//! length. The daemon, which knows the names, makes words of them. A line is written by a function of its own, because its fields need more of
+//! the stack than programs have left.
+#![expect(unsafe_code, reason = "a map value that belongs to this CPU, and an exported function")]
+
+use aya_ebpf::{
+    bindings::{xdp_action, xdp_md},
+    btf_maps::PerCpuArray,
+    macros::btf_map,
+    programs::XdpContext,
+};
+use aya_log_ebpf::{log, macro_support::Level};
+use ratelimit_ebpf::{
+    frame::{Frame, Link},
+    parse,
+};
+
+/// Where the frame that this CPU looks at was counted.
+#[btf_map]
+static COUNTED: PerCpuArray<u32, 1> = PerCpuArray::new();
+
+/// Remembers where the frame was counted.
+#[inline(always)]
+pub(crate) fn counted(slot: u32) {
+    if let Some(place) = COUNTED.get_ptr_mut(0) {
+        // SAFETY: the slot belongs to this CPU, and a program is not preempted by another one on it.
+        unsafe { *place = slot };
+    }
+}
+
+/// Writes the line of a frame that has been counted and decided about.
+#[inline(always)]
+pub(crate) fn verdict(link: Link, ctx: &XdpContext, action: u32) {
+    trace_verdict(ctx.ctx, (link == Link::Ip) as u32, action);
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn trace_verdict(ctx: *mut xdp_md, is_ip: u32, action: u32) -> u32 {
+    let ctx = XdpContext::new(ctx);
+    let link = if is_ip == 0 { Link::Ethernet } else { Link::Ip };
+    let frame = Frame::of_context(link, &ctx);
+    // A reply goes to the source: the frame has been written over.
+    let source =
+        if action == xdp_action::XDP_TX { parse::destination(&frame) } else { parse::source(&frame) };
+    let source = source.map_or([0; 16], |source| source.key.octets());
+    // SAFETY: as in `counted`.
+    let slot = COUNTED.get_ptr(0).map_or(0, |slot| unsafe { *slot });
+    let level = match action {
+        xdp_action::XDP_DROP => Level::Warn,
+        xdp_action::XDP_TX => Level::Info,
+        _ => Level::Debug,
+    };
+    log!(&ctx, target: "", level, "{:i} {} {} {}", source, slot, action, frame.len());
+    0
+}
