@@ -25,6 +25,8 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod dataplane;
+#[cfg(test)]
+mod documentation;
 pub mod drops;
 pub mod explain;
 pub mod failure;

@@ -128,3 +128,9 @@ pub fn main() -> process::ExitCode {
         }
     }
 }
+
+/// Whether these words are a command, as the documentation shows it; otherwise what is wrong with them.
+#[cfg(test)]
+pub(crate) fn understand(words: &[&str]) -> Result<(), (clap::error::ErrorKind, String)> {
+    Cli::try_parse_from(words).map(drop).map_err(|error| (error.kind(), error.to_string()))
+}

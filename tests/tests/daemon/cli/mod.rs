@@ -7,6 +7,7 @@ mod control;
 mod detach;
 mod headroom;
 mod interface;
+mod json;
 mod limit;
 mod run;
 mod status;

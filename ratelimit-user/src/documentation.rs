@@ -1,0 +1,330 @@
+//! The documentation held against the code: what people copy from a page must work as it is written there.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::error::ErrorKind;
+use ratelimit_common::abi::Reason;
+
+use crate::{cli, config};
+
+/// A page longer than this does not tell a newcomer in a minute what the project is.
+const README_LINES: usize = 150;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// Names of all pages, below the repository.
+fn pages() -> Vec<String> {
+    let mut pages = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+    let mut folders = vec!["docs".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.path().is_dir() {
+                folders.push(name);
+            } else if name.ends_with(".md") {
+                pages.push(name);
+            }
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// The blocks of code of a page: indented by four spaces, or between fences.
+fn code_blocks(page: &str) -> Vec<String> {
+    let (mut blocks, mut block, mut fenced) = (Vec::new(), Vec::new(), false);
+    for line in page.lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+            blocks.push(std::mem::take(&mut block).join("\n"));
+        } else if fenced {
+            block.push(line);
+        } else if let Some(code) = line.strip_prefix("    ") {
+            block.push(code);
+        } else if line.is_empty() && !block.is_empty() {
+            block.push("");
+        } else {
+            blocks.push(std::mem::take(&mut block).join("\n"));
+        }
+    }
+    blocks.push(block.join("\n"));
+    blocks.retain(|block| !block.trim().is_empty());
+    blocks
+}
+
+/// The texts in backticks outside blocks of code.
+fn inline_code(page: &str) -> impl Iterator<Item = &str> {
+    let prose = page.lines().filter(|line| !line.starts_with("    "));
+    prose.flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// The rows of all tables of a page, each as its cells; headings and rulers are not rows.
+fn rows(page: &str) -> Vec<Vec<&str>> {
+    let mut rows = Vec::new();
+    for line in page.lines().filter(|line| line.starts_with('|')) {
+        if line.starts_with("|---") {
+            rows.pop();
+        } else {
+            rows.push(line.trim_matches('|').split('|').map(str::trim).collect());
+        }
+    }
+    rows
+}
+
+#[test]
+fn every_policy_in_the_documentation_is_accepted() {
+    let mut seen = 0;
+    for page in pages() {
+        let text = read(&page);
+        for block in code_blocks(&text) {
+            let first = block.split(['\n', '#']).next().unwrap_or_default().trim_end();
+            let is_policy = first.starts_with("interfaces =")
+                || (first.starts_with('[') && first.ends_with(']') && block.contains(" = "));
+            if !is_policy {
+                continue;
+            }
+            seen += 1;
+            // What is typed next may follow a policy.
+            let block = block.split("\n$ ").next().unwrap_or_default();
+            // A part of a policy is shown without what every policy has, and without plans and files of others.
+            let mut whole = block.to_owned();
+            if !block.contains("[source]") {
+                whole.push_str("\n[source]\nlimits = [\"5000 packets/s\"]\n");
+            }
+            if block.contains("plan = \"gold\"") && !block.contains("[plan.gold]") {
+                whole.push_str("\n[plan.gold]\nlimits = [\"500/hour\"]\n");
+            }
+            if let Err(error) = config::parse(&whole, &page) {
+                panic!("{page}: a policy that is not accepted: {error}\n{block}");
+            }
+        }
+    }
+    assert!(seen >= 26, "{seen} policies were found");
+}
+
+/// The words of a command as a shell would split them, up to a comment.
+fn shell_words(command: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted, mut started) = (Vec::new(), String::new(), false, false);
+    for c in command.chars() {
+        match c {
+            '"' => (quoted, started) = (!quoted, true),
+            '#' if !quoted && word.is_empty() => break,
+            ' ' if !quoted => {
+                if started || !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                started = false;
+            }
+            _ => word.push(c),
+        }
+    }
+    if started || !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// Whether the command line has this command. A part of a command, in the middle of a sentence, may leave out what is needed.
+fn assert_understood(page: &str, command: &str, is_part: bool) {
+    let example = command.replace("ADDRESS", "203.0.113.7").replace(['[', ']'], "").replace(" N", " 5");
+    let words = shell_words(example.trim_end_matches(" &"));
+    let words = words.iter().map(String::as_str).take_while(|word| *word != "|").collect::<Vec<_>>();
+    let Err((kind, message)) = cli::understand(&words) else { return };
+    let incomplete = [ErrorKind::MissingRequiredArgument, ErrorKind::MissingSubcommand];
+    let shows_help = [
+        ErrorKind::DisplayHelp,
+        ErrorKind::DisplayVersion,
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+    ];
+    let fine = shows_help.contains(&kind) || (is_part && incomplete.contains(&kind));
+    assert!(fine, "{page}: `{command}`: {message}");
+}
+
+#[test]
+fn every_command_in_the_documentation_is_one_that_the_command_line_has() {
+    let mut seen = 0;
+    for page in pages().iter().filter(|page| !page.starts_with("docs/decisions/")) {
+        let text = read(page);
+        for block in code_blocks(&text) {
+            for line in block.lines() {
+                let line = line.strip_prefix("$ ").or(line.strip_prefix("sudo ")).unwrap_or(line);
+                if line.starts_with("ratelimit ") {
+                    assert_understood(page, line, false);
+                    seen += 1;
+                }
+            }
+        }
+        for code in inline_code(&text) {
+            let code = code.strip_prefix("sudo ").unwrap_or(code);
+            if code.starts_with("ratelimit ") && !code.contains("VERB") {
+                assert_understood(page, code, true);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 100, "{seen} commands were found");
+}
+
+/// What a heading is called in an address: GitHub's rule.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase();
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || "-_ ".contains(*c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[test]
+fn every_link_in_the_documentation_leads_somewhere() {
+    let mut seen = 0;
+    for page in pages() {
+        let text = read(&page);
+        let folder = Path::new(&page).parent().unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.starts_with("http") {
+                continue;
+            }
+            seen += 1;
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = if file.is_empty() { root().join(&page) } else { root().join(folder).join(file) };
+            assert!(path.exists(), "{page}: {target} is not there");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&path).unwrap();
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                assert!(
+                    headings.any(|line| anchor(line.trim_start_matches(['#', ' '])) == heading),
+                    "{page}: {target}: no such heading"
+                );
+            }
+        }
+    }
+    assert!(seen >= 150, "{seen} links were found");
+}
+
+#[test]
+fn the_page_of_reasons_has_each_of_them_once_with_its_verdict() {
+    let page = read("docs/reasons.md");
+    let rows = rows(&page);
+    let documented: Vec<(&str, &str)> =
+        rows.iter().filter(|row| row.len() == 4).map(|row| (row[0].trim_matches('`'), row[1])).collect();
+    let expected: Vec<_> =
+        Reason::ALL.iter().map(|reason| (reason.name(), reason.verdict().name())).collect();
+    assert_eq!(documented, expected);
+}
+
+/// Names of metrics in the code: they are written out where they are made.
+fn metrics_in_code() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/metrics");
+    let texts = fs::read_dir(folder).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+    let names = texts.flat_map(|text| {
+        text.split('"')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .filter(|text| is_metric(text))
+            .collect::<Vec<_>>()
+    });
+    names.collect()
+}
+
+fn is_metric(text: &str) -> bool {
+    text.starts_with("ratelimit_") && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+}
+
+#[test]
+fn the_page_of_metrics_has_each_of_them_once_and_no_other() {
+    let page = read("docs/metrics.md");
+    let documented: Vec<String> = rows(&page)
+        .iter()
+        .map(|row| row[0].trim_matches('`').to_owned())
+        .filter(|name| is_metric(name))
+        .collect();
+    let unique: BTreeSet<_> = documented.iter().cloned().collect();
+    assert_eq!(unique.len(), documented.len(), "a metric has two rows");
+    assert_eq!(unique, metrics_in_code());
+    assert!(unique.len() > 40);
+}
+
+#[test]
+fn metrics_that_other_pages_speak_of_exist() {
+    let names = metrics_in_code();
+    for page in pages().iter().filter(|page| !page.starts_with("docs/decisions/")) {
+        let text = read(page);
+        for code in inline_code(&text) {
+            let name = code.split(['{', ' ']).next().unwrap_or_default();
+            assert!(!is_metric(name) || name.ends_with('_') || names.contains(name), "{page}: {name}");
+        }
+    }
+}
+
+/// Numbers as a benchmark prints a spread: `0.70 (0.64..0.87)`.
+fn spreads(text: &str) -> Vec<&str> {
+    text.split(['|', '\n']).map(str::trim).filter(|cell| cell.contains("..") && cell.ends_with(')')).collect()
+}
+
+#[test]
+fn the_readme_is_short_and_its_numbers_are_those_that_the_benchmark_wrote() {
+    let readme = read("README.md");
+    let lines = readme.lines().count();
+    assert!(lines < README_LINES, "{lines} lines");
+    for command in ["    cargo xtask run", "    cargo xtask test"] {
+        assert!(readme.lines().any(|line| line.starts_with(command)), "{command} is missing");
+    }
+    let report = read("docs/performance/packets.txt");
+    let measured = readme.split("## Measured").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let found: Vec<_> = rows(measured).into_iter().filter(|row| !row[0].is_empty()).collect();
+    assert!(found.len() >= 3, "{found:?}");
+    // The columns of the table are the first, the fourth and the sixth of the report.
+    let table: Vec<&str> = report
+        .lines()
+        .skip_while(|line| !line.contains("generator and receiver on one core"))
+        .take(10)
+        .collect();
+    for row in found {
+        let (contestant, numbers) = (row[0], &row[1..]);
+        let line = table.iter().find(|line| line.trim().starts_with(&format!("{contestant}  ")));
+        let line = line.unwrap_or_else(|| panic!("{contestant} is not in the report"));
+        let reported: Vec<&str> = line.trim()[contestant.len()..]
+            .split("  ")
+            .map(str::trim)
+            .filter(|cell| !cell.is_empty())
+            .collect();
+        assert_eq!(numbers, [reported[0], reported[3], reported[5]], "{contestant}");
+    }
+    let machine = report.lines().next().unwrap();
+    for fact in ["2 CPUs", "Linux 6.18.44", "2026-11-15"] {
+        assert!(measured.contains(fact) && machine.contains(fact), "{fact}: {machine}");
+    }
+}
+
+#[test]
+fn the_demonstration_in_the_readme_is_what_it_printed() {
+    let (readme, printed) = (read("README.md"), read("docs/performance/demonstration.txt"));
+    let printed: BTreeSet<&str> = printed.lines().map(str::trim).collect();
+    let shown = code_blocks(&readme).into_iter().find(|block| block.starts_with("attack ")).unwrap();
+    for line in shown.lines().map(str::trim) {
+        assert!(printed.contains(line), "the demonstration did not print: {line}");
+    }
+}
+
+#[test]
+fn tables_of_the_page_about_performance_are_in_the_report_of_the_benchmark() {
+    let report = read("docs/performance/packets.txt");
+    let page = read("docs/performance.md");
+    let quoted = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    for line in quoted.lines().filter(|line| !line.is_empty()) {
+        assert!(report.lines().any(|reported| reported == line), "the benchmark did not write: {line}");
+    }
+    assert!(!spreads(quoted).is_empty());
+}

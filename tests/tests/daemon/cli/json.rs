@@ -1,0 +1,124 @@
+//! What verbs print as JSON, held against docs/json.md.
+
+use std::collections::BTreeSet;
+
+use ratelimit_tests::daemon::Edge;
+use serde_json::Value;
+
+const PAGE: &str = include_str!("../../../../docs/json.md");
+
+/// A policy that fills in as many fields as one host can.
+const POLICY: &str = r#"
+[source]
+limits = ["5000 packets/s burst 10000", "100 syns/s"]
+
+[host]
+total = ["500000 packets/s"]
+
+[[service]]
+name = "web"
+match = { protocol = "tcp", ports = [443] }
+per_source = ["200 packets/s"]
+total = ["20000 packets/s"]
+syn_cookies = "1000 syns/s"
+
+[plan.gold]
+network = ["20000 packets/s burst 40000"]
+
+[[user]]
+name = "acme"
+plan = "gold"
+sources = ["203.0.113.0/24"]
+
+[[api]]
+name = "search"
+limits = ["100/hour"]
+"#;
+
+/// The paths of all values of an answer, as the page writes them.
+fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = if path.ends_with("_by_reason") { "*" } else { name };
+                paths(value, &format!("{path}{}{name}", if path.is_empty() { "" } else { "." }), found);
+            }
+        }
+        Value::Array(values) if values.iter().any(Value::is_object) => {
+            values.iter().for_each(|value| paths(value, &format!("{path}[]"), found));
+        }
+        _ => {
+            found.insert(path.to_owned());
+        }
+    }
+}
+
+/// The fields that a section of the page names, and whether each is always there.
+fn documented(section: &str) -> Vec<(&'static str, bool)> {
+    let heading = format!("\n## {section}\n");
+    let text = PAGE.split_once(&heading).unwrap_or_else(|| panic!("{section:?} is no section")).1;
+    let text = text.split("\n## ").next().unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    rows.flat_map(|row| {
+        let (fields, meaning) = row.trim_matches('|').split_once(" | ").unwrap();
+        let always = !meaning.trim().starts_with("Absent") && !meaning.trim().starts_with("From");
+        fields.split('`').skip(1).step_by(2).map(move |field| (field, always))
+    })
+    .collect()
+}
+
+/// Compares an answer with its section; `lists` of one element are compared as that element.
+fn assert_documented(words: &[&str], section: &str, answer: &Value, always: bool) {
+    let mut seen = BTreeSet::new();
+    paths(answer, "", &mut seen);
+    let documented = documented(section);
+    for path in &seen {
+        let is_documented = documented.iter().any(|(field, _)| {
+            field.strip_suffix('…').map_or(path == field, |prefix| path.starts_with(prefix))
+                || field.split_once("[].").is_some_and(|(_, of_one)| of_one == path)
+        });
+        assert!(is_documented, "{words:?}: {path} is not in docs/json.md, {section}");
+    }
+    for (field, _) in documented.iter().filter(|(_, is_always)| *is_always && always) {
+        assert!(seen.contains(*field), "{words:?}: {field} is in docs/json.md, {section}, and not here");
+    }
+}
+
+#[test]
+fn json_of_every_verb_has_the_fields_that_the_documentation_names() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    let file = edge.policy();
+    let file = file.to_str().unwrap();
+    let answers: [(&[&str], &str, bool); 16] = [
+        (&["block", "add", "198.51.100.0/24", "--for", "10m"], "Orders", true),
+        (&["allow", "add", "192.0.2.0/24"], "Orders", true),
+        (&["status"], "`status`", true),
+        (&["stats"], "`stats`", true),
+        (&["explain", "203.0.113.7"], "`explain`", true),
+        (&["explain", "198.51.100.7"], "`explain`", true),
+        (&["block", "list"], "`block list`, `allow list`", false),
+        (&["allow", "list"], "`block list`, `allow list`", false),
+        (&["limit", "list"], "`limit list`, `limit get`", true),
+        (&["limit", "get", "source.packets"], "`limit list`, `limit get`", false),
+        (&["user", "list"], "`user list`, `user get`", true),
+        (&["user", "get", "acme"], "`user list`, `user get`", false),
+        (&["test", "--user", "ann", "--api", "search"], "`test`", true),
+        (&["apply", file, "--confirm", "1m"], "Orders", true),
+        (&["status"], "`status`", false),
+        (&["confirm"], "Orders", true),
+    ];
+    for (words, section, always) in answers {
+        assert_documented(words, section, &edge.json(words), always);
+    }
+    let check = super::ratelimit(&["check", file, "--output", "json"]);
+    let check = serde_json::from_slice(&check.stdout).unwrap();
+    assert_documented(&["check"], "`check`, `diff`", &check, false);
+    edge.write_policy(&POLICY.replace("100/hour", "50/hour"));
+    let diff = edge.cli(&["diff", file, "--output", "json"]);
+    assert_documented(&["diff"], "`check`, `diff`", &serde_json::from_slice(&diff.stdout).unwrap(), false);
+    drop(daemon);
+    assert_documented(&["status"], "`status`", &edge.json(&["status"]), false);
+    assert_documented(&["stats"], "`stats`", &edge.json(&["stats"]), false);
+    assert_documented(&["detach"], "Orders", &edge.json(&["detach"]), true);
+}
