@@ -19,7 +19,7 @@ use crate::{
     failure::Failure,
 };
 
-/// Put a policy in force, for good or until nobody confirms it.
+/// Put a policy in force; with --confirm, only if somebody confirms it.
 ///
 /// The file is checked first; one with a mistake changes nothing. With --confirm the policy before comes back unless `ratelimit
 /// confirm` follows in time: also if your connection is lost, or the daemon is killed and started again.

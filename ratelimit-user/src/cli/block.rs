@@ -29,17 +29,17 @@ pub(super) struct Block {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Block a prefix; the kernel ends it by itself when its time is over
+    /// Block a prefix; the kernel program ends the block when its lifetime is over
     ///
     /// Example: ratelimit block add 203.0.113.0/24 --for 10m --reason "syn flood, ticket 4711"
     Add {
         /// Address or prefix, such as 203.0.113.0/24 or 2001:db8::/48
         #[arg(value_name = "CIDR")]
         prefix: String,
-        /// Lifetime, such as 30s, 10m, 2h or 1d; for good when absent
+        /// Lifetime, such as 30s, 10m, 2h or 1d; without it the block stays until `block del`
         #[arg(long = "for", value_name = "TIME")]
         lifetime: Option<String>,
-        /// Why, for whoever reads the list later
+        /// Why the prefix is blocked, for whoever reads the list later
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         /// On all hosts of the cluster, within a second

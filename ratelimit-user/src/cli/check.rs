@@ -17,8 +17,8 @@ use crate::{
 
 /// Check a policy file; needs no root and no daemon.
 ///
-/// All problems are reported at once, each with line and column, as `error:`. Those marked `warning:` are about what is allowed but probably not meant; with nothing
-/// else the exit code is 0. Notes are about what the policy needs of the host.
+/// All problems are reported at once, each with line and column, as `error:`. A `warning:` is about something that is allowed but probably not meant; with
+/// warnings alone the exit code is 0. A `note:` is about what the policy needs of the host.
 ///
 /// Example: ratelimit check /etc/ratelimit.toml
 #[derive(Debug, Args)]

@@ -16,7 +16,7 @@ use crate::{
     failure::Failure,
 };
 
-/// Show the hosts of the cluster: when each was last heard of, what it holds, and whether it has heard of every block.
+/// Show the hosts of the cluster: when each was last heard of, its leases, and whether it knows every block.
 ///
 /// Example: ratelimit cluster --output json
 #[derive(Debug, Args)]

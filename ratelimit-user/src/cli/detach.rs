@@ -13,15 +13,15 @@ use crate::{
 
 /// Take the program off interfaces: ends protection.
 ///
-/// A running daemon does it; without one, the pins are removed directly, and with the last interface everything goes.
+/// A running daemon takes the program off. Without a daemon the pins are removed directly; with the last interface all pins go.
 ///
 /// Example: ratelimit detach --iface eth0
 #[derive(Debug, Args)]
 pub(super) struct Detach {
-    /// One interface; all when absent
+    /// Interface to detach from; without it, all
     #[arg(long = "iface", value_name = "NAME")]
     interface: Option<String>,
-    /// Pin directory, when no daemon is running
+    /// Pin directory, used when no daemon runs
     #[arg(long, value_name = "DIR", default_value = DEFAULT_PIN)]
     pin: PathBuf,
     #[command(flatten)]

@@ -19,16 +19,16 @@ use crate::{
     policy::Prefix,
 };
 
-/// Show why an address is treated as it is: its user, every limit that applies and what is left of it, lists that it is on.
+/// Show why an address is treated as it is: its user, its limits and what is left of them, and the lists that it is on.
 ///
-/// Works for addresses that were never seen, too: then it shows what would apply. Nothing is changed by asking.
+/// For an address that was never seen, shows what would apply. Asking changes nothing.
 ///
 /// Example: ratelimit explain 203.0.113.7
 #[derive(Debug, Args)]
 pub(super) struct Explain {
     /// An IPv4 or IPv6 address, such as 203.0.113.7 or 2001:db8::1
     address: String,
-    /// Only this service; all that have limits when absent
+    /// Only this service; without it, all services that have limits
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
     #[command(flatten)]

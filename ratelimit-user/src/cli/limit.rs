@@ -34,7 +34,7 @@ enum Action {
     },
     /// Show one limit, or those of a list
     Get {
-        /// Its name, such as source.packets, service.dns.total or user.acme.network
+        /// Name of the limit or list, such as source.packets, service.dns.total or user.acme.network
         name: String,
         #[command(flatten)]
         daemon: Daemon,
@@ -43,20 +43,20 @@ enum Action {
     },
     /// Change one limit, or all limits of a list, from the next packet on
     ///
-    /// Lists are source, service.NAME.per_source, service.NAME.total, plan.NAME.network and user.NAME.network. With the meter behind it
-    /// the name is that of one limit: source.packets, service.dns.total.bytes; a second one in packets is source.packets-2.
+    /// Lists are source, service.NAME.per_source, service.NAME.total, plan.NAME.network and user.NAME.network. One limit of a
+    /// list has what it counts behind the name of the list: source.packets, service.dns.total.bytes; a second limit in packets is source.packets-2.
     ///
-    /// The policy file is not touched unless --save is given; then only this limit in it changes, comments stay.
+    /// The policy file is not touched unless --save is given; then only this limit changes in the file, and comments stay.
     ///
     /// Example: ratelimit limit set source.packets "1000 packets/s burst 2000"
     ///
-    /// Quotes may be left out.
+    /// Quotes may be left out around one limit.
     ///
     /// Example: ratelimit limit set service.dns.per_source "200 packets/s" "1 Mbit/s"
     Set {
-        /// Its name, such as source.packets or service.dns.total
+        /// Name of the limit or list, such as source.packets or service.dns.total
         name: String,
-        /// The new rate, as in the policy file; of a list all of them, or none
+        /// The new limit, as in the policy file; for a list all of its limits, or the word none
         #[arg(required = true, value_name = "RATE")]
         rates: Vec<String>,
         /// Also write it into the file that the policy came from

@@ -86,7 +86,7 @@ struct Daemon {
 /// How to show the answer.
 #[derive(Clone, Copy, Debug, Args)]
 struct Format {
-    /// Form of the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }

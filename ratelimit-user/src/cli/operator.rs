@@ -9,7 +9,7 @@ use crate::control::protocol::Operator;
 /// Whether to go ahead when somebody would be cut off; every verb that can do that takes this.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Force {
-    /// Do it also if it cuts off a live SSH session, this host or its gateway
+    /// Go ahead even if this cuts off a live SSH session, this host or its gateway
     #[arg(long)]
     force: bool,
 }

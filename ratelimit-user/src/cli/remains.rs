@@ -25,7 +25,7 @@ use crate::{
 /// Where a daemon that is gone has left its work.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Pins {
-    /// Pin directory, read when no daemon is running
+    /// Pin directory, read when no daemon runs
     #[arg(long, value_name = "DIR", default_value = DEFAULT_PIN)]
     pin: PathBuf,
 }

@@ -43,7 +43,7 @@ pub(super) struct Run {
     /// Directory that outlives a reboot, where blocks and allows are kept; /var/lib/ratelimit, or the state directory if --state names one
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Where the kernel's process file system is; the host's headroom is read there
+    /// Process file system to read the host's headroom from
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc: PathBuf,
     #[command(flatten)]

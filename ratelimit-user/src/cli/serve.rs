@@ -34,7 +34,7 @@ use crate::{
 
 /// Answer questions about requests, without guarding any interface; prints "ready" when listening.
 ///
-/// For hosts that are no edge, for trying a policy, and where the kernel program cannot be loaded. Needs no rights; callers that stay above
+/// For hosts that guard no interface, for trying a policy, and where the kernel program cannot be loaded. Needs no rights; callers that stay above
 /// their limits are not blocked in the kernel, and the policy needs no [source]. `ratelimit run` does this and guards interfaces as well.
 ///
 /// SIGHUP reads the policy again. A broken policy changes nothing.
@@ -47,7 +47,7 @@ pub(super) struct Serve {
     policy: PathBuf,
     #[command(flatten)]
     store: StoreOptions,
-    /// Where the kernel's process file system is; the host's headroom, for elastic limits, is read there
+    /// Process file system to read the host's headroom from, for elastic limits
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc: PathBuf,
 }

@@ -17,8 +17,8 @@ use crate::{
 
 /// Show whether and how interfaces are protected.
 ///
-/// Exits with 1 when one is not, or none is guarded. When no daemon runs, it tells what the pins still enforce; only where
-/// there are none is that exit code 3.
+/// Exits with 1 when an interface is not protected, or when none is guarded. When no daemon runs, the answer comes from the pinned maps;
+/// without a daemon and without pins the exit code is 3.
 ///
 /// Example: ratelimit status --output json
 #[derive(Debug, Args)]
@@ -101,10 +101,10 @@ fn text(status: &protocol::Status) -> String {
         text.push_str(&format!("           ratelimit rollback goes back to {before}\n"));
     }
     text.push_str(&format!("           {}\n", status.policy_after_restart));
-    text.push_str(&format!("posture    {}, {} changes\n", status.posture, status.posture_changes));
+    text.push_str(&format!("attack     {}, {} changes\n", status.posture, status.posture_changes));
     text.push_str(&headroom(&status.headroom));
     text.push_str(&format!(
-        "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot cells\n\
+        "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot prefilter cells\n\
          prefixes   {} got a bucket of their own ever\n",
         status.table_entries,
         status.table_capacity,

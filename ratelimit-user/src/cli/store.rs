@@ -19,7 +19,7 @@ pub(super) struct StoreOptions {
     /// redis+cluster://, without a password
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// File with the password for --redis in its first line; without it RATELIMIT_REDIS_PASSWORD of the environment counts
+    /// File with the password for --redis in its first line; without it, the environment variable RATELIMIT_REDIS_PASSWORD is used
     #[arg(long, value_name = "FILE", requires = "redis")]
     redis_password_file: Option<PathBuf>,
 }

@@ -16,32 +16,32 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// Ask the decision engine once: may this user call this API now? Exit code 1 if not.
+/// Ask the decision service once: may this user call this API now? Exits with 1 if not.
 ///
 /// The request counts, as if a web server had asked, unless --peek is given.
 ///
 /// Example: ratelimit test --user acme --api create-url --ip 203.0.113.7 --peek
 #[derive(Debug, Args)]
 pub(super) struct Test {
-    /// Who asks
+    /// User who makes the request
     #[arg(long, value_name = "NAME", default_value = "")]
     user: String,
-    /// What for
+    /// API that the request is for
     #[arg(long, value_name = "NAME")]
     api: String,
-    /// From where
+    /// Address that the request comes from
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<IpAddr>,
-    /// How much it counts
+    /// Units that the request takes
     #[arg(long, value_name = "N", default_value_t = 1)]
     cost: u64,
-    /// How much it matters: critical, normal or background
+    /// Priority of the request: critical, normal or background
     #[arg(long, value_name = "WORD")]
     priority: Option<String>,
     /// A further part of the key, as NAME=VALUE; may be given more than once
     #[arg(long = "key", value_name = "NAME=VALUE", value_parser = part)]
     parts: Vec<(String, String)>,
-    /// Count nothing
+    /// Ask without counting the request
     #[arg(long)]
     peek: bool,
     #[command(flatten)]

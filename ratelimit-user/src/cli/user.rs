@@ -34,7 +34,7 @@ enum Action {
     },
     /// Show one user, and how much of each of its limits is left
     Get {
-        /// Its name
+        /// Name of the user
         name: String,
         #[command(flatten)]
         daemon: Daemon,
@@ -43,22 +43,22 @@ enum Action {
     },
     /// Change a user's plan or its own limits from the next packet on
     ///
-    /// Limits of its own count before those of its plan. The policy file is not touched unless --save is given; then only this user in it
-    /// changes, comments stay.
+    /// Limits of the user's own take the place of the plan's. The policy file is not touched unless --save is given; then only this user changes
+    /// in the file, and comments stay.
     ///
     /// Example: ratelimit user set acme --plan gold
     ///
     /// Example: ratelimit user set acme --network "20000 packets/s burst 40000" --network "1 Gbit/s"
     Set {
-        /// Its name
+        /// Name of the user
         name: String,
-        /// The plan that it is on from now on
+        /// Plan of the user from now on
         #[arg(long, required_unless_present_any = ["network", "inherit"])]
         plan: Option<String>,
-        /// A limit of its own, instead of its plan's; may be given more than once
+        /// A limit of the user's own, instead of the plan's; may be given more than once
         #[arg(long, value_name = "RATE")]
         network: Vec<String>,
-        /// Have the limits of its plan again, and none of its own
+        /// Use the limits of the plan again, and none of the user's own
         #[arg(long, conflicts_with = "network")]
         inherit: bool,
         /// Also write it into the file that the policy came from
@@ -73,7 +73,7 @@ enum Action {
     },
     /// Give a user its whole burst again
     Reset {
-        /// Its name
+        /// Name of the user
         name: String,
         #[command(flatten)]
         daemon: Daemon,

@@ -1,4 +1,4 @@
-//! `ratelimit watch`: which packets are refused, as it happens?
+//! `ratelimit watch`: refused packets while they are refused.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ use crate::{
     failure::Failure,
 };
 
-/// Show refused packets as it happens, until interrupted.
+/// Show refused packets while they are refused, until interrupted.
 ///
-/// They are samples: of one source at most ten a second and CPU. `ratelimit stats` counts all of them.
+/// The packets are samples: at most ten a second of each source on each CPU. `ratelimit stats` counts every packet.
 ///
 /// Example: ratelimit watch --source 203.0.113.0/24 --for 10s
 #[derive(Debug, Args)]

@@ -310,7 +310,7 @@ pub struct Status {
     pub table_entries: u64,
     /// Sources the table has room for.
     pub table_capacity: u64,
-    /// Cells of the gate that have sources in the table.
+    /// Prefilter cells that have a tracked source.
     pub hot_cells: u64,
     /// Sources that were ever entered into the table.
     pub promotions: u64,
@@ -319,14 +319,14 @@ pub struct Status {
     /// Prefixes around sources that ever got a bucket of their own.
     #[serde(default)]
     pub prefix_promotions: u64,
-    /// Refused packets that the daemon would have been told of, had there been room.
+    /// Drop events that found no room.
     #[serde(default)]
     pub drop_reports_lost: u64,
     /// Sources that the table had to forget. Each may come back with a fresh burst.
     pub evictions: u64,
-    /// `normal`, `elevated` or `flood`.
+    /// Attack state: `normal`, `elevated` or `flood`.
     pub posture: String,
-    /// How often the posture changed.
+    /// How often the attack state changed.
     pub posture_changes: u64,
     /// Whether the host could take more.
     #[serde(flatten)]

@@ -8,7 +8,7 @@ pub(super) fn register(registry: &Registry, status: &ClusterStatus) -> Result<()
     for (name, help, value) in [
         ("ratelimit_store_up", "1 if the store answered when last asked.", u64::from(status.store_up)),
         ("ratelimit_lease_limits", "Limits that hold on all hosts together.", status.limits),
-        ("ratelimit_lease_held", "Of these, how many this host holds a lease of.", status.leases),
+        ("ratelimit_lease_held", "Shared limits that this host holds a lease of.", status.leases),
         ("ratelimit_lease_units", "Units that this host holds.", status.lease_units),
         (
             "ratelimit_cluster_bound",
@@ -30,14 +30,18 @@ pub(super) fn register(registry: &Registry, status: &ClusterStatus) -> Result<()
         gauge.set(value as i64);
         registry.register(Box::new(gauge))?;
     }
-    let trip = Gauge::new("ratelimit_lease_round_trip_seconds", "How long the last letter took.")?;
+    let trip = Gauge::new("ratelimit_lease_round_trip_seconds", "Round trip of the last lease batch.")?;
     trip.set(status.round_trip_us as f64 / 1e6);
     registry.register(Box::new(trip))?;
     for (name, help, value) in [
-        ("ratelimit_lease_exchanges_total", "Letters that the store answered.", status.exchanges),
-        ("ratelimit_lease_lines_total", "Limits that were in them.", status.lines),
-        ("ratelimit_lease_failures_total", "Letters without a good answer.", status.failures),
-        ("ratelimit_store_given_up_total", "How often the store was given up.", status.given_up),
+        ("ratelimit_lease_exchanges_total", "Lease batches that the store answered.", status.exchanges),
+        ("ratelimit_lease_lines_total", "Limits in lease batches that the store answered.", status.lines),
+        ("ratelimit_lease_failures_total", "Lease batches without a good answer.", status.failures),
+        (
+            "ratelimit_store_given_up_total",
+            "How often the store was given up after failures.",
+            status.given_up,
+        ),
         (
             "ratelimit_store_clock_steps_total",
             "How often the store's clock was set back.",

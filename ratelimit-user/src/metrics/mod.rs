@@ -77,13 +77,17 @@ fn packets(registry: &Registry, snapshot: &Snapshot) -> Result<(), prometheus::E
 
 fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error> {
     for (name, help, value) in [
-        ("ratelimit_table_entries", "Sources that have a bucket.", status.table_entries),
+        ("ratelimit_table_entries", "Tracked sources.", status.table_entries),
         ("ratelimit_table_capacity", "Sources the table has room for.", status.table_capacity),
-        ("ratelimit_gate_hot_cells", "Cells of the gate that have sources in the table.", status.hot_cells),
-        ("ratelimit_posture", "0 normal, 1 elevated, 2 flood.", posture_number(&status.posture)),
+        ("ratelimit_gate_hot_cells", "Prefilter cells that have a tracked source.", status.hot_cells),
+        (
+            "ratelimit_posture",
+            "Attack state: 0 normal, 1 elevated, 2 flood.",
+            posture_number(&status.posture),
+        ),
         (
             "ratelimit_headroom",
-            "1 while the host could take more and elastic limits give their extra.",
+            "1 while the host has headroom and elastic limits give their margin.",
             u64::from(status.headroom.headroom == HeadroomStatus::YES),
         ),
         (
@@ -137,14 +141,10 @@ fn counters(registry: &Registry, status: &Status) -> Result<(), prometheus::Erro
             "Prefixes around sources that got a bucket of their own.",
             status.prefix_promotions,
         ),
-        (
-            "ratelimit_drop_reports_lost_total",
-            "Refused packets that would have been told to the daemon, had there been room.",
-            status.drop_reports_lost,
-        ),
-        ("ratelimit_table_promotions_total", "Sources that were entered into the table.", status.promotions),
+        ("ratelimit_drop_reports_lost_total", "Drop events that found no room.", status.drop_reports_lost),
+        ("ratelimit_table_promotions_total", "Sources that got an entry in the table.", status.promotions),
         ("ratelimit_table_evictions_total", "Sources that the table had to forget.", status.evictions),
-        ("ratelimit_posture_changes_total", "Changes of the posture.", status.posture_changes),
+        ("ratelimit_posture_changes_total", "Changes of the attack state.", status.posture_changes),
         (
             "ratelimit_headroom_changes_total",
             "Times that headroom was lost or came back.",

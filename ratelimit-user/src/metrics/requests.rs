@@ -16,17 +16,21 @@ pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(
     registry.register(Box::new(decisions))?;
     registry.register(Box::new(Times::new(
         "ratelimit_decision_seconds",
-        "How long decisions about requests took, with the store where it was asked.",
+        "Time from the question to the decision, the store included where it was asked.",
         &status.decision_times,
     )?))?;
-    let keys = IntGauge::new("ratelimit_request_keys", "Keys of requests that are remembered.")?;
+    let keys = IntGauge::new("ratelimit_request_keys", "Counter keys that are remembered.")?;
     keys.set(status.keys as i64);
     registry.register(Box::new(keys))?;
     let (asked, failed) = status.store_questions;
     for (name, help, value) in [
-        ("ratelimit_request_keys_evicted_total", "Keys of requests that had to make way.", status.evicted),
-        ("ratelimit_request_store_questions_total", "Keys that the store was asked about.", asked),
-        ("ratelimit_request_store_failures_total", "Keys that it gave no answer about in time.", failed),
+        ("ratelimit_request_keys_evicted_total", "Counter keys that had to make way.", status.evicted),
+        ("ratelimit_request_store_questions_total", "Counter keys that the store was asked about.", asked),
+        (
+            "ratelimit_request_store_failures_total",
+            "Counter keys that the store gave no answer about in time.",
+            failed,
+        ),
     ] {
         let counter = IntCounter::new(name, help)?;
         counter.inc_by(value);
