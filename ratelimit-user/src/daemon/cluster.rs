@@ -5,15 +5,14 @@
 //! ```
 //! The host is locked on both sides of the conversation and never during it: nobody waits for the store.
 
-mod blocks;
-mod conversation;
-mod loan;
+pub(super) mod blocks;
+pub(super) mod conversation;
 mod owner;
+mod panicked;
 
 use std::{
     collections::BTreeSet,
-    path::Path,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use ratelimit_common::{
@@ -21,25 +20,25 @@ use ratelimit_common::{
     limit::{gcra, rate::Rate},
 };
 
-pub(super) use self::conversation::{converse, say_goodbye};
-use super::{host::Host, kept::Kept, log};
+use super::{enforcer::Kernel, log};
 use crate::{
     build::BUILD,
     cluster::{
+        blocks::Block as HeardBlock,
         gossip::{self, Gossip},
         leases::{Leases, Limit},
         members,
     },
-    compile::{self, lists::Lists},
-    control::protocol::{ClusterStatus, Reply},
-    dataplane::{DataplaneError, probe},
+    compile::{self, HostFacts, lists::Prefix},
+    control::protocol::{Block, ClusterStatus, Reply},
+    dataplane::probe,
     failure::{ExitCode, Failure},
-    policy::{ClusterPolicy, User, WithoutStore, is_leased, terms::Terms},
+    policy::{ClusterPolicy, Policy, User, WithoutStore, is_leased, terms::Terms},
     store::{
         breaker::Breaker,
         exchange::{Grant, Line, Others, Timing},
         letter::Keys,
-        redis::{Call, Facts, StoreError, Value},
+        redis::{Call, Facts, StoreError},
         round_trip::RoundTrip,
     },
 };
@@ -95,19 +94,15 @@ pub(super) struct Letter {
 }
 
 impl Cluster {
-    /// A host that has said nothing yet.
-    pub(super) fn new(
-        policy: ClusterPolicy,
-        state: &Path,
-        kept: &Kept,
-        lists: &Lists,
-    ) -> Result<Self, Failure> {
+    /// Why an order for all hosts is refused where there is one.
+    pub(super) fn none(code: ExitCode) -> Failure {
+        Failure::new(code, "this host is in no cluster; give it one with [cluster] redis, or run --redis")
+    }
+
+    /// A host of that name that has told the store nothing yet.
+    pub(super) fn new(policy: ClusterPolicy, name: &str, gossip: Gossip) -> Result<Self, Failure> {
         let timing = Timing::new(policy.lease(), policy.tick());
-        let name = policy.host().map_or_else(probe::host_name, str::to_owned);
         let [epoch, _] = probe::random_secret()?;
-        let started =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let gossip = blocks::recall(state, kept, lists, &name, started, probe::now_ns())?;
         Ok(Self {
             gossip,
             gossip_due: Instant::now(),
@@ -273,57 +268,52 @@ impl Cluster {
     }
 }
 
-impl Host {
+impl Cluster {
     /// Takes in what packets have spent, and tells them what they may spend.
-    pub(super) fn look_after_leases(&mut self) -> Result<(), Failure> {
-        self.follow_policy()?;
+    pub(super) fn look_after_leases(&mut self, policy: &Policy, kernel: &mut Kernel) -> Result<(), Failure> {
+        self.follow_policy(policy, kernel)?;
         let now_ns = probe::now_ns();
-        let Some(cluster) = &mut self.cluster else { return Ok(()) };
-        cluster.wake_up(now_ns);
-        let spent = self.maps.all_spent(&cluster.leases.places())?;
-        cluster.leases.observe(now_ns, |place| spent.of(place));
-        if cluster.is_cut_off() && cluster.policy.without_store() == WithoutStore::LastRate {
-            cluster.leases.go_on(now_ns);
+        self.wake_up(now_ns);
+        let spent = kernel.maps.all_spent(&self.leases.places())?;
+        self.leases.observe(now_ns, |place| spent.of(place));
+        if self.is_cut_off() && self.policy.without_store() == WithoutStore::LastRate {
+            self.leases.go_on(now_ns);
         }
-        self.tell_leases()
+        self.tell_leases(kernel)
     }
 
     /// Does that, and says what the store is to be told; `None` if nothing.
-    pub(super) fn tick_cluster(&mut self, now: Instant) -> Result<Option<Letter>, Failure> {
-        self.look_after_leases()?;
+    pub(super) fn tick(
+        &mut self,
+        now: Instant,
+        policy: &Policy,
+        kernel: &mut Kernel,
+    ) -> Result<Option<Letter>, Failure> {
+        self.look_after_leases(policy, kernel)?;
         let now_ns = probe::now_ns();
-        let Some(cluster) = &mut self.cluster else { return Ok(None) };
-        if !cluster.breaker.allows(now) {
+        if !self.breaker.allows(now) {
             return Ok(None);
         }
-        let lines = cluster.leases.letter(now_ns);
-        let resets = std::mem::take(&mut cluster.resets);
-        let gossip = cluster.gossip_call(now, now_ns);
+        let lines = self.leases.letter(now_ns);
+        let resets = std::mem::take(&mut self.resets);
+        let gossip = self.gossip_call(now, now_ns);
         if lines.is_empty() && resets.is_empty() && gossip.is_none() {
             return Ok(None);
         }
-        let suspended_ns = cluster.suspended_ns;
+        let suspended_ns = self.suspended_ns;
         Ok(Some(Letter { lines, sent_ns: probe::now_ns(), suspended_ns, resets, gossip }))
     }
 
-    /// Takes in what the store answered to each line.
-    pub(super) fn take_answers(
+    /// Takes in what the store answered to each line. `failure` is what went wrong with the rest of the letter.
+    fn take_answers(
         &mut self,
         letter: &Letter,
         answers: Vec<Result<Grant, StoreError>>,
-        gossip: Option<Result<Value, StoreError>>,
+        mut failure: Option<StoreError>,
         trip: Duration,
+        kernel: &mut Kernel,
     ) -> Result<(), Failure> {
         let now_ns = probe::now_ns();
-        let mut failure = None;
-        if let Some(answer) = gossip {
-            match answer.and_then(|answer| self.hear_gossip(&answer, now_ns)) {
-                Ok(true) => self.gossip_again(),
-                Ok(false) => {}
-                Err(error) => failure = Some(error),
-            }
-        }
-        let Some(cluster) = &mut self.cluster else { return Ok(()) };
         let mut answered = false;
         // What was suspended meanwhile has passed for the store.
         let suspended_ns = probe::suspended_ns().saturating_sub(letter.suspended_ns);
@@ -332,150 +322,115 @@ impl Host {
             match answer {
                 Ok(grant) => {
                     answered = true;
-                    cluster.leases.answer(&line.key, &grant, sent_ns, now_ns);
+                    self.leases.answer(&line.key, &grant, sent_ns, now_ns);
                 }
                 Err(error) => failure = Some(error),
             }
         }
         if answered || failure.is_none() {
-            cluster.exchanges += 1;
-            cluster.lines += letter.lines.len() as u64;
+            self.exchanges += 1;
+            self.lines += letter.lines.len() as u64;
         }
         // A part that did not answer has used up the deadline, which says nothing about the others.
         if failure.is_none() {
-            cluster.took(trip);
+            self.took(trip);
         }
-        cluster.speak_of_disputes(now_ns);
+        self.speak_of_disputes(now_ns);
         match failure {
             // In a Redis Cluster some masters may be there and others not. Users of those that are go on as before.
-            Some(error) if answered => cluster.answered_in_part(&error),
-            Some(error) => cluster.failed(&error),
-            None => cluster.answered(),
+            Some(error) if answered => self.answered_in_part(&error),
+            Some(error) => self.failed(&error),
+            None => self.answered(),
         }
-        self.tell_leases()
-    }
-
-    fn gossip_again(&mut self) {
-        if let Some(cluster) = &mut self.cluster {
-            cluster.gossip_due = Instant::now();
-        }
+        self.tell_leases(kernel)
     }
 
     /// The store could not be asked at all.
-    pub(super) fn store_failed(&mut self, letter: Letter, error: &StoreError) {
-        if let Some(cluster) = &mut self.cluster {
-            cluster.resets.extend(letter.resets);
-            cluster.failed(error);
-        }
-    }
-
-    /// Books that could not be opened anew are, with the next letter.
-    pub(super) fn reset_failed(&mut self, keys: impl IntoIterator<Item = String>) {
-        if let Some(cluster) = &mut self.cluster {
-            cluster.resets.extend(keys);
-        }
+    fn store_failed(&mut self, letter: Letter, error: &StoreError) {
+        self.resets.extend(letter.resets);
+        self.failed(error);
     }
 
     /// What the store says of itself, once it is connected, and how long that took if all of it answered.
-    pub(super) fn store_connected(&mut self, facts: &[Facts], trip: Option<Duration>) {
-        let Some(cluster) = &mut self.cluster else { return };
+    fn store_connected(&mut self, facts: &[Facts], trip: Option<Duration>) {
         if let Some(trip) = trip {
-            cluster.took(trip);
+            self.took(trip);
         }
         let warnings: Vec<String> = facts.iter().filter_map(eviction_warning).collect();
-        for warning in warnings.iter().filter(|warning| !cluster.warnings.contains(warning)) {
+        for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
             log::warning(warning);
         }
-        cluster.warnings = warnings;
-        log::info(format!("connected to the store {}", cluster.policy.redis()));
+        self.warnings = warnings;
+        log::info(format!("connected to the store {}", self.policy.redis()));
     }
 
     /// The hosts of the cluster.
-    pub(super) fn members(&self, now_ns: u64) -> Result<Reply, Failure> {
-        let Some(cluster) = &self.cluster else {
-            return Err(Failure::new(
-                ExitCode::Found,
-                "this host is in no cluster; give it one with [cluster] redis, or run --redis",
-            ));
-        };
-        let status = Box::new(cluster.status(Instant::now(), now_ns));
-        let mut hosts = cluster.gossip.members().to_vec();
+    pub(super) fn reply(&self, now_ns: u64) -> Reply {
+        let status = Box::new(self.status(Instant::now(), now_ns));
+        let mut hosts = self.gossip.members().to_vec();
         hosts.sort_by(|one, other| one.host.cmp(&other.host));
-        Ok(Reply::Cluster { status, hosts })
+        Reply::Cluster { status, hosts }
     }
 
     /// Lets go of every lease, so that others can have it.
-    pub(super) fn give_up_leases(&mut self) -> Result<(), Failure> {
-        if let Some(cluster) = &mut self.cluster {
-            cluster.leases.give_up(probe::now_ns());
-        }
-        self.tell_leases()
+    fn give_up_leases(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
+        self.leases.give_up(probe::now_ns());
+        self.tell_leases(kernel)
     }
 
     /// Has the store open the books of a user anew.
-    pub(super) fn reset_in_store(&mut self, user: &str) {
-        let Some(found) = self.version.policy().users().get(user) else { return };
-        let names: Vec<String> = named(found.network()).map(|(name, _)| name).collect();
-        if let Some(cluster) = &mut self.cluster {
-            let keys = names.iter().map(|name| cluster.keys.ledger(user, name));
-            cluster.resets.extend(keys);
-        }
+    pub(super) fn reset_in_store(&mut self, user: &User) {
+        let keys = named(user.network()).map(|(name, _)| self.keys.ledger(user.name(), &name));
+        self.resets.extend(keys);
     }
 
     /// Follows the limits of the policy in force.
-    fn follow_policy(&mut self) -> Result<(), Failure> {
-        let generation = self.desired.policy.generation;
-        let Some(cluster) = &self.cluster else { return Ok(()) };
-        if cluster.follows == Some(generation) {
+    fn follow_policy(&mut self, policy: &Policy, kernel: &mut Kernel) -> Result<(), Failure> {
+        let generation = kernel.desired.policy.generation;
+        if self.follows == Some(generation) {
             return Ok(());
         }
-        let users = self.version.policy().users();
         let mut limits = Vec::new();
-        for user in users.iter() {
-            let Some(index) = self.desired.names.users.of(user.name()) else { continue };
-            let Some(set) = self.desired.user_set(index as u32) else { continue };
-            limits.extend(self.leased_limits(cluster, user, index as u32, set));
+        for user in policy.users().iter() {
+            let Some(index) = kernel.desired.names.users.of(user.name()) else { continue };
+            let Some(set) = kernel.desired.user_set(index as u32) else { continue };
+            limits.extend(self.leased_limits(user, index as u32, set, &kernel.facts));
         }
         let places: Vec<u32> = limits.iter().map(|limit| limit.place).collect();
-        let spent = self.maps.all_spent(&places)?;
-        let Some(cluster) = &mut self.cluster else { return Ok(()) };
-        let gone = cluster.leases.follow(limits, probe::now_ns(), |place| spent.of(place));
-        cluster.follows = Some(generation);
+        let spent = kernel.maps.all_spent(&places)?;
+        let gone = self.leases.follow(limits, probe::now_ns(), |place| spent.of(place));
+        self.follows = Some(generation);
         for place in gone {
-            self.maps.set_lease(place, Lease::NONE)?;
+            kernel.maps.set_lease(place, Lease::NONE)?;
         }
         Ok(())
     }
 
     /// The limits of a user that hold on all hosts together.
-    fn leased_limits(&self, cluster: &Cluster, user: &User, index: u32, set: &LimitSet) -> Vec<Limit> {
+    fn leased_limits(&self, user: &User, index: u32, set: &LimitSet, facts: &HostFacts) -> Vec<Limit> {
         let rates = user.network();
-        let places = compile::places(rates, set, self.facts.headroom, self.facts.reserve);
+        let places = compile::places(rates, set, facts.headroom, facts.reserve);
         let leased = |((name, rate), place): ((String, &Rate), Option<usize>)| {
             let place = place.filter(|_| is_leased(rate))?;
             Some(Limit {
-                key: cluster.keys.ledger(user.name(), &name),
+                key: self.keys.ledger(user.name(), &name),
                 place: lease_place(index, place as u32),
                 // Checked when the policy was read.
-                terms: Terms::of(rate, cluster.policy.reserve()).ok()?,
+                terms: Terms::of(rate, self.policy.reserve()).ok()?,
             })
         };
         named(rates).zip(places).filter_map(leased).collect()
     }
 
     /// Tells the kernel what has changed.
-    fn tell_leases(&mut self) -> Result<(), Failure> {
-        let Some(cluster) = &mut self.cluster else { return Ok(()) };
-        let news = cluster.leases.news();
-        let write = |(place, told): &(u32, crate::cluster::holding::Told)| -> Result<(), DataplaneError> {
+    fn tell_leases(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
+        for (place, told) in self.leases.news() {
             let expires_q8 = gcra::time_q8(told.expires_ns);
-            self.maps.set_lease(*place, Lease { ceiling: told.ceiling, expires_q8, enough: told.enough })
-        };
-        Ok(news.iter().try_for_each(write)?)
+            kernel.maps.set_lease(place, Lease { ceiling: told.ceiling, expires_q8, enough: told.enough })?;
+        }
+        Ok(())
     }
-}
 
-impl Cluster {
     /// The call that tells and hears of blocks and hosts, if it is time.
     fn gossip_call(&mut self, now: Instant, now_ns: u64) -> Option<Call<'static>> {
         if now < self.gossip_due {
@@ -491,6 +446,27 @@ impl Cluster {
         };
         // Who is there is asked for once a second.
         Some(self.gossip.call(&self.keys, &facts, self.gossips % 4 == 1, now_ns))
+    }
+
+    /// Blocks for all hosts that do not hold here.
+    pub(super) fn refused(&self, now_ns: u64) -> Vec<Block> {
+        let refused = |(prefix, block, why): (&Prefix, &_, Option<&str>)| {
+            let block: &HeardBlock = block;
+            let left = block.held.until_ns.map(|until| until.saturating_sub(now_ns).div_ceil(1_000_000_000));
+            Some(Block {
+                prefix: prefix.to_string(),
+                seconds_left: left,
+                reason: Some(block.held.reason.clone()).filter(|reason| !reason.is_empty()),
+                origin: Some(block.origin.clone()),
+                refused: Some(why?.to_owned()),
+            })
+        };
+        self.gossip.blocks(now_ns).filter_map(refused).collect()
+    }
+
+    /// The host that blocks a prefix on all of them.
+    pub(super) fn block_of<'c>(&'c self, prefix: &Prefix, now_ns: u64) -> Option<&'c str> {
+        self.gossip.block(prefix, now_ns).map(|block| block.origin.as_str())
     }
 
     fn answered(&mut self) {

@@ -7,10 +7,12 @@ use std::{
 
 use tokio::sync::broadcast;
 
-use super::{host::Host, trace::Trace};
+use super::trace::Trace;
 use crate::{
+    compile::Places,
     dataplane::{drops::DropRing, probe},
     drops::{Recent, Sighting, Telling},
+    policy::Policy,
 };
 
 /// How often the kernel's ring buffer is read. It has room for what 46 CPUs may tell in this time.
@@ -25,38 +27,35 @@ pub(super) struct Drops {
     pub(super) recent: Recent,
     watchers: broadcast::Sender<Arc<Sighting>>,
     /// Verdicts of a traced program.
-    pub(super) trace: Option<Trace>,
+    trace: Option<Trace>,
 }
 
 impl Drops {
-    pub(super) fn new(ring: Option<DropRing>) -> Self {
-        Self { ring, recent: Recent::default(), watchers: broadcast::Sender::new(BACKLOG), trace: None }
+    pub(super) fn new(ring: Option<DropRing>, trace: Option<Trace>) -> Self {
+        Self { ring, recent: Recent::default(), watchers: broadcast::Sender::new(BACKLOG), trace }
     }
 
     /// Those from now on.
     pub(super) fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
         self.watchers.subscribe()
     }
-}
 
-impl Host {
     /// Takes in what the kernel program has told: remembers it, and tells those who watch.
-    pub(super) fn take_in_drops(&mut self) {
+    pub(super) fn take_in(&mut self, policy: &Policy, services: &Places) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let telling = Telling {
-            policy: self.version.policy(),
-            services: &self.desired.names.services,
+            policy,
+            services,
             now_ns: probe::now_ns(),
             unix_ms: unix.as_secs() * 1_000 + u64::from(unix.subsec_millis()),
         };
-        let Drops { ring, recent, watchers, trace } = &mut self.drops;
-        if let Some(trace) = trace {
-            trace.know(telling.services);
+        if let Some(trace) = &mut self.trace {
+            trace.know(services);
         }
-        for event in ring.iter_mut().flat_map(DropRing::unread) {
+        for event in self.ring.iter_mut().flat_map(DropRing::unread) {
             let sighting = Arc::new(Sighting::of(&event, &telling));
-            recent.remember(Arc::clone(&sighting));
-            let _nobody_watches = watchers.send(sighting);
+            self.recent.remember(Arc::clone(&sighting));
+            let _nobody_watches = self.watchers.send(sighting);
         }
     }
 }

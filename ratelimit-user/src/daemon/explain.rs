@@ -5,61 +5,57 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::host::Host;
+use super::{drops::Drops, enforcer::Kernel, host::Host};
 use crate::{
     control::protocol::Reply,
     dataplane::probe,
     drops::Sighting,
     explain::{self, LastDrop, Setting},
     failure::{ExitCode, Failure},
-    policy::{Prefix, Service},
+    policy::{Policy, Prefix, Service},
 };
 
-impl Host {
-    /// Reads everything that is remembered of an address and says what it means.
-    pub(super) fn explain(&self, address: IpAddr, service: Option<&str>) -> Result<Reply, Failure> {
-        self.require_service(service)?;
-        let kernel = self.maps.policy().ok_or_else(|| {
-            Failure::new(
-                ExitCode::Unsupported,
-                "the kernel has no policy; apply one, or start the daemon again",
-            )
-        })?;
-        let setting = Setting {
-            policy: self.policy(),
-            kernel: &kernel,
-            names: &self.desired.names,
-            lists: &self.lists,
-            reserve: self.facts.reserve,
-            now_ns: probe::now_by(kernel.clock()),
-            unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        };
-        let mut explanation = explain::explain(&self.maps, &setting, address, service)?;
-        explanation.last_drops = self.last_drops(address.to_canonical());
-        Ok(Reply::Explanation(Box::new(explanation)))
-    }
+/// Reads everything that is remembered of an address and says what it means.
+pub(super) fn explain(host: &Host, address: IpAddr, service: Option<&str>) -> Result<Reply, Failure> {
+    let policy = host.policy();
+    require_service(policy, service)?;
+    let Kernel { maps, desired, facts } = &host.kernel;
+    let kernel = maps.policy().ok_or_else(|| {
+        Failure::new(ExitCode::Unsupported, "the kernel has no policy; apply one, or start the daemon again")
+    })?;
+    let setting = Setting {
+        policy,
+        kernel: &kernel,
+        names: &desired.names,
+        lists: &host.lists.lists,
+        reserve: facts.reserve,
+        now_ns: probe::now_by(kernel.clock()),
+        unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+    };
+    let mut explanation = explain::explain(maps, &setting, address, service)?;
+    explanation.last_drops = last_drops(policy, &host.drops, address.to_canonical());
+    Ok(Reply::Explanation(Box::new(explanation)))
+}
 
-    fn last_drops(&self, address: IpAddr) -> Vec<LastDrop> {
-        let source = self.policy().source();
-        let len = if address.is_ipv4() { source.ipv4_prefix() } else { source.ipv6_prefix() };
-        let now_ns = probe::now_ns();
-        let drop = |one: &Sighting| LastDrop {
-            ms_ago: now_ns.saturating_sub(one.time_ns) / 1_000_000,
-            packet: one.told(),
-        };
-        self.drops.recent.of(&Prefix::masked(address, len)).map(drop).collect()
-    }
+fn last_drops(policy: &Policy, drops: &Drops, address: IpAddr) -> Vec<LastDrop> {
+    let source = policy.source();
+    let len = if address.is_ipv4() { source.ipv4_prefix() } else { source.ipv6_prefix() };
+    let now_ns = probe::now_ns();
+    let drop = |one: &Sighting| LastDrop {
+        ms_ago: now_ns.saturating_sub(one.time_ns) / 1_000_000,
+        packet: one.told(),
+    };
+    drops.recent.of(&Prefix::masked(address, len)).map(drop).collect()
+}
 
-    fn require_service(&self, name: Option<&str>) -> Result<(), Failure> {
-        let known = || self.policy().services().iter().map(Service::name);
-        match name {
-            Some(name) if !known().any(|one| one == name) => {
-                let there = known().collect::<Vec<_>>().join(", ");
-                let there =
-                    if there.is_empty() { "the policy has none" } else { &format!("there is {there}") };
-                Err(Failure::usage(format!("no service is called {name:?}; {there}")))
-            }
-            _ => Ok(()),
+fn require_service(policy: &Policy, name: Option<&str>) -> Result<(), Failure> {
+    let known = || policy.services().iter().map(Service::name);
+    match name {
+        Some(name) if !known().any(|one| one == name) => {
+            let there = known().collect::<Vec<_>>().join(", ");
+            let there = if there.is_empty() { "the policy has none" } else { &format!("there is {there}") };
+            Err(Failure::usage(format!("no service is called {name:?}; {there}")))
         }
+        _ => Ok(()),
     }
 }

@@ -11,15 +11,16 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    host::{Host, Keep, Options},
+    entries,
     journal::Journal,
     kept::{Clock, Kept, Note, Saying},
     log,
+    options::{Keep, Options},
     state_dir::{self, StateDir},
 };
 use crate::{
     cluster::gossip::{Gossip, Numbers, Saved, Waiting},
-    compile::lists::Prefix,
+    compile::lists::{Lists, Prefix},
     dataplane::probe,
     failure::Failure,
 };
@@ -125,76 +126,73 @@ impl Keeper {
         }
         (self.edit, self.answered, self.numbers) = (numbers.edit, answered, numbers);
     }
-}
 
-impl Host {
-    /// Writes down what is said of prefixes from now on, and what is new towards the store. On disk when the journal's file is synced.
-    pub(super) fn write_down<'p>(&mut self, touched: impl IntoIterator<Item = &'p Prefix>) {
-        let clock = self.keeper.clock();
-        let mut notes: Vec<Note> = touched.into_iter().map(|prefix| self.note(prefix, &clock)).collect();
-        if let Some(cluster) = &self.cluster {
-            self.keeper.news(&cluster.gossip, &clock, &mut notes);
+    /// Writes down what the lists say of prefixes from now on, and what is new towards the store. On disk when the journal's file is synced.
+    pub(super) fn write_down<'p>(
+        &mut self,
+        lists: &Lists,
+        gossip: Option<&Gossip>,
+        touched: impl IntoIterator<Item = &'p Prefix>,
+    ) {
+        let clock = self.clock();
+        let mut notes: Vec<Note> =
+            touched.into_iter().map(|prefix| note(lists, gossip, prefix, &clock)).collect();
+        if let Some(gossip) = gossip {
+            self.news(gossip, &clock, &mut notes);
         }
         if !notes.is_empty() {
-            // The keeper remembers what did not work, and writes everything when it does again.
-            let _said = self.keeper.journal.append(&notes);
+            // The journal remembers what did not work, and writes everything when it does again.
+            let _said = self.journal.append(&notes);
         }
-        self.look_after_journal();
+        // Goes on with writing everything anew, if that is under way or due.
+        self.journal.settle();
+        if self.journal.is_long() {
+            let notes = self.all_notes(lists, gossip);
+            self.journal.rewrite(notes);
+        }
     }
 
     /// Writes everything anew, when the daemon begins.
-    pub(super) fn write_all_down(&mut self) {
-        let notes = self.all_notes();
-        self.keeper.kept.forget_lists();
-        if self.keeper.journal.rewrite_now(&notes).is_err() {
+    pub(super) fn write_all_down(&mut self, lists: &Lists, gossip: Option<&Gossip>) {
+        let notes = self.all_notes(lists, gossip);
+        self.kept.forget_lists();
+        if self.journal.rewrite_now(&notes).is_err() {
             return;
         }
-        log::info(format!("blocks and allows are kept in {}", self.keeper.journal.path().display()));
-        if let Some(older) = self.keeper.older.take() {
+        log::info(format!("blocks and allows are kept in {}", self.journal.path().display()));
+        if let Some(older) = self.older.take() {
             let _absent = fs::remove_file(older);
         }
     }
 
-    /// Goes on with writing everything anew, if that is under way or due.
-    fn look_after_journal(&mut self) {
-        self.keeper.journal.settle();
-        if self.keeper.journal.is_long() {
-            let notes = self.all_notes();
-            self.keeper.journal.rewrite(notes);
-        }
-    }
-
-    fn note(&self, prefix: &Prefix, clock: &Clock) -> Note {
-        let gossip = self.cluster.as_ref().map(|cluster| &cluster.gossip);
-        let saying = Saying::new(
-            &self.own(prefix),
-            gossip.and_then(|gossip| gossip.hidden(prefix)),
-            gossip.and_then(|gossip| gossip.block(prefix, clock.now_ns)).map(|block| block.origin.as_str()),
-            gossip.is_some_and(|gossip| gossip.is_forced(prefix)),
-            clock,
-        );
-        Note::Prefix(prefix.to_string(), saying)
-    }
-
-    fn all_notes(&mut self) -> Vec<Note> {
-        let clock = self.keeper.clock();
-        let said = self.blocked(clock.now_ns).map(|(prefix, _)| prefix).chain(self.allows());
-        let said: BTreeSet<&Prefix> = said.collect();
+    fn all_notes(&mut self, lists: &Lists, gossip: Option<&Gossip>) -> Vec<Note> {
+        let clock = self.clock();
+        let said = entries::blocked(lists, clock.now_ns).map(|(prefix, _)| prefix);
+        let said: BTreeSet<&Prefix> = said.chain(entries::allows(lists)).collect();
         let mut notes = vec![Note::Numbers(Numbers::default())];
-        notes.extend(said.into_iter().map(|prefix| self.note(prefix, &clock)));
+        notes.extend(said.into_iter().map(|prefix| note(lists, gossip, prefix, &clock)));
         // A host that is in no cluster for a while keeps what it had to say.
-        let Saved { waiting, numbers, .. } = match &self.cluster {
-            Some(cluster) => cluster.gossip.saved(),
-            None => self.keeper.kept.saved(),
-        };
-        (self.keeper.edit, self.keeper.numbers) = (numbers.edit, numbers.clone());
-        self.keeper.answered = waiting.first().map_or(numbers.edit, |first| first.sequence - 1);
+        let Saved { waiting, numbers, .. } = gossip.map_or_else(|| self.kept.saved(), Gossip::saved);
+        (self.edit, self.numbers) = (numbers.edit, numbers.clone());
+        self.answered = waiting.first().map_or(numbers.edit, |first| first.sequence - 1);
         notes[0] = Note::Numbers(numbers);
         notes.extend(waiting.into_iter().map(|waiting| waiting_note(waiting, &clock)));
         let lines = notes.len() + 1;
         notes.insert(0, Note::Begin { boot: clock.boot, lines });
         notes
     }
+}
+
+/// What is said of one prefix.
+fn note(lists: &Lists, gossip: Option<&Gossip>, prefix: &Prefix, clock: &Clock) -> Note {
+    let saying = Saying::new(
+        &entries::own(lists, prefix),
+        gossip.and_then(|gossip| gossip.hidden(prefix)),
+        gossip.and_then(|gossip| gossip.block(prefix, clock.now_ns)).map(|block| block.origin.as_str()),
+        gossip.is_some_and(|gossip| gossip.is_forced(prefix)),
+        clock,
+    );
+    Note::Prefix(prefix.to_string(), saying)
 }
 
 fn waiting_note(waiting: Waiting, clock: &Clock) -> Note {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ratelimit_common::abi::{ListEntry, list};
 use serde::{Deserialize, Serialize};
 
-use super::lists::{entry_of, held_of, is_of_cluster, of_cluster};
+use super::entries::{entry_of, held_of, is_of_cluster, of_cluster};
 use crate::{
     cluster::{
         blocks::{Block, Held, Layer, ListEdit},

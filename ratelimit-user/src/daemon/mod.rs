@@ -1,22 +1,29 @@
 //! The daemon: wires the pieces together and keeps them running.
 
+mod answer;
 mod archive;
 mod arrivals;
+mod attack;
 mod caller;
 mod change;
 mod cluster;
 mod drops;
+mod enforcer;
+mod entries;
 mod explain;
-mod facts;
-mod guard;
 pub(crate) mod headroom;
 mod host;
+mod in_force;
+mod interfaces;
 mod journal;
 mod keeping;
 mod kept;
 mod layouts;
 mod limits;
+mod list_orders;
 mod lists;
+mod offenders;
+mod options;
 mod progress;
 mod record;
 mod replacement;
@@ -32,10 +39,11 @@ mod trace;
 mod unsaved;
 mod users;
 mod version;
+mod vital;
 mod waiting;
 mod warnings;
 
 use crate::log;
 
-pub use host::{Keep, Options};
+pub use options::{Keep, Options};
 pub use service::run;

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Write as _},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     thread,
     time::{Duration, Instant},
 };
@@ -16,17 +16,22 @@ use tokio::{
 };
 
 use super::{
-    cluster::{converse, say_goodbye},
+    answer::answer,
+    cluster::conversation::{converse, say_goodbye},
     drops::READ_EVERY,
     headroom,
-    host::{Host, Options},
+    host::{Host, HostCell},
     keeping::Keeper,
-    log, progress,
+    log,
+    offenders::follow_offenders,
+    options::Options,
+    progress,
     record::{self, Origin, Record},
-    requests::follow_offenders,
+    requests,
     shared::Shared,
     start::start,
     state_dir::StateDir,
+    status::status,
     unsaved,
 };
 use crate::{
@@ -87,18 +92,17 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         let mut signals = Signals::take()?;
         let mut host =
             start(options, version, reader, keeper).map_err(|failure| hint(failure, &origin, options))?;
-        unsaved::say_lost(&options.state, &host.version);
+        unsaved::say_lost(&options.state, &host.in_force.version);
         settle(&mut host, &origin, options)?;
         if !damage.is_empty() && origin == Origin::Applied {
-            host.keep_in_force()?;
+            host.in_force.keep_in_force()?;
         }
-        host.write_all_down();
-        for warning in host.host_warnings() {
-            log::warning(warning);
-        }
+        let gossip = host.cluster.as_ref().map(|cluster| &cluster.gossip);
+        host.lists.keeper.write_all_down(&host.lists.lists, gossip);
+        host.conditions.warnings(host.policy()).iter().for_each(log::warning);
         drop(progress);
         let daemon = Arc::new(Daemon {
-            host: Mutex::new(host),
+            host: HostCell::new(host),
             asked: Notify::new(),
             usage: Shared::default(),
             stats: Shared::default(),
@@ -110,17 +114,17 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         }
         let (decisions, policy) = {
             let host = daemon.host();
-            (Arc::clone(&host.decisions), host.policy().clone())
+            (Arc::clone(&host.requests.decisions), host.policy().clone())
         };
         sockets.serve(&decisions, &policy).map_err(|error| {
             Failure::new(ExitCode::Unsupported, format!("cannot start threads that answer: {error}"))
         })?;
-        tokio::spawn(follow_offenders(Arc::clone(&daemon)));
-        let talks = Talks::begin(&daemon)?;
+        tokio::spawn(follow_offenders(Arc::clone(&daemon.host)));
+        let talks = Talks::begin(&daemon.host)?;
         daemon.until_stopped(&mut signals, &state).await?;
         // What is being said is said once more, if need be: it counts once.
         talks.end();
-        say_goodbye(&daemon).await;
+        say_goodbye(&daemon.host).await;
         log::info(format!("state directory {} released", state.path().display()));
         Ok(())
     })
@@ -133,7 +137,7 @@ struct Talks {
 }
 
 impl Talks {
-    fn begin(daemon: &Arc<Daemon>) -> Result<Self, Failure> {
+    fn begin(host: &Arc<HostCell>) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             Failure::new(
                 ExitCode::Unsupported,
@@ -141,12 +145,12 @@ impl Talks {
             )
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let (daemon, stop) = (Arc::clone(daemon), Arc::new(Notify::new()));
+        let (host, stop) = (Arc::clone(host), Arc::new(Notify::new()));
         let stopped = Arc::clone(&stop);
         let talk = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = converse(daemon) => {}
+                    () = converse(host) => {}
                     () = stopped.notified() => {}
                 }
             });
@@ -180,21 +184,21 @@ fn settle(host: &mut Host, origin: &Origin, options: &Options) -> Result<(), Fai
         Origin::PolicyFile => Ok(()),
         Origin::PolicyFileChanged => {
             log::info(format!("{file} has changed since another policy was applied, and counts again"));
-            host.forget()
+            host.in_force.forget()
         }
         Origin::Applied => {
             log::info(format!(
                 "the applied policy stays in force; {}; SIGHUP reads it",
-                host.after_restart()
+                host.in_force.after_restart()
             ));
             Ok(())
         }
         Origin::NotConfirmed(unconfirmed) => {
-            host.keep_in_force()?;
+            host.in_force.keep_in_force()?;
             log::warning(format!(
                 "rolled back to {}: {unconfirmed} was applied and not confirmed before the daemon ended; {}",
-                host.policy_in_words(),
-                host.after_restart()
+                host.in_force.version.describe(),
+                host.in_force.after_restart()
             ));
             Ok(())
         }
@@ -226,8 +230,8 @@ impl Signals {
 }
 
 #[derive(Debug)]
-pub(super) struct Daemon {
-    host: Mutex<Host>,
+struct Daemon {
+    host: Arc<HostCell>,
     /// Rung after every request: it may have moved the end of a wait.
     asked: Notify,
     /// Looks at the tables, for everybody who asks at the same time.
@@ -251,13 +255,13 @@ impl Daemon {
         say_ready();
         let [user1, user2] = &mut signals.others;
         loop {
-            let deadline = self.host().deadline();
+            let deadline = self.host().in_force.deadline();
             tokio::select! {
                 _ = signals.hangup.recv() => self.reload(),
                 _ = user1.recv() => log::info("SIGUSR1 means nothing here; SIGHUP reads the policy again"),
                 _ = user2.recv() => log::info("SIGUSR2 means nothing here; SIGHUP reads the policy again"),
                 () = self.asked.notified() => {}
-                () = reached(deadline) => self.host().expire(Instant::now()),
+                () = reached(deadline) => self.expire(),
                 _ = sweep.tick() => self.sweep(),
                 () = links.notified() => self.host().guard(),
                 _ = second.tick() => self.observe(),
@@ -267,10 +271,11 @@ impl Daemon {
             }
         }
         let mut host = self.host();
-        host.stop_waiting();
-        let unpinned = host.unpinned();
+        let (in_force, mut enforcer) = host.change();
+        in_force.stop_waiting(&mut enforcer);
+        let unpinned = host.interfaces.unpinned();
         unpinned.iter().for_each(log::warning);
-        for interface in host.interfaces() {
+        for interface in host.interfaces.statuses() {
             match interface.mode.as_str() {
                 _ if !unpinned.is_empty() => {
                     log::warning(format!("stopping; {} is NOT PROTECTED from now on", interface.name));
@@ -284,46 +289,48 @@ impl Daemon {
         log::info(format!(
             "to remove the protection: ratelimit detach --state {} --pin {}",
             state.path().display(),
-            host.pin_root().display()
+            host.interfaces.pins.root().display()
         ));
         Ok(())
     }
 
-    pub(super) fn host(&self) -> MutexGuard<'_, Host> {
-        // Every change to the host is made in the kernel first and recorded last: a panic half way leaves it usable.
-        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    fn host(&self) -> MutexGuard<'_, Host> {
+        self.host.host()
+    }
+
+    fn expire(&self) {
+        let mut host = self.host();
+        let (in_force, mut enforcer) = host.change();
+        in_force.expire(Instant::now(), &mut enforcer);
     }
 
     fn reload(&self) {
         let mut host = self.host();
-        match host.reload() {
+        let (in_force, mut enforcer) = host.change();
+        match in_force.reload(&mut enforcer) {
             Ok(()) => {
                 let limits = host.policy().source().limits().len();
                 log::info(format!("policy read again: {limits} limits in force"));
-                for warning in host.host_warnings() {
-                    log::warning(warning);
-                }
+                host.conditions.warnings(host.policy()).iter().for_each(log::warning);
             }
             Err(failure) => log::error(format!("policy not reloaded, the old one stays in force: {failure}")),
         }
-        host.note_unsaved();
+        host.in_force.note_unsaved();
     }
 
     fn observe(&self) {
         let mut host = self.host();
         host.guard();
-        host.look_after_pins();
+        host.interfaces.look_after_pins();
         if let Err(failure) = host.observe() {
             log::warning(format!("the counters were not read: {failure}"));
         }
-        host.headroom.look(Instant::now());
-        host.decisions.engine().set_headroom(host.headroom.is_there());
-        host.follow_facts();
-        host.look_after_blocks(probe::now_ns());
+        host.follow_facts(Instant::now());
+        host.list_editor().look_after_blocks(probe::now_ns());
     }
 
     fn sweep(&self) {
-        if let Err(failure) = self.host().sweep(probe::now_ns()) {
+        if let Err(failure) = self.host().list_editor().sweep(probe::now_ns()) {
             log::warning(format!("blocks that ran out were not removed: {failure}"));
         }
     }
@@ -338,9 +345,9 @@ impl Daemon {
         };
         let mut host = self.host();
         if let Err(error) = synced.flatten() {
-            host.keeper.journal.failed(&error);
+            host.lists.keeper.journal.failed(&error);
         }
-        host.keeper.journal.problem().map_or_else(String::new, |problem| {
+        host.lists.keeper.journal.problem().map_or_else(String::new, |problem| {
             format!("; NOT ON DISK, a restart or a reboot may undo it: {problem}")
         })
     }
@@ -358,10 +365,10 @@ impl Daemon {
     async fn status(&self) -> Result<Status, Failure> {
         let (mut status, promotions) = {
             let host = self.host();
-            let mut status = host.status();
-            status.prefix_promotions = host.prefix_promotions()?;
-            status.drop_reports_lost = host.maps.event(Event::ReportLost)?;
-            (status, host.promotions()?)
+            let mut status = status(&host);
+            status.prefix_promotions = host.event(Event::PrefixPromoted)?;
+            status.drop_reports_lost = host.event(Event::ReportLost)?;
+            (status, host.event(Event::Promoted)?)
         };
         let usage = self.usage.look(|| {
             let table = self.host().table();
@@ -400,13 +407,16 @@ fn changes_lists(request: &Request) -> bool {
 impl Answer for Daemon {
     async fn answer(&self, request: Request, caller: Caller) -> Reply {
         let reply = match request {
-            Request::Test(question) => self.test(&question).await,
+            Request::Test(question) => {
+                let decisions = Arc::clone(&self.host().requests.decisions);
+                requests::test(&decisions, &question).await
+            }
             Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             Request::Stats => self.snapshot().await.map(Reply::Stats),
             request if changes_lists(&request) => {
                 let (reply, file) = {
                     let mut host = self.host();
-                    (host.answer(request, caller), host.keeper.file())
+                    (answer(&mut host, request, caller), host.lists.keeper.file())
                 };
                 match reply {
                     Ok(Reply::Done(message)) => Ok(Reply::Done(message + &self.on_disk(file).await)),
@@ -415,8 +425,8 @@ impl Answer for Daemon {
             }
             request => {
                 let mut host = self.host();
-                let reply = host.answer(request, caller);
-                host.note_unsaved();
+                let reply = answer(&mut host, request, caller);
+                host.in_force.note_unsaved();
                 reply
             }
         };

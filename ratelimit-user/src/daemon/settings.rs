@@ -4,7 +4,10 @@ use std::path::Path;
 
 use ratelimit_common::limit::text::parse_rate;
 
-use super::{caller::By, host::Host, log, replacement::Replacement, version::Version};
+use super::{
+    caller::By, enforcer::Enforcer, in_force::InForce, log, replacement::Replacement, version::Version,
+    vital::refuse_starving,
+};
 use crate::{
     config::{self, edit},
     control::protocol::Operator,
@@ -21,7 +24,7 @@ pub(super) enum Save {
 
 /// Things to be set together, each with its value as it was typed.
 #[derive(Debug)]
-pub(super) struct Order<'a> {
+pub(super) struct Assignments<'a> {
     /// The verb, for messages.
     pub(super) verb: &'static str,
     pub(super) settings: Vec<(Setting, String)>,
@@ -29,25 +32,29 @@ pub(super) struct Order<'a> {
     pub(super) operator: &'a Operator,
 }
 
-impl Host {
+impl InForce {
     /// Sets everything from the next packet on, or nothing. Returns the end of a sentence about it: what became of the file.
-    pub(super) fn set(&mut self, order: &Order<'_>, by: &By<'_>) -> Result<String, Failure> {
+    pub(super) fn set(
+        &mut self,
+        order: &Assignments<'_>,
+        by: &By<'_>,
+        enforcer: &mut Enforcer<'_>,
+    ) -> Result<String, Failure> {
         self.refuse_while_waiting(order.verb)?;
         let set = |version: Version, (setting, typed): &(Setting, String)| version.with(setting, typed);
         let next = order.settings.iter().try_fold(self.version.clone(), set)?;
-        self.refuse_starving(next.policy(), order.operator)?;
+        refuse_starving(next.policy(), self.policy(), enforcer.lists, order.operator)?;
         if order.save == Save::No {
-            self.enforce(next.policy())?;
+            enforcer.enforce(next.policy())?;
             self.supersede(next);
             self.log(order, by, "the policy file is unchanged");
             return Ok(", until the policy is read again".to_owned());
         }
         let (saved, replacement) = self.prepare_save(&next, &order.settings)?;
-        self.enforce(next.policy())?;
+        enforcer.enforce(next.policy())?;
         if let Err(error) = replacement.commit() {
             let failure = cannot_write(next.file(), &error);
-            let old = self.version.policy().clone();
-            self.enforce(&old)?;
+            enforcer.enforce(self.policy())?;
             return Err(failure);
         }
         let kept = self.is_kept();
@@ -61,7 +68,7 @@ impl Host {
         Ok(format!("; {written}"))
     }
 
-    fn log(&self, order: &Order<'_>, by: &By<'_>, file: &str) {
+    fn log(&self, order: &Assignments<'_>, by: &By<'_>, file: &str) {
         for (setting, _) in &order.settings {
             let value = self.policy().value(setting).unwrap_or_default();
             log::info(format!("{setting} set to {value} by {by}; {file}"));
@@ -93,7 +100,7 @@ impl Host {
     fn refuse_to_overwrite(&self, content: &str, setting: &Setting, file: &Path) -> Result<(), Failure> {
         let name = file.display().to_string();
         let found = config::parse(content, &name)?.policy.value(setting);
-        let replaced = [self.version.as_read(), self.version.policy()].map(|policy| policy.value(setting));
+        let replaced = [self.version.as_read(), self.policy()].map(|policy| policy.value(setting));
         if replaced.contains(&found) {
             return Ok(());
         }

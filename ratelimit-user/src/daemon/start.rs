@@ -1,15 +1,28 @@
 //! From nothing, or from what an earlier daemon left, to a policy in force on every interface. Or to nothing changed.
 
-use std::fs::File;
+use std::{fs::File, time::Instant};
 
 use super::{
-    cluster::Cluster,
-    host::{Host, Options, Started},
+    arrivals::Arrivals,
+    attack::AttackWatch,
+    cluster::{self, Cluster},
+    drops::Drops,
+    enforcer::Kernel,
+    headroom::HeadroomWatch,
+    host::Host,
+    in_force::InForce,
+    interfaces::Interfaces,
     keeping::Keeper,
     kept::Kept,
     layouts::Others,
-    log, progress,
+    lists::ListBook,
+    log,
+    options::Options,
+    progress,
+    requests::Requests,
+    trace::Trace,
     version::Version,
+    warnings::Conditions,
 };
 use crate::{
     compile::{
@@ -20,7 +33,7 @@ use crate::{
     dataplane::{
         attach::{self, Adopted, Guarded},
         interface,
-        kernel::{self, Maps},
+        kernel::{self, Maps, Program},
         listener,
         pin::{Layout, PinDir},
         probe::{self, KernelRelease},
@@ -29,6 +42,19 @@ use crate::{
     failure::Failure,
     policy::{ClusterPolicy, Policy},
 };
+
+/// Everything that starting has made.
+struct Started {
+    kernel: Kernel,
+    program: Program,
+    lists: Lists,
+    guarded: Vec<Guarded>,
+    names: Vec<String>,
+    pins: PinDir,
+    release: String,
+    claim: File,
+    cluster: Option<Cluster>,
+}
 
 /// Puts the policy in force on every interface, or changes nothing.
 pub(super) fn start(
@@ -52,7 +78,7 @@ pub(super) fn start(
     let kernel = (kernel_release, release);
     let started = put_in_force(options, policy, &names, (pins.clone(), claim), layout, kernel, &keeper.kept);
     match started {
-        Ok(started) => Host::new(options, version, reader, started, keeper),
+        Ok(started) => started.into_host(options, version, reader, keeper),
         Err(failure) => {
             undo(&pins, layout, ours_before);
             Err(failure)
@@ -146,10 +172,56 @@ fn put_in_force(
         (false, None) => "buckets start anew",
     };
     others.remove(&pins)?;
-    let cluster = cluster.map(|cluster| Cluster::new(cluster, &options.state, kept, &lists)).transpose()?;
+    let cluster =
+        cluster.map(|cluster| cluster::blocks::join(cluster, &options.state, kept, &lists)).transpose()?;
     announce(&guarded, buckets);
     let names = names.to_vec();
-    Ok(Started { desired, facts, program, maps, lists, guarded, names, pins, release, claim, cluster })
+    let kernel = Kernel { maps, desired, facts };
+    Ok(Started { kernel, program, lists, guarded, names, pins, release, claim, cluster })
+}
+
+impl Started {
+    /// The host, with what is put in force now.
+    fn into_host(
+        mut self,
+        options: &Options,
+        version: Version,
+        reader: Reader,
+        keeper: Keeper,
+    ) -> Result<Host, Failure> {
+        let id = self.cluster.as_ref().map(Cluster::id);
+        let trace = match options.image.is_traced() {
+            true => Some(Trace::begin(&mut self.program, &self.kernel.desired.names.services)?),
+            false => None,
+        };
+        Ok(Host {
+            requests: Requests::new(version.policy(), options.redis.as_ref(), id)?,
+            in_force: InForce::new(options, version, reader),
+            attack: AttackWatch::new(&self.kernel.maps)?,
+            drops: Drops::new(self.kernel.maps.take_drops(), trace),
+            kernel: self.kernel,
+            lists: ListBook { lists: self.lists, keeper },
+            conditions: Conditions {
+                cookie_problem: self.program.cookie_problem().map(str::to_owned),
+                listener_problem: self.program.listener_problem().map(str::to_owned),
+                arrivals: Arrivals::NONE,
+                release: self.release,
+            },
+            interfaces: Interfaces {
+                guarded: self.guarded,
+                names: self.names,
+                pins: self.pins,
+                program: self.program,
+                generic: options.generic,
+                were_pinned: true,
+                said: Vec::new(),
+                _claim: self.claim,
+            },
+            headroom: HeadroomWatch::new(&options.proc, Instant::now()),
+            cluster: self.cluster,
+            started: Instant::now(),
+        })
+    }
 }
 
 /// Puts back what lists that are new do not have yet, before the first packet meets them.

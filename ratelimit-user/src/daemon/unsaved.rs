@@ -1,9 +1,11 @@
 //! What was set and not saved: it ends with the daemon that it was said to, and the next one says so.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use super::{
-    host::Host,
     log,
     replacement::{self, Replacement},
     version::Version,
@@ -12,25 +14,14 @@ use super::{
 /// File name in the state directory.
 const FILE: &str = "unsaved.json";
 
-impl Host {
-    /// Writes down what was set and not saved, if that is not what was written down last.
-    pub(super) fn note_unsaved(&mut self) {
-        let set: Vec<(String, String)> = self.version.set().collect();
-        if set == self.unsaved {
-            return;
-        }
-        if let Err(error) = note(&self.state, &set) {
-            log::warning(format!(
-                "cannot write {}: {error}; after a restart nobody will say what was set and not saved",
-                self.state.join(FILE).display()
-            ));
-        }
-        self.unsaved = set;
-    }
+/// Where it is written down.
+pub(super) fn path(state: &Path) -> PathBuf {
+    state.join(FILE)
 }
 
-fn note(state: &Path, set: &[(String, String)]) -> io::Result<()> {
-    let path = state.join(FILE);
+/// Writes it down.
+pub(super) fn note(state: &Path, set: &[(String, String)]) -> io::Result<()> {
+    let path = path(state);
     if set.is_empty() {
         return replacement::remove(&path);
     }
@@ -39,7 +30,7 @@ fn note(state: &Path, set: &[(String, String)]) -> io::Result<()> {
 
 /// Says what the daemon before had been told and this one was not.
 pub(super) fn say_lost(state: &Path, version: &Version) {
-    let path = state.join(FILE);
+    let path = path(state);
     let Ok(text) = fs::read(&path) else { return };
     let set: Vec<(String, String)> = serde_json::from_slice(&text).unwrap_or_default();
     lost(&set, version).iter().for_each(log::warning);

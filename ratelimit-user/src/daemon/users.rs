@@ -11,90 +11,91 @@ use ratelimit_common::{
 
 use super::{
     caller::By,
+    enforcer::{Enforcer, Kernel},
     host::Host,
+    in_force::InForce,
     log,
-    settings::{Order, Save},
+    settings::{Assignments, Save},
 };
 use crate::{
     compile::{self, HostFacts},
     control::protocol::{Operator, Reply, UserBucket, UserInfo, UserOrder},
     failure::{ExitCode, Failure},
-    policy::{LimitList, OF_PLAN, Setting, User, words},
+    policy::{LimitList, OF_PLAN, Policy, Setting, User, words},
 };
 
-impl Host {
-    /// All of them, without their buckets.
-    pub(super) fn users(&self) -> Vec<UserInfo> {
-        self.policy().users().iter().map(info).collect()
-    }
+/// All of them, without their buckets.
+pub(super) fn users(policy: &Policy) -> Vec<UserInfo> {
+    policy.users().iter().map(info).collect()
+}
 
-    /// One of them, and how much of each of its limits is left.
-    pub(super) fn user(&self, name: &str, now_ns: u64) -> Result<Reply, Failure> {
-        let user = self.known_user(name)?;
-        let index = self.user_index(name)?;
-        let (set, bucket) = self.maps.user(index)?;
-        let held = |place: usize| {
-            let cluster = self.cluster.as_ref().filter(|_| set.is_leased(place))?;
-            cluster.leases.held_at(lease_place(index, place as u32), now_ns)
-        };
-        let now_q8 = gcra::time_q8(now_ns);
-        let buckets = Some(buckets(user.network(), &self.facts, &set, &bucket, now_q8, held));
-        Ok(Reply::Users(vec![UserInfo { buckets, ..info(user) }]))
-    }
+/// One of them, and how much of each of its limits is left.
+pub(super) fn user(host: &Host, name: &str, now_ns: u64) -> Result<Reply, Failure> {
+    let user = known(host.policy(), name)?;
+    let index = place_of(&host.kernel, name)?;
+    let (set, bucket) = host.kernel.maps.user(index)?;
+    let held = |place: usize| {
+        let cluster = host.cluster.as_ref().filter(|_| set.is_leased(place))?;
+        cluster.leases.held_at(lease_place(index, place as u32), now_ns)
+    };
+    let now_q8 = gcra::time_q8(now_ns);
+    let buckets = Some(buckets(user.network(), &host.kernel.facts, &set, &bucket, now_q8, held));
+    Ok(Reply::Users(vec![UserInfo { buckets, ..info(user) }]))
+}
 
-    /// Another plan, other limits of its own, or its plan's again: from the next packet on.
-    pub(super) fn set_user(
-        &mut self,
-        order: &UserOrder,
-        operator: &Operator,
-        by: &By<'_>,
-    ) -> Result<Reply, Failure> {
-        let name = &order.name;
-        self.known_user(name)?;
-        let mut settings = Vec::new();
-        if let Some(plan) = &order.plan {
-            settings.push((Setting::Plan { user: name.clone() }, plan.clone()));
-        }
-        let own = match (order.inherit, order.network.as_slice()) {
-            (true, []) => Some(OF_PLAN.to_owned()),
-            (false, []) => None,
-            (false, network) => Some(network.join(", ")),
-            (true, _) => return Err(Failure::usage("--inherit and --network exclude each other; use one")),
-        };
-        settings.extend(own.map(|own| (Setting::List(LimitList::User(name.clone())), own)));
-        if settings.is_empty() {
-            return Err(Failure::usage("nothing to set; use --plan, --network or --inherit"));
-        }
-        let save = if order.save { Save::Yes } else { Save::No };
-        let file = self.set(&Order { verb: "user set", settings, save, operator }, by)?;
-        let user = self.known_user(name)?;
-        let plan = user.plan().map_or_else(|| "no plan".to_owned(), |plan| format!("plan {plan}"));
-        let stays = order.plan.is_some() && order.network.is_empty() && user.own().is_some();
-        let note =
-            if stays { "; these are its own and count before its plan's, --inherit ends that" } else { "" };
-        let network = words(user.network());
-        Ok(Reply::Done(format!("user {name}: {plan}, network {network} from now on{file}{note}")))
+/// Another plan, other limits of its own, or its plan's again: from the next packet on.
+pub(super) fn set_user(
+    in_force: &mut InForce,
+    order: &UserOrder,
+    (operator, by): (&Operator, &By<'_>),
+    enforcer: &mut Enforcer<'_>,
+) -> Result<Reply, Failure> {
+    let name = &order.name;
+    known(in_force.policy(), name)?;
+    let mut settings = Vec::new();
+    if let Some(plan) = &order.plan {
+        settings.push((Setting::Plan { user: name.clone() }, plan.clone()));
     }
+    let own = match (order.inherit, order.network.as_slice()) {
+        (true, []) => Some(OF_PLAN.to_owned()),
+        (false, []) => None,
+        (false, network) => Some(network.join(", ")),
+        (true, _) => return Err(Failure::usage("--inherit and --network exclude each other; use one")),
+    };
+    settings.extend(own.map(|own| (Setting::List(LimitList::User(name.clone())), own)));
+    if settings.is_empty() {
+        return Err(Failure::usage("nothing to set; use --plan, --network or --inherit"));
+    }
+    let save = if order.save { Save::Yes } else { Save::No };
+    let file = in_force.set(&Assignments { verb: "user set", settings, save, operator }, by, enforcer)?;
+    let user = known(in_force.policy(), name)?;
+    let plan = user.plan().map_or_else(|| "no plan".to_owned(), |plan| format!("plan {plan}"));
+    let stays = order.plan.is_some() && order.network.is_empty() && user.own().is_some();
+    let note =
+        if stays { "; these are its own and count before its plan's, --inherit ends that" } else { "" };
+    let network = words(user.network());
+    Ok(Reply::Done(format!("user {name}: {plan}, network {network} from now on{file}{note}")))
+}
 
-    /// The whole burst again.
-    pub(super) fn reset_user(&mut self, name: &str, by: &By<'_>) -> Result<Reply, Failure> {
-        self.known_user(name)?;
-        let index = self.user_index(name)?;
-        self.maps.refill_user(index)?;
-        self.reset_in_store(name);
-        log::info(format!("user {name} reset by {by}: it has its whole burst again"));
-        Ok(Reply::Done(format!("user {name} has its whole burst again")))
+/// The whole burst again.
+pub(super) fn reset_user(host: &mut Host, name: &str, by: &By<'_>) -> Result<Reply, Failure> {
+    let user = known(host.in_force.policy(), name)?;
+    let index = place_of(&host.kernel, name)?;
+    host.kernel.maps.refill_user(index)?;
+    if let Some(cluster) = &mut host.cluster {
+        cluster.reset_in_store(user);
     }
+    log::info(format!("user {name} reset by {by}: it has its whole burst again"));
+    Ok(Reply::Done(format!("user {name} has its whole burst again")))
+}
 
-    fn known_user(&self, name: &str) -> Result<&User, Failure> {
-        self.policy().require_user(name).map_err(Failure::usage)
-    }
+fn known<'p>(policy: &'p Policy, name: &str) -> Result<&'p User, Failure> {
+    policy.require_user(name).map_err(Failure::usage)
+}
 
-    fn user_index(&self, name: &str) -> Result<u32, Failure> {
-        let missing =
-            || Failure::new(ExitCode::Unsupported, format!("user {name} has no place in the kernel"));
-        self.desired.names.users.of(name).map(|index| index as u32).ok_or_else(missing)
-    }
+fn place_of(kernel: &Kernel, name: &str) -> Result<u32, Failure> {
+    let missing = || Failure::new(ExitCode::Unsupported, format!("user {name} has no place in the kernel"));
+    kernel.desired.names.users.of(name).map(|index| index as u32).ok_or_else(missing)
 }
 
 fn info(user: &User) -> UserInfo {

@@ -4,12 +4,12 @@ use ratelimit_common::abi::Reason;
 
 use super::{
     arrivals::{Arrivals, Count},
-    host::Host,
     log,
 };
 use crate::{
-    dataplane::{netstat, realtime, sysctl::TcpSettings, tracking::Tracking},
+    dataplane::{kernel::Maps, netstat, realtime, sysctl::TcpSettings, tracking::Tracking},
     failure::Failure,
+    policy::Policy,
 };
 
 /// What SYN cookies depend on.
@@ -23,11 +23,22 @@ struct CookieGround<'a> {
     arrivals: Arrivals,
 }
 
-impl Host {
-    /// What keeps the policy in force from working as it should on this host.
-    pub(super) fn host_warnings(&self) -> Vec<String> {
+/// What of this host decides whether the policy in force works as it should.
+#[derive(Debug)]
+pub(super) struct Conditions {
+    pub(super) cookie_problem: Option<String>,
+    pub(super) listener_problem: Option<String>,
+    /// Whether clients that come by cookie get past the host's firewall.
+    pub(super) arrivals: Arrivals,
+    /// The release of the kernel.
+    pub(super) release: String,
+}
+
+impl Conditions {
+    /// What keeps a policy from working as it should on this host.
+    pub(super) fn warnings(&self, policy: &Policy) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.has_cookies() {
+        if has_cookies(policy) {
             warnings = cookie_warnings(&CookieGround {
                 problem: self.cookie_problem.as_deref(),
                 listener_problem: self.listener_problem.as_deref(),
@@ -48,11 +59,11 @@ impl Host {
     }
 
     /// Looks whether clients that come by cookie get past the host's firewall. Called once a second.
-    pub(super) fn follow_arrivals(&mut self) -> Result<(), Failure> {
-        if !self.has_cookies() {
+    pub(super) fn follow_arrivals(&mut self, maps: &Maps, policy: &Policy) -> Result<(), Failure> {
+        if !has_cookies(policy) {
             return Ok(());
         }
-        let passed = self.maps.packets(Reason::CookieValid)?;
+        let passed = maps.packets(Reason::CookieValid)?;
         let Some(received) = netstat::cookies_received() else { return Ok(()) };
         let next = self.arrivals.after(Count { passed, received });
         if let (None, Some(lost)) = (self.arrivals.cut_off(), next.cut_off()) {
@@ -61,10 +72,10 @@ impl Host {
         self.arrivals = next;
         Ok(())
     }
+}
 
-    fn has_cookies(&self) -> bool {
-        self.version.policy().services().iter().any(|service| service.syn_cookies().is_some())
-    }
+fn has_cookies(policy: &Policy) -> bool {
+    policy.services().iter().any(|service| service.syn_cookies().is_some())
 }
 
 fn cookie_warnings(ground: &CookieGround<'_>) -> Vec<String> {

@@ -1,35 +1,38 @@
 //! Blocks that hold on all hosts, on this one: said by its operators, heard from the others, and kept for the next daemon.
 
-use std::{cell::OnceCell, path::Path};
+use std::{
+    cell::OnceCell,
+    path::Path,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
 
 use ratelimit_common::abi::{ListEntry, list};
 
-use super::{
-    Cluster,
-    loan::{NoResult, lent},
-    owner::owner,
-};
+use super::{Cluster, owner::owner, panicked::caught};
 use crate::{
     cluster::{
         blocks::{Held, Layer, ListEdit, ThisHost},
         gossip::{Gossip, Heard},
     },
     compile::lists::{self, Edits, Lists, Outlook, Prefix},
-    control::protocol::{Block, Operator, Reply},
+    control::protocol::{Operator, Reply},
     daemon::{
-        host::Host,
+        entries::{entry_of, held_of, own},
         kept::Kept,
-        lists::{Order, because, entry_of, held_of, was_blocked_for},
+        lists::{Asker, ListEditor, because, was_blocked_for},
         log,
+        vital::vital,
     },
+    dataplane::probe,
     failure::{ExitCode, Failure},
     lockout::{self, Vital},
+    policy::ClusterPolicy,
     store::redis::{StoreError, Value},
 };
 
 /// This host as gossip asks about it.
 struct Here<'h> {
-    host: &'h Host,
+    lists: &'h Lists,
     now_ns: u64,
     /// Who must not be cut off; found out when it is first needed.
     vital: OnceCell<Result<Vec<Vital>, String>>,
@@ -37,46 +40,46 @@ struct Here<'h> {
 
 impl ThisHost for Here<'_> {
     fn would_cut_off(&self, prefix: &Prefix) -> Option<String> {
-        let look = || self.host.vital(&Operator::default()).map_err(|failure| failure.message);
+        let look = || vital(&Operator::default()).map_err(|failure| failure.message);
         let vital = match self.vital.get_or_init(look) {
             Ok(vital) => vital,
             Err(why) => return Some(why.clone()),
         };
-        let block = ListEntry { own_blocked_until_ns: list::FOREVER_NS, ..self.host.own(prefix) };
-        let changes = lists::edited(&self.host.lists, &Edits::from([(*prefix, block)]));
-        let cut = lockout::cut_off(prefix, &Outlook::new(&self.host.lists, &changes), self.now_ns, vital);
+        let block = ListEntry { own_blocked_until_ns: list::FOREVER_NS, ..own(self.lists, prefix) };
+        let changes = lists::edited(self.lists, &Edits::from([(*prefix, block)]));
+        let cut = lockout::cut_off(prefix, &Outlook::new(self.lists, &changes), self.now_ns, vital);
         cut.first().map(ToString::to_string)
     }
 
     fn listed(&self, prefix: &Prefix) -> Option<Held> {
-        self.host.lists.get(prefix).and_then(|entry| held_of(entry, self.now_ns))
+        self.lists.get(prefix).and_then(|entry| held_of(entry, self.now_ns))
     }
 }
 
-/// The conversation that the last daemon has begun, and what the list has of it.
-pub(super) fn recall(
+/// A host of the cluster, which goes on with the conversation that the last daemon has begun.
+pub(in crate::daemon) fn join(
+    policy: ClusterPolicy,
     state: &Path,
     kept: &Kept,
     lists: &Lists,
-    name: &str,
-    started_unix_ms: u64,
-    now_ns: u64,
-) -> Result<Gossip, Failure> {
-    let gossip =
-        Gossip::new(name, started_unix_ms, &kept.saved(), kept.inherited(lists, name, now_ns), now_ns)
-            .map_err(|reason| Failure::usage(format!("[cluster] host: {reason}")))?;
-    Ok(gossip.owned_by(owner(state)?))
+) -> Result<Cluster, Failure> {
+    let (now_ns, unix) = (probe::now_ns(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    let name = policy.host().map_or_else(probe::host_name, str::to_owned);
+    let inherited = kept.inherited(lists, &name, now_ns);
+    let gossip = Gossip::new(&name, unix.as_millis() as u64, &kept.saved(), inherited, now_ns)
+        .map_err(|reason| Failure::usage(format!("[cluster] host: {reason}")))?;
+    Cluster::new(policy, &name, gossip.owned_by(owner(state)?))
 }
 
-impl Host {
+impl ListEditor<'_> {
     /// Blocks a prefix on all hosts.
     pub(in crate::daemon) fn block_everywhere(
         &mut self,
         prefix: Prefix,
         held: Held,
-        order: &Order<'_>,
+        asker: &Asker<'_>,
     ) -> Result<Reply, Failure> {
-        let Order { operator, by, now_ns } = *order;
+        let Asker { operator, by, now_ns } = *asker;
         let (until, why) = (held.lifetime(now_ns), because(&held.reason));
         let replaced = self.replaced(&prefix, &held, now_ns);
         let edit =
@@ -91,9 +94,9 @@ impl Host {
     pub(in crate::daemon) fn unblock_everywhere(
         &mut self,
         prefix: Prefix,
-        order: &Order<'_>,
+        asker: &Asker<'_>,
     ) -> Result<Reply, Failure> {
-        let Order { by, now_ns, .. } = *order;
+        let Asker { by, now_ns, .. } = *asker;
         let reason = self.with_gossip(now_ns, |gossip, _| {
             gossip.block(&prefix, now_ns).map(|block| block.held.reason.clone()).unwrap_or_default()
         })?;
@@ -141,16 +144,20 @@ impl Host {
     }
 
     /// Takes in what the store says of blocks and hosts.
-    pub(super) fn hear_gossip(&mut self, answer: &Value, now_ns: u64) -> Result<bool, StoreError> {
+    pub(in crate::daemon) fn hear_gossip(&mut self, answer: &Value, now_ns: u64) -> Result<(), StoreError> {
         let heard = self
             .with_gossip(now_ns, |gossip, here| gossip.hear(answer, here, now_ns))
             .map_err(|failure| StoreError::Nonsense { at: "the store".into(), why: failure.message })??;
-        if let Some(cluster) = &mut self.cluster
-            && heard.step_ms != 0
-        {
-            cluster.clock_stepped(heard.step_ms, now_ns);
+        if let Some(cluster) = &mut self.cluster {
+            if heard.step_ms != 0 {
+                cluster.clock_stepped(heard.step_ms, now_ns);
+            }
+            if heard.again {
+                cluster.gossip_due = Instant::now();
+            }
         }
-        Ok(self.follow(&heard))
+        self.follow(&heard);
+        Ok(())
     }
 
     /// Judges again what was refused, and keeps what the next daemon has to know. Called once a second.
@@ -161,13 +168,12 @@ impl Host {
         self.write_down([]);
     }
 
-    fn follow(&mut self, heard: &Heard) -> bool {
+    fn follow(&mut self, heard: &Heard) {
         heard.log.iter().for_each(log::info);
         if let Err(failure) = self.apply_edits(&heard.edits) {
             log::error(format!("a block for all hosts does not hold here: {failure}"));
         }
         self.write_down([]);
-        heard.again
     }
 
     fn apply_edits(&mut self, edits: &[ListEdit]) -> Result<(), Failure> {
@@ -176,52 +182,24 @@ impl Host {
         }
         let edits: Edits =
             edits.iter().map(|edit| (edit.prefix, entry_of(self.own(&edit.prefix), edit))).collect();
-        self.edit_lists(&edits)
+        self.edit(&edits)
     }
 
-    /// Gossip and what it asks about this host, at the same time.
+    /// Gossip and what it asks about this host. A mistake in the program costs this one piece of work.
     fn with_gossip<R>(
         &mut self,
         now_ns: u64,
         what: impl FnOnce(&mut Gossip, &Here<'_>) -> R,
     ) -> Result<R, Failure> {
-        let work = |cluster: &mut Cluster, host: &Host| {
-            let here = Here { host, now_ns, vital: OnceCell::new() };
-            what(&mut cluster.gossip, &here)
-        };
-        lent(self, |host| &mut host.cluster, work).map_err(|no_result| match no_result {
-            NoResult::Nothing => {
-                Failure::usage("this host is in no cluster; give it one with [cluster] redis, or run --redis")
-            }
-            NoResult::Panicked(words) => Failure::new(
+        let Some(cluster) = &mut self.cluster else { return Err(Cluster::none(ExitCode::Usage)) };
+        let here = Here { lists: &self.book.lists, now_ns, vital: OnceCell::new() };
+        caught(|| what(&mut cluster.gossip, &here)).map_err(|words| {
+            Failure::new(
                 ExitCode::Found,
                 format!(
                     "this is a mistake in the program, and nothing came of it: {words}; please report it"
                 ),
-            ),
+            )
         })
-    }
-}
-
-impl Cluster {
-    /// Blocks for all hosts that do not hold here.
-    pub(in crate::daemon) fn refused(&self, now_ns: u64) -> Vec<Block> {
-        let refused = |(prefix, block, why): (&Prefix, &_, Option<&str>)| {
-            let block: &crate::cluster::blocks::Block = block;
-            let left = block.held.until_ns.map(|until| until.saturating_sub(now_ns).div_ceil(1_000_000_000));
-            Some(Block {
-                prefix: prefix.to_string(),
-                seconds_left: left,
-                reason: Some(block.held.reason.clone()).filter(|reason| !reason.is_empty()),
-                origin: Some(block.origin.clone()),
-                refused: Some(why?.to_owned()),
-            })
-        };
-        self.gossip.blocks(now_ns).filter_map(refused).collect()
-    }
-
-    /// The host that blocks a prefix on all of them.
-    pub(in crate::daemon) fn block_of<'c>(&'c self, prefix: &Prefix, now_ns: u64) -> Option<&'c str> {
-        self.gossip.block(prefix, now_ns).map(|block| block.origin.as_str())
     }
 }

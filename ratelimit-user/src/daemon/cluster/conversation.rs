@@ -11,10 +11,16 @@ use std::{
 use futures_util::FutureExt as _;
 use tokio::time::MissedTickBehavior;
 
-use super::{Letter, loan::words};
+use super::{Cluster, Letter, panicked::words};
 use crate::{
-    daemon::{log, service::Daemon},
-    policy::address::StoreAddress,
+    daemon::{
+        enforcer::Kernel,
+        host::{Host, HostCell},
+        log,
+    },
+    dataplane::probe,
+    failure::Failure,
+    policy::{Policy, address::StoreAddress},
     store::{
         exchange::{Grant, Line, Timing},
         letter::{self, Keys},
@@ -37,7 +43,7 @@ const GOODBYES: usize = 3;
 
 /// What does not change from letter to letter.
 #[derive(Debug)]
-struct DecisionService {
+struct Conversation {
     address: StoreAddress,
     keys: Keys,
     id: String,
@@ -55,7 +61,7 @@ struct DecisionService {
 }
 
 /// Exchanges letters with the store, every tick, until the daemon ends. A mistake in the program must not end that.
-pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
+pub(in crate::daemon) async fn converse(daemon: Arc<HostCell>) {
     while let Err(panic) = AssertUnwindSafe(talk(&daemon)).catch_unwind().await {
         log::error(format!(
             "this is a mistake in the program, please report it: {}; the conversation with the store begins anew",
@@ -65,9 +71,9 @@ pub(in crate::daemon) async fn converse(daemon: Arc<Daemon>) {
     }
 }
 
-async fn talk(daemon: &Daemon) {
-    let Some(mut decisions) = DecisionService::of(daemon) else { return };
-    let mut tick = tokio::time::interval(decisions.tick);
+async fn talk(daemon: &HostCell) {
+    let Some(mut conversation) = Conversation::of(daemon) else { return };
+    let mut tick = tokio::time::interval(conversation.tick);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_late = false;
     loop {
@@ -75,7 +81,7 @@ async fn talk(daemon: &Daemon) {
         if !std::mem::take(&mut is_late) {
             tick.tick().await;
         }
-        let letter = match daemon.host().tick_cluster(Instant::now()) {
+        let letter = match next_letter(&mut daemon.host()) {
             Ok(Some(letter)) => letter,
             Ok(None) => continue,
             Err(failure) => {
@@ -83,7 +89,7 @@ async fn talk(daemon: &Daemon) {
                 continue;
             }
         };
-        let mut sending = pin!(decisions.send(daemon, letter));
+        let mut sending = pin!(conversation.send(daemon, letter));
         loop {
             tokio::select! {
                 biased;
@@ -91,7 +97,7 @@ async fn talk(daemon: &Daemon) {
                 _ = tick.tick() => {
                     // What packets spend is looked at however long the store takes.
                     is_late = true;
-                    if let Err(failure) = daemon.host().look_after_leases() {
+                    if let Err(failure) = with_cluster(&mut daemon.host(), Cluster::look_after_leases) {
                         log::warning(format!("leases were not looked after: {failure}"));
                     }
                 }
@@ -101,29 +107,63 @@ async fn talk(daemon: &Daemon) {
 }
 
 /// Gives back what is held, so that others need not wait until it runs out.
-pub(in crate::daemon) async fn say_goodbye(daemon: &Daemon) {
-    let Some(decisions) = DecisionService::of(daemon) else { return };
+pub(in crate::daemon) async fn say_goodbye(daemon: &HostCell) {
+    let Some(conversation) = Conversation::of(daemon) else { return };
     // After that there is nothing left to give back.
-    let _over = tokio::time::timeout(decisions.lease, give_back(daemon, decisions)).await;
+    let _over = tokio::time::timeout(conversation.lease, give_back(daemon, conversation)).await;
 }
 
-async fn give_back(daemon: &Daemon, mut decisions: DecisionService) {
+async fn give_back(daemon: &HostCell, mut conversation: Conversation) {
     for _ in 0..GOODBYES {
-        if daemon.host().give_up_leases().is_err() {
+        if with_cluster(&mut daemon.host(), |cluster, _, kernel| cluster.give_up_leases(kernel)).is_err() {
             return;
         }
         tokio::time::sleep(SETTLES).await;
-        let letter = daemon.host().tick_cluster(Instant::now());
+        let letter = next_letter(&mut daemon.host());
         let Ok(Some(letter)) = letter else { return };
         if letter.lines.is_empty() {
             return;
         }
-        decisions.send(daemon, letter).await;
+        conversation.send(daemon, letter).await;
     }
 }
 
-impl DecisionService {
-    fn of(daemon: &Daemon) -> Option<Self> {
+/// Works with the host's part in the cluster, if it has one.
+fn with_cluster(
+    host: &mut Host,
+    work: impl FnOnce(&mut Cluster, &Policy, &mut Kernel) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Host { in_force, kernel, cluster, .. } = host;
+    cluster.as_mut().map_or(Ok(()), |cluster| work(cluster, in_force.policy(), kernel))
+}
+
+/// What the store is to be told now; `None` if nothing.
+fn next_letter(host: &mut Host) -> Result<Option<Letter>, Failure> {
+    let mut letter = None;
+    with_cluster(host, |cluster, policy, kernel| {
+        letter = cluster.tick(Instant::now(), policy, kernel)?;
+        Ok(())
+    })?;
+    Ok(letter)
+}
+
+/// Takes in what the store answered to a letter.
+fn take_answers(
+    host: &mut Host,
+    letter: &Letter,
+    answers: Vec<Result<Grant, StoreError>>,
+    gossip: Option<Result<Value, StoreError>>,
+    trip: Duration,
+) -> Result<(), Failure> {
+    let mut failure = None;
+    if let Some(answer) = gossip {
+        failure = answer.and_then(|answer| host.list_editor().hear_gossip(&answer, probe::now_ns())).err();
+    }
+    with_cluster(host, |cluster, _, kernel| cluster.take_answers(letter, answers, failure, trip, kernel))
+}
+
+impl Conversation {
+    fn of(daemon: &HostCell) -> Option<Self> {
         let host = daemon.host();
         let cluster = host.cluster.as_ref()?;
         Some(Self {
@@ -142,16 +182,19 @@ impl DecisionService {
     }
 
     /// Sends a letter and hands over what came of it.
-    async fn send(&mut self, daemon: &Daemon, letter: Letter) {
+    async fn send(&mut self, daemon: &HostCell, letter: Letter) {
         self.keep_up(daemon);
         if let Err(error) = self.connect(daemon).await {
-            daemon.host().store_failed(letter, &error);
+            if let Some(cluster) = &mut daemon.host().cluster {
+                cluster.store_failed(letter, &error);
+            }
             return;
         }
         self.keep_up(daemon);
         let failed = self.reset(&letter.resets).await;
-        if !failed.is_empty() {
-            daemon.host().reset_failed(failed);
+        if let Some(cluster) = &mut daemon.host().cluster {
+            // Tried again with the next letter.
+            cluster.resets.extend(failed);
         }
         let began = Instant::now();
         let deadline = self.round_trip.deadline();
@@ -159,20 +202,20 @@ impl DecisionService {
         let errors = answers.iter().filter_map(|answer| answer.as_ref().err());
         let errors = errors.chain(gossip.as_ref().and_then(|answer| answer.as_ref().err()));
         self.broken = errors.into_iter().any(StoreError::needs_reconnect);
-        if let Err(failure) = daemon.host().take_answers(&letter, answers, gossip, began.elapsed()) {
+        if let Err(failure) = take_answers(&mut daemon.host(), &letter, answers, gossip, began.elapsed()) {
             log::warning(format!("leases were not renewed: {failure}"));
         }
     }
 
     /// What was measured since the letter before.
-    fn keep_up(&mut self, daemon: &Daemon) {
+    fn keep_up(&mut self, daemon: &HostCell) {
         if let Some(cluster) = &daemon.host().cluster {
             (self.round_trip, self.timing) = (cluster.round_trip, *cluster.leases.timing());
         }
     }
 
     /// Sees to it that there is a link that works.
-    async fn connect(&mut self, daemon: &Daemon) -> Result<(), StoreError> {
+    async fn connect(&mut self, daemon: &HostCell) -> Result<(), StoreError> {
         let patience = self.round_trip.connecting();
         match &mut self.link {
             Some(link) if self.broken && self.mended.is_none_or(|at| at.elapsed() >= MEND_EVERY) => {
@@ -190,7 +233,9 @@ impl DecisionService {
         let is_cluster = link.is_cluster();
         // A server that is away has used up all the time there was.
         let is_whole = facts.len() == link.servers().count();
-        daemon.host().store_connected(&facts, is_whole.then(|| began.elapsed()));
+        if let Some(cluster) = &mut daemon.host().cluster {
+            cluster.store_connected(&facts, is_whole.then(|| began.elapsed()));
+        }
         // Every server hears of this cluster at once: what it has not known for long it does not give out.
         let group = |key: &str| is_cluster.then(|| slot(key.as_bytes()));
         let greeting = daemon.host().cluster.as_ref().map(|cluster| cluster.leases.greeting(group));

@@ -1,21 +1,48 @@
 //! Keeping the program on interfaces that come, go and change their names.
 
-use super::{host::Host, log};
-use crate::dataplane::{
-    DataplaneError,
-    attach::{self, Adopted, GenericMode, Guarded, Presence},
-    features,
-    framing::Framing,
-    interface::{self, Interface, Mode},
-    kernel::Program,
-    pin::PinDir,
-    probe,
+use std::fs::File;
+
+use ratelimit_common::abi::OnLimit;
+
+use super::log;
+use crate::{
+    control::protocol::{InterfaceStatus, Reply},
+    dataplane::{
+        DataplaneError,
+        attach::{self, Adopted, GenericMode, Guarded, Presence},
+        features,
+        framing::Framing,
+        interface::{self, Interface, Mode},
+        kernel::{Maps, Program},
+        pin::PinDir,
+        probe,
+    },
+    failure::{ExitCode, Failure},
+    policy::Policy,
 };
 
-impl Host {
+/// The interfaces that are guarded, and what it takes to guard them.
+#[derive(Debug)]
+pub(super) struct Interfaces {
+    pub(super) guarded: Vec<Guarded>,
+    /// Names of interfaces that are to be guarded as soon as there are some.
+    pub(super) names: Vec<String>,
+    pub(super) pins: PinDir,
+    /// Kept to guard an interface again that comes back.
+    pub(super) program: Program,
+    pub(super) generic: GenericMode,
+    /// Whether what the next daemon would find was there at the last look.
+    pub(super) were_pinned: bool,
+    /// Where nobody is answered, as the operator has been told.
+    pub(super) said: Vec<String>,
+    /// Held, not read: nobody else may work with these pins.
+    pub(super) _claim: File,
+}
+
+impl Interfaces {
     /// Looks whether our program is on every interface that it should be on, and puts it there where it can. Called whenever an interface
     /// has changed, and once a second.
-    pub(super) fn guard(&mut self) {
+    pub(super) fn guard(&mut self, maps: &mut Maps, policy: &Policy) {
         let all = match interface::list() {
             Ok(all) => all,
             Err(error) => return log::warning(format!("nobody looked after the interfaces: {error}")),
@@ -27,11 +54,11 @@ impl Host {
             look_after(one, &all, &mut self.program, &self.pins, self.generic);
             if one.index != before {
                 // What was said of the one that is gone takes up room.
-                let _never_said = self.maps.set_silent(before, false);
+                let _never_said = maps.set_silent(before, false);
                 one.tags_lost = false;
             }
         }
-        self.keep_silent(&all);
+        self.keep_silent(&all, maps, policy);
     }
 
     /// Says once that protection has come to depend on this daemon. Called once a second.
@@ -55,7 +82,7 @@ impl Host {
     }
 
     /// Has the program answer nobody where the answer would lack the tag that the packet had. Says so when that begins.
-    fn keep_silent(&mut self, all: &[Interface]) {
+    fn keep_silent(&mut self, all: &[Interface], maps: &mut Maps, policy: &Policy) {
         for one in &mut self.guarded {
             let lost = one.framing == Framing::Ethernet
                 && interface::has_vlans(all, one.index)
@@ -63,13 +90,13 @@ impl Host {
             if lost == one.tags_lost {
                 continue;
             }
-            if let Err(error) = self.maps.set_silent(one.index, lost) {
+            if let Err(error) = maps.set_silent(one.index, lost) {
                 log::error(format!("{}: {error}", one.interface));
                 continue;
             }
             one.tags_lost = lost;
         }
-        let silence = self.silence();
+        let silence = self.silence(policy);
         for warning in silence.iter().filter(|warning| !self.said.contains(warning)) {
             log::warning(warning);
         }
@@ -118,6 +145,66 @@ impl Host {
                 lost: false,
             });
         }
+    }
+
+    /// Takes the program off one interface, or off all.
+    pub(super) fn detach(&mut self, maps: &mut Maps, name: Option<&str>) -> Result<Reply, Failure> {
+        let names: Vec<String> = match name {
+            None => self.guarded.iter().map(|guarded| guarded.interface.clone()).collect(),
+            Some(name) if self.guarded.iter().any(|guarded| guarded.interface == name) => {
+                vec![name.to_owned()]
+            }
+            Some(name) => {
+                return Err(Failure::usage(format!("interface {name:?} is not guarded by this daemon")));
+            }
+        };
+        if names.is_empty() {
+            return Err(Failure::new(ExitCode::Found, "no interface is guarded; nothing to detach"));
+        }
+        for name in &names {
+            attach::detach(&self.pins, name)?;
+            for one in self.guarded.iter().filter(|guarded| guarded.interface == *name) {
+                let _never_said = maps.set_silent(one.index, false);
+            }
+            self.guarded.retain(|guarded| guarded.interface != *name);
+            self.names.retain(|wanted| wanted != name);
+            log::warning(format!("detached from {name}: it is not protected any more"));
+        }
+        Ok(Reply::Done(format!("detached from {}; the daemon still runs", names.join(", "))))
+    }
+
+    /// What is really on each of them.
+    pub(super) fn statuses(&self) -> Vec<InterfaceStatus> {
+        self.guarded.iter().map(|one| interface_status(&self.pins, one)).collect()
+    }
+
+    /// Where nobody is answered although the policy says so.
+    pub(super) fn silence(&self, policy: &Policy) -> Vec<String> {
+        let services = policy.services();
+        let cookies = services.iter().any(|service| service.syn_cookies().is_some());
+        let rejections = services.iter().any(|service| service.on_limit() == OnLimit::Reject);
+        let mut answers = Vec::new();
+        answers.extend(cookies.then_some("SYN cookies"));
+        answers.extend(rejections.then_some("on_limit = \"reject\""));
+        if answers.is_empty() {
+            return Vec::new();
+        }
+        let answers = answers.join(" and ");
+        let silent = |one: &Guarded| {
+            let name = &one.interface;
+            let why = match one.framing {
+                Framing::Ip => "its frames are IP packets".to_owned(),
+                Framing::Ethernet if one.tags_lost => format!(
+                    "its driver keeps VLAN tags apart from packets, and answers would go out without; ethtool -K {name} \
+                     rxvlan off cures that"
+                ),
+                Framing::Ethernet => return None,
+            };
+            Some(format!(
+                "{name}: no packet is answered here ({answers}), because {why}; limits hold, refused packets are dropped"
+            ))
+        };
+        self.guarded.iter().filter_map(silent).collect()
     }
 }
 
@@ -173,4 +260,17 @@ fn look_after(
             one.lost = true;
         }
     }
+}
+
+fn interface_status(pins: &PinDir, guarded: &Guarded) -> InterfaceStatus {
+    let (mode, note) = match attach::presence(pins, &guarded.interface) {
+        Ok(presence @ Presence::Ours(_)) => {
+            let reason = guarded.not_native.as_ref();
+            (presence.words().0, reason.map(|reason| format!("native mode is not possible: {reason}")))
+        }
+        Ok(presence) => (presence.words().0, presence.words().1.map(ToOwned::to_owned)),
+        Err(error) => ("detached", Some(error.to_string())),
+    };
+    let link = guarded.framing.name().to_owned();
+    InterfaceStatus { name: guarded.interface.clone(), mode: mode.to_owned(), link, note }
 }

@@ -1,0 +1,66 @@
+//! From a policy to the kernel: what its maps hold, and all that has to follow when they hold something else.
+
+use super::{log, requests::Requests};
+use crate::{
+    compile::{self, Before, Desired, HostFacts, lists::Lists},
+    dataplane::{kernel::Maps, probe, sysctl::TcpSettings},
+    failure::Failure,
+    policy::Policy,
+};
+
+/// The maps, and what they hold of the policy in force.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    pub(super) maps: Maps,
+    /// A change of the policy writes what differs from it.
+    pub(super) desired: Desired,
+    /// What the policy in force was compiled for.
+    pub(super) facts: HostFacts,
+}
+
+/// Everything that a policy is put in force with.
+#[derive(Debug)]
+pub(super) struct Enforcer<'h> {
+    pub(super) kernel: &'h mut Kernel,
+    pub(super) lists: &'h mut Lists,
+    /// Whether the host has headroom now.
+    pub(super) has_headroom: bool,
+    pub(super) requests: &'h Requests,
+}
+
+impl Enforcer<'_> {
+    /// Tells the kernel. Says how many entries of the lists were written.
+    pub(super) fn enforce(&mut self, policy: &Policy) -> Result<usize, Failure> {
+        let facts = self.facts_for(policy);
+        let Kernel { maps, desired, .. } = &mut *self.kernel;
+        let in_force = maps.policy();
+        let before = in_force.as_deref().map(|policy| Before::known(policy, desired, probe::switch_q8()));
+        let next = compile::desired(policy, &facts, desired.policy.generation + 1, before);
+        let written = maps.enforce(self.lists, Some(desired), &next)?;
+        self.kernel.desired = next;
+        self.kernel.facts = facts;
+        self.requests.follow(policy);
+        Ok(written)
+    }
+
+    /// Enforces the policy in force again if the host is not what it was compiled for. Called once a second; what fails is tried again.
+    pub(super) fn follow_facts(&mut self, policy: &Policy) {
+        if self.facts_for(policy) == self.kernel.facts {
+            return;
+        }
+        if let Err(failure) = self.enforce(policy) {
+            log::error(format!("the policy does not follow the state of the host, trying again: {failure}"));
+        }
+    }
+
+    /// What a policy has to know of the host now.
+    fn facts_for(&self, policy: &Policy) -> HostFacts {
+        HostFacts {
+            // Options promised under settings that have changed since would be read wrongly.
+            window_scale: TcpSettings::read().window_scale(),
+            // The same always for a policy that does not ask: nothing is enforced again for it.
+            headroom: self.has_headroom || !policy.is_elastic(),
+            ..self.kernel.facts
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The policy in force, the one to go back to, and what a restart goes on with.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use super::{
+    archive::Archive, log, options::Options, record::Record, unsaved, version::Version, waiting::Waiting,
+};
+use crate::{
+    config::{self, Reader},
+    control::protocol::{Reply, Unconfirmed},
+    failure::{ExitCode, Failure},
+    policy::{Policy, changes::changes},
+};
+
+/// Versions of the policy, and what is written down of them.
+#[derive(Debug)]
+pub(super) struct InForce {
+    pub(super) policy_path: PathBuf,
+    /// The state directory.
+    state: PathBuf,
+    pub(super) version: Version,
+    /// The one before the last change.
+    pub(super) previous: Option<Version>,
+    /// The one that comes back unless somebody confirms.
+    pub(super) waiting: Option<Waiting>,
+    /// What was wrong with the policy file when it was last to be read again, if it was not read then.
+    pub(super) unread: Option<String>,
+    /// What was set and not saved, as it was last written down.
+    unsaved: Vec<(String, String)>,
+    /// The texts that are written down.
+    archive: Archive,
+    /// Reads policies, quickly if they are much like the one before.
+    pub(super) reader: Reader,
+}
+
+impl InForce {
+    /// A version that has just been put in force.
+    pub(super) fn new(options: &Options, version: Version, reader: Reader) -> Self {
+        Self {
+            policy_path: options.policy.clone(),
+            state: options.state.clone(),
+            version,
+            previous: None,
+            waiting: None,
+            unread: None,
+            unsaved: Vec::new(),
+            archive: Archive::new(&options.state),
+            reader,
+        }
+    }
+
+    /// The policy.
+    pub(super) fn policy(&self) -> &Policy {
+        self.version.policy()
+    }
+
+    /// What an apply would change.
+    pub(super) fn diff(&mut self, file: &Path, text: String) -> Result<Reply, Failure> {
+        let (next, warnings) = Version::parse(&mut self.reader, file, text)?;
+        let changes = changes(self.policy(), next.policy());
+        Ok(Reply::Changes { changes, warnings: warnings.iter().map(ToString::to_string).collect() })
+    }
+
+    /// The next version, with the present one to go back to.
+    pub(super) fn supersede(&mut self, next: Version) {
+        self.previous = Some(std::mem::replace(&mut self.version, next));
+    }
+
+    /// When the wait ends, if there is one.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.waiting.as_ref().map(Waiting::deadline)
+    }
+
+    /// The wait for `status`.
+    pub(super) fn unconfirmed(&self, now: Instant) -> Option<Unconfirmed> {
+        let waiting = self.waiting.as_ref()?;
+        Some(Unconfirmed {
+            seconds_left: waiting.seconds_left(now),
+            back_to: waiting.before.describe(),
+            changes: changes(waiting.before.policy(), self.policy()),
+        })
+    }
+
+    /// Refuses an order while an apply waits for confirmation.
+    pub(super) fn refuse_while_waiting(&self, what: &str) -> Result<(), Failure> {
+        let Some(waiting) = &self.waiting else { return Ok(()) };
+        Err(Failure::usage(format!(
+            "{what} refused: {} waits for confirmation for another {} s; run `ratelimit confirm` or `ratelimit rollback` first",
+            self.version.file().display(),
+            waiting.seconds_left(Instant::now())
+        )))
+    }
+
+    /// What a restart does, as a sentence.
+    pub(super) fn after_restart(&self) -> String {
+        let file = self.policy_path.display();
+        if self.waiting.is_some() {
+            return "a restart goes back to the policy before".to_owned();
+        }
+        if self.unread.is_some() {
+            return format!("a restart fails until {file} is mended, which the last SIGHUP could not read");
+        }
+        if self.is_kept() {
+            return format!("a restart goes on with it as long as {file} stays as it is");
+        }
+        format!("a restart reads {file}")
+    }
+
+    /// Whether a restart goes on with something else than the policy file.
+    pub(super) fn is_kept(&self) -> bool {
+        Record::path(&self.state).exists()
+    }
+
+    /// Writes down that a restart goes on with what is in force.
+    pub(super) fn keep_in_force(&mut self) -> Result<(), Failure> {
+        let record = self.record(&self.version);
+        self.keep(record)
+    }
+
+    /// Writes down what a restart goes on with.
+    pub(super) fn keep_version(&mut self, version: &Version) -> Result<(), Failure> {
+        self.keep(self.record(version))
+    }
+
+    /// Writes down that a restart goes on with what is in force, for as long as the policy of `next` waits for confirmation.
+    pub(super) fn keep_while_waiting(&mut self, next: &Path) -> Result<(), Failure> {
+        self.keep(self.record(&self.version).while_waiting(&self.version, next))
+    }
+
+    /// From now on a restart reads the policy file.
+    pub(super) fn forget(&mut self) -> Result<(), Failure> {
+        Record::forget(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))
+    }
+
+    /// Writes down what was set and not saved, if that is not what was written down last.
+    pub(super) fn note_unsaved(&mut self) {
+        let set: Vec<(String, String)> = self.version.set().collect();
+        if set == self.unsaved {
+            return;
+        }
+        if let Err(error) = unsaved::note(&self.state, &set) {
+            log::warning(format!(
+                "cannot write {}: {error}; after a restart nobody will say what was set and not saved",
+                unsaved::path(&self.state).display()
+            ));
+        }
+        self.unsaved = set;
+    }
+
+    fn record(&self, version: &Version) -> Record {
+        Record::new(version, &self.policy_path, config::read_text_again(&self.policy_path).ok())
+    }
+
+    fn keep(&mut self, record: Record) -> Result<(), Failure> {
+        record.keep(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))
+    }
+
+    fn cannot_keep(&self, error: &std::io::Error) -> Failure {
+        let path = Record::path(&self.state);
+        Failure::new(ExitCode::Unsupported, format!("cannot write {}: {error}", path.display()))
+    }
+}

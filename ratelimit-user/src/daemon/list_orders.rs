@@ -1,0 +1,165 @@
+//! What operators want of the block and allow lists.
+
+use ratelimit_common::abi::{ListEntry, list};
+
+use super::{
+    entries::{entry_of, without_block},
+    lists::{Asker, ListEditor, because, was_blocked_for},
+    log,
+    vital::refuse_cut_off,
+};
+use crate::{
+    cluster::blocks::{Held, Layer, ListEdit},
+    compile::lists::{self, Edits, Prefix, reason_text},
+    control::protocol::Reply,
+    failure::{ExitCode, Failure},
+};
+
+/// Where a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// On this host alone.
+    Host,
+    /// On all hosts of the cluster.
+    Cluster,
+}
+
+impl Scope {
+    /// As it is asked for.
+    pub(super) fn of(cluster: bool) -> Self {
+        if cluster { Self::Cluster } else { Self::Host }
+    }
+}
+
+impl ListEditor<'_> {
+    /// Forgets blocks that have run out. The kernel stopped honouring them by itself; this frees their room.
+    pub(super) fn sweep(&mut self, now_ns: u64) -> Result<(), Failure> {
+        let ran_out = |entry: &ListEntry| (1..=now_ns).contains(&entry.own_blocked_until_ns);
+        if !self.book.lists.values().any(ran_out) {
+            return Ok(());
+        }
+        let over = self.book.lists.iter().filter(|(_, entry)| ran_out(entry));
+        let edits: Edits = over.map(|(prefix, entry)| (*prefix, without_block(*entry))).collect();
+        self.edit(&edits)
+    }
+
+    pub(super) fn block(
+        &mut self,
+        prefix: &str,
+        for_ns: Option<u64>,
+        reason: Option<&str>,
+        scope: Scope,
+        asker: &Asker<'_>,
+    ) -> Result<Reply, Failure> {
+        let Asker { by, now_ns, .. } = *asker;
+        let prefix = parse_prefix(prefix)?;
+        let reason = reason.unwrap_or_default();
+        if reason.len() > list::REASON_LEN {
+            return Err(Failure::usage(format!(
+                "reason is {} bytes long; use at most {}",
+                reason.len(),
+                list::REASON_LEN
+            )));
+        }
+        if reason.contains(char::is_control) {
+            return Err(Failure::usage(format!(
+                "reason {reason:?} has control characters in it; use plain text"
+            )));
+        }
+        let until_ns = for_ns.map(|ns| now_ns.saturating_add(ns));
+        let held = Held { until_ns, reason: reason.to_owned() };
+        if scope == Scope::Cluster {
+            return self.block_everywhere(prefix, held, asker);
+        }
+        let alone = ListEdit { prefix, block: Some((held.clone(), Layer::Local)) };
+        self.refuse_cut_off(prefix, entry_of(self.own(&prefix), &alone), asker)?;
+        let edit = self.block_of_host(prefix, Some(held.clone()), now_ns)?;
+        let replaced = self.replaced(&prefix, &held, now_ns);
+        self.edit(&Edits::from([(prefix, entry_of(self.own(&prefix), &edit))]))?;
+        let until = held.lifetime(now_ns);
+        log::info(format!("{prefix} blocked {until} by {by}{}{replaced}", because(reason)));
+        let allowed = self.book.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
+        let note = match (allowed, prefix.len()) {
+            (true, _) => "; it is on the allow list too, which wins".to_owned(),
+            (false, 0) => {
+                "; that is everybody, your own connection included, unless it is on the allow list".to_owned()
+            }
+            (false, _) => {
+                let own_until = self.book.lists.get(&prefix).map_or(0, |entry| entry.own_blocked_until_ns);
+                let longer = self.around(&prefix, |entry| entry.own_blocked_until_ns >= own_until);
+                longer.map_or_else(String::new, |wider| format!("; {wider} is blocked for at least as long"))
+            }
+        };
+        Ok(Reply::Done(format!("blocked {prefix} {until}{replaced}{note}")))
+    }
+
+    pub(super) fn unblock(
+        &mut self,
+        prefix: &str,
+        scope: Scope,
+        asker: &Asker<'_>,
+    ) -> Result<Reply, Failure> {
+        let now_ns = asker.now_ns;
+        let prefix = parse_prefix(prefix)?;
+        if scope == Scope::Cluster {
+            return self.unblock_everywhere(prefix, asker);
+        }
+        let own = self.own(&prefix);
+        if own.own_blocked_until_ns <= now_ns {
+            return Err(not_listed(&prefix, "block"));
+        }
+        let reason = reason_text(&own).unwrap_or_default();
+        let edit = self.block_of_host(prefix, None, now_ns)?;
+        self.edit(&Edits::from([(prefix, entry_of(own, &edit))]))?;
+        log::info(format!("{prefix} taken off the block list by {}{}", asker.by, was_blocked_for(&reason)));
+        let still =
+            lists::around(&self.book.lists, &prefix).find(|(_, entry)| entry.own_blocked_until_ns > now_ns);
+        Ok(Reply::Done(match still {
+            Some((wider, _)) => format!("removed {prefix} from the block list; {wider} still blocks it"),
+            None => format!("removed {prefix} from the block list"),
+        }))
+    }
+
+    pub(super) fn allow(&mut self, prefix: &str, asker: &Asker<'_>) -> Result<Reply, Failure> {
+        let prefix = parse_prefix(prefix)?;
+        let own = ListEntry { own_allowed: list::ALLOWED, ..self.own(&prefix) };
+        self.edit(&Edits::from([(prefix, own)]))?;
+        log::info(format!("{prefix} put on the allow list by {}", asker.by));
+        let note = self.around(&prefix, |entry| entry.own_allowed == list::ALLOWED);
+        let note = note.map_or_else(String::new, |wider| format!("; {wider} is on the allow list already"));
+        Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on{note}")))
+    }
+
+    pub(super) fn disallow(&mut self, prefix: &str, asker: &Asker<'_>) -> Result<Reply, Failure> {
+        let prefix = parse_prefix(prefix)?;
+        let own = self.own(&prefix);
+        if own.own_allowed != list::ALLOWED {
+            return Err(not_listed(&prefix, "allow"));
+        }
+        let own = ListEntry { own_allowed: 0, ..own };
+        self.refuse_cut_off(prefix, own, asker)?;
+        self.edit(&Edits::from([(prefix, own)]))?;
+        log::info(format!("{prefix} taken off the allow list by {}", asker.by));
+        Ok(Reply::Done(format!("removed {prefix} from the allow list")))
+    }
+
+    /// A listed prefix around another that has something.
+    fn around(&self, prefix: &Prefix, has: impl Fn(&ListEntry) -> bool) -> Option<&Prefix> {
+        let mut around = lists::around(&self.book.lists, prefix).filter(|(other, _)| *other != prefix);
+        around.find(|(_, entry)| has(entry)).map(|(other, _)| other)
+    }
+
+    /// Refuses to have a prefix say something with which somebody would be cut off who must not be.
+    fn refuse_cut_off(&self, prefix: Prefix, own: ListEntry, asker: &Asker<'_>) -> Result<(), Failure> {
+        let changes = lists::edited(&self.book.lists, &Edits::from([(prefix, own)]));
+        refuse_cut_off(&prefix, &self.book.lists, &changes, asker.now_ns, asker.operator)
+    }
+}
+
+fn parse_prefix(text: &str) -> Result<Prefix, Failure> {
+    text.parse().map_err(Failure::usage)
+}
+
+fn not_listed(prefix: &Prefix, which: &str) -> Failure {
+    Failure::new(ExitCode::Found, format!("{prefix} is not on the {which} list; nothing was changed"))
+}

@@ -1,0 +1,63 @@
+//! Callers that stay above their limits are blocked, if the policy says so.
+
+use std::sync::Arc;
+
+use super::{
+    entries,
+    host::{Host, HostCell},
+    list_orders::Scope,
+    lists::Asker,
+    log,
+};
+use crate::{
+    compile::lists::Prefix,
+    control::protocol::{Operator, Reply},
+    dataplane::probe,
+    failure::{ExitCode, Failure},
+    requests::escalation::Offence,
+};
+
+/// Blocks those who stay above their limits, until the daemon ends.
+pub(super) async fn follow_offenders(host: Arc<HostCell>) {
+    let Some(mut offenders) = host.host().requests.decisions.escalations() else { return };
+    while let Some(offence) = offenders.recv().await {
+        let prefix = offence.prefix;
+        if let Err(failure) = escalate(&mut host.host(), &offence) {
+            log::warning(format!("{prefix} ({}) is not blocked: {failure}", offence.reason));
+        }
+    }
+}
+
+/// Blocks an address that was refused too often for too long, on all hosts if there are others.
+fn escalate(host: &mut Host, offence: &Offence) -> Result<Reply, Failure> {
+    let found = |why: String| Failure::new(ExitCode::Found, why);
+    if let Some(allowed) = entries::allows(&host.lists.lists).find(|allowed| meets(allowed, &offence.prefix))
+    {
+        return Err(found(format!("{allowed} is on the allow list")));
+    }
+    let trusted = &host.policy().listen().trusted_proxies;
+    if let Some(proxy) = trusted.iter().find(|proxy| meets(proxy, &offence.prefix)) {
+        return Err(found(format!("{proxy} is a trusted proxy: it asks for others")));
+    }
+    let scope = Scope::of(host.cluster.is_some());
+    let prefix = offence.prefix.to_string();
+    let (for_ns, reason) = (Some(offence.for_ns), short(&offence.reason));
+    let asker = Asker { operator: &Operator::default(), by: &"escalate", now_ns: probe::now_ns() };
+    host.list_editor().block(&prefix, for_ns, Some(&reason), scope, &asker)
+}
+
+fn meets(one: &Prefix, other: &Prefix) -> bool {
+    one.covers(other) || other.covers(one)
+}
+
+/// As much of a reason as a block has room for.
+fn short(reason: &str) -> String {
+    let mut text = String::new();
+    for c in reason.chars() {
+        if text.len() + c.len_utf8() > ratelimit_common::abi::list::REASON_LEN {
+            break;
+        }
+        text.push(c);
+    }
+    text
+}

@@ -1,0 +1,42 @@
+//! What the operator asked for on the command line.
+
+use std::path::PathBuf;
+
+use crate::{
+    dataplane::{attach::GenericMode, trace::Image},
+    policy::address::StoreAddress,
+};
+
+/// The arguments of `ratelimit run`.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The policy file.
+    pub policy: PathBuf,
+    /// Interfaces; those of the policy when empty.
+    pub interfaces: Vec<String>,
+    /// The state directory.
+    pub state: PathBuf,
+    /// The pin directory.
+    pub pin: PathBuf,
+    /// The kernel's process file system.
+    pub proc: PathBuf,
+    /// The store that hosts share, instead of the policy's.
+    pub redis: Option<StoreAddress>,
+    /// What generic mode is answered with.
+    pub generic: GenericMode,
+    /// Where blocks and allows are kept.
+    pub keep: Keep,
+    /// The kernel program.
+    pub image: Image,
+}
+
+/// A directory that outlives a reboot.
+#[derive(Clone, Debug)]
+pub enum Keep {
+    /// The operator names it.
+    Named(PathBuf),
+    /// The usual one; the state directory if it cannot be used.
+    Usual(PathBuf),
+    /// The state directory, which the operator has named.
+    WithState,
+}
