@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{protocol::Reply, server::say};
+use super::{line::say, protocol::Reply};
 use crate::{
     drops::{Filter, Sighting},
     failure::{ExitCode, Failure},

@@ -2,5 +2,6 @@
 
 pub mod client;
 mod feed;
+mod line;
 pub mod protocol;
 pub mod server;

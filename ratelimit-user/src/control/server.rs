@@ -6,13 +6,14 @@ use std::{
 
 use serde::de::IgnoredAny;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     net::{UnixListener, UnixStream},
     sync::{Semaphore, broadcast},
 };
 
 use super::{
     feed,
+    line::say,
     protocol::{Reply, Request},
 };
 use crate::{
@@ -127,13 +128,6 @@ async fn converse<A: Answer>(
     };
     say(&mut stream, &reply).await?;
     Ok(None)
-}
-
-/// Sends one line.
-pub(super) async fn say(to: &mut (impl AsyncWrite + Unpin), reply: &Reply) -> io::Result<()> {
-    let mut line = serde_json::to_vec(reply)?;
-    line.push(b'\n');
-    to.write_all(&line).await
 }
 
 /// The file mode keeps strangers out; this holds even where somebody changed it.

@@ -12,6 +12,7 @@ mod json;
 mod openapi;
 mod patience;
 mod question;
+mod shown;
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -30,7 +31,7 @@ use self::{
     patience::{Pulse, Watched},
     question::Question,
 };
-use super::{listener::Stream, workers::Door};
+use super::{door::Door, listener::Stream};
 use crate::requests::{Outcome, asking::Asking};
 
 /// A request's line and header fields are no longer than this.

@@ -14,7 +14,7 @@ use std::{
 
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
-use super::{tls, workers::Protocol};
+use super::{protocol::Protocol, tls};
 use crate::{
     certificate, log,
     policy::{Listen, ListenTls},

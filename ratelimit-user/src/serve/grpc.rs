@@ -34,7 +34,7 @@ use self::{
     framing::{MAX_MESSAGE, Piece, Reader},
     status::{Code, Status},
 };
-use super::{credentials::Token, listener::Stream, workers::Door};
+use super::{credentials::Token, door::Door, listener::Stream};
 use crate::requests::{decision_service::DecisionService, turns::Turn};
 
 /// Calls that one connection may have open. A proxy that asks more at once waits a moment.

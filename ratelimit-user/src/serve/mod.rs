@@ -6,9 +6,11 @@
 pub mod check;
 pub mod credentials;
 mod descriptors;
+pub mod door;
 pub mod grpc;
 pub mod http;
 pub mod listener;
+pub mod protocol;
 pub mod resp;
 mod socket_file;
 mod tls;

@@ -31,7 +31,7 @@ use self::{
     session::{After, Called, Session},
     transaction::{Part, Transaction},
 };
-use super::{listener::Stream, workers::Door};
+use super::{door::Door, listener::Stream};
 use crate::{
     places::UNFINISHED,
     requests::{

@@ -9,10 +9,12 @@ use std::{
 
 use super::{
     check,
-    credentials::{Credentials, Token},
+    credentials::Credentials,
     descriptors,
+    door::Door,
     grpc::{self, rlqs::Quotas},
     listener::{Bound, Listener, Peer, Stream},
+    protocol::Protocol,
     resp,
 };
 use crate::{
@@ -31,37 +33,6 @@ const GRACE: Duration = Duration::from_millis(250);
 /// After a socket could not be taken in: out of descriptors, others will be closed.
 const BREATHER: Duration = Duration::from_millis(50);
 
-/// What is spoken on a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1.
-    Http,
-    /// gRPC, over HTTP/2.
-    Grpc,
-    /// The protocol of Redis.
-    Resp,
-}
-
-impl Protocol {
-    /// What it is called while TLS is agreed on.
-    pub(super) fn in_tls(self) -> Option<&'static [u8]> {
-        match self {
-            Self::Http => Some(b"http/1.1"),
-            Self::Grpc => Some(b"h2"),
-            Self::Resp => None,
-        }
-    }
-
-    /// How long its connections may say nothing. HTTP and gRPC look after theirs themselves.
-    fn rules(self, own: usize, all: usize) -> Rules {
-        let (first, idle) = match self {
-            Self::Http | Self::Grpc => (Duration::MAX, Duration::MAX),
-            Self::Resp => (resp::FIRST, resp::IDLE),
-        };
-        Rules { own, strangers: MAX_STRANGERS.min(all / 2).max(1), first, idle, grace: GRACE }
-    }
-}
-
 /// Sockets that are bound, and what is needed to answer on them.
 #[derive(Debug)]
 pub struct Sockets {
@@ -71,31 +42,6 @@ pub struct Sockets {
     /// Whether callers over TCP must have a certificate.
     certified: bool,
     quotas: Arc<Quotas>,
-}
-
-/// What a caller has to show, and may ask.
-#[derive(Clone, Debug)]
-pub struct Door {
-    /// Everybody asks here.
-    pub decisions: Arc<DecisionService>,
-    /// What this caller must show first, if anything.
-    pub token: Option<Arc<Token>>,
-    /// What all proxies hold that decide for themselves.
-    pub quotas: Arc<Quotas>,
-    /// Who it is.
-    pub peer: Peer,
-    /// Whether whoever gets an answer here has shown something that others on this host do not have: the token, a certificate, or rights to
-    /// the socket's file.
-    pub is_shown: bool,
-    /// The place that it has.
-    pub guest: Arc<Guest>,
-}
-
-impl Door {
-    /// Whether its word about an address counts so far that the address may be blocked.
-    pub fn vouches(&self) -> bool {
-        self.is_shown || matches!(self.peer, Peer::Host(ip) if self.decisions.trusts(ip))
-    }
 }
 
 impl Sockets {
@@ -159,7 +105,7 @@ impl Sockets {
         let (own, common) = descriptors::shares(budget.connections, protocols.len());
         let common = Common::new(common);
         let of = |protocol: Protocol| {
-            let rules = protocol.rules(own, budget.connections);
+            let rules = rules(protocol, own, budget.connections);
             (protocol, Places::new(rules, Some(Arc::clone(&common))))
         };
         protocols.into_iter().map(of).collect()
@@ -195,6 +141,15 @@ impl Sockets {
         }
         while tasks.join_next().await.is_some() {}
     }
+}
+
+/// How long connections of a protocol may say nothing. HTTP and gRPC look after theirs themselves.
+fn rules(protocol: Protocol, own: usize, all: usize) -> Rules {
+    let (first, idle) = match protocol {
+        Protocol::Http | Protocol::Grpc => (Duration::MAX, Duration::MAX),
+        Protocol::Resp => (resp::FIRST, resp::IDLE),
+    };
+    Rules { own, strangers: MAX_STRANGERS.min(all / 2).max(1), first, idle, grace: GRACE }
 }
 
 async fn accept(

@@ -10,7 +10,7 @@ use hyper::{
 };
 use serde::Serialize;
 
-use super::question::shown;
+use super::shown::shown;
 use crate::requests::{
     BadRequest, Decision, Nearest, Outcome, allowance::Limit, asking::NotRefunded, seconds,
 };

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::{HeaderMap, HeaderName};
 
-use crate::serve::{listener::Peer, workers::Door};
+use crate::serve::{door::Door, listener::Peer};
 
 /// What proxies append the address of their peer to.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

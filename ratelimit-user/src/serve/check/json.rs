@@ -8,7 +8,10 @@ use serde::{
 };
 use serde_json::{Number, Value};
 
-use super::question::{Draft, MAX_COST, Question, shown};
+use super::{
+    question::{Draft, MAX_COST, Question},
+    shown::shown,
+};
 use crate::requests::key::named;
 
 /// Questions in one body.

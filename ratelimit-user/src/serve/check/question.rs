@@ -4,7 +4,7 @@ use std::{borrow::Cow, net::IpAddr};
 
 use hyper::header::HeaderMap;
 
-use super::{answer::Trouble, forwarded::Origin};
+use super::{answer::Trouble, forwarded::Origin, shown::shown};
 use crate::{
     policy::KeyPart,
     requests::{Priority, Request, asking::Asking, key::named},
@@ -219,15 +219,6 @@ fn cost(text: &str) -> Result<u64, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|cost| digits && (1..=MAX_COST).contains(cost));
     number.ok_or_else(|| format!("cost {} is no whole number from 1 to {MAX_COST}", shown(text)))
-}
-
-/// A value in a sentence: not more of it than fits.
-pub(super) fn shown(text: &str) -> String {
-    const SHOWN: usize = 64;
-    match text.char_indices().nth(SHOWN) {
-        None => format!("{text:?}"),
-        Some((end, _)) => format!("{:?}...", &text[..end]),
-    }
 }
 
 /// A name or value of a query without its percent-encoding; what is none stays as it is.

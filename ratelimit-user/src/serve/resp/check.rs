@@ -10,7 +10,7 @@ use crate::{
         decision_service::DecisionService,
         turns::Turn,
     },
-    serve::workers::Door,
+    serve::door::Door,
 };
 
 /// Further parts of a key that one question can have.

@@ -8,7 +8,7 @@ use super::{
     throttle::{self, Dialect, integer},
     transaction::Transaction,
 };
-use crate::{build::BUILD, serve::workers::Door};
+use crate::{build::BUILD, serve::door::Door};
 
 /// The longest name that a connection is given.
 const MAX_NAME: usize = 256;

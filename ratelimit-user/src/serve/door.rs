@@ -1,0 +1,31 @@
+//! What an answer depends on beside the question: who asks, what they have shown, and whom they ask.
+
+use std::sync::Arc;
+
+use super::{credentials::Token, grpc::rlqs::Quotas, listener::Peer};
+use crate::{places::Guest, requests::decision_service::DecisionService};
+
+/// What a caller has to show, and may ask.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// Everybody asks here.
+    pub decisions: Arc<DecisionService>,
+    /// What this caller must show first, if anything.
+    pub token: Option<Arc<Token>>,
+    /// What all proxies hold that decide for themselves.
+    pub quotas: Arc<Quotas>,
+    /// Who it is.
+    pub peer: Peer,
+    /// Whether whoever gets an answer here has shown something that others on this host do not have: the token, a certificate, or rights to
+    /// the socket's file.
+    pub is_shown: bool,
+    /// The place that it has.
+    pub guest: Arc<Guest>,
+}
+
+impl Door {
+    /// Whether its word about an address counts so far that the address may be blocked.
+    pub fn vouches(&self) -> bool {
+        self.is_shown || matches!(self.peer, Peer::Host(ip) if self.decisions.trusts(ip))
+    }
+}

@@ -1,0 +1,23 @@
+//! What is spoken on listening sockets.
+
+/// What is spoken on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// gRPC, over HTTP/2.
+    Grpc,
+    /// The protocol of Redis.
+    Resp,
+}
+
+impl Protocol {
+    /// What it is called while TLS is agreed on.
+    pub(super) fn in_tls(self) -> Option<&'static [u8]> {
+        match self {
+            Self::Http => Some(b"http/1.1"),
+            Self::Grpc => Some(b"h2"),
+            Self::Resp => None,
+        }
+    }
+}
