@@ -43,6 +43,14 @@ impl Algorithm {
         }
     }
 
+    /// Why the kernel program does not have it, if it does not: the middle of a sentence.
+    pub const fn why_requests_only(self) -> Option<&'static str> {
+        match self {
+            Self::SlidingLog => Some("keeps every single one"),
+            _ => None,
+        }
+    }
+
     /// Whether it counts in windows, where a burst has no meaning.
     pub const fn is_window(self) -> bool {
         !matches!(self, Self::TokenBucket | Self::LeakyBucket)

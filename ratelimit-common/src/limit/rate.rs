@@ -100,8 +100,8 @@ pub enum RateError {
     },
     /// No window can count it.
     Window(WindowError),
-    /// Packets cannot be counted like that: every single one would be kept.
-    LogOfPackets,
+    /// Packets are not counted by this algorithm.
+    RequestsOnly(Algorithm),
     /// Packets cannot be counted by months: the kernel has no calendar.
     MonthOfPackets,
 }
@@ -127,8 +127,8 @@ impl Rate {
         if self.amount == 0 {
             return Err(RateError::ZeroRate);
         }
-        if self.manner.algorithm == Algorithm::SlidingLog {
-            return Err(RateError::LogOfPackets);
+        if self.manner.algorithm.why_requests_only().is_some() {
+            return Err(RateError::RequestsOnly(self.manner.algorithm));
         }
         if self.period == Period::Month {
             return Err(RateError::MonthOfPackets);
@@ -206,9 +206,10 @@ impl Rate {
         let amount = u128::from(self.amount) * (100 + u128::from(percent)) / 100;
         let rate = Self { amount: u64::try_from(amount).unwrap_or(u64::MAX), ..*self };
         match self.manner.algorithm {
-            Algorithm::SlidingWindow | Algorithm::SlidingLog => Window::sliding::<SUB_WINDOWS>(&rate),
-            Algorithm::SlidingWindowWeighted => Window::weighted(&rate),
             Algorithm::FixedWindow | Algorithm::TokenBucket | Algorithm::LeakyBucket => Window::fixed(&rate),
+            Algorithm::SlidingWindowWeighted => Window::weighted(&rate),
+            // Rates with an algorithm for requests alone are refused by `limit`.
+            _ => Window::sliding::<SUB_WINDOWS>(&rate),
         }
     }
 
@@ -289,8 +290,9 @@ impl fmt::Display for RateError {
                 write!(f, "burst takes more than 104 days to refill at this rate; use at most {max}")
             }
             Self::Window(error) => error.fmt(f),
-            Self::LogOfPackets => {
-                write!(f, "sliding-log keeps every single one, which is for requests; use sliding-window")
+            Self::RequestsOnly(algorithm) => {
+                let (name, why) = (algorithm.name(), algorithm.why_requests_only().unwrap_or_default());
+                write!(f, "{name} {why}, which is for requests; use sliding-window")
             }
             Self::MonthOfPackets => {
                 write!(f, "months are for requests with a time_zone; use a rate per day")

@@ -49,8 +49,9 @@ fn compile(rate: &Rate, headroom: bool) -> Vec<WindowLimit> {
     let kind = match rate.manner.algorithm {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => return Vec::new(),
         Algorithm::FixedWindow => WindowKind::Fixed,
-        Algorithm::SlidingWindow | Algorithm::SlidingLog => WindowKind::Sliding,
         Algorithm::SlidingWindowWeighted => WindowKind::Weighted,
+        // Rates with an algorithm for requests alone are refused when a policy is read.
+        _ => WindowKind::Sliding,
     };
     let margin = rate.manner.margin(headroom);
     let parts = if margin == 0 { vec![(0, false)] } else { vec![(0, true), (margin, false)] };

@@ -9,6 +9,9 @@
 //!
 //! 15/s, burst 15: a key that takes 15 at once has a debt of 15 000 000, which shrinks by 15 every us: the next one fits after 66 667 us.
 
+use super::Counting;
+use crate::policy::terms::gcd;
+
 /// Words: when the debt was written, and the debt.
 pub(super) const WORDS: usize = 2;
 
@@ -36,7 +39,7 @@ impl Bucket {
         self.period_us
     }
 
-    /// Units at once.
+    /// Units that are there at once.
     pub fn capacity(&self) -> u64 {
         self.burst
     }
@@ -53,38 +56,6 @@ impl Bucket {
         self.burst.saturating_mul(self.period_us)
     }
 
-    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
-        self.full().saturating_sub(self.debt(words, now_us)) / self.period_us
-    }
-
-    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
-        let charge = units.saturating_mul(self.period_us);
-        words[1] = self.debt(words, now_us).saturating_add(charge).min(Self::MOST_DEBT);
-        words[0] = words[0].max(now_us);
-    }
-
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
-        // What has been paid off since is there again already: without the charge, the bucket would have been full for as long.
-        let paid = age_us.saturating_mul(self.amount);
-        let debt = self.debt(words, now_us);
-        let back = units.saturating_mul(self.period_us).saturating_sub(paid).min(debt);
-        if back > 0 {
-            words[1] = debt - back;
-            words[0] = words[0].max(now_us);
-        }
-        back > 0
-    }
-
-    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
-        let after = self.debt(words, now_us).saturating_add(units.saturating_mul(self.period_us));
-        // A clock that stepped back has to come back to where it was first.
-        let behind_us = words[0].saturating_sub(now_us);
-        match after.saturating_sub(self.full()) {
-            0 => 0,
-            excess => behind_us + excess.div_ceil(self.amount),
-        }
-    }
-
     /// How long until everything that was taken has leaked away: the turn of the next one in a queue.
     pub fn turn(&self, words: &[u64], now_us: u64) -> u64 {
         self.debt(words, now_us).div_ceil(self.amount)
@@ -96,8 +67,72 @@ impl Bucket {
         let served = if queue { units.saturating_mul(self.period_us) } else { self.full() };
         self.debt(words, now_us) > served
     }
+}
 
-    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+impl Counting for Bucket {
+    fn words(&self) -> usize {
+        WORDS
+    }
+
+    fn capacity(&self) -> u64 {
+        Self::capacity(self)
+    }
+
+    fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        self.full().saturating_sub(self.debt(words, now_us)) / self.period_us
+    }
+
+    fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+        let charge = units.saturating_mul(self.period_us);
+        words[1] = self.debt(words, now_us).saturating_add(charge).min(Self::MOST_DEBT);
+        words[0] = words[0].max(now_us);
+    }
+
+    fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+        // What has been paid off since is there again already: without the charge, the bucket would have been full for as long.
+        let paid = age_us.saturating_mul(self.amount);
+        let debt = self.debt(words, now_us);
+        let back = units.saturating_mul(self.period_us).saturating_sub(paid).min(debt);
+        if back > 0 {
+            words[1] = debt - back;
+            words[0] = words[0].max(now_us);
+        }
+        back > 0
+    }
+
+    fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+        let after = self.debt(words, now_us).saturating_add(units.saturating_mul(self.period_us));
+        // A clock that stepped back has to come back to where it was first.
+        let behind_us = words[0].saturating_sub(now_us);
+        match after.saturating_sub(self.full()) {
+            0 => 0,
+            excess => behind_us + excess.div_ceil(self.amount),
+        }
+    }
+
+    fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         self.turn(words, now_us)
+    }
+
+    fn reset_from(&self, used: u64, _now_us: u64) -> u64 {
+        used.saturating_mul(self.period_us).div_ceil(self.amount)
+    }
+
+    fn layout(&self) -> String {
+        format!("b{}", self.period_us)
+    }
+
+    fn script(&self, _now_us: u64) -> [u64; 4] {
+        [1, self.amount, self.period_us, self.burst]
+    }
+
+    fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
+        let (amount, period_us) = (self.amount * numerator, self.period_us * denominator);
+        let common = gcd(amount.into(), period_us.into()) as u64;
+        Self::new(amount / common, period_us / common, capacity)
+    }
+
+    fn bucket(&self) -> Option<&Bucket> {
+        Some(self)
     }
 }

@@ -3,7 +3,14 @@
 //! Up to twice the limit passes across an edge: three at the end of one minute and three at the beginning of the next. That is what the
 //! algorithm is; [`super::sliding`] has no edge.
 
-use super::{calendar::Calendar, counted, halves, joined};
+use ratelimit_common::limit::rate::Period;
+
+use super::{
+    Counting,
+    calendar::{Calendar, CalendarUnit},
+    counted, halves, joined,
+};
+use crate::policy::RequestLimit;
 
 /// Words: when the window began, in seconds, and what it has admitted.
 pub(super) const WORDS: usize = 1;
@@ -36,6 +43,21 @@ impl Fixed {
         Self { limit, period_us: SECOND_US, calendar: Some(calendar) }
     }
 
+    /// The window of a limit that counts so many: days and months are those of its time zone, if it has one.
+    pub(super) fn of(limit: &RequestLimit, amount: u64, now_us: u64) -> Self {
+        let unit = match limit.rate.period {
+            Period::Day => Some(CalendarUnit::Day),
+            Period::Month => Some(CalendarUnit::Month),
+            _ => None,
+        };
+        let calendar = limit.zone.as_deref().zip(unit).map(|(zone, unit)| Calendar::new(zone, unit, now_us));
+        match calendar {
+            Some(Ok(calendar)) => Self::by(amount, calendar),
+            // A policy's zones have been checked when it was made.
+            _ => Self::new(amount, limit.rate.period.ns() / 1_000),
+        }
+    }
+
     /// How long a window is; of no meaning where there is a calendar.
     pub fn period_us(&self) -> u64 {
         self.period_us
@@ -44,11 +66,6 @@ impl Fixed {
     /// The calendar that says where windows begin.
     pub fn calendar(&self) -> Option<&Calendar> {
         self.calendar.as_ref()
-    }
-
-    /// Units in a window.
-    pub fn capacity(&self) -> u64 {
-        self.limit
     }
 
     fn span(&self, now_us: u64) -> Span {
@@ -71,18 +88,28 @@ impl Fixed {
         }
         (span, if start_s == span.start_s { count } else { 0 })
     }
+}
 
-    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+impl Counting for Fixed {
+    fn words(&self) -> usize {
+        WORDS
+    }
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn left(&self, words: &[u64], now_us: u64) -> u64 {
         let (_, count) = self.current(words, now_us);
         self.limit.saturating_sub(count.into())
     }
 
-    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+    fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         let (span, count) = self.current(words, now_us);
         words[0] = joined(span.start_s, counted(units.saturating_add(count.into())));
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+    fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         let (span, count) = self.current(words, now_us);
         let earlier = u64::from(span.start_s) * SECOND_US + age_us > now_us && age_us > 0;
         if earlier || units > u64::from(count) {
@@ -92,7 +119,7 @@ impl Fixed {
         true
     }
 
-    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+    fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         let (span, count) = self.current(words, now_us);
         match units.saturating_add(count.into()) > self.limit {
             true => span.end_us.saturating_sub(now_us),
@@ -100,8 +127,37 @@ impl Fixed {
         }
     }
 
-    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+    fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         let (span, _) = self.current(words, now_us);
         span.end_us.saturating_sub(now_us)
+    }
+
+    fn reset_from(&self, _used: u64, now_us: u64) -> u64 {
+        self.reset(&[0], now_us)
+    }
+
+    fn forgets_us(&self, used: u64, now_us: u64) -> u64 {
+        self.reset_from(used, now_us)
+    }
+
+    fn layout(&self) -> String {
+        match &self.calendar {
+            Some(calendar) => format!("c{}", calendar.name()),
+            None => format!("f{}", self.period_us),
+        }
+    }
+
+    fn script(&self, now_us: u64) -> [u64; 4] {
+        match &self.calendar {
+            Some(calendar) => {
+                let (start_us, end_us) = calendar.around(now_us);
+                [6, self.limit, start_us, end_us]
+            }
+            None => [2, self.limit, self.period_us, 0],
+        }
+    }
+
+    fn scaled(&self, _numerator: u64, _denominator: u64, capacity: u64) -> Self {
+        Self { limit: capacity, ..self.clone() }
     }
 }

@@ -1,6 +1,6 @@
 //! Sliding window, log: the time of every unit. Exact, and as large as its limit: a ring of one word per unit.
 
-use super::{NEVER_US, halves, joined};
+use super::{Counting, NEVER_US, halves, joined};
 
 /// A window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,16 +18,6 @@ impl Log {
     /// How long a window is.
     pub fn period_us(&self) -> u64 {
         self.period_us
-    }
-
-    /// Units in a window.
-    pub fn capacity(&self) -> u64 {
-        self.limit
-    }
-
-    /// Words: where the ring begins and how many are in it, and the times.
-    pub(super) fn words(&self) -> usize {
-        1 + self.limit as usize
     }
 
     fn slot(&self, head: u32, nth: u64) -> usize {
@@ -50,13 +40,24 @@ impl Log {
         }
         low
     }
+}
 
-    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+impl Counting for Log {
+    /// Where the ring begins and how many are in it, and the times.
+    fn words(&self) -> usize {
+        1 + self.limit as usize
+    }
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn left(&self, words: &[u64], now_us: u64) -> u64 {
         let (_, length) = halves(words[0]);
         self.limit.saturating_sub(u64::from(length) - self.expired(words, now_us))
     }
 
-    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+    fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         let expired = self.expired(words, now_us);
         let (head, length) = halves(words[0]);
         let head = ((u64::from(head) + expired) % self.limit) as u32;
@@ -73,7 +74,7 @@ impl Log {
         words[0] = joined(head, (length + units) as u32);
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+    fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         let expired = self.expired(words, now_us);
         let (head, length) = halves(words[0]);
         // The newest that may have been meant: not those that came later than it was charged.
@@ -93,7 +94,7 @@ impl Log {
         true
     }
 
-    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+    fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         let expired = self.expired(words, now_us);
         let (head, length) = halves(words[0]);
         let counting = u64::from(length) - expired;
@@ -107,12 +108,28 @@ impl Log {
         }
     }
 
-    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+    fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         let (head, length) = halves(words[0]);
         if u64::from(length) == self.expired(words, now_us) {
             return 0;
         }
         let newest = words[self.slot(head, u64::from(length) - 1)];
         (newest + self.period_us + 1).saturating_sub(now_us)
+    }
+
+    fn reset_from(&self, _used: u64, _now_us: u64) -> u64 {
+        self.period_us
+    }
+
+    fn layout(&self) -> String {
+        format!("l{}:{}", self.period_us, self.limit)
+    }
+
+    fn script(&self, _now_us: u64) -> [u64; 4] {
+        [5, self.limit, self.period_us, 0]
+    }
+
+    fn scaled(&self, _numerator: u64, _denominator: u64, capacity: u64) -> Self {
+        Self::new(capacity, self.period_us)
     }
 }

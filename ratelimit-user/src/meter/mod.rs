@@ -26,7 +26,10 @@ mod weighted;
 
 pub use self::{bucket::Bucket, fixed::Fixed, log::Log, sliding::Sliding, soft::Soft, weighted::Weighted};
 
+use ratelimit_common::limit::manner::Algorithm;
+
 use self::calendar::Calendar;
+use crate::policy::RequestLimit;
 
 /// The bit of a limit among those of its allowance. Nobody writes as many as 52, which is what the store's numbers have room for.
 pub(crate) const fn bit(nth: usize) -> u64 {
@@ -67,17 +70,79 @@ macro_rules! each {
     };
 }
 
+/// What every algorithm answers about the words of a key. Its file has its `impl`, and [`Meter`] a line for it.
+pub trait Counting: Sized {
+    /// Words that it keeps for a key.
+    fn words(&self) -> usize;
+    /// What a key that is new may have at once.
+    fn capacity(&self) -> u64;
+    /// What a key may have now.
+    fn left(&self, words: &[u64], now_us: u64) -> u64;
+    /// Takes so many units, whether they are there or not.
+    fn charge(&self, words: &mut [u64], now_us: u64, units: u64);
+    /// Gives back units, at most the capacity, that were taken so long ago and not used: [`Meter::refund`].
+    fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool;
+    /// How long until so many units, at most the capacity, are there if nobody takes any; 0 if they are now.
+    fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64;
+    /// How long until a key has everything again: [`Meter::reset`].
+    fn reset(&self, words: &[u64], now_us: u64) -> u64;
+    /// How long until a key has everything again of which so much, more than nothing, is used: exact, or a whole window.
+    fn reset_from(&self, used: u64, now_us: u64) -> u64;
+    /// What tells its words from those of any other: state that was written under another layout means nothing.
+    fn layout(&self) -> String;
+    /// The limit in the numbers of the store's script: kind, a, b, c.
+    fn script(&self, now_us: u64) -> [u64; 4];
+    /// A part of it: `numerator / denominator` of its rate, and this capacity.
+    fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self;
+    /// How long until nothing counts any more of what was used; a window that slides has something of the one before.
+    fn forgets_us(&self, used: u64, now_us: u64) -> u64 {
+        2 * self.reset_from(used, now_us)
+    }
+    /// The bucket that refuses, if it is one.
+    fn bucket(&self) -> Option<&Bucket> {
+        None
+    }
+}
+
 impl Meter {
+    /// The meter of a limit, with so many percent on top.
+    pub fn of(limit: &RequestLimit, percent: u32, now_us: u64) -> Self {
+        let rate = &limit.rate;
+        let wide = |number: u64| (u128::from(number) * (100 + u128::from(percent)) / 100) as u64;
+        let period_us = rate.period.ns() / 1_000;
+        match rate.manner.algorithm {
+            // A hundred periods, so that percents are whole; the same with and without them, so that words mean the same.
+            Algorithm::TokenBucket | Algorithm::LeakyBucket if rate.manner.margin(true) > 0 => {
+                let bucket = |percent: u32, burst| {
+                    Bucket::new(rate.amount * (100 + u64::from(percent)), period_us * 100, burst)
+                };
+                Self::Soft(Soft::new(bucket(percent, wide(rate.burst)), bucket(0, rate.burst)))
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                Self::Bucket(Bucket::new(rate.amount, period_us, rate.burst))
+            }
+            Algorithm::FixedWindow => Self::Fixed(Fixed::of(limit, wide(rate.amount), now_us)),
+            Algorithm::SlidingWindow => Self::Sliding(Sliding::new(wide(rate.amount), period_us)),
+            Algorithm::SlidingWindowWeighted => Self::Weighted(Weighted::new(wide(rate.amount), period_us)),
+            Algorithm::SlidingLog => Self::Log(Log::new(wide(rate.amount), period_us)),
+        }
+    }
+
+    /// A part of it: `numerator / denominator` of its rate, and this capacity.
+    fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
+        match self {
+            Self::Bucket(inner) => Self::Bucket(inner.scaled(numerator, denominator, capacity)),
+            Self::Soft(inner) => Self::Soft(inner.scaled(numerator, denominator, capacity)),
+            Self::Fixed(inner) => Self::Fixed(inner.scaled(numerator, denominator, capacity)),
+            Self::Sliding(inner) => Self::Sliding(inner.scaled(numerator, denominator, capacity)),
+            Self::Weighted(inner) => Self::Weighted(inner.scaled(numerator, denominator, capacity)),
+            Self::Log(inner) => Self::Log(inner.scaled(numerator, denominator, capacity)),
+        }
+    }
+
     /// Words that it keeps for a key.
     pub fn words(&self) -> usize {
-        match self {
-            Self::Bucket(_) => bucket::WORDS,
-            Self::Soft(_) => soft::WORDS,
-            Self::Fixed(_) => fixed::WORDS,
-            Self::Sliding(_) => sliding::WORDS,
-            Self::Weighted(_) => weighted::WORDS,
-            Self::Log(log) => log.words(),
-        }
+        each!(self, inner => inner.words())
     }
 
     /// What a key that is new may have at once.
@@ -105,11 +170,7 @@ impl Meter {
 
     /// The bucket that refuses, if it is one.
     pub fn bucket(&self) -> Option<&Bucket> {
-        match self {
-            Self::Bucket(bucket) => Some(bucket),
-            Self::Soft(soft) => Some(soft.whole()),
-            _ => None,
-        }
+        each!(self, inner => inner.bucket())
     }
 
     /// How long until so many units are there, if nobody takes any; 0 if they are now, [`NEVER_US`] if they never will be.
@@ -144,17 +205,9 @@ impl Meter {
 
     /// How long until a key has everything again of which this is left: exact for buckets and fixed windows, a whole window for the others.
     pub fn reset_from(&self, left: u64, now_us: u64) -> u64 {
-        let used = self.capacity().saturating_sub(left);
-        match self {
-            _ if used == 0 => 0,
-            Self::Bucket(_) | Self::Soft(_) => {
-                let rate = self.bucket().map(|bucket| (bucket.period_us(), bucket.amount()));
-                rate.map_or(0, |(period_us, amount)| used.saturating_mul(period_us).div_ceil(amount))
-            }
-            Self::Fixed(fixed) => fixed.reset(&[0], now_us),
-            Self::Sliding(sliding) => sliding.period_us(),
-            Self::Weighted(weighted) => weighted.period_us(),
-            Self::Log(log) => log.period_us(),
+        match self.capacity().saturating_sub(left) {
+            0 => 0,
+            used => each!(self, inner => inner.reset_from(used, now_us)),
         }
     }
 
@@ -165,27 +218,19 @@ impl Meter {
             let refilled = passed_us.saturating_mul(bucket.amount()) / bucket.period_us();
             return left.saturating_add(refilled).min(self.capacity());
         }
-        let forgets_us = match self {
-            Self::Fixed(_) => self.reset_from(left, then_us),
-            // A window that slides has something of the one before.
-            _ => 2 * self.reset_from(left, then_us),
-        };
-        if passed_us >= forgets_us { self.capacity() } else { left }
+        let used = self.capacity().saturating_sub(left);
+        let forgotten = used == 0 || passed_us >= each!(self, inner => inner.forgets_us(used, then_us));
+        if forgotten { self.capacity() } else { left }
     }
 
     /// What tells its words from those of any other: state that was written under another layout means nothing.
     pub fn layout(&self) -> String {
-        match self {
-            Self::Bucket(bucket) => format!("b{}", bucket.period_us()),
-            Self::Soft(soft) => format!("m{}", soft.whole().period_us()),
-            Self::Fixed(fixed) => match fixed.calendar() {
-                Some(calendar) => format!("c{}", calendar.name()),
-                None => format!("f{}", fixed.period_us()),
-            },
-            Self::Sliding(sliding) => format!("s{}", sliding.part_us()),
-            Self::Weighted(weighted) => format!("w{}", weighted.period_us()),
-            Self::Log(log) => format!("l{}:{}", log.period_us(), log.capacity()),
-        }
+        each!(self, inner => inner.layout())
+    }
+
+    /// The limit in the numbers of the store's script: kind, a, b, c. `now_us` says which day it is, for limits by a calendar.
+    pub fn script(&self, now_us: u64) -> [u64; 4] {
+        each!(self, inner => inner.script(now_us))
     }
 
     /// The calendar that its windows follow, if they do.

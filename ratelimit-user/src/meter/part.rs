@@ -1,7 +1,6 @@
 //! A part of a limit: what one host may give when it is alone, and what is then left for all others.
 
-use super::{Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted};
-use crate::policy::terms::gcd;
+use super::Meter;
 
 impl Meter {
     /// `numerator / denominator` of it: as much slower, and with as much less at once, rounded down. Nothing if that is nothing.
@@ -22,39 +21,12 @@ impl Meter {
             None => self.clone(),
         }
     }
-
-    fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
-        match self {
-            Self::Bucket(bucket) => {
-                let (amount, period_us) = (bucket.amount() * numerator, bucket.period_us() * denominator);
-                let common = gcd(amount.into(), period_us.into()) as u64;
-                Self::Bucket(Bucket::new(amount / common, period_us / common, capacity))
-            }
-            Self::Soft(soft) => {
-                // Reduced alike, whatever the rates are: words mean the same with the margin and without.
-                let common = gcd(numerator.into(), denominator.into()) as u64;
-                let (times, in_times) = (numerator / common, denominator / common);
-                let of = |bucket: &Bucket, capacity| {
-                    Bucket::new(bucket.amount() * times, bucket.period_us() * in_times, capacity)
-                };
-                let (whole, own) = (soft.whole(), soft.own());
-                let part = u128::from(own.capacity()) * u128::from(capacity) / u128::from(whole.capacity());
-                Self::Soft(Soft::new(of(whole, capacity), of(own, part as u64)))
-            }
-            Self::Fixed(fixed) => Self::Fixed(match fixed.calendar() {
-                Some(calendar) => Fixed::by(capacity, calendar.clone()),
-                None => Fixed::new(capacity, fixed.period_us()),
-            }),
-            Self::Sliding(sliding) => Self::Sliding(Sliding::new(capacity, sliding.period_us())),
-            Self::Weighted(weighted) => Self::Weighted(Weighted::new(capacity, weighted.period_us())),
-            Self::Log(log) => Self::Log(Log::new(capacity, log.period_us())),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meter::{Bucket, Fixed, Log, Sliding, Soft};
 
     const SECOND: u64 = 1_000_000;
 

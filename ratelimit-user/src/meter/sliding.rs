@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::{counted, halves, joined};
+use super::{Counting, counted, halves, joined};
 
 /// Counters: the sixty that a window has, and the one that it begins in.
 const PARTS: u64 = 61;
@@ -38,11 +38,6 @@ impl Sliding {
         self.part_us
     }
 
-    /// Units in a window.
-    pub fn capacity(&self) -> u64 {
-        self.limit
-    }
-
     /// The part of now, or a later one that was charged by a clock further ahead.
     fn part(&self, words: &[u64], now_us: u64) -> u64 {
         (now_us / self.part_us).max(words[0])
@@ -62,12 +57,22 @@ impl Sliding {
         }
         Self::counting(words, part).map(|part| u64::from(count(words, part))).sum()
     }
+}
 
-    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+impl Counting for Sliding {
+    fn words(&self) -> usize {
+        WORDS
+    }
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn left(&self, words: &[u64], now_us: u64) -> u64 {
         self.limit.saturating_sub(Self::used(words, self.part(words, now_us)))
     }
 
-    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+    fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         let part = self.part(words, now_us);
         // What the new parts' counters counted before has expired.
         for fresh in (words[0] + 1).max((part + 1).saturating_sub(PARTS))..=part {
@@ -78,7 +83,7 @@ impl Sliding {
         set(words, part, counted(sum));
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+    fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         // The newest that may have been meant: not those that came later than it was charged.
         let mut parts = Self::counting(words, self.part(words, now_us));
         if age_us > 0 {
@@ -97,7 +102,7 @@ impl Sliding {
         true
     }
 
-    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+    fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         let part = self.part(words, now_us);
         let mut used = Self::used(words, part);
         if used.saturating_add(units) <= self.limit {
@@ -116,10 +121,26 @@ impl Sliding {
         super::NEVER_US
     }
 
-    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+    fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         let part = self.part(words, now_us);
         let last = Self::counting(words, part).rev().find(|part| count(words, *part) > 0);
         last.map_or(0, |part| ((part + PARTS) * self.part_us).saturating_sub(now_us))
+    }
+
+    fn reset_from(&self, _used: u64, _now_us: u64) -> u64 {
+        self.period_us()
+    }
+
+    fn layout(&self) -> String {
+        format!("s{}", self.part_us())
+    }
+
+    fn script(&self, _now_us: u64) -> [u64; 4] {
+        [3, self.limit, self.part_us(), 0]
+    }
+
+    fn scaled(&self, _numerator: u64, _denominator: u64, capacity: u64) -> Self {
+        Self::new(capacity, self.period_us())
     }
 }
 

@@ -4,7 +4,8 @@
 //! that one is says nothing about being above: 105 a second of 100, with 10 percent of margin, are five above in every second. The bucket of the
 //! limit is charged with what fits in it and with nothing else; what does not is above the limit.
 
-use super::Bucket;
+use super::{Bucket, Counting};
+use crate::policy::terms::gcd;
 
 /// Words: those of the bucket with the margin, and those of the limit's.
 pub(super) const WORDS: usize = 4;
@@ -34,37 +35,70 @@ impl Soft {
         &self.own
     }
 
-    /// Units at once.
-    pub fn capacity(&self) -> u64 {
-        self.whole.capacity()
-    }
-
-    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
-        self.whole.left(words, now_us)
-    }
-
     /// What is left below the margin.
     pub fn below(&self, words: &[u64], now_us: u64) -> u64 {
         self.own.left(&words[OWN..], now_us).min(self.whole.left(words, now_us))
     }
+}
 
-    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+impl Counting for Soft {
+    fn words(&self) -> usize {
+        WORDS
+    }
+
+    fn capacity(&self) -> u64 {
+        self.whole.capacity()
+    }
+
+    fn left(&self, words: &[u64], now_us: u64) -> u64 {
+        self.whole.left(words, now_us)
+    }
+
+    fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         self.whole.charge(words, now_us, units);
         if self.own.left(&words[OWN..], now_us) >= units {
             self.own.charge(&mut words[OWN..], now_us, units);
         }
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+    fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         let back = self.whole.refund(words, now_us, age_us, units);
         self.own.refund(&mut words[OWN..], now_us, age_us, units) | back
     }
 
-    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+    fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         self.whole.wait(words, now_us, units)
     }
 
-    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+    fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         self.whole.reset(words, now_us).max(self.own.reset(&words[OWN..], now_us))
+    }
+
+    fn reset_from(&self, used: u64, now_us: u64) -> u64 {
+        self.whole.reset_from(used, now_us)
+    }
+
+    fn layout(&self) -> String {
+        format!("m{}", self.whole.period_us())
+    }
+
+    fn script(&self, _now_us: u64) -> [u64; 4] {
+        [7, self.whole.amount(), self.whole.period_us(), self.whole.capacity()]
+    }
+
+    fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
+        // Reduced alike, whatever the rates are: words mean the same with the margin and without.
+        let common = gcd(numerator.into(), denominator.into()) as u64;
+        let (times, in_times) = (numerator / common, denominator / common);
+        let of = |bucket: &Bucket, capacity| {
+            Bucket::new(bucket.amount() * times, bucket.period_us() * in_times, capacity)
+        };
+        let (whole, own) = (&self.whole, &self.own);
+        let part = u128::from(own.capacity()) * u128::from(capacity) / u128::from(whole.capacity());
+        Self::new(of(whole, capacity), of(own, part as u64))
+    }
+
+    fn bucket(&self) -> Option<&Bucket> {
+        Some(&self.whole)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Up to 2 x limit - 1 in one real window, where what came before came at its end. Small and smooth, and the form that most descriptions mean.
 
-use super::{counted, halves, joined};
+use super::{Counting, counted, halves, joined};
 
 /// Words: the window, and the counts of the one before and of itself.
 pub(super) const WORDS: usize = 2;
@@ -33,11 +33,6 @@ impl Weighted {
         self.period_us
     }
 
-    /// Units in a window.
-    pub fn capacity(&self) -> u64 {
-        self.limit
-    }
-
     fn now(&self, words: &[u64], now_us: u64) -> Now {
         let (window, passed_us) = (now_us / self.period_us, now_us % self.period_us);
         let (before, count) = halves(words[1]);
@@ -55,17 +50,36 @@ impl Weighted {
         u64::from(now.count) + still.div_ceil(u128::from(self.period_us)) as u64
     }
 
-    pub(super) fn left(&self, words: &[u64], now_us: u64) -> u64 {
+    /// From where in a window the one before weighs at most `room`: from its end on at the latest, where it weighs nothing.
+    fn fits_from(&self, before: u32, room: u64) -> u64 {
+        if u64::from(before) <= room {
+            return 0;
+        }
+        let still_us = u128::from(self.period_us) * u128::from(room) / u128::from(before);
+        self.period_us - still_us as u64
+    }
+}
+
+impl Counting for Weighted {
+    fn words(&self) -> usize {
+        WORDS
+    }
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn left(&self, words: &[u64], now_us: u64) -> u64 {
         self.limit.saturating_sub(self.used(&self.now(words, now_us)))
     }
 
-    pub(super) fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
+    fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         let now = self.now(words, now_us);
         words[0] = now.window;
         words[1] = joined(now.before, counted(units.saturating_add(now.count.into())));
     }
 
-    pub(super) fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
+    fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         let now = self.now(words, now_us);
         // The newest that may have been meant: not those of this window, if it was charged before that.
         let windows_ago = match now_us.saturating_sub(age_us) / self.period_us {
@@ -86,7 +100,7 @@ impl Weighted {
         true
     }
 
-    pub(super) fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
+    fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         let now = self.now(words, now_us);
         if self.used(&now).saturating_add(units) <= self.limit {
             return 0;
@@ -102,16 +116,7 @@ impl Weighted {
         later_us.saturating_sub(now_us)
     }
 
-    /// From where in a window the one before weighs at most `room`: from its end on at the latest, where it weighs nothing.
-    fn fits_from(&self, before: u32, room: u64) -> u64 {
-        if u64::from(before) <= room {
-            return 0;
-        }
-        let still_us = u128::from(self.period_us) * u128::from(room) / u128::from(before);
-        self.period_us - still_us as u64
-    }
-
-    pub(super) fn reset(&self, words: &[u64], now_us: u64) -> u64 {
+    fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         let now = self.now(words, now_us);
         let windows = match (now.before, now.count) {
             (0, 0) => return 0,
@@ -119,5 +124,21 @@ impl Weighted {
             _ => 2,
         };
         ((now.window + windows) * self.period_us).saturating_sub(now_us)
+    }
+
+    fn reset_from(&self, _used: u64, _now_us: u64) -> u64 {
+        self.period_us
+    }
+
+    fn layout(&self) -> String {
+        format!("w{}", self.period_us)
+    }
+
+    fn script(&self, _now_us: u64) -> [u64; 4] {
+        [4, self.limit, self.period_us, 0]
+    }
+
+    fn scaled(&self, _numerator: u64, _denominator: u64, capacity: u64) -> Self {
+        Self::new(capacity, self.period_us)
     }
 }

@@ -1,16 +1,10 @@
 //! What one key may have, made ready from the limits of a policy.
 
-use ratelimit_common::limit::{
-    manner::{Algorithm, Throttle},
-    rate::Period,
-};
+use ratelimit_common::limit::manner::{Algorithm, Throttle};
 
 use super::request::Priority;
 use crate::{
-    meter::{
-        Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted,
-        calendar::{Calendar, CalendarUnit},
-    },
+    meter::Meter,
     policy::{Alone, OnRefusal, RequestLimit, Reserved, Sharing},
 };
 
@@ -184,7 +178,7 @@ pub(super) fn limit_of(
     };
     let percent = rate.manner.margin(true);
     let margin = (percent > 0).then(|| Margin {
-        meter: meter(limit, percent, now_us),
+        meter: Meter::of(limit, percent, now_us),
         elastic: matches!(rate.manner.throttle, Throttle::Elastic(_)),
     });
     let leaky = rate.manner.algorithm == Algorithm::LeakyBucket;
@@ -192,45 +186,9 @@ pub(super) fn limit_of(
         name,
         quota: rate.amount,
         window_s: rate.period.ns() / 1_000_000_000,
-        meter: meter(limit, 0, now_us),
+        meter: Meter::of(limit, 0, now_us),
         margin,
         queue: leaky && matches!(on_limit, OnRefusal::Delay(_)),
         at: 0,
-    }
-}
-
-fn meter(limit: &RequestLimit, percent: u32, now_us: u64) -> Meter {
-    let rate = &limit.rate;
-    let wide = |number: u64| (u128::from(number) * (100 + u128::from(percent)) / 100) as u64;
-    let period_us = rate.period.ns() / 1_000;
-    match rate.manner.algorithm {
-        // A hundred periods, so that percents are whole; the same with and without them, so that words mean the same.
-        Algorithm::TokenBucket | Algorithm::LeakyBucket if rate.manner.margin(true) > 0 => {
-            let bucket = |percent: u32, burst| {
-                Bucket::new(rate.amount * (100 + u64::from(percent)), period_us * 100, burst)
-            };
-            Meter::Soft(Soft::new(bucket(percent, wide(rate.burst)), bucket(0, rate.burst)))
-        }
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            Meter::Bucket(Bucket::new(rate.amount, period_us, rate.burst))
-        }
-        Algorithm::FixedWindow => Meter::Fixed(fixed(limit, wide(rate.amount), period_us, now_us)),
-        Algorithm::SlidingWindow => Meter::Sliding(Sliding::new(wide(rate.amount), period_us)),
-        Algorithm::SlidingWindowWeighted => Meter::Weighted(Weighted::new(wide(rate.amount), period_us)),
-        Algorithm::SlidingLog => Meter::Log(Log::new(wide(rate.amount), period_us)),
-    }
-}
-
-fn fixed(limit: &RequestLimit, amount: u64, period_us: u64, now_us: u64) -> Fixed {
-    let unit = match limit.rate.period {
-        Period::Day => Some(CalendarUnit::Day),
-        Period::Month => Some(CalendarUnit::Month),
-        _ => None,
-    };
-    let calendar = limit.zone.as_deref().zip(unit).map(|(zone, unit)| Calendar::new(zone, unit, now_us));
-    match calendar {
-        Some(Ok(calendar)) => Fixed::by(amount, calendar),
-        // A policy's zones have been checked when it was made.
-        _ => Fixed::new(amount, period_us),
     }
 }

@@ -67,7 +67,7 @@ fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
     let asked =
         [sequence, used, held, wanted, life_us, spend, reserved, patience_us, refund, age_us, peek.into()];
     let of_limit = |limit: &Counted| {
-        let [kind, a, b, c] = numbers(&limit.meter, now_us);
+        let [kind, a, b, c] = limit.meter.script(now_us);
         let [d, e] = match &limit.meter {
             Meter::Soft(soft) => [soft.own().amount(), soft.own().capacity()],
             _ => [limit.margin, limit.held_back],
@@ -76,27 +76,6 @@ fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
     };
     let limits = limits.iter().flat_map(of_limit);
     asked.into_iter().chain(limits).flat_map(|number| (number as f64).to_le_bytes()).collect()
-}
-
-/// A limit in the numbers of the script: kind, a, b, c.
-fn numbers(meter: &Meter, now_us: u64) -> [u64; 4] {
-    match meter {
-        Meter::Bucket(bucket) => [1, bucket.amount(), bucket.period_us(), bucket.capacity()],
-        Meter::Soft(soft) => {
-            let whole = soft.whole();
-            [7, whole.amount(), whole.period_us(), whole.capacity()]
-        }
-        Meter::Fixed(fixed) => match fixed.calendar() {
-            Some(calendar) => {
-                let (start_us, end_us) = calendar.around(now_us);
-                [6, fixed.capacity(), start_us, end_us]
-            }
-            None => [2, fixed.capacity(), fixed.period_us(), 0],
-        },
-        Meter::Sliding(sliding) => [3, sliding.capacity(), sliding.part_us(), 0],
-        Meter::Weighted(weighted) => [4, weighted.capacity(), weighted.period_us(), 0],
-        Meter::Log(log) => [5, log.capacity(), log.period_us(), 0],
-    }
 }
 
 /// The answers in the answer to a call with so many questions.
