@@ -328,3 +328,20 @@ fn tables_of_the_page_about_performance_are_in_the_report_of_the_benchmark() {
     }
     assert!(!spreads(quoted).is_empty());
 }
+
+#[test]
+fn files_that_contributing_names_exist() {
+    let page = read("CONTRIBUTING.md");
+    let mut seen = 0;
+    for row in rows(&page) {
+        for file in row[0].split('`').skip(1).step_by(2) {
+            // A name in capital letters stands for what is to be added.
+            if file.contains('/') && !file.chars().any(|c| c.is_ascii_uppercase()) {
+                let found = [root().join(file), root().join("ratelimit-user/src").join(file)];
+                assert!(found.iter().any(|path| path.exists()), "{file} is not there");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 15, "{seen} files were found");
+}

@@ -131,7 +131,7 @@ fn builds(socket: &Path) -> String {
         Some(build) if build == BUILD => format!("both ends are of build {BUILD}"),
         Some(build) => {
             format!(
-                "the daemon is of build {build}, this command line of {BUILD}: use one that is of the daemon's"
+                "the daemon is of build {build}, this command line of {BUILD}: use the command line of the daemon's build"
             )
         }
         None => format!("this command line is of build {BUILD}, and the daemon does not say which it is of"),

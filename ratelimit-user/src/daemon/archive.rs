@@ -84,10 +84,7 @@ impl Archive {
     /// Removes every file that is not the base of one of these. What does not go is in nobody's way.
     pub(super) fn tidy(&mut self, used: &[&Stored]) {
         if let Err(error) = self.remove_others(used) {
-            log::warning(format!(
-                "texts in {} that nobody needs any more stay: {error}",
-                self.state.display()
-            ));
+            log::warning(format!("old policy texts in {} cannot be removed: {error}", self.state.display()));
         }
     }
 

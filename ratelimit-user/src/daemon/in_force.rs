@@ -143,7 +143,7 @@ impl InForce {
         }
         if let Err(error) = unsaved::note(&self.state, &set) {
             log::warning(format!(
-                "cannot write {}: {error}; after a restart nobody will say what was set and not saved",
+                "cannot write {}: {error}; the next start cannot name what was set and not saved",
                 unsaved::path(&self.state).display()
             ));
         }

@@ -45,7 +45,7 @@ impl Interfaces {
     pub(super) fn guard(&mut self, maps: &mut Maps, policy: &Policy) {
         let all = match interface::list() {
             Ok(all) => all,
-            Err(error) => return log::warning(format!("nobody looked after the interfaces: {error}")),
+            Err(error) => return log::warning(format!("interfaces were not checked: {error}")),
         };
         self.follow_names(&all);
         self.expect_newcomers(&all);

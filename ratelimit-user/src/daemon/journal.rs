@@ -84,7 +84,7 @@ impl Journal {
         let mut kept = Kept::nothing(clock);
         if lines.is_torn {
             log::warning(format!(
-                "the last line of {shown} was not written to its end; nobody was answered for it"
+                "the last line of {shown} was not written to its end; the change in it was never acknowledged"
             ));
         }
         if let Some(first) = lines.damaged.first() {
@@ -95,12 +95,12 @@ impl Journal {
                 Ok(older) => {
                     older.notes.into_iter().for_each(|note| kept.learn(note));
                     format!(
-                        "what it lacks is taken from {} and from the lists in the kernel",
+                        "what the file lacks is taken from {} and from the lists in the kernel",
                         before.display()
                     )
                 }
                 Err(_absent) => {
-                    "what it lacks is taken from the lists in the kernel, if there are any".to_owned()
+                    "what the file lacks is taken from the lists in the kernel, if there are any".to_owned()
                 }
             };
             log::error(format!(

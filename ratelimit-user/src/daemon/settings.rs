@@ -121,8 +121,9 @@ fn edited(text: &str, setting: &Setting, typed: &str, file: &Path) -> Result<Str
     let wanted =
         config::parse(text, &file)?.policy.with(setting, typed).map_err(Failure::usage)?.value(setting);
     let edited = splice(text, setting, typed, &file)?;
-    let after = config::parse(&edited, &file)
-        .map_err(|error| Failure::usage(format!("not written, {file} would be wrong then:\n{error}")))?;
+    let after = config::parse(&edited, &file).map_err(|error| {
+        Failure::usage(format!("not written: {file} would not be a valid policy:\n{error}"))
+    })?;
     if after.policy.value(setting) != wanted {
         let value = wanted.unwrap_or_default();
         let message =
