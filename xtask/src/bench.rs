@@ -54,7 +54,8 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         setup::ensure_as_root(&needs, install, "bench")?;
     }
     eprintln!("bench: building");
-    build::release(&[Binary::RATELIMIT, Binary::BENCH])?;
+    build::release(&Binary::RATELIMIT)?;
+    build::release(&Binary::BENCH)?;
     // Becomes it, so that Ctrl-C reaches it and the shell waits until it has cleaned up.
     let error = tool::command(workspace::release_binary("bench")).args(words(options)).exec();
     Err(error).context("cannot start target/release/bench")

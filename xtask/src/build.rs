@@ -7,7 +7,7 @@ use crate::{tool, workspace};
 
 pub(crate) fn run(install: Install) -> Result<()> {
     setup::ensure(&setup::KERNEL_BUILD, install)?;
-    release(&[Binary::RATELIMIT])?;
+    release(&Binary::RATELIMIT)?;
     let path = workspace::release_binary(Binary::RATELIMIT.name);
     let size = path.metadata().with_context(|| format!("cargo built no {}", path.display()))?.len();
     let shown = path.strip_prefix(workspace::root()).unwrap_or(&path);
@@ -25,21 +25,19 @@ impl Binary {
     /// Its build script compiles the kernel program and embeds it.
     pub(crate) const RATELIMIT: Self = Self { package: "ratelimit-user", name: "ratelimit" };
     /// The sender and receiver of real traffic.
-    pub(crate) const TRAFFIC: Self = Self { package: "ratelimit-tests", name: "traffic" };
+    pub(crate) const TRAFFIC: Self = Self { package: "ratelimit-traffic", name: "traffic" };
     /// The measuring program.
     pub(crate) const BENCH: Self = Self { package: "ratelimit-tests", name: "bench" };
 }
 
-pub(crate) fn release(binaries: &[Binary]) -> Result<()> {
-    release_with(binaries, &[])
+pub(crate) fn release(binary: &Binary) -> Result<()> {
+    release_with(binary, &[])
 }
 
-/// Builds with features that a usual build is without.
-pub(crate) fn release_with(binaries: &[Binary], features: &[&str]) -> Result<()> {
+/// Builds with features that a usual build is without. One binary at a time: what several packages ask of a dependency together is other
+/// than what each asks of it, and would be built again for the next command.
+pub(crate) fn release_with(binary: &Binary, features: &[&str]) -> Result<()> {
     let mut cargo = tool::cargo();
-    cargo.args(["build", "--release", "--features", &features.join(",")]);
-    for binary in binaries {
-        cargo.args(["--package", binary.package, "--bin", binary.name]);
-    }
-    tool::run(&mut cargo)
+    cargo.args(["build", "--release", "--package", binary.package, "--bin", binary.name]);
+    tool::run(cargo.args(["--features", &features.join(",")]))
 }

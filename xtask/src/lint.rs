@@ -28,11 +28,13 @@ const MAY_OPT_OUT: [&str; 9] = [
 
 pub(crate) fn run(install: Install) -> Result<()> {
     setup::ensure(&[&setup::KERNEL_BUILD[..], &setup::LINTERS].concat(), install)?;
-    check()
+    check_all_but_host_crates()?;
+    eprintln!("lint: clippy, host crates");
+    tool::run(tool::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
-/// The checks without the setup, for commands that have done theirs.
-pub(crate) fn check() -> Result<()> {
+/// The checks that are no part of a build by clippy (`compile.rs`), without the setup.
+pub(crate) fn check_all_but_host_crates() -> Result<()> {
     eprintln!("lint: formatting");
     tool::run(tool::cargo().args(["fmt", "--all", "--check"]))
         .context("some file is not formatted; `cargo fmt --all` formats it")?;
@@ -40,8 +42,6 @@ pub(crate) fn check() -> Result<()> {
     check_unsafe_places(&workspace::root())?;
     eprintln!("lint: words");
     words::check(&workspace::root())?;
-    eprintln!("lint: clippy, host crates");
-    tool::run(tool::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     eprintln!("lint: clippy, kernel programs");
     clippy_kernel_program()
 }

@@ -5,6 +5,7 @@
 
 mod bench;
 mod build;
+mod compile;
 mod demo;
 mod fetched;
 mod fuzz;

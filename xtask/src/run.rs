@@ -41,12 +41,12 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         None => None,
     };
     eprintln!("run: building");
+    let features = if options.trace.is_some() { &["trace"][..] } else { &[] };
+    build::release_with(&Binary::RATELIMIT, features)?;
     if on_interface {
-        let features = if options.trace.is_some() { &["ratelimit-user/trace"][..] } else { &[] };
-        build::release_with(&[Binary::RATELIMIT], features)?;
         return on_interfaces(&options.iface, policy, options.trace.as_deref());
     }
-    build::release(&[Binary::RATELIMIT, Binary::TRAFFIC])?;
+    build::release(&Binary::TRAFFIC)?;
     demo::run(policy, Duration::from_secs(options.seconds))
 }
 

@@ -27,23 +27,14 @@ struct Suite {
     package: PathBuf,
 }
 
-/// Builds every test program and runs them with these words. What each prints is shown in one piece when it has ended.
-pub(crate) fn run(words: &[&str], shown: &mut (impl Write + Send)) -> Result<Totals> {
-    let mut cargo = tool::cargo();
-    cargo.args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]);
-    let built =
-        cargo.stderr(Stdio::inherit()).stdin(Stdio::null()).output().context("cannot start cargo test")?;
-    if !built.status.success() {
-        bail!("the test programs did not build: {}", built.status);
-    }
-    let suites = longest_first(suites(&String::from_utf8_lossy(&built.stdout)));
-    in_lanes(suites, words, shown)
+/// Runs every test program that cargo says it has built, with these words. What each prints is shown in one piece when it has ended.
+pub(crate) fn run(built: &[Value], words: &[&str], shown: &mut (impl Write + Send)) -> Result<Totals> {
+    in_lanes(longest_first(suites(built)), words, shown)
 }
 
 /// The test programs that cargo says it has built.
-fn suites(messages: &str) -> Vec<Suite> {
-    let suite = |line: &str| {
-        let message: Value = serde_json::from_str(line).ok()?;
+fn suites(messages: &[Value]) -> Vec<Suite> {
+    let suite = |message: &Value| {
         let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
         Some(Suite {
             name: message["target"]["name"].as_str().filter(|_| is_test)?.to_owned(),
@@ -51,7 +42,7 @@ fn suites(messages: &str) -> Vec<Suite> {
             package: Path::new(message["manifest_path"].as_str()?).parent()?.to_owned(),
         })
     };
-    messages.lines().filter_map(suite).collect()
+    messages.iter().filter_map(suite).collect()
 }
 
 fn longest_first(mut suites: Vec<Suite>) -> VecDeque<Suite> {
@@ -106,18 +97,17 @@ fn one(suite: &Suite, words: &[&str]) -> Result<(Totals, Vec<u8>)> {
 mod tests {
     use super::*;
 
-    fn artifact(name: &str, test: bool) -> String {
-        let message = serde_json::json!({
+    fn artifact(name: &str, test: bool) -> Value {
+        serde_json::json!({
             "reason": "compiler-artifact", "manifest_path": "/w/tests/Cargo.toml", "target": { "name": name },
             "profile": { "test": test }, "executable": if test { Some(format!("/t/{name}-1")) } else { None },
-        });
-        message.to_string()
+        })
     }
 
     #[test]
     fn test_programs_are_found_among_what_cargo_says_and_the_longest_come_first() {
-        let said = [artifact("gate", true), artifact("serde", false), artifact("cluster", true)].join("\n");
-        let found = longest_first(suites(&format!("{said}\nnot JSON\n")));
+        let said = [artifact("gate", true), artifact("serde", false), artifact("cluster", true), Value::Null];
+        let found = longest_first(suites(&said));
         assert_eq!(found.iter().map(|suite| suite.name.as_str()).collect::<Vec<_>>(), ["cluster", "gate"]);
         assert_eq!(found[1].package, Path::new("/w/tests"));
     }

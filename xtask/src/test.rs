@@ -5,10 +5,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
+use crate::compile::{self, Compiler};
 use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
-use crate::{lint, suites, tool};
+use crate::{lint, suites};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -40,14 +42,18 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     ]
     .concat();
     setup::ensure_as_root(&needs, install, "test")?;
+    let compiler = if options.no_lint { Compiler::Rustc } else { Compiler::Clippy };
     if !options.no_lint {
-        lint::check()?;
+        lint::check_all_but_host_crates()?;
     }
     // The suites start the binaries from where cargo puts them; `cargo test` alone would not build all of them.
-    eprintln!("test: building the binaries");
-    tool::run(tool::cargo().args(["build", "--workspace", "--bins"]))?;
+    eprintln!("test: building");
+    let built = compile::everything(compiler)?;
     eprintln!("test: running the suites");
-    let totals = if options.cargo_test.is_empty() { all_suites(options)? } else { some_suites(options)? };
+    let totals = match &options.cargo_test[..] {
+        [] => all_suites(&built, compiler, options.long)?,
+        given => some_suites(given, compiler, options.long)?,
+    };
     let verdict = totals.verdict();
     if let Err(why) = &verdict {
         eprintln!("test: {why}");
@@ -58,26 +64,25 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
 }
 
 /// Everything: the test programs a few at a time, then what is in comments.
-fn all_suites(options: &Options) -> Result<Totals> {
+fn all_suites(built: &[Value], compiler: Compiler, long: bool) -> Result<Totals> {
     let mut shown = std::io::stdout();
-    let words: &[&str] = if options.long { &["--include-ignored"] } else { &[] };
-    let mut totals = suites::run(words, &mut shown)?;
-    let mut cargo = tool::cargo();
+    let words: &[&str] = if long { &["--include-ignored"] } else { &[] };
+    let mut totals = suites::run(built, words, &mut shown)?;
+    let mut cargo = compile::cargo(compiler);
     let (of_comments, status) = stream(cargo.args(["test", "--workspace", "--doc"]), &mut shown)?;
     totals.join(&of_comments.with_crash(status));
     Ok(totals)
 }
 
 /// What the words behind `--` say, by cargo itself.
-fn some_suites(options: &Options) -> Result<Totals> {
-    let mut cargo = tool::cargo();
+fn some_suites(given: &[String], compiler: Compiler, long: bool) -> Result<Totals> {
+    let mut cargo = compile::cargo(compiler);
     cargo.args(["test", "--no-fail-fast"]);
-    let given = &options.cargo_test;
     if !given.iter().any(|word| word == "-p" || word == "--package" || word.starts_with("--package=")) {
         cargo.arg("--workspace");
     }
     cargo.args(given);
-    if options.long {
+    if long {
         cargo.args(to_include_ignored(given));
     }
     let (totals, status) = stream(&mut cargo, &mut std::io::stdout().lock())?;
