@@ -98,7 +98,7 @@ impl Fleet {
     /// What the receivers have now.
     pub fn sample(&mut self) -> Sample {
         let not_before = Instant::now();
-        let got = self.hosts.iter_mut().map(|host| host.sink.datagrams(SOURCE)).collect();
+        let got = self.hosts.iter_mut().map(|host| host.sink.counted(SOURCE)).collect();
         Sample { not_before, not_after: Instant::now(), got }
     }
 

@@ -4,6 +4,8 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::IpAddr,
     process::{Child, ChildStdin, ChildStdout, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -12,6 +14,9 @@ use crate::daemon::{Edge, binary};
 
 /// The port of the server.
 pub const PORT: u16 = 4711;
+
+/// How long what was sent may be on its way, through a kernel that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The server behind the limiter.
 #[derive(Debug)]
@@ -48,8 +53,31 @@ impl Sink {
         serde_json::from_str(&line).expect("JSON")
     }
 
-    /// Datagrams from one source so far.
+    /// Datagrams from one source so far. What has been sent is on its way for a while where the machine is busy: asks until nothing more
+    /// comes, or until it is clear that somebody goes on sending.
     pub fn datagrams(&mut self, source: &str) -> u64 {
+        let mut arrived = self.counted(source);
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(25));
+            let before = std::mem::replace(&mut arrived, self.counted(source));
+            if arrived == before {
+                break;
+            }
+        }
+        arrived
+    }
+
+    /// The same, when so many of them are known to be on their way; fewer if they do not come.
+    pub fn datagrams_of(&mut self, source: &str, sent: u64) -> u64 {
+        let begun = Instant::now();
+        while self.counted(source) < sent && begun.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.datagrams(source)
+    }
+
+    /// Datagrams from one source that have been counted by now, while somebody sends.
+    pub fn counted(&mut self, source: &str) -> u64 {
         self.counts()["udp"][source].as_u64().unwrap_or(0)
     }
 }

@@ -60,7 +60,7 @@ fn offer(edge: &Edge, sink: &mut Sink, from: &str) -> u64 {
             "{admitted} arrived of {offered}, {} refused",
             refused() - dropped
         );
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
