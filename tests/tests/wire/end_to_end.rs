@@ -224,7 +224,11 @@ fn large_datagrams_of_an_honest_source_arrive_in_fragments_and_a_flood_of_them_i
     };
     // Six pieces each: 300 pieces a second.
     let honest = large(GOOD, "50", "1");
-    assert_eq!(sink.datagrams_of(GOOD, honest), honest, "every large datagram of the honest source arrives whole");
+    assert_eq!(
+        sink.datagrams_of(GOOD, honest),
+        honest,
+        "every large datagram of the honest source arrives whole"
+    );
     assert_eq!(edge.dropped("limit_fragments"), 0);
     large(BAD, "2000", "1");
     assert!(edge.dropped("limit_fragments") > 5_000, "{}", edge.dropped("limit_fragments"));
