@@ -31,7 +31,7 @@ pub(crate) fn take<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, no
 #[inline(always)]
 pub(crate) fn take_proof<T: Tables>(tables: &T, policy: &Policy, asked: bool, now_q8: u64) -> bool {
     let Some(word) = tables.budget(CpuBudget::Proofs) else { return false };
-    let limit = policy.gate.proofs;
+    let limit = policy.prefilter.proofs;
     let limit = Limit { tolerance_q8: limit.tolerance_q8 >> (asked as u32), ..limit };
     let outcome = gcra::take(tables.load(word), &limit, now_q8, limit.cost_fp);
     settle(tables, word, outcome)
@@ -48,10 +48,10 @@ fn settle<T: Tables>(tables: &T, word: T::Word, outcome: Outcome) -> bool {
 #[inline(always)]
 fn ask<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, word: T::Word, now_q8: u64) -> Outcome {
     let limit = match budget {
-        CpuBudget::Newcomers => &policy.gate.new_sources,
-        CpuBudget::Proofs => &policy.gate.proofs,
-        CpuBudget::Rejections => &policy.gate.rejections,
-        CpuBudget::Reports => &policy.gate.reports,
+        CpuBudget::Newcomers => &policy.prefilter.new_sources,
+        CpuBudget::Proofs => &policy.prefilter.proofs,
+        CpuBudget::Rejections => &policy.prefilter.rejections,
+        CpuBudget::Reports => &policy.prefilter.reports,
     };
     gcra::take(tables.load(word), limit, now_q8, limit.cost_fp)
 }

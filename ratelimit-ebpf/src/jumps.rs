@@ -12,7 +12,7 @@ use ratelimit_common::abi::{Policy, Reason};
 use ratelimit_ebpf::{
     frame::{Frame, Link},
     notes::{NOTES, Notes, leave},
-    tables::{Baton, Relay, Successor},
+    tables::{Relay, Successor, TailCallContext},
 };
 
 use crate::stages;
@@ -47,9 +47,9 @@ impl Relay for Jumps<'_> {
     }
 
     #[inline(always)]
-    fn hand_over(&self, to: Successor, baton: Baton) {
+    fn hand_over(&self, to: Successor, context: TailCallContext) {
         let Some(scratch) = Scratch::of_this_cpu() else { return };
-        leave(&scratch, baton);
+        leave(&scratch, context);
         // SAFETY: nothing is waiting to be dropped.
         unsafe {
             match self.link {

@@ -87,7 +87,7 @@ fn own<T: Leaves>(
     // Links without hardware addresses have one neighbour, and what is for everybody is its own.
     let Some(mac) = parse::hardware_source(frame) else { return false };
     let name = neighbour(interface, mac, kind);
-    let first = link_set(interface, name, policy.gate.secret);
+    let first = link_set(interface, name, policy.prefilter.secret);
     let (mut free, mut before) = (NOWHERE, 0);
     for way in 0..LINK_WAYS {
         let Some((owner, tat)) = tables.link_cell(first + way) else { return false };

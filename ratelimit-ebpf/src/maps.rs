@@ -15,7 +15,7 @@ use aya_ebpf::{
 use ratelimit_common::{
     abi::{
         Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, FairCell, Lease, LimitSet, LinkCell,
-        ListEntry, Policy, PrefixKey, RungCell, Share, Spent, SynState, TotalState, WindowState,
+        ListEntry, Policy, PrefixKey, PrefixLevelCell, Share, Spent, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
         destination::{DestinationKey, KEY_BITS, MAX_DESTINATIONS},
         drop_event::RING_BYTES,
@@ -23,12 +23,12 @@ use ratelimit_common::{
         lease::MAX_LEASES,
         link::{LINK_CELLS as LINK_PLACES, LINK_INTERFACES},
         list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
-        prefix::{LADDER_CELLS, MAX_PREFIXES},
+        prefix::{AGGREGATION_CELLS, MAX_PREFIXES},
         service::{MAX_SERVICES, TOTAL_SLOTS},
         user::MAX_USERS,
         window::SET_WINDOWS,
     },
-    limit::{gate, window::sliding::SUB_WINDOWS},
+    limit::{prefilter, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
@@ -44,17 +44,17 @@ const EEXIST: i32 = 17;
 #[btf_map]
 static BUCKETS: LruHashMap<EntryKey, Bucket, DEFAULT_SOURCES> = LruHashMap::new();
 
-/// The gate: most packets end at one of these and never touch the table of sources.
+/// The prefilter: most packets end at one of these and never touch the table of sources.
 #[btf_map]
-static CELLS: Array<Cell, { gate::CELLS as usize }> = Array::new();
+static CELLS: Array<Cell, { prefilter::CELLS as usize }> = Array::new();
 
 /// Fair shares of the sources of each cell, where a prefix around them is nearly used up.
 #[btf_map]
-static FAIR: Array<FairCell, { gate::CELLS as usize }> = Array::new();
+static FAIR: Array<FairCell, { prefilter::CELLS as usize }> = Array::new();
 
-/// Until when each cell is tracked. Apart from the cells, to be small: see [`gate::mark`].
+/// Until when each cell is tracked. Apart from the cells, to be small: see [`prefilter::mark`].
 #[btf_map]
-static MARKS: Array<u32, { gate::CELLS as usize }> = Array::new();
+static MARKS: Array<u32, { prefilter::CELLS as usize }> = Array::new();
 
 /// What each CPU last read from the coarse clock.
 #[btf_map]
@@ -104,9 +104,9 @@ static ALLOWANCES: PerCpuArray<u64, 4> = PerCpuArray::new();
 #[btf_map]
 static PREFIXES: LruHashMap<PrefixKey, u64, MAX_PREFIXES> = LruHashMap::new();
 
-/// The cells of the ladder.
+/// The cells of prefix aggregation.
 #[btf_map]
-static RUNGS: Array<RungCell, LADDER_CELLS> = Array::new();
+static RUNGS: Array<PrefixLevelCell, AGGREGATION_CELLS> = Array::new();
 
 /// The policy in force. Replacing the inner map is one pointer store, and the kernel waits for running programs
 /// before it lets go of the old one: no packet sees half of each.
@@ -228,7 +228,7 @@ impl Tables for Maps {
     type Word = *mut u64;
     type Bucket = *mut Bucket;
     type Cell = *mut Cell;
-    type RungCell = *mut RungCell;
+    type PrefixLevelCell = *mut PrefixLevelCell;
     type FairCell = *mut FairCell;
     type Window = *mut WindowState;
     type Share = *mut Share;
@@ -378,14 +378,14 @@ impl Tables for Maps {
     #[inline(always)]
     fn tracked_until(&self, cell: u32) -> u64 {
         // SAFETY: array values live as long as the map. Volatile, because other CPUs write it.
-        MARKS.get_ptr(cell).map_or(0, |mark| gate::marked_until_q8(unsafe { mark.read_volatile() }))
+        MARKS.get_ptr(cell).map_or(0, |mark| prefilter::marked_until_q8(unsafe { mark.read_volatile() }))
     }
 
     #[inline(always)]
     fn track_until(&self, cell: u32, until_q8: u64) {
         if let Some(mark) = MARKS.get_ptr_mut(cell) {
             // SAFETY: as above.
-            unsafe { mark.write_volatile(gate::mark(until_q8)) };
+            unsafe { mark.write_volatile(prefilter::mark(until_q8)) };
         }
     }
 
@@ -401,24 +401,24 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn cell_denial(&self, cell: *mut Cell, slot: usize) -> *mut u64 {
-        // SAFETY: as above; `slot` is below DENIALS.
-        unsafe { addr_of_mut!((*cell).denials[slot]) }
+    fn cell_negative_entry(&self, cell: *mut Cell, slot: usize) -> *mut u64 {
+        // SAFETY: as above; `slot` is below NEGATIVE_ENTRIES.
+        unsafe { addr_of_mut!((*cell).negative_entries[slot]) }
     }
 
     #[inline(always)]
-    fn rung_cell(&self, index: u32) -> Option<*mut RungCell> {
+    fn prefix_level_cell(&self, index: u32) -> Option<*mut PrefixLevelCell> {
         RUNGS.get_ptr_mut(index)
     }
 
     #[inline(always)]
-    fn rung_tat(&self, cell: *mut RungCell) -> *mut u64 {
+    fn prefix_level_tat(&self, cell: *mut PrefixLevelCell) -> *mut u64 {
         // SAFETY: array values live as long as the map.
         unsafe { addr_of_mut!((*cell).tat_q8) }
     }
 
     #[inline(always)]
-    fn rung_tracked_until(&self, cell: *mut RungCell) -> *mut u64 {
+    fn prefix_level_tracked_until(&self, cell: *mut PrefixLevelCell) -> *mut u64 {
         // SAFETY: as above.
         unsafe { addr_of_mut!((*cell).tracked_until_q8) }
     }

@@ -23,12 +23,12 @@ const CHECKSUM_AT: usize = offset_of!(Ipv4Hdr, check);
 /// Marks a packet that a limit refused and lets it pass, and counts it. One that cannot be marked is dropped.
 #[inline(always)]
 pub fn mark<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
-    let baton = take(wire);
-    let (fate, verdict) = match remark(frame, tables, wire, baton.service) {
+    let context = take(wire);
+    let (fate, verdict) = match remark(frame, tables, wire, context.service) {
         Some(()) => (Fate::Marked, Verdict::Pass),
         None => (Fate::Decided, Verdict::Drop),
     };
-    count(tables, baton.service, baton.otherwise, fate, frame.len());
+    count(tables, context.service, context.otherwise, fate, frame.len());
     verdict
 }
 

@@ -6,7 +6,7 @@ use crate::{
     frame::{Frame, MAX_OFFSET},
     packet::{Packet, Transport},
     parse::parse,
-    tables::Baton,
+    tables::TailCallContext,
 };
 
 /// Numbers that the verifier is made to forget.
@@ -31,18 +31,18 @@ const USER: usize = NOTES - 3;
 /// Notes from here on are taken.
 pub(crate) const NOTES_TAKEN: usize = USER;
 
-/// Leaves a baton for the next program.
+/// Leaves a tail-call context for the next program.
 #[inline(always)]
-pub fn leave<N: Notes>(notes: &N, baton: Baton) {
-    notes.set_note(OTHERWISE, baton.otherwise as u64);
-    notes.set_note(SERVICE, baton.service as u64);
-    notes.set_note(USER, baton.user as u64);
+pub fn leave<N: Notes>(notes: &N, context: TailCallContext) {
+    notes.set_note(OTHERWISE, context.otherwise as u64);
+    notes.set_note(SERVICE, context.service as u64);
+    notes.set_note(USER, context.user as u64);
 }
 
-/// Takes the baton that was left.
+/// Takes the tail-call context that was left.
 #[inline(always)]
-pub(crate) fn take<N: Notes>(notes: &N) -> Baton {
-    Baton {
+pub(crate) fn take<N: Notes>(notes: &N) -> TailCallContext {
+    TailCallContext {
         otherwise: Reason::from_code(notes.note(OTHERWISE) as u32),
         service: notes.note(SERVICE) as u32,
         user: notes.note(USER) as u16,

@@ -2,13 +2,13 @@
 //!
 //! Two things hold it down. A source is told of once in [`QUIET_Q8`], so that one which floods does not take the place of everybody else's
 //! packets; and each CPU has a budget, for floods in which every packet has another source. Nobody is told of packets that are
-//! refused without a look at their buckets: those of a source that is known to be over a limit, and of strangers when nothing is left for them.
+//! refused without a look at their buckets: those of a source that is known to be over a limit, and of untracked sources when nothing is left for them.
 
 use ratelimit_common::{
     abi::{Clock, DropEvent, Event, Policy, Reason, SourceKey, counter::Fate},
     limit::{
-        gate,
         gcra::{MAX_AMOUNT, TIME_FRAC_BITS, ahead_q8},
+        prefilter,
     },
 };
 
@@ -76,8 +76,10 @@ impl Refused {
 /// Tells of a refused packet, if it is time to tell of its source and this CPU may.
 #[inline(always)]
 pub fn report<T: Tables>(tables: &T, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
-    let hash = gate::hash(source, policy.gate.secret);
-    let Some(quiet_until) = tables.quiet_until(gate::cell_index(hash) / (gate::CELLS / QUIET_SLOTS)) else {
+    let hash = prefilter::hash(source, policy.prefilter.secret);
+    let Some(quiet_until) =
+        tables.quiet_until(prefilter::cell_index(hash) / (prefilter::CELLS / QUIET_SLOTS))
+    else {
         return;
     };
     if ahead_q8(tables.load(quiet_until), now_q8) != 0

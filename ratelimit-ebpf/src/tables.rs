@@ -35,7 +35,7 @@ pub trait Relay {
     /// Whether packets that came in here can be answered, see [`Successor::Answer`]. A constant of each program.
     fn answers(&self) -> bool;
     /// Hands the packet over to another program. Comes back only if there is none.
-    fn hand_over(&self, to: Successor, baton: Baton);
+    fn hand_over(&self, to: Successor, context: TailCallContext);
     /// The service of a packet whose port is shared, see [`at_destination`](crate::service::at_destination). A function of its own in
     /// the kernel: few packets need it, and it reads the packet once more rather than have the others keep what it needs.
     fn service_at(&self, frame: &Frame<'_>, table: u32, class: u32) -> u32;
@@ -46,7 +46,7 @@ pub trait Relay {
 
 /// What the next program need not find out again.
 #[derive(Clone, Copy, Debug)]
-pub struct Baton {
+pub struct TailCallContext {
     /// The reason that holds if it has nothing better.
     pub otherwise: Reason,
     /// The service, as the table of ports has it.
@@ -75,10 +75,10 @@ pub trait Tables {
     type Word: Copy;
     /// A handle to one source's words.
     type Bucket: Copy;
-    /// A handle to one cell of the gate.
+    /// A handle to one cell of the prefilter.
     type Cell: Copy;
-    /// A handle to one cell of the ladder.
-    type RungCell: Copy;
+    /// A handle to one cell of prefix aggregation.
+    type PrefixLevelCell: Copy;
     /// A handle to the fair shares of the sources of a cell.
     type FairCell: Copy;
     /// A handle to what a source or user has used of a window.
@@ -129,29 +129,29 @@ pub trait Tables {
     /// The bucket of one of this CPU's budgets.
     fn budget(&self, budget: CpuBudget) -> Option<Self::Word>;
 
-    /// Until when a cell of the gate is tracked, as a time word.
+    /// Until when a cell of the prefilter is tracked, as a time word.
     fn tracked_until(&self, cell: u32) -> u64;
     /// Has a cell tracked until a moment, or a little longer.
     fn track_until(&self, cell: u32, until_q8: u64);
-    /// A cell of the gate.
+    /// A cell of the prefilter.
     fn cell(&self, index: u32) -> Option<Self::Cell>;
     /// The cell's bucket.
     fn cell_tat(&self, cell: Self::Cell) -> Self::Word;
-    /// One of the cell's denials.
-    fn cell_denial(&self, cell: Self::Cell, slot: usize) -> Self::Word;
+    /// One of the cell's negative entries.
+    fn cell_negative_entry(&self, cell: Self::Cell, slot: usize) -> Self::Word;
 
-    /// A cell of the ladder.
-    fn rung_cell(&self, index: u32) -> Option<Self::RungCell>;
+    /// A cell of prefix aggregation.
+    fn prefix_level_cell(&self, index: u32) -> Option<Self::PrefixLevelCell>;
     /// The cell's bucket.
-    fn rung_tat(&self, cell: Self::RungCell) -> Self::Word;
+    fn prefix_level_tat(&self, cell: Self::PrefixLevelCell) -> Self::Word;
     /// Until when the cell is tracked.
-    fn rung_tracked_until(&self, cell: Self::RungCell) -> Self::Word;
+    fn prefix_level_tracked_until(&self, cell: Self::PrefixLevelCell) -> Self::Word;
     /// The bucket of a prefix, if it has one.
     fn prefix(&self, key: &PrefixKey) -> Option<Self::Word>;
     /// Gives a prefix its first bucket; never overwrites one.
     fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError>;
 
-    /// The fair shares of sources, by cell of the gate.
+    /// The fair shares of sources, by cell of the prefilter.
     fn fair_cell(&self, index: u32) -> Option<Self::FairCell>;
     /// What they have had beyond them.
     fn fair_share(&self, cell: Self::FairCell) -> Self::Word;

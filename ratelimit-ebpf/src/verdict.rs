@@ -9,7 +9,7 @@ use ratelimit_common::abi::{
 
 use crate::{
     limit::{self, Leaves},
-    tables::{Baton, Relay, Successor, Tables},
+    tables::{Relay, Successor, Tables, TailCallContext},
 };
 
 /// Counts a frame that ends for a reason, and says what becomes of it.
@@ -32,7 +32,7 @@ pub(crate) fn conclude<T: Leaves, R: Relay>(
         Fate::Decided | Fate::Waived => fate,
         Fate::Marked | Fate::Rejected => {
             let to = if fate == Fate::Marked { Successor::Mark } else { Successor::Reject };
-            relay.hand_over(to, Baton { otherwise: reason, service, user: NO_USER });
+            relay.hand_over(to, TailCallContext { otherwise: reason, service, user: NO_USER });
             // Still here: there is no such program.
             Fate::Decided
         }

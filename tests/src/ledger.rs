@@ -3,8 +3,8 @@
 use std::{convert::Infallible, net::IpAddr};
 
 use ratelimit_common::abi::{
-    Bucket, Cell, EntryKey, FairCell, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, SourceKey,
-    Spent, SynState, TotalState, WindowState,
+    Bucket, Cell, EntryKey, FairCell, Lease, LimitSet, ListEntry, PrefixKey, PrefixLevelCell, Share,
+    SourceKey, Spent, SynState, TotalState, WindowState,
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
@@ -39,7 +39,7 @@ impl Ledger for Memory {
         let cell = Tables::cell(self, index).expect(EXISTS);
         Ok(Cell {
             tat_q8: self.load(self.cell_tat(cell)),
-            denials: std::array::from_fn(|slot| self.load(self.cell_denial(cell, slot))),
+            negative_entries: std::array::from_fn(|slot| self.load(self.cell_negative_entry(cell, slot))),
         })
     }
 
@@ -47,10 +47,10 @@ impl Ledger for Memory {
         Ok(Tables::prefix(self, key).map(|word| self.load(word)))
     }
 
-    fn rung_cell(&self, index: u32) -> Result<RungCell, Infallible> {
-        let cell = Tables::rung_cell(self, index).expect(EXISTS);
-        let (tat, tracked) = (self.rung_tat(cell), self.rung_tracked_until(cell));
-        Ok(RungCell { tat_q8: self.load(tat), tracked_until_q8: self.load(tracked) })
+    fn prefix_level_cell(&self, index: u32) -> Result<PrefixLevelCell, Infallible> {
+        let cell = Tables::prefix_level_cell(self, index).expect(EXISTS);
+        let (tat, tracked) = (self.prefix_level_tat(cell), self.prefix_level_tracked_until(cell));
+        Ok(PrefixLevelCell { tat_q8: self.load(tat), tracked_until_q8: self.load(tracked) })
     }
 
     fn fair(&self, cell: u32) -> Result<FairCell, Infallible> {

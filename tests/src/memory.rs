@@ -10,17 +10,17 @@ use ratelimit_common::{
     abi::{
         self, Bucket, Clock, Counter, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS,
         Policy, PrefixKey, Reason, SourceKey, Verdict,
-        cell::DENIALS,
+        cell::NEGATIVE_ENTRIES,
         counter::{COUNTER_SLOTS, Fate, slot},
         destination::DestinationKey,
         lease::MAX_LEASES,
         link::{LINK_CELLS, LINK_INTERFACES},
-        prefix::LADDER_CELLS,
+        prefix::AGGREGATION_CELLS,
         service::{MAX_SERVICES, MAX_TOTALS, TOTAL_SLOTS},
         user::MAX_USERS,
         window::SET_WINDOWS,
     },
-    limit::{gate, window::sliding::SUB_WINDOWS},
+    limit::{prefilter, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
     frame::{Frame, Link},
@@ -30,15 +30,15 @@ use ratelimit_ebpf::{
     pipeline,
     report::QUIET_SLOTS,
     service,
-    tables::{Baton, CpuBudget, InsertError, Relay, Successor, Tables},
+    tables::{CpuBudget, InsertError, Relay, Successor, Tables, TailCallContext},
 };
 use ratelimit_user::compile::{
     Desired, Destination,
     lists::{self, Lists, Prefix},
 };
 
-/// Words of a cell: its bucket, until when it is tracked, its denials.
-const CELL_WORDS: usize = 1 + DENIALS;
+/// Words of a cell: its bucket, until when it is tracked, its negative entries.
+const CELL_WORDS: usize = 1 + NEGATIVE_ENTRIES;
 /// Words of a share: pools, then refusals.
 const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
 
@@ -73,7 +73,7 @@ pub struct Memory {
     shares: RefCell<Vec<u64>>,
     totals: RefCell<Vec<u64>>,
     budgets: RefCell<[u64; 4]>,
-    rungs: RefCell<Vec<u64>>,
+    prefix_levels: RefCell<Vec<u64>>,
     fair: RefCell<Vec<u64>>,
     /// The words of prefixes, and which is whose.
     prefixes: RefCell<HashMap<[u64; 3], usize>>,
@@ -114,8 +114,8 @@ pub enum Word {
     User(usize),
     /// Of a per-CPU budget.
     Budget(usize),
-    /// Of a cell of the ladder.
-    Rung(usize),
+    /// Of a cell of prefix aggregation.
+    PrefixLevel(usize),
     /// Of fair shares.
     Fair(usize),
     /// Of a prefix.
@@ -146,8 +146,8 @@ impl Memory {
             lists: lists::with_users(lists, desired.user_prefixes()),
             sources: RefCell::default(),
             buckets: RefCell::default(),
-            cells: RefCell::new(vec![0; gate::CELLS as usize * CELL_WORDS]),
-            marks: RefCell::new(vec![0; gate::CELLS as usize]),
+            cells: RefCell::new(vec![0; prefilter::CELLS as usize * CELL_WORDS]),
+            marks: RefCell::new(vec![0; prefilter::CELLS as usize]),
             leases: RefCell::default(),
             spent: RefCell::new(vec![0; MAX_LEASES * 2]),
             windows: RefCell::default(),
@@ -157,8 +157,8 @@ impl Memory {
             shares: RefCell::new(vec![0; TOTAL_SLOTS * SHARE_WORDS]),
             totals: RefCell::new(vec![0; TOTAL_SLOTS * MAX_TOTALS]),
             budgets: RefCell::default(),
-            rungs: RefCell::new(vec![0; LADDER_CELLS * 2]),
-            fair: RefCell::new(vec![0; gate::CELLS as usize * 2]),
+            prefix_levels: RefCell::new(vec![0; AGGREGATION_CELLS * 2]),
+            fair: RefCell::new(vec![0; prefilter::CELLS as usize * 2]),
             prefixes: RefCell::default(),
             prefix_words: RefCell::default(),
             syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
@@ -238,7 +238,7 @@ impl Memory {
             Word::Total(at) => self.totals.borrow()[at],
             Word::User(at) => self.users.borrow()[at],
             Word::Budget(at) => self.budgets.borrow()[at],
-            Word::Rung(at) => self.rungs.borrow()[at],
+            Word::PrefixLevel(at) => self.prefix_levels.borrow()[at],
             Word::Fair(at) => self.fair.borrow()[at],
             Word::Link(at) => self.links.borrow()[at],
             Word::LinkCell(at) => self.link_cells.borrow()[at],
@@ -255,7 +255,7 @@ impl Tables for Memory {
     type Word = Word;
     type Bucket = usize;
     type Cell = usize;
-    type RungCell = usize;
+    type PrefixLevelCell = usize;
     type FairCell = usize;
     type Window = usize;
     type Share = usize;
@@ -373,11 +373,11 @@ impl Tables for Memory {
     }
 
     fn tracked_until(&self, cell: u32) -> u64 {
-        gate::marked_until_q8(self.marks.borrow()[cell as usize])
+        prefilter::marked_until_q8(self.marks.borrow()[cell as usize])
     }
 
     fn track_until(&self, cell: u32, until_q8: u64) {
-        self.marks.borrow_mut()[cell as usize] = gate::mark(until_q8);
+        self.marks.borrow_mut()[cell as usize] = prefilter::mark(until_q8);
     }
 
     fn cell(&self, index: u32) -> Option<usize> {
@@ -388,29 +388,29 @@ impl Tables for Memory {
         Word::Cell(cell)
     }
 
-    fn cell_denial(&self, cell: usize, slot: usize) -> Word {
+    fn cell_negative_entry(&self, cell: usize, slot: usize) -> Word {
         Word::Cell(cell + 1 + slot)
     }
 
-    fn rung_cell(&self, index: u32) -> Option<usize> {
+    fn prefix_level_cell(&self, index: u32) -> Option<usize> {
         Some(index as usize * 2)
     }
 
-    fn rung_tat(&self, cell: usize) -> Word {
-        Word::Rung(cell)
+    fn prefix_level_tat(&self, cell: usize) -> Word {
+        Word::PrefixLevel(cell)
     }
 
-    fn rung_tracked_until(&self, cell: usize) -> Word {
-        Word::Rung(cell + 1)
+    fn prefix_level_tracked_until(&self, cell: usize) -> Word {
+        Word::PrefixLevel(cell + 1)
     }
 
     fn prefix(&self, key: &PrefixKey) -> Option<Word> {
-        self.prefixes.borrow().get(&[key.hi, key.lo, key.rung]).copied().map(Word::Prefix)
+        self.prefixes.borrow().get(&[key.hi, key.lo, key.prefix_level]).copied().map(Word::Prefix)
     }
 
     fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
         let mut prefixes = self.prefixes.borrow_mut();
-        let key = [key.hi, key.lo, key.rung];
+        let key = [key.hi, key.lo, key.prefix_level];
         if prefixes.contains_key(&key) {
             return Err(InsertError::Exists);
         }
@@ -482,7 +482,7 @@ impl Tables for Memory {
             Word::Total(at) => self.totals.borrow_mut()[at] = new,
             Word::User(at) => self.users.borrow_mut()[at] = new,
             Word::Budget(at) => self.budgets.borrow_mut()[at] = new,
-            Word::Rung(at) => self.rungs.borrow_mut()[at] = new,
+            Word::PrefixLevel(at) => self.prefix_levels.borrow_mut()[at] = new,
             Word::Fair(at) => self.fair.borrow_mut()[at] = new,
             Word::Prefix(at) => self.prefix_words.borrow_mut()[at] = new,
             Word::Syns(at) => self.syns.borrow_mut()[at] = new,
@@ -537,7 +537,7 @@ impl Relay for Memory {
         self.link.get() == Link::Ethernet
     }
 
-    fn hand_over(&self, to: Successor, _: Baton) {
+    fn hand_over(&self, to: Successor, _: TailCallContext) {
         self.handed_over.borrow_mut().push(to);
     }
 

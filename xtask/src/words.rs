@@ -194,20 +194,20 @@ mod tests {
 
     #[test]
     fn texts_that_scripts_rely_on_may_have_the_word() {
-        let gate = of(
-            r#"| `gate` | word | prefilter | `gate = true`, `` `gate` ``, `ratelimit_gate_hot_cells` | yes |"#,
+        let latch = of(
+            r#"| `latch` | word | prefilter | `latch = true`, `` `latch` ``, `ratelimit_latch_hot_cells` | yes |"#,
         );
-        assert!(!gate.is_in("gate = true  # default") && !gate.is_in("the key `gate`"));
-        assert!(!gate.is_in("ratelimit_gate_hot_cells 3"));
-        assert!(gate.is_in("gate = true opens the gate"));
-        assert!(!gate.is_in("the gateway"));
+        assert!(!latch.is_in("latch = true  # default") && !latch.is_in("the key `latch`"));
+        assert!(!latch.is_in("ratelimit_latch_hot_cells 3"));
+        assert!(latch.is_in("latch = true opens the latch"));
+        assert!(!latch.is_in("the latchkey"));
     }
 
     #[test]
     fn a_row_that_cannot_be_read_is_an_error() {
-        assert!(row("| `gate` | word | prefilter | yes |").is_err());
-        assert!(row("| gate | word | prefilter | | yes |").is_err());
-        assert!(row("| `gate` | word | prefilter | | soon |").is_err());
+        assert!(row("| `latch` | word | prefilter | yes |").is_err());
+        assert!(row("| latch | word | prefilter | | yes |").is_err());
+        assert!(row("| `latch` | word | prefilter | | soon |").is_err());
         assert!(table("# no table\n").is_err());
     }
 
@@ -217,9 +217,9 @@ mod tests {
         for member in ["docs", "ratelimit-common", "ratelimit-ebpf", "ratelimit-user", "tests", "xtask"] {
             fs::create_dir_all(dir.join(member)).unwrap();
         }
-        let rows = "| `lamp` | word | light | | yes |\n| `rung` | word | level | | no |\n";
+        let rows = "| `lamp` | word | light | | yes |\n| `bulb` | word | level | | no |\n";
         fs::write(dir.join(GLOSSARY), format!("{HEADER}\n|---|---|---|---|---|\n{rows}")).unwrap();
-        fs::write(dir.join("tests/a.rs"), "fn a() {}\n// The lamp. A rung.\n").unwrap();
+        fs::write(dir.join("tests/a.rs"), "fn a() {}\n// The lamp. A bulb.\n").unwrap();
         let told = check(&dir).unwrap_err().to_string();
         fs::remove_dir_all(&dir).unwrap();
         assert!(told.ends_with("\n  tests/a.rs:2: \"lamp\": say light"), "{told}");

@@ -1,21 +1,21 @@
-//! The gate: cells that sources share until they need an entry of their own.
+//! The prefilter: cells that sources share until they need an entry of their own.
 
 use crate::abi_struct;
 
-/// Denials that a cell remembers.
-pub const DENIALS: usize = 2;
+/// Negative entries that a cell remembers.
+pub const NEGATIVE_ENTRIES: usize = 2;
 
 abi_struct! {
-    /// One cell. See `limit::gate` for what its words mean; all zero is a fresh one.
+    /// One cell. See `limit::prefilter` for what its words mean; all zero is a fresh one.
     pub struct Cell: 24 {
         /// Bucket of all sources of this cell that have no entry.
         pub tat_q8: u64,
         /// Sources of this cell that are over a limit, and until when.
-        pub denials: [u64; DENIALS],
+        pub negative_entries: [u64; NEGATIVE_ENTRIES],
     }
 }
 
 impl Cell {
     /// A cell that has seen nothing.
-    pub const FRESH: Self = Self { tat_q8: 0, denials: [0; DENIALS] };
+    pub const FRESH: Self = Self { tat_q8: 0, negative_entries: [0; NEGATIVE_ENTRIES] };
 }

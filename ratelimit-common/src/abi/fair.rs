@@ -3,7 +3,7 @@
 use crate::abi_struct;
 
 abi_struct! {
-    /// The words of all sources that the gate's hash puts here; see `limit::fair` for what they mean. All zero is a fresh one.
+    /// The words of all sources that the prefilter's hash puts here; see `limit::fair` for what they mean. All zero is a fresh one.
     pub struct FairCell: 16 {
         /// What was had beyond a fair share, and when that was reckoned.
         pub share: u64,

@@ -35,9 +35,10 @@ pub use lease::{Lease, Spent};
 pub use link::{LinkCell, LinkLimits};
 pub use list::ListEntry;
 pub use policy::{
-    Clock, Gate, Ladder, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Rung, SourceLimits, Squeeze,
+    Aggregation, Clock, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Prefilter, PrefixLevel,
+    SourceLimits, Squeeze,
 };
-pub use prefix::{PrefixKey, RungCell};
+pub use prefix::{PrefixKey, PrefixLevelCell};
 pub use reason::{Reason, Verdict};
 pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 pub use window::{WindowLimit, WindowState};
@@ -46,7 +47,7 @@ pub use window::{WindowLimit, WindowState};
 pub const ABI_VERSION: u32 = 6;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 14_793_539_580_428_985_534;
+const RECORDED_FINGERPRINT: usize = 14_927_265_728_552_158_042;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -63,14 +64,14 @@ const FINGERPRINT: usize = layout::fold(&[
     Limit::LAYOUT,
     LimitSet::LAYOUT,
     SourceLimits::LAYOUT,
-    Gate::LAYOUT,
-    Ladder::LAYOUT,
-    Rung::LAYOUT,
+    Prefilter::LAYOUT,
+    Aggregation::LAYOUT,
+    PrefixLevel::LAYOUT,
     Squeeze::LAYOUT,
     FairCell::LAYOUT,
     Policy::LAYOUT,
     PrefixKey::LAYOUT,
-    RungCell::LAYOUT,
+    PrefixLevelCell::LAYOUT,
     Service::LAYOUT,
     Total::LAYOUT,
     TotalState::LAYOUT,

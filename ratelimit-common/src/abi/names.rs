@@ -24,7 +24,7 @@ pub const SUCCESSORS_IP_FRAGS: [(u32, &str); 2] = [(1, "prove_ip_frags"), (2, "m
 
 /// Per-source state.
 pub const BUCKETS: &str = "BUCKETS";
-/// The gate's cells.
+/// The prefilter's cells.
 pub const CELLS: &str = "CELLS";
 /// Fair shares of sources in crowded prefixes.
 pub const FAIR: &str = "FAIR";
@@ -58,7 +58,7 @@ pub const SHARES: &str = "SHARES";
 pub const ALLOWANCES: &str = "ALLOWANCES";
 /// Prefixes with a bucket of their own.
 pub const PREFIXES: &str = "PREFIXES";
-/// The ladder's cells.
+/// Prefix aggregation's cells.
 pub const RUNGS: &str = "RUNGS";
 /// Buckets of users.
 pub const USERS: &str = "USERS";

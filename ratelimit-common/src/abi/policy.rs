@@ -13,7 +13,7 @@ use crate::abi_struct;
 pub const MAX_LIMITS: usize = 4;
 
 /// Prefix lengths that aggregate the sources of one address family.
-pub const MAX_RUNGS: usize = 3;
+pub const MAX_PREFIX_LEVELS: usize = 3;
 
 /// The bit of `frac_bits` that says, in a set, that a limit counts bytes: what the packet path can use without a branch.
 pub const COUNTS_BYTES: u32 = 1 << 31;
@@ -127,13 +127,13 @@ abi_struct! {
         pub limit_count: u64,
         /// The largest tolerance of all limits.
         pub longest_tolerance_q8: u64,
-        /// What a cell of the gate may give out, as time; 0: every source has an entry from its first packet on.
-        pub gate_tolerance_q8: u64,
+        /// What a cell of the prefilter may give out, as time; 0: every source has an entry from its first packet on.
+        pub prefilter_tolerance_q8: u64,
         /// When what sources had spent was last lost sight of, by a change of policy. See [`LimitSet::owed_q8`].
         pub owed_since_q8: u64,
         /// How much every source counts as having spent at that moment, as time; of each limit at most its tolerance. 0: nothing.
         pub owed_q8: u64,
-        /// Every cell of the gate counts as tracked until then: entries from before the gate was switched on are behind it. 0: none does.
+        /// Every cell of the prefilter counts as tracked until then: entries from before the prefilter was switched on are behind it. 0: none does.
         pub tracked_until_q8: u64,
         /// Margins of soft limits begin then: their buckets have been charged for as long as they take to fill. 0: they have begun.
         pub margins_from_q8: u64,
@@ -193,7 +193,7 @@ impl LimitSet {
     pub const NONE: Self = Self {
         limit_count: 0,
         longest_tolerance_q8: 0,
-        gate_tolerance_q8: 0,
+        prefilter_tolerance_q8: 0,
         owed_since_q8: 0,
         owed_q8: 0,
         tracked_until_q8: 0,
@@ -219,13 +219,13 @@ abi_struct! {
 }
 
 abi_struct! {
-    /// The gate in front of the table of sources.
-    pub struct Gate: 112 {
+    /// The prefilter in front of the table of sources.
+    pub struct Prefilter: 112 {
         /// Secret of the hash that puts sources into cells.
         pub secret: [u64; 2],
         /// New sources that one CPU may enter into the table.
         pub new_sources: Limit,
-        /// Sockets that one CPU may look up for strangers who may have a connection.
+        /// Sockets that one CPU may look up for untracked sources that may have a connection.
         pub proofs: Limit,
         /// Senders of refused packets that one CPU may tell so.
         pub rejections: Limit,
@@ -236,14 +236,14 @@ abi_struct! {
 
 abi_struct! {
     /// Addresses that share a prefix, held to a multiple of what one source may have.
-    pub struct Rung: 32 {
+    pub struct PrefixLevel: 32 {
         /// Mask for bytes 0 to 7 of a source's key, native load.
         pub mask_hi: u64,
         /// Mask for bytes 8 to 15 of a source's key, native load.
         pub mask_lo: u64,
-        /// How many sources' worth they may have together; 0: no such rung.
+        /// How many sources' worth they may have together; 0: no such aggregation level.
         pub multiple: u64,
-        /// Its reciprocal, see `limit::ladder`.
+        /// Its reciprocal, see `limit::aggregation`.
         pub reciprocal: u64,
     }
 }
@@ -271,8 +271,8 @@ impl Squeeze {
 
 abi_struct! {
     /// Wider and wider prefixes around a source.
-    pub struct Ladder: 248 {
-        /// How far the bucket of a prefix may run ahead, as for one source; 0 switches the ladder off.
+    pub struct Aggregation: 248 {
+        /// How far the bucket of a prefix may run ahead, as for one source; 0 switches prefix aggregation off.
         pub tolerance_q8: u64,
         /// How far sources that are not proven to be real may push the bucket of a prefix, as time: less, so that who forges addresses cannot take
         /// everything from those who are.
@@ -284,24 +284,24 @@ abi_struct! {
         /// How sources share what is left.
         pub squeeze: Squeeze,
         /// Of IPv4 and of IPv6, narrowest first.
-        pub rungs: [[Rung; MAX_RUNGS]; 2],
+        pub prefix_levels: [[PrefixLevel; MAX_PREFIX_LEVELS]; 2],
     }
 }
 
-impl Ladder {
-    /// No ladder.
+impl Aggregation {
+    /// No prefix aggregation.
     pub const OFF: Self = Self {
         tolerance_q8: 0,
         unproven_tolerance_q8: 0,
         adds: 0,
         cell_tolerance_q8: 0,
         squeeze: Squeeze::NONE,
-        rungs: [[Rung::UNUSED; MAX_RUNGS]; 2],
+        prefix_levels: [[PrefixLevel::UNUSED; MAX_PREFIX_LEVELS]; 2],
     };
 }
 
-impl Rung {
-    /// Fills the unused slots of a ladder.
+impl PrefixLevel {
+    /// Fills the slots of aggregation levels that are not in use.
     pub const UNUSED: Self = Self { mask_hi: 0, mask_lo: 0, multiple: 0, reciprocal: 0 };
 }
 
@@ -313,9 +313,9 @@ abi_struct! {
         /// What holds for every source.
         pub source: SourceLimits,
         /// Which sources get state of their own.
-        pub gate: Gate,
+        pub prefilter: Prefilter,
         /// What prefixes around sources may have together.
-        pub ladder: Ladder,
+        pub aggregation: Aggregation,
         /// A [`Clock`].
         pub clock: u32,
         /// How many of `services` are in use.

@@ -51,7 +51,7 @@ abi_struct! {
         pub limit: Limit,
         /// How far sources without state may push the bucket: below the limit's own tolerance, so that they cannot
         /// take the last tokens from those who are known.
-        pub stranger_tolerance_q8: u64,
+        pub untracked_tolerance_q8: u64,
         /// What a CPU takes at a time; 0: packet by packet.
         pub portion_q8: u64,
     }
@@ -131,9 +131,9 @@ impl OnLimit {
 #[repr(u32)]
 pub enum Party {
     /// A source without state.
-    Stranger = 0,
+    Untracked = 0,
     /// A source with state.
-    Known = 1,
+    Tracked = 1,
     /// A source with state that has shown a connection, which nobody can forge.
     Proven = 2,
 }
@@ -143,16 +143,16 @@ impl Party {
     #[inline(always)]
     pub const fn from_code(code: u32) -> Self {
         match code {
-            0 => Self::Stranger,
-            1 => Self::Known,
+            0 => Self::Untracked,
+            1 => Self::Tracked,
             _ => Self::Proven,
         }
     }
 
-    /// Whether the source has state: strangers are the first to go when a service is full.
+    /// Whether the source has state: untracked sources are the first to go when a service is full.
     #[inline(always)]
     pub const fn has_state(self) -> bool {
-        !matches!(self, Self::Stranger)
+        !matches!(self, Self::Untracked)
     }
 }
 
@@ -185,7 +185,7 @@ impl Service {
     pub const UNUSED: Self = Self {
         syn_cookies: Limit::UNUSED,
         total_count: 0,
-        totals: [Total { limit: Limit::UNUSED, stranger_tolerance_q8: 0, portion_q8: 0 }; MAX_TOTALS],
+        totals: [Total { limit: Limit::UNUSED, untracked_tolerance_q8: 0, portion_q8: 0 }; MAX_TOTALS],
         per_source: LimitSet::NONE,
         on_limit: OnLimit::Drop as u32,
         dscp: 0,

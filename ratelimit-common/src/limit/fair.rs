@@ -1,6 +1,6 @@
 //! Fair shares within a prefix: who is refused when a neighbourhood wants more than it may have.
 //!
-//! A prefix may have m times what one source may have (see [`super::ladder`]). Whoever forges addresses of a prefix wants all of that, and
+//! A prefix may have m times what one source may have (see [`super::aggregation`]). Whoever forges addresses of a prefix wants all of that, and
 //! first come, first served would leave nothing for the quiet sources between them. So sources of a prefix that is nearly used up are held
 //! to a second rate, the same for all of them, that falls the more the prefix is used up:
 //!
@@ -21,13 +21,13 @@
 //! # The word of a source
 //! What a source has had beyond its rate f, and when that was reckoned, in units of 2^-23 of the tolerance or finer:
 //! `time << 28 | debt`. Debt is paid off at f: at one unit per unit without pressure, at half of that after one octave. Sources share
-//! words by the same hash that puts them into cells of the gate: two sources on one word share what one of them may have.
+//! words by the same hash that puts them into cells of the prefilter: two sources on one word share what one of them may have.
 //!
 //! # Worked numbers
 //! 100 packets/s burst 100 and a /24 x32: 254 forged sources at 79 packets/s want 20 000/s of 3200/s. Their debts hold the prefix where
 //! f is 12.6/s; a source at 8 packets/s never owes more than its allowance, and all of its packets pass.
 
-use crate::abi::{Ladder, Squeeze, service::Party};
+use crate::abi::{Aggregation, Squeeze, service::Party};
 
 /// How often the rate is halved from the beginning of the range to its end.
 pub const OCTAVES: u32 = 12;
@@ -86,10 +86,10 @@ const fn bits(number: u64) -> u32 {
 /// Where the range of a party ends. Who is proven is not squeezed as soon as the others are at their end, but only when those who are proven
 /// want too much themselves: half of its range lies beyond what a prefix may ever owe.
 #[inline(always)]
-pub const fn end_q8(ladder: &Ladder, party: Party) -> u64 {
+pub const fn end_q8(aggregation: &Aggregation, party: Party) -> u64 {
     match party {
-        Party::Stranger | Party::Known => ladder.unproven_tolerance_q8,
-        Party::Proven => ladder.tolerance_q8 + ladder.squeeze.range_q8 / 2,
+        Party::Untracked | Party::Tracked => aggregation.unproven_tolerance_q8,
+        Party::Proven => aggregation.tolerance_q8 + aggregation.squeeze.range_q8 / 2,
     }
 }
 
@@ -178,7 +178,7 @@ pub const fn was_asked(word: u64, hash: u64, now_q8: u64) -> bool {
 /// The bits of a hash below those that choose its word.
 #[inline(always)]
 const fn mark(hash: u64) -> u64 {
-    (hash >> (64 - super::gate::CELL_BITS - MARK_BITS)) & ((1 << MARK_BITS) - 1)
+    (hash >> (64 - super::prefilter::CELL_BITS - MARK_BITS)) & ((1 << MARK_BITS) - 1)
 }
 
 /// How long a source that showed a connection counts as proven: ten minutes, in 1/256 ns. Long, because a flood of forged segments may use
@@ -190,7 +190,7 @@ pub const PROVEN_Q8: u64 = 600_000_000_000 << 8;
 pub const fn party(proven_until_q8: u64, now_q8: u64) -> Party {
     let left = proven_until_q8.wrapping_sub(now_q8);
     // Nobody is proven for longer than that, so a moment that lies further ahead has been long ago.
-    if proven_until_q8 == 0 || left == 0 || left > PROVEN_Q8 { Party::Known } else { Party::Proven }
+    if proven_until_q8 == 0 || left == 0 || left > PROVEN_Q8 { Party::Tracked } else { Party::Proven }
 }
 
 #[cfg(test)]

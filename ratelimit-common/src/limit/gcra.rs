@@ -107,7 +107,7 @@ pub const fn take(tat_q8: u64, limit: &Limit, now_q8: u64, charge_q8: u64) -> Ou
 /// What counts as spent of a bucket whatever its word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Once full, it starts again with so much spent: see [`super::gate`].
+    /// Once full, it starts again with so much spent: see [`super::prefilter`].
     pub restart_q8: u64,
     /// So much at least is spent now, because a change of policy lost sight of what was: see [`owed_q8`].
     pub owed_q8: u64,
@@ -126,7 +126,7 @@ impl Start {
     /// Of a limit of a set.
     #[inline(always)]
     pub const fn of(set: &LimitSet, limit: &Limit, now_q8: u64) -> Self {
-        Self { restart_q8: set.gate_tolerance_q8, owed_q8: owed_q8(set, limit.tolerance_q8, now_q8) }
+        Self { restart_q8: set.prefilter_tolerance_q8, owed_q8: owed_q8(set, limit.tolerance_q8, now_q8) }
     }
 
     /// What is spent of a bucket whose word is so far ahead.

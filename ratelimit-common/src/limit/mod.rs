@@ -1,10 +1,10 @@
 //! The maths of limits: pure functions of state, parameters, time and cost.
 
+pub mod aggregation;
 pub mod fair;
-pub mod gate;
 pub mod gcra;
-pub mod ladder;
 pub mod lease;
+pub mod prefilter;
 pub mod window;
 
 // The kernel reads numbers; words and their checks stay on the host.

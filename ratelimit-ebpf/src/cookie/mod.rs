@@ -36,7 +36,7 @@ use crate::{
     packet::{Packet, Transport},
     reply::{Reply, Wire},
     segment::Segment,
-    tables::{Baton, Relay, Successor},
+    tables::{Relay, Successor, TailCallContext},
     verdict::conclude,
 };
 use synack::Terms;
@@ -70,13 +70,13 @@ pub fn answer<T: Stages, R: Relay, W: Sockets>(
     relay: &R,
     wire: &W,
 ) -> Verdict {
-    let baton = take(wire);
+    let context = take(wire);
     let reason = answer_unless_admitted(frame, tables, wire).unwrap_or_else(|| {
         // What cannot be answered is for the kernel; then it costs what every SYN does.
-        relay.hand_over(Successor::Prove, baton);
+        relay.hand_over(Successor::Prove, context);
         Reason::CookieInvalid
     });
-    conclude(tables, relay, tables.policy(), baton.service, reason, frame.len())
+    conclude(tables, relay, tables.policy(), context.service, reason, frame.len())
 }
 
 /// What became of a SYN; `None` if nobody listens for it, or the frame cannot grow by a word.
@@ -102,17 +102,22 @@ fn answer_unless_admitted<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, 
     }
 }
 
-/// Decides about TCP to a service whose SYNs are answered with cookies, or of a stranger who may have a connection, and about SYNs that
+/// Decides about TCP to a service whose SYNs are answered with cookies, or of an untracked source that may have a connection, and about SYNs that
 /// could not be answered; counts it. The lists have been asked already, by whoever sent the frame here.
 #[inline(always)]
 pub fn prove<T: Stages, R: Relay, W: Sockets>(frame: &Frame<'_>, tables: &T, relay: &R, wire: &W) -> Verdict {
-    let baton = take(wire);
-    let reason = prove_and_limit(frame, tables, wire, &baton);
-    conclude(tables, relay, tables.policy(), baton.service, reason, frame.len())
+    let context = take(wire);
+    let reason = prove_and_limit(frame, tables, wire, &context);
+    conclude(tables, relay, tables.policy(), context.service, reason, frame.len())
 }
 
 #[inline(always)]
-fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &W, baton: &Baton) -> Reason {
+fn prove_and_limit<T: Stages, W: Sockets>(
+    frame: &Frame<'_>,
+    tables: &T,
+    wire: &W,
+    context: &TailCallContext,
+) -> Reason {
     let packet = match parse_again(frame, wire) {
         Ok(packet) => packet,
         Err(reason) => return reason,
@@ -127,12 +132,12 @@ fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &
     // Forgotten once more: the lookup has a way for each family and each kind of socket, and the verifier would go on along each.
     let proof = Proof::from_code(forget(proof as u64, len) as u32);
     let packet =
-        Packet { transport, service: baton.service as u16, user: baton.user, ..packet }.forgotten(len);
+        Packet { transport, service: context.service as u16, user: context.user, ..packet }.forgotten(len);
     let now_ns = tables.now_ns(Clock::Coarse);
     if proof == Proof::Nothing {
         let refused = (&packet, Sender::key_of(policy, packet.source));
-        limit::report_unasked(tables, policy, refused, len, now_ns, baton.otherwise);
-        return baton.otherwise;
+        limit::report_unasked(tables, policy, refused, len, now_ns, context.otherwise);
+        return context.otherwise;
     }
     limit::limit_shown(tables, policy, &packet, len, now_ns, proof)
 }

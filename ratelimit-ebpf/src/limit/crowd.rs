@@ -2,7 +2,7 @@
 
 use ratelimit_common::abi::{Policy, Reason, service::Party};
 
-use super::{fair, ladder, request::Request, total::Account};
+use super::{aggregation, fair, request::Request, total::Account};
 use crate::tables::Tables;
 
 /// Charges all of it, or says what refuses.
@@ -16,7 +16,9 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: 
     {
         return Reason::ServiceTotal;
     }
-    let Some(pressure) = ladder::judge(tables, policy, request, party) else { return Reason::LimitPrefix };
+    let Some(pressure) = aggregation::judge(tables, policy, request, party) else {
+        return Reason::LimitPrefix;
+    };
     if pressure != 0 && !fair::admits(tables, policy, request, pressure) {
         return Reason::LimitPrefix;
     }
@@ -26,7 +28,7 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: 
         }
         account.spend(tables, len, party);
     }
-    if !ladder::charge(tables, policy, request, party) {
+    if !aggregation::charge(tables, policy, request, party) {
         return Reason::LimitPrefix;
     }
     if pressure == 0 || fair::charge(tables, policy, request, pressure) {

@@ -4,19 +4,19 @@ use ratelimit_common::{
     abi::{Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason},
     limit::{
         fair::PROVEN_Q8,
-        gate,
         gcra::{self, Outcome, SMALLEST_FRAME, Start},
+        prefilter,
     },
 };
 
 use super::{
-    denial,
+    negative_cache,
     request::Request,
     word::{self, Charging, Unmoved, refusal},
 };
 use crate::tables::Tables;
 
-/// Whether all limits would admit the packet. Writes nothing but a denial, or to settle an old debt.
+/// Whether all limits would admit the packet. Writes nothing but a negative entry, or to settle an old debt.
 #[inline(always)]
 pub fn judge<T: Tables>(
     tables: &T,
@@ -35,7 +35,7 @@ pub fn judge<T: Tables>(
             Outcome::Refused if gcra::has_margin(set, limit, request.now_q8) => {}
             Outcome::Refused => {
                 if let Some(until_q8) = refused_until(seen, limit) {
-                    denial::remember(tables, policy, set, request, until_q8, refusal(limit));
+                    negative_cache::remember(tables, policy, set, request, until_q8, refusal(limit));
                 }
                 return refusal(limit);
             }
@@ -120,7 +120,7 @@ pub(super) fn charge_margins(set: &LimitSet, charge: impl Fn(u32) -> Reason) -> 
 pub(super) fn judge_first(set: &LimitSet, request: &Request) -> Reason {
     for index in 0..MAX_LIMITS {
         let Some((limit, charge)) = request.charge(set, index) else { continue };
-        if set.gate_tolerance_q8 + charge > limit.tolerance_q8 && !limit.is_soft() {
+        if set.prefilter_tolerance_q8 + charge > limit.tolerance_q8 && !limit.is_soft() {
             return refusal(limit);
         }
     }
@@ -130,14 +130,14 @@ pub(super) fn judge_first(set: &LimitSet, request: &Request) -> Reason {
 /// Sees to it that the cell is tracked until every entry behind it is full again.
 #[inline(always)]
 pub(super) fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Request) {
-    if set.gate_tolerance_q8 == 0 {
+    if set.prefilter_tolerance_q8 == 0 {
         return;
     }
-    let cell = gate::cell_index(request.hash);
+    let cell = prefilter::cell_index(request.hash);
     // Who is proven is to be known again after a pause that is longer than any bucket takes to fill.
     let proven = request.proven != 0 && PROVEN_Q8 > set.longest_tolerance_q8;
     let at_least = if proven { PROVEN_Q8 } else { set.longest_tolerance_q8 };
-    if let Some(until) = gate::track(tables.tracked_until(cell), request.now_q8, at_least) {
+    if let Some(until) = prefilter::track(tables.tracked_until(cell), request.now_q8, at_least) {
         tables.track_until(cell, until);
     }
 }

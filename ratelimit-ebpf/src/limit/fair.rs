@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::Policy,
-    limit::{fair, gate},
+    limit::{fair, prefilter},
 };
 
 use super::request::Request;
@@ -36,19 +36,19 @@ pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, 
 
 #[inline(always)]
 fn share<T: Tables>(tables: &T, request: &Request) -> Option<T::Word> {
-    Some(tables.fair_share(tables.fair_cell(gate::cell_index(request.hash))?))
+    Some(tables.fair_share(tables.fair_cell(prefilter::cell_index(request.hash))?))
 }
 
 #[inline(always)]
 fn after(word: u64, policy: &Policy, request: &Request, pressure: u32) -> Option<u64> {
-    fair::take(word, &policy.ladder.squeeze, request.now_q8, request.dearest_q8(), pressure)
+    fair::take(word, &policy.aggregation.squeeze, request.now_q8, request.dearest_q8(), pressure)
 }
 
 /// Whether the source was asked for a connection a moment ago, and had none to show, or it would be proven. Who keeps no account with us cannot
 /// be marked as proven, and so is never taken for asked.
 #[inline(always)]
 pub(super) fn was_asked<T: Tables>(tables: &T, request: &Request) -> bool {
-    match tables.fair_cell(gate::cell_index(request.hash)) {
+    match tables.fair_cell(prefilter::cell_index(request.hash)) {
         Some(cell) => {
             request.dearest_q8() != 0
                 && fair::was_asked(tables.load(tables.fair_asked(cell)), request.hash, request.now_q8)
@@ -60,7 +60,7 @@ pub(super) fn was_asked<T: Tables>(tables: &T, request: &Request) -> bool {
 /// Remembers that the source is asked now.
 #[inline(always)]
 pub(super) fn ask<T: Tables>(tables: &T, request: &Request) {
-    if let Some(cell) = tables.fair_cell(gate::cell_index(request.hash)) {
+    if let Some(cell) = tables.fair_cell(prefilter::cell_index(request.hash)) {
         // By a plain store: whoever else writes it at the same time says as much.
         tables.store(tables.fair_asked(cell), fair::asked(request.hash, request.now_q8));
     }

@@ -28,9 +28,9 @@ pub(super) fn charge_all<T: Leaves>(tables: &T, policy: &Policy, request: &Reque
 #[inline(always)]
 pub(crate) fn charge<T: Leaves>(tables: &T, policy: &Policy, len: u64) -> bool {
     let now_q8 = gcra::time_q8(tables.now_ns(Clock::Coarse));
-    let enough = tables.stock_host(policy, len, now_q8, Party::Stranger);
+    let enough = tables.stock_host(policy, len, now_q8, Party::Untracked);
     if enough {
-        tables.spend_host(policy, len, Party::Stranger);
+        tables.spend_host(policy, len, Party::Untracked);
     }
     enough
 }

@@ -5,15 +5,15 @@
 //! can still fail half way, when another CPU takes the last tokens in between: then nothing is refunded and the packet is
 //! refused, which keeps the error on the safe side.
 
+mod aggregation;
 mod crowd;
-mod denial;
 mod entry;
 mod fair;
 mod further;
 mod host;
-mod ladder;
 mod lease;
 mod leaves;
+mod negative_cache;
 mod opening;
 mod proof;
 mod refusal;
@@ -32,7 +32,7 @@ mod word;
 
 use ratelimit_common::{
     abi::{Clock, LimitSet, Policy, Reason, service::Party},
-    limit::{gate, gcra},
+    limit::{gcra, prefilter},
 };
 
 use crate::{
@@ -92,7 +92,7 @@ fn ask<T: Stages, R: Relay>(
     request: &mut Request,
 ) -> Reason {
     if packet.transport == Transport::TCP && syns::defended(tables, policy, request) {
-        relay.hand_over(Successor::Prove, request.baton(Reason::CookieInvalid));
+        relay.hand_over(Successor::Prove, request.context(Reason::CookieInvalid));
         // Still here: this kernel has no such program, and the limits alone must do. Some kernels hold that packet bytes may
         // have changed meanwhile; nothing below reads any.
     }
@@ -107,7 +107,7 @@ fn ask<T: Stages, R: Relay>(
         && tables.count_syn(policy, request);
     if let Some(reason) = standing.refusal() {
         if answered {
-            relay.hand_over(Successor::Answer, request.baton(reason));
+            relay.hand_over(Successor::Answer, request.context(reason));
         } else if standing.wants_state() {
             ask_for_proof(tables, relay, policy, packet, request, reason);
         }
@@ -128,14 +128,14 @@ fn ask<T: Stages, R: Relay>(
         if !reason.admits() {
             return reason;
         }
-        relay.hand_over(Successor::Answer, request.baton(reason));
+        relay.hand_over(Successor::Answer, request.context(reason));
         // Still here: there is no such program, and the SYN is one like any other.
         request.opens(policy, 1);
     }
     let party = standing.party(tables, request);
     let reason = host::charge_all(tables, policy, request, party);
     if reason != Reason::Conforming {
-        if party == Party::Stranger || (party == Party::Known && reason == Reason::LimitPrefix) {
+        if party == Party::Untracked || (party == Party::Tracked && reason == Reason::LimitPrefix) {
             ask_for_proof(tables, relay, policy, packet, request, reason);
         }
         return reason;
@@ -227,25 +227,25 @@ fn request<T: Stages>(
     now_ns: u64,
 ) -> Result<Request, Reason> {
     let mut now_q8 = gcra::time_q8(now_ns);
-    if policy.source.set.gate_tolerance_q8 != 0 {
+    if policy.source.set.prefilter_tolerance_q8 != 0 {
         // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
-        if gate::is_tracked_in(&policy.source.set, sender.tracked_until_q8, now_q8) {
-            if let Some(cell) = tables.cell(gate::cell_index(sender.hash))
-                && let Some(reason) = denial::check(tables, policy, cell, sender.hash, now_q8)
+        if prefilter::is_tracked_in(&policy.source.set, sender.tracked_until_q8, now_q8) {
+            if let Some(cell) = tables.cell(prefilter::cell_index(sender.hash))
+                && let Some(reason) = negative_cache::check(tables, policy, cell, sender.hash, now_q8)
             {
                 return Err(reason);
             }
         }
-        // What most packets of a spoofed flood meet: nobody of this cell is known, and strangers have used up their part. Not for
+        // What most packets of a spoofed flood meet: nobody of this cell is tracked, and untracked sources have used up their part. Not for
         // TCP, which may be answered with a cookie or belong to a connection.
         else if !packet.transport.is_tcp() {
             if let Some(account) = Account::of(tables, policy, packet.service as u32)
-                && account.is_spent(tables, len, now_q8, Party::Stranger)
+                && account.is_spent(tables, len, now_q8, Party::Untracked)
             {
                 return Err(Reason::ServiceTotal);
             }
             if let Some(account) = Account::of_host(tables, policy)
-                && account.is_spent(tables, len, now_q8, Party::Stranger)
+                && account.is_spent(tables, len, now_q8, Party::Untracked)
             {
                 return Err(Reason::HostTotal);
             }
@@ -257,7 +257,7 @@ fn request<T: Stages>(
     Ok(Request::new(policy, packet, sender, len, now_q8))
 }
 
-/// A stranger is about to be refused for want of room. If its segment can belong to a connection, the host's sockets are asked,
+/// An untracked source is about to be refused for want of room. If its segment can belong to a connection, the host's sockets are asked,
 /// as often as the budget allows; does not come back if they are.
 #[inline(always)]
 fn ask_for_proof<T: Stages, R: Relay>(
@@ -272,6 +272,6 @@ fn ask_for_proof<T: Stages, R: Relay>(
         && budget::take_proof(tables, policy, fair::was_asked(tables, request), request.now_q8)
     {
         fair::ask(tables, request);
-        relay.hand_over(Successor::Prove, request.baton(reason));
+        relay.hand_over(Successor::Prove, request.context(reason));
     }
 }

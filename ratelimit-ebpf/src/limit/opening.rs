@@ -45,7 +45,7 @@ pub fn open<T: Leaves>(tables: &T, policy: &Policy, set: &LimitSet, request: &Re
 fn first(set: &LimitSet, request: &Request) -> Result<Bucket, Reason> {
     match entry::judge_first(set, request) {
         Reason::Conforming => {
-            let start = request.now_q8.wrapping_add(set.gate_tolerance_q8);
+            let start = request.now_q8.wrapping_add(set.prefilter_tolerance_q8);
             let tat_q8 = request
                 .charges_q8
                 .map(|charge| start.wrapping_add(if set.owed_q8 == 0 { charge } else { 0 }));

@@ -4,8 +4,8 @@ use ratelimit_common::{
     abi::{EntryKey, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason, SourceKey, policy::COUNTS_BYTES},
     limit::{
         fair::PROVEN_Q8,
-        gate,
         gcra::{self, MAX_AMOUNT},
+        prefilter,
     },
 };
 
@@ -13,7 +13,7 @@ use super::sender::Sender;
 use crate::{
     packet::{Packet, Transport},
     report::Refused,
-    tables::Baton,
+    tables::TailCallContext,
 };
 
 /// What a packet asks for, from whom, and when. Plain numbers, because it is handed by address to functions that the
@@ -23,7 +23,7 @@ use crate::{
 pub struct Request {
     /// The source.
     pub(super) key: SourceKey,
-    /// Where source and group belong in the gate.
+    /// Where source and group belong in the prefilter.
     pub(super) hash: u64,
     /// When.
     pub(super) now_q8: u64,
@@ -37,7 +37,7 @@ pub struct Request {
     pub(super) service: u16,
     /// The user that its source belongs to, as the lists have it.
     pub(super) user: u16,
-    /// Which ladder it is on: 0 for IPv4, 1 for IPv6.
+    /// Address family, which prefix aggregation goes by: 0 for IPv4, 1 for IPv6.
     pub(super) family: u8,
     /// 1 if it has shown a connection.
     pub(super) proven: u8,
@@ -96,7 +96,7 @@ impl Request {
     ) -> R {
         let hash = self.hash;
         self.group = self.service;
-        self.hash = gate::group_hash(hash, self.service as u64, policy.gate.secret);
+        self.hash = prefilter::group_hash(hash, self.service as u64, policy.prefilter.secret);
         self.weigh(set);
         let answer = ask(self);
         self.group = 0;
@@ -176,8 +176,8 @@ impl Request {
 
     /// What the next program gets to know.
     #[inline(always)]
-    pub(super) fn baton(&self, otherwise: Reason) -> Baton {
-        Baton { otherwise, service: self.service as u32, user: self.user }
+    pub(super) fn context(&self, otherwise: Reason) -> TailCallContext {
+        TailCallContext { otherwise, service: self.service as u32, user: self.user }
     }
 
     /// What it was, if it is refused.

@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{Policy, SourceKey},
-    limit::gate,
+    limit::prefilter,
 };
 
 use crate::{
@@ -14,9 +14,9 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     pub(crate) key: SourceKey,
-    /// Where it belongs in the gate.
+    /// Where it belongs in the prefilter.
     pub(super) hash: u64,
-    /// Until when its cell there is tracked; 0 without a gate.
+    /// Until when its cell there is tracked; 0 without a prefilter.
     pub(super) tracked_until_q8: u64,
 }
 
@@ -25,9 +25,10 @@ impl Sender {
     pub fn of<T: Tables>(tables: &T, policy: &Policy, packet: &Packet) -> Self {
         let source = &policy.source;
         let key = Self::key_of(policy, packet.source);
-        let hash = gate::hash(key, policy.gate.secret);
-        let gated = source.set.gate_tolerance_q8 != 0;
-        let tracked_until_q8 = if gated { tables.tracked_until(gate::cell_index(hash)) } else { 0 };
+        let hash = prefilter::hash(key, policy.prefilter.secret);
+        let prefiltered = source.set.prefilter_tolerance_q8 != 0;
+        let tracked_until_q8 =
+            if prefiltered { tables.tracked_until(prefilter::cell_index(hash)) } else { 0 };
         Self { key, hash, tracked_until_q8 }
     }
 

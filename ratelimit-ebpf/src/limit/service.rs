@@ -2,15 +2,15 @@
 
 use ratelimit_common::abi::{Policy, Reason};
 
-use super::{denial, leaves::Leaves, opening, request::Request, standing::Standing};
+use super::{leaves::Leaves, negative_cache, opening, request::Request, standing::Standing};
 
 /// Whether what one source may have of the service would admit the packet.
 #[inline(always)]
 pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
     let Some(set) = request.per_source(policy) else { return Reason::Conforming };
     request.as_service(policy, set, |request| {
-        if let Some(cell) = denial::cell(tables, set, request)
-            && let Some(reason) = denial::check(tables, policy, cell, request.hash, request.now_q8)
+        if let Some(cell) = negative_cache::cell(tables, set, request)
+            && let Some(reason) = negative_cache::check(tables, policy, cell, request.hash, request.now_q8)
         {
             return reason;
         }

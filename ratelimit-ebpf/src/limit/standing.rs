@@ -1,10 +1,11 @@
-//! Where a source stands: with its cell, or with an entry of its own. `limit::gate` in the common crate has the reasoning.
+//! Where a source stands: with its cell, or with an entry of its own. `limit::prefilter` in the common crate has the reasoning.
 
 use ratelimit_common::{
     abi::{Limit, LimitSet, Policy, Reason, service::Party},
     limit::{
-        fair, gate,
+        fair,
         gcra::{self, Outcome, Start},
+        prefilter,
     },
 };
 
@@ -56,7 +57,7 @@ impl<T: Leaves> Standing<T> {
         if set.limit_count == 0 {
             return Self::FREE;
         }
-        if set.gate_tolerance_q8 == 0 {
+        if set.prefilter_tolerance_q8 == 0 {
             return match tables.bucket(&request.entry()) {
                 Some(bucket) => Self::of_entry(tables, policy, set, request, bucket),
                 None => Self::of_newcomer(tables, policy, set, request),
@@ -66,15 +67,15 @@ impl<T: Leaves> Standing<T> {
         if charge_q8 == 0 {
             return Self::FREE;
         }
-        let cell = gate::cell_index(request.hash);
-        if gate::is_tracked_in(set, tables.tracked_until(cell), request.now_q8)
+        let cell = prefilter::cell_index(request.hash);
+        if prefilter::is_tracked_in(set, tables.tracked_until(cell), request.now_q8)
             && let Some(bucket) = tables.bucket(&request.entry())
         {
             return Self::of_entry(tables, policy, set, request, bucket);
         }
         let Some(cell) = tables.cell(cell) else { return Self::refused(Reason::TableFull) };
         let seen = tables.load(tables.cell_tat(cell));
-        let limit = cell_limit(set.gate_tolerance_q8);
+        let limit = cell_limit(set.prefilter_tolerance_q8);
         match gcra::take_restarting(seen, &limit, request.now_q8, charge_q8, cell_start(set, request.now_q8))
         {
             Outcome::Conforms { .. } => Self { voucher: Voucher::Cell, ..Self::FREE },
@@ -139,7 +140,7 @@ impl<T: Leaves> Standing<T> {
             (Voucher::Entry, Some(bucket)) => {
                 fair::party(tables.load(tables.proven_until(bucket)), request.now_q8)
             }
-            _ => Party::Stranger,
+            _ => Party::Untracked,
         }
     }
 
@@ -166,8 +167,8 @@ impl<T: Leaves> Standing<T> {
 
 #[inline(always)]
 fn charge_cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> Reason {
-    let Some(cell) = tables.cell(gate::cell_index(request.hash)) else { return Reason::TableFull };
-    let limit = cell_limit(set.gate_tolerance_q8);
+    let Some(cell) = tables.cell(prefilter::cell_index(request.hash)) else { return Reason::TableFull };
+    let limit = cell_limit(set.prefilter_tolerance_q8);
     let charge_q8 = request.dearest_q8();
     let word = tables.cell_tat(cell);
     let start = cell_start(set, request.now_q8);

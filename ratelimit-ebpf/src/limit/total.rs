@@ -3,8 +3,8 @@
 //! Each CPU takes a portion from the shared bucket at a time and spends it by itself. What is taken is charged at once, so the sum
 //! of all CPUs can never exceed the bucket; what lies unspent on them has been taken out of the tolerance beforehand.
 //!
-//! Strangers (sources without state) may push the bucket only so far. The rest is for known sources: under a spoofed flood
-//! they still find tokens, because strangers stop before the bucket is empty.
+//! Untracked sources (sources without state) may push the bucket only so far. The rest is for tracked sources: under a spoofed flood
+//! they still find tokens, because untracked sources stop before the bucket is empty.
 
 use ratelimit_common::{
     abi::{
@@ -116,8 +116,8 @@ fn stock<T: Tables>(
     let Some(word) = word() else { return false };
     let wanted = price.max(total.portion_q8);
     let tolerance_q8 = match party {
-        Party::Stranger => total.stranger_tolerance_q8,
-        Party::Known | Party::Proven => total.limit.tolerance_q8,
+        Party::Untracked => total.untracked_tolerance_q8,
+        Party::Tracked | Party::Proven => total.limit.tolerance_q8,
     };
     let limit = Limit { tolerance_q8, ..total.limit };
     match word::charge(tables, word, &limit, now_q8, wanted, Start::FULL, Charging::Exchange) {

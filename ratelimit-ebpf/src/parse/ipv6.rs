@@ -45,7 +45,7 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     let source = source(&header)?;
     let (Header { transport, port, at: transport_at, len: transport_len }, protocol, fragment) =
         follow(frame, header.u8::<{ offset_of!(Ipv6Hdr, next_hdr) }>(), at + Ipv6Hdr::LEN, payload_len)?;
-    // Hop limit 255 proves that no router has forwarded it, so a stranger cannot use this way in. RFC 4861 makes
+    // Hop limit 255 proves that no router has forwarded it, so nobody beyond the link can use this way in. RFC 4861 makes
     // receivers check the same, and RFC 6980 makes them ignore fragmented ones.
     // Not where frames are IP packets: such links do without, and what a tunnel carries has whatever hop limit its sender wrote.
     if frame.link() == Link::Ethernet

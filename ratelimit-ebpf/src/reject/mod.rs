@@ -27,12 +27,12 @@ use crate::{
 /// Answers a packet that a limit refused, or drops it, and counts it.
 #[inline(always)]
 pub fn reject<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
-    let baton = take(wire);
+    let context = take(wire);
     let (fate, verdict) = match answer(frame, tables, wire) {
         Some(()) => (Fate::Rejected, Verdict::Reply),
         None => (Fate::Decided, Verdict::Drop),
     };
-    count(tables, baton.service, baton.otherwise, fate, frame.len());
+    count(tables, context.service, context.otherwise, fate, frame.len());
     verdict
 }
 

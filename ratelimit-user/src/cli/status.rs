@@ -101,7 +101,7 @@ fn text(status: &protocol::Status) -> String {
         text.push_str(&format!("           ratelimit rollback goes back to {before}\n"));
     }
     text.push_str(&format!("           {}\n", status.policy_after_restart));
-    text.push_str(&format!("attack     {}, {} changes\n", status.posture, status.posture_changes));
+    text.push_str(&format!("attack     {}, {} changes\n", status.attack_state, status.attack_state_changes));
     text.push_str(&headroom(&status.headroom));
     text.push_str(&format!(
         "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot prefilter cells\n\

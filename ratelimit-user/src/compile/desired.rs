@@ -19,9 +19,9 @@ use ratelimit_common::{
 };
 
 use super::{
+    aggregation::{self, v4_mask, v6_mask},
     destination::{self, Destination},
     facts::HostFacts,
-    ladder::{self, v4_mask, v6_mask},
     link,
     lists::Lists,
     places::Places,
@@ -31,7 +31,7 @@ use super::{
     total,
     window::{self, Windows},
 };
-use crate::policy::{GatePolicy, NamedLimit, Policy, Prefix, Service, Sources, User};
+use crate::policy::{NamedLimit, Policy, PrefilterPolicy, Prefix, Service, Sources, User};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ const LAG_SHARE: u64 = 8;
 const COUNTABLE_BURST: u64 = 64;
 /// Allowances may be used up in bursts of this part of a second.
 const ALLOWANCE_BURST: u32 = 10;
-/// Sockets that one CPU looks up per second for strangers: a lookup takes about a tenth of a microsecond, so a few percent of a core.
+/// Sockets that one CPU looks up per second for untracked sources: a lookup takes about a tenth of a microsecond, so a few percent of a core.
 const PROOFS_PER_CPU: u32 = 500_000;
 /// Senders of refused packets that one CPU tells so per second: enough for people, and of no use to whoever forges addresses.
 const REJECTIONS_PER_CPU: u32 = 1_000;
@@ -180,13 +180,13 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let terms = SetTerms {
         lag_q8,
         cpus: facts.cpus,
-        gate: policy.gate().enabled(),
+        prefilter: policy.prefilter().enabled(),
         headroom: facts.headroom,
         reserve: None,
         now_q8: before.map_or(0, |before| before.now_q8),
         other_sources: before.is_some_and(|before| masks(&before.policy.source) != source_masks(policy)),
     };
-    let of_users = SetTerms { gate: false, reserve: facts.reserve, other_sources: false, ..terms };
+    let of_users = SetTerms { prefilter: false, reserve: facts.reserve, other_sources: false, ..terms };
     let known = before.and_then(|before| before.desired);
     let names_before = before.map(|before| before.names);
     let names = names(policy, names_before);
@@ -194,8 +194,8 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let mut compiled = Box::new(abi::Policy {
         generation,
         source: source(policy, terms, before.map(|before| &before.policy.source.set), &mut windows),
-        gate: gate(policy.gate(), facts.secret),
-        ladder: abi::Ladder::OFF,
+        prefilter: prefilter(policy.prefilter(), facts.secret),
+        aggregation: abi::Aggregation::OFF,
         clock: clock as u32,
         service_count: policy.services().iter().len() as u32,
         lenient: lenient(policy),
@@ -215,7 +215,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         service_names: [0; MAX_SERVICES],
     });
     names.services.write(&mut compiled.service_names);
-    compiled.ladder = ladder::compile(policy.ladder(), &compiled.source.set);
+    compiled.aggregation = aggregation::compile(policy.aggregation(), &compiled.source.set);
     let mut changed_totals = Vec::new();
     for (index, service) in in_order(policy.services().iter(), Service::name, &names.services) {
         let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
@@ -397,8 +397,8 @@ fn clock(policy: &Policy, lag_q8: u64) -> Clock {
     if all { Clock::Coarse } else { Clock::Precise }
 }
 
-fn gate(policy: &GatePolicy, secret: [u64; 2]) -> abi::Gate {
-    abi::Gate {
+fn prefilter(policy: &PrefilterPolicy, secret: [u64; 2]) -> abi::Prefilter {
+    abi::Prefilter {
         secret,
         new_sources: allowance(policy.new_sources_per_cpu()),
         proofs: allowance(PROOFS_PER_CPU),

@@ -9,7 +9,7 @@ pub struct HostFacts {
     pub cpus: u32,
     /// How far the coarse clock can lag.
     pub tick_ns: u64,
-    /// Secret of the gate's hash: random, and kept as long as the maps are.
+    /// Secret of the prefilter's hash: random, and kept as long as the maps are.
     pub secret: [u64; 2],
     /// Whether the kernel took the programs for SYN cookies.
     pub cookies: bool,

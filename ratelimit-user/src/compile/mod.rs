@@ -1,9 +1,9 @@
 //! From what the operator wants to what the maps must hold. Pure: no kernel, no clock, no files.
 
+mod aggregation;
 mod desired;
 mod destination;
 mod facts;
-mod ladder;
 mod link;
 pub mod lists;
 mod places;

@@ -8,8 +8,8 @@ use ratelimit_common::{
         policy::{COUNTS_BYTES, COUNTS_PACKETS, HAS_SOFT, HELD, NO_METER, SOFT, leased},
     },
     limit::{
-        gate::CELL_SHARE,
         gcra,
+        prefilter::CELL_SHARE,
         rate::{FULL_FRAME, Rate},
     },
 };
@@ -58,7 +58,7 @@ fn of_rates(rates: &[Rate], terms: SetTerms, before: Option<&LimitSet>, windows:
     LimitSet {
         limit_count: places.iter().max().map_or(0, |last| *last as u64 + 1),
         longest_tolerance_q8,
-        gate_tolerance_q8: if terms.gate { gate_tolerance(&slots) } else { 0 },
+        prefilter_tolerance_q8: if terms.prefilter { prefilter_tolerance(&slots) } else { 0 },
         owed_since_q8: 0,
         owed_q8: 0,
         tracked_until_q8: 0,
@@ -181,8 +181,8 @@ fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
 }
 
 /// A cell gives out an eighth of the smallest burst, in whole packets. Where that is less than one packet, or leaves an
-/// entry less than one, there is no gate: every source has an entry at once.
-fn gate_tolerance(limits: &[Limit; MAX_LIMITS]) -> u64 {
+/// entry less than one, there is no prefilter: every source has an entry at once.
+fn prefilter_tolerance(limits: &[Limit; MAX_LIMITS]) -> u64 {
     let limits: Vec<&Limit> = limits.iter().filter(|limit| limit.meter != NO_METER).collect();
     let dearest = limits.iter().map(|limit| full_frame_charge(limit)).max().unwrap_or(0);
     let smallest = limits.iter().map(|limit| limit.tolerance_q8).min().unwrap_or(0);

@@ -5,8 +5,8 @@
 //!
 //! | change | what is lost sight of | what is done |
 //! |---|---|---|
-//! | a cell gives out less than before, or there is no gate any more | up to G of a source that its cell vouched for | G counts as spent |
-//! | there was no gate, or nothing was limited | entries, because no cell knows of them | every cell counts as tracked until all of them are full |
+//! | a cell gives out less than before, or there is no prefilter any more | up to G of a source that its cell vouched for | G counts as spent |
+//! | there was no prefilter, or nothing was limited | entries, because no cell knows of them | every cell counts as tracked until all of them are full |
 //! | other prefixes are one source | everything: the names of sources are other ones | all counts as spent |
 //! | the maps are of another layout | everything that is not copied | all counts as spent |
 //! | a limit gets a margin | the bucket of the margin was not charged | the margin begins when its bucket would have filled |
@@ -29,7 +29,7 @@ pub(super) struct SetTerms {
     /// CPUs that may charge at once.
     pub(super) cpus: u32,
     /// Whether sources share cells until they need an entry.
-    pub(super) gate: bool,
+    pub(super) prefilter: bool,
     /// Whether elastic limits are wide.
     pub(super) headroom: bool,
     /// What this host has without a lease, if limits hold on all hosts together.
@@ -47,7 +47,7 @@ pub(super) fn after(before: &LimitSet, set: LimitSet, terms: SetTerms) -> LimitS
     LimitSet {
         owed_since_q8,
         owed_q8,
-        tracked_until_q8: latest(now_q8, before.tracked_until_q8, gate_begins(before, &set, now_q8)),
+        tracked_until_q8: latest(now_q8, before.tracked_until_q8, prefilter_begins(before, &set, now_q8)),
         margins_from_q8: latest(now_q8, before.margins_from_q8, margin_begins(before, &set, now_q8)),
         ..set
     }
@@ -55,7 +55,7 @@ pub(super) fn after(before: &LimitSet, set: LimitSet, terms: SetTerms) -> LimitS
 
 /// The set where nothing was limited before under another policy, or another service had the place: entries may be left of one before that.
 pub(super) fn afresh(set: LimitSet, terms: SetTerms) -> LimitSet {
-    if set.gate_tolerance_q8 == 0 || terms.now_q8 == 0 {
+    if set.prefilter_tolerance_q8 == 0 || terms.now_q8 == 0 {
         return set;
     }
     LimitSet { tracked_until_q8: moment(terms.now_q8, set.longest_tolerance_q8), ..set }
@@ -70,8 +70,8 @@ pub(super) fn spent(set: LimitSet, now_q8: u64) -> LimitSet {
 fn owed(before: &LimitSet, set: &LimitSet, terms: SetTerms) -> (u64, u64) {
     let lost_q8 = if terms.other_sources {
         set.longest_tolerance_q8
-    } else if before.gate_tolerance_q8 > set.gate_tolerance_q8 {
-        before.gate_tolerance_q8
+    } else if before.prefilter_tolerance_q8 > set.prefilter_tolerance_q8 {
+        before.prefilter_tolerance_q8
     } else {
         0
     };
@@ -87,9 +87,9 @@ fn owed(before: &LimitSet, set: &LimitSet, terms: SetTerms) -> (u64, u64) {
     }
 }
 
-/// Until when entries from before there was a gate may owe something; 0 if there are none.
-fn gate_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
-    if before.gate_tolerance_q8 == 0 && set.gate_tolerance_q8 != 0 {
+/// Until when entries from before there was a prefilter may owe something; 0 if there are none.
+fn prefilter_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
+    if before.prefilter_tolerance_q8 == 0 && set.prefilter_tolerance_q8 != 0 {
         moment(now_q8, before.longest_tolerance_q8.max(set.longest_tolerance_q8))
     } else {
         0

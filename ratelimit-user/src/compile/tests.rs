@@ -41,18 +41,29 @@ fn shown(desired: &Desired) -> String {
         "masks",
         format!("{:x} {:x} {:x}", policy.source.v4_mask, policy.source.v6_mask_hi, policy.source.v6_mask_lo),
     );
-    line("new sources", limit(&policy.gate.new_sources));
-    line("proofs", limit(&policy.gate.proofs));
-    let ladder = &policy.ladder;
+    line("new sources", limit(&policy.prefilter.new_sources));
+    line("proofs", limit(&policy.prefilter.proofs));
+    let aggregation = &policy.aggregation;
     line(
         "ladder",
         format!(
             "{} {} {} {}",
-            ladder.tolerance_q8, ladder.unproven_tolerance_q8, ladder.adds, ladder.cell_tolerance_q8
+            aggregation.tolerance_q8,
+            aggregation.unproven_tolerance_q8,
+            aggregation.adds,
+            aggregation.cell_tolerance_q8
         ),
     );
-    for rung in ladder.rungs.iter().flatten().filter(|rung| rung.multiple != 0) {
-        line("rung", format!("{:x} {:x} x{} {}", rung.mask_hi, rung.mask_lo, rung.multiple, rung.reciprocal));
+    for prefix_level in
+        aggregation.prefix_levels.iter().flatten().filter(|prefix_level| prefix_level.multiple != 0)
+    {
+        line(
+            "rung",
+            format!(
+                "{:x} {:x} x{} {}",
+                prefix_level.mask_hi, prefix_level.mask_lo, prefix_level.multiple, prefix_level.reciprocal
+            ),
+        );
     }
     line("clock, mode", format!("{} {}", policy.clock, policy.mode));
     line("link", format!("{}; own {}", limit(&policy.link.shared), limit(&policy.link.own)));
@@ -70,7 +81,7 @@ fn shown(desired: &Desired) -> String {
                 format!(
                     "{}, strangers {}, portion {}",
                     limit(&total.limit),
-                    total.stranger_tolerance_q8,
+                    total.untracked_tolerance_q8,
                     total.portion_q8
                 ),
             );
@@ -96,7 +107,7 @@ fn set(set: &LimitSet) -> String {
         "[{}] longest {} gate {} adds {:b}",
         limits.join("; "),
         set.longest_tolerance_q8,
-        set.gate_tolerance_q8,
+        set.prefilter_tolerance_q8,
         set.adds
     )
 }

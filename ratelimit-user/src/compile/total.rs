@@ -9,7 +9,7 @@ use super::set::{LARGEST_FRAME, enforced};
 
 /// Part of a total's burst that CPUs may hold without having spent it: a sixteenth.
 const HELD_SHARE: u64 = 16;
-/// Part of a total's burst that is out of reach for strangers: a quarter.
+/// Part of a total's burst that is out of reach for untracked sources: a quarter.
 const RESERVED_SHARE: u64 = 4;
 
 /// The place of each limit of a total: where one of the same meter was before, and with it what was spent; or else any that is free. A place
@@ -28,7 +28,7 @@ pub(super) fn places(rates: &[Rate], before: Option<&[Total; MAX_TOTALS]>) -> Ve
     places.into_iter().flatten().collect()
 }
 
-/// Splits a total's burst: what CPUs may hold unspent, what strangers may use, and the rest.
+/// Splits a total's burst: what CPUs may hold unspent, what untracked sources may use, and the rest.
 pub(super) fn compile(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
     let mut limit = enforced(rate);
     limit.tolerance_q8 -= lag_q8;
@@ -36,7 +36,7 @@ pub(super) fn compile(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
         Meter::Bytes => gcra::charge_q8(&limit, LARGEST_FRAME.min(rate.burst)),
         Meter::Packets | Meter::Syns | Meter::Fragments => limit.cost_fp,
     };
-    // Each CPU holds two pools (strangers, known), each with less than a portion and one packet in it.
+    // Each CPU holds two pools (untracked sources, tracked ones), each with less than a portion and one packet in it.
     let pools = u64::from(cpus) * 2;
     let portion = (limit.tolerance_q8 / HELD_SHARE / pools).saturating_sub(largest);
     let portion_q8 = if portion >= largest { portion } else { 0 };
@@ -44,7 +44,7 @@ pub(super) fn compile(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
     limit.tolerance_q8 -= held;
     Total {
         limit,
-        stranger_tolerance_q8: limit.tolerance_q8 - limit.tolerance_q8 / RESERVED_SHARE,
+        untracked_tolerance_q8: limit.tolerance_q8 - limit.tolerance_q8 / RESERVED_SHARE,
         portion_q8,
     }
 }

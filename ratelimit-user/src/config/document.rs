@@ -13,7 +13,7 @@ use toml::{
 };
 
 use super::{
-    keys::{LADDER, MATCH, PLAN, SERVICE, SOURCE, TOP, USER, unknown},
+    keys::{AGGREGATION, MATCH, PLAN, SERVICE, SOURCE, TOP, USER, unknown},
     problem::Problems,
     value::{At, Found, Strings, boolean, entries, integer, kind, string, strings, table, tables},
 };
@@ -89,18 +89,18 @@ pub(super) struct SourceTable {
     pub(super) ipv4_prefix: Option<At<i64>>,
     pub(super) ipv6_prefix: Option<At<i64>>,
     pub(super) table_entries: Option<At<i64>>,
-    pub(super) gate: Option<At<bool>>,
+    pub(super) prefilter: Option<At<bool>>,
     pub(super) new_sources_per_cpu: Option<At<i64>>,
-    pub(super) ladder: LadderWord,
+    pub(super) aggregation: AggregationWord,
 }
 
 /// `ladder`: a switch, or what it consists of.
 #[derive(Debug, Default)]
-pub(super) enum LadderWord {
+pub(super) enum AggregationWord {
     #[default]
     Absent,
     Switch(bool),
-    Rungs {
+    Levels {
         ipv4: Option<Strings>,
         ipv6: Option<Strings>,
     },
@@ -161,8 +161,8 @@ fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) ->
             "ipv4_prefix" => source.ipv4_prefix = integer("ipv4_prefix", value, problems),
             "ipv6_prefix" => source.ipv6_prefix = integer("ipv6_prefix", value, problems),
             "table_entries" => source.table_entries = integer("table_entries", value, problems),
-            "ladder" => source.ladder = ladder(value, problems),
-            "gate" => source.gate = boolean("gate", value, problems),
+            "ladder" => source.aggregation = aggregation(value, problems),
+            "gate" => source.prefilter = boolean("gate", value, problems),
             "new_sources_per_cpu" => {
                 source.new_sources_per_cpu = integer("new_sources_per_cpu", value, problems);
             }
@@ -172,19 +172,19 @@ fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) ->
     source
 }
 
-fn ladder(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> LadderWord {
+fn aggregation(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> AggregationWord {
     match value.get_ref() {
-        DeValue::Boolean(on) => LadderWord::Switch(*on),
+        DeValue::Boolean(on) => AggregationWord::Switch(*on),
         DeValue::Table(fields) => {
             let (mut ipv4, mut ipv6) = (None, None);
             for (key, value) in entries(fields, problems) {
                 match key.get_ref().as_ref() {
                     "ipv4" => ipv4 = strings("ipv4", value, problems),
                     "ipv6" => ipv6 = strings("ipv6", value, problems),
-                    _ => unknown(key, &LADDER, problems),
+                    _ => unknown(key, &AGGREGATION, problems),
                 }
             }
-            LadderWord::Rungs { ipv4, ipv6 }
+            AggregationWord::Levels { ipv4, ipv6 }
         }
         other => {
             let message = format!(
@@ -192,7 +192,7 @@ fn ladder(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> LadderWo
                 kind(other)
             );
             problems.error(&value.span(), message);
-            LadderWord::Absent
+            AggregationWord::Absent
         }
     }
 }

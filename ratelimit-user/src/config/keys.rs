@@ -38,7 +38,7 @@ pub(super) const SOURCE: Keys = Keys {
     ],
 };
 pub(super) const HOST: Keys = Keys { known: &["total", "link"] };
-pub(super) const LADDER: Keys = Keys { known: &["ipv4", "ipv6"] };
+pub(super) const AGGREGATION: Keys = Keys { known: &["ipv4", "ipv6"] };
 pub(super) const SERVICE: Keys =
     Keys { known: &["name", "match", "per_source", "total", "on_limit", "dscp", "syn_cookies"] };
 pub(super) const USER: Keys = Keys { known: &["name", "plan", "sources", "network", "limits"] };

@@ -3,13 +3,13 @@
 //! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on. `reader` saves them most of
 //! the work where a text is long lists of prefixes, or much like the one before.
 
+mod aggregation;
 mod apis;
 mod cluster;
 mod document;
 pub mod edit;
 mod host;
 mod keys;
-mod ladder;
 mod listen;
 mod pieces;
 mod problem;

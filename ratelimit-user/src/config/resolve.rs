@@ -8,16 +8,16 @@ use ratelimit_common::{
 };
 
 use super::{
-    apis, cluster,
+    aggregation, apis, cluster,
     document::{Document, SourceTable},
-    host, ladder, listen,
+    host, listen,
     problem::Problems,
     reader::Aside,
     request_limits, services, users,
     value::{At, Found, Strings},
 };
 use crate::policy::{
-    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, GatePolicy, InterfaceName, Policy, Prefix, SourceError,
+    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, InterfaceName, Policy, PrefilterPolicy, Prefix, SourceError,
     SourcePolicy,
 };
 
@@ -39,9 +39,9 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
             None
         }
     };
-    let gate = match &document.source {
-        Found::Read(table) => gate(table, problems),
-        Found::Unreadable | Found::Absent => GatePolicy::default(),
+    let prefilter = match &document.source {
+        Found::Read(table) => prefilter(table, problems),
+        Found::Unreadable | Found::Absent => PrefilterPolicy::default(),
     };
     let host = host::resolve(&document.host, problems);
     let services = services::resolve(&document.services, problems);
@@ -55,11 +55,11 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
     }
     let mode = mode(document.mode.as_ref(), problems);
     let source = source?;
-    let ladder = match &document.source {
-        Found::Read(table) => ladder::resolve(&table.ladder, &source, problems),
+    let aggregation = match &document.source {
+        Found::Read(table) => aggregation::resolve(&table.aggregation, &source, problems),
         Found::Unreadable | Found::Absent => None,
     };
-    let policy = Policy::new(interfaces, source, gate, ladder?, services?, listen?);
+    let policy = Policy::new(interfaces, source, prefilter, aggregation?, services?, listen?);
     let policy = policy
         .with_host(host?)
         .with_users(users?)
@@ -84,12 +84,12 @@ fn mode(word: Option<&At<String>>, problems: &mut Problems<'_>) -> Option<Mode> 
     }
 }
 
-fn gate(table: &SourceTable, problems: &mut Problems<'_>) -> GatePolicy {
-    let enabled = table.gate.as_ref().is_none_or(|(enabled, _)| *enabled);
+fn prefilter(table: &SourceTable, problems: &mut Problems<'_>) -> PrefilterPolicy {
+    let enabled = table.prefilter.as_ref().is_none_or(|(enabled, _)| *enabled);
     let new_sources = table.new_sources_per_cpu.as_ref().map_or(i64::from(DEFAULT_NEW_SOURCES), |(n, _)| *n);
-    GatePolicy::new(enabled, new_sources).unwrap_or_else(|error| {
+    PrefilterPolicy::new(enabled, new_sources).unwrap_or_else(|error| {
         problems.error(place(&table.new_sources_per_cpu, &table.at), error);
-        GatePolicy::default()
+        PrefilterPolicy::default()
     })
 }
 

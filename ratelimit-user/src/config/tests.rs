@@ -159,12 +159,12 @@ fn a_value_of_the_wrong_type_is_one_problem_and_not_also_a_missing_one() {
 }
 
 #[test]
-fn the_gate_is_off_by_one_line_and_its_budget_has_bounds() {
+fn the_prefilter_is_off_by_one_line_and_its_budget_has_bounds() {
     let source = |line: &str| format!("[source]\nlimits = [\"1/s\"]\n{line}\n");
     let policy = |line: &str| parse(&source(line), "p.toml").unwrap_or_else(|error| panic!("{error}")).policy;
-    assert!(policy("").gate().enabled());
-    assert!(!policy("gate = false").gate().enabled());
-    assert_eq!(policy("new_sources_per_cpu = 7").gate().new_sources_per_cpu(), 7);
+    assert!(policy("").prefilter().enabled());
+    assert!(!policy("gate = false").prefilter().enabled());
+    assert_eq!(policy("new_sources_per_cpu = 7").prefilter().new_sources_per_cpu(), 7);
     assert_eq!(
         problems(&source("new_sources_per_cpu = 0")),
         ["p.toml:3:23: new_sources_per_cpu = 0 is out of range; use 1 to 10000000"]

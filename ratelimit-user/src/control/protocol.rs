@@ -325,9 +325,11 @@ pub struct Status {
     /// Sources that the table had to forget. Each may come back with a fresh burst.
     pub evictions: u64,
     /// Attack state: `normal`, `elevated` or `flood`.
-    pub posture: String,
+    #[serde(rename = "posture")]
+    pub attack_state: String,
     /// How often the attack state changed.
-    pub posture_changes: u64,
+    #[serde(rename = "posture_changes")]
+    pub attack_state_changes: u64,
     /// Whether the host could take more.
     #[serde(flatten)]
     pub headroom: HeadroomStatus,

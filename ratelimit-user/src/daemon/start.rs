@@ -116,7 +116,7 @@ fn put_in_force(
         window_scale: TcpSettings::read().window_scale(),
         headroom: true,
         reserve: cluster.as_ref().map(ClusterPolicy::reserve),
-        secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.gate.secret))?,
+        secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.prefilter.secret))?,
     };
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
     progress::step("reading the lists that are in force");

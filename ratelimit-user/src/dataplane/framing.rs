@@ -1,6 +1,6 @@
 //! What the frames of an interface begin with.
 //!
-//! A program reads frames as Ethernet or as bare IP, and gets wrong what is neither: addresses would be taken for a type, and strangers'
+//! A program reads frames as Ethernet or as bare IP, and gets wrong what is neither: addresses would be taken for a type, and other hosts'
 //! bytes for addresses. So an interface whose frames are not known to be one or the other is refused.
 
 use netlink_packet_route::link::LinkLayerType;

@@ -16,8 +16,8 @@ use aya::{
     programs::{ProgramError, Xdp},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, EntryKey, Event, FairCell, Lease, LimitSet, ListEntry, PrefixKey, Reason,
-    RungCell, Share, Spent, SynState, TotalState, Verdict, WindowState,
+    self, Bucket, Counter, EntryKey, Event, FairCell, Lease, LimitSet, ListEntry, PrefixKey, PrefixLevelCell,
+    Reason, Share, Spent, SynState, TotalState, Verdict, WindowState,
     counter::{Fate, slot},
     destination::DestinationKey,
     list::{self, ListAddrV4, ListAddrV6},
@@ -72,7 +72,7 @@ pub struct Maps {
     pub(super) user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
     destinations: ArrayOfMaps<MapData, LpmTrie<MapData, DestinationKey, u32>>,
     pub(super) prefixes: HashMap<MapData, PrefixKey, u64>,
-    pub(super) rungs: Array<MapData, RungCell>,
+    pub(super) prefix_levels: Array<MapData, PrefixLevelCell>,
     pub(super) fair: Array<MapData, FairCell>,
     pub(super) totals: Array<MapData, TotalState>,
     pub(super) shares: PerCpuArray<MapData, Share>,
@@ -320,7 +320,7 @@ impl Maps {
             user_limits: one(ebpf, names::USER_LIMITS)?,
             destinations: one(ebpf, names::DESTINATIONS)?,
             prefixes: one(ebpf, names::PREFIXES)?,
-            rungs: one(ebpf, names::RUNGS)?,
+            prefix_levels: one(ebpf, names::RUNGS)?,
             fair: one(ebpf, names::FAIR)?,
             totals: one(ebpf, names::TOTALS)?,
             shares: one(ebpf, names::SHARES)?,

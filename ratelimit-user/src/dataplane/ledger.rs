@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use aya::maps::lpm_trie::Key;
 use ratelimit_common::abi::{
-    Bucket, Cell, EntryKey, FairCell, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, Spent,
+    Bucket, Cell, EntryKey, FairCell, Lease, LimitSet, ListEntry, PrefixKey, PrefixLevelCell, Share, Spent,
     SynState, TotalState, WindowState,
 };
 
@@ -44,8 +44,8 @@ impl Ledger for Maps {
         found(self.prefixes.get(key, 0)).map_err(DataplaneError::map("read the table of prefixes"))
     }
 
-    fn rung_cell(&self, index: u32) -> Result<RungCell, DataplaneError> {
-        self.rungs.get(&index, 0).map_err(DataplaneError::map("read the ladder"))
+    fn prefix_level_cell(&self, index: u32) -> Result<PrefixLevelCell, DataplaneError> {
+        self.prefix_levels.get(&index, 0).map_err(DataplaneError::map("read the cells of prefix aggregation"))
     }
 
     fn fair(&self, cell: u32) -> Result<FairCell, DataplaneError> {

@@ -85,7 +85,7 @@ pub fn possible_cpus() -> u32 {
     aya::util::nr_cpus().map_or(1, |cpus| cpus as u32)
 }
 
-/// Random words for the gate's hash.
+/// Random words for the prefilter's hash.
 pub fn random_secret() -> Result<[u64; 2], DataplaneError> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())

@@ -1,11 +1,11 @@
-//! The table of sources and the gate in front of it, as numbers.
+//! The table of sources and the prefilter in front of it, as numbers.
 
 use std::{fmt, os::fd::AsFd as _};
 
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError};
 use ratelimit_common::{
     abi::{Bucket, Cell, EntryKey},
-    limit::{gate, gcra},
+    limit::{gcra, prefilter},
 };
 
 use super::{DataplaneError, batch};
@@ -24,7 +24,7 @@ pub struct TableUse {
     pub entries: u64,
     /// Sources that could have one.
     pub capacity: u64,
-    /// Cells of the gate that have sources in the table.
+    /// Cells of the prefilter that have sources in the table.
     pub hot_cells: u64,
 }
 
@@ -58,23 +58,23 @@ impl SourceTable {
         found(self.buckets.get(key, 0)).map_err(DataplaneError::map("read the table of sources"))
     }
 
-    /// One cell of the gate.
+    /// One cell of the prefilter.
     pub fn cell(&self, index: u32) -> Result<Cell, DataplaneError> {
-        self.cells.get(&index, 0).map_err(DataplaneError::map("read the gate"))
+        self.cells.get(&index, 0).map_err(DataplaneError::map("read the prefilter"))
     }
 
-    /// Until when a cell of the gate is tracked, as a time word.
+    /// Until when a cell of the prefilter is tracked, as a time word.
     pub fn tracked_until_q8(&self, cell: u32) -> Result<u64, DataplaneError> {
-        let mark = self.marks.get(&cell, 0).map_err(DataplaneError::map("read the gate"))?;
-        Ok(gate::marked_until_q8(mark))
+        let mark = self.marks.get(&cell, 0).map_err(DataplaneError::map("read the prefilter"))?;
+        Ok(prefilter::marked_until_q8(mark))
     }
 
     fn hot_cells(&self, now_q8: u64) -> Result<u64, DataplaneError> {
         let mut hot = 0;
-        let is_hot = |mark: &&u32| gate::is_tracked(gate::marked_until_q8(**mark), now_q8);
+        let is_hot = |mark: &&u32| prefilter::is_tracked(prefilter::marked_until_q8(**mark), now_q8);
         let count = |_: &[u32], marks: &[u32]| hot += marks.iter().filter(is_hot).count() as u64;
         batch::for_each_batch(self.marks.map().fd().as_fd(), (0, 0), 0_u32, count)
-            .map_err(DataplaneError::io("read the gate"))?;
+            .map_err(DataplaneError::io("read the prefilter"))?;
         Ok(hot)
     }
 }

@@ -7,14 +7,15 @@ use ratelimit_common::{
         service::Party,
     },
     limit::{
-        fair, gate,
+        fair,
         gcra::{self, SMALLEST_FRAME, Start},
         level::Level,
+        prefilter,
         rate::Rate,
     },
 };
 
-use super::report::{Account, CellState, Denial, LimitState};
+use super::report::{Account, CellState, LimitState, NegativeEntry};
 use crate::policy::{Reserve, is_leased};
 
 /// What is remembered of a source.
@@ -24,7 +25,7 @@ pub(super) struct Words {
     pub(super) cell: Cell,
     /// Until when the cell is tracked.
     pub(super) tracked_until_q8: u64,
-    /// The source as denials know it.
+    /// The source as negative entries know it.
     pub(super) name: u64,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct Words {
 pub(super) const ENTRY: &str = "entry";
 /// The cell judges.
 pub(super) const CELL: &str = "cell";
-/// There is no gate and no entry yet.
+/// There is no prefilter and no entry yet.
 const NONE: &str = "none";
 
 impl Account {
@@ -42,19 +43,19 @@ impl Account {
 
     /// The same for limits whose places are known.
     pub(super) fn of_pairs(words: &Words, set: &LimitSet, pairs: &[(Rate, usize)], now_q8: u64) -> Self {
-        let share_q8 = set.gate_tolerance_q8;
-        let gated = share_q8 != 0;
-        let hot = gate::is_tracked_in(set, words.tracked_until_q8, now_q8);
+        let share_q8 = set.prefilter_tolerance_q8;
+        let prefiltered = share_q8 != 0;
+        let hot = prefilter::is_tracked_in(set, words.tracked_until_q8, now_q8);
         let owed_q8 = gcra::owed_q8(set, set.longest_tolerance_q8, now_q8);
         let cell = Level::of(words.cell.tat_q8, share_q8, now_q8, Start { restart_q8: 0, owed_q8 });
-        // Without a gate an entry always counts; with one only behind a hot cell.
-        let entry = words.entry.filter(|_| hot || !gated);
+        // Without a prefilter an entry always counts; with one only behind a hot cell.
+        let entry = words.entry.filter(|_| hot || !prefiltered);
         let level = |place: usize, limit: &Limit| match entry {
             Some(bucket) => {
                 let start = Start::of(set, limit, now_q8);
                 Level::of(bucket.tat_q8[place], limit.tolerance_q8, now_q8, start)
             }
-            None if gated && owed_q8 == 0 => Level::behind(cell, limit.tolerance_q8),
+            None if prefiltered && owed_q8 == 0 => Level::behind(cell, limit.tolerance_q8),
             None => Level::of(now_q8, limit.tolerance_q8, now_q8, Start::of(set, limit, now_q8)),
         };
         let limits: Vec<LimitState> = pairs
@@ -65,31 +66,31 @@ impl Account {
         Self {
             state: if entry.is_some() {
                 ENTRY
-            } else if gated {
+            } else if prefiltered {
                 CELL
             } else {
                 NONE
             }
             .to_owned(),
-            cell: gated.then(|| CellState {
+            cell: prefiltered.then(|| CellState {
                 hot,
                 hot_for_ms: ms(gcra::ahead_q8(words.tracked_until_q8, now_q8) >> gcra::TIME_FRAC_BITS),
                 left: cell.room_q8() / sample_q8.max(1),
                 capacity: share_q8 / sample_q8.max(1),
             }),
-            denied: denial(words, now_q8, &limits).filter(|_| gated),
+            denied: negative_entry(words, now_q8, &limits).filter(|_| prefiltered),
             no_room_for_ms: None,
             proven_for_ms: entry.and_then(|bucket| proven_for_ms(&bucket, now_q8)),
             limits,
         }
     }
 
-    /// What the source has to show: strangers are the first to go when something is full.
+    /// What the source has to show: untracked sources are the first to go when something is full.
     pub(super) fn party(&self) -> Party {
         match self.proven_for_ms {
             Some(_) => Party::Proven,
-            None if self.state == ENTRY => Party::Known,
-            None => Party::Stranger,
+            None if self.state == ENTRY => Party::Tracked,
+            None => Party::Untracked,
         }
     }
 
@@ -150,20 +151,20 @@ pub(super) fn ms(ns: u64) -> u64 {
     ns.div_ceil(1_000_000)
 }
 
-/// A denial is renewed for as long as the limit behind it refuses.
-fn denial(words: &Words, now_q8: u64, limits: &[LimitState]) -> Option<Denial> {
-    let word = words.cell.denials[gate::denial_slot(words.name)];
-    if !gate::denies(word, words.name, now_q8) {
+/// A negative entry is renewed for as long as the limit behind it refuses.
+fn negative_entry(words: &Words, now_q8: u64, limits: &[LimitState]) -> Option<NegativeEntry> {
+    let word = words.cell.negative_entries[prefilter::negative_slot(words.name)];
+    if !prefilter::denies(word, words.name, now_q8) {
         return None;
     }
-    let (reason, meter) = match gate::denied_by(word) {
+    let (reason, meter) = match prefilter::denied_by(word) {
         Meter::Bytes => (Reason::LimitBytes, Meter::Bytes),
         Meter::Packets | Meter::Syns | Meter::Fragments => (Reason::LimitPackets, Meter::Packets),
     };
-    let left_ns = gcra::ahead_q8(gate::denied_until_q8(word), now_q8) >> gcra::TIME_FRAC_BITS;
+    let left_ns = gcra::ahead_q8(prefilter::denied_until_q8(word), now_q8) >> gcra::TIME_FRAC_BITS;
     let of_limits = limits.iter().filter(|limit| limit.meter == meter.name());
     let renewed = of_limits.filter_map(|limit| limit.refused_for_ms).max().unwrap_or(0);
-    Some(Denial { reason: reason.name().to_owned(), for_ms: ms(left_ns).max(renewed) })
+    Some(NegativeEntry { reason: reason.name().to_owned(), for_ms: ms(left_ns).max(renewed) })
 }
 
 /// Each rate with its place in the set. Places are kept from one policy to the next, so their order says nothing; the price does. Of two

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ratelimit_common::abi::{
-    Bucket, Cell, EntryKey, FairCell, Lease, LimitSet, ListEntry, PrefixKey, RungCell, Share, Spent,
+    Bucket, Cell, EntryKey, FairCell, Lease, LimitSet, ListEntry, PrefixKey, PrefixLevelCell, Share, Spent,
     SynState, TotalState, WindowState,
 };
 
@@ -16,15 +16,15 @@ pub trait Ledger {
     fn listed(&self, address: IpAddr) -> Result<Option<ListEntry>, Self::Error>;
     /// The buckets of a source, if it has an entry.
     fn entry(&self, key: &EntryKey) -> Result<Option<Bucket>, Self::Error>;
-    /// Until when a cell of the gate is tracked, as a time word.
+    /// Until when a cell of the prefilter is tracked, as a time word.
     fn tracked_until_q8(&self, cell: u32) -> Result<u64, Self::Error>;
-    /// A cell of the gate.
+    /// A cell of the prefilter.
     fn cell(&self, index: u32) -> Result<Cell, Self::Error>;
     /// The bucket of a prefix, if it has an entry.
     fn prefix(&self, key: &PrefixKey) -> Result<Option<u64>, Self::Error>;
-    /// A cell of the ladder.
-    fn rung_cell(&self, index: u32) -> Result<RungCell, Self::Error>;
-    /// The fair shares of the sources of a cell of the gate.
+    /// A cell of prefix aggregation.
+    fn prefix_level_cell(&self, index: u32) -> Result<PrefixLevelCell, Self::Error>;
+    /// The fair shares of the sources of a cell of the prefilter.
     fn fair(&self, cell: u32) -> Result<FairCell, Self::Error>;
     /// The limits of a user, in one of the tables.
     fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Self::Error>;

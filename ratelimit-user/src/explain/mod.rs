@@ -34,7 +34,7 @@ use crate::{
 pub use ledger::Ledger;
 use newcomers::Newcomers;
 pub use report::{
-    Account, BlockMatch, CellState, Denial, Explanation, LastDrop, LimitState, PrefixState, Refusal,
+    Account, BlockMatch, CellState, Explanation, LastDrop, LimitState, NegativeEntry, PrefixState, Refusal,
     ServiceState, SynCookies, UserState,
 };
 use source::Source;
@@ -76,7 +76,7 @@ pub fn explain<L: Ledger>(
     let entry = ledger.listed(address)?;
     let newcomers = Newcomers {
         words: ledger.newcomers()?,
-        budget: &setting.kernel.gate.new_sources,
+        budget: &setting.kernel.prefilter.new_sources,
         now_q8: setting.now_q8(),
     };
     let own = source.account(ledger, setting, &newcomers)?;

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use ratelimit_common::{
-    abi::{PrefixKey, SourceKey, policy::MAX_RUNGS, service::Party},
+    abi::{PrefixKey, SourceKey, policy::MAX_PREFIX_LEVELS, service::Party},
     limit::{
-        fair, gate,
+        aggregation, fair,
         gcra::{Start, TIME_FRAC_BITS},
-        ladder,
         level::Level,
+        prefilter,
     },
 };
 
@@ -19,7 +19,7 @@ use super::{
     report::PrefixState,
     source::Source,
 };
-use crate::policy::{LadderFamily, Prefix};
+use crate::policy::{AggregationFamily, Prefix};
 
 /// All of them, narrowest first, and how many need an entry for the next packet that is still to be made.
 pub(super) fn prefixes<L: Ledger>(
@@ -29,31 +29,37 @@ pub(super) fn prefixes<L: Ledger>(
     party: Party,
     newcomers: &Newcomers<'_>,
 ) -> Result<(Vec<PrefixState>, u64), L::Error> {
-    let kernel = &setting.kernel.ladder;
+    let kernel = &setting.kernel.aggregation;
     let (family, which) = match source.address {
-        IpAddr::V4(_) => (0, LadderFamily::V4),
-        IpAddr::V6(_) => (1, LadderFamily::V6),
+        IpAddr::V4(_) => (0, AggregationFamily::V4),
+        IpAddr::V6(_) => (1, AggregationFamily::V6),
     };
     let sample_q8 = sample_q8(&setting.kernel.source.set);
     let (share_q8, now_q8) = (kernel.cell_tolerance_q8, setting.now_q8());
     let tolerance_q8 = match party {
         Party::Proven => kernel.tolerance_q8,
-        Party::Known | Party::Stranger => kernel.unproven_tolerance_q8,
+        Party::Tracked | Party::Untracked => kernel.unproven_tolerance_q8,
     };
-    let fair = ledger.fair(gate::cell_index(source.hash))?;
+    let fair = ledger.fair(prefilter::cell_index(source.hash))?;
     let (mut prefixes, mut to_make) = (Vec::new(), 0);
-    for (index, (wanted, rung)) in
-        setting.policy.ladder().rungs(which).iter().zip(&kernel.rungs[family]).enumerate()
+    for (index, (wanted, prefix_level)) in setting
+        .policy
+        .aggregation()
+        .prefix_levels(which)
+        .iter()
+        .zip(&kernel.prefix_levels[family])
+        .enumerate()
     {
-        let number = (family * MAX_RUNGS + index) as u32;
-        let SourceKey { hi, lo } = ladder::cut(source.key, rung.mask_hi, rung.mask_lo);
-        let hash = gate::hash(SourceKey { hi, lo }, setting.kernel.gate.secret);
-        let cell = ledger.rung_cell(ladder::cell_index(number, hash))?;
-        let entry = match gate::is_tracked(cell.tracked_until_q8, now_q8) {
-            true => ledger.prefix(&PrefixKey { hi, lo, rung: u64::from(number) })?,
+        let number = (family * MAX_PREFIX_LEVELS + index) as u32;
+        let SourceKey { hi, lo } = aggregation::cut(source.key, prefix_level.mask_hi, prefix_level.mask_lo);
+        let hash = prefilter::hash(SourceKey { hi, lo }, setting.kernel.prefilter.secret);
+        let cell = ledger.prefix_level_cell(aggregation::cell_index(number, hash))?;
+        let entry = match prefilter::is_tracked(cell.tracked_until_q8, now_q8) {
+            true => ledger.prefix(&PrefixKey { hi, lo, prefix_level: u64::from(number) })?,
             false => None,
         };
-        let charge_q8 = ladder::share_q8(sample_q8, rung.multiple, rung.reciprocal).max(1);
+        let charge_q8 =
+            aggregation::share_q8(sample_q8, prefix_level.multiple, prefix_level.reciprocal).max(1);
         let (state, level, wait_ns, pressure) = match entry {
             Some(word) => {
                 let level = Level::of(word, tolerance_q8, now_q8, Start::after(share_q8));
@@ -73,7 +79,7 @@ pub(super) fn prefixes<L: Ledger>(
                 let spent = cell.wait_ns(charge_q8) > 0;
                 to_make += u64::from(spent);
                 // All are asked before the first of them takes anything.
-                let refused = spent && party == Party::Stranger;
+                let refused = spent && party == Party::Untracked;
                 (CELL, Level::behind(cell, tolerance_q8), if refused { newcomers.wait_ns(0) } else { 0 }, 0)
             }
         };

@@ -60,7 +60,7 @@ pub(super) fn conclude(explanation: &mut Explanation, entry: Option<&ListEntry>,
     explanation.refusals = refusals;
 }
 
-/// A denial stands for the limits behind it: it is asked first, and for every packet.
+/// A negative entry stands for the limits behind it: it is asked first, and for every packet.
 fn of_account(account: &Account) -> Vec<Refusal> {
     let mut refusals: Vec<Refusal> = Vec::new();
     if let Some(denied) = &account.denied {

@@ -98,10 +98,10 @@ pub struct Account {
     /// Who answers for it: `entry`, its own; `cell`, one that it shares with others, because it has no entry; `none`,
     /// because its first packet makes an entry.
     pub state: String,
-    /// Its cell, if there is a gate.
+    /// Its cell, if there is a prefilter.
     pub cell: Option<CellState>,
     /// That it was over a limit and is refused without a look at its buckets.
-    pub denied: Option<Denial>,
+    pub denied: Option<NegativeEntry>,
     /// Until it may get the entry that its next packet needs; absent if it needs none, or may get it now.
     #[serde(default)]
     pub no_room_for_ms: Option<u64>,
@@ -112,7 +112,7 @@ pub struct Account {
     pub limits: Vec<LimitState>,
 }
 
-/// A cell of the gate.
+/// A cell of the prefilter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellState {
     /// Whether some source of this cell has an entry that may still owe something.
@@ -127,7 +127,7 @@ pub struct CellState {
 
 /// A source that is refused without a look at its buckets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Denial {
+pub struct NegativeEntry {
     /// By the names that `stats` counts under.
     pub reason: String,
     /// For how long.

@@ -82,8 +82,8 @@ fn totals<L: Ledger>(
         let place = kernel.iter().position(|total| total.limit.meter == rate.meter as u32);
         let Some((place, total)) = place.map(|place| (place, &kernel[place])) else { continue };
         let tolerance_q8 = match party {
-            Party::Known | Party::Proven => total.limit.tolerance_q8,
-            Party::Stranger => total.stranger_tolerance_q8,
+            Party::Tracked | Party::Proven => total.limit.tolerance_q8,
+            Party::Untracked => total.untracked_tolerance_q8,
         };
         let level = Level::of(words[place], tolerance_q8, setting.now_q8(), Start::FULL);
         let pools = || shares.iter().map(|share| share.pool_q8[Share::place(place, party)]);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ratelimit_common::{
     abi::{EntryKey, LimitSet, Policy, SourceKey},
-    limit::{gate, ladder, rate::Rate},
+    limit::{aggregation, prefilter, rate::Rate},
 };
 
 use super::{
@@ -41,10 +41,10 @@ impl Source {
                 SourceKey { hi, lo: lo & source.v4_mask }
             }
             IpAddr::V6(v6) => {
-                ladder::cut(SourceKey::from_octets(v6.octets()), source.v6_mask_hi, source.v6_mask_lo)
+                aggregation::cut(SourceKey::from_octets(v6.octets()), source.v6_mask_hi, source.v6_mask_lo)
             }
         };
-        Self { address, key, hash: gate::hash(key, policy.gate.secret) }
+        Self { address, key, hash: prefilter::hash(key, policy.prefilter.secret) }
     }
 
     /// The limits of every source.
@@ -70,13 +70,13 @@ impl Source {
     ) -> Result<Account, L::Error> {
         let hash = match group.number {
             0 => self.hash,
-            number => gate::group_hash(self.hash, number, setting.kernel.gate.secret),
+            number => prefilter::group_hash(self.hash, number, setting.kernel.prefilter.secret),
         };
         let words = Words {
             entry: ledger.entry(&EntryKey { hi: self.key.hi, lo: self.key.lo, group: group.number })?,
-            cell: ledger.cell(gate::cell_index(hash))?,
-            tracked_until_q8: ledger.tracked_until_q8(gate::cell_index(hash))?,
-            name: gate::denial_name(hash, setting.kernel.generation),
+            cell: ledger.cell(prefilter::cell_index(hash))?,
+            tracked_until_q8: ledger.tracked_until_q8(prefilter::cell_index(hash))?,
+            name: prefilter::negative_name(hash, setting.kernel.generation),
         };
         let mut account = Account::new(&words, group.set, group.rates, setting.now_q8());
         let windows = window::of_source(ledger, setting, self, group)?;

@@ -29,7 +29,7 @@ pub(super) fn state<L: Ledger>(
     let name = setting.names.users.iter().find(|(place, _)| *place == index).map(|(_, name)| name);
     let Some(user) = name.and_then(|name| setting.policy.users().get(name)) else { return Ok(None) };
     let set = ledger.user_limits(setting.kernel.tables, index as u32)?;
-    // Users have no gate: their buckets are always there.
+    // Users have no prefilter: their buckets are always there.
     let words =
         Words { entry: Some(ledger.user(index as u32)?), cell: Cell::FRESH, tracked_until_q8: 0, name: 0 };
     let pairs = account::pairs(&set, user.network(), setting.reserve);

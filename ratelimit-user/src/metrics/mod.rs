@@ -10,7 +10,7 @@ use ratelimit_common::abi::Mode;
 use crate::{
     control::protocol::{HeadroomStatus, Status},
     requests::status::RequestsStatus,
-    stats::{Columns, ReasonCount, Snapshot, posture::Posture},
+    stats::{Columns, ReasonCount, Snapshot, attack_state::AttackState},
 };
 
 /// The verdict of what passed only because its service or the policy is on trial.
@@ -83,7 +83,7 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
         (
             "ratelimit_posture",
             "Attack state: 0 normal, 1 elevated, 2 flood.",
-            posture_number(&status.posture),
+            attack_state_number(&status.attack_state),
         ),
         (
             "ratelimit_headroom",
@@ -144,7 +144,7 @@ fn counters(registry: &Registry, status: &Status) -> Result<(), prometheus::Erro
         ("ratelimit_drop_reports_lost_total", "Drop events that found no room.", status.drop_reports_lost),
         ("ratelimit_table_promotions_total", "Sources that got an entry in the table.", status.promotions),
         ("ratelimit_table_evictions_total", "Sources that the table had to forget.", status.evictions),
-        ("ratelimit_posture_changes_total", "Changes of the attack state.", status.posture_changes),
+        ("ratelimit_posture_changes_total", "Changes of the attack state.", status.attack_state_changes),
         (
             "ratelimit_headroom_changes_total",
             "Times that headroom was lost or came back.",
@@ -158,10 +158,10 @@ fn counters(registry: &Registry, status: &Status) -> Result<(), prometheus::Erro
     Ok(())
 }
 
-fn posture_number(name: &str) -> u64 {
-    [Posture::Normal, Posture::Elevated, Posture::Flood]
+fn attack_state_number(name: &str) -> u64 {
+    [AttackState::Normal, AttackState::Elevated, AttackState::Flood]
         .iter()
-        .position(|posture| posture.name() == name)
+        .position(|attack_state| attack_state.name() == name)
         .unwrap_or(0) as u64
 }
 

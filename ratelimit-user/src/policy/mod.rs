@@ -1,17 +1,17 @@
 //! The policy: what the operator wants, valid by construction. No positions, no files, no kernel.
 
 pub mod address;
+mod aggregation;
 mod api;
 mod carrier;
 pub mod changes;
 mod cluster;
-mod gate;
 mod host;
 mod interface_name;
-mod ladder;
 mod leases;
 mod limit_list;
 mod listen;
+mod prefilter;
 mod prefix;
 mod request_limit;
 mod service;
@@ -28,6 +28,7 @@ use ratelimit_common::{abi::Mode, limit::manner::Throttle};
 
 use crate::policy::address::StoreAddress;
 
+pub use aggregation::{AggregationError, AggregationFamily, AggregationLevel, AggregationPolicy};
 pub use api::{
     ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, Escalation, KeyPart, Login, MAX_KEYS, MAX_NAME,
     MAX_THREADS, OnRefusal, RequestPolicy, Reserved, Sharing, is_api_name,
@@ -37,13 +38,12 @@ pub use cluster::{
     ClusterError, ClusterPolicy, ClusterWords, DEFAULT_HOSTS, DEFAULT_NAME, MAX_HOSTS, Reserve, WithoutStore,
     is_leased,
 };
-pub use gate::{DEFAULT_NEW_SOURCES, GateError, GatePolicy};
 pub use host::{HostError, HostPolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
-pub use ladder::{LadderError, LadderFamily, LadderPolicy, Rung};
 pub use leases::Uncountable;
 pub use limit_list::LimitList;
 pub use listen::{Endpoint, Listen, ListenTls, SocketRights};
+pub use prefilter::{DEFAULT_NEW_SOURCES, PrefilterError, PrefilterPolicy};
 pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use request_limit::{
     MAX_LOG, MAX_REQUEST_LIMITS, MAX_REQUESTS, RequestLimit, RequestLimitError, is_calendar,
@@ -64,8 +64,8 @@ pub struct Policy {
     interfaces: Vec<InterfaceName>,
     mode: Mode,
     source: SourcePolicy,
-    gate: GatePolicy,
-    ladder: LadderPolicy,
+    prefilter: PrefilterPolicy,
+    aggregation: AggregationPolicy,
     host: HostPolicy,
     services: Services,
     users: Users,
@@ -79,8 +79,8 @@ impl Policy {
     pub fn new(
         interfaces: Vec<InterfaceName>,
         source: SourcePolicy,
-        gate: GatePolicy,
-        ladder: LadderPolicy,
+        prefilter: PrefilterPolicy,
+        aggregation: AggregationPolicy,
         services: Services,
         listen: Listen,
     ) -> Self {
@@ -90,8 +90,8 @@ impl Policy {
             interfaces,
             mode: Mode::Enforce,
             source,
-            gate,
-            ladder,
+            prefilter,
+            aggregation,
             host: HostPolicy::default(),
             services,
             users,
@@ -179,13 +179,13 @@ impl Policy {
     }
 
     /// Which sources get state of their own.
-    pub fn gate(&self) -> &GatePolicy {
-        &self.gate
+    pub fn prefilter(&self) -> &PrefilterPolicy {
+        &self.prefilter
     }
 
     /// What prefixes around sources may have together.
-    pub fn ladder(&self) -> &LadderPolicy {
-        &self.ladder
+    pub fn aggregation(&self) -> &AggregationPolicy {
+        &self.aggregation
     }
 
     /// What is limited as a whole.

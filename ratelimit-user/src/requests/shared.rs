@@ -66,7 +66,9 @@ pub fn step<'r>(counters: &CounterKeys<'r>, request: &Request<'_>, leases: &Leas
         if !spent {
             give_back(counters.iter().take(nth), request, leases);
             return match denied && counter.allowance.on_limit == OnRefusal::Refuse {
-                true => Step::Decided { decision: denial(counters, request, leases, now_us), due: false },
+                true => {
+                    Step::Decided { decision: negative_entry(counters, request, leases, now_us), due: false }
+                }
                 false => Step::Ask,
             };
         }
@@ -78,7 +80,7 @@ pub fn step<'r>(counters: &CounterKeys<'r>, request: &Request<'_>, leases: &Leas
 }
 
 /// A refusal by all that the store has refused a moment ago.
-fn denial<'r>(
+fn negative_entry<'r>(
     counters: &CounterKeys<'r>,
     request: &Request<'_>,
     leases: &Leases,

@@ -1,6 +1,6 @@
 //! What the counters said at one moment, as plain numbers for every view.
 
-pub mod posture;
+pub mod attack_state;
 
 use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};

@@ -48,7 +48,7 @@ fn a_source_that_flooded_is_refused_with_its_reason_and_an_empty_bucket() {
     assert!((280_000..=288_000).contains(&refused), "{refused}");
     assert!((70_000_000..=86_400_000).contains(&number(&packets["full_in_ms"])), "{packets}");
     assert!(syns["refused_for_ms"].is_null() && number(&syns["left"]) > 40, "{syns}");
-    // The denial in its cell says the same, if it still lives: 67 ms after the last look at the entry it does not.
+    // The negative entry in its cell says the same, if it still lives: 67 ms after the last look at the entry it does not.
     let denied = &bad["own"]["denied"];
     if !denied.is_null() {
         assert_eq!(denied["reason"], "limit_packets");
@@ -180,8 +180,9 @@ sources = ["10.99.7.0/24", "fd00:99:aa::/48"]
     let of_game = &v6["services"][0]["per_source"]["limits"][0];
     assert!(number(&of_game["left"]) <= 310, "its neighbour in the /64 has spent it: {of_game}");
     assert!(left(&v6) <= 520, "{v6:#}");
-    let rungs: Vec<&Value> = v6["prefixes"].as_array().unwrap().iter().map(|one| &one["prefix"]).collect();
-    assert_eq!(rungs, ["fd00:99:aa::/56", "fd00:99:aa::/48", "fd00:99::/32"]);
+    let prefix_levels: Vec<&Value> =
+        v6["prefixes"].as_array().unwrap().iter().map(|one| &one["prefix"]).collect();
+    assert_eq!(prefix_levels, ["fd00:99:aa::/56", "fd00:99:aa::/48", "fd00:99::/32"]);
     let mapped = edge.json(&["explain", "::ffff:10.99.7.1"]);
     assert_eq!((&mapped["address"], &mapped["source"]), (&"10.99.7.1".into(), &"10.99.7.1/32".into()));
 }

@@ -19,7 +19,7 @@ const THIRD: &str = "10.99.0.13";
 const PER_SOURCE: u64 = 20;
 const TOTAL: u64 = 30;
 
-/// Nearly all of it: cells of the gate keep a little back.
+/// Nearly all of it: cells of the prefilter keep a little back.
 fn nearly(all: u64, admitted: u64) {
     assert!((all - all / 5..=all).contains(&admitted), "{admitted} of {all}");
 }

@@ -151,7 +151,7 @@ fn what_a_soft_limit_admits_above_itself_is_counted_apart() {
 }
 
 #[test]
-fn a_soft_limit_behind_the_gate_keeps_its_bounds() {
+fn a_soft_limit_behind_the_prefilter_keeps_its_bounds() {
     let mut loaded = Loaded::new(&policies::policy(&source("\"800 packets/day burst 800 soft 10%\"")));
     // The cell's eighth is spent at the price of the limit itself, and so are the hundredths that are kept back for the clock.
     let admitted = passed(&mut loaded, &frame(1), 2_000);

@@ -79,7 +79,7 @@ fn spoofed_icmp_gre_and_later_fragments_are_held_to_the_total_of_the_host_beside
         loaded.run(&portless(number));
     }
     let admitted = loaded.count(Reason::Conforming);
-    // Strangers stop at three quarters, and CPUs may hold a sixteenth unspent.
+    // Untracked sources stop at three quarters, and CPUs may hold a sixteenth unspent.
     assert!((650..=750).contains(&admitted), "{admitted} admitted");
     assert_eq!(loaded.count(Reason::HostTotal), 4_000 - admitted);
     let tcp = spoofed(7).tcp_frame(ACK);
@@ -87,7 +87,7 @@ fn spoofed_icmp_gre_and_later_fragments_are_held_to_the_total_of_the_host_beside
 }
 
 #[test]
-fn known_sources_still_find_tokens_when_strangers_have_used_their_part_of_the_host() {
+fn tracked_sources_still_find_tokens_when_untracked_sources_have_used_their_part_of_the_host() {
     let mut loaded = Loaded::new(&policies::policy(
         "[source]\nlimits = [\"160 packets/day\"]\nladder = false\n[host]\ntotal = [\"4000 packets/day\"]\n",
     ));

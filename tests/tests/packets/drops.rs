@@ -120,9 +120,9 @@ fn a_packet_that_a_soft_limit_lets_pass_is_not_told_of_as_refused() {
 
 #[test]
 fn a_million_packets_of_a_flood_give_few_events() {
-    for gate in [true, false] {
+    for prefilter in [true, false] {
         let (mut loaded, mut ring) = loaded(&format!(
-            "[source]\nladder = false\ngate = {gate}\nlimits = [\"1000 packets/s burst 100\"]\n"
+            "[source]\nladder = false\ngate = {prefilter}\nlimits = [\"1000 packets/s burst 100\"]\n"
         ));
         let begun = Instant::now();
         run(loaded.xdp(), &Ipv4::from(SOURCE).udp_frame(8), 1_000_000);
@@ -136,7 +136,7 @@ fn a_million_packets_of_a_flood_give_few_events() {
 
 #[test]
 fn a_source_that_floods_does_not_hide_the_others() {
-    // Without the gate every refused packet of the flood asks to be told. In memory, because between two runs in the kernel the
+    // Without the prefilter every refused packet of the flood asks to be told. In memory, because between two runs in the kernel the
     // allowance would fill again.
     let desired =
         policies::policy("[source]\nladder = false\ngate = false\nlimits = [\"100 packets/day\"]\n");
@@ -216,7 +216,7 @@ fn nobody_is_told_of_a_source_that_is_refused_without_a_look_at_its_buckets() {
     let told = memory.told.borrow().len();
     assert_eq!(refused(2 * second + second / 20, 100), 100);
     assert_eq!(memory.told.borrow().len(), told, "denied");
-    // A denial lasts for less than a tenth of a second.
+    // A negative entry lasts for less than a tenth of a second.
     assert_eq!(refused(3 * second, 100), 100);
     assert_eq!(memory.told.borrow().len(), told + 1, "asked again");
     assert!(refused(100 * second, 100) < 100);

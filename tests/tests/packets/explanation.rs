@@ -130,7 +130,7 @@ match = { protocol = "udp", ports = [99] }
 fn what_is_left_falls_with_every_packet_and_comes_back_with_time() {
     let site = Site::new("[source]\nlimits = [\"10 packets/s burst 100\"]\ngate = false\n", Lists::new());
     let source = Ipv4Addr::new(192, 0, 2, 7);
-    assert_eq!(site.explain(source).own.state, "none", "there is no gate");
+    assert_eq!(site.explain(source).own.state, "none", "there is no prefilter");
     let capacity = site.explain(source).own.limits[0].capacity;
     for sent in 1..=capacity {
         assert_eq!(site.drop_reason(&smallest(source)), None);
@@ -147,7 +147,7 @@ fn what_is_left_falls_with_every_packet_and_comes_back_with_time() {
 }
 
 #[test]
-fn a_denial_is_told_with_its_reason_and_ends_when_it_says() {
+fn a_negative_entry_is_told_with_its_reason_and_ends_when_it_says() {
     let site = Site::new("[source]\nlimits = [\"1 packets/s burst 80\"]\n", Lists::new());
     let source = Ipv4Addr::new(192, 0, 2, 7);
     while site.drop_reason(&smallest(source)).is_none() {}
@@ -158,7 +158,7 @@ fn a_denial_is_told_with_its_reason_and_ends_when_it_says() {
     assert_eq!(
         refused.refusals.len(),
         1,
-        "the denial stands for the limit behind it: {:?}",
+        "the negative entry stands for the limit behind it: {:?}",
         refused.refusals
     );
     site.wait_ms(denied.for_ms);
@@ -474,8 +474,8 @@ network = ["150 packets/s burst 90"]
 type Step = (u8, Kind, u64, usize);
 
 /// Holds what is said of each packet against what becomes of it.
-fn compare(steps: &[Step], new_sources: u32, gate: bool) {
-    let text = CROWDED.replace("NEW", &format!("{new_sources}\ngate = {gate}"));
+fn compare(steps: &[Step], new_sources: u32, prefilter: bool) {
+    let text = CROWDED.replace("NEW", &format!("{new_sources}\ngate = {prefilter}"));
     let site = Site::new(&text, listed(&[("10.0.0.9/32", block(9_000_000_000, ""))]));
     for &(host, kind, wait_ms, times) in steps {
         site.wait_ms(wait_ms);
@@ -521,9 +521,9 @@ proptest! {
             1..60,
         ),
         new_sources in prop::sample::select(&[1_u32, 20, 50_000][..]),
-        gate: bool,
+        prefilter: bool,
     ) {
-        compare(&steps, new_sources, gate);
+        compare(&steps, new_sources, prefilter);
     }
 }
 

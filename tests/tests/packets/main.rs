@@ -1,5 +1,6 @@
 //! What becomes of a packet: through the loaded program by test run, and through the same code on the host with time as a number. No wire.
 
+mod aggregation;
 mod algorithms;
 mod caps;
 mod cpus;
@@ -7,10 +8,9 @@ mod destinations;
 mod differential;
 mod drops;
 mod explanation;
-mod gate;
-mod ladder;
 mod leases;
 mod object;
+mod prefilter;
 mod services;
 mod succession;
 mod syn_ack;

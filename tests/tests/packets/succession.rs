@@ -114,20 +114,20 @@ fn headroom_that_comes_and_goes_hands_out_no_fresh_burst_and_refuses_nobody_with
     assert!(idle.flood(1_000) >= 490, "and so is the margin, which was charged all the time");
 }
 
-/// Ways to limit one source to the same packets, with a gate and without.
-const GATES: [&str; 5] = [
+/// Ways to limit one source to the same packets, with a prefilter and without.
+const PREFILTERS: [&str; 5] = [
     HARD,
     "gate = false\nlimits = [\"100 packets/s burst 800\"]",
-    // So small a burst that there is no room for a gate.
+    // So small a burst that there is no room for a prefilter.
     "limits = [\"100 packets/s burst 800\", \"100 syns/s burst 2\"]",
-    // A gate that gives out less.
+    // A prefilter that gives out less.
     "limits = [\"100 packets/s burst 800\", \"100 syns/s burst 64\"]",
     "limits = [\"100 packets/s burst 800\", \"1 MB/s burst 1 MB\"]",
 ];
 
 #[test]
-fn switching_the_gate_gives_nothing_twice() {
-    for to in GATES {
+fn switching_the_prefilter_gives_nothing_twice() {
+    for to in PREFILTERS {
         let mut host = Host::new(&source(HARD));
         for round in 0..8 {
             // First as much as a cell gives, then everything.
@@ -195,14 +195,14 @@ proptest! {
     /// Packets at once, times in ms, and which policy comes next.
     #[test]
     fn no_row_of_changes_admits_more_than_the_limit_that_all_of_them_have(
-        steps in prop::collection::vec((0_usize..GATES.len(), prop_oneof![Just(32_u8), Just(24_u8)], 1_u64..900, prop_oneof![4 => 0_u64..50, 1 => 0_u64..12_000]), 1..40),
+        steps in prop::collection::vec((0_usize..PREFILTERS.len(), prop_oneof![Just(32_u8), Just(24_u8)], 1_u64..900, prop_oneof![4 => 0_u64..50, 1 => 0_u64..12_000]), 1..40),
     ) {
         let mut host = Host::new(&source(HARD));
-        for (gate, length, packets, later_ms) in steps {
+        for (prefilter, length, packets, later_ms) in steps {
             host.flood(packets);
             host.wait_ms(later_ms);
             host.flood(packets / 3);
-            host.change(&source(&format!("ipv4_prefix = {length}\n{}", GATES[gate])));
+            host.change(&source(&format!("ipv4_prefix = {length}\n{}", PREFILTERS[prefilter])));
             let (bound, admitted) = (host.bound(BURST, PER_SEC), host.admitted);
             prop_assert!(admitted <= bound, "{} admitted, {} are the most", admitted, bound);
         }

@@ -235,7 +235,7 @@ fn large_datagrams_of_an_honest_source_arrive_in_fragments_and_a_flood_of_them_i
 }
 
 #[test]
-fn strangers_that_exceed_a_services_total_are_refused_and_the_posture_says_so() {
+fn untracked_sources_that_exceed_a_services_total_are_refused_and_the_attack_state_says_so() {
     let edge = edge_with_sources(&[BAD, GOOD]);
     let daemon = edge.start(&format!(
         "[source]\nlimits = [\"1000000 packets/s\"]\n[[service]]\nname = \"attacked\"\n\

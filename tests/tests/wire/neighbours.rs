@@ -139,7 +139,7 @@ fn a_prefix_that_is_not_crowded_squeezes_nobody() {
 const PORT: u16 = 4713;
 const CLIENTS: [&str; 3] = ["10.99.7.11", "10.99.7.12", "10.99.7.13"];
 
-/// The default ladder around sources of 100 packets/s.
+/// The default prefix aggregation around sources of 100 packets/s.
 const POLICY: &str = "[source]\nlimits = [\"100 packets/s burst 100\"]\n";
 
 fn at() -> SocketAddr {

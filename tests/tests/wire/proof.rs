@@ -1,4 +1,4 @@
-//! Connections that were there before a flood: strangers use up what strangers may, and an established connection goes on.
+//! Connections that were there before a flood: untracked sources use up what untracked sources may, and an established connection goes on.
 
 use std::{
     io::{Read as _, Write as _},
@@ -30,7 +30,7 @@ total = ["2000 packets/s burst 2000"]
 "#;
 
 #[test]
-fn an_established_connection_goes_on_while_forged_segments_use_up_what_strangers_may() {
+fn an_established_connection_goes_on_while_forged_segments_use_up_what_untracked_sources_may() {
     let edge = Edge::new();
     edge.wire.add_source(CLIENT.parse::<IpAddr>().unwrap());
     let _daemon = edge.start(POLICY);

@@ -13,7 +13,7 @@ use super::{
     services::of_service,
     users::{of_plan, of_user},
 };
-use crate::policy::{LadderFamily, NONE, Policy, User};
+use crate::policy::{AggregationFamily, NONE, Policy, User};
 
 /// Every subject by its name; of users those that are given.
 pub(super) fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTreeMap<String, Fields> {
@@ -41,10 +41,10 @@ fn of_source(policy: &Policy) -> Fields {
     let mut fields = followed([
         ("ipv4_prefix", source.ipv4_prefix().to_string()),
         ("ipv6_prefix", source.ipv6_prefix().to_string()),
-        ("gate", policy.gate().enabled().to_string()),
-        ("ladder ipv4", rungs(policy, LadderFamily::V4)),
-        ("ladder ipv6", rungs(policy, LadderFamily::V6)),
-        ("new_sources_per_cpu", policy.gate().new_sources_per_cpu().to_string()),
+        ("gate", policy.prefilter().enabled().to_string()),
+        ("ladder ipv4", prefix_levels(policy, AggregationFamily::V4)),
+        ("ladder ipv6", prefix_levels(policy, AggregationFamily::V6)),
+        ("new_sources_per_cpu", policy.prefilter().new_sources_per_cpu().to_string()),
     ]);
     fields.extend(restarted([("table_entries", source.table_entries().to_string())]));
     fields
@@ -60,7 +60,8 @@ fn mode(policy: &Policy) -> &'static str {
     policy.mode().name()
 }
 
-fn rungs(policy: &Policy, family: LadderFamily) -> String {
-    let rungs: Vec<String> = policy.ladder().rungs(family).iter().map(ToString::to_string).collect();
-    if rungs.is_empty() { NONE.to_owned() } else { rungs.join(", ") }
+fn prefix_levels(policy: &Policy, family: AggregationFamily) -> String {
+    let prefix_levels: Vec<String> =
+        policy.aggregation().prefix_levels(family).iter().map(ToString::to_string).collect();
+    if prefix_levels.is_empty() { NONE.to_owned() } else { prefix_levels.join(", ") }
 }

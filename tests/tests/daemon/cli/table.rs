@@ -56,7 +56,7 @@ fn a_table_of_one_entry_holds_one_source_to_its_limit_and_does_not_refuse_the_ne
     for source in [one, next] {
         let offered = sent(flood(&edge, source, EDGE_V4, 5_000, 0.5));
         let admitted = sink.datagrams(source);
-        // ARP takes none; the gate keeps nothing back.
+        // ARP takes none; the prefilter keeps nothing back.
         assert!(
             (90..=100).contains(&admitted),
             "{admitted} of {offered} from {source} passed, the limit is 100"

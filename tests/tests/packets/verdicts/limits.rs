@@ -186,7 +186,7 @@ fn next(mut desired: Desired, generation: u64) -> Desired {
 }
 
 #[test]
-fn a_denial_ends_with_the_policy_that_made_it() {
+fn a_negative_entry_ends_with_the_policy_that_made_it() {
     let mut loaded = Loaded::new(&policies::limits(&["80 packets/day"]));
     let frame = v4().udp_frame(8);
     for _ in 0..200 {
@@ -197,7 +197,7 @@ fn a_denial_ends_with_the_policy_that_made_it() {
     for _ in 0..10 {
         loaded.run(&frame);
     }
-    assert!(loaded.count(Reason::Conforming) > 80, "the new limit counts, not the old denial");
+    assert!(loaded.count(Reason::Conforming) > 80, "the new limit counts, not the old negative entry");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod frames;
 mod limits;
 mod lists;
-mod strangers;
+mod untracked;
 
 use ratelimit_tests::frames::{Ipv4, Ipv6};
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     drops::Dropped,
-    explain::{CellState, Denial, SynCookies},
+    explain::{CellState, NegativeEntry, SynCookies},
 };
 
 fn limit_of(rate: &str, left: u64, capacity: u64, refused_for_ms: Option<u64>) -> LimitState {
@@ -80,7 +80,7 @@ fn an_address_never_seen_reads_as_what_would_apply() {
 fn everything_that_is_known_of_a_flooding_address_is_in_the_text() {
     let mut flooding = fresh();
     flooding.own = account("entry", vec![limit_of("5000 packets/s burst 10000", 0, 9_980, Some(1))]);
-    flooding.own.denied = Some(Denial { reason: "limit_packets".to_owned(), for_ms: 286_000 });
+    flooding.own.denied = Some(NegativeEntry { reason: "limit_packets".to_owned(), for_ms: 286_000 });
     flooding.refusals = vec![refusal(Reason::LimitPackets, "packets", None)];
     flooding.user = Some(UserState {
         name: "acme".to_owned(),

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use ratelimit_tests::bpffs::Scratch;
 
-use super::Gate;
+use super::Prefiltering;
 use crate::{
     case::{self, Case, SourceLimit},
     traffic,
@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Abilities {
     binary: PathBuf,
     /// `gate = false` and `new_sources_per_cpu` under `[source]`.
-    pub(crate) gate_key: bool,
+    pub(crate) prefilter_key: bool,
     /// `[[service]]` with a total.
     pub(crate) service_total: bool,
 }
@@ -39,10 +39,10 @@ impl Abilities {
         if !accepts(plain)? {
             bail!("{} check refuses even the smallest policy", binary.display());
         }
-        let gate_key = accepts(&format!("{plain}gate = false\nnew_sources_per_cpu = 10000000\n"))?;
+        let prefilter_key = accepts(&format!("{plain}gate = false\nnew_sources_per_cpu = 10000000\n"))?;
         let service_total = accepts(&format!("{plain}\n{}", service(case::TOTAL_PER_SECOND)))?;
         drop(scratch);
-        Ok(Self { binary, gate_key, service_total })
+        Ok(Self { binary, prefilter_key, service_total })
     }
 
     pub(crate) fn binary(&self) -> &Path {
@@ -57,16 +57,16 @@ impl Abilities {
     }
 
     /// The policy of a case.
-    pub(crate) fn policy(&self, case: &Case, gate: Gate) -> String {
-        let gate = match gate {
-            Gate::Default => "",
-            Gate::Off => "gate = false\n",
-            Gate::OffWithoutBudget => "gate = false\nnew_sources_per_cpu = 10000000\n",
+    pub(crate) fn policy(&self, case: &Case, prefilter: Prefiltering) -> String {
+        let prefilter = match prefilter {
+            Prefiltering::Default => "",
+            Prefiltering::Off => "gate = false\n",
+            Prefiltering::OffWithoutBudget => "gate = false\nnew_sources_per_cpu = 10000000\n",
         };
         let service = case.total.filter(|_| self.service_total).map(service).unwrap_or_default();
         let SourceLimit { packets, per, burst } = case.limit;
         format!(
-            "[source]\nlimits = [\"{packets} packets/{} burst {burst}\"]\ntable_entries = {}\n{gate}\n{service}",
+            "[source]\nlimits = [\"{packets} packets/{} burst {burst}\"]\ntable_entries = {}\n{prefilter}\n{service}",
             per.word(),
             case::TABLE_ENTRIES
         )
@@ -84,19 +84,19 @@ fn service(total: u32) -> String {
 mod tests {
     use super::*;
 
-    fn abilities(gate_key: bool, service_total: bool) -> Abilities {
-        Abilities { binary: PathBuf::new(), gate_key, service_total }
+    fn abilities(prefilter_key: bool, service_total: bool) -> Abilities {
+        Abilities { binary: PathBuf::new(), prefilter_key, service_total }
     }
 
     #[test]
     fn a_policy_has_what_this_version_takes_and_nothing_else() {
         let case = &case::all(64)[0];
-        let plain = abilities(false, false).policy(case, Gate::Default);
+        let plain = abilities(false, false).policy(case, Prefiltering::Default);
         assert_eq!(
             plain,
             "[source]\nlimits = [\"1000 packets/second burst 1000\"]\ntable_entries = 262144\n\n"
         );
-        let all = abilities(true, true).policy(case, Gate::Off);
+        let all = abilities(true, true).policy(case, Prefiltering::Off);
         assert!(
             all.contains("\ngate = false\n") && all.contains("[[service]]") && all.contains("ports = [4242]")
         );

@@ -28,14 +28,14 @@ enum Kind {
     /// A program of the rig.
     Bare(&'static str),
     /// The real daemon.
-    Ours(Gate),
+    Ours(Prefiltering),
     Nftables(Peer),
     Iptables(Peer),
 }
 
 /// Whether light sources are kept out of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gate {
+pub(crate) enum Prefiltering {
     /// As the policy has it by default.
     Default,
     /// `gate = false`: every source that is new gets an entry, up to so many a second.
@@ -71,9 +71,9 @@ pub(crate) const ALL: [Contestant; 10] = {
     [
         row(YARDSTICK, "bare XDP_DROP", Kind::Bare("drop"), Always, Always),
         row("reader", "reads the headers, then drops", Kind::Bare("read_and_drop"), Full, Full),
-        row("ours", "ratelimit", Kind::Ours(Gate::Default), Always, Always),
-        row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Gate::OffWithoutBudget), Always, Full),
-        row("ours-budget", "ratelimit, gate off, budget on", Kind::Ours(Gate::Off), Asked, Asked),
+        row("ours", "ratelimit", Kind::Ours(Prefiltering::Default), Always, Always),
+        row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Prefiltering::OffWithoutBudget), Always, Full),
+        row("ours-budget", "ratelimit, gate off, budget on", Kind::Ours(Prefiltering::Off), Asked, Asked),
         row("nft", "nftables netdev meter", Kind::Nftables(Peer::Limits), Always, Always),
         row("nft-drop", "nftables, only drops", Kind::Nftables(Peer::Drop), Full, Asked),
         row("iptables", "iptables hashlimit", Kind::Iptables(Peer::Limits), Full, Full),
@@ -94,8 +94,10 @@ pub(crate) enum InPlace {
 impl Contestant {
     /// Why it cannot take part, if so.
     pub(crate) fn excuse(&self, abilities: &Abilities) -> Option<&'static str> {
-        let needs_gate_key = matches!(self.kind, Kind::Ours(Gate::Off | Gate::OffWithoutBudget));
-        (needs_gate_key && !abilities.gate_key).then_some("this version has no `gate = false` under [source]")
+        let needs_prefilter_key =
+            matches!(self.kind, Kind::Ours(Prefiltering::Off | Prefiltering::OffWithoutBudget));
+        (needs_prefilter_key && !abilities.prefilter_key)
+            .then_some("this version has no `gate = false` under [source]")
     }
 
     /// Puts it on the receiving end of a lane.
@@ -104,8 +106,8 @@ impl Contestant {
             Kind::Bare(program) => {
                 place::inside(lane.namespace(), || rig::attach(program, &lane.inlet)).map(InPlace::Program)
             }
-            Kind::Ours(gate) => {
-                let policy = abilities.policy(case, gate);
+            Kind::Ours(prefilter) => {
+                let policy = abilities.policy(case, prefilter);
                 daemon::start(lane, &[&lane.inlet], &policy, abilities.binary()).map(InPlace::Daemon)
             }
             Kind::Nftables(peer) => nftables::set_up(lane, case, peer).map(|()| InPlace::Rules),

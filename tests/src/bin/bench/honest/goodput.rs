@@ -25,7 +25,7 @@ use crate::{
     traffic::{self, Family, Traffic},
 };
 
-/// Until the limiter is as busy as it gets: bursts spent, posture found.
+/// Until the limiter is as busy as it gets: bursts spent, attack state found.
 const SETTLING: Duration = Duration::from_millis(300);
 
 /// What the honest client gets.

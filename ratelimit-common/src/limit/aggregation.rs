@@ -4,20 +4,20 @@
 //! m of one source's limits: m x r and m x B. As time that is the same tolerance and a price of 1/m, so one word answers for all
 //! limits of a source at once: it is charged for the dearest of them.
 //!
-//! Prefixes come through a gate as sources do (see [`super::gate`]), with the same reasoning and the same bounds: **a prefix gets at
+//! Prefixes come through a prefilter as sources do (see [`super::prefilter`]), with the same reasoning and the same bounds: **a prefix gets at
 //! most m x (B + r x W)** and at least what a bucket of m x (B - G) gives, whatever else hits its cell. B is the smallest burst of
 //! the source's limits, as time (three quarters of it for sources without state, so that whoever forges addresses of a prefix cannot
 //! use up what those in it need who are known), and every packet pays for the limit that it is dearest under, so a mix of limits may get less.
 
 use crate::abi::{
     SourceKey,
-    prefix::{RUNG_CELL_BITS, RUNG_CELLS},
+    prefix::{PREFIX_LEVEL_CELL_BITS, PREFIX_LEVEL_CELLS},
 };
 
-/// The cell of a prefix, by the keyed hash of [`super::gate::hash`]. `rung` counts over both families.
+/// The cell of a prefix, by the keyed hash of [`super::prefilter::hash`]. `prefix_level` counts over both families.
 #[inline(always)]
-pub const fn cell_index(rung: u32, hash: u64) -> u32 {
-    rung * RUNG_CELLS + (hash >> (64 - RUNG_CELL_BITS)) as u32
+pub const fn cell_index(prefix_level: u32, hash: u64) -> u32 {
+    prefix_level * PREFIX_LEVEL_CELLS + (hash >> (64 - PREFIX_LEVEL_CELL_BITS)) as u32
 }
 
 /// 1/multiple with 32 binary places, rounded up: division is slow in a packet path.

@@ -1,11 +1,11 @@
-//! The prefix ladder: what a whole neighbourhood may send, on the packet path with time as a number and in the kernel.
+//! Prefix aggregation: what a whole neighbourhood may send, on the packet path with time as a number and in the kernel.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use ratelimit_common::{
-    abi::{EntryKey, Event, PrefixKey, Reason, SourceKey, Verdict, policy::MAX_RUNGS},
-    limit::{fair, gate, gcra, ladder},
+    abi::{EntryKey, Event, PrefixKey, Reason, SourceKey, Verdict, policy::MAX_PREFIX_LEVELS},
+    limit::{aggregation, fair, gcra, prefilter},
 };
 use ratelimit_ebpf::tables::Tables as _;
 use ratelimit_tests::{
@@ -46,7 +46,7 @@ fn admitted(memory: &Memory, frames: impl IntoIterator<Item = Vec<u8>>) -> u64 {
 fn an_attacker_who_rotates_through_a_slash_48_is_held_to_its_limit_and_leaves_no_entries() {
     let memory = Memory::new(&policy(), Default::default());
     let passed = admitted(&memory, (0..u16::MAX).map(|subnet| in_site(1, subnet)));
-    // Strangers may use three quarters of it.
+    // Untracked sources may use three quarters of it.
     let most = MULTIPLE * BURST * 3 / 4;
     assert!(passed <= most, "{passed} admitted, {most} are the most");
     assert!(passed >= MULTIPLE * (BURST - LAG) * 3 / 4 - MULTIPLE, "{passed} admitted of {most}");
@@ -83,14 +83,16 @@ fn one_line_switches_it_off() {
 }
 
 #[test]
-fn by_default_there_are_two_rungs_for_ipv4_and_three_for_ipv6() {
-    let ladder = policies::source("limits = [\"1000 packets/s\"]").policy.ladder;
-    let multiples = ladder.rungs.map(|family| family.map(|rung| rung.multiple));
+fn by_default_there_are_two_prefix_levels_for_ipv4_and_three_for_ipv6() {
+    let aggregation = policies::source("limits = [\"1000 packets/s\"]").policy.aggregation;
+    let multiples = aggregation.prefix_levels.map(|family| family.map(|prefix_level| prefix_level.multiple));
     assert_eq!(multiples, [[32, 256, 0], [4, 64, 1024]]);
-    let mask = |rung: ratelimit_common::abi::Rung| SourceKey { hi: rung.mask_hi, lo: rung.mask_lo }.octets();
-    assert_eq!(mask(ladder.rungs[0][0])[12..], [0xff, 0xff, 0xff, 0]);
-    assert_eq!(mask(ladder.rungs[0][1])[12..], [0xff, 0xff, 0xf0, 0]);
-    assert_eq!(mask(ladder.rungs[1][2])[..5], [0xff, 0xff, 0xff, 0xff, 0]);
+    let mask = |prefix_level: ratelimit_common::abi::PrefixLevel| {
+        SourceKey { hi: prefix_level.mask_hi, lo: prefix_level.mask_lo }.octets()
+    };
+    assert_eq!(mask(aggregation.prefix_levels[0][0])[12..], [0xff, 0xff, 0xff, 0]);
+    assert_eq!(mask(aggregation.prefix_levels[0][1])[12..], [0xff, 0xff, 0xf0, 0]);
+    assert_eq!(mask(aggregation.prefix_levels[1][2])[..5], [0xff, 0xff, 0xff, 0xff, 0]);
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn a_proven_source_has_all_of_its_limits_when_somebody_forges_its_whole_prefix()
 fn neighbours(count: usize) -> Vec<[u8; 3]> {
     let cell = |prefix: u32| {
         let key = SourceKey::from_v4(u32::from_ne_bytes((prefix << 8).to_be_bytes()));
-        ladder::cell_index(0, gate::hash(key, policies::FACTS.secret))
+        aggregation::cell_index(0, prefilter::hash(key, policies::FACTS.secret))
     };
     let first = 0x0a_0000_u32;
     let same = (first..).filter(|prefix| cell(*prefix) == cell(first)).take(count);
@@ -141,7 +143,7 @@ proptest! {
         let prefixes = neighbours(3);
         let start = memory.now_ns.get();
         let mut logs = vec![Vec::new(); prefixes.len()];
-        // Debt of each prefix in a bucket of what is guaranteed: three quarters for strangers, less what the cell may owe.
+        // Debt of each prefix in a bucket of what is guaranteed: three quarters for untracked sources, less what the cell may owe.
         let guaranteed = MULTIPLE * (BURST - LAG) * 3 / 4 - MULTIPLE * BURST / 8;
         let mut ideal = vec![(0_f64, start); prefixes.len()];
         for (which, host, later_ms) in schedule {
@@ -180,9 +182,9 @@ fn a_debt_that_another_cpu_settles_and_charges_first_keeps_what_that_one_charged
     let frame = in_site(1, 1);
     // The cell of its /48, far beyond what any tolerance of now allows: the limit was slower once.
     let prefix = SourceKey { hi: 0x2001_0db8_0001_0000_u64.to_be(), lo: 0 };
-    let rung = MAX_RUNGS as u32;
-    let cell = ladder::cell_index(rung, gate::hash(prefix, policies::FACTS.secret));
-    let cell = memory.rung_tat(memory.rung_cell(cell).unwrap());
+    let prefix_level = MAX_PREFIX_LEVELS as u32;
+    let cell = aggregation::cell_index(prefix_level, prefilter::hash(prefix, policies::FACTS.secret));
+    let cell = memory.prefix_level_tat(memory.prefix_level_cell(cell).unwrap());
     let now_q8 = gcra::time_q8(memory.now_ns.get());
     let overdrawn = now_q8 + gcra::time_q8(100 * SECOND);
     let charged = now_q8 + gcra::time_q8(SECOND / 2);
@@ -192,8 +194,8 @@ fn a_debt_that_another_cpu_settles_and_charges_first_keeps_what_that_one_charged
     assert_eq!(memory.rival.get(), None, "the cell was looked at");
     assert_eq!(memory.load(cell), charged, "of the cell");
     // The same for the entry that it has now.
-    let rung = rung.into();
-    let entry = memory.prefix(&PrefixKey { hi: prefix.hi, lo: prefix.lo, rung }).expect("an entry");
+    let prefix_level = prefix_level.into();
+    let entry = memory.prefix(&PrefixKey { hi: prefix.hi, lo: prefix.lo, prefix_level }).expect("an entry");
     memory.store(entry, overdrawn);
     memory.rival.set(Some((entry, charged)));
     assert_eq!(memory.run(&frame), Verdict::Drop, "as it stood when it was looked at");

@@ -6,33 +6,33 @@ pub const DEFAULT_NEW_SOURCES: u32 = 50_000;
 /// More inserts than a core can make.
 const MAX_NEW_SOURCES: u32 = 10_000_000;
 
-/// The gate in front of the table of sources.
+/// The prefilter in front of the table of sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GatePolicy {
+pub struct PrefilterPolicy {
     enabled: bool,
     new_sources_per_cpu: u32,
 }
 
-/// Why there cannot be such a gate.
+/// Why there cannot be such a prefilter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("new_sources_per_cpu = {value} is out of range; use 1 to {MAX_NEW_SOURCES}")]
-pub struct GateError {
+pub struct PrefilterError {
     /// As given.
     pub value: i64,
 }
 
-impl Default for GatePolicy {
+impl Default for PrefilterPolicy {
     fn default() -> Self {
         Self { enabled: true, new_sources_per_cpu: DEFAULT_NEW_SOURCES }
     }
 }
 
-impl GatePolicy {
-    /// A gate, or none, and how many new sources each CPU may enter into the table per second.
-    pub fn new(enabled: bool, new_sources_per_cpu: i64) -> Result<Self, GateError> {
+impl PrefilterPolicy {
+    /// A prefilter, or none, and how many new sources each CPU may enter into the table per second.
+    pub fn new(enabled: bool, new_sources_per_cpu: i64) -> Result<Self, PrefilterError> {
         match u32::try_from(new_sources_per_cpu) {
             Ok(n) if (1..=MAX_NEW_SOURCES).contains(&n) => Ok(Self { enabled, new_sources_per_cpu: n }),
-            _ => Err(GateError { value: new_sources_per_cpu }),
+            _ => Err(PrefilterError { value: new_sources_per_cpu }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The gate's bound, on the packet path itself with time as a number: adversarial schedules, shared cells, idle times,
+//! The prefilter's bound, on the packet path itself with time as a number: adversarial schedules, shared cells, idle times,
 //! and sources that come and go between cell and entry.
 
 use std::net::Ipv4Addr;
@@ -19,7 +19,7 @@ const LAG: u64 = 1;
 /// A packet costs ten milliseconds.
 fn limit() -> Desired {
     let desired = policies::limits(&[&format!("{PER_SEC} packets/s burst {BURST}")[..]]);
-    assert!(desired.policy.source.set.gate_tolerance_q8 > 0, "this is about the gate");
+    assert!(desired.policy.source.set.prefilter_tolerance_q8 > 0, "this is about the prefilter");
     desired
 }
 
@@ -28,7 +28,7 @@ fn neighbours(count: usize) -> Vec<Ipv4Addr> {
     let secret = policies::FACTS.secret;
     let cell = |address: Ipv4Addr| {
         let key = SourceKey::from_v4(u32::from_ne_bytes(address.octets()));
-        ratelimit_common::limit::gate::cell_index(ratelimit_common::limit::gate::hash(key, secret))
+        ratelimit_common::limit::prefilter::cell_index(ratelimit_common::limit::prefilter::hash(key, secret))
     };
     let first = Ipv4Addr::new(10, 0, 0, 1);
     let others = (0x0a00_0002_u32..).map(Ipv4Addr::from_bits).filter(|a| cell(*a) == cell(first));

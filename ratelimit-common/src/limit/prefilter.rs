@@ -1,4 +1,4 @@
-//! The gate in front of the table of sources: most sources never need an entry in it.
+//! The prefilter in front of the table of sources: most sources never need an entry in it.
 //!
 //! An LRU insert per packet is what a spoofed flood wants: it costs ten times a dropped packet and evicts everybody's
 //! state. So sources share small cells by a keyed hash, and only a source that its cell cannot vouch for gets an entry.
@@ -22,38 +22,39 @@
 //! beyond an ideal bucket of burst B - G, whoever keeps to that is never refused, whatever else hits the cell: **at least
 //! (B - G) + r x W**. The one way to a fresh burst is to be evicted from the table.
 //!
-//! # Denials
+//! # Negative cache
 //! A cell also remembers the last sources that its entries refused, and until when they must be refused: a bucket only
 //! fills with time, so until then the answer is known without looking at the entry. That is what most packets of a flood meet. None lives longer
-//! than [`LONGEST_DENIAL_Q8`]: then the entry is asked again.
+//! than [`LONGEST_NEGATIVE_ENTRY_Q8`]: then the entry is asked again.
 
 use super::gcra::{TIME_FRAC_BITS, ahead_q8};
-use crate::abi::{LimitSet, Meter, SourceKey, cell::DENIALS};
+use crate::abi::{LimitSet, Meter, SourceKey, cell::NEGATIVE_ENTRIES};
 
-/// Cells of the gate, as a power of two: small enough for a core's second-level cache.
+/// Cells of the prefilter, as a power of two: small enough for a core's second-level cache.
 pub const CELL_BITS: u32 = 16;
-/// Cells of the gate.
+/// Cells of the prefilter.
 pub const CELLS: u32 = 1 << CELL_BITS;
 
 /// Part of the burst that a cell gives out: an eighth.
 pub const CELL_SHARE: u64 = 8;
 
-/// Bits of a denial that say until when.
+/// Bits of a negative entry that say until when.
 const UNTIL_BITS: u32 = 40;
 /// Those bits are the upper ones of a time word: units of 2^16 ns, wrapping with it.
 const UNTIL_SHIFT: u32 = 64 - UNTIL_BITS;
 const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
-/// The bit of a denial that says which meter refused: bytes, or else packets.
+/// The bit of a negative entry that says which meter refused: bytes, or else packets.
 const BYTES_BIT: u64 = 1 << UNTIL_BITS;
 const TAG_MASK: u64 = !(UNTIL_MASK | BYTES_BIT);
-const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "denials are coarser than time words");
+const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "negative entries are coarser than time words");
 
-/// Policies whose denials cannot be mistaken for each other: bits of a tag beyond the 32 that name an IPv4 address.
-pub const DENIAL_PERIOD: u64 = 1 << (32 - (UNTIL_SHIFT + 1));
-/// How long a denial lives: 67 ms. Who is refused for longer is looked up again once in that time, which also shows the table that it is not
+/// Policies whose negative entries cannot be mistaken for each other: bits of a tag beyond the 32 that name an IPv4 address.
+pub const NEGATIVE_PERIOD: u64 = 1 << (32 - (UNTIL_SHIFT + 1));
+/// How long a negative entry lives: 67 ms. Who is refused for longer is looked up again once in that time, which also shows the table that it is not
 /// idle.
-pub const LONGEST_DENIAL_Q8: u64 = 1 << 34;
-const _: () = assert!(LONGEST_DENIAL_Q8 & ((1 << UNTIL_SHIFT) - 1) == 0, "whole steps of a denial");
+pub const LONGEST_NEGATIVE_ENTRY_Q8: u64 = 1 << 34;
+const _: () =
+    assert!(LONGEST_NEGATIVE_ENTRY_Q8 & ((1 << UNTIL_SHIFT) - 1) == 0, "whole steps of a negative entry");
 
 /// Where a source belongs.
 ///
@@ -76,7 +77,7 @@ pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
 }
 
 /// Where a source belongs that asks for what a service gives it. The same source under other services is somewhere else, and for IPv4 its
-/// name is no other source's under any of [`DENIAL_PERIOD`] services.
+/// name is no other source's under any of [`NEGATIVE_PERIOD`] services.
 #[inline(always)]
 pub const fn group_hash(hash: u64, group: u64, secret: [u64; 2]) -> u64 {
     let [one, other] = secret;
@@ -106,39 +107,39 @@ pub const fn cell_index(hash: u64) -> u32 {
     (hash >> (64 - CELL_BITS)) as u32
 }
 
-/// A source as denials know it. A denial holds under the limits that made it, so the policy is part of the name: in the lower bits of the
-/// tag, above those that a denial has no room for.
+/// A source as negative entries know it. A negative entry holds under the limits that made it, so the policy is part of the name: in the lower bits of the
+/// tag, above those that a negative entry has no room for.
 ///
-/// There is room for [`DENIAL_PERIOD`] policies beside an IPv4 address. After so many changes, the names of one source are those of
-/// others of before; but a change waits for the packets that are under way, which takes the kernel milliseconds, and no denial lives longer than
-/// [`LONGEST_DENIAL_Q8`]: half a millisecond for each of them. So no IPv4 source is ever denied for what another did under an earlier policy.
+/// There is room for [`NEGATIVE_PERIOD`] policies beside an IPv4 address. After so many changes, the names of one source are those of
+/// others of before; but a change waits for the packets that are under way, which takes the kernel milliseconds, and no negative entry lives longer than
+/// [`LONGEST_NEGATIVE_ENTRY_Q8`]: half a millisecond for each of them. So no IPv4 source is ever denied for what another did under an earlier policy.
 #[inline(always)]
-pub const fn denial_name(hash: u64, generation: u64) -> u64 {
+pub const fn negative_name(hash: u64, generation: u64) -> u64 {
     hash ^ (generation << (UNTIL_SHIFT + 1 + CELL_BITS) >> CELL_BITS)
 }
 
-/// What tells sources of one cell apart: the bits below the index, in the place where a denial has them.
+/// What tells sources of one cell apart: the bits below the index, in the place where a negative entry has them.
 #[inline(always)]
 const fn tag(hash: u64) -> u64 {
     (hash << CELL_BITS) & TAG_MASK
 }
 
-/// Which of a cell's denials a source uses: by the bit of its tag that most others have a say in.
+/// Which of a cell's negative entries a source uses: by the bit of its tag that most others have a say in.
 #[inline(always)]
-pub const fn denial_slot(hash: u64) -> usize {
-    (hash >> (63 - CELL_BITS)) as usize & (DENIALS - 1)
+pub const fn negative_slot(hash: u64) -> usize {
+    (hash >> (63 - CELL_BITS)) as usize & (NEGATIVE_ENTRIES - 1)
 }
 
-/// The word that denies a source from now until a moment, rounded down to 65 us, or for as long as a denial lives.
+/// The word that denies a source from now until a moment, rounded down to 65 us, or for as long as a negative entry lives.
 #[inline(always)]
-pub const fn denial(hash: u64, now_q8: u64, until_q8: u64, meter: Meter) -> u64 {
+pub const fn negative_entry(hash: u64, now_q8: u64, until_q8: u64, meter: Meter) -> u64 {
     let bytes = if matches!(meter, Meter::Bytes) { BYTES_BIT } else { 0 };
     let ahead = ahead_q8(until_q8, now_q8);
-    let ahead = if ahead < LONGEST_DENIAL_Q8 { ahead } else { LONGEST_DENIAL_Q8 };
+    let ahead = if ahead < LONGEST_NEGATIVE_ENTRY_Q8 { ahead } else { LONGEST_NEGATIVE_ENTRY_Q8 };
     tag(hash) | bytes | (now_q8.wrapping_add(ahead) >> UNTIL_SHIFT)
 }
 
-/// The meter of the limit that made a denial.
+/// The meter of the limit that made a negative entry.
 #[inline(always)]
 pub const fn denied_by(word: u64) -> Meter {
     if word & BYTES_BIT == 0 { Meter::Packets } else { Meter::Bytes }
@@ -154,8 +155,8 @@ pub const fn denied_until_q8(word: u64) -> u64 {
 #[inline(always)]
 pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
     let left = denied_until_q8(word).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
-    // Further ahead than any denial lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
-    tag(hash) == word & TAG_MASK && left != 0 && left <= 2 * LONGEST_DENIAL_Q8
+    // Further ahead than any negative entry lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
+    tag(hash) == word & TAG_MASK && left != 0 && left <= 2 * LONGEST_NEGATIVE_ENTRY_Q8
 }
 
 /// Until when a cell is tracked, as its mark has it: the upper half of a time word, in steps of 17 ms.
@@ -179,7 +180,7 @@ pub const fn is_tracked(tracked_until_q8: u64, now_q8: u64) -> bool {
     ahead_q8(tracked_until_q8, now_q8) != 0
 }
 
-/// Whether an entry behind a cell of a set may still owe something: one that the cell knows of, or one from before there was a gate.
+/// Whether an entry behind a cell of a set may still owe something: one that the cell knows of, or one from before there was a prefilter.
 #[inline(always)]
 pub const fn is_tracked_in(set: &LimitSet, tracked_until_q8: u64, now_q8: u64) -> bool {
     is_tracked(tracked_until_q8, now_q8)
@@ -353,35 +354,40 @@ mod tests {
     const DAY_Q8: u64 = 86_400_000_000_000 << TIME_FRAC_BITS;
 
     #[test]
-    fn a_denial_of_one_policy_is_none_under_any_of_the_next_thousand() {
+    fn a_negative_entry_of_one_policy_is_none_under_any_of_the_next_thousand() {
         for hash in [0, 0x0123_4567_89ab_cdef, u64::MAX] {
             for generation in 1..50 {
-                let name = denial_name(hash, generation);
-                let denial = denial(name, NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
-                assert!(denies(denial, name, NOW_Q8));
+                let name = negative_name(hash, generation);
+                let negative_entry = negative_entry(name, NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
+                assert!(denies(negative_entry, name, NOW_Q8));
                 for later in generation + 1..generation + 1000 {
-                    assert!(!denies(denial, denial_name(hash, later), NOW_Q8), "{generation} and {later}");
+                    assert!(
+                        !denies(negative_entry, negative_name(hash, later), NOW_Q8),
+                        "{generation} and {later}"
+                    );
                 }
             }
         }
     }
 
     #[test]
-    fn a_denial_is_no_other_ipv4_sources_under_any_later_policy() {
+    fn a_negative_entry_is_no_other_ipv4_sources_under_any_later_policy() {
         let mut numbers = Numbers(5);
         let secret = numbers.secret();
         let denied = hash(SourceKey::from_v4(numbers.next() as u32), secret);
         for generation in [1, 100, 127, 128, 5_000] {
-            let denial = denial(denial_name(denied, generation), NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
+            let negative_entry =
+                negative_entry(negative_name(denied, generation), NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
             for later in generation..generation + 1_000 {
                 // A change takes longer than this.
-                let now_q8 = NOW_Q8 + (later - generation) * (LONGEST_DENIAL_Q8 / DENIAL_PERIOD + 1);
+                let now_q8 =
+                    NOW_Q8 + (later - generation) * (LONGEST_NEGATIVE_ENTRY_Q8 / NEGATIVE_PERIOD + 1);
                 // Whose tag differs in what the number of the policy does: some source's is just that.
-                let overlap = denial_name(0, generation) ^ denial_name(0, later);
+                let overlap = negative_name(0, generation) ^ negative_name(0, later);
                 for other in [overlap >> 32 << 32, 1 << 32, 1 << 47, numbers.next() >> 16 >> 32 << 32] {
-                    let name = denial_name(denied ^ other, later);
+                    let name = negative_name(denied ^ other, later);
                     assert!(
-                        other == 0 || !denies(denial, name, now_q8),
+                        other == 0 || !denies(negative_entry, name, now_q8),
                         "{generation} and {later}: {other:x}"
                     );
                 }
@@ -390,12 +396,13 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_that_is_over_stays_over_when_time_goes_round() {
-        let name = denial_name(0x0123_4567_89ab_cdef, 1);
-        let denial = denial(name, NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
-        assert!(denies(denial, name, NOW_Q8 + LONGEST_DENIAL_Q8 / 2));
-        for later in [LONGEST_DENIAL_Q8, DAY_Q8, 1 << 62, (1 << 63) + (1 << 50), u64::MAX - (1 << 36)] {
-            assert!(!denies(denial, name, NOW_Q8.wrapping_add(later)), "{later}");
+    fn a_negative_entry_that_is_over_stays_over_when_time_goes_round() {
+        let name = negative_name(0x0123_4567_89ab_cdef, 1);
+        let negative_entry = negative_entry(name, NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
+        assert!(denies(negative_entry, name, NOW_Q8 + LONGEST_NEGATIVE_ENTRY_Q8 / 2));
+        for later in [LONGEST_NEGATIVE_ENTRY_Q8, DAY_Q8, 1 << 62, (1 << 63) + (1 << 50), u64::MAX - (1 << 36)]
+        {
+            assert!(!denies(negative_entry, name, NOW_Q8.wrapping_add(later)), "{later}");
         }
     }
 

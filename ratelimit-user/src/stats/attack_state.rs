@@ -1,12 +1,12 @@
 //! How hard the host is being hit by sources it does not know.
 //!
-//! The kernel program defends itself without being told: budgets and totals refuse strangers first. The posture says in one
-//! word that it is doing so. It is made of what strangers were refused, never of blocked traffic: an attacker that is blocked
+//! The kernel program defends itself without being told: budgets and totals refuse untracked sources first. The attack state says in one
+//! word that it is doing so. It is made of what untracked sources were refused, never of blocked traffic: an attacker that is blocked
 //! already must not move it.
 
-/// The host's posture.
+/// The host's attack state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Posture {
+pub enum AttackState {
     /// Nothing unusual.
     #[default]
     Normal,
@@ -16,7 +16,7 @@ pub enum Posture {
     Flood,
 }
 
-impl Posture {
+impl AttackState {
     /// As in `status` and the log.
     pub fn name(self) -> &'static str {
         match self {
@@ -47,43 +47,43 @@ pub struct Pressure {
     pub budget: u64,
 }
 
-/// Packets over a total, per second, that make the posture elevated.
+/// Packets over a total, per second, that make the attack state elevated.
 const ELEVATED_OVER_TOTAL: u64 = 1_000;
 /// And those that make it a flood: more than any misconfigured client sends.
 const FLOOD_OVER_TOTAL: u64 = 50_000;
-/// Calm seconds before the posture relaxes by one step.
+/// Calm seconds before the attack state relaxes by one step.
 const CALM_SECONDS: u32 = 10;
 
 impl Pressure {
-    /// The posture that this second alone would call for, with thresholds divided by `ease`.
-    fn calls_for(&self, ease: u64) -> Posture {
+    /// The attack state that this second alone would call for, with thresholds divided by `ease`.
+    fn calls_for(&self, ease: u64) -> AttackState {
         let over_total = self.over_total.saturating_mul(ease);
         let refused = self.refused_newcomers.saturating_mul(ease);
         if refused >= self.budget.max(1) || over_total >= FLOOD_OVER_TOTAL {
-            Posture::Flood
+            AttackState::Flood
         } else if refused > 0
             || self.promoted.saturating_mul(2 * ease) >= self.budget.max(1)
             || over_total >= ELEVATED_OVER_TOTAL
         {
-            Posture::Elevated
+            AttackState::Elevated
         } else {
-            Posture::Normal
+            AttackState::Normal
         }
     }
 }
 
-/// The posture over time.
+/// The attack state over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
-    posture: Posture,
+    attack_state: AttackState,
     calm_seconds: u32,
     changes: u64,
 }
 
 impl Watch {
-    /// The posture now.
-    pub fn posture(&self) -> Posture {
-        self.posture
+    /// The attack state now.
+    pub fn attack_state(&self) -> AttackState {
+        self.attack_state
     }
 
     /// How often it has changed.
@@ -95,20 +95,20 @@ impl Watch {
     #[must_use]
     pub fn after(self, pressure: &Pressure) -> Self {
         let called_for = pressure.calls_for(1);
-        if called_for > self.posture {
+        if called_for > self.attack_state {
             return self.moved_to(called_for);
         }
-        if pressure.calls_for(2) >= self.posture {
+        if pressure.calls_for(2) >= self.attack_state {
             return Self { calm_seconds: 0, ..self };
         }
         if self.calm_seconds + 1 >= CALM_SECONDS {
-            return self.moved_to(self.posture.calmer());
+            return self.moved_to(self.attack_state.calmer());
         }
         Self { calm_seconds: self.calm_seconds + 1, ..self }
     }
 
-    fn moved_to(self, posture: Posture) -> Self {
-        Self { posture, calm_seconds: 0, changes: self.changes + 1 }
+    fn moved_to(self, attack_state: AttackState) -> Self {
+        Self { attack_state, calm_seconds: 0, changes: self.changes + 1 }
     }
 }
 
@@ -127,13 +127,13 @@ mod tests {
     #[test]
     fn a_flood_is_called_one_at_once_and_relaxes_step_by_step() {
         let watch = after(Watch::default(), &[QUIET, FLOOD]);
-        assert_eq!(watch.posture(), Posture::Flood);
+        assert_eq!(watch.attack_state(), AttackState::Flood);
         let watch = after(watch, &[QUIET; 9]);
-        assert_eq!(watch.posture(), Posture::Flood, "nine calm seconds are not enough");
+        assert_eq!(watch.attack_state(), AttackState::Flood, "nine calm seconds are not enough");
         let watch = after(watch, &[QUIET; 1]);
-        assert_eq!(watch.posture(), Posture::Elevated);
+        assert_eq!(watch.attack_state(), AttackState::Elevated);
         let watch = after(watch, &[QUIET; 10]);
-        assert_eq!((watch.posture(), watch.changes()), (Posture::Normal, 3));
+        assert_eq!((watch.attack_state(), watch.changes()), (AttackState::Normal, 3));
     }
 
     #[test]
@@ -142,26 +142,30 @@ mod tests {
         for _ in 0..100 {
             watch = after(watch, &[FLOOD, QUIET, QUIET, BUSY]);
         }
-        assert_eq!((watch.posture(), watch.changes()), (Posture::Flood, 1));
+        assert_eq!((watch.attack_state(), watch.changes()), (AttackState::Flood, 1));
     }
 
     #[test]
-    fn pressure_between_half_the_threshold_and_all_of_it_keeps_the_posture() {
+    fn pressure_between_half_the_threshold_and_all_of_it_keeps_the_attack_state() {
         let just_below = Pressure { over_total: ELEVATED_OVER_TOTAL - 1, ..QUIET };
         assert_eq!(
-            after(Watch::default(), &[just_below; 50]).posture(),
-            Posture::Normal,
+            after(Watch::default(), &[just_below; 50]).attack_state(),
+            AttackState::Normal,
             "it does not raise it"
         );
         let watch = after(Watch::default(), &[BUSY]);
-        assert_eq!(after(watch, &[just_below; 50]).posture(), Posture::Elevated, "nor does it let it relax");
+        assert_eq!(
+            after(watch, &[just_below; 50]).attack_state(),
+            AttackState::Elevated,
+            "nor does it let it relax"
+        );
     }
 
     #[test]
     fn new_sources_raise_it_by_what_they_use_of_the_budget() {
         let half = Pressure { promoted: 50_000, ..QUIET };
-        assert_eq!(after(Watch::default(), &[half]).posture(), Posture::Elevated);
+        assert_eq!(after(Watch::default(), &[half]).attack_state(), AttackState::Elevated);
         let refused = Pressure { promoted: 100_000, refused_newcomers: 200_000, ..QUIET };
-        assert_eq!(after(Watch::default(), &[refused]).posture(), Posture::Flood);
+        assert_eq!(after(Watch::default(), &[refused]).attack_state(), AttackState::Flood);
     }
 }

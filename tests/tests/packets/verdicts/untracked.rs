@@ -1,4 +1,4 @@
-//! Sources without state: the gate in front of the table, and totals.
+//! Sources without state: the prefilter in front of the table, and totals.
 
 use std::net::Ipv4Addr;
 
@@ -65,7 +65,7 @@ fn the_total_of_a_service_holds_for_all_sources_together_and_for_nobody_else() {
         loaded.run(&Ipv4::from(Ipv4Addr::from_bits(0x0a00_0000 + host)).udp_frame(8));
     }
     let admitted = loaded.count(Reason::Conforming);
-    // Strangers stop at three quarters, and CPUs may hold a sixteenth unspent.
+    // Untracked sources stop at three quarters, and CPUs may hold a sixteenth unspent.
     assert!((650..=750).contains(&admitted), "{admitted} admitted");
     assert_eq!(loaded.count(Reason::ServiceTotal), 3_000 - admitted);
     assert_eq!(loaded.outcome(&v4().tcp_frame(SYN)).moved[0].0, Reason::Conforming, "another service");
@@ -78,7 +78,7 @@ fn the_total_of_a_service_holds_for_all_sources_together_and_for_nobody_else() {
 }
 
 #[test]
-fn known_sources_still_find_tokens_when_strangers_have_used_their_part_of_a_total() {
+fn tracked_sources_still_find_tokens_when_untracked_sources_have_used_their_part_of_a_total() {
     let mut loaded = Loaded::new(&policies::policy(
         "[source]\nlimits = [\"160 packets/day\"]\n[[service]]\nname = \"dns\"\n\
          match = { protocol = \"udp\", ports = [53] }\ntotal = [\"4000 packets/day\"]\n",

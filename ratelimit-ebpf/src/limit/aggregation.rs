@@ -1,11 +1,13 @@
-//! The prefixes around a source. `limit::ladder` in the common crate has the reasoning.
+//! The prefixes around a source. `limit::aggregation` in the common crate has the reasoning.
 
 use ratelimit_common::{
-    abi::{Event, Limit, Policy, PrefixKey, Rung, SourceKey, policy::MAX_RUNGS, service::Party},
+    abi::{
+        Event, Limit, Policy, PrefixKey, PrefixLevel, SourceKey, policy::MAX_PREFIX_LEVELS, service::Party,
+    },
     limit::{
-        fair, gate,
+        aggregation, fair,
         gcra::{self, Outcome, Start, ahead_q8},
-        ladder,
+        prefilter,
     },
 };
 
@@ -35,35 +37,40 @@ pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, 
 /// One prefix around a source, and what it pays.
 struct Prefix {
     cell: u32,
-    /// Which rung, counted over both families.
-    rung: u32,
+    /// Which aggregation level, counted over both families.
+    prefix_level: u32,
     charge_q8: u64,
 }
 
-/// What is asked of every rung. Not a closure: the compiler would be free to make a function of it, for which there is no room on the stack.
+/// What is asked of every aggregation level. Not a closure: the compiler would be free to make a function of it, for which there is no room on the stack.
 #[derive(Clone, Copy)]
 enum Step {
     Judge,
     Charge,
 }
 
-/// Asks every rung from the narrowest on: how hard they squeeze the source, or `None` if one says no.
+/// Asks every aggregation level from the narrowest on: how hard they squeeze the source, or `None` if one says no.
 #[inline(always)]
 fn climb<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party, step: Step) -> Option<u32> {
     let charge_q8 = request.dearest_q8();
-    if policy.ladder.tolerance_q8 == 0 || charge_q8 == 0 {
+    if policy.aggregation.tolerance_q8 == 0 || charge_q8 == 0 {
         return Some(0);
     }
     let family = request.family as u32 & 1;
     let mut hardest = 0_u64;
-    for index in 0..MAX_RUNGS {
-        let rung = &policy.ladder.rungs[family as usize][index];
-        if rung.multiple == 0 {
+    for index in 0..MAX_PREFIX_LEVELS {
+        let prefix_level = &policy.aggregation.prefix_levels[family as usize][index];
+        if prefix_level.multiple == 0 {
             break;
         }
         // Found anew for each question: cheaper than room for it on a stack of 512 bytes.
-        let prefix =
-            Prefix::around(policy, request, rung, family * MAX_RUNGS as u32 + index as u32, charge_q8);
+        let prefix = Prefix::around(
+            policy,
+            request,
+            prefix_level,
+            family * MAX_PREFIX_LEVELS as u32 + index as u32,
+            charge_q8,
+        );
         match step {
             Step::Judge => {
                 let pressure = prefix.judge(tables, policy, request, party)?;
@@ -82,12 +89,21 @@ fn climb<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party
 
 impl Prefix {
     #[inline(always)]
-    fn around(policy: &Policy, request: &Request, rung: &Rung, number: u32, charge_q8: u64) -> Self {
-        let hash = gate::hash(ladder::cut(request.key, rung.mask_hi, rung.mask_lo), policy.gate.secret);
+    fn around(
+        policy: &Policy,
+        request: &Request,
+        prefix_level: &PrefixLevel,
+        number: u32,
+        charge_q8: u64,
+    ) -> Self {
+        let hash = prefilter::hash(
+            aggregation::cut(request.key, prefix_level.mask_hi, prefix_level.mask_lo),
+            policy.prefilter.secret,
+        );
         Self {
-            cell: ladder::cell_index(number, hash),
-            rung: number,
-            charge_q8: ladder::share_q8(charge_q8, rung.multiple, rung.reciprocal),
+            cell: aggregation::cell_index(number, hash),
+            prefix_level: number,
+            charge_q8: aggregation::share_q8(charge_q8, prefix_level.multiple, prefix_level.reciprocal),
         }
     }
 
@@ -95,10 +111,14 @@ impl Prefix {
     #[inline(always)]
     fn key(&self, policy: &Policy, request: &Request) -> PrefixKey {
         let family = request.family as usize & 1;
-        let index = self.rung.wrapping_sub(family as u32 * MAX_RUNGS as u32) as usize;
-        let rung = if index < MAX_RUNGS { policy.ladder.rungs[family][index] } else { Rung::UNUSED };
-        let SourceKey { hi, lo } = ladder::cut(request.key, rung.mask_hi, rung.mask_lo);
-        PrefixKey { hi, lo, rung: self.rung as u64 }
+        let index = self.prefix_level.wrapping_sub(family as u32 * MAX_PREFIX_LEVELS as u32) as usize;
+        let prefix_level = if index < MAX_PREFIX_LEVELS {
+            policy.aggregation.prefix_levels[family][index]
+        } else {
+            PrefixLevel::UNUSED
+        };
+        let SourceKey { hi, lo } = aggregation::cut(request.key, prefix_level.mask_hi, prefix_level.mask_lo);
+        PrefixKey { hi, lo, prefix_level: self.prefix_level as u64 }
     }
 
     /// The exact bucket of the prefix, if its cell may have one behind it.
@@ -106,27 +126,28 @@ impl Prefix {
     fn entry<T: Tables>(
         &self,
         tables: &T,
-        cell: T::RungCell,
+        cell: T::PrefixLevelCell,
         policy: &Policy,
         request: &Request,
     ) -> Option<T::Word> {
-        let tracked = gate::is_tracked(tables.load(tables.rung_tracked_until(cell)), request.now_q8);
+        let tracked =
+            prefilter::is_tracked(tables.load(tables.prefix_level_tracked_until(cell)), request.now_q8);
         if tracked { tables.prefix(&self.key(policy, request)) } else { None }
     }
 
     #[inline(always)]
     fn judge<T: Tables>(&self, tables: &T, policy: &Policy, request: &Request, party: Party) -> Option<u32> {
-        let cell = tables.rung_cell(self.cell)?;
-        let restart = policy.ladder.cell_tolerance_q8;
+        let cell = tables.prefix_level_cell(self.cell)?;
+        let restart = policy.aggregation.cell_tolerance_q8;
         let now_q8 = request.now_q8;
         if let Some(word) = self.entry(tables, cell, policy, request) {
             let tolerance_q8 = tolerance_q8(policy, party);
             let tat_q8 =
                 settled(tables, word, &limit(tolerance_q8), now_q8, self.charge_q8, Start::after(restart))?;
-            let end_q8 = fair::end_q8(&policy.ladder, party);
-            return Some(fair::pressure(&policy.ladder.squeeze, ahead_q8(tat_q8, now_q8), end_q8));
+            let end_q8 = fair::end_q8(&policy.aggregation, party);
+            return Some(fair::pressure(&policy.aggregation.squeeze, ahead_q8(tat_q8, now_q8), end_q8));
         }
-        let word = tables.rung_tat(cell);
+        let word = tables.prefix_level_tat(cell);
         let vouched = settled(tables, word, &limit(restart), now_q8, self.charge_q8, Start::FULL).is_some();
         if vouched || party.has_state() || budget::admits_newcomer(tables, policy, now_q8) {
             Some(0)
@@ -137,15 +158,15 @@ impl Prefix {
 
     #[inline(always)]
     fn charge<T: Tables>(&self, tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-        let Some(cell) = tables.rung_cell(self.cell) else { return false };
-        let restart = policy.ladder.cell_tolerance_q8;
+        let Some(cell) = tables.prefix_level_cell(self.cell) else { return false };
+        let restart = policy.aggregation.cell_tolerance_q8;
         let whole = limit(tolerance_q8(policy, party));
         let now_q8 = request.now_q8;
-        let charging = Charging::by(policy.ladder.adds, 1);
+        let charging = Charging::by(policy.aggregation.adds, 1);
         let word = match self.entry(tables, cell, policy, request) {
             Some(word) => word,
             None => {
-                let word = tables.rung_tat(cell);
+                let word = tables.prefix_level_tat(cell);
                 if word::charge(tables, word, &limit(restart), now_q8, self.charge_q8, Start::FULL, charging)
                     .is_ok()
                 {
@@ -180,9 +201,9 @@ impl Prefix {
 
 /// Sees to it that the cell is tracked until every entry behind it is full again.
 #[inline(always)]
-fn track<T: Tables>(tables: &T, cell: T::RungCell, policy: &Policy, now_q8: u64) {
-    let word = tables.rung_tracked_until(cell);
-    if let Some(until) = gate::track(tables.load(word), now_q8, policy.source.set.longest_tolerance_q8) {
+fn track<T: Tables>(tables: &T, cell: T::PrefixLevelCell, policy: &Policy, now_q8: u64) {
+    let word = tables.prefix_level_tracked_until(cell);
+    if let Some(until) = prefilter::track(tables.load(word), now_q8, policy.source.set.longest_tolerance_q8) {
         tables.store(word, until);
     }
 }
@@ -214,8 +235,8 @@ fn settled<T: Tables>(
 #[inline(always)]
 fn tolerance_q8(policy: &Policy, party: Party) -> u64 {
     match party {
-        Party::Stranger | Party::Known => policy.ladder.unproven_tolerance_q8,
-        Party::Proven => policy.ladder.tolerance_q8,
+        Party::Untracked | Party::Tracked => policy.aggregation.unproven_tolerance_q8,
+        Party::Proven => policy.aggregation.tolerance_q8,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{LimitSet, Meter, Policy, Reason},
-    limit::gate,
+    limit::prefilter,
 };
 
 use super::request::Request;
@@ -17,24 +17,24 @@ pub(super) fn check<T: Tables>(
     hash: u64,
     now_q8: u64,
 ) -> Option<Reason> {
-    let name = gate::denial_name(hash, policy.generation);
-    let denial = tables.load(tables.cell_denial(cell, gate::denial_slot(name)));
-    if !gate::denies(denial, name, now_q8) {
+    let name = prefilter::negative_name(hash, policy.generation);
+    let negative_entry = tables.load(tables.cell_negative_entry(cell, prefilter::negative_slot(name)));
+    if !prefilter::denies(negative_entry, name, now_q8) {
         return None;
     }
-    Some(match gate::denied_by(denial) {
+    Some(match prefilter::denied_by(negative_entry) {
         Meter::Bytes => Reason::LimitBytes,
         Meter::Packets | Meter::Syns | Meter::Fragments => Reason::LimitPackets,
     })
 }
 
-/// The cell that knows of the source's denials, if there is a gate.
+/// The cell that knows of the source's negative entries, if there is a prefilter.
 #[inline(always)]
 pub(super) fn cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> Option<T::Cell> {
-    if set.gate_tolerance_q8 == 0 { None } else { tables.cell(gate::cell_index(request.hash)) }
+    if set.prefilter_tolerance_q8 == 0 { None } else { tables.cell(prefilter::cell_index(request.hash)) }
 }
 
-/// Remembers that every packet of this source will be refused until then, or for as long as a denial lives.
+/// Remembers that every packet of this source will be refused until then, or for as long as a negative entry lives.
 #[inline(always)]
 pub(super) fn remember<T: Tables>(
     tables: &T,
@@ -45,11 +45,11 @@ pub(super) fn remember<T: Tables>(
     reason: Reason,
 ) {
     let Some(cell) = cell(tables, set, request) else { return };
-    let name = gate::denial_name(request.hash, policy.generation);
+    let name = prefilter::negative_name(request.hash, policy.generation);
     let meter = if matches!(reason, Reason::LimitBytes) { Meter::Bytes } else { Meter::Packets };
-    let denial = gate::denial(name, request.now_q8, until_q8, meter);
+    let negative_entry = prefilter::negative_entry(name, request.now_q8, until_q8, meter);
     // Not for a moment that is as good as now: the word would be written for every packet.
-    if gate::denies(denial, name, request.now_q8) {
-        tables.store(tables.cell_denial(cell, gate::denial_slot(name)), denial);
+    if prefilter::denies(negative_entry, name, request.now_q8) {
+        tables.store(tables.cell_negative_entry(cell, prefilter::negative_slot(name)), negative_entry);
     }
 }

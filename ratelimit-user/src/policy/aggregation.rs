@@ -1,0 +1,182 @@
+//! What prefixes around sources may have together, as multiples of what one source may have.
+
+use std::{fmt, str::FromStr};
+
+use ratelimit_common::abi::policy::MAX_PREFIX_LEVELS;
+
+/// Largest multiple: more than any prefix needs.
+const MAX_MULTIPLE: u64 = 1_000_000;
+
+/// One prefix length and its multiple.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AggregationLevel {
+    /// Bits of the prefix.
+    pub bits: u8,
+    /// How many sources' worth its addresses may have together.
+    pub multiple: u64,
+}
+
+/// An address family, as far as prefixes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AggregationFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl AggregationFamily {
+    /// The key in the policy file.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
+}
+
+/// Wider and wider prefixes, narrowest first. Empty: off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AggregationPolicy {
+    v4: Vec<AggregationLevel>,
+    v6: Vec<AggregationLevel>,
+}
+
+/// Why there cannot be a prefix aggregation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AggregationError {
+    /// Not of the form `/24 x32`.
+    #[error("ladder entry {text:?} is not a prefix length and a multiple; write one such as \"/24 x32\"")]
+    Form {
+        /// As given.
+        text: String,
+    },
+    /// A multiple that is none.
+    #[error(
+        "ladder entry \"{prefix_level}\" has a multiple out of range; use 1 to {MAX_MULTIPLE}, and leave the entry out for no limit"
+    )]
+    Multiple {
+        /// As given.
+        prefix_level: AggregationLevel,
+    },
+    /// More than the kernel has room for.
+    #[error("{count} entries are more than the {family} ladder can have; use at most {MAX_PREFIX_LEVELS}", family = .family.key())]
+    TooMany {
+        /// The address family of the list.
+        family: AggregationFamily,
+        /// How many there are.
+        count: usize,
+    },
+    /// Not wider than what comes before it.
+    #[error(
+        "ladder entry \"{prefix_level}\" is not wider than what comes before it (/{before}); list wider and wider prefixes, below /{before}"
+    )]
+    Order {
+        /// As given.
+        prefix_level: AggregationLevel,
+        /// The source's prefix, or the entry before.
+        before: u8,
+    },
+    /// A wider prefix that may have less than one inside it.
+    #[error(
+        "ladder entry \"{prefix_level}\" allows a wider prefix no more than the one before it (x{before}); use a larger multiple"
+    )]
+    Shrinks {
+        /// As given.
+        prefix_level: AggregationLevel,
+        /// The multiple before.
+        before: u64,
+    },
+}
+
+impl fmt::Display for AggregationLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{} x{}", self.bits, self.multiple)
+    }
+}
+
+impl FromStr for AggregationLevel {
+    type Err = AggregationError;
+
+    fn from_str(text: &str) -> Result<Self, AggregationError> {
+        let parts = || {
+            let (bits, multiple) = text.strip_prefix('/')?.split_once(" x")?;
+            Some(Self { bits: bits.parse().ok()?, multiple: multiple.parse().ok()? })
+        };
+        parts().ok_or_else(|| AggregationError::Form { text: text.to_owned() })
+    }
+}
+
+/// Unless the policy says otherwise. A /24 is what one small site has, a /20 a provider's pool; a /56 is one household's or branch's,
+/// a /48 one company's, a /32 one provider's.
+const DEFAULT_V4: [AggregationLevel; 2] =
+    [AggregationLevel { bits: 24, multiple: 32 }, AggregationLevel { bits: 20, multiple: 256 }];
+const DEFAULT_V6: [AggregationLevel; 3] = [
+    AggregationLevel { bits: 56, multiple: 4 },
+    AggregationLevel { bits: 48, multiple: 64 },
+    AggregationLevel { bits: 32, multiple: 1024 },
+];
+
+impl AggregationPolicy {
+    /// No aggregates at all.
+    pub const OFF: Self = Self { v4: Vec::new(), v6: Vec::new() };
+
+    /// The default one, as far as it is wider than a source.
+    pub fn default_for(ipv4_prefix: u8, ipv6_prefix: u8) -> Self {
+        let wider = |prefix_levels: &[AggregationLevel], source: u8| {
+            prefix_levels.iter().copied().filter(|prefix_level| prefix_level.bits < source).collect()
+        };
+        Self { v4: wider(&DEFAULT_V4, ipv4_prefix), v6: wider(&DEFAULT_V6, ipv6_prefix) }
+    }
+
+    /// The aggregation levels of one family, whose sources are prefixes of so many bits.
+    pub fn check(
+        family: AggregationFamily,
+        prefix_levels: &[AggregationLevel],
+        source: u8,
+    ) -> Result<(), AggregationError> {
+        if prefix_levels.len() > MAX_PREFIX_LEVELS {
+            return Err(AggregationError::TooMany { family, count: prefix_levels.len() });
+        }
+        let mut before = AggregationLevel { bits: source, multiple: 0 };
+        for prefix_level in prefix_levels {
+            if !(1..=MAX_MULTIPLE).contains(&prefix_level.multiple) {
+                return Err(AggregationError::Multiple { prefix_level: *prefix_level });
+            }
+            if prefix_level.bits == 0 || prefix_level.bits >= before.bits {
+                return Err(AggregationError::Order { prefix_level: *prefix_level, before: before.bits });
+            }
+            if prefix_level.multiple <= before.multiple {
+                return Err(AggregationError::Shrinks {
+                    prefix_level: *prefix_level,
+                    before: before.multiple,
+                });
+            }
+            before = *prefix_level;
+        }
+        Ok(())
+    }
+
+    /// The same with the aggregation levels of one family replaced.
+    pub fn with(
+        mut self,
+        family: AggregationFamily,
+        prefix_levels: Vec<AggregationLevel>,
+        source: u8,
+    ) -> Result<Self, AggregationError> {
+        Self::check(family, &prefix_levels, source)?;
+        match family {
+            AggregationFamily::V4 => self.v4 = prefix_levels,
+            AggregationFamily::V6 => self.v6 = prefix_levels,
+        }
+        Ok(self)
+    }
+
+    /// The aggregation levels of one family, narrowest first.
+    pub fn prefix_levels(&self, family: AggregationFamily) -> &[AggregationLevel] {
+        match family {
+            AggregationFamily::V4 => &self.v4,
+            AggregationFamily::V6 => &self.v6,
+        }
+    }
+}
