@@ -6,7 +6,7 @@ use super::log;
 use crate::{
     dataplane::kernel::Maps,
     failure::Failure,
-    stats::posture::{Pressure, Watch},
+    stats::attack_state::{Pressure, Watch},
 };
 
 /// What the last seconds brought.
@@ -43,11 +43,11 @@ impl AttackWatch {
             budget,
         };
         let next = self.watch.after(&self.last_second);
-        if next.posture() != self.watch.posture() {
+        if next.attack_state() != self.watch.attack_state() {
             log::warning(format!(
                 "posture {} -> {}: in the last second {} new sources, {} packets of others refused, {} over a total",
-                self.watch.posture().name(),
-                next.posture().name(),
+                self.watch.attack_state().name(),
+                next.attack_state().name(),
                 self.last_second.promoted,
                 self.last_second.refused_newcomers,
                 self.last_second.over_total

@@ -96,7 +96,7 @@ impl Host {
     /// Looks at what the last second brought, and follows it. Called once a second.
     pub(super) fn observe(&mut self) -> Result<(), Failure> {
         let (maps, policy) = (&self.kernel.maps, self.in_force.policy());
-        let budget = u64::from(policy.gate().new_sources_per_cpu()) * u64::from(self.kernel.facts.cpus);
+        let budget = u64::from(policy.prefilter().new_sources_per_cpu()) * u64::from(self.kernel.facts.cpus);
         self.attack.observe(maps, budget)?;
         self.conditions.follow_arrivals(maps, policy)
     }

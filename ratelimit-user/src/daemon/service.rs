@@ -232,7 +232,7 @@ impl Signals {
 #[derive(Debug)]
 struct Daemon {
     host: Arc<HostCell>,
-    /// Rung after every request: it may have moved the end of a wait.
+    /// Aggregation level after every request: it may have moved the end of a wait.
     asked: Notify,
     /// Looks at the tables, for everybody who asks at the same time.
     usage: Shared<TableUse>,
@@ -450,15 +450,15 @@ impl Metrics for Daemon {
     }
 }
 
-/// Rung whenever an interface has changed.
+/// Aggregation level whenever an interface has changed.
 fn listen_to_links() -> Arc<Notify> {
     let changed = Arc::new(Notify::new());
-    let rung = Arc::clone(&changed);
+    let prefix_level = Arc::clone(&changed);
     let unheard = |error| {
         log::warning(format!("interfaces that come back are guarded within a second, not at once: {error}"));
     };
     let tell = move |heard: io::Result<()>| match heard {
-        Ok(()) => rung.notify_one(),
+        Ok(()) => prefix_level.notify_one(),
         Err(error) => unheard(error),
     };
     if let Err(error) = netlink::follow_links(tell) {
