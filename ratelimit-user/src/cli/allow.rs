@@ -11,7 +11,7 @@ use super::{
 use crate::{
     control::{
         client::{ask, unexpected},
-        protocol::{Reply, Request},
+        protocol::{Order, Reply},
     },
     failure::Failure,
 };
@@ -62,13 +62,13 @@ impl Allow {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
             Action::Add { prefix, daemon, format } => {
-                order(&daemon.state, Request::AllowAdd { prefix }, format.output)
+                order(&daemon.state, Order::AllowAdd { prefix }, format.output)
             }
             Action::Del { prefix, force, daemon, format } => {
                 let operator = force.operator();
-                order(&daemon.state, Request::AllowDel { prefix, operator }, format.output)
+                order(&daemon.state, Order::AllowDel { prefix, operator }, format.output)
             }
-            Action::List { daemon, format } => match ask(&daemon.state, Request::AllowList)? {
+            Action::List { daemon, format } => match ask(&daemon.state, Order::AllowList)? {
                 Reply::Allows(prefixes) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "allows": prefixes }))
                 }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     control::{
         client::unexpected,
-        protocol::{Reply, Request},
+        protocol::{Order, Reply},
     },
     failure::Failure,
 };
@@ -52,7 +52,7 @@ impl Apply {
         };
         let (file, text) = read(&self.file)?;
         let operator = self.force.operator();
-        let request = Request::Apply { file, text, text_follows: None, confirm_ns, operator };
+        let request = Order::Apply { file, text, text_follows: None, confirm_ns, operator };
         match ask_about(&self.daemon.state, &self.file, request)? {
             Reply::Applied { message, list_entries_written, microseconds, warnings } => {
                 warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     control::{
         client::{ask, require_this_build, unexpected},
-        protocol::{self, Reply, Request},
+        protocol::{self, Order, Reply},
     },
     failure::Failure,
 };
@@ -86,16 +86,16 @@ impl Block {
                 if cluster {
                     require_this_build(&daemon.state, CLUSTER)?;
                 }
-                let request = Request::BlockAdd { prefix, for_ns, reason, cluster, operator };
+                let request = Order::BlockAdd { prefix, for_ns, reason, cluster, operator };
                 order(&daemon.state, request, format.output)
             }
             Action::Del { prefix, cluster, daemon, format } => {
                 if cluster {
                     require_this_build(&daemon.state, CLUSTER)?;
                 }
-                order(&daemon.state, Request::BlockDel { prefix, cluster }, format.output)
+                order(&daemon.state, Order::BlockDel { prefix, cluster }, format.output)
             }
-            Action::List { daemon, format } => match ask(&daemon.state, Request::BlockList)? {
+            Action::List { daemon, format } => match ask(&daemon.state, Order::BlockList)? {
                 Reply::Blocks(blocks) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "blocks": blocks }))
                 }

@@ -11,7 +11,7 @@ use crate::{
     cluster::members::{Member, State},
     control::{
         client::{ask, unexpected},
-        protocol::{Reply, Request},
+        protocol::{Order, Reply},
     },
     failure::Failure,
 };
@@ -29,7 +29,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        match ask(&self.daemon.state, Request::Cluster)? {
+        match ask(&self.daemon.state, Order::Cluster)? {
             Reply::Cluster { status, hosts } if self.format.output == Output::Json => {
                 print_json(&serde_json::json!({ "status": status, "hosts": hosts }))
             }

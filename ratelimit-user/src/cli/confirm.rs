@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{Daemon, Format, order::order};
-use crate::{control::protocol::Request, failure::Failure};
+use crate::{control::protocol::Order, failure::Failure};
 
 /// Keep the policy that `apply --confirm` put in force.
 ///
@@ -20,6 +20,6 @@ pub(super) struct Confirm {
 
 impl Confirm {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        order(&self.daemon.state, Request::Confirm, self.format.output)
+        order(&self.daemon.state, Order::Confirm, self.format.output)
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{DEFAULT_PIN, Daemon, Format, order::order, output::print_done};
 use crate::{
-    control::{client::daemon_is_absent, protocol::Request},
+    control::{client::daemon_is_absent, protocol::Order},
     dataplane::{attach, pin::PinDir, probe},
     failure::{ExitCode, Failure},
 };
@@ -35,7 +35,7 @@ impl Detach {
         if daemon_is_absent(&self.daemon.state) {
             return self.without_daemon();
         }
-        let request = Request::Detach { interface: self.interface.clone() };
+        let request = Order::Detach { interface: self.interface.clone() };
         order(&self.daemon.state, request, self.format.output)
     }
 

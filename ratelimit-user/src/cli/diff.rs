@@ -13,7 +13,7 @@ use crate::{
     config,
     control::{
         client::{ask, unexpected},
-        protocol::{Reply, Request},
+        protocol::{Order, Reply},
     },
     failure::{ExitCode, Failure},
     policy::changes::Change,
@@ -49,7 +49,7 @@ impl Diff {
         let changes = match ask_about(
             &self.daemon.state,
             &self.file,
-            Request::Diff { file, text, text_follows: None },
+            Order::Diff { file, text, text_follows: None },
         )? {
             Reply::Changes { changes, warnings } => {
                 warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
@@ -78,7 +78,7 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, String), Failure> {
 }
 
 /// Asks about a policy file. The daemon checks it; if there is none, the file is checked here, because what is wrong with it comes first.
-pub(super) fn ask_about(state: &Path, file: &Path, request: Request) -> Result<Reply, Failure> {
+pub(super) fn ask_about(state: &Path, file: &Path, request: Order) -> Result<Reply, Failure> {
     ask(state, request).or_else(|failure| match failure.code {
         ExitCode::NoDaemon => config::load(file).map_err(Failure::from).and(Err(failure)),
         _ => Err(failure),

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     control::{
         client::{ask, unexpected},
-        protocol::{Reply, Request},
+        protocol::{Order, Reply},
     },
     failure::Failure,
     policy::Prefix,
@@ -40,7 +40,7 @@ pub(super) struct Explain {
 impl Explain {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let address = parse(&self.address)?;
-        match ask(&self.daemon.state, Request::Explain { address, service: self.service })? {
+        match ask(&self.daemon.state, Order::Explain { address, service: self.service })? {
             Reply::Explanation(explanation) if self.format.output == Output::Json => print_json(&explanation),
             Reply::Explanation(explanation) => print(&words::text(&explanation)),
             other => Err(unexpected(&other)),

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     control::{
         client::{ask, unexpected},
-        protocol::{LimitInfo, Reply, Request},
+        protocol::{LimitInfo, Order, Reply},
     },
     failure::Failure,
 };
@@ -74,7 +74,7 @@ enum Action {
 impl Limit {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::List { daemon, format } => match ask(&daemon.state, Request::LimitList)? {
+            Action::List { daemon, format } => match ask(&daemon.state, Order::LimitList)? {
                 Reply::Limits(limits) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "limits": limits }))
                 }
@@ -82,7 +82,7 @@ impl Limit {
                 other => Err(unexpected(&other)),
             },
             Action::Get { name: asked, daemon, format } => {
-                match ask(&daemon.state, Request::LimitGet { name: asked.clone() })? {
+                match ask(&daemon.state, Order::LimitGet { name: asked.clone() })? {
                     // One limit by its own name; a list is a list, however many there are in it.
                     Reply::Limits(limits) if format.output == Output::Json => match limits.as_slice() {
                         [limit] if limit.name == asked => print_json(limit),
@@ -95,7 +95,7 @@ impl Limit {
             }
             Action::Set { name, rates, save, force, daemon, format } => {
                 let (operator, rate) = (force.operator(), rates_of(&rates).join(", "));
-                order(&daemon.state, Request::LimitSet { name, rate, save, operator }, format.output)
+                order(&daemon.state, Order::LimitSet { name, rate, save, operator }, format.output)
             }
         }
     }

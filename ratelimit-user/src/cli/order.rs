@@ -6,13 +6,13 @@ use super::output::{Output, print_done};
 use crate::{
     control::{
         client::{ask, unexpected},
-        protocol::{Reply, Request},
+        protocol::{Order, Reply},
     },
     failure::Failure,
 };
 
 /// Sends an order and prints the sentence that comes back.
-pub(super) fn order(state: &Path, request: Request, output: Output) -> Result<(), Failure> {
+pub(super) fn order(state: &Path, request: Order, output: Output) -> Result<(), Failure> {
     match ask(state, request)? {
         Reply::Done(message) => print_done(output, &message),
         other => Err(unexpected(&other)),

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{Daemon, Format, order::order};
-use crate::{control::protocol::Request, failure::Failure};
+use crate::{control::protocol::Order, failure::Failure};
 
 /// Go back to the policy before the last apply, limit set, user set or SIGHUP.
 ///
@@ -20,6 +20,6 @@ pub(super) struct Rollback {
 
 impl Rollback {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        order(&self.daemon.state, Request::Rollback, self.format.output)
+        order(&self.daemon.state, Order::Rollback, self.format.output)
     }
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     control::{
         client::{ask, nobody_answers, unexpected},
-        protocol::{Reply, Request},
+        protocol::{Order, Reply},
     },
     failure::Failure,
     stats::{Columns, ReasonCount, ServiceCount, Snapshot, Totals},
@@ -59,7 +59,7 @@ impl Stats {
                 complain(&format!("warning: {}; these are the counters of its pins", nobody_answers(state)));
                 snapshot
             }
-            None => match ask(state, Request::Stats)? {
+            None => match ask(state, Order::Stats)? {
                 Reply::Stats(snapshot) => snapshot,
                 other => return Err(unexpected(&other)),
             },

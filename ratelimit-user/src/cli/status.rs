@@ -10,7 +10,7 @@ use super::{
 use crate::{
     control::{
         client::{ask, unexpected},
-        protocol::{self, Reply, Request},
+        protocol::{self, Order, Reply},
     },
     failure::{ExitCode, Failure},
 };
@@ -42,7 +42,7 @@ impl Status {
             }
             return found(left.is_protected());
         }
-        let status = match ask(state, Request::Status)? {
+        let status = match ask(state, Order::Status)? {
             Reply::Status(status) => status,
             other => return Err(unexpected(&other)),
         };

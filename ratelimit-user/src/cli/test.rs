@@ -11,7 +11,7 @@ use super::{
 use crate::{
     control::{
         client::{ask, unexpected},
-        protocol::{DecisionInfo, Reply, Request, TestQuestion},
+        protocol::{DecisionInfo, Order, Reply, TestQuestion},
     },
     failure::{ExitCode, Failure},
 };
@@ -59,7 +59,7 @@ impl Test {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let Self { user, api, ip, cost, priority, parts, peek, daemon, format } = self;
         let question = TestQuestion { user, api, ip, cost, priority, parts, peek };
-        let decision = match ask(&daemon.state, Request::Test(question))? {
+        let decision = match ask(&daemon.state, Order::Test(question))? {
             Reply::Decision(decision) => decision,
             other => return Err(unexpected(&other)),
         };

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     control::{
         client::{ask, unexpected},
-        protocol::{Reply, Request, UserInfo, UserOrder},
+        protocol::{Order, Reply, UserInfo, UserOrder},
     },
     failure::Failure,
 };
@@ -85,7 +85,7 @@ enum Action {
 impl User {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::List { daemon, format } => match ask(&daemon.state, Request::UserList)? {
+            Action::List { daemon, format } => match ask(&daemon.state, Order::UserList)? {
                 Reply::Users(users) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "users": users }))
                 }
@@ -93,18 +93,18 @@ impl User {
                 Reply::Users(users) => print(&list(&users)),
                 other => Err(unexpected(&other)),
             },
-            Action::Get { name, daemon, format } => match ask(&daemon.state, Request::UserGet { name })? {
+            Action::Get { name, daemon, format } => match ask(&daemon.state, Order::UserGet { name })? {
                 Reply::Users(users) if format.output == Output::Json => print_json(&users.first()),
                 Reply::Users(users) => print(&users.iter().map(one).collect::<String>()),
                 other => Err(unexpected(&other)),
             },
             Action::Set { name, plan, network, inherit, save, force, daemon, format } => {
                 let user = UserOrder { name, plan, network, inherit, save };
-                let request = Request::UserSet { user, operator: force.operator() };
+                let request = Order::UserSet { user, operator: force.operator() };
                 order(&daemon.state, request, format.output)
             }
             Action::Reset { name, daemon, format } => {
-                order(&daemon.state, Request::UserReset { name }, format.output)
+                order(&daemon.state, Order::UserReset { name }, format.output)
             }
         }
     }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     control::{
         client::{listen, unexpected},
-        protocol::{Reply, Request},
+        protocol::{Order, Reply},
     },
     drops::{Dropped, Filter},
     failure::Failure,
@@ -50,7 +50,7 @@ impl Watch {
             Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
         };
         Filter::parse(self.source.as_deref(), self.reason.as_deref())?;
-        let request = Request::Watch { source: self.source, reason: self.reason };
+        let request = Order::Watch { source: self.source, reason: self.reason };
         let mut answers = listen(&self.daemon.state, request)?;
         // A time so long that the clock does not reach it is no deadline.
         let deadline = span.and_then(|span| Instant::now().checked_add(span));

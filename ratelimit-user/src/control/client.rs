@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    protocol::{Reply, Request},
+    protocol::{Order, Reply},
     server::{NOT_UNDERSTOOD, SOCKET},
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends one request and returns the answer.
-pub(crate) fn ask(state: &Path, request: Request) -> Result<Reply, Failure> {
+pub(crate) fn ask(state: &Path, request: Order) -> Result<Reply, Failure> {
     let socket = state.join(SOCKET);
     let reply = converse(&socket, request).map_err(unreachable(&socket))?;
     match reply {
@@ -30,7 +30,7 @@ pub(crate) fn ask(state: &Path, request: Request) -> Result<Reply, Failure> {
 }
 
 /// Sends a request that is answered line by line, and returns the answers after the first.
-pub(crate) fn listen(state: &Path, request: Request) -> Result<Answers, Failure> {
+pub(crate) fn listen(state: &Path, request: Order) -> Result<Answers, Failure> {
     let socket = state.join(SOCKET);
     let begun = send(&socket, request).and_then(|mut reader| Ok((read_reply(&mut reader)?, reader)));
     match begun.map_err(unreachable(&socket))? {
@@ -141,17 +141,17 @@ fn builds(socket: &Path) -> String {
 /// The build that the daemon says it is of, whatever else it answers.
 fn build_of_daemon(socket: &Path) -> Option<String> {
     let mut answer = String::new();
-    send(socket, Request::Status).ok()?.read_line(&mut answer).ok()?;
+    send(socket, Order::Status).ok()?.read_line(&mut answer).ok()?;
     let answer: serde_json::Value = serde_json::from_str(&answer).ok()?;
     let status = answer.as_object()?.values().find_map(|inner| inner.get("version"))?;
     status.as_str().map(str::to_owned)
 }
 
-fn converse(socket: &Path, request: Request) -> io::Result<Reply> {
+fn converse(socket: &Path, request: Order) -> io::Result<Reply> {
     read_reply(&mut send(socket, request)?)
 }
 
-fn send(socket: &Path, request: Request) -> io::Result<BufReader<UnixStream>> {
+fn send(socket: &Path, request: Order) -> io::Result<BufReader<UnixStream>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn an_answer_of_another_build_is_met_with_both_names() {
         let state = daemon("other", &[OLD_STATUS, OLD_STATUS]);
-        let failure = ask(&state, Request::Status).unwrap_err();
+        let failure = ask(&state, Order::Status).unwrap_err();
         assert!(failure.message.contains("the daemon is of build 0.1.0"), "{failure}");
         assert!(failure.message.contains(BUILD), "{failure}");
         fs::remove_dir_all(state).unwrap();

@@ -14,7 +14,7 @@ use tokio::{
 use super::{
     feed,
     line::say,
-    protocol::{Reply, Request},
+    protocol::{Order, Reply},
 };
 use crate::{
     build::BUILD,
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Whoever answers requests.
 pub trait Answer: Send + Sync + 'static {
     /// The reply to one request.
-    fn answer(&self, request: Request, caller: Caller) -> impl Future<Output = Reply> + Send;
+    fn answer(&self, request: Order, caller: Caller) -> impl Future<Output = Reply> + Send;
     /// Refused packets from now on.
     fn watch(&self) -> broadcast::Receiver<Arc<Sighting>>;
 }
@@ -119,7 +119,7 @@ async fn converse<A: Answer>(
             let message = "only root and the daemon's own user may use the control socket";
             Reply::Failed(Failure::new(ExitCode::NotPermitted, message))
         }
-        Ok(Request::Watch { source, reason }) => match Filter::parse(source.as_deref(), reason.as_deref()) {
+        Ok(Order::Watch { source, reason }) => match Filter::parse(source.as_deref(), reason.as_deref()) {
             Ok(filter) => return Ok(Some((stream, filter))),
             Err(failure) => Reply::Failed(failure),
         },
@@ -139,7 +139,7 @@ fn is_trusted(caller: Caller) -> bool {
 async fn read_request(
     stream: &mut UnixStream,
     large: Option<&Semaphore>,
-) -> io::Result<Result<Request, Failure>> {
+) -> io::Result<Result<Order, Failure>> {
     let mut line = Vec::new();
     let mut reader = BufReader::with_capacity(SMALL_REQUEST as usize, stream);
     (&mut reader).take(SMALL_REQUEST).read_until(b'\n', &mut line).await?;
@@ -180,10 +180,10 @@ async fn read_request(
 pub const NOT_UNDERSTOOD: &str = "request is not understood";
 
 /// The request of a line. A part of it that is not known is not left out: whoever sent it would take it for done.
-pub fn understand(line: &[u8]) -> Result<Request, Failure> {
+pub fn understand(line: &[u8]) -> Result<Order, Failure> {
     let not_understood =
         |why: String| Failure::usage(format!("{NOT_UNDERSTOOD}: {why}; the daemon is of build {BUILD}"));
-    let mut request: Request =
+    let mut request: Order =
         serde_json::from_slice(line).map_err(|error| not_understood(error.to_string()))?;
     let given: BTreeMap<String, IgnoredAny> =
         serde_json::from_slice(line).map_err(|error| not_understood(error.to_string()))?;
@@ -212,7 +212,7 @@ mod tests {
     fn an_order_with_a_part_that_is_not_known_is_refused() {
         let known =
             br#"{"verb":"block-add","prefix":"192.0.2.1","for_ns":null,"reason":null,"cluster":true}"#;
-        assert!(matches!(understand(known), Ok(Request::BlockAdd { cluster: true, .. })));
+        assert!(matches!(understand(known), Ok(Order::BlockAdd { cluster: true, .. })));
         let unknown =
             br#"{"verb":"block-add","prefix":"192.0.2.1","for_ns":null,"reason":null,"galaxy":true}"#;
         let failure = understand(unknown).unwrap_err();

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     control::{
-        protocol::{Operator, Reply, Request},
+        protocol::{Operator, Order, Reply},
         server::Caller,
     },
     dataplane::probe,
@@ -23,68 +23,68 @@ use crate::{
 };
 
 /// Carries out one order that needs no look at the table.
-pub(super) fn answer(host: &mut Host, request: Request, caller: Caller) -> Result<Reply, Failure> {
+pub(super) fn answer(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, Failure> {
     let now_ns = probe::now_ns();
     let nobody = Operator::default();
     let by = |operator| By { caller, operator };
     match request {
-        Request::Status => Ok(Reply::Status(Box::new(status(host)))),
-        Request::Stats => Err(Failure::usage("counters are read apart from the host")),
-        Request::Explain { address, service } => {
+        Order::Status => Ok(Reply::Status(Box::new(status(host)))),
+        Order::Stats => Err(Failure::usage("counters are read apart from the host")),
+        Order::Explain { address, service } => {
             host.take_in_drops();
             explain(host, address, service.as_deref())
         }
-        Request::Watch { .. } => {
+        Order::Watch { .. } => {
             Err(Failure::usage("what is watched is told line by line, on a connection of its own"))
         }
-        Request::BlockAdd { prefix, for_ns, reason, cluster, operator } => {
+        Order::BlockAdd { prefix, for_ns, reason, cluster, operator } => {
             let asker = Asker { operator: &operator, by: &by(Some(&operator)), now_ns };
             host.list_editor().block(&prefix, for_ns, reason.as_deref(), Scope::of(cluster), &asker)
         }
-        Request::BlockDel { prefix, cluster } => {
+        Order::BlockDel { prefix, cluster } => {
             let asker = Asker { operator: &nobody, by: &by(None), now_ns };
             host.list_editor().unblock(&prefix, Scope::of(cluster), &asker)
         }
-        Request::BlockList => Ok(Reply::Blocks(host.lists.blocks(host.cluster.as_ref(), now_ns))),
-        Request::AllowAdd { prefix } => {
+        Order::BlockList => Ok(Reply::Blocks(host.lists.blocks(host.cluster.as_ref(), now_ns))),
+        Order::AllowAdd { prefix } => {
             host.list_editor().allow(&prefix, &Asker { operator: &nobody, by: &by(None), now_ns })
         }
-        Request::AllowDel { prefix, operator } => {
+        Order::AllowDel { prefix, operator } => {
             let asker = Asker { operator: &operator, by: &by(Some(&operator)), now_ns };
             host.list_editor().disallow(&prefix, &asker)
         }
-        Request::AllowList => {
+        Order::AllowList => {
             Ok(Reply::Allows(entries::allows(&host.lists.lists).map(ToString::to_string).collect()))
         }
-        Request::Test(_) => Err(Failure::usage("a test is answered apart from the host")),
-        Request::Cluster => match &host.cluster {
+        Order::Test(_) => Err(Failure::usage("a test is answered apart from the host")),
+        Order::Cluster => match &host.cluster {
             Some(cluster) => Ok(cluster.reply(now_ns)),
             None => Err(Cluster::none(ExitCode::Found)),
         },
-        Request::LimitList => Ok(Reply::Limits(limits(host.policy()))),
-        Request::LimitGet { name } => limit(host.policy(), &name),
-        Request::LimitSet { name, rate, save, operator } => {
+        Order::LimitList => Ok(Reply::Limits(limits(host.policy()))),
+        Order::LimitGet { name } => limit(host.policy(), &name),
+        Order::LimitSet { name, rate, save, operator } => {
             let (in_force, mut enforcer) = host.change();
             in_force.set_limit(&name, rate, save, (&operator, &by(Some(&operator))), &mut enforcer)
         }
-        Request::UserList => Ok(Reply::Users(users(host.policy()))),
-        Request::UserGet { name } => user(host, &name, now_ns),
-        Request::UserSet { user, operator } => {
+        Order::UserList => Ok(Reply::Users(users(host.policy()))),
+        Order::UserGet { name } => user(host, &name, now_ns),
+        Order::UserSet { user, operator } => {
             let (in_force, mut enforcer) = host.change();
             set_user(in_force, &user, (&operator, &by(Some(&operator))), &mut enforcer)
         }
-        Request::UserReset { name } => reset_user(host, &name, &by(None)),
-        Request::Diff { file, text, .. } => host.in_force.diff(&file, text),
-        Request::Apply { file, text, confirm_ns, operator, .. } => {
+        Order::UserReset { name } => reset_user(host, &name, &by(None)),
+        Order::Diff { file, text, .. } => host.in_force.diff(&file, text),
+        Order::Apply { file, text, confirm_ns, operator, .. } => {
             let (in_force, mut enforcer) = host.change();
             let order = Apply { file, text, confirm_ns };
             in_force.apply(order, &operator, &by(Some(&operator)), &mut enforcer)
         }
-        Request::Confirm => host.in_force.confirm(&by(None)),
-        Request::Rollback => {
+        Order::Confirm => host.in_force.confirm(&by(None)),
+        Order::Rollback => {
             let (in_force, mut enforcer) = host.change();
             in_force.rollback(&by(None), &mut enforcer)
         }
-        Request::Detach { interface } => host.interfaces.detach(&mut host.kernel.maps, interface.as_deref()),
+        Order::Detach { interface } => host.interfaces.detach(&mut host.kernel.maps, interface.as_deref()),
     }
 }

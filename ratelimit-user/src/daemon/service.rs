@@ -37,7 +37,7 @@ use super::{
 use crate::{
     config::{self, Reader},
     control::{
-        protocol::{Reply, Request, Status},
+        protocol::{Order, Reply, Status},
         server::{self, Answer, Caller},
     },
     dataplane::{netlink, probe, table::TableUse},
@@ -232,7 +232,7 @@ impl Signals {
 #[derive(Debug)]
 struct Daemon {
     host: Arc<HostCell>,
-    /// Aggregation level after every request: it may have moved the end of a wait.
+    /// Notified after every order: it may have moved the end of a wait.
     asked: Notify,
     /// Looks at the tables, for everybody who asks at the same time.
     usage: Shared<TableUse>,
@@ -394,25 +394,22 @@ async fn beside<T: Send + 'static>(
 }
 
 /// Whether somebody who is answered counts on the lists to stay as they are then.
-fn changes_lists(request: &Request) -> bool {
+fn changes_lists(request: &Order) -> bool {
     matches!(
         request,
-        Request::BlockAdd { .. }
-            | Request::BlockDel { .. }
-            | Request::AllowAdd { .. }
-            | Request::AllowDel { .. }
+        Order::BlockAdd { .. } | Order::BlockDel { .. } | Order::AllowAdd { .. } | Order::AllowDel { .. }
     )
 }
 
 impl Answer for Daemon {
-    async fn answer(&self, request: Request, caller: Caller) -> Reply {
+    async fn answer(&self, request: Order, caller: Caller) -> Reply {
         let reply = match request {
-            Request::Test(question) => {
+            Order::Test(question) => {
                 let decisions = Arc::clone(&self.host().requests.decisions);
                 requests::test(&decisions, &question).await
             }
-            Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
-            Request::Stats => self.snapshot().await.map(Reply::Stats),
+            Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
+            Order::Stats => self.snapshot().await.map(Reply::Stats),
             request if changes_lists(&request) => {
                 let (reply, file) = {
                     let mut host = self.host();
@@ -450,15 +447,15 @@ impl Metrics for Daemon {
     }
 }
 
-/// Aggregation level whenever an interface has changed.
+/// Notified whenever an interface has changed.
 fn listen_to_links() -> Arc<Notify> {
     let changed = Arc::new(Notify::new());
-    let prefix_level = Arc::clone(&changed);
+    let notify = Arc::clone(&changed);
     let unheard = |error| {
         log::warning(format!("interfaces that come back are guarded within a second, not at once: {error}"));
     };
     let tell = move |heard: io::Result<()>| match heard {
-        Ok(()) => prefix_level.notify_one(),
+        Ok(()) => notify.notify_one(),
         Err(error) => unheard(error),
     };
     if let Err(error) = netlink::follow_links(tell) {

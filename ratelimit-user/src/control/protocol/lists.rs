@@ -1,0 +1,20 @@
+//! What is said about the block list.
+
+use serde::{Deserialize, Serialize};
+
+/// One blocked prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// CIDR.
+    pub prefix: String,
+    /// Seconds left; for good when absent.
+    pub seconds_left: Option<u64>,
+    /// Why.
+    pub reason: Option<String>,
+    /// The host that blocked it on all of them; absent for a block of this host alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Why it does not hold here, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}

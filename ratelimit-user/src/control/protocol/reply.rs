@@ -1,0 +1,71 @@
+//! What the daemon answers.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    lists::Block,
+    requests::DecisionInfo,
+    status::{ClusterStatus, Status},
+    users::{LimitInfo, UserInfo},
+};
+use crate::{
+    cluster::members::Member, drops::Dropped, explain::Explanation, failure::Failure,
+    policy::changes::Change, stats::Snapshot,
+};
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", content = "data", rename_all = "kebab-case")]
+pub enum Reply {
+    /// To `status`.
+    Status(Box<Status>),
+    /// To `stats`.
+    Stats(Snapshot),
+    /// To `explain`.
+    Explanation(Box<Explanation>),
+    /// To `watch`: from now on.
+    Watching,
+    /// To `watch`: a packet was refused.
+    Dropped(Dropped),
+    /// To `watch`: so many packets were not told of, because the caller did not read them in time.
+    Lost(u64),
+    /// To `block list`.
+    Blocks(Vec<Block>),
+    /// To `test`.
+    Decision(DecisionInfo),
+    /// To `cluster`.
+    Cluster {
+        /// This host's part.
+        status: Box<ClusterStatus>,
+        /// All hosts, as the store last told them.
+        hosts: Vec<Member>,
+    },
+    /// To `allow list`.
+    Allows(Vec<String>),
+    /// To `limit list` and `limit get`.
+    Limits(Vec<LimitInfo>),
+    /// To `user list` and `user get`.
+    Users(Vec<UserInfo>),
+    /// To `diff`.
+    Changes {
+        /// What would change.
+        changes: Vec<Change>,
+        /// What is probably not meant.
+        warnings: Vec<String>,
+    },
+    /// To `apply`.
+    Applied {
+        /// A sentence about it.
+        message: String,
+        /// Entries of the lists that were written.
+        list_entries_written: u64,
+        /// How long the daemon took.
+        microseconds: u64,
+        /// What is probably not meant.
+        warnings: Vec<String>,
+    },
+    /// An order was carried out; a sentence about it.
+    Done(String),
+    /// It was not.
+    Failed(Failure),
+}
