@@ -106,7 +106,7 @@ impl Session {
         let mut reply = Reply::new(out, self.version);
         match verb {
             Verb::CellThrottle => {
-                throttle::answer(&self.door.decisions, Dialect::Cell, arguments, &mut reply)
+                throttle::answer(&self.door.decisions, Dialect::Cell, arguments, &mut reply);
             }
             Verb::Throttle => throttle::answer(&self.door.decisions, Dialect::Crab, arguments, &mut reply),
             Verb::Ping => match arguments {
