@@ -6,14 +6,11 @@
 //! The host is locked on both sides of the conversation and never during it: nobody waits for the store.
 
 pub(super) mod blocks;
-pub(super) mod conversation;
+pub(super) mod driver;
 mod owner;
 mod panicked;
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Instant};
 
 use ratelimit_common::{
     abi::{Lease, LimitSet, lease::lease_place},
@@ -38,7 +35,7 @@ use crate::{
         breaker::Breaker,
         exchange::{Grant, Line, Others, Timing},
         letter::Keys,
-        redis::{Call, Facts, StoreError},
+        redis::{Call, ServerFacts, StoreError},
         round_trip::RoundTrip,
     },
 };
@@ -64,7 +61,7 @@ pub(super) struct Cluster {
     exchanges: u64,
     lines: u64,
     failures: u64,
-    last_trip: Duration,
+    /// As it was measured when the store was last heard.
     round_trip: RoundTrip,
     /// Limits whose books are to be opened anew.
     resets: BTreeSet<String>,
@@ -117,7 +114,6 @@ impl Cluster {
             exchanges: 0,
             lines: 0,
             failures: 0,
-            last_trip: Duration::ZERO,
             round_trip: RoundTrip::new(policy.tick(), policy.lease()),
             resets: BTreeSet::new(),
             suspended_ns: probe::suspended_ns(),
@@ -128,11 +124,10 @@ impl Cluster {
         })
     }
 
-    /// An answer came after so long: what is held follows that.
-    fn took(&mut self, trip: Duration) {
-        self.last_trip = trip;
-        self.round_trip.took(trip);
-        self.leases.reckon_with(self.round_trip.usual());
+    /// What is held follows how long the store takes to answer.
+    fn reckon_with(&mut self, round_trip: RoundTrip) {
+        self.round_trip = round_trip;
+        self.leases.reckon_with(round_trip.usual());
     }
 
     /// What this start of this host is called in the store.
@@ -255,7 +250,7 @@ impl Cluster {
             lines: self.lines,
             failures: self.failures,
             given_up: self.breaker.opened(),
-            round_trip_us: self.last_trip.as_micros() as u64,
+            round_trip_us: self.round_trip.last().as_micros() as u64,
             hosts_seen: self.gossip.members().len() as u64,
             changes_waiting: self.gossip.waiting() as u64,
             bound: self.bound_in_words(),
@@ -310,7 +305,7 @@ impl Cluster {
         letter: &Letter,
         answers: Vec<Result<Grant, StoreError>>,
         mut failure: Option<StoreError>,
-        trip: Duration,
+        round_trip: RoundTrip,
         kernel: &mut Kernel,
     ) -> Result<(), Failure> {
         let now_ns = probe::now_ns();
@@ -331,10 +326,7 @@ impl Cluster {
             self.exchanges += 1;
             self.lines += letter.lines.len() as u64;
         }
-        // A part that did not answer has used up the deadline, which says nothing about the others.
-        if failure.is_none() {
-            self.took(trip);
-        }
+        self.reckon_with(round_trip);
         self.speak_of_disputes(now_ns);
         match failure {
             // In a Redis Cluster some masters may be there and others not. Users of those that are go on as before.
@@ -351,11 +343,9 @@ impl Cluster {
         self.failed(error);
     }
 
-    /// What the store says of itself, once it is connected, and how long that took if all of it answered.
-    fn store_connected(&mut self, facts: &[Facts], trip: Option<Duration>) {
-        if let Some(trip) = trip {
-            self.took(trip);
-        }
+    /// What the servers of the store say of themselves, once they are connected to.
+    fn store_connected(&mut self, facts: &[ServerFacts], round_trip: RoundTrip) {
+        self.reckon_with(round_trip);
         let warnings: Vec<String> = facts.iter().filter_map(eviction_warning).collect();
         for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
             log::warning(warning);
@@ -440,7 +430,7 @@ impl Cluster {
         self.gossips += 1;
         let facts = members::Facts {
             program: BUILD.to_owned(),
-            round_trip_us: self.last_trip.as_micros() as u64,
+            round_trip_us: self.round_trip.last().as_micros() as u64,
             leases: self.leases.totals(now_ns).held,
             ..members::Facts::default()
         };
@@ -490,9 +480,6 @@ impl Cluster {
     fn failed(&mut self, error: &StoreError) {
         let was_open = self.breaker.is_open();
         self.failures += 1;
-        if matches!(error, StoreError::TimedOut { .. }) {
-            self.round_trip.missed();
-        }
         self.breaker.failed(Instant::now());
         self.problem = Some(error.to_string());
         if self.breaker.is_open() && !was_open {
@@ -511,7 +498,7 @@ fn named(rates: &[Rate]) -> impl Iterator<Item = (String, &Rate)> {
 }
 
 /// A store that forgets what it was told makes limits wider than they are.
-fn eviction_warning(facts: &Facts) -> Option<String> {
+fn eviction_warning(facts: &ServerFacts) -> Option<String> {
     let evicts = facts.evicts_all_keys() || facts.evicts_volatile_keys();
     (evicts && facts.maxmemory > 0).then(|| {
         format!(

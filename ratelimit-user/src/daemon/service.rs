@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     answer::answer,
-    cluster::conversation::{converse, say_goodbye},
+    cluster::driver::{converse, say_goodbye},
     drops::READ_EVERY,
     headroom,
     host::{Host, HostCell},

@@ -1,7 +1,9 @@
 //! The store that all hosts share: how it is reached, what is asked there, and what is answered.
 
 pub mod account;
+pub mod backend;
 pub mod breaker;
+pub mod deadline;
 pub mod exchange;
 pub mod inquiry;
 pub mod letter;

@@ -19,6 +19,8 @@ const DOUBLINGS: u32 = 4;
 pub struct RoundTrip {
     tick: Duration,
     lease: Duration,
+    /// What the last answer took.
+    last: Duration,
     /// The mean of the last answers, and how far from it they usually are.
     usual: Option<(Duration, Duration)>,
     /// Answers in a row that did not come in time.
@@ -28,12 +30,12 @@ pub struct RoundTrip {
 impl RoundTrip {
     /// To a store that has not answered yet.
     pub fn new(tick: Duration, lease: Duration) -> Self {
-        Self { tick, lease, usual: None, missed: 0 }
+        Self { tick, lease, last: Duration::ZERO, usual: None, missed: 0 }
     }
 
     /// An answer came after so long.
     pub fn took(&mut self, time: Duration) {
-        self.missed = 0;
+        (self.missed, self.last) = (0, time);
         self.usual = Some(match self.usual {
             None => (time, time / 2),
             Some((mean, deviation)) => ((mean * 7 + time) / 8, (deviation * 3 + mean.abs_diff(time)) / 4),
@@ -43,6 +45,11 @@ impl RoundTrip {
     /// An answer did not come in time: perhaps it takes longer than it used to.
     pub fn missed(&mut self) {
         self.missed = (self.missed + 1).min(DOUBLINGS);
+    }
+
+    /// What the last answer took; nothing while none has come.
+    pub fn last(&self) -> Duration {
+        self.last
     }
 
     /// What an answer takes, to be reckoned with; nothing while none has come.

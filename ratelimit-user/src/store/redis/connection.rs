@@ -12,8 +12,8 @@ use tokio::{
 };
 
 use super::{
-    StoreError,
     refusal::{Asked, refusal},
+    store_error::StoreError,
 };
 
 /// Clones are the same connection; with the last one it is closed.

@@ -11,8 +11,11 @@ use tokio::{
     time::timeout_at,
 };
 
-use super::{StoreError, connection::Connection, deadline::Deadline, password, tls};
-use crate::policy::address::{Endpoint, Login, StoreAddress};
+use super::{connection::Connection, password, store_error::StoreError, tls};
+use crate::{
+    policy::address::{Endpoint, Login, StoreAddress},
+    store::deadline::Deadline,
+};
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}

@@ -3,9 +3,9 @@
 use ::redis::{Pipeline, Value};
 
 use super::{
-    StoreError,
     connection::Connection,
     refusal::{Asked, refusal},
+    store_error::StoreError,
 };
 
 /// The oldest version whose scripts do what ours need.
@@ -13,7 +13,7 @@ const OLDEST: (u16, u16) = (6, 2);
 
 /// One server of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct ServerFacts {
     /// Its socket.
     pub at: String,
     /// Major, minor, patch.
@@ -37,7 +37,7 @@ pub enum Role {
     Replica,
 }
 
-impl Facts {
+impl ServerFacts {
     /// Whether it may forget any key, also ours, when its memory is full.
     pub fn evicts_all_keys(&self) -> bool {
         self.maxmemory_policy.starts_with("allkeys-")
@@ -50,7 +50,7 @@ impl Facts {
 }
 
 /// Asks one server; one that is too old is an error.
-pub(super) async fn facts(connection: &Connection) -> Result<Facts, StoreError> {
+pub(super) async fn facts(connection: &Connection) -> Result<ServerFacts, StoreError> {
     let mut commands = Pipeline::with_capacity(3);
     // Three commands: versions before 7.0 take one section each.
     for section in ["server", "memory", "replication"] {
@@ -68,7 +68,7 @@ pub(super) async fn facts(connection: &Connection) -> Result<Facts, StoreError> 
     read(at, &text)
 }
 
-fn read(at: &str, text: &str) -> Result<Facts, StoreError> {
+fn read(at: &str, text: &str) -> Result<ServerFacts, StoreError> {
     let lacks = |name| StoreError::Nonsense { at: at.to_owned(), why: format!("INFO does not say {name}") };
     let field = |name| {
         let mut fields = text.lines().filter_map(|line| line.trim_end().split_once(':'));
@@ -79,7 +79,7 @@ fn read(at: &str, text: &str) -> Result<Facts, StoreError> {
     if (version.0, version.1) < OLDEST {
         return Err(StoreError::TooOld { at: at.to_owned(), found: found.to_owned() });
     }
-    Ok(Facts {
+    Ok(ServerFacts {
         at: at.to_owned(),
         version,
         run_id: field("run_id")?.to_owned(),

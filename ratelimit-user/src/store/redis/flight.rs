@@ -1,22 +1,25 @@
 //! Calls on their way: one pipeline per server, redirected and repeated only where the server says that a call did not run.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use ::redis::{Pipeline, ServerError, Value};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::sleep;
 
 use super::{
-    Call, StoreError,
     connection::Connection,
-    deadline::Deadline,
     dial::{Dialer, Whom},
-    link::{Nodes, Route},
     refusal::{Asked, refusal},
-    script::Form,
-    slots::{redirection, slot},
+    routes::{Route, Routes},
+    script::{Call, Form},
+    slots::redirection,
+    store_error::StoreError,
 };
-use crate::policy::address::Endpoint;
+use crate::{policy::address::Endpoint, store::deadline::Deadline};
 
 /// How often one call may be sent on: a script that is missing, and the redirections of a slot that moves. More is a loop.
 const MOST_LEGS: u8 = 16;
@@ -56,15 +59,14 @@ enum Next {
 pub(super) async fn run(
     calls: &[Call<'_>],
     dialer: &Dialer,
-    nodes: &mut Nodes,
-    route: &mut Route,
-    deadline: Duration,
+    routes: &Mutex<Routes>,
+    until: Deadline,
 ) -> Vec<Result<Value, StoreError>> {
-    let until = Deadline::after(deadline);
+    let routes = || routes.lock().unwrap_or_else(PoisonError::into_inner);
     let mut done: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
     let mut waiting: BTreeMap<(Endpoint, bool), Vec<Leg>> = BTreeMap::new();
     for (call, end) in done.iter_mut().enumerate() {
-        match target(route, &calls[call]) {
+        match routes().route.target(&calls[call]) {
             Ok(endpoint) => {
                 let leg = Leg { call, form: Form::Hash, asking: false, later: false, number: 0 };
                 waiting.entry((endpoint, false)).or_default().push(leg);
@@ -75,26 +77,26 @@ pub(super) async fn run(
     let mut flights = FuturesUnordered::new();
     loop {
         for ((endpoint, _), legs) in std::mem::take(&mut waiting) {
-            let known = nodes.get(&endpoint).cloned();
+            let known = routes().nodes.get(&endpoint).cloned();
             flights.push(fly(calls, dialer, endpoint, known, legs, until));
         }
         let Some(landing) = flights.next().await else { break };
         if let Some(fresh) = landing.fresh {
-            nodes.insert(landing.from.clone(), Ok(fresh));
+            routes().nodes.insert(landing.from.clone(), Ok(fresh));
         }
         let answers = match landing.answers {
             Ok(answers) => answers,
             Err(error) => {
                 // A slow server keeps its connection: the caller decides when to give it up.
                 if !matches!(error, StoreError::TimedOut { .. }) {
-                    nodes.insert(landing.from, Err(error.clone()));
+                    routes().nodes.insert(landing.from, Err(error.clone()));
                 }
                 landing.legs.iter().for_each(|leg| done[leg.call] = Some(Err(error.clone())));
                 continue;
             }
         };
         for (leg, answer) in landing.legs.into_iter().zip(answers) {
-            match next(&calls[leg.call], &landing.from, route, leg, answer) {
+            match next(&calls[leg.call], &landing.from, &mut routes().route, leg, answer) {
                 Next::Done(end) => done[leg.call] = Some(end),
                 Next::On(to, leg) => waiting.entry((to, leg.later)).or_default().push(leg),
             }
@@ -102,25 +104,6 @@ pub(super) async fn run(
     }
     let lost = || StoreError::Lost { at: "the link".into(), why: "no answer came".into() };
     done.into_iter().map(|end| end.unwrap_or_else(|| Err(lost()))).collect()
-}
-
-/// The server that a call goes to.
-pub(super) fn target(route: &Route, call: &Call<'_>) -> Result<Endpoint, StoreError> {
-    match route {
-        Route::One(endpoint) => Ok(endpoint.clone()),
-        Route::Slots(map) => {
-            let mut slots = call.keys.iter().map(|key| slot(key));
-            let first = slots.next().unwrap_or(0);
-            if slots.any(|other| other != first) {
-                return Err(StoreError::CrossSlot { script: call.script.name().to_owned() });
-            }
-            let nobody = || StoreError::ClusterDown {
-                at: "its map of slots".into(),
-                why: format!("slot {first} is served by no node"),
-            };
-            map.owner(first).cloned().ok_or_else(nobody)
-        }
-    }
 }
 
 async fn fly(

@@ -1,110 +1,119 @@
 //! The link to a store: opened, used, and mended when something says so.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use ::redis::Value;
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 
 use super::{
-    Call, Facts, StoreError,
     connection::Connection,
-    deadline::Deadline,
     dial::{Dialer, Whom},
-    facts, flight, sentinel,
+    facts::{self, ServerFacts},
+    flight,
+    routes::{Nodes, Route, Routes, is_open},
+    script::Call,
+    sentinel,
     slots::SlotMap,
+    store_error::StoreError,
 };
-use crate::policy::address::{Endpoint, Place, StoreAddress};
+use crate::{
+    policy::address::{Endpoint, Place, StoreAddress},
+    store::{backend::Backend, deadline::Deadline},
+};
 
-/// Connections by socket; an error where there is none.
-pub(super) type Nodes = BTreeMap<Endpoint, Result<Connection, StoreError>>;
-
-/// A link to a store. It does nothing by itself: no reconnecting, no repeating. Whoever gets an error that `needs_reconnect` calls `mend`.
+/// A link to a store. Whoever gets an error that `needs_reconnect` calls `mend`, or has a `successor` made.
 pub struct Link {
     address: StoreAddress,
     dialer: Arc<Dialer>,
-    nodes: Nodes,
-    route: Route,
-}
-
-/// Where calls go.
-pub(super) enum Route {
-    One(Endpoint),
-    Slots(SlotMap),
+    routes: Mutex<Routes>,
 }
 
 impl Link {
     /// Connects: to the server, to the master that Sentinels name, or to every master of the cluster.
     pub async fn open(address: &StoreAddress, timeout: Duration) -> Result<Self, StoreError> {
-        let dialer = Arc::new(Dialer::new(address)?);
-        let (nodes, route) = connect(address, &dialer, Nodes::new(), Deadline::after(timeout)).await?;
-        Ok(Self { address: address.clone(), dialer, nodes, route })
+        <Self as Backend>::open(address, Deadline::after(timeout)).await
     }
 
     /// Connects again, and looks again who is master. In a cluster connections that work are kept, and nodes that cannot be reached are no
     /// error as long as others can: calls for them fail at once until the next `mend`. On error everything is as it was.
     pub async fn mend(&mut self, timeout: Duration) -> Result<(), StoreError> {
-        let until = Deadline::after(timeout);
-        (self.nodes, self.route) = connect(&self.address, &self.dialer, self.kept(), until).await?;
+        *self = self.successor(&[], Deadline::after(timeout)).await?;
         Ok(())
     }
 
-    /// What `mend` would make of it, for whoever has to go on using it meanwhile.
-    pub fn successor(
-        &self,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<Self, StoreError>> + Send + 'static {
-        let (address, dialer, kept) = (self.address.clone(), Arc::clone(&self.dialer), self.kept());
-        async move {
-            let (nodes, route) = connect(&address, &dialer, kept, Deadline::after(timeout)).await?;
-            Ok(Self { address, dialer, nodes, route })
-        }
-    }
-
-    /// Connections that work.
-    fn kept(&self) -> Nodes {
-        let kept = self.nodes.iter().filter(|(_, node)| node.as_ref().is_ok_and(|node| !node.is_closed()));
-        kept.map(|(endpoint, node)| (endpoint.clone(), node.clone())).collect()
-    }
-
-    /// The servers that calls go to, and why not where there is no connection.
-    pub fn servers(&self) -> impl Iterator<Item = (&Endpoint, Option<&StoreError>)> {
-        self.nodes.iter().map(|(endpoint, node)| (endpoint, node.as_ref().err()))
-    }
-
-    /// The server that a call goes to, if there is one.
-    pub fn server_of(&self, call: &Call<'_>) -> Option<Endpoint> {
-        flight::target(&self.route, call).ok()
-    }
-
-    /// Whether a connection has ended since it was last used.
-    pub fn has_ended(&self) -> bool {
-        self.nodes.values().flatten().any(Connection::is_closed)
-    }
-
-    /// Calls for a server fail at once with this, until the next `mend`.
-    pub fn give_up(&mut self, server: &Endpoint, error: StoreError) {
-        self.nodes.insert(server.clone(), Err(error));
-    }
-
-    /// Calls for any server to which there is no connection fail at once with this, until the next `mend`.
-    pub fn give_up_ended(&mut self, error: &StoreError) {
-        for node in self.nodes.values_mut().filter(|node| !node.as_ref().is_ok_and(|node| !node.is_closed()))
-        {
-            *node = Err(error.clone());
-        }
-    }
-
-    /// Runs the calls and returns one answer for each, in their order, not later than after `deadline`. One pipeline per server, all servers
-    /// at once; a call that fails does not hide the answers of others. A call is sent again only if the server says that it has not run it. One
-    /// that timed out or whose connection was lost may have run, or may run later.
-    pub async fn run(&mut self, calls: &[Call<'_>], deadline: Duration) -> Vec<Result<Value, StoreError>> {
-        flight::run(calls, &self.dialer, &mut self.nodes, &mut self.route, deadline).await
+    /// Runs the calls and returns one answer for each, in their order, not later than after `deadline`.
+    pub async fn run(&self, calls: &[Call<'_>], deadline: Duration) -> Vec<Result<Value, StoreError>> {
+        Backend::run(self, calls, Deadline::after(deadline)).await
     }
 
     /// What the servers say of themselves: one, or every master of a cluster that is connected. One below 6.2 is an error.
-    pub async fn facts(&mut self, deadline: Duration) -> Result<Vec<Facts>, StoreError> {
-        let until = Deadline::after(deadline);
-        let asked = self.nodes.values().map(|node| async move {
+    pub async fn facts(&self, deadline: Duration) -> Result<Vec<ServerFacts>, StoreError> {
+        Backend::facts(self, Deadline::after(deadline)).await
+    }
+
+    /// Whether keys of one call must share a slot.
+    pub fn is_cluster(&self) -> bool {
+        Self::is_sharded(&self.address)
+    }
+
+    fn routes(&self) -> MutexGuard<'_, Routes> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Backend for Link {
+    type Address = StoreAddress;
+
+    fn is_sharded(address: &StoreAddress) -> bool {
+        matches!(address.place, Place::Cluster(_))
+    }
+
+    async fn open(address: &StoreAddress, until: Deadline) -> Result<Self, StoreError> {
+        let dialer = Arc::new(Dialer::new(address)?);
+        let routes = connect(address, &dialer, Nodes::new(), until).await?;
+        Ok(Self { address: address.clone(), dialer, routes: Mutex::new(routes) })
+    }
+
+    async fn successor(&self, suspects: &[Endpoint], until: Deadline) -> Result<Self, StoreError> {
+        let mut kept = self.routes().nodes.clone();
+        kept.retain(|endpoint, node| is_open(node) && !suspects.contains(endpoint));
+        let routes = connect(&self.address, &self.dialer, kept, until).await?;
+        Ok(Self {
+            address: self.address.clone(),
+            dialer: Arc::clone(&self.dialer),
+            routes: Mutex::new(routes),
+        })
+    }
+
+    fn servers(&self) -> Vec<(Endpoint, Option<StoreError>)> {
+        let routes = self.routes();
+        let server = |(endpoint, node): (&Endpoint, &Result<Connection, StoreError>)| {
+            let ended = || StoreError::Lost { at: endpoint.to_string(), why: "it was closed".into() };
+            let problem = match node {
+                Err(error) => Some(error.clone()),
+                Ok(connection) => connection.is_closed().then(ended),
+            };
+            (endpoint.clone(), problem)
+        };
+        routes.nodes.iter().map(server).collect()
+    }
+
+    fn server_of(&self, call: &Call<'_>) -> Option<Endpoint> {
+        self.routes().route.target(call).ok()
+    }
+
+    /// One pipeline per server, all servers at once.
+    async fn run(&self, calls: &[Call<'_>], until: Deadline) -> Vec<Result<Value, StoreError>> {
+        flight::run(calls, &self.dialer, &self.routes, until).await
+    }
+
+    async fn facts(&self, until: Deadline) -> Result<Vec<ServerFacts>, StoreError> {
+        let nodes = self.routes().nodes.clone();
+        let asked = nodes.values().map(|node| async move {
             let connection = node.as_ref().map_err(Clone::clone)?;
             until.hold(connection.at(), facts::facts(connection)).await
         });
@@ -116,24 +125,11 @@ impl Link {
             false => all.into_iter().filter(|answer| !is_away(answer)).collect(),
         }
     }
-
-    /// Whether keys of one call must share a slot.
-    pub fn is_cluster(&self) -> bool {
-        matches!(self.route, Route::Slots(_))
-    }
-
-    /// The address it was opened with.
-    pub fn address(&self) -> &StoreAddress {
-        &self.address
-    }
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link")
-            .field("address", &self.address)
-            .field("nodes", &self.nodes)
-            .finish_non_exhaustive()
+        f.debug_struct("Link").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -142,9 +138,10 @@ async fn connect(
     dialer: &Dialer,
     kept: Nodes,
     until: Deadline,
-) -> Result<(Nodes, Route), StoreError> {
-    let one = |endpoint: Endpoint, connection| {
-        (Nodes::from([(endpoint.clone(), Ok(connection))]), Route::One(endpoint))
+) -> Result<Routes, StoreError> {
+    let one = |endpoint: Endpoint, connection| Routes {
+        nodes: Nodes::from([(endpoint.clone(), Ok(connection))]),
+        route: Route::One(endpoint),
     };
     match &address.place {
         Place::Single(endpoint) => Ok(one(endpoint.clone(), dialer.dial(endpoint, Whom::Data, until).await?)),
@@ -162,7 +159,7 @@ async fn cluster(
     seeds: &[Endpoint],
     mut kept: Nodes,
     until: Deadline,
-) -> Result<(Nodes, Route), StoreError> {
+) -> Result<Routes, StoreError> {
     let mut candidates: Vec<&Endpoint> = seeds.iter().chain(kept.keys()).collect();
     candidates.sort();
     candidates.dedup();
@@ -200,7 +197,7 @@ async fn cluster(
     let nodes: Nodes = nodes.await.into_iter().collect();
     match nodes.values().find_map(|node| node.as_ref().err()) {
         Some(error) if nodes.values().all(Result::is_err) => Err(error.clone()),
-        _ => Ok((nodes, Route::Slots(map))),
+        _ => Ok(Routes { nodes, route: Route::Slots(map) }),
     }
 }
 

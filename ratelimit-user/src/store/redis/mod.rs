@@ -10,13 +10,13 @@
 //! run later**, even after calls that were sent later over a new connection: scripts must know their own sequence numbers.
 
 mod connection;
-mod deadline;
 mod dial;
 mod facts;
 mod flight;
 mod link;
 mod password;
 mod refusal;
+mod routes;
 mod script;
 mod sentinel;
 mod slots;
@@ -24,7 +24,7 @@ mod store_error;
 mod tls;
 
 pub use self::{
-    facts::{Facts, Role},
+    facts::{Role, ServerFacts},
     link::Link,
     script::{Call, Script},
     slots::slot,

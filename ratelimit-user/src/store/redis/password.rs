@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::StoreError;
+use super::store_error::StoreError;
 use crate::policy::address::Password;
 
 /// Longer than any password: the wrong file was named.

@@ -2,7 +2,7 @@
 
 use ::redis::ServerError;
 
-use super::StoreError;
+use super::store_error::StoreError;
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug)]

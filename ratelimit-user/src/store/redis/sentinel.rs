@@ -4,12 +4,11 @@ use ::redis::Value;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 
 use super::{
-    StoreError,
     connection::Connection,
-    deadline::Deadline,
     dial::{Dialer, Whom},
+    store_error::StoreError,
 };
-use crate::policy::address::Endpoint;
+use crate::{policy::address::Endpoint, store::deadline::Deadline};
 
 /// Asks all Sentinels at once and goes by the first whose master takes writes: in a failover some are behind.
 pub(super) async fn master(

@@ -155,6 +155,11 @@ impl StoreError {
         }
     }
 
+    /// Whether there was no answer in time, which says little of the server.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::TimedOut { .. })
+    }
+
     /// Whether the link is of no more use, or leads to the wrong place, until `Link::mend` has run. After a timeout too: answers that come
     /// late are thrown away, but a connection whose other end is gone without a word is only noticed by opening another one.
     pub fn needs_reconnect(&self) -> bool {

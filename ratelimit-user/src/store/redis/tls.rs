@@ -18,7 +18,7 @@ use tokio_rustls::{
     },
 };
 
-use super::StoreError;
+use super::store_error::StoreError;
 use crate::{
     certificate, log,
     policy::address::{Endpoint, Tls},

@@ -1,17 +1,30 @@
-//! Looking for servers that are away: a connection says little, so each is asked for what questions ask for, and has to answer as soon.
+//! Looking for servers that are away: a connection says little, so each is asked for what inquiries ask for, and has to answer as soon.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
+use super::{Condition, Met, Worker};
 use crate::{
     meter::{Bucket, Meter},
     policy::address::Endpoint,
     store::{
         account::{Ask, Counted},
+        backend::Backend,
+        deadline::Deadline,
         inquiry::{self, Inquiry},
-        redis::{Call, Link, StoreError},
+        redis::{Call, ServerFacts, StoreError},
     },
 };
 
+/// Making a connection may take at least that long: nobody waits for it.
+const CONNECTING: Duration = Duration::from_millis(500);
+/// How often a store is looked for none of whose servers answers;
+const PROBE: Duration = Duration::from_millis(100);
+/// and one some of whose servers do not, which takes time from those that do;
+const PROBE_PARTS: Duration = Duration::from_millis(500);
+/// and one that somebody has to set right first.
+const PROBE_WRONG: Duration = Duration::from_secs(1);
 /// Keys that are tried to find one for each server of a Redis Cluster.
 const MOST_KEYS: u32 = 20_000;
 /// How long a key lives that was written to see whether it can be.
@@ -26,43 +39,166 @@ pub(super) struct Probe {
     pub(super) host: String,
     /// For how long it remembers what hosts wanted.
     pub(super) recent_us: u64,
+    /// Whether keys of one call must share a slot.
+    pub(super) is_sharded: bool,
 }
 
 /// What a search has found.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) link: Link,
+struct Found<B> {
+    link: B,
     /// Each server that there is a connection to, and why it is of no use.
-    pub(super) probed: Vec<(Endpoint, Option<StoreError>)>,
+    probed: Vec<(Endpoint, Option<StoreError>)>,
+    facts: Vec<ServerFacts>,
+    /// How long it took all servers to tell of themselves; none if some did not.
+    trip: Option<Duration>,
 }
 
-/// Asks each server of a link for what questions ask for: something is written, and soon forgotten.
-pub(super) async fn probed(
-    mut link: Link,
-    probe: &Probe,
-    patience: Duration,
-    deadline: Duration,
-) -> Result<Found, StoreError> {
-    // Versions that are too old, whatever else they do.
-    link.facts(patience).await?;
-    let (servers, calls): (Vec<Endpoint>, Vec<Call<'_>>) = calls(&link, probe).into_iter().unzip();
-    let answers = link.run(&calls, deadline).await;
-    let errors = answers.into_iter().map(|answer| answer.and_then(|value| inquiry::answers(&value, 1)).err());
-    Ok(Found { probed: servers.into_iter().zip(errors).collect(), link })
+/// How the search is going.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) is_running: bool,
+    /// Whether somebody has said that the link leads to the wrong place.
+    pub(super) is_wanted: bool,
+    /// When a search has last ended, and why it found nothing.
+    ended: Option<Instant>,
+    pub(super) problem: Option<StoreError>,
+    pub(super) met: Met,
+}
+
+impl<B: Backend> super::State<B> {
+    /// Whether there is a connection to any server.
+    pub(super) fn is_connected(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.servers().iter().any(|(_, problem)| problem.is_none()))
+    }
+
+    /// When to look for servers that are away; none if all are there, or it is being looked for them.
+    pub(super) fn search_due(&self) -> Option<Instant> {
+        let Condition { answering, away, problem, .. } = self.servers.condition();
+        let State { is_running, is_wanted, ended, .. } = self.search;
+        if is_running || !(is_wanted || away > 0 || self.link.is_none()) {
+            return None;
+        }
+        let is_wrong = |problem: &StoreError| !problem.is_transient();
+        let pause = match self.search.problem.as_ref().or(problem.as_ref()) {
+            Some(problem) if is_wrong(problem) && (answering == 0 || !self.is_connected()) => PROBE_WRONG,
+            _ if answering > 0 && !is_wanted => PROBE_PARTS,
+            _ => PROBE,
+        };
+        Some(ended.map_or_else(Instant::now, |ended| ended + pause))
+    }
+
+    /// Whether the search has something to do, now or later.
+    pub(super) fn has_work(&self) -> bool {
+        self.notices.is_behind() || self.search_due().is_some()
+    }
+}
+
+impl<B: Backend> Worker<B> {
+    pub(super) async fn look_after_servers(self: Arc<Self>) {
+        loop {
+            self.report();
+            let (due, behind) = {
+                let state = self.state();
+                let behind = state.notices.is_behind().then(|| state.notices.next()).flatten();
+                (state.search_due(), behind.map(Instant::from_std))
+            };
+            tokio::select! {
+                () = at(due), if due.is_some() => self.search().await,
+                () = at(behind), if behind.is_some() => {}
+                () = self.wanted.notified() => {}
+            }
+        }
+    }
+
+    /// Says that a connection is of no use, or leads to the wrong place.
+    pub(super) fn want_search(&self) {
+        self.state().search.is_wanted = true;
+        self.wanted.notify_one();
+    }
+
+    async fn search(&self) {
+        let (before, suspects) = {
+            let mut state = self.state();
+            (state.search.is_wanted, state.search.is_running) = (false, true);
+            (state.link.clone(), state.servers.away())
+        };
+        let patience = self.known.round_trip().connecting().max(CONNECTING);
+        let found = self.found(before.as_deref(), &suspects, patience).await;
+        self.take_in(found);
+        self.searched.notify_waiters();
+    }
+
+    /// A link, each server of which was asked for what inquiries ask for: something is written, and soon forgotten.
+    async fn found(
+        &self,
+        before: Option<&B>,
+        suspects: &[Endpoint],
+        patience: Duration,
+    ) -> Result<Found<B>, StoreError> {
+        let until = Deadline::after(patience);
+        let link = match before {
+            Some(before) => before.successor(suspects, until).await?,
+            None => B::open(&self.address, until).await?,
+        };
+        // Versions that are too old, whatever else they do.
+        let began = Instant::now();
+        let facts = link.facts(Deadline::after(patience)).await?;
+        let trip = (facts.len() == link.servers().len()).then(|| began.elapsed());
+        let (servers, calls): (Vec<Endpoint>, Vec<Call<'_>>) = calls(&link, &self.probe).into_iter().unzip();
+        let answers = link.run(&calls, Deadline::after(self.deadline)).await;
+        let errors =
+            answers.into_iter().map(|answer| answer.and_then(|value| inquiry::answers(&value, 1)).err());
+        Ok(Found { probed: servers.into_iter().zip(errors).collect(), link, facts, trip })
+    }
+
+    fn take_in(&self, found: Result<Found<B>, StoreError>) {
+        let mut state = self.state();
+        (state.search.is_running, state.search.ended) = (false, Some(Instant::now()));
+        match found {
+            Ok(Found { link, probed, facts, trip }) => {
+                state.servers.connected(link.servers());
+                for (server, error) in probed {
+                    state.servers.probed(&server, error);
+                }
+                state.link = Some(Arc::new(link));
+                state.search.problem = None;
+                let Met { number, servers } = &state.search.met;
+                let is_new = facts.iter().any(|server| !servers.contains(server));
+                state.search.met = Met { number: number + u64::from(is_new), servers: facts.into() };
+                if let Some(trip) = trip {
+                    self.known.round_trip().took(trip);
+                }
+            }
+            Err(error) => {
+                if error.is_late() {
+                    self.known.round_trip().missed();
+                }
+                // Whoever comes back is met anew, and is looked for until then.
+                state.search.met.servers = Arc::default();
+                state.search.is_wanted |= !state.is_connected();
+                state.search.problem = Some(error.clone());
+                state.servers.not_found(error);
+            }
+        }
+    }
+}
+
+async fn at(moment: Option<Instant>) {
+    tokio::time::sleep_until(moment.unwrap_or_else(Instant::now)).await;
 }
 
 /// One call for each server that there is a connection to.
-fn calls(link: &Link, probe: &Probe) -> Vec<(Endpoint, Call<'static>)> {
-    let mut missing: Vec<&Endpoint> =
-        link.servers().filter(|(_, error)| error.is_none()).map(|(server, _)| server).collect();
+fn calls(link: &impl Backend, probe: &Probe) -> Vec<(Endpoint, Call<'static>)> {
+    let connected = link.servers().into_iter().filter(|(_, problem)| problem.is_none());
+    let mut missing: Vec<Endpoint> = connected.map(|(server, _)| server).collect();
     let mut calls = Vec::with_capacity(missing.len());
     for n in 0..MOST_KEYS {
         if missing.is_empty() {
             break;
         }
-        let Some(call) = call(n, link, probe) else { break };
+        let Some(call) = call(n, probe) else { break };
         let Some(server) = link.server_of(&call) else { continue };
-        if let Some(nth) = missing.iter().position(|other| **other == server) {
+        if let Some(nth) = missing.iter().position(|other| *other == server) {
             missing.swap_remove(nth);
             calls.push((server, call));
         }
@@ -70,8 +206,8 @@ fn calls(link: &Link, probe: &Probe) -> Vec<(Endpoint, Call<'static>)> {
     calls
 }
 
-fn call(n: u32, link: &Link, probe: &Probe) -> Option<Call<'static>> {
-    let Probe { name, host, recent_us } = probe;
+fn call(n: u32, probe: &Probe) -> Option<Call<'static>> {
+    let Probe { name, host, recent_us, is_sharded } = probe;
     let meter = Meter::Bucket(Bucket::new(1, LIFE_US, 1));
     let asked = Inquiry {
         key: format!("{name}:{{{n}}}:probe"),
@@ -79,5 +215,5 @@ fn call(n: u32, link: &Link, probe: &Probe) -> Option<Call<'static>> {
         // What is given back is written down.
         ask: Ask { refund: 1, ..Ask::default() },
     };
-    inquiry::calls(host, *recent_us, &[&asked], link.is_cluster(), 0).pop().map(|(_, call)| call)
+    inquiry::calls(host, *recent_us, &[&asked], *is_sharded, 0).pop().map(|(_, call)| call)
 }

@@ -48,18 +48,13 @@ impl Condition {
 
 impl Servers {
     /// There are connections to these, or an error instead. What is known of how they answer stays.
-    pub(super) fn connected<'s>(
-        &mut self,
-        servers: impl Iterator<Item = (&'s Endpoint, Option<&'s StoreError>)>,
-    ) {
+    pub(super) fn connected(&mut self, servers: impl IntoIterator<Item = (Endpoint, Option<StoreError>)>) {
         let mut before = std::mem::take(&mut self.known);
         self.nowhere = None;
         for (endpoint, error) in servers {
-            let mut server = before.remove(endpoint).unwrap_or_default();
-            if let Some(error) = error {
-                server.problem = Some(error.clone());
-            }
-            self.known.insert(endpoint.clone(), server);
+            let mut server = before.remove(&endpoint).unwrap_or_default();
+            server.problem = error.or(server.problem);
+            self.known.insert(endpoint, server);
         }
     }
 
@@ -76,24 +71,37 @@ impl Servers {
         }
     }
 
-    /// A batch was answered, or not. Whether it has been waited for too often.
-    pub(super) fn heard(&mut self, endpoint: &Endpoint, error: Option<&StoreError>) -> bool {
+    /// A batch was answered, or not.
+    pub(super) fn heard(&mut self, endpoint: &Endpoint, error: Option<StoreError>) {
         let server = self.known.entry(endpoint.clone()).or_default();
         let Some(error) = error else {
             self.has_worked = true;
             *server = Server::default();
-            return false;
+            return;
         };
         server.failures = server.failures.saturating_add(1);
         if server.failures >= PATIENCE {
-            server.problem = Some(error.clone());
+            server.problem = Some(error);
         }
-        server.problem.is_some() && matches!(error, StoreError::TimedOut { .. })
+    }
+
+    fn problem(&self, endpoint: &Endpoint) -> Option<&StoreError> {
+        self.known.get(endpoint)?.problem.as_ref()
     }
 
     /// Whether one counts as away.
     pub(super) fn is_away(&self, endpoint: &Endpoint) -> bool {
-        self.known.get(endpoint).is_some_and(|server| server.problem.is_some())
+        self.problem(endpoint).is_some()
+    }
+
+    /// Whether one counts as away because requests have waited for it too often.
+    pub(super) fn is_late(&self, endpoint: &Endpoint) -> bool {
+        self.problem(endpoint).is_some_and(StoreError::is_late)
+    }
+
+    /// All that count as away.
+    pub(super) fn away(&self) -> Vec<Endpoint> {
+        self.known.keys().filter(|endpoint| self.is_away(endpoint)).cloned().collect()
     }
 
     /// How they are together.
@@ -129,7 +137,7 @@ mod tests {
     fn two() -> Servers {
         let mut servers = Servers::default();
         let both = [endpoint(1), endpoint(2)];
-        servers.connected(both.iter().map(|endpoint| (endpoint, None)));
+        servers.connected(both.clone().map(|endpoint| (endpoint, None)));
         both.iter().for_each(|endpoint| servers.probed(endpoint, None));
         servers
     }
@@ -143,8 +151,9 @@ mod tests {
     fn a_server_is_away_after_three_late_answers_in_a_row_and_back_with_the_first_in_time() {
         let mut servers = two();
         for nth in [1, 2, 0, 1, 2, 3] {
-            let gone = servers.heard(&endpoint(1), (nth > 0).then(late).as_ref());
-            assert_eq!((gone, servers.is_away(&endpoint(1))), (nth == 3, nth == 3), "{nth}");
+            servers.heard(&endpoint(1), (nth > 0).then(late));
+            let (is_late, is_away) = (servers.is_late(&endpoint(1)), servers.is_away(&endpoint(1)));
+            assert_eq!((is_late, is_away), (nth == 3, nth == 3), "{nth}");
         }
         assert_eq!(counts(&servers), (1, 1), "the other one goes on");
         assert_eq!(servers.condition().problem, Some(late()));
@@ -157,10 +166,10 @@ mod tests {
         let mut servers = two();
         let refused = StoreError::Unreachable { at: "h:2".into(), why: "refused".into() };
         let (one, two) = (endpoint(1), endpoint(2));
-        servers.connected([(&one, None), (&two, Some(&refused))].into_iter());
+        servers.connected([(one.clone(), None), (two.clone(), Some(refused))]);
         assert_eq!(counts(&servers), (1, 1));
         // That there is a connection says nothing of answers; somebody asks.
-        servers.connected([(&one, None), (&two, None)].into_iter());
+        servers.connected([(one, None), (two.clone(), None)]);
         assert_eq!(counts(&servers), (1, 1));
         servers.probed(&two, None);
         assert_eq!(counts(&servers), (2, 0));
@@ -174,7 +183,7 @@ mod tests {
         servers.not_found(wrong.clone());
         let condition = Condition { answering: 0, away: 1, problem: Some(wrong), has_worked: false };
         assert_eq!(servers.condition(), condition);
-        servers.connected([(&endpoint(1), None)].into_iter());
+        servers.connected([(endpoint(1), None)]);
         servers.probed(&endpoint(1), None);
         assert_eq!(servers.condition(), Condition { answering: 1, has_worked: true, ..Condition::default() });
         servers.not_found(late());

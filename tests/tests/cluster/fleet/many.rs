@@ -38,7 +38,7 @@ fn a_host_with_a_hundred_thousand_active_users_does_not_fall_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let address = through_socket(&redis).parse().expect("an address");
-        let mut link = Link::open(&address, Duration::from_secs(2)).await.expect("a link");
+        let link = Link::open(&address, Duration::from_secs(2)).await.expect("a link");
         // A first letter makes the store, which is then made old.
         let first = letter::calls(&keys, "many:1", &timing, &leases.greeting(|_| ()), false);
         link.run(&[first[0].1.clone()], Duration::from_secs(1)).await;

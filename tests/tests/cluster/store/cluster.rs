@@ -113,7 +113,7 @@ fn slots_that_move_back_and_forth_under_load_lose_and_repeat_nothing() {
             done.store(true, Ordering::SeqCst);
         });
         block_on(async {
-            let mut link = open(&cluster.url()).await.unwrap();
+            let link = open(&cluster.url()).await.unwrap();
             let mut sequence = 0;
             while !done.load(Ordering::SeqCst) {
                 sequence += 1;

@@ -37,7 +37,7 @@ fn a_call_that_fails_does_not_hide_the_others() {
     server.ask(&["SET", "text", "x"]);
     let broken = Script::new("broken", "return this is not Lua");
     block_on(async {
-        let mut link = open(&server.url()).await.unwrap();
+        let link = open(&server.url()).await.unwrap();
         let bad = Call { script: &broken, keys: vec![b"a".to_vec()], args: vec![] };
         let answers = link.run(&[count("a", 1), count("text", 1), bad, count("b", 1)], SOON).await;
         assert!(answers[0].is_ok() && answers[3].is_ok(), "{answers:?}");

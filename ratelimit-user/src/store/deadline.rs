@@ -4,18 +4,24 @@ use std::{future::Future, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
-use super::StoreError;
+use super::redis::StoreError;
 
 /// A moment, and the time that was given until then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deadline {
+pub struct Deadline {
     at: Instant,
     given: Duration,
 }
 
 impl Deadline {
-    pub(super) fn after(given: Duration) -> Self {
+    /// So long from now.
+    pub fn after(given: Duration) -> Self {
         Self { at: Instant::now() + given, given }
+    }
+
+    /// Whether that moment has passed.
+    pub fn is_over(self) -> bool {
+        Instant::now() >= self.at
     }
 
     /// When half of what is left will be over.
@@ -24,12 +30,13 @@ impl Deadline {
         now + self.at.saturating_duration_since(now) / 2
     }
 
-    pub(super) fn missed(self, at: &str) -> StoreError {
+    /// The error of a server that has not answered until then.
+    pub fn missed(self, at: &str) -> StoreError {
         StoreError::TimedOut { at: at.to_owned(), after: self.given }
     }
 
     /// The result of work with the server `at`, or that the time is over.
-    pub(super) async fn hold<T>(
+    pub async fn hold<T>(
         self,
         at: &str,
         work: impl Future<Output = Result<T, StoreError>>,

@@ -1,4 +1,4 @@
-//! Talking to the store: one letter at a time, each with a deadline.
+//! Carries what leases, blocks and members have to say to the store worker, and back: one letter at a time, each with a deadline.
 
 use std::{
     collections::BTreeSet,
@@ -20,20 +20,18 @@ use crate::{
     },
     dataplane::probe,
     failure::Failure,
-    policy::{Policy, address::StoreAddress},
+    policy::Policy,
     store::{
-        exchange::{Grant, Line, Timing},
+        exchange::{Grant, Line},
         letter::{self, Keys},
-        redis::{Call, Link, StoreError, Value, slot},
+        redis::{Call, StoreError, Value, slot},
         round_trip::RoundTrip,
+        worker::Store,
     },
 };
 
 /// A lease that was let go can be given back when no packet has it in mind any more.
 const SETTLES: Duration = Duration::from_millis(30);
-
-/// A part of the store that is away must not hold up the others with every letter.
-const MEND_EVERY: Duration = Duration::from_millis(200);
 
 /// Time from a mistake to the next attempt.
 const ANEW_AFTER: Duration = Duration::from_millis(200);
@@ -41,21 +39,16 @@ const ANEW_AFTER: Duration = Duration::from_millis(200);
 /// Letters that it takes at most: one may repeat what was being said, and bring something more to give back.
 const GOODBYES: usize = 3;
 
-/// What does not change from letter to letter.
+/// Carries letters to the store worker, and answers to the host.
 #[derive(Debug)]
-struct Conversation {
-    address: StoreAddress,
+struct LeaseDriver {
+    store: Store,
     keys: Keys,
     id: String,
-    /// As they are for the letter that is being sent.
-    timing: Timing,
-    round_trip: RoundTrip,
     tick: Duration,
     lease: Duration,
-    link: Option<Link>,
-    /// Whether the link has to be looked after before it is used again, and when it last was.
-    broken: bool,
-    mended: Option<Instant>,
+    /// The servers that were greeted last.
+    greeted: Option<u64>,
     /// Why books were last not opened anew.
     not_reset: Option<String>,
 }
@@ -72,8 +65,8 @@ pub(in crate::daemon) async fn converse(daemon: Arc<HostCell>) {
 }
 
 async fn talk(daemon: &HostCell) {
-    let Some(mut conversation) = Conversation::of(daemon) else { return };
-    let mut tick = tokio::time::interval(conversation.tick);
+    let Some(mut driver) = LeaseDriver::of(daemon) else { return };
+    let mut tick = tokio::time::interval(driver.tick);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_late = false;
     loop {
@@ -89,7 +82,7 @@ async fn talk(daemon: &HostCell) {
                 continue;
             }
         };
-        let mut sending = pin!(conversation.send(daemon, letter));
+        let mut sending = pin!(driver.send(daemon, letter));
         loop {
             tokio::select! {
                 biased;
@@ -108,12 +101,12 @@ async fn talk(daemon: &HostCell) {
 
 /// Gives back what is held, so that others need not wait until it runs out.
 pub(in crate::daemon) async fn say_goodbye(daemon: &HostCell) {
-    let Some(conversation) = Conversation::of(daemon) else { return };
+    let Some(driver) = LeaseDriver::of(daemon) else { return };
     // After that there is nothing left to give back.
-    let _over = tokio::time::timeout(conversation.lease, give_back(daemon, conversation)).await;
+    let _over = tokio::time::timeout(driver.lease, give_back(daemon, driver)).await;
 }
 
-async fn give_back(daemon: &HostCell, mut conversation: Conversation) {
+async fn give_back(daemon: &HostCell, mut driver: LeaseDriver) {
     for _ in 0..GOODBYES {
         if with_cluster(&mut daemon.host(), |cluster, _, kernel| cluster.give_up_leases(kernel)).is_err() {
             return;
@@ -124,7 +117,7 @@ async fn give_back(daemon: &HostCell, mut conversation: Conversation) {
         if letter.lines.is_empty() {
             return;
         }
-        conversation.send(daemon, letter).await;
+        driver.send(daemon, letter).await;
     }
 }
 
@@ -153,98 +146,74 @@ fn take_answers(
     letter: &Letter,
     answers: Vec<Result<Grant, StoreError>>,
     gossip: Option<Result<Value, StoreError>>,
-    trip: Duration,
+    round_trip: RoundTrip,
 ) -> Result<(), Failure> {
     let mut failure = None;
     if let Some(answer) = gossip {
         failure = answer.and_then(|answer| host.list_editor().hear_gossip(&answer, probe::now_ns())).err();
     }
-    with_cluster(host, |cluster, _, kernel| cluster.take_answers(letter, answers, failure, trip, kernel))
+    with_cluster(host, |cluster, _, kernel| {
+        cluster.take_answers(letter, answers, failure, round_trip, kernel)
+    })
 }
 
-impl Conversation {
+impl LeaseDriver {
     fn of(daemon: &HostCell) -> Option<Self> {
         let host = daemon.host();
         let cluster = host.cluster.as_ref()?;
         Some(Self {
-            address: cluster.policy.redis().clone(),
+            store: host.requests.decisions.store()?.clone(),
             keys: cluster.keys.clone(),
             id: cluster.id.clone(),
-            timing: *cluster.leases.timing(),
-            round_trip: cluster.round_trip,
             tick: cluster.policy.tick(),
             lease: cluster.policy.lease(),
-            link: None,
-            broken: false,
-            mended: None,
+            greeted: None,
             not_reset: None,
         })
     }
 
     /// Sends a letter and hands over what came of it.
     async fn send(&mut self, daemon: &HostCell, letter: Letter) {
-        self.keep_up(daemon);
-        if let Err(error) = self.connect(daemon).await {
+        if let Err(error) = self.meet(daemon).await {
             if let Some(cluster) = &mut daemon.host().cluster {
                 cluster.store_failed(letter, &error);
             }
             return;
         }
-        self.keep_up(daemon);
         let failed = self.reset(&letter.resets).await;
         if let Some(cluster) = &mut daemon.host().cluster {
             // Tried again with the next letter.
             cluster.resets.extend(failed);
         }
-        let began = Instant::now();
-        let deadline = self.round_trip.deadline();
-        let (answers, gossip) = self.ask(&letter.lines, letter.gossip.as_ref(), deadline).await;
-        let errors = answers.iter().filter_map(|answer| answer.as_ref().err());
-        let errors = errors.chain(gossip.as_ref().and_then(|answer| answer.as_ref().err()));
-        self.broken = errors.into_iter().any(StoreError::needs_reconnect);
-        if let Err(failure) = take_answers(&mut daemon.host(), &letter, answers, gossip, began.elapsed()) {
+        let deadline = self.store.round_trip().deadline();
+        let (answers, gossip) = self.ask(daemon, &letter.lines, letter.gossip.as_ref(), deadline).await;
+        let round_trip = self.store.round_trip();
+        if let Err(failure) = take_answers(&mut daemon.host(), &letter, answers, gossip, round_trip) {
             log::warning(format!("leases were not renewed: {failure}"));
         }
     }
 
-    /// What was measured since the letter before.
-    fn keep_up(&mut self, daemon: &HostCell) {
-        if let Some(cluster) = &daemon.host().cluster {
-            (self.round_trip, self.timing) = (cluster.round_trip, *cluster.leases.timing());
+    /// Sees to it that servers which were connected to anew are looked at and greeted.
+    async fn meet(&mut self, daemon: &HostCell) -> Result<(), StoreError> {
+        let met = self.store.meet().await?;
+        if self.greeted == Some(met.number) {
+            return Ok(());
         }
-    }
-
-    /// Sees to it that there is a link that works.
-    async fn connect(&mut self, daemon: &HostCell) -> Result<(), StoreError> {
-        let patience = self.round_trip.connecting();
-        match &mut self.link {
-            Some(link) if self.broken && self.mended.is_none_or(|at| at.elapsed() >= MEND_EVERY) => {
-                self.mended = Some(Instant::now());
-                link.mend(patience).await?;
-            }
-            Some(_) => return Ok(()),
-            None => self.link = Some(Link::open(&self.address, patience).await?),
-        }
-        // Until it has been greeted.
-        self.broken = true;
-        let Some(link) = &mut self.link else { return Ok(()) };
-        let began = Instant::now();
-        let facts = link.facts(patience).await?;
-        let is_cluster = link.is_cluster();
-        // A server that is away has used up all the time there was.
-        let is_whole = facts.len() == link.servers().count();
-        if let Some(cluster) = &mut daemon.host().cluster {
-            cluster.store_connected(&facts, is_whole.then(|| began.elapsed()));
-        }
+        let round_trip = self.store.round_trip();
+        let is_sharded = self.store.is_sharded();
         // Every server hears of this cluster at once: what it has not known for long it does not give out.
-        let group = |key: &str| is_cluster.then(|| slot(key.as_bytes()));
-        let greeting = daemon.host().cluster.as_ref().map(|cluster| cluster.leases.greeting(group));
-        let (answers, _) = self.ask(&greeting.unwrap_or_default(), None, patience).await;
+        let group = |key: &str| is_sharded.then(|| slot(key.as_bytes()));
+        let greeting = daemon.host().cluster.as_mut().map(|cluster| {
+            cluster.store_connected(&met.servers, round_trip);
+            cluster.leases.greeting(group)
+        });
+        let (answers, _) =
+            self.ask(daemon, &greeting.unwrap_or_default(), None, round_trip.connecting()).await;
         // A part of the store may be away.
         match answers.iter().find_map(|answer| answer.as_ref().err()) {
             Some(error) if answers.iter().all(Result::is_err) => Err(error.clone()),
             _ => {
-                self.broken = false;
+                self.greeted = Some(met.number);
                 Ok(())
             }
         }
@@ -252,16 +221,18 @@ impl Conversation {
 
     /// One answer for each line, and one to what there is to say about blocks and hosts.
     async fn ask(
-        &mut self,
+        &self,
+        daemon: &HostCell,
         lines: &[Line],
         gossip: Option<&Call<'static>>,
         deadline: Duration,
     ) -> (Vec<Result<Grant, StoreError>>, Option<Result<Value, StoreError>>) {
-        let Some(link) = &mut self.link else { return (Vec::new(), None) };
+        let timing = daemon.host().cluster.as_ref().map(|cluster| *cluster.leases.timing());
+        let Some(timing) = timing else { return (Vec::new(), None) };
         let (places, mut calls): (Vec<Vec<usize>>, Vec<Call<'_>>) =
-            letter::calls(&self.keys, &self.id, &self.timing, lines, link.is_cluster()).into_iter().unzip();
+            letter::calls(&self.keys, &self.id, &timing, lines, self.store.is_sharded()).into_iter().unzip();
         calls.extend(gossip.cloned());
-        let mut values = link.run(&calls, deadline).await;
+        let mut values = self.store.run(calls, deadline).await;
         let gossip = gossip.and_then(|_| values.pop());
         let mut answers: Vec<Option<Result<Grant, StoreError>>> = vec![None; lines.len()];
         for (places, value) in places.iter().zip(values) {
@@ -277,9 +248,11 @@ impl Conversation {
 
     /// Opens books anew; those with which it did not work.
     async fn reset(&mut self, keys: &BTreeSet<String>) -> Vec<String> {
-        let Some(link) = &mut self.link else { return keys.iter().cloned().collect() };
-        let calls: Vec<Call<'_>> = keys.iter().map(|key| letter::reset(key)).collect();
-        let answers = link.run(&calls, self.round_trip.deadline()).await;
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let calls = keys.iter().map(|key| letter::reset(key)).collect();
+        let answers = self.store.run(calls, self.store.round_trip().deadline()).await;
         let mut failed = Vec::new();
         let mut problem = None;
         for (key, answer) in keys.iter().zip(answers) {
@@ -294,9 +267,7 @@ impl Conversation {
         {
             log::warning(format!("a user was not reset in the store: {problem}; it is tried again"));
         }
-        if !keys.is_empty() {
-            self.not_reset = problem;
-        }
+        self.not_reset = problem;
         failed
     }
 }

@@ -1,0 +1,51 @@
+//! What the store worker needs of a store: servers that can be connected to, and that carry out calls.
+
+use std::{fmt::Display, future::Future};
+
+use super::{
+    deadline::Deadline,
+    redis::{Call, ServerFacts, StoreError, Value},
+};
+use crate::policy::address::Endpoint;
+
+/// Connections to all servers of a store. They do nothing by themselves: no reconnecting, no repeating. Several runs may be under way at once.
+///
+/// Redis is [`super::redis::Link`]. Another store is another file that implements this, and its line in [`super::worker::Store::of`].
+pub trait Backend: Sized + Send + Sync + 'static {
+    /// Where the store is.
+    type Address: Clone + Display + Send + Sync + 'static;
+
+    /// Whether keys of one call must share a slot.
+    fn is_sharded(address: &Self::Address) -> bool;
+
+    /// Connects to the store. A server of several that cannot be reached is no error as long as others can.
+    fn open(
+        address: &Self::Address,
+        until: Deadline,
+    ) -> impl Future<Output = Result<Self, StoreError>> + Send;
+
+    /// Connects again, and looks again which servers there are. Connections that work are kept, but for those of `suspects`.
+    fn successor(
+        &self,
+        suspects: &[Endpoint],
+        until: Deadline,
+    ) -> impl Future<Output = Result<Self, StoreError>> + Send;
+
+    /// The servers that calls go to, and why not where there is no connection.
+    fn servers(&self) -> Vec<(Endpoint, Option<StoreError>)>;
+
+    /// The server that a call goes to, if there is one.
+    fn server_of(&self, call: &Call<'_>) -> Option<Endpoint>;
+
+    /// Runs the calls and returns one answer for each, in their order, not later than `until`. A call that fails does not hide the answers of
+    /// others. A call is sent again only if the server says that it has not run it. One that timed out or whose connection was lost may have run,
+    /// or may run later.
+    fn run(
+        &self,
+        calls: &[Call<'_>],
+        until: Deadline,
+    ) -> impl Future<Output = Vec<Result<Value, StoreError>>> + Send;
+
+    /// What the servers that are connected say of themselves. One that is too old is an error.
+    fn facts(&self, until: Deadline) -> impl Future<Output = Result<Vec<ServerFacts>, StoreError>> + Send;
+}

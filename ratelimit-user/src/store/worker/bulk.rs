@@ -1,0 +1,157 @@
+//! Jobs that no request waits for: leases of packets, blocks, members. Each is calls with a deadline and a place for the answers.
+//!
+//! They share the connections of requests, and a server answers one connection in the order of its questions. So a job is sent in pieces, few of
+//! which are on their way at a time: whatever a request asks is behind those, and not behind the whole job.
+
+use futures_util::{StreamExt as _, stream::FuturesOrdered};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::Worker;
+use crate::store::{
+    backend::Backend,
+    deadline::Deadline,
+    redis::{Call, ServerFacts, StoreError, Value},
+};
+
+/// Keys in one piece: about 4 ms of a server's time, and of all masters together in a Redis Cluster.
+const PIECE: usize = 250;
+/// Pieces on their way: one that the server works at, and the next.
+const ABREAST: usize = 2;
+
+/// What somebody wants of the store who is no request.
+pub(super) enum Job {
+    Run {
+        calls: Vec<Call<'static>>,
+        deadline: Duration,
+        answer: oneshot::Sender<Vec<Result<Value, StoreError>>>,
+    },
+    Meet {
+        answer: oneshot::Sender<Result<Met, StoreError>>,
+    },
+}
+
+/// Servers that were connected to.
+#[derive(Clone, Debug, Default)]
+pub struct Met {
+    /// Another number when any of them was connected to anew.
+    pub number: u64,
+    /// What they say of themselves.
+    pub servers: Arc<[ServerFacts]>,
+}
+
+impl<B: Backend> Worker<B> {
+    /// Does jobs, as many at a time as there are. Whoever has given one may have stopped waiting.
+    pub(super) async fn do_jobs(self: Arc<Self>, mut queue: mpsc::Receiver<Job>) {
+        while let Some(job) = queue.recv().await {
+            let worker = Arc::clone(&self);
+            tokio::spawn(async move {
+                match job {
+                    Job::Run { calls, deadline, answer } => {
+                        _ = answer.send(worker.run(&calls, deadline).await)
+                    }
+                    Job::Meet { answer } => _ = answer.send(worker.meet().await),
+                }
+            });
+        }
+    }
+
+    async fn run(&self, calls: &[Call<'static>], deadline: Duration) -> Vec<Result<Value, StoreError>> {
+        let Some(link) = self.link() else { return vec![Err(self.problem()); calls.len()] };
+        let began = Instant::now();
+        // Requests have no answer from a store that is so far away, and a job would take one round trip for each of its pieces.
+        let is_far = self.known.round_trip().usual() >= self.deadline;
+        let abreast = if is_far { usize::MAX } else { ABREAST };
+        let answers = in_pieces(&*link, calls, abreast, Deadline::after(deadline)).await;
+        let errors = || answers.iter().filter_map(|answer| answer.as_ref().err());
+        if errors().next().is_none() && !calls.is_empty() {
+            self.known.round_trip().took(began.elapsed());
+        }
+        if errors().count() == answers.len() && errors().any(StoreError::is_late) {
+            self.known.round_trip().missed();
+        }
+        if errors().any(StoreError::needs_reconnect) {
+            self.want_search();
+        }
+        answers
+    }
+
+    /// Waits for a connection while one is being made, or it is time to make one.
+    async fn meet(&self) -> Result<Met, StoreError> {
+        let searched = self.searched.notified();
+        {
+            let mut state = self.state();
+            if state.is_connected() {
+                return Ok(state.search.met.clone());
+            }
+            state.search.is_wanted = true;
+            self.wanted.notify_one();
+            if !state.search.is_running && state.search_due().is_none_or(|due| due > Instant::now()) {
+                drop(state);
+                return Err(self.problem());
+            }
+        }
+        searched.await;
+        let met =
+            Some(self.state()).filter(|state| state.is_connected()).map(|state| state.search.met.clone());
+        met.ok_or_else(|| self.problem())
+    }
+
+    /// Why there is no connection.
+    fn problem(&self) -> StoreError {
+        let state = self.state();
+        let of_link = || state.link.as_ref()?.servers().into_iter().find_map(|(_, problem)| problem);
+        let unknown = || StoreError::Unreachable {
+            at: self.address.to_string(),
+            why: "it was not looked for yet".into(),
+        };
+        state.search.problem.clone().or_else(of_link).unwrap_or_else(unknown)
+    }
+}
+
+/// One answer for each call, in their order.
+async fn in_pieces<B: Backend>(
+    link: &B,
+    calls: &[Call<'static>],
+    abreast: usize,
+    until: Deadline,
+) -> Vec<Result<Value, StoreError>> {
+    let mut answers = Vec::with_capacity(calls.len());
+    let mut under_way = FuturesOrdered::new();
+    for piece in pieces(calls, PIECE) {
+        if under_way.len() >= abreast {
+            answers.extend(under_way.next().await.unwrap_or_default());
+        }
+        if until.is_over() {
+            break;
+        }
+        under_way.push_back(link.run(piece, until));
+    }
+    while let Some(of_piece) = under_way.next().await {
+        answers.extend(of_piece);
+    }
+    // What there was no time for is as late as what was.
+    let at = |call| link.server_of(call).map_or_else(|| "the store".to_owned(), |server| server.to_string());
+    let unsent = &calls[answers.len().min(calls.len())..];
+    answers.extend(unsent.iter().map(|call| Err(until.missed(&at(call)))));
+    answers
+}
+
+/// Calls in groups with so many keys, or one call if that has more.
+fn pieces<'c>(calls: &'c [Call<'static>], keys: usize) -> Vec<&'c [Call<'static>]> {
+    let (mut pieces, mut start, mut count) = (Vec::new(), 0, 0);
+    for (at, call) in calls.iter().enumerate() {
+        if count + call.keys.len() > keys && at > start {
+            pieces.push(&calls[start..at]);
+            (start, count) = (at, 0);
+        }
+        count += call.keys.len();
+    }
+    if start < calls.len() {
+        pieces.push(&calls[start..]);
+    }
+    pieces
+}

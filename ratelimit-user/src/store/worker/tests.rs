@@ -1,0 +1,232 @@
+//! The worker with a store in memory, whose server does nothing unless a test lets it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, task::yield_now};
+
+use super::Store;
+use crate::{
+    config,
+    meter::{Bucket, Meter},
+    policy::address::Endpoint,
+    store::{
+        account::{Ask, Counted},
+        backend::Backend,
+        deadline::Deadline,
+        inquiry::Inquiry,
+        letter,
+        redis::{Call, Role, ServerFacts, StoreError, Value},
+    },
+};
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A store of one server.
+#[derive(Clone, Default)]
+struct Memory(Arc<Server>);
+
+#[derive(Default)]
+struct Server {
+    /// Runs that have reached the server, in their order: how many keys they have, and whose word lets them end.
+    queue: Mutex<Vec<(usize, oneshot::Sender<()>)>>,
+    /// Whether what reaches the server waits to be let go.
+    is_held: AtomicBool,
+    is_down: AtomicBool,
+    connections: AtomicU64,
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory")
+    }
+}
+
+impl Memory {
+    fn refused(&self) -> Option<StoreError> {
+        let refused = || StoreError::Unreachable { at: "memory:1".into(), why: "refused".into() };
+        self.0.is_down.load(Ordering::Relaxed).then(refused)
+    }
+
+    /// The sizes of what the server has to do.
+    fn waiting(&self) -> Vec<usize> {
+        self.0.queue.lock().unwrap().iter().map(|(keys, _)| *keys).collect()
+    }
+
+    /// Has the server do the first thing that it has to do.
+    fn let_go(&self) {
+        let (_, end) = self.0.queue.lock().unwrap().remove(0);
+        end.send(()).unwrap();
+    }
+}
+
+fn answer(call: &Call<'_>) -> Value {
+    match call.script.name() {
+        "reset" => Value::Okay,
+        // Ten numbers for each key: the first says that it was spent.
+        _ => Value::Array(
+            call.keys.iter().flat_map(|_| [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]).map(Value::Int).collect(),
+        ),
+    }
+}
+
+impl Backend for Memory {
+    type Address = Self;
+
+    fn is_sharded(_: &Self) -> bool {
+        false
+    }
+
+    async fn open(address: &Self, until: Deadline) -> Result<Self, StoreError> {
+        address.successor(&[], until).await
+    }
+
+    async fn successor(&self, _: &[Endpoint], _: Deadline) -> Result<Self, StoreError> {
+        self.0.connections.fetch_add(1, Ordering::Relaxed);
+        self.refused().map_or_else(|| Ok(self.clone()), Err)
+    }
+
+    fn servers(&self) -> Vec<(Endpoint, Option<StoreError>)> {
+        vec![(Endpoint::Tcp { host: "memory".into(), port: 1 }, self.refused())]
+    }
+
+    fn server_of(&self, _: &Call<'_>) -> Option<Endpoint> {
+        Some(Endpoint::Tcp { host: "memory".into(), port: 1 })
+    }
+
+    async fn run(&self, calls: &[Call<'_>], until: Deadline) -> Vec<Result<Value, StoreError>> {
+        if self.0.is_held.load(Ordering::Relaxed) {
+            let (end, ended) = oneshot::channel();
+            let keys = calls.iter().map(|call| call.keys.len()).sum();
+            self.0.queue.lock().unwrap().push((keys, end));
+            let done = until.hold("memory:1", async { Ok(ended.await) }).await;
+            if let Err(error) = done {
+                return vec![Err(error); calls.len()];
+            }
+        }
+        calls.iter().map(|call| self.refused().map_or_else(|| Ok(answer(call)), Err)).collect()
+    }
+
+    async fn facts(&self, _: Deadline) -> Result<Vec<ServerFacts>, StoreError> {
+        let facts = ServerFacts {
+            at: "memory:1".into(),
+            version: (7, 0, 0),
+            run_id: String::new(),
+            role: Role::Master,
+            maxmemory: 0,
+            maxmemory_policy: "noeviction".into(),
+        };
+        Ok(vec![facts])
+    }
+}
+
+/// Runs a test with a store in memory that has been found.
+fn with_store<F: Future<Output = ()>>(test: impl FnOnce(Store, Memory) -> F) {
+    let policy =
+        config::parse("[source]\nlimits = [\"1/s\"]\n[cluster]\nredis = \"redis://127.0.0.1\"\n", "policy")
+            .unwrap()
+            .policy;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let memory = Memory::default();
+    let handle = runtime.handle().clone();
+    let (store, work) =
+        Store::begin::<Memory>(&memory, policy.cluster().unwrap(), "host".into(), LONG, handle);
+    runtime.block_on(async {
+        tokio::spawn(work);
+        store.meet().await.unwrap();
+        test(store, memory).await;
+    });
+}
+
+fn inquiry() -> Arc<[Inquiry]> {
+    let limits = vec![Counted::plain(Meter::Bucket(Bucket::new(1, 1_000_000, 1)))];
+    Arc::from([Inquiry { key: "t:{a}:b".into(), limits, ask: Ask::default() }])
+}
+
+/// A job of so many calls with five keys each.
+fn job(calls: usize) -> Vec<Call<'static>> {
+    vec![Call { keys: vec![b"k".to_vec(); 5], ..letter::reset("k") }; calls]
+}
+
+/// Lets the worker do whatever it can.
+async fn settle() {
+    for _ in 0..50 {
+        yield_now().await;
+    }
+}
+
+#[test]
+fn a_request_is_behind_two_pieces_of_a_long_job_and_never_behind_all_of_it() {
+    with_store(|store, memory| async move {
+        memory.0.is_held.store(true, Ordering::Relaxed);
+        let long = tokio::spawn({
+            let store = store.clone();
+            async move { store.run(job(200), LONG).await }
+        });
+        settle().await;
+        assert_eq!(memory.waiting(), [250, 250], "of 1000 keys");
+        let request = tokio::spawn({
+            let store = store.clone();
+            async move { store.ask(inquiry()).await }
+        });
+        settle().await;
+        assert_eq!(memory.waiting(), [250, 250, 1]);
+        memory.let_go();
+        settle().await;
+        assert_eq!(memory.waiting(), [250, 1, 250], "what comes later is behind the request");
+        memory.let_go();
+        memory.let_go();
+        assert!(request.await.unwrap().unwrap()[0].is_ok() && !long.is_finished());
+        settle().await;
+        while !memory.waiting().is_empty() {
+            memory.let_go();
+            settle().await;
+        }
+        let answers = long.await.unwrap();
+        assert!(answers.len() == 200 && answers.iter().all(Result::is_ok));
+        assert_eq!(memory.0.connections.load(Ordering::Relaxed), 1, "one connection for all of it");
+        assert_eq!(store.counts(), (1, 0));
+    });
+}
+
+#[test]
+fn a_job_ends_with_its_deadline_and_sends_nothing_more() {
+    with_store(|store, memory| async move {
+        memory.0.is_held.store(true, Ordering::Relaxed);
+        let answers = store.run(job(200), Duration::from_millis(20)).await;
+        let late = |answer: &Result<Value, StoreError>| answer.as_ref().is_err_and(StoreError::is_late);
+        assert!(answers.len() == 200 && answers.iter().all(late), "{answers:?}");
+        assert_eq!(memory.waiting().iter().filter(|keys| **keys == 250).count(), 2);
+        assert!(store.is_up(), "a job that was late says nothing of requests");
+    });
+}
+
+#[test]
+fn whoever_waits_for_a_store_that_is_gone_hears_why_at_once_and_meets_it_anew() {
+    with_store(|store, memory| async move {
+        let first = store.meet().await.unwrap().number;
+        memory.0.is_down.store(true, Ordering::Relaxed);
+        for _ in 0..3 {
+            let error = store.meet().await.unwrap_err();
+            assert_eq!(error.to_string(), "Redis at memory:1 cannot be reached: refused");
+        }
+        while memory.0.connections.load(Ordering::Relaxed) < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        memory.0.is_down.store(false, Ordering::Relaxed);
+        let again = loop {
+            match store.meet().await {
+                Ok(met) if met.number != first => break met,
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        assert_eq!((again.number, again.servers.len()), (first + 1, 1), "it is greeted again");
+    });
+}
