@@ -3,8 +3,9 @@
 //! They share the connections of requests, and a server answers one connection in the order of its questions. So a job is sent in pieces, few of
 //! which are on their way at a time: whatever a request asks is behind those, and not behind the whole job.
 
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
 use futures_util::{StreamExt as _, stream::FuturesOrdered};
-use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -17,10 +18,10 @@ use crate::store::{
     redis::{Call, ServerFacts, StoreError, Value},
 };
 
-/// Keys in one piece: about 4 ms of a server's time, and of all masters together in a Redis Cluster.
+/// Keys in one piece, unless a single call has more: about 4 ms of a server's time, or of all masters together in a Redis Cluster.
 const PIECE: usize = 250;
-/// Pieces on their way: one that the server works at, and the next.
-const ABREAST: usize = 2;
+/// Keys under way: the piece that the server works at, and the next. A call with more is under way alone.
+const UNDER_WAY: usize = 2 * PIECE;
 
 /// What somebody wants of the store who is no request.
 pub(super) enum Job {
@@ -64,8 +65,8 @@ impl<B: Backend> Worker<B> {
         let began = Instant::now();
         // Requests have no answer from a store that is so far away, and a job would take one round trip for each of its pieces.
         let is_far = self.known.round_trip().usual() >= self.deadline;
-        let abreast = if is_far { usize::MAX } else { ABREAST };
-        let answers = in_pieces(&*link, calls, abreast, Deadline::after(deadline)).await;
+        let most = if is_far { usize::MAX } else { UNDER_WAY };
+        let answers = in_pieces(&*link, calls, most, Deadline::after(deadline)).await;
         let errors = || answers.iter().filter_map(|answer| answer.as_ref().err());
         if errors().next().is_none() && !calls.is_empty() {
             self.known.round_trip().took(began.elapsed());
@@ -112,23 +113,27 @@ impl<B: Backend> Worker<B> {
     }
 }
 
-/// One answer for each call, in their order.
+/// One answer for each call, in their order, with so many keys under way at most.
 async fn in_pieces<B: Backend>(
     link: &B,
     calls: &[Call<'static>],
-    abreast: usize,
+    most: usize,
     until: Deadline,
 ) -> Vec<Result<Value, StoreError>> {
     let mut answers = Vec::with_capacity(calls.len());
     let mut under_way = FuturesOrdered::new();
+    let mut sizes = VecDeque::new();
     for piece in pieces(calls, PIECE) {
-        if under_way.len() >= abreast {
+        let size: usize = piece.iter().map(|call| call.keys.len()).sum();
+        while !sizes.is_empty() && sizes.iter().sum::<usize>().saturating_add(size) > most {
             answers.extend(under_way.next().await.unwrap_or_default());
+            sizes.pop_front();
         }
         if until.is_over() {
             break;
         }
         under_way.push_back(link.run(piece, until));
+        sizes.push_back(size);
     }
     while let Some(of_piece) = under_way.next().await {
         answers.extend(of_piece);

@@ -197,6 +197,21 @@ fn a_request_is_behind_two_pieces_of_a_long_job_and_never_behind_all_of_it() {
 }
 
 #[test]
+fn a_call_with_many_keys_is_under_way_alone() {
+    with_store(|store, memory| async move {
+        memory.0.is_held.store(true, Ordering::Relaxed);
+        let large = Call { keys: vec![b"k".to_vec(); 1_000], ..letter::reset("k") };
+        let long = tokio::spawn(async move { store.run(vec![large; 3], LONG).await });
+        for _ in 0..3 {
+            settle().await;
+            assert_eq!(memory.waiting(), [1_000]);
+            memory.let_go();
+        }
+        assert_eq!(long.await.unwrap().len(), 3);
+    });
+}
+
+#[test]
 fn a_job_ends_with_its_deadline_and_sends_nothing_more() {
     with_store(|store, memory| async move {
         memory.0.is_held.store(true, Ordering::Relaxed);
