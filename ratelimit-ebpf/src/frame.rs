@@ -81,7 +81,7 @@ impl<'a> Frame<'a> {
         Self { start: ctx.data(), end: ctx.data_end(), len: u64::from(len), link, bytes: PhantomData }
     }
 
-    /// The same, when it can: the length covers all buffers.
+    /// The frame the kernel is asking about, when it can have several buffers: the length covers all of them.
     ///
     /// # Minimum kernel version
     /// 5.18, for `bpf_xdp_get_buff_len`.

@@ -21,7 +21,7 @@ use crate::stages;
 #[btf_map]
 static JUMPS: ProgramArray<4> = ProgramArray::new();
 
-/// The same for frames that are IP packets. Those that answer have no place here.
+/// The other programs for frames that are IP packets. Programs that answer have no place here.
 #[btf_map]
 static JUMPS_IP: ProgramArray<4> = ProgramArray::new();
 

@@ -65,7 +65,7 @@ mod entry {
         action(&jumps, process(&Frame::of_context(Link::Ip, &ctx), &Maps, &jumps))
     }
 
-    /// The same for packets of several buffers too.
+    /// For interfaces whose frames are IP packets, of several buffers too.
     #[xdp(frags)]
     #[inline(always)]
     pub(crate) fn ratelimit_ip_frags(ctx: XdpContext) -> u32 {
@@ -97,7 +97,7 @@ mod entry {
         })
     }
 
-    /// The same from `ratelimit_frags`.
+    /// Reached from `ratelimit_frags`, with other TCP to a service whose SYNs are answered with cookies.
     #[xdp(frags)]
     pub(crate) fn prove_frags(ctx: XdpContext) -> u32 {
         with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
@@ -105,7 +105,7 @@ mod entry {
         })
     }
 
-    /// The same from `ratelimit_ip`.
+    /// Reached from `ratelimit_ip`, with other TCP to a service whose SYNs are answered with cookies.
     #[xdp]
     pub(crate) fn prove_ip(ctx: XdpContext) -> u32 {
         with_kernel(Link::Ip, &ctx, |jumps, kernel| {
@@ -113,7 +113,7 @@ mod entry {
         })
     }
 
-    /// The same from `ratelimit_ip_frags`.
+    /// Reached from `ratelimit_ip_frags`, with other TCP to a service whose SYNs are answered with cookies.
     #[xdp(frags)]
     pub(crate) fn prove_ip_frags(ctx: XdpContext) -> u32 {
         with_kernel(Link::Ip, &ctx, |jumps, kernel| {
@@ -129,7 +129,7 @@ mod entry {
         })
     }
 
-    /// The same from those that take several buffers.
+    /// Reached from programs that take several buffers, with a packet to mark.
     #[xdp(frags)]
     pub(crate) fn mark_frags(ctx: XdpContext) -> u32 {
         with_kernel(Link::Ethernet, &ctx, |_, kernel| {
@@ -137,13 +137,13 @@ mod entry {
         })
     }
 
-    /// The same for frames that are IP packets.
+    /// Reached from `ratelimit_ip` and `prove_ip`, with a packet to mark.
     #[xdp]
     pub(crate) fn mark_ip(ctx: XdpContext) -> u32 {
         with_kernel(Link::Ip, &ctx, |_, kernel| mark::mark(&Frame::of_context(Link::Ip, &ctx), &Maps, kernel))
     }
 
-    /// The same from those that take several buffers.
+    /// Reached from `ratelimit_ip_frags` and `prove_ip_frags`, with a packet to mark.
     #[xdp(frags)]
     pub(crate) fn mark_ip_frags(ctx: XdpContext) -> u32 {
         with_kernel(Link::Ip, &ctx, |_, kernel| {
@@ -159,7 +159,7 @@ mod entry {
         })
     }
 
-    /// The same from those that take several buffers.
+    /// Reached from programs that take several buffers, with a packet whose sender is told.
     #[xdp(frags)]
     pub(crate) fn reject_frags(ctx: XdpContext) -> u32 {
         with_kernel(Link::Ethernet, &ctx, |_, kernel| {

@@ -160,7 +160,7 @@ static SPENT: Array<Spent, MAX_LEASES> = Array::new();
 #[btf_map]
 static WINDOWS: LruHashMap<EntryKey, WindowState, DEFAULT_SOURCES> = LruHashMap::new();
 
-/// The same of sources that have been over one. Apart, so that sources of which nothing is known cannot have them evicted.
+/// What sources have used of windows that they have been over. A map of its own, so that sources of which nothing is known cannot have them evicted.
 #[btf_map]
 static KEPT_WINDOWS: LruHashMap<EntryKey, WindowState, DEFAULT_SOURCES> = LruHashMap::new();
 

@@ -17,7 +17,7 @@ use crate::{
 pub trait Notes {
     /// The number at `index`, below [`NOTES`].
     fn note(&self, index: usize) -> u64;
-    /// Replaces it.
+    /// Replaces the number at `index`.
     fn set_note(&self, index: usize, value: u64);
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn parse_again<N: Notes>(frame: &Frame<'_>, notes: &N) -> Result<Pack
     })
 }
 
-/// The same, of a packet that is of the kind that was sent here.
+/// The TCP packet, once more; an error if it is not of the kind that was sent here.
 #[inline(always)]
 pub(crate) fn parse_tcp_again<N: Notes>(
     frame: &Frame<'_>,

@@ -96,7 +96,7 @@ impl Segment {
         [0x4500_0000_u32.to_be(), 0, 0, self.source.v4_word(), self.destination.v4_word()]
     }
 
-    /// The same for IPv6.
+    /// The IPv6 header that a cookie is computed from: nothing but the version and the addresses.
     #[inline(always)]
     pub fn ip_header_v6(&self) -> [u64; Ipv6Hdr::LEN / 8] {
         let (source, destination) = (self.source.key, self.destination.key);

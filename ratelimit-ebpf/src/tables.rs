@@ -117,7 +117,7 @@ pub trait Tables {
     fn window(&self, key: &EntryKey) -> Option<Self::Window>;
     /// Gives a source a fresh window; never overwrites one.
     fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError>;
-    /// The same if it has been over the window.
+    /// What a source has used of a window that it has been over, if there is anything.
     fn kept_window(&self, key: &EntryKey) -> Option<Self::Window>;
     /// Moves a window to those that newcomers cannot displace.
     fn keep_window(&self, key: &EntryKey, state: Self::Window);

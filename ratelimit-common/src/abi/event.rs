@@ -6,7 +6,7 @@
 pub enum Event {
     /// A source was entered into the table: its cell could not vouch for it any more.
     Promoted,
-    /// The same for a prefix around sources.
+    /// A prefix around sources got a bucket of its own.
     PrefixPromoted,
     /// The daemon would have been told of a refused packet, and there was no room to.
     ReportLost,

@@ -8,7 +8,7 @@ pub const PROGRAM_FRAGS: &str = "ratelimit_frags";
 /// The programs that the main one jumps to, by place, for kernels without multi-buffer XDP: one answers SYNs with cookies, one
 /// judges acknowledgements, one marks refused packets, one answers them.
 pub const SUCCESSORS: [&str; 4] = ["answer", "prove", "mark", "reject"];
-/// The same for the others.
+/// The programs that the main one jumps to, by place, for kernels with multi-buffer XDP.
 pub const SUCCESSORS_FRAGS: [&str; 4] = ["answer_frags", "prove_frags", "mark_frags", "reject_frags"];
 /// How many of them, from the first on, are for cookies: not every kernel takes those.
 pub const COOKIE_PROGRAMS: usize = 2;

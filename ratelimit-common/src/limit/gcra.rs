@@ -82,7 +82,7 @@ pub const fn charge_q8(limit: &Limit, amount: u64) -> u64 {
     bounded_charge_q8(limit, if amount > MAX_AMOUNT { MAX_AMOUNT } else { amount })
 }
 
-/// The same for an amount that is known to be at most [`MAX_AMOUNT`]. No branches, which the verifier would follow.
+/// The price of `amount` units, rounded up, where the amount is known to be at most [`MAX_AMOUNT`]. No branches, which the verifier would follow.
 #[inline(always)]
 pub const fn bounded_charge_q8(limit: &Limit, amount: u64) -> u64 {
     // User space bounds cost_fp so that the product stays below 2^62 (limit::rate).

@@ -14,9 +14,9 @@ pub enum Algorithm {
     FixedWindow,
     /// So many in any minute, whenever it begins: [`super::window::sliding`].
     SlidingWindow,
-    /// The same by an estimate: [`super::window::weighted`].
+    /// A sliding window by an estimate: [`super::window::weighted`].
     SlidingWindowWeighted,
-    /// The same from a record of every single one. For requests only.
+    /// A sliding window from a record of every single one. For requests only.
     SlidingLog,
 }
 
@@ -64,7 +64,7 @@ pub enum Throttle {
     Hard,
     /// So many percent more pass, and are counted apart.
     Soft(u32),
-    /// The same, while the host has headroom.
+    /// So many percent more pass while the host has headroom, and are counted apart.
     Elastic(u32),
 }
 

@@ -27,7 +27,7 @@ pub trait Stages: Leaves {
         service::charge(self, policy, request)
     }
 
-    /// Makes that entry.
+    /// Makes the entry that a source needs for what it may have of the service.
     fn open_service(&self, policy: &Policy, request: &mut Request) -> Reason {
         service::open(self, policy, request)
     }

@@ -105,7 +105,7 @@ impl<T: Leaves> Standing<T> {
         standing
     }
 
-    /// The same for a source that proved to be real: it gets an entry whatever the budget, because nobody can forge it.
+    /// The standing of a source that proved to be real: it gets an entry whatever the budget, because nobody can forge it.
     #[inline(always)]
     pub(super) fn proven(self, set: &LimitSet, request: &Request) -> Self {
         let stranger = matches!(self.voucher, Voucher::Cell | Voucher::Newcomer) || self.wants_state();

@@ -92,7 +92,7 @@ pub(super) fn refusal(limit: &Limit) -> Reason {
     refusal_of(limit.meter)
 }
 
-/// The same by what it counts.
+/// The reason of a refusal by a limit that counts this.
 #[inline(always)]
 pub(super) fn refusal_of(meter: u32) -> Reason {
     if meter == Meter::Bytes as u32 {

@@ -14,7 +14,7 @@ use crate::{
 
 /// Destination unreachable, administratively prohibited (RFC 1812 5.2.7.1).
 const PROHIBITED_V4: u32 = 3 << 24 | 13 << 16;
-/// The same of IPv6 (RFC 4443 3.1).
+/// Destination unreachable, administratively prohibited, of IPv6 (RFC 4443 3.1).
 const PROHIBITED_V6: u32 = 1 << 24 | 1 << 16;
 /// Bytes of the transport header that an error repeats, at least: both ports are in them.
 const REPEATED: usize = 8;

@@ -69,7 +69,7 @@ impl Reply {
         self.network_at as u64 + self.family.header_len() as u64 + u64::from(self.words) * 4
     }
 
-    /// Never.
+    /// False: a reply has headers at least.
     pub fn is_empty(&self) -> bool {
         false
     }
