@@ -4,8 +4,8 @@ use ratelimit_common::limit::{rate::Rate, text::parse_limit};
 
 use super::{
     document::{HostTable, LinkWord},
+    lists::{inside, rates},
     problem::Problems,
-    resolve::{inside, rates},
     value::{At, Found},
 };
 use crate::policy::HostPolicy;

@@ -7,8 +7,8 @@ use std::{
 
 use super::{
     document::{ListenTable, TlsTable},
+    lists::prefixes,
     problem::Problems,
-    resolve::prefixes,
     value::{At, Found},
 };
 use crate::policy::{Endpoint, Listen, ListenTls, SocketRights};

@@ -11,6 +11,8 @@ pub mod edit;
 mod host;
 mod keys;
 mod listen;
+mod lists;
+mod loaded;
 mod pieces;
 mod problem;
 mod reader;
@@ -22,42 +24,17 @@ mod value;
 mod warnings;
 
 use std::{
-    fmt,
     fs::{self, File},
     io::{self, Read as _},
     path::Path,
     string::FromUtf8Error,
 };
 
-use crate::policy::Policy;
-pub use problem::Problem;
+pub use loaded::{LoadError, Loaded, Problem};
 pub use reader::Reader;
 
 /// Larger files are a mistake.
 pub const MAX_BYTES: u64 = 16 << 20;
-
-/// A policy, and what the operator should know about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
-    /// The policy.
-    pub policy: Policy,
-    /// What is allowed but probably not meant.
-    pub warnings: Vec<Problem>,
-}
-
-/// Why there is no policy.
-#[derive(Debug)]
-pub enum LoadError {
-    /// The file cannot be read, or is no text.
-    Unreadable {
-        /// Its name.
-        file: String,
-        /// Why.
-        reason: String,
-    },
-    /// The file has problems: all of them, in order.
-    Problems(Vec<Problem>),
-}
 
 /// Reads and checks a policy file.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
@@ -132,20 +109,6 @@ fn not_utf8(error: &FromUtf8Error) -> String {
     let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
     format!("not UTF-8 text (byte {}, in line {line}); save it as UTF-8", valid.len() + 1)
 }
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { file, reason } => write!(f, "cannot read the policy {file}: {reason}"),
-            Self::Problems(problems) => {
-                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                f.write_str(&lines.join("\n"))
-            }
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::{
     overlap::overlap,
-    policy::{Chunk, Prefix},
+    policy::{Chunk, Prefix, Users},
 };
 
 /// Lines of a run that are one piece: a change costs a look at so many, and so many prefixes to compare.
@@ -22,6 +22,15 @@ pub(super) struct Piece {
     pub(super) at: Range<usize>,
     /// The prefixes of a run; `None` for anything else.
     pub(super) run: Option<Chunk>,
+}
+
+/// Prefixes that are not in the text that is parsed, and what is known about them.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    /// Where in the text, and which.
+    pub(super) runs: Vec<(usize, Vec<Chunk>)>,
+    /// Users that were checked before.
+    pub(super) before: Users,
 }
 
 /// Cuts a text.

@@ -1,31 +1,12 @@
-//! A problem at a place in a file, and the pile they are collected on.
+//! The problems of one file, collected while the file is read.
 
 use std::{collections::BTreeSet, fmt, ops::Range};
 
-use super::{LoadError, Loaded};
+use super::loaded::{LoadError, Loaded, Problem};
 use crate::policy::Policy;
 
 /// Problems shown of one file: who has more has the wrong file.
 const SHOWN: usize = 50;
-
-/// A problem, or a warning, at its place.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    /// Name of the file.
-    pub file: String,
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// The sentence.
-    pub message: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
-    }
-}
 
 /// What kind of finding it is decides which others it makes worthless. In the order in which they count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

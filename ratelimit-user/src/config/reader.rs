@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::{
-    LoadError, Loaded, document,
-    pieces::{self, Piece},
+    document,
+    loaded::{LoadError, Loaded},
+    pieces::{self, Aside, Piece},
     problem::Problems,
     resolve, warnings,
 };
@@ -28,15 +29,6 @@ struct Last {
     order: Order,
     /// Whether none of their prefixes changes nothing.
     silent: bool,
-}
-
-/// Prefixes that are not in the text that is parsed, and what is known about them.
-#[derive(Debug, Default)]
-pub(super) struct Aside {
-    /// Where in the text, and which.
-    pub(super) runs: Vec<(usize, Vec<Chunk>)>,
-    /// Users that were checked before.
-    pub(super) before: Users,
 }
 
 impl Reader {

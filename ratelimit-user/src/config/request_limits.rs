@@ -5,8 +5,8 @@ use std::ops::Range;
 use ratelimit_common::limit::{manner::Manner, text::request::parse_request};
 
 use super::{
+    lists::inside,
     problem::Problems,
-    resolve::inside,
     value::{At, Strings},
 };
 use crate::policy::{MAX_REQUEST_LIMITS, RequestLimit};

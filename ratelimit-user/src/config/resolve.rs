@@ -4,21 +4,21 @@ use std::{collections::HashSet, ops::Range};
 
 use ratelimit_common::{
     abi::{MAX_LIMITS, Mode},
-    limit::{rate::Rate, text::parse_limit},
+    limit::rate::Rate,
 };
 
 use super::{
     aggregation, apis, cluster,
     document::{Document, SourceTable},
     host, listen,
+    lists::rates,
+    pieces::Aside,
     problem::Problems,
-    reader::Aside,
     request_limits, services, users,
     value::{At, Found, Strings},
 };
 use crate::policy::{
-    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, InterfaceName, Policy, PrefilterPolicy, Prefix, SourceError,
-    SourcePolicy,
+    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, InterfaceName, Policy, PrefilterPolicy, SourceError, SourcePolicy,
 };
 
 const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000\"]";
@@ -150,35 +150,6 @@ fn source_rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> 
     rates(limits, problems)
 }
 
-/// The rates of a list that can be read, each with its place.
-pub(super) fn rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> {
-    let mut rates = Vec::new();
-    for (text, at) in &limits.entries {
-        match text.as_deref().map(parse_limit) {
-            None => {}
-            Some(Ok((rate, _))) => rates.push((rate, at.clone())),
-            Some(Err(error)) => {
-                let place = inside(error.text(), error.offset(), at, problems);
-                problems.error(&place, error);
-            }
-        }
-    }
-    rates
-}
-
-/// The prefixes of a list, if all of them can be read.
-pub(super) fn prefixes(list: &Strings, problems: &mut Problems<'_>) -> Option<Vec<Prefix>> {
-    let mut prefixes = Vec::new();
-    for (text, at) in &list.entries {
-        match text.as_ref().map(|text| text.parse::<Prefix>()) {
-            None => {}
-            Some(Ok(prefix)) => prefixes.push(prefix),
-            Some(Err(error)) => problems.error(at, error),
-        }
-    }
-    (prefixes.len() == list.entries.len()).then_some(prefixes)
-}
-
 /// Puts each error where its cause stands.
 fn report(errors: &[SourceError], table: &SourceTable, rates: &[At<Rate>], problems: &mut Problems<'_>) {
     for error in errors {
@@ -200,14 +171,4 @@ fn report(errors: &[SourceError], table: &SourceTable, rates: &[At<Rate>], probl
 
 fn place<'a>(value: &'a Option<At<i64>>, otherwise: &'a Range<usize>) -> &'a Range<usize> {
     value.as_ref().map_or(otherwise, |(_, at)| at)
-}
-
-/// Where a piece of a string stands in the file: exact, unless escapes make the string differ from its source.
-pub(super) fn inside(text: &str, offset: usize, at: &Range<usize>, problems: &Problems<'_>) -> Range<usize> {
-    let source = problems.source(at);
-    let verbatim = |quotes: &usize| source.get(*quotes..).is_some_and(|rest| rest.starts_with(text));
-    match [1, 3].iter().find(|quotes| verbatim(quotes)) {
-        Some(quotes) if offset > 0 => at.start + quotes + offset..at.end,
-        _ => at.clone(),
-    }
 }

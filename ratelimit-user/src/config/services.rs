@@ -9,8 +9,8 @@ use ratelimit_common::{
 
 use super::{
     document::{ServiceTable, Term},
+    lists::{prefixes, rates},
     problem::Problems,
-    resolve::{prefixes, rates},
     value::{At, Found},
 };
 use crate::policy::{Carrier, DEFAULT_DSCP, Prefix, Service, ServiceError, Services};

@@ -6,10 +6,10 @@ use ratelimit_common::limit::rate::Rate;
 
 use super::{
     document::{Document, PlanTable, UserTable},
+    lists::{prefixes, rates},
+    pieces::Aside,
     problem::Problems,
-    reader::Aside,
     request_limits::{self, Terms},
-    resolve::{prefixes, rates},
     value::At,
 };
 use crate::policy::{Chunk, Plan, Sources, User, UserError, Users};

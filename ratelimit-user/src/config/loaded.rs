@@ -1,0 +1,61 @@
+//! What reading a policy file comes to.
+
+use std::fmt;
+
+use crate::policy::Policy;
+
+/// A policy, and what the operator should know about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The policy.
+    pub policy: Policy,
+    /// What is allowed but probably not meant.
+    pub warnings: Vec<Problem>,
+}
+
+/// Why there is no policy.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The file cannot be read, or is no text.
+    Unreadable {
+        /// Its name.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+    /// The file has problems: all of them, in order.
+    Problems(Vec<Problem>),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { file, reason } => write!(f, "cannot read the policy {file}: {reason}"),
+            Self::Problems(problems) => {
+                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// A problem, or a warning, at its place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Name of the file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// The sentence.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
+    }
+}
