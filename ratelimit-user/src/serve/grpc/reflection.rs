@@ -5,6 +5,7 @@ use std::{collections::HashSet, future::poll_fn, sync::LazyLock};
 use bytes::Bytes;
 use h2::{RecvStream, server::SendResponse};
 use prost::Message;
+use prost_types::{DescriptorProto, FileDescriptorProto};
 
 use super::{
     framing::{self, MAX_MESSAGE, Piece, Reader, decoded, framed},
@@ -40,52 +41,11 @@ struct File {
     bytes: Bytes,
 }
 
-/// `google.protobuf.FileDescriptorSet`.
+/// `google.protobuf.FileDescriptorSet`, with each file as it was written: what callers get is what the compiler made.
 #[derive(Clone, PartialEq, Message)]
 struct FileSet {
     #[prost(bytes = "bytes", repeated, tag = "1")]
     file: Vec<Bytes>,
-}
-
-/// What is of interest in `google.protobuf.FileDescriptorProto`.
-#[derive(Clone, PartialEq, Message)]
-struct FileDescriptor {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    package: String,
-    #[prost(string, repeated, tag = "3")]
-    dependency: Vec<String>,
-    #[prost(message, repeated, tag = "4")]
-    message_type: Vec<MessageDescriptor>,
-    #[prost(message, repeated, tag = "5")]
-    enum_type: Vec<Named>,
-    #[prost(message, repeated, tag = "6")]
-    service: Vec<ServiceDescriptor>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct MessageDescriptor {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, repeated, tag = "3")]
-    nested_type: Vec<MessageDescriptor>,
-    #[prost(message, repeated, tag = "4")]
-    enum_type: Vec<Named>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ServiceDescriptor {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, repeated, tag = "2")]
-    method: Vec<Named>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Named {
-    #[prost(string, tag = "1")]
-    name: String,
 }
 
 /// Full names of all services.
@@ -159,32 +119,31 @@ fn with_needs(file: Option<&'static File>) -> MessageResponse {
 
 impl File {
     fn read(bytes: Bytes) -> Option<Self> {
-        let file = FileDescriptor::decode(bytes.clone()).ok()?;
+        let file = FileDescriptorProto::decode(bytes.clone()).ok()?;
         let mut symbols = HashSet::new();
         for message in &file.message_type {
-            message.names(&file.package, &mut symbols);
+            add_names(message, file.package(), &mut symbols);
         }
-        symbols.extend(file.enum_type.iter().map(|named| format!("{}.{}", file.package, named.name)));
+        symbols.extend(file.enum_type.iter().map(|named| format!("{}.{}", file.package(), named.name())));
         let mut services = Vec::new();
         for service in &file.service {
-            let name = format!("{}.{}", file.package, service.name);
-            symbols.extend(service.method.iter().map(|method| format!("{name}.{}", method.name)));
+            let name = format!("{}.{}", file.package(), service.name());
+            symbols.extend(service.method.iter().map(|method| format!("{name}.{}", method.name())));
             symbols.insert(name.clone());
             services.push(name);
         }
-        Some(Self { name: file.name, needs: file.dependency, symbols, services, bytes })
+        Some(Self { name: file.name().to_owned(), needs: file.dependency, symbols, services, bytes })
     }
 }
 
-impl MessageDescriptor {
-    fn names(&self, within: &str, all: &mut HashSet<String>) {
-        let name = format!("{within}.{}", self.name);
-        all.extend(self.enum_type.iter().map(|named| format!("{name}.{}", named.name)));
-        for nested in &self.nested_type {
-            nested.names(&name, all);
-        }
-        all.insert(name);
+/// Adds the full names of a message and of what is nested in it.
+fn add_names(message: &DescriptorProto, within: &str, all: &mut HashSet<String>) {
+    let name = format!("{within}.{}", message.name());
+    all.extend(message.enum_type.iter().map(|named| format!("{name}.{}", named.name())));
+    for nested in &message.nested_type {
+        add_names(nested, &name, all);
     }
+    all.insert(name);
 }
 
 #[cfg(test)]
