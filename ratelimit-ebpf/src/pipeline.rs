@@ -40,17 +40,18 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
         number => number,
     };
     let packet = Packet { service: service as u16, ..packet }.forgotten(frame.len());
-    let reason = judge(frame, tables, relay, policy, packet);
+    let reason = judge(tables, relay, policy, packet, frame.len());
     conclude(tables, relay, Some(policy), packet.service as u32, reason, frame.len())
 }
 
+/// Decides about a packet whose service is known, and charges whom it concerns. The frame that carries it has `len` bytes.
 #[inline(always)]
-fn judge<T: Stages, R: Relay>(
-    frame: &Frame<'_>,
+pub fn judge<T: Stages, R: Relay>(
     tables: &T,
     relay: &R,
     policy: &Policy,
     packet: Packet,
+    len: u64,
 ) -> Reason {
     // First, because it may have to come from far: everything up to where it is needed runs meanwhile.
     let sender = Sender::of(tables, policy, &packet);
@@ -58,7 +59,7 @@ fn judge<T: Stages, R: Relay>(
     let listing = classify(tables, packet.source, now_ns);
     if let Some(reason) = listing.settled {
         if reason == Reason::Blocked {
-            limit::report_unasked(tables, policy, (&packet, sender.key), frame.len(), now_ns, reason);
+            limit::report_unasked(tables, policy, (&packet, sender.key), len, now_ns, reason);
         }
         return reason;
     }
@@ -66,5 +67,5 @@ fn judge<T: Stages, R: Relay>(
         return Reason::Unlimited;
     }
     let packet = Packet { user: listing.user, ..packet };
-    limit::limit(tables, relay, policy, &packet, sender, frame.len(), now_ns)
+    limit::limit(tables, relay, policy, &packet, sender, len, now_ns)
 }

@@ -61,7 +61,7 @@ pub use total::{spend_host, stock_host};
 pub use user::{charge as charge_user, judge as judge_user};
 pub use window::{Ask, ask as ask_window};
 pub use windows::{Scope, ask as ask_windows};
-pub use word::take as take_word;
+pub use word::{refusal_of, take as take_word};
 
 /// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
 #[inline(always)]

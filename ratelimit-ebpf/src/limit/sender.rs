@@ -34,7 +34,7 @@ impl Sender {
 
     /// What the policy takes for the source of a packet.
     #[inline(always)]
-    pub(crate) fn key_of(policy: &Policy, Address { family, key }: Address) -> SourceKey {
+    pub fn key_of(policy: &Policy, Address { family, key }: Address) -> SourceKey {
         let source = &policy.source;
         match family {
             Family::V4 => SourceKey { hi: key.hi, lo: key.lo & source.v4_mask },

@@ -94,7 +94,7 @@ pub(super) fn refusal(limit: &Limit) -> Reason {
 
 /// The reason of a refusal by a limit that counts this.
 #[inline(always)]
-pub(super) fn refusal_of(meter: u32) -> Reason {
+pub fn refusal_of(meter: u32) -> Reason {
     if meter == Meter::Bytes as u32 {
         Reason::LimitBytes
     } else if meter == Meter::Syns as u32 {

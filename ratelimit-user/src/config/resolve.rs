@@ -18,7 +18,8 @@ use super::{
     value::{At, Found, Strings},
 };
 use crate::policy::{
-    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, InterfaceName, Policy, PrefilterPolicy, SourceError, SourcePolicy,
+    DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, InterfaceName, Policy, PrefilterPolicy, SourceError,
+    SourcePolicy,
 };
 
 const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000\"]";

@@ -12,7 +12,7 @@ use crate::{
     drops::Sighting,
     explain::{self, LastDrop, Setting},
     failure::{ExitCode, Failure},
-    policy::{Policy, Prefix, Service},
+    policy::{Policy, Service},
 };
 
 /// Reads everything that is remembered of an address and says what it means.
@@ -38,14 +38,13 @@ pub(super) fn explain(host: &Host, address: IpAddr, service: Option<&str>) -> Re
 }
 
 fn last_drops(policy: &Policy, drops: &Drops, address: IpAddr) -> Vec<LastDrop> {
-    let source = policy.source();
-    let len = if address.is_ipv4() { source.ipv4_prefix() } else { source.ipv6_prefix() };
+    let source = policy.source().around(address);
     let now_ns = probe::now_ns();
     let drop = |one: &Sighting| LastDrop {
         ms_ago: now_ns.saturating_sub(one.time_ns) / 1_000_000,
         packet: one.told(),
     };
-    drops.recent.of(&Prefix::masked(address, len)).map(drop).collect()
+    drops.recent.of(&source).map(drop).collect()
 }
 
 fn require_service(policy: &Policy, name: Option<&str>) -> Result<(), Failure> {

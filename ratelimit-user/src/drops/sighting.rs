@@ -1,6 +1,6 @@
 //! One refused packet, with names for numbers.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ratelimit_common::abi::{DropEvent, Reason, SourceKey, counter::Fate, service::NO_SERVICE};
 use serde::{Deserialize, Serialize};
@@ -68,12 +68,9 @@ impl Sighting {
     /// An event with names.
     pub fn of(event: &DropEvent, telling: &Telling<'_>) -> Self {
         let octets = SourceKey { hi: event.hi, lo: event.lo }.octets();
-        let source = telling.policy.source();
-        let source = if event.family == 0 {
-            let address = Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15]);
-            Prefix::masked(IpAddr::V4(address), source.ipv4_prefix())
-        } else {
-            Prefix::masked(IpAddr::V6(Ipv6Addr::from(octets)), source.ipv6_prefix())
+        let address = match event.family {
+            0 => IpAddr::from([octets[12], octets[13], octets[14], octets[15]]),
+            _ => IpAddr::from(octets),
         };
         let service = telling.services.iter().find(|(index, _)| {
             event.service != NO_SERVICE && event.service.checked_sub(1) == u32::try_from(*index).ok()
@@ -81,7 +78,7 @@ impl Sighting {
         Self {
             time_ns: event.time_ns,
             unix_ms: telling.unix_ms.saturating_sub(telling.now_ns.saturating_sub(event.time_ns) / 1_000_000),
-            source,
+            source: telling.policy.source().around(address),
             reason: Reason::from_code(event.reason),
             fate: Fate::ALL.get(event.fate as usize).copied().unwrap_or(Fate::Decided),
             service: service.map(|(_, name)| name.to_owned()),

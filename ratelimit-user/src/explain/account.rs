@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Limit, LimitSet, Meter, Reason,
+        Limit, LimitSet, MAX_LIMITS, Meter, Reason,
         policy::{COUNTS_BYTES, HELD, NO_METER, SOFT},
         service::Party,
     },
@@ -15,14 +15,17 @@ use ratelimit_common::{
     },
 };
 
-use super::report::{Account, CellState, LimitState, NegativeEntry};
+use super::{
+    remembered::Words,
+    report::{Account, CellState, LimitState, NegativeEntry},
+};
 use crate::policy::{Reserve, is_leased};
 
 /// What is remembered of a source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Words {
-    pub(super) entry: Option<Bucket>,
-    pub(super) cell: Cell,
+pub(super) struct Known {
+    pub(super) entry: Option<Words>,
+    pub(super) cell: Words,
     /// Until when the cell is tracked.
     pub(super) tracked_until_q8: u64,
     /// The source as negative entries know it.
@@ -37,23 +40,23 @@ pub(super) const CELL: &str = "cell";
 const NONE: &str = "none";
 
 impl Account {
-    pub(super) fn new(words: &Words, set: &LimitSet, rates: &[Rate], now_q8: u64) -> Self {
-        Self::of_pairs(words, set, &pairs(set, rates, None), now_q8)
+    pub(super) fn new(known: &Known, set: &LimitSet, rates: &[Rate], now_q8: u64) -> Self {
+        Self::of_pairs(known, set, &pairs(set, rates, None), now_q8)
     }
 
     /// The same for limits whose places are known.
-    pub(super) fn of_pairs(words: &Words, set: &LimitSet, pairs: &[(Rate, usize)], now_q8: u64) -> Self {
+    pub(super) fn of_pairs(known: &Known, set: &LimitSet, pairs: &[(Rate, usize)], now_q8: u64) -> Self {
         let share_q8 = set.prefilter_tolerance_q8;
         let prefiltered = share_q8 != 0;
-        let hot = prefilter::is_tracked_in(set, words.tracked_until_q8, now_q8);
+        let hot = prefilter::is_tracked_in(set, known.tracked_until_q8, now_q8);
         let owed_q8 = gcra::owed_q8(set, set.longest_tolerance_q8, now_q8);
-        let cell = Level::of(words.cell.tat_q8, share_q8, now_q8, Start { restart_q8: 0, owed_q8 });
+        let cell = Level::of(known.cell[0], share_q8, now_q8, Start { restart_q8: 0, owed_q8 });
         // Without a prefilter an entry always counts; with one only behind a hot cell.
-        let entry = words.entry.filter(|_| hot || !prefiltered);
+        let entry = known.entry.filter(|_| hot || !prefiltered);
         let level = |place: usize, limit: &Limit| match entry {
             Some(bucket) => {
                 let start = Start::of(set, limit, now_q8);
-                Level::of(bucket.tat_q8[place], limit.tolerance_q8, now_q8, start)
+                Level::of(bucket[place], limit.tolerance_q8, now_q8, start)
             }
             None if prefiltered && owed_q8 == 0 => Level::behind(cell, limit.tolerance_q8),
             None => Level::of(now_q8, limit.tolerance_q8, now_q8, Start::of(set, limit, now_q8)),
@@ -74,11 +77,11 @@ impl Account {
             .to_owned(),
             cell: prefiltered.then(|| CellState {
                 hot,
-                hot_for_ms: ms(gcra::ahead_q8(words.tracked_until_q8, now_q8) >> gcra::TIME_FRAC_BITS),
+                hot_for_ms: ms(gcra::ahead_q8(known.tracked_until_q8, now_q8) >> gcra::TIME_FRAC_BITS),
                 left: cell.room_q8() / sample_q8.max(1),
                 capacity: share_q8 / sample_q8.max(1),
             }),
-            denied: negative_entry(words, now_q8, &limits).filter(|_| prefiltered),
+            denied: negative_entry(known, now_q8, &limits).filter(|_| prefiltered),
             no_room_for_ms: None,
             proven_for_ms: entry.and_then(|bucket| proven_for_ms(&bucket, now_q8)),
             limits,
@@ -93,21 +96,12 @@ impl Account {
             None => Party::Untracked,
         }
     }
-
-    /// Whether the next packet needs an entry in the set that is still to be made. Windows are not part of it.
-    pub(super) fn wants_entry(&self, set: &LimitSet) -> bool {
-        match &self.cell {
-            _ if set.limit_count == 0 => false,
-            Some(cell) => self.state == CELL && cell.left == 0,
-            None => self.state == NONE,
-        }
-    }
 }
 
 /// For how long the source of a bucket still counts as proven.
-fn proven_for_ms(bucket: &Bucket, now_q8: u64) -> Option<u64> {
-    let left_q8 = bucket.proven_until_q8.wrapping_sub(now_q8);
-    let proven = fair::party(bucket.proven_until_q8, now_q8) == Party::Proven;
+fn proven_for_ms(bucket: &Words, now_q8: u64) -> Option<u64> {
+    let left_q8 = bucket[MAX_LIMITS].wrapping_sub(now_q8);
+    let proven = fair::party(bucket[MAX_LIMITS], now_q8) == Party::Proven;
     proven.then(|| ms(left_q8 >> gcra::TIME_FRAC_BITS))
 }
 
@@ -152,9 +146,9 @@ pub(super) fn ms(ns: u64) -> u64 {
 }
 
 /// A negative entry is renewed for as long as the limit behind it refuses.
-fn negative_entry(words: &Words, now_q8: u64, limits: &[LimitState]) -> Option<NegativeEntry> {
-    let word = words.cell.negative_entries[prefilter::negative_slot(words.name)];
-    if !prefilter::denies(word, words.name, now_q8) {
+fn negative_entry(known: &Known, now_q8: u64, limits: &[LimitState]) -> Option<NegativeEntry> {
+    let word = known.cell[1 + prefilter::negative_slot(known.name)];
+    if !prefilter::denies(word, known.name, now_q8) {
         return None;
     }
     let (reason, meter) = match prefilter::denied_by(word) {

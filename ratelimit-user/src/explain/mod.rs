@@ -1,19 +1,23 @@
 //! Why an address is treated as it is: every limit that applies to it, how full each bucket is, and what becomes of its next packet.
 //!
 //! ```text
-//!   address x policy x lists x ledger -> explanation -> text, JSON
+//!   remembered --> record --> packet path on scratch tables --> refusals, verdict --.
+//!   (kernel maps)    |                                                              +--> explanation -> text, JSON
+//!                    '------> what is left under each limit -----------------------'
 //! ```
 //!
-//! Pure but for the [`Ledger`], which is the kernel's maps or a test's memory: nothing here moves a word. What is said of the next packet is
-//! held against the packet path itself in `tests/tests/packets/explanation.rs`.
+//! Pure but for [`Remembered`], which is the kernel's maps or a test's memory: nothing here moves a word. What becomes of packets is decided
+//! by the packet path itself (`ratelimit-ebpf`, as a library), which finds what was read and writes to memory that is thrown away.
+//! `tests/tests/packets/explanation.rs` holds what is said against what then happens.
 
 mod account;
-mod ledger;
 mod listing;
 mod neighbourhood;
-mod newcomers;
+mod record;
 mod refusals;
+mod remembered;
 mod report;
+mod scratch;
 mod service;
 mod source;
 mod user;
@@ -29,10 +33,11 @@ use ratelimit_common::{
 use crate::{
     compile::{Names, lists::Lists},
     moment,
-    policy::{Policy, Prefix, Reserve},
+    policy::{Policy, Reserve},
 };
-pub use ledger::Ledger;
-use newcomers::Newcomers;
+use record::Record;
+use refusals::Refusals;
+pub use remembered::{Remembered, Row, Words, words};
 pub use report::{
     Account, BlockMatch, CellState, Explanation, LastDrop, LimitState, NegativeEntry, PrefixState, Refusal,
     ServiceState, SynCookies, UserState,
@@ -65,50 +70,38 @@ impl Setting<'_> {
 }
 
 /// Explains an address, with all services or one of them.
-pub fn explain<L: Ledger>(
-    ledger: &L,
+pub fn explain<R: Remembered>(
+    remembered: &R,
     setting: &Setting<'_>,
     address: IpAddr,
     service: Option<&str>,
-) -> Result<Explanation, L::Error> {
+) -> Result<Explanation, R::Error> {
     let address = address.to_canonical();
     let source = Source::of(address, setting.kernel);
-    let entry = ledger.listed(address)?;
-    let newcomers = Newcomers {
-        words: ledger.newcomers()?,
-        budget: &setting.kernel.prefilter.new_sources,
-        now_q8: setting.now_q8(),
-    };
-    let own = source.account(ledger, setting, &newcomers)?;
-    let (prefixes, wanted) = neighbourhood::prefixes(ledger, setting, &source, own.party(), &newcomers)?;
-    // The entry for a service is made last, of what these leave.
-    let before = wanted + u64::from(own.wants_entry(&setting.kernel.source.set));
-    let mut services = Vec::new();
-    for one in setting.policy.services().iter().filter(|one| service.is_none_or(|name| name == one.name())) {
-        services.extend(service::state(ledger, setting, &source, own.party(), (&newcomers, before), one)?);
-    }
+    let record = Record::new(remembered, setting, address)?;
+    let services =
+        || setting.policy.services().iter().filter(|one| service.is_none_or(|name| name == one.name()));
+    let refusals = Refusals::of(&record, setting, source.seen, services());
+    let own = source.account(&record, setting, &refusals);
     let party = own.party();
-    let prefix_len = match address {
-        IpAddr::V4(_) => setting.policy.source().ipv4_prefix(),
-        IpAddr::V6(_) => setting.policy.source().ipv6_prefix(),
-    };
-    let mut explanation = Explanation {
+    let explanation = Explanation {
         address: address.to_string(),
         at: moment::utc(setting.unix_seconds),
-        source: Prefix::masked(address, prefix_len).to_string(),
+        source: setting.policy.source().around(address).to_string(),
         mode: if setting.policy.mode() == Mode::Monitor { "monitor" } else { "enforce" }.to_owned(),
-        verdict: String::new(),
-        reason: String::new(),
-        refusals: Vec::new(),
         allowed_by: listing::allowed_by(setting.lists, address),
         blocked_by: listing::blocked_by(setting, address),
-        user: user::state(ledger, setting, address, entry.map_or(abi::user::NO_USER, |entry| entry.user))?,
+        user: user::state(&record, setting, address),
         own,
-        prefixes,
-        host: service::host(ledger, setting, party)?,
-        services,
+        prefixes: neighbourhood::prefixes(&record, setting, &source, party, &refusals),
+        host: service::host(&record, setting, party),
+        services: services()
+            .filter_map(|one| service::state(&record, setting, &source, party, &refusals, one))
+            .collect(),
+        verdict: refusals.verdict.to_owned(),
+        reason: refusals.reason,
+        refusals: refusals.all,
         last_drops: Vec::new(),
     };
-    refusals::conclude(&mut explanation, entry.as_ref(), setting);
-    Ok(explanation)
+    record.finish(explanation)
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ratelimit_common::{
-    abi::{PrefixKey, SourceKey, policy::MAX_PREFIX_LEVELS, service::Party},
+    abi::{Reason, SourceKey, policy::MAX_PREFIX_LEVELS, service::Party},
     limit::{
         aggregation, fair,
         gcra::{Start, TIME_FRAC_BITS},
@@ -13,35 +13,39 @@ use ratelimit_common::{
 };
 
 use super::{
-    Ledger, Setting,
-    account::{CELL, ENTRY, ms, sample_q8},
-    newcomers::Newcomers,
+    Setting,
+    account::{CELL, ENTRY, counts_every_packet, ms, sample_q8},
+    record::Record,
+    refusals::Refusals,
+    remembered::{Remembered, Row},
     report::PrefixState,
     source::Source,
 };
 use crate::policy::{AggregationFamily, Prefix};
 
-/// All of them, narrowest first, and how many need an entry for the next packet that is still to be made.
-pub(super) fn prefixes<L: Ledger>(
-    ledger: &L,
+/// All of them, narrowest first.
+pub(super) fn prefixes<R: Remembered>(
+    record: &Record<'_, R>,
     setting: &Setting<'_>,
     source: &Source,
     party: Party,
-    newcomers: &Newcomers<'_>,
-) -> Result<(Vec<PrefixState>, u64), L::Error> {
+    refusals: &Refusals,
+) -> Vec<PrefixState> {
     let kernel = &setting.kernel.aggregation;
     let (family, which) = match source.address {
         IpAddr::V4(_) => (0, AggregationFamily::V4),
         IpAddr::V6(_) => (1, AggregationFamily::V6),
     };
-    let sample_q8 = sample_q8(&setting.kernel.source.set);
+    let set = &setting.kernel.source.set;
+    let plain = set.limits.iter().any(|limit| counts_every_packet(limit.meter));
+    let sample_q8 = sample_q8(set);
     let (share_q8, now_q8) = (kernel.cell_tolerance_q8, setting.now_q8());
     let tolerance_q8 = match party {
         Party::Proven => kernel.tolerance_q8,
         Party::Tracked | Party::Untracked => kernel.unproven_tolerance_q8,
     };
-    let fair = ledger.fair(prefilter::cell_index(source.hash))?;
-    let (mut prefixes, mut to_make) = (Vec::new(), 0);
+    let [share, ..] = record.place(Row::Fair(prefilter::cell_index(source.hash)));
+    let mut prefixes = Vec::new();
     for (index, (wanted, prefix_level)) in setting
         .policy
         .aggregation()
@@ -53,34 +57,31 @@ pub(super) fn prefixes<L: Ledger>(
         let number = (family * MAX_PREFIX_LEVELS + index) as u32;
         let SourceKey { hi, lo } = aggregation::cut(source.key, prefix_level.mask_hi, prefix_level.mask_lo);
         let hash = prefilter::hash(SourceKey { hi, lo }, setting.kernel.prefilter.secret);
-        let cell = ledger.prefix_level_cell(aggregation::cell_index(number, hash))?;
-        let entry = match prefilter::is_tracked(cell.tracked_until_q8, now_q8) {
-            true => ledger.prefix(&PrefixKey { hi, lo, prefix_level: u64::from(number) })?,
+        let [tat_q8, hot_until_q8, ..] = record.place(Row::PrefixCell(aggregation::cell_index(number, hash)));
+        let entry = match prefilter::is_tracked(hot_until_q8, now_q8) {
+            true => record.row(Row::Prefix([hi, lo, u64::from(number)])),
             false => None,
         };
         let charge_q8 =
             aggregation::share_q8(sample_q8, prefix_level.multiple, prefix_level.reciprocal).max(1);
-        let (state, level, wait_ns, pressure) = match entry {
-            Some(word) => {
+        let (state, level, refused_for_ms, pressure) = match entry {
+            Some([word, ..]) => {
                 let level = Level::of(word, tolerance_q8, now_q8, Start::after(share_q8));
                 let after_q8 = tolerance_q8.saturating_sub(level.room_q8()) + charge_q8;
                 let pressure = fair::pressure(&kernel.squeeze, after_q8, fair::end_q8(kernel, party));
                 let fair_ns = match pressure {
                     0 => 0,
-                    _ => {
-                        fair::wait_q8(fair.share, &kernel.squeeze, now_q8, sample_q8, pressure)
-                            >> TIME_FRAC_BITS
-                    }
+                    _ => fair::wait_q8(share, &kernel.squeeze, now_q8, sample_q8, pressure) >> TIME_FRAC_BITS,
                 };
-                (ENTRY, level, level.wait_ns(charge_q8).max(fair_ns), pressure)
+                let wait_ns = level.wait_ns(charge_q8).max(fair_ns);
+                (ENTRY, level, (wait_ns > 0).then(|| ms(wait_ns)), pressure)
             }
             None => {
-                let cell = Level::of(cell.tat_q8, share_q8, now_q8, Start::FULL);
+                let cell = Level::of(tat_q8, share_q8, now_q8, Start::FULL);
+                // Only for want of an entry, which a cell that is spent needs.
                 let spent = cell.wait_ns(charge_q8) > 0;
-                to_make += u64::from(spent);
-                // All are asked before the first of them takes anything.
-                let refused = spent && party == Party::Untracked;
-                (CELL, Level::behind(cell, tolerance_q8), if refused { newcomers.wait_ns(0) } else { 0 }, 0)
+                let refused = if spent { refusals.for_ms(Reason::LimitPrefix, None, plain) } else { None };
+                (CELL, Level::behind(cell, tolerance_q8), refused, 0)
             }
         };
         prefixes.push(PrefixState {
@@ -90,9 +91,9 @@ pub(super) fn prefixes<L: Ledger>(
             capacity: tolerance_q8 / charge_q8,
             left: level.room_q8() / charge_q8,
             full_in_ms: ms(level.full_in_ns()),
-            refused_for_ms: (wait_ns > 0).then(|| ms(wait_ns)),
+            refused_for_ms,
             share_percent: (pressure > 0).then(|| fair::percent(pressure)),
         });
     }
-    Ok((prefixes, to_make))
+    prefixes
 }

@@ -1,115 +1,197 @@
-//! What becomes of the next packet, from everything that is known.
+//! What refuses packets of a source now. The packet path itself is asked, about packets of every kind that is counted, and again without
+//! what refused the packet, until the packet would pass.
 
-use ratelimit_common::abi::{
-    ListEntry, Meter, Mode, OnLimit, Reason, Verdict,
-    list::{ALLOWED, FOREVER_NS},
+use std::rc::Rc;
+
+use ratelimit_common::{
+    abi::{
+        LimitSet, Meter, Policy, Reason, Verdict,
+        counter::Fate,
+        list::FOREVER_NS,
+        service::NO_SERVICE,
+        user::NO_USER,
+        window::{MAX_WINDOWS, SET_WINDOWS},
+    },
+    limit::gcra::SMALLEST_FRAME,
 };
+use ratelimit_ebpf::packet::{Address, Packet, Transport};
 
 use super::{
     Setting,
     account::ms,
-    report::{Account, Explanation, LimitState, Refusal},
+    record::Record,
+    remembered::Remembered,
+    report::Refusal,
+    scratch::{Lifted, Scratch},
 };
+use crate::policy::Service;
 
-/// In place of a meter: all packets.
-const EVERY_PACKET: &str = Meter::Packets.name();
+/// No limit refuses a packet for longer: half a year.
+const LONGEST_MS: u64 = 1 << 34;
 
-/// Fills in what refuses packets now, and the verdict. `entry` is what the lists answer.
-pub(super) fn conclude(explanation: &mut Explanation, entry: Option<&ListEntry>, setting: &Setting<'_>) {
-    let monitor = setting.policy.mode() == Mode::Monitor;
-    if entry.is_some_and(|entry| entry.allowed == ALLOWED) {
-        explanation.verdict = Verdict::Pass.name().to_owned();
-        explanation.reason = Reason::Allowed.name().to_owned();
-        return;
-    }
-    let mut refusals = Vec::new();
-    if let Some(entry) = entry.filter(|entry| entry.blocked_until_ns > setting.now_ns) {
-        let left_ns = entry.blocked_until_ns - setting.now_ns;
-        let for_ms = (entry.blocked_until_ns != FOREVER_NS).then(|| ms(left_ns));
-        refusals.push(Refusal { for_ms, ..refusal(Reason::Blocked, EVERY_PACKET, 0) });
-    }
-    refusals.extend(of_account(&explanation.own));
-    if let Some(user) = &explanation.user {
-        refusals.extend(user.limits.iter().filter_map(|limit| of_limit(limit, |_| Reason::LimitUser)));
-    }
-    // A prefix is charged for what the source is charged for.
-    let applies_to = applies_to(&explanation.own.limits);
-    let prefixes = explanation.prefixes.iter().filter_map(|prefix| prefix.refused_for_ms);
-    refusals.extend(prefixes.map(|for_ms| refusal(Reason::LimitPrefix, applies_to, for_ms)));
-    refusals.extend(explanation.host.iter().filter_map(|limit| of_limit(limit, |_| Reason::HostTotal)));
-    for service in &explanation.services {
-        let account = service.per_source.iter().flat_map(of_account);
-        let totals = service.totals.iter().filter_map(|limit| of_limit(limit, |_| Reason::ServiceTotal));
-        refusals.extend(account.chain(totals).map(|refusal| Refusal {
-            service: Some(service.service.clone()),
-            waived: service.on_limit == OnLimit::Monitor.name(),
-            ..refusal
-        }));
-    }
-    for refusal in &mut refusals {
-        refusal.waived |= monitor;
-    }
-    let first = refusals.iter().find(|one| one.service.is_none() && one.applies_to == EVERY_PACKET);
-    let (verdict, reason) = match first {
-        None => (Verdict::Pass.name(), Reason::Conforming.name()),
-        Some(refusal) if refusal.waived => ("would_drop", refusal.reason.as_str()),
-        Some(refusal) => (Verdict::Drop.name(), refusal.reason.as_str()),
-    };
-    explanation.verdict = verdict.to_owned();
-    explanation.reason = reason.to_owned();
-    explanation.refusals = refusals;
+/// Kinds of packets, by the meter that tells them apart.
+const KINDS: [Meter; 3] = [Meter::Packets, Meter::Syns, Meter::Fragments];
+
+/// What becomes of packets of a source.
+pub(super) struct Refusals {
+    /// What becomes of the next packet, of the smallest size and for no service.
+    pub(super) verdict: &'static str,
+    /// Why, by the names that `stats` counts under.
+    pub(super) reason: String,
+    /// Everything that refuses packets now, in the order in which it is asked.
+    pub(super) all: Vec<Refusal>,
 }
 
-/// A negative entry stands for the limits behind it: it is asked first, and for every packet.
-fn of_account(account: &Account) -> Vec<Refusal> {
-    let mut refusals: Vec<Refusal> = Vec::new();
-    if let Some(denied) = &account.denied {
-        let reason = denied.reason.clone();
-        refusals.push(Refusal { reason, ..refusal(Reason::LimitPackets, EVERY_PACKET, denied.for_ms) });
+impl Refusals {
+    /// Asks about packets for no service, and for each of these services.
+    pub(super) fn of<'p, R: Remembered>(
+        record: &Record<'_, R>,
+        setting: &Setting<'_>,
+        source: Address,
+        services: impl Iterator<Item = &'p Service>,
+    ) -> Self {
+        let mut asking = Asking { record, source, service: None, number: NO_SERVICE, refusals: Vec::new() };
+        let passes = asking.ask(Meter::Packets, Rc::default());
+        let (verdict, reason) = match asking.refusals.first() {
+            None => (Verdict::Pass.name(), passes.reason.name().to_owned()),
+            Some(first) if first.waived => ("would_drop", first.reason.clone()),
+            Some(first) => (Verdict::Drop.name(), first.reason.clone()),
+        };
+        let sets = [&record.policy.source.set, &record.user_limits];
+        let of_all_kinds = asking.ask_further(&sets, Rc::clone(&passes.lifted));
+        for service in services {
+            let Some(index) = setting.names.services.of(service.name()) else { continue };
+            asking.service = Some(service.name());
+            asking.number = index as u32 + 1;
+            // What refuses packets whatever they are for has been told.
+            let of_service = asking.ask(Meter::Packets, Rc::clone(&passes.lifted));
+            let told = Rc::new(of_service.lifted.and(&of_all_kinds));
+            asking.ask_further(&[&record.policy.services[index].per_source], told);
+        }
+        Self { verdict, reason, all: asking.refusals }
     }
-    for limit in account.limits.iter().filter_map(|limit| of_limit(limit, reason)) {
-        if refusals.iter().all(|known| known.reason != limit.reason) {
-            refusals.push(limit);
+
+    /// For how long packets for a service, or for none, are refused for a reason. `plain`: packets of every kind, and not only some kinds.
+    pub(super) fn for_ms(&self, reason: Reason, service: Option<&str>, plain: bool) -> Option<u64> {
+        let is_it = |one: &&Refusal| {
+            one.reason == reason.name()
+                && one.service.as_deref() == service
+                && (!plain || one.applies_to == Meter::Packets.name())
+        };
+        self.all.iter().find(is_it)?.for_ms
+    }
+}
+
+/// Questions about packets of one source.
+struct Asking<'a, R: Remembered> {
+    record: &'a Record<'a, R>,
+    source: Address,
+    /// The service that packets are for.
+    service: Option<&'a str>,
+    /// Its number in the kernel.
+    number: u32,
+    refusals: Vec<Refusal>,
+}
+
+/// What it takes for a packet to pass.
+struct Passes {
+    reason: Reason,
+    lifted: Rc<Lifted>,
+}
+
+impl<R: Remembered> Asking<'_, R> {
+    /// Asks about the kinds of packets that one of these sets counts apart from others.
+    fn ask_further(&mut self, sets: &[&LimitSet], mut lifted: Rc<Lifted>) -> Rc<Lifted> {
+        let policy = self.record.policy;
+        for kind in KINDS.into_iter().skip(1) {
+            if sets.iter().any(|set| counts(policy, set, kind)) {
+                lifted = self.ask(kind, lifted).lifted;
+            }
+        }
+        lifted
+    }
+
+    /// Asks about a kind of packets until one would pass, or nothing more can be lifted.
+    fn ask(&mut self, kind: Meter, mut lifted: Rc<Lifted>) -> Passes {
+        let packet = self.packet(kind);
+        let mut seen: Vec<Reason> = Vec::new();
+        loop {
+            let scratch = Scratch::new(self.record, Rc::clone(&lifted));
+            let reason = scratch.judge(packet, SMALLEST_FRAME);
+            if reason.verdict() != Verdict::Drop {
+                return Passes { reason, lifted };
+            }
+            // What refuses by the negative cache has a limit behind it that refuses for the same reason.
+            if !seen.contains(&reason) {
+                seen.push(reason);
+                let waived = self.record.policy.fate(self.number, reason) == Fate::Waived;
+                self.refusals.push(Refusal {
+                    reason: reason.name().to_owned(),
+                    applies_to: kind.name().to_owned(),
+                    service: self.service.map(str::to_owned),
+                    for_ms: self.lasts_ms(&scratch, packet, reason),
+                    waived,
+                });
+            }
+            match scratch.lift(reason) {
+                Some(more) => lifted = more,
+                None => return Passes { reason, lifted },
+            }
         }
     }
-    if refusals.is_empty()
-        && let Some(for_ms) = account.no_room_for_ms
-    {
-        refusals.push(refusal(Reason::NewSourceBudget, applies_to(&account.limits), for_ms));
+
+    /// A packet of the smallest size.
+    fn packet(&self, kind: Meter) -> Packet {
+        Packet {
+            source: self.source,
+            transport: match kind {
+                Meter::Syns => Transport::TCP_SYN,
+                Meter::Fragments => Transport::FRAGMENT,
+                Meter::Packets | Meter::Bytes => Transport::OTHER,
+            },
+            port: 0,
+            protocol: 0,
+            network_at: 0,
+            transport_at: 0,
+            transport_len: 0,
+            fragment: kind == Meter::Fragments,
+            service: self.number as u16,
+            user: NO_USER,
+        }
     }
-    refusals
+
+    /// Until a packet that is sent again is not refused for a reason any more; `None` if that never ends.
+    fn lasts_ms(&self, refused: &Scratch<'_, R>, packet: Packet, reason: Reason) -> Option<u64> {
+        if let (Reason::Blocked, Some(entry)) = (reason, self.record.listed) {
+            let left_ns = entry.blocked_until_ns.saturating_sub(self.record.now_ns);
+            return (entry.blocked_until_ns != FOREVER_NS).then(|| ms(left_ns));
+        }
+        let lasts = |ms: u64| refused.after_ms(ms).judge(packet, SMALLEST_FRAME) == reason;
+        let (mut refused_at, mut passes_at) = (0, 1);
+        while lasts(passes_at) {
+            (refused_at, passes_at) = (passes_at, passes_at * 2);
+            if passes_at > LONGEST_MS {
+                return None;
+            }
+        }
+        while passes_at - refused_at > 1 {
+            let middle = refused_at.midpoint(passes_at);
+            if lasts(middle) {
+                refused_at = middle;
+            } else {
+                passes_at = middle;
+            }
+        }
+        Some(passes_at)
+    }
 }
 
-fn of_limit(limit: &LimitState, reason: impl Fn(&LimitState) -> Reason) -> Option<Refusal> {
-    Some(refusal(reason(limit), applies_to(std::slice::from_ref(limit)), limit.refused_for_ms?))
-}
-
-/// Which packets limits count: every one, unless all of them count SYNs or fragments alone.
-fn applies_to(limits: &[LimitState]) -> &str {
-    let every =
-        |limit: &LimitState| [Meter::Packets.name(), Meter::Bytes.name()].contains(&limit.meter.as_str());
-    match limits.first() {
-        Some(first) if !limits.iter().any(every) => &first.meter,
-        _ => EVERY_PACKET,
-    }
-}
-
-/// The reason of a limit's refusal.
-fn reason(limit: &LimitState) -> Reason {
-    match Meter::ALL.into_iter().find(|meter| meter.name() == limit.meter) {
-        Some(Meter::Bytes) => Reason::LimitBytes,
-        Some(Meter::Syns) => Reason::LimitSyns,
-        Some(Meter::Fragments) => Reason::LimitFragments,
-        Some(Meter::Packets) | None => Reason::LimitPackets,
-    }
-}
-
-fn refusal(reason: Reason, applies_to: &str, for_ms: u64) -> Refusal {
-    Refusal {
-        reason: reason.name().to_owned(),
-        applies_to: applies_to.to_owned(),
-        service: None,
-        for_ms: Some(for_ms),
-        waived: false,
-    }
+/// Whether a set has a limit of a meter.
+fn counts(policy: &Policy, set: &LimitSet, meter: Meter) -> bool {
+    let of_window = |number: &u8| {
+        let index = usize::from(number.saturating_sub(1)) % MAX_WINDOWS;
+        *number != 0 && u32::from(policy.windows[index].meter) == meter as u32
+    };
+    set.limits.iter().any(|limit| limit.meter == meter as u32)
+        || set.windows.iter().take(SET_WINDOWS).any(of_window)
 }

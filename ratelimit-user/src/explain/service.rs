@@ -13,69 +13,75 @@ use ratelimit_common::{
 };
 
 use super::{
-    Ledger, Setting,
+    Setting,
     account::{limit_state, ms, unit_q8},
-    newcomers::Newcomers,
+    record::Record,
+    refusals::Refusals,
+    remembered::{Remembered, Row},
     report::{LimitState, ServiceState, SynCookies},
     source::{Group, Source},
 };
 use crate::policy::Service;
 
-/// The state of a service; `None` if it limits nothing. A packet has made as many entries as `before` says when it comes to this one.
-pub(super) fn state<L: Ledger>(
-    ledger: &L,
+/// The state of a service; `None` if it limits nothing.
+pub(super) fn state<R: Remembered>(
+    record: &Record<'_, R>,
     setting: &Setting<'_>,
     source: &Source,
     party: Party,
-    (newcomers, before): (&Newcomers<'_>, u64),
+    refusals: &Refusals,
     service: &Service,
-) -> Result<Option<ServiceState>, L::Error> {
-    let Some(index) = setting.names.services.of(service.name()) else { return Ok(None) };
+) -> Option<ServiceState> {
+    let index = setting.names.services.of(service.name())?;
     let kernel = &setting.kernel.services[index];
     let number = index as u32;
     let per_source = if service.per_source().is_empty() {
         None
     } else {
-        let group =
-            Group { number: u64::from(number) + 1, set: &kernel.per_source, rates: service.per_source() };
-        Some(source.account_in(ledger, setting, &group, newcomers, before)?)
+        let group = Group {
+            number: u64::from(number) + 1,
+            service: Some(service.name()),
+            set: &kernel.per_source,
+            rates: service.per_source(),
+        };
+        Some(source.account_in(record, setting, &group, refusals))
     };
     let totals = if service.totals().is_empty() {
         Vec::new()
     } else {
-        totals(ledger, setting, number, (service.totals(), &kernel.totals), party)?
+        totals(record, setting, number, (service.totals(), &kernel.totals), party)
     };
-    let syn_cookies = syn_cookies(ledger, setting, number, service)?;
+    let syn_cookies = syn_cookies(record, setting, number, service);
     if per_source.is_none() && totals.is_empty() && syn_cookies.is_none() {
-        return Ok(None);
+        return None;
     }
     let on_limit = service.on_limit().name().to_owned();
-    Ok(Some(ServiceState { service: service.name().to_owned(), on_limit, per_source, totals, syn_cookies }))
+    Some(ServiceState { service: service.name().to_owned(), on_limit, per_source, totals, syn_cookies })
 }
 
 /// What is left of the total of the host for one party.
-pub(super) fn host<L: Ledger>(
-    ledger: &L,
+pub(super) fn host<R: Remembered>(
+    record: &Record<'_, R>,
     setting: &Setting<'_>,
     party: Party,
-) -> Result<Vec<LimitState>, L::Error> {
+) -> Vec<LimitState> {
     let rates = setting.policy.host().totals();
     if rates.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    totals(ledger, setting, HOST_TOTAL, (rates, &setting.kernel.host_totals), party)
+    totals(record, setting, HOST_TOTAL, (rates, &setting.kernel.host_totals), party)
 }
 
 /// What is left of the totals for one party: of the shared buckets, and of what CPUs have taken from them.
-fn totals<L: Ledger>(
-    ledger: &L,
+fn totals<R: Remembered>(
+    record: &Record<'_, R>,
     setting: &Setting<'_>,
     number: u32,
     (rates, kernel): (&[Rate], &[Total; MAX_TOTALS]),
     party: Party,
-) -> Result<Vec<LimitState>, L::Error> {
-    let words = ledger.total(number)?.tat_q8;
-    let shares = ledger.shares(number)?;
+) -> Vec<LimitState> {
+    let words = record.place(Row::Total(number));
+    let shares = record.shares(number);
     let mut totals = Vec::new();
     for rate in rates {
         // Places are kept from one policy to the next: there is one per meter, and their order says nothing.
@@ -97,19 +103,19 @@ fn totals<L: Ledger>(
         state.refused_for_ms = refused.then(|| ms(wait_ns));
         totals.push(state);
     }
-    Ok(totals)
+    totals
 }
 
-fn syn_cookies<L: Ledger>(
-    ledger: &L,
+fn syn_cookies<R: Remembered>(
+    record: &Record<'_, R>,
     setting: &Setting<'_>,
     number: u32,
     service: &Service,
-) -> Result<Option<SynCookies>, L::Error> {
-    let Some(threshold) = service.syn_cookies() else { return Ok(None) };
-    let until_q8 = ledger.syns(number)?.cookies_until_q8;
+) -> Option<SynCookies> {
+    let threshold = service.syn_cookies()?;
+    let [_, until_q8, ..] = record.place(Row::Syns(number));
     let left_ns = gcra::ahead_q8(until_q8, setting.now_q8()) >> gcra::TIME_FRAC_BITS;
     let possible = setting.kernel.cookie_services > 0 && service.on_limit() != OnLimit::Monitor;
     let active_for_ms = (possible && left_ns > 0).then(|| ms(left_ns));
-    Ok(Some(SynCookies { threshold: threshold.to_string(), active_for_ms }))
+    Some(SynCookies { threshold: threshold.to_string(), active_for_ms })
 }

@@ -3,14 +3,20 @@
 use std::net::IpAddr;
 
 use ratelimit_common::{
-    abi::{EntryKey, LimitSet, Policy, SourceKey},
-    limit::{aggregation, prefilter, rate::Rate},
+    abi::{LimitSet, Policy, Reason, SourceKey},
+    limit::{prefilter, rate::Rate},
+};
+use ratelimit_ebpf::{
+    limit::Sender,
+    packet::{Address, Family},
 };
 
 use super::{
-    Ledger, Setting,
-    account::{Words, ms},
-    newcomers::Newcomers,
+    Setting,
+    account::{Known, counts_every_packet},
+    record::Record,
+    refusals::Refusals,
+    remembered::{Remembered, Row},
     report::Account,
     window,
 };
@@ -19,6 +25,8 @@ use super::{
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) address: IpAddr,
+    /// As the packet path has it.
+    pub(super) seen: Address,
     pub(super) key: SourceKey,
     pub(super) hash: u64,
 }
@@ -28,64 +36,58 @@ pub(super) struct Source {
 pub(super) struct Group<'p> {
     /// 0 for those of every source, or one more than the index of a service.
     pub(super) number: u64,
+    /// The name of that service.
+    pub(super) service: Option<&'p str>,
     pub(super) set: &'p LimitSet,
     pub(super) rates: &'p [Rate],
 }
 
 impl Source {
     pub(super) fn of(address: IpAddr, policy: &Policy) -> Self {
-        let source = &policy.source;
-        let key = match address {
-            IpAddr::V4(v4) => {
-                let SourceKey { hi, lo } = SourceKey::from_v4(u32::from_ne_bytes(v4.octets()));
-                SourceKey { hi, lo: lo & source.v4_mask }
-            }
-            IpAddr::V6(v6) => {
-                aggregation::cut(SourceKey::from_octets(v6.octets()), source.v6_mask_hi, source.v6_mask_lo)
-            }
+        let seen = match address {
+            IpAddr::V4(v4) => Address::v4(u32::from_ne_bytes(v4.octets())),
+            IpAddr::V6(v6) => Address { family: Family::V6, key: SourceKey::from_octets(v6.octets()) },
         };
-        Self { address, key, hash: prefilter::hash(key, policy.prefilter.secret) }
+        let key = Sender::key_of(policy, seen);
+        Self { address, seen, key, hash: prefilter::hash(key, policy.prefilter.secret) }
     }
 
     /// The limits of every source.
-    pub(super) fn account<L: Ledger>(
+    pub(super) fn account<R: Remembered>(
         &self,
-        ledger: &L,
+        record: &Record<'_, R>,
         setting: &Setting<'_>,
-        newcomers: &Newcomers<'_>,
-    ) -> Result<Account, L::Error> {
+        refusals: &Refusals,
+    ) -> Account {
         let rates: Vec<Rate> = setting.policy.source().limits().iter().map(|limit| *limit.rate()).collect();
-        let group = Group { number: 0, set: &setting.kernel.source.set, rates: &rates };
-        self.account_in(ledger, setting, &group, newcomers, 0)
+        let group = Group { number: 0, service: None, set: &setting.kernel.source.set, rates: &rates };
+        self.account_in(record, setting, &group, refusals)
     }
 
-    /// Limits of a group, whose entry is made after so many others.
-    pub(super) fn account_in<L: Ledger>(
+    /// Limits of a group.
+    pub(super) fn account_in<R: Remembered>(
         &self,
-        ledger: &L,
+        record: &Record<'_, R>,
         setting: &Setting<'_>,
         group: &Group<'_>,
-        newcomers: &Newcomers<'_>,
-        before: u64,
-    ) -> Result<Account, L::Error> {
+        refusals: &Refusals,
+    ) -> Account {
         let hash = match group.number {
             0 => self.hash,
             number => prefilter::group_hash(self.hash, number, setting.kernel.prefilter.secret),
         };
-        let words = Words {
-            entry: ledger.entry(&EntryKey { hi: self.key.hi, lo: self.key.lo, group: group.number })?,
-            cell: ledger.cell(prefilter::cell_index(hash))?,
-            tracked_until_q8: ledger.tracked_until_q8(prefilter::cell_index(hash))?,
+        let cell = prefilter::cell_index(hash);
+        let [tracked_until_q8, ..] = record.place(Row::Hot(cell));
+        let known = Known {
+            entry: record.row(Row::Source([self.key.hi, self.key.lo, group.number])),
+            cell: record.place(Row::Cell(cell)),
+            tracked_until_q8,
             name: prefilter::negative_name(hash, setting.kernel.generation),
         };
-        let mut account = Account::new(&words, group.set, group.rates, setting.now_q8());
-        let windows = window::of_source(ledger, setting, self, group)?;
-        account.limits.extend(windows.states);
-        let entry_ns = if account.wants_entry(group.set) { newcomers.wait_ns(before) } else { 0 };
-        // Windows are asked before anything is made.
-        let window_ns = if windows.wanted { newcomers.wait_ns(0) } else { 0 };
-        let wait_ns = entry_ns.max(window_ns);
-        account.no_room_for_ms = (wait_ns > 0).then(|| ms(wait_ns));
-        Ok(account)
+        let mut account = Account::new(&known, group.set, group.rates, setting.now_q8());
+        account.limits.extend(window::of_source(record, setting, self, group));
+        let plain = group.rates.iter().any(|rate| counts_every_packet(rate.meter as u32));
+        account.no_room_for_ms = refusals.for_ms(Reason::NewSourceBudget, group.service, plain);
+        account
     }
 }

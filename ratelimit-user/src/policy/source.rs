@@ -1,11 +1,13 @@
 //! What holds for every source: its limits, and what counts as one source.
 
+use std::net::IpAddr;
+
 use ratelimit_common::{
     abi::{Limit, MAX_LIMITS},
     limit::rate::{Rate, RateError},
 };
 
-use super::limit_list::LimitList;
+use super::{limit_list::LimitList, prefix::Prefix};
 
 /// Sources in the table unless the policy says otherwise: about 30 MB of kernel memory.
 pub const DEFAULT_TABLE_ENTRIES: u32 = 262_144;
@@ -135,6 +137,11 @@ impl SourcePolicy {
     /// Bits of an IPv6 address that make a source.
     pub fn ipv6_prefix(&self) -> u8 {
         self.ipv6_prefix
+    }
+
+    /// The source that an address belongs to.
+    pub fn around(&self, address: IpAddr) -> Prefix {
+        Prefix::masked(address, if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix })
     }
 
     /// Sources in the table.

@@ -1,0 +1,99 @@
+//! Reading what the kernel remembers of one source, value by value.
+
+use std::net::IpAddr;
+
+use aya::maps::{MapError, lpm_trie::Key};
+use ratelimit_common::abi::{EntryKey, Lease, LimitSet, ListEntry, PrefixKey, Share};
+
+use super::{DataplaneError, kernel::Maps, table::found};
+use crate::{
+    explain::{Remembered, Row, Words, words},
+    policy::{Prefix, TrieKey},
+};
+
+/// The place of the budget for new sources, as the kernel program has it.
+const NEW_SOURCES: u32 = 0;
+
+impl Remembered for Maps {
+    type Error = DataplaneError;
+
+    fn listed(&self, address: IpAddr) -> Result<Option<ListEntry>, DataplaneError> {
+        let entry = match Prefix::masked(address, u8::MAX).trie_key() {
+            TrieKey::V4(len, data) => self.lists_v4.get(&Key::new(len, data), 0),
+            TrieKey::V6(len, data) => self.lists_v6.get(&Key::new(len, data), 0),
+        };
+        found(entry).map_err(DataplaneError::map("read the lists"))
+    }
+
+    fn row(&self, row: Row) -> Result<Option<Words>, DataplaneError> {
+        let failed = |error: MapError| DataplaneError::map("read what is remembered of an address")(error);
+        let value = match row {
+            Row::Source([hi, lo, group]) => {
+                let bucket = self.table.entry(&EntryKey { hi, lo, group })?;
+                return Ok(bucket.map(|bucket| words(&[&bucket.tat_q8, &[bucket.proven_until_q8]])));
+            }
+            Row::Window([hi, lo, group]) => {
+                let key = EntryKey { hi, lo, group };
+                let state = match found(self.windows.get(&key, 0)).map_err(failed)? {
+                    None => found(self.kept_windows.get(&key, 0)).map_err(failed)?,
+                    state => state,
+                };
+                return Ok(state.map(|state| state.words));
+            }
+            Row::Prefix([hi, lo, prefix_level]) => {
+                let word =
+                    found(self.prefixes.get(&PrefixKey { hi, lo, prefix_level }, 0)).map_err(failed)?;
+                return Ok(word.map(|word| words(&[&[word]])));
+            }
+            Row::Hot(cell) => words(&[&[self.table.tracked_until_q8(cell)?]]),
+            Row::Cell(index) => {
+                let cell = self.table.cell(index)?;
+                words(&[&[cell.tat_q8], &cell.negative_entries])
+            }
+            Row::PrefixCell(index) => {
+                let cell = self.prefix_levels.get(&index, 0).map_err(failed)?;
+                words(&[&[cell.tat_q8, cell.tracked_until_q8]])
+            }
+            Row::Fair(index) => {
+                let cell = self.fair.get(&index, 0).map_err(failed)?;
+                words(&[&[cell.share, cell.asked]])
+            }
+            Row::User(index) => words(&[&self.users.get(&index, 0).map_err(failed)?.tat_q8]),
+            Row::UserWindow(index) => self.user_windows.get(&index, 0).map_err(failed)?.words,
+            Row::Spent(place) => {
+                let spent = self.spent(place)?;
+                words(&[&[spent.used, spent.unmet]])
+            }
+            Row::Total(index) => words(&[&self.totals.get(&index, 0).map_err(failed)?.tat_q8]),
+            Row::Syns(index) => {
+                let syns = self.syns.get(&index, 0).map_err(failed)?;
+                words(&[&[syns.tat_q8, syns.cookies_until_q8]])
+            }
+            // Each CPU has its own.
+            Row::Share(_) | Row::NewSources => return Ok(None),
+        };
+        Ok(Some(value))
+    }
+
+    fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, DataplaneError> {
+        self.user_limits
+            .get(&table, 0)
+            .and_then(|limits| limits.get(&index, 0))
+            .map_err(DataplaneError::map("read the limits of users"))
+    }
+
+    fn lease(&self, place: u32) -> Result<Lease, DataplaneError> {
+        Maps::lease(self, place)
+    }
+
+    fn shares(&self, total: u32) -> Result<Vec<Share>, DataplaneError> {
+        let per_cpu = self.shares.get(&total, 0).map_err(DataplaneError::map("read the shares of CPUs"))?;
+        Ok(per_cpu.iter().copied().collect())
+    }
+
+    fn new_sources(&self) -> Result<Vec<u64>, DataplaneError> {
+        let per_cpu =
+            self.allowances.get(&NEW_SOURCES, 0).map_err(DataplaneError::map("read the budgets of CPUs"))?;
+        Ok(per_cpu.iter().copied().collect())
+    }
+}

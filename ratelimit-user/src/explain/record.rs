@@ -1,0 +1,113 @@
+//! Everything that was read to explain one address, each value once: what is said of limits and what the packet path decides are about one
+//! moment.
+
+use std::{cell::RefCell, net::IpAddr};
+
+use foldhash::HashMap;
+
+use ratelimit_common::{
+    abi::{Lease, LimitSet, ListEntry, Policy, Share, user::NO_USER},
+    limit::gcra::{ahead_q8, time_q8},
+};
+
+use super::{
+    Setting,
+    remembered::{Remembered, Row, Words, words},
+};
+
+/// What was read. A value that cannot be read counts as absent, and [`Record::finish`] says why.
+pub(super) struct Record<'r, R: Remembered> {
+    remembered: &'r R,
+    pub(super) policy: &'r Policy,
+    pub(super) now_ns: u64,
+    /// The longest listed prefix around the address.
+    pub(super) listed: Option<ListEntry>,
+    /// The limits of the user whose address it is.
+    pub(super) user_limits: LimitSet,
+    rows: RefCell<HashMap<Row, Option<Words>>>,
+    shares: RefCell<HashMap<u32, Vec<Share>>>,
+    failed: RefCell<Option<R::Error>>,
+}
+
+impl<'r, R: Remembered> Record<'r, R> {
+    pub(super) fn new(remembered: &'r R, setting: &Setting<'r>, address: IpAddr) -> Result<Self, R::Error> {
+        let listed = remembered.listed(address)?;
+        let user = listed.map_or(NO_USER, |entry| entry.user);
+        let user_limits = match user.checked_sub(1) {
+            Some(index) => remembered.user_limits(setting.kernel.tables, u32::from(index))?,
+            None => LimitSet::NONE,
+        };
+        Ok(Self {
+            remembered,
+            policy: setting.kernel,
+            now_ns: setting.now_ns,
+            listed,
+            user_limits,
+            rows: RefCell::default(),
+            shares: RefCell::default(),
+            failed: RefCell::default(),
+        })
+    }
+
+    /// What was made of the record, or why something could not be read.
+    pub(super) fn finish<T>(self, made: T) -> Result<T, R::Error> {
+        self.failed.into_inner().map_or(Ok(made), Err)
+    }
+
+    /// A value, if there is one.
+    pub(super) fn row(&self, row: Row) -> Option<Words> {
+        if let Some(known) = self.rows.borrow().get(&row) {
+            return *known;
+        }
+        let read = match row {
+            Row::Share(total) => Some(self.best_share(total)),
+            Row::NewSources => Some(words(&[&[self.best_new_sources()]])),
+            _ => self.checked(self.remembered.row(row)).flatten(),
+        };
+        self.rows.borrow_mut().insert(row, read);
+        read
+    }
+
+    /// A value of an array, which has one at every place.
+    pub(super) fn place(&self, row: Row) -> Words {
+        self.row(row).unwrap_or_default()
+    }
+
+    /// What may be spent of a user's limit.
+    pub(super) fn lease(&self, place: u32) -> Lease {
+        self.checked(self.remembered.lease(place)).unwrap_or(Lease::NONE)
+    }
+
+    /// What each CPU has taken from a total.
+    pub(super) fn shares(&self, total: u32) -> Vec<Share> {
+        let read = || self.checked(self.remembered.shares(total)).unwrap_or_default();
+        self.shares.borrow_mut().entry(total).or_insert_with(read).clone()
+    }
+
+    /// A packet may come in on any CPU: the one is shown that has most left.
+    fn best_share(&self, total: u32) -> Words {
+        let now_q8 = time_q8(self.now_ns);
+        let mut best = Share::EMPTY;
+        for (nth, share) in self.shares(total).iter().enumerate() {
+            for place in 0..best.pool_q8.len() {
+                let (until, known) = (share.refused_until_q8[place], best.refused_until_q8[place]);
+                best.pool_q8[place] = best.pool_q8[place].max(share.pool_q8[place]);
+                if nth == 0 || ahead_q8(until, now_q8) < ahead_q8(known, now_q8) {
+                    best.refused_until_q8[place] = until;
+                }
+            }
+        }
+        words(&[&best.pool_q8, &best.refused_until_q8])
+    }
+
+    /// The bucket of the CPU that may make an entry first. A word of zero is a CPU that has never made one: most likely it is not there.
+    fn best_new_sources(&self) -> u64 {
+        let all = self.checked(self.remembered.new_sources()).unwrap_or_default();
+        let now_q8 = time_q8(self.now_ns);
+        all.into_iter().filter(|word| *word != 0).min_by_key(|word| ahead_q8(*word, now_q8)).unwrap_or(0)
+    }
+
+    fn checked<T>(&self, read: Result<T, R::Error>) -> Option<T> {
+        read.map_err(|error| self.failed.replace(Some(error))).ok()
+    }
+}

@@ -1,0 +1,389 @@
+//! The tables of the packet path for one packet that nobody sent: read from the record, written to memory.
+
+use std::{cell::RefCell, rc::Rc};
+
+use foldhash::HashMap;
+
+use ratelimit_common::{
+    abi::{
+        Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
+        Reason, Share, WindowState,
+        cell::NEGATIVE_ENTRIES,
+        destination::DestinationKey,
+        service::HOST_TOTAL,
+        window::{MAX_WINDOWS, SET_WINDOWS},
+    },
+    limit::gcra::time_q8,
+};
+use ratelimit_ebpf::{
+    frame::Frame,
+    limit::{Leaves, Stages, refusal_of},
+    packet::{Address, Packet},
+    pipeline,
+    tables::{CpuBudget, InsertError, Relay, Successor, Tables, TailCallContext},
+};
+
+use super::{
+    record::Record,
+    remembered::{Remembered, Row, Words, words},
+};
+
+/// Where the second half of a share begins: until when there is no more.
+const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
+
+/// A word of a value.
+type Word = (Row, usize);
+
+/// What does not refuse packets any more, so that it can be seen what else would.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lifted {
+    block: bool,
+    /// Words that always read like this.
+    words: HashMap<Word, u64>,
+}
+
+impl Lifted {
+    /// Everything that is lifted here or there.
+    pub(super) fn and(&self, other: &Self) -> Self {
+        let words = self.words.iter().chain(&other.words).map(|(word, value)| (*word, *value));
+        Self { block: self.block || other.block, words: words.collect() }
+    }
+}
+
+/// The tables as a packet finds and leaves them.
+pub(super) struct Scratch<'r, R: Remembered> {
+    record: &'r Record<'r, R>,
+    listed: Option<ListEntry>,
+    now_ns: u64,
+    lifted: Rc<Lifted>,
+    /// What the packets so far have asked for, as they left it.
+    rows: RefCell<HashMap<Row, Option<Words>>>,
+}
+
+impl<'r, R: Remembered> Scratch<'r, R> {
+    /// The tables as they were read, but for what is lifted.
+    pub(super) fn new(record: &'r Record<'r, R>, lifted: Rc<Lifted>) -> Self {
+        let listed = record.listed.map(|entry| ListEntry {
+            blocked_until_ns: if lifted.block { 0 } else { entry.blocked_until_ns },
+            ..entry
+        });
+        Self { record, listed, now_ns: record.now_ns, lifted, rows: RefCell::default() }
+    }
+
+    /// The tables at another moment, if nothing happens until then.
+    pub(super) fn after_ms(&self, ms: u64) -> Self {
+        Self {
+            record: self.record,
+            listed: self.listed,
+            now_ns: self.now_ns.saturating_add(ms.saturating_mul(1_000_000)),
+            lifted: Rc::clone(&self.lifted),
+            rows: self.rows.clone(),
+        }
+    }
+
+    /// What the packet path decides about a packet.
+    pub(super) fn judge(&self, packet: Packet, len: u64) -> Reason {
+        pipeline::judge(self, self, self.record.policy, packet, len)
+    }
+
+    /// What is lifted once nothing refuses packets for a reason any more that was asked so far; `None` if nothing was found to lift.
+    pub(super) fn lift(&self, reason: Reason) -> Option<Rc<Lifted>> {
+        let mut lifted = Lifted::clone(&self.lifted);
+        let now_q8 = time_q8(self.now_ns);
+        lifted.block |= reason == Reason::Blocked;
+        for row in self.rows.borrow().keys() {
+            for (place, value) in self.relief(*row, reason, now_q8) {
+                lifted.words.insert((*row, place), value);
+            }
+        }
+        let more = lifted.block != self.lifted.block || lifted.words.len() > self.lifted.words.len();
+        more.then(|| Rc::new(lifted))
+    }
+
+    /// The words of a value that can refuse packets for a reason, and what they are where they refuse nothing.
+    fn relief(&self, row: Row, reason: Reason, full: u64) -> Vec<(usize, u64)> {
+        let all = |value: u64| (0..Words::default().len()).map(|place| (place, value)).collect();
+        // Enough for any packet.
+        let pools = || (0..REFUSED_UNTIL).map(|place| (place, u64::MAX / 2)).collect();
+        match (reason, row) {
+            (Reason::LimitUser, Row::User(_)) | (Reason::LimitPrefix, Row::Prefix(_)) => all(full),
+            (Reason::LimitUser, Row::UserWindow(_)) => all(0),
+            (Reason::LimitPrefix, Row::PrefixCell(_)) => vec![(0, full)],
+            (Reason::LimitPrefix, Row::Fair(_)) => vec![(0, 0)],
+            (Reason::NewSourceBudget, Row::NewSources) => vec![(0, full)],
+            (Reason::HostTotal, Row::Share(HOST_TOTAL)) => pools(),
+            (Reason::ServiceTotal, Row::Share(total)) if total != HOST_TOTAL => pools(),
+            (_, Row::Source([_, _, group])) => {
+                let limits = self.set(group).limits.iter().enumerate();
+                let of_reason = limits.filter(|(_, limit)| refusal_of(limit.meter) == reason);
+                of_reason.map(|(place, _)| (place, full)).collect()
+            }
+            (_, Row::Window([_, _, name])) => {
+                let number = self.set(name & 0xffff).windows[(name >> 16) as usize & (SET_WINDOWS - 1)];
+                let window = &self.record.policy.windows[usize::from(number.saturating_sub(1)) % MAX_WINDOWS];
+                if refusal_of(u32::from(window.meter)) == reason { all(0) } else { Vec::new() }
+            }
+            (Reason::LimitPackets | Reason::LimitBytes, Row::Cell(_)) => {
+                (1..=NEGATIVE_ENTRIES).map(|place| (place, 0)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The limits of a group: of every source, or of every source at a service.
+    fn set(&self, group: u64) -> &LimitSet {
+        let policy = self.record.policy;
+        policy.service(group as u32).map_or(&policy.source.set, |(_, service)| &service.per_source)
+    }
+
+    fn row(&self, row: Row) -> Option<Row> {
+        let mut rows = self.rows.borrow_mut();
+        rows.entry(row).or_insert_with(|| self.record.row(row)).map(|_| row)
+    }
+
+    fn insert_row(&self, row: Row, value: Words) -> Result<(), InsertError> {
+        if self.row(row).is_some() {
+            return Err(InsertError::Exists);
+        }
+        self.rows.borrow_mut().insert(row, Some(value));
+        Ok(())
+    }
+}
+
+impl<R: Remembered> Tables for Scratch<'_, R> {
+    type Word = Word;
+    type Bucket = Row;
+    type Cell = Row;
+    type PrefixLevelCell = Row;
+    type FairCell = Row;
+    type Window = Row;
+    type Share = Row;
+
+    fn now_ns(&self, _: Clock) -> u64 {
+        self.now_ns
+    }
+
+    fn policy(&self) -> Option<&Policy> {
+        Some(self.record.policy)
+    }
+
+    // Packets are asked about with their service.
+    fn destined(&self, _: u32, _: &DestinationKey) -> Option<u32> {
+        None
+    }
+
+    fn listed(&self, _: Address) -> Option<&ListEntry> {
+        self.listed.as_ref()
+    }
+
+    fn bucket(&self, key: &EntryKey) -> Option<Row> {
+        self.row(Row::Source([key.hi, key.lo, key.group]))
+    }
+
+    fn bucket_word(&self, bucket: Row, index: usize) -> Word {
+        (bucket, index)
+    }
+
+    fn proven_until(&self, bucket: Row) -> Word {
+        (bucket, MAX_LIMITS)
+    }
+
+    fn insert(&self, key: &EntryKey, bucket: &Bucket) -> Result<(), InsertError> {
+        let value = words(&[&bucket.tat_q8, &[bucket.proven_until_q8]]);
+        self.insert_row(Row::Source([key.hi, key.lo, key.group]), value)
+    }
+
+    fn user(&self, index: u32) -> Option<Row> {
+        self.row(Row::User(index))
+    }
+
+    fn user_limits(&self, _: u32, _: u32) -> Option<&LimitSet> {
+        Some(&self.record.user_limits)
+    }
+
+    fn lease(&self, place: u32) -> Option<Lease> {
+        Some(self.record.lease(place))
+    }
+
+    fn lease_used(&self, place: u32) -> Option<Word> {
+        Some((self.row(Row::Spent(place))?, 0))
+    }
+
+    fn lease_unmet(&self, place: u32) -> Option<Word> {
+        Some((self.row(Row::Spent(place))?, 1))
+    }
+
+    fn window(&self, key: &EntryKey) -> Option<Row> {
+        self.row(Row::Window([key.hi, key.lo, key.group]))
+    }
+
+    fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError> {
+        self.insert_row(Row::Window([key.hi, key.lo, key.group]), WindowState::FRESH.words)
+    }
+
+    // A window is one row, whichever of the two tables has it.
+    fn kept_window(&self, _: &EntryKey) -> Option<Row> {
+        None
+    }
+
+    fn keep_window(&self, _: &EntryKey, _: Row) {}
+
+    fn user_window(&self, index: u32) -> Option<Row> {
+        self.row(Row::UserWindow(index))
+    }
+
+    fn window_word(&self, state: Row, slot: usize) -> Word {
+        (state, slot)
+    }
+
+    fn budget(&self, budget: CpuBudget) -> Option<Word> {
+        if budget == CpuBudget::Newcomers { Some((self.row(Row::NewSources)?, 0)) } else { None }
+    }
+
+    fn tracked_until(&self, cell: u32) -> u64 {
+        self.row(Row::Hot(cell)).map_or(0, |row| self.load((row, 0)))
+    }
+
+    fn track_until(&self, cell: u32, until_q8: u64) {
+        if let Some(row) = self.row(Row::Hot(cell)) {
+            self.store((row, 0), until_q8);
+        }
+    }
+
+    fn cell(&self, index: u32) -> Option<Row> {
+        self.row(Row::Cell(index))
+    }
+
+    fn cell_tat(&self, cell: Row) -> Word {
+        (cell, 0)
+    }
+
+    fn cell_negative_entry(&self, cell: Row, slot: usize) -> Word {
+        (cell, 1 + slot)
+    }
+
+    fn prefix_level_cell(&self, index: u32) -> Option<Row> {
+        self.row(Row::PrefixCell(index))
+    }
+
+    fn prefix_level_tat(&self, cell: Row) -> Word {
+        (cell, 0)
+    }
+
+    fn prefix_level_tracked_until(&self, cell: Row) -> Word {
+        (cell, 1)
+    }
+
+    fn prefix(&self, key: &PrefixKey) -> Option<Word> {
+        Some((self.row(Row::Prefix([key.hi, key.lo, key.prefix_level]))?, 0))
+    }
+
+    fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
+        self.insert_row(Row::Prefix([key.hi, key.lo, key.prefix_level]), words(&[&[tat_q8]]))
+    }
+
+    fn fair_cell(&self, index: u32) -> Option<Row> {
+        self.row(Row::Fair(index))
+    }
+
+    fn fair_share(&self, cell: Row) -> Word {
+        (cell, 0)
+    }
+
+    fn fair_asked(&self, cell: Row) -> Word {
+        (cell, 1)
+    }
+
+    fn total(&self, service: u32, index: usize) -> Option<Word> {
+        Some((self.row(Row::Total(service))?, index))
+    }
+
+    fn share(&self, service: u32) -> Option<Row> {
+        self.row(Row::Share(service))
+    }
+
+    fn share_pool(&self, share: Row, place: usize) -> Word {
+        (share, place)
+    }
+
+    fn share_refused_until(&self, share: Row, place: usize) -> Word {
+        (share, REFUSED_UNTIL + place)
+    }
+
+    // Every packet here has a source.
+    fn link(&self, _: u32) -> Option<Word> {
+        None
+    }
+
+    fn link_cell(&self, _: u32) -> Option<(Word, Word)> {
+        None
+    }
+
+    fn syn_meter(&self, service: u32) -> Option<Word> {
+        Some((self.row(Row::Syns(service))?, 0))
+    }
+
+    fn cookies_until(&self, service: u32) -> Option<Word> {
+        Some((self.row(Row::Syns(service))?, 1))
+    }
+
+    fn load(&self, word: Word) -> u64 {
+        if let Some(value) = self.lifted.words.get(&word) {
+            return *value;
+        }
+        let rows = self.rows.borrow();
+        rows.get(&word.0).copied().flatten().map_or(0, |words| words[word.1])
+    }
+
+    fn store(&self, (row, place): Word, new: u64) {
+        if let Some(Some(words)) = self.rows.borrow_mut().get_mut(&row) {
+            words[place] = new;
+        }
+    }
+
+    fn add(&self, word: Word, amount: u64) {
+        self.store(word, self.load(word).wrapping_add(amount));
+    }
+
+    fn compare_exchange(&self, word: Word, seen: u64, new: u64) -> bool {
+        let same = self.load(word) == seen;
+        if same {
+            self.store(word, new);
+        }
+        same
+    }
+
+    // Nobody is told of packets that nobody sent, and nothing is counted.
+    fn quiet_until(&self, _: u32) -> Option<Word> {
+        None
+    }
+
+    fn tell(&self, _: DropEvent) -> bool {
+        false
+    }
+
+    fn note(&self, _: Event) {}
+
+    fn count(&self, _: u32, _: u64) {}
+}
+
+impl<R: Remembered> Leaves for Scratch<'_, R> {}
+
+impl<R: Remembered> Stages for Scratch<'_, R> {}
+
+/// There is no other program to hand packets to.
+impl<R: Remembered> Relay for Scratch<'_, R> {
+    fn answers(&self) -> bool {
+        false
+    }
+
+    fn hand_over(&self, _: Successor, _: TailCallContext) {}
+
+    fn service_at(&self, _: &Frame<'_>, _: u32, class: u32) -> u32 {
+        class
+    }
+
+    fn judge_link(&self, _: &Frame<'_>, _: &Policy, passes: Reason) -> Reason {
+        passes
+    }
+}
