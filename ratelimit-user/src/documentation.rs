@@ -345,3 +345,67 @@ fn files_that_contributing_names_exist() {
     }
     assert!(seen >= 15, "{seen} files were found");
 }
+
+/// A heading of CONTRIBUTING.md, and words that occur wherever the code knows the thing that it is about.
+const ADDITIONS: [(&str, &[&str]); 4] = [
+    ("A policy key", &["new_sources_per_cpu"]),
+    ("A verb", &["Rollback"]),
+    ("A metric", &["drop_reports_lost", "ratelimit_drop_reports_lost_total"]),
+    ("A request algorithm", &["SlidingLog", "Counting for Log"]),
+];
+
+/// Rust files of the product without their tests, as CONTRIBUTING.md names them, and what they say.
+fn product() -> Vec<(String, String)> {
+    let mut product = Vec::new();
+    let mut folders: Vec<String> =
+        ["common", "ebpf", "user"].map(|name| format!("ratelimit-{name}/src")).into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            let name = format!("{folder}/{}", entry.unwrap().file_name().to_string_lossy());
+            let is_test = ["tests", "tests.rs", "documentation.rs"].iter().any(|end| name.ends_with(end));
+            if root().join(&name).is_dir() && !is_test {
+                folders.push(name);
+            } else if name.ends_with(".rs") && !is_test {
+                let text = read(&name);
+                let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned();
+                product.push((name.trim_start_matches("ratelimit-user/src/").to_owned(), code));
+            }
+        }
+    }
+    product
+}
+
+/// Whether a word, not a part of a longer one, is somewhere in a text.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(is_letter) && !text[at + word.len()..].starts_with(is_letter))
+}
+
+#[test]
+fn the_files_of_each_addition_are_all_listed() {
+    let (page, product) = (read("CONTRIBUTING.md"), product());
+    for (heading, words) in ADDITIONS {
+        let section = page.split("### ").find(|section| section.starts_with(&format!("{heading}\n")));
+        let section = section.unwrap_or_else(|| panic!("CONTRIBUTING.md has no section {heading:?}"));
+        let rows = section.lines().filter(|line| line.starts_with('|'));
+        let listed: BTreeSet<&str> = rows
+            .flat_map(|row| row.split('`').skip(1).step_by(2))
+            .filter(|name| name.ends_with(".rs"))
+            .collect();
+        let touched: BTreeSet<&str> = product
+            .iter()
+            .filter(|(_, text)| words.iter().any(|word| has_word(text, word)))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert!(!touched.is_empty(), "{words:?} is nowhere");
+        let missing: Vec<&&str> = touched.difference(&listed).collect();
+        assert!(
+            missing.is_empty(),
+            "{heading}: {missing:?} know {words:?}, and CONTRIBUTING.md does not say so"
+        );
+        for name in listed.iter().filter(|name| !product.iter().any(|(known, _)| known == *name)) {
+            panic!("{heading}: CONTRIBUTING.md names {name}, which does not exist");
+        }
+    }
+}
