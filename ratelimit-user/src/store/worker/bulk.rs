@@ -52,7 +52,7 @@ impl<B: Backend> Worker<B> {
             tokio::spawn(async move {
                 match job {
                     Job::Run { calls, deadline, answer } => {
-                        _ = answer.send(worker.run(&calls, deadline).await)
+                        _ = answer.send(worker.run(&calls, deadline).await);
                     }
                     Job::Meet { answer } => _ = answer.send(worker.meet().await),
                 }
