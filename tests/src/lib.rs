@@ -17,6 +17,7 @@ pub mod loaded;
 pub mod memory;
 pub mod netns;
 pub mod policies;
+pub mod record;
 pub mod redis;
 pub mod remembered;
 pub mod resp;

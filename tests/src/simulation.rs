@@ -1,6 +1,6 @@
 //! Hosts, a store and the network between them, as numbers: everything that can go wrong, from a seed.
 //!
-//! What decides is the code that runs in production: `Leases` on each host, the arithmetic of the packet path, and the books of the store.
+//! What decides is the code that runs in production: `Leases` on each host, the arithmetic of the packet path, and the record of the store.
 //! What is simulated is time, and who hears what when.
 
 use std::{
@@ -22,7 +22,6 @@ use ratelimit_common::{
 };
 use ratelimit_user::{
     cluster::{
-        embedded::Embedded,
         holding::Told,
         leases::{self, Leases},
     },
@@ -32,6 +31,8 @@ use ratelimit_user::{
         round_trip::RoundTrip,
     },
 };
+
+use crate::record::PacketStore;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -204,8 +205,8 @@ pub struct World {
     limit: leases::Limit,
     of_host: Limit,
     hosts: Vec<Host>,
-    store: Embedded,
-    replica: Embedded,
+    store: PacketStore,
+    replica: PacketStore,
     store_down_until_ns: u64,
     /// How far the store's clock went back in all.
     store_back_ns: u64,
@@ -227,8 +228,8 @@ impl World {
         let now_ns = 1_000 * SECOND;
         let mut world = Self {
             hosts: Vec::new(),
-            store: Embedded::seasoned(),
-            replica: Embedded::seasoned(),
+            store: PacketStore::seasoned(),
+            replica: PacketStore::seasoned(),
             store_down_until_ns: 0,
             store_back_ns: 0,
             post: BinaryHeap::new(),
@@ -451,7 +452,7 @@ impl World {
                 self.store = self.replica.clone().taken_over();
                 self.store_down_until_ns = self.now_ns + self.rng.u64(0..1_000) * MS;
             }
-            4 => self.store = Embedded::default(),
+            4 => self.store = PacketStore::default(),
             // The daemon is stopped for a while.
             _ => self.hosts[host].next_tick_ns = soon,
         }

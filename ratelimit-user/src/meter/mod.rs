@@ -11,7 +11,7 @@
 //!
 //! Pure: time is an argument, in microseconds since 1970, and so are the words. `left` and `wait` only look; `charge` charges whether it fits or
 //! not, because whoever asks looks at every limit of a key first and then charges all of them or none. Whole numbers only, and below 2^53 where
-//! `store/scripts/take.lua` has to count alike.
+//! `store/scripts/record.lua` has to count alike.
 //!
 //! A clock that steps back gives nothing: what was written later stays as it is, and counts.
 

@@ -12,7 +12,7 @@ use crate::policy::address::StoreAddress;
 /// Hosts that a cluster is made for unless the policy says otherwise.
 pub const DEFAULT_HOSTS: u32 = 16;
 /// The most that it can be made for.
-pub const MAX_HOSTS: u32 = 1_024;
+pub const MAX_HOSTS: u32 = 10_000;
 /// What is kept back for hosts that are cut off, in thousandths, unless the policy says otherwise.
 const DEFAULT_RESERVE_PERMILLE: u32 = 50;
 /// Time from one exchange with the store to the next, unless the policy says otherwise.

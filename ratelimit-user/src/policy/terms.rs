@@ -69,21 +69,6 @@ impl Terms {
         self.burst
     }
 
-    /// Whether units come in no faster than those of another limit. In doubles, as the script does it.
-    pub(crate) fn is_no_faster_than(&self, other: &Self) -> bool {
-        self.amount as f64 * other.period_us as f64 <= other.amount as f64 * self.period_us as f64
-    }
-
-    /// Whether units come in alike.
-    pub(crate) fn is_as_fast_as(&self, other: &Self) -> bool {
-        (self.amount, self.period_us) == (other.amount, other.period_us)
-    }
-
-    /// With so many units at once.
-    pub(crate) fn with_burst(self, burst: u64) -> Self {
-        Self { burst, ..self }
-    }
-
     /// How long an empty bucket takes to fill.
     pub fn fill_us(&self) -> u64 {
         (u128::from(self.burst) * u128::from(self.period_us)).div_ceil(u128::from(self.amount)) as u64

@@ -21,6 +21,7 @@ use crate::{
     store::{
         account::{Ask, Counted, Told},
         inquiry::Inquiry,
+        record::FORM,
     },
 };
 
@@ -364,7 +365,7 @@ fn store_key(counter: &CounterKey<'_>, request: &Request<'_>, cluster: &str) -> 
     // The counter key was made of the same parts.
     let _complete = write(counter.subject, request, &mut key);
     let (first, rest) = key.split();
-    format!("{cluster}:{{{first}}}:{}:{rest}", counter.allowance.store_name())
+    format!("{cluster}:{FORM}:{{{first}}}:{}:{rest}", counter.allowance.store_name())
 }
 
 fn nearest<'r>(allowance: &'r Allowance, left: &Left, now_us: u64) -> Option<Nearest<'r>> {

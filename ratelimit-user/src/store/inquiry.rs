@@ -1,22 +1,18 @@
 //! Questions about requests, as calls of a script, and the answers.
 
-use std::sync::LazyLock;
-
 use super::{
     account::{Ask, Counted, Told},
-    exchange::Entry,
     letter::grouped,
-    redis::{Call, Script, StoreError, Value},
+    record::{self, RECORD, number},
+    redis::{Call, StoreError, Value},
 };
-use crate::meter::{Meter, NEVER_US};
+use crate::meter::NEVER_US;
 
-/// Accounts in one call, so that the server is never busy with one for long.
+/// Records in one call, so that the server is never busy with one for long.
 pub const LINES: usize = 250;
 
 /// Numbers in the answer to one question.
 const TOLD: usize = 10;
-
-static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new("take", include_str!("scripts/take.lua")));
 
 /// One key, and what is asked about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,43 +48,22 @@ fn call<'i>(
     now_us: u64,
 ) -> Call<'static> {
     let mut keys = Vec::new();
-    let mut args = vec![host.as_bytes().to_vec(), recent_us.to_string().into_bytes()];
+    // A store that has forgotten these begins anew.
+    let mut args = vec![host.as_bytes().to_vec(), recent_us.to_string().into_bytes(), b"0".to_vec()];
     for Inquiry { key, limits, ask } in inquiries {
-        keys.push(key.clone().into_bytes());
-        args.push(packed(limits, ask, now_us));
+        keys.extend(record::keys(key, limits));
+        args.push(record::packed(limits, ask, now_us));
     }
-    Call { script: &TAKE, keys, args }
-}
-
-/// A question as the script unpacks it: one argument for each key, where a dozen would be parsed and turned into numbers one by one.
-fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
-    let Ask { lease, life_us, spend, reserved, patience_us, refund, age_us, peek } = *ask;
-    let Entry { sequence, used, held, wanted } = lease;
-    let asked =
-        [sequence, used, held, wanted, life_us, spend, reserved, patience_us, refund, age_us, peek.into()];
-    let of_limit = |limit: &Counted| {
-        let [kind, a, b, c] = limit.meter.script(now_us);
-        let [d, e] = match &limit.meter {
-            Meter::Soft(soft) => [soft.own().amount(), soft.own().capacity()],
-            _ => [limit.margin, limit.held_back],
-        };
-        [kind, a, b, c, limit.queue.into(), d, e]
-    };
-    let limits = limits.iter().flat_map(of_limit);
-    asked.into_iter().chain(limits).flat_map(|number| (number as f64).to_le_bytes()).collect()
+    Call { script: &RECORD, keys, args }
 }
 
 /// The answers in the answer to a call with so many questions.
 pub fn answers(answer: &Value, inquiries: usize) -> Result<Vec<Told>, StoreError> {
     let nonsense = || StoreError::Nonsense {
         at: "the store".into(),
-        why: format!("the take script answered {answer:?}"),
+        why: format!("the record script answered {answer:?}"),
     };
     let Value::Array(numbers) = answer else { return Err(nonsense()) };
-    let number = |value: &Value| match value {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
-    };
     let told = |of: &[Value]| {
         let never = of[1] == Value::Int(-1);
         Some(Told {
@@ -111,7 +86,10 @@ pub fn answers(answer: &Value, inquiries: usize) -> Result<Vec<Told>, StoreError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{meter::Bucket, store::redis::slot};
+    use crate::{
+        meter::{Bucket, Meter},
+        store::redis::slot,
+    };
 
     #[test]
     fn an_answer_of_another_shape_is_refused() {
@@ -150,7 +128,7 @@ mod tests {
         let all: Vec<&Inquiry> = all.iter().collect();
         for (places, call) in calls("h", 1, &all, true, 0) {
             assert!(call.keys.iter().all(|key| slot(key) == slot(&call.keys[0])));
-            assert_eq!(places.len(), call.keys.len());
+            assert_eq!(3 * places.len(), call.keys.len(), "each with its rows and their order");
         }
         let alone = calls("h", 1, &all, false, 0);
         assert_eq!(alone.iter().map(|(places, _)| places.len()).collect::<Vec<_>>(), [250, 250, 100]);

@@ -7,6 +7,7 @@ pub mod deadline;
 pub mod exchange;
 pub mod inquiry;
 pub mod letter;
+pub mod record;
 pub mod redis;
 pub mod round_trip;
 pub mod worker;

@@ -4,6 +4,7 @@
 
 use fastrand::Rng;
 use ratelimit_tests::{
+    record::StoreRecord,
     redis::{Options, Redis},
     seeds::seeds,
 };
@@ -13,7 +14,7 @@ use ratelimit_user::{
         calendar::{Calendar, CalendarUnit},
     },
     store::{
-        account::{Account, Ask, Counted, Told},
+        account::{Ask, Counted, Told},
         exchange::Entry,
         inquiry::{self, Inquiry},
         redis::Value,
@@ -150,8 +151,9 @@ fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
     let capacity = limits.iter().map(|limit| limit.meter.capacity()).min().unwrap();
     let longest = limits.iter().map(|limit| limit.meter.wait(&vec![0; limit.meter.words()], START, 1)).max();
     assert_eq!(longest, Some(0), "something fits at first");
-    let mut hosts = [Book::default(); 3];
-    let mut account = Account::default();
+    // Few are in the record itself, many are not.
+    let mut hosts = vec![Book::default(); *rng.choice(&[1, 3, 8, 9, 20]).unwrap()];
+    let mut record = StoreRecord::default();
     let (mut now_us, mut yes, mut leased) = (START + rng.u64(0..SECOND), 0, 0);
     let key = format!("t:{seed}");
     for step in 0..STEPS {
@@ -165,10 +167,10 @@ fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
         let from = rng.usize(..hosts.len());
         let ask = some_ask(&mut rng, &mut hosts[from], capacity);
         let name = format!("h{from}");
-        let expected = account.exchange(&limits, RECENT_US, now_us, &name, &ask);
+        let expected = record.exchange(&limits, RECENT_US, now_us, &name, &ask);
         let got = store.exchange(&name, now_us, &[inquiry(&key, &limits, ask)]);
         if std::env::var_os("TRACE").is_some() {
-            println!("{step} {now_us} {name} {ask:?} {expected:?} {account:?}");
+            println!("{step} {now_us} {name} {ask:?} {expected:?} {record:?}");
         }
         assert_eq!(got, [expected], "SEED={seed} step {step} at {now_us}: {ask:?} on {limits:?}");
         if ask.lease.sequence > 0 && ask.lease.sequence == hosts[from].sequence {
@@ -240,4 +242,37 @@ fn the_books_are_kept_for_as_long_as_somebody_waits_who_is_in_them() {
     store.exchange("long", START, &[inquiry("l", &limits, lease(200 * SECOND))]);
     store.exchange("short", START, &[inquiry("l", &limits, lease(SECOND))]);
     assert!((225_000..=228_000).contains(&left_ms("l")), "{}", left_ms("l"));
+}
+
+fn hundred() -> [Counted; 1] {
+    [Counted::plain(Meter::Fixed(Fixed::new(100, 3_600 * SECOND)))]
+}
+
+fn wants(sequence: u64, wanted: u64, life_us: u64) -> Ask {
+    Ask { lease: Entry { sequence, used: 0, held: 0, wanted }, life_us, ..Ask::default() }
+}
+
+#[test]
+fn what_must_be_left_is_not_lent() {
+    let mut record = StoreRecord::default();
+    let ask = Ask { reserved: 60, ..wants(1, 50, SECOND) };
+    let told = record.exchange(&hundred(), SECOND, 0, "a", &ask);
+    assert_eq!((told.granted, told.free), (40, 60));
+    let told = record.exchange(&hundred(), SECOND, 0, "b", &ask);
+    assert_eq!((told.granted, told.free), (0, 60));
+}
+
+#[test]
+fn each_lease_is_written_off_an_eighth_after_its_own_life() {
+    let mut record = StoreRecord::default();
+    let limits = hundred();
+    record.exchange(&limits, SECOND, 0, "short", &wants(1, 20, 8 * SECOND));
+    record.exchange(&limits, SECOND, 0, "long", &wants(1, 30, 80 * SECOND));
+    let mut out_at = |now_us| {
+        record.exchange(&limits, SECOND, now_us, "onlooker", &Ask::default());
+        record.out()
+    };
+    assert_eq!([9, 10, 90, 91].map(|second| out_at(second * SECOND)), [50, 30, 30, 0]);
+    let told = record.exchange(&limits, SECOND, 91 * SECOND, "onlooker", &Ask::default());
+    assert_eq!(told.free, 50, "what nobody reported counts as used");
 }

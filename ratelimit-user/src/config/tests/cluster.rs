@@ -55,7 +55,7 @@ fn all_mistakes_of_a_cluster_are_reported_at_once_each_at_its_place() {
             "p.toml:4:9: redis: host \"h\" has a port that is not a number from 1 to 65535",
             "p.toml:5:8: name = \"a}b\" is not possible; use 1 to 64 letters, digits, dots, dashes and underscores",
             "p.toml:6:8: host = \"\" is not possible; use 1 to 64 letters, digits, dots, dashes and underscores",
-            "p.toml:7:9: hosts = 0 is not possible; use 1 to 1024",
+            "p.toml:7:9: hosts = 0 is not possible; use 1 to 10000",
             "p.toml:8:11: reserve = \"60%\" is not a part of a limit; use \"0%\" to \"50%\", at most one decimal",
             "p.toml:9:8: tick = \"1ms\" is not possible; use 10ms to 1s",
             "p.toml:10:9: lease = \"61s\" is not possible with a tick of 50 ms; use 200 ms to 60s",

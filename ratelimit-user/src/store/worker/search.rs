@@ -13,6 +13,7 @@ use crate::{
         backend::Backend,
         deadline::Deadline,
         inquiry::{self, Inquiry},
+        record::FORM,
         redis::{Call, ServerFacts, StoreError},
     },
 };
@@ -210,7 +211,7 @@ fn call(n: u32, probe: &Probe) -> Option<Call<'static>> {
     let Probe { name, host, recent_us, is_sharded } = probe;
     let meter = Meter::Bucket(Bucket::new(1, LIFE_US, 1));
     let asked = Inquiry {
-        key: format!("{name}:{{{n}}}:probe"),
+        key: format!("{name}:{FORM}:{{{n}}}:probe"),
         limits: vec![Counted::plain(meter)],
         // What is given back is written down.
         ask: Ask { refund: 1, ..Ask::default() },

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use ratelimit_tests::policies::REQUEST_ALGORITHMS;
+use ratelimit_tests::{policies::REQUEST_ALGORITHMS, record::StoreRecord};
 use ratelimit_user::{
     config,
     requests::{
@@ -17,10 +17,7 @@ use ratelimit_user::{
         renewal::{self, Renewal},
         shared::{self, Step, Taking},
     },
-    store::{
-        account::{Account, Told},
-        inquiry::Inquiry,
-    },
+    store::{account::Told, inquiry::Inquiry},
 };
 
 use super::watch::Watch;
@@ -228,7 +225,7 @@ pub(crate) struct World<'p> {
     rng: Rng,
     now_us: u64,
     hosts: Vec<Host>,
-    store: BTreeMap<String, Account>,
+    store: BTreeMap<String, StoreRecord>,
     store_back_us: u64,
     agenda: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
@@ -420,8 +417,8 @@ impl<'p> World<'p> {
             return;
         }
         let told = inquiries.iter().map(|Inquiry { key, limits, ask }| {
-            let account = self.store.entry(key.clone()).or_default();
-            account.exchange(limits, RECENT_US, self.now_us, from, ask)
+            let record = self.store.entry(key.clone()).or_default();
+            record.exchange(limits, RECENT_US, self.now_us, from, ask)
         });
         let told = told.collect();
         self.send(host, Event::Answer { question, told, decided_us: self.now_us });

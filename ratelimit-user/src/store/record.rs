@@ -1,0 +1,105 @@
+//! The record that the store keeps of one key: where it is, and how the script is asked about it.
+//!
+//! `scripts/record.lua` counts packets and requests alike. The record itself has the states of the key's limits and the sums over all hosts; what each
+//! host holds is a row of its own, and an order says which row has to be looked at next. So a call costs the same for any number of hosts.
+
+use std::sync::LazyLock;
+
+use super::{
+    account::{Ask, Counted},
+    exchange::Entry,
+    redis::{Call, Script, Value},
+};
+use crate::meter::Meter;
+
+/// Stands behind the name that all keys begin with. Builds that write records in another form have another number there, and none that wrote them
+/// before this one has any: two builds that share a store count apart.
+pub const FORM: &str = "2";
+
+pub(super) static RECORD: LazyLock<Script> =
+    LazyLock::new(|| Script::new("record", include_str!("scripts/record.lua")));
+
+/// Forgets a record: whoever asks next finds nothing used.
+static RESET: LazyLock<Script> = LazyLock::new(|| Script::new("reset", include_str!("scripts/reset.lua")));
+
+/// The call that forgets the record of a key.
+pub fn reset(key: &str) -> Call<'static> {
+    Call { script: &RESET, keys: keys(key, &[]), args: Vec::new() }
+}
+
+/// Everything that the store keeps of a key: the record, the rows of hosts, their order, and a list for each limit that is a log. All of it is in one
+/// slot of a Redis Cluster.
+pub(super) fn keys(key: &str, limits: &[Counted]) -> Vec<Vec<u8>> {
+    // No key has a word before its hash tag, so none of these is the key of another record.
+    let beside = |word: &str| match key.find('{') {
+        Some(tag) => format!("{}{word}:{}", &key[..tag], &key[tag..]),
+        None => format!("{word}:{{{key}}}"),
+    };
+    let logs = limits.iter().filter(|limit| matches!(limit.meter, Meter::Log(_)));
+    let logs = logs.enumerate().map(|(nth, _)| beside(&format!("log{nth}")));
+    [key.to_owned(), beside("hosts"), beside("order")]
+        .into_iter()
+        .chain(logs)
+        .map(String::into_bytes)
+        .collect()
+}
+
+/// A question as the script unpacks it: one argument for each key, where a dozen would be parsed and turned into numbers one by one.
+pub(super) fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
+    let Ask { lease, life_us, spend, reserved, patience_us, refund, age_us, peek } = *ask;
+    let Entry { sequence, used, held, wanted } = lease;
+    let asked =
+        [sequence, used, held, wanted, life_us, spend, reserved, patience_us, refund, age_us, peek.into()];
+    let of_limit = |limit: &Counted| {
+        let [kind, a, b, c] = limit.meter.script(now_us);
+        let [d, e] = match &limit.meter {
+            Meter::Soft(soft) => [soft.own().amount(), soft.own().capacity()],
+            _ => [limit.margin, limit.held_back],
+        };
+        [kind, a, b, c, limit.queue.into(), d, e]
+    };
+    let limits = limits.iter().flat_map(of_limit);
+    doubles(asked.into_iter().chain(limits))
+}
+
+/// Numbers as the script unpacks them.
+pub(super) fn doubles(numbers: impl Iterator<Item = u64>) -> Vec<u8> {
+    numbers.flat_map(|number| (number as f64).to_le_bytes()).collect()
+}
+
+/// A whole number of an answer; none if it is something else.
+pub(super) fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        meter::{Bucket, Log},
+        store::redis::slot,
+    };
+
+    #[test]
+    fn everything_of_a_record_is_in_one_slot_and_is_no_other_record() {
+        let limits =
+            [Meter::Log(Log::new(9, 9)), Meter::Bucket(Bucket::new(1, 1, 1)), Meter::Log(Log::new(8, 8))]
+                .map(Counted::plain);
+        let keys = keys("rl:2:{acme}:api:x", &limits);
+        let expected = [
+            "rl:2:{acme}:api:x",
+            "rl:2:hosts:{acme}:api:x",
+            "rl:2:order:{acme}:api:x",
+            "rl:2:log0:{acme}:api:x",
+            "rl:2:log1:{acme}:api:x",
+        ];
+        assert_eq!(keys, expected.map(|key| key.as_bytes().to_vec()));
+        for key in ["rl:2:{acme}:x", "plain"] {
+            let keys = super::keys(key, &limits);
+            assert!(keys.iter().all(|other| slot(other) == slot(key.as_bytes())), "{keys:?}");
+        }
+    }
+}

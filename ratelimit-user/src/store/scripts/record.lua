@@ -1,0 +1,816 @@
+-- The record of one key: states of its limits, what hosts hold beforehand, and what they want. tests/src/record.rs and meter count alike, number
+-- for number; read those first.
+--
+-- KEYS  where longest is above 0: since when this server has known everything
+--       then for each record: the record, the rows of its hosts, the order of those rows, and one list for each limit that is a log
+-- ARGV  1: host   2: recent, like all times in us   3: longest, the life of a lease and its margin; 0 if a store that forgets begins anew
+--       then one for each record, which has doubles.
+--       Of packets: sequence used held wanted life amount period burst
+--       Of requests: sequence used held wanted life spend reserved patience refund age peek, and for each limit kind a b c queue d e:
+--         1 bucket amount period burst    2 fixed limit period -    3 sliding limit part -    4 weighted limit period -
+--         5 log limit period -            6 calendar limit start end
+--         7 soft, a bucket with a margin: d and e are amount and burst of the limit itself
+--       Of all others d is the margin, and e what nobody gets at the moment.
+-- Gives for each record of requests: spent wait granted free nearest more violated above holds heard. A wait of -1 is for ever; the nearest limit is
+-- counted from 0, and violated has a bit for each limit.
+-- Gives for each record of packets, where longest is above 0: units, lifetime, and whether other hosts have the same limit: 0 they do, 1 one says
+-- less, 2 one says more.
+--
+-- All numbers are whole and below 2^53. A call reads and writes one row, whatever the number of hosts: the record has the sums of all rows, and the
+-- order says whose row has to be looked at next. A row is: sequence, out, end, wanted, granted. It is due when what it wants no longer counts,
+-- then when its lease ends. The rows of a few hosts are in the record itself, which is quicker and smaller: name, sequence, out, end, wanted, granted,
+-- due. With one host more all of them move out, and stay there until none is left.
+local LIMIT = 7
+local ASK, ASK_BYTES = '<ddddddddddd', 88
+local ROW = '<ddddd'
+local FIELDS, FEW = 7, 8
+-- Rows that one call looks at because they are due. What is left over counts as held until the next call.
+local DUE = 100
+local MOST = 9007199254740991
+local COUNT = 4294967295
+local PARTS, NEAR = 61, 4
+
+local host = ARGV[1]
+local recent, longest = tonumber(ARGV[2]), tonumber(ARGV[3])
+local time = redis.call('TIME')
+local clock = time[1] * 1000000 + time[2]
+
+-- Whether what this server may have forgotten counts as spent.
+local is_strict = longest > 0
+local since, is_cold
+if is_strict then
+  -- Another run id is another process: restarted, or promoted, and perhaps without the last writes. No key: everything was lost.
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  local known, began, lasts = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+) (%d+)$')
+  began, lasts = tonumber(began), tonumber(lasts)
+  -- A clock that goes back behind that moment begins anew.
+  if known ~= run or lasts < longest or began > clock then
+    began = known == run and math.min(began, clock) or clock
+    lasts = math.max(lasts or 0, longest)
+    redis.call('SET', KEYS[1], string.format('%s %.0f %.0f', run, began, lasts))
+  end
+  since, longest, is_cold = began, lasts, clock < began + lasts
+end
+
+local floor, min, max = math.floor, math.min, math.max
+
+local function ceiling(a, b)
+  return floor((a + b - 1) / b)
+end
+
+-- A bucket has amount a, period b, burst c, and a state { moment, what is owed then }.
+local function debt(l, s, now)
+  local passed = now - s[1]
+  if passed <= 0 then return s[2] end
+  -- After ceiling(MOST, l.a) nothing is owed, however much it was.
+  local rest = s[2] - min(passed, ceiling(MOST, l.a)) * l.a
+  return rest > 0 and rest or 0
+end
+
+local function bucket_left(l, s, now)
+  return floor(max(l.c * l.b - debt(l, s, now), 0) / l.b)
+end
+
+local function bucket_charge(l, s, now, n)
+  s[2] = min(debt(l, s, now) + n * l.b, MOST)
+  s[1] = max(s[1], now)
+end
+
+local function by_end(a, b) return a[1] < b[1] end
+
+-- A record with nothing in it: states, out, wanted, rows, next, latest, kept, rows that are here, and of packets born, limit in force. Next is no
+-- later than any row is due, latest no earlier than any lease ends, and rows that are elsewhere and their order last until kept at least.
+local STATES, OUT, WANTED, ROWS, NEXT, LATEST, KEPT, HERE, BORN, IN_FORCE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local function empty() return { {}, 0, 0, 0, 0, 0, 0, {} } end
+
+local function is_elsewhere(r) return r[ROWS] * FIELDS > #r[HERE] end
+
+-- Looks at rows that are in the record, as lapse does at those that are elsewhere.
+local function lapse_here(r, now)
+  local ended, kept, next, has_lapsed = {}, {}, nil, false
+  local here = r[HERE]
+  for h = 1, #here, FIELDS do
+    if here[h + 6] < now then
+      has_lapsed = true
+      r[WANTED] = r[WANTED] - here[h + 4]
+      here[h + 4], here[h + 6] = 0, here[h + 3]
+    end
+    if here[h + 6] < now then
+      r[OUT] = r[OUT] - here[h + 2]
+      ended[#ended + 1] = { here[h + 3], here[h + 2] }
+    else
+      next = min(next or here[h + 6], here[h + 6])
+      for field = 0, FIELDS - 1 do kept[#kept + 1] = here[h + field] end
+    end
+  end
+  r[HERE], r[ROWS], r[NEXT] = kept, #kept / FIELDS, next or 0
+  if not next then r[LATEST] = 0 end
+  table.sort(ended, by_end)
+  return ended, has_lapsed
+end
+
+-- Looks at rows that are due: what they want no longer counts, and leases that have ended are taken off. Returns those, as they ended.
+local function lapse(r, rows_key, order_key, now)
+  if not is_elsewhere(r) then return lapse_here(r, now) end
+  local ended = {}
+  local names = redis.call('ZRANGEBYSCORE', order_key, '-inf', string.format('(%.0f', now), 'LIMIT', 0, DUE)
+  if #names > 0 then
+    local rows = redis.call('HMGET', rows_key, unpack(names))
+    local gone, order, changed = {}, {}, {}
+    for n = 1, #names do
+      local sequence, out, ends, wanted, granted = 0, 0, 0, 0, 0
+      if rows[n] then sequence, out, ends, wanted, granted = struct.unpack(ROW, rows[n]) end
+      r[WANTED] = r[WANTED] - wanted
+      if ends < now then
+        r[OUT] = r[OUT] - out
+        gone[#gone + 1] = names[n]
+        ended[#ended + 1] = { ends, out }
+      else
+        order[#order + 1], order[#order + 2] = ends, names[n]
+        changed[#changed + 1], changed[#changed + 2] = names[n], struct.pack(ROW, sequence, out, ends, 0, granted)
+      end
+    end
+    if #gone > 0 then
+      redis.call('HDEL', rows_key, unpack(gone))
+      redis.call('ZREM', order_key, unpack(gone))
+      r[ROWS] = r[ROWS] - #gone
+    end
+    if #order > 0 then
+      redis.call('HSET', rows_key, unpack(changed))
+      redis.call('ZADD', order_key, unpack(order))
+    end
+  end
+  local first = redis.call('ZRANGE', order_key, 0, 0, 'WITHSCORES')
+  r[NEXT] = tonumber(first[2] or 0)
+  if not first[1] then r[OUT], r[WANTED], r[ROWS], r[LATEST] = 0, 0, 0, 0 end
+  table.sort(ended, by_end)
+  return ended, #names > 0
+end
+
+-- The row of this host: sequence, out, end, wanted, granted; and whether there is one.
+local function own_row(r, rows_key)
+  local here = r[HERE]
+  for h = 1, #here, FIELDS do
+    if here[h] == host then return here[h + 1], here[h + 2], here[h + 3], here[h + 4], here[h + 5], true end
+  end
+  local row = is_elsewhere(r) and redis.call('HGET', rows_key, host)
+  if not row then return 0, 0, 0, 0, 0, false end
+  local sequence, out, ends, wanted, granted = struct.unpack(ROW, row)
+  return sequence, out, ends, wanted, granted, true
+end
+
+-- Rows that were in the record become rows of their own.
+local function move_out(r, rows_key, order_key)
+  local here = r[HERE]
+  -- What is there belongs to a record that has expired.
+  redis.call('DEL', rows_key, order_key)
+  for h = 1, #here, FIELDS do
+    redis.call('HSET', rows_key, here[h], struct.pack(ROW, here[h + 1], here[h + 2], here[h + 3], here[h + 4], here[h + 5]))
+    redis.call('ZADD', order_key, here[h + 6], here[h])
+  end
+  r[HERE], r[KEPT] = {}, 0
+end
+
+local function write_row(r, rows_key, order_key, was_there, sequence, out, ends, wanted, granted, now)
+  -- What wants nothing is due when its lease ends.
+  local due = wanted > 0 and min(now + recent, ends) or ends
+  if r[ROWS] == 0 or r[NEXT] > due then r[NEXT] = due end
+  local here = r[HERE]
+  if not is_elsewhere(r) then
+    local place = #here + 1
+    for h = 1, #here, FIELDS do
+      if here[h] == host then place = h end
+    end
+    here[place], here[place + 1], here[place + 2], here[place + 3] = host, sequence, out, ends
+    here[place + 4], here[place + 5], here[place + 6] = wanted, granted, due
+    r[ROWS] = #here / FIELDS
+    if r[ROWS] > FEW then move_out(r, rows_key, order_key) end
+    return
+  end
+  redis.call('HSET', rows_key, host, struct.pack(ROW, sequence, out, ends, wanted, granted))
+  if redis.call('ZADD', order_key, due, host) == 1 then
+    r[ROWS] = r[ROWS] + 1
+  elseif not was_there then
+    -- Rows were evicted and their order was not: the sums mean nothing.
+    redis.call('DEL', order_key)
+    redis.call('ZADD', order_key, due, host)
+    r[OUT], r[WANTED], r[ROWS] = out, wanted, 1
+  end
+end
+
+-- Keeps a record for so long from now on.
+local function write(r, key, rows_key, order_key, lasts, now)
+  if is_elsewhere(r) and r[KEPT] < now + lasts then
+    local ms = floor(lasts / 500) + 2000
+    redis.call('PEXPIRE', rows_key, ms)
+    redis.call('PEXPIRE', order_key, ms)
+    r[KEPT] = now + 2 * lasts
+  end
+  redis.call('SET', key, cmsgpack.pack(r), 'PX', floor(lasts / 1000) + 1000)
+end
+
+-- A part of what is free, by what this host wants against what all want; or what is left when all others have theirs.
+local function share(free, wanted, others)
+  local part = floor(free * (wanted / (wanted + others)))
+  return min(wanted, max(part, free - others, 1), free)
+end
+
+-- Answers one record, whose keys begin at a place, and tells how many keys it has.
+local answers, exchange = {}, nil
+
+if is_strict then
+  -- The clock has gone back: leases were given before now, so none of them ends later than one that is given now.
+  local function go_back(r, rows_key, order_key, now)
+    local latest, here = now + longest, r[HERE]
+    for h = 1, #here, FIELDS do
+      here[h + 3], here[h + 6] = min(here[h + 3], latest), min(here[h + 6], latest)
+    end
+    local order = #here > 0 and {} or redis.call('ZRANGE', order_key, 0, -1, 'WITHSCORES')
+    for n = 1, #order, 2 do
+      local row = redis.call('HGET', rows_key, order[n])
+      if row then
+        local sequence, out, ends, wanted, granted = struct.unpack(ROW, row)
+        redis.call('HSET', rows_key, order[n], struct.pack(ROW, sequence, out, min(ends, latest), wanted, granted))
+        redis.call('ZADD', order_key, min(tonumber(order[n + 1]), latest), order[n])
+      end
+    end
+    r[NEXT], r[LATEST] = 0, min(r[LATEST], latest)
+    local limit = r[IN_FORCE]
+    for field = 4, limit and 6 or 0 do limit[field] = min(limit[field], now) end
+  end
+
+  -- Takes down which limit a host has. The smallest that hosts say is in force, until nobody that is heard of has said so for as long as a lease can
+  -- last. Returns it, and whether others say the same.
+  local function compare(r, said, is_alone, now)
+    local limit = r[IN_FORCE] or { said.a, said.b, said.c, 0, 0, 0 }
+    local a, b, c = limit[1], limit[2], limit[3]
+    if said.a * b <= a * said.b or is_alone or limit[4] + longest < now then
+      limit[1], limit[2], limit[4] = said.a, said.b, now
+    end
+    if said.c <= c or is_alone or limit[5] + longest < now then
+      limit[3], limit[5] = said.c, now
+    end
+    local differs = 0
+    if limit[1] ~= said.a or limit[2] ~= said.b or limit[3] ~= said.c then
+      limit[6], differs = now, 1
+    elseif limit[6] > 0 and not is_alone and limit[6] + longest >= now then
+      differs = 2
+    end
+    if limit[1] ~= a or limit[2] ~= b or limit[3] ~= c then
+      -- Whole units that were left stay, as far as they fit.
+      local state = r[STATES][1]
+      local left = floor((c * b - state[2]) / b)
+      state[2] = min((limit[3] - min(left, limit[3])) * limit[2], MOST)
+    end
+    r[IN_FORCE] = limit
+    return { a = limit[1], b = limit[2], c = limit[3] }, differs
+  end
+
+  exchange = function(place, packed)
+    local key, rows_key, order_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
+    local sequence, uses, holds, wanted, life, amount, period, burst = struct.unpack('<dddddddd', packed)
+    local now, said, nth = clock, { a = amount, b = period, c = burst }, #answers
+    local stored = redis.call('GET', key)
+    if not stored and uses == 0 and holds == 0 and wanted == 0 then
+      answers[nth + 1], answers[nth + 2], answers[nth + 3] = 0, life, 0
+      return 3
+    end
+    local r = stored and cmsgpack.unpack(stored)
+    if not r or r[BORN] ~= since then
+      -- Nothing was left when this server began to know everything; what has come in since then is there.
+      r = empty()
+      r[STATES][1], r[BORN] = { since, said.c * said.b }, since
+    end
+    local state = r[STATES][1]
+    if state[1] > now then
+      state[1] = now
+      go_back(r, rows_key, order_key, now)
+    end
+    local ended = (r[ROWS] > 0 and r[NEXT] < now) and lapse(r, rows_key, order_key, now) or {}
+    local last, had, ends, counted, given, is_there = own_row(r, rows_key)
+    local limit, differs = compare(r, said, r[ROWS] == (is_there and 1 or 0), now)
+    -- What nobody has reported in time is spent, as it ended.
+    for n = 1, #ended do bucket_charge(limit, state, ended[n][1], ended[n][2]) end
+    bucket_charge(limit, state, now, 0)
+
+    local units, lasts, margin = 0, life, floor(life / 8)
+    if sequence <= last then
+      -- Said before: the same answer, or none to what has been superseded. Who has said nothing else leaves no trace.
+      units = is_there and sequence == last and given or 0
+      lasts = max(max(ends - margin, 0) - now, 0)
+    else
+      bucket_charge(limit, state, now, min(uses, had))
+      r[OUT], r[WANTED] = r[OUT] - had + holds, r[WANTED] - counted + wanted
+      local free = bucket_left(limit, state, now) - r[OUT]
+      if wanted > 0 and free > 0 and not is_cold then units = share(free, wanted, r[WANTED] - wanted) end
+      r[OUT], ends = r[OUT] + units, now + life + margin
+      write_row(r, rows_key, order_key, is_there, sequence, holds + units, ends, wanted, units, now)
+    end
+    -- Whoever comes back after that finds a full bucket and nobody with a lease: what a new record is.
+    write(r, key, rows_key, order_key, floor(limit.c * limit.b / limit.a) + 2 * longest, now)
+    answers[nth + 1], answers[nth + 2], answers[nth + 3] = units, lasts, differs
+    return 3
+  end
+else
+  -- Each kind: left(limit, state, now), charge(limit, state, now, units), refund(limit, state, now, age, units) and whether anything came back,
+  -- wait(limit, state, now, units), a fresh state, and how long a state means anything. They are made when they are first needed: a script keeps nothing from call to call, and most have one kind.
+  local makers = {}
+
+  makers[1] = function()
+    return {
+      fresh = function() return { 0, 0 } end,
+      capacity = function(l) return l.c end,
+      left = bucket_left,
+      charge = bucket_charge,
+      refund = function(l, s, now, age, n)
+        local owed = debt(l, s, now)
+        local back = min(max(n * l.b - min(age, ceiling(MOST, l.a)) * l.a, 0), owed)
+        if back > 0 then
+          s[2] = owed - back
+          s[1] = max(s[1], now)
+        end
+        return back > 0
+      end,
+      wait = function(l, s, now, n)
+        local excess = debt(l, s, now) + n * l.b - l.c * l.b
+        return excess <= 0 and 0 or max(s[1] - now, 0) + ceiling(excess, l.a)
+      end,
+      turn = function(l, s, now) return ceiling(debt(l, s, now), l.a) end,
+      lasts = function(l) return ceiling(l.c * l.b, l.a) end,
+    }
+  end
+
+  makers[2] = function()
+    -- When the window around a moment begins, in seconds, and when it ends.
+    local function span(l, now)
+      if l.kind == 6 then
+        -- The host has said when its day or month begins and ends; before and after it others of the same length.
+        local length = l.c - l.b
+        local start = l.b + floor((now - l.b) / length) * length
+        return floor(start / 1000000), start + length
+      end
+      local start = now - now % l.b
+      return floor(start / 1000000), start + l.b
+    end
+    local function window(l, s, now)
+      local start, finish = span(l, now)
+      if s[1] > start then
+        local _, later = span(l, s[1] * 1000000)
+        return s[1], later, s[2]
+      end
+      return start, finish, s[1] == start and s[2] or 0
+    end
+    return {
+      fresh = function() return { 0, 0 } end,
+      capacity = function(l) return l.a end,
+      left = function(l, s, now)
+        local _, _, count = window(l, s, now)
+        return max(l.a - count, 0)
+      end,
+      charge = function(l, s, now, n)
+        local start, _, count = window(l, s, now)
+        s[1], s[2] = start, min(count + n, COUNT)
+      end,
+      refund = function(l, s, now, age, n)
+        local start, _, count = window(l, s, now)
+        if (age > 0 and start * 1000000 + age > now) or n > count then return false end
+        s[1], s[2] = start, count - n
+        return true
+      end,
+      wait = function(l, s, now, n)
+        local _, finish, count = window(l, s, now)
+        return count + n > l.a and max(finish - now, 0) or 0
+      end,
+      lasts = function(l) return l.kind == 6 and 2 * (l.c - l.b) or l.b end,
+    }
+  end
+  makers[6] = makers[2]
+
+  makers[3] = function()
+    -- A state is { latest part, counter of part % 61 = 0, of 1, ... }.
+    local function part(l, s, now)
+      return max(floor(now / l.b), s[1])
+    end
+    local function used(s, at)
+      local sum = 0
+      for p = max(at + 1 - PARTS, 0), min(s[1], at) do
+        sum = sum + s[p % PARTS + 2]
+      end
+      return sum
+    end
+    return {
+      fresh = function()
+        local s = {}
+        for i = 1, PARTS + 1 do s[i] = 0 end
+        return s
+      end,
+      capacity = function(l) return l.a end,
+      left = function(l, s, now) return max(l.a - used(s, part(l, s, now)), 0) end,
+      charge = function(l, s, now, n)
+        local at = part(l, s, now)
+        for p = max(s[1] + 1, at + 1 - PARTS), at do
+          s[p % PARTS + 2] = 0
+        end
+        s[1] = at
+        s[at % PARTS + 2] = min(s[at % PARTS + 2] + n, COUNT)
+      end,
+      refund = function(l, s, now, age, n)
+        local at, rest, charged = part(l, s, now), n, 0
+        local first, last = max(at + 1 - PARTS, 0), min(s[1], at)
+        if age > 0 then last = min(last, floor(max(now - age, 0) / l.b)) end
+        for p = first, last do charged = charged + s[p % PARTS + 2] end
+        if n > charged then return false end
+        for p = last, first, -1 do
+          local back = min(rest, s[p % PARTS + 2])
+          s[p % PARTS + 2] = s[p % PARTS + 2] - back
+          rest = rest - back
+        end
+        return true
+      end,
+      wait = function(l, s, now, n)
+        local at = part(l, s, now)
+        local sum = used(s, at)
+        if sum + n <= l.a then return 0 end
+        for p = max(at + 1 - PARTS, 0), min(s[1], at) do
+          sum = sum - s[p % PARTS + 2]
+          if sum + n <= l.a then return max((p + PARTS) * l.b - now, 0) end
+        end
+        return -1
+      end,
+      lasts = function(l) return l.b * PARTS end,
+    }
+  end
+
+  makers[4] = function()
+    -- A state is { window, count of the one before, count }.
+    local function pair(l, s, now)
+      local at = floor(now / l.b)
+      if s[1] > at then return s[1], 0, s[2], s[3] end
+      if s[1] == at then return at, now % l.b, s[2], s[3] end
+      return at, now % l.b, s[1] + 1 == at and s[3] or 0, 0
+    end
+    -- a * b / c rounded down, for products beyond 2^53: in two steps, as whole numbers.
+    local function scaled(a, b, c)
+      local high = floor(b / 65536)
+      local low = b - high * 65536
+      local whole, rest = floor(a * high / c), (a * high) % c
+      -- a is below 2^32, and b and c below 2^37, which a day is: nothing here reaches 2^53.
+      return whole * 65536 + floor((rest * 65536 + a * low) / c), (rest * 65536 + a * low) % c
+    end
+    local function weight(l, passed, before)
+      local whole, rest = scaled(before, l.b - passed, l.b)
+      return rest > 0 and whole + 1 or whole
+    end
+    local function fits_from(l, before, room)
+      if before <= room then return 0 end
+      -- scaled has two results: the first is meant.
+      local still = scaled(room, l.b, before)
+      return l.b - still
+    end
+    return {
+      fresh = function() return { 0, 0, 0 } end,
+      capacity = function(l) return l.a end,
+      left = function(l, s, now)
+        local _, passed, before, count = pair(l, s, now)
+        return max(l.a - count - weight(l, passed, before), 0)
+      end,
+      charge = function(l, s, now, n)
+        local at, _, before, count = pair(l, s, now)
+        s[1], s[2], s[3] = at, before, min(count + n, COUNT)
+      end,
+      refund = function(l, s, now, age, n)
+        local at, _, before, count = pair(l, s, now)
+        local ago = age > 0 and max(at - floor(max(now - age, 0) / l.b), 0) or 0
+        local old, new = ago < 2 and before or 0, ago < 1 and count or 0
+        if n > old + new then return false end
+        local back = min(n, new)
+        s[1], s[2], s[3] = at, before - (n - back), count - back
+        return true
+      end,
+      wait = function(l, s, now, n)
+        local at, passed, before, count = pair(l, s, now)
+        if count + weight(l, passed, before) + n <= l.a then return 0 end
+        local here = l.a - n - count
+        if here >= 0 then return max(at * l.b + fits_from(l, before, here) - now, 0) end
+        return max((at + 1) * l.b + fits_from(l, count, max(l.a - n, 0)) - now, 0)
+      end,
+      lasts = function(l) return 2 * l.b end,
+    }
+  end
+
+  makers[5] = function()
+    -- A state is { units, moment of the newest, runs }. A run is a moment and how many units it has, all runs are in order in a list of their own,
+    -- and only those are read that matter. Nothing is written before the record is.
+    local BLOCK = 32
+    local function run(s, i)
+      if i > s.runs then return s.tail[i - s.runs] end
+      local block = floor((i - 1) / BLOCK)
+      if not s.blocks[block] then
+        local read = redis.call('LRANGE', s.key, block * BLOCK, block * BLOCK + BLOCK - 1)
+        for n = 1, #read do read[n] = { struct.unpack('<dd', read[n]) } end
+        s.blocks[block] = read
+      end
+      -- A list that has been evicted counts nothing.
+      return s.blocks[block][i - block * BLOCK] or { 0, 0 }
+    end
+    local function units(s, i)
+      return run(s, i)[2] - (i == s.first and s.skip or 0)
+    end
+    -- How many units have expired, and the first run that has not.
+    local function expired(l, s, now)
+      local gone, i = 0, s.first
+      while i <= s.runs + #s.tail and run(s, i)[1] + l.b < now do
+        gone, i = gone + units(s, i), i + 1
+      end
+      if i > s.runs + #s.tail then gone = s.units end
+      return gone, i
+    end
+    local function begin(s, i)
+      if i > s.first then s.first, s.skip = i, 0 end
+    end
+    return {
+      fresh = function() return { 0, 0, 0 } end,
+      -- What calls have of a state.
+      open = function(s, key, is_new)
+        return { units = s[1], newest = s[2], runs = s[3], key = key, is_new = is_new, first = 1, skip = 0, blocks = {}, tail = {}, changed = {} }
+      end,
+      copy = function(s)
+        local tail = {}
+        for n = 1, #s.tail do tail[n] = { s.tail[n][1], s.tail[n][2] } end
+        return { units = s.units, newest = s.newest, runs = s.runs, key = s.key, first = s.first, skip = s.skip, blocks = s.blocks, tail = tail, changed = {} }
+      end,
+      close = function(s, lasts)
+        if s.is_new then redis.call('DEL', s.key) end
+        for i in pairs(s.changed) do redis.call('LSET', s.key, i - 1, struct.pack('<dd', run(s, i)[1], run(s, i)[2])) end
+        if s.skip > 0 and s.first <= s.runs then
+          local one = run(s, s.first)
+          redis.call('LSET', s.key, s.first - 1, struct.pack('<dd', one[1], one[2] - s.skip))
+        elseif s.skip > 0 then
+          local one = run(s, s.first)
+          one[2] = one[2] - s.skip
+        end
+        if s.first > 1 and s.runs > 0 then redis.call('LTRIM', s.key, s.first - 1, -1) end
+        for n = max(s.first - s.runs, 1), #s.tail do redis.call('RPUSH', s.key, struct.pack('<dd', s.tail[n][1], s.tail[n][2])) end
+        redis.call('PEXPIRE', s.key, lasts)
+        return { s.units, s.newest, s.runs + #s.tail - s.first + 1 }
+      end,
+      capacity = function(l) return l.a end,
+      left = function(l, s, now) return max(l.a - (s.units - expired(l, s, now)), 0) end,
+      charge = function(l, s, now, n)
+        local gone, i = expired(l, s, now)
+        begin(s, i)
+        s.units = s.units - gone
+        local moment = max(now, s.units > 0 and s.newest or 0)
+        n = min(n, l.a)
+        -- More than there is room for: the oldest make way.
+        local over = s.units + n - l.a
+        while over > 0 do
+          local here = units(s, s.first)
+          local goes = min(here, over)
+          s.units, over = s.units - goes, over - goes
+          if goes == here then begin(s, s.first + 1) else s.skip = s.skip + goes end
+        end
+        local last = s.tail[#s.tail]
+        if last and last[1] == moment and s.runs + #s.tail >= s.first then
+          last[2] = last[2] + n
+        else
+          s.tail[#s.tail + 1] = { moment, n }
+        end
+        s.units, s.newest = s.units + n, moment
+      end,
+      refund = function(l, s, now, age, n)
+        local gone = expired(l, s, now)
+        local last, later = s.runs + #s.tail, 0
+        while age > 0 and last >= s.first and run(s, last)[1] > now - age do
+          later, last = later + units(s, last), last - 1
+        end
+        if n > s.units - later - gone then return false end
+        s.units = s.units - n
+        while n > 0 do
+          local back = min(n, units(s, last))
+          run(s, last)[2] = run(s, last)[2] - back
+          if last <= s.runs then s.changed[last] = true end
+          n, last = n - back, last - 1
+        end
+        last = s.runs + #s.tail
+        while last >= s.first and units(s, last) == 0 do last = last - 1 end
+        s.newest = last >= s.first and run(s, last)[1] or 0
+        return true
+      end,
+      wait = function(l, s, now, n)
+        local gone, i = expired(l, s, now)
+        local counting = s.units - gone
+        local must = counting + n - l.a
+        if must <= 0 then return 0 end
+        if must > counting then return -1 end
+        local going = units(s, i)
+        while going < must do
+          i = i + 1
+          going = going + units(s, i)
+        end
+        return max(run(s, i)[1] + l.b + 1 - now, 0)
+      end,
+      lasts = function(l) return l.b end,
+    }
+  end
+
+  makers[7] = function()
+    -- A state is that of a bucket, and behind it that of the limit's own.
+    local bucket = makers[1]()
+    local function own(l)
+      l.own = l.own or { a = l.d, b = l.b, c = l.e }
+      return l.own
+    end
+    local function below(l, s, now)
+      return min(bucket.left(own(l), s[3], now), bucket.left(l, s, now))
+    end
+    return {
+      fresh = function() return { 0, 0, { 0, 0 } } end,
+      capacity = bucket.capacity,
+      left = bucket.left,
+      below = below,
+      charge = function(l, s, now, n)
+        bucket.charge(l, s, now, n)
+        if bucket.left(own(l), s[3], now) >= n then bucket.charge(own(l), s[3], now, n) end
+      end,
+      refund = function(l, s, now, age, n)
+        local back = bucket.refund(l, s, now, age, n)
+        return bucket.refund(own(l), s[3], now, age, n) or back
+      end,
+      wait = bucket.wait,
+      turn = bucket.turn,
+      lasts = function(l) return max(bucket.lasts(l), bucket.lasts(own(l))) end,
+    }
+  end
+
+  local kinds = {}
+  local function kind_of(number)
+    kinds[number] = kinds[number] or makers[number]()
+    return kinds[number]
+  end
+
+  -- Most records of a call have the same limits, which are then read once.
+  local known = {}
+  local function limits_of(packed)
+    local text = string.sub(packed, ASK_BYTES + 1)
+    if known[text] then return known[text] end
+    local limits = { keeps = 0, places = true, logs = 0 }
+    local numbers = { struct.unpack('<' .. string.rep('d', #text / 8), text) }
+    for at = 0, #text / 8 - 1, LIMIT do
+      local kind = numbers[at + 1]
+      local l = { kind = kind, is = kind_of(kind), a = numbers[at + 2], b = numbers[at + 3], c = numbers[at + 4], queue = numbers[at + 5] == 1, d = numbers[at + 6], e = numbers[at + 7] }
+      l.bucket = kind == 1 or kind == 7
+      l.margin, l.held = kind == 7 and 0 or l.d, kind == 7 and 0 or l.e
+      l.capacity = l.is.capacity(l)
+      l.near = floor(l.capacity / NEAR)
+      limits.keeps = max(limits.keeps, l.is.lasts(l))
+      limits.places = limits.places and l.bucket
+      limits.logs = limits.logs + (kind == 5 and 1 or 0)
+      limits[#limits + 1] = l
+    end
+    known[text] = limits
+    return limits
+  end
+
+  local function charge(limits, states, moment, units)
+    if units > 0 then
+      for n = 1, #limits do limits[n].is.charge(limits[n], states[n], moment, units) end
+    end
+  end
+
+  -- What is left of a limit below its margin.
+  local function below(l, state, now)
+    if l.is.below then return l.is.below(l, state, now) end
+    return max(l.is.left(l, state, now) - l.margin - l.held, 0)
+  end
+
+  -- How long until so many units are there of a limit if nobody reports on what is held: all of it is charged when the last lease ends, at the latest.
+  local function wait_for_leases(l, state, r, now, units)
+    if units > l.capacity then return -1 end
+    local later = l.is.copy and l.is.copy(state) or cmsgpack.unpack(cmsgpack.pack(state))
+    local from = now
+    if r[OUT] > 0 then
+      from = max(from, r[LATEST] + 1)
+      l.is.charge(l, later, r[LATEST], r[OUT])
+    end
+    local wait = l.is.wait(l, later, from, units)
+    return wait < 0 and -1 or from - now + wait
+  end
+
+  exchange = function(place, packed)
+    local key, rows_key, order_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
+    local limits = limits_of(packed)
+    local sequence, uses, holds, wanted, life, spend, reserved, patience, refund, age, peek = struct.unpack(ASK, packed)
+    local now = clock
+    local stored = redis.call('GET', key)
+    local r = stored and cmsgpack.unpack(stored) or empty()
+    local states, log = {}, 0
+    for n = 1, #limits do
+      local is, state = limits[n].is, r[STATES][n]
+      states[n] = state or is.fresh()
+      if is.open then
+        log = log + 1
+        states[n] = is.open(states[n], KEYS[place + 2 + log], not state)
+      end
+    end
+
+    -- Leases that nobody has reported on in time are charged, as they ended.
+    local has_lapsed = false
+    if r[ROWS] > 0 and r[NEXT] < now then
+      local ended
+      ended, has_lapsed = lapse(r, rows_key, order_key, now)
+      for n = 1, #ended do charge(limits, states, ended[n][1], ended[n][2]) end
+    end
+
+    local last, had, ends, counted, granted, is_there = own_row(r, rows_key)
+    local repeated, heard = sequence <= last, last
+    if repeated then
+      granted = is_there and sequence == last and granted or 0
+    else
+      charge(limits, states, now, min(uses, had))
+      r[OUT], r[WANTED] = r[OUT] - had + holds, r[WANTED] - counted + wanted
+      had, granted, heard, ends = holds, 0, sequence, now + life + floor(life / 8)
+      r[LATEST] = max(r[LATEST], ends)
+    end
+
+    local refunded = false
+    if refund > 0 then
+      for n = 1, #limits do
+        local l = limits[n]
+        refunded = (refund <= l.capacity and l.is.refund(l, states[n], now, age, refund)) or refunded
+      end
+    end
+
+    local wait, slowest, violated, above = 0, 0, 0, false
+    local most_wait = limits.places and patience or 0
+    for n = 1, #limits do
+      local l, w, full = limits[n], nil, false
+      local asked = spend + reserved + l.held
+      local needed = asked + r[OUT]
+      if l.queue and l.is.left(l, states[n], now) >= needed then
+        w = l.is.turn(l, states[n], now)
+      else
+        full = l.queue
+        if needed > l.capacity then
+          w = wait_for_leases(l, states[n], r, now, asked)
+        else
+          w = l.is.wait(l, states[n], now, needed)
+        end
+      end
+      if full or w < 0 or w > most_wait then violated = violated + 2 ^ min(n - 1, 51) end
+      if (l.kind == 7 or l.margin > 0) and below(l, states[n], now) < spend + r[OUT] then above = true end
+      if wait >= 0 and (w < 0 or w > wait) then
+        wait, slowest = w, n - 1
+      end
+    end
+    local spent = spend > 0 and violated == 0
+    if spent and peek == 0 then charge(limits, states, now, spend) end
+
+    local left, least, scarcest = MOST, MOST, 0
+    for n = 1, #limits do
+      local l = limits[n]
+      left = min(left, max(l.is.left(l, states[n], now) - l.held, 0))
+      local of = below(l, states[n], now)
+      if of < least then
+        least, scarcest = of, n - 1
+      end
+    end
+    local free = max(max(left - r[OUT], 0) - reserved, 0)
+    if not repeated then
+      local plenty = wanted > 0 and free > 0
+      for n = 1, #limits do plenty = plenty and free >= limits[n].near end
+      if plenty then
+        granted = share(free, wanted, r[WANTED] - wanted)
+        had, r[OUT] = had + granted, r[OUT] + granted
+      end
+      write_row(r, rows_key, order_key, is_there, sequence, had, ends, wanted, granted, now)
+    end
+
+    local nearest = wait == 0 and scarcest or slowest
+    local shown, state = limits[nearest + 1], states[nearest + 1]
+    local one_more = max(shown.is.left(shown, state, now), shown.held) + 1
+    local at = #answers
+    answers[at + 1], answers[at + 2], answers[at + 3] = (spent or refunded) and 1 or 0, wait, granted
+    answers[at + 4], answers[at + 5] = max(below(shown, state, now) - r[OUT], 0), nearest
+    answers[at + 6] = one_more > shown.capacity and 0 or shown.is.wait(shown, state, now, one_more)
+    answers[at + 7], answers[at + 8] = violated, above and spent and 1 or 0
+    answers[at + 9], answers[at + 10] = had, heard
+
+    -- Who is refused leaves no trace. What is charged last is a lease that is written off.
+    if (spent and peek == 0) or refunded or not repeated or has_lapsed then
+      local lasts = max(r[LATEST] - now, 0) + limits.keeps + patience
+      for n = 1, #limits do
+        local is = limits[n].is
+        r[STATES][n] = is.close and is.close(states[n], floor(lasts / 1000) + 1000) or states[n]
+      end
+      write(r, key, rows_key, order_key, lasts, now)
+    end
+    return 3 + limits.logs
+  end
+end
+
+local place, nth = is_strict and 2 or 1, 4
+while place <= #KEYS do
+  place, nth = place + exchange(place, ARGV[nth]), nth + 1
+end
+return answers

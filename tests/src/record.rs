@@ -1,0 +1,469 @@
+//! What the store knows of one key, in memory: `store/scripts/record.lua` counts alike, number for number. Pure: time is an argument.
+//!
+//! The key's limits are counted by the algorithms of one host (`meter`). Hosts may hold units beforehand, as leases. Those are not charged yet,
+//! but nobody else gets them:
+//!
+//! ```text
+//! free  = min over all limits of what is left  -  what hosts hold
+//! spend: charged now, if it is free       grant: held from now on       used: held -> charged now       given back: held -> free
+//! ```
+//!
+//! Why that keeps every algorithm's own bound: take any interval, and the last moment `g` at which units were granted or spent that were
+//! used in it. At `g`, everything used in the interval was either charged at or after its use, and not before the interval, or still held. So at
+//! `g` it was all counted, and together it fitted. Units count from when they are reported on instead of from when they were used, which is
+//! later: the error is on one side. A lease that nobody reports is charged when its time and a margin are over.
+//!
+//! A record of requests that the store has forgotten begins anew: each loss of its memory lets at most one more limit through.
+//!
+//! Of packets, what the store may have forgotten counts as spent. A store that has just been made, emptied, restarted, or has taken over from another
+//! one is *cold*: for as long as leases can last that it knows nothing of, it gives out nothing new, and hosts say what they hold. And what it
+//! remembers as left it takes for spent.
+//!
+//! Hosts may have different limits of packets in their policies, for a moment while they are changed, or by mistake. The smallest rate and the
+//! smallest burst that any of them says are in force for all, until none of those that are heard of has said so for as long as a lease can last.
+//!
+//! A clock that goes back counts from there, for packets: what has come in meanwhile is lost, and no lease ends later than one that is given now.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ratelimit_user::{
+    meter::{Bucket, Meter},
+    policy::terms::Terms,
+    store::{
+        account::{Ask, Counted, Told},
+        exchange::{Entry, Grant, Line, Others, Timing, margin_us},
+    },
+};
+
+/// Below this part of what a key of requests may have nothing is held beforehand: near its end every request is decided by the store.
+const NEAR: u64 = 4;
+/// Rows that one call looks at because they are due. The others count as held until the next call.
+const DUE: usize = 100;
+/// More debt than this is not counted.
+const MOST: u64 = (1 << 53) - 1;
+
+/// The record of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreRecord {
+    /// The words of each limit.
+    words: Vec<Vec<u64>>,
+    rows: BTreeMap<String, Row>,
+    /// No lease ends later.
+    latest_us: u64,
+}
+
+/// What one host has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Row {
+    /// The number of what it last said.
+    sequence: u64,
+    /// Units that it may still spend.
+    out: u64,
+    /// When they are written off.
+    until_us: u64,
+    /// What it wants, as long as that counts.
+    wanted: u64,
+    /// What it was given for that.
+    granted: u64,
+    /// When the row has to be looked at.
+    due_us: u64,
+}
+
+/// What became of units that were to be charged.
+struct Spending {
+    spent: bool,
+    wait_us: u64,
+    slowest: usize,
+    violated: u64,
+    above: bool,
+}
+
+impl StoreRecord {
+    /// Takes down what a host says of a key of requests and answers it. What the host wants counts for so long.
+    pub fn exchange(
+        &mut self,
+        limits: &[Counted],
+        recent_us: u64,
+        now_us: u64,
+        host: &str,
+        ask: &Ask,
+    ) -> Told {
+        self.words.resize(limits.len(), Vec::new());
+        for (words, limit) in self.words.iter_mut().zip(limits) {
+            words.resize(limit.meter.words(), 0);
+        }
+        for (until_us, out) in self.lapse(now_us) {
+            self.charge(limits, until_us, out);
+        }
+        let repeated = self.repeated(host, &ask.lease);
+        if repeated.is_none() {
+            let used = self.report(recent_us, now_us, host, &ask.lease, ask.life_us);
+            self.charge(limits, now_us, used);
+        }
+        let mut refunded = false;
+        if ask.refund > 0 {
+            for (words, limit) in self.words.iter_mut().zip(limits) {
+                refunded |= limit.meter.refund(words, now_us, ask.age_us, ask.refund);
+            }
+        }
+        let Spending { spent, wait_us, slowest, violated, above } = self.spend(limits, now_us, ask);
+        let granted = match repeated {
+            Some(granted) => granted,
+            None => {
+                let free = self.free(limits, now_us).saturating_sub(ask.reserved);
+                let plenty = limits.iter().all(|limit| free >= limit.meter.capacity() / NEAR);
+                self.grant(host, if plenty { free } else { 0 })
+            }
+        };
+        let left = self.words.iter().zip(limits).map(|(words, limit)| below(limit, words, now_us));
+        let (_, scarcest) = left.zip(0..).min().unwrap_or_default();
+        let nearest = if wait_us > 0 { slowest } else { scarcest };
+        let (free, more_us) = self.words.iter().zip(limits).nth(nearest).map_or((0, 0), |(words, limit)| {
+            let free = below(limit, words, now_us).saturating_sub(self.out());
+            (free, limit.meter.more(words, now_us, limit.held_back))
+        });
+        let spent = spent || refunded;
+        let Row { out: holds, sequence: heard, .. } = self.rows.get(host).copied().unwrap_or_default();
+        Told { spent, wait_us, granted, free, nearest, more_us, violated, above, holds, heard }
+    }
+
+    /// Looks at rows that are due: what they want no longer counts, and leases that have ended are taken off. Those, in the order of their ends.
+    fn lapse(&mut self, now_us: u64) -> Vec<(u64, u64)> {
+        let mut due: Vec<(u64, String)> = (self.rows.iter())
+            .filter(|(_, row)| row.due_us < now_us)
+            .map(|(host, row)| (row.due_us, host.clone()))
+            .collect();
+        due.sort_unstable();
+        let mut ended = Vec::new();
+        for (_, host) in due.into_iter().take(DUE) {
+            let Some(row) = self.rows.get_mut(&host) else { continue };
+            (row.wanted, row.due_us) = (0, row.until_us);
+            if row.until_us < now_us {
+                ended.push((row.until_us, row.out));
+                self.rows.remove(&host);
+            }
+        }
+        if self.rows.is_empty() {
+            self.latest_us = 0;
+        }
+        ended.sort_unstable();
+        ended
+    }
+
+    /// What a host was given before, if it says the same again; nothing for what has been superseded.
+    fn repeated(&self, host: &str, lease: &Entry) -> Option<u64> {
+        let row = self.rows.get(host).copied().unwrap_or_default();
+        (lease.sequence <= row.sequence).then_some(if lease.sequence == row.sequence {
+            row.granted
+        } else {
+            0
+        })
+    }
+
+    /// Takes down what a host has, and tells what it has used of what it had.
+    fn report(&mut self, recent_us: u64, now_us: u64, host: &str, lease: &Entry, life_us: u64) -> u64 {
+        let had = self.rows.get(host).map_or(0, |row| row.out);
+        let until_us = now_us + life_us + margin_us(life_us);
+        let row = Row {
+            sequence: lease.sequence,
+            out: lease.held,
+            until_us,
+            wanted: lease.wanted,
+            granted: 0,
+            due_us: if lease.wanted > 0 { until_us.min(now_us + recent_us) } else { until_us },
+        };
+        self.latest_us = self.latest_us.max(until_us);
+        self.rows.insert(host.to_owned(), row);
+        // What was used of something that has been written off is charged already.
+        lease.used.min(had)
+    }
+
+    fn spend(&mut self, limits: &[Counted], now_us: u64, ask: &Ask) -> Spending {
+        // Only buckets hold a place for whoever waits: a window has none.
+        let holds = limits.iter().all(|limit| limit.meter.bucket().is_some());
+        let patience_us = if holds { ask.patience_us } else { 0 };
+        let (mut wait_us, mut slowest, mut violated, mut above) = (0, 0, 0, false);
+        for (nth, (words, limit)) in self.words.iter().zip(limits).enumerate() {
+            let asked = ask.spend.saturating_add(ask.reserved).saturating_add(limit.held_back);
+            let needed = asked.saturating_add(self.out());
+            let turn_us = match limit.meter.bucket() {
+                Some(bucket) if limit.queue && limit.meter.left(words, now_us) >= needed => {
+                    Some(bucket.turn(words, now_us))
+                }
+                _ => None,
+            };
+            let wait = match turn_us {
+                Some(turn_us) => turn_us,
+                // It fits once hosts no longer hold what they hold now.
+                None if needed > limit.meter.capacity() => {
+                    self.wait_for_leases(words, &limit.meter, now_us, asked)
+                }
+                None => limit.meter.wait(words, now_us, needed),
+            };
+            let is_full = limit.queue && turn_us.is_none();
+            if is_full || wait > patience_us {
+                violated |= 1 << nth.min(51);
+            }
+            let may_be_above = matches!(limit.meter, Meter::Soft(_)) || limit.margin > 0;
+            above |= may_be_above && below(limit, words, now_us) < ask.spend.saturating_add(self.out());
+            if wait > wait_us {
+                (wait_us, slowest) = (wait, nth);
+            }
+        }
+        let spent = ask.spend > 0 && violated == 0;
+        if spent && !ask.peek {
+            self.charge(limits, now_us, ask.spend);
+        }
+        Spending { spent, wait_us, slowest, violated, above: above && spent }
+    }
+
+    /// How long until so many units are there of a limit if nobody reports on what is held: all of it is charged when the last lease ends, at the
+    /// latest.
+    fn wait_for_leases(&self, words: &[u64], meter: &Meter, now_us: u64, units: u64) -> u64 {
+        let (mut words, mut from_us) = (words.to_vec(), now_us);
+        if self.out() > 0 {
+            meter.charge(&mut words, self.latest_us, self.out());
+            from_us = from_us.max(self.latest_us + 1);
+        }
+        (from_us - now_us).saturating_add(meter.wait(&words, from_us, units))
+    }
+
+    /// A part of what is free, by what the host wants against what all want; or what is left when all others have theirs.
+    fn grant(&mut self, host: &str, free: u64) -> u64 {
+        let all: u64 = self.rows.values().map(|row| row.wanted).sum();
+        let Some(row) = self.rows.get_mut(host) else { return 0 };
+        let (wanted, others) = (row.wanted, all - row.wanted);
+        if wanted == 0 || free == 0 {
+            return 0;
+        }
+        let share = (free as f64 * (wanted as f64 / all as f64)) as u64;
+        row.granted = wanted.min(share.max(free.saturating_sub(others)).max(1)).min(free);
+        row.out += row.granted;
+        row.granted
+    }
+
+    fn charge(&mut self, limits: &[Counted], now_us: u64, units: u64) {
+        if units > 0 {
+            for (words, limit) in self.words.iter_mut().zip(limits) {
+                limit.meter.charge(words, now_us, units);
+            }
+        }
+    }
+
+    /// Units that all hosts hold.
+    pub fn out(&self) -> u64 {
+        self.rows.values().map(|row| row.out).sum()
+    }
+
+    fn free(&self, limits: &[Counted], now_us: u64) -> u64 {
+        let left = |(words, limit): (&Vec<u64>, &Counted)| {
+            limit.meter.left(words, now_us).saturating_sub(limit.held_back)
+        };
+        let least = self.words.iter().zip(limits).map(left).min();
+        least.unwrap_or(0).saturating_sub(self.out())
+    }
+}
+
+/// What is left of a limit below its margin.
+fn below(limit: &Counted, words: &[u64], now_us: u64) -> u64 {
+    match &limit.meter {
+        Meter::Soft(soft) => soft.below(words, now_us),
+        meter => meter.left(words, now_us).saturating_sub(limit.margin + limit.held_back),
+    }
+}
+
+/// The record of a limit of packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketRecord {
+    record: StoreRecord,
+    /// Since when the store that keeps it has known everything.
+    since_us: u64,
+    in_force: InForce,
+}
+
+/// The smallest of the limits that hosts say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct InForce {
+    limit: Bucket,
+    /// When a host last said this rate, and this burst.
+    rate_us: u64,
+    burst_us: u64,
+    /// When a host last said more.
+    more_us: u64,
+}
+
+/// When, and whether the store may have forgotten something.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    /// The store's clock.
+    now_us: u64,
+    /// Since when it has known everything.
+    since_us: u64,
+    /// Whether there may be leases that it does not know.
+    is_cold: bool,
+    /// How long leases last that anybody was given.
+    longest_us: u64,
+}
+
+fn bucket(terms: &Terms) -> Bucket {
+    Bucket::new(terms.amount(), terms.period_us(), terms.burst())
+}
+
+impl PacketRecord {
+    /// A limit that the store knows nothing of. Perhaps nobody has used it for long, perhaps it was forgotten: so nothing was left when the
+    /// store began to know everything, and what has come in since then is there.
+    fn new(moment: &Moment, said: &Bucket) -> Self {
+        let words = vec![vec![moment.since_us, said.capacity() * said.period_us()]];
+        let in_force = InForce { limit: *said, rate_us: 0, burst_us: 0, more_us: 0 };
+        Self { record: StoreRecord { words, ..StoreRecord::default() }, since_us: moment.since_us, in_force }
+    }
+
+    fn exchange(
+        &mut self,
+        said: &Bucket,
+        timing: &Timing,
+        moment: &Moment,
+        host: &str,
+        entry: &Entry,
+    ) -> Grant {
+        let now_us = moment.now_us;
+        if self.since_us != moment.since_us {
+            *self = Self::new(moment, said);
+        }
+        self.go_back(moment);
+        let ended = self.record.lapse(now_us);
+        let others = self.compare(said, moment, host);
+        let limits = [Counted::plain(Meter::Bucket(self.in_force.limit))];
+        // What nobody has reported in time is spent, as it ended.
+        for (until_us, out) in ended {
+            self.record.charge(&limits, until_us, out);
+        }
+        limits[0].meter.charge(&mut self.record.words[0], now_us, 0);
+        if let Some(units) = self.record.repeated(host, entry) {
+            // Said before: the answer of then, or none to what has been superseded.
+            let until_us = self.record.rows.get(host).map_or(0, |row| row.until_us);
+            let lifetime_us = until_us.saturating_sub(timing.margin_us).saturating_sub(now_us);
+            return Grant { units, lifetime_us, others };
+        }
+        let used = self.record.report(timing.recent_us, now_us, host, entry, timing.lifetime_us);
+        self.record.charge(&limits, now_us, used);
+        // More may be held than the record had: something was lost, and is owed until it has come in again. It may also be an old batch that comes
+        // late; then the next one gives back what never was, and nothing is left of it.
+        let free = if moment.is_cold { 0 } else { self.record.free(&limits, now_us) };
+        let units = self.record.grant(host, free);
+        Grant { units, lifetime_us: timing.lifetime_us, others }
+    }
+
+    /// Counts from now on if the clock was later before.
+    fn go_back(&mut self, moment: &Moment) {
+        let now_us = moment.now_us;
+        if self.record.words[0][0] <= now_us {
+            return;
+        }
+        self.record.words[0][0] = now_us;
+        let latest_us = now_us + moment.longest_us;
+        for row in self.record.rows.values_mut() {
+            // All of it was given before now.
+            row.until_us = row.until_us.min(latest_us);
+            row.due_us = row.due_us.min(latest_us);
+        }
+        self.record.latest_us = self.record.latest_us.min(latest_us);
+        let InForce { rate_us, burst_us, more_us, .. } = &mut self.in_force;
+        for said_us in [rate_us, burst_us, more_us] {
+            *said_us = now_us.min(*said_us);
+        }
+    }
+
+    /// Takes down which limit a host has, and compares it with what others say.
+    fn compare(&mut self, said: &Bucket, moment: &Moment, host: &str) -> Others {
+        let Moment { now_us, longest_us, .. } = *moment;
+        let is_alone = !self.record.rows.keys().any(|other| other != host);
+        let is_over = |said_us: u64| is_alone || said_us + longest_us < now_us;
+        let before = self.in_force.limit;
+        let InForce { mut limit, mut rate_us, mut burst_us, mut more_us } = self.in_force;
+        // In doubles, as the script does it.
+        let is_no_faster = said.amount() as f64 * limit.period_us() as f64
+            <= limit.amount() as f64 * said.period_us() as f64;
+        if is_no_faster || is_over(rate_us) {
+            limit = Bucket::new(said.amount(), said.period_us(), limit.capacity());
+            rate_us = now_us;
+        }
+        if said.capacity() <= limit.capacity() || is_over(burst_us) {
+            limit = Bucket::new(limit.amount(), limit.period_us(), said.capacity());
+            burst_us = now_us;
+        }
+        let others = match limit == *said {
+            false => {
+                more_us = now_us;
+                Others::SayLess
+            }
+            true if more_us > 0 && !is_over(more_us) => Others::SayMore,
+            true => Others::Agree,
+        };
+        if limit != before {
+            // Whole units that were left stay, as far as they fit.
+            let whole = i128::from(before.capacity()) * i128::from(before.period_us());
+            let left = (whole - i128::from(self.record.words[0][1])).div_euclid(before.period_us().into());
+            let burst = i128::from(limit.capacity());
+            let debt = (burst - left.min(burst)) * i128::from(limit.period_us());
+            self.record.words[0][1] = debt.min(MOST.into()) as u64;
+        }
+        self.in_force = InForce { limit, rate_us, burst_us, more_us };
+        others
+    }
+
+    /// Units that could be given out at the moment at which it was last written, and units that hosts hold.
+    pub fn level_and_out(&self) -> (u64, u64) {
+        let limits = [Counted::plain(Meter::Bucket(self.in_force.limit))];
+        (self.record.free(&limits, self.record.words[0][0]), self.record.out())
+    }
+}
+
+/// A store in memory, of limits of packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PacketStore {
+    records: HashMap<String, PacketRecord>,
+    /// Since when it has known everything; none until it is asked something.
+    since_us: Option<u64>,
+    /// How long leases last that anybody was given, also by whoever kept these records before.
+    longest_us: u64,
+}
+
+impl PacketStore {
+    /// A store that has existed for long, and has nothing to remember.
+    pub fn seasoned() -> Self {
+        Self { records: HashMap::new(), since_us: Some(0), longest_us: 0 }
+    }
+
+    /// Answers a lease batch.
+    pub fn exchange(&mut self, host: &str, timing: &Timing, now_us: u64, lines: &[Line]) -> Vec<Grant> {
+        // A clock that goes back behind that moment begins anew.
+        let since_us = self.since_us.map_or(now_us, |since_us| since_us.min(now_us));
+        self.since_us = Some(since_us);
+        self.longest_us = self.longest_us.max(timing.longest_us());
+        let longest_us = self.longest_us;
+        let is_cold = since_us != 0 && now_us < since_us + longest_us;
+        let moment = Moment { now_us, since_us, is_cold, longest_us };
+        let mut answer = |line: &Line| {
+            if line.entry.is_empty() && !self.records.contains_key(&line.key) {
+                return Grant { units: 0, lifetime_us: timing.lifetime_us, others: Others::Agree };
+            }
+            let said = bucket(&line.terms);
+            let fresh = || PacketRecord::new(&moment, &said);
+            let record = self.records.entry(line.key.clone()).or_insert_with(fresh);
+            record.exchange(&said, timing, &moment, host, &line.entry)
+        };
+        lines.iter().map(&mut answer).collect()
+    }
+
+    /// The same records in another hand: it may be that something has not been written down.
+    #[must_use]
+    pub fn taken_over(self) -> Self {
+        Self { since_us: None, ..self }
+    }
+
+    /// The record of a limit.
+    pub fn record(&self, key: &str) -> Option<&PacketRecord> {
+        self.records.get(key)
+    }
+}
