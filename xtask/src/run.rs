@@ -24,7 +24,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 6, conflicts_with = "iface", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Print each verdict with source, service and reason: warn prints frames that are dropped, info also those that are answered, debug all
-    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "debug", requires = "iface")]
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "debug")]
     trace: Option<String>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         return on_interfaces(&options.iface, policy, options.trace.as_deref());
     }
     build::release(&Binary::TRAFFIC)?;
-    demo::run(policy, Duration::from_secs(options.seconds))
+    demo::run(policy, Duration::from_secs(options.seconds), options.trace.as_deref())
 }
 
 /// Becomes the daemon, so that every signal reaches it and its exit code is ours.

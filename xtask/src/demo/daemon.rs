@@ -26,7 +26,12 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Returns when it enforces the policy.
-    pub(super) fn start(lab: &Lab, policy: &Path, interrupt: &Interrupt) -> Result<Self> {
+    pub(super) fn start(
+        lab: &Lab,
+        policy: &Path,
+        trace: Option<&str>,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
         let dir = lab.dir();
         let (state, log) = (dir.join("state"), dir.join("daemon.log"));
         let log_file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
@@ -34,9 +39,16 @@ impl Daemon {
         command.arg("run").arg("--policy").arg(policy);
         command.args(["--iface", lab::EDGE_INTERFACE]).arg("--state").arg(&state);
         command.arg("--pin").arg(lab.bpffs().join("ratelimit")).stderr(log_file);
+        if let Some(level) = trace {
+            command.arg(format!("--trace={level}"));
+        }
         let mut daemon = Self { process: Process::start("the daemon", &mut command)?, state, log };
         match daemon.wait_until_ready(interrupt) {
-            Ok(()) => Ok(daemon),
+            Ok(()) => {
+                // What it prints from now on is the trace; nothing without one.
+                daemon.process.print_lines();
+                Ok(daemon)
+            }
             Err(error) => Err(daemon.explained(error)),
         }
     }

@@ -28,14 +28,15 @@ use summary::{Measured, Moment};
 const BEFORE: Duration = Duration::from_secs(3);
 const LIVE_VIEW_EVERY: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(policy: Option<PathBuf>, attack_lasts: Duration) -> Result<()> {
+/// With `trace` every verdict is printed, from a level on.
+pub(crate) fn run(policy: Option<PathBuf>, attack_lasts: Duration, trace: Option<&str>) -> Result<()> {
     let interrupt = Interrupt::watch()?;
     // Order matters: what is declared later goes first, so the processes end before their namespaces do.
     let lab = Lab::build()?;
     let policy = policy.map_or_else(|| write_built_in_policy(&lab), Ok)?;
     say("Two private namespaces, joined by a wire; your interfaces are not touched. The policy:")?;
     say(&indented(&policy)?)?;
-    let daemon = Daemon::start(&lab, &policy, &interrupt)?;
+    let daemon = Daemon::start(&lab, &policy, trace, &interrupt)?;
     say(&daemon.attached()?)?;
     let mut scene =
         Scene { server: Server::start(&lab, &interrupt)?, daemon: &daemon, interrupt: &interrupt };

@@ -1,6 +1,6 @@
 //! A child process that does not outlive its guard.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -56,6 +56,13 @@ impl Process {
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => bail!("{name} stopped too early"),
         })
+    }
+
+    /// Prints every further line as it comes. A reader that has gone away (`| head`) ends that, and nothing else.
+    pub(super) fn print_lines(&mut self) {
+        let (_, nothing_more) = mpsc::channel();
+        let lines = std::mem::replace(&mut self.lines, nothing_more);
+        thread::spawn(move || lines.iter().try_for_each(|line| writeln!(io::stdout(), "{line}")));
     }
 
     /// Waits for the end and returns every line that has not been read yet.

@@ -519,7 +519,8 @@ else
     -- How many units have expired, and the first run that has not.
     local function expired(l, s, now)
       local gone, i = 0, s.first
-      while i <= s.runs + #s.tail and run(s, i)[1] + l.b < now do
+      -- A run that was given back whole says nothing of time: after a clock that went back, runs behind it may be older.
+      while i <= s.runs + #s.tail and (units(s, i) == 0 or run(s, i)[1] + l.b < now) do
         gone, i = gone + units(s, i), i + 1
       end
       if i > s.runs + #s.tail then gone = s.units end

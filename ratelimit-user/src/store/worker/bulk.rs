@@ -18,8 +18,8 @@ use crate::store::{
     redis::{Call, ServerFacts, StoreError, Value},
 };
 
-/// Keys in one piece, unless a single call has more: about 4 ms of a server's time, or of all masters together in a Redis Cluster.
-const PIECE: usize = 250;
+/// Keys in one piece, three for each record, unless a single call has more: about 4 ms of a server's time, or of all masters together in a Redis Cluster.
+const PIECE: usize = 750;
 /// Keys under way: the piece that the server works at, and the next. A call with more is under way alone.
 const UNDER_WAY: usize = 2 * PIECE;
 

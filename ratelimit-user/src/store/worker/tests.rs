@@ -70,9 +70,9 @@ impl Memory {
 fn answer(call: &Call<'_>) -> Value {
     match call.script.name() {
         "reset" => Value::Okay,
-        // Ten numbers for each key: the first says that it was spent.
+        // Ten numbers for each record, which is an argument behind three others: the first says that it was spent.
         _ => Value::Array(
-            call.keys.iter().flat_map(|_| [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]).map(Value::Int).collect(),
+            call.args[3..].iter().flat_map(|_| [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]).map(Value::Int).collect(),
         ),
     }
 }
@@ -168,19 +168,19 @@ fn a_request_is_behind_two_pieces_of_a_long_job_and_never_behind_all_of_it() {
         memory.0.is_held.store(true, Ordering::Relaxed);
         let long = tokio::spawn({
             let store = store.clone();
-            async move { store.run(job(200), LONG).await }
+            async move { store.run(job(600), LONG).await }
         });
         settle().await;
-        assert_eq!(memory.waiting(), [250, 250], "of 1000 keys");
+        assert_eq!(memory.waiting(), [750, 750], "of 3000 keys");
         let request = tokio::spawn({
             let store = store.clone();
             async move { store.ask(inquiry()).await }
         });
         settle().await;
-        assert_eq!(memory.waiting(), [250, 250, 1]);
+        assert_eq!(memory.waiting(), [750, 750, 3]);
         memory.let_go();
         settle().await;
-        assert_eq!(memory.waiting(), [250, 1, 250], "what comes later is behind the request");
+        assert_eq!(memory.waiting(), [750, 3, 750], "what comes later is behind the request");
         memory.let_go();
         memory.let_go();
         assert!(request.await.unwrap().unwrap()[0].is_ok() && !long.is_finished());
@@ -190,7 +190,7 @@ fn a_request_is_behind_two_pieces_of_a_long_job_and_never_behind_all_of_it() {
             settle().await;
         }
         let answers = long.await.unwrap();
-        assert!(answers.len() == 200 && answers.iter().all(Result::is_ok));
+        assert!(answers.len() == 600 && answers.iter().all(Result::is_ok));
         assert_eq!(memory.0.connections.load(Ordering::Relaxed), 1, "one connection for all of it");
         assert_eq!(store.counts(), (1, 0));
     });
@@ -200,11 +200,11 @@ fn a_request_is_behind_two_pieces_of_a_long_job_and_never_behind_all_of_it() {
 fn a_call_with_many_keys_is_under_way_alone() {
     with_store(|store, memory| async move {
         memory.0.is_held.store(true, Ordering::Relaxed);
-        let large = Call { keys: vec![b"k".to_vec(); 1_000], ..letter::reset("k") };
+        let large = Call { keys: vec![b"k".to_vec(); 3_000], ..letter::reset("k") };
         let long = tokio::spawn(async move { store.run(vec![large; 3], LONG).await });
         for _ in 0..3 {
             settle().await;
-            assert_eq!(memory.waiting(), [1_000]);
+            assert_eq!(memory.waiting(), [3_000]);
             memory.let_go();
         }
         assert_eq!(long.await.unwrap().len(), 3);
@@ -215,10 +215,10 @@ fn a_call_with_many_keys_is_under_way_alone() {
 fn a_job_ends_with_its_deadline_and_sends_nothing_more() {
     with_store(|store, memory| async move {
         memory.0.is_held.store(true, Ordering::Relaxed);
-        let answers = store.run(job(200), Duration::from_millis(20)).await;
+        let answers = store.run(job(600), Duration::from_millis(20)).await;
         let late = |answer: &Result<Value, StoreError>| answer.as_ref().is_err_and(StoreError::is_late);
-        assert!(answers.len() == 200 && answers.iter().all(late), "{answers:?}");
-        assert_eq!(memory.waiting().iter().filter(|keys| **keys == 250).count(), 2);
+        assert!(answers.len() == 600 && answers.iter().all(late), "{answers:?}");
+        assert_eq!(memory.waiting().iter().filter(|keys| **keys == 750).count(), 2);
         assert!(store.is_up(), "a job that was late says nothing of requests");
     });
 }
