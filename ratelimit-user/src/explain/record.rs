@@ -100,14 +100,32 @@ impl<'r, R: Remembered> Record<'r, R> {
         words(&[&best.pool_q8, &best.refused_until_q8])
     }
 
-    /// The bucket of the CPU that may make an entry first. A word of zero is a CPU that has never made one: most likely it is not there.
     fn best_new_sources(&self) -> u64 {
         let all = self.checked(self.remembered.new_sources()).unwrap_or_default();
-        let now_q8 = time_q8(self.now_ns);
-        all.into_iter().filter(|word| *word != 0).min_by_key(|word| ahead_q8(*word, now_q8)).unwrap_or(0)
+        first_to_enter(&all, time_q8(self.now_ns))
     }
 
     fn checked<T>(&self, read: Result<T, R::Error>) -> Option<T> {
         read.map_err(|error| self.failed.replace(Some(error))).ok()
+    }
+}
+
+/// The bucket of the CPU that may make an entry first. A word of zero is a CPU that has never made one: most likely it is not there.
+fn first_to_enter(buckets: &[u64], now_q8: u64) -> u64 {
+    let used = buckets.iter().copied().filter(|word| *word != 0);
+    used.min_by_key(|word| ahead_q8(*word, now_q8)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_source_waits_for_the_first_cpu_that_makes_entries_and_not_for_those_that_never_did() {
+        let now_q8 = time_q8(1 << 50);
+        let spent = |ms: u64| now_q8 + time_q8(ms * 1_000_000);
+        assert_eq!(first_to_enter(&[0, 0], now_q8), 0);
+        assert_eq!(first_to_enter(&[spent(170), 0, spent(130)], now_q8), spent(130));
+        assert_eq!(first_to_enter(&[spent(170), now_q8 - 1], now_q8), now_q8 - 1);
     }
 }
