@@ -63,14 +63,13 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     verdict.map_err(|_told| Ending::Told.into())
 }
 
-/// Everything: the test programs a few at a time, then examples in comments, which only one crate has.
+/// Everything: the test programs a few at a time, then examples in comments. All packages: with fewer, dependencies have other features and are built again.
 fn all_suites(built: &[Value], compiler: Compiler, long: bool) -> Result<Totals> {
     let mut shown = std::io::stdout();
     let words: &[&str] = if long { &["--include-ignored"] } else { &[] };
     let mut totals = suites::run(built, words, &mut shown)?;
     let mut cargo = compile::cargo(compiler);
-    let (of_comments, status) =
-        stream(cargo.args(["test", "--package", "ratelimit-common", "--doc"]), &mut shown)?;
+    let (of_comments, status) = stream(cargo.args(["test", "--workspace", "--doc"]), &mut shown)?;
     totals.join(&of_comments.with_crash(status));
     Ok(totals)
 }

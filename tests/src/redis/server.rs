@@ -117,9 +117,10 @@ impl Redis {
         asked(&client, words)
     }
 
-    /// A field of INFO.
+    /// A field of INFO. A server that changes its role hangs up on its clients, and is asked again.
     pub fn info(&self, field: &str) -> String {
-        let Value::BulkString(text) = self.ask(&["INFO", "everything"]) else { panic!("INFO is not text") };
+        let info = || self.try_ask(&["INFO", "everything"]).ok();
+        let Value::BulkString(text) = wait_for("INFO", info) else { panic!("INFO is not text") };
         let text = String::from_utf8(text).expect("text");
         let mut fields = text.lines().filter_map(|line| line.split_once(':'));
         fields.find(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
