@@ -30,7 +30,7 @@ use ratelimit_user::{
     meter::{Bucket, Meter},
     policy::terms::Terms,
     store::{
-        account::{Ask, Counted, Told},
+        ask::{Ask, Counted, Told},
         exchange::{Entry, Grant, Line, Others, Timing, margin_us},
     },
 };

@@ -41,11 +41,11 @@ const KEY: &str = "limit";
 /// What can go wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
-    /// Letters and answers that are lost, out of a thousand.
+    /// Lease batches and answers that are lost, out of a thousand.
     pub lost: u64,
-    /// Letters that arrive twice, out of a thousand.
+    /// Lease batches that arrive twice, out of a thousand.
     pub doubled: u64,
-    /// The shortest time that a letter or an answer takes, in ms.
+    /// The shortest time that a lease batch or an answer takes, in ms.
     pub quickest_ms: u64,
     /// How much longer it takes at most, in ms.
     pub slowest_ms: u64,
@@ -140,15 +140,15 @@ impl fmt::Display for Violation {
 pub struct Outcomes {
     /// Units that were admitted.
     pub admitted: u64,
-    /// Letters that the store answered.
-    pub letters: u64,
+    /// Lease batches that the store answered.
+    pub batches: u64,
     /// Larger things that went wrong.
     pub disasters: u64,
     /// What it could have admitted without its burst.
     pub refilled: u64,
 }
 
-/// A letter or an answer on its way.
+/// A lease batch or an answer on its way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Post {
     at_ns: u64,
@@ -157,7 +157,7 @@ struct Post {
 
 #[derive(Clone, Debug)]
 enum Message {
-    Letter { from: usize, epoch: u64, attempt: u64, lines: Vec<Line> },
+    LeaseBatch { from: usize, epoch: u64, attempt: u64, lines: Vec<Line> },
     Answer { to: usize, epoch: u64, attempt: u64, grants: Vec<(String, Grant)> },
 }
 
@@ -177,14 +177,14 @@ struct Host {
     drift: i64,
     offset_ns: u64,
     next_tick_ns: u64,
-    /// The letter that is under way: number, when it was sent by the host's clock, when it is given up.
+    /// The lease batch that is under way: number, when it was sent by the host's clock, when it is given up.
     attempt: u64,
     waiting: Option<(u64, u64)>,
     /// Whether there is a daemon.
     alive: bool,
     back_ns: u64,
     cut_off_until_ns: u64,
-    /// Until when it is suspended, for how long it was in all, when its letter was sent, and as far as its daemon knows.
+    /// Until when it is suspended, for how long it was in all, when its lease batch was sent, and as far as its daemon knows.
     asleep_until_ns: u64,
     slept_ns: u64,
     slept_by_letter_ns: u64,
@@ -353,17 +353,17 @@ impl World {
         host.leases.observe(clock, |_| spent);
         let given_up = host.waiting.is_none_or(|(_, until)| clock >= until);
         if given_up {
-            let lines = host.leases.letter(clock);
+            let lines = host.leases.batch(clock);
             if !lines.is_empty() {
                 host.attempt += 1;
                 host.slept_by_letter_ns = host.slept_ns;
-                // Sometimes patient, sometimes not: an answer may come to a letter that has been repeated.
+                // Sometimes patient, sometimes not: an answer may come to a lease batch that has been repeated.
                 let patience = (self.rng.u64(1..=slowest_ms.max(2)) + 2 * quickest_ms) * MS + tick_ns;
                 host.waiting = Some((clock, clock + patience));
-                let letter = Message::Letter { from: at, epoch: host.epoch, attempt: host.attempt, lines };
+                let batch = Message::LeaseBatch { from: at, epoch: host.epoch, attempt: host.attempt, lines };
                 host.tell(now_ns);
                 let cut_off = now_ns < host.cut_off_until_ns;
-                self.send(&letter, cut_off);
+                self.send(&batch, cut_off);
                 return;
             }
             host.waiting = None;
@@ -401,7 +401,7 @@ impl World {
                 continue;
             }
             match self.messages.remove(&number) {
-                Some(Message::Letter { from, epoch, attempt, lines }) => {
+                Some(Message::LeaseBatch { from, epoch, attempt, lines }) => {
                     if self.now_ns < self.store_down_until_ns {
                         continue;
                     }
@@ -413,7 +413,7 @@ impl World {
                         (self.now_ns - self.store_back_ns) / 1_000,
                         &lines,
                     );
-                    self.outcomes.letters += 1;
+                    self.outcomes.batches += 1;
                     let keys = lines.into_iter().map(|line| line.key);
                     let answer =
                         Message::Answer { to: from, epoch, attempt, grants: keys.zip(grants).collect() };

@@ -55,7 +55,7 @@ use super::{
 use crate::{
     compile::lists::Prefix,
     store::{
-        letter::Keys,
+        lease_batch::Keys,
         redis::{Call, Script, StoreError, Value},
     },
 };

@@ -78,7 +78,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Time until what is asked for now is there: the next letter, and its answer.
+    /// Time until what is asked for now is there: the next lease batch, and its answer.
     pub fn exchange_ns(&self) -> u64 {
         self.tick_ns + self.trip_ns
     }

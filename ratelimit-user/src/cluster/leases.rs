@@ -25,7 +25,7 @@ pub struct Limit {
     pub terms: Terms,
 }
 
-/// Lines of a letter. More would take the store longer than a tick, and it does nothing else meanwhile; what is left out is said with the next.
+/// Lines of a lease batch. More would take the store longer than a tick, and it does nothing else meanwhile; what is left out is said with the next.
 pub const LINES: usize = 1_000;
 
 /// All holdings, by what the store calls them.
@@ -90,7 +90,7 @@ impl Leases {
         let stays: HashSet<(String, u32)> =
             limits.iter().map(|limit| (limit.key.clone(), limit.place)).collect();
         // What these have spent and not told dies with them, so the store must write off all that they hold before it hears of the limit again;
-        // twice that time, for letters that were given up and arrive late.
+        // twice that time, for lease batches that were given up and arrive late.
         let written_off_ns = now_ns + 2 * self.timing.longest_us() * 1_000;
         self.dropped.retain(|_, until_ns| *until_ns > now_ns);
         let dropped = before.keys().filter(|held| !stays.contains(held));
@@ -123,7 +123,7 @@ impl Leases {
     }
 
     /// What the store is to be told.
-    pub fn letter(&mut self, now_ns: u64) -> Vec<Line> {
+    pub fn batch(&mut self, now_ns: u64) -> Vec<Line> {
         let Self { timing, pace, slots, .. } = self;
         let is_due = |slot: &&mut Slot| slot.holding.is_due(now_ns, timing, pace, &slot.limit.terms);
         let mut due: Vec<&mut Slot> = slots.iter_mut().filter(is_due).collect();
@@ -147,7 +147,7 @@ impl Leases {
         self.slots.iter().filter(|slot| greeted.insert(group(&slot.limit.key))).map(line).collect()
     }
 
-    /// Takes in the answer to one line of a letter that was sent at `sent_ns`.
+    /// Takes in the answer to one line of a lease batch that was sent at `sent_ns`.
     pub fn answer(&mut self, key: &str, grant: &Grant, sent_ns: u64, now_ns: u64) {
         if let Some(at) = self.by_key.get(key) {
             let slot = &mut self.slots[*at];
@@ -188,7 +188,7 @@ impl Leases {
         }
     }
 
-    /// Lets go of everything: the next letter gives it back.
+    /// Lets go of everything: the next lease batch gives it back.
     pub fn give_up(&mut self, now_ns: u64) {
         self.slots.iter_mut().for_each(|slot| slot.holding.give_up(now_ns));
     }
@@ -239,7 +239,7 @@ mod tests {
 
     fn said(leases: &mut Leases, now_ns: u64, unmet: u64) -> usize {
         leases.observe(now_ns, |_| Spent { used: 0, unmet });
-        leases.letter(now_ns).len()
+        leases.batch(now_ns).len()
     }
 
     #[test]
@@ -283,11 +283,11 @@ mod tests {
             unmet: 0,
         });
         leases.observe(SECOND, |_| Spent { used: 0, unmet: 1 });
-        let first: HashSet<String> = leases.letter(SECOND).into_iter().map(|line| line.key).collect();
+        let first: HashSet<String> = leases.batch(SECOND).into_iter().map(|line| line.key).collect();
         assert_eq!(first.len(), LINES);
         let grant = Grant { units: 100, lifetime_us: 1_000_000, others: Others::Agree };
         first.iter().for_each(|key| leases.answer(key, &grant, SECOND, SECOND));
-        let second: HashSet<String> = leases.letter(SECOND).into_iter().map(|line| line.key).collect();
+        let second: HashSet<String> = leases.batch(SECOND).into_iter().map(|line| line.key).collect();
         assert_eq!((second.len(), first.intersection(&second).count()), (LINES, 0));
     }
 }

@@ -4,7 +4,7 @@
 //! counters -> demand -> store -> leases -> map operations
 //! ```
 //! [`holding`] is the host's end of one conversation, and pure; the store's end is the script of [`crate::store::record`]. What is said is in
-//! [`crate::store::letter`].
+//! [`crate::store::lease_batch`].
 //!
 //! Blocks that hold on all hosts, and who the hosts are, go another way: [`gossip`].
 

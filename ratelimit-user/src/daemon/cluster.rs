@@ -1,7 +1,7 @@
 //! This host's part in the cluster: what it tells the store, and what becomes of the answers.
 //!
 //! ```text
-//! every tick:  counters -> leases -> kernel;  leases -> letter -> store -> answers -> leases -> kernel
+//! every tick:  counters -> leases -> kernel;  leases -> lease batch -> store -> answers -> leases -> kernel
 //! ```
 //! The host is locked on both sides of the conversation and never during it: nobody waits for the store.
 
@@ -34,7 +34,7 @@ use crate::{
     store::{
         breaker::Breaker,
         exchange::{Grant, Line, Others, Timing},
-        letter::Keys,
+        lease_batch::Keys,
         redis::{Call, ServerFacts, StoreError},
         round_trip::RoundTrip,
     },
@@ -79,9 +79,9 @@ pub(super) struct Cluster {
     gossips: u64,
 }
 
-/// A letter to the store, and when it was sent by the kernel's clock.
+/// A lease batch to the store, and when it was sent by the kernel's clock.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct LeaseBatch {
     pub(super) lines: Vec<Line>,
     pub(super) sent_ns: u64,
     /// For how long this host had been suspended by then.
@@ -283,26 +283,26 @@ impl Cluster {
         now: Instant,
         policy: &Policy,
         kernel: &mut Kernel,
-    ) -> Result<Option<Letter>, Failure> {
+    ) -> Result<Option<LeaseBatch>, Failure> {
         self.look_after_leases(policy, kernel)?;
         let now_ns = probe::now_ns();
         if !self.breaker.allows(now) {
             return Ok(None);
         }
-        let lines = self.leases.letter(now_ns);
+        let lines = self.leases.batch(now_ns);
         let resets = std::mem::take(&mut self.resets);
         let gossip = self.gossip_call(now, now_ns);
         if lines.is_empty() && resets.is_empty() && gossip.is_none() {
             return Ok(None);
         }
         let suspended_ns = self.suspended_ns;
-        Ok(Some(Letter { lines, sent_ns: probe::now_ns(), suspended_ns, resets, gossip }))
+        Ok(Some(LeaseBatch { lines, sent_ns: probe::now_ns(), suspended_ns, resets, gossip }))
     }
 
-    /// Takes in what the store answered to each line. `failure` is what went wrong with the rest of the letter.
+    /// Takes in what the store answered to each line. `failure` is what went wrong with the rest of the lease batch.
     fn take_answers(
         &mut self,
-        letter: &Letter,
+        batch: &LeaseBatch,
         answers: Vec<Result<Grant, StoreError>>,
         mut failure: Option<StoreError>,
         round_trip: RoundTrip,
@@ -311,9 +311,9 @@ impl Cluster {
         let now_ns = probe::now_ns();
         let mut answered = false;
         // What was suspended meanwhile has passed for the store.
-        let suspended_ns = probe::suspended_ns().saturating_sub(letter.suspended_ns);
-        let sent_ns = letter.sent_ns.saturating_sub(suspended_ns);
-        for (line, answer) in letter.lines.iter().zip(answers) {
+        let suspended_ns = probe::suspended_ns().saturating_sub(batch.suspended_ns);
+        let sent_ns = batch.sent_ns.saturating_sub(suspended_ns);
+        for (line, answer) in batch.lines.iter().zip(answers) {
             match answer {
                 Ok(grant) => {
                     answered = true;
@@ -324,7 +324,7 @@ impl Cluster {
         }
         if answered || failure.is_none() {
             self.exchanges += 1;
-            self.lines += letter.lines.len() as u64;
+            self.lines += batch.lines.len() as u64;
         }
         self.reckon_with(round_trip);
         self.speak_of_disputes(now_ns);
@@ -338,8 +338,8 @@ impl Cluster {
     }
 
     /// The store could not be asked at all.
-    fn store_failed(&mut self, letter: Letter, error: &StoreError) {
-        self.resets.extend(letter.resets);
+    fn store_failed(&mut self, batch: LeaseBatch, error: &StoreError) {
+        self.resets.extend(batch.resets);
         self.failed(error);
     }
 
@@ -370,7 +370,7 @@ impl Cluster {
 
     /// Has the store open the books of a user anew.
     pub(super) fn reset_in_store(&mut self, user: &User) {
-        let keys = named(user.network()).map(|(name, _)| self.keys.ledger(user.name(), &name));
+        let keys = named(user.network()).map(|(name, _)| self.keys.record(user.name(), &name));
         self.resets.extend(keys);
     }
 
@@ -403,7 +403,7 @@ impl Cluster {
         let leased = |((name, rate), place): ((String, &Rate), Option<usize>)| {
             let place = place.filter(|_| is_leased(rate))?;
             Some(Limit {
-                key: self.keys.ledger(user.name(), &name),
+                key: self.keys.record(user.name(), &name),
                 place: lease_place(index, place as u32),
                 // Checked when the policy was read.
                 terms: Terms::of(rate, self.policy.reserve()).ok()?,

@@ -10,7 +10,6 @@
 //! by the packet path itself (`ratelimit-ebpf`, as a library), which finds what was read and writes to memory that is thrown away.
 //! `tests/tests/packets/explanation.rs` holds what is said against what then happens.
 
-mod account;
 mod listing;
 mod neighbourhood;
 mod record;
@@ -20,6 +19,7 @@ mod report;
 mod scratch;
 mod service;
 mod source;
+mod source_state;
 mod user;
 mod window;
 
@@ -39,8 +39,8 @@ use record::Record;
 use refusals::Refusals;
 pub use remembered::{Remembered, Row, Words, words};
 pub use report::{
-    Account, BlockMatch, CellState, Explanation, LastDrop, LimitState, NegativeEntry, PrefixState, Refusal,
-    ServiceState, SynCookies, UserState,
+    BlockMatch, CellState, Explanation, LastDrop, LimitState, NegativeEntry, PrefixState, Refusal,
+    ServiceState, SourceState, SynCookies, UserState,
 };
 use source::Source;
 

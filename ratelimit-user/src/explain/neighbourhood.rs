@@ -14,12 +14,12 @@ use ratelimit_common::{
 
 use super::{
     Setting,
-    account::{CELL, ENTRY, counts_every_packet, ms, sample_q8},
     record::Record,
     refusals::Refusals,
     remembered::{Remembered, Row},
     report::PrefixState,
     source::Source,
+    source_state::{CELL, ENTRY, counts_every_packet, ms, sample_q8},
 };
 use crate::policy::{AggregationFamily, Prefix};
 

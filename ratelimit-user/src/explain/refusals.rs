@@ -18,11 +18,11 @@ use ratelimit_ebpf::packet::{Address, Packet, Transport};
 
 use super::{
     Setting,
-    account::ms,
     record::Record,
     remembered::Remembered,
     report::Refusal,
     scratch::{Lifted, Scratch},
+    source_state::ms,
 };
 use crate::policy::Service;
 

@@ -28,7 +28,7 @@ pub struct Explanation {
     /// Whose address it is.
     pub user: Option<UserState>,
     /// The limits of every source.
-    pub own: Account,
+    pub own: SourceState,
     /// The prefixes around it, narrowest first.
     pub prefixes: Vec<PrefixState>,
     /// What everybody together has left of the total of the host, as far as this source may take it.
@@ -94,7 +94,7 @@ pub struct UserState {
 
 /// One source under one set of limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
+pub struct SourceState {
     /// Who answers for it: `entry`, its own; `cell`, one that it shares with others, because it has no entry; `none`,
     /// because its first packet makes an entry.
     pub state: String,
@@ -186,7 +186,7 @@ pub struct ServiceState {
     /// `drop` or `monitor`.
     pub on_limit: String,
     /// What the source may have of it.
-    pub per_source: Option<Account>,
+    pub per_source: Option<SourceState>,
     /// What everybody together has left, as far as this source may take it.
     pub totals: Vec<LimitState>,
     /// How its SYNs are answered.

@@ -14,12 +14,12 @@ use ratelimit_common::{
 
 use super::{
     Setting,
-    account::{limit_state, ms, unit_q8},
     record::Record,
     refusals::Refusals,
     remembered::{Remembered, Row},
     report::{LimitState, ServiceState, SynCookies},
     source::{Group, Source},
+    source_state::{limit_state, ms, unit_q8},
 };
 use crate::policy::Service;
 

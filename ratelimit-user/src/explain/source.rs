@@ -13,11 +13,11 @@ use ratelimit_ebpf::{
 
 use super::{
     Setting,
-    account::{Known, counts_every_packet},
     record::Record,
     refusals::Refusals,
     remembered::{Remembered, Row},
-    report::Account,
+    report::SourceState,
+    source_state::{Known, counts_every_packet},
     window,
 };
 
@@ -58,7 +58,7 @@ impl Source {
         record: &Record<'_, R>,
         setting: &Setting<'_>,
         refusals: &Refusals,
-    ) -> Account {
+    ) -> SourceState {
         let rates: Vec<Rate> = setting.policy.source().limits().iter().map(|limit| *limit.rate()).collect();
         let group = Group { number: 0, service: None, set: &setting.kernel.source.set, rates: &rates };
         self.account_in(record, setting, &group, refusals)
@@ -71,7 +71,7 @@ impl Source {
         setting: &Setting<'_>,
         group: &Group<'_>,
         refusals: &Refusals,
-    ) -> Account {
+    ) -> SourceState {
         let hash = match group.number {
             0 => self.hash,
             number => prefilter::group_hash(self.hash, number, setting.kernel.prefilter.secret),
@@ -84,7 +84,7 @@ impl Source {
             tracked_until_q8,
             name: prefilter::negative_name(hash, setting.kernel.generation),
         };
-        let mut account = Account::new(&known, group.set, group.rates, setting.now_q8());
+        let mut account = SourceState::new(&known, group.set, group.rates, setting.now_q8());
         account.limits.extend(window::of_source(record, setting, self, group));
         let plain = group.rates.iter().any(|rate| counts_every_packet(rate.meter as u32));
         account.no_room_for_ms = refusals.for_ms(Reason::NewSourceBudget, group.service, plain);

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use ratelimit_common::{abi::lease::lease_place, limit::gcra::ahead_q8};
 
 use super::{
-    Setting,
-    account::{self, Known},
-    listing,
+    Setting, listing,
     record::Record,
     remembered::{Remembered, Row, Words},
-    report::{Account, UserState},
+    report::{SourceState, UserState},
+    source_state::{self, Known},
     window,
 };
 
@@ -28,8 +27,8 @@ pub(super) fn state<R: Remembered>(
     // Users have no prefilter: their buckets are always there.
     let entry = Some(record.place(Row::User(index)));
     let known = Known { entry, cell: Words::default(), tracked_until_q8: 0, name: 0 };
-    let pairs = account::pairs(set, user.network(), setting.reserve);
-    let mut limits = Account::of_pairs(&known, set, &pairs, setting.now_q8()).limits;
+    let pairs = source_state::pairs(set, user.network(), setting.reserve);
+    let mut limits = SourceState::of_pairs(&known, set, &pairs, setting.now_q8()).limits;
     for (state, (_, place)) in limits.iter_mut().zip(&pairs).filter(|(_, (_, place))| set.is_leased(*place)) {
         let at = lease_place(index, *place as u32);
         let (lease, [used, ..]) = (record.lease(at), record.place(Row::Spent(at)));

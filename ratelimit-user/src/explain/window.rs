@@ -15,11 +15,11 @@ use ratelimit_common::{
 
 use super::{
     Setting,
-    account::ms,
     record::Record,
     remembered::{Remembered, Row, Words},
     report::LimitState,
     source::{Group, Source},
+    source_state::ms,
 };
 
 /// The windows of one source in a group.

@@ -3,7 +3,7 @@
 use crate::{
     meter::NEVER_US,
     store::{
-        account::Told,
+        ask::Told,
         exchange::{Entry, margin_us},
     },
 };

@@ -8,7 +8,7 @@ use super::{
     shared::{inquiry, may_lease},
 };
 use crate::store::{
-    account::{Ask, Told},
+    ask::{Ask, Told},
     inquiry::Inquiry,
 };
 

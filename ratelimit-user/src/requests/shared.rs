@@ -19,7 +19,7 @@ use crate::{
     meter::{NEVER_US, bit},
     policy::{OnRefusal, Sharing},
     store::{
-        account::{Ask, Counted, Told},
+        ask::{Ask, Counted, Told},
         inquiry::Inquiry,
         record::FORM,
     },

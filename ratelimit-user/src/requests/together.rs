@@ -15,7 +15,7 @@ use super::{
 use crate::{
     clock::Clock,
     store::{
-        account::Told,
+        ask::Told,
         inquiry::Inquiry,
         worker::{Store, Unavailable},
     },

@@ -24,7 +24,7 @@ impl Entry {
     }
 }
 
-/// One line of a letter to the store.
+/// One line of a lease batch to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// What the store calls the limit.

@@ -1,8 +1,8 @@
 //! Questions about requests, as calls of a script, and the answers.
 
 use super::{
-    account::{Ask, Counted, Told},
-    letter::grouped,
+    ask::{Ask, Counted, Told},
+    lease_batch::grouped,
     record::{self, RECORD, number},
     redis::{Call, StoreError, Value},
 };

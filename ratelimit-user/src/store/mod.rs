@@ -1,12 +1,12 @@
 //! The store that all hosts share: how it is reached, what is asked there, and what is answered.
 
-pub mod account;
+pub mod ask;
 pub mod backend;
 pub mod breaker;
 pub mod deadline;
 pub mod exchange;
 pub mod inquiry;
-pub mod letter;
+pub mod lease_batch;
 pub mod record;
 pub mod redis;
 pub mod round_trip;

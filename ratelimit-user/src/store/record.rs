@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use super::{
-    account::{Ask, Counted},
+    ask::{Ask, Counted},
     exchange::Entry,
     redis::{Call, Script, Value},
 };

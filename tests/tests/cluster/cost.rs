@@ -10,10 +10,10 @@ use ratelimit_user::{
     meter::{Bucket, Log, Meter},
     policy::{Reserve, terms::Terms},
     store::{
-        account::{Ask, Counted},
+        ask::{Ask, Counted},
         exchange::{Entry, Line, Timing},
         inquiry::{self, Inquiry},
-        letter::{self, Keys},
+        lease_batch::{self, Keys},
         redis::Call,
     },
 };
@@ -64,9 +64,9 @@ impl Server {
 fn packets(host: usize, sequence: u64) -> Call<'static> {
     let terms = Terms::of(&parse_rate("20000/s burst 40000").unwrap(), Reserve::new(50, 16)).unwrap();
     let entry = Entry { sequence, used: 1, held: 2, wanted: 3 };
-    let line = Line { key: Keys::new("t").ledger("acme", "packets"), terms, entry };
+    let line = Line { key: Keys::new("t").record("acme", "packets"), terms, entry };
     let timing = Timing::new(Duration::from_secs(60), Duration::from_millis(50));
-    letter::calls(&Keys::new("t"), &format!("host-{host}:1"), &timing, &[line], false).remove(0).1
+    lease_batch::calls(&Keys::new("t"), &format!("host-{host}:1"), &timing, &[line], false).remove(0).1
 }
 
 fn ask(host: usize, key: &str, meter: Meter, ask: Ask) -> Call<'static> {

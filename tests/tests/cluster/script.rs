@@ -1,4 +1,4 @@
-//! The script that keeps the books in Redis and the ledger that the simulator has proved are the same, number for number.
+//! The script that keeps the books in Redis and the record that the simulator has proved are the same, number for number.
 //!
 //! Random conversations from seeds go to both, with a clock and a run id of our own. `SEED=n` repeats one, `CONVERSATIONS=n` holds more.
 
@@ -15,7 +15,7 @@ use ratelimit_user::{
     policy::{Reserve, terms::Terms},
     store::{
         exchange::{Entry, Grant, Line, Timing},
-        letter::{self, Keys},
+        lease_batch::{self, Keys},
         redis::Value,
     },
 };
@@ -53,23 +53,23 @@ impl Store {
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_connection().unwrap();
         let line = Line { key: "k".into(), terms: terms("1/s", 0), entry: entry(0, 0, 0, 0) };
-        let (_, call) = letter::calls(&Keys::new("t"), "h", &TIMING, &[line], false).remove(0);
+        let (_, call) = lease_batch::calls(&Keys::new("t"), "h", &TIMING, &[line], false).remove(0);
         let text = script_with_our_clock(call.script.text());
         let sha1 = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).unwrap();
         Self { connection, sha1, run: 0xabc }
     }
 
     fn exchange(&mut self, host: &str, timing: &Timing, now_us: u64, lines: &[Line]) -> Vec<Grant> {
-        let (_, call) = letter::calls(&Keys::new("t"), host, timing, lines, false).remove(0);
+        let (_, call) = lease_batch::calls(&Keys::new("t"), host, timing, lines, false).remove(0);
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha1).arg(call.keys.len()).arg(call.keys).arg(call.args);
         command.arg(format!("{:x}", self.run)).arg(now_us / 1_000_000).arg(now_us % 1_000_000);
         let answer: Value = command.query(&mut self.connection).unwrap();
-        letter::grants(&answer, lines.len()).unwrap()
+        lease_batch::grants(&answer, lines.len()).unwrap()
     }
 
     /// What a key says: level and what is out.
-    fn ledger(&mut self, key: &str) -> Option<(i64, u64)> {
+    fn record(&mut self, key: &str) -> Option<(i64, u64)> {
         let text = "local stored = redis.call('GET', KEYS[1])
             if not stored then return {} end
             local record, out = cmsgpack.unpack(stored), 0
@@ -138,7 +138,7 @@ fn limits() -> Vec<Terms> {
     all
 }
 
-/// One start of one host, and what it believes to have of each ledger.
+/// One start of one host, and what it believes to have of each record.
 struct Host {
     name: String,
     books: Vec<Book>,
@@ -151,7 +151,7 @@ struct Book {
     last: Entry,
 }
 
-/// Hosts, ledgers and a clock, all random.
+/// Hosts, records and a clock, all random.
 struct Conversation<'s> {
     rng: Rng,
     redis: &'s mut Store,
@@ -267,7 +267,7 @@ impl<'s> Conversation<'s> {
 
     fn compare(&mut self) {
         for (key, _) in &self.limits {
-            let in_redis = self.redis.ledger(key).map(|(level, out)| (level.max(0).cast_unsigned(), out));
+            let in_redis = self.redis.record(key).map(|(level, out)| (level.max(0).cast_unsigned(), out));
             let in_memory = self.in_memory_store.record(key).map(PacketRecord::level_and_out);
             assert_eq!(in_redis, in_memory, "{key} at {} us", self.now_us);
         }
@@ -328,10 +328,10 @@ fn a_ledger_expires_by_itself_when_nobody_can_hold_anything_and_its_bucket_is_fu
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     let mut say = |key: &str, terms: Terms, timing: &Timing| {
         let line = Line { key: key.into(), terms, entry: entry(1, 0, 0, 1) };
-        let (_, call) = letter::calls(&Keys::new("t"), "h", timing, &[line], false).remove(0);
+        let (_, call) = lease_batch::calls(&Keys::new("t"), "h", timing, &[line], false).remove(0);
         let mut command = redis::cmd("EVAL");
         command.arg(call.script.text()).arg(call.keys.len()).arg(call.keys).arg(call.args);
-        letter::grants(&command.query::<Value>(&mut connection).unwrap(), 1).unwrap();
+        lease_batch::grants(&command.query::<Value>(&mut connection).unwrap(), 1).unwrap();
     };
     let left_ms = |key: &str| match server.ask(&["PTTL", key]) {
         Value::Int(left) => left,

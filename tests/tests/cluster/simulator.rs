@@ -24,12 +24,12 @@ fn worlds(faults: Faults, otherwise: u64) -> Vec<Outcomes> {
 fn no_interval_admits_more_than_the_burst_and_the_rate_whatever_fails() {
     let outcomes = worlds(Faults::ALL, 4_000);
     let sum = |of: fn(&Outcomes) -> u64| outcomes.iter().map(of).sum::<u64>();
-    let (admitted, letters, disasters) = (sum(|o| o.admitted), sum(|o| o.letters), sum(|o| o.disasters));
-    println!("{} worlds: {admitted} units, {letters} letters, {disasters} disasters", outcomes.len());
-    assert!(admitted > 0 && letters > 0 && disasters > 0, "something happened");
+    let (admitted, batches, disasters) = (sum(|o| o.admitted), sum(|o| o.batches), sum(|o| o.disasters));
+    println!("{} worlds: {admitted} units, {batches} batches, {disasters} disasters", outcomes.len());
+    assert!(admitted > 0 && batches > 0 && disasters > 0, "something happened");
 }
 
-/// Worlds that once broke the bound: parts of units in the reserve, a late letter that minted units, a lease that was written off too early in
+/// Worlds that once broke the bound: parts of units in the reserve, a late lease batch that minted units, a lease that was written off too early in
 /// the books, a packet that still had the old ceiling in mind, a store that was emptied and took what it had never heard of for full.
 const ONCE_BROKEN: [u64; 6] = [968, 1496, 1822, 2041, 3425, 5502];
 
@@ -64,7 +64,7 @@ fn no_interval_admits_more_while_the_clock_of_the_store_goes_back_and_hosts_are_
     assert!(outcomes.iter().any(|outcome| outcome.admitted > 0));
 }
 
-/// Letters and answers that take 90 to 110 ms each way.
+/// Lease batches and answers that take 90 to 110 ms each way.
 const FAR_AWAY: Faults = Faults { quickest_ms: 90, slowest_ms: 20, ..Faults::NONE };
 
 #[test]

@@ -14,7 +14,7 @@ use ratelimit_user::{
         calendar::{Calendar, CalendarUnit},
     },
     store::{
-        account::{Ask, Counted, Told},
+        ask::{Ask, Counted, Told},
         exchange::Entry,
         inquiry::{self, Inquiry},
         redis::Value,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ratelimit_common::abi::Reason;
 
 use crate::explain::{
-    Account, BlockMatch, Explanation, LastDrop, LimitState, PrefixState, Refusal, ServiceState, UserState,
+    BlockMatch, Explanation, LastDrop, LimitState, PrefixState, Refusal, ServiceState, SourceState, UserState,
 };
 
 /// A bucket with less than this part left is as good as spent: a sixteenth.
@@ -184,7 +184,7 @@ fn block(block: &BlockMatch) -> String {
     format!("{until}, by entry {}{reason}", block.prefix)
 }
 
-fn state(account: &Account) -> String {
+fn state(account: &SourceState) -> String {
     let nothing = "none of its own";
     let Some(cell) = &account.cell else {
         let words = if account.state == "entry" { "an entry of its own" } else { nothing };

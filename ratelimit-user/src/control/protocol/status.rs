@@ -105,15 +105,15 @@ pub struct ClusterStatus {
     pub leases: u64,
     /// Units that it holds.
     pub lease_units: u64,
-    /// Letters that the store answered.
+    /// Lease batches that the store answered.
     pub exchanges: u64,
     /// Limits that were in them.
     pub lines: u64,
-    /// Letters without a good answer.
+    /// Lease batches without a good answer.
     pub failures: u64,
     /// How often the store was given up.
     pub given_up: u64,
-    /// How long the last letter took.
+    /// How long the last lease batch took.
     pub round_trip_us: u64,
     /// Hosts that the store has heard of lately.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Carries what leases, blocks and members have to say to the store worker, and back: one letter at a time, each with a deadline.
+//! Carries what leases, blocks and members have to say to the store worker, and back: one lease batch at a time, each with a deadline.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use std::{
 use futures_util::FutureExt as _;
 use tokio::time::MissedTickBehavior;
 
-use super::{Cluster, Letter, panicked::words};
+use super::{Cluster, LeaseBatch, panicked::words};
 use crate::{
     daemon::{
         enforcer::Kernel,
@@ -23,7 +23,7 @@ use crate::{
     policy::Policy,
     store::{
         exchange::{Grant, Line},
-        letter::{self, Keys},
+        lease_batch::{self, Keys},
         redis::{Call, StoreError, Value, slot},
         round_trip::RoundTrip,
         worker::Store,
@@ -36,10 +36,10 @@ const SETTLES: Duration = Duration::from_millis(30);
 /// Time from a mistake to the next attempt.
 const ANEW_AFTER: Duration = Duration::from_millis(200);
 
-/// Letters that it takes at most: one may repeat what was being said, and bring something more to give back.
+/// Lease batches that it takes at most: one may repeat what was being said, and bring something more to give back.
 const GOODBYES: usize = 3;
 
-/// Carries letters to the store worker, and answers to the host.
+/// Carries lease batches to the store worker, and answers to the host.
 #[derive(Debug)]
 struct LeaseDriver {
     store: Store,
@@ -53,7 +53,7 @@ struct LeaseDriver {
     not_reset: Option<String>,
 }
 
-/// Exchanges letters with the store, every tick, until the daemon ends. A mistake in the program must not end that.
+/// Exchanges lease batches with the store, every tick, until the daemon ends. A mistake in the program must not end that.
 pub(in crate::daemon) async fn converse(daemon: Arc<HostCell>) {
     while let Err(panic) = AssertUnwindSafe(talk(&daemon)).catch_unwind().await {
         log::error(format!(
@@ -74,15 +74,15 @@ async fn talk(daemon: &HostCell) {
         if !std::mem::take(&mut is_late) {
             tick.tick().await;
         }
-        let letter = match next_letter(&mut daemon.host()) {
-            Ok(Some(letter)) => letter,
+        let batch = match next_batch(&mut daemon.host()) {
+            Ok(Some(batch)) => batch,
             Ok(None) => continue,
             Err(failure) => {
                 log::warning(format!("leases were not renewed: {failure}"));
                 continue;
             }
         };
-        let mut sending = pin!(driver.send(daemon, letter));
+        let mut sending = pin!(driver.send(daemon, batch));
         loop {
             tokio::select! {
                 biased;
@@ -112,12 +112,12 @@ async fn give_back(daemon: &HostCell, mut driver: LeaseDriver) {
             return;
         }
         tokio::time::sleep(SETTLES).await;
-        let letter = next_letter(&mut daemon.host());
-        let Ok(Some(letter)) = letter else { return };
-        if letter.lines.is_empty() {
+        let batch = next_batch(&mut daemon.host());
+        let Ok(Some(batch)) = batch else { return };
+        if batch.lines.is_empty() {
             return;
         }
-        driver.send(daemon, letter).await;
+        driver.send(daemon, batch).await;
     }
 }
 
@@ -131,19 +131,19 @@ fn with_cluster(
 }
 
 /// What the store is to be told now; `None` if nothing.
-fn next_letter(host: &mut Host) -> Result<Option<Letter>, Failure> {
-    let mut letter = None;
+fn next_batch(host: &mut Host) -> Result<Option<LeaseBatch>, Failure> {
+    let mut batch = None;
     with_cluster(host, |cluster, policy, kernel| {
-        letter = cluster.tick(Instant::now(), policy, kernel)?;
+        batch = cluster.tick(Instant::now(), policy, kernel)?;
         Ok(())
     })?;
-    Ok(letter)
+    Ok(batch)
 }
 
-/// Takes in what the store answered to a letter.
+/// Takes in what the store answered to a lease batch.
 fn take_answers(
     host: &mut Host,
-    letter: &Letter,
+    batch: &LeaseBatch,
     answers: Vec<Result<Grant, StoreError>>,
     gossip: Option<Result<Value, StoreError>>,
     round_trip: RoundTrip,
@@ -152,9 +152,7 @@ fn take_answers(
     if let Some(answer) = gossip {
         failure = answer.and_then(|answer| host.list_editor().hear_gossip(&answer, probe::now_ns())).err();
     }
-    with_cluster(host, |cluster, _, kernel| {
-        cluster.take_answers(letter, answers, failure, round_trip, kernel)
-    })
+    with_cluster(host, |cluster, _, kernel| cluster.take_answers(batch, answers, failure, round_trip, kernel))
 }
 
 impl LeaseDriver {
@@ -172,23 +170,23 @@ impl LeaseDriver {
         })
     }
 
-    /// Sends a letter and hands over what came of it.
-    async fn send(&mut self, daemon: &HostCell, letter: Letter) {
+    /// Sends a lease batch and hands over what came of it.
+    async fn send(&mut self, daemon: &HostCell, batch: LeaseBatch) {
         if let Err(error) = self.meet(daemon).await {
             if let Some(cluster) = &mut daemon.host().cluster {
-                cluster.store_failed(letter, &error);
+                cluster.store_failed(batch, &error);
             }
             return;
         }
-        let failed = self.reset(&letter.resets).await;
+        let failed = self.reset(&batch.resets).await;
         if let Some(cluster) = &mut daemon.host().cluster {
-            // Tried again with the next letter.
+            // Tried again with the next lease batch.
             cluster.resets.extend(failed);
         }
         let deadline = self.store.round_trip().deadline();
-        let (answers, gossip) = self.ask(daemon, &letter.lines, letter.gossip.as_ref(), deadline).await;
+        let (answers, gossip) = self.ask(daemon, &batch.lines, batch.gossip.as_ref(), deadline).await;
         let round_trip = self.store.round_trip();
-        if let Err(failure) = take_answers(&mut daemon.host(), &letter, answers, gossip, round_trip) {
+        if let Err(failure) = take_answers(&mut daemon.host(), &batch, answers, gossip, round_trip) {
             log::warning(format!("leases were not renewed: {failure}"));
         }
     }
@@ -230,13 +228,15 @@ impl LeaseDriver {
         let timing = daemon.host().cluster.as_ref().map(|cluster| *cluster.leases.timing());
         let Some(timing) = timing else { return (Vec::new(), None) };
         let (places, mut calls): (Vec<Vec<usize>>, Vec<Call<'_>>) =
-            letter::calls(&self.keys, &self.id, &timing, lines, self.store.is_sharded()).into_iter().unzip();
+            lease_batch::calls(&self.keys, &self.id, &timing, lines, self.store.is_sharded())
+                .into_iter()
+                .unzip();
         calls.extend(gossip.cloned());
         let mut values = self.store.run(calls, deadline).await;
         let gossip = gossip.and_then(|_| values.pop());
         let mut answers: Vec<Option<Result<Grant, StoreError>>> = vec![None; lines.len()];
         for (places, value) in places.iter().zip(values) {
-            let grants = value.and_then(|value| letter::grants(&value, places.len()));
+            let grants = value.and_then(|value| lease_batch::grants(&value, places.len()));
             for (nth, at) in places.iter().enumerate() {
                 answers[*at] = Some(grants.as_ref().map(|grants| grants[nth]).map_err(Clone::clone));
             }
@@ -251,7 +251,7 @@ impl LeaseDriver {
         if keys.is_empty() {
             return Vec::new();
         }
-        let calls = keys.iter().map(|key| letter::reset(key)).collect();
+        let calls = keys.iter().map(|key| lease_batch::reset(key)).collect();
         let answers = self.store.run(calls, self.store.round_trip().deadline()).await;
         let mut failed = Vec::new();
         let mut problem = None;
@@ -261,7 +261,7 @@ impl LeaseDriver {
                 problem = Some(error.to_string());
             }
         }
-        // It is tried again with every letter, and said once.
+        // It is tried again with every lease batch, and said once.
         if let Some(problem) = &problem
             && self.not_reset.as_ref() != Some(problem)
         {

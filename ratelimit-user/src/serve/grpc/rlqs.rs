@@ -3,7 +3,7 @@
 //! A report of a bucket is a question about what is left of it. What is given is charged at once, as if it had been used, and what was not is
 //! given back later ([`account`]). So nothing is given twice: tokens that proxies hold are never more than the limit allows ([`quotas`]).
 
-pub mod account;
+pub mod proxy_quota;
 pub mod quotas;
 
 use std::{collections::HashMap, future::poll_fn, sync::Arc, time::Instant};
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use h2::{RecvStream, server::SendResponse};
 
 use self::{
-    account::{Account, LIFE_S, Plan},
+    proxy_quota::{LIFE_S, Plan, ProxyQuota},
     quotas::Key,
 };
 use super::{
@@ -43,7 +43,7 @@ struct Conversation {
     decisions: Arc<DecisionService>,
     quotas: Arc<Quotas>,
     domain: String,
-    accounts: HashMap<BucketId, Account>,
+    accounts: HashMap<BucketId, ProxyQuota>,
     started: Instant,
 }
 
@@ -166,7 +166,7 @@ impl Conversation {
         &self,
         question: &Question<'_>,
         key: &Key,
-        account: &mut Account,
+        account: &mut ProxyQuota,
         idle: bool,
         now_us: u64,
     ) -> (Kind, u64) {

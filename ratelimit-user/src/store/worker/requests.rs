@@ -13,11 +13,11 @@ use crate::{
     log,
     policy::address::Endpoint,
     store::{
-        account::Told,
+        ask::Told,
         backend::Backend,
         deadline::Deadline,
         inquiry::{self, Inquiry},
-        letter,
+        lease_batch,
         redis::{Call, StoreError},
     },
 };
@@ -149,7 +149,7 @@ impl<B: Backend> Worker<B> {
 
     async fn forget(&self, keys: &[String]) {
         let Some(link) = self.link().filter(|_| !keys.is_empty()) else { return };
-        let calls: Vec<Call<'_>> = keys.iter().map(|key| letter::reset(key)).collect();
+        let calls: Vec<Call<'_>> = keys.iter().map(|key| lease_batch::reset(key)).collect();
         let answers = link.run(&calls, Deadline::after(self.deadline)).await;
         for error in answers.into_iter().filter_map(Result::err) {
             log::warning(format!("a key was not reset in the store: {error}"));

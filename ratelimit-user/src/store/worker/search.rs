@@ -9,7 +9,7 @@ use crate::{
     meter::{Bucket, Meter},
     policy::address::Endpoint,
     store::{
-        account::{Ask, Counted},
+        ask::{Ask, Counted},
         backend::Backend,
         deadline::Deadline,
         inquiry::{self, Inquiry},

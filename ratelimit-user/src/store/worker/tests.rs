@@ -17,11 +17,11 @@ use crate::{
     meter::{Bucket, Meter},
     policy::address::Endpoint,
     store::{
-        account::{Ask, Counted},
+        ask::{Ask, Counted},
         backend::Backend,
         deadline::Deadline,
         inquiry::Inquiry,
-        letter,
+        lease_batch,
         redis::{Call, Role, ServerFacts, StoreError, Value},
     },
 };
@@ -152,7 +152,7 @@ fn inquiry() -> Arc<[Inquiry]> {
 
 /// A job of so many calls with five keys each.
 fn job(calls: usize) -> Vec<Call<'static>> {
-    vec![Call { keys: vec![b"k".to_vec(); 5], ..letter::reset("k") }; calls]
+    vec![Call { keys: vec![b"k".to_vec(); 5], ..lease_batch::reset("k") }; calls]
 }
 
 /// Lets the worker do whatever it can.
@@ -200,7 +200,7 @@ fn a_request_is_behind_two_pieces_of_a_long_job_and_never_behind_all_of_it() {
 fn a_call_with_many_keys_is_under_way_alone() {
     with_store(|store, memory| async move {
         memory.0.is_held.store(true, Ordering::Relaxed);
-        let large = Call { keys: vec![b"k".to_vec(); 3_000], ..letter::reset("k") };
+        let large = Call { keys: vec![b"k".to_vec(); 3_000], ..lease_batch::reset("k") };
         let long = tokio::spawn(async move { store.run(vec![large; 3], LONG).await });
         for _ in 0..3 {
             settle().await;

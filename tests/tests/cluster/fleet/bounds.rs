@@ -116,7 +116,7 @@ fn a_user_that_is_reset_has_its_whole_burst_again_on_every_host() {
     assert!((995..=1_002).contains(&spent), "{spent} of 1000");
     let reset = fleet.hosts[0].edge.cli(&["user", "reset", "acme"]);
     assert!(reset.status.success(), "{reset:?}");
-    // Heard by the store with the next letter; until then there is nothing to give.
+    // Heard by the store with the next lease batch; until then there is nothing to give.
     let both = wait_for("a second burst", || {
         fleet.flood(&[1], 3_000, 0.3).into_iter().for_each(done);
         Some(fleet.sample().total()).filter(|both| *both > 1_900)

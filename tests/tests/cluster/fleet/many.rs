@@ -9,7 +9,7 @@ use ratelimit_user::{
     policy::{Reserve, terms::Terms},
     store::{
         exchange::Timing,
-        letter::{self, Keys},
+        lease_batch::{self, Keys},
         redis::Link,
     },
 };
@@ -30,7 +30,7 @@ fn a_host_with_a_hundred_thousand_active_users_does_not_fall_behind() {
     let (keys, timing) = (Keys::new("many"), Timing::new(LEASE, TICK));
     let rate = parse_rate("100 packets/s burst 3200").expect("a rate");
     let terms = Terms::of(&rate, Reserve::new(0, 1)).expect("terms");
-    let limit = |place: u32| Limit { key: keys.ledger(&format!("user{place}"), "packets"), place, terms };
+    let limit = |place: u32| Limit { key: keys.record(&format!("user{place}"), "packets"), place, terms };
     let mut leases = Leases::new(timing, TICK.as_nanos() as u64);
     let began = Instant::now();
     let clock = || 1_000_000_000_000 + began.elapsed().as_nanos() as u64;
@@ -39,8 +39,8 @@ fn a_host_with_a_hundred_thousand_active_users_does_not_fall_behind() {
     runtime.block_on(async {
         let address = through_socket(&redis).parse().expect("an address");
         let link = Link::open(&address, Duration::from_secs(2)).await.expect("a link");
-        // A first letter makes the store, which is then made old.
-        let first = letter::calls(&keys, "many:1", &timing, &leases.greeting(|_| ()), false);
+        // A first lease batch makes the store, which is then made old.
+        let first = lease_batch::calls(&keys, "many:1", &timing, &leases.greeting(|_| ()), false);
         link.run(&[first[0].1.clone()], Duration::from_secs(1)).await;
         season_cluster(&redis, "many");
         let (mut lines, mut ticks, mut slowest) = (0_u64, 0_u64, Duration::ZERO);
@@ -63,14 +63,14 @@ fn a_host_with_a_hundred_thousand_active_users_does_not_fall_behind() {
             }
             leases.observe(clock(), |place| spent[place as usize]);
             let sent = clock();
-            let letter = leases.letter(sent);
-            lines += letter.len() as u64;
+            let batch = leases.batch(sent);
+            lines += batch.len() as u64;
             let (places, calls): (Vec<_>, Vec<_>) =
-                letter::calls(&keys, "many:1", &timing, &letter, false).into_iter().unzip();
+                lease_batch::calls(&keys, "many:1", &timing, &batch, false).into_iter().unzip();
             for (places, value) in places.iter().zip(link.run(&calls, Duration::from_secs(1)).await) {
-                let grants = letter::grants(&value.expect("an answer"), places.len()).expect("grants");
+                let grants = lease_batch::grants(&value.expect("an answer"), places.len()).expect("grants");
                 for (at, grant) in places.iter().zip(grants) {
-                    leases.answer(&letter[*at].key, &grant, sent, clock());
+                    leases.answer(&batch[*at].key, &grant, sent, clock());
                 }
             }
             for (place, news) in leases.news() {

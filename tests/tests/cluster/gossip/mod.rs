@@ -20,7 +20,7 @@ use ratelimit_user::{
     },
     compile::lists::Prefix,
     store::{
-        letter::Keys,
+        lease_batch::Keys,
         redis::{Call, Link, StoreError},
     },
 };

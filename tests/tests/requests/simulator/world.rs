@@ -17,7 +17,7 @@ use ratelimit_user::{
         renewal::{self, Renewal},
         shared::{self, Step, Taking},
     },
-    store::{account::Told, inquiry::Inquiry},
+    store::{ask::Told, inquiry::Inquiry},
 };
 
 use super::watch::Watch;

@@ -17,9 +17,9 @@ fn limit_of(rate: &str, left: u64, capacity: u64, refused_for_ms: Option<u64>) -
     }
 }
 
-fn account(state: &str, limits: Vec<LimitState>) -> Account {
+fn account(state: &str, limits: Vec<LimitState>) -> SourceState {
     let cell = CellState { hot: state == "entry", hot_for_ms: 3_100, left: 1_248, capacity: 1_248 };
-    Account {
+    SourceState {
         state: state.to_owned(),
         cell: Some(cell),
         denied: None,

@@ -16,9 +16,9 @@ const ON_ITS_WAY_US: u64 = 200_000;
 /// An assignment is extended while it is good for this long: one that has ended would begin anew, whole.
 const MARGIN_US: u64 = 2_000_000;
 
-/// One proxy's account of one bucket.
+/// One proxy's quota of one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct ProxyQuota {
     held: u64,
     current: u64,
     /// As it was assigned.
@@ -49,7 +49,7 @@ pub enum Plan {
     Deny,
 }
 
-impl Account {
+impl ProxyQuota {
     /// Charged, and neither reported as used nor given back.
     pub fn held(&self) -> u64 {
         self.held
@@ -123,45 +123,45 @@ mod tests {
 
     const S: u64 = 1_000_000;
 
-    fn with(tokens: u64) -> Account {
-        let mut account = Account::default();
-        account.assigned(tokens, 0);
-        account
+    fn with(tokens: u64) -> ProxyQuota {
+        let mut quota = ProxyQuota::default();
+        quota.assigned(tokens, 0);
+        quota
     }
 
     #[test]
     fn what_is_used_of_an_assignment_is_paid_for() {
-        let mut account = with(10);
-        assert_eq!(account.report(4, S), Booked { unpaid: 0, unused: 0 });
-        assert_eq!(account.held(), 6);
-        assert_eq!(account.report(8, 2 * S), Booked { unpaid: 2, unused: 0 });
-        assert_eq!(account.held(), 0);
+        let mut quota = with(10);
+        assert_eq!(quota.report(4, S), Booked { unpaid: 0, unused: 0 });
+        assert_eq!(quota.held(), 6);
+        assert_eq!(quota.report(8, 2 * S), Booked { unpaid: 2, unused: 0 });
+        assert_eq!(quota.held(), 0);
     }
 
     #[test]
     fn what_an_assignment_left_is_given_back_when_the_next_one_is_known_to_be_there() {
-        let mut account = with(10);
-        account.report(4, S);
-        account.assigned(20, S);
-        assert_eq!(account.held(), 26, "the six may be used until the twenty are there");
-        let on_its_way = account.report(0, S + ON_ITS_WAY_US - 1);
+        let mut quota = with(10);
+        quota.report(4, S);
+        quota.assigned(20, S);
+        assert_eq!(quota.held(), 26, "the six may be used until the twenty are there");
+        let on_its_way = quota.report(0, S + ON_ITS_WAY_US - 1);
         assert_eq!(on_its_way, Booked { unpaid: 0, unused: 0 });
-        assert_eq!(account.report(2, 2 * S), Booked { unpaid: 0, unused: 4 });
-        assert_eq!(account.held(), 20);
+        assert_eq!(quota.report(2, 2 * S), Booked { unpaid: 0, unused: 4 });
+        assert_eq!(quota.held(), 20);
     }
 
     #[test]
     fn what_is_not_reported_in_time_counts_as_used() {
-        let mut account = with(10);
-        assert_eq!(account.report(3, LIFE_US), Booked { unpaid: 0, unused: 0 });
-        assert_eq!(account.held(), 0);
+        let mut quota = with(10);
+        assert_eq!(quota.report(3, LIFE_US), Booked { unpaid: 0, unused: 0 });
+        assert_eq!(quota.held(), 0);
     }
 
     #[test]
     fn proxies_get_even_parts_and_keep_what_they_need() {
-        assert_eq!(Account::default().plan(10, 1, false, 0), Plan::Assign(10));
-        assert_eq!(Account::default().plan(10, 3, false, 0), Plan::Assign(4));
-        assert_eq!(Account::default().plan(0, 1, false, 0), Plan::Deny);
+        assert_eq!(ProxyQuota::default().plan(10, 1, false, 0), Plan::Assign(10));
+        assert_eq!(ProxyQuota::default().plan(10, 3, false, 0), Plan::Assign(4));
+        assert_eq!(ProxyQuota::default().plan(0, 1, false, 0), Plan::Deny);
         let half = with(10);
         assert_eq!(half.plan(10, 1, false, S), Plan::Extend, "half of all is there");
         assert_eq!(half.plan(11, 1, false, S), Plan::Assign(11));
@@ -172,28 +172,28 @@ mod tests {
 
     #[test]
     fn an_assignment_that_has_nearly_ended_is_not_extended() {
-        let account = with(10);
-        assert_eq!(account.plan(5, 1, false, LIFE_US - MARGIN_US), Plan::Assign(5));
-        assert_eq!(account.plan(0, 1, false, LIFE_US - MARGIN_US), Plan::Deny);
+        let quota = with(10);
+        assert_eq!(quota.plan(5, 1, false, LIFE_US - MARGIN_US), Plan::Assign(5));
+        assert_eq!(quota.plan(0, 1, false, LIFE_US - MARGIN_US), Plan::Deny);
     }
 
     #[test]
     fn what_is_taken_back_is_given_back_however_often_the_proxy_reports() {
-        let mut account = with(10);
-        account.report(1, S);
+        let mut quota = with(10);
+        quota.report(1, S);
         let mut back = 0;
         for tenth in 0..10 {
-            account.denied(S + tenth * S / 10);
-            back += account.report(0, S + (tenth + 1) * S / 10).unused;
+            quota.denied(S + tenth * S / 10);
+            back += quota.report(0, S + (tenth + 1) * S / 10).unused;
         }
-        assert_eq!((back, account.held()), (9, 0));
+        assert_eq!((back, quota.held()), (9, 0));
     }
 
     #[test]
     fn two_assignments_in_a_row_differ() {
-        let mut account = with(10);
-        let first = account.assignment();
-        account.assigned(10, S);
-        assert_ne!(account.assignment(), first);
+        let mut quota = with(10);
+        let first = quota.assignment();
+        quota.assigned(10, S);
+        assert_ne!(quota.assignment(), first);
     }
 }

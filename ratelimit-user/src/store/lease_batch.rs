@@ -44,16 +44,16 @@ impl Keys {
     }
 
     /// The books of one limit of a user.
-    pub fn ledger(&self, user: &str, limit: &str) -> String {
+    pub fn record(&self, user: &str, limit: &str) -> String {
         format!("{}:{FORM}:{{{}}}:{limit}", self.name, tag(user))
     }
 
     /// Which limit of which user has these books, for people.
-    pub fn limit_of(&self, ledger: &str) -> String {
-        let rest = ledger.strip_prefix(&self.name).unwrap_or(ledger);
+    pub fn limit_of(&self, record: &str) -> String {
+        let rest = record.strip_prefix(&self.name).unwrap_or(record);
         let rest = rest.strip_prefix(':').and_then(|rest| rest.strip_prefix(FORM)).unwrap_or(rest);
         let parts = rest.strip_prefix(":{").and_then(|rest| rest.split_once("}:"));
-        parts.map_or_else(|| ledger.to_owned(), |(user, limit)| format!("{limit} of user {user}"))
+        parts.map_or_else(|| record.to_owned(), |(user, limit)| format!("{limit} of user {user}"))
     }
 
     /// What hosts tell each other. No user's key begins like that, and all of it is in one slot.
@@ -101,7 +101,7 @@ fn tag_in(wanted: u16) -> u32 {
     TAGS[usize::from(wanted) % 16_384]
 }
 
-/// The calls that a letter is, and which lines each of them has.
+/// The calls that a lease batch is, and which lines each of them has.
 pub fn calls(
     keys: &Keys,
     host: &str,
@@ -169,21 +169,21 @@ mod tests {
     fn line(user: &str) -> Line {
         let terms = Terms::of(&parse_rate("10/s").unwrap(), Reserve::new(0, 1)).unwrap();
         let entry = Entry { sequence: 1, used: 2, held: 3, wanted: 4 };
-        Line { key: Keys::new("rl").ledger(user, "packets"), terms, entry }
+        Line { key: Keys::new("rl").record(user, "packets"), terms, entry }
     }
 
     #[test]
     fn everything_of_one_user_has_one_hash_tag_whatever_its_name() {
         let keys = Keys::new("rl");
-        assert_eq!(keys.ledger("acme", "packets"), "rl:2:{acme}:packets");
+        assert_eq!(keys.record("acme", "packets"), "rl:2:{acme}:packets");
         assert_eq!(keys.limit_of("rl:2:{acme}:packets"), "packets of user acme");
         assert_eq!(keys.limit_of("something"), "something");
         for name in ["a}b", "{", "a{b}c", "%7d", "ä ö"] {
-            let (packets, bytes) = (keys.ledger(name, "packets"), keys.ledger(name, "bytes"));
+            let (packets, bytes) = (keys.record(name, "packets"), keys.record(name, "bytes"));
             assert_eq!(slot(packets.as_bytes()), slot(bytes.as_bytes()), "{name}");
             assert_eq!(packets.matches('}').count(), 1, "{packets}");
         }
-        assert_ne!(keys.ledger("a}b", "x"), keys.ledger("a%7db", "x"), "different names, different keys");
+        assert_ne!(keys.record("a}b", "x"), keys.record("a%7db", "x"), "different names, different keys");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use ratelimit_common::{
 
 use super::{
     remembered::Words,
-    report::{Account, CellState, LimitState, NegativeEntry},
+    report::{CellState, LimitState, NegativeEntry, SourceState},
 };
 use crate::policy::{Reserve, is_leased};
 
@@ -39,7 +39,7 @@ pub(super) const CELL: &str = "cell";
 /// There is no prefilter and no entry yet.
 const NONE: &str = "none";
 
-impl Account {
+impl SourceState {
     pub(super) fn new(known: &Known, set: &LimitSet, rates: &[Rate], now_q8: u64) -> Self {
         Self::of_pairs(known, set, &pairs(set, rates, None), now_q8)
     }
