@@ -307,7 +307,7 @@ fn next_entry(rng: &mut Rng, book: &mut Book, terms: &Terms) -> Entry {
 }
 
 #[test]
-fn redis_and_the_ledger_answer_alike_whatever_is_said_and_whatever_the_clock_does() {
+fn redis_and_the_model_answer_alike_whatever_is_said_and_whatever_the_clock_does() {
     let server = Redis::single(Options::default());
     let mut store = Store::new(&server);
     let (mut answers, mut given) = (0, 0);
@@ -323,7 +323,7 @@ fn redis_and_the_ledger_answer_alike_whatever_is_said_and_whatever_the_clock_doe
 }
 
 #[test]
-fn a_ledger_expires_by_itself_when_nobody_can_hold_anything_and_its_bucket_is_full() {
+fn a_record_expires_by_itself_when_nobody_can_hold_anything_and_its_bucket_is_full() {
     let server = Redis::single(Options::default());
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     let mut say = |key: &str, terms: Terms, timing: &Timing| {

@@ -10,7 +10,7 @@ use crate::{
 
 /// File name in the state directory.
 const FILE: &str = "cluster-owner";
-/// Letters of it.
+/// Length of the name, in hexadecimal digits.
 const LENGTH: usize = 32;
 
 /// A text that no other machine has and that stays when the daemon starts again: made when it is first needed.

@@ -110,7 +110,7 @@ impl Conversation {
         Ok((!bucket_action.is_empty()).then(|| framed(&QuotaResponse { bucket_action })))
     }
 
-    /// Books the report of one bucket and decides what its proxy has from now on. Nothing, where the bucket is no question that has an
+    /// Takes down the report of one bucket and decides what its proxy has from now on. Nothing, where the bucket is no question that has an
     /// answer: others of the same stream are none the worse.
     async fn settle(&mut self, usage: BucketUsage, actions: &mut Vec<BucketAction>) {
         let Some(id) = usage.bucket_id.filter(|id| !id.bucket.is_empty()) else { return };

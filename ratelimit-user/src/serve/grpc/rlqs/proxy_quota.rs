@@ -60,7 +60,7 @@ impl ProxyQuota {
         (self.tokens, self.serial)
     }
 
-    /// Books what was used since the last report.
+    /// Takes down what was used since the last report.
     pub fn report(&mut self, used: u64, now_us: u64) -> Booked {
         let paid = used.min(self.held);
         let unpaid = used - paid;
