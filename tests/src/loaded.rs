@@ -72,7 +72,7 @@ impl Loaded {
         Self { program, framing: Framing::Ethernet, maps, lists, users: policy.user_prefixes().collect() }
     }
 
-    /// The same with the program that logs verdicts of a level.
+    /// Loads the program that logs verdicts from a level on.
     pub fn traced(policy: &Desired, level: TraceLevel) -> Self {
         Self::of_image(policy, 65_536, listener::offsets(), Image::of_object(TRACED, level))
     }

@@ -456,7 +456,7 @@ impl PacketStore {
         lines.iter().map(&mut answer).collect()
     }
 
-    /// The same records in another hand: it may be that something has not been written down.
+    /// The records on a server that has taken over: writes before that may be missing, so it begins to know anew.
     #[must_use]
     pub fn taken_over(self) -> Self {
         Self { since_us: None, ..self }

@@ -56,7 +56,7 @@ pub struct Member {
     pub host: String,
     /// When it was last heard of, by the store's clock.
     pub seen_ms_ago: u64,
-    /// The same in a word.
+    /// The state of the member in one word.
     pub state: State,
     /// Changes that it has not heard of yet.
     pub behind: u64,

@@ -324,7 +324,7 @@ fn source_masks(policy: &Policy) -> [u64; 3] {
     [v6.hi, v6.lo, v4_mask(policy.source().ipv4_prefix()).lo]
 }
 
-/// The same of a policy that is there.
+/// The masks that make sources of addresses, as the kernel has them.
 fn masks(source: &SourceLimits) -> [u64; 3] {
     [source.v6_mask_hi, source.v6_mask_lo, source.v4_mask]
 }

@@ -58,7 +58,7 @@ impl Enforcer<'_> {
         HostFacts {
             // Options promised under settings that have changed since would be read wrongly.
             window_scale: TcpSettings::read().window_scale(),
-            // The same always for a policy that does not ask: nothing is enforced again for it.
+            // A policy without elastic limits always has the answer yes, so that nothing is enforced again for it.
             headroom: self.has_headroom || !policy.is_elastic(),
             ..self.kernel.facts
         }

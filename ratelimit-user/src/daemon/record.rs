@@ -154,7 +154,7 @@ impl Record {
 }
 
 impl<T> Record<T> {
-    /// The same with its texts in another form.
+    /// The record with its texts in another form.
     fn with_texts<U, E>(self, mut form: impl FnMut(T) -> Result<U, E>) -> Result<Record<U>, E> {
         Ok(Record {
             text: form(self.text)?,

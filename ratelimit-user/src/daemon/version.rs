@@ -76,7 +76,7 @@ impl Version {
         !self.set.is_empty()
     }
 
-    /// The same with something set.
+    /// The version with one setting changed.
     pub(super) fn with(&self, setting: &Setting, value: &str) -> Result<Self, Failure> {
         let policy = self.policy.with(setting, value).map_err(Failure::usage)?;
         // A user that leaves the limits of its plan has a whole list of its own.
@@ -96,7 +96,7 @@ impl Version {
         Ok(next)
     }
 
-    /// The same with everything set that was written down.
+    /// The version with every setting changed that was written down.
     pub(super) fn with_all(self, set: &[(String, String)]) -> Result<Self, Failure> {
         set.iter().try_fold(self, |version, (name, value)| {
             let setting = version.policy.setting(name).map_err(Failure::usage)?;
@@ -104,7 +104,7 @@ impl Version {
         })
     }
 
-    /// The same with a text that has been written since. What it says now is not a change any more.
+    /// The version with a text that was written since. Settings that the text has now are no changes any more.
     pub(super) fn with_text(&self, text: &str) -> Result<Self, LoadError> {
         let (read, _) = Self::parse(&mut Reader::default(), &self.file, text)?;
         let mut next = Self { policy: self.policy.clone(), set: self.set.clone(), ..read };

@@ -121,7 +121,7 @@ pub struct CellState {
     pub hot_for_ms: u64,
     /// Packets of the smallest size that it still vouches for.
     pub left: u64,
-    /// The same when nobody has sent.
+    /// Packets of the smallest size that the cell vouches for when nobody has sent for long.
     pub capacity: u64,
 }
 

@@ -44,7 +44,7 @@ impl SourceState {
         Self::of_pairs(known, set, &pairs(set, rates, None), now_q8)
     }
 
-    /// The same for limits whose places are known.
+    /// The state under limits whose places in the entry are known.
     pub(super) fn of_pairs(known: &Known, set: &LimitSet, pairs: &[(Rate, usize)], now_q8: u64) -> Self {
         let share_q8 = set.prefilter_tolerance_q8;
         let prefiltered = share_q8 != 0;

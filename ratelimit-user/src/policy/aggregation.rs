@@ -157,7 +157,7 @@ impl AggregationPolicy {
         Ok(())
     }
 
-    /// The same with the aggregation levels of one family replaced.
+    /// Replaces the aggregation levels of one address family.
     pub fn with(
         mut self,
         family: AggregationFamily,

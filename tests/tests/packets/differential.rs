@@ -94,7 +94,7 @@ const DESTINATIONS_V6: [Ipv6Addr; 5] = [
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
 ];
 
-/// The same with limits so small that the prefilter cannot help.
+/// A policy with limits so small that the prefilter cannot help.
 const SMALL: &str = r#"
 [host]
 link = false

@@ -71,7 +71,7 @@ impl Layers {
         ListEdit { prefix, block }
     }
 
-    /// The same if the cluster's block may have changed; none if the list says so already.
+    /// What the list must say if the cluster's block may have changed; `None` if the list says so already.
     pub(super) fn settled(
         &mut self,
         prefix: Prefix,

@@ -66,6 +66,6 @@ pub enum Reply {
     },
     /// An order was carried out; a sentence about it.
     Done(String),
-    /// It was not.
+    /// An order was not carried out, and why.
     Failed(Failure),
 }

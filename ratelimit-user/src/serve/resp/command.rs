@@ -7,7 +7,7 @@ use super::reply::Reply;
 pub enum Verb {
     /// Limits that the caller describes, as redis-cell has them.
     CellThrottle,
-    /// The same as throttlecrab has them.
+    /// Limits that the caller describes, as throttlecrab has them.
     Throttle,
     /// A question about the policy's limits.
     Check,

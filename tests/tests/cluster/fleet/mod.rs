@@ -29,7 +29,7 @@ fn season(redis: &Redis) {
     season_cluster(redis, "ratelimit");
 }
 
-/// The same for the cluster of a name.
+/// Makes the store of the cluster of this name an old one, which is not cold any more.
 fn season_cluster(redis: &Redis, name: &str) {
     const DAY_US: u64 = 86_400_000_000;
     let text = |value: redis::Value| match value {
