@@ -1,14 +1,16 @@
 //! A real daemon on a real wire, and the command line that talks to it.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{BufRead as _, BufReader, Read as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
-    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::{
     bpffs::Scratch,
@@ -131,24 +133,16 @@ impl Default for Edge {
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
-    log: Arc<Mutex<String>>,
+    /// A file, not a pipe with a reader: what the daemon wrote before it answered is there once the answer is.
+    log: File,
 }
 
 impl Daemon {
     /// Starts a daemon and waits for "ready".
     pub fn start(mut command: Command) -> Self {
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the daemon");
-        let log = Arc::new(Mutex::new(String::new()));
-        let mut stderr = BufReader::new(child.stderr.take().expect("stderr"));
-        let sink = Arc::clone(&log);
-        thread::spawn(move || {
-            let mut line = String::new();
-            while stderr.read_line(&mut line).is_ok_and(|n| n > 0) {
-                sink.lock().expect("log").push_str(&line);
-                line.clear();
-            }
-        });
+        let log = File::from(memfd_create("log", MemfdFlags::CLOEXEC).expect("a file in memory"));
+        let written = log.try_clone().expect("a second handle of the log");
+        let mut child = command.stdout(Stdio::piped()).stderr(written).spawn().expect("start the daemon");
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
         let mut line = String::new();
         stdout.read_line(&mut line).expect("read the daemon's output");
@@ -165,7 +159,10 @@ impl Daemon {
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        self.log.lock().expect("log").clone()
+        let length = self.log.metadata().expect("the length of the log").len();
+        let mut bytes = vec![0; usize::try_from(length).expect("a log that fits into memory")];
+        self.log.read_exact_at(&mut bytes, 0).expect("read the log");
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Waits until the log has this text; panics when it does not come.

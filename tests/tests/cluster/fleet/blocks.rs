@@ -131,8 +131,7 @@ fn a_record_of_blocks_that_is_broken_leaves_them_the_cluster_s() {
         let origins = ["192.0.2.0/24", "198.51.100.0/24"]
             .map(|prefix| listed(&fleet.hosts[0], prefix).expect(prefix)["origin"].clone());
         assert_eq!(origins, ["edge-0".into(), Value::Null]);
-        let log = fleet.hosts[0].daemon.as_ref().expect("a daemon").log();
-        assert!(log.contains(RECORD), "the log names the file: {log}");
+        fleet.hosts[0].daemon.as_ref().expect("a daemon").wait_for_log(RECORD);
     }
     redis.resume();
     order(&fleet.hosts[0], &["block", "del", "192.0.2.0/24", "--cluster"]);

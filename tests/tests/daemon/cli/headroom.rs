@@ -120,6 +120,7 @@ fn headroom_follows_the_readings_with_hysteresis_and_each_change_is_logged_once(
     assert!(status["headroom_reason"].is_null() && status["headroom_changes"] == 2, "{status}");
     assert_eq!(status["policy_generation"], 1, "no limit is elastic, so nothing is enforced again");
 
+    daemon.wait_for_log("headroom is back");
     let log = daemon.log();
     assert_eq!(log.matches(&format!("warning: headroom lost: {reason}\n")).count(), 1, "{log}");
     assert_eq!(log.matches("headroom is back: 10 calm readings").count(), 1, "{log}");
@@ -143,6 +144,7 @@ fn files_that_are_missing_or_malformed_are_noted_once_and_without_any_there_is_n
         notes[2].ends_with("line 1 has \"who\", where a hexadecimal number of 32 bits should be"),
         "{notes:?}"
     );
+    notes.iter().for_each(|note| daemon.wait_for_log(note));
     let log = daemon.log();
     for note in notes {
         assert_eq!(log.matches(note).count(), 1, "{note:?} in {log}");

@@ -186,11 +186,7 @@ fn a_mistake_in_the_configuration_of_nginx_serves_nobody() {
     let site = Site::edited("nginx", NGINX, service, |text| text.replace("?api=web", "?api=wbe"), nginx);
     assert_eq!(site.ask("GET", &[], "").status, 500);
     assert_eq!(site.application.answered(), 0);
-    assert!(
-        site.service.log().contains("api \"wbe\" is not in the policy; there is web"),
-        "{}",
-        site.service.log()
-    );
+    site.service.wait_for_log("api \"wbe\" is not in the policy; there is web");
     assert_eq!(
         site.status_without_service(),
         200,
