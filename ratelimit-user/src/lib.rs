@@ -5,7 +5,7 @@
 //! ```text
 //! cli                                    verbs
 //! daemon                                 wiring
-//! serve   control   metrics              answers: to web servers and proxies, to operators, to Prometheus
+//! serve   web   control   metrics        answers: to web servers and proxies, to browsers, to operators, to Prometheus
 //! requests          cluster              decisions about requests; limits of packets and blocks that hold on all hosts
 //! store                                  Redis: the only way out to other hosts
 //! meter   dataplane  stats  explain  drops  headroom  lockout
@@ -44,3 +44,4 @@ pub mod serve;
 mod stamp;
 pub mod stats;
 pub mod store;
+pub mod web;

@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod bpffs;
+pub mod browser;
 pub mod cgroup;
 pub mod cookie_site;
 pub mod daemon;

@@ -171,12 +171,41 @@ pub fn with_open_files(program: &Path, most: u32) -> Command {
 #[derive(Debug)]
 pub struct Client<S: io::Read + io::Write> {
     stream: BufReader<S>,
+    host: String,
 }
 
 impl<S: io::Read + io::Write> Client<S> {
     /// A client on a stream that is connected.
     pub fn new(stream: S) -> Self {
-        Self { stream: BufReader::new(stream) }
+        Self { stream: BufReader::new(stream), host: "ratelimit".to_owned() }
+    }
+
+    /// The same under another name: what stands in the Host field.
+    pub fn under(mut self, host: &str) -> Self {
+        host.clone_into(&mut self.host);
+        self
+    }
+
+    /// Asks with GET for a stream of events, and returns the answer's head. Events are read with [`Self::event`].
+    pub fn stream_events(&mut self, target: &str, fields: &[(&str, &str)]) -> Reply {
+        self.ask("GET", target, fields, "")
+    }
+
+    /// The name and the data of the next event; none if the stream has ended.
+    pub fn event(&mut self) -> Option<(String, serde_json::Value)> {
+        let (mut name, mut line) = (String::new(), String::new());
+        loop {
+            line.clear();
+            // Lengths of pieces are lines of their own.
+            if self.stream.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            if let Some(word) = line.strip_prefix("event: ") {
+                word.trim_end().clone_into(&mut name);
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                return Some((name, serde_json::from_str(data).expect("JSON")));
+            }
+        }
     }
 
     /// The stream itself.
@@ -201,7 +230,7 @@ impl<S: io::Read + io::Write> Client<S> {
 
     /// Asks anything.
     pub fn ask(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &str) -> Reply {
-        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: ratelimit\r\n");
+        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.host);
         for (name, value) in fields {
             write!(head, "{name}: {value}\r\n").expect("room");
         }

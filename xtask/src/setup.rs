@@ -85,6 +85,10 @@ pub(crate) const PROXIES: [Need; 7] = [
     Need::Fetched(Fetched::Schemathesis),
 ];
 
+/// What the test of the dashboard takes: a real browser, without a screen and without the parts that need one (100 MB).
+pub(crate) const BROWSER: [Need; 1] =
+    [Need::Executable { name: "chromium-headless-shell", package: "chromium-headless-shell" }];
+
 /// Debian's name for the server's executable in the package that starts no server.
 const REDIS_CHECK: &str = "redis-check-rdb";
 

@@ -33,6 +33,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         &setup::REDIS,
         &setup::REDIS_CLIENTS,
         &setup::PROXIES,
+        &setup::BROWSER,
         &[
             Need::Promtool,
             Need::Executable { name: "nft", package: "nftables" },

@@ -30,6 +30,7 @@ use crate::{
         workers::Sockets,
     },
     store::worker::Store,
+    web::{decisions::DecisionHistory, desk::Desk, picture::Picture},
 };
 
 /// Answer questions about requests, without guarding any interface; prints "ready" when listening.
@@ -83,7 +84,9 @@ impl Serve {
         if let Some(scrapers) = scrapers {
             scrapers.serve(&decisions)?;
         }
-        let threads = sockets.serve(&decisions, &policy).map_err(no_threads)?;
+        let desk = Desk::of_requests();
+        show(&decisions, &desk)?;
+        let threads = sockets.serve(&decisions, &desk, &policy).map_err(no_threads)?;
         let mut out = io::stdout().lock();
         let _unread = writeln!(out, "ready").and_then(|()| out.flush());
         drop(out);
@@ -179,6 +182,31 @@ impl Scrapers {
         let thread = thread::Builder::new().name("metrics".to_owned());
         thread.spawn(move || runtime.block_on(answer)).map(drop).map_err(no_threads)
     }
+}
+
+/// Takes pictures for the dashboard while somebody looks, in a thread of its own.
+fn show(decisions: &Arc<DecisionService>, desk: &Desk) -> Result<(), Failure> {
+    let (runtime, decisions, desk, started) =
+        (current_thread()?, Arc::clone(decisions), desk.clone(), Instant::now());
+    let paint = move || {
+        let (mut history, mut before) = (DecisionHistory::default(), Instant::now());
+        runtime.block_on(desk.show(|is_first| {
+            if is_first {
+                history = DecisionHistory::default();
+            }
+            let span = std::mem::replace(&mut before, Instant::now()).elapsed();
+            let picture = Picture::<()> {
+                packets: None,
+                status: None,
+                hosts: &[],
+                decisions: &history.rates(decisions.status(), span),
+                uptime_seconds: started.elapsed().as_secs(),
+                warnings: &decisions.warnings(),
+            };
+            std::future::ready(picture.event())
+        }));
+    };
+    thread::Builder::new().name("dashboard".to_owned()).spawn(paint).map(drop).map_err(no_threads)
 }
 
 impl Metrics for DecisionService {

@@ -54,6 +54,7 @@ pub(super) const LISTEN: Keys = Keys {
         "resp",
         "metrics",
         "token_file",
+        "operator_token_file",
         "tls",
         "trusted_proxies",
         "socket_mode",

@@ -24,6 +24,7 @@ pub(super) fn resolve(table: &Found<ListenTable>, problems: &mut Problems<'_>) -
     let mut listen = Listen::new(metrics(table.metrics.as_ref(), &mut taken, problems));
     listen.tls = table.tls.as_ref().and_then(|tls| certificates(tls, problems));
     listen.token_file = table.token_file.as_ref().and_then(|text| file("token_file", text, problems));
+    listen.operator_token_file = operator_token(table, problems);
     // Judged by what is written: certificates that are not in order have been reported.
     let shown = table.token_file.is_some() || table.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     listen.http = endpoints("http", &table.http, shown, &mut taken, problems);
@@ -34,6 +35,24 @@ pub(super) fn resolve(table: &Found<ListenTable>, problems: &mut Problems<'_>) -
         table.trusted_proxies.as_ref().map_or_else(|| Some(Vec::new()), |list| prefixes(list, problems));
     listen.trusted_proxies = proxies?;
     Some(listen)
+}
+
+/// What operators show in the dashboard. What they type is worth more than what programs show: it must not be read on the way.
+fn operator_token(table: &ListenTable, problems: &mut Problems<'_>) -> Option<PathBuf> {
+    let written = table.operator_token_file.as_ref()?;
+    let at = &written.1;
+    if table.http.is_empty() {
+        problems
+            .warning(at, "operator_token_file does nothing: the dashboard is on http, which is not named");
+    }
+    let mut open = table.http.iter().filter_map(|(text, _)| text.parse::<SocketAddr>().ok());
+    if let (None, Some(address)) = (&table.tls, open.find(|address| !address.ip().is_loopback())) {
+        let message = format!(
+            "operator_token_file: what operators type on {address} can be read on the way; name tls, or listen on loopback and come through SSH"
+        );
+        problems.warning(at, message);
+    }
+    file("operator_token_file", written, problems)
 }
 
 /// Who may use sockets in the file system.

@@ -1,7 +1,8 @@
 //! The control socket: requests from the CLI on the same host.
 
 use std::{
-    collections::BTreeMap, fs, io, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration,
+    collections::BTreeMap, fs, io, net::IpAddr, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc,
+    time::Duration,
 };
 
 use serde::de::IgnoredAny;
@@ -46,13 +47,21 @@ pub trait Answer: Send + Sync + 'static {
     fn watch(&self) -> broadcast::Receiver<Arc<Sighting>>;
 }
 
-/// The process at the other end.
+/// Who gives an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// Its user.
-    pub uid: u32,
-    /// Its number, if the kernel knows it.
-    pub pid: Option<i32>,
+pub enum Caller {
+    /// A process on this host, over the control socket.
+    Process {
+        /// Its user.
+        uid: u32,
+        /// Its number, if the kernel knows it.
+        pid: Option<i32>,
+    },
+    /// Whoever has the operator's token, in the dashboard.
+    Dashboard {
+        /// Where they sit, as far as it is known.
+        from: Option<IpAddr>,
+    },
 }
 
 /// Makes the socket, for its owner only.
@@ -108,14 +117,15 @@ async fn converse<A: Answer>(
 ) -> io::Result<Option<(UnixStream, Filter)>> {
     // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
     let peer = stream.peer_cred()?;
-    let caller = Caller { uid: peer.uid(), pid: peer.pid() };
+    let caller = Caller::Process { uid: peer.uid(), pid: peer.pid() };
+    let is_trusted = is_trusted(peer.uid());
     // A stranger gets no turn among those who may send a policy.
-    let request = read_request(&mut stream, is_trusted(caller).then_some(large)).await?;
+    let request = read_request(&mut stream, is_trusted.then_some(large)).await?;
     // An order that is being carried out is not broken off for a newcomer.
     guest.is_known_now();
     let Some(_answering) = guest.begin() else { return Ok(None) };
     let reply = match request {
-        _ if !is_trusted(caller) => {
+        _ if !is_trusted => {
             let message = "only root and the daemon's own user may use the control socket";
             Reply::Failed(Failure::new(ExitCode::NotPermitted, message))
         }
@@ -131,8 +141,8 @@ async fn converse<A: Answer>(
 }
 
 /// The file mode keeps strangers out; this holds even where somebody changed it.
-fn is_trusted(caller: Caller) -> bool {
-    caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// `large` is where to queue with a request that is not small.

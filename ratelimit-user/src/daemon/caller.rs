@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::control::{protocol::Operator, server::Caller};
 
-/// The process that asked, and where its operator sits as far as that is known.
+/// Who asked, and where its operator sits as far as that is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct By<'a> {
     pub(super) caller: Caller,
@@ -13,9 +13,11 @@ pub(super) struct By<'a> {
 
 impl fmt::Display for By<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "uid {}", self.caller.uid)?;
-        if let Some(pid) = self.caller.pid {
-            write!(f, " (pid {pid})")?;
+        match self.caller {
+            Caller::Process { uid, pid: None } => write!(f, "uid {uid}")?,
+            Caller::Process { uid, pid: Some(pid) } => write!(f, "uid {uid} (pid {pid})")?,
+            Caller::Dashboard { from: None } => return f.write_str("the dashboard, from this host"),
+            Caller::Dashboard { from: Some(address) } => return write!(f, "the dashboard, from {address}"),
         }
         if let Some(address) = self.operator.and_then(|operator| operator.origin) {
             write!(f, " from {address}")?;

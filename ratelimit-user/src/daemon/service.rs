@@ -18,6 +18,7 @@ use tokio::{
 use super::{
     answer::answer,
     cluster::driver::{converse, say_goodbye},
+    dashboard,
     drops::READ_EVERY,
     headroom,
     host::{Host, HostCell},
@@ -49,6 +50,7 @@ use crate::{
         workers::Sockets,
     },
     stats::Snapshot,
+    web::desk::Desk,
 };
 
 /// How often blocks that have run out are forgotten.
@@ -116,7 +118,10 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             let host = daemon.host();
             (Arc::clone(&host.requests.decisions), host.policy().clone())
         };
-        sockets.serve(&decisions, &policy).map_err(|error| {
+        let (desk, orders) = Desk::of_host();
+        tokio::spawn(dashboard::show(Arc::clone(&daemon), desk.clone()));
+        tokio::spawn(dashboard::take_orders(Arc::clone(&daemon), orders));
+        sockets.serve(&decisions, &desk, &policy).map_err(|error| {
             Failure::new(ExitCode::Unsupported, format!("cannot start threads that answer: {error}"))
         })?;
         tokio::spawn(follow_offenders(Arc::clone(&daemon.host)));
@@ -229,8 +234,9 @@ impl Signals {
     }
 }
 
+/// The running daemon.
 #[derive(Debug)]
-struct Daemon {
+pub(super) struct Daemon {
     host: Arc<HostCell>,
     /// Notified after every order: it may have moved the end of a wait.
     asked: Notify,
@@ -294,7 +300,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn host(&self) -> MutexGuard<'_, Host> {
+    pub(super) fn host(&self) -> MutexGuard<'_, Host> {
         self.host.host()
     }
 
@@ -353,7 +359,7 @@ impl Daemon {
     }
 
     /// The counters.
-    async fn snapshot(&self) -> Result<Snapshot, Failure> {
+    pub(super) async fn snapshot(&self) -> Result<Snapshot, Failure> {
         let look = self.stats.look(|| {
             let (meters, services) = self.host().meters();
             beside(move || Ok(Snapshot::new(&meters.counts()?, &services)))
@@ -362,7 +368,7 @@ impl Daemon {
     }
 
     /// The status with the table counted, which happens beside everything else.
-    async fn status(&self) -> Result<Status, Failure> {
+    pub(super) async fn status(&self) -> Result<Status, Failure> {
         let (mut status, promotions) = {
             let host = self.host();
             let mut status = status(&host);

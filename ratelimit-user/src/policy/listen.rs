@@ -16,6 +16,8 @@ pub struct Listen {
     pub resp: Vec<Endpoint>,
     /// The file with the token that callers over TCP show; needed beyond loopback unless there are client certificates.
     pub token_file: Option<PathBuf>,
+    /// The file with the token that operators show in the dashboard to change the lists; without it the dashboard changes nothing.
+    pub operator_token_file: Option<PathBuf>,
     /// What TCP listeners speak TLS with.
     pub tls: Option<ListenTls>,
     /// Who may use sockets in the file system.

@@ -6,6 +6,7 @@
 
 mod answer;
 mod batch;
+mod dashboard;
 mod forwarded;
 mod hold;
 mod json;
@@ -16,8 +17,9 @@ mod shown;
 
 use std::{convert::Infallible, sync::Arc};
 
+use http_body_util::Either;
 use hyper::{
-    Method, Request, StatusCode,
+    Method, Request, Response, StatusCode,
     body::Incoming,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap},
     server::conn::http1,
@@ -65,16 +67,19 @@ struct Visit {
 }
 
 impl Visit {
-    async fn respond(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    async fn respond(&self, request: Request<Incoming>) -> Result<Response<dashboard::Body>, Infallible> {
         let _busy = self.pulse.begin();
         self.pulse.until_answers_are_read().await;
+        if dashboard::is_here(request.uri().path()) {
+            return Ok(self.dashboard(request).await);
+        }
         let answer = self.route(request).await.unwrap_or_else(|trouble| {
             if trouble.is_senseless() {
                 self.door.decisions.complain(&trouble.detail);
             }
             trouble.into_answer()
         });
-        Ok(answer)
+        Ok(answer.map(Either::Left))
     }
 
     async fn route(&self, request: Request<Incoming>) -> Result<Answer, Trouble> {

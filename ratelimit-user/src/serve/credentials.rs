@@ -32,6 +32,8 @@ pub struct Credentials {
     pub certificates: Option<Arc<Certificates>>,
     /// What callers over TCP must show.
     pub token: Option<Arc<Token>>,
+    /// What operators show in the dashboard to change something.
+    pub operator_token: Option<Arc<Token>>,
 }
 
 /// Certificates as they are now.
@@ -49,6 +51,8 @@ struct Shown {
 
 /// A token as it is now.
 pub struct Token {
+    /// What names the file in the policy.
+    key: &'static str,
     file: PathBuf,
     now: RwLock<Arc<str>>,
     /// Counts tokens, from 1.
@@ -66,8 +70,15 @@ impl Credentials {
     /// Reads everything that a policy names.
     pub fn read(listen: &Listen) -> Result<Self, String> {
         let certificates = listen.tls.as_ref().map(Certificates::read).transpose()?;
-        let token = listen.token_file.as_ref().map(|file| Token::read(file.clone())).transpose()?;
-        Ok(Self { certificates: certificates.map(Arc::new), token: token.map(Arc::new) })
+        let token = |key: &'static str, file: &Option<PathBuf>| {
+            let read = file.as_ref().map(|file| Token::read(key, file.clone())).transpose()?;
+            Ok::<_, String>(read.map(Arc::new))
+        };
+        Ok(Self {
+            certificates: certificates.map(Arc::new),
+            token: token("token_file", &listen.token_file)?,
+            operator_token: token("operator_token_file", &listen.operator_token_file)?,
+        })
     }
 
     /// How a listener speaks TLS, if it does.
@@ -78,7 +89,7 @@ impl Credentials {
 
     /// Follows the files until the process ends, from a thread of its own: a disk that hangs keeps nobody waiting.
     pub fn follow(self, decisions: Arc<DecisionService>) -> io::Result<()> {
-        if self.certificates.is_none() && self.token.is_none() {
+        if self.certificates.is_none() && self.tokens().next().is_none() {
             return Ok(());
         }
         let mut stamps = self.stamps();
@@ -103,18 +114,27 @@ impl Credentials {
         thread::Builder::new().name("credentials".to_owned()).spawn(look).map(drop)
     }
 
+    fn tokens(&self) -> impl Iterator<Item = &Arc<Token>> {
+        self.token.iter().chain(&self.operator_token)
+    }
+
     fn stamps(&self) -> Vec<Stamp> {
         let tls = self.certificates.iter().flat_map(|certificates| {
             let ListenTls { certificate, key, client_ca } = &certificates.files;
             [Some(certificate), Some(key), client_ca.as_ref()].into_iter().flatten()
         });
-        tls.chain(self.token.iter().map(|token| &token.file)).map(|path| Stamp::of(path)).collect()
+        tls.chain(self.tokens().map(|token| &token.file)).map(|path| Stamp::of(path)).collect()
     }
 
     fn read_again(&self) {
-        let tls = self.certificates.as_ref().map(|certificates| ("certificates", certificates.read_again()));
-        let token = self.token.as_ref().map(|token| ("token", token.read_again()));
-        for (what, read) in [tls, token].into_iter().flatten() {
+        let tls = self
+            .certificates
+            .as_ref()
+            .map(|certificates| ("certificates".to_owned(), certificates.read_again()));
+        let tokens = self
+            .tokens()
+            .map(|token| (token.key.trim_end_matches("_file").replace('_', " "), token.read_again()));
+        for (what, read) in tls.into_iter().chain(tokens) {
             match read {
                 Ok(true) => log::info(format!("{what} of listeners read again, for connections from now on")),
                 Ok(false) => {}
@@ -167,13 +187,13 @@ impl Speaking {
 }
 
 impl Token {
-    fn read(file: PathBuf) -> Result<Self, String> {
-        let now = RwLock::new(tls::token(&file)?);
-        Ok(Self { file, now, generation: AtomicU64::new(1) })
+    fn read(key: &'static str, file: PathBuf) -> Result<Self, String> {
+        let now = RwLock::new(tls::token(key, &file)?);
+        Ok(Self { key, file, now, generation: AtomicU64::new(1) })
     }
 
     fn read_again(&self) -> Result<bool, String> {
-        let token = tls::token(&self.file)?;
+        let token = tls::token(self.key, &self.file)?;
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
         let is_another = **now != *token;
         if is_another {

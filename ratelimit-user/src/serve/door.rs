@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{credentials::Token, grpc::rlqs::Quotas, listener::Peer};
-use crate::{places::Guest, requests::decision_service::DecisionService};
+use crate::{places::Guest, requests::decision_service::DecisionService, web::desk::Desk};
 
 /// What a caller has to show, and may ask.
 #[derive(Clone, Debug)]
@@ -12,6 +12,10 @@ pub struct Door {
     pub decisions: Arc<DecisionService>,
     /// What this caller must show first, if anything.
     pub token: Option<Arc<Token>>,
+    /// What operators show in the dashboard to change something, if that is possible.
+    pub operator_token: Option<Arc<Token>>,
+    /// What the dashboard has of the daemon.
+    pub desk: Option<Desk>,
     /// What all proxies hold that decide for themselves.
     pub quotas: Arc<Quotas>,
     /// Who it is.

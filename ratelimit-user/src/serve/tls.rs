@@ -51,13 +51,13 @@ pub(super) fn speaking(config: &ServerConfig, protocol: Option<&[u8]>) -> Arc<Se
 }
 
 /// The token in a file: its first line.
-pub(super) fn token(path: &Path) -> Result<Arc<str>, String> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| format!("cannot read token_file {}: {error}", path.display()))?;
+pub(super) fn token(key: &str, path: &Path) -> Result<Arc<str>, String> {
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("cannot read {key} {}: {error}", path.display()))?;
     let token = text.lines().next().unwrap_or_default().trim();
     if token.len() < MIN_TOKEN || !token.chars().all(|c| c.is_ascii_graphic()) {
         return Err(format!(
-            "token_file {} has no token of at least {MIN_TOKEN} letters and digits in its first line",
+            "{key} {} has no token of at least {MIN_TOKEN} letters and digits in its first line",
             path.display()
         ));
     }

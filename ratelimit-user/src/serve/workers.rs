@@ -22,6 +22,7 @@ use crate::{
     places::{Common, Guest, Places, Rules},
     policy::{Listen, Policy},
     requests::decision_service::DecisionService,
+    web::desk::Desk,
 };
 
 /// Connections of one thread, of all protocols together.
@@ -68,7 +69,12 @@ impl Sockets {
     }
 
     /// Starts the threads. They end with the process.
-    pub fn serve(self, decisions: &Arc<DecisionService>, policy: &Policy) -> io::Result<Vec<JoinHandle<()>>> {
+    pub fn serve(
+        self,
+        decisions: &Arc<DecisionService>,
+        desk: &Desk,
+        policy: &Policy,
+    ) -> io::Result<Vec<JoinHandle<()>>> {
         if self.is_empty() {
             return Ok(Vec::new());
         }
@@ -80,12 +86,12 @@ impl Sockets {
         self.credentials.clone().follow(Arc::clone(decisions))?;
         let sockets = Arc::new(self);
         let start = |n: usize| {
-            let (sockets, decisions) = (Arc::clone(&sockets), Arc::clone(decisions));
+            let (sockets, decisions, desk) = (Arc::clone(&sockets), Arc::clone(decisions), desk.clone());
             let (places, is_first) = (places.clone(), n == 0);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             thread::Builder::new()
                 .name(format!("answers-{n}"))
-                .spawn(move || runtime.block_on(sockets.work(decisions, &places, is_first)))
+                .spawn(move || runtime.block_on(sockets.work(decisions, &desk, &places, is_first)))
         };
         (0..threads.max(1)).map(start).collect()
     }
@@ -114,6 +120,7 @@ impl Sockets {
     async fn work(
         &self,
         decisions: Arc<DecisionService>,
+        desk: &Desk,
         places: &[(Protocol, Arc<Places>)],
         is_first: bool,
     ) {
@@ -129,13 +136,15 @@ impl Sockets {
             let Ok(listener) = bound.listener(self.credentials.speaking(*protocol)) else { continue };
             let (decisions, places, token) =
                 (Arc::clone(&decisions), Arc::clone(places), self.credentials.token.clone());
+            let (operator_token, desk) = (self.credentials.operator_token.clone(), desk.clone());
             let (quotas, certified) = (Arc::clone(&self.quotas), self.certified);
             let door = move |peer: Peer, guest: Arc<Guest>| {
                 // A socket's file has its own rights.
                 let token = token.clone().filter(|_| peer != Peer::Local);
                 let is_shown = certified || token.is_some() || peer == Peer::Local;
                 let (decisions, quotas) = (Arc::clone(&decisions), Arc::clone(&quotas));
-                Door { decisions, token, quotas, peer, is_shown, guest }
+                let (operator_token, desk) = (operator_token.clone(), Some(desk.clone()));
+                Door { decisions, token, operator_token, desk, quotas, peer, is_shown, guest }
             };
             tasks.spawn(accept(listener, *protocol, places, door));
         }

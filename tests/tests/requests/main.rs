@@ -2,6 +2,7 @@
 
 mod cluster;
 mod daemon;
+mod dashboard;
 mod grpc;
 mod http;
 mod proxies;

@@ -18,6 +18,7 @@ pub(in crate::config) struct ListenTable {
     pub(in crate::config) resp: Vec<At<String>>,
     pub(in crate::config) metrics: Option<At<String>>,
     pub(in crate::config) token_file: Option<At<String>>,
+    pub(in crate::config) operator_token_file: Option<At<String>>,
     pub(in crate::config) tls: Option<TlsTable>,
     pub(in crate::config) trusted_proxies: Option<Strings>,
     pub(in crate::config) socket_mode: Option<At<String>>,
@@ -42,6 +43,9 @@ pub(super) fn read(fields: &DeTable<'_>, problems: &mut Problems<'_>) -> ListenT
             "resp" => listen.resp = one_or_more("resp", value, problems),
             "metrics" => listen.metrics = string("metrics", value, problems),
             "token_file" => listen.token_file = string("token_file", value, problems),
+            "operator_token_file" => {
+                listen.operator_token_file = string("operator_token_file", value, problems);
+            }
             "tls" => {
                 listen.tls = table("tls", value, problems).map(|fields| tls(fields, value.span(), problems));
             }

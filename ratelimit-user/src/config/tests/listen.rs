@@ -17,6 +17,7 @@ fn every_key_of_listen_is_understood() {
         resp = "[::1]:8082"
         metrics = "127.0.0.1:9464"
         token_file = "/etc/ratelimit/token"
+        operator_token_file = "/etc/ratelimit/operator-token"
         tls = { certificate = "/c.pem", key = "/k.pem", client_ca = "/ca.pem" }
         trusted_proxies = ["10.0.0.0/8", "::1"]
         socket_mode = "0600"
@@ -29,6 +30,7 @@ fn every_key_of_listen_is_understood() {
     let rights = listen.socket_rights;
     assert_eq!((rights.mode, rights.group.as_deref()), (0o600, Some("www-data")));
     assert_eq!(listen.token_file, Some("/etc/ratelimit/token".into()));
+    assert_eq!(listen.operator_token_file, Some("/etc/ratelimit/operator-token".into()));
     let tls = listen.tls.unwrap();
     assert_eq!((tls.certificate, tls.key), ("/c.pem".into(), "/k.pem".into()));
     assert_eq!(tls.client_ca, Some("/ca.pem".into()));
@@ -82,6 +84,10 @@ fn every_mistake_in_listen_is_reported_at_its_place() {
         ),
         ("token_file = \"\"", vec!["4:14: token_file is empty; name a file".to_owned()]),
         (
+            "http = \"127.0.0.1:1\"\noperator_token_file = \"\"",
+            vec!["5:23: operator_token_file is empty; name a file".to_owned()],
+        ),
+        (
             "trusted_proxies = [\"10.0.0.1/8\", \"x\"]",
             vec![
                 "4:20: 10.0.0.1/8 has host bits set; use 10.0.0.0/8 for the network, or the address alone".to_owned(),
@@ -106,6 +112,32 @@ fn callers_beyond_loopback_show_a_token_or_a_certificate() {
         "http = [\"127.8.9.1:1\", \"[::1]:1\", \"unix:/s\"]",
     ] {
         assert!(!listen(fine).http.is_empty(), "{fine}");
+    }
+}
+
+#[test]
+fn what_operators_type_must_not_be_read_on_the_way_and_needs_a_dashboard() {
+    let warnings = |lines: &str| {
+        let text = format!("[source]\nlimits = [\"1/s\"]\n[listen]\noperator_token_file = \"/o\"\n{lines}\n");
+        parse(&text, "p.toml").unwrap_or_else(|error| panic!("{error}")).warnings
+    };
+    let open = "http = \"192.0.2.1:1\"\ntoken_file = \"/t\"";
+    for (lines, expected) in [
+        ("resp = \"127.0.0.1:1\"", Some("operator_token_file does nothing: the dashboard is on http")),
+        (
+            open,
+            Some("operator_token_file: what operators type on 192.0.2.1:1 can be read on the way; name tls"),
+        ),
+        ("http = [\"127.0.0.1:1\", \"unix:/s\"]", None),
+        (&format!("{open}\ntls = {{ certificate = \"/c\", key = \"/k\" }}"), None),
+    ] {
+        let found = warnings(lines);
+        match expected {
+            Some(expected) => {
+                assert!(found.iter().any(|one| one.message.contains(expected)), "{lines}: {found:?}");
+            }
+            None => assert!(!found.iter().any(|one| one.message.contains("operator")), "{lines}: {found:?}"),
+        }
     }
 }
 

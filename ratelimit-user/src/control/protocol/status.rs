@@ -86,6 +86,23 @@ pub struct Status {
     pub warnings: Vec<String>,
 }
 
+impl Status {
+    /// The same with the table as it was when it was last counted, which takes a while.
+    #[must_use]
+    pub fn with_table_of(self, earlier: &Self) -> Self {
+        Self {
+            table_entries: earlier.table_entries,
+            table_capacity: earlier.table_capacity,
+            hot_cells: earlier.hot_cells,
+            promotions: earlier.promotions,
+            prefix_promotions: earlier.prefix_promotions,
+            drop_reports_lost: earlier.drop_reports_lost,
+            evictions: earlier.evictions,
+            ..self
+        }
+    }
+}
+
 /// One host's part in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterStatus {

@@ -9,6 +9,7 @@ use crate::policy::{Listen, ListenTls, NONE};
 pub(super) fn of_listen(listen: &Listen) -> Fields {
     let metrics: Vec<_> = listen.metrics().into_iter().collect();
     let token_file: Vec<_> = listen.token_file.iter().map(|path| path.display()).collect();
+    let operator_token_file: Vec<_> = listen.operator_token_file.iter().map(|path| path.display()).collect();
     let tls: Vec<_> = listen.tls.iter().map(certificates).collect();
     let socket_group: Vec<_> = listen.socket_rights.group.iter().collect();
     let mut fields = restarted([
@@ -17,6 +18,7 @@ pub(super) fn of_listen(listen: &Listen) -> Fields {
         ("resp", all(&listen.resp)),
         ("metrics", all(&metrics)),
         ("token_file", all(&token_file)),
+        ("operator_token_file", all(&operator_token_file)),
         ("tls", all(&tls)),
         ("socket_mode", format!("{:04o}", listen.socket_rights.mode)),
         ("socket_group", all(&socket_group)),

@@ -215,10 +215,7 @@ impl Trouble {
 
     /// Nothing is there.
     pub(super) fn path(path: &str) -> Self {
-        let detail = match path {
-            "/" => "there is no dashboard yet; ask at /v1/check, and see /openapi.json".to_owned(),
-            path => format!("there is nothing at {}; ask at /v1/check, and see /openapi.json", shown(path)),
-        };
+        let detail = format!("there is nothing at {}; ask at /v1/check, and see /openapi.json", shown(path));
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 

@@ -105,7 +105,16 @@ mod tests {
             (host("192.0.2.1"), true, "192.0.2.1", true),
         ] {
             let (decisions, quotas) = (Arc::clone(&decisions), Arc::default());
-            let door = Door { decisions, token: None, quotas, peer, is_shown, guest: Guest::anybody() };
+            let door = Door {
+                decisions,
+                token: None,
+                operator_token: None,
+                desk: None,
+                quotas,
+                peer,
+                is_shown,
+                guest: Guest::anybody(),
+            };
             let expected = Origin { ip: Some(ip.parse().unwrap()), vouched };
             assert_eq!(origin(&door, Some(named), &HeaderMap::new()), expected, "{peer:?} {is_shown}");
         }

@@ -35,6 +35,8 @@ pub(super) struct Pulse {
     began: AtomicBool,
     /// A request is being answered.
     busy: AtomicBool,
+    /// Answers that go on piece by piece.
+    holds: AtomicU32,
     /// The other end takes no more bytes.
     stuck: AtomicBool,
 }
@@ -50,6 +52,9 @@ struct Seen {
     looks: u32,
 }
 
+/// Until the last piece of an answer is made that has no end of its own.
+pub(super) struct Held(Arc<Pulse>);
+
 /// Until a request is answered.
 pub(super) struct Busy<'p>(&'p Pulse);
 
@@ -60,6 +65,12 @@ impl Pulse {
         self.began.store(false, Ordering::Relaxed);
         self.busy.store(true, Ordering::Relaxed);
         Busy(self)
+    }
+
+    /// An answer goes on piece by piece: the connection is in use for as long as that is held, unless nobody reads.
+    pub(super) fn hold(self: &Arc<Self>) -> Held {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        Held(Arc::clone(self))
     }
 
     /// Waits while the other end takes no bytes: the server would go on reading and keep every answer in memory.
@@ -94,7 +105,7 @@ impl Pulse {
             looks: 0,
         };
         let unread = before.stuck && now.stuck && before.writes == now.writes;
-        if self.busy.load(Ordering::Relaxed) {
+        if self.busy.load(Ordering::Relaxed) || self.holds.load(Ordering::Relaxed) > 0 {
             // Bodies have a time of their own, and answers that are held have theirs.
             return (!unread).then_some(now);
         }
@@ -103,6 +114,12 @@ impl Pulse {
         let looks = if asked { 0 } else { before.looks + 1 };
         let patience = if now.requests == 0 { SILENT_LOOKS } else { IDLE_LOOKS };
         (!unread && !slow && looks < patience).then_some(Seen { looks, ..now })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -242,6 +259,27 @@ mod tests {
     #[test]
     fn an_answer_that_is_held_ends_no_connection() {
         assert_eq!(lasts(|pulse| std::mem::forget(pulse.begin())), 1_000);
+    }
+
+    #[test]
+    fn an_answer_that_goes_on_piece_by_piece_keeps_its_connection_while_somebody_reads() {
+        let pulse = Arc::new(Pulse::default());
+        drop(pulse.begin());
+        let held = pulse.hold();
+        let mut seen = Seen::default();
+        for _ in 0..1_000 {
+            seen = pulse.look(seen).expect("it is in use");
+        }
+        pulse.stuck.store(true, Ordering::Relaxed);
+        seen = pulse.look(seen).expect("it may read on");
+        assert_eq!(pulse.look(seen), None, "it reads nothing");
+        pulse.stuck.store(false, Ordering::Relaxed);
+        drop(held);
+        assert_eq!(
+            pulse.look(Seen { looks: IDLE_LOOKS, requests: 1, ..Seen::default() }),
+            None,
+            "it is idle again"
+        );
     }
 
     #[test]

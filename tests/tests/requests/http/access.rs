@@ -25,7 +25,7 @@ fn every_path_answers_its_methods_and_names_them_to_others() {
         ("BREW", "/v1/check", 405, Some("GET, HEAD, POST")),
         ("GET", "/v1/refund", 405, Some("POST")),
         ("GET", "/v1/reset", 405, Some("POST")),
-        ("GET", "/", 404, None),
+        ("GET", "/", 421, None),
         ("GET", "/v1/check/", 404, None),
         ("GET", "/v2/check", 404, None),
         ("POST", "/v1/nothing", 404, None),

@@ -3,6 +3,7 @@
 mod access;
 mod bad_input;
 mod connections;
+mod dashboard;
 mod delays;
 mod examples;
 mod forwarded;

@@ -1,0 +1,341 @@
+//! The dashboard over HTTP: which path means what, who may look, and who may change something.
+//!
+//! The page itself is open: there is nothing in it. What it shows is for whoever may ask the listener anything; what it changes is for
+//! whoever shows the operator's token.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt as _, stream};
+use http_body_util::{BodyExt as _, Either, Full, Limited, StreamBody};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::{Bytes, Frame, Incoming},
+    header::{
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
+        ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    },
+};
+use serde::Serialize;
+
+use super::{
+    Visit,
+    answer::{self, Answer, Trouble},
+    bearer, forwarded, is_json,
+    patience::Held,
+};
+use crate::{
+    control::protocol::{Order, Reply},
+    failure::ExitCode,
+    places::Busy,
+    serve::credentials::Token,
+    web::{
+        asset::{Asset, BELOW, PAGE},
+        desk::{Desk, MAX_VIEWERS, Viewer},
+        guard, order, picture,
+    },
+};
+
+/// Whole, or piece by piece.
+pub(super) type Body = Either<Full<Bytes>, Pictures>;
+/// Pieces.
+pub(super) type Pictures =
+    StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, std::convert::Infallible>>>;
+
+/// The longest order.
+const MAX_ORDER: usize = 4 * 1024;
+/// How long an order may take to come.
+const ORDER: Duration = Duration::from_secs(5);
+/// Entries of a list that are told.
+const MAX_LISTED: usize = 200;
+/// After so long without a picture there is a sign of life instead.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+
+/// What the page may do: run its own scripts, and talk to where it came from.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const OPENER: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// Whether a path is the dashboard's.
+pub(super) fn is_here(path: &str) -> bool {
+    path == PAGE || path.starts_with(BELOW)
+}
+
+/// What a caller has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// Enough to look.
+    Viewer,
+    /// The operator's token.
+    Operator,
+}
+
+/// What the page is told first.
+#[derive(Debug, Serialize)]
+struct Session<'s> {
+    /// Whether there are packets.
+    guards: bool,
+    /// `never`: there is no operator's token; `locked`: it has not been shown; `unlocked`.
+    changes: &'s str,
+    /// Where the caller sits, as far as it is known.
+    address: Option<IpAddr>,
+}
+
+impl Visit {
+    /// Answers a request for the dashboard.
+    pub(super) async fn dashboard(&self, request: Request<Incoming>) -> Response<Body> {
+        let answered = self.dashboard_or_trouble(request).await;
+        let mut answer = answered.unwrap_or_else(|trouble| trouble.into_answer().map(Either::Left));
+        let fields = answer.headers_mut();
+        for (name, value) in [
+            (CONTENT_SECURITY_POLICY, POLICY),
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (X_FRAME_OPTIONS, "DENY"),
+            (REFERRER_POLICY, "no-referrer"),
+            (CACHE_CONTROL, "no-store"),
+            (OPENER, "same-origin"),
+            (RESOURCE, "same-origin"),
+        ] {
+            fields.insert(name, HeaderValue::from_static(value));
+        }
+        answer
+    }
+
+    async fn dashboard_or_trouble(&self, request: Request<Incoming>) -> Result<Response<Body>, Trouble> {
+        let Some(desk) = self.door.desk.clone() else { return Err(Trouble::path(request.uri().path())) };
+        let host = self.own_host(request.headers())?;
+        let path = request.uri().path();
+        let asks = matches!(*request.method(), Method::GET | Method::HEAD);
+        if let Some(asset) = Asset::at(path) {
+            let answer =
+                if asks { Ok(file(asset)) } else { Err(Trouble::method(request.method(), "GET, HEAD")) };
+            return answer.map(|answer| answer.map(Either::Left));
+        }
+        let shown = self.shown(request.headers())?;
+        self.door.guest.is_known_now();
+        // A caller that has lost its place is about to be hung up on.
+        let Some(answering) = self.door.guest.begin() else { return std::future::pending().await };
+        let from = forwarded::origin(&self.door, None, request.headers()).ip;
+        let answer = match path.strip_prefix(BELOW).unwrap_or_default() {
+            "stream" if request.method() == Method::GET => return self.stream(&desk, shown, from, answering),
+            "explain" if asks => {
+                let order = Order::Explain { address: asked_address(request.uri().query())?, service: None };
+                told(desk.order(order, from).await)
+            }
+            "lists" if asks => lists(&desk, from).await,
+            "order" if request.method() == Method::POST => {
+                self.own_page(host.as_deref(), request.headers())?;
+                if shown != Shown::Operator {
+                    return Err(self.not_an_operator());
+                }
+                let order = order::read(&read(request.into_body()).await?, from)?;
+                told(desk.order(order, from).await)
+            }
+            "stream" | "explain" | "lists" => Err(Trouble::method(request.method(), "GET")),
+            "order" => Err(Trouble::method(request.method(), "POST")),
+            _ => Err(Trouble::path(path)),
+        };
+        answer.map(|answer| answer.map(Either::Left))
+    }
+
+    /// The name that the caller asks under. Where callers show nothing it must be one that no other site can have.
+    fn own_host(&self, headers: &HeaderMap) -> Result<Option<String>, Trouble> {
+        // Two of them would be two opinions.
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = hosts.next().filter(|_| hosts.next().is_none()).and_then(|host| host.to_str().ok());
+        let own = host.is_some_and(guard::is_own_name);
+        if own || self.door.is_shown {
+            return Ok(host.map(str::to_owned));
+        }
+        let detail =
+            "the dashboard is shown under an address or localhost; other names need a token_file in [listen]";
+        Err(Trouble::new(StatusCode::MISDIRECTED_REQUEST, detail))
+    }
+
+    /// Refuses what another site's page sends, and bodies that a form could have sent.
+    fn own_page(&self, host: Option<&str>, headers: &HeaderMap) -> Result<(), Trouble> {
+        let field = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+        if !guard::is_own_page(host.unwrap_or_default(), field(&ORIGIN), field(&FETCH_SITE)) {
+            return Err(Trouble::new(
+                StatusCode::FORBIDDEN,
+                "orders are taken from the dashboard's own page alone",
+            ));
+        }
+        match field(&CONTENT_TYPE) {
+            Some(kind) if is_json(kind) => Ok(()),
+            _ => Err(Trouble::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, answer::NO_JSON)),
+        }
+    }
+
+    /// What a caller has shown; trouble if it has to show more before it may look, or has shown what is not right.
+    fn shown(&self, headers: &HeaderMap) -> Result<Shown, Trouble> {
+        let Some(field) = headers.get(AUTHORIZATION) else {
+            return if self.door.token.is_none() { Ok(Shown::Viewer) } else { Err(Trouble::stranger(false)) };
+        };
+        let is = |token: &Option<Arc<Token>>| {
+            token.as_ref().is_some_and(|token| bearer(field.as_bytes()).is_some_and(|given| token.is(given)))
+        };
+        match (is(&self.door.operator_token), is(&self.door.token)) {
+            (true, _) => Ok(Shown::Operator),
+            (false, true) => Ok(Shown::Viewer),
+            (false, false) => Err(Trouble::stranger(true)),
+        }
+    }
+
+    fn not_an_operator(&self) -> Trouble {
+        let detail = match self.door.operator_token {
+            Some(_) => "changes need the operator's token; send Authorization: Bearer TOKEN",
+            None => "this dashboard changes nothing; name an operator_token_file in [listen] for that",
+        };
+        Trouble::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// Pictures until the caller hangs up, reads too slowly, or its token is no longer the right one.
+    fn stream(
+        &self,
+        desk: &Desk,
+        shown: Shown,
+        from: Option<IpAddr>,
+        answering: Busy,
+    ) -> Result<Response<Body>, Trouble> {
+        let Some(viewer) = desk.look(shown == Shown::Operator) else {
+            let detail = format!("{MAX_VIEWERS} dashboards look already; close one of them");
+            return Err(Trouble::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+        };
+        let changes = match (&self.door.operator_token, shown) {
+            _ if !desk.guards() => "never",
+            (None, _) => "never",
+            (Some(_), Shown::Viewer) => "locked",
+            (Some(_), Shown::Operator) => "unlocked",
+        };
+        let session = picture::event("session", &Session { guards: desk.guards(), changes, address: from });
+        let tokens = [&self.door.token, &self.door.operator_token];
+        let viewing = Viewing {
+            viewer,
+            tokens: tokens
+                .into_iter()
+                .flatten()
+                .map(|token| (Arc::clone(token), token.generation()))
+                .collect(),
+            _answering: answering,
+            _held: self.pulse.hold(),
+        };
+        let first = stream::iter(session.map(|event| Ok(Frame::data(event))));
+        let rest = stream::unfold(viewing, |mut viewing| async move {
+            let event = viewing.next().await?;
+            Some((Ok(Frame::data(event)), viewing))
+        });
+        let mut answer = Response::new(Either::Right(StreamBody::new(first.chain(rest).boxed())));
+        answer.headers_mut().insert(CONTENT_TYPE, EVENTS);
+        Ok(answer)
+    }
+}
+
+/// Somebody who looks, and what it holds meanwhile.
+struct Viewing {
+    viewer: Viewer,
+    /// What could be shown, as it was when this began.
+    tokens: Vec<(Arc<Token>, u64)>,
+    /// The connection does not lose its place.
+    _answering: Busy,
+    /// It is not idle either.
+    _held: Held,
+}
+
+impl Viewing {
+    async fn next(&mut self) -> Option<Bytes> {
+        let event = match tokio::time::timeout(SIGN_OF_LIFE, self.viewer.next()).await {
+            Ok(event) => event?,
+            Err(_) => Bytes::from_static(b": nothing new\n\n"),
+        };
+        self.tokens.iter().all(|(token, generation)| token.generation() == *generation).then_some(event)
+    }
+}
+
+fn file(asset: Asset) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from_static(asset.text.as_bytes())));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(asset.kind));
+    answer
+}
+
+/// The address of `address=A`.
+fn asked_address(query: Option<&str>) -> Result<IpAddr, Trouble> {
+    let given = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("address="));
+    let Some(given) = given else { return Err(Trouble::bad("name an address: ?address=203.0.113.7")) };
+    let text = given.replace("%3A", ":").replace("%3a", ":");
+    text.parse().map_err(|_| {
+        let shown: String = text.chars().take(64).collect();
+        Trouble::bad(format!("{shown:?} is no address; use one such as 203.0.113.7 or 2001:db8::7"))
+    })
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Trouble> {
+    let all = tokio::time::timeout(ORDER, Limited::new(body, MAX_ORDER).collect()).await;
+    match all {
+        Ok(Ok(all)) => Ok(all.to_bytes()),
+        Ok(Err(_)) => {
+            let detail = format!("the order cannot be read; send at most {MAX_ORDER} bytes");
+            Err(Trouble::new(StatusCode::PAYLOAD_TOO_LARGE, detail))
+        }
+        Err(_) => Err(Trouble::new(StatusCode::REQUEST_TIMEOUT, "the order has not come in time")),
+    }
+}
+
+/// Both lists, as far as they are told.
+async fn lists(desk: &Desk, from: Option<IpAddr>) -> Result<Answer, Trouble> {
+    #[derive(Serialize)]
+    struct Lists<B, A> {
+        blocks: B,
+        blocks_in_all: usize,
+        allows: A,
+        allows_in_all: usize,
+    }
+    let blocks = match desk.order(Order::BlockList, from).await {
+        Reply::Blocks(blocks) => blocks,
+        other => return told(other),
+    };
+    let allows = match desk.order(Order::AllowList, from).await {
+        Reply::Allows(allows) => allows,
+        other => return told(other),
+    };
+    json(&Lists {
+        blocks_in_all: blocks.len(),
+        allows_in_all: allows.len(),
+        blocks: blocks.into_iter().take(MAX_LISTED).collect::<Vec<_>>(),
+        allows: allows.into_iter().take(MAX_LISTED).collect::<Vec<_>>(),
+    })
+}
+
+/// What the daemon said.
+fn told(reply: Reply) -> Result<Answer, Trouble> {
+    #[derive(Serialize)]
+    struct Done {
+        message: String,
+    }
+    match reply {
+        Reply::Done(message) => json(&Done { message }),
+        Reply::Explanation(explanation) => json(&explanation),
+        Reply::Failed(failure) => {
+            let status = match failure.code {
+                ExitCode::Usage => StatusCode::BAD_REQUEST,
+                ExitCode::Found => StatusCode::CONFLICT,
+                ExitCode::NotPermitted => StatusCode::FORBIDDEN,
+                ExitCode::NoDaemon => StatusCode::SERVICE_UNAVAILABLE,
+                ExitCode::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            };
+            Err(Trouble::new(status, failure.message))
+        }
+        _ => Err(Trouble::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the daemon gave an answer to something else",
+        )),
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<Answer, Trouble> {
+    let mut body = Vec::new();
+    answer::write(&mut body, value);
+    Ok(answer::json(StatusCode::OK, body))
+}

@@ -1,0 +1,258 @@
+//! Where the page and the daemon meet: pictures one way, orders the other.
+//!
+//! A picture is made once for all who look, and nobody who reads slowly gets a second one before it has read the first: what comes meanwhile is
+//! replaced, not kept. Orders wait in a short queue, and are turned away when it is full.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
+    time::Instant,
+};
+
+use crate::{
+    control::protocol::{Order, Reply},
+    failure::{ExitCode, Failure},
+};
+
+/// Between two pictures.
+const EVERY: Duration = Duration::from_secs(1);
+/// Who may look at once, beside those with an operator's token.
+pub const MAX_VIEWERS: usize = 16;
+/// Places that only those have who show an operator's token: nobody else on this host keeps them out.
+const OPERATOR_VIEWERS: usize = 4;
+/// Questions and orders that wait for the daemon.
+const MAX_WAITING: usize = 8;
+
+/// The desk, as the listener has it.
+#[derive(Clone, Debug)]
+pub struct Desk(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    pictures: watch::Sender<Option<Bytes>>,
+    /// Notified when somebody begins to look.
+    somebody: Notify,
+    viewers: Arc<Semaphore>,
+    operators: Arc<Semaphore>,
+    orders: Option<mpsc::Sender<Handed>>,
+}
+
+/// An order, and where its answer goes.
+#[derive(Debug)]
+pub struct Handed {
+    /// What is asked or ordered.
+    pub order: Order,
+    /// Where whoever asks sits.
+    pub from: Option<IpAddr>,
+    /// Where to.
+    pub reply: oneshot::Sender<Reply>,
+}
+
+/// Somebody who looks, until it is dropped.
+#[derive(Debug)]
+pub struct Viewer {
+    pictures: watch::Receiver<Option<Bytes>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Desk {
+    /// The desk of a daemon that guards interfaces, and the orders that come over it.
+    pub fn of_host() -> (Self, mpsc::Receiver<Handed>) {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        (Self::new(Some(sender)), receiver)
+    }
+
+    /// The desk of a service that guards nothing: there is something to see and nothing to order.
+    pub fn of_requests() -> Self {
+        Self::new(None)
+    }
+
+    fn new(orders: Option<mpsc::Sender<Handed>>) -> Self {
+        Self(Arc::new(Shared {
+            pictures: watch::Sender::new(None),
+            somebody: Notify::new(),
+            viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
+            operators: Arc::new(Semaphore::new(OPERATOR_VIEWERS)),
+            orders,
+        }))
+    }
+
+    /// Whether there are packets to ask about.
+    pub fn guards(&self) -> bool {
+        self.0.orders.is_some()
+    }
+
+    /// Begins to look, if there is a place.
+    pub fn look(&self, is_operator: bool) -> Option<Viewer> {
+        let place = Arc::clone(&self.0.viewers).try_acquire_owned();
+        let place = match place {
+            Err(_) if is_operator => Arc::clone(&self.0.operators).try_acquire_owned(),
+            place => place,
+        };
+        let viewer = Viewer { pictures: self.0.pictures.subscribe(), _place: place.ok()? };
+        self.0.somebody.notify_one();
+        Some(viewer)
+    }
+
+    /// Hands over an order and waits for the answer.
+    pub async fn order(&self, order: Order, from: Option<IpAddr>) -> Reply {
+        let failed = |code, sentence: &str| Reply::Failed(Failure::new(code, sentence));
+        let Some(orders) = &self.0.orders else {
+            return failed(ExitCode::Unsupported, "this service guards no interface; ratelimit run does");
+        };
+        let (reply, answered) = oneshot::channel();
+        if orders.try_send(Handed { order, from, reply }).is_err() {
+            return failed(
+                ExitCode::NoDaemon,
+                "the daemon is busy with others' questions; ask again in a second",
+            );
+        }
+        answered.await.unwrap_or_else(|_| failed(ExitCode::NoDaemon, "the daemon is stopping"))
+    }
+
+    /// Shows a picture a second while somebody looks, for ever. `take` is told whether it is the first one since nobody looked; a
+    /// picture that cannot be taken is left out.
+    pub async fn show<F: Future<Output = Option<Bytes>>>(&self, take: impl FnMut(bool) -> F) {
+        self.show_every(EVERY, take).await;
+    }
+
+    async fn show_every<F: Future<Output = Option<Bytes>>>(
+        &self,
+        every: Duration,
+        mut take: impl FnMut(bool) -> F,
+    ) {
+        loop {
+            while self.0.pictures.receiver_count() == 0 {
+                self.0.somebody.notified().await;
+            }
+            let mut is_first = true;
+            while self.0.pictures.receiver_count() > 0 {
+                let begun = Instant::now();
+                if let Some(picture) = take(is_first).await {
+                    self.0.pictures.send_replace(Some(picture));
+                }
+                is_first = false;
+                tokio::time::sleep_until(begun + every).await;
+            }
+            // Nobody begins with a picture of long ago.
+            self.0.pictures.send_replace(None);
+        }
+    }
+}
+
+impl Viewer {
+    /// The next picture that it has not seen, as soon as there is one.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            self.pictures.changed().await.ok()?;
+            if let Some(picture) = self.pictures.borrow_and_update().clone() {
+                return Some(picture);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    const OFTEN: Duration = Duration::from_millis(2);
+
+    /// A desk whose pictures are numbers.
+    fn numbered() -> (Desk, Arc<AtomicU32>) {
+        let (desk, taken) = (Desk::of_requests(), Arc::new(AtomicU32::new(0)));
+        let (shown, count) = (desk.clone(), Arc::clone(&taken));
+        tokio::spawn(async move {
+            let take = |_| {
+                let number = count.fetch_add(1, Ordering::Relaxed);
+                async move { Some(Bytes::from(number.to_string())) }
+            };
+            shown.show_every(OFTEN, take).await;
+        });
+        (desk, taken)
+    }
+
+    /// Lets pictures be taken, if any are.
+    async fn pass() {
+        for _ in 0..10 {
+            tokio::time::sleep(OFTEN).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn pictures_are_taken_once_for_all_and_only_while_somebody_looks() {
+        let (desk, taken) = numbered();
+        pass().await;
+        assert_eq!(taken.load(Ordering::Relaxed), 0, "nobody looks");
+        let (mut one, mut other) = (desk.look(false).unwrap(), desk.look(false).unwrap());
+        assert_eq!((one.next().await.unwrap(), other.next().await.unwrap()), ("0".into(), "0".into()));
+        assert_eq!(one.next().await.unwrap(), "1");
+        drop((one, other));
+        pass().await;
+        let before = taken.load(Ordering::Relaxed);
+        pass().await;
+        assert_eq!(taken.load(Ordering::Relaxed), before, "nobody looks any more");
+        let mut third = desk.look(false).unwrap();
+        assert_eq!(third.next().await.unwrap(), before.to_string(), "and begins with no old one");
+    }
+
+    #[tokio::test]
+    async fn who_reads_slowly_goes_on_with_the_newest_picture() {
+        let (desk, taken) = numbered();
+        let mut slow = desk.look(false).unwrap();
+        assert_eq!(slow.next().await.unwrap(), "0");
+        while taken.load(Ordering::Relaxed) < 10 {
+            tokio::time::sleep(OFTEN).await;
+        }
+        let newest = taken.load(Ordering::Relaxed) - 1;
+        assert_eq!(slow.next().await.unwrap(), newest.to_string());
+    }
+
+    #[tokio::test]
+    async fn there_are_places_for_some_a_few_more_for_operators_and_they_come_back() {
+        let desk = Desk::of_requests();
+        let mut viewers: Vec<_> = (0..MAX_VIEWERS).map(|_| desk.look(false).unwrap()).collect();
+        assert!(desk.look(false).is_none());
+        let operators: Vec<_> = (0..OPERATOR_VIEWERS).map(|_| desk.look(true).unwrap()).collect();
+        assert!(desk.look(true).is_none());
+        viewers.pop();
+        assert!(desk.look(false).is_some());
+        drop(operators);
+        assert!(desk.look(true).is_some());
+    }
+
+    #[tokio::test]
+    async fn orders_that_nobody_takes_are_turned_away_and_do_not_pile_up() {
+        let (desk, mut orders) = Desk::of_host();
+        let waiting: Vec<_> = (0..MAX_WAITING)
+            .map(|_| {
+                tokio::spawn({
+                    let desk = desk.clone();
+                    async move { desk.order(Order::BlockList, None).await }
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let one_more = desk.order(Order::BlockList, None).await;
+        assert!(
+            matches!(&one_more, Reply::Failed(failure) if failure.message.contains("busy")),
+            "{one_more:?}"
+        );
+        let handed = orders.recv().await.unwrap();
+        handed.reply.send(Reply::Done("done".into())).unwrap();
+        let mut done = 0;
+        drop(orders);
+        for one in waiting {
+            match one.await.unwrap() {
+                Reply::Done(_) => done += 1,
+                Reply::Failed(failure) => assert!(failure.message.contains("stopping"), "{failure}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(done, 1);
+    }
+}

@@ -1,0 +1,181 @@
+// What a picture looks like: one function for each panel.
+import { bar, byId, el, rows, setText, svg, terms } from "./element.js";
+import { bits, clock, count, microseconds, percent, rate, span, words } from "./format.js";
+import { sparkline } from "./chart.js";
+
+const flow = (one) => one ?? { packets_per_second: 0, bytes_per_second: 0 };
+
+/** The numbers that charts are made of. */
+export function values({ packets, decisions }) {
+  const [passed, dropped, replied] = [packets?.passed, packets?.dropped, packets?.replied].map(flow);
+  return {
+    packets: [passed.packets_per_second + replied.packets_per_second, dropped.packets_per_second],
+    bits: [(passed.bytes_per_second + replied.bytes_per_second) * 8, dropped.bytes_per_second * 8],
+    decisions: [decisions.per_second - decisions.refused_per_second, decisions.refused_per_second],
+  };
+}
+
+const sum = ([one, other]) => one + other;
+const TILES = [
+  { id: "offered", name: "Offered", unit: "packets/s", needs: "packets", series: 0, of: (v) => sum(v.packets), more: (v) => bits(sum(v.bits)) },
+  { id: "passed", name: "Passed", unit: "packets/s", needs: "packets", kind: "pass", series: 0, of: (v) => v.packets[0], more: (v) => bits(v.bits[0]) },
+  { id: "dropped", name: "Dropped", unit: "packets/s", needs: "packets", kind: "drop", series: 1, of: (v) => v.packets[1], more: (v) => `${percent(v.packets[1] / Math.max(1, sum(v.packets)))} of what is offered` },
+  { id: "decisions", name: "Decisions", unit: "requests/s", series: 0, of: (v) => sum(v.decisions), more: (v, { decisions }) => (decisions.p99_us ? `99 % within ${microseconds(decisions.p99_us)}` : "") },
+  { id: "refused", name: "Refused", unit: "requests/s", kind: "drop", series: 1, of: (v) => v.decisions[1], more: (v) => (sum(v.decisions) ? `${percent(v.decisions[1] / sum(v.decisions))} of decisions` : "") },
+];
+
+export function tiles(host, history, picture, guards) {
+  const now = history.last();
+  for (const tile of TILES.filter((tile) => guards || tile.needs !== "packets")) {
+    let node = host.querySelector(`[data-tile=${tile.id}]`);
+    if (!node) {
+      node = el("article", { class: `tile ${tile.kind ?? ""}`, "data-tile": tile.id },
+        el("h2", {}, tile.name), el("p", { class: "value" }, el("span"), el("span", { class: "unit" })), el("p", { class: "more" }), svg("svg", { "aria-hidden": "true" }));
+      host.append(node);
+    }
+    const [value, letter] = rate(tile.of(now)).split(" ");
+    setText(node.querySelector(".value span"), value);
+    setText(node.querySelector(".unit"), ` ${letter ?? ""} ${tile.unit}`.replace("  ", " "));
+    setText(node.querySelector(".more"), tile.more(now, picture));
+    sparkline(node.querySelector("svg"), history, (point) => tile.of(point.values), tile.series);
+  }
+}
+
+export function badges(host, { status }) {
+  const wanted = [];
+  if (status) {
+    wanted.push(status.protected ? ["good", "protected"] : ["bad", "NOT PROTECTED"]);
+    wanted.push(status.mode === "monitor" ? ["warn", "monitor: nothing is dropped"] : ["quiet", status.mode]);
+    wanted.push([{ normal: "good", elevated: "warn", flood: "bad" }[status.posture] ?? "quiet", { normal: "no attack", elevated: "elevated", flood: "FLOOD" }[status.posture] ?? status.posture]);
+    if (status.headroom === "no") wanted.push(["warn", "no headroom"]);
+    if (status.unconfirmed) wanted.push(["warn", `unconfirmed policy: back in ${status.unconfirmed.seconds_left} s`]);
+    if (status.cluster && !status.cluster.store_up) wanted.push(["bad", "store away"]);
+  } else wanted.push(["quiet", "requests only"]);
+  const key = JSON.stringify(wanted);
+  if (host.dataset.key === key) return;
+  host.dataset.key = key;
+  host.replaceChildren(...wanted.map(([kind, text]) => el("li", { class: `badge ${kind}` }, text)));
+}
+
+export function warnings(section, all) {
+  const key = JSON.stringify(all);
+  if (section.dataset.key === key) return;
+  section.dataset.key = key;
+  section.hidden = !all.length;
+  section.querySelector("ul").replaceChildren(...all.map((text) => el("li", {}, text)));
+}
+
+export function reasons(packets) {
+  const all = (packets?.reasons ?? []).filter((one) => one.packets_per_second > 0).sort((a, b) => b.packets_per_second - a.packets_per_second);
+  const whole = all.reduce((sum, one) => sum + one.packets_per_second, 0);
+  rows(byId("reasons"), all.slice(0, 20).map((one) => {
+    const part = one.packets_per_second / whole;
+    const kind = one.verdict === "drop" ? "drop" : "";
+    const cells = [words(one.reason), one.verdict, rate(one.packets_per_second), { key: `${kind}${percent(part)}`, make: () => [bar(part, kind), percent(part)] }];
+    return { key: `${one.reason}/${one.verdict}`, cells };
+  }), "No packets.");
+}
+
+export function talkers(packets, which, { explain, order, unlocked }) {
+  const name = { sources: "source", prefixes: "prefix", users: "user" }[which];
+  const all = packets?.[which] ?? [];
+  const make = (one) => {
+    const who = one[name] ?? one.name;
+    const address = String(who).split("/")[0];
+    const whole = (one.passed_packets ?? 0) + (one.dropped_packets ?? 0);
+    const part = whole ? one.dropped_packets / whole : 0;
+    return {
+      key: who,
+      cells: [
+        { key: `${which}${who}`, make: () => (which === "users" ? who : el("button", { type: "button", class: "link who", title: "Explain", onclick: () => explain(address) }, who)) },
+        rate(one.packets_per_second),
+        rate((one.bytes_per_second ?? 0) * 8),
+        { key: percent(part), make: () => [bar(part, "drop"), percent(part)] },
+        one.reason ? words(one.reason) : "",
+        [one.service, one.port && `port ${one.port}`].filter(Boolean).join(", "),
+        which === "users" ? "" : one.user ?? "",
+        { key: `${unlocked && which !== "users"}`, make: () => (unlocked && which !== "users" ? el("button", { type: "button", class: "small", onclick: () => order("block", who) }, "Block…") : "") },
+      ],
+    };
+  };
+  rows(byId("talkers"), all.slice(0, 20).map(make), "Nobody sends enough to be listed.");
+  const sampling = packets?.sampling;
+  const error = sampling && sampling.error_packets_per_second;
+  setText(byId("sampling"), !sampling?.samples ? "" : `Estimated from ${count(sampling.samples)} sampled packets${sampling.one_in ? ` (1 in ${count(sampling.one_in)})` : ""}${sampling.lost ? `, ${count(sampling.lost)} lost` : ""}; error up to ${rate(error)} packets/s.`);
+}
+
+export function services(packets, status) {
+  const all = (packets?.services ?? []).map((one) => ({ ...one, all: flow(one.passed).packets_per_second + flow(one.dropped).packets_per_second }));
+  all.sort((a, b) => b.all - a.all || a.service.localeCompare(b.service));
+  rows(byId("services"), all.slice(0, 64).map((one) => {
+    const trial = status?.services_on_trial?.includes(one.service) ? " (on trial)" : "";
+    const bytes = flow(one.passed).bytes_per_second + flow(one.dropped).bytes_per_second;
+    return { key: `-${one.service}`, cells: [(one.service || "no service") + trial, rate(one.passed.packets_per_second), rate(one.dropped.packets_per_second), rate(bytes * 8)] };
+  }), "The policy has no services.");
+}
+
+export function requests({ decisions }) {
+  const { p50_us: half, p99_us: most, timed, keys, store_up: store } = decisions;
+  const parts = [timed && half ? `50 % within ${microseconds(half)}, 99 % ${most ? `within ${microseconds(most)}` : "longer than is counted"}` : "", keys ? `${count(keys)} keys` : "", store === true ? "store up" : store === false ? "STORE AWAY" : ""];
+  setText(byId("latency"), parts.filter(Boolean).join("; "));
+  const all = [...decisions.apis].sort((a, b) => b.per_second - a.per_second || b.total - a.total);
+  rows(byId("apis"), all.slice(0, 32).map((one) => ({ key: one.api, cells: [one.api, rate(one.per_second), rate(one.refused_per_second), count(one.total), count(one.refused)] })), "No request has been decided yet.");
+}
+
+export function host(status) {
+  if (!status) return;
+  const part = status.table_capacity ? status.table_entries / status.table_capacity : 0;
+  const table = `${count(status.table_entries)} of ${count(status.table_capacity)} sources (${percent(part)})`;
+  const meter = () => { const inner = el("i"); inner.style.setProperty("--part", `${Math.ceil(part * 100)}%`); return [table, el("span", { class: "meter", "aria-hidden": "true" }, inner)]; };
+  terms(byId("host"), [
+    ...status.interfaces.map((one) => [`Interface ${one.name}`, [one.mode, one.link, one.note].filter(Boolean).join(", ")]),
+    ["Policy", `${status.policy}, generation ${count(status.policy_generation)}${status.policy_changed ? ", changed since it was read" : ""}`],
+    ["Attack state", `${status.posture}, ${count(status.posture_changes)} changes`],
+    ["Source table", { key: table, make: meter }],
+    ["New sources", `${count(status.promotions_per_second)} in the last second, ${count(status.evictions)} evicted so far`],
+    ["Hot cells", count(status.hot_cells)],
+    ["Headroom", status.headroom + (status.headroom_reason ? `: ${status.headroom_reason}` : "")],
+    ["Lists", `${count(status.blocked_prefixes)} blocked, ${count(status.allowed_prefixes)} allowed`],
+    ["Kernel", status.kernel],
+    ["Up", span(status.uptime_seconds)],
+  ]);
+}
+
+export function cluster({ status, hosts }) {
+  const ours = status?.cluster;
+  if (!ours) return;
+  terms(byId("cluster"), [
+    ["Bound in force", ours.bound],
+    ["Store", `${ours.store}, ${ours.store_up ? `up, ${microseconds(ours.round_trip_us)}` : `AWAY${ours.problem ? `: ${ours.problem}` : ""}`}`],
+    ["This host", `${ours.host}: ${count(ours.leases)} of ${count(ours.limits)} limits leased, ${count(ours.lease_units)} units`],
+    ["Disputed limits", ours.limits_disputed ? count(ours.limits_disputed) : undefined],
+  ]);
+  rows(byId("hosts"), (hosts ?? []).map((one) => ({ key: one.host, cells: [one.host, one.state, `${span(one.seen_ms_ago / 1000)} ago`, one.behind === undefined ? "" : `${count(one.behind)} changes`] })), "The store has told of no hosts yet.");
+}
+
+/** Attacks, newest first, and when they were on a line of the last day. */
+export function attacks(all, now) {
+  if (!all) return;
+  const start = (one) => Date.parse(one.began);
+  const end = (one) => (one.ended ? Date.parse(one.ended) : now);
+  rows(byId("attacks"), all.slice(0, 20).map((one) => ({
+    key: String(one.number),
+    cells: [count(one.number), new Date(start(one)).toLocaleString("en-GB"), one.ended ? span((end(one) - start(one)) / 1000) : `going on, ${span((now - start(one)) / 1000)}`, words(one.kind ?? ""), one.service || "host", rate(one.peak_packets_per_second), rate(one.packets)],
+  })), "No attack has been recorded.");
+  const from = Math.min(now - 3600e3, ...all.map(start));
+  const at = (ms) => ((ms - from) / (now - from)) * 100;
+  const marks = all.map((one) => svg("rect", { x: `${at(start(one))}%`, width: `${Math.max(0.4, at(end(one)) - at(start(one)))}%`, y: 4, height: 14, rx: 2 }, svg("title", {}, `attack ${one.number}`)));
+  byId("attacks-line").replaceChildren(svg("svg", { role: "img", "aria-label": `${all.length} attacks since ${new Date(from).toLocaleString("en-GB")}` },
+    svg("line", { x1: 0, x2: "100%", y1: 20, y2: 20 }), ...marks, svg("text", { x: 0, y: 32 }, clock(from)), svg("text", { x: "100%", y: 32, "text-anchor": "end" }, "now")));
+}
+
+export function lists({ blocks, blocks_in_all, allows, allows_in_all }, { order, unlocked }) {
+  const button = (what, prefix, cluster) => ({ key: `${unlocked}${what}`, make: () => (unlocked ? el("button", { type: "button", class: "small", onclick: () => order(what, prefix, cluster) }, what === "unblock" ? "Unblock…" : "Remove…") : "") });
+  rows(byId("lists"), [
+    ...blocks.map((one) => ({ key: `block ${one.prefix}`, cells: [one.prefix, "blocked", one.seconds_left === null || one.seconds_left === undefined ? "for good" : span(one.seconds_left), one.refused ? `NOT BLOCKED HERE: ${one.refused}` : [one.reason, one.origin && `all hosts, by ${one.origin}`].filter(Boolean).join("; "), button("unblock", one.prefix, Boolean(one.origin))] })),
+    ...allows.map((one) => ({ key: `allow ${one}`, cells: [one, "allowed", "", "", button("disallow", one)] })),
+  ], "Nothing is blocked or allowed.");
+  const more = blocks_in_all - blocks.length + allows_in_all - allows.length;
+  setText(byId("lists-note"), more > 0 ? `and ${count(more)} more: ratelimit block list, ratelimit allow list` : "");
+}
+

@@ -1,0 +1,88 @@
+//! Everything that the page shows at one moment, as one event of its stream.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::decisions::DecisionRates;
+use crate::{build::BUILD, cluster::members::Member, control::protocol::Status, moment};
+
+/// Hosts of a cluster that are told of.
+pub const MAX_HOSTS: usize = 64;
+/// What the page must understand: it says so if the daemon is of another build than the page.
+const VERSION: u32 = 1;
+
+/// One moment.
+#[derive(Debug, Serialize)]
+pub struct Picture<'p, P> {
+    /// Rates of packets; absent where no interface is guarded, and in the first second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<P>,
+    /// How the daemon is; absent where no interface is guarded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<&'p Status>,
+    /// The hosts of the cluster, if there is one.
+    pub hosts: &'p [Member],
+    /// Requests.
+    pub decisions: &'p DecisionRates,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+    /// What does not work as the policy wants it, as sentences.
+    pub warnings: &'p [String],
+}
+
+#[derive(Serialize)]
+struct Dated<'p, P> {
+    version: u32,
+    at: String,
+    unix_ms: u64,
+    build: &'static str,
+    #[serde(flatten)]
+    picture: &'p Picture<'p, P>,
+}
+
+impl<P: Serialize> Picture<'_, P> {
+    /// As an event of a stream; nothing if it cannot be written as JSON.
+    pub fn event(&self) -> Option<Bytes> {
+        let unix_ms =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let at = moment::utc_ms(unix_ms);
+        event("picture", &Dated { version: VERSION, at, unix_ms, build: BUILD, picture: self })
+    }
+}
+
+/// One event. JSON has no line breaks of its own, so it is one line.
+pub fn event(name: &str, data: &impl Serialize) -> Option<Bytes> {
+    let mut text = format!("event: {name}\ndata: ").into_bytes();
+    serde_json::to_writer(&mut text, data).ok()?;
+    text.extend_from_slice(b"\n\n");
+    Some(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_is_one_event_whatever_stands_in_it() {
+        let warnings = ["a line\nbreak".to_owned()];
+        let decisions = DecisionRates::default();
+        let picture = Picture::<()> {
+            packets: None,
+            status: None,
+            hosts: &[],
+            decisions: &decisions,
+            uptime_seconds: 7,
+            warnings: &warnings,
+        };
+        let event = picture.event().unwrap();
+        let text = std::str::from_utf8(&event).unwrap();
+        let lines: Vec<&str> = text.split('\n').collect();
+        assert_eq!((lines.len(), lines[0], lines[2], lines[3]), (4, "event: picture", "", ""), "{text}");
+        let data: serde_json::Value = serde_json::from_str(lines[1].strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!((&data["version"], &data["uptime_seconds"]), (&1.into(), &7.into()));
+        assert_eq!(data["warnings"][0], "a line\nbreak");
+        assert!(data.get("packets").is_none() && data.get("status").is_none(), "{data}");
+    }
+}
