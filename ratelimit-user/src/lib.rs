@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cli                                    verbs
-//! daemon                                 wiring
+//! daemon            doctor               wiring; what is in the way on a host
 //! serve   web   control   metrics        answers: to web servers and proxies, to browsers, to operators, to Prometheus
 //! requests          cluster              decisions about requests; limits of packets and blocks that hold on all hosts
 //! store                                  Redis: the only way out to other hosts
@@ -25,6 +25,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod dataplane;
+pub mod doctor;
 #[cfg(test)]
 mod documentation;
 pub mod drops;

@@ -62,6 +62,7 @@ impl Apply {
                         "done": message,
                         "list_entries_written": list_entries_written,
                         "microseconds": microseconds,
+                        "warnings": warnings,
                     })),
                 }
             }

@@ -46,21 +46,22 @@ struct Row<'a> {
 impl Diff {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let (file, text) = read(&self.file)?;
-        let changes = match ask_about(
+        let (changes, warnings) = match ask_about(
             &self.daemon.state,
             &self.file,
             Order::Diff { file, text, text_follows: None },
         )? {
             Reply::Changes { changes, warnings } => {
                 warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
-                changes
+                (changes, warnings)
             }
             other => return Err(unexpected(&other)),
         };
         match self.format.output {
             Output::Json => {
                 let row = |change| Row { change, sentence: change.to_string() };
-                print_json(&serde_json::json!({ "changes": changes.iter().map(row).collect::<Vec<_>>() }))?;
+                let rows: Vec<_> = changes.iter().map(row).collect();
+                print_json(&serde_json::json!({ "changes": rows, "warnings": warnings }))?;
             }
             Output::Text if changes.is_empty() => print("nothing would change\n")?,
             Output::Text => print(&changes.iter().map(|change| format!("{change}\n")).collect::<String>())?,

@@ -8,6 +8,7 @@ mod cluster;
 mod confirm;
 mod detach;
 mod diff;
+mod doctor;
 mod explain;
 mod limit;
 mod operator;
@@ -25,7 +26,7 @@ mod usage;
 mod user;
 mod watch;
 
-use std::{path::PathBuf, process};
+use std::{env, path::PathBuf, process};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -72,6 +73,7 @@ enum Verb {
     Limit(limit::Limit),
     User(user::User),
     Test(test::Test),
+    Doctor(doctor::Doctor),
     Detach(detach::Detach),
 }
 
@@ -115,6 +117,7 @@ pub fn main() -> process::ExitCode {
         Verb::Limit(verb) => verb.execute(),
         Verb::User(verb) => verb.execute(),
         Verb::Test(verb) => verb.execute(),
+        Verb::Doctor(verb) => verb.execute(),
         Verb::Detach(verb) => verb.execute(),
     };
     match outcome {
@@ -123,6 +126,9 @@ pub fn main() -> process::ExitCode {
             // What was found may have been shown already.
             if !message.is_empty() {
                 output::complain(&message);
+                if output::asks_for_json(env::args()) {
+                    output::print_error(&message, code as u8);
+                }
             }
             process::ExitCode::from(code as u8)
         }

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use clap::ValueEnum;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::failure::{ExitCode, Failure};
 
@@ -31,19 +32,64 @@ pub(super) fn print_if_read(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Prints as JSON.
+/// Version of every JSON answer. It grows when a field changes its name or its meaning; fields that are added leave it as it is.
+const JSON_VERSION: u32 = 1;
+
+/// An answer with the version in front.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    answer: &'a T,
+}
+
+/// Prints an object as JSON, with the version of its shape in it.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| {
-        Failure::new(ExitCode::Found, format!("cannot write the answer as JSON: {error}"))
-    })?;
-    print(&format!("{text}\n"))
+    let text = match has_version(value)? {
+        true => serde_json::to_string_pretty(value),
+        false => serde_json::to_string_pretty(&Versioned { version: JSON_VERSION, answer: value }),
+    };
+    print(&(text.map_err(not_written)? + "\n"))
+}
+
+/// An object as one line of JSON, with the version of its shape in it.
+pub(super) fn json_line(value: &impl Serialize) -> Result<String, Failure> {
+    let text = match has_version(value)? {
+        true => serde_json::to_string(value),
+        false => serde_json::to_string(&Versioned { version: JSON_VERSION, answer: value }),
+    };
+    Ok(text.map_err(not_written)? + "\n")
+}
+
+/// Whether an answer brings its version along: what the daemon streams to several readers does.
+fn has_version(value: &impl Serialize) -> Result<bool, Failure> {
+    Ok(serde_json::to_value(value).map_err(not_written)?.get("version").is_some())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "what map_err hands over")]
+fn not_written(error: serde_json::Error) -> Failure {
+    Failure::new(ExitCode::Found, format!("cannot write the answer as JSON: {error}"))
+}
+
+/// Prints what went wrong as JSON, for whoever asked for JSON. `code` is the exit code.
+pub(super) fn print_error(message: &str, code: u8) {
+    // Who has gone away is told nothing.
+    let _unread = print_json(&json!({ "error": { "message": message, "code": code } }));
+}
+
+/// Whether the words of a command line ask for JSON. Words are asked, not the parsed command: a command that cannot be parsed is answered
+/// in JSON too.
+pub(super) fn asks_for_json(words: impl IntoIterator<Item = String>) -> bool {
+    let words: Vec<String> = words.into_iter().take_while(|word| word != "--").collect();
+    words.iter().any(|word| word == "--output=json")
+        || words.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
 }
 
 /// Prints a sentence about an order that was carried out.
 pub(super) fn print_done(output: Output, message: &str) -> Result<(), Failure> {
     match output {
         Output::Text => print(&format!("{message}\n")),
-        Output::Json => print_json(&serde_json::json!({ "done": message })),
+        Output::Json => print_json(&json!({ "done": message })),
     }
 }
 
@@ -64,8 +110,7 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for row in std::iter::once(&header).chain(rows) {
         let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            let number =
-                cell.starts_with(|c: char| c.is_ascii_digit()) && cell.chars().all(|c| c.is_ascii_digit());
+            let number = cell.starts_with(|c: char| c.is_ascii_digit()) && cell.parse::<f64>().is_ok();
             if number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         });
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
@@ -77,6 +122,35 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_has_its_version_in_front_and_keeps_its_own_order() {
+        #[derive(Serialize)]
+        struct Shown {
+            totals: u64,
+            drops: [u64; 2],
+        }
+        let line = json_line(&Shown { totals: 3, drops: [1, 2] }).unwrap();
+        assert_eq!(line, "{\"version\":1,\"totals\":3,\"drops\":[1,2]}\n");
+        assert_eq!(json_line(&json!({ "lost": 7 })).unwrap(), "{\"version\":1,\"lost\":7}\n");
+        let has_one = json!({ "version": 1, "lost": 7 });
+        assert_eq!(json_line(&has_one).unwrap().matches("version").count(), 1);
+    }
+
+    #[test]
+    fn a_command_line_that_cannot_be_parsed_still_says_whether_it_wants_json() {
+        for (words, wanted) in [
+            ("status --output json", true),
+            ("status --output=json --nonsense", true),
+            ("block add nonsense --output json", true),
+            ("status --output text", false),
+            ("status", false),
+            ("status --output", false),
+            ("explain -- --output json", false),
+        ] {
+            assert_eq!(asks_for_json(words.split(' ').map(str::to_owned)), wanted, "{words}");
+        }
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_numbers_stand_right() {

@@ -1,32 +1,45 @@
-//! `ratelimit stats`: what passed and what was dropped.
+//! `ratelimit stats`: what passed and what was dropped, and how fast.
 
-use std::collections::BTreeMap;
+mod words;
+
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
-use ratelimit_common::abi::Verdict;
+use ratelimit_common::{abi::Verdict, limit::lifetime::parse_lifetime};
 use serde::Serialize;
 
 use super::{
     Daemon, Format,
-    output::{Output, complain, print, print_json, table},
+    output::{Output, complain, print, print_json},
     remains::{self, Pins},
 };
 use crate::{
     control::{
         client::{ask, nobody_answers, unexpected},
-        protocol::{Order, Reply},
+        protocol::{Counters, EarlierCounters, Order, Reply, UserInfo},
     },
     failure::Failure,
-    stats::{Columns, ReasonCount, ServiceCount, Snapshot, Totals},
+    stats::{Columns, ReasonCount, ServiceCount, Snapshot, Totals, rates::Rates},
 };
 
-/// Show what passed and what was dropped, by reason.
+/// Show what passed and what was dropped, by reason and service, and how fast.
 ///
-/// When no daemon runs, the counters are read from the pins. Names of services are not known then.
+/// Rates are those since somebody last asked this daemon, or with --for those of the time that follows.
+///
+/// When no daemon runs, the counters are read from the pins. Names of services and users are not known then, and rates only with --for.
+///
+/// Example: ratelimit stats --for 5s
 ///
 /// Example: ratelimit stats --output json | jq .totals
 #[derive(Debug, Args)]
 pub(super) struct Stats {
+    /// Look twice, with this time in between, such as 5s
+    #[arg(long = "for", value_name = "TIME")]
+    span: Option<String>,
     #[command(flatten)]
     daemon: Daemon,
     #[command(flatten)]
@@ -39,6 +52,7 @@ pub(super) struct Stats {
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     totals: Totals,
+    rates: Option<Rates>,
     drops_by_reason: BTreeMap<&'a str, u64>,
     passes_by_reason: BTreeMap<&'a str, u64>,
     replies_by_reason: BTreeMap<&'a str, u64>,
@@ -47,38 +61,75 @@ struct Report<'a> {
     marked_by_reason: BTreeMap<&'a str, u64>,
     rejected_by_reason: BTreeMap<&'a str, u64>,
     services: &'a [ServiceCount],
-    users: [(); 0],
+    users: &'a [UserInfo],
+    /// `not running`; absent while a daemon answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    daemon: Option<&'static str>,
+    warnings: &'a [String],
+}
+
+/// What was counted, and what is to be said of where it comes from.
+struct Look {
+    counters: Counters,
+    /// Nobody answers: the counters are those of its pins.
+    warning: Option<String>,
 }
 
 impl Stats {
     pub(super) fn execute(self) -> Result<(), Failure> {
+        let span = match self.span.as_deref().map(parse_lifetime).transpose() {
+            Ok(Some(0)) => return Err(Failure::usage("--for: 0 is no time; use one such as 5s")),
+            Ok(span) => span.map(Duration::from_nanos),
+            Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
+        };
+        let mut look = self.look()?;
+        if let Some(span) = span {
+            let began = Instant::now();
+            thread::sleep(span);
+            let earlier = look.counters.snapshot;
+            look = self.look()?;
+            let ms_ago = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            look.counters.before = Some(EarlierCounters { ms_ago, snapshot: earlier });
+        }
+        let Look { counters, warning } = look;
+        if let Some(warning) = &warning {
+            complain(&format!("warning: {warning}"));
+        }
+        let earlier = counters.before.as_ref();
+        let rates =
+            earlier.and_then(|earlier| Rates::between(&earlier.snapshot, &counters.snapshot, earlier.ms_ago));
+        match self.format.output {
+            Output::Json => print_json(&report(&counters, rates, warning.as_slice())),
+            Output::Text => print(&words::text(&counters, rates.as_ref())),
+        }
+    }
+
+    fn look(&self) -> Result<Look, Failure> {
         let state = &self.daemon.state;
         let left = self.pins.without_daemon(state).map(|pins| remains::snapshot(&pins)).transpose()?;
-        let snapshot = match left.flatten() {
-            Some(snapshot) => {
-                complain(&format!("warning: {}; these are the counters of its pins", nobody_answers(state)));
-                snapshot
-            }
+        match left.flatten() {
+            Some(snapshot) => Ok(Look {
+                counters: Counters { snapshot, ..Counters::default() },
+                warning: Some(format!("{}; these are the counters of its pins", nobody_answers(state))),
+            }),
             None => match ask(state, Order::Stats)? {
-                Reply::Stats(snapshot) => snapshot,
-                other => return Err(unexpected(&other)),
+                Reply::Stats(counters) => Ok(Look { counters: *counters, warning: None }),
+                other => Err(unexpected(&other)),
             },
-        };
-        match self.format.output {
-            Output::Json => print_json(&report(&snapshot)),
-            Output::Text => print(&text(&snapshot)),
         }
     }
 }
 
-fn report(snapshot: &Snapshot) -> Report<'_> {
-    let Columns { reasons, would_drop, marked, rejected } = &snapshot.columns;
+fn report<'a>(counters: &'a Counters, rates: Option<Rates>, warnings: &'a [String]) -> Report<'a> {
+    let Snapshot { columns: Columns { reasons, would_drop, marked, rejected }, services } =
+        &counters.snapshot;
     let by_reason = |verdict: Verdict| {
         let counts = reasons.iter().filter(move |count| count.verdict == verdict.name());
         counts.map(|count| (count.reason.as_str(), count.packets)).collect()
     };
     Report {
-        totals: snapshot.totals(),
+        totals: counters.snapshot.totals(),
+        rates,
         drops_by_reason: by_reason(Verdict::Drop),
         passes_by_reason: by_reason(Verdict::Pass),
         replies_by_reason: by_reason(Verdict::Reply),
@@ -86,32 +137,13 @@ fn report(snapshot: &Snapshot) -> Report<'_> {
         would_drop_by_reason: packets(would_drop),
         marked_by_reason: packets(marked),
         rejected_by_reason: packets(rejected),
-        services: &snapshot.services,
-        users: [],
+        services,
+        users: &counters.users,
+        daemon: (!warnings.is_empty()).then_some("not running"),
+        warnings,
     }
 }
 
 fn packets(counts: &[ReasonCount]) -> BTreeMap<&str, u64> {
     counts.iter().map(|count| (count.reason.as_str(), count.packets)).collect()
-}
-
-fn text(snapshot: &Snapshot) -> String {
-    let row = |verdict: &str, reason: &str, packets: u64, bytes: u64| {
-        vec![verdict.to_owned(), reason.to_owned(), packets.to_string(), bytes.to_string()]
-    };
-    let totals = snapshot.totals();
-    let mut rows = vec![
-        row("pass", "total", totals.passed_packets, totals.passed_bytes),
-        row("drop", "total", totals.dropped_packets, totals.dropped_bytes),
-    ];
-    if totals.replied_packets > 0 {
-        rows.push(row("reply", "total", totals.replied_packets, totals.replied_bytes));
-    }
-    let Columns { reasons, would_drop, marked, rejected } = &snapshot.columns;
-    let seen = reasons.iter().filter(|count| count.packets > 0);
-    rows.extend(seen.map(|count| row(&count.verdict, &count.reason, count.packets, count.bytes)));
-    for (verdict, counts) in [("would drop", would_drop), ("marked", marked), ("rejected", rejected)] {
-        rows.extend(counts.iter().map(|count| row(verdict, &count.reason, count.packets, count.bytes)));
-    }
-    table(&["verdict", "reason", "packets", "bytes"], &rows)
 }

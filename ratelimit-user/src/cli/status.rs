@@ -77,7 +77,7 @@ pub(super) fn line(interface: &protocol::InterfaceStatus) -> String {
 fn text(status: &protocol::Status) -> String {
     let mut text = format!(
         "ratelimit {} (abi {}), pid {}, up {} s, kernel {}\n",
-        status.version, status.abi, status.pid, status.uptime_seconds, status.kernel
+        status.build, status.abi, status.pid, status.uptime_seconds, status.kernel
     );
     if status.interfaces.is_empty() {
         text.push_str("NOT PROTECTING: no interface is attached\n");

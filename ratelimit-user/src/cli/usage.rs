@@ -4,7 +4,7 @@ use std::{env, process};
 
 use clap::error::ErrorKind;
 
-use super::output::{complain, print};
+use super::output::{asks_for_json, complain, print, print_error};
 use crate::policy::{Prefix, address};
 
 /// What a terminal has that nobody has made wider.
@@ -12,9 +12,16 @@ pub(super) const WIDTH: usize = 80;
 
 /// Shows help, or what is wrong with a command line.
 pub(super) fn tell(error: &clap::Error) -> process::ExitCode {
-    let text = narrow(&address::without_passwords(&error.to_string()), WIDTH);
+    let said = address::without_passwords(&error.to_string());
+    let text = narrow(&said, WIDTH);
+    let code = u8::try_from(error.exit_code()).unwrap_or(2);
     if error.use_stderr() {
         complain(text.trim_end());
+        if asks_for_json(env::args()) {
+            // What follows the first paragraph is how the verb is used.
+            let sentence = said.split("\n\n").next().unwrap_or_default();
+            print_error(sentence.trim().trim_start_matches("error: "), code);
+        }
     } else {
         // A reader that has gone away is no failure.
         let _unread = print(&text);
@@ -25,7 +32,7 @@ pub(super) fn tell(error: &clap::Error) -> process::ExitCode {
             complain(&format!("\n{meant}"));
         }
     }
-    process::ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    process::ExitCode::from(code)
 }
 
 /// What somebody meant who typed a verb that there is not.

@@ -7,7 +7,7 @@ use ratelimit_common::limit::lifetime::parse_lifetime;
 
 use super::{
     Daemon, Format,
-    output::{Output, complain, print_if_read},
+    output::{Output, complain, json_line, print_if_read},
 };
 use crate::{
     control::{
@@ -60,9 +60,9 @@ impl Watch {
             let line = match (&reply, self.format.output) {
                 (Reply::Dropped(packet), output) => {
                     left -= 1;
-                    if output == Output::Json { json(packet) } else { text(packet) }
+                    if output == Output::Json { json_line(packet)? } else { text(packet) }
                 }
-                (Reply::Lost(lost), Output::Json) => json(&serde_json::json!({ "lost": lost })),
+                (Reply::Lost(lost), Output::Json) => json_line(&serde_json::json!({ "lost": lost }))?,
                 (Reply::Lost(lost), Output::Text) => {
                     complain(&format!("{lost} more were refused and not read in time"));
                     continue;
@@ -75,11 +75,6 @@ impl Watch {
         }
         Ok(())
     }
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    // Strings and numbers only: nothing that JSON does not have.
-    serde_json::to_string(value).unwrap_or_default() + "\n"
 }
 
 fn text(packet: &Dropped) -> String {

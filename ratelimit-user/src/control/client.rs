@@ -143,8 +143,10 @@ fn build_of_daemon(socket: &Path) -> Option<String> {
     let mut answer = String::new();
     send(socket, Order::Status).ok()?.read_line(&mut answer).ok()?;
     let answer: serde_json::Value = serde_json::from_str(&answer).ok()?;
-    let status = answer.as_object()?.values().find_map(|inner| inner.get("version"))?;
-    status.as_str().map(str::to_owned)
+    // Daemons of before called it `version`.
+    let named =
+        |inner: &serde_json::Value| inner.get("build").or(inner.get("version"))?.as_str().map(str::to_owned);
+    answer.as_object()?.values().find_map(named)
 }
 
 fn converse(socket: &Path, request: Order) -> io::Result<Reply> {

@@ -11,8 +11,10 @@ mod users;
 pub use self::{
     lists::Block,
     order::{Operator, Order},
-    reply::Reply,
+    reply::{Counters, EarlierCounters, Reply},
     requests::{DecisionInfo, TestQuestion},
-    status::{ClusterStatus, HeadroomStatus, InterfaceStatus, Status, Unconfirmed, all_protected},
+    status::{
+        ClusterStatus, HeadroomStatus, InterfaceStatus, Status, StatusWarning, Unconfirmed, all_protected,
+    },
     users::{LimitInfo, UserBucket, UserInfo, UserOrder},
 };

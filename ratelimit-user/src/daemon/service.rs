@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Write as _},
-    sync::{Arc, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -38,7 +38,7 @@ use super::{
 use crate::{
     config::{self, Reader},
     control::{
-        protocol::{Order, Reply, Status},
+        protocol::{Counters, EarlierCounters, Order, Reply, Status},
         server::{self, Answer, Caller},
     },
     dataplane::{netlink, probe, table::TableUse},
@@ -109,6 +109,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             usage: Shared::default(),
             stats: Shared::default(),
             scrape: Shared::default(),
+            last_counters: Mutex::default(),
         });
         tokio::spawn(server::serve(control, Arc::clone(&daemon)));
         if let Some(listener) = metrics {
@@ -244,6 +245,8 @@ pub(super) struct Daemon {
     usage: Shared<TableUse>,
     stats: Shared<Snapshot>,
     scrape: Shared<String>,
+    /// What `stats` showed last, and when: the next one tells rates since then.
+    last_counters: Mutex<Option<(Instant, Snapshot)>>,
 }
 
 impl Daemon {
@@ -367,6 +370,23 @@ impl Daemon {
         look.await
     }
 
+    /// The counters, those of the last time that somebody asked, and users.
+    async fn counters(&self) -> Result<Counters, Failure> {
+        let snapshot = self.snapshot().await?;
+        let now = Instant::now();
+        let users = super::users::users_with_buckets(&self.host(), probe::now_ns())?;
+        let last = self
+            .last_counters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace((now, snapshot.clone()));
+        let before = last.map(|(then, snapshot)| EarlierCounters {
+            ms_ago: u64::try_from(now.saturating_duration_since(then).as_millis()).unwrap_or(u64::MAX),
+            snapshot,
+        });
+        Ok(Counters { snapshot, before, users })
+    }
+
     /// The status with the table counted, which happens beside everything else.
     pub(super) async fn status(&self) -> Result<Status, Failure> {
         let (mut status, promotions) = {
@@ -415,7 +435,7 @@ impl Answer for Daemon {
                 requests::test(&decisions, &question).await
             }
             Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
-            Order::Stats => self.snapshot().await.map(Reply::Stats),
+            Order::Stats => self.counters().await.map(|counters| Reply::Stats(Box::new(counters))),
             request if changes_lists(&request) => {
                 let (reply, file) = {
                     let mut host = self.host();

@@ -7,7 +7,7 @@ use ratelimit_common::abi::{self, Mode, OnLimit};
 use super::{entries, host::Host, in_force::InForce, version::Version};
 use crate::{
     build::BUILD,
-    control::protocol::{self, Status},
+    control::protocol::{self, ClusterStatus, InterfaceStatus, Status, StatusWarning},
     dataplane::probe,
     policy::Policy,
 };
@@ -16,8 +16,14 @@ use crate::{
 pub(super) fn status(host: &Host) -> Status {
     let now_ns = probe::now_ns();
     let interfaces = host.interfaces.statuses();
+    let cluster = host.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns));
+    let warned = warned(host);
+    let warnings = warned.iter().map(|warning| warning.sentence.clone()).collect();
+    let elsewhere =
+        [not_native(&interfaces), StatusWarning::of("store", cluster.iter().flat_map(store_warnings))];
+    let warning_details = [warned, elsewhere.concat()].concat();
     Status {
-        version: BUILD.to_owned(),
+        build: BUILD.to_owned(),
         abi: abi::ABI_VERSION,
         pid: std::process::id(),
         mode: host.policy().mode().name().to_owned(),
@@ -47,31 +53,54 @@ pub(super) fn status(host: &Host) -> Status {
         allowed_prefixes: entries::allows(&host.lists.lists).count() as u64,
         lists_kept_in: host.lists.keeper.journal.path().display().to_string(),
         requests: host.requests.decisions.status(),
-        cluster: host.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns)),
+        cluster,
         pin: host.interfaces.pins.root().display().to_string(),
-        warnings: [
-            trials(host.policy()),
-            unread(&host.in_force),
-            host.conditions.warnings(host.policy()),
-            host.interfaces.silence(host.policy()),
-            host.requests.decisions.warnings(),
-            host.lists.not_on_disk().into_iter().collect(),
-            host.interfaces.unpinned(),
-        ]
-        .concat(),
+        warnings,
+        warning_details,
     }
 }
 
+/// What does not work as the policy wants it.
+fn warned(host: &Host) -> Vec<StatusWarning> {
+    [
+        trials(host.policy()),
+        StatusWarning::of("policy_not_read", unread(&host.in_force)),
+        StatusWarning::of("host_settings", host.conditions.warnings(host.policy())),
+        StatusWarning::of("nobody_answered", host.interfaces.silence(host.policy())),
+        StatusWarning::of("listeners", host.requests.decisions.warnings()),
+        StatusWarning::of("lists_not_on_disk", host.lists.not_on_disk()),
+        StatusWarning::of("pins_gone", host.interfaces.unpinned()),
+    ]
+    .concat()
+}
+
+/// Interfaces on which the program is slow or gone; their own lines say so in the text.
+fn not_native(interfaces: &[InterfaceStatus]) -> Vec<StatusWarning> {
+    let sentence = |interface: &InterfaceStatus| {
+        let note = interface.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
+        format!("{} is {}{note}", interface.name, interface.mode)
+    };
+    let of = |kind, is_it: &dyn Fn(&InterfaceStatus) -> bool| {
+        StatusWarning::of(kind, interfaces.iter().filter(|one| is_it(one)).map(sentence))
+    };
+    [of("not_protected", &|one| !one.is_protected()), of("generic_mode", &|one| one.mode == "generic")]
+        .concat()
+}
+
+/// Why the store is no help, and what is wrong with it.
+fn store_warnings(cluster: &ClusterStatus) -> Vec<String> {
+    cluster.problem.iter().chain(&cluster.warnings).cloned().collect()
+}
+
 /// What is on trial, so that nobody takes it for protection.
-fn trials(policy: &Policy) -> Vec<String> {
+fn trials(policy: &Policy) -> Vec<StatusWarning> {
     if policy.mode() == Mode::Monitor {
-        return vec![
-            "mode = \"monitor\": NOTHING IS DROPPED, only counted; stats shows what would have been"
-                .to_owned(),
-        ];
+        let sentence =
+            "mode = \"monitor\": NOTHING IS DROPPED, only counted; stats shows what would have been";
+        return StatusWarning::of("monitor", [sentence.to_owned()]);
     }
-    let on_trial = on_trial(policy);
-    on_trial.iter().map(|name| format!("service {name} is on trial: its limits drop nothing")).collect()
+    let sentence = |name: String| format!("service {name} is on trial: its limits drop nothing");
+    StatusWarning::of("service_on_trial", on_trial(policy).into_iter().map(sentence))
 }
 
 /// Services whose limits drop nothing.

@@ -29,10 +29,20 @@ pub(super) fn users(policy: &Policy) -> Vec<UserInfo> {
     policy.users().iter().map(info).collect()
 }
 
+/// All of them that have limits in the kernel, and how much of each limit is left.
+pub(super) fn users_with_buckets(host: &Host, now_ns: u64) -> Result<Vec<UserInfo>, Failure> {
+    let limited = host.policy().users().iter().filter(|user| !user.network().is_empty());
+    limited.map(|user| with_buckets(host, user, now_ns)).collect()
+}
+
 /// One of them, and how much of each of its limits is left.
 pub(super) fn user(host: &Host, name: &str, now_ns: u64) -> Result<Reply, Failure> {
     let user = known(host.policy(), name)?;
-    let index = place_of(&host.kernel, name)?;
+    Ok(Reply::Users(vec![with_buckets(host, user, now_ns)?]))
+}
+
+fn with_buckets(host: &Host, user: &User, now_ns: u64) -> Result<UserInfo, Failure> {
+    let index = place_of(&host.kernel, user.name())?;
     let (set, bucket) = host.kernel.maps.user(index)?;
     let held = |place: usize| {
         let cluster = host.cluster.as_ref().filter(|_| set.is_leased(place))?;
@@ -40,7 +50,7 @@ pub(super) fn user(host: &Host, name: &str, now_ns: u64) -> Result<Reply, Failur
     };
     let now_q8 = gcra::time_q8(now_ns);
     let buckets = Some(buckets(user.network(), &host.kernel.facts, &set, &bucket, now_q8, held));
-    Ok(Reply::Users(vec![UserInfo { buckets, ..info(user) }]))
+    Ok(UserInfo { buckets, ..info(user) })
 }
 
 /// Another plan, other limits of its own, or its plan's again: from the next packet on.

@@ -395,7 +395,7 @@ pub fn framing_of_link(pins: &PinDir, name: &str) -> Framing {
 }
 
 /// The name of a loaded program.
-fn program_name(id: u32) -> Option<String> {
+pub fn program_name(id: u32) -> Option<String> {
     let program = loaded_programs().flatten().find(|program| program.id() == id)?;
     program.name_as_str().map(str::to_owned)
 }

@@ -48,6 +48,16 @@ pub struct Interface {
     pub framing: Result<Framing, String>,
     /// Its XDP program, whoever attached it.
     pub attached: Option<Attached>,
+    /// What made it: `veth`, `tun`, `bridge`, `bond`, `vlan`; nothing of a device that stands for itself.
+    pub kind: Option<String>,
+    /// The index of the bond or bridge that it is a port of.
+    pub port_of: Option<u32>,
+    /// Bytes of the largest packet.
+    pub mtu: Option<u32>,
+    /// Receive queues.
+    pub rx_queues: Option<u32>,
+    /// The bus and the name of the device behind it, such as `pci` and `0000:00:05.0`.
+    pub device: Option<(String, String)>,
 }
 
 /// The interface called `name`.
@@ -94,24 +104,32 @@ pub fn list() -> Result<Vec<Interface>, DataplaneError> {
 fn interface(link: &LinkMessage) -> Option<Interface> {
     let mut name = None;
     let mut attached = None;
-    let (mut driver, mut below) = (None, None);
+    let (mut kind, mut below, mut port_of, mut mtu, mut rx_queues) = (None, None, None, None, None);
+    let (mut bus, mut device) = (None, None);
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Xdp(xdp) => attached = program(xdp),
             LinkAttribute::Link(index) => below = Some(*index),
             LinkAttribute::LinkInfo(infos) => {
-                driver = infos.iter().find_map(|info| match info {
+                kind = infos.iter().find_map(|info| match info {
                     LinkInfo::Kind(kind) => Some(kind.to_string()),
                     _ => None,
                 });
             }
+            LinkAttribute::Controller(index) => port_of = Some(*index).filter(|index| *index != 0),
+            LinkAttribute::Mtu(bytes) => mtu = Some(*bytes),
+            LinkAttribute::NumRxQueues(queues) => rx_queues = Some(*queues),
+            LinkAttribute::ParentDevName(text) => device = Some(text.clone()),
+            LinkAttribute::ParentDevBusName(text) => bus = Some(text.clone()),
             _ => {}
         }
     }
-    let framing = Framing::of(link.header.link_layer_type, driver.as_deref());
-    let vlan_of = below.filter(|_| driver.as_deref() == Some("vlan"));
-    Some(Interface { name: name?, index: link.header.index, vlan_of, framing, attached })
+    let framing = Framing::of(link.header.link_layer_type, kind.as_deref());
+    let vlan_of = below.filter(|_| kind.as_deref() == Some("vlan"));
+    let index = link.header.index;
+    let device = bus.zip(device);
+    Some(Interface { name: name?, index, vlan_of, framing, attached, kind, port_of, mtu, rx_queues, device })
 }
 
 fn program(xdp: &[LinkXdp]) -> Option<Attached> {

@@ -11,6 +11,7 @@ mod error;
 pub mod features;
 pub mod former;
 pub mod framing;
+mod generic_netlink;
 pub mod interface;
 pub mod kernel;
 pub mod listener;

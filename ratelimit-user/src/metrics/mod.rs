@@ -8,7 +8,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 use ratelimit_common::abi::Mode;
 
 use crate::{
-    control::protocol::{HeadroomStatus, Status},
+    control::protocol::{HeadroomStatus, Status, StatusWarning},
     requests::status::RequestsStatus,
     stats::{Columns, ReasonCount, Snapshot, attack_state::AttackState},
 };
@@ -128,9 +128,19 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
     for interface in &status.interfaces {
         attached.with_label_values(&[interface.name.as_str(), interface.mode.as_str()]).set(1);
     }
+    let warned = labelled(
+        registry,
+        "ratelimit_warning",
+        "Warnings of each kind, those of the cluster and of interfaces included.",
+        &["kind"],
+    )?;
+    for kind in StatusWarning::KINDS {
+        let count = status.warning_details.iter().filter(|warning| warning.kind == kind).count();
+        warned.with_label_values(&[kind]).set(count as i64);
+    }
     let build =
         labelled(registry, "ratelimit_build_info", "Version of the daemon, always 1.", &["version", "abi"])?;
-    build.with_label_values(&[status.version.as_str(), status.abi.to_string().as_str()]).set(1);
+    build.with_label_values(&[status.build.as_str(), status.abi.to_string().as_str()]).set(1);
     Ok(())
 }
 

@@ -3,15 +3,15 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use super::histogram::Times;
-use crate::requests::status::RequestsStatus;
+use crate::requests::status::{QuestionCount, RequestsStatus, ServerCount, StoreProblem};
 
 pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(), prometheus::Error> {
     let decisions = IntCounterVec::new(
         Opts::new("ratelimit_decisions_total", "Decisions about requests by API and outcome."),
         &["api", "outcome"],
     )?;
-    for (api, outcome, count) in &status.decisions {
-        decisions.with_label_values(&[api.as_str(), outcome.as_str()]).inc_by(*count);
+    for count in &status.decisions {
+        decisions.with_label_values(&[count.api.as_str(), count.outcome.as_str()]).inc_by(count.decisions);
     }
     registry.register(Box::new(decisions))?;
     registry.register(Box::new(Times::new(
@@ -22,14 +22,14 @@ pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(
     let keys = IntGauge::new("ratelimit_request_keys", "Counter keys that are remembered.")?;
     keys.set(status.keys as i64);
     registry.register(Box::new(keys))?;
-    let (asked, failed) = status.store_questions;
+    let QuestionCount { asked, unanswered } = status.store_questions;
     for (name, help, value) in [
         ("ratelimit_request_keys_evicted_total", "Counter keys that had to make way.", status.evicted),
         ("ratelimit_request_store_questions_total", "Counter keys that the store was asked about.", asked),
         (
             "ratelimit_request_store_failures_total",
             "Counter keys that the store gave no answer about in time.",
-            failed,
+            unanswered,
         ),
     ] {
         let counter = IntCounter::new(name, help)?;
@@ -45,12 +45,12 @@ pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(
             Opts::new("ratelimit_request_store_servers", "Servers of the store by whether they answer."),
             &["state"],
         )?;
-        let (answering, away) = status.store_servers;
+        let ServerCount { answering, away } = status.store_servers;
         servers.with_label_values(&["answering"]).set(answering as i64);
         servers.with_label_values(&["away"]).set(away as i64);
         registry.register(Box::new(servers))?;
     }
-    if let Some((kind, _)) = &status.store_problem {
+    if let Some(StoreProblem { kind, .. }) = &status.store_problem {
         let problem = IntGaugeVec::new(
             Opts::new(
                 "ratelimit_request_store_problem",

@@ -21,7 +21,7 @@ use crate::{
     clock::Clock,
     meter::Bucket,
     policy::{DEFAULT_NAME, Listen, Policy, Prefix, address::StoreAddress},
-    requests::status::RequestsStatus,
+    requests::status::{DecisionCount, QuestionCount, RequestsStatus, ServerCount, StoreProblem},
     store::{redis::StoreError, worker::Store},
 };
 
@@ -246,18 +246,26 @@ impl DecisionService {
     pub fn status(&self) -> RequestsStatus {
         let (usage, rules) = (self.engine.usage(), self.engine.rules());
         let decisions = rules.apis().into_iter().flat_map(|api| {
-            api.tally.counts().map(|(outcome, count)| (api.name.to_string(), outcome.to_owned(), count))
+            api.tally.counts().map(|(outcome, decisions)| DecisionCount {
+                api: api.name.to_string(),
+                outcome: outcome.to_owned(),
+                decisions,
+            })
         });
         let condition = self.store().map(Store::condition).unwrap_or_default();
+        let (asked, unanswered) = self.store().map_or((0, 0), Store::counts);
         RequestsStatus {
             keys: usage.keys,
             evicted: usage.evicted,
             decisions: decisions.collect(),
             decision_times: self.latency.times(),
             store_up: self.store().map(Store::is_up),
-            store_questions: self.store().map_or((0, 0), Store::counts),
-            store_servers: (condition.answering as u64, condition.away as u64),
-            store_problem: condition.problem.map(|problem| (problem.kind().to_owned(), problem.to_string())),
+            store_questions: QuestionCount { asked, unanswered },
+            store_servers: ServerCount { answering: condition.answering as u64, away: condition.away as u64 },
+            store_problem: condition.problem.map(|problem| StoreProblem {
+                kind: problem.kind().to_owned(),
+                sentence: problem.to_string(),
+            }),
         }
     }
 

@@ -9,21 +9,59 @@ pub struct RequestsStatus {
     pub keys: u64,
     /// Keys that had to make way.
     pub evicted: u64,
-    /// API, outcome, how many.
-    pub decisions: Vec<(String, String, u64)>,
+    /// Decisions by API and outcome.
+    pub decisions: Vec<DecisionCount>,
     /// How long they took.
     #[serde(default)]
     pub decision_times: DecisionTimes,
     /// Whether the store that counts requests for all hosts answers; absent without one.
     pub store_up: Option<bool>,
-    /// Questions to it, and those without an answer.
-    pub store_questions: (u64, u64),
-    /// Servers of it that answer, and those that do not.
+    /// Questions to it.
+    pub store_questions: QuestionCount,
+    /// Servers of it.
     #[serde(default)]
-    pub store_servers: (u64, u64),
-    /// What is wrong with one of those: a word, and a sentence.
+    pub store_servers: ServerCount,
+    /// What is wrong with one of those.
     #[serde(default)]
-    pub store_problem: Option<(String, String)>,
+    pub store_problem: Option<StoreProblem>,
+}
+
+/// Decisions about one API with one outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionCount {
+    /// The API.
+    pub api: String,
+    /// The word for the outcome.
+    pub outcome: String,
+    /// How many.
+    pub decisions: u64,
+}
+
+/// Questions to the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuestionCount {
+    /// All of them.
+    pub asked: u64,
+    /// Those without an answer.
+    pub unanswered: u64,
+}
+
+/// Servers of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerCount {
+    /// Those that answer.
+    pub answering: u64,
+    /// Those that do not.
+    pub away: u64,
+}
+
+/// What is wrong with a server of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreProblem {
+    /// A word.
+    pub kind: String,
+    /// A sentence.
+    pub sentence: String,
 }
 
 /// How long decisions took.

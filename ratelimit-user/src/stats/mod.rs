@@ -1,6 +1,7 @@
 //! What the counters said at one moment, as plain numbers for every view.
 
 pub mod attack_state;
+pub mod rates;
 
 use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,25 @@ pub struct Totals {
 }
 
 impl Columns {
+    /// Sums over reasons.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        let Self { reasons, would_drop, marked, rejected } = self;
+        for count in [reasons, would_drop, marked, rejected].into_iter().flatten() {
+            if count.verdict == Verdict::Pass.name() {
+                totals.passed_packets += count.packets;
+                totals.passed_bytes += count.bytes;
+            } else if count.verdict == Verdict::Reply.name() {
+                totals.replied_packets += count.packets;
+                totals.replied_bytes += count.bytes;
+            } else {
+                totals.dropped_packets += count.packets;
+                totals.dropped_bytes += count.bytes;
+            }
+        }
+        totals
+    }
+
     fn column(&mut self, fate: Fate) -> &mut Vec<ReasonCount> {
         match fate {
             Fate::Decided => &mut self.reasons,
@@ -121,21 +141,7 @@ impl Snapshot {
 
     /// Sums over reasons.
     pub fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        let Columns { reasons, would_drop, marked, rejected } = &self.columns;
-        for count in [reasons, would_drop, marked, rejected].into_iter().flatten() {
-            if count.verdict == Verdict::Pass.name() {
-                totals.passed_packets += count.packets;
-                totals.passed_bytes += count.bytes;
-            } else if count.verdict == Verdict::Reply.name() {
-                totals.replied_packets += count.packets;
-                totals.replied_bytes += count.bytes;
-            } else {
-                totals.dropped_packets += count.packets;
-                totals.dropped_bytes += count.bytes;
-            }
-        }
-        totals
+        self.columns.totals()
     }
 }
 

@@ -145,8 +145,10 @@ fn decisions_are_counted_by_api_and_outcome() {
     (0..5).for_each(|_| drop(client.get("/v1/check?user=u&api=create-url")));
     let status = edge.json(&["status"]);
     let decisions = status["requests"]["decisions"].as_array().unwrap();
-    let count =
-        |outcome: &str| decisions.iter().find(|row| row[1] == outcome).map(|row| row[2].as_u64().unwrap());
+    let count = |outcome: &str| {
+        let row = decisions.iter().find(|row| row["outcome"] == outcome);
+        row.map(|row| row["decisions"].as_u64().unwrap())
+    };
     assert_eq!((count("allowed"), count("refused")), (Some(3), Some(2)), "{decisions:?}");
     let mut fetch = edge.wire.on_edge("curl");
     let metrics = stdout(&fetch.args(["-s", "http://127.0.0.1:9464/metrics"]).output().unwrap());

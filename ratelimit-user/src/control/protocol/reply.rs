@@ -13,6 +13,28 @@ use crate::{
     policy::changes::Change, stats::Snapshot,
 };
 
+/// All counters, and what it takes to tell rates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Now.
+    pub snapshot: Snapshot,
+    /// When `stats` was asked before, if this daemon was.
+    #[serde(default)]
+    pub before: Option<EarlierCounters>,
+    /// Users, with what is left of their limits.
+    #[serde(default)]
+    pub users: Vec<UserInfo>,
+}
+
+/// Counters as they were.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierCounters {
+    /// How long ago.
+    pub ms_ago: u64,
+    /// What they were.
+    pub snapshot: Snapshot,
+}
+
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", content = "data", rename_all = "kebab-case")]
@@ -20,7 +42,7 @@ pub enum Reply {
     /// To `status`.
     Status(Box<Status>),
     /// To `stats`.
-    Stats(Snapshot),
+    Stats(Box<Counters>),
     /// To `explain`.
     Explanation(Box<Explanation>),
     /// To `watch`: from now on.

@@ -7,8 +7,9 @@ use crate::{headroom::Reading, policy::changes::Change, requests::status::Reques
 /// How the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Version of the daemon.
-    pub version: String,
+    /// Build of the daemon. `version` is what daemons called it before JSON answers had a version of their own.
+    #[serde(alias = "version")]
+    pub build: String,
     /// Version of the map layouts.
     pub abi: u32,
     /// Process id of the daemon.
@@ -84,6 +85,41 @@ pub struct Status {
     pub pin: String,
     /// What does not work as the policy wants it, as sentences.
     pub warnings: Vec<String>,
+    /// The warnings, those of the cluster and of each interface, with words that scripts can look for.
+    #[serde(default)]
+    pub warning_details: Vec<StatusWarning>,
+}
+
+/// One warning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusWarning {
+    /// One of [`Self::KINDS`].
+    pub kind: String,
+    /// What is so, and what to do.
+    pub sentence: String,
+}
+
+impl StatusWarning {
+    /// Everything that there are warnings of.
+    pub const KINDS: [&str; 11] = [
+        "not_protected",
+        "generic_mode",
+        "monitor",
+        "service_on_trial",
+        "policy_not_read",
+        "host_settings",
+        "nobody_answered",
+        "listeners",
+        "lists_not_on_disk",
+        "pins_gone",
+        "store",
+    ];
+
+    /// Sentences about one kind of thing.
+    pub fn of(kind: &'static str, sentences: impl IntoIterator<Item = String>) -> Vec<Self> {
+        debug_assert!(Self::KINDS.contains(&kind), "{kind} is in no list");
+        sentences.into_iter().map(|sentence| Self { kind: kind.to_owned(), sentence }).collect()
+    }
 }
 
 impl Status {

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use ratelimit_tests::daemon::Edge;
+use ratelimit_tests::{
+    answer::{stderr, stdout},
+    daemon::Edge,
+};
 use serde_json::Value;
 
 /// A policy that fills in as many fields as one host can.
@@ -75,6 +78,9 @@ fn differences(words: &[&str], section: &str, answer: &Value, always: bool) -> V
     let mut differences = Vec::new();
     let mut seen = BTreeSet::new();
     paths(answer, "", &mut seen);
+    if !seen.remove("version") || answer["version"] != 1 {
+        differences.push(format!("{words:?}: no version"));
+    }
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md");
     let page = fs::read_to_string(page).unwrap();
     let documented = documented(&page, section);
@@ -96,6 +102,107 @@ fn differences(words: &[&str], section: &str, answer: &Value, always: bool) -> V
         }
     }
     differences
+}
+
+/// Lists whose elements are lists: what an element of such a list means would be its place.
+fn positional(value: &Value, path: &str) -> Vec<String> {
+    match value {
+        Value::Array(values) if values.iter().any(Value::is_array) => vec![path.to_owned()],
+        Value::Array(values) => values.iter().flat_map(|inner| positional(inner, path)).collect(),
+        Value::Object(fields) => {
+            fields.iter().flat_map(|(name, inner)| positional(inner, &format!("{path}.{name}"))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Commands that fail on a host without a daemon, pins or files, at least one for each verb that has `--output`.
+const FAILING: [&str; 27] = [
+    "status",
+    "stats",
+    "watch --for 1s",
+    "explain 203.0.113.7",
+    "explain nonsense",
+    "block add 203.0.113.7",
+    "block add nonsense",
+    "block del 203.0.113.7",
+    "block list",
+    "allow add 203.0.113.7",
+    "allow del 203.0.113.7",
+    "allow list",
+    "limit list",
+    "limit get source",
+    "limit set source.packets 5/s",
+    "user list",
+    "user get acme",
+    "user set acme --plan gold",
+    "user reset acme",
+    "test --user u --api a",
+    "cluster",
+    "check /nonexistent.toml",
+    "diff /nonexistent.toml",
+    "apply /nonexistent.toml --confirm soon",
+    "confirm",
+    "rollback",
+    "doctor --iface nonsense",
+];
+
+/// Verbs that have `--output`, as the help says; of verbs with verbs of their own, the first.
+fn verbs_with_output() -> Vec<String> {
+    let help = |words: &[&str]| String::from_utf8(super::ratelimit(words).stdout).unwrap();
+    let listed = |text: &str| -> Vec<String> {
+        let lines = text.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let lines = lines.take_while(|line| line.starts_with("  ")).filter(|line| !line.starts_with("   "));
+        let verbs = lines.filter_map(|line| line.split_whitespace().next()).filter(|verb| *verb != "help");
+        verbs.map(str::to_owned).collect()
+    };
+    let has_output = |words: &[&str]| help(words).contains("--output <");
+    let verbs = listed(&help(&["--help"])).into_iter().flat_map(|verb| {
+        let inner = listed(&help(&[&verb, "--help"]));
+        if inner.is_empty() {
+            return vec![verb];
+        }
+        inner.into_iter().map(|inner| format!("{verb} {inner}")).collect()
+    });
+    let of_verb = |verb: &String| has_output(&[verb.split(' ').collect(), vec!["--help"]].concat());
+    verbs.filter(of_verb).collect()
+}
+
+#[test]
+fn a_verb_that_fails_says_so_in_json_with_its_exit_code() {
+    let fail = |words: &[&str]| {
+        let output = super::ratelimit(&[words, &["--output", "json"]].concat());
+        let answer: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{words:?}: {error}: {}", stdout(&output)));
+        assert_eq!(answer["version"], 1, "{words:?}: {answer}");
+        let error = &answer["error"];
+        assert_eq!(error["code"].as_i64(), output.status.code().map(i64::from), "{words:?}: {answer}");
+        assert_ne!(output.status.code(), Some(0), "{words:?}");
+        let message = error["message"].as_str().unwrap();
+        assert!(!message.is_empty() && !stderr(&output).is_empty(), "{words:?}: {answer}");
+    };
+    for command in FAILING {
+        let mut words: Vec<&str> = command.split(' ').collect();
+        if !["check"].contains(&words[0]) {
+            words.extend(["--state", "/nonexistent"]);
+        }
+        if ["status", "stats"].contains(&words[0]) {
+            words.extend(["--pin", "/nonexistent"]);
+        }
+        fail(&words);
+    }
+    fail(&["detach", "--state", "/nonexistent", "--pin", "/nonexistent"]);
+    // A command line that is not understood.
+    fail(&["statsu"]);
+    fail(&["status", "--nonsense"]);
+    fail(&["block", "add"]);
+    let covered = |verb: &String| FAILING.iter().any(|command| command.starts_with(verb.as_str()));
+    let apart = ["detach"];
+    let missing: Vec<String> = verbs_with_output()
+        .into_iter()
+        .filter(|verb| !covered(verb) && !apart.contains(&verb.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "no failing command of {missing:?}");
 }
 
 #[test]
@@ -124,7 +231,11 @@ fn json_of_every_verb_has_the_fields_that_the_documentation_names() {
     ];
     let mut found = Vec::new();
     for (words, section, always) in answers {
-        found.extend(differences(words, section, &edge.json(words), always));
+        let answer = edge.json(words);
+        found.extend(differences(words, section, &answer, always));
+        found.extend(
+            positional(&answer, "").iter().map(|path| format!("{words:?}: {path} has lists in a list")),
+        );
     }
     let check = super::ratelimit(&["check", file, "--output", "json"]);
     let check = serde_json::from_slice(&check.stdout).unwrap();

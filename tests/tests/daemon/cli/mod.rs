@@ -5,6 +5,7 @@ mod block;
 mod check;
 mod control;
 mod detach;
+mod doctor;
 mod headroom;
 mod interface;
 mod json;

@@ -45,6 +45,44 @@ fn stats_has_the_documented_shape() {
 }
 
 #[test]
+fn stats_tells_rates_since_the_last_look_and_over_a_time_with_services_and_users() {
+    let edge = Edge::new();
+    let service = "[[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\n";
+    let user = "[[user]]\nname = \"acme\"\nnetwork = [\"9/s\"]\nsources = [\"192.0.2.0/24\"]\n";
+    let daemon = edge.start(&format!("{POLICY}{service}{user}"));
+    edge.wire.add_source("10.99.0.2".parse().unwrap());
+    let first = edge.json(&["stats"]);
+    assert!(first["rates"].is_null(), "nobody has asked before: {first}");
+    let send = format!("for i in {{1..40}}; do echo hello > /dev/udp/{EDGE_V4}/53; done");
+    run(edge.wire.in_net("bash").args(["-c", &send]));
+    let stats = edge.json(&["stats"]);
+    let rates = &stats["rates"];
+    let dns =
+        rates["services"].as_array().unwrap().iter().find(|service| service["service"] == "dns").unwrap();
+    let (rate, span) =
+        (dns["passed"]["packets_per_second"].as_f64().unwrap(), rates["span_ms"].as_f64().unwrap());
+    assert!(
+        (rate * span / 1e3 - 40.0).abs() < 0.01,
+        "40 packets in {span} ms are not {rate} a second: {stats}"
+    );
+    assert!(rates["passed"]["packets_per_second"].as_f64().unwrap() >= rate, "{rates}");
+    assert_eq!(
+        (&stats["users"][0]["name"], &stats["users"][0]["buckets"][0]["left"]),
+        (&"acme".into(), &9.into())
+    );
+    let text = stdout(&edge.cli(&["stats"]));
+    for word in ["packets/s", "dns", "acme", "rates are those of the last"] {
+        assert!(text.contains(word), "{word:?} is missing in: {text}");
+    }
+    assert_refused(&edge.cli(&["stats", "--for", "0s"]), 2, &["--for"]);
+    daemon.kill_9();
+    let stats = edge.json(&["stats", "--for", "1s"]);
+    assert!(stats["rates"]["span_ms"].as_u64().unwrap() >= 1_000, "{stats}");
+    assert_eq!(stats["daemon"], "not running");
+    assert!(stats["warnings"][0].as_str().unwrap().contains("no daemon answers"), "{stats}");
+}
+
+#[test]
 fn a_policy_on_trial_is_shown_as_one_and_its_services_are_counted_by_name() {
     let edge = Edge::new();
     let service =
@@ -169,7 +207,9 @@ fn status_exits_with_one_when_something_is_not_protected() {
     assert_answer(&edge.cli(&["status"]), 1, &["edge0: detached  <-- NOT PROTECTED"]);
     assert_eq!(edge.cli(&["status", "--output", "json"]).status.code(), Some(1));
     assert_eq!(edge.json(&["status"])["protected"], false);
-    assert!(http_get(&edge, "/metrics").contains("\nratelimit_protected 0\n"));
+    let metrics = http_get(&edge, "/metrics");
+    assert!(metrics.contains("\nratelimit_protected 0\n"), "{metrics}");
+    assert!(metrics.contains("\nratelimit_warning{kind=\"not_protected\"} 1\n"), "{metrics}");
 }
 
 #[test]
@@ -181,7 +221,14 @@ fn a_policy_that_drops_nothing_is_told_in_fields_and_metrics() {
     let status = edge.json(&["status"]);
     assert_eq!((&status["mode"], &status["protected"]), (&"monitor".into(), &true.into()), "{status}");
     let metrics = http_get(&edge, "/metrics");
-    for line in ["ratelimit_monitoring 1", "ratelimit_services_on_trial 0", "ratelimit_warnings 1"] {
+    assert_eq!(status["warning_details"][0]["kind"], "monitor", "{status}");
+    for line in [
+        "ratelimit_monitoring 1",
+        "ratelimit_services_on_trial 0",
+        "ratelimit_warnings 1",
+        "ratelimit_warning{kind=\"monitor\"} 1",
+        "ratelimit_warning{kind=\"not_protected\"} 0",
+    ] {
         assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
     }
     let service =

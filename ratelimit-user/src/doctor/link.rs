@@ -1,0 +1,154 @@
+//! One interface: what its frames are, what it is made of, how packets are spread, and who is on it.
+
+use super::{
+    finding::HostFinding,
+    native,
+    readings::{HostReadings, LinkReadings, Occupant, Wishes},
+};
+use crate::dataplane::features::RX_VLAN;
+
+/// Frames that a receive queue should have room for: a CPU that is away for a tenth of a millisecond misses none at ten million a second.
+const RING_WANTED: u32 = 1_024;
+/// The program that libxdp and bpfman put in front of others.
+const DISPATCHER: &str = "xdp_dispatcher";
+
+pub(super) fn examine(link: &LinkReadings, host: &HostReadings, wishes: &Wishes) -> Vec<HostFinding> {
+    let mut findings = vec![framing(link), structure(link), occupant(link)];
+    findings.extend(native::examine(link, host));
+    findings.extend([tags(link, wishes), queues(link, host), ring(link)]);
+    findings.into_iter().map(|finding| finding.about(&link.name)).collect()
+}
+
+fn framing(link: &LinkReadings) -> HostFinding {
+    match &link.framing {
+        Ok("ip") => HostFinding::ok("link_type", "frames are IP packets; nobody is answered on such a link"),
+        Ok(name) => HostFinding::ok("link_type", name),
+        Err(why) => HostFinding::fail("link_type", why, "guard the interface that its packets come in by"),
+    }
+}
+
+fn structure(link: &LinkReadings) -> HostFinding {
+    match (link.kind.as_deref(), &link.vlan_of, &link.port_of) {
+        (Some("vlan"), Some(below), _) => HostFinding::warn(
+            "structure",
+            format!(
+                "a VLAN of {below}: there is no native mode on VLANs, and the VLANs beside it are not guarded"
+            ),
+            format!("guard {below}; tags are read"),
+        ),
+        (Some("bridge"), ..) => HostFinding::warn(
+            "structure",
+            "a bridge: there is no native mode on bridges, and what it hands on between ports is not seen",
+            "guard its ports",
+        ),
+        (_, _, Some((above, kind))) if kind == "bond" => HostFinding::warn(
+            "structure",
+            format!(
+                "a port of the bond {above}: the kernel refuses a program on it while {above} has one, and the other ports are not guarded"
+            ),
+            format!("guard {above}"),
+        ),
+        (_, _, Some((above, kind))) => HostFinding::ok(
+            "structure",
+            format!("a port of {above} ({kind}); frames are judged before they are handed on"),
+        ),
+        (Some("bond"), ..) => HostFinding::ok(
+            "structure",
+            "a bond; native mode needs ports whose drivers have it, and not the modes balance-tlb and balance-alb",
+        ),
+        (Some(kind), ..) => HostFinding::ok("structure", kind),
+        (None, ..) => HostFinding::ok(
+            "structure",
+            link.driver
+                .as_deref()
+                .map_or_else(|| "a device".to_owned(), |driver| format!("a device, driver {driver}")),
+        ),
+    }
+}
+
+fn occupant(link: &LinkReadings) -> HostFinding {
+    let name = &link.name;
+    match &link.occupant {
+        Occupant::Nobody => HostFinding::ok("program", "no XDP program is on it"),
+        Occupant::Ours("generic") => HostFinding::warn(
+            "program",
+            "ratelimit, in generic mode: about a tenth of the speed",
+            format!(
+                "see native_mode of {name}, then ratelimit detach --iface {name} and start the daemon again"
+            ),
+        ),
+        Occupant::Ours(mode) => HostFinding::ok("program", format!("ratelimit, in {mode} mode")),
+        Occupant::Unnamed(id, why) => {
+            HostFinding::unknown("program", format!("program {id} is on it; {why}"))
+        }
+        Occupant::Foreign(id, program) if program.starts_with(DISPATCHER) => HostFinding::fail(
+            "program",
+            format!(
+                "a dispatcher ({program}, id {id}) is on it: ratelimit does not run behind one, and takes no other program's place"
+            ),
+            format!("xdp-loader unload {name} --all, or bpfman unload"),
+        ),
+        Occupant::Foreign(id, program) => HostFinding::fail(
+            "program",
+            format!("the XDP program {program} (id {id}) of somebody else is on it, and is left alone"),
+            format!("ip link set dev {name} xdp off, or choose another interface"),
+        ),
+    }
+}
+
+fn tags(link: &LinkReadings, wishes: &Wishes) -> HostFinding {
+    let features = match &link.features {
+        Ok(features) => features,
+        Err(why) => return HostFinding::unknown("vlan_offload", why),
+    };
+    match (features.contains(RX_VLAN), link.has_vlans) {
+        (false, _) => HostFinding::ok("vlan_offload", "VLAN tags stay in frames"),
+        (true, false) => {
+            HostFinding::ok("vlan_offload", "VLAN tags are kept apart; the interface has no VLANs")
+        }
+        (true, true) if wishes.answers => HostFinding::warn(
+            "vlan_offload",
+            "VLAN tags are kept apart from frames: no packet is answered here, so SYN cookies and on_limit = \"reject\" do nothing",
+            format!("ethtool -K {} rxvlan off", link.name),
+        ),
+        (true, true) => HostFinding::ok(
+            "vlan_offload",
+            "VLAN tags are kept apart from frames; it matters to policies that answer (SYN cookies, reject)",
+        ),
+    }
+}
+
+fn queues(link: &LinkReadings, host: &HostReadings) -> HostFinding {
+    let queues = match &link.queues {
+        Ok(queues) => queues,
+        Err(why) => return HostFinding::unknown("queues", why),
+    };
+    let useful = queues.most.min(host.cpus);
+    if queues.now < useful {
+        return HostFinding::warn(
+            "queues",
+            format!(
+                "receive queues: {}, CPUs: {}: a flood keeps as many CPUs busy as there are queues, and the others idle",
+                queues.now, host.cpus
+            ),
+            format!("ethtool -L {name} combined {useful} (or rx {useful})", name = link.name),
+        );
+    }
+    let limit = if queues.now < host.cpus { "; the device has no more" } else { "" };
+    HostFinding::ok("queues", format!("receive queues: {}, CPUs: {}{limit}", queues.now, host.cpus))
+}
+
+fn ring(link: &LinkReadings) -> HostFinding {
+    match &link.ring {
+        Ok(ring) if ring.now < RING_WANTED.min(ring.most) => HostFinding::warn(
+            "ring",
+            format!(
+                "room for {} frames in each receive queue: short bursts are lost before they are judged",
+                ring.now
+            ),
+            format!("ethtool -G {} rx {}", link.name, RING_WANTED.min(ring.most)),
+        ),
+        Ok(ring) => HostFinding::ok("ring", format!("room for {} frames in each receive queue", ring.now)),
+        Err(why) => HostFinding::unknown("ring", why),
+    }
+}

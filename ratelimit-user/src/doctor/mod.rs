@@ -1,0 +1,35 @@
+//! What of a host is in the way of protection, and what to do about it. Looks, and changes nothing.
+//!
+//! ```text
+//! sysfs, procfs, netlink, store, daemon -> Readings -> examine -> findings
+//! ```
+//!
+//! [`examine`] is pure: everything that was read is an argument. What could not be read is a reading too, with the reason.
+
+mod attendance;
+mod finding;
+mod host;
+mod link;
+mod native;
+mod reader;
+mod readings;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    finding::{Grade, HostFinding},
+    reader::{Whereabouts, read},
+    readings::Readings,
+};
+
+/// Every check, in the order of the answer: the host, each interface, the store, the daemon.
+pub fn examine(readings: &Readings) -> Vec<HostFinding> {
+    let mut findings = host::examine(&readings.host, &readings.wishes);
+    for link in &readings.links {
+        findings.extend(link::examine(link, &readings.host, &readings.wishes));
+    }
+    findings.extend(store::examine(readings.store.as_ref()));
+    findings.extend(attendance::examine(&readings.attendance));
+    findings
+}

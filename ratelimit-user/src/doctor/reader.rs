@@ -1,0 +1,79 @@
+//! Reads what [`super::examine`] judges: one file for each thing that is asked.
+
+mod attendance;
+mod host;
+mod link;
+mod store;
+
+use std::path::PathBuf;
+
+use ratelimit_common::abi::OnLimit;
+
+use super::readings::{Attendance, Readings, Wishes};
+use crate::{
+    dataplane::{interface, pin::PinDir},
+    failure::Failure,
+    policy::Policy,
+};
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub struct Whereabouts {
+    /// Interfaces that were named; without any, those of the policy, those that are guarded, or those that packets go out by.
+    pub interfaces: Vec<String>,
+    /// What is or will be in force.
+    pub policy: Option<Policy>,
+    /// State directory of the daemon.
+    pub state: PathBuf,
+    /// Where links are pinned.
+    pub pin: PathBuf,
+    /// The process file system.
+    pub proc: PathBuf,
+}
+
+/// Reads everything that may be read. An interface that was named and does not exist is a mistake of who named it.
+pub fn read(place: &Whereabouts) -> Result<Readings, Failure> {
+    let wishes = place.policy.as_ref().map(wishes).unwrap_or_default();
+    let attendance = attendance::read(&place.state, &place.pin);
+    let daemon = match &attendance {
+        Attendance::Daemon(Ok(daemon)) => Some(daemon.pid),
+        _ => None,
+    };
+    let host = host::read(place, daemon);
+    let all = interface::list()?;
+    let pins = PinDir::new(&place.pin);
+    let mut links = Vec::new();
+    for name in names(place, &pins) {
+        links.push(link::read(interface::among(&all, &name)?, &all, &pins));
+    }
+    let address = place.policy.as_ref().and_then(Policy::cluster).map(|cluster| cluster.redis().clone());
+    let store = address.as_ref().map(store::read);
+    Ok(Readings { wishes, host, links, store, attendance })
+}
+
+fn names(place: &Whereabouts, pins: &PinDir) -> Vec<String> {
+    if !place.interfaces.is_empty() {
+        return place.interfaces.clone();
+    }
+    let of_policy = place.policy.iter().flat_map(Policy::interfaces).map(ToString::to_string);
+    let mut names: Vec<String> = of_policy.collect();
+    if names.is_empty() {
+        names = pins.linked_interfaces().unwrap_or_default();
+    }
+    if names.is_empty() {
+        names = link::with_default_route(&place.proc);
+    }
+    names
+}
+
+fn wishes(policy: &Policy) -> Wishes {
+    let services = policy.services();
+    let cookies = services.iter().any(|service| service.syn_cookies().is_some());
+    let listen = policy.listen();
+    Wishes {
+        cookies,
+        answers: cookies || services.iter().any(|service| service.on_limit() == OnLimit::Reject),
+        listens: [&listen.http, &listen.grpc, &listen.resp].iter().any(|endpoints| !endpoints.is_empty()),
+        elastic: policy.is_elastic(),
+    }
+}
