@@ -1,26 +1,75 @@
-//! The daemon's log: lines on standard error, for the journal to keep.
+//! The daemon's log: events of `tracing`, as lines on standard error or as entries of the journal.
+//!
+//! Whoever has only a sentence to say calls [`info`], [`warning`] or [`error`]. An event that scripts look for has fields as well:
+//! `tracing::info!(event = "block", %prefix, by = %by, "{prefix} blocked by {by}")`. People read the sentence, JSON and the journal have both.
 
-use std::{
-    fmt,
-    io::{self, Write as _},
-};
+mod entry;
+mod journal;
+mod writer;
+
+use std::{env, fmt, str::FromStr};
+
+use tracing::Level;
+
+use self::writer::LogWriter;
+use crate::failure::Failure;
+
+/// The level of the log unless `--log-level` says otherwise.
+const VARIABLE: &str = "RATELIMIT_LOG";
 
 /// Something an operator may want to know.
 pub(crate) fn info(message: impl fmt::Display) {
-    line("", message);
+    tracing::info!("{message}");
 }
 
 /// Something an operator should look at.
 pub(crate) fn warning(message: impl fmt::Display) {
-    line("warning: ", message);
+    tracing::warn!("{message}");
 }
 
 /// Something that did not work.
 pub(crate) fn error(message: impl fmt::Display) {
-    line("error: ", message);
+    tracing::error!("{message}");
 }
 
-fn line(level: &str, message: impl fmt::Display) {
-    // Protection goes on when nobody reads the log any more.
-    let _unread = writeln!(io::stderr().lock(), "ratelimit: {level}{message}");
+/// How lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people, and for the journal if it listens.
+    #[default]
+    Human,
+    /// One object a line.
+    Json,
+}
+
+/// The least important events that are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogLevel(pub(crate) Level);
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self(match text {
+            "error" => Level::ERROR,
+            "warn" | "warning" => Level::WARN,
+            "info" => Level::INFO,
+            "debug" => Level::DEBUG,
+            _ => return Err("use error, warn, info or debug".to_owned()),
+        }))
+    }
+}
+
+/// Begins to write. Without it events go nowhere: verbs other than `run` and `serve` have no log.
+pub(crate) fn start(format: LogFormat, level: Option<LogLevel>) -> Result<(), Failure> {
+    let LogLevel(level) = match (level, env::var(VARIABLE)) {
+        (Some(level), _) => level,
+        (None, Ok(text)) if !text.is_empty() => text
+            .parse()
+            .map_err(|why| Failure::usage(format!("{VARIABLE} in the environment is {text:?}: {why}")))?,
+        (None, _) => LogLevel(Level::INFO),
+    };
+    // Somebody who runs the daemon inside another program has a log of their own.
+    let _theirs = tracing::subscriber::set_global_default(LogWriter::new(format, level));
+    Ok(())
 }

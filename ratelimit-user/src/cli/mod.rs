@@ -11,6 +11,7 @@ mod diff;
 mod doctor;
 mod explain;
 mod limit;
+mod log_options;
 mod operator;
 mod order;
 mod output;

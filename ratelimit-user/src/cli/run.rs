@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DEFAULT_KEEP, DEFAULT_PIN, DEFAULT_STATE, store::StoreOptions};
+use super::{DEFAULT_KEEP, DEFAULT_PIN, DEFAULT_STATE, log_options::LogOptions, store::StoreOptions};
 use crate::{
     daemon::{self, Keep, Options},
     dataplane::{
@@ -55,10 +55,13 @@ pub(super) struct Run {
     /// answered, debug all
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "debug")]
     trace: Option<TraceLevel>,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 impl Run {
     pub(super) fn execute(self) -> Result<(), Failure> {
+        self.log.start()?;
         let image = match self.trace {
             None => Image::PLAIN,
             Some(level) => Image::traced(level).ok_or_else(|| Failure::usage(NO_TRACE))?,

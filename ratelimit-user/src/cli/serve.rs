@@ -17,7 +17,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use super::store::StoreOptions;
+use super::{log_options::LogOptions, store::StoreOptions};
 use crate::{
     config,
     daemon::headroom::{self, HeadroomWatch},
@@ -51,6 +51,8 @@ pub(super) struct Serve {
     /// Process file system to read the host's headroom from, for elastic limits
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc: PathBuf,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 /// How often it is looked whether all threads still answer and the host has headroom, the latter as in `ratelimit run`.
@@ -60,6 +62,7 @@ const LOGGED: usize = 50;
 
 impl Serve {
     pub(super) fn execute(self) -> Result<(), Failure> {
+        self.log.start()?;
         headroom::require(&self.proc)?;
         let redis = self.store.address()?;
         let runtime = current_thread()?;

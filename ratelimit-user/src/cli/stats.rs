@@ -20,7 +20,7 @@ use super::{
 use crate::{
     control::{
         client::{ask, nobody_answers, unexpected},
-        protocol::{Counters, EarlierCounters, Order, Reply, UserInfo},
+        protocol::{EarlierStats, Order, Reply, StatsReply, UserInfo},
     },
     failure::Failure,
     stats::{Columns, ReasonCount, ServiceCount, Snapshot, Totals, rates::Rates},
@@ -37,7 +37,7 @@ use crate::{
 /// Example: ratelimit stats --output json | jq .totals
 #[derive(Debug, Args)]
 pub(super) struct Stats {
-    /// Look twice, with this time in between, such as 5s
+    /// CountersLook twice, with this time in between, such as 5s
     #[arg(long = "for", value_name = "TIME")]
     span: Option<String>,
     #[command(flatten)]
@@ -69,8 +69,8 @@ struct Report<'a> {
 }
 
 /// What was counted, and what is to be said of where it comes from.
-struct Look {
-    counters: Counters,
+struct CountersLook {
+    counters: StatsReply,
     /// Nobody answers: the counters are those of its pins.
     warning: Option<String>,
 }
@@ -89,9 +89,9 @@ impl Stats {
             let earlier = look.counters.snapshot;
             look = self.look()?;
             let ms_ago = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            look.counters.before = Some(EarlierCounters { ms_ago, snapshot: earlier });
+            look.counters.before = Some(EarlierStats { ms_ago, snapshot: earlier });
         }
-        let Look { counters, warning } = look;
+        let CountersLook { counters, warning } = look;
         if let Some(warning) = &warning {
             complain(&format!("warning: {warning}"));
         }
@@ -104,23 +104,23 @@ impl Stats {
         }
     }
 
-    fn look(&self) -> Result<Look, Failure> {
+    fn look(&self) -> Result<CountersLook, Failure> {
         let state = &self.daemon.state;
         let left = self.pins.without_daemon(state).map(|pins| remains::snapshot(&pins)).transpose()?;
         match left.flatten() {
-            Some(snapshot) => Ok(Look {
-                counters: Counters { snapshot, ..Counters::default() },
+            Some(snapshot) => Ok(CountersLook {
+                counters: StatsReply { snapshot, ..StatsReply::default() },
                 warning: Some(format!("{}; these are the counters of its pins", nobody_answers(state))),
             }),
             None => match ask(state, Order::Stats)? {
-                Reply::Stats(counters) => Ok(Look { counters: *counters, warning: None }),
+                Reply::Stats(counters) => Ok(CountersLook { counters: *counters, warning: None }),
                 other => Err(unexpected(&other)),
             },
         }
     }
 }
 
-fn report<'a>(counters: &'a Counters, rates: Option<Rates>, warnings: &'a [String]) -> Report<'a> {
+fn report<'a>(counters: &'a StatsReply, rates: Option<Rates>, warnings: &'a [String]) -> Report<'a> {
     let Snapshot { columns: Columns { reasons, would_drop, marked, rejected }, services } =
         &counters.snapshot;
     let by_reason = |verdict: Verdict| {

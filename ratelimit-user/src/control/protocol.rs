@@ -11,7 +11,7 @@ mod users;
 pub use self::{
     lists::Block,
     order::{Operator, Order},
-    reply::{Counters, EarlierCounters, Reply},
+    reply::{EarlierStats, Reply, StatsReply},
     requests::{DecisionInfo, TestQuestion},
     status::{
         ClusterStatus, HeadroomStatus, InterfaceStatus, Status, StatusWarning, Unconfirmed, all_protected,

@@ -2,7 +2,6 @@
 
 use ratelimit_common::abi::{Event, Reason};
 
-use super::log;
 use crate::{
     dataplane::kernel::Maps,
     failure::Failure,
@@ -44,14 +43,17 @@ impl AttackWatch {
         };
         let next = self.watch.after(&self.last_second);
         if next.attack_state() != self.watch.attack_state() {
-            log::warning(format!(
+            tracing::warn!(
+                event = "attack_state",
+                from = self.watch.attack_state().name(),
+                to = next.attack_state().name(),
                 "posture {} -> {}: in the last second {} new sources, {} packets of others refused, {} over a total",
                 self.watch.attack_state().name(),
                 next.attack_state().name(),
                 self.last_second.promoted,
                 self.last_second.refused_newcomers,
                 self.last_second.over_total
-            ));
+            );
         }
         self.watch = next;
         Ok(())

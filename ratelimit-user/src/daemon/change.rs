@@ -61,7 +61,7 @@ impl InForce {
             count(&rows),
             enforcer.lists.len()
         );
-        log::info(format!("{file} applied by {by}: {done}"));
+        tracing::info!(event = "policy", change = "applied", file, %by, changes = rows.len(), "{file} applied by {by}: {done}");
         rows.iter().take(LOGGED).for_each(|row| log::info(format!("  {row}")));
         if rows.len() > LOGGED {
             log::info(format!("  and {} more", rows.len() - LOGGED));
@@ -103,7 +103,7 @@ impl InForce {
         self.keep_in_force()?;
         self.previous = self.waiting.take().map(|waiting| waiting.before);
         let file = self.version.file().display().to_string();
-        log::info(format!("{file} confirmed by {by}"));
+        tracing::info!(event = "policy", change = "confirmed", file, %by, "{file} confirmed by {by}");
         Ok(Reply::Done(format!("{file} is confirmed; {}", self.after_restart())))
     }
 
@@ -121,11 +121,12 @@ impl InForce {
                 self.keep_in_force()?;
                 return Err(failure);
             }
-            log::info(format!(
+            tracing::info!(
+                event = "policy", change = "rolled_back", %by,
                 "rolled back from {} to {}: asked for by {by}",
                 self.version.describe(),
                 previous.describe()
-            ));
+            );
             self.version = previous;
             // One step: what was rolled back is a file that can be applied again.
             self.previous = None;
@@ -193,7 +194,14 @@ impl InForce {
         enforcer.enforce(waiting.before.policy())?;
         self.waiting = None;
         let (from, to) = (self.version.describe(), waiting.before.describe());
-        log::warning(format!("rolled back from {from} to {to}: {why}"));
+        tracing::warn!(
+            event = "policy",
+            change = "rolled_back",
+            from,
+            to,
+            why,
+            "rolled back from {from} to {to}: {why}"
+        );
         self.version = waiting.before;
         // As it is, the record says the same; only that nothing waits any more.
         if let Err(failure) = self.keep_in_force() {

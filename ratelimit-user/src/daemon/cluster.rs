@@ -351,7 +351,7 @@ impl Cluster {
             log::warning(warning);
         }
         self.warnings = warnings;
-        log::info(format!("connected to the store {}", self.policy.redis()));
+        tracing::info!(event = "store", up = true, "connected to the store {}", self.policy.redis());
     }
 
     /// The hosts of the cluster.
@@ -461,7 +461,12 @@ impl Cluster {
 
     fn answered(&mut self) {
         if let Some(time) = self.breaker.failing_for(Instant::now()).filter(|_| self.breaker.is_open()) {
-            log::info(format!("the store answers again after {:.1} s", time.as_secs_f64()));
+            tracing::info!(
+                event = "store",
+                up = true,
+                "the store answers again after {:.1} s",
+                time.as_secs_f64()
+            );
         }
         self.breaker.succeeded();
         self.problem = None;
@@ -483,7 +488,7 @@ impl Cluster {
         self.breaker.failed(Instant::now());
         self.problem = Some(error.to_string());
         if self.breaker.is_open() && !was_open {
-            log::error(format!("the store does not answer: {error}; in force: {}", self.bound_in_words()));
+            tracing::error!(event = "store", up = false, problem = %error, "the store does not answer: {error}; in force: {}", self.bound_in_words());
         }
     }
 }

@@ -60,9 +60,16 @@ impl HeadroomWatch {
         if next.is_there() != self.is_there() {
             self.since = now;
             match next.reason() {
-                Some(reason) => log::warning(format!("headroom lost: {reason}")),
+                Some(reason) => {
+                    tracing::warn!(event = "headroom", has = false, reason = %reason, "headroom lost: {reason}");
+                }
                 None => {
-                    log::info(format!("headroom is back: {CALM_READINGS} calm readings; {}", self.reading));
+                    tracing::info!(
+                        event = "headroom",
+                        has = true,
+                        "headroom is back: {CALM_READINGS} calm readings; {}",
+                        self.reading
+                    );
                 }
             }
         }

@@ -168,7 +168,11 @@ impl Interfaces {
             }
             self.guarded.retain(|guarded| guarded.interface != *name);
             self.names.retain(|wanted| wanted != name);
-            log::warning(format!("detached from {name}: it is not protected any more"));
+            tracing::warn!(
+                event = "detached",
+                interface = name.as_str(),
+                "detached from {name}: it is not protected any more"
+            );
         }
         Ok(Reply::Done(format!("detached from {}; the daemon still runs", names.join(", "))))
     }
@@ -219,7 +223,11 @@ fn look_after(
     let name = one.interface.clone();
     let Ok(found) = interface::among(all, &name) else {
         if !one.lost {
-            log::error(format!("{name} is gone; it will be guarded again when it comes back"));
+            tracing::error!(
+                event = "interface_gone",
+                interface = name.as_str(),
+                "{name} is gone; it will be guarded again when it comes back"
+            );
         }
         one.lost = true;
         return;
@@ -243,7 +251,12 @@ fn look_after(
             let attached = again.map(|again| {
                 let why = if one.index == found.index { "our program is gone" } else { "it is there again" };
                 let (mode, framing) = (again.mode.name(), again.framing.words());
-                log::warning(format!("{name}: {why}; attaching it again: {mode} mode{framing}"));
+                tracing::warn!(
+                    event = "attached",
+                    interface = name.as_str(),
+                    mode,
+                    "{name}: {why}; attaching it again: {mode} mode{framing}"
+                );
                 *one = again;
             });
             attached.map_err(|error| error.to_string())
@@ -256,7 +269,12 @@ fn look_after(
         Ok(()) => one.lost = false,
         Err(_) if one.lost => {}
         Err(reason) => {
-            log::error(format!("{name} is NOT PROTECTED: {reason}"));
+            tracing::error!(
+                event = "not_protected",
+                interface = name.as_str(),
+                reason,
+                "{name} is NOT PROTECTED: {reason}"
+            );
             one.lost = true;
         }
     }

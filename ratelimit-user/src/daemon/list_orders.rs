@@ -5,7 +5,6 @@ use ratelimit_common::abi::{ListEntry, list};
 use super::{
     entries::{entry_of, without_block},
     lists::{Asker, ListEditor, because, was_blocked_for},
-    log,
     vital::refuse_cut_off,
 };
 use crate::{
@@ -77,7 +76,11 @@ impl ListEditor<'_> {
         let replaced = self.replaced(&prefix, &held, now_ns);
         self.edit(&Edits::from([(prefix, entry_of(self.own(&prefix), &edit))]))?;
         let until = held.lifetime(now_ns);
-        log::info(format!("{prefix} blocked {until} by {by}{}{replaced}", because(reason)));
+        let seconds = for_ns.map(|ns| ns / 1_000_000_000);
+        tracing::info!(
+            event = "block", %prefix, %by, reason, seconds,
+            "{prefix} blocked {until} by {by}{}{replaced}", because(reason)
+        );
         let allowed = self.book.lists.get(&prefix).is_some_and(|entry| entry.allowed == list::ALLOWED);
         let note = match (allowed, prefix.len()) {
             (true, _) => "; it is on the allow list too, which wins".to_owned(),
@@ -111,7 +114,11 @@ impl ListEditor<'_> {
         let reason = reason_text(&own).unwrap_or_default();
         let edit = self.block_of_host(prefix, None, now_ns)?;
         self.edit(&Edits::from([(prefix, entry_of(own, &edit))]))?;
-        log::info(format!("{prefix} taken off the block list by {}{}", asker.by, was_blocked_for(&reason)));
+        let by = &asker.by;
+        tracing::info!(
+            event = "unblock", %prefix, %by, reason,
+            "{prefix} taken off the block list by {by}{}", was_blocked_for(&reason)
+        );
         let still =
             lists::around(&self.book.lists, &prefix).find(|(_, entry)| entry.own_blocked_until_ns > now_ns);
         Ok(Reply::Done(match still {
@@ -124,7 +131,8 @@ impl ListEditor<'_> {
         let prefix = parse_prefix(prefix)?;
         let own = ListEntry { own_allowed: list::ALLOWED, ..self.own(&prefix) };
         self.edit(&Edits::from([(prefix, own)]))?;
-        log::info(format!("{prefix} put on the allow list by {}", asker.by));
+        let by = &asker.by;
+        tracing::info!(event = "allow", %prefix, %by, "{prefix} put on the allow list by {by}");
         let note = self.around(&prefix, |entry| entry.own_allowed == list::ALLOWED);
         let note = note.map_or_else(String::new, |wider| format!("; {wider} is on the allow list already"));
         Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on{note}")))
@@ -139,7 +147,8 @@ impl ListEditor<'_> {
         let own = ListEntry { own_allowed: 0, ..own };
         self.refuse_cut_off(prefix, own, asker)?;
         self.edit(&Edits::from([(prefix, own)]))?;
-        log::info(format!("{prefix} taken off the allow list by {}", asker.by));
+        let by = &asker.by;
+        tracing::info!(event = "disallow", %prefix, %by, "{prefix} taken off the allow list by {by}");
         Ok(Reply::Done(format!("removed {prefix} from the allow list")))
     }
 

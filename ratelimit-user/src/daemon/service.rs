@@ -38,7 +38,7 @@ use super::{
 use crate::{
     config::{self, Reader},
     control::{
-        protocol::{Counters, EarlierCounters, Order, Reply, Status},
+        protocol::{EarlierStats, Order, Reply, StatsReply, Status},
         server::{self, Answer, Caller},
     },
     dataplane::{netlink, probe, table::TableUse},
@@ -371,7 +371,7 @@ impl Daemon {
     }
 
     /// The counters, those of the last time that somebody asked, and users.
-    async fn counters(&self) -> Result<Counters, Failure> {
+    async fn counters(&self) -> Result<StatsReply, Failure> {
         let snapshot = self.snapshot().await?;
         let now = Instant::now();
         let users = super::users::users_with_buckets(&self.host(), probe::now_ns())?;
@@ -380,11 +380,11 @@ impl Daemon {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .replace((now, snapshot.clone()));
-        let before = last.map(|(then, snapshot)| EarlierCounters {
+        let before = last.map(|(then, snapshot)| EarlierStats {
             ms_ago: u64::try_from(now.saturating_duration_since(then).as_millis()).unwrap_or(u64::MAX),
             snapshot,
         });
-        Ok(Counters { snapshot, before, users })
+        Ok(StatsReply { snapshot, before, users })
     }
 
     /// The status with the table counted, which happens beside everything else.

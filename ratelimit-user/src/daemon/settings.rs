@@ -71,7 +71,7 @@ impl InForce {
     fn log(&self, order: &Assignments<'_>, by: &By<'_>, file: &str) {
         for (setting, _) in &order.settings {
             let value = self.policy().value(setting).unwrap_or_default();
-            log::info(format!("{setting} set to {value} by {by}; {file}"));
+            tracing::info!(event = "policy", change = "set", %setting, %value, %by, "{setting} set to {value} by {by}; {file}");
         }
     }
 

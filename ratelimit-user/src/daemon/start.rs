@@ -275,9 +275,19 @@ fn announce(guarded: &[Guarded], buckets: &str) {
         let (mode, framing) = (one.mode.name(), one.framing.words());
         match one.adopted {
             Adopted::Yes => {
-                log::info(format!("{name}: program replaced in place, {buckets}, {mode} mode{framing}"));
+                tracing::info!(
+                    event = "attached",
+                    interface = name.as_str(),
+                    mode,
+                    "{name}: program replaced in place, {buckets}, {mode} mode{framing}"
+                );
             }
-            Adopted::No => log::info(format!("{name}: attached, {mode} mode{framing}")),
+            Adopted::No => tracing::info!(
+                event = "attached",
+                interface = name.as_str(),
+                mode,
+                "{name}: attached, {mode} mode{framing}"
+            ),
         }
         if let Some(reason) = &one.not_native {
             log::warning(format!(

@@ -59,7 +59,7 @@ fn capabilities(daemon: &DaemonReadings) -> HostFinding {
         Err(why) => return HostFinding::unknown("capabilities", why),
     };
     let has = |number: u32| held >> number & 1 == 1;
-    let is_lacking = |number: u32| !has(number) && !(number >= PERFMON && has(SYS_ADMIN));
+    let is_lacking = |number: u32| !(has(number) || number >= PERFMON && has(SYS_ADMIN));
     let lacking: Vec<&str> =
         NEEDED.into_iter().filter(|(number, _)| is_lacking(*number)).map(|(_, name)| name).collect();
     if !lacking.is_empty() {

@@ -68,6 +68,8 @@ fn native(link: &LinkReadings) -> Native {
     let is_among =
         |names: &[&str], name: &Option<String>| name.as_deref().is_some_and(|name| names.contains(&name));
     match (&link.kind, &link.driver) {
+        // A tun interface with Ethernet frames has native mode, one with IP packets has not.
+        (Some(kind), _) if kind == "tun" && link.framing == Ok("ip") => Native::No,
         (kind @ Some(_), _) if is_among(&NATIVE_KINDS, kind) => Native::Yes,
         (Some(_), _) => Native::No,
         (None, driver) if is_among(&NATIVE_DRIVERS, driver) => Native::Yes,

@@ -219,7 +219,7 @@ fn each_thing_of_an_interface_that_is_in_the_way_is_one_finding_with_its_remedy(
         (
             |link| {
                 (link.support, link.features) =
-                    (Ok(DriverSupport { native: false, pieces: false }), Ok([].into()))
+                    (Ok(DriverSupport { native: false, pieces: false }), Ok([].into()));
             },
             "native_mode",
             Warn,
@@ -275,7 +275,7 @@ fn each_thing_of_an_interface_that_is_in_the_way_is_one_finding_with_its_remedy(
                 (link.virtio, link.queues) = (
                     Some(Virtio { joins_packets: true, can_be_turned_off: true }),
                     Ok(DeviceExtent { now: 8, most: 8 }),
-                )
+                );
             },
             "virtio",
             Warn,
@@ -305,7 +305,7 @@ fn what_cannot_be_better_is_no_finding() {
         |link| link.support = Err("an old kernel, and a driver that is known".to_owned()),
         |link| {
             (link.kind, link.driver, link.support) =
-                (Some("veth".to_owned()), None, Err("an old kernel".to_owned()))
+                (Some("veth".to_owned()), None, Err("an old kernel".to_owned()));
         },
         |link| link.virtio = Some(Virtio { joins_packets: true, can_be_turned_off: true }),
     ];
@@ -313,6 +313,18 @@ fn what_cannot_be_better_is_no_finding() {
         let mut readings = healthy();
         change(&mut readings.links[0]);
         assert_eq!(found(&readings), [], "case {number}");
+    }
+}
+
+#[test]
+fn on_kernels_that_do_not_say_a_tun_has_native_mode_if_its_frames_are_ethernet() {
+    for (framing, checks) in [("ethernet", &[][..]), ("ip", &["native_mode", "receive_offload"])] {
+        let mut readings = healthy();
+        let link = &mut readings.links[0];
+        (link.kind, link.framing, link.support) =
+            (Some("tun".to_owned()), Ok(framing), Err("an old kernel".to_owned()));
+        let found: Vec<&str> = found(&readings).iter().map(|finding| finding.check).collect();
+        assert_eq!(found, checks, "{framing}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use serde::Serialize;
 
-use crate::requests::status::{DecisionTimes, RequestsStatus};
+use crate::requests::status::{DecisionCount, DecisionTimes, RequestsStatus};
 
 /// Latencies are those of so many seconds: one second has too few decisions on a quiet host.
 const LATENCY_SECONDS: usize = 10;
@@ -66,11 +66,11 @@ impl DecisionHistory {
             store_up: now.store_up,
             ..DecisionRates::default()
         };
-        for (api, outcome, count) in &now.decisions {
+        for DecisionCount { api, outcome, decisions: count } in &now.decisions {
             let earlier = self.before.as_ref().map_or(*count, |before| {
-                let same = before.decisions.iter().find(|one| one.0 == *api && one.1 == *outcome);
+                let same = before.decisions.iter().find(|one| one.api == *api && one.outcome == *outcome);
                 // An API that is new has been counted since it is there.
-                same.map_or(0, |(_, _, count)| *count)
+                same.map_or(0, |one| one.decisions)
             });
             let per_second = count.saturating_sub(earlier) as f64 / seconds;
             let refused = outcome == REFUSED;
@@ -140,7 +140,11 @@ mod tests {
         RequestsStatus {
             decisions: decisions
                 .iter()
-                .map(|(api, outcome, n)| ((*api).into(), (*outcome).into(), *n))
+                .map(|(api, outcome, n)| DecisionCount {
+                    api: (*api).into(),
+                    outcome: (*outcome).into(),
+                    decisions: *n,
+                })
                 .collect(),
             decision_times: DecisionTimes {
                 counts: [Some(10), Some(100), None].into_iter().zip(times).map(count).collect(),

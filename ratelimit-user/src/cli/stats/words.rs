@@ -2,7 +2,7 @@
 
 use super::super::output::table;
 use crate::{
-    control::protocol::{Counters, UserBucket, UserInfo},
+    control::protocol::{StatsReply, UserBucket, UserInfo},
     stats::{
         Columns, ServiceCount, Snapshot,
         rates::{PerSecond, Rates},
@@ -12,7 +12,7 @@ use crate::{
 /// Users that are shown: thousands of them are a list of their own.
 const USERS: usize = 20;
 
-pub(super) fn text(counters: &Counters, rates: Option<&Rates>) -> String {
+pub(super) fn text(counters: &StatsReply, rates: Option<&Rates>) -> String {
     let mut text = reasons(&counters.snapshot, rates);
     let named = counters.snapshot.services.iter().any(|service| !service.service.is_empty());
     if named {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::{compile::Places, dataplane::kernel::Count};
 
-    fn counters(packets: u64) -> Counters {
+    fn counters(packets: u64) -> StatsReply {
         let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
         let counter = Counter { packets, bytes: 60 * packets };
         let one = |service, reason| Count { service, reason, fate: Fate::Decided, counter };
@@ -141,7 +141,7 @@ mod tests {
             network: Vec::new(),
             buckets: Some(vec![bucket(left)]),
         };
-        Counters { snapshot, before: None, users: vec![user("idle", 10), user("busy", 1)] }
+        StatsReply { snapshot, before: None, users: vec![user("idle", 10), user("busy", 1)] }
     }
 
     #[test]

@@ -15,12 +15,12 @@ use crate::{
 
 /// All counters, and what it takes to tell rates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
+pub struct StatsReply {
     /// Now.
     pub snapshot: Snapshot,
     /// When `stats` was asked before, if this daemon was.
     #[serde(default)]
-    pub before: Option<EarlierCounters>,
+    pub before: Option<EarlierStats>,
     /// Users, with what is left of their limits.
     #[serde(default)]
     pub users: Vec<UserInfo>,
@@ -28,7 +28,7 @@ pub struct Counters {
 
 /// Counters as they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EarlierCounters {
+pub struct EarlierStats {
     /// How long ago.
     pub ms_ago: u64,
     /// What they were.
@@ -42,7 +42,7 @@ pub enum Reply {
     /// To `status`.
     Status(Box<Status>),
     /// To `stats`.
-    Stats(Box<Counters>),
+    Stats(Box<StatsReply>),
     /// To `explain`.
     Explanation(Box<Explanation>),
     /// To `watch`: from now on.

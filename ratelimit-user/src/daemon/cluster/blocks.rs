@@ -86,7 +86,7 @@ impl ListEditor<'_> {
             self.with_gossip(now_ns, |gossip, here| gossip.add(prefix, held, operator.force, here, now_ns))?;
         self.apply_edits(edit.map_err(Failure::usage)?.as_slice())?;
         self.write_down([&prefix]);
-        log::info(format!("{prefix} blocked {until} on all hosts by {by}{why}{replaced}"));
+        tracing::info!(event = "block", scope = "cluster", %prefix, %by, "{prefix} blocked {until} on all hosts by {by}{why}{replaced}");
         Ok(Reply::Done(format!("blocked {prefix} {until} on this host{replaced}; {}", self.on_its_way())))
     }
 
@@ -104,7 +104,10 @@ impl ListEditor<'_> {
         let edit = edit.map_err(|reason| Failure::new(ExitCode::Found, reason))?;
         self.apply_edits(edit.as_slice())?;
         self.write_down([&prefix]);
-        log::info(format!("the block of {prefix} on all hosts removed by {by}{}", was_blocked_for(&reason)));
+        tracing::info!(
+            event = "unblock", scope = "cluster", %prefix, %by,
+            "the block of {prefix} on all hosts removed by {by}{}", was_blocked_for(&reason)
+        );
         Ok(Reply::Done(format!("removed the block of {prefix} on this host; {}", self.on_its_way())))
     }
 

@@ -6,6 +6,7 @@ use crate::{
     dataplane::{
         attach::{self, Presence},
         features,
+        framing::Framing,
         interface::{Interface, has_vlans},
         pin::PinDir,
         probe,
@@ -25,7 +26,7 @@ pub(super) fn read(interface: &Interface, all: &[Interface], pins: &PinDir) -> L
     });
     LinkReadings {
         name: interface.name.clone(),
-        framing: interface.framing.clone().map(|framing| framing.name()),
+        framing: interface.framing.clone().map(Framing::name),
         mtu: interface.mtu,
         port_of: above
             .map(|above| (above.name.clone(), above.kind.clone().unwrap_or_else(|| "device".to_owned()))),

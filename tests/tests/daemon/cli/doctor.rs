@@ -44,7 +44,7 @@ fn links_of_every_kind_are_told_apart_and_nothing_is_attached() {
     assert_grade(&answer, EDGE, "program", "ok", "no XDP program");
     assert_grade(&answer, EDGE, "mtu", "ok", "1500");
     assert_grade(&answer, "tun0", "link_type", "ok", "frames are IP packets");
-    assert_grade(&answer, "tun0", "native_mode", "ok", "tun");
+    assert_grade(&answer, "tun0", "native_mode", "warn", "generic mode");
     assert_grade(&answer, "br0", "structure", "warn", "guard its ports");
     assert_grade(&answer, "br0", "native_mode", "warn", "generic mode");
     assert_grade(&answer, "port0", "structure", "ok", "a port of br0 (bridge)");

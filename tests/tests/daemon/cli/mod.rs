@@ -10,6 +10,7 @@ mod headroom;
 mod interface;
 mod json;
 mod limit;
+mod log;
 mod run;
 mod status;
 mod table;

@@ -1,0 +1,88 @@
+//! Takes the events of this program and writes them.
+
+use std::{
+    env,
+    io::{self, Write as _},
+    time::{Duration, SystemTime},
+};
+
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    level_filters::LevelFilter,
+    span::{Attributes, Id, Record},
+    subscriber::Interest,
+};
+
+use super::{LogFormat, entry::LogEntry, journal::SystemJournal};
+use crate::moment;
+
+/// What the targets of this program's events begin with. Libraries have events too, of every frame and connection.
+const OURS: &str = "ratelimit";
+
+/// Writes events to standard error, or to the journal.
+pub(super) struct LogWriter {
+    format: LogFormat,
+    level: Level,
+    journal: Option<SystemJournal>,
+}
+
+impl LogWriter {
+    pub(super) fn new(format: LogFormat, level: Level) -> Self {
+        let stream = env::var("JOURNAL_STREAM").ok();
+        let journal = SystemJournal::behind_stderr(stream.as_deref()).filter(|_| format == LogFormat::Human);
+        Self { format, level, journal }
+    }
+
+    fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with(OURS) && *metadata.level() <= self.level
+    }
+
+    fn text(&self, entry: &LogEntry) -> String {
+        match (self.format, &self.journal) {
+            (LogFormat::Json, _) => entry.json(&now()),
+            (LogFormat::Human, Some(_)) => entry.prioritised(),
+            (LogFormat::Human, None) => entry.human(Some(&now())),
+        }
+    }
+}
+
+impl Subscriber for LogWriter {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.wants(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.wants(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::from_level(self.level))
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let entry = LogEntry::of(event);
+        let taken = self.journal.as_ref().is_some_and(|journal| journal.send(&entry.native()).is_ok());
+        if !taken {
+            // Protection goes on when nobody reads the log any more.
+            let _unread = io::stderr().lock().write_all(self.text(&entry).as_bytes());
+        }
+    }
+
+    // Spans are never enabled.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+fn now() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    moment::utc_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
