@@ -12,6 +12,8 @@ mod jumps;
 #[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
+mod samples;
+#[cfg(target_arch = "bpf")]
 mod sockets;
 #[cfg(target_arch = "bpf")]
 mod stages;
@@ -35,6 +37,7 @@ mod entry {
     use crate::{
         jumps::{Jumps, Scratch},
         maps::Maps,
+        samples,
         wire::Kernel,
     };
 
@@ -186,10 +189,9 @@ mod entry {
             Verdict::Drop => xdp_action::XDP_DROP,
             Verdict::Reply => xdp_action::XDP_TX,
         };
+        samples::consider(jumps, action);
         #[cfg(feature = "trace")]
         crate::trace::verdict(jumps.link, jumps.ctx, action);
-        #[cfg(not(feature = "trace"))]
-        let _ = jumps;
         action
     }
 

@@ -553,8 +553,7 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn count(&self, slot: u32, len: u64) {
-        #[cfg(feature = "trace")]
-        crate::trace::counted(slot);
+        crate::samples::counted(slot);
         if let Some(counter) = COUNTERS.get_ptr_mut(slot) {
             // SAFETY: the slot belongs to this CPU, and a program is not preempted by another one on it.
             unsafe {

@@ -3,12 +3,10 @@
 //! A line has numbers: the source, the place of the frame's counter (which is its service, reason and fate), what the kernel is told, and the
 //! length. The daemon, which knows the names, makes words of them. A line is written by a function of its own, because its fields need more of
 //! the stack than programs have left.
-#![expect(unsafe_code, reason = "a map value that belongs to this CPU, and an exported function")]
+#![expect(unsafe_code, reason = "an exported function")]
 
 use aya_ebpf::{
     bindings::{xdp_action, xdp_md},
-    btf_maps::PerCpuArray,
-    macros::btf_map,
     programs::XdpContext,
 };
 use aya_log_ebpf::{log, macro_support::Level};
@@ -17,18 +15,7 @@ use ratelimit_ebpf::{
     parse,
 };
 
-/// Where the frame that this CPU looks at was counted.
-#[btf_map]
-static COUNTED: PerCpuArray<u32, 1> = PerCpuArray::new();
-
-/// Remembers where the frame was counted.
-#[inline(always)]
-pub(crate) fn counted(slot: u32) {
-    if let Some(place) = COUNTED.get_ptr_mut(0) {
-        // SAFETY: the slot belongs to this CPU, and a program is not preempted by another one on it.
-        unsafe { *place = slot };
-    }
-}
+use crate::samples;
 
 /// Writes the line of a frame that has been counted and decided about.
 #[inline(always)]
@@ -46,8 +33,7 @@ extern "C" fn trace_verdict(ctx: *mut xdp_md, is_ip: u32, action: u32) -> u32 {
     let source =
         if action == xdp_action::XDP_TX { parse::destination(&frame) } else { parse::source(&frame) };
     let source = source.map_or([0; 16], |source| source.key.octets());
-    // SAFETY: as in `counted`.
-    let slot = COUNTED.get_ptr(0).map_or(0, |slot| unsafe { *slot });
+    let slot = samples::slot();
     let level = match action {
         xdp_action::XDP_DROP => Level::Warn,
         xdp_action::XDP_TX => Level::Info,

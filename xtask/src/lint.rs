@@ -20,6 +20,7 @@ const MAY_OPT_OUT: [&str; 9] = [
     // Exported functions that take addresses.
     "ratelimit-ebpf/src/stages.rs",
     // Only in builds with the feature `trace`.
+    "ratelimit-ebpf/src/samples.rs",
     "ratelimit-ebpf/src/trace.rs",
     "ratelimit-user/src/dataplane/batch.rs",
     // The kernel side of the benchmark.

@@ -21,6 +21,7 @@ pub mod names;
 pub mod policy;
 pub mod prefix;
 pub mod reason;
+pub mod sample;
 pub mod service;
 pub mod user;
 pub mod window;

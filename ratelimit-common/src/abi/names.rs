@@ -38,6 +38,10 @@ pub const DESTINATIONS: &str = "DESTINATIONS";
 pub const EVENTS: &str = "EVENTS";
 /// Refused packets that the daemon is told of. Not pinned: what a program says is for the daemon that loaded it.
 pub const DROPS: &str = "DROPS";
+/// Frames of which the daemon gets a copy. Not pinned: they are for the daemon that loaded the program.
+pub const SAMPLES: &str = "SAMPLES";
+/// Whether frames are copied. Not pinned: it is for the program of one daemon.
+pub const SAMPLING: &str = "SAMPLING";
 /// Interfaces where no packet is answered. Not pinned: it is for the program of one daemon.
 pub const SILENT: &str = "SILENT";
 /// Which lists have entries.

@@ -23,6 +23,7 @@ mod stats;
 mod status;
 mod store;
 mod test;
+mod top;
 mod usage;
 mod user;
 mod watch;
@@ -66,6 +67,7 @@ enum Verb {
     Rollback(rollback::Rollback),
     Status(status::Status),
     Stats(stats::Stats),
+    Top(top::Top),
     Watch(watch::Watch),
     Explain(explain::Explain),
     Block(block::Block),
@@ -110,6 +112,7 @@ pub fn main() -> process::ExitCode {
         Verb::Rollback(verb) => verb.execute(),
         Verb::Status(verb) => verb.execute(),
         Verb::Stats(verb) => verb.execute(),
+        Verb::Top(verb) => verb.execute(),
         Verb::Watch(verb) => verb.execute(),
         Verb::Explain(verb) => verb.execute(),
         Verb::Block(verb) => verb.execute(),

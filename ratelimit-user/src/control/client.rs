@@ -18,6 +18,8 @@ use crate::{
 
 /// A daemon that does not answer within this time counts as not reachable.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A policy of a hundred thousand users on a host under attack takes longer, and must not look as if nobody were there.
+const PATIENCE_FOR_POLICIES: Duration = Duration::from_secs(60);
 
 /// Sends one request and returns the answer.
 pub(crate) fn ask(state: &Path, request: Order) -> Result<Reply, Failure> {
@@ -82,6 +84,13 @@ fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
         };
         if error.kind() == io::ErrorKind::InvalidData {
             let message = format!("the answer of the daemon is not understood: {error}; {}", builds(socket));
+            return Failure::new(code, message);
+        }
+        if error.kind() == io::ErrorKind::WouldBlock {
+            let message = format!(
+                "the daemon at {} has not answered in time; it may still do what it was told: look at ratelimit status",
+                socket.display()
+            );
             return Failure::new(code, message);
         }
         let hint = match code {
@@ -155,7 +164,7 @@ fn converse(socket: &Path, request: Order) -> io::Result<Reply> {
 
 fn send(socket: &Path, request: Order) -> io::Result<BufReader<UnixStream>> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(if request.has_policy() { PATIENCE_FOR_POLICIES } else { PATIENCE }))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(&request.into_message()?)?;
     Ok(BufReader::new(stream))

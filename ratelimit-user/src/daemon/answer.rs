@@ -29,7 +29,7 @@ pub(super) fn answer(host: &mut Host, request: Order, caller: Caller) -> Result<
     let by = |operator| By { caller, operator };
     match request {
         Order::Status => Ok(Reply::Status(Box::new(status(host)))),
-        Order::Stats => Err(Failure::usage("counters are read apart from the host")),
+        Order::Stats | Order::Top => Err(Failure::usage("counters are read apart from the host")),
         Order::Explain { address, service } => {
             host.take_in_drops();
             explain(host, address, service.as_deref())

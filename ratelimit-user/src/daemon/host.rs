@@ -17,6 +17,7 @@ use super::{
     interfaces::Interfaces,
     lists::{ListBook, ListEditor},
     requests::Requests,
+    traffic::Traffic,
     warnings::Conditions,
 };
 use crate::{
@@ -40,6 +41,7 @@ pub(super) struct Host {
     pub(super) attack: AttackWatch,
     pub(super) headroom: HeadroomWatch,
     pub(super) drops: Drops,
+    pub(super) traffic: Arc<Traffic>,
     pub(super) requests: Requests,
     /// This host's part in the cluster, if it is in one.
     pub(super) cluster: Option<Cluster>,

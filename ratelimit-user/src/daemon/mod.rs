@@ -38,6 +38,7 @@ mod start;
 mod state_dir;
 mod status;
 mod trace;
+mod traffic;
 mod unsaved;
 mod users;
 mod version;

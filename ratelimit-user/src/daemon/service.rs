@@ -49,12 +49,15 @@ use crate::{
         http::{self, Metrics},
         workers::Sockets,
     },
-    stats::Snapshot,
+    stats::{Snapshot, view::View},
     web::desk::Desk,
 };
 
 /// How often blocks that have run out are forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
+
+/// How long a view may take. It is made once a second.
+const VIEW_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the daemon until it is told to stop.
 pub fn run(options: &Options) -> Result<(), Failure> {
@@ -387,6 +390,19 @@ impl Daemon {
         Ok(StatsReply { snapshot, before, users })
     }
 
+    /// What the next second of traffic brings.
+    async fn view(&self) -> Result<View, Failure> {
+        let traffic = Arc::clone(&self.host().traffic);
+        let mut views = traffic.feed(&self.host).look();
+        let late = || Failure::new(ExitCode::Unsupported, "the counters were not read within five seconds");
+        tokio::time::timeout(VIEW_PATIENCE, views.changed())
+            .await
+            .map_err(|_| late())?
+            .map_err(|_| late())?;
+        let view = views.borrow().clone();
+        view.map(|view| (*view).clone()).ok_or_else(late)
+    }
+
     /// The status with the table counted, which happens beside everything else.
     pub(super) async fn status(&self) -> Result<Status, Failure> {
         let (mut status, promotions) = {
@@ -436,6 +452,7 @@ impl Answer for Daemon {
             }
             Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             Order::Stats => self.counters().await.map(|counters| Reply::Stats(Box::new(counters))),
+            Order::Top => self.view().await.map(|view| Reply::View(Box::new(view))),
             request if changes_lists(&request) => {
                 let (reply, file) = {
                     let mut host = self.host();

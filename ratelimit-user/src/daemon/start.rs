@@ -21,6 +21,7 @@ use super::{
     progress,
     requests::Requests,
     trace::Trace,
+    traffic::Traffic,
     version::Version,
     warnings::Conditions,
 };
@@ -199,6 +200,7 @@ impl Started {
             in_force: InForce::new(options, version, reader),
             attack: AttackWatch::new(&self.kernel.maps)?,
             drops: Drops::new(self.kernel.maps.take_drops(), trace),
+            traffic: Traffic::new(self.kernel.maps.take_samples()),
             kernel: self.kernel,
             lists: ListBook { lists: self.lists, keeper },
             conditions: Conditions {

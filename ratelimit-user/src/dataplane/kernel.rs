@@ -34,6 +34,7 @@ use super::{
     listener::{Unreadable, offsets},
     pin::{Layout, PinDir},
     probe::{KERNEL_FRAGS, KernelRelease},
+    samples::Samples,
     table::SourceTable,
     trace::{Image, TracedVerdict, VerdictLog},
     trie,
@@ -64,6 +65,7 @@ pub struct Maps {
     events: PerCpuArray<MapData, u64>,
     silent: HashMap<MapData, u32, u32>,
     drops: Option<DropRing>,
+    samples: Option<Samples>,
     listed: Array<MapData, u32>,
     pub(super) lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     pub(super) lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
@@ -312,6 +314,7 @@ impl Maps {
             events: one(ebpf, names::EVENTS)?,
             silent: one(ebpf, names::SILENT)?,
             drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
+            samples: Some(Samples::new(one(ebpf, names::SAMPLES)?, one(ebpf, names::SAMPLING)?)),
             listed: one(ebpf, names::LISTED)?,
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
@@ -508,6 +511,11 @@ impl Maps {
     /// What the program tells of refused packets, for the first who asks: there is one reader.
     pub fn take_drops(&mut self) -> Option<DropRing> {
         self.drops.take()
+    }
+
+    /// Samples of frames, for the first who asks: there is one reader.
+    pub fn take_samples(&mut self) -> Option<Samples> {
+        self.samples.take()
     }
 
     /// The table of sources.

@@ -1,7 +1,11 @@
 //! What the counters said at one moment, as plain numbers for every view.
 
 pub mod attack_state;
+pub mod feed;
 pub mod rates;
+pub mod sampled;
+pub mod talkers;
+pub mod view;
 
 use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};

@@ -5,4 +5,5 @@ mod change;
 mod cli;
 mod explain;
 mod restart;
+mod top;
 mod watch;

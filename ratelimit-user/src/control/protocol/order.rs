@@ -24,6 +24,8 @@ pub enum Order {
     Status,
     /// What was counted?
     Stats,
+    /// What does the next second of traffic bring, and who sends it?
+    Top,
     /// Why is this address treated as it is?
     Explain {
         /// The address.
@@ -176,6 +178,11 @@ impl Order {
         message.push(b'\n');
         message.extend_from_slice(behind.as_bytes());
         Ok(message)
+    }
+
+    /// Whether the daemon compiles a policy to answer.
+    pub(in crate::control) fn has_policy(&self) -> bool {
+        matches!(self, Self::Apply { .. } | Self::Diff { .. } | Self::Rollback)
     }
 
     /// The text in it, and how much of it follows, if it is a request with a text.

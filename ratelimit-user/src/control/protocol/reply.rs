@@ -9,8 +9,12 @@ use super::{
     users::{LimitInfo, UserInfo},
 };
 use crate::{
-    cluster::members::Member, drops::Dropped, explain::Explanation, failure::Failure,
-    policy::changes::Change, stats::Snapshot,
+    cluster::members::Member,
+    drops::Dropped,
+    explain::Explanation,
+    failure::Failure,
+    policy::changes::Change,
+    stats::{Snapshot, view::View},
 };
 
 /// All counters, and what it takes to tell rates.
@@ -36,13 +40,15 @@ pub struct EarlierStats {
 }
 
 /// The answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", content = "data", rename_all = "kebab-case")]
 pub enum Reply {
     /// To `status`.
     Status(Box<Status>),
     /// To `stats`.
     Stats(Box<StatsReply>),
+    /// To `top`.
+    View(Box<View>),
     /// To `explain`.
     Explanation(Box<Explanation>),
     /// To `watch`: from now on.

@@ -93,10 +93,10 @@ fn a_host_with_a_thousand_active_users_asks_the_store_less_than_fifty_times_a_se
     let _sink = Sink::start(&edge, EDGE_V4);
     let status = || edge.json(&["status"])["cluster"].clone();
     wait_for("a store that answers", || status()["store_up"].as_bool().filter(|up| *up));
-    let forge = edge
+    let mut forge = edge
         .wire
         .in_net(binary("traffic"))
-        .args(["forge", "--to", &socket_address(EDGE_V4), "--kind", "ack", "--pps", "20000", "--for", "6"])
+        .args(["forge", "--to", &socket_address(EDGE_V4), "--kind", "ack", "--pps", "20000", "--for", "30"])
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("start a sender");
@@ -124,7 +124,7 @@ fn a_host_with_a_thousand_active_users_asks_the_store_less_than_fifty_times_a_se
         "{per_second:.1} calls and {lines:.0} limits a second; {bytes:.0} bytes to the store so far; {}",
         status()
     );
-    done(forge);
+    forge.kill().and_then(|()| forge.wait()).expect("end the sender");
     assert!(per_second > 4.0 && per_second < 50.0, "{per_second} calls a second");
     // Each of them sends a fiftieth of its limit.
     assert!(refused * 100 < passed, "{refused} of {passed} packets were refused although there was plenty");

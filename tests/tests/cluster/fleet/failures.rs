@@ -151,7 +151,7 @@ fn a_store_that_is_200_ms_away_gives_out_the_whole_limit() {
     let pace = (last.total() - first.total()) as f64 / last.since(first).as_secs_f64();
     println!("{pace:.0} packets/s; {above:.0} above the rate at most, burst 2000; by host {:?}", last.got);
     assert!(above <= BOUND.burst, "{above} above the rate in some interval");
-    assert!(pace >= 0.9 * BOUND.rate, "{pace} packets/s");
+    assert!(pace >= 0.8 * BOUND.rate, "{pace} packets/s");
 }
 
 #[test]

@@ -1,0 +1,176 @@
+//! Frames of which the daemon gets a copy while somebody looks at the traffic.
+//!
+//! None of these maps is pinned: what a program copies is for the daemon that loaded it.
+
+use crate::abi_struct;
+
+abi_struct! {
+    /// Whether frames are sampled. The daemon writes it, and a program whose samples nobody takes in.
+    pub struct Sampling: 8 {
+        /// 0 while nobody looks. Otherwise a number that moves ten times a second, so that a CPU which has become quiet samples more again.
+        pub epoch: u32,
+        /// Samples that one CPU should not exceed in an epoch.
+        pub budget: u32,
+    }
+}
+
+abi_struct! {
+    /// The sampler of one CPU. Only the kernel program uses it.
+    pub struct Sampler: 24 {
+        /// The state of its random numbers; 0 before the first.
+        pub random: u64,
+        /// The epoch of its last frame.
+        pub epoch: u32,
+        /// Samples in this epoch, see `Sampler::due`.
+        pub taken: u32,
+        /// One frame in two to the power of this is sampled.
+        pub shift: u32,
+        /// Nothing.
+        pub reserved: u32,
+    }
+}
+
+abi_struct! {
+    /// What stands before the bytes of a sampled frame.
+    pub struct SampleHeader: 32 {
+        /// When, on the kernel's monotonic clock.
+        pub time_ns: u64,
+        /// Where the frame was counted: its service, reason and fate, see [`slot`](super::counter::slot).
+        pub slot: u32,
+        /// Length of the frame; of one that has several buffers, of the first.
+        pub len: u32,
+        /// Number of the interface that it came in by.
+        pub interface: u32,
+        /// The frame stands for two to the power of this many.
+        pub shift: u32,
+        /// What the kernel was told: an XDP action.
+        pub action: u32,
+        /// 0 if the frame begins with an Ethernet header, 1 if with an IP header.
+        pub link: u32,
+    }
+}
+
+/// The action of a frame that is handed on.
+pub const ACTION_PASS: u32 = 2;
+/// The action of a frame that is sent back.
+pub const ACTION_REPLY: u32 = 3;
+/// Bytes of a frame that are copied: headers of every packet that is parsed, with little behind them.
+pub const SAMPLE_BYTES: u32 = 128;
+/// Longest shift: one frame in 65 536. At 100 million frames a second that is 1500 samples.
+pub const MAX_SHIFT: u32 = 16;
+
+impl Sampler {
+    /// Whether to sample the frame at hand; if so, as one of how many (two to the power of the answer).
+    ///
+    /// Each frame is chosen by a random number of its own, so the sample is unbiased at every moment, also while the shift moves, and nobody
+    /// can send in step with it. The shift rises whenever an epoch has used up its budget, and once more with each further half of it; it falls
+    /// by one in each epoch that used less than a quarter. `seed` is asked for once.
+    #[inline(always)]
+    pub fn due(&mut self, sampling: Sampling, seed: impl FnOnce() -> u32) -> Option<u32> {
+        if self.epoch != sampling.epoch {
+            self.epoch = sampling.epoch;
+            if self.taken < sampling.budget / 4 && self.shift > 0 {
+                self.shift -= 1;
+            }
+            self.taken = 0;
+            if self.random == 0 {
+                self.random = seed() as u64 | 1 << 32;
+            }
+        }
+        // Xorshift (Marsaglia 2003): three steps, and never 0 if it was not.
+        let mut random = self.random;
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        self.random = random;
+        let shift = self.shift & 31;
+        if (random >> 32) as u32 & ((1 << shift) - 1) != 0 {
+            return None;
+        }
+        self.taken += 1;
+        if self.taken >= sampling.budget && self.shift < MAX_SHIFT {
+            self.shift += 1;
+            self.taken = sampling.budget / 2;
+        }
+        Some(shift)
+    }
+}
+
+impl SampleHeader {
+    /// A header from the first bytes of a record, and the bytes behind it.
+    pub fn split(record: &[u8]) -> Option<(Self, &[u8])> {
+        let (header, frame) = record.split_first_chunk::<{ size_of::<Self>() }>()?;
+        let (halves, _) = header.as_chunks::<4>();
+        let half = |index: usize| u32::from_ne_bytes(halves[2 + index]);
+        let time_ns = u64::from_ne_bytes(*header.first_chunk()?);
+        let header = Self {
+            time_ns,
+            slot: half(0),
+            len: half(1),
+            interface: half(2),
+            shift: half(3),
+            action: half(4),
+            link: half(5),
+        };
+        Some((header, frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    const QUIET: Sampler = Sampler { random: 0, epoch: 0, taken: 0, shift: 0, reserved: 0 };
+
+    /// Runs epochs of so many frames each, and gives what each epoch sampled and what these samples stand for.
+    fn epochs(sampler: &mut Sampler, from: u32, frames: &[u32]) -> std::vec::Vec<(u32, u64)> {
+        let epoch = |(number, frames): (u32, &u32)| {
+            let sampling = Sampling { epoch: from + number, budget: 1000 };
+            let shifts = (0..*frames).filter_map(|_| sampler.due(sampling, || 77));
+            shifts.fold((0, 0), |(taken, stands), shift| (taken + 1, stands + (1 << shift)))
+        };
+        (0..).zip(frames).map(epoch).collect()
+    }
+
+    #[test]
+    fn below_its_budget_every_frame_is_a_sample() {
+        let mut sampler = QUIET;
+        assert_eq!(epochs(&mut sampler, 1, &[999, 1, 0, 500]), [(999, 999), (1, 1), (0, 0), (500, 500)]);
+    }
+
+    #[test]
+    fn a_flood_is_sampled_within_a_few_budgets_from_its_first_epoch_on_and_what_samples_stand_for_is_true() {
+        let mut sampler = QUIET;
+        let flood = epochs(&mut sampler, 1, &[1_000_000; 12]);
+        for (taken, stands) in &flood {
+            assert!(*taken <= 7_000, "{flood:?}");
+            let error = (*stands as f64 - 1e6).abs() / 1e6;
+            assert!(error < 0.25, "{flood:?}");
+        }
+        let all: u64 = flood.iter().map(|(_, stands)| stands).sum();
+        assert!((all as f64 - 12e6).abs() < 12e6 * 0.05, "{all}");
+        let calm = epochs(&mut sampler, 100, &[100; 30]);
+        assert_eq!(calm[29], (100, 100), "every frame again after at most three seconds: {calm:?}");
+    }
+
+    #[test]
+    fn no_epoch_is_sampled_without_end() {
+        let mut sampler = QUIET;
+        let [(taken, _)] = epochs(&mut sampler, 1, &[30_000_000])[..] else { panic!() };
+        // 16 steps of half a budget, then one in 65 536.
+        assert!(taken <= 1000 + 15 * 500 + 30_000_000 / 65_536 + 500, "{taken}");
+    }
+
+    #[test]
+    fn a_record_is_split_where_the_frame_begins() {
+        let mut record = std::vec![0_u8; 34];
+        record[0] = 7;
+        record[8] = 9;
+        record[32] = 0x45;
+        let (header, frame) = SampleHeader::split(&record).unwrap();
+        assert_eq!((header.time_ns, header.slot, frame), (7, 9, &[0x45, 0][..]));
+        assert!(SampleHeader::split(&record[..31]).is_none());
+    }
+}

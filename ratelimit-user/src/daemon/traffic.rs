@@ -1,0 +1,224 @@
+//! Looks at the traffic while somebody wants to see it: samples ten times a second, a view once a second.
+//!
+//! A thread of its own, which ends ten seconds after the last one has looked away. From then on no frame is copied, and nothing is read.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use ratelimit_common::abi::sample::SampleHeader;
+use tokio::sync::{broadcast, watch};
+
+use super::{host::HostCell, log};
+use crate::{
+    compile::Places,
+    dataplane::{
+        kernel::Meters,
+        samples::{OpenSamples, Samples},
+    },
+    failure::Failure,
+    policy::Policy,
+    stats::{
+        Snapshot,
+        feed::{ViewFeed, Views},
+        sampled::Sampled,
+        view::{Span, View},
+    },
+};
+
+/// How long an epoch of the sampler is. Its budget is meant for this time.
+const EPOCH: Duration = Duration::from_millis(100);
+/// Epochs in a view.
+const EPOCHS: u32 = 10;
+/// How long views are made for nobody, so that somebody who asks once a second does not begin anew each time.
+const GRACE: Duration = Duration::from_secs(10);
+/// Samples that one view is made of, at most. The sampler's budget is a tenth of this.
+const MOST_SAMPLES: usize = 200_000;
+/// How far somebody who takes copies of frames may be behind, in frames.
+const BACKLOG: usize = 8_192;
+
+/// A sampled frame as it was copied.
+#[expect(dead_code, reason = "for captures of refused packets")]
+#[derive(Clone, Debug)]
+pub(super) struct CopiedFrame {
+    /// What the kernel program says of it.
+    pub(super) header: SampleHeader,
+    /// Its first bytes.
+    pub(super) bytes: Box<[u8]>,
+}
+
+/// Who looks, and what at.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    views: watch::Sender<Option<Arc<View>>>,
+    copies: broadcast::Sender<Arc<CopiedFrame>>,
+    /// The maps of the sampler; with the thread while that runs.
+    samples: Mutex<Option<Samples>>,
+}
+
+impl Traffic {
+    pub(super) fn new(samples: Option<Samples>) -> Arc<Self> {
+        let (views, copies) = (watch::Sender::new(None), broadcast::Sender::new(BACKLOG));
+        Arc::new(Self { views, copies, samples: Mutex::new(samples) })
+    }
+
+    /// The way in for those who want views.
+    pub(super) fn feed(self: &Arc<Self>, host: &Arc<HostCell>) -> ViewFeed {
+        let (traffic, host) = (Arc::clone(self), Arc::downgrade(host));
+        ViewFeed::new(move || traffic.look(&host))
+    }
+
+    /// Copies of sampled frames, from now on.
+    #[expect(dead_code, reason = "for captures of refused packets")]
+    pub(super) fn copies(self: &Arc<Self>, host: &Arc<HostCell>) -> broadcast::Receiver<Arc<CopiedFrame>> {
+        let mut samples = self.samples();
+        let copies = self.copies.subscribe();
+        self.begin(&mut samples, &Arc::downgrade(host));
+        copies
+    }
+
+    fn look(self: &Arc<Self>, host: &Weak<HostCell>) -> Views {
+        // Under the lock: the thread ends only while nobody holds it and nobody looks.
+        let mut samples = self.samples();
+        let views = self.views.subscribe();
+        self.begin(&mut samples, host);
+        views
+    }
+
+    fn begin(self: &Arc<Self>, samples: &mut Option<Samples>, host: &Weak<HostCell>) {
+        let Some(taken) = samples.take() else { return };
+        let (traffic, host) = (Arc::clone(self), Weak::clone(host));
+        let begun =
+            thread::Builder::new().name("traffic".to_owned()).spawn(move || traffic.run(taken, &host));
+        if let Err(error) = begun {
+            log::warning(format!(
+                "nobody can look at the traffic until a restart: no thread for it: {error}"
+            ));
+        }
+    }
+
+    fn samples(&self) -> MutexGuard<'_, Option<Samples>> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_looked_at(&self) -> bool {
+        self.views.receiver_count() + self.copies.receiver_count() > 0
+    }
+
+    fn run(&self, mut samples: Samples, host: &Weak<HostCell>) {
+        loop {
+            self.watch(&mut samples, host);
+            let mut place = self.samples();
+            // Somebody may have come in the last moment, and found no samples to begin with.
+            if host.strong_count() == 0 || !self.is_looked_at() {
+                *place = Some(samples);
+                return;
+            }
+        }
+    }
+
+    /// Makes views until nobody has looked for a while.
+    fn watch(&self, samples: &mut Samples, host: &Weak<HostCell>) {
+        let (mut open, problem) = match samples.open() {
+            Ok(open) => (Some(open), None),
+            Err(error) => {
+                log::warning(format!("views of the traffic have no sources: {error}"));
+                (None, Some(error.to_string()))
+            }
+        };
+        let mut last_looked = Instant::now();
+        let Some(mut before) = Look::take(host) else { return };
+        while last_looked.elapsed() < GRACE {
+            let (taken, lost) = self.sample(open.as_mut(), before.at + EPOCHS * EPOCH);
+            let Some(after) = Look::take(host) else { return };
+            if let Some(view) = view(&before, &after, &taken, lost, problem.as_deref()) {
+                self.views.send_replace(Some(Arc::new(view)));
+            }
+            if self.is_looked_at() {
+                last_looked = Instant::now();
+            }
+            before = after;
+        }
+    }
+
+    /// Takes samples until a moment, epoch by epoch. Answers them, and how many were lost.
+    fn sample(&self, mut open: Option<&mut OpenSamples<'_>>, until: Instant) -> (Vec<Sampled>, u64) {
+        let (mut taken, mut lost) = (Vec::new(), 0);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            thread::sleep(left.min(EPOCH));
+            if let Some(open) = &mut open {
+                // If the map cannot be written, the sampler goes on with the epoch that it has.
+                let _written = open.begin_epoch();
+                let mut full = 0;
+                lost += open.read(|header, bytes| {
+                    if taken.len() < MOST_SAMPLES {
+                        taken.push(Sampled::of(header, bytes));
+                    } else {
+                        full += 1;
+                    }
+                    if self.copies.receiver_count() > 0 {
+                        let _gone = self.copies.send(Arc::new(CopiedFrame { header, bytes: bytes.into() }));
+                    }
+                });
+                lost += full;
+            }
+            if left <= EPOCH {
+                return (taken, lost);
+            }
+        }
+    }
+}
+
+/// The host at one moment.
+struct Look {
+    at: Instant,
+    meters: Meters,
+    services: Places,
+    policy: Policy,
+    attack_state: &'static str,
+    counters: Option<Snapshot>,
+}
+
+impl Look {
+    /// `None` if the daemon is gone.
+    fn take(host: &Weak<HostCell>) -> Option<Self> {
+        let host = host.upgrade()?;
+        let mut look = {
+            let host = host.host();
+            let (meters, services) = host.meters();
+            let (policy, attack_state) = (host.policy().clone(), host.attack.watch.attack_state().name());
+            Self { at: Instant::now(), meters, services, policy, attack_state, counters: None }
+        };
+        // Beside the lock: thousands of system calls where there are many services.
+        look.counters = look.snapshot().ok();
+        look.at = Instant::now();
+        Some(look)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Failure> {
+        Ok(Snapshot::new(&self.meters.counts()?, &self.services))
+    }
+}
+
+fn view(before: &Look, after: &Look, samples: &[Sampled], lost: u64, problem: Option<&str>) -> Option<View> {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let span = Span {
+        before: before.counters.as_ref()?,
+        after: after.counters.as_ref()?,
+        samples,
+        lost,
+        span_ms: u64::try_from((after.at - before.at).as_millis()).unwrap_or(u64::MAX),
+        unix_ms: unix.as_secs() * 1_000 + u64::from(unix.subsec_millis()),
+        policy: &after.policy,
+        attack_state: after.attack_state,
+        problem,
+    };
+    let services = &after.services;
+    Some(View::of(&span, |number| {
+        let index = usize::try_from(number.checked_sub(1)?).ok()?;
+        services.iter().find(|(place, _)| *place == index).map(|(_, name)| name)
+    }))
+}

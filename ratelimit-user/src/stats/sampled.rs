@@ -1,0 +1,127 @@
+//! A sampled frame: what the kernel program says of it, and who sent it.
+
+use std::net::IpAddr;
+
+use ratelimit_common::abi::{
+    Reason, Verdict,
+    counter::{Fate, REASON_SLOTS, SERVICE_SLOTS},
+    sample::{ACTION_PASS, ACTION_REPLY, SampleHeader},
+};
+use ratelimit_ebpf::{
+    frame::{Frame, Link},
+    packet::{Address, Family},
+    parse,
+};
+
+/// One sampled frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    /// When, on the kernel's monotonic clock.
+    pub time_ns: u64,
+    /// Who sent it; `None` if the frame is not IP.
+    pub source: Option<IpAddr>,
+    /// Destination port; 0 without one.
+    pub port: u16,
+    /// 0, or one more than the index of a service.
+    pub service: u32,
+    /// Why it ended as it did.
+    pub reason: Reason,
+    /// What became of it.
+    pub fate: Fate,
+    /// What the kernel was told.
+    pub verdict: Verdict,
+    /// Length of the frame.
+    pub len: u32,
+    /// How many frames it stands for.
+    pub weight: u64,
+}
+
+impl Sampled {
+    /// From the header of a sample, and the first bytes of its frame.
+    pub fn of(header: SampleHeader, frame: &[u8]) -> Self {
+        let verdict = match header.action {
+            ACTION_PASS => Verdict::Pass,
+            ACTION_REPLY => Verdict::Reply,
+            _ => Verdict::Drop,
+        };
+        let link = if header.link == 0 { Link::Ethernet } else { Link::Ip };
+        let frame = Frame::with_len(link, frame, u64::from(header.len));
+        // An answer goes to whom it was asked by: the frame has been written over.
+        let (source, port) = match verdict {
+            Verdict::Reply => (parse::destination(&frame), 0),
+            Verdict::Pass | Verdict::Drop => {
+                (parse::source(&frame), parse::parse(&frame).map_or(0, |packet| packet.port))
+            }
+        };
+        Self {
+            time_ns: header.time_ns,
+            source: source.map(address),
+            port,
+            service: header.slot / SERVICE_SLOTS,
+            reason: Reason::from_code(header.slot % REASON_SLOTS),
+            fate: Fate::ALL[(header.slot % SERVICE_SLOTS / REASON_SLOTS) as usize],
+            verdict,
+            len: header.len,
+            weight: 1 << header.shift.min(63),
+        }
+    }
+}
+
+fn address(address: Address) -> IpAddr {
+    let octets = address.key.octets();
+    match address.family {
+        Family::V4 => IpAddr::from([octets[12], octets[13], octets[14], octets[15]]),
+        Family::V6 => IpAddr::from(octets),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::abi::counter::slot;
+
+    use super::*;
+
+    /// UDP from 203.0.113.7:9 to 198.51.100.1:53.
+    const UDP: [u8; 42] = [
+        2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 203, 0, 113, 7,
+        198, 51, 100, 1, 0, 9, 0, 53, 0, 8, 0, 0,
+    ];
+
+    const DROP: u32 = 1;
+
+    fn header(action: u32, link: u32) -> SampleHeader {
+        let slot = slot(3, Reason::LimitPackets, Fate::Rejected);
+        SampleHeader { time_ns: 5, slot, len: 60, interface: 2, shift: 4, action, link }
+    }
+
+    #[test]
+    fn numbers_become_a_source_a_port_a_reason_and_a_weight() {
+        let sampled = Sampled::of(header(DROP, 0), &UDP);
+        assert_eq!(
+            sampled,
+            Sampled {
+                time_ns: 5,
+                source: Some([203, 0, 113, 7].into()),
+                port: 53,
+                service: 3,
+                reason: Reason::LimitPackets,
+                fate: Fate::Rejected,
+                verdict: Verdict::Drop,
+                len: 60,
+                weight: 16,
+            }
+        );
+        let tunnelled = Sampled::of(header(DROP, 1), &UDP[14..]);
+        assert_eq!((tunnelled.source, tunnelled.port), (sampled.source, 53));
+    }
+
+    #[test]
+    fn an_answer_is_counted_for_whom_it_goes_to_and_what_is_not_ip_for_nobody() {
+        let answered = Sampled::of(header(ACTION_REPLY, 0), &UDP);
+        assert_eq!((answered.source, answered.port), (Some([198, 51, 100, 1].into()), 0));
+        let mut arp = UDP;
+        arp[13] = 6;
+        assert_eq!(Sampled::of(header(ACTION_PASS, 0), &arp).source, None);
+        assert_eq!(Sampled::of(header(ACTION_PASS, 0), &[]).source, None, "an empty copy is no panic");
+    }
+}

@@ -1,0 +1,378 @@
+//! What the host did in one span of time: the one snapshot behind the terminal, the dashboard, attack reports and scripts.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ReasonCount, ServiceCount, Snapshot,
+    sampled::Sampled,
+    talkers::{Naming, Talker, Who, largest},
+};
+use crate::{
+    moment,
+    policy::{Policy, Prefix, User},
+};
+
+/// Version of the JSON form: fields are added, never renamed.
+const VERSION: u32 = 1;
+/// Lengths of the prefixes that sources are added up by.
+const PREFIX_V4: u8 = 24;
+const PREFIX_V6: u8 = 48;
+
+/// Packets and bytes by the second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Packets.
+    pub packets_per_second: f64,
+    /// Bytes.
+    pub bytes_per_second: f64,
+}
+
+/// What ended for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReasonFlow {
+    /// Name of the reason.
+    pub reason: String,
+    /// What happened to these packets.
+    pub verdict: String,
+    /// How much.
+    #[serde(flatten)]
+    pub flow: Flow,
+}
+
+/// What came for one service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceFlow {
+    /// Its name; empty for packets of no service.
+    pub service: String,
+    /// What was handed on.
+    pub passed: Flow,
+    /// What was dropped.
+    pub dropped: Flow,
+    /// What was answered on the spot.
+    pub replied: Flow,
+}
+
+/// How the talkers of a view were found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplingNote {
+    /// Packets that were looked at.
+    pub samples: u64,
+    /// Samples that were lost because the daemon did not read them in time.
+    pub lost: u64,
+    /// At the busiest moment one packet in so many was looked at; 1 if every packet was.
+    pub one_in: u64,
+    /// A source that is not among the talkers sent fewer packets than this, nineteen times out of twenty.
+    pub unseen_packets: u64,
+    /// Why there are no talkers, if frames cannot be sampled here.
+    pub problem: Option<String>,
+}
+
+/// One span of time. Rates of reasons and services are exact; those of talkers are estimates.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// Version of this form.
+    pub version: u32,
+    /// When it ended: UTC, RFC 3339.
+    pub at: String,
+    /// When it ended, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// How long it was.
+    pub span_ms: u64,
+    /// What was handed on.
+    pub passed: Flow,
+    /// What was dropped.
+    pub dropped: Flow,
+    /// What was answered on the spot.
+    pub replied: Flow,
+    /// By reason, as far as any packet ended for it.
+    pub reasons: Vec<ReasonFlow>,
+    /// By service.
+    pub services: Vec<ServiceFlow>,
+    /// Largest sources, largest first.
+    pub sources: Vec<Talker>,
+    /// Largest prefixes.
+    pub prefixes: Vec<Talker>,
+    /// Largest users.
+    pub users: Vec<Talker>,
+    /// How these were found.
+    pub sampling: SamplingNote,
+    /// The host's attack state.
+    pub attack_state: String,
+    /// `enforce` or `monitor`.
+    pub mode: String,
+}
+
+/// What a view is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'s> {
+    /// The counters when it began.
+    pub before: &'s Snapshot,
+    /// The counters when it ended.
+    pub after: &'s Snapshot,
+    /// The sampled frames.
+    pub samples: &'s [Sampled],
+    /// Samples that were lost.
+    pub lost: u64,
+    /// How long it was.
+    pub span_ms: u64,
+    /// When it ended, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// The policy in force.
+    pub policy: &'s Policy,
+    /// The attack state.
+    pub attack_state: &'s str,
+    /// Why frames are not sampled.
+    pub problem: Option<&'s str>,
+}
+
+impl View {
+    /// The view of a span. `service` gives names to numbers of the table of ports.
+    pub fn of<'s>(span: &Span<'s>, service: impl Fn(u32) -> Option<&'s str>) -> Self {
+        // Not to divide by nothing.
+        let seconds = span.span_ms.max(1) as f64 / 1_000.0;
+        let all = by_verdict(&span.after.columns, &span.before.columns, seconds);
+        let names = Names { policy: span.policy, service };
+        let source = span.policy.source();
+        let talkers = |who: &dyn Fn(Prefix) -> Option<Who>| {
+            let of = |sample: &Sampled| who(source.around(sample.source?));
+            largest(span.samples, scale(span), seconds, &names, of)
+        };
+        Self {
+            version: VERSION,
+            at: moment::utc_ms(span.unix_ms),
+            unix_ms: span.unix_ms,
+            span_ms: span.span_ms,
+            passed: all[0],
+            dropped: all[1],
+            replied: all[2],
+            reasons: reasons(span, seconds),
+            services: services(span, seconds),
+            sources: talkers(&|source| Some(Who::Source(shown(source)))),
+            prefixes: talkers(&|source| Some(Who::Prefix(wider(source).to_string()))),
+            users: talkers(&|source| {
+                span.policy.users().of(&source).map(|user| Who::User(user.name().to_owned()))
+            }),
+            sampling: note(span),
+            attack_state: span.attack_state.to_owned(),
+            mode: span.policy.mode().name().to_owned(),
+        }
+    }
+}
+
+/// An address if the source is one, the prefix otherwise.
+fn shown(source: Prefix) -> String {
+    let text = source.to_string();
+    let alone = if source.is_v4() { 32 } else { 128 } == source.len();
+    match text.split_once('/') {
+        Some((address, _)) if alone => address.to_owned(),
+        _ => text,
+    }
+}
+
+fn wider(source: Prefix) -> Prefix {
+    let len = if source.is_v4() { PREFIX_V4 } else { PREFIX_V6 };
+    source.shortened(len.min(source.len()))
+}
+
+struct Names<'s, F> {
+    policy: &'s Policy,
+    service: F,
+}
+
+impl<'s, F: Fn(u32) -> Option<&'s str>> Naming for Names<'s, F> {
+    fn service(&self, number: u32) -> Option<&str> {
+        (self.service)(number)
+    }
+
+    fn user(&self, who: &Who) -> Option<&str> {
+        let prefix = match who {
+            Who::Source(name) => name.parse::<Prefix>().ok()?,
+            Who::Prefix(_) | Who::User(_) => return None,
+        };
+        self.policy.users().of(&prefix).map(User::name)
+    }
+}
+
+/// What the weights of samples are multiplied with, so that they add up to what was counted: samples that were lost are made up for by the others.
+fn scale(span: &Span<'_>) -> f64 {
+    let counted = packets(span.after).saturating_sub(packets(span.before));
+    let weighed: u64 = span.samples.iter().map(|sample| sample.weight).sum();
+    // A span in which every packet was seen needs no estimate, and begins and ends a moment beside the counters'.
+    if weighed == 0 || counted == 0 || (span.lost == 0 && largest_weight(span) == 1) {
+        return 1.0;
+    }
+    counted as f64 / weighed as f64
+}
+
+fn packets(snapshot: &Snapshot) -> u64 {
+    let totals = snapshot.totals();
+    totals.passed_packets + totals.dropped_packets + totals.replied_packets
+}
+
+fn largest_weight(span: &Span<'_>) -> u64 {
+    span.samples.iter().map(|sample| sample.weight).max().unwrap_or(1)
+}
+
+fn note(span: &Span<'_>) -> SamplingNote {
+    let one_in = largest_weight(span);
+    // The rule of three: what was chosen with probability 1/w and never was, was there fewer than 3 w times.
+    let unseen_packets =
+        if one_in > 1 || span.lost > 0 { (3.0 * one_in as f64 * scale(span)).ceil() as u64 } else { 0 };
+    SamplingNote {
+        samples: span.samples.len() as u64,
+        lost: span.lost,
+        one_in,
+        unseen_packets,
+        problem: span.problem.map(str::to_owned),
+    }
+}
+
+/// Every count of some columns.
+fn counts(columns: &super::Columns) -> impl Iterator<Item = &ReasonCount> {
+    let super::Columns { reasons, would_drop, marked, rejected } = columns;
+    [reasons, would_drop, marked, rejected].into_iter().flatten()
+}
+
+/// What one count grew by.
+fn grown(after: &ReasonCount, before: &super::Columns, seconds: f64) -> Flow {
+    let was = counts(before)
+        .find(|count| count.reason == after.reason && count.verdict == after.verdict)
+        .map_or((0, 0), |count| (count.packets, count.bytes));
+    Flow {
+        packets_per_second: after.packets.saturating_sub(was.0) as f64 / seconds,
+        bytes_per_second: after.bytes.saturating_sub(was.1) as f64 / seconds,
+    }
+}
+
+/// What passed, was dropped and was answered.
+fn by_verdict(after: &super::Columns, before: &super::Columns, seconds: f64) -> [Flow; 3] {
+    let mut flows = [Flow::default(); 3];
+    for (flow, verdict) in flows.iter_mut().zip(["pass", "drop", "reply"]) {
+        for count in counts(after).filter(|count| count.verdict == verdict) {
+            let one = grown(count, before, seconds);
+            flow.packets_per_second += one.packets_per_second;
+            flow.bytes_per_second += one.bytes_per_second;
+        }
+    }
+    flows
+}
+
+fn reasons(span: &Span<'_>, seconds: f64) -> Vec<ReasonFlow> {
+    let mut flows: Vec<ReasonFlow> = counts(&span.after.columns)
+        .map(|count| ReasonFlow {
+            reason: count.reason.clone(),
+            verdict: count.verdict.clone(),
+            flow: grown(count, &span.before.columns, seconds),
+        })
+        .filter(|reason| reason.flow.packets_per_second > 0.0)
+        .collect();
+    flows.sort_by(|a, b| b.flow.packets_per_second.total_cmp(&a.flow.packets_per_second));
+    flows
+}
+
+fn services(span: &Span<'_>, seconds: f64) -> Vec<ServiceFlow> {
+    let none = ServiceCount::default();
+    let flow = |service: &ServiceCount| {
+        let before = span.before.services.iter().find(|one| one.service == service.service).unwrap_or(&none);
+        let [passed, dropped, replied] = by_verdict(&service.columns, &before.columns, seconds);
+        ServiceFlow { service: service.service.clone(), passed, dropped, replied }
+    };
+    span.after.services.iter().map(flow).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
+
+    use super::*;
+    use crate::{compile::Places, config, dataplane::kernel::Count};
+
+    const POLICY: &str = "[source]\nlimits = [\"10 packets/s\"]\n\
+        [[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\ntotal = [\"10 packets/s\"]\n\
+        [[user]]\nname = \"acme\"\nsources = [\"203.0.113.0/25\"]\nnetwork = [\"10 packets/s\"]\n";
+
+    fn snapshot(passed: u64, dropped: u64) -> Snapshot {
+        let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
+        let count = |service, reason, packets| Count {
+            service,
+            reason,
+            fate: Fate::Decided,
+            counter: Counter { packets, bytes: packets * 100 },
+        };
+        Snapshot::new(
+            &[count(0, Reason::Conforming, passed), count(1, Reason::LimitPackets, dropped)],
+            &names,
+        )
+    }
+
+    fn sample(last: u8, weight: u64) -> Sampled {
+        Sampled {
+            time_ns: 0,
+            source: Some([203, 0, 113, last].into()),
+            port: 53,
+            service: 1,
+            reason: Reason::LimitPackets,
+            fate: Fate::Decided,
+            verdict: Verdict::Drop,
+            len: 100,
+            weight,
+        }
+    }
+
+    fn view(samples: &[Sampled], lost: u64) -> View {
+        let policy = config::parse(POLICY, "policy.toml").unwrap().policy;
+        let (before, after) = (snapshot(100, 1_000), snapshot(300, 5_000));
+        let span = Span {
+            before: &before,
+            after: &after,
+            samples,
+            lost,
+            span_ms: 2_000,
+            unix_ms: 1_709_210_096_500,
+            policy: &policy,
+            attack_state: "flood",
+            problem: None,
+        };
+        View::of(&span, |number| (number == 1).then_some("dns"))
+    }
+
+    #[test]
+    fn rates_are_what_the_counters_grew_by_and_reasons_that_did_not_grow_are_left_out() {
+        let view = view(&[], 0);
+        assert_eq!((view.passed.packets_per_second, view.dropped.packets_per_second), (100.0, 2_000.0));
+        assert_eq!(view.dropped.bytes_per_second, 200_000.0);
+        let names: Vec<&str> = view.reasons.iter().map(|reason| reason.reason.as_str()).collect();
+        assert_eq!(names, ["limit_packets", "conforming"]);
+        let dns = view.services.iter().find(|service| service.service == "dns").unwrap();
+        assert_eq!((dns.passed.packets_per_second, dns.dropped.packets_per_second), (0.0, 2_000.0));
+        assert_eq!((view.at.as_str(), view.mode.as_str()), ("2024-02-29T12:34:56.500Z", "enforce"));
+        let json = serde_json::to_value(&view).unwrap();
+        assert_eq!(json["reasons"][0]["packets_per_second"], 2_000.0);
+        assert_eq!(serde_json::from_value::<View>(json).unwrap(), view);
+    }
+
+    #[test]
+    fn sources_prefixes_and_users_are_added_up_from_the_samples() {
+        let view = view(&[sample(7, 1), sample(7, 1), sample(200, 1)], 0);
+        let names = |talkers: &[Talker]| -> Vec<(String, u64, Option<String>)> {
+            talkers.iter().map(|one| (one.name().to_owned(), one.dropped_packets, one.user.clone())).collect()
+        };
+        let acme = Some("acme".to_owned());
+        assert_eq!(
+            names(&view.sources),
+            [("203.0.113.7".to_owned(), 2, acme), ("203.0.113.200".to_owned(), 1, None)]
+        );
+        assert_eq!(names(&view.prefixes), [("203.0.113.0/24".to_owned(), 3, None)]);
+        assert_eq!(names(&view.users), [("acme".to_owned(), 2, Some("acme".to_owned()))]);
+        assert_eq!(view.sampling, SamplingNote { samples: 3, one_in: 1, ..SamplingNote::default() });
+    }
+
+    #[test]
+    fn what_was_lost_is_made_up_for_by_what_was_counted() {
+        // 4200 packets were counted, and the samples stand for 2100 of them.
+        let view = view(&[sample(7, 2_048), sample(200, 52)], 9);
+        let packets: Vec<u64> = view.sources.iter().map(Talker::packets).collect();
+        assert_eq!(packets, [4_096, 104]);
+        assert_eq!((view.sampling.one_in, view.sampling.unseen_packets), (2_048, 12_288));
+    }
+}

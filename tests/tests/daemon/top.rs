@@ -1,0 +1,92 @@
+//! `ratelimit top` on a real host: who sends most, also when everybody else is made up.
+
+use std::process::Child;
+
+use ratelimit_tests::{
+    answer::{stderr, stdout},
+    daemon::{Edge, binary},
+    netns::EDGE_V4,
+    redis::wait_for,
+    traffic::{done, edge_with_sources, flood, sent, socket_address},
+};
+use serde_json::Value;
+
+const BAD: &str = "10.99.0.66";
+const WORSE: &str = "10.99.0.67";
+const POLICY: &str = "[source]\nlimits = [\"500 packets/s burst 500\"]\n\
+    [[service]]\nname = \"echo\"\nmatch = { protocol = \"udp\", ports = [4711] }\nper_source = [\"400 packets/s burst 400\"]\n\
+    [[user]]\nname = \"acme\"\nsources = [\"10.99.0.66\"]\nnetwork = [\"10000 packets/s\"]\n";
+
+/// Somebody who makes up his addresses.
+fn spoof(edge: &Edge, seconds: f64) -> Child {
+    edge.wire
+        .in_net(binary("traffic"))
+        .args(["forge", "--kind", "udp", "--to", &socket_address(EDGE_V4), "--for", &seconds.to_string()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("start a forger")
+}
+
+fn source<'v>(view: &'v Value, name: &str) -> &'v Value {
+    let sources = view["sources"].as_array().expect("a list");
+    sources.iter().find(|source| source["source"] == name).unwrap_or(&Value::Null)
+}
+
+#[test]
+fn the_largest_sources_are_shown_with_what_became_of_their_packets_their_user_and_their_service() {
+    let edge = edge_with_sources(&[BAD, WORSE]);
+    let _daemon = edge.start(POLICY);
+    let senders = [flood(&edge, BAD, EDGE_V4, 1_000, 6.0), flood(&edge, WORSE, EDGE_V4, 3_000, 6.0)];
+    let view = wait_for("both senders at their pace", || {
+        let view = edge.json(&["top", "--once"]);
+        let rate = |name| source(&view, name)["packets_per_second"].as_f64().unwrap_or(0.0);
+        (rate(BAD) > 700.0 && rate(WORSE) > 2_000.0).then_some(view)
+    });
+    assert_eq!(view["version"], 1);
+    assert_eq!(view["sources"][0]["source"], WORSE, "{view}");
+    let (bad, worse) = (source(&view, BAD), source(&view, WORSE));
+    assert_eq!((&bad["user"], &worse["user"]), (&"acme".into(), &Value::Null), "{view}");
+    assert_eq!(worse["service"], "echo");
+    assert_eq!(worse["port"], 4711);
+    assert!(worse["dropped_packets"].as_u64() > worse["passed_packets"].as_u64(), "{worse}");
+    assert!(worse["reason"].as_str().is_some_and(|reason| reason.starts_with("limit")), "{worse}");
+    assert_eq!(view["sampling"]["one_in"], 1, "so few are all looked at");
+    assert_eq!(worse["error_packets"], 0);
+    assert_eq!(view["prefixes"][0]["prefix"], "10.99.0.0/24");
+    assert_eq!(view["users"][0]["user"], "acme");
+    for (by, word) in [
+        ("source", WORSE),
+        ("prefix", "10.99.0.0/24"),
+        ("service", "echo"),
+        ("user", "acme"),
+        ("reason", "limit"),
+    ] {
+        let output = edge.cli(&["top", "--once", "--by", by]);
+        assert!(
+            output.status.success() && stdout(&output).contains(word),
+            "{by}: {}{}",
+            stdout(&output),
+            stderr(&output)
+        );
+    }
+    senders.into_iter().for_each(done);
+}
+
+#[test]
+fn a_source_among_made_up_ones_is_found_and_its_share_is_true_within_the_stated_error() {
+    let edge = edge_with_sources(&[BAD]);
+    let _daemon = edge.start(POLICY);
+    let senders = [flood(&edge, BAD, EDGE_V4, 20_000, 5.0), spoof(&edge, 5.0)];
+    let view = wait_for("a flood that is sampled", || {
+        let view = edge.json(&["top", "--once"]);
+        (view["sampling"]["one_in"].as_u64() > Some(1) && source(&view, BAD) != &Value::Null).then_some(view)
+    });
+    assert_eq!(view["sources"][0]["source"], BAD, "{}", view["sources"][0]);
+    let rate = |key: &str| view[key]["packets_per_second"].as_f64().expect("a rate");
+    let all = rate("passed") + rate("dropped") + rate("replied");
+    let error = view["sources"][0]["error_packets"].as_f64().expect("a number");
+    assert!(error > 0.0 && error < all / 20.0, "{error} of {all}");
+    assert!(view["sources"].as_array().expect("a list").len() <= 150);
+    let [bad, spoofed] = senders.map(sent);
+    assert!(spoofed > bad, "{spoofed} were made up, {bad} were not");
+}
