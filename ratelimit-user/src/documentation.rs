@@ -139,7 +139,8 @@ fn shell_words(command: &str) -> Vec<String> {
 fn assert_understood(page: &str, command: &str, is_part: bool) {
     let example = command.replace("ADDRESS", "203.0.113.7").replace(['[', ']'], "").replace(" N", " 5");
     let words = shell_words(example.trim_end_matches(" &"));
-    let words = words.iter().map(String::as_str).take_while(|word| *word != "|").collect::<Vec<_>>();
+    let words =
+        words.iter().map(String::as_str).take_while(|word| !["|", ">"].contains(word)).collect::<Vec<_>>();
     let Err((kind, message)) = cli::understand(&words) else { return };
     let incomplete = [ErrorKind::MissingRequiredArgument, ErrorKind::MissingSubcommand];
     let shows_help = [

@@ -8,7 +8,9 @@
 //! serve   web   control   metrics        answers: to web servers and proxies, to browsers, to operators, to Prometheus
 //! requests          cluster              decisions about requests; limits of packets and blocks that hold on all hosts
 //! store                                  Redis: the only way out to other hosts
-//! meter   dataplane  stats  explain  drops  headroom  lockout
+//! suggest                                limits for observed traffic
+//! replay                                 what policies would have done to captures
+//! meter   dataplane  stats  explain  drops  headroom  lockout  capture  memory
 //! compile                                what the maps must hold
 //! config                                 text
 //! policy                                 what the operator wants
@@ -16,6 +18,7 @@
 //! Only `dataplane` talks to the kernel, only `store` to Redis; `lockout` and `headroom` look into `/proc`.
 
 pub mod build;
+pub mod capture;
 mod certificate;
 pub mod cli;
 pub mod clock;
@@ -34,15 +37,18 @@ pub mod failure;
 pub mod headroom;
 pub mod lockout;
 mod log;
+pub mod memory;
 pub mod meter;
 pub mod metrics;
 mod moment;
 mod overlap;
 pub mod places;
 pub mod policy;
+pub mod replay;
 pub mod requests;
 pub mod serve;
 mod stamp;
 pub mod stats;
 pub mod store;
+pub mod suggest;
 pub mod web;

@@ -15,7 +15,6 @@ pub mod frames;
 pub mod fuzz;
 pub mod grpc;
 pub mod loaded;
-pub mod memory;
 pub mod netns;
 pub mod policies;
 pub mod record;
@@ -27,3 +26,5 @@ pub mod service;
 pub mod simulation;
 pub mod traffic;
 pub mod tun;
+
+pub use ratelimit_user::memory;

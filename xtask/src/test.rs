@@ -39,6 +39,8 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
             Need::Executable { name: "nft", package: "nftables" },
             Need::Executable { name: "ethtool", package: "ethtool" },
             Need::Executable { name: "sysctl", package: "procps" },
+            Need::Executable { name: "tcpdump", package: "tcpdump" },
+            Need::Executable { name: "tshark", package: "tshark" },
         ],
     ]
     .concat();

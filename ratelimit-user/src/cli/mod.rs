@@ -16,12 +16,14 @@ mod operator;
 mod order;
 mod output;
 mod remains;
+mod replay;
 mod rollback;
 mod run;
 mod serve;
 mod stats;
 mod status;
 mod store;
+mod suggest;
 mod test;
 mod top;
 mod usage;
@@ -70,6 +72,8 @@ enum Verb {
     Top(top::Top),
     Watch(watch::Watch),
     Explain(explain::Explain),
+    Replay(replay::Replaying),
+    Suggest(suggest::Suggest),
     Block(block::Block),
     Cluster(cluster::Cluster),
     Allow(allow::Allow),
@@ -115,6 +119,8 @@ pub fn main() -> process::ExitCode {
         Verb::Top(verb) => verb.execute(),
         Verb::Watch(verb) => verb.execute(),
         Verb::Explain(verb) => verb.execute(),
+        Verb::Replay(verb) => verb.execute(),
+        Verb::Suggest(verb) => verb.execute(),
         Verb::Block(verb) => verb.execute(),
         Verb::Cluster(verb) => verb.execute(),
         Verb::Allow(verb) => verb.execute(),

@@ -25,6 +25,7 @@ mod remembered;
 pub mod samples;
 pub mod sysctl;
 pub mod table;
+pub mod tap;
 pub mod trace;
 pub mod tracking;
 mod trie;

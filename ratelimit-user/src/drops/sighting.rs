@@ -89,12 +89,9 @@ impl Sighting {
 
     /// For people and scripts.
     pub fn told(&self) -> Dropped {
-        let source = self.source.to_string();
-        let alone = if self.source.is_v4() { 32 } else { 128 } == self.source.len();
-        let address = source.split_once('/').map_or(source.as_str(), |(address, _)| address);
         Dropped {
             at: moment::utc_ms(self.unix_ms),
-            source: if alone { address.to_owned() } else { source },
+            source: self.source.shown(),
             reason: self.reason.name().to_owned(),
             fate: fate(self.fate).to_owned(),
             service: self.service.clone(),

@@ -117,6 +117,12 @@ impl Prefix {
         self.len
     }
 
+    /// For people: one address is written without a length.
+    pub fn shown(&self) -> String {
+        let alone = if self.is_v4() { 32 } else { 128 } == self.len;
+        if alone { self.address.to_string() } else { self.to_string() }
+    }
+
     /// Whether it is of the IPv4 family.
     pub fn is_v4(&self) -> bool {
         self.address.is_ipv4()

@@ -297,7 +297,7 @@ fn listed() -> Lists {
     .into()
 }
 
-fn random_frame(rng: &mut Rng) -> Vec<u8> {
+pub(crate) fn random_frame(rng: &mut Rng) -> Vec<u8> {
     let (ether_type, packet) = match rng.u8(..20) {
         0 => (ARP, vec![0; 28]),
         1 => (rng.u16(..), vec![0x33; rng.usize(..60)]),
@@ -313,7 +313,7 @@ fn random_frame(rng: &mut Rng) -> Vec<u8> {
 }
 
 /// What a tunnel carries: IP, and sometimes something else.
-fn random_packet(rng: &mut Rng) -> Vec<u8> {
+pub(crate) fn random_packet(rng: &mut Rng) -> Vec<u8> {
     match rng.u8(..20) {
         0 | 1 => [&[rng.u8(..)], &vec![0x33; rng.usize(14..60)][..]].concat(),
         2..=11 => ipv4(rng),
@@ -372,7 +372,7 @@ fn transport(rng: &mut Rng, icmp_protocol: u8) -> (u8, Vec<u8>) {
 }
 
 /// Half of the frames as they are; the others with bytes changed, cut off or added.
-fn mutate(rng: &mut Rng, make: impl Fn(&mut Rng) -> Vec<u8>) -> Vec<u8> {
+pub(crate) fn mutate(rng: &mut Rng, make: impl Fn(&mut Rng) -> Vec<u8>) -> Vec<u8> {
     let mut frame = make(rng);
     match rng.u8(..8) {
         0 => {

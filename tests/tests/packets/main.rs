@@ -11,6 +11,7 @@ mod explanation;
 mod leases;
 mod object;
 mod prefilter;
+mod replay;
 mod services;
 mod succession;
 mod syn_ack;

@@ -3,6 +3,7 @@
 mod bench;
 mod big_tcp;
 mod caps_on_the_wire;
+mod captures;
 mod cookie_firewall;
 mod cookie_limits;
 mod cookie_listeners;

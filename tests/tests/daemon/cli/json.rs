@@ -74,7 +74,7 @@ fn is_around(outer: &str, inner: &str) -> bool {
 }
 
 /// What differs between an answer and its section. Of a verb that shows one element of a documented list, the element is the answer.
-fn differences(words: &[&str], section: &str, answer: &Value, always: bool) -> Vec<String> {
+pub(super) fn differences(words: &[&str], section: &str, answer: &Value, always: bool) -> Vec<String> {
     let mut differences = Vec::new();
     let mut seen = BTreeSet::new();
     paths(answer, "", &mut seen);
@@ -117,12 +117,13 @@ fn positional(value: &Value, path: &str) -> Vec<String> {
 }
 
 /// Commands that fail on a host without a daemon, pins or files, at least one for each verb that has `--output`.
-const FAILING: [&str; 27] = [
+const FAILING: [&str; 28] = [
     "status",
     "stats",
     "watch --for 1s",
     "explain 203.0.113.7",
     "explain nonsense",
+    "suggest",
     "block add 203.0.113.7",
     "block add nonsense",
     "block del 203.0.113.7",
@@ -192,12 +193,13 @@ fn a_verb_that_fails_says_so_in_json_with_its_exit_code() {
         fail(&words);
     }
     fail(&["detach", "--state", "/nonexistent", "--pin", "/nonexistent"]);
+    fail(&["replay", "/nonexistent.pcap", "--policy", "/nonexistent.toml"]);
     // A command line that is not understood.
     fail(&["statsu"]);
     fail(&["status", "--nonsense"]);
     fail(&["block", "add"]);
     let covered = |verb: &String| FAILING.iter().any(|command| command.starts_with(verb.as_str()));
-    let apart = ["detach"];
+    let apart = ["detach", "replay"];
     let missing: Vec<String> = verbs_with_output()
         .into_iter()
         .filter(|verb| !covered(verb) && !apart.contains(&verb.as_str()))

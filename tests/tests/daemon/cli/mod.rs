@@ -2,6 +2,7 @@
 
 mod allow;
 mod block;
+mod captures;
 mod check;
 mod control;
 mod detach;

@@ -1,0 +1,335 @@
+//! The maps as plain memory and the clock as a number: the packet path without a kernel.
+//!
+//! `ratelimit replay` runs captures over these tables, and the tests of the packet path run beside the kernel with them. They are the tables of one
+//! CPU. A replay's tables have room for as many sources as the policy's, and let go of the one that was not seen for the longest; those of
+//! tests have no bound.
+
+mod recency;
+mod relay;
+mod tables;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+};
+
+use foldhash::HashMap;
+use ratelimit_common::{
+    abi::{
+        self, Counter, DropEvent, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict,
+        cell::NEGATIVE_ENTRIES,
+        counter::{COUNTER_SLOTS, Fate, slot},
+        lease::MAX_LEASES,
+        link::{LINK_CELLS, LINK_INTERFACES},
+        prefix::{AGGREGATION_CELLS, MAX_PREFIXES},
+        service::{MAX_SERVICES, MAX_TOTALS, TOTAL_SLOTS},
+        user::MAX_USERS,
+        window::SET_WINDOWS,
+    },
+    limit::{prefilter, window::sliding::SUB_WINDOWS},
+};
+use ratelimit_ebpf::{
+    frame::{Frame, Link},
+    mark,
+    notes::NOTES,
+    pipeline, reject,
+    report::QUIET_SLOTS,
+    tables::Successor,
+};
+
+use crate::compile::{
+    Desired, Destination,
+    lists::{self, Lists, Prefix},
+};
+use recency::RecencyTable;
+
+/// Words of a cell: its bucket, until when it is tracked, its negative entries.
+const CELL_WORDS: usize = 1 + NEGATIVE_ENTRIES;
+/// Words of a share: pools, then refusals.
+const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
+
+/// Words of a bucket: one for each limit, and until when its source is proven.
+const BUCKET_WORDS: usize = MAX_LIMITS + 1;
+
+/// Handles of users' buckets start here, far above those of sources.
+const USERS_AT: usize = 1 << 32;
+
+/// Handles of windows that are kept start here, far above those of others.
+const KEPT_AT: usize = 1 << 40;
+
+/// Words of the windows of users, which come before those of sources.
+const USER_WINDOW_WORDS: usize = MAX_USERS * SET_WINDOWS * SUB_WINDOWS;
+
+/// Tables in memory, for one CPU.
+#[derive(Debug)]
+pub struct Memory {
+    /// The clock.
+    pub now_ns: Cell<u64>,
+    policy: Box<Policy>,
+    users: RefCell<Vec<u64>>,
+    user_limits: HashMap<u32, LimitSet>,
+    destinations: Vec<Destination>,
+    lists: HashMap<Prefix, ListEntry>,
+    /// Lengths of listed prefixes of each family, the longest first.
+    listed_lens: [Vec<u8>; 2],
+    /// Which row of buckets each source has.
+    sources: RefCell<RecencyTable>,
+    buckets: RefCell<Vec<u64>>,
+    cells: RefCell<Vec<u64>>,
+    marks: RefCell<Vec<u32>>,
+    /// What may be spent of users' limits that hold on all hosts together.
+    pub leases: RefCell<HashMap<u32, Lease>>,
+    spent: RefCell<Vec<u64>>,
+    windows: RefCell<RecencyTable>,
+    /// Of sources that have been over one.
+    kept_windows: RefCell<RecencyTable>,
+    window_words: RefCell<Vec<u64>>,
+    kept_words: RefCell<Vec<u64>>,
+    shares: RefCell<Vec<u64>>,
+    totals: RefCell<Vec<u64>>,
+    budgets: RefCell<[u64; 4]>,
+    prefix_levels: RefCell<Vec<u64>>,
+    fair: RefCell<Vec<u64>>,
+    /// The words of prefixes, and which is whose.
+    prefixes: RefCell<RecencyTable>,
+    prefix_words: RefCell<Vec<u64>>,
+    syns: RefCell<Vec<u64>>,
+    /// What frames begin with.
+    pub link: Cell<Link>,
+    /// What was for another program. There is none here, so the packet goes on.
+    pub handed_over: RefCell<Vec<Successor>>,
+    links: RefCell<Vec<u64>>,
+    link_cells: RefCell<Vec<u64>>,
+    /// The number of the interface that frames come in by.
+    pub interface: Cell<u32>,
+    quiet: RefCell<Vec<u64>>,
+    /// What the daemon would have been told.
+    pub told: RefCell<Vec<DropEvent>>,
+    /// Whether the table refuses new sources.
+    pub full: Cell<bool>,
+    /// How many of the next compare-and-exchanges fail, as if another CPU had been faster.
+    pub lost_races: Cell<u32>,
+    /// What another CPU puts into a word right after this one has next read it.
+    pub rival: Cell<Option<(Word, u64)>>,
+    counters: RefCell<Vec<Counter>>,
+    /// Whether packets that are handed to another program are judged by that program, and nobody is told of anything.
+    replays: bool,
+    /// The program that the packet was handed to.
+    successor: Cell<Option<Successor>>,
+    notes: RefCell<[u64; NOTES]>,
+    /// The counter that the last frame was counted in.
+    counted: Cell<u32>,
+    /// Whether what a source may have of a service refused the last frame.
+    refused_at_service: Cell<bool>,
+    /// Segments that would have been looked up among the host's connections.
+    unproven: Cell<u64>,
+}
+
+/// The place of one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Of a source.
+    Bucket(usize),
+    /// Of a cell.
+    Cell(usize),
+    /// Of a share.
+    Share(usize),
+    /// Of a service.
+    Total(usize),
+    /// Of a user.
+    User(usize),
+    /// Of a per-CPU budget.
+    Budget(usize),
+    /// Of a cell of prefix aggregation.
+    PrefixLevel(usize),
+    /// Of fair shares.
+    Fair(usize),
+    /// Of a prefix.
+    Prefix(usize),
+    /// Of a window.
+    Window(usize),
+    /// Of a window of a source that has been over it.
+    KeptWindow(usize),
+    /// Of what was spent from leases.
+    Spent(usize),
+    /// Of a service's SYNs.
+    Syns(usize),
+    /// Of an interface.
+    Link(usize),
+    /// Of a neighbour: its name, or its bucket.
+    LinkCell(usize),
+    /// Of the sources of a slot.
+    Quiet(usize),
+}
+
+impl Memory {
+    /// Empty tables under a policy, without a bound, which remember what they told and handed over.
+    pub fn new(desired: &Desired, lists: Lists) -> Self {
+        Self::bounded(desired, lists, u32::MAX)
+    }
+
+    /// Empty tables under a policy for a replay: with room for so many sources, and with the programs that marked and rejected packets end in.
+    pub fn for_replay(desired: &Desired, sources: u32) -> Self {
+        Self { replays: true, ..Self::bounded(desired, Lists::new(), sources) }
+    }
+
+    fn bounded(desired: &Desired, lists: Lists, sources: u32) -> Self {
+        let lists = lists::with_users(lists, desired.user_prefixes());
+        let lens = |is_v4: bool| -> Vec<u8> {
+            let lens: BTreeSet<u8> =
+                lists.keys().filter(|prefix| prefix.is_v4() == is_v4).map(Prefix::len).collect();
+            lens.into_iter().rev().collect()
+        };
+        let prefixes = if sources == u32::MAX { sources } else { MAX_PREFIXES as u32 };
+        Self {
+            now_ns: Cell::new(1_000_000_000),
+            policy: desired.policy.clone(),
+            users: RefCell::new(vec![0; MAX_USERS * BUCKET_WORDS]),
+            user_limits: desired.users.iter().copied().collect(),
+            destinations: desired.destinations.clone(),
+            listed_lens: [lens(true), lens(false)],
+            lists: lists.into_iter().collect(),
+            sources: RefCell::new(RecencyTable::new(sources)),
+            buckets: RefCell::default(),
+            cells: RefCell::new(vec![0; prefilter::CELLS as usize * CELL_WORDS]),
+            marks: RefCell::new(vec![0; prefilter::CELLS as usize]),
+            leases: RefCell::default(),
+            spent: RefCell::new(vec![0; MAX_LEASES * 2]),
+            windows: RefCell::new(RecencyTable::new(sources)),
+            kept_windows: RefCell::new(RecencyTable::new(sources)),
+            window_words: RefCell::new(vec![0; USER_WINDOW_WORDS]),
+            kept_words: RefCell::default(),
+            shares: RefCell::new(vec![0; TOTAL_SLOTS * SHARE_WORDS]),
+            totals: RefCell::new(vec![0; TOTAL_SLOTS * MAX_TOTALS]),
+            budgets: RefCell::default(),
+            prefix_levels: RefCell::new(vec![0; AGGREGATION_CELLS * 2]),
+            fair: RefCell::new(vec![0; prefilter::CELLS as usize * 2]),
+            prefixes: RefCell::new(RecencyTable::new(prefixes)),
+            prefix_words: RefCell::default(),
+            syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
+            link: Cell::new(Link::Ethernet),
+            handed_over: RefCell::default(),
+            links: RefCell::new(vec![0; LINK_INTERFACES as usize]),
+            link_cells: RefCell::new(vec![0; LINK_CELLS as usize * 2]),
+            interface: Cell::new(1),
+            quiet: RefCell::new(vec![0; QUIET_SLOTS as usize]),
+            told: RefCell::default(),
+            full: Cell::new(false),
+            lost_races: Cell::new(0),
+            rival: Cell::new(None),
+            counters: RefCell::new(vec![Counter { packets: 0, bytes: 0 }; COUNTER_SLOTS as usize]),
+            replays: false,
+            successor: Cell::new(None),
+            notes: RefCell::new([0; NOTES]),
+            counted: Cell::new(0),
+            refused_at_service: Cell::new(false),
+            unproven: Cell::new(0),
+        }
+    }
+
+    /// Puts another policy in force. What was spent stays.
+    pub fn enforce(&mut self, desired: &Desired) {
+        self.policy = desired.policy.clone();
+        self.user_limits = desired.users.iter().copied().collect();
+        self.destinations = desired.destinations.clone();
+    }
+
+    /// Runs one frame through the packet path.
+    pub fn run(&self, frame: &[u8]) -> Verdict {
+        self.judge(&Frame::new(self.link.get(), frame))
+    }
+
+    /// Runs one frame through the packet path, and through the program that it ends in.
+    pub fn judge(&self, frame: &Frame<'_>) -> Verdict {
+        self.refused_at_service.set(false);
+        let verdict = pipeline::process(frame, self, self);
+        match self.successor.take() {
+            Some(Successor::Mark) => mark::mark(frame, self, self),
+            Some(Successor::Reject) => reject::reject(frame, self, self),
+            _ => verdict,
+        }
+    }
+
+    /// Where the last frame was counted: which service, reason and fate, see [`slot`].
+    pub fn counted(&self) -> u32 {
+        self.counted.get()
+    }
+
+    /// Whether the last frame was refused by what one source may have of its service.
+    pub fn refused_at_service(&self) -> bool {
+        self.refused_at_service.get()
+    }
+
+    /// Segments of untracked sources that were refused here, and that a host would have looked up among its connections first.
+    pub fn unproven(&self) -> u64 {
+        self.unproven.get()
+    }
+
+    /// The policy in force.
+    pub fn in_force(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// All counters, all services together, without what had another fate than the reason's own.
+    pub fn counters(&self) -> Vec<(Reason, Counter)> {
+        Reason::ALL.iter().map(|reason| (*reason, self.sum(*reason, Fate::Decided))).collect()
+    }
+
+    /// One counter; service 0 is none.
+    pub fn counter(&self, service: u32, reason: Reason, fate: Fate) -> Counter {
+        self.counters.borrow()[slot(service, reason, fate) as usize]
+    }
+
+    /// What a reason counted, all services together.
+    pub fn sum(&self, reason: Reason, fate: Fate) -> Counter {
+        let counters = self.counters.borrow();
+        let services =
+            (0..=MAX_SERVICES as u32).map(|service| counters[slot(service, reason, fate) as usize]);
+        services.fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
+            packets: sum.packets + one.packets,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+
+    /// Sources that have an entry.
+    pub fn sources(&self) -> usize {
+        self.sources.borrow().len()
+    }
+
+    /// Prefixes that have an entry.
+    pub fn prefixes(&self) -> usize {
+        self.prefixes.borrow().len()
+    }
+
+    /// Forgets a source, as the kernel does when the table is full.
+    pub fn evict(&self, key: SourceKey) {
+        self.sources.borrow_mut().remove(&[key.hi, key.lo, 0]);
+    }
+
+    /// Forgets the windows of all sources that newcomers can displace.
+    pub fn evict_windows(&self) {
+        self.windows.borrow_mut().clear();
+    }
+
+    /// What is in a word.
+    fn read(&self, word: Word) -> u64 {
+        match word {
+            Word::Bucket(at) => self.buckets.borrow()[at],
+            Word::Cell(at) => self.cells.borrow()[at],
+            Word::Share(at) => self.shares.borrow()[at],
+            Word::Total(at) => self.totals.borrow()[at],
+            Word::User(at) => self.users.borrow()[at],
+            Word::Budget(at) => self.budgets.borrow()[at],
+            Word::PrefixLevel(at) => self.prefix_levels.borrow()[at],
+            Word::Fair(at) => self.fair.borrow()[at],
+            Word::Link(at) => self.links.borrow()[at],
+            Word::LinkCell(at) => self.link_cells.borrow()[at],
+            Word::Prefix(at) => self.prefix_words.borrow()[at],
+            Word::Syns(at) => self.syns.borrow()[at],
+            Word::Window(at) => self.window_words.borrow()[at],
+            Word::KeptWindow(at) => self.kept_words.borrow()[at],
+            Word::Quiet(at) => self.quiet.borrow()[at],
+            Word::Spent(at) => self.spent.borrow()[at],
+        }
+    }
+}

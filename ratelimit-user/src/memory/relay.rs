@@ -1,0 +1,107 @@
+//! What the packet path asks beside its tables: other programs, and which limit it was that refused.
+
+use ratelimit_common::abi::{Policy, Reason};
+use ratelimit_ebpf::{
+    frame::{Frame, Link},
+    limit::{self, Leaves, Request, Scope, Stages},
+    link,
+    notes::{NOTES, Notes, leave},
+    packet::Family,
+    reply::{Reply, Wire},
+    service,
+    tables::{Relay, Successor, TailCallContext},
+};
+
+use super::Memory;
+
+impl Memory {
+    /// Takes down that it was a service that refused, if it did.
+    fn at_service(&self, reason: Reason) -> Reason {
+        if !reason.admits() {
+            self.refused_at_service.set(true);
+        }
+        reason
+    }
+}
+
+impl Leaves for Memory {}
+
+impl Stages for Memory {
+    fn judge_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+        self.at_service(limit::judge_service(self, policy, request))
+    }
+
+    fn charge_service(&self, policy: &Policy, request: &mut Request) -> Option<Reason> {
+        limit::charge_service(self, policy, request).map(|reason| self.at_service(reason))
+    }
+
+    fn open_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+        self.at_service(limit::open_service(self, policy, request))
+    }
+
+    fn ask_windows(&self, policy: &Policy, request: &Request, scope: Scope, charging: bool) -> Reason {
+        let is_service = matches!(scope, Scope::Service);
+        let reason = limit::ask_windows(self, policy, request, scope, charging);
+        if is_service { self.at_service(reason) } else { reason }
+    }
+}
+
+impl Relay for Memory {
+    fn answers(&self) -> bool {
+        self.link.get() == Link::Ethernet
+    }
+
+    fn hand_over(&self, to: Successor, context: TailCallContext) {
+        if !self.replays {
+            self.handed_over.borrow_mut().push(to);
+            return;
+        }
+        match to {
+            // Where frames are IP packets there is no program that answers.
+            Successor::Reject if self.link.get() == Link::Ip => {}
+            Successor::Mark | Successor::Reject => {
+                leave(self, context);
+                self.successor.set(Some(to));
+            }
+            // Both ask the sockets of a host, and a capture has none.
+            Successor::Prove | Successor::Answer => self.unproven.set(self.unproven.get() + 1),
+        }
+    }
+
+    fn service_at(&self, frame: &Frame<'_>, table: u32, class: u32) -> u32 {
+        service::at_destination(self, frame, table, class)
+    }
+
+    fn judge_link(&self, frame: &Frame<'_>, policy: &Policy, passes: Reason) -> Reason {
+        link::judge(self, frame, policy, self.interface.get(), passes)
+    }
+}
+
+impl Notes for Memory {
+    fn note(&self, index: usize) -> u64 {
+        self.notes.borrow()[index % NOTES]
+    }
+
+    fn set_note(&self, index: usize, value: u64) {
+        self.notes.borrow_mut()[index % NOTES] = value;
+    }
+}
+
+/// Nothing is sent and nothing is written: that it could be is the answer.
+impl Wire for Memory {
+    fn answers(&self) -> bool {
+        self.link.get() == Link::Ethernet
+    }
+
+    fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f> {
+        *frame
+    }
+
+    fn send(&self, _: u64, _: &Reply) -> bool {
+        true
+    }
+
+    fn mark(&self, _: usize, _: Family, _: u32) -> bool {
+        true
+    }
+}

@@ -1,0 +1,74 @@
+//! The capture's time as the packet path's clock.
+
+use crate::moment;
+
+/// Where the clock of a replay begins: far enough from 0 that every bucket is full.
+const START_NS: u64 = 86_400_000_000_000;
+/// A packet so long after the first has a wrong time: the packet path's time words go round after two years.
+const LONGEST_NS: u64 = 365 * 86_400_000_000_000;
+
+/// From the times of packets to a clock that never goes back. CPUs that capture at once write packets a little out of order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timeline {
+    first: Option<u64>,
+    latest: u64,
+    /// Packets that had an earlier time than one before them.
+    behind: u64,
+}
+
+/// A packet that has a time more than a year after the first one's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a packet of {at} is more than a year after the first, of {first}; cut the capture where its times are wrong"
+)]
+pub struct TooFar {
+    first: String,
+    at: String,
+}
+
+impl Timeline {
+    /// The clock's time at a packet of this time.
+    pub fn now_ns(&mut self, unix_ns: u64) -> Result<u64, TooFar> {
+        let first = *self.first.get_or_insert(unix_ns);
+        if unix_ns.saturating_sub(first) > LONGEST_NS {
+            let [first, at] = [first, unix_ns].map(|ns| moment::utc(ns / 1_000_000_000));
+            return Err(TooFar { first, at });
+        }
+        if unix_ns < self.latest {
+            self.behind += 1;
+        }
+        self.latest = self.latest.max(unix_ns);
+        Ok(START_NS + (self.latest - first))
+    }
+
+    /// When the first packet was, and the latest, in nanoseconds since 1970.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        self.first.map(|first| (first, self.latest))
+    }
+
+    /// Packets that had an earlier time than one before them.
+    pub fn behind(&self) -> u64 {
+        self.behind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_never_goes_back_and_says_how_often_packets_did() {
+        let mut timeline = Timeline::default();
+        let times = [5_000, 7_000, 6_000, 4_000, 8_000].map(|unix_ns| timeline.now_ns(unix_ns).unwrap());
+        assert_eq!(times.map(|now_ns| now_ns - START_NS), [0, 2_000, 2_000, 2_000, 3_000]);
+        assert_eq!((timeline.behind(), timeline.span()), (2, Some((5_000, 8_000))));
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_is_no_time() {
+        let mut timeline = Timeline::default();
+        timeline.now_ns(1_700_000_000_000_000_000).unwrap();
+        let error = timeline.now_ns(u64::MAX).unwrap_err().to_string();
+        assert!(error.contains("more than a year after the first, of 2023-11-14T22:13:20Z"), "{error}");
+    }
+}

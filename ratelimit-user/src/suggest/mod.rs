@@ -1,0 +1,22 @@
+//! Limits for traffic that was observed: what sources did, what would hold only those that stand out, and whom that would have hit.
+//!
+//! ```text
+//!   packets -> habits (busiest second of each source, by service) -> distributions -> proposals -> draft (a policy)
+//!           '-> replay of the draft -> hits -> comments of the draft
+//! ```
+//!
+//! Pure: packets come from a capture or a spool, time is theirs. The number of sources with a row of their own has a bound; lighter ones are summed up.
+
+mod distribution;
+mod draft;
+mod habits;
+mod proposal;
+mod spool;
+mod subject;
+
+pub use distribution::Distribution;
+pub use draft::{Draft, ProposedLimit, Suggestion};
+pub use habits::Habits;
+pub use proposal::Proposal;
+pub use spool::{Spool, SpoolFull};
+pub use subject::Subject;
