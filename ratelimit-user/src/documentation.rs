@@ -258,6 +258,27 @@ fn the_page_of_metrics_has_each_of_them_once_and_no_other() {
 }
 
 #[test]
+fn dashboard_and_alert_rules_name_metrics_that_exist() {
+    let known = metrics_in_code();
+    let mut seen = BTreeSet::new();
+    for file in [
+        "packaging/grafana/ratelimit.json",
+        "packaging/prometheus/alerts.yml",
+        "packaging/prometheus/alerts_test.yml",
+    ] {
+        let text = read(file);
+        for name in text.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).filter(|name| is_metric(name))
+        {
+            // Of a histogram, its parts are asked for.
+            let whole = name.strip_suffix("_bucket").unwrap_or(name);
+            assert!(known.contains(whole), "{file}: there is no metric {name}");
+            seen.insert(whole.to_owned());
+        }
+    }
+    assert!(seen.len() >= 20, "{seen:?}");
+}
+
+#[test]
 fn metrics_that_other_pages_speak_of_exist() {
     let names = metrics_in_code();
     for page in pages().iter().filter(|page| !page.starts_with("docs/decisions/")) {

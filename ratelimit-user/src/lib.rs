@@ -7,16 +7,17 @@
 //! daemon            doctor               wiring; what is in the way on a host
 //! serve   web   control   metrics        answers: to web servers and proxies, to browsers, to operators, to Prometheus
 //! requests          cluster              decisions about requests; limits of packets and blocks that hold on all hosts
-//! store                                  Redis: the only way out to other hosts
+//! store             notify               Redis, webhooks and commands: the ways out to others
 //! suggest                                limits for observed traffic
 //! replay                                 what policies would have done to captures
-//! meter   dataplane  stats  explain  drops  headroom  lockout  capture  memory
+//! meter   dataplane  stats  explain  drops  attacks  headroom  lockout  capture  memory
 //! compile                                what the maps must hold
 //! config                                 text
 //! policy                                 what the operator wants
 //! ```
-//! Only `dataplane` talks to the kernel, only `store` to Redis; `lockout` and `headroom` look into `/proc`.
+//! Only `dataplane` talks to the kernel, only `store` to Redis, only `notify` to webhooks; `lockout` and `headroom` look into `/proc`.
 
+pub mod attacks;
 pub mod build;
 pub mod capture;
 mod certificate;
@@ -41,6 +42,7 @@ pub mod memory;
 pub mod meter;
 pub mod metrics;
 mod moment;
+pub mod notify;
 mod overlap;
 pub mod places;
 pub mod policy;

@@ -2,6 +2,7 @@
 
 mod allow;
 mod apply;
+mod attacks;
 mod block;
 mod check;
 mod cluster;
@@ -74,6 +75,7 @@ enum Verb {
     Explain(explain::Explain),
     Replay(replay::Replaying),
     Suggest(suggest::Suggest),
+    Attacks(attacks::Attacks),
     Block(block::Block),
     Cluster(cluster::Cluster),
     Allow(allow::Allow),
@@ -121,6 +123,7 @@ pub fn main() -> process::ExitCode {
         Verb::Explain(verb) => verb.execute(),
         Verb::Replay(verb) => verb.execute(),
         Verb::Suggest(verb) => verb.execute(),
+        Verb::Attacks(verb) => verb.execute(),
         Verb::Block(verb) => verb.execute(),
         Verb::Cluster(verb) => verb.execute(),
         Verb::Allow(verb) => verb.execute(),

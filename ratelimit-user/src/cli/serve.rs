@@ -80,7 +80,7 @@ impl Serve {
         }
         let scrapers = loaded.policy.listen().metrics().map(Scrapers::bind).transpose()?;
         loaded.warnings.iter().for_each(log::warning);
-        warn_of_escalations(&loaded.policy);
+        warn_of_idle_keys(&loaded.policy);
         let policy = loaded.policy.clone().moved_to(redis.as_ref());
         let store = Store::of(&policy, None).map_err(no_threads)?;
         let decisions = Arc::new(DecisionService::with(&policy, store));
@@ -138,7 +138,7 @@ impl Office {
             }
         };
         loaded.warnings.iter().for_each(log::warning);
-        warn_of_escalations(&loaded.policy);
+        warn_of_idle_keys(&loaded.policy);
         let rows = changes(&self.policy, &loaded.policy);
         self.decisions.follow(&loaded.policy, self.redis.as_ref());
         self.policy = loaded.policy;
@@ -157,12 +157,15 @@ impl Office {
     }
 }
 
-fn warn_of_escalations(policy: &Policy) {
+fn warn_of_idle_keys(policy: &Policy) {
     for api in policy.requests().apis.iter().filter(|api| api.escalation.is_some()) {
         log::warning(format!(
             "api {:?}: escalate does nothing here, only in ratelimit run, which guards interfaces",
             api.name
         ));
+    }
+    if !policy.notifiers().is_empty() {
+        log::warning("notify does nothing here, only in ratelimit run, which looks for attacks");
     }
 }
 

@@ -102,6 +102,15 @@ fn text(status: &protocol::Status) -> String {
     }
     text.push_str(&format!("           {}\n", status.policy_after_restart));
     text.push_str(&format!("attack     {}, {} changes\n", status.attack_state, status.attack_state_changes));
+    for attack in &status.attacks.active {
+        text.push_str(&format!(
+            "           attack {} goes on: {} on {}; ratelimit attacks show {}\n",
+            attack.number,
+            attack.kind.name(),
+            attack.target,
+            attack.number
+        ));
+    }
     text.push_str(&headroom(&status.headroom));
     text.push_str(&format!(
         "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot prefilter cells\n\

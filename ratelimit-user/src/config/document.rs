@@ -4,6 +4,7 @@ mod api;
 mod cluster;
 mod host;
 mod listen;
+mod notify;
 
 use std::ops::Range;
 
@@ -22,6 +23,7 @@ pub(super) use api::{ApiTable, EscalateTable, Lists, RequestsTable, ReservedTabl
 pub(super) use cluster::ClusterTable;
 pub(super) use host::{HostTable, LinkWord};
 pub(super) use listen::{ListenTable, TlsTable};
+pub(super) use notify::{AttacksTable, NotifyTable};
 
 /// What a policy file says, each value with its place, nothing judged yet.
 #[derive(Debug, Default)]
@@ -37,6 +39,8 @@ pub(super) struct Document {
     pub(super) cluster: Found<ClusterTable>,
     pub(super) requests: Option<RequestsTable>,
     pub(super) apis: Vec<ApiTable>,
+    pub(super) attacks: Option<AttacksTable>,
+    pub(super) notify: Vec<NotifyTable>,
 }
 
 /// `[[service]]`.
@@ -146,6 +150,11 @@ pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
                 document.requests =
                     table("requests", value, problems).map(|table| api::requests(table, problems));
             }
+            "attacks" => {
+                document.attacks =
+                    table("attacks", value, problems).map(|table| notify::attacks(table, problems));
+            }
+            "notify" => document.notify = tables("notify", value, problems, notify::read),
             "api" => document.apis = tables("api", value, problems, api::read),
             _ => unknown(key, &TOP, problems),
         }

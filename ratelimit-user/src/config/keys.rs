@@ -24,6 +24,8 @@ pub(super) const TOP: Keys = Keys {
         "api",
         "listen",
         "cluster",
+        "attacks",
+        "notify",
     ],
 };
 pub(super) const SOURCE: Keys = Keys {
@@ -87,6 +89,9 @@ pub(super) const API: Keys = Keys {
         "known_for",
     ],
 };
+pub(super) const ATTACKS: Keys = Keys { known: &["begin", "begin_requests", "end_after"] };
+pub(super) const NOTIFY: Keys =
+    Keys { known: &["name", "webhook", "secret_file", "ca_file", "command", "on"] };
 pub(super) const RESERVED: Keys = Keys { known: &["critical", "normal"] };
 pub(super) const ESCALATE: Keys = Keys { known: &["above", "for", "block", "ipv4_prefix", "ipv6_prefix"] };
 

@@ -13,6 +13,7 @@ mod keys;
 mod listen;
 mod lists;
 mod loaded;
+mod notify;
 mod pieces;
 mod problem;
 mod reader;

@@ -12,6 +12,7 @@ use super::{
     document::{Document, SourceTable},
     host, listen,
     lists::rates,
+    notify,
     pieces::Aside,
     problem::Problems,
     request_limits, services, users,
@@ -54,6 +55,8 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
     if let (Some(users), Some(Some(cluster))) = (&users, &cluster) {
         cluster::judge(document, users, cluster, problems);
     }
+    let attacks = notify::attacks(document.attacks.as_ref(), problems);
+    let notifiers = notify::resolve(&document.notify, problems);
     let mode = mode(document.mode.as_ref(), problems);
     let source = source?;
     let aggregation = match &document.source {
@@ -66,7 +69,8 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
         .with_users(users?)
         .with_mode(mode?)
         .with_cluster(cluster?)
-        .with_requests(requests?);
+        .with_requests(requests?)
+        .with_attacks(attacks, notifiers);
     if let Err(error) = policy.windows_fit() {
         problems.error(&(0..0), error);
         return None;

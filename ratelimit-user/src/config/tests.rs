@@ -5,6 +5,7 @@ mod apis;
 mod cluster;
 mod host;
 mod listen;
+mod notify;
 mod requests;
 mod services;
 mod users;

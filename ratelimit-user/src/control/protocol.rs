@@ -14,7 +14,8 @@ pub use self::{
     reply::{EarlierStats, Reply, StatsReply},
     requests::{DecisionInfo, TestQuestion},
     status::{
-        ClusterStatus, HeadroomStatus, InterfaceStatus, Status, StatusWarning, Unconfirmed, all_protected,
+        ActiveAttack, AttacksStatus, ClusterStatus, HeadroomStatus, InterfaceStatus, Status, StatusWarning,
+        Unconfirmed, all_protected,
     },
     users::{LimitInfo, UserBucket, UserInfo, UserOrder},
 };

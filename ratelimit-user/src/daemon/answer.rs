@@ -22,8 +22,16 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// Carries out one order that needs no look at the table.
+/// Carries out one order that needs no look at the table. Reports of attacks that go on have what it changed.
 pub(super) fn answer(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, Failure> {
+    let reply = carry_out(host, request, caller);
+    if let Ok(Reply::Done(message) | Reply::Applied { message, .. }) = &reply {
+        host.attacks.note(message);
+    }
+    reply
+}
+
+fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, Failure> {
     let now_ns = probe::now_ns();
     let nobody = Operator::default();
     let by = |operator| By { caller, operator };
@@ -85,6 +93,8 @@ pub(super) fn answer(host: &mut Host, request: Order, caller: Caller) -> Result<
             let (in_force, mut enforcer) = host.change();
             in_force.rollback(&by(None), &mut enforcer)
         }
+        Order::AttackList => Ok(Reply::Attacks(host.attacks.list())),
+        Order::AttackShow { number } => Ok(Reply::Attack(Box::new(host.attacks.show(number)?))),
         Order::Detach { interface } => host.interfaces.detach(&mut host.kernel.maps, interface.as_deref()),
     }
 }

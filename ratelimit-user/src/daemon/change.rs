@@ -166,16 +166,20 @@ impl InForce {
         Ok(())
     }
 
-    /// Rolls back if nobody confirmed in time. What fails is tried again.
-    pub(super) fn expire(&mut self, now: Instant, enforcer: &mut Enforcer<'_>) {
-        let Some(waiting) = self.waiting.as_ref().filter(|waiting| waiting.is_over(now)) else { return };
+    /// Rolls back if nobody confirmed in time, and says whether it did. What fails is tried again.
+    pub(super) fn expire(&mut self, now: Instant, enforcer: &mut Enforcer<'_>) -> bool {
+        let Some(waiting) = self.waiting.as_ref().filter(|waiting| waiting.is_over(now)) else {
+            return false;
+        };
         let why = format!("nobody confirmed within {} s", waiting.asked.as_secs_f64());
-        if let Err(failure) = self.end_wait(&why, enforcer) {
+        let ended = self.end_wait(&why, enforcer);
+        if let Err(failure) = &ended {
             log::error(format!("NOT ROLLED BACK, trying again: {failure}"));
             if let Some(waiting) = &mut self.waiting {
                 waiting.try_again(now);
             }
         }
+        ended.is_ok()
     }
 
     /// A daemon that stops cannot roll back any more, so it does it now.

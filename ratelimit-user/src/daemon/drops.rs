@@ -40,8 +40,13 @@ impl Drops {
         self.watchers.subscribe()
     }
 
-    /// Takes in what the kernel program has told: remembers it, and tells those who watch.
-    pub(super) fn take_in(&mut self, policy: &Policy, services: &Places) {
+    /// Takes in what the kernel program has told: remembers it, and tells those who watch and whoever else wants to know.
+    pub(super) fn take_in(
+        &mut self,
+        policy: &Policy,
+        services: &Places,
+        mut tell: impl FnMut(&Arc<Sighting>),
+    ) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let telling = Telling {
             policy,
@@ -55,6 +60,7 @@ impl Drops {
         for event in self.ring.iter_mut().flat_map(DropRing::unread) {
             let sighting = Arc::new(Sighting::of(&event, &telling));
             self.recent.remember(Arc::clone(&sighting));
+            tell(&sighting);
             let _nobody_watches = self.watchers.send(sighting);
         }
     }

@@ -9,6 +9,7 @@ use ratelimit_common::abi::Event;
 
 use super::{
     attack::AttackWatch,
+    attacks::Attacks,
     cluster::Cluster,
     drops::Drops,
     enforcer::{Enforcer, Kernel},
@@ -21,10 +22,12 @@ use super::{
     warnings::Conditions,
 };
 use crate::{
+    attacks::Tallied,
     compile::Places,
     dataplane::{kernel::Meters, table::SourceTable},
     failure::Failure,
     policy::Policy,
+    stats::attack_state::AttackState,
 };
 
 /// The running host: one owner for each thing that it takes.
@@ -39,6 +42,8 @@ pub(super) struct Host {
     pub(super) interfaces: Interfaces,
     pub(super) conditions: Conditions,
     pub(super) attack: AttackWatch,
+    /// Attacks that were recognised.
+    pub(super) attacks: Attacks,
     pub(super) headroom: HeadroomWatch,
     pub(super) drops: Drops,
     pub(super) traffic: Arc<Traffic>,
@@ -87,7 +92,9 @@ impl Host {
 
     /// Takes in what the kernel program has told of refused packets.
     pub(super) fn take_in_drops(&mut self) {
-        self.drops.take_in(self.in_force.policy(), &self.kernel.desired.names.services);
+        let attacks = &mut self.attacks;
+        let services = &self.kernel.desired.names.services;
+        self.drops.take_in(self.in_force.policy(), services, |sighting| attacks.see(sighting));
     }
 
     /// Looks whether our program is on every interface that it should be on.
@@ -101,6 +108,12 @@ impl Host {
         let budget = u64::from(policy.prefilter().new_sources_per_cpu()) * u64::from(self.kernel.facts.cpus);
         self.attack.observe(maps, budget)?;
         self.conditions.follow_arrivals(maps, policy)
+    }
+
+    /// Recognises attacks by the counters. Called once a second, apart from the rest: counters are read beside everything else.
+    pub(super) fn observe_attacks(&mut self, tallied: Tallied) {
+        let flood = self.attack.watch.attack_state() == AttackState::Flood;
+        self.attacks.observe(tallied, flood, self.in_force.policy());
     }
 
     /// Follows the host's headroom and the kernel's settings. Called once a second.

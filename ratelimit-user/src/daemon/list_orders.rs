@@ -14,6 +14,9 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
+/// Blocks that are named in the log when they run out together: thousands are a number.
+const LOGGED: usize = 50;
+
 /// Where a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
@@ -39,7 +42,14 @@ impl ListEditor<'_> {
         }
         let over = self.book.lists.iter().filter(|(_, entry)| ran_out(entry));
         let edits: Edits = over.map(|(prefix, entry)| (*prefix, without_block(*entry))).collect();
-        self.edit(&edits)
+        self.edit(&edits)?;
+        for prefix in edits.keys().take(LOGGED) {
+            tracing::info!(event = "block_over", %prefix, "{prefix}: its block has run out");
+        }
+        if edits.len() > LOGGED {
+            tracing::info!("and {} more blocks have run out", edits.len() - LOGGED);
+        }
+        Ok(())
     }
 
     pub(super) fn block(

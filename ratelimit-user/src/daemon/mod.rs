@@ -4,6 +4,8 @@ mod answer;
 mod archive;
 mod arrivals;
 mod attack;
+mod attack_records;
+mod attacks;
 mod caller;
 mod change;
 mod cluster;

@@ -43,7 +43,9 @@ fn escalate(host: &mut Host, offence: &Offence) -> Result<Reply, Failure> {
     let prefix = offence.prefix.to_string();
     let (for_ns, reason) = (Some(offence.for_ns), short(&offence.reason));
     let asker = Asker { operator: &Operator::default(), by: &"escalate", now_ns: probe::now_ns() };
-    host.list_editor().block(&prefix, for_ns, Some(&reason), scope, &asker)
+    let reply = host.list_editor().block(&prefix, for_ns, Some(&reason), scope, &asker)?;
+    host.attacks.note(&format!("escalate blocked {prefix}: {reason}"));
+    Ok(reply)
 }
 
 fn meets(one: &Prefix, other: &Prefix) -> bool {

@@ -36,6 +36,7 @@ use super::{
     unsaved,
 };
 use crate::{
+    attacks::Tallied,
     config::{self, Reader},
     control::{
         protocol::{EarlierStats, Order, Reply, StatsReply, Status},
@@ -129,6 +130,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             Failure::new(ExitCode::Unsupported, format!("cannot start threads that answer: {error}"))
         })?;
         tokio::spawn(follow_offenders(Arc::clone(&daemon.host)));
+        tokio::spawn(follow_attacks(Arc::clone(&daemon)));
         let talks = Talks::begin(&daemon.host)?;
         daemon.until_stopped(&mut signals, &state).await?;
         // What is being said is said once more, if need be: it counts once.
@@ -285,6 +287,7 @@ impl Daemon {
         let mut host = self.host();
         let (in_force, mut enforcer) = host.change();
         in_force.stop_waiting(&mut enforcer);
+        host.attacks.stop();
         let unpinned = host.interfaces.unpinned();
         unpinned.iter().for_each(log::warning);
         for interface in host.interfaces.statuses() {
@@ -313,7 +316,9 @@ impl Daemon {
     fn expire(&self) {
         let mut host = self.host();
         let (in_force, mut enforcer) = host.change();
-        in_force.expire(Instant::now(), &mut enforcer);
+        if in_force.expire(Instant::now(), &mut enforcer) {
+            host.attacks.note("nobody confirmed, the policy before is in force again");
+        }
     }
 
     fn reload(&self) {
@@ -323,6 +328,7 @@ impl Daemon {
             Ok(()) => {
                 let limits = host.policy().source().limits().len();
                 log::info(format!("policy read again: {limits} limits in force"));
+                host.attacks.note("SIGHUP: policy read again");
                 host.conditions.warnings(host.policy()).iter().for_each(log::warning);
             }
             Err(failure) => log::error(format!("policy not reloaded, the old one stays in force: {failure}")),
@@ -487,6 +493,26 @@ impl Metrics for Daemon {
             beside(move || metrics::render(&status, &snapshot).map_err(failed)).await
         });
         look.await.map_err(|failure| failure.message)
+    }
+}
+
+/// Looks once a second whether an attack begins or ends, until the daemon ends.
+async fn follow_attacks(daemon: Arc<Daemon>) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        second.tick().await;
+        let ((meters, services), decisions) = {
+            let host = daemon.host();
+            (host.meters(), host.requests.decisions.status().decisions)
+        };
+        let decisions: Vec<_> =
+            decisions.into_iter().map(|count| (count.api, count.outcome, count.decisions)).collect();
+        let tallied = beside(move || Ok(Tallied::new(&meters.counts()?, &services, &decisions))).await;
+        match tallied {
+            Ok(tallied) => daemon.host().observe_attacks(tallied),
+            Err(failure) => log::warning(format!("attacks were not looked for: {failure}")),
+        }
     }
 }
 

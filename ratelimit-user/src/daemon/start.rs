@@ -5,6 +5,7 @@ use std::{fs::File, time::Instant};
 use super::{
     arrivals::Arrivals,
     attack::AttackWatch,
+    attacks::Attacks,
     cluster::{self, Cluster},
     drops::Drops,
     enforcer::Kernel,
@@ -195,7 +196,9 @@ impl Started {
             true => Some(Trace::begin(&mut self.program, &self.kernel.desired.names.services)?),
             false => None,
         };
+        let kept_in = keeper.journal.path().parent().unwrap_or(&options.state).to_owned();
         Ok(Host {
+            attacks: Attacks::open(&kept_in, version.policy())?,
             requests: Requests::new(version.policy(), options.redis.as_ref(), id)?,
             in_force: InForce::new(options, version, reader),
             attack: AttackWatch::new(&self.kernel.maps)?,

@@ -48,6 +48,7 @@ pub(super) fn status(host: &Host) -> Status {
         evictions: 0,
         attack_state: host.attack.watch.attack_state().name().to_owned(),
         attack_state_changes: host.attack.watch.changes(),
+        attacks: host.attacks.status(),
         headroom: host.headroom.status(Instant::now()),
         blocked_prefixes: entries::blocked(&host.lists.lists, now_ns).count() as u64,
         allowed_prefixes: entries::allows(&host.lists.lists).count() as u64,
@@ -70,6 +71,8 @@ fn warned(host: &Host) -> Vec<StatusWarning> {
         StatusWarning::of("listeners", host.requests.decisions.warnings()),
         StatusWarning::of("lists_not_on_disk", host.lists.not_on_disk()),
         StatusWarning::of("pins_gone", host.interfaces.unpinned()),
+        StatusWarning::of("attack_reports_not_on_disk", host.attacks.not_on_disk()),
+        StatusWarning::of("notify", host.attacks.untold()),
     ]
     .concat()
 }

@@ -1,5 +1,6 @@
 //! A snapshot as Prometheus metrics.
 
+mod attacks;
 mod cluster;
 mod histogram;
 mod requests;
@@ -28,6 +29,7 @@ pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus
     if let Some(cluster) = &status.cluster {
         cluster::register(&registry, cluster)?;
     }
+    attacks::register(&registry, &status.attacks)?;
     requests::register(&registry, &status.requests)?;
     counters(&registry, status)?;
     TextEncoder::new().encode_to_string(&registry.gather())

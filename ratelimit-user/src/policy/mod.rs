@@ -3,6 +3,7 @@
 pub mod address;
 mod aggregation;
 mod api;
+mod attacks;
 mod carrier;
 pub mod changes;
 mod cluster;
@@ -11,6 +12,7 @@ mod interface_name;
 mod leases;
 mod limit_list;
 mod listen;
+mod notify;
 mod prefilter;
 mod prefix;
 mod request_limit;
@@ -33,6 +35,7 @@ pub use api::{
     ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, Escalation, KeyPart, Login, MAX_KEYS, MAX_NAME,
     MAX_THREADS, OnRefusal, RequestPolicy, Reserved, Sharing, is_api_name,
 };
+pub use attacks::{AttackPolicy, AttackPolicyError};
 pub use carrier::{Carrier, Place};
 pub use cluster::{
     ClusterError, ClusterPolicy, ClusterWords, DEFAULT_HOSTS, DEFAULT_NAME, MAX_HOSTS, Reserve, WithoutStore,
@@ -43,6 +46,7 @@ pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use leases::Uncountable;
 pub use limit_list::LimitList;
 pub use listen::{Endpoint, Listen, ListenTls, SocketRights};
+pub use notify::{Notifier, NotifyWay, Occasion, WebhookUrl, WebhookUrlError};
 pub use prefilter::{DEFAULT_NEW_SOURCES, PrefilterError, PrefilterPolicy};
 pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use request_limit::{
@@ -72,6 +76,8 @@ pub struct Policy {
     listen: Listen,
     cluster: Option<ClusterPolicy>,
     requests: RequestPolicy,
+    attacks: AttackPolicy,
+    notifiers: Vec<Notifier>,
 }
 
 impl Policy {
@@ -98,6 +104,8 @@ impl Policy {
             listen,
             cluster: None,
             requests,
+            attacks: AttackPolicy::default(),
+            notifiers: Vec::new(),
         }
     }
 
@@ -109,6 +117,21 @@ impl Policy {
     /// What the host takes as a whole.
     pub fn host(&self) -> &HostPolicy {
         &self.host
+    }
+
+    /// Replaces what is called an attack, and who is told of it.
+    pub fn with_attacks(self, attacks: AttackPolicy, notifiers: Vec<Notifier>) -> Self {
+        Self { attacks, notifiers, ..self }
+    }
+
+    /// What is called an attack.
+    pub fn attacks(&self) -> &AttackPolicy {
+        &self.attacks
+    }
+
+    /// Who is told of attacks.
+    pub fn notifiers(&self) -> &[Notifier] {
+        &self.notifiers
     }
 
     /// Replaces users and plans.

@@ -1,6 +1,7 @@
 //! A daemon and its operators: every verb, every change of the policy, and what survives a restart.
 
 mod apply;
+mod attacks;
 mod change;
 mod cli;
 mod explain;

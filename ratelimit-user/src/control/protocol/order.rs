@@ -159,6 +159,13 @@ pub enum Order {
     Confirm,
     /// Back to the policy before the last change.
     Rollback,
+    /// Which attacks were there?
+    AttackList,
+    /// What is known of one attack?
+    AttackShow {
+        /// Its number.
+        number: u64,
+    },
     /// Take the program off an interface, or off all.
     Detach {
         /// One interface; all when absent.

@@ -9,6 +9,7 @@ use super::{
     users::{LimitInfo, UserInfo},
 };
 use crate::{
+    attacks::{AttackReport, AttackSummary},
     cluster::members::Member,
     drops::Dropped,
     explain::Explanation,
@@ -92,6 +93,10 @@ pub enum Reply {
         /// What is probably not meant.
         warnings: Vec<String>,
     },
+    /// To `attacks list`: newest first.
+    Attacks(Vec<AttackSummary>),
+    /// To `attacks show`.
+    Attack(Box<AttackReport>),
     /// An order was carried out; a sentence about it.
     Done(String),
     /// An order was not carried out, and why.

@@ -2,7 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{headroom::Reading, policy::changes::Change, requests::status::RequestsStatus};
+use crate::{
+    attacks::{AttackKind, AttackTarget},
+    headroom::Reading,
+    notify::NotifierStatus,
+    policy::changes::Change,
+    requests::status::RequestsStatus,
+};
 
 /// How the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +71,9 @@ pub struct Status {
     /// How often the attack state changed.
     #[serde(rename = "posture_changes")]
     pub attack_state_changes: u64,
+    /// Attacks that were recognised, and who is told of them.
+    #[serde(default)]
+    pub attacks: AttacksStatus,
     /// Whether the host could take more.
     #[serde(flatten)]
     pub headroom: HeadroomStatus,
@@ -101,7 +110,7 @@ pub struct StatusWarning {
 
 impl StatusWarning {
     /// Everything that there are warnings of.
-    pub const KINDS: [&str; 11] = [
+    pub const KINDS: [&str; 13] = [
         "not_protected",
         "generic_mode",
         "monitor",
@@ -112,6 +121,8 @@ impl StatusWarning {
         "listeners",
         "lists_not_on_disk",
         "pins_gone",
+        "attack_reports_not_on_disk",
+        "notify",
         "store",
     ];
 
@@ -137,6 +148,35 @@ impl Status {
             ..self
         }
     }
+}
+
+/// Attacks that were recognised, and who is told of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttacksStatus {
+    /// Those that go on.
+    pub active: Vec<ActiveAttack>,
+    /// Attacks that began since the daemon started.
+    pub begun: u64,
+    /// Number of the last one, across restarts; 0 before the first.
+    pub last_number: u64,
+    /// Attacks that `attacks list` shows.
+    pub kept: u64,
+    /// Who is told of attacks.
+    pub notifiers: Vec<NotifierStatus>,
+}
+
+/// An attack that goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActiveAttack {
+    /// Its number.
+    pub number: u64,
+    /// What is attacked.
+    #[serde(flatten)]
+    pub target: AttackTarget,
+    /// What it is made of.
+    pub kind: AttackKind,
+    /// Packets, or requests of an API, refused so far.
+    pub refused_packets: u64,
 }
 
 /// One host's part in its cluster.

@@ -7,6 +7,7 @@ mod cluster;
 mod host;
 mod limits;
 mod listen;
+mod notify;
 mod requests;
 mod services;
 mod subjects;

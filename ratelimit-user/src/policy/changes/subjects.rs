@@ -8,6 +8,7 @@ use super::{
     followed,
     host::of_host,
     listen::of_listen,
+    notify::{of_attacks, of_notifier},
     requests::{of_api, of_requests},
     restarted,
     services::of_service,
@@ -22,6 +23,7 @@ pub(super) fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTre
         ("host".to_owned(), of_host(policy.host())),
         ("interfaces".to_owned(), of_interfaces(policy)),
         ("listen".to_owned(), of_listen(policy.listen())),
+        ("attacks".to_owned(), of_attacks(policy.attacks())),
         ("requests".to_owned(), of_requests(policy.requests())),
         ("mode".to_owned(), followed([("", mode(policy).to_owned())])),
     ]);
@@ -32,6 +34,8 @@ pub(super) fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTre
     subjects.extend(users.iter().map(|(subject, user)| (subject.clone(), of_user(user))));
     let apis = policy.requests().apis.iter();
     subjects.extend(apis.map(|api| (format!("api {}", api.name), of_api(api))));
+    let notifiers = policy.notifiers().iter();
+    subjects.extend(notifiers.map(|notifier| (format!("notify {}", notifier.name), of_notifier(notifier))));
     subjects.extend(policy.cluster().map(|cluster| (CLUSTER.to_owned(), of_cluster(cluster))));
     subjects
 }

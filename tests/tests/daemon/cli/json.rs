@@ -74,7 +74,7 @@ fn is_around(outer: &str, inner: &str) -> bool {
 }
 
 /// What differs between an answer and its section. Of a verb that shows one element of a documented list, the element is the answer.
-pub(super) fn differences(words: &[&str], section: &str, answer: &Value, always: bool) -> Vec<String> {
+pub(crate) fn differences(words: &[&str], section: &str, answer: &Value, always: bool) -> Vec<String> {
     let mut differences = Vec::new();
     let mut seen = BTreeSet::new();
     paths(answer, "", &mut seen);
@@ -213,7 +213,7 @@ fn json_of_every_verb_has_the_fields_that_the_documentation_names() {
     let daemon = edge.start(POLICY);
     let file = edge.policy();
     let file = file.to_str().unwrap();
-    let answers: [(&[&str], &str, bool); 16] = [
+    let answers: [(&[&str], &str, bool); 17] = [
         (&["block", "add", "198.51.100.0/24", "--for", "10m"], "Orders", true),
         (&["allow", "add", "192.0.2.0/24"], "Orders", true),
         (&["status"], "`status`", true),
@@ -222,6 +222,7 @@ fn json_of_every_verb_has_the_fields_that_the_documentation_names() {
         (&["explain", "198.51.100.7"], "`explain`", true),
         (&["block", "list"], "`block list`, `allow list`", false),
         (&["allow", "list"], "`block list`, `allow list`", false),
+        (&["attacks", "list"], "`attacks list`, `attacks show`", false),
         (&["limit", "list"], "`limit list`, `limit get`", true),
         (&["limit", "get", "source.packets"], "`limit list`, `limit get`", false),
         (&["user", "list"], "`user list`, `user get`", true),

@@ -1,0 +1,323 @@
+//! When an attack begins and when it is over, from one look at the counters a second.
+//!
+//! | | begins | is over |
+//! |---|---|---|
+//! | absolute | `[attacks] begin` refused in a second, 1000 packets (`begin_requests`, 100 requests, of an API) | fewer than half of that |
+//! | relative | and a quarter of what passed, or the attack state is `flood` | or an eighth of what passed |
+//! | for | 2 looks in a row | `[attacks] end_after`, 30 s |
+//!
+//! Packets of blocked sources begin no attack; beyond what was blocked before, they keep one going. A target has one attack at a time, and at most
+//! [`MOST`] services and APIs have one of their own: what is refused elsewhere counts for the host.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use super::{
+    AttackReport, AttackTarget, Load, Volume,
+    evidence::Evidence,
+    report::{Moment, per_second},
+};
+use crate::{drops::Sighting, policy::AttackPolicy};
+
+/// Services and APIs that have an attack of their own at a time: who hits all of them makes one attack on the host.
+const MOST: usize = 16;
+/// Looks in a row that begin an attack.
+const LOOKS: u32 = 2;
+/// Looks that an average of calm times is over, about.
+const MEMORY: f64 = 60.0;
+/// Looks that it takes before an average says something.
+const ENOUGH: u32 = 5;
+/// Time between two updates.
+const UPDATE_MS: u64 = 60_000;
+/// Drop events that are remembered for an attack that begins.
+const RECENT: usize = 512;
+/// How old they may be.
+const RECENT_MS: u64 = 5_000;
+
+/// What one look brought.
+#[derive(Clone, Debug)]
+pub struct Glance {
+    /// Now, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Since the look before.
+    pub span_ms: u64,
+    /// What came in meanwhile; every target that there is.
+    pub loads: BTreeMap<AttackTarget, Load>,
+    /// Whether the attack state is `flood`.
+    pub flood: bool,
+}
+
+/// What is new.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttackNews {
+    /// An attack has begun.
+    Begin(AttackReport),
+    /// An attack goes on: once a minute.
+    Update(AttackReport),
+    /// An attack is over.
+    End(AttackReport),
+}
+
+impl AttackNews {
+    /// What is known of the attack.
+    pub fn report(&self) -> &AttackReport {
+        match self {
+            Self::Begin(report) | Self::Update(report) | Self::End(report) => report,
+        }
+    }
+}
+
+/// Follows all targets.
+#[derive(Debug)]
+pub struct Detector {
+    next: u64,
+    ongoing: BTreeMap<AttackTarget, Ongoing>,
+    calm: BTreeMap<AttackTarget, Calm>,
+    recent: VecDeque<Arc<Sighting>>,
+}
+
+/// An attack that goes on.
+#[derive(Debug)]
+struct Ongoing {
+    report: AttackReport,
+    evidence: Evidence,
+    calm_ms: u64,
+    since_update_ms: u64,
+    blocked_before: f64,
+}
+
+/// A target that is not attacked.
+#[derive(Debug, Default)]
+struct Calm {
+    looks: u32,
+    /// Packets per second that passed and that were blocked, on average.
+    passed: f64,
+    blocked: f64,
+    /// What came in while it was above the thresholds, for how long, and how many looks in a row.
+    hot: Option<(Load, u64, u32)>,
+}
+
+impl Detector {
+    /// From attacks that went on when the daemon before ended, and the number of the next.
+    pub fn new(next: u64, going_on: Vec<AttackReport>) -> Self {
+        let resumed = |report: AttackReport| {
+            let evidence = Evidence::of(&report);
+            let ongoing = Ongoing { report, evidence, calm_ms: 0, since_update_ms: 0, blocked_before: 0.0 };
+            (ongoing.report.summary.target.clone(), ongoing)
+        };
+        Self {
+            next,
+            ongoing: going_on.into_iter().map(resumed).collect(),
+            calm: BTreeMap::new(),
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// Attacks that go on.
+    pub fn ongoing(&self) -> impl Iterator<Item = &AttackReport> {
+        self.ongoing.values().map(|ongoing| &ongoing.report)
+    }
+
+    /// The number of the last attack; 0 before the first.
+    pub fn last_number(&self) -> u64 {
+        self.next.saturating_sub(1)
+    }
+
+    /// Takes in a drop event.
+    pub fn see(&mut self, sighting: &Arc<Sighting>) {
+        let service = sighting.service.as_ref().map(|name| AttackTarget::Service(name.clone()));
+        let own = service.filter(|target| self.ongoing.contains_key(target));
+        if let Some(ongoing) = self.ongoing.get_mut(&own.unwrap_or(AttackTarget::Host)) {
+            ongoing.evidence.see(sighting);
+        }
+        if self.recent.len() >= RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Arc::clone(sighting));
+    }
+
+    /// Writes down that something was changed, in every attack that goes on.
+    pub fn note(&mut self, unix_ms: u64, what: &str) {
+        self.ongoing.values_mut().for_each(|ongoing| ongoing.report.note(unix_ms, what));
+    }
+
+    /// Takes in one look. What is new.
+    pub fn observe(&mut self, glance: &Glance, policy: &AttackPolicy) -> Vec<AttackNews> {
+        let mut news = Vec::new();
+        self.end_without_target(&glance.loads, &mut news);
+        let mut rest = Load::default();
+        for (target, load) in &glance.loads {
+            if *target != AttackTarget::Host {
+                self.follow(target, load, glance, policy, &mut news);
+            }
+            if self.is_for_host(target) {
+                rest.add(load);
+            }
+        }
+        if glance.loads.contains_key(&AttackTarget::Host) {
+            self.follow(&AttackTarget::Host, &rest, glance, policy, &mut news);
+        }
+        news
+    }
+
+    /// Whether what came in for a target counts for the host: a packet counts for one attack, also if that has only begun to begin.
+    fn is_for_host(&self, target: &AttackTarget) -> bool {
+        match target {
+            AttackTarget::Host => true,
+            AttackTarget::Service(_) => {
+                let is_hot = self.calm.get(target).is_some_and(|calm| calm.hot.is_some());
+                !is_hot && !self.ongoing.contains_key(target)
+            }
+            AttackTarget::Api(_) => false,
+        }
+    }
+
+    /// Attacks on services and APIs that the policy does not have any more.
+    fn end_without_target(&mut self, loads: &BTreeMap<AttackTarget, Load>, news: &mut Vec<AttackNews>) {
+        self.calm.retain(|target, _| loads.contains_key(target));
+        let gone: Vec<AttackTarget> =
+            self.ongoing.keys().filter(|target| !loads.contains_key(target)).cloned().collect();
+        for target in gone {
+            if let Some(mut ongoing) = self.ongoing.remove(&target) {
+                ongoing.report.close("the policy does not have its target any more");
+                news.push(AttackNews::End(ongoing.report));
+            }
+        }
+    }
+
+    fn follow(
+        &mut self,
+        target: &AttackTarget,
+        load: &Load,
+        glance: &Glance,
+        policy: &AttackPolicy,
+        news: &mut Vec<AttackNews>,
+    ) {
+        let threshold = Threshold::of(target, policy, glance.flood);
+        if let Some(ongoing) = self.ongoing.get_mut(target) {
+            let (is_over, is_due) = ongoing.add(load, glance, threshold, policy.end_after_ms());
+            if is_over {
+                news.extend(self.ongoing.remove(target).map(|ongoing| AttackNews::End(ongoing.report)));
+            } else if is_due {
+                news.push(AttackNews::Update(ongoing.report.clone()));
+            }
+            return;
+        }
+        let own = self.ongoing.keys().filter(|target| **target != AttackTarget::Host).count();
+        let has_room = *target == AttackTarget::Host || own < MOST;
+        let calm = self.calm.entry(target.clone()).or_default();
+        if !has_room || !threshold.is_crossed(load, glance.span_ms) {
+            calm.add(load, glance.span_ms);
+            return;
+        }
+        let (mut all, before_ms, looks) = calm.hot.take().unwrap_or_default();
+        all.add(load);
+        let span_ms = before_ms + glance.span_ms;
+        if looks + 1 < LOOKS {
+            calm.hot = Some((all, span_ms, looks + 1));
+            return;
+        }
+        let before = (calm.looks >= ENOUGH).then_some(calm.passed as u64);
+        let blocked_before = calm.blocked;
+        self.calm.remove(target);
+        let report =
+            AttackReport::new(self.next, target.clone(), glance.unix_ms.saturating_sub(span_ms), before);
+        self.next += 1;
+        let mut ongoing = Ongoing {
+            evidence: Evidence::of(&report),
+            report,
+            calm_ms: 0,
+            since_update_ms: 0,
+            blocked_before,
+        };
+        for sighting in self.recent.iter().filter(|sighting| is_about(sighting, target, glance.unix_ms)) {
+            ongoing.evidence.see(sighting);
+        }
+        let both = Glance { span_ms, ..glance.clone() };
+        ongoing.add(&all, &both, threshold, policy.end_after_ms());
+        news.push(AttackNews::Begin(ongoing.report.clone()));
+        self.ongoing.insert(target.clone(), ongoing);
+    }
+}
+
+fn is_about(sighting: &Sighting, target: &AttackTarget, unix_ms: u64) -> bool {
+    let is_new = sighting.unix_ms + RECENT_MS >= unix_ms;
+    let is_its_own = match target {
+        AttackTarget::Host => true,
+        AttackTarget::Service(name) => sighting.service.as_ref() == Some(name),
+        AttackTarget::Api(_) => false,
+    };
+    is_new && is_its_own
+}
+
+impl Calm {
+    fn add(&mut self, load: &Load, span_ms: u64) {
+        self.hot = None;
+        let weight = 1.0 / f64::from(self.looks + 1).min(MEMORY);
+        self.passed += (per_second(load.passed.packets, span_ms) as f64 - self.passed) * weight;
+        self.blocked += (per_second(load.blocked.packets, span_ms) as f64 - self.blocked) * weight;
+        self.looks = self.looks.saturating_add(1);
+    }
+}
+
+impl Ongoing {
+    /// Adds one look. Whether the attack is over, and whether an update is due.
+    fn add(&mut self, load: &Load, glance: &Glance, threshold: Threshold, end_after_ms: u64) -> (bool, bool) {
+        let usual = (self.blocked_before * glance.span_ms as f64 / 1_000.0) as u64;
+        let packets = load.blocked.packets.saturating_sub(usual);
+        let bytes = load.blocked.bytes.checked_div(load.blocked.packets).unwrap_or(0) * packets;
+        let blocked = Volume { packets, bytes };
+        self.report.add(load, Moment { unix_ms: glance.unix_ms, span_ms: glance.span_ms, blocked });
+        self.report.conclude(&self.evidence);
+        let refused = load.all_refused().packets + blocked.packets;
+        if threshold.holds(refused, load.passed.packets, glance.span_ms) {
+            self.calm_ms = 0;
+            self.report.last_unix_ms = glance.unix_ms;
+        } else {
+            self.calm_ms += glance.span_ms;
+        }
+        self.since_update_ms += glance.span_ms;
+        let is_due = self.since_update_ms >= UPDATE_MS;
+        if is_due {
+            self.since_update_ms = 0;
+        }
+        let is_over = self.calm_ms >= end_after_ms;
+        if is_over {
+            self.report.close(&format!("calm for {} s", end_after_ms / 1_000));
+        }
+        (is_over, is_due)
+    }
+}
+
+/// What one second is held against.
+#[derive(Clone, Copy, Debug)]
+struct Threshold {
+    per_second: u64,
+    flood: bool,
+}
+
+impl Threshold {
+    fn of(target: &AttackTarget, policy: &AttackPolicy, flood: bool) -> Self {
+        match target {
+            AttackTarget::Api(_) => Self { per_second: policy.begin_requests(), flood: false },
+            AttackTarget::Host | AttackTarget::Service(_) => Self { per_second: policy.begin(), flood },
+        }
+    }
+
+    fn is_crossed(self, load: &Load, span_ms: u64) -> bool {
+        let refused = load.all_refused().packets;
+        let is_large_part = self.flood || refused.saturating_mul(4) >= load.passed.packets;
+        per_second(refused, span_ms) >= self.per_second && is_large_part
+    }
+
+    /// Half of what began it keeps it going.
+    fn holds(self, refused: u64, passed: u64, span_ms: u64) -> bool {
+        let is_large_part = self.flood || refused.saturating_mul(8) >= passed;
+        per_second(refused, span_ms).saturating_mul(2) >= self.per_second && is_large_part
+    }
+}
+
+#[cfg(test)]
+mod tests;

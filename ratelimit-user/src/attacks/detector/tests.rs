@@ -1,0 +1,272 @@
+use ratelimit_common::abi::{Reason, counter::Fate};
+
+use super::*;
+use crate::attacks::AttackKind;
+
+const HOST: AttackTarget = AttackTarget::Host;
+
+fn dns() -> AttackTarget {
+    AttackTarget::Service("dns".to_owned())
+}
+
+/// A detector with a clock that is moved by hand.
+struct Bench {
+    detector: Detector,
+    policy: AttackPolicy,
+    unix_ms: u64,
+    flood: bool,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            detector: Detector::new(1, Vec::new()),
+            policy: AttackPolicy::default(),
+            unix_ms: 1_000_000,
+            flood: false,
+        }
+    }
+
+    /// One second in which a target had so much passed and refused, and the others nothing.
+    fn second(&mut self, target: &AttackTarget, passed: u64, refused: u64) -> Vec<AttackNews> {
+        self.look(&[(target, load(passed, Reason::LimitPackets, refused))])
+    }
+
+    fn look(&mut self, loads: &[(&AttackTarget, Load)]) -> Vec<AttackNews> {
+        self.unix_ms += 1_000;
+        let mut all = BTreeMap::from([(HOST, Load::default()), (dns(), Load::default())]);
+        all.extend(loads.iter().map(|(target, load)| ((*target).clone(), load.clone())));
+        let glance = Glance { unix_ms: self.unix_ms, span_ms: 1_000, loads: all, flood: self.flood };
+        self.detector.observe(&glance, &self.policy)
+    }
+
+    fn calm(&mut self, seconds: u32) -> Vec<AttackNews> {
+        (0..seconds).flat_map(|_| self.look(&[])).collect()
+    }
+}
+
+fn load(passed: u64, reason: Reason, refused: u64) -> Load {
+    let volume = |packets| Volume { packets, bytes: packets * 100 };
+    let mut load = Load { passed: volume(passed), ..Load::default() };
+    if refused > 0 {
+        load.refused.insert(reason.name(), volume(refused));
+    }
+    load
+}
+
+fn blocked(packets: u64) -> Load {
+    Load { blocked: Volume { packets, bytes: packets }, ..Load::default() }
+}
+
+fn words(news: &[AttackNews]) -> Vec<String> {
+    let word = |one: &AttackNews| match one {
+        AttackNews::Begin(report) => format!("begin {}", report.summary.number),
+        AttackNews::Update(report) => format!("update {}", report.summary.number),
+        AttackNews::End(report) => format!("end {}", report.summary.number),
+    };
+    news.iter().map(word).collect()
+}
+
+#[test]
+fn two_seconds_above_both_thresholds_begin_an_attack_and_one_does_not() {
+    let mut bench = Bench::new();
+    assert!(bench.second(&dns(), 100, 5_000).is_empty());
+    assert!(bench.calm(1).is_empty());
+    assert!(bench.second(&dns(), 100, 5_000).is_empty(), "the second before does not count");
+    assert_eq!(words(&bench.second(&dns(), 100, 7_000)), ["begin 1"]);
+    let report = bench.detector.ongoing().next().unwrap();
+    assert_eq!(
+        (&report.summary.target, report.summary.refused_packets),
+        (&dns(), 12_000),
+        "both seconds count"
+    );
+    assert_eq!(report.begin_unix_ms, bench.unix_ms - 2_000);
+    assert_eq!(report.summary.peak_packets_per_second, 6_000, "of two seconds together");
+    assert_eq!(
+        bench.detector.ongoing().count(),
+        1,
+        "the packets of a service under attack are not the host's too"
+    );
+}
+
+#[test]
+fn few_packets_and_a_small_part_of_what_passes_are_no_attack_unless_the_state_is_flood() {
+    let mut bench = Bench::new();
+    for _ in 0..10 {
+        assert!(bench.second(&HOST, 0, 999).is_empty(), "below the absolute threshold");
+    }
+    for _ in 0..10 {
+        assert!(bench.second(&HOST, 100_000, 24_999).is_empty(), "below a quarter");
+    }
+    bench.flood = true;
+    bench.second(&HOST, 100_000, 24_999);
+    assert_eq!(words(&bench.second(&HOST, 100_000, 24_999)), ["begin 1"]);
+}
+
+#[test]
+fn an_attack_is_over_after_calm_time_below_half_of_what_began_it_and_not_between() {
+    let mut bench = Bench::new();
+    bench.second(&HOST, 10, 2_000);
+    bench.second(&HOST, 10, 2_000);
+    let last = bench.unix_ms;
+    for _ in 0..40 {
+        assert!(
+            !words(&bench.second(&HOST, 10, 600)).contains(&"end 1".to_owned()),
+            "more than half keeps it"
+        );
+    }
+    let held = bench.unix_ms;
+    assert!(held > last && !words(&bench.calm(29)).contains(&"end 1".to_owned()));
+    let news = bench.calm(1);
+    assert_eq!(words(&news), ["end 1"]);
+    let report = news[0].report();
+    assert_eq!(
+        (report.last_unix_ms, report.summary.seconds),
+        (held, 42),
+        "it ended with its last second, not after the calm"
+    );
+    assert!(bench.calm(100).is_empty());
+}
+
+#[test]
+fn pressure_that_comes_and_goes_is_one_attack() {
+    let mut bench = Bench::new();
+    let mut all = Vec::new();
+    for _ in 0..50 {
+        all.extend(bench.second(&HOST, 0, 3_000));
+        all.extend(bench.second(&HOST, 0, 3_000));
+        all.extend(bench.calm(10));
+    }
+    let ends = words(&all).iter().filter(|word| !word.starts_with("update")).count();
+    assert_eq!(ends, 1, "{:?}", words(&all));
+    assert_eq!(all.len(), 1 + 10, "and once a minute it is said to go on: {:?}", words(&all));
+}
+
+#[test]
+fn blocking_the_source_does_not_end_the_attack_before_it_stops() {
+    let mut bench = Bench::new();
+    for _ in 0..10 {
+        bench.look(&[(&HOST, blocked(700))]);
+    }
+    assert!(bench.detector.ongoing().next().is_none(), "blocked packets begin nothing");
+    bench.second(&HOST, 0, 5_000);
+    bench.second(&HOST, 0, 5_000);
+    for _ in 0..60 {
+        bench.look(&[(&HOST, blocked(5_700))]);
+    }
+    let report = bench.detector.ongoing().next().unwrap();
+    assert_eq!((report.blocked_packets, report.summary.refused_packets), (300_000, 10_000));
+    let news: Vec<_> = (0..30).flat_map(|_| bench.look(&[(&HOST, blocked(700))])).collect();
+    assert_eq!(
+        words(&news).last().unwrap(),
+        "end 1",
+        "what was blocked before the attack does not keep it going"
+    );
+}
+
+#[test]
+fn what_is_spread_over_services_is_an_attack_on_the_host_and_beyond_sixteen_nobody_gets_another() {
+    let mut bench = Bench::new();
+    let service = |n: usize| AttackTarget::Service(format!("s{n}"));
+    let spread: Vec<(AttackTarget, Load)> =
+        (0..10).map(|n| (service(n), load(10, Reason::LimitPackets, 300))).collect();
+    let spread: Vec<(&AttackTarget, Load)> =
+        spread.iter().map(|(target, load)| (target, load.clone())).collect();
+    bench.look(&spread);
+    let news = bench.look(&spread);
+    assert_eq!((words(&news), &news[0].report().summary.target), (vec!["begin 1".to_owned()], &HOST));
+    let mut bench = Bench::new();
+    let all: Vec<(AttackTarget, Load)> =
+        (0..40).map(|n| (service(n), load(0, Reason::LimitPackets, 2_000))).collect();
+    let all: Vec<(&AttackTarget, Load)> = all.iter().map(|(target, load)| (target, load.clone())).collect();
+    bench.look(&all);
+    let (first, second) = (bench.look(&all), bench.look(&all));
+    assert_eq!(first.len() + second.len(), MOST + 1, "{:?} {:?}", words(&first), words(&second));
+    let refused: u64 = bench.detector.ongoing().map(|report| report.summary.refused_packets).sum();
+    assert!(refused <= 3 * 40 * 2_000, "no packet counts twice: {refused}");
+}
+
+#[test]
+fn requests_have_a_threshold_of_their_own_and_no_packets() {
+    let mut bench = Bench::new();
+    let api = AttackTarget::Api("search".to_owned());
+    let mut refused = Load { passed: Volume { packets: 50, bytes: 0 }, ..Load::default() };
+    refused.refused.insert("refused", Volume { packets: 150, bytes: 0 });
+    bench.look(&[(&api, refused.clone())]);
+    let news = bench.look(&[(&api, refused)]);
+    assert_eq!(
+        (words(&news), news[0].report().summary.kind),
+        (vec!["begin 1".to_owned()], AttackKind::Requests)
+    );
+    assert!(
+        news[0].report().begun().ends_with("requests on api search, 150 requests/s refused (refused)"),
+        "{}",
+        news[0].report().begun()
+    );
+    // An API that the policy does not have any more.
+    assert_eq!(words(&bench.calm(1)), ["end 1"]);
+}
+
+#[test]
+fn a_report_has_what_passed_before_and_during_who_was_seen_and_what_was_changed() {
+    let mut bench = Bench::new();
+    for _ in 0..20 {
+        bench.second(&dns(), 400, 0);
+    }
+    let sighting = |host: u8, service: Option<&str>| {
+        Arc::new(Sighting {
+            time_ns: 0,
+            unix_ms: bench.unix_ms,
+            source: format!("198.51.100.{host}").parse().unwrap(),
+            reason: Reason::LimitPackets,
+            fate: Fate::Decided,
+            service: service.map(str::to_owned),
+            port: 53,
+            len: 60,
+        })
+    };
+    let seen = [sighting(7, Some("dns")), sighting(9, None)];
+    seen.iter().for_each(|one| bench.detector.see(one));
+    bench.second(&dns(), 100, 5_000);
+    bench.second(&dns(), 200, 5_000);
+    bench.detector.see(&seen[0]);
+    bench.detector.note(bench.unix_ms, "blocked 198.51.100.7/32 for 10m");
+    bench.second(&dns(), 300, 5_000);
+    let report = bench.detector.ongoing().next().unwrap();
+    assert_eq!((report.passed_before_per_second, report.passed_during_per_second), (Some(400), 200));
+    assert_eq!(report.passed_lowest_per_second, 150);
+    let sources: Vec<(&str, u64)> =
+        report.sources.iter().map(|row| (row.value.as_str(), row.samples)).collect();
+    assert_eq!((sources, report.samples), (vec![("198.51.100.7", 2)], 2));
+    assert_eq!(
+        (report.prefixes[0].value.as_str(), report.ports[0].value.as_str()),
+        ("198.51.100.0/24", "53")
+    );
+    assert_eq!((report.summary.kind, report.changes.len()), (AttackKind::OneSource, 1));
+    assert!(report.begun().ends_with("from 198.51.100.7"), "{}", report.begun());
+}
+
+#[test]
+fn after_a_restart_an_attack_goes_on_under_its_number_or_has_ended_and_is_not_counted_twice() {
+    let mut bench = Bench::new();
+    bench.second(&dns(), 0, 5_000);
+    bench.second(&dns(), 0, 5_000);
+    let kept = bench.detector.ongoing().next().unwrap().clone();
+    let mut found = kept.clone();
+    found.found_at_start(bench.unix_ms + 20_000, 300_000);
+    assert!(!found.is_over());
+    bench.detector = Detector::new(2, vec![found]);
+    assert!(bench.second(&dns(), 0, 5_000).is_empty(), "it is not begun a second time");
+    let report = bench.detector.ongoing().next().unwrap();
+    assert_eq!((report.summary.number, report.summary.refused_packets, report.restarts), (1, 15_000, 1));
+    assert_eq!(words(&bench.calm(30)), ["end 1"]);
+    bench.second(&dns(), 0, 5_000);
+    assert_eq!(words(&bench.second(&dns(), 0, 5_000)), ["begin 2"]);
+
+    let mut late = kept.clone();
+    late.found_at_start(kept.last_unix_ms + 300_001, 300_000);
+    assert!(late.is_over() && late.summary.end == Some(crate::moment::utc_ms(kept.last_unix_ms)), "{late:?}");
+    let again = late.clone();
+    late.found_at_start(u64::MAX, 300_000);
+    assert_eq!(late, again, "what is over stays as it is");
+}

@@ -1,0 +1,287 @@
+//! What is said of one attack: in lists, in files, to webhooks.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AttackKind, AttackTarget, Timeline, Volume, evidence::Evidence, load::Load};
+use crate::{moment, stats::ReasonCount};
+
+/// Changes that a report has room for.
+const CHANGES: usize = 50;
+/// Letters of one change that a report has room for.
+const LETTERS: usize = 300;
+
+/// One attack in a list. Of an attack on an API, packets are requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttackSummary {
+    /// Counts attacks on this host, across restarts.
+    pub number: u64,
+    /// What is attacked.
+    #[serde(flatten)]
+    pub target: AttackTarget,
+    /// What the attack is made of, as far as that is known by now.
+    pub kind: AttackKind,
+    /// When the first second above the thresholds began: UTC, RFC 3339.
+    pub begin: String,
+    /// When the last second above the thresholds ended; absent while the attack goes on.
+    pub end: Option<String>,
+    /// From begin to end, or until now.
+    pub seconds: u64,
+    /// Refused packets, without those of blocked sources.
+    pub refused_packets: u64,
+    /// Bytes of those packets.
+    pub refused_bytes: u64,
+    /// Most refused packets in one second, those of sources blocked since the begin included.
+    pub peak_packets_per_second: u64,
+    /// Most refused bytes in one second, those of sources blocked since the begin included.
+    pub peak_bytes_per_second: u64,
+    /// Of the refused packets, those that passed because the policy or the service is on trial.
+    pub would_drop_packets: u64,
+}
+
+/// Everything that is known of one attack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttackReport {
+    /// What a list shows of it.
+    #[serde(flatten)]
+    pub summary: AttackSummary,
+    /// When most packets were refused in one second.
+    pub peak_at: String,
+    /// Refused packets by reason.
+    pub reasons: Vec<ReasonCount>,
+    /// Packets of sources that are blocked, as far as they are more than before the attack.
+    pub blocked_packets: u64,
+    /// Packets that passed within every limit in a second before the attack, on average over about a minute; absent if nobody looked for long enough.
+    pub passed_before_per_second: Option<u64>,
+    /// Packets that passed within every limit in a second of the attack, on average.
+    pub passed_during_per_second: u64,
+    /// Packets that passed within every limit in the worst second.
+    pub passed_lowest_per_second: u64,
+    /// Packets that passed within every limit during the attack.
+    pub passed_packets: u64,
+    /// Drop events that the lists below were made of.
+    pub samples: u64,
+    /// Different sources among drop events, at most as many as are told apart.
+    pub sources_seen: u64,
+    /// Sources that were refused most often, by drop events.
+    pub sources: Vec<Frequency>,
+    /// Prefixes (/24 and /48) that were refused most often, by drop events.
+    pub prefixes: Vec<Frequency>,
+    /// Destination ports that were refused most often, by drop events.
+    pub ports: Vec<Frequency>,
+    /// What operators and the daemon changed meanwhile.
+    pub changes: Vec<Meanwhile>,
+    /// Changes that found no room in the report.
+    pub changes_left_out: u64,
+    /// How the attack went.
+    pub timeline: Timeline,
+    /// How often the daemon began anew while the attack went on.
+    pub restarts: u64,
+    /// Why the attack is over; absent while it goes on.
+    pub ended_because: Option<String>,
+    /// Begin, in milliseconds since 1970.
+    pub begin_unix_ms: u64,
+    /// The last second above the thresholds, in milliseconds since 1970.
+    pub last_unix_ms: u64,
+    /// Time that was looked at.
+    pub watched_ms: u64,
+}
+
+/// Something that occurs often among drop events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frequency {
+    /// A source, a prefix or a port.
+    pub value: String,
+    /// Drop events.
+    pub samples: u64,
+}
+
+/// Something that was changed during an attack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meanwhile {
+    /// When: UTC, RFC 3339.
+    pub at: String,
+    /// A sentence.
+    pub what: String,
+}
+
+/// What one look adds to a report.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Now, in milliseconds since 1970.
+    pub(super) unix_ms: u64,
+    /// Since the look before.
+    pub(super) span_ms: u64,
+    /// Packets of blocked sources in that time, beyond those of calm times.
+    pub(super) blocked: Volume,
+}
+
+impl AttackReport {
+    /// An attack that begins at a moment.
+    pub fn new(number: u64, target: AttackTarget, begin_unix_ms: u64, before: Option<u64>) -> Self {
+        Self {
+            summary: AttackSummary {
+                number,
+                target,
+                kind: AttackKind::default(),
+                begin: moment::utc_ms(begin_unix_ms),
+                end: None,
+                seconds: 0,
+                refused_packets: 0,
+                refused_bytes: 0,
+                peak_packets_per_second: 0,
+                peak_bytes_per_second: 0,
+                would_drop_packets: 0,
+            },
+            peak_at: moment::utc_ms(begin_unix_ms),
+            reasons: Vec::new(),
+            blocked_packets: 0,
+            passed_before_per_second: before,
+            passed_during_per_second: 0,
+            passed_lowest_per_second: u64::MAX,
+            passed_packets: 0,
+            samples: 0,
+            sources_seen: 0,
+            sources: Vec::new(),
+            prefixes: Vec::new(),
+            ports: Vec::new(),
+            changes: Vec::new(),
+            changes_left_out: 0,
+            timeline: Timeline::default(),
+            restarts: 0,
+            ended_because: None,
+            begin_unix_ms,
+            last_unix_ms: begin_unix_ms,
+            watched_ms: 0,
+        }
+    }
+
+    /// Adds what came in since the look before.
+    pub(super) fn add(&mut self, load: &Load, moment: Moment) {
+        let Moment { unix_ms, span_ms, blocked } = moment;
+        let refused = load.all_refused();
+        self.summary.refused_packets += refused.packets;
+        self.summary.refused_bytes += refused.bytes;
+        self.summary.would_drop_packets += load.waived.packets;
+        self.blocked_packets += blocked.packets;
+        self.passed_packets += load.passed.packets;
+        self.watched_ms += span_ms;
+        for (reason, volume) in &load.refused {
+            self.count(reason, *volume);
+        }
+        let (packets, bytes) = (refused.packets + blocked.packets, refused.bytes + blocked.bytes);
+        let (refused_rate, passed_rate) =
+            (per_second(packets, span_ms), per_second(load.passed.packets, span_ms));
+        if refused_rate > self.summary.peak_packets_per_second {
+            self.summary.peak_packets_per_second = refused_rate;
+            self.peak_at = moment::utc_ms(unix_ms);
+        }
+        self.summary.peak_bytes_per_second =
+            self.summary.peak_bytes_per_second.max(per_second(bytes, span_ms));
+        self.passed_lowest_per_second = self.passed_lowest_per_second.min(passed_rate);
+        self.passed_during_per_second = per_second(self.passed_packets, self.watched_ms);
+        self.timeline.add(refused_rate, passed_rate);
+        self.summary.seconds = unix_ms.saturating_sub(self.begin_unix_ms) / 1_000;
+    }
+
+    fn count(&mut self, reason: &str, volume: Volume) {
+        match self.reasons.iter_mut().find(|count| count.reason == reason) {
+            Some(count) => {
+                count.packets += volume.packets;
+                count.bytes += volume.bytes;
+            }
+            None => self.reasons.push(ReasonCount {
+                reason: reason.to_owned(),
+                verdict: "refused".to_owned(),
+                packets: volume.packets,
+                bytes: volume.bytes,
+            }),
+        }
+        self.reasons.sort_by_key(|count| std::cmp::Reverse(count.packets));
+    }
+
+    /// Names the kind and who was seen.
+    pub(super) fn conclude(&mut self, evidence: &Evidence) {
+        evidence.tell(self);
+        let volumes = |count: &ReasonCount| {
+            (count.reason.clone(), Volume { packets: count.packets, bytes: count.bytes })
+        };
+        let reasons = self.reasons.iter().map(volumes).collect();
+        self.summary.kind = AttackKind::of(&self.summary.target, &reasons, evidence.senders());
+    }
+
+    /// Writes down that something was changed.
+    pub(super) fn note(&mut self, unix_ms: u64, what: &str) {
+        if self.changes.len() >= CHANGES {
+            self.changes_left_out += 1;
+            return;
+        }
+        let what = what.chars().take(LETTERS).collect();
+        self.changes.push(Meanwhile { at: moment::utc_ms(unix_ms), what });
+    }
+
+    /// Ends it with its last second above the thresholds.
+    pub(super) fn close(&mut self, why: &str) {
+        self.summary.end = Some(moment::utc_ms(self.last_unix_ms));
+        self.summary.seconds = self.last_unix_ms.saturating_sub(self.begin_unix_ms) / 1_000;
+        self.ended_because = Some(why.to_owned());
+    }
+
+    /// What a daemon makes of an attack that it finds going on when it starts: one that was seen not long ago goes on, any other has ended.
+    pub fn found_at_start(&mut self, unix_ms: u64, longest_gap_ms: u64) {
+        if self.is_over() {
+            return;
+        }
+        self.restarts += 1;
+        if unix_ms.saturating_sub(self.last_unix_ms) > longest_gap_ms {
+            self.close("the daemon was away when it ended");
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.summary.end.is_some()
+    }
+
+    /// One sentence about its begin.
+    pub fn begun(&self) -> String {
+        let AttackSummary { number, target, kind, peak_packets_per_second: peak, .. } = &self.summary;
+        let unit = self.unit();
+        let reason = self.reasons.first().map_or("", |count| count.reason.as_str());
+        let sender = match self.sources.first() {
+            Some(source) if *kind == AttackKind::OneSource => format!(", from {}", source.value),
+            _ => String::new(),
+        };
+        let trial = if self.summary.would_drop_packets > 0 { ", on trial: not dropped" } else { "" };
+        format!(
+            "attack {number} began: {} on {target}, {peak} {unit}/s refused ({reason}){sender}{trial}",
+            kind.name()
+        )
+    }
+
+    /// One sentence about its end.
+    pub fn ended(&self) -> String {
+        let AttackSummary {
+            number,
+            target,
+            kind,
+            seconds,
+            refused_packets,
+            peak_packets_per_second: peak,
+            ..
+        } = &self.summary;
+        let (unit, why) = (self.unit(), self.ended_because.as_deref().unwrap_or_default());
+        format!(
+            "attack {number} ended after {seconds} s: {} on {target}, {refused_packets} {unit} refused, peak {peak} {unit}/s; {why}",
+            kind.name()
+        )
+    }
+
+    /// What is counted.
+    pub fn unit(&self) -> &'static str {
+        if matches!(self.summary.target, AttackTarget::Api(_)) { "requests" } else { "packets" }
+    }
+}
+
+pub(super) fn per_second(count: u64, span_ms: u64) -> u64 {
+    count.saturating_mul(1_000) / span_ms.max(1)
+}

@@ -1,0 +1,167 @@
+//! `ratelimit attacks`: what was recognised as an attack, and its reports.
+
+use clap::{Args, Subcommand};
+
+use super::{
+    Daemon, Format,
+    output::{Output, print, print_json, table},
+};
+use crate::{
+    attacks::{AttackReport, AttackSummary, AttackTarget, Frequency},
+    control::{
+        client::{ask, unexpected},
+        protocol::{Order, Reply},
+    },
+    failure::Failure,
+};
+
+/// Show attacks: when each began and ended, what it was, and what it did.
+#[derive(Debug, Args)]
+pub(super) struct Attacks {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show all attacks that are kept, newest first
+    ///
+    /// Example: ratelimit attacks list
+    List {
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Show everything that is known of one attack
+    ///
+    /// Example: ratelimit attacks show 7 --output json
+    Show {
+        /// Number of the attack
+        number: u64,
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+impl Attacks {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        match self.action {
+            Action::List { daemon, format } => match ask(&daemon.state, Order::AttackList)? {
+                Reply::Attacks(attacks) if format.output == Output::Json => {
+                    print_json(&serde_json::json!({ "attacks": attacks }))
+                }
+                Reply::Attacks(attacks) if attacks.is_empty() => print("no attack was recognised\n"),
+                Reply::Attacks(attacks) => print(&list(&attacks)),
+                other => Err(unexpected(&other)),
+            },
+            Action::Show { number, daemon, format } => {
+                match ask(&daemon.state, Order::AttackShow { number })? {
+                    Reply::Attack(report) if format.output == Output::Json => {
+                        print_json(&serde_json::json!({ "attack": report }))
+                    }
+                    Reply::Attack(report) => print(&text(&report)),
+                    other => Err(unexpected(&other)),
+                }
+            }
+        }
+    }
+}
+
+fn list(attacks: &[AttackSummary]) -> String {
+    let row = |attack: &AttackSummary| {
+        vec![
+            attack.number.to_string(),
+            attack.begin.clone(),
+            match &attack.end {
+                Some(_) => format!("{} s", attack.seconds),
+                None => format!("GOES ON, {} s", attack.seconds),
+            },
+            attack.kind.name().to_owned(),
+            attack.target.to_string(),
+            attack.refused_packets.to_string(),
+            attack.peak_packets_per_second.to_string(),
+            unit(&attack.target).to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = attacks.iter().map(row).collect();
+    table(&["number", "begin", "lasted", "kind", "target", "refused", "peak/s", "unit"], &rows)
+}
+
+fn unit(target: &AttackTarget) -> &'static str {
+    if matches!(target, AttackTarget::Api(_)) { "requests" } else { "packets" }
+}
+
+fn text(report: &AttackReport) -> String {
+    let AttackSummary { number, target, kind, begin, end, seconds, .. } = &report.summary;
+    let unit = report.unit();
+    let mut lines = vec![
+        format!("attack {number}: {} on {target}", kind.name()),
+        match end {
+            Some(end) => format!(
+                "from {begin} to {end}, {seconds} s; {}",
+                report.ended_because.as_deref().unwrap_or_default()
+            ),
+            None => format!("since {begin}, {seconds} s; it goes on"),
+        },
+        format!(
+            "refused {} {unit}, {} bytes; peak {} {unit}/s, {} bytes/s at {}",
+            report.summary.refused_packets,
+            report.summary.refused_bytes,
+            report.summary.peak_packets_per_second,
+            report.summary.peak_bytes_per_second,
+            report.peak_at
+        ),
+    ];
+    if report.summary.would_drop_packets > 0 {
+        lines.push(format!("NOT DROPPED, on trial: {} of them passed", report.summary.would_drop_packets));
+    }
+    if report.blocked_packets > 0 {
+        lines.push(format!("blocked sources sent another {} packets", report.blocked_packets));
+    }
+    let before =
+        report.passed_before_per_second.map_or_else(|| "not known".to_owned(), |rate| rate.to_string());
+    lines.push(format!(
+        "passed {unit}/s: before {before}, during {}, worst second {}",
+        report.passed_during_per_second, report.passed_lowest_per_second
+    ));
+    if report.restarts > 0 {
+        lines.push(format!(
+            "the daemon started {} times meanwhile; what came while it was away is not counted",
+            report.restarts
+        ));
+    }
+    let mut text = lines.join("\n") + "\n";
+    let rows: Vec<Vec<String>> = report
+        .reasons
+        .iter()
+        .map(|count| vec![count.reason.clone(), count.packets.to_string(), count.bytes.to_string()])
+        .collect();
+    text += &format!("\n{}", table(&["reason", unit, "bytes"], &rows));
+    for (title, rows) in [("source", &report.sources), ("prefix", &report.prefixes), ("port", &report.ports)]
+    {
+        if !rows.is_empty() {
+            text += &format!("\n{}", table(&[title, "drop events"], &frequencies(rows)));
+        }
+    }
+    if report.samples > 0 {
+        text +=
+            &format!("{} drop events, a sample; at least {} sources\n", report.samples, report.sources_seen);
+    }
+    if !report.changes.is_empty() {
+        text += "\nchanged meanwhile\n";
+        for change in &report.changes {
+            text += &format!("  {}  {}\n", change.at, change.what);
+        }
+        if report.changes_left_out > 0 {
+            text += &format!("  and {} more\n", report.changes_left_out);
+        }
+    }
+    text
+}
+
+fn frequencies(rows: &[Frequency]) -> Vec<Vec<String>> {
+    rows.iter().map(|row| vec![row.value.clone(), row.samples.to_string()]).collect()
+}

@@ -1,0 +1,45 @@
+//! One run of a command: the message on its standard input, nothing of the daemon's secrets in its environment, and an end.
+
+use std::{os::unix::process::ExitStatusExt as _, process::Stdio, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{io::AsyncWriteExt as _, process::Command};
+
+/// Variables that a command is given.
+const KEPT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
+
+/// Runs it, and waits for its end. It and everything it started in its group are killed after the limit.
+pub(super) async fn run(words: &[String], body: &[u8], limit: Duration) -> Result<(), String> {
+    let (program, arguments) = words.split_first().ok_or("there is no command")?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear();
+    command.envs(KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // A group of its own, so that what it starts ends with it.
+    command.process_group(0).kill_on_drop(true);
+    let mut child = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
+    let group = child.id().and_then(|id| Pid::from_raw(id as i32));
+    let work = async {
+        if let Some(mut stdin) = child.stdin.take() {
+            // Who does not read its input may still do its work.
+            let _unread = stdin.write_all(body).await;
+        }
+        child.wait().await
+    };
+    let ended = tokio::time::timeout(limit, work).await;
+    match ended {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(match (status.code(), status.signal()) {
+            (Some(code), _) => format!("{program} ended with {code}"),
+            (None, signal) => format!("{program} was ended by signal {}", signal.unwrap_or(0)),
+        }),
+        Ok(Err(error)) => Err(format!("{program}: {error}")),
+        Err(_late) => {
+            if let Some(group) = group {
+                let _gone = kill_process_group(group, Signal::KILL);
+            }
+            let _over = child.wait().await;
+            Err(format!("{program} did not end within {} s and was killed", limit.as_secs_f64()))
+        }
+    }
+}

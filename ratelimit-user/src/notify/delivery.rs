@@ -1,0 +1,94 @@
+//! Sending what waits, one after the other, again later if it fails.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    command,
+    pace::{SendingPace, backoff},
+    queue::Queue,
+    webhook,
+};
+use crate::{
+    log,
+    policy::{Notifier, NotifyWay},
+};
+
+/// How patient sending is.
+#[derive(Clone, Copy, Debug)]
+pub struct DeliveryTimes {
+    /// One attempt.
+    pub attempt: Duration,
+    /// The pause after the first failure; later ones are longer.
+    pub first_pause: Duration,
+    /// The longest pause.
+    pub longest_pause: Duration,
+    /// A message that has not arrived by then is given up.
+    pub give_up_after: Duration,
+    /// Messages that may go out at once.
+    pub burst: u32,
+    /// The pause between messages after that.
+    pub every: Duration,
+}
+
+impl Default for DeliveryTimes {
+    fn default() -> Self {
+        Self {
+            attempt: Duration::from_secs(10),
+            first_pause: Duration::from_secs(1),
+            longest_pause: Duration::from_secs(60),
+            give_up_after: Duration::from_secs(900),
+            burst: 10,
+            every: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Sends for as long as the daemon runs.
+pub(super) async fn deliver(notifier: Notifier, queue: Arc<Queue>, times: DeliveryTimes) {
+    let begun = Instant::now();
+    let mut pace = SendingPace::new(times.burst, times.every);
+    loop {
+        let body = queue.next().await;
+        tokio::time::sleep(pace.wait(begun.elapsed())).await;
+        send(&notifier, &queue, &body, times).await;
+    }
+}
+
+async fn send(notifier: &Notifier, queue: &Queue, body: &Arc<[u8]>, times: DeliveryTimes) {
+    let (name, begun) = (&notifier.name, Instant::now());
+    for failures in 1.. {
+        let why = match attempt(notifier, body, times).await {
+            Ok(()) => {
+                if queue.sent() {
+                    log::info(format!("notify {name} works again"));
+                }
+                return;
+            }
+            Err(why) => why,
+        };
+        if queue.failed(&why) {
+            log::warning(format!("notify {name}: {why}; it is tried again"));
+        }
+        let pause = backoff(failures, times.first_pause, times.longest_pause);
+        if begun.elapsed() + pause > times.give_up_after {
+            queue.gave_up();
+            log::error(format!("notify {name}: a message is given up after {failures} attempts: {why}"));
+            return;
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn attempt(notifier: &Notifier, body: &Arc<[u8]>, times: DeliveryTimes) -> Result<(), String> {
+    match &notifier.way {
+        NotifyWay::Webhook { url, secret_file, ca_file } => {
+            let post = webhook::post(url, secret_file.as_deref(), ca_file.as_deref(), body);
+            let late = format!("{url} did not answer within {} s", times.attempt.as_secs_f64());
+            tokio::time::timeout(times.attempt, post).await.unwrap_or(Err(late))
+        }
+        NotifyWay::Command(words) => command::run(words, body, times.attempt).await,
+    }
+}

@@ -1,0 +1,119 @@
+//! Telling others of attacks: webhooks and commands. Nobody waits for them.
+//!
+//! ```text
+//!   tell -> queue of each notifier (bounded, oldest goes first) -> pace -> one attempt at a time, again later if it fails
+//! ```
+//!
+//! All of it happens on a thread of its own.
+
+mod command;
+mod delivery;
+mod pace;
+mod queue;
+mod tls;
+mod webhook;
+
+#[cfg(test)]
+mod tests;
+
+use std::{io, sync::Arc, thread};
+
+use serde::Serialize;
+use tokio::{runtime::Handle, task::AbortHandle};
+
+pub use delivery::DeliveryTimes;
+pub use queue::NotifierStatus;
+
+use crate::{
+    attacks::AttackReport,
+    moment,
+    policy::{Notifier, Occasion},
+};
+use queue::Queue;
+
+/// Those who are told, and what waits for them.
+#[derive(Debug)]
+pub struct Notifications {
+    runtime: Handle,
+    times: DeliveryTimes,
+    /// The name of this host, as receivers see it.
+    host: String,
+    told: Vec<Told>,
+}
+
+/// One who is told.
+#[derive(Debug)]
+struct Told {
+    notifier: Notifier,
+    queue: Arc<Queue>,
+    task: AbortHandle,
+}
+
+/// What is sent, as JSON: fields are added, never renamed.
+#[derive(Debug, Serialize)]
+struct Body<'a> {
+    version: u32,
+    event: &'static str,
+    host: &'a str,
+    at: String,
+    attack: &'a AttackReport,
+}
+
+impl Notifications {
+    /// Nobody is told yet. Starts the thread.
+    pub fn start(host: String, times: DeliveryTimes) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let run = move || runtime.block_on(std::future::pending::<()>());
+        thread::Builder::new().name("notify".to_owned()).spawn(run)?;
+        Ok(Self { runtime: handle, times, host, told: Vec::new() })
+    }
+
+    /// Goes over to the notifiers of a policy. Those that it still has keep what waits for them.
+    pub fn follow(&mut self, notifiers: &[Notifier]) {
+        if self.told.iter().map(|told| &told.notifier).eq(notifiers) {
+            return;
+        }
+        let mut before = std::mem::take(&mut self.told);
+        for notifier in notifiers {
+            let kept =
+                before.iter().position(|told| told.notifier == *notifier).map(|at| before.swap_remove(at));
+            self.told.push(kept.unwrap_or_else(|| self.begin(notifier.clone())));
+        }
+        before.iter().for_each(|gone| gone.task.abort());
+    }
+
+    fn begin(&self, notifier: Notifier) -> Told {
+        let queue = Arc::new(Queue::new(notifier.name.clone()));
+        let work = delivery::deliver(notifier.clone(), Arc::clone(&queue), self.times);
+        let task = self.runtime.spawn(work).abort_handle();
+        Told { notifier, queue, task }
+    }
+
+    /// Tells everybody who wants to know. Returns at once.
+    pub fn tell(&self, occasion: Occasion, report: &AttackReport, unix_ms: u64) {
+        let mut wanting = self.told.iter().filter(|told| told.notifier.on.contains(&occasion)).peekable();
+        if wanting.peek().is_none() {
+            return;
+        }
+        let at = moment::utc_ms(unix_ms);
+        let body = Body { version: 1, event: occasion.name(), host: &self.host, at, attack: report };
+        // A report is numbers and texts: it can always be written.
+        let body: Arc<[u8]> = serde_json::to_vec(&body).unwrap_or_default().into();
+        wanting.for_each(|told| told.queue.push(Arc::clone(&body)));
+    }
+
+    /// How each is doing.
+    pub fn status(&self) -> Vec<NotifierStatus> {
+        self.told.iter().map(|told| told.queue.status()).collect()
+    }
+
+    /// What does not work, as sentences.
+    pub fn warnings(&self) -> Vec<String> {
+        let failing = |status: NotifierStatus| {
+            let problem = status.problem?;
+            Some(format!("notify {}: {problem}; {} wait to be sent", status.name, status.waiting))
+        };
+        self.status().into_iter().filter_map(failing).collect()
+    }
+}

@@ -1,0 +1,116 @@
+//! `[attacks]`: what is called an attack.
+
+use std::time::Duration;
+
+use ratelimit_common::abi::Meter;
+use ratelimit_common::limit::{
+    lifetime::parse_lifetime,
+    manner::Manner,
+    text::{parse_rate, request::parse_request},
+};
+use thiserror::Error;
+
+/// When an attack begins and when it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttackPolicy {
+    begin: u64,
+    begin_requests: u64,
+    end_after: Duration,
+}
+
+/// Refused packets in a second that begin an attack.
+const BEGIN: u64 = 1_000;
+/// Refused requests in a second that begin an attack.
+const BEGIN_REQUESTS: u64 = 100;
+/// Calm time after which an attack is over.
+const END_AFTER: Duration = Duration::from_secs(30);
+/// The shortest: counters are looked at once a second.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// The longest that is of use.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
+
+impl Default for AttackPolicy {
+    fn default() -> Self {
+        Self { begin: BEGIN, begin_requests: BEGIN_REQUESTS, end_after: END_AFTER }
+    }
+}
+
+/// Why a value of `[attacks]` cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AttackPolicyError {
+    /// No rate of packets in a second.
+    #[error("begin = {0:?} is no number of packets in a second; use one such as \"1000 packets/s\"")]
+    Begin(String),
+    /// No rate of requests in a second.
+    #[error("begin_requests = {0:?} is no number of requests in a second; use one such as \"100/s\"")]
+    BeginRequests(String),
+    /// No time.
+    #[error("end_after = {0:?} is no time from 1 s to 24 h; use one such as \"30s\"")]
+    EndAfter(String),
+}
+
+impl AttackPolicy {
+    /// With as many refused packets in a second as a text says.
+    pub fn with_begin(self, text: &str) -> Result<Self, AttackPolicyError> {
+        let rate = parse_rate(text).ok().filter(|rate| rate.meter == Meter::Packets);
+        let begin = rate.and_then(|rate| whole_per_second(rate.amount, rate.period.ns()));
+        Ok(Self { begin: begin.ok_or_else(|| AttackPolicyError::Begin(text.to_owned()))?, ..self })
+    }
+
+    /// With as many refused requests in a second as a text says.
+    pub fn with_begin_requests(self, text: &str) -> Result<Self, AttackPolicyError> {
+        let rate = parse_request(text, Manner::PLAIN).ok();
+        let begin = rate.and_then(|rate| whole_per_second(rate.amount, rate.period.ns()));
+        let begin_requests = begin.ok_or_else(|| AttackPolicyError::BeginRequests(text.to_owned()))?;
+        Ok(Self { begin_requests, ..self })
+    }
+
+    /// With a calm time.
+    pub fn with_end_after(self, text: &str) -> Result<Self, AttackPolicyError> {
+        let time = parse_lifetime(text).ok().map(Duration::from_nanos);
+        let end_after = time.filter(|time| (SHORTEST..=LONGEST).contains(time));
+        Ok(Self { end_after: end_after.ok_or_else(|| AttackPolicyError::EndAfter(text.to_owned()))?, ..self })
+    }
+
+    /// Refused packets in a second that begin an attack.
+    pub fn begin(&self) -> u64 {
+        self.begin
+    }
+
+    /// Refused requests in a second that begin an attack on an API.
+    pub fn begin_requests(&self) -> u64 {
+        self.begin_requests
+    }
+
+    /// Calm time after which an attack is over.
+    pub fn end_after_ms(&self) -> u64 {
+        self.end_after.as_millis() as u64
+    }
+}
+
+/// Units in a second, at least one.
+fn whole_per_second(amount: u64, period_ns: u64) -> Option<u64> {
+    let per_second = u128::from(amount) * 1_000_000_000 / u128::from(period_ns.max(1));
+    u64::try_from(per_second).ok().filter(|per_second| *per_second > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_rates_and_a_time_and_nothing_else_is() {
+        let policy = AttackPolicy::default();
+        let policy = policy.with_begin("600 packets/min").unwrap().with_begin_requests("5/s").unwrap();
+        let policy = policy.with_end_after("1m").unwrap();
+        assert_eq!((policy.begin(), policy.begin_requests(), policy.end_after_ms()), (10, 5, 60_000));
+        for bad in ["", "0 packets/s", "1 packets/min", "40 Mbit/s", "1000"] {
+            let said = policy.with_begin(bad).unwrap_err().to_string();
+            assert!(said.contains("\"1000 packets/s\"") && said.contains(&format!("{bad:?}")), "{said}");
+        }
+        assert!(policy.with_begin_requests("10 packets/s").is_err());
+        for bad in ["0s", "500ms", "25h", "soon"] {
+            assert!(policy.with_end_after(bad).is_err(), "{bad}");
+        }
+    }
+}

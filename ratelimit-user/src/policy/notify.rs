@@ -1,0 +1,189 @@
+//! `[[notify]]`: who is told of attacks, and how.
+
+use std::{fmt, path::PathBuf};
+
+use http::Uri;
+use thiserror::Error;
+
+/// Somebody who is told of attacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notifier {
+    /// What `status` and the log call it.
+    pub name: String,
+    /// How it is told.
+    pub way: NotifyWay,
+    /// What it is told.
+    pub on: Vec<Occasion>,
+}
+
+/// How somebody is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotifyWay {
+    /// A POST to an address.
+    Webhook {
+        /// Where.
+        url: WebhookUrl,
+        /// The file with the secret that the body is signed with.
+        secret_file: Option<PathBuf>,
+        /// The authority that the server's certificate must come from; those of the system without it.
+        ca_file: Option<PathBuf>,
+    },
+    /// A program that reads its standard input, and its arguments.
+    Command(Vec<String>),
+}
+
+/// What somebody may want to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Occasion {
+    /// An attack has begun.
+    Begin,
+    /// An attack goes on: once a minute.
+    Update,
+    /// An attack is over.
+    End,
+}
+
+impl Occasion {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Begin, Self::Update, Self::End];
+    /// Those that somebody is told who does not say.
+    pub const USUAL: [Self; 2] = [Self::Begin, Self::End];
+
+    /// As in a policy and in what is sent.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Begin => "attack_begin",
+            Self::Update => "attack_update",
+            Self::End => "attack_end",
+        }
+    }
+}
+
+/// The address of a webhook. Its path is often a secret, so only the server is ever shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookUrl {
+    /// Whether TLS is spoken.
+    pub tls: bool,
+    /// Name or address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Path and query.
+    pub path: String,
+}
+
+/// Why a text is no address of a webhook. The text itself is not repeated: it may be a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum WebhookUrlError {
+    /// Not a URL of the web.
+    #[error("webhook is no address; use one such as \"https://alerts.example/ratelimit\"")]
+    NoUrl,
+    /// Another protocol.
+    #[error("webhook has a protocol that is not known; use http:// or https://")]
+    Scheme,
+    /// A user and a password.
+    #[error("webhook has a user or password before the @; put a secret into secret_file")]
+    Login,
+}
+
+impl WebhookUrl {
+    /// From what is written.
+    pub fn parse(text: &str) -> Result<Self, WebhookUrlError> {
+        let uri: Uri = text.parse().map_err(|_| WebhookUrlError::NoUrl)?;
+        let authority = uri.authority().ok_or(WebhookUrlError::NoUrl)?;
+        let tls = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            Some(_) => return Err(WebhookUrlError::Scheme),
+            None => return Err(WebhookUrlError::NoUrl),
+        };
+        if authority.as_str().contains('@') {
+            return Err(WebhookUrlError::Login);
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        if host.is_empty() {
+            return Err(WebhookUrlError::NoUrl);
+        }
+        // A colon without a number behind it, or a number that is no port.
+        let port = match authority
+            .as_str()
+            .rsplit_once(']')
+            .map_or(authority.as_str(), |(_, rest)| rest)
+            .rsplit_once(':')
+        {
+            Some((_, digits)) => {
+                digits.parse().ok().filter(|port| *port > 0).ok_or(WebhookUrlError::NoUrl)?
+            }
+            None if tls => 443,
+            None => 80,
+        };
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        Ok(Self { tls, host, port, path })
+    }
+
+    /// Name and port, as in the header `Host`.
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let usual = if self.tls { 443 } else { 80 };
+        if self.port == usual { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+impl fmt::Display for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        let path = if self.path == "/" { "/" } else { "/…" };
+        write!(f, "{scheme}://{}{path}", self.authority())
+    }
+}
+
+impl fmt::Debug for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_shown_without_their_path() {
+        for (text, host, port, path, shown) in [
+            (
+                "https://hooks.example/services/T0/secret?x=1",
+                "hooks.example",
+                443,
+                "/services/T0/secret?x=1",
+                "https://hooks.example/…",
+            ),
+            ("http://127.0.0.1:8080", "127.0.0.1", 8080, "/", "http://127.0.0.1:8080/"),
+            ("http://[2001:db8::1]:81/a", "2001:db8::1", 81, "/a", "http://[2001:db8::1]:81/…"),
+            ("https://[::1]/", "::1", 443, "/", "https://[::1]/"),
+        ] {
+            let url = WebhookUrl::parse(text).unwrap();
+            assert_eq!(
+                (url.host.as_str(), url.port, url.path.as_str(), url.to_string().as_str()),
+                (host, port, path, shown)
+            );
+            assert!(!format!("{url:?}").contains("secret"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_without_being_repeated() {
+        for (text, why) in [
+            ("", WebhookUrlError::NoUrl),
+            ("/secret", WebhookUrlError::NoUrl),
+            ("hooks.example/secret", WebhookUrlError::NoUrl),
+            ("http://", WebhookUrlError::NoUrl),
+            ("http://a:99999/", WebhookUrlError::NoUrl),
+            ("http://a:/", WebhookUrlError::NoUrl),
+            ("ftp://a/secret", WebhookUrlError::Scheme),
+            ("https://me:secret@a/", WebhookUrlError::Login),
+        ] {
+            assert_eq!(WebhookUrl::parse(text), Err(why), "{text}");
+            assert!(!why.to_string().contains("secret\""), "{why}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Attacks as things: a real flood becomes a report, a message and a metric, and outlives the daemon.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+use ratelimit_tests::{
+    answer::{assert_answer, stdout},
+    daemon::Edge,
+    netns::EDGE_V4,
+    redis::{Certificates, wait_for},
+    traffic::{edge_with_sources, flood, sent},
+};
+use ratelimit_user::{
+    attacks::{AttackReport, AttackTarget},
+    notify::{DeliveryTimes, Notifications},
+    policy::{Notifier, NotifyWay, Occasion, WebhookUrl},
+};
+use serde_json::Value;
+
+use crate::cli::{json::differences, status::http_get};
+
+const BAD: &str = "10.99.0.66";
+
+fn policy(port: u16, secret: &Path) -> String {
+    format!(
+        r#"
+[source]
+limits = ["100000 packets/s"]
+
+[[service]]
+name = "game"
+match = {{ protocol = "udp", ports = [4711] }}
+per_source = ["200 packets/s burst 200"]
+
+[attacks]
+begin = "500 packets/s"
+end_after = "2s"
+
+[[notify]]
+name = "ops"
+webhook = "http://127.0.0.1:{port}/hook"
+secret_file = "{}"
+
+[listen]
+metrics = "127.0.0.1:9464"
+"#,
+        secret.display()
+    )
+}
+
+/// A server on the edge host that takes every message.
+fn server(edge: &Edge) -> (u16, Receiver<(String, Value)>) {
+    let listener = edge.wire.as_edge(|| TcpListener::bind("127.0.0.1:0").expect("an address"));
+    let port = listener.local_addr().expect("its address").port();
+    let (tell, heard) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let Some(message) = hear(stream) else { continue };
+            if tell.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    (port, heard)
+}
+
+fn hear(mut stream: TcpStream) -> Option<(String, Value)> {
+    let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
+        bytes.extend_from_slice(&part[..read]);
+        let text = String::from_utf8_lossy(&bytes);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        if let Ok(body) = serde_json::from_str(body) {
+            stream.write_all(b"HTTP/1.1 204 Thanks\r\n\r\n").ok()?;
+            return Some((head.to_lowercase(), body));
+        }
+    }
+}
+
+fn message(heard: &Receiver<(String, Value)>) -> (String, Value) {
+    heard.recv_timeout(Duration::from_secs(30)).expect("a message")
+}
+
+#[test]
+fn a_flood_is_an_attack_with_a_report_a_message_and_a_metric_and_kill_9_does_not_count_it_twice() {
+    let edge = edge_with_sources(&[BAD]);
+    let (port, heard) = server(&edge);
+    let secret = edge.dir().join("secret");
+    fs::write(&secret, "hush\n").unwrap();
+    let daemon = edge.start(&policy(port, &secret));
+    assert_answer(&edge.cli(&["attacks", "list"]), 0, &["no attack was recognised"]);
+    assert_answer(&edge.cli(&["attacks", "show", "1"]), 1, &["attack 1 is not known; there was none"]);
+    let running = flood(&edge, BAD, EDGE_V4, 5_000, 5.0);
+
+    daemon.wait_for_log("attack 1 began: one_source on service game, ");
+    let (head, body) = message(&heard);
+    assert!(
+        head.starts_with("post /hook http/1.1") && head.contains("x-ratelimit-signature: sha256="),
+        "{head}"
+    );
+    assert_eq!((&body["version"], &body["event"]), (&1.into(), &"attack_begin".into()), "{body}");
+    assert_eq!((&body["attack"]["number"], &body["attack"]["name"]), (&1.into(), &"game".into()), "{body}");
+    let metrics = http_get(&edge, "/metrics");
+    for line in [
+        "ratelimit_attack_active{kind=\"one_source\",name=\"game\",target=\"service\"} 1",
+        "ratelimit_attacks_active 1",
+        "ratelimit_attack_last_number 1",
+    ] {
+        assert!(metrics.contains(line), "{line:?} is missing in: {metrics}");
+    }
+    assert_answer(&edge.cli(&["status"]), 0, &["attack 1 goes on: one_source on service game"]);
+    assert!(edge.cli(&["block", "add", "192.0.2.0/24", "--for", "1m"]).status.success());
+    let before = edge.json(&["attacks", "show", "1"]);
+    assert_eq!(before["attack"]["end"], Value::Null, "{before:#}");
+
+    // Killed in the middle, it goes on under its number.
+    daemon.kill_9();
+    let daemon = edge.start_again();
+    daemon.wait_for_log("attack 1 was going on when the daemon before ended");
+    let sent = sent(running);
+    daemon.wait_for_log("attack 1 ended after ");
+    let (_, body) = message(&heard);
+    assert_eq!((&body["event"], &body["attack"]["number"]), (&"attack_end".into(), &1.into()), "{body}");
+    assert!(heard.try_recv().is_err(), "its begin is told once");
+    let list = edge.json(&["attacks", "list"]);
+    assert_eq!((&list["version"], list["attacks"].as_array().unwrap().len()), (&1.into(), 1), "{list:#}");
+    let report = &edge.json(&["attacks", "show", "1"])["attack"];
+    let refused = report["refused_packets"].as_u64().unwrap();
+    assert!(refused > 500 && refused <= sent, "{refused} of {sent}: {report:#}");
+    assert_eq!((&report["kind"], &report["restarts"]), (&"one_source".into(), &1.into()), "{report:#}");
+    assert_eq!((&report["sources"][0]["value"], &report["ports"][0]["value"]), (&BAD.into(), &"4711".into()));
+    assert_eq!(report["reasons"][0]["reason"], "limit_packets", "{report:#}");
+    for words in [["attacks", "list"].as_slice(), &["attacks", "show", "1"]] {
+        let found = differences(words, "`attacks list`, `attacks show`", &edge.json(words), false);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+    let text = stdout(&edge.cli(&["attacks", "show", "1"]));
+    assert!(text.starts_with("attack 1: one_source on service game\nfrom 20"), "{text}");
+    assert!(http_get(&edge, "/metrics").contains("ratelimit_attacks_active 0"));
+}
+
+#[test]
+fn a_bad_notifier_changes_nothing_and_a_reload_changes_who_is_told() {
+    let edge = Edge::new();
+    let daemon = edge.start("[source]\nlimits = [\"500 packets/s\"]\n");
+    edge.write_policy("[source]\nlimits = [\"500 packets/s\"]\n[[notify]]\nwebhook = \"nowhere/s3cret\"\n");
+    let file = edge.policy().display().to_string();
+    let refused = edge.cli(&["apply", &file]);
+    assert_answer(&refused, 2, &["policy.toml:4:11: webhook is no address"]);
+    assert!(!String::from_utf8_lossy(&refused.stderr).contains("s3cret"));
+    edge.write_policy(
+        "[source]\nlimits = [\"500 packets/s\"]\n[[notify]]\nname = \"pager\"\ncommand = [\"/bin/true\"]\n",
+    );
+    assert_answer(
+        &edge.cli(&["diff", &file]),
+        1,
+        &["notify pager added: command /bin/true; on attack_begin, attack_end"],
+    );
+    daemon.signal("HUP");
+    let told = wait_for("the notifier", || {
+        let status = edge.json(&["status"]);
+        status["attacks"]["notifiers"].as_array()?.first().cloned()
+    });
+    assert_eq!((&told["name"], &told["sent"]), (&"pager".into(), &0.into()), "{told}");
+}
+
+#[test]
+fn a_webhook_over_tls_is_trusted_by_its_authority_and_by_no_other() {
+    let certificates = Certificates::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut server = Command::new("openssl")
+        .args(["s_server", "-quiet", "-cert", "server.pem", "-key", "server.key", "-accept"])
+        .arg(format!("127.0.0.1:{port}"))
+        .current_dir(certificates.dir())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl");
+    let times = DeliveryTimes {
+        first_pause: Duration::from_millis(20),
+        longest_pause: Duration::from_millis(20),
+        ..DeliveryTimes::default()
+    };
+    let mut notifications = Notifications::start("edge1".to_owned(), times).unwrap();
+    let trusting = |authority: &str| {
+        let url = WebhookUrl::parse(&format!("https://localhost:{port}/hook")).unwrap();
+        let way = NotifyWay::Webhook { url, secret_file: None, ca_file: Some(certificates.file(authority)) };
+        [Notifier { name: "ops".to_owned(), way, on: vec![Occasion::Begin] }]
+    };
+    let report = AttackReport::new(7, AttackTarget::Host, 0, None);
+    notifications.follow(&trusting("other.pem"));
+    notifications.tell(Occasion::Begin, &report, 0);
+    wait_for("a refusal", || {
+        let problem = notifications.status()[0].problem.clone()?;
+        problem.contains("UnknownIssuer").then_some(())
+    });
+    notifications.follow(&trusting("ca.pem"));
+    notifications.tell(Occasion::Begin, &report, 0);
+    let (mut heard, mut part) = (String::new(), [0; 4096]);
+    while !heard.ends_with("}}") {
+        let read = server.stdout.as_mut().unwrap().read(&mut part).unwrap();
+        heard.push_str(&String::from_utf8_lossy(&part[..read]));
+        assert!(read > 0, "{heard}");
+    }
+    assert!(
+        heard.starts_with("POST /hook HTTP/1.1") && heard.contains("\"event\":\"attack_begin\""),
+        "{heard}"
+    );
+    server.stdin.as_mut().unwrap().write_all(b"HTTP/1.1 204 Thanks\r\n\r\n").unwrap();
+    wait_for("an answer", || (notifications.status()[0].sent == 1).then_some(()));
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+#[test]
+fn alert_rules_pass_their_tests() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus");
+    let rules =
+        Command::new("promtool").args(["test", "rules", "alerts_test.yml"]).current_dir(folder).output();
+    assert_answer(&rules.expect("run promtool"), 0, &["SUCCESS"]);
+}
