@@ -69,7 +69,7 @@ fn all_problems_of_a_file_are_reported_in_order_with_line_and_column() {
     let found = problems(text);
     let expected = [
         "p.toml:1:1: key \"colour\" is not known; known here: interfaces, mode, source, host, service, plan, user, requests, api, listen, \
-         cluster",
+         cluster, attacks, notify",
         "p.toml:2:23: interface \"eth0\" is named twice; remove one",
         "p.toml:2:31: interface name \"a/b\" has a slash, a colon or white space in it, which no interface has",
         "p.toml:2:38: an entry of interfaces is a number; write a string in quotes",
