@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use clap::Args;
 use tokio::{
     net::TcpListener,
@@ -30,7 +31,11 @@ use crate::{
         workers::Sockets,
     },
     store::worker::Store,
-    web::{decisions::DecisionHistory, desk::Desk, picture::Picture},
+    web::{
+        decisions::DecisionHistory,
+        desk::{Camera, Desk},
+        picture::Picture,
+    },
 };
 
 /// Answer questions about requests, without guarding any interface; prints "ready" when listening.
@@ -194,25 +199,37 @@ impl Scrapers {
 fn show(decisions: &Arc<DecisionService>, desk: &Desk) -> Result<(), Failure> {
     let (runtime, decisions, desk, started) =
         (current_thread()?, Arc::clone(decisions), desk.clone(), Instant::now());
-    let paint = move || {
-        let (mut history, mut before) = (DecisionHistory::default(), Instant::now());
-        runtime.block_on(desk.show(|is_first| {
-            if is_first {
-                history = DecisionHistory::default();
-            }
-            let span = std::mem::replace(&mut before, Instant::now()).elapsed();
-            let picture = Picture::<()> {
-                packets: None,
-                status: None,
-                hosts: &[],
-                decisions: &history.rates(decisions.status(), span),
-                uptime_seconds: started.elapsed().as_secs(),
-                warnings: &decisions.warnings(),
-            };
-            std::future::ready(picture.event())
-        }));
+    let begin = move || RequestsCamera {
+        decisions: Arc::clone(&decisions),
+        started,
+        history: DecisionHistory::default(),
+        before: Instant::now(),
     };
-    thread::Builder::new().name("dashboard".to_owned()).spawn(paint).map(drop).map_err(no_threads)
+    let thread = thread::Builder::new().name("dashboard".to_owned());
+    thread.spawn(move || runtime.block_on(desk.show(begin))).map(drop).map_err(no_threads)
+}
+
+/// Whoever takes the pictures.
+struct RequestsCamera {
+    decisions: Arc<DecisionService>,
+    started: Instant,
+    history: DecisionHistory,
+    before: Instant,
+}
+
+impl Camera for RequestsCamera {
+    async fn take(&mut self) -> Option<Bytes> {
+        let span = std::mem::replace(&mut self.before, Instant::now()).elapsed();
+        let picture = Picture::<()> {
+            packets: None,
+            status: None,
+            hosts: &[],
+            decisions: &self.history.rates(self.decisions.status(), span),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            warnings: &self.decisions.warnings(),
+        };
+        picture.event()
+    }
 }
 
 impl Metrics for DecisionService {

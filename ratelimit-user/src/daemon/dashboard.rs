@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 use super::{packet_rates::PacketRates, service::Daemon, status::status};
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     stats::Snapshot,
     web::{
         decisions::DecisionHistory,
-        desk::{Desk, Handed},
+        desk::{Camera, Desk, Handed},
         picture::{MAX_HOSTS, Picture},
     },
 };
@@ -28,72 +28,67 @@ use crate::{
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// And at most this part of the time.
 const COUNT_SHARE: u32 = 20;
-
-/// What was seen when the last picture was taken.
-#[derive(Debug, Default)]
-struct Before {
-    at: Option<Instant>,
-    decisions: DecisionHistory,
+/// Whoever takes the pictures.
+#[derive(Debug)]
+struct HostCamera {
+    daemon: Arc<Daemon>,
     counters: Option<Snapshot>,
+    /// When the last picture was taken.
+    before: Option<Instant>,
+    decisions: DecisionHistory,
     /// The status with its table counted, when that began and how long it took.
     counted: Option<(Status, Instant, Duration)>,
 }
 
 /// Takes a picture a second while somebody looks.
 pub(super) async fn show(daemon: Arc<Daemon>, desk: Desk) {
-    let before = Mutex::new(Before::default());
-    let take = async |is_first: bool| {
-        let mut before = before.lock().await;
-        if is_first {
-            // Rates over the time in which nobody looked would say nothing.
-            *before = Before { counted: before.counted.take(), ..Before::default() };
-        }
-        take(&daemon, &mut before).await.ok().flatten()
+    let begin = || HostCamera {
+        daemon: Arc::clone(&daemon),
+        counters: None,
+        before: None,
+        decisions: DecisionHistory::default(),
+        counted: None,
     };
-    desk.show(take).await;
+    desk.show(begin).await;
 }
 
-async fn take(daemon: &Daemon, before: &mut Before) -> Result<Option<Bytes>, Failure> {
-    let now = Instant::now();
-    let status = current_status(daemon, &mut before.counted, now).await?;
-    let counters = daemon.snapshot().await?;
-    let span = before.at.replace(now).map_or(Duration::ZERO, |at| now - at);
-    let packets = before
-        .counters
-        .replace(counters.clone())
-        .map(|earlier| PacketRates::between(&earlier, &counters, span));
-    let hosts = if status.cluster.is_some() { hosts(daemon).await } else { Vec::new() };
-    let decisions = before.decisions.rates(status.requests.clone(), span);
-    let picture = Picture {
-        packets,
-        status: Some(&status),
-        hosts: &hosts,
-        decisions: &decisions,
-        uptime_seconds: status.uptime_seconds,
-        warnings: &status.warnings,
-    };
-    Ok(picture.event())
-}
-
-/// The status, with the table as it was last counted, which takes a while.
-async fn current_status(
-    daemon: &Daemon,
-    counted: &mut Option<(Status, Instant, Duration)>,
-    now: Instant,
-) -> Result<Status, Failure> {
-    let is_due = |(_, begun, took): &(Status, Instant, Duration)| {
-        now.duration_since(*begun) >= COUNT_EVERY.max(*took * COUNT_SHARE)
-    };
-    if counted.as_ref().is_none_or(is_due) {
-        let status = daemon.status().await?;
-        *counted = Some((status.clone(), now, now.elapsed()));
-        return Ok(status);
+impl Camera for HostCamera {
+    async fn take(&mut self) -> Option<Bytes> {
+        let now = Instant::now();
+        let status = self.status(now).await.ok()?;
+        let span = self.before.replace(now).map_or(Duration::ZERO, |before| now - before);
+        let counters = self.daemon.snapshot().await.ok()?;
+        let packets = self.counters.replace(counters.clone());
+        let packets = packets.map(|earlier| PacketRates::between(&earlier, &counters, span));
+        let hosts = if status.cluster.is_some() { hosts(&self.daemon).await } else { Vec::new() };
+        let decisions = self.decisions.rates(status.requests.clone(), span);
+        let picture = Picture {
+            packets,
+            status: Some(&status),
+            hosts: &hosts,
+            decisions: &decisions,
+            uptime_seconds: status.uptime_seconds,
+            warnings: &status.warnings,
+        };
+        picture.event()
     }
-    let status = status(&daemon.host());
-    Ok(match counted {
-        Some((earlier, ..)) => status.with_table_of(earlier),
-        None => status,
-    })
+}
+
+impl HostCamera {
+    /// The status, with the table as it was last counted.
+    async fn status(&mut self, now: Instant) -> Result<Status, Failure> {
+        let is_due = |(_, begun, took): &(Status, Instant, Duration)| {
+            now.duration_since(*begun) >= COUNT_EVERY.max(*took * COUNT_SHARE)
+        };
+        match &self.counted {
+            Some(counted) if !is_due(counted) => Ok(status(&self.daemon.host()).with_table_of(&counted.0)),
+            _ => {
+                let status = self.daemon.status().await?;
+                self.counted = Some((status.clone(), now, now.elapsed()));
+                Ok(status)
+            }
+        }
+    }
 }
 
 async fn hosts(daemon: &Daemon) -> Vec<Member> {

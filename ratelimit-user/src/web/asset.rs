@@ -33,6 +33,7 @@ assets! {
     "/dashboard/style.css" CSS "style.css",
     "/dashboard/icon.svg" SVG "icon.svg",
     "/dashboard/main.js" SCRIPT "main.js",
+    "/dashboard/attacks.js" SCRIPT "attacks.js",
     "/dashboard/chart.js" SCRIPT "chart.js",
     "/dashboard/explain.js" SCRIPT "explain.js",
     "/dashboard/format.js" SCRIPT "format.js",

@@ -50,6 +50,12 @@ pub struct Handed {
     pub reply: oneshot::Sender<Reply>,
 }
 
+/// Whoever takes pictures, from when somebody begins to look until nobody does.
+pub trait Camera: Send {
+    /// What there is to see now, as an event of a stream.
+    fn take(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
+}
+
 /// Somebody who looks, until it is dropped.
 #[derive(Debug)]
 pub struct Viewer {
@@ -112,28 +118,23 @@ impl Desk {
         answered.await.unwrap_or_else(|_| failed(ExitCode::NoDaemon, "the daemon is stopping"))
     }
 
-    /// Shows a picture a second while somebody looks, for ever. `take` is told whether it is the first one since nobody looked; a
-    /// picture that cannot be taken is left out.
-    pub async fn show<F: Future<Output = Option<Bytes>>>(&self, take: impl FnMut(bool) -> F) {
-        self.show_every(EVERY, take).await;
+    /// Shows a picture a second while somebody looks, for ever. The camera that is made when somebody begins to look is dropped when
+    /// nobody looks any more; a picture that cannot be taken is left out.
+    pub async fn show<C: Camera>(&self, begin: impl FnMut() -> C) {
+        self.show_every(EVERY, begin).await;
     }
 
-    async fn show_every<F: Future<Output = Option<Bytes>>>(
-        &self,
-        every: Duration,
-        mut take: impl FnMut(bool) -> F,
-    ) {
+    async fn show_every<C: Camera>(&self, every: Duration, mut begin: impl FnMut() -> C) {
         loop {
             while self.0.pictures.receiver_count() == 0 {
                 self.0.somebody.notified().await;
             }
-            let mut is_first = true;
+            let mut camera = begin();
             while self.0.pictures.receiver_count() > 0 {
                 let begun = Instant::now();
-                if let Some(picture) = take(is_first).await {
+                if let Some(picture) = camera.take().await {
                     self.0.pictures.send_replace(Some(picture));
                 }
-                is_first = false;
                 tokio::time::sleep_until(begun + every).await;
             }
             // Nobody begins with a picture of long ago.
@@ -162,17 +163,19 @@ mod tests {
 
     const OFTEN: Duration = Duration::from_millis(2);
 
+    struct Numbers(Arc<AtomicU32>);
+
+    impl Camera for Numbers {
+        async fn take(&mut self) -> Option<Bytes> {
+            Some(self.0.fetch_add(1, Ordering::Relaxed).to_string().into())
+        }
+    }
+
     /// A desk whose pictures are numbers.
     fn numbered() -> (Desk, Arc<AtomicU32>) {
         let (desk, taken) = (Desk::of_requests(), Arc::new(AtomicU32::new(0)));
         let (shown, count) = (desk.clone(), Arc::clone(&taken));
-        tokio::spawn(async move {
-            let take = |_| {
-                let number = count.fetch_add(1, Ordering::Relaxed);
-                async move { Some(Bytes::from(number.to_string())) }
-            };
-            shown.show_every(OFTEN, take).await;
-        });
+        tokio::spawn(async move { shown.show_every(OFTEN, || Numbers(Arc::clone(&count))).await });
         (desk, taken)
     }
 

@@ -10,6 +10,7 @@ export class History {
   constructor() { this.points = []; }
   add(ms, values) {
     const last = this.points.at(-1);
+    if (last?.ms === ms) return;
     // A little late is no gap; a long silence is.
     if (last && ms - last.ms > 3500) this.points.push({ ms: ms - 1000, values: null });
     this.points.push({ ms, values });

@@ -4,6 +4,7 @@ import { clock, span } from "./format.js";
 import { History, StackedChart, minute } from "./chart.js";
 import { Stream } from "./stream.js";
 import { buttons, forgetToken, keptToken, orders, tokens } from "./orders.js";
+import { attacks } from "./attacks.js";
 import { explainer } from "./explain.js";
 import * as panels from "./panels.js";
 
@@ -63,7 +64,7 @@ function draw() {
   panels.reasons(picture.packets);
   panels.talkers(picture.packets, chosen("talkers"), { explain, order, unlocked: isUnlocked() });
   panels.services(picture.packets, picture.status);
-  panels.attacks(picture.attacks, picture.unix_ms);
+  attacks(picture.attacks, picture.unix_ms, ask);
   panels.host(picture.status);
   panels.cluster(picture);
   refreshLists();
@@ -78,7 +79,7 @@ function take(now) {
     lostAt = null;
   }
   picture = now;
-  if (!now.status || now.packets) history.add(now.unix_ms, panels.values(now));
+  if (!now.status || now.packets) history.add(now.packets?.unix_ms ?? now.unix_ms, panels.values(now));
   const connection = byId("connection");
   setText(connection, paused ? "paused" : "live");
   connection.className = `badge ${paused ? "quiet" : "good"}`;

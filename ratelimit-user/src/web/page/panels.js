@@ -1,6 +1,6 @@
 // What a picture looks like: one function for each panel.
 import { bar, byId, el, rows, setText, svg, terms } from "./element.js";
-import { bits, clock, count, microseconds, percent, rate, span, words } from "./format.js";
+import { bits, count, microseconds, percent, rate, span, words } from "./format.js";
 import { sparkline } from "./chart.js";
 
 const flow = (one) => one ?? { packets_per_second: 0, bytes_per_second: 0 };
@@ -79,17 +79,18 @@ export function reasons(packets) {
 export function talkers(packets, which, { explain, order, unlocked }) {
   const name = { sources: "source", prefixes: "prefix", users: "user" }[which];
   const all = packets?.[which] ?? [];
+  const seconds = (packets?.span_ms || 1000) / 1000;
   const make = (one) => {
     const who = one[name] ?? one.name;
     const address = String(who).split("/")[0];
-    const whole = (one.passed_packets ?? 0) + (one.dropped_packets ?? 0);
+    const whole = one.passed_packets + one.dropped_packets + (one.replied_packets ?? 0);
     const part = whole ? one.dropped_packets / whole : 0;
     return {
       key: who,
       cells: [
         { key: `${which}${who}`, make: () => (which === "users" ? who : el("button", { type: "button", class: "link who", title: "Explain", onclick: () => explain(address) }, who)) },
-        rate(one.packets_per_second),
-        rate((one.bytes_per_second ?? 0) * 8),
+        rate(one.packets_per_second) + (one.error_packets ? ` ± ${rate(one.error_packets / seconds)}` : ""),
+        rate(one.bytes_per_second * 8),
         { key: percent(part), make: () => [bar(part, "drop"), percent(part)] },
         one.reason ? words(one.reason) : "",
         [one.service, one.port && `port ${one.port}`].filter(Boolean).join(", "),
@@ -98,10 +99,15 @@ export function talkers(packets, which, { explain, order, unlocked }) {
       ],
     };
   };
-  rows(byId("talkers"), all.slice(0, 20).map(make), "Nobody sends enough to be listed.");
+  rows(byId("talkers"), all.map(make), which === "users" ? "No user of the policy sends anything." : "Nobody sends anything.");
   const sampling = packets?.sampling;
-  const error = sampling && sampling.error_packets_per_second;
-  setText(byId("sampling"), !sampling?.samples ? "" : `Estimated from ${count(sampling.samples)} sampled packets${sampling.one_in ? ` (1 in ${count(sampling.one_in)})` : ""}${sampling.lost ? `, ${count(sampling.lost)} lost` : ""}; error up to ${rate(error)} packets/s.`);
+  const parts = [
+    sampling?.problem && `No talkers: ${sampling.problem}`,
+    sampling?.samples && (sampling.one_in > 1 ? `Estimated from ${count(sampling.samples)} packets, 1 in ${count(sampling.one_in)} at the busiest moment` : `Every packet was seen: ${count(sampling.samples)}`),
+    sampling?.lost && `${count(sampling.lost)} samples lost`,
+    sampling?.one_in > 1 && `who is not listed sent fewer than ${count(sampling.unseen_packets)} packets in this second`,
+  ];
+  setText(byId("sampling"), parts.filter(Boolean).join("; "));
 }
 
 export function services(packets, status) {
@@ -151,22 +157,6 @@ export function cluster({ status, hosts }) {
     ["Disputed limits", ours.limits_disputed ? count(ours.limits_disputed) : undefined],
   ]);
   rows(byId("hosts"), (hosts ?? []).map((one) => ({ key: one.host, cells: [one.host, one.state, `${span(one.seen_ms_ago / 1000)} ago`, one.behind === undefined ? "" : `${count(one.behind)} changes`] })), "The store has told of no hosts yet.");
-}
-
-/** Attacks, newest first, and when they were on a line of the last day. */
-export function attacks(all, now) {
-  if (!all) return;
-  const start = (one) => Date.parse(one.began);
-  const end = (one) => (one.ended ? Date.parse(one.ended) : now);
-  rows(byId("attacks"), all.slice(0, 20).map((one) => ({
-    key: String(one.number),
-    cells: [count(one.number), new Date(start(one)).toLocaleString("en-GB"), one.ended ? span((end(one) - start(one)) / 1000) : `going on, ${span((now - start(one)) / 1000)}`, words(one.kind ?? ""), one.service || "host", rate(one.peak_packets_per_second), rate(one.packets)],
-  })), "No attack has been recorded.");
-  const from = Math.min(now - 3600e3, ...all.map(start));
-  const at = (ms) => ((ms - from) / (now - from)) * 100;
-  const marks = all.map((one) => svg("rect", { x: `${at(start(one))}%`, width: `${Math.max(0.4, at(end(one)) - at(start(one)))}%`, y: 4, height: 14, rx: 2 }, svg("title", {}, `attack ${one.number}`)));
-  byId("attacks-line").replaceChildren(svg("svg", { role: "img", "aria-label": `${all.length} attacks since ${new Date(from).toLocaleString("en-GB")}` },
-    svg("line", { x1: 0, x2: "100%", y1: 20, y2: 20 }), ...marks, svg("text", { x: 0, y: 32 }, clock(from)), svg("text", { x: "100%", y: 32, "text-anchor": "end" }, "now")));
 }
 
 export function lists({ blocks, blocks_in_all, allows, allows_in_all }, { order, unlocked }) {

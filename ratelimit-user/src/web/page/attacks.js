@@ -1,0 +1,74 @@
+// Attacks: a list, when they were, and how one of them went.
+import { byId, el, rows, svg } from "./element.js";
+import { bits, clock, count, rate, span, words } from "./format.js";
+
+const day = (ms) => new Date(ms).toLocaleString("en-GB", { dateStyle: "short", timeStyle: "medium" });
+const where = (one) => (one.target === "host" ? "host" : `${one.target} ${one.name}`);
+
+/** When they were, from the first of them on, or the last hour. */
+function line(all, now) {
+  const start = (one) => Date.parse(one.begin);
+  const from = Math.min(now - 3600e3, ...all.map(start));
+  const at = (ms) => ((ms - from) / (now - from)) * 100;
+  const marks = all.map((one) => {
+    const left = at(start(one));
+    return svg("rect", { x: `${left}%`, width: `${Math.max(0.5, at(one.end ? Date.parse(one.end) : now) - left)}%`, y: 3, height: 14, rx: 2 });
+  });
+  return svg("svg", { role: "img", "aria-label": `${all.length} attacks since ${day(from)}` },
+    svg("line", { x1: 0, x2: "100%", y1: 19, y2: 19 }), ...marks, svg("text", { x: 0, y: 32 }, day(from)), svg("text", { x: "100%", y: 32, "text-anchor": "end" }, "now"));
+}
+
+/** How one went: passed below, refused above it. */
+function course({ step_seconds: step, refused, passed }) {
+  const [width, height] = [400, 90];
+  const top = Math.max(1, ...refused.map((value, at) => value + (passed[at] ?? 0)));
+  const x = (at) => (at / Math.max(1, refused.length - 1)) * width;
+  const y = (value) => height - (value / top) * (height - 4);
+  const edge = (of) => refused.map((_, at) => `${x(at).toFixed(1)} ${y(of(at)).toFixed(1)}`);
+  const below = edge((at) => passed[at] ?? 0);
+  const above = edge((at) => (passed[at] ?? 0) + refused[at]);
+  const label = `Course over ${span(step * refused.length)}: at most ${rate(Math.max(0, ...refused))} refused and ${rate(Math.max(0, ...passed))} passed packets/s`;
+  return el("figure", {}, svg("svg", { role: "img", "aria-label": label, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", height },
+    svg("path", { class: "f0", d: `M0 ${height}L${below.join("L")}L${width} ${height}Z` }),
+    svg("path", { class: "f1", d: `M${above.join("L")}L${[...below].reverse().join("L")}Z` }),
+    svg("path", { class: "s1", d: `M${above.join("L")}`, "vector-effect": "non-scaling-stroke" })), el("figcaption", { class: "note" }, label));
+}
+
+function told(one) {
+  const often = (title, all) => (all?.length ? [el("dt", {}, title), el("dd", {}, all.slice(0, 5).map((each) => `${each.value} (${count(each.samples)})`).join(", "))] : []);
+  return [
+    el("h3", {}, `Attack ${one.number}: ${words(one.kind)} on ${where(one)}`),
+    course(one.timeline),
+    el("dl", {},
+      el("dt", {}, "Began"), el("dd", {}, day(Date.parse(one.begin))),
+      el("dt", {}, "Peak"), el("dd", {}, `${rate(one.peak_packets_per_second)} packets/s at ${clock(Date.parse(one.peak_at))}, ${bits(one.peak_bytes_per_second * 8)}`),
+      el("dt", {}, "Refused"), el("dd", {}, `${count(one.refused_packets)} packets: ${one.reasons.map((reason) => `${words(reason.reason)} ${count(reason.packets)}`).join(", ")}`),
+      el("dt", {}, "Honest traffic"), el("dd", {}, `${one.passed_before_per_second === null ? "not known" : rate(one.passed_before_per_second)} packets/s before, ${rate(one.passed_during_per_second)} meanwhile`),
+      ...often("Sources", one.sources), ...often("Prefixes", one.prefixes), ...often("Ports", one.ports),
+      ...(one.changes?.length ? [el("dt", {}, "Meanwhile"), el("dd", {}, one.changes.slice(-5).map((change) => change.what).join("; "))] : [])),
+  ];
+}
+
+/** Draws the panel; `ask` is how one attack is asked about. */
+export function attacks(all, now, ask) {
+  if (!all) return;
+  const show = async (number) => {
+    const place = byId("attack");
+    try {
+      place.replaceChildren(...told(await ask(`/dashboard/attack?number=${number}`)));
+    } catch (error) {
+      place.replaceChildren(el("p", { class: "error" }, error.message));
+    }
+  };
+  rows(byId("attacks"), all.map((one) => ({
+    key: String(one.number),
+    cells: [
+      { key: String(one.number), make: () => el("button", { type: "button", class: "link", onclick: () => show(one.number), "aria-label": `Attack ${one.number}` }, String(one.number)) },
+      day(Date.parse(one.begin)), one.end ? span(one.seconds) : `GOING ON, ${span(one.seconds)}`, words(one.kind), where(one), rate(one.peak_packets_per_second), rate(one.refused_packets)],
+  })), "No attack has been recorded.");
+  const key = JSON.stringify(all.map((one) => [one.number, one.end ?? Math.floor(now / 10000)]));
+  const place = byId("attacks-line");
+  if (place.dataset.key === key) return;
+  place.dataset.key = key;
+  place.replaceChildren(line(all, now));
+}
