@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::{packet_rates::PacketRates, service::Daemon, status::status};
+use super::{service::Daemon, status::status};
 use crate::{
     cluster::members::Member,
     control::{
@@ -16,7 +16,11 @@ use crate::{
         server::{Answer as _, Caller},
     },
     failure::Failure,
-    stats::Snapshot,
+    stats::{
+        feed::Views,
+        talkers::Talker,
+        view::{ServiceFlow, View},
+    },
     web::{
         decisions::DecisionHistory,
         desk::{Camera, Desk, Handed},
@@ -28,11 +32,18 @@ use crate::{
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// And at most this part of the time.
 const COUNT_SHARE: u32 = 20;
+/// How long a picture waits for a view, which is made once a second.
+const VIEW_PATIENCE: Duration = Duration::from_millis(1_500);
+/// Talkers of each kind that are told of, of those that send most and of those of whom most is dropped.
+const MAX_TALKERS: usize = 20;
+/// Services that are told of, the busiest ones.
+const MAX_SERVICES: usize = 64;
+
 /// Whoever takes the pictures.
 #[derive(Debug)]
 struct HostCamera {
     daemon: Arc<Daemon>,
-    counters: Option<Snapshot>,
+    views: Views,
     /// When the last picture was taken.
     before: Option<Instant>,
     decisions: DecisionHistory,
@@ -44,7 +55,7 @@ struct HostCamera {
 pub(super) async fn show(daemon: Arc<Daemon>, desk: Desk) {
     let begin = || HostCamera {
         daemon: Arc::clone(&daemon),
-        counters: None,
+        views: daemon.views(),
         before: None,
         decisions: DecisionHistory::default(),
         counted: None,
@@ -54,16 +65,19 @@ pub(super) async fn show(daemon: Arc<Daemon>, desk: Desk) {
 
 impl Camera for HostCamera {
     async fn take(&mut self) -> Option<Bytes> {
+        // The first picture does not wait: how the host is can be told at once.
+        let mut view = None;
+        if self.before.is_some() {
+            let _late = tokio::time::timeout(VIEW_PATIENCE, self.views.changed()).await;
+            view.clone_from(&*self.views.borrow_and_update());
+        }
         let now = Instant::now();
         let status = self.status(now).await.ok()?;
         let span = self.before.replace(now).map_or(Duration::ZERO, |before| now - before);
-        let counters = self.daemon.snapshot().await.ok()?;
-        let packets = self.counters.replace(counters.clone());
-        let packets = packets.map(|earlier| PacketRates::between(&earlier, &counters, span));
         let hosts = if status.cluster.is_some() { hosts(&self.daemon).await } else { Vec::new() };
         let decisions = self.decisions.rates(status.requests.clone(), span);
         let picture = Picture {
-            packets,
+            packets: view.map(|view| cut((*view).clone())),
             status: Some(&status),
             hosts: &hosts,
             decisions: &decisions,
@@ -91,6 +105,27 @@ impl HostCamera {
     }
 }
 
+/// As much of a view as a page has room for.
+fn cut(mut view: View) -> View {
+    for talkers in [&mut view.sources, &mut view.prefixes, &mut view.users] {
+        *talkers = largest(std::mem::take(talkers));
+    }
+    let busy = |service: &ServiceFlow| service.passed.packets_per_second + service.dropped.packets_per_second;
+    view.services.sort_by(|one, other| busy(other).total_cmp(&busy(one)));
+    view.services.truncate(MAX_SERVICES);
+    view
+}
+
+/// Those who send most, and those of whom most is dropped, in the order in which they were.
+fn largest(talkers: Vec<Talker>) -> Vec<Talker> {
+    let mut refused: Vec<u64> = talkers.iter().map(|talker| talker.dropped_packets).collect();
+    refused.sort_unstable_by(|one, other| other.cmp(one));
+    let enough = refused.get(MAX_TALKERS / 2).copied().unwrap_or(0);
+    let kept = talkers.into_iter().enumerate();
+    let kept = kept.filter(|(nth, one)| *nth < MAX_TALKERS || one.dropped_packets > enough);
+    kept.map(|(_, one)| one).collect()
+}
+
 async fn hosts(daemon: &Daemon) -> Vec<Member> {
     match daemon.answer(Order::Cluster, Caller::Dashboard { from: None }).await {
         Reply::Cluster { mut hosts, .. } => {
@@ -109,5 +144,40 @@ pub(super) async fn take_orders(daemon: Arc<Daemon>, mut orders: mpsc::Receiver<
         // Who has hung up meanwhile gets no answer; the order counts.
         let _unread = reply.send(daemon.answer(order, Caller::Dashboard { from }).await);
         tokio::time::sleep(begun.elapsed()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn talker(name: &str, passed_packets: u64, dropped_packets: u64) -> Talker {
+        Talker {
+            source: Some(name.to_owned()),
+            prefix: None,
+            user: None,
+            passed_packets,
+            dropped_packets,
+            replied_packets: 0,
+            bytes: 0,
+            packets_per_second: 0.0,
+            bytes_per_second: 0.0,
+            error_packets: 0,
+            service: None,
+            reason: None,
+            port: None,
+        }
+    }
+
+    #[test]
+    fn a_page_has_room_for_those_who_send_most_and_for_small_ones_of_whom_most_is_dropped() {
+        let mut all: Vec<Talker> =
+            (0..40).map(|nth| talker(&format!("honest {nth}"), 1_000 - nth, 0)).collect();
+        all.push(talker("refused", 1, 90));
+        let kept = largest(all);
+        assert_eq!((kept.len(), kept[0].name(), kept[MAX_TALKERS].name()), (21, "honest 0", "refused"));
+        let alike: Vec<Talker> = (0..150).map(|nth| talker(&nth.to_string(), 0, 150 - nth)).collect();
+        assert_eq!(largest(alike).len(), MAX_TALKERS);
+        assert!(largest(Vec::new()).is_empty());
     }
 }

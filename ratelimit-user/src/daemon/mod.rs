@@ -27,7 +27,6 @@ mod list_orders;
 mod lists;
 mod offenders;
 mod options;
-mod packet_rates;
 mod progress;
 mod record;
 mod replacement;

@@ -50,7 +50,7 @@ use crate::{
         http::{self, Metrics},
         workers::Sockets,
     },
-    stats::{Snapshot, view::View},
+    stats::{Snapshot, feed::Views, view::View},
     web::desk::Desk,
 };
 
@@ -396,10 +396,15 @@ impl Daemon {
         Ok(StatsReply { snapshot, before, users })
     }
 
+    /// Views from now on, one a second.
+    pub(super) fn views(&self) -> Views {
+        let traffic = Arc::clone(&self.host().traffic);
+        traffic.feed(&self.host).look()
+    }
+
     /// What the next second of traffic brings.
     async fn view(&self) -> Result<View, Failure> {
-        let traffic = Arc::clone(&self.host().traffic);
-        let mut views = traffic.feed(&self.host).look();
+        let mut views = self.views();
         let late = || Failure::new(ExitCode::Unsupported, "the counters were not read within five seconds");
         tokio::time::timeout(VIEW_PATIENCE, views.changed())
             .await

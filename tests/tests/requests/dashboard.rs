@@ -133,6 +133,20 @@ fn a_browser_shows_real_traffic_explains_blocks_and_finds_its_daemon_again() {
     page.wait_for(
         "[...document.querySelectorAll('#reasons th')].some((one) => one.innerText === 'limit packets')",
     );
+    // Who it is: the flooder, its prefix, and what it is refused for.
+    let listed = |who: &str| {
+        format!(
+            "[...document.querySelectorAll('#talkers tbody tr')].find((row) => row.cells[0].innerText === '{who}')?.innerText"
+        )
+    };
+    let told = page.wait_for(&listed(FLOODER));
+    assert!(
+        told.as_str().unwrap().contains("limit packets") && told.as_str().unwrap().contains("game"),
+        "{told}"
+    );
+    page.wait_for(&listed(HONEST));
+    page.click("input[value=prefixes]");
+    page.wait_for(&listed("10.99.3.0/24"));
     page.wait_for("document.querySelector('#badges').innerText.includes('protected')");
     // Read-only: without the token there is nothing to block with.
     assert_eq!(page.evaluate("document.querySelector('.needs-token').hidden"), true);
