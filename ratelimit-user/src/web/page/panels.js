@@ -93,7 +93,7 @@ export function talkers(packets, which, { explain, order, unlocked }) {
         rate(one.bytes_per_second * 8),
         { key: percent(part), make: () => [bar(part, "drop"), percent(part)] },
         one.reason ? words(one.reason) : "",
-        [one.service, one.port && `port ${one.port}`].filter(Boolean).join(", "),
+        [one.service, one.port].filter(Boolean).join(", "),
         which === "users" ? "" : one.user ?? "",
         { key: `${unlocked && which !== "users"}`, make: () => (unlocked && which !== "users" ? el("button", { type: "button", class: "small", onclick: () => order("block", who) }, "Block…") : "") },
       ],
