@@ -11,7 +11,7 @@ use crate::{
     compile::Places,
     control::{
         client::{daemon_is_absent, nobody_answers},
-        protocol::{InterfaceStatus, all_protected},
+        protocol::{InterfaceStatus, StatusWarning, all_protected},
     },
     dataplane::{
         pin::PinDir,
@@ -63,6 +63,7 @@ pub(super) struct Left {
     table_capacity: Option<u32>,
     pin: String,
     warnings: Vec<String>,
+    warning_details: Vec<StatusWarning>,
 }
 
 impl Left {
@@ -73,15 +74,19 @@ impl Left {
         let policy = remains.as_ref().map(Remains::policy).transpose()?.flatten();
         let lists = remains.as_ref().map(Remains::lists).transpose()?;
         let now_ns = probe::now_ns();
-        let mut warnings = vec![format!(
+        let warning = |kind: &str, sentence: String| StatusWarning { kind: kind.to_owned(), sentence };
+        let nobody = format!(
             "{}; nothing looks after what is enforced, and questions about requests are not answered",
             nobody_answers(state)
-        )];
+        );
+        let mut details = vec![warning("no_daemon", nobody)];
         if remains.is_none() {
-            warnings.push("the maps are of another version of ratelimit, and cannot be read".to_owned());
+            let sentence = "the maps are of another version of ratelimit, and cannot be read";
+            details.push(warning("other_layout", sentence.to_owned()));
         }
         if policy.as_ref().is_some_and(|policy| policy.mode == Mode::Monitor as u32) {
-            warnings.push("mode = \"monitor\": NOTHING IS DROPPED, only counted".to_owned());
+            details
+                .push(warning("monitor", "mode = \"monitor\": NOTHING IS DROPPED, only counted".to_owned()));
         }
         let on_list = |is_on: &dyn Fn(&abi::ListEntry) -> bool| {
             lists.as_ref().map(|lists| lists.iter().filter(|(_, entry)| is_on(entry)).count())
@@ -99,7 +104,8 @@ impl Left {
             allowed_prefixes: on_list(&|entry| entry.own_allowed == list::ALLOWED),
             table_capacity: remains.as_ref().map(Remains::table_capacity),
             pin: pins.root().display().to_string(),
-            warnings,
+            warnings: details.iter().map(|warning| warning.sentence.clone()).collect(),
+            warning_details: details,
         })
     }
 

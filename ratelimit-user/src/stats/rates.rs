@@ -2,39 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Columns, ReasonCount, Snapshot, Totals};
-
-/// Packets and bytes in each second of a span.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct PerSecond {
-    /// Packets.
-    pub packets_per_second: f64,
-    /// Bytes.
-    pub bytes_per_second: f64,
-}
-
-/// One reason.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ReasonRate {
-    /// Name of the reason.
-    pub reason: String,
-    /// What happened to these packets, in the words of metrics: `pass`, `drop`, `reply`, `would_drop`, `marked` or `rejected`.
-    pub verdict: String,
-    /// How fast they came.
-    #[serde(flatten)]
-    pub rate: PerSecond,
-}
-
-/// One service; packets for none have an empty name.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ServiceRate {
-    /// Its name.
-    pub service: String,
-    /// What passed.
-    pub passed: PerSecond,
-    /// What was dropped.
-    pub dropped: PerSecond,
-}
+use super::{
+    Columns, ReasonCount, ServiceCount, Snapshot, Totals,
+    view::{Flow, ReasonFlow, ServiceFlow},
+};
 
 /// Everything, over one span.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -42,15 +13,15 @@ pub struct Rates {
     /// How long it was.
     pub span_ms: u64,
     /// What passed.
-    pub passed: PerSecond,
+    pub passed: Flow,
     /// What was dropped.
-    pub dropped: PerSecond,
+    pub dropped: Flow,
     /// What was answered on the spot.
-    pub replied: PerSecond,
-    /// By reason, as far as it occurred in the span.
-    pub reasons: Vec<ReasonRate>,
+    pub replied: Flow,
+    /// By reason, as far as it occurred in the span; verdicts are those of metrics, `would_drop`, `marked` and `rejected` among them.
+    pub reasons: Vec<ReasonFlow>,
     /// By service.
-    pub services: Vec<ServiceRate>,
+    pub services: Vec<ServiceFlow>,
 }
 
 impl Rates {
@@ -67,20 +38,21 @@ impl Rates {
             let (packets, bytes) = known.map_or((0, 0), |(_, known)| (known.packets, known.bytes));
             let packets = count.packets.checked_sub(packets)?;
             if packets > 0 {
-                let rate = per_second(packets, count.bytes.checked_sub(bytes)?, span_ms);
-                reasons.push(ReasonRate { reason: count.reason.clone(), verdict: verdict.to_owned(), rate });
+                let flow = per_second(packets, count.bytes.checked_sub(bytes)?, span_ms);
+                reasons.push(ReasonFlow { reason: count.reason.clone(), verdict: verdict.to_owned(), flow });
             }
         }
-        let service = |service: &super::ServiceCount| {
+        let service = |service: &ServiceCount| {
             let known = before.services.iter().find(|known| known.service == service.service);
             let then = known.map(|known| known.columns.totals()).unwrap_or_default();
             let now = service.columns.totals();
             // A service that was taken out of the policy and put back begins with nothing.
             let grown = self::grown(&then, &now).unwrap_or(now);
-            ServiceRate {
+            ServiceFlow {
                 service: service.service.clone(),
                 passed: per_second(grown.passed_packets, grown.passed_bytes, span_ms),
                 dropped: per_second(grown.dropped_packets, grown.dropped_bytes, span_ms),
+                replied: per_second(grown.replied_packets, grown.replied_bytes, span_ms),
             }
         };
         Some(Self {
@@ -94,9 +66,9 @@ impl Rates {
     }
 
     /// The rate of a reason with a verdict; nothing if it did not occur.
-    pub fn of(&self, verdict: &str, reason: &str) -> PerSecond {
+    pub fn of(&self, verdict: &str, reason: &str) -> Flow {
         let found = self.reasons.iter().find(|one| one.reason == reason && one.verdict == verdict);
-        found.map(|one| one.rate).unwrap_or_default()
+        found.map(|one| one.flow).unwrap_or_default()
     }
 }
 
@@ -119,9 +91,9 @@ fn grown(then: &Totals, now: &Totals) -> Option<Totals> {
     })
 }
 
-fn per_second(packets: u64, bytes: u64, span_ms: u64) -> PerSecond {
+fn per_second(packets: u64, bytes: u64, span_ms: u64) -> Flow {
     let over = |count: u64| count as f64 * 1e3 / span_ms as f64;
-    PerSecond { packets_per_second: over(packets), bytes_per_second: over(bytes) }
+    Flow { packets_per_second: over(packets), bytes_per_second: over(bytes) }
 }
 
 #[cfg(test)]
@@ -156,8 +128,7 @@ mod tests {
             (1, Reason::LimitPackets, Fate::Marked, 8),
         ]);
         let rates = Rates::between(&before, &after, 2_000).unwrap();
-        let flow =
-            |packets: f64| PerSecond { packets_per_second: packets, bytes_per_second: 100.0 * packets };
+        let flow = |packets: f64| Flow { packets_per_second: packets, bytes_per_second: 100.0 * packets };
         assert_eq!((rates.passed, rates.dropped, rates.replied), (flow(15.0), flow(2.0), flow(0.0)));
         for (verdict, reason, rate) in [
             ("pass", "conforming", 10.0),

@@ -26,6 +26,10 @@ use people::{Attack, GoodClient, Server};
 use summary::{Measured, Moment};
 
 const BEFORE: Duration = Duration::from_secs(3);
+/// What to try next, once the private namespaces are gone.
+const AND_NOW: &str = "\nOn an interface of yours: cargo xtask run --iface NAME. Then, in another terminal:\n    \
+                       sudo target/release/ratelimit top       who sends, who is dropped and why\n    \
+                       sudo target/release/ratelimit doctor    what is in the way on this host";
 const LIVE_VIEW_EVERY: Duration = Duration::from_secs(1);
 
 /// With `trace` every verdict is printed, from a level on.
@@ -71,6 +75,7 @@ pub(crate) fn run(policy: Option<PathBuf>, attack_lasts: Duration, trace: Option
     let measured =
         Measured { before, during, attack, attack_lasted: attack_lasts, lost_on_wire, xdp, reached };
     say(&format!("\n{}\n{}", summary::table(&measured), summary::verdict(&measured)))?;
+    say(AND_NOW)?;
     Ok(())
 }
 

@@ -3,10 +3,7 @@
 use super::super::output::table;
 use crate::{
     control::protocol::{StatsReply, UserBucket, UserInfo},
-    stats::{
-        Columns, ServiceCount, Snapshot,
-        rates::{PerSecond, Rates},
-    },
+    stats::{Columns, ServiceCount, Snapshot, rates::Rates, view::Flow},
 };
 
 /// Users that are shown: thousands of them are a list of their own.
@@ -33,7 +30,7 @@ pub(super) fn text(counters: &StatsReply, rates: Option<&Rates>) -> String {
 }
 
 fn reasons(snapshot: &Snapshot, rates: Option<&Rates>) -> String {
-    let row = |verdict: &str, reason: &str, (packets, bytes): (u64, u64), rate: Option<PerSecond>| {
+    let row = |verdict: &str, reason: &str, (packets, bytes): (u64, u64), rate: Option<Flow>| {
         let mut row =
             vec![verdict.replace('_', " "), reason.to_owned(), packets.to_string(), bytes.to_string()];
         row.extend(rate.into_iter().flat_map(cells));
@@ -111,7 +108,7 @@ fn header<'a>(always: &[&'a str], with_rates: &[&'a str], rates: Option<&Rates>)
     [always, more].concat()
 }
 
-fn cells(rate: PerSecond) -> [String; 2] {
+fn cells(rate: Flow) -> [String; 2] {
     [rounded(rate.packets_per_second), rounded(rate.bytes_per_second)]
 }
 

@@ -172,6 +172,7 @@ fn after_kill_9_status_and_stats_tell_from_the_pins_what_is_still_enforced() {
     );
     let status = edge.json(&["status"]);
     assert_eq!(status["daemon"], "not running");
+    assert_eq!(status["warning_details"][0]["kind"], "no_daemon", "{status}");
     assert_eq!((&status["protected"], &status["mode"]), (&true.into(), &"enforce".into()), "{status}");
     assert_eq!(status["interfaces"][0]["mode"], "native");
     assert_eq!(status["policy_generation"], 1);
