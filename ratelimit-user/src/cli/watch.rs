@@ -1,6 +1,11 @@
 //! `ratelimit watch`: refused packets while they are refused.
 
-use std::time::{Duration, Instant};
+mod pcap;
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use ratelimit_common::limit::lifetime::parse_lifetime;
@@ -17,10 +22,14 @@ use crate::{
     drops::{Dropped, Filter},
     failure::Failure,
 };
+use pcap::PcapFile;
 
 /// Show refused packets while they are refused, until interrupted.
 ///
 /// The packets are samples: at most ten a second of each source on each CPU. `ratelimit stats` counts every packet.
+///
+/// With --pcap the first 128 bytes of each packet go to a file that Wireshark opens, with the reason as its comment. That is another sample: every refused packet while there are
+/// few packets, one in n during a flood, as the comment then says.
 ///
 /// Example: ratelimit watch --source 203.0.113.0/24 --for 10s
 #[derive(Debug, Args)]
@@ -37,6 +46,9 @@ pub(super) struct Watch {
     /// End after so many packets
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    /// Write packets to this file too, as pcapng; - is standard output, and nothing else is printed
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
     #[command(flatten)]
     daemon: Daemon,
     #[command(flatten)]
@@ -50,14 +62,34 @@ impl Watch {
             Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
         };
         Filter::parse(self.source.as_deref(), self.reason.as_deref())?;
-        let request = Order::Watch { source: self.source, reason: self.reason };
+        let frames = self.pcap.is_some();
+        let request = Order::Watch { source: self.source, reason: self.reason, frames };
         let mut answers = listen(&self.daemon.state, request)?;
+        let mut file = self.pcap.as_deref().map(PcapFile::create).transpose()?;
+        let is_quiet = self.pcap.as_deref().is_some_and(pcap::is_stdout);
         // A time so long that the clock does not reach it is no deadline.
         let deadline = span.and_then(|span| Instant::now().checked_add(span));
         let mut left = self.count.unwrap_or(u64::MAX);
         while left > 0 {
             let Some(reply) = answers.next(deadline)? else { return Ok(()) };
+            if let (Reply::Frame(frame), Some(file)) = (&reply, &mut file)
+                && !file.add(frame)?
+            {
+                return Ok(());
+            }
             let line = match (&reply, self.format.output) {
+                (Reply::Frame(_), _) if is_quiet => {
+                    left -= 1;
+                    continue;
+                }
+                (Reply::Frame(frame), output) => {
+                    left -= 1;
+                    if output == Output::Json { json_line(&frame.packet)? } else { text(&frame.packet) }
+                }
+                (Reply::Lost(lost), _) if is_quiet => {
+                    complain(&format!("{lost} sampled packets were not read in time"));
+                    continue;
+                }
                 (Reply::Dropped(packet), output) => {
                     left -= 1;
                     if output == Output::Json { json_line(packet)? } else { text(packet) }

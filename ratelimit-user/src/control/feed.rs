@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 use tokio::{
     io::AsyncReadExt as _,
     net::UnixStream,
-    sync::{Semaphore, broadcast},
+    sync::{Semaphore, broadcast, mpsc},
     time::timeout,
 };
 
@@ -27,12 +27,35 @@ pub(super) async fn serve(
     places: &Semaphore,
     subscribe: impl FnOnce() -> broadcast::Receiver<Arc<Sighting>>,
 ) -> io::Result<()> {
-    let Ok(_place) = places.try_acquire() else {
-        let message = format!("{MAX_WATCHERS} callers watch already; end one of them");
-        return timeout(PATIENCE, say(&mut stream, &Reply::Failed(Failure::new(ExitCode::Found, message))))
-            .await?;
-    };
+    let Ok(_place) = places.try_acquire() else { return turn_away(&mut stream).await };
     tell(stream, filter, subscribe()).await
+}
+
+/// Tells one caller of frames, if there is a place.
+pub(super) async fn serve_frames(
+    mut stream: UnixStream,
+    places: &Semaphore,
+    subscribe: impl FnOnce() -> mpsc::Receiver<Reply>,
+) -> io::Result<()> {
+    let Ok(_place) = places.try_acquire() else { return turn_away(&mut stream).await };
+    let mut replies = subscribe();
+    let (mut reader, mut writer) = stream.split();
+    let mut reply = Reply::Watching;
+    loop {
+        timeout(PATIENCE, say(&mut writer, &reply)).await??;
+        reply = tokio::select! {
+            _ = reader.read_u8() => return Ok(()),
+            next = replies.recv() => match next {
+                Some(reply) => reply,
+                None => return Ok(()),
+            },
+        };
+    }
+}
+
+async fn turn_away(stream: &mut UnixStream) -> io::Result<()> {
+    let message = format!("{MAX_WATCHERS} callers watch already; end one of them");
+    timeout(PATIENCE, say(stream, &Reply::Failed(Failure::new(ExitCode::Found, message)))).await?
 }
 
 async fn tell(

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     net::{UnixListener, UnixStream},
-    sync::{Semaphore, broadcast},
+    sync::{Semaphore, broadcast, mpsc},
 };
 
 use super::{
@@ -45,6 +45,8 @@ pub trait Answer: Send + Sync + 'static {
     fn answer(&self, request: Order, caller: Caller) -> impl Future<Output = Reply> + Send;
     /// Refused packets from now on.
     fn watch(&self) -> broadcast::Receiver<Arc<Sighting>>;
+    /// Refused packets from now on that a filter wants, with their first bytes.
+    fn watch_frames(&self, filter: Filter) -> mpsc::Receiver<Reply>;
 }
 
 /// Who gives an order.
@@ -98,23 +100,26 @@ pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
         place.host(async move {
             let conversation = tokio::time::timeout(PATIENCE, converse(stream, &*answerer, &large, &guest));
             // A caller that hangs up is its own problem.
-            if let Ok(Ok(Some((stream, filter)))) = conversation.await {
+            if let Ok(Ok(Some((stream, filter, frames)))) = conversation.await {
                 // Watchers have places of their own, beside this one.
                 tokio::spawn(async move {
-                    let _gone = feed::serve(stream, &filter, &watchers, || answerer.watch()).await;
+                    let _gone = match frames {
+                        true => feed::serve_frames(stream, &watchers, || answerer.watch_frames(filter)).await,
+                        false => feed::serve(stream, &filter, &watchers, || answerer.watch()).await,
+                    };
                 });
             }
         });
     }
 }
 
-/// Answers one request. Who wants to watch is handed back, with what they want to see.
+/// Answers one request. Who wants to watch is handed back, with what they want to see, and whether with frames.
 async fn converse<A: Answer>(
     mut stream: UnixStream,
     answerer: &A,
     large: &Semaphore,
     guest: &Arc<Guest>,
-) -> io::Result<Option<(UnixStream, Filter)>> {
+) -> io::Result<Option<(UnixStream, Filter, bool)>> {
     // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
     let peer = stream.peer_cred()?;
     let caller = Caller::Process { uid: peer.uid(), pid: peer.pid() };
@@ -129,10 +134,12 @@ async fn converse<A: Answer>(
             let message = "only root and the daemon's own user may use the control socket";
             Reply::Failed(Failure::new(ExitCode::NotPermitted, message))
         }
-        Ok(Order::Watch { source, reason }) => match Filter::parse(source.as_deref(), reason.as_deref()) {
-            Ok(filter) => return Ok(Some((stream, filter))),
-            Err(failure) => Reply::Failed(failure),
-        },
+        Ok(Order::Watch { source, reason, frames }) => {
+            match Filter::parse(source.as_deref(), reason.as_deref()) {
+                Ok(filter) => return Ok(Some((stream, filter, frames))),
+                Err(failure) => Reply::Failed(failure),
+            }
+        }
         Ok(request) => answerer.answer(request, caller).await,
         Err(failure) => Reply::Failed(failure),
     };

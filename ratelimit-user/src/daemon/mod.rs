@@ -14,6 +14,7 @@ mod drops;
 mod enforcer;
 mod entries;
 mod explain;
+mod frames;
 pub(crate) mod headroom;
 mod host;
 mod in_force;

@@ -11,7 +11,7 @@ use std::{
 use ratelimit_common::abi::Event;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{Notify, broadcast},
+    sync::{Notify, broadcast, mpsc},
     time::MissedTickBehavior,
 };
 
@@ -20,7 +20,7 @@ use super::{
     cluster::driver::{converse, say_goodbye},
     dashboard,
     drops::READ_EVERY,
-    headroom,
+    frames, headroom,
     host::{Host, HostCell},
     keeping::Keeper,
     log,
@@ -43,7 +43,7 @@ use crate::{
         server::{self, Answer, Caller},
     },
     dataplane::{netlink, probe, table::TableUse},
-    drops::Sighting,
+    drops::{Filter, Sighting},
     failure::{ExitCode, Failure},
     metrics,
     serve::{
@@ -487,6 +487,10 @@ impl Answer for Daemon {
 
     fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
         self.host().drops.watch()
+    }
+
+    fn watch_frames(&self, filter: Filter) -> mpsc::Receiver<Reply> {
+        frames::watch(&self.host, filter)
     }
 }
 

@@ -40,7 +40,6 @@ const MOST_SAMPLES: usize = 200_000;
 const BACKLOG: usize = 8_192;
 
 /// A sampled frame as it was copied.
-#[expect(dead_code, reason = "for captures of refused packets")]
 #[derive(Clone, Debug)]
 pub(super) struct CopiedFrame {
     /// What the kernel program says of it.
@@ -71,7 +70,6 @@ impl Traffic {
     }
 
     /// Copies of sampled frames, from now on.
-    #[expect(dead_code, reason = "for captures of refused packets")]
     pub(super) fn copies(self: &Arc<Self>, host: &Arc<HostCell>) -> broadcast::Receiver<Arc<CopiedFrame>> {
         let mut samples = self.samples();
         let copies = self.copies.subscribe();

@@ -32,6 +32,11 @@ impl Filter {
         let source = |wanted: Prefix| wanted.covers(&sighting.source) || sighting.source.covers(&wanted);
         self.source.is_none_or(source) && self.reason.is_none_or(|reason| reason == sighting.reason)
     }
+
+    /// Whether a frame that has no source is among those, refused for this reason.
+    pub fn wants_without_source(&self, reason: Reason) -> bool {
+        self.source.is_none() && self.reason.is_none_or(|wanted| wanted == reason)
+    }
 }
 
 fn reason_of(text: &str) -> Result<Reason, String> {

@@ -1,18 +1,20 @@
 //! `ratelimit watch` on a real host, and what `explain` says of packets that were refused.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::UnixStream,
-    process::{Child, ChildStdout, Output, Stdio},
+    path::Path,
+    process::{Child, ChildStdout, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
 use ratelimit_tests::{
     answer::{assert_refused, stderr},
     daemon::Edge,
-    netns::{EDGE_V4, EDGE_V6},
+    netns::{EDGE, EDGE_V4, EDGE_V6, run},
     traffic::{PORT, edge_with_sources, flood, sent},
 };
+use ratelimit_user::capture::Capture;
 use serde_json::Value;
 
 const BAD: &str = "10.99.0.66";
@@ -51,6 +53,66 @@ fn stuck(edge: &Edge) -> (UnixStream, String) {
     let mut first = String::new();
     BufReader::new(stream.try_clone().unwrap()).read_line(&mut first).unwrap();
     (stream, first)
+}
+
+/// Fields of the packets of a capture, as Wireshark reads them.
+fn as_wireshark_reads(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command
+        .arg("-r")
+        .arg(file)
+        .args(["-n", "-T", "fields"])
+        .args(fields.iter().flat_map(|field| ["-e", field]));
+    let text = String::from_utf8(run(&mut command).stdout).expect("text");
+    text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn refused_packets_open_in_wireshark_with_the_reason_as_their_comment() {
+    let edge = edge_with_sources(&[BAD, OTHER]);
+    let service = format!(
+        "[[service]]\nname = \"game\"\nmatch = {{ protocol = \"udp\", ports = [{PORT}] }}\nper_source = [\"100 packets/s burst 100\"]\n"
+    );
+    let _daemon = edge.start(&format!("{POLICY}{service}"));
+    let running = [flood(&edge, BAD, EDGE_V4, 2_000, 4.0), flood(&edge, OTHER, EDGE_V4, 2_000, 4.0)];
+    let file = edge.dir().join("refused.pcapng");
+    let words =
+        ["watch", "--source", BAD, "--count", "300", "--for", "30s", "--pcap", file.to_str().unwrap()];
+    let told = lines(&edge.cli(&[&words[..], &["--output", "json"]].concat()));
+    let piped = edge.cli(&["watch", "--count", "20", "--for", "30s", "--pcap", "-"]);
+    running.into_iter().for_each(|one| assert!(sent(one) > 0));
+    assert_eq!(told.len(), 300);
+    let fields =
+        ["frame.comment", "frame.interface_name", "ip.src", "udp.dstport", "frame.len", "frame.time_epoch"];
+    let read = as_wireshark_reads(&file, &fields);
+    assert_eq!(read.len(), 300);
+    for (packet, told) in read.iter().zip(&told) {
+        // Fewer packets than are sampled: each of them is there, and stands for itself.
+        let expected = [
+            "dropped: limit_packets, service game",
+            EDGE,
+            BAD,
+            &PORT.to_string(),
+            &told["bytes"].to_string(),
+        ];
+        assert_eq!(packet[..5], expected);
+    }
+    let seconds = |packet: &[String]| packet[5].parse::<f64>().unwrap();
+    assert!(read.windows(2).all(|pair| seconds(&pair[0]) <= seconds(&pair[1]) + 0.2), "{read:?}");
+    // One source sends 2000 a second and 100 pass.
+    let span = seconds(&read[299]) - seconds(&read[0]);
+    assert!((0.05..1.0).contains(&span), "300 packets in {span} s");
+    // What is piped is the same, and our own reader reads it.
+    assert!(piped.status.success(), "{}", stderr(&piped));
+    let mut capture = Capture::read("pipe", Box::new(io::Cursor::new(piped.stdout))).unwrap();
+    let mut packets = 0;
+    while let Some(packet) = capture.next_packet().unwrap() {
+        assert_eq!(packet.comment, Some("dropped: limit_packets, service game"));
+        packets += 1;
+    }
+    assert_eq!(packets, 20);
+    let wrong = edge.cli(&["watch", "--pcap", "/nowhere/at/all.pcapng", "--for", "1s"]);
+    assert_refused(&wrong, 2, &["cannot write the capture /nowhere/at/all.pcapng"]);
 }
 
 #[test]

@@ -42,6 +42,9 @@ pub enum Order {
         /// Only this reason.
         #[serde(default)]
         reason: Option<String>,
+        /// With their first bytes.
+        #[serde(default)]
+        frames: bool,
     },
     /// Put a prefix on the block list, or change its lifetime and reason.
     BlockAdd {

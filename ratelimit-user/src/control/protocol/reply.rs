@@ -11,7 +11,7 @@ use super::{
 use crate::{
     attacks::{AttackReport, AttackSummary},
     cluster::members::Member,
-    drops::Dropped,
+    drops::{Dropped, RefusedFrame},
     explain::Explanation,
     failure::Failure,
     policy::changes::Change,
@@ -56,6 +56,8 @@ pub enum Reply {
     Watching,
     /// To `watch`: a packet was refused.
     Dropped(Dropped),
+    /// To `watch` with frames: a packet was refused, and these are its first bytes.
+    Frame(Box<RefusedFrame>),
     /// To `watch`: so many packets were not told of, because the caller did not read them in time.
     Lost(u64),
     /// To `block list`.
