@@ -380,6 +380,7 @@ fn a_daemon_that_is_gone_helpless_or_warns_is_a_finding() {
         (Attendance::Daemon(Err("not permitted".to_owned())), "daemon", Unknown, "not permitted"),
         (daemon(ALL_RIGHTS, false, &[]), "daemon", Fail, "NOT PROTECTED"),
         (daemon(net_admin, true, &[]), "capabilities", Fail, "lacks CAP_BPF"),
+        (daemon(sys_admin, true, &[]), "capabilities", Fail, "lacks CAP_NET_ADMIN:"),
         (daemon(0, true, &[]), "capabilities", Fail, "CAP_NET_ADMIN and CAP_BPF"),
         (daemon(net_admin | bpf, true, &[]), "capabilities", Warn, "CAP_PERFMON"),
         (daemon(ALL_RIGHTS, true, &["NOTHING IS DROPPED"]), "status", Warn, "NOTHING IS DROPPED"),

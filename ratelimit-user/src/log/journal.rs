@@ -61,7 +61,8 @@ mod tests {
         let stderr = fs::metadata("/proc/self/fd/2").unwrap();
         let named = format!("{}:{}", stderr.dev(), stderr.ino());
         assert!(SystemJournal::behind_stderr(Some(&named)).is_some());
-        for other in [None, Some(""), Some("1:2"), Some("nonsense"), Some("1:")] {
+        let beside = format!("{}:{}", stderr.dev(), stderr.ino() + 1);
+        for other in [Some(beside.as_str()), None, Some(""), Some("1:2"), Some("nonsense"), Some("1:")] {
             assert!(SystemJournal::behind_stderr(other).is_none(), "{other:?}");
         }
     }
