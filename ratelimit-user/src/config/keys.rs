@@ -55,6 +55,7 @@ pub(super) const LISTEN: Keys = Keys {
         "grpc",
         "resp",
         "metrics",
+        "metrics_top",
         "token_file",
         "operator_token_file",
         "tls",

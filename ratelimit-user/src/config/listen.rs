@@ -11,7 +11,7 @@ use super::{
     problem::Problems,
     value::{At, Found},
 };
-use crate::policy::{Endpoint, Listen, ListenTls, SocketRights};
+use crate::policy::{Endpoint, Listen, ListenTls, MAX_METRICS_TOP, SocketRights};
 
 /// Where the daemon listens, if all of it makes sense.
 pub(super) fn resolve(table: &Found<ListenTable>, problems: &mut Problems<'_>) -> Option<Listen> {
@@ -22,6 +22,7 @@ pub(super) fn resolve(table: &Found<ListenTable>, problems: &mut Problems<'_>) -
     };
     let mut taken: Vec<(&str, Endpoint)> = Vec::new();
     let mut listen = Listen::new(metrics(table.metrics.as_ref(), &mut taken, problems));
+    listen.metrics_top = metrics_top(table, problems);
     listen.tls = table.tls.as_ref().and_then(|tls| certificates(tls, problems));
     listen.token_file = table.token_file.as_ref().and_then(|text| file("token_file", text, problems));
     listen.operator_token_file = operator_token(table, problems);
@@ -53,6 +54,19 @@ fn operator_token(table: &ListenTable, problems: &mut Problems<'_>) -> Option<Pa
         problems.warning(at, message);
     }
     file("operator_token_file", written, problems)
+}
+
+/// Sources that metrics have series of.
+fn metrics_top(table: &ListenTable, problems: &mut Problems<'_>) -> u32 {
+    let Some((number, at)) = &table.metrics_top else { return 0 };
+    if table.metrics.is_none() {
+        problems.warning(at, "metrics_top does nothing: metrics is not named");
+    }
+    let top = u32::try_from(*number).ok().filter(|top| *top <= MAX_METRICS_TOP);
+    top.unwrap_or_else(|| {
+        problems.error(at, format!("metrics_top = {number} is out of range; use 0 to {MAX_METRICS_TOP}"));
+        0
+    })
 }
 
 /// Who may use sockets in the file system.

@@ -57,6 +57,8 @@ use crate::{
 /// How often blocks that have run out are forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
+/// How long the largest sources are looked for after the last scrape: scrapers ask at least once in two minutes.
+const SCRAPE_GRACE: Duration = Duration::from_secs(150);
 /// How long a view may take. It is made once a second.
 const VIEW_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -113,6 +115,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             usage: Shared::default(),
             stats: Shared::default(),
             scrape: Shared::default(),
+            scraped: Mutex::default(),
             last_counters: Mutex::default(),
         });
         tokio::spawn(server::serve(control, Arc::clone(&daemon)));
@@ -250,6 +253,8 @@ pub(super) struct Daemon {
     usage: Shared<TableUse>,
     stats: Shared<Snapshot>,
     scrape: Shared<String>,
+    /// Views of the traffic for metrics, if the policy wants series of sources, and when somebody last asked for metrics.
+    scraped: Mutex<Option<(Views, Instant)>>,
     /// What `stats` showed last, and when: the next one tells rates since then.
     last_counters: Mutex<Option<(Instant, Snapshot)>>,
 }
@@ -337,6 +342,7 @@ impl Daemon {
     }
 
     fn observe(&self) {
+        self.look_away();
         let mut host = self.host();
         host.guard();
         host.interfaces.look_after_pins();
@@ -400,6 +406,29 @@ impl Daemon {
     pub(super) fn views(&self) -> Views {
         let traffic = Arc::clone(&self.host().traffic);
         traffic.feed(&self.host).look()
+    }
+
+    /// The last view of the traffic, for series of the largest sources; none unless the policy wants some. The first time begins to look.
+    fn largest_sources(&self) -> (Option<Arc<View>>, usize) {
+        let most = self.host().policy().listen().metrics_top as usize;
+        let mut scraped = self.scraped.lock().unwrap_or_else(PoisonError::into_inner);
+        if most == 0 {
+            *scraped = None;
+            return (None, 0);
+        }
+        let views = match scraped.take() {
+            Some((views, _)) => views,
+            None => self.views(),
+        };
+        let view = views.borrow().clone();
+        *scraped = Some((views, Instant::now()));
+        (view, most)
+    }
+
+    /// Looks away when nobody has asked for metrics for a while.
+    fn look_away(&self) {
+        let mut scraped = self.scraped.lock().unwrap_or_else(PoisonError::into_inner);
+        scraped.take_if(|(_, asked)| asked.elapsed() > SCRAPE_GRACE);
     }
 
     /// What the next second of traffic brings.
@@ -499,7 +528,10 @@ impl Metrics for Daemon {
         let look = self.scrape.look(|| async {
             let (status, snapshot) = (self.status().await?, self.snapshot().await?);
             let failed = |error: prometheus::Error| Failure::new(ExitCode::Unsupported, error.to_string());
-            beside(move || metrics::render(&status, &snapshot).map_err(failed)).await
+            let (view, most) = self.largest_sources();
+            let render =
+                move || metrics::render(&status, &snapshot, view.as_deref().map(|view| (view, most)));
+            beside(move || render().map_err(failed)).await
         });
         look.await.map_err(|failure| failure.message)
     }

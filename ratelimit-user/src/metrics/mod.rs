@@ -4,6 +4,7 @@ mod attacks;
 mod cluster;
 mod histogram;
 mod requests;
+mod top;
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 use ratelimit_common::abi::Mode;
@@ -11,7 +12,7 @@ use ratelimit_common::abi::Mode;
 use crate::{
     control::protocol::{HeadroomStatus, Status, StatusWarning},
     requests::status::RequestsStatus,
-    stats::{Columns, ReasonCount, Snapshot, attack_state::AttackState},
+    stats::{Columns, ReasonCount, Snapshot, attack_state::AttackState, view::View},
 };
 
 /// The verdict of what passed only because its service or the policy is on trial.
@@ -21,8 +22,12 @@ const MARKED: &str = "marked";
 /// The verdict of what was dropped with word to its sender.
 const REJECTED: &str = "rejected";
 
-/// Renders the text format. A fresh registry each time: the kernel counts, this only shows.
-pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus::Error> {
+/// Renders the text format, with series of the largest sources of a view if that is given. A fresh registry each time: the kernel counts, this only shows.
+pub fn render(
+    status: &Status,
+    snapshot: &Snapshot,
+    top: Option<(&View, usize)>,
+) -> Result<String, prometheus::Error> {
     let registry = Registry::new();
     packets(&registry, snapshot)?;
     gauges(&registry, status)?;
@@ -30,6 +35,9 @@ pub fn render(status: &Status, snapshot: &Snapshot) -> Result<String, prometheus
         cluster::register(&registry, cluster)?;
     }
     attacks::register(&registry, &status.attacks)?;
+    if let Some((view, most)) = top {
+        top::register(&registry, view, most)?;
+    }
     requests::register(&registry, &status.requests)?;
     counters(&registry, status)?;
     TextEncoder::new().encode_to_string(&registry.gather())

@@ -8,6 +8,8 @@ use super::Prefix;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listen {
     metrics: Option<SocketAddr>,
+    /// Sources that metrics have series of, at most; 0 for none.
+    pub metrics_top: u32,
     /// For questions over HTTP.
     pub http: Vec<Endpoint>,
     /// For questions over gRPC.
@@ -25,6 +27,9 @@ pub struct Listen {
     /// The proxies whose word about the address of a caller counts.
     pub trusted_proxies: Vec<Prefix>,
 }
+
+/// Sources that metrics can have series of: each is a series of its own in every Prometheus that asks.
+pub const MAX_METRICS_TOP: u32 = 100;
 
 /// One place to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -45,7 +45,7 @@ pub use host::{HostError, HostPolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use leases::Uncountable;
 pub use limit_list::LimitList;
-pub use listen::{Endpoint, Listen, ListenTls, SocketRights};
+pub use listen::{Endpoint, Listen, ListenTls, MAX_METRICS_TOP, SocketRights};
 pub use notify::{Notifier, NotifyWay, Occasion, WebhookUrl, WebhookUrlError};
 pub use prefilter::{DEFAULT_NEW_SOURCES, PrefilterError, PrefilterPolicy};
 pub use prefix::{Prefix, PrefixError, TrieKey};

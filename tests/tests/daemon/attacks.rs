@@ -51,6 +51,7 @@ secret_file = "{}"
 
 [listen]
 metrics = "127.0.0.1:9464"
+metrics_top = 5
 "#,
         secret.display()
     )
@@ -99,7 +100,9 @@ fn a_flood_is_an_attack_with_a_report_a_message_and_a_metric_and_kill_9_does_not
     let daemon = edge.start(&policy(port, &secret));
     assert_answer(&edge.cli(&["attacks", "list"]), 0, &["no attack was recognised"]);
     assert_answer(&edge.cli(&["attacks", "show", "1"]), 1, &["attack 1 is not known; there was none"]);
-    let running = flood(&edge, BAD, EDGE_V4, 5_000, 5.0);
+    // From here on the largest sources are looked for.
+    assert!(http_get(&edge, "/metrics").contains("ratelimit_attacks_active 0"));
+    let running = flood(&edge, BAD, EDGE_V4, 5_000, 6.0);
 
     daemon.wait_for_log("attack 1 began: one_source on service game, ");
     let (head, body) = message(&heard);
@@ -117,6 +120,10 @@ fn a_flood_is_an_attack_with_a_report_a_message_and_a_metric_and_kill_9_does_not
     ] {
         assert!(metrics.contains(line), "{line:?} is missing in: {metrics}");
     }
+    wait_for("a series of the source", || {
+        let series = "ratelimit_top_dropped_packets_per_second{service=\"game\",source=\"10.99.0.66\"} ";
+        http_get(&edge, "/metrics").contains(series).then_some(())
+    });
     assert_answer(&edge.cli(&["status"]), 0, &["attack 1 goes on: one_source on service game"]);
     assert!(edge.cli(&["block", "add", "192.0.2.0/24", "--for", "1m"]).status.success());
     let before = edge.json(&["attacks", "show", "1"]);

@@ -7,7 +7,7 @@ use toml::de::DeTable;
 use crate::config::{
     keys::{LISTEN, TLS, unknown},
     problem::Problems,
-    value::{At, Strings, entries, one_or_more, string, strings, table},
+    value::{At, Strings, entries, integer, one_or_more, string, strings, table},
 };
 
 /// `[listen]`.
@@ -17,6 +17,7 @@ pub(in crate::config) struct ListenTable {
     pub(in crate::config) grpc: Vec<At<String>>,
     pub(in crate::config) resp: Vec<At<String>>,
     pub(in crate::config) metrics: Option<At<String>>,
+    pub(in crate::config) metrics_top: Option<At<i64>>,
     pub(in crate::config) token_file: Option<At<String>>,
     pub(in crate::config) operator_token_file: Option<At<String>>,
     pub(in crate::config) tls: Option<TlsTable>,
@@ -41,6 +42,7 @@ pub(super) fn read(fields: &DeTable<'_>, problems: &mut Problems<'_>) -> ListenT
             "http" => listen.http = one_or_more("http", value, problems),
             "grpc" => listen.grpc = one_or_more("grpc", value, problems),
             "resp" => listen.resp = one_or_more("resp", value, problems),
+            "metrics_top" => listen.metrics_top = integer("metrics_top", value, problems),
             "metrics" => listen.metrics = string("metrics", value, problems),
             "token_file" => listen.token_file = string("token_file", value, problems),
             "operator_token_file" => {

@@ -23,7 +23,10 @@ pub(super) fn of_listen(listen: &Listen) -> Fields {
         ("socket_mode", format!("{:04o}", listen.socket_rights.mode)),
         ("socket_group", all(&socket_group)),
     ]);
-    fields.extend(followed([("trusted_proxies", all(&listen.trusted_proxies))]));
+    fields.extend(followed([
+        ("trusted_proxies", all(&listen.trusted_proxies)),
+        ("metrics_top", listen.metrics_top.to_string()),
+    ]));
     fields
 }
 
