@@ -224,6 +224,7 @@ impl Camera for RequestsCamera {
             packets: None,
             status: None,
             hosts: &[],
+            attacks: None,
             decisions: &self.history.rates(self.decisions.status(), span),
             uptime_seconds: self.started.elapsed().as_secs(),
             warnings: &self.decisions.warnings(),

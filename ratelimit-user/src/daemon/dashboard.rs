@@ -24,7 +24,7 @@ use crate::{
     web::{
         decisions::DecisionHistory,
         desk::{Camera, Desk, Handed},
-        picture::{MAX_HOSTS, Picture},
+        picture::{MAX_ATTACKS, MAX_HOSTS, Picture},
     },
 };
 
@@ -75,11 +75,14 @@ impl Camera for HostCamera {
         let status = self.status(now).await.ok()?;
         let span = self.before.replace(now).map_or(Duration::ZERO, |before| now - before);
         let hosts = if status.cluster.is_some() { hosts(&self.daemon).await } else { Vec::new() };
+        let mut attacks = self.daemon.host().attacks.list();
+        attacks.truncate(MAX_ATTACKS);
         let decisions = self.decisions.rates(status.requests.clone(), span);
         let picture = Picture {
             packets: view.map(|view| cut((*view).clone())),
             status: Some(&status),
             hosts: &hosts,
+            attacks: Some(&attacks),
             decisions: &decisions,
             uptime_seconds: status.uptime_seconds,
             warnings: &status.warnings,

@@ -6,10 +6,14 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::decisions::DecisionRates;
-use crate::{build::BUILD, cluster::members::Member, control::protocol::Status, moment};
+use crate::{
+    attacks::AttackSummary, build::BUILD, cluster::members::Member, control::protocol::Status, moment,
+};
 
 /// Hosts of a cluster that are told of.
 pub const MAX_HOSTS: usize = 64;
+/// Attacks that are told of.
+pub const MAX_ATTACKS: usize = 20;
 /// What the page must understand: it says so if the daemon is of another build than the page.
 const VERSION: u32 = 1;
 
@@ -24,6 +28,9 @@ pub struct Picture<'p, P> {
     pub status: Option<&'p Status>,
     /// The hosts of the cluster, if there is one.
     pub hosts: &'p [Member],
+    /// Attacks, newest first; absent where no interface is guarded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attacks: Option<&'p [AttackSummary]>,
     /// Requests.
     pub decisions: &'p DecisionRates,
     /// Seconds since the start.
@@ -72,6 +79,7 @@ mod tests {
             packets: None,
             status: None,
             hosts: &[],
+            attacks: None,
             decisions: &decisions,
             uptime_seconds: 7,
             warnings: &warnings,

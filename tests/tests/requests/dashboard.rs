@@ -145,6 +145,11 @@ fn a_browser_shows_real_traffic_explains_blocks_and_finds_its_daemon_again() {
     page.click("input[value=prefixes]");
     page.wait_for(&listed("10.99.3.0/24"));
     page.wait_for("document.querySelector('#badges').innerText.includes('protected')");
+    // The flood is an attack by now, and how it goes is told.
+    page.click("#attacks button");
+    let told = page
+        .wait_for("document.querySelector('#attack figure') && document.querySelector('#attack').innerText");
+    assert!(told.as_str().unwrap().contains("on service game"), "{told}");
     // Read-only: without the token there is nothing to block with.
     assert_eq!(page.evaluate("document.querySelector('.needs-token').hidden"), true);
     page.type_into("#address", FLOODER);
@@ -280,7 +285,7 @@ http = "127.0.0.1:8080"
             let directory = edge.dir().join(scheme);
             std::fs::create_dir_all(&directory).expect("a directory");
             let mut page = Browser::start(edge.wire.on_edge("sh"), &directory);
-            page.look(1440, 1000, scheme);
+            page.look(1400, 1060, scheme);
             page.open("http://127.0.0.1:8080/");
             page
         });

@@ -124,6 +124,10 @@ impl Visit {
                 let order = Order::Explain { address: asked_address(request.uri().query())?, service: None };
                 told(desk.order(order, from).await)
             }
+            "attack" if asks => {
+                let order = Order::AttackShow { number: asked_number(request.uri().query())? };
+                told(desk.order(order, from).await)
+            }
             "lists" if asks => lists(&desk, from).await,
             "order" if request.method() == Method::POST => {
                 self.own_page(host.as_deref(), request.headers())?;
@@ -133,7 +137,7 @@ impl Visit {
                 let order = order::read(&read(request.into_body()).await?, from)?;
                 told(desk.order(order, from).await)
             }
-            "stream" | "explain" | "lists" => Err(Trouble::method(request.method(), "GET")),
+            "stream" | "explain" | "attack" | "lists" => Err(Trouble::method(request.method(), "GET")),
             "order" => Err(Trouble::method(request.method(), "POST")),
             _ => Err(Trouble::path(path)),
         };
@@ -271,6 +275,12 @@ fn asked_address(query: Option<&str>) -> Result<IpAddr, Trouble> {
     })
 }
 
+/// The number of `number=N`.
+fn asked_number(query: Option<&str>) -> Result<u64, Trouble> {
+    let given = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("number="));
+    given.and_then(|text| text.parse().ok()).ok_or_else(|| Trouble::bad("name an attack: ?number=7"))
+}
+
 async fn read(body: Incoming) -> Result<Bytes, Trouble> {
     let all = tokio::time::timeout(ORDER, Limited::new(body, MAX_ORDER).collect()).await;
     match all {
@@ -317,6 +327,7 @@ fn told(reply: Reply) -> Result<Answer, Trouble> {
     match reply {
         Reply::Done(message) => json(&Done { message }),
         Reply::Explanation(explanation) => json(&explanation),
+        Reply::Attack(report) => json(&report),
         Reply::Failed(failure) => {
             let status = match failure.code {
                 ExitCode::Usage => StatusCode::BAD_REQUEST,

@@ -46,7 +46,9 @@ fn the_page_comes_with_a_policy_that_lets_it_ask_nobody_else_and_under_no_foreig
         ("GET", "/dashboard/../etc/passwd", 404),
         ("GET", "/dashboard/explain", 400),
         ("GET", "/dashboard/explain?address=nobody", 400),
+        ("GET", "/dashboard/attack?number=one", 400),
         // There are no packets here.
+        ("GET", "/dashboard/attack?number=1", 501),
         ("GET", "/dashboard/explain?address=192.0.2.1", 501),
         ("GET", "/dashboard/lists", 501),
     ] {
