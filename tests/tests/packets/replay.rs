@@ -33,7 +33,7 @@ ladder = false
 [[service]]
 name = "dns"
 match = { protocol = "udp", ports = [53] }
-per_source = ["20 packets/day"]
+per_source = ["2 packets/day"]
 on_limit = "mark"
 [[service]]
 name = "web"
