@@ -9,7 +9,7 @@ use crate::setup::{self, Install};
 use crate::{tool, words, workspace};
 
 /// The workspace denies `unsafe_code`; a file that needs it opts out with an attribute, and only these may.
-const MAY_OPT_OUT: [&str; 9] = [
+const MAY_OPT_OUT: [&str; 10] = [
     "ratelimit-common/src/abi/layout.rs",
     "ratelimit-ebpf/src/frame.rs",
     // Tail calls, and notes for the next program.
@@ -19,8 +19,9 @@ const MAY_OPT_OUT: [&str; 9] = [
     "ratelimit-ebpf/src/sockets.rs",
     // Exported functions that take addresses.
     "ratelimit-ebpf/src/stages.rs",
-    // Only in builds with the feature `trace`.
+    // The sampler of each CPU, and an exported function.
     "ratelimit-ebpf/src/samples.rs",
+    // Only in builds with the feature `trace`.
     "ratelimit-ebpf/src/trace.rs",
     "ratelimit-user/src/dataplane/batch.rs",
     // The kernel side of the benchmark.
