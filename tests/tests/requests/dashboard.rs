@@ -150,6 +150,7 @@ fn a_browser_shows_real_traffic_explains_blocks_and_finds_its_daemon_again() {
     let told = page
         .wait_for("document.querySelector('#attack figure') && document.querySelector('#attack').innerText");
     assert!(told.as_str().unwrap().contains("on service game"), "{told}");
+    page.wait_for("document.querySelector('#badges').innerText.includes('ATTACK on game')");
     // Read-only: without the token there is nothing to block with.
     assert_eq!(page.evaluate("document.querySelector('.needs-token').hidden"), true);
     page.type_into("#address", FLOODER);

@@ -41,12 +41,14 @@ export function tiles(host, history, picture, guards) {
   }
 }
 
-export function badges(host, { status }) {
+export function badges(host, { status, attacks }) {
   const wanted = [];
   if (status) {
     wanted.push(status.protected ? ["good", "protected"] : ["bad", "NOT PROTECTED"]);
     wanted.push(status.mode === "monitor" ? ["warn", "monitor: nothing is dropped"] : ["quiet", status.mode]);
-    wanted.push([{ normal: "good", elevated: "warn", flood: "bad" }[status.posture] ?? "quiet", { normal: "no attack", elevated: "elevated", flood: "FLOOD" }[status.posture] ?? status.posture]);
+    const going = (attacks ?? []).filter((one) => !one.end);
+    if (going.length) wanted.push(["bad", `ATTACK on ${going.map((one) => one.name ?? "the host").slice(0, 3).join(", ")}`]);
+    if (!going.length || status.posture !== "normal") wanted.push([{ normal: "good", elevated: "warn", flood: "bad" }[status.posture] ?? "quiet", { normal: "no attack", elevated: "elevated", flood: "FLOOD" }[status.posture] ?? status.posture]);
     if (status.headroom === "no") wanted.push(["warn", "no headroom"]);
     if (status.unconfirmed) wanted.push(["warn", `unconfirmed policy: back in ${status.unconfirmed.seconds_left} s`]);
     if (status.cluster && !status.cluster.store_up) wanted.push(["bad", "store away"]);
