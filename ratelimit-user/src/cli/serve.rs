@@ -33,7 +33,7 @@ use crate::{
     store::worker::Store,
     web::{
         decisions::DecisionHistory,
-        desk::{Camera, Desk},
+        gallery::{Camera, Gallery},
         picture::Picture,
     },
 };
@@ -92,9 +92,9 @@ impl Serve {
         if let Some(scrapers) = scrapers {
             scrapers.serve(&decisions)?;
         }
-        let desk = Desk::of_requests();
-        show(&decisions, &desk)?;
-        let threads = sockets.serve(&decisions, &desk, &policy).map_err(no_threads)?;
+        let gallery = Gallery::of_requests();
+        show(&decisions, &gallery)?;
+        let threads = sockets.serve(&decisions, &gallery, &policy).map_err(no_threads)?;
         let mut out = io::stdout().lock();
         let _unread = writeln!(out, "ready").and_then(|()| out.flush());
         drop(out);
@@ -196,9 +196,9 @@ impl Scrapers {
 }
 
 /// Takes pictures for the dashboard while somebody looks, in a thread of its own.
-fn show(decisions: &Arc<DecisionService>, desk: &Desk) -> Result<(), Failure> {
-    let (runtime, decisions, desk, started) =
-        (current_thread()?, Arc::clone(decisions), desk.clone(), Instant::now());
+fn show(decisions: &Arc<DecisionService>, gallery: &Gallery) -> Result<(), Failure> {
+    let (runtime, decisions, gallery, started) =
+        (current_thread()?, Arc::clone(decisions), gallery.clone(), Instant::now());
     let begin = move || RequestsCamera {
         decisions: Arc::clone(&decisions),
         started,
@@ -206,7 +206,7 @@ fn show(decisions: &Arc<DecisionService>, desk: &Desk) -> Result<(), Failure> {
         before: Instant::now(),
     };
     let thread = thread::Builder::new().name("dashboard".to_owned());
-    thread.spawn(move || runtime.block_on(desk.show(begin))).map(drop).map_err(no_threads)
+    thread.spawn(move || runtime.block_on(gallery.show(begin))).map(drop).map_err(no_threads)
 }
 
 /// Whoever takes the pictures.

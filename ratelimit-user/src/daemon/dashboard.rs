@@ -23,7 +23,7 @@ use crate::{
     },
     web::{
         decisions::DecisionHistory,
-        desk::{Camera, Desk, Handed},
+        gallery::{Camera, Gallery, Handed},
         picture::{MAX_ATTACKS, MAX_HOSTS, Picture},
     },
 };
@@ -52,7 +52,7 @@ struct HostCamera {
 }
 
 /// Takes a picture a second while somebody looks.
-pub(super) async fn show(daemon: Arc<Daemon>, desk: Desk) {
+pub(super) async fn show(daemon: Arc<Daemon>, gallery: Gallery) {
     let begin = || HostCamera {
         daemon: Arc::clone(&daemon),
         views: daemon.views(),
@@ -60,7 +60,7 @@ pub(super) async fn show(daemon: Arc<Daemon>, desk: Desk) {
         decisions: DecisionHistory::default(),
         counted: None,
     };
-    desk.show(begin).await;
+    gallery.show(begin).await;
 }
 
 impl Camera for HostCamera {

@@ -51,7 +51,7 @@ use crate::{
         workers::Sockets,
     },
     stats::{Snapshot, feed::Views, view::View},
-    web::desk::Desk,
+    web::gallery::Gallery,
 };
 
 /// How often blocks that have run out are forgotten.
@@ -126,10 +126,10 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             let host = daemon.host();
             (Arc::clone(&host.requests.decisions), host.policy().clone())
         };
-        let (desk, orders) = Desk::of_host();
-        tokio::spawn(dashboard::show(Arc::clone(&daemon), desk.clone()));
+        let (gallery, orders) = Gallery::of_host();
+        tokio::spawn(dashboard::show(Arc::clone(&daemon), gallery.clone()));
         tokio::spawn(dashboard::take_orders(Arc::clone(&daemon), orders));
-        sockets.serve(&decisions, &desk, &policy).map_err(|error| {
+        sockets.serve(&decisions, &gallery, &policy).map_err(|error| {
             Failure::new(ExitCode::Unsupported, format!("cannot start threads that answer: {error}"))
         })?;
         tokio::spawn(follow_offenders(Arc::clone(&daemon.host)));

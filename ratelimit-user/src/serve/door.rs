@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{credentials::Token, grpc::rlqs::Quotas, listener::Peer};
-use crate::{places::Guest, requests::decision_service::DecisionService, web::desk::Desk};
+use crate::{places::Guest, requests::decision_service::DecisionService, web::gallery::Gallery};
 
 /// What a caller has to show, and may ask.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Door {
     /// What operators show in the dashboard to change something, if that is possible.
     pub operator_token: Option<Arc<Token>>,
     /// What the dashboard has of the daemon.
-    pub desk: Option<Desk>,
+    pub gallery: Option<Gallery>,
     /// What all proxies hold that decide for themselves.
     pub quotas: Arc<Quotas>,
     /// Who it is.

@@ -22,7 +22,7 @@ use crate::{
     places::{Common, Guest, Places, Rules},
     policy::{Listen, Policy},
     requests::decision_service::DecisionService,
-    web::desk::Desk,
+    web::gallery::Gallery,
 };
 
 /// Connections of one thread, of all protocols together.
@@ -72,7 +72,7 @@ impl Sockets {
     pub fn serve(
         self,
         decisions: &Arc<DecisionService>,
-        desk: &Desk,
+        gallery: &Gallery,
         policy: &Policy,
     ) -> io::Result<Vec<JoinHandle<()>>> {
         if self.is_empty() {
@@ -86,12 +86,13 @@ impl Sockets {
         self.credentials.clone().follow(Arc::clone(decisions))?;
         let sockets = Arc::new(self);
         let start = |n: usize| {
-            let (sockets, decisions, desk) = (Arc::clone(&sockets), Arc::clone(decisions), desk.clone());
+            let (sockets, decisions, gallery) =
+                (Arc::clone(&sockets), Arc::clone(decisions), gallery.clone());
             let (places, is_first) = (places.clone(), n == 0);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             thread::Builder::new()
                 .name(format!("answers-{n}"))
-                .spawn(move || runtime.block_on(sockets.work(decisions, &desk, &places, is_first)))
+                .spawn(move || runtime.block_on(sockets.work(decisions, &gallery, &places, is_first)))
         };
         (0..threads.max(1)).map(start).collect()
     }
@@ -120,7 +121,7 @@ impl Sockets {
     async fn work(
         &self,
         decisions: Arc<DecisionService>,
-        desk: &Desk,
+        gallery: &Gallery,
         places: &[(Protocol, Arc<Places>)],
         is_first: bool,
     ) {
@@ -136,15 +137,15 @@ impl Sockets {
             let Ok(listener) = bound.listener(self.credentials.speaking(*protocol)) else { continue };
             let (decisions, places, token) =
                 (Arc::clone(&decisions), Arc::clone(places), self.credentials.token.clone());
-            let (operator_token, desk) = (self.credentials.operator_token.clone(), desk.clone());
+            let (operator_token, gallery) = (self.credentials.operator_token.clone(), gallery.clone());
             let (quotas, certified) = (Arc::clone(&self.quotas), self.certified);
             let door = move |peer: Peer, guest: Arc<Guest>| {
                 // A socket's file has its own rights.
                 let token = token.clone().filter(|_| peer != Peer::Local);
                 let is_shown = certified || token.is_some() || peer == Peer::Local;
                 let (decisions, quotas) = (Arc::clone(&decisions), Arc::clone(&quotas));
-                let (operator_token, desk) = (operator_token.clone(), Some(desk.clone()));
-                Door { decisions, token, operator_token, desk, quotas, peer, is_shown, guest }
+                let (operator_token, gallery) = (operator_token.clone(), Some(gallery.clone()));
+                Door { decisions, token, operator_token, gallery, quotas, peer, is_shown, guest }
             };
             tasks.spawn(accept(listener, *protocol, places, door));
         }

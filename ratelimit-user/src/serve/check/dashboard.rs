@@ -30,7 +30,7 @@ use crate::{
     serve::credentials::Token,
     web::{
         asset::{Asset, BELOW, PAGE},
-        desk::{Desk, MAX_VIEWERS, Viewer},
+        gallery::{Gallery, MAX_VIEWERS, Viewer},
         guard, order, picture,
     },
 };
@@ -104,7 +104,9 @@ impl Visit {
     }
 
     async fn dashboard_or_trouble(&self, request: Request<Incoming>) -> Result<Response<Body>, Trouble> {
-        let Some(desk) = self.door.desk.clone() else { return Err(Trouble::path(request.uri().path())) };
+        let Some(gallery) = self.door.gallery.clone() else {
+            return Err(Trouble::path(request.uri().path()));
+        };
         let host = self.own_host(request.headers())?;
         let path = request.uri().path();
         let asks = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -119,23 +121,25 @@ impl Visit {
         let Some(answering) = self.door.guest.begin() else { return std::future::pending().await };
         let from = forwarded::origin(&self.door, None, request.headers()).ip;
         let answer = match path.strip_prefix(BELOW).unwrap_or_default() {
-            "stream" if request.method() == Method::GET => return self.stream(&desk, shown, from, answering),
+            "stream" if request.method() == Method::GET => {
+                return self.stream(&gallery, shown, from, answering);
+            }
             "explain" if asks => {
                 let order = Order::Explain { address: asked_address(request.uri().query())?, service: None };
-                told(desk.order(order, from).await)
+                told(gallery.order(order, from).await)
             }
             "attack" if asks => {
                 let order = Order::AttackShow { number: asked_number(request.uri().query())? };
-                told(desk.order(order, from).await)
+                told(gallery.order(order, from).await)
             }
-            "lists" if asks => lists(&desk, from).await,
+            "lists" if asks => lists(&gallery, from).await,
             "order" if request.method() == Method::POST => {
                 self.own_page(host.as_deref(), request.headers())?;
                 if shown != Shown::Operator {
                     return Err(self.not_an_operator());
                 }
                 let order = order::read(&read(request.into_body()).await?, from)?;
-                told(desk.order(order, from).await)
+                told(gallery.order(order, from).await)
             }
             "stream" | "explain" | "attack" | "lists" => Err(Trouble::method(request.method(), "GET")),
             "order" => Err(Trouble::method(request.method(), "POST")),
@@ -199,22 +203,23 @@ impl Visit {
     /// Pictures until the caller hangs up, reads too slowly, or its token is no longer the right one.
     fn stream(
         &self,
-        desk: &Desk,
+        gallery: &Gallery,
         shown: Shown,
         from: Option<IpAddr>,
         answering: Busy,
     ) -> Result<Response<Body>, Trouble> {
-        let Some(viewer) = desk.look(shown == Shown::Operator) else {
+        let Some(viewer) = gallery.look(shown == Shown::Operator) else {
             let detail = format!("{MAX_VIEWERS} dashboards look already; close one of them");
             return Err(Trouble::new(StatusCode::SERVICE_UNAVAILABLE, detail));
         };
         let changes = match (&self.door.operator_token, shown) {
-            _ if !desk.guards() => "never",
+            _ if !gallery.guards() => "never",
             (None, _) => "never",
             (Some(_), Shown::Viewer) => "locked",
             (Some(_), Shown::Operator) => "unlocked",
         };
-        let session = picture::event("session", &Session { guards: desk.guards(), changes, address: from });
+        let session =
+            picture::event("session", &Session { guards: gallery.guards(), changes, address: from });
         let tokens = [&self.door.token, &self.door.operator_token];
         let viewing = Viewing {
             viewer,
@@ -294,7 +299,7 @@ async fn read(body: Incoming) -> Result<Bytes, Trouble> {
 }
 
 /// Both lists, as far as they are told.
-async fn lists(desk: &Desk, from: Option<IpAddr>) -> Result<Answer, Trouble> {
+async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<Answer, Trouble> {
     #[derive(Serialize)]
     struct Lists<B, A> {
         blocks: B,
@@ -302,11 +307,11 @@ async fn lists(desk: &Desk, from: Option<IpAddr>) -> Result<Answer, Trouble> {
         allows: A,
         allows_in_all: usize,
     }
-    let blocks = match desk.order(Order::BlockList, from).await {
+    let blocks = match gallery.order(Order::BlockList, from).await {
         Reply::Blocks(blocks) => blocks,
         other => return told(other),
     };
-    let allows = match desk.order(Order::AllowList, from).await {
+    let allows = match gallery.order(Order::AllowList, from).await {
         Reply::Allows(allows) => allows,
         other => return told(other),
     };

@@ -109,7 +109,7 @@ mod tests {
                 decisions,
                 token: None,
                 operator_token: None,
-                desk: None,
+                gallery: None,
                 quotas,
                 peer,
                 is_shown,

@@ -25,9 +25,9 @@ const OPERATOR_VIEWERS: usize = 4;
 /// Questions and orders that wait for the daemon.
 const MAX_WAITING: usize = 8;
 
-/// The desk, as the listener has it.
+/// The gallery, as the listener has it.
 #[derive(Clone, Debug)]
-pub struct Desk(Arc<Shared>);
+pub struct Gallery(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -63,14 +63,14 @@ pub struct Viewer {
     _place: OwnedSemaphorePermit,
 }
 
-impl Desk {
-    /// The desk of a daemon that guards interfaces, and the orders that come over it.
+impl Gallery {
+    /// The gallery of a daemon that guards interfaces, and the orders that come over it.
     pub fn of_host() -> (Self, mpsc::Receiver<Handed>) {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         (Self::new(Some(sender)), receiver)
     }
 
-    /// The desk of a service that guards nothing: there is something to see and nothing to order.
+    /// The gallery of a service that guards nothing: there is something to see and nothing to order.
     pub fn of_requests() -> Self {
         Self::new(None)
     }
@@ -171,12 +171,12 @@ mod tests {
         }
     }
 
-    /// A desk whose pictures are numbers.
-    fn numbered() -> (Desk, Arc<AtomicU32>) {
-        let (desk, taken) = (Desk::of_requests(), Arc::new(AtomicU32::new(0)));
-        let (shown, count) = (desk.clone(), Arc::clone(&taken));
+    /// A gallery whose pictures are numbers.
+    fn numbered() -> (Gallery, Arc<AtomicU32>) {
+        let (gallery, taken) = (Gallery::of_requests(), Arc::new(AtomicU32::new(0)));
+        let (shown, count) = (gallery.clone(), Arc::clone(&taken));
         tokio::spawn(async move { shown.show_every(OFTEN, || Numbers(Arc::clone(&count))).await });
-        (desk, taken)
+        (gallery, taken)
     }
 
     /// Lets pictures be taken, if any are.
@@ -188,10 +188,10 @@ mod tests {
 
     #[tokio::test]
     async fn pictures_are_taken_once_for_all_and_only_while_somebody_looks() {
-        let (desk, taken) = numbered();
+        let (gallery, taken) = numbered();
         pass().await;
         assert_eq!(taken.load(Ordering::Relaxed), 0, "nobody looks");
-        let (mut one, mut other) = (desk.look(false).unwrap(), desk.look(false).unwrap());
+        let (mut one, mut other) = (gallery.look(false).unwrap(), gallery.look(false).unwrap());
         assert_eq!((one.next().await.unwrap(), other.next().await.unwrap()), ("0".into(), "0".into()));
         assert_eq!(one.next().await.unwrap(), "1");
         drop((one, other));
@@ -199,14 +199,14 @@ mod tests {
         let before = taken.load(Ordering::Relaxed);
         pass().await;
         assert_eq!(taken.load(Ordering::Relaxed), before, "nobody looks any more");
-        let mut third = desk.look(false).unwrap();
+        let mut third = gallery.look(false).unwrap();
         assert_eq!(third.next().await.unwrap(), before.to_string(), "and begins with no old one");
     }
 
     #[tokio::test]
     async fn who_reads_slowly_goes_on_with_the_newest_picture() {
-        let (desk, taken) = numbered();
-        let mut slow = desk.look(false).unwrap();
+        let (gallery, taken) = numbered();
+        let mut slow = gallery.look(false).unwrap();
         assert_eq!(slow.next().await.unwrap(), "0");
         while taken.load(Ordering::Relaxed) < 10 {
             tokio::time::sleep(OFTEN).await;
@@ -217,30 +217,30 @@ mod tests {
 
     #[tokio::test]
     async fn there_are_places_for_some_a_few_more_for_operators_and_they_come_back() {
-        let desk = Desk::of_requests();
-        let mut viewers: Vec<_> = (0..MAX_VIEWERS).map(|_| desk.look(false).unwrap()).collect();
-        assert!(desk.look(false).is_none());
-        let operators: Vec<_> = (0..OPERATOR_VIEWERS).map(|_| desk.look(true).unwrap()).collect();
-        assert!(desk.look(true).is_none());
+        let gallery = Gallery::of_requests();
+        let mut viewers: Vec<_> = (0..MAX_VIEWERS).map(|_| gallery.look(false).unwrap()).collect();
+        assert!(gallery.look(false).is_none());
+        let operators: Vec<_> = (0..OPERATOR_VIEWERS).map(|_| gallery.look(true).unwrap()).collect();
+        assert!(gallery.look(true).is_none());
         viewers.pop();
-        assert!(desk.look(false).is_some());
+        assert!(gallery.look(false).is_some());
         drop(operators);
-        assert!(desk.look(true).is_some());
+        assert!(gallery.look(true).is_some());
     }
 
     #[tokio::test]
     async fn orders_that_nobody_takes_are_turned_away_and_do_not_pile_up() {
-        let (desk, mut orders) = Desk::of_host();
+        let (gallery, mut orders) = Gallery::of_host();
         let waiting: Vec<_> = (0..MAX_WAITING)
             .map(|_| {
                 tokio::spawn({
-                    let desk = desk.clone();
-                    async move { desk.order(Order::BlockList, None).await }
+                    let gallery = gallery.clone();
+                    async move { gallery.order(Order::BlockList, None).await }
                 })
             })
             .collect();
         tokio::task::yield_now().await;
-        let one_more = desk.order(Order::BlockList, None).await;
+        let one_more = gallery.order(Order::BlockList, None).await;
         assert!(
             matches!(&one_more, Reply::Failed(failure) if failure.message.contains("busy")),
             "{one_more:?}"
