@@ -5,7 +5,7 @@
 //! ```text
 //! cli                                    verbs
 //! daemon            doctor               wiring; what is in the way on a host
-//! serve   web   control   metrics        answers: to web servers and proxies, to browsers, to operators, to Prometheus
+//! serve   web   control   metrics   tui  answers: to web servers and proxies, to browsers, to operators, to Prometheus, on a terminal
 //! requests          cluster              decisions about requests; limits of packets and blocks that hold on all hosts
 //! store             notify               Redis, webhooks and commands: the ways out to others
 //! suggest                                limits for observed traffic
@@ -53,4 +53,5 @@ mod stamp;
 pub mod stats;
 pub mod store;
 pub mod suggest;
+pub mod tui;
 pub mod web;

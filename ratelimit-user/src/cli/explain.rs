@@ -1,6 +1,6 @@
 //! `ratelimit explain`: why is this address treated as it is?
 
-mod words;
+pub(super) mod words;
 
 use std::net::IpAddr;
 

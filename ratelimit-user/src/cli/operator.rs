@@ -15,6 +15,9 @@ pub(super) struct Force {
 }
 
 impl Force {
+    /// Rather nobody is cut off.
+    pub(super) const NONE: Self = Self { force: false };
+
     /// Who says so. sshd tells its shells where the connection comes from.
     pub(super) fn operator(self) -> Operator {
         let told = ["SSH_CONNECTION", "SSH_CLIENT"].iter().find_map(|name| env::var(name).ok());

@@ -1,26 +1,43 @@
 //! `ratelimit top`: who sends what, now.
 
-use clap::{Args, ValueEnum};
+use std::{
+    io::{self, IsTerminal as _},
+    net::IpAddr,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use clap::Args;
 
 use super::{
     Daemon, Format,
-    output::{Output, print, print_json, table},
+    explain::words,
+    operator::Force,
+    output::{Output, print, print_if_read, print_json, table},
 };
 use crate::{
     control::{
         client::{ask, unexpected},
-        protocol::{Order, Reply},
+        protocol::{Order, Reply, Status},
     },
     failure::Failure,
-    stats::{
-        talkers::Talker,
-        view::{Flow, View},
+    policy::Prefix,
+    stats::view::View,
+    tui::{
+        self, Host as _, Screen, Standing,
+        rows::{Grouping, Ranking, heads, rows, short, summary},
     },
 };
 
+/// How long a source that is blocked from here stays blocked.
+const BLOCK_NS: u64 = 600_000_000_000;
+/// Rows of a table without a terminal.
+const PAGE: usize = 20;
+
 /// Show who sends what: sources, prefixes, services, users and reasons by packets per second.
 ///
-/// Numbers of sources, prefixes and users are estimates once there is more traffic than can be looked at packet by packet; each says how good it is.
+/// Numbers of sources, prefixes and users are estimates once there is more traffic than can be looked at packet by packet; each says how
+/// far it may be off. In a terminal keys sort, filter, pause, explain, block and allow: ? shows them.
 ///
 /// Example: ratelimit top --once --by prefix
 #[derive(Debug, Args)]
@@ -29,145 +46,138 @@ pub(super) struct Top {
     #[arg(long)]
     once: bool,
     /// What to add up by
-    #[arg(long, value_enum, default_value_t = By::Source)]
-    by: By,
+    #[arg(long, value_enum, default_value_t = Grouping::Source)]
+    by: Grouping,
+    /// Which come first
+    #[arg(long, value_enum, default_value_t = Ranking::Packets)]
+    sort: Ranking,
     #[command(flatten)]
     daemon: Daemon,
     #[command(flatten)]
     format: Format,
 }
 
-/// What packets are added up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum By {
-    /// What the policy takes for one source
-    Source,
-    /// /24 of IPv4, /48 of IPv6
-    Prefix,
-    /// Services of the policy
-    Service,
-    /// Users of the policy
-    User,
-    /// Why packets passed or were refused
-    Reason,
-}
-
 impl Top {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        let view = look(&self.daemon)?;
-        match self.format.output {
-            Output::Json => print_json(&view),
-            Output::Text => print(&text(&view, self.by)),
+        let host = RunningHost { state: self.daemon.state };
+        let text = |view: &View| text(view, self.by, self.sort);
+        match (self.format.output, self.once) {
+            (Output::Json, true) => print_json(&host.view()?),
+            (Output::Text, true) => print(&text(&host.view()?)),
+            (Output::Json, false) => {
+                repeat(&host, |view| serde_json::to_string(view).unwrap_or_default() + "\n")
+            }
+            (Output::Text, false) if !can_be_drawn_on() => repeat(&host, |view| text(view) + "\n"),
+            (Output::Text, false) => {
+                // A daemon that does not run is said before the terminal is taken.
+                host.standing()?;
+                let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+                tui::run(Arc::new(host), Screen::new(self.by), has_colours)
+            }
         }
     }
 }
 
-fn look(daemon: &Daemon) -> Result<View, Failure> {
-    match ask(&daemon.state, Order::Top)? {
-        Reply::View(view) => Ok(*view),
-        other => Err(unexpected(&other)),
-    }
+/// Whether both ends are a terminal that understands more than lines.
+fn can_be_drawn_on() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    io::stdin().is_terminal() && io::stdout().is_terminal() && !is_dumb
 }
 
-/// Rows of a table on one page.
-const PAGE: usize = 20;
+/// Prints every second until nobody reads any more.
+fn repeat(host: &RunningHost, shown: impl Fn(&View) -> String) -> Result<(), Failure> {
+    while print_if_read(&shown(&host.view()?))? {}
+    Ok(())
+}
 
 /// One second as text.
-fn text(view: &View, by: By) -> String {
-    let rows = match by {
-        By::Source => talkers(&view.sources),
-        By::Prefix => talkers(&view.prefixes),
-        By::User => talkers(&view.users),
-        By::Service => services(view),
-        By::Reason => reasons(view),
-    };
-    let heads: &[&str] = match by {
-        By::Source => {
-            &["source", "packets/s", "bytes/s", "passed", "dropped", "+/-", "service", "user", "reason"]
-        }
-        By::Prefix => {
-            &["prefix", "packets/s", "bytes/s", "passed", "dropped", "+/-", "service", "user", "reason"]
-        }
-        By::User => {
-            &["user", "packets/s", "bytes/s", "passed", "dropped", "+/-", "service", "user", "reason"]
-        }
-        By::Service => {
-            &["service", "passed/s", "dropped/s", "answered/s", "passed bytes/s", "dropped bytes/s"]
-        }
-        By::Reason => &["reason", "verdict", "packets/s", "bytes/s"],
-    };
-    format!("{}\n\n{}", summary(view), table(heads, &rows))
+fn text(view: &View, grouping: Grouping, ranking: Ranking) -> String {
+    let rows: Vec<Vec<String>> = rows(view, grouping, ranking, "")
+        .into_iter()
+        .take(PAGE)
+        .map(|row| [vec![row.name], row.cells].concat())
+        .collect();
+    format!("{}\n\n{}", summary(view).join("\n"), table(heads(grouping), &rows))
 }
 
-/// What the host does, in two lines.
-fn summary(view: &View) -> String {
-    let flow = |flow: &Flow| {
-        format!("{} packets/s, {} bytes/s", rounded(flow.packets_per_second), rounded(flow.bytes_per_second))
-    };
-    let sampling = &view.sampling;
-    let how = match (&sampling.problem, sampling.one_in) {
-        (Some(problem), _) => format!("no sources: {problem}"),
-        (None, 0 | 1) if sampling.lost == 0 => format!("every packet was looked at ({})", sampling.samples),
-        (None, one_in) => format!(
-            "{} packets were looked at, one in {one_in} at the busiest moment; a source that is not shown sent fewer than {}",
-            sampling.samples, sampling.unseen_packets
+/// The daemon of this host.
+struct RunningHost {
+    state: PathBuf,
+}
+
+impl RunningHost {
+    fn order(&self, order: Order) -> Result<String, Failure> {
+        match ask(&self.state, order)? {
+            Reply::Done(message) => Ok(message),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+impl tui::Host for RunningHost {
+    fn view(&self) -> Result<View, Failure> {
+        match ask(&self.state, Order::Top)? {
+            Reply::View(view) => Ok(*view),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn standing(&self) -> Result<Standing, Failure> {
+        match ask(&self.state, Order::Status)? {
+            Reply::Status(status) => Ok(standing(&status)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn explain(&self, source: &str) -> Result<String, Failure> {
+        // Of a prefix, its first address.
+        let address = source.split('/').next().unwrap_or_default();
+        let address: IpAddr = address
+            .parse()
+            .map_err(|_| Failure::usage(format!("{source} is no address; choose a source to explain")))?;
+        match ask(&self.state, Order::Explain { address, service: None })? {
+            Reply::Explanation(explanation) => Ok(words::text(&explanation)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn block(&self, source: &str) -> Result<String, Failure> {
+        self.order(Order::BlockAdd {
+            prefix: prefix(source)?,
+            for_ns: Some(BLOCK_NS),
+            reason: Some("from top".to_owned()),
+            cluster: false,
+            operator: Force::NONE.operator(),
+        })
+    }
+
+    fn allow(&self, source: &str) -> Result<String, Failure> {
+        self.order(Order::AllowAdd { prefix: prefix(source)? })
+    }
+}
+
+fn prefix(source: &str) -> Result<String, Failure> {
+    let parsed: Result<Prefix, _> = source.parse();
+    parsed.map(|prefix| prefix.to_string()).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Interfaces, table and cluster in one line.
+fn standing(status: &Status) -> Standing {
+    let interfaces: Vec<String> =
+        status.interfaces.iter().map(|interface| format!("{} {}", interface.name, interface.mode)).collect();
+    let cluster = status.cluster.as_ref().map_or_else(String::new, |cluster| {
+        let up = if cluster.store_up { "up" } else { "DOWN" };
+        format!("  store {up}, {} hosts, bound {} x limit", cluster.hosts_seen, cluster.bound_times_limit)
+    });
+    Standing {
+        line: format!(
+            "{}  table {} of {}, {} evicted{cluster}  {} blocked",
+            interfaces.join(", "),
+            short(status.table_entries as f64),
+            short(status.table_capacity as f64),
+            short(status.evictions as f64),
+            status.blocked_prefixes
         ),
-    };
-    format!(
-        "{}  {}, attack state {}\npassed {}; dropped {}; answered {}\n{how}",
-        view.at,
-        view.mode,
-        view.attack_state,
-        flow(&view.passed),
-        flow(&view.dropped),
-        flow(&view.replied)
-    )
-}
-
-fn rounded(number: f64) -> String {
-    format!("{number:.0}")
-}
-
-fn talkers(talkers: &[Talker]) -> Vec<Vec<String>> {
-    let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
-    let row = |talker: &Talker| {
-        vec![
-            talker.name().to_owned(),
-            rounded(talker.packets_per_second),
-            rounded(talker.bytes_per_second),
-            talker.passed_packets.to_string(),
-            talker.dropped_packets.to_string(),
-            talker.error_packets.to_string(),
-            word(&talker.service),
-            word(&talker.user),
-            word(&talker.reason),
-        ]
-    };
-    talkers.iter().take(PAGE).map(row).collect()
-}
-
-fn services(view: &View) -> Vec<Vec<String>> {
-    let row = |service: &crate::stats::view::ServiceFlow| {
-        vec![
-            if service.service.is_empty() { "(none)".to_owned() } else { service.service.clone() },
-            rounded(service.passed.packets_per_second),
-            rounded(service.dropped.packets_per_second),
-            rounded(service.replied.packets_per_second),
-            rounded(service.passed.bytes_per_second),
-            rounded(service.dropped.bytes_per_second),
-        ]
-    };
-    view.services.iter().map(row).collect()
-}
-
-fn reasons(view: &View) -> Vec<Vec<String>> {
-    let row = |reason: &crate::stats::view::ReasonFlow| {
-        vec![
-            reason.reason.clone(),
-            reason.verdict.clone(),
-            rounded(reason.flow.packets_per_second),
-            rounded(reason.flow.bytes_per_second),
-        ]
-    };
-    view.reasons.iter().map(row).collect()
+        warnings: status.warnings.clone(),
+    }
 }

@@ -1,11 +1,19 @@
 //! `ratelimit top` on a real host: who sends most, also when everybody else is made up.
 
-use std::process::Child;
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
+};
 
+use nix::pty::{Winsize, openpty};
 use ratelimit_tests::{
     answer::{stderr, stdout},
     daemon::{Edge, binary},
-    netns::EDGE_V4,
+    netns::{EDGE_V4, run},
     redis::wait_for,
     traffic::{done, edge_with_sources, flood, sent, socket_address},
 };
@@ -22,7 +30,7 @@ fn spoof(edge: &Edge, seconds: f64) -> Child {
     edge.wire
         .in_net(binary("traffic"))
         .args(["forge", "--kind", "udp", "--to", &socket_address(EDGE_V4), "--for", &seconds.to_string()])
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .expect("start a forger")
 }
@@ -89,4 +97,95 @@ fn a_source_among_made_up_ones_is_found_and_its_share_is_true_within_the_stated_
     assert!(view["sources"].as_array().expect("a list").len() <= 150);
     let [bad, spoofed] = senders.map(sent);
     assert!(spoofed > bad, "{spoofed} were made up, {bad} were not");
+}
+
+/// `ratelimit top` on a terminal of 100 columns and 30 lines.
+struct TerminalTop {
+    child: Child,
+    keyboard: File,
+    written: Receiver<Vec<u8>>,
+    /// Everything it has written.
+    shown: String,
+}
+
+impl TerminalTop {
+    fn start(edge: &Edge) -> Self {
+        let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(Some(&size), None).expect("a terminal");
+        let end = || Stdio::from(pty.slave.try_clone().expect("another handle"));
+        let mut command = edge.cli_command(&["top"]);
+        command.env("TERM", "xterm-256color").stdin(end()).stdout(end()).stderr(end());
+        let child = command.spawn().expect("start top");
+        let mut screen = File::from(pty.master.try_clone().expect("another handle"));
+        let (sender, written) = mpsc::channel();
+        thread::spawn(move || {
+            let mut bytes = vec![0; 65_536];
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, keyboard: File::from(pty.master), written, shown: String::new() }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("press keys");
+    }
+
+    /// Waits until it has written a text since the last time.
+    fn wait_for(&mut self, text: &str) {
+        wait_for(text, || {
+            while let Ok(bytes) = self.written.recv_timeout(Duration::from_millis(10)) {
+                self.shown.push_str(&String::from_utf8_lossy(&bytes));
+            }
+            self.shown.find(text).map(|at| drop(self.shown.drain(..at + text.len())))
+        });
+    }
+}
+
+/// What a terminal is told when a program gives it back: the other screen goes.
+const GIVEN_BACK: &str = "\x1b[?1049l";
+
+#[test]
+fn in_a_terminal_a_source_is_seen_explained_and_blocked_and_the_terminal_is_given_back() {
+    let edge = edge_with_sources(&[BAD, WORSE]);
+    let _daemon = edge.start(POLICY);
+    let sender = flood(&edge, WORSE, EDGE_V4, 2_000, 8.0);
+    let mut top = TerminalTop::start(&edge);
+    top.wait_for(WORSE);
+    top.press("e");
+    top.wait_for("limit");
+    top.press("x");
+    top.press("b");
+    top.wait_for("y: yes");
+    top.press("y");
+    wait_for("a block in the kernel", || {
+        let blocks = edge.json(&["block", "list"]).to_string();
+        blocks.contains(WORSE).then_some(())
+    });
+    top.wait_for("blocked");
+    top.press("q");
+    top.wait_for(GIVEN_BACK);
+    assert!(top.child.wait().expect("its end").success());
+    let mut killed = TerminalTop::start(&edge);
+    killed.wait_for("explain");
+    run(Command::new("kill").arg(killed.child.id().to_string()));
+    killed.wait_for(GIVEN_BACK);
+    assert!(killed.child.wait().expect("its end").success());
+    done(sender);
+}
+
+#[test]
+fn without_a_terminal_or_a_daemon_top_is_text_or_a_sentence() {
+    let edge = Edge::new();
+    let absent = edge.cli(&["top"]);
+    assert_eq!(absent.status.code(), Some(3), "{}", stderr(&absent));
+    let _daemon = edge.start(POLICY);
+    let mut piped = edge.cli_command(&["top", "--by", "reason"]);
+    let mut child = piped.stdout(Stdio::piped()).spawn().expect("start top");
+    let mut text = [0; 40];
+    child.stdout.take().expect("stdout").read_exact(&mut text).expect("a view");
+    assert!(!text.contains(&0x1b), "no escape sequences: {}", String::from_utf8_lossy(&text));
+    assert!(child.wait().expect("its end").success(), "it ends with its reader");
 }

@@ -12,7 +12,7 @@ use crate::explain::{
 const NEARLY_SPENT: u64 = 16;
 
 /// The whole text.
-pub(super) fn text(explanation: &Explanation) -> String {
+pub(in crate::cli) fn text(explanation: &Explanation) -> String {
     let mut text = format!("{} at {}\n{}\n\n", explanation.address, explanation.at, headline(explanation));
     let mut line = |name: &str, words: &str| {
         let _infallible = writeln!(text, "{name:<8} {words}");

@@ -1,0 +1,15 @@
+//! The terminal view: one `View` a second, drawn; keys become wishes.
+//!
+//! ```text
+//!   View, Standing -> Screen -> draw -> terminal
+//!   key            -> Screen -> Wish -> whoever may ask the daemon
+//! ```
+//! `Screen` and `draw` are pure: no clock, no terminal, no daemon. Only `session` touches the terminal.
+
+mod draw;
+pub mod rows;
+mod screen;
+mod session;
+
+pub use screen::{Screen, Standing, Wish};
+pub use session::{Host, run};
