@@ -44,7 +44,7 @@ pub trait Host: Send + Sync + 'static {
 type News = Result<(View, Standing), Failure>;
 
 /// Shows a screen until somebody quits or a signal ends it. The terminal is as it was afterwards, also after a panic.
-pub fn run(host: Arc<impl Host>, screen: Screen, has_colours: bool) -> Result<(), Failure> {
+pub fn run(host: &Arc<impl Host>, screen: Screen, has_colours: bool) -> Result<(), Failure> {
     let unusable = |error: io::Error| {
         Failure::usage(format!("the terminal cannot be drawn on: {error}; use top --once"))
     };
@@ -52,10 +52,10 @@ pub fn run(host: Arc<impl Host>, screen: Screen, has_colours: bool) -> Result<()
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ended)).map_err(unusable)?;
     }
-    let news = follow(&host);
+    let news = follow(host);
     // Also sets a panic hook that gives the terminal back.
     let terminal = ratatui::try_init().map_err(unusable)?;
-    let outcome = show(terminal, &*host, screen, &news, &ended, has_colours);
+    let outcome = show(terminal, &**host, screen, &news, &ended, has_colours);
     ratatui::try_restore().map_err(unusable)?;
     outcome.map_err(unusable)
 }

@@ -216,11 +216,12 @@ fn json_of_every_verb_has_the_fields_that_the_documentation_names() {
     let daemon = edge.start(POLICY);
     let file = edge.policy();
     let file = file.to_str().unwrap();
-    let answers: [(&[&str], &str, bool); 17] = [
+    let answers: [(&[&str], &str, bool); 18] = [
         (&["block", "add", "198.51.100.0/24", "--for", "10m"], "Orders", true),
         (&["allow", "add", "192.0.2.0/24"], "Orders", true),
         (&["status"], "`status`", true),
         (&["stats"], "`stats`", true),
+        (&["top", "--once"], "`top`", true),
         (&["explain", "203.0.113.7"], "`explain`", true),
         (&["explain", "198.51.100.7"], "`explain`", true),
         (&["block", "list"], "`block list`, `allow list`", false),
