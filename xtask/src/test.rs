@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::compile::{self, Compiler};
@@ -26,10 +27,9 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
-    let needs = [
-        &setup::KERNEL_BUILD[..],
-        &setup::LINTERS,
-        &setup::NAMESPACES,
+    let to_build = [&setup::KERNEL_BUILD[..], &setup::LINTERS].concat();
+    let to_run = [
+        &setup::NAMESPACES[..],
         &setup::REDIS,
         &setup::REDIS_CLIENTS,
         &setup::PROXIES,
@@ -44,14 +44,18 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         ],
     ]
     .concat();
-    setup::ensure_as_root(&needs, install, "test")?;
-    let compiler = if options.no_lint { Compiler::Rustc } else { Compiler::Clippy };
-    if !options.no_lint {
-        lint::check_all_but_host_crates()?;
+    if install == Install::PrintOnly {
+        setup::ensure(&[&to_build[..], &to_run].concat(), install)?;
     }
-    // The suites start the binaries from where cargo puts them; `cargo test` alone would not build all of them.
-    eprintln!("test: building");
-    let built = compile::everything(compiler)?;
+    setup::ensure_as_root(&to_build, install, "test")?;
+    let compiler = if options.no_lint { Compiler::Rustc } else { Compiler::Clippy };
+    // What the suites run is fetched while they are compiled: one waits for the network, the other for the processor.
+    let built = thread::scope(|scope| {
+        let fetching = scope.spawn(|| setup::ensure(&to_run, install));
+        let built = build(compiler, !options.no_lint);
+        let fetched = fetching.join().map_err(|_panicked| anyhow!("setup ended early"))?;
+        fetched.and(built)
+    })?;
     eprintln!("test: running the suites");
     let totals = match &options.cargo_test[..] {
         [] => all_suites(&built, compiler, options.long)?,
@@ -64,6 +68,16 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     // The last line, whatever happened: scripts read it.
     println!("{totals}");
     verdict.map_err(|_told| Ending::Told.into())
+}
+
+/// Lints, and compiles everything once for both.
+fn build(compiler: Compiler, is_linted: bool) -> Result<Vec<Value>> {
+    if is_linted {
+        lint::check_all_but_host_crates()?;
+    }
+    // The suites start the binaries from where cargo puts them; `cargo test` alone would not build all of them.
+    eprintln!("test: building");
+    compile::everything(compiler)
 }
 
 /// Everything: the test programs a few at a time, then examples in comments. All packages: with fewer, dependencies have other features and are built again.

@@ -7,7 +7,7 @@ use crate::{moment, stats::ReasonCount};
 
 /// Changes that a report has room for.
 const CHANGES: usize = 50;
-/// Letters of one change that a report has room for.
+/// Characters of one change that a report has room for.
 const LETTERS: usize = 300;
 
 /// One attack in a list. Of an attack on an API, packets are requests.

@@ -9,7 +9,7 @@ use crate::stats::view::View;
 
 /// Seconds that the sparklines go back.
 pub(super) const HISTORY: usize = 240;
-/// Letters of a filter.
+/// Characters of a filter.
 const LONGEST_FILTER: usize = 64;
 
 /// Facts about the host that do not fit into a view of its traffic.
