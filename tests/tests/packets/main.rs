@@ -12,6 +12,7 @@ mod leases;
 mod object;
 mod prefilter;
 mod replay;
+mod samples;
 mod services;
 mod succession;
 mod syn_ack;

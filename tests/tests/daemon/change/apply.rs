@@ -29,7 +29,8 @@ fn diff_shows_what_apply_would_change_and_exits_accordingly() {
     assert_eq!(json["changes"][0]["subject"], "limit source.packets");
     assert_eq!(json["changes"][0]["after"], "2000 packets/s burst 2000");
     assert_eq!(json["changes"][1]["needs_restart"], true);
-    assert_eq!(edge.json(&["diff", &same]), serde_json::json!({ "changes": [] }));
+    let nothing = serde_json::json!({ "version": 1, "changes": [], "warnings": [] });
+    assert_eq!(edge.json(&["diff", &same]), nothing);
     let bad = file(&edge, "bad.toml", "[source]\nlimits = [\"0/s\"]\n");
     assert_answer(&edge.cli(&["diff", &bad]), 2, &["bad.toml:2:11:", "rate 0"]);
     assert_answer(&edge.cli(&["diff", "/nowhere.toml"]), 2, &["/nowhere.toml"]);

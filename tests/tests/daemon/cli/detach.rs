@@ -71,6 +71,6 @@ fn detach_does_not_take_a_busy_daemon_for_an_absent_one() {
     let output = edge.cli(&["detach"]);
     let still_attached = attached(&edge);
     daemon.signal("CONT");
-    assert_refused(&output, 3, &["no daemon reachable", "control.sock"]);
+    assert_refused(&output, 3, &["has not answered in time", "control.sock"]);
     assert!(still_attached, "its pins were left alone");
 }

@@ -113,8 +113,8 @@ fn the_journal_has_the_time_itself_and_gets_a_priority_for_each_line() {
         .args(["--iface", EDGE]);
     command.env("RATELIMIT_REDIS_PASSWORD", "hunter2").args(["--redis", "redis://127.0.0.1:9"]);
     let daemon = Daemon::start(command);
+    daemon.wait_for_log("<4>ratelimit: warning: ");
     let log = daemon.log();
-    assert!(log.contains("<4>ratelimit: warning: "), "{log}");
     assert!(log.lines().all(|line| line.starts_with('<')), "{log}");
     assert!(log.contains("<6>ratelimit: edge0: attached, native mode"), "{log}");
     assert!(!log.contains("hunter2"), "a secret in the log: {log}");
