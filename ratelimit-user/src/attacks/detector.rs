@@ -104,7 +104,9 @@ impl Detector {
     pub fn new(next: u64, going_on: Vec<AttackReport>) -> Self {
         let resumed = |report: AttackReport| {
             let evidence = Evidence::of(&report);
-            let ongoing = Ongoing { report, evidence, calm_ms: 0, since_update_ms: 0, blocked_before: 0.0 };
+            // How much was blocked before the attack is not in the report: none of it counts, or an attack might never end.
+            let blocked_before = f64::INFINITY;
+            let ongoing = Ongoing { report, evidence, calm_ms: 0, since_update_ms: 0, blocked_before };
             (ongoing.report.summary.target.clone(), ongoing)
         };
         Self {
@@ -205,8 +207,10 @@ impl Detector {
             }
             return;
         }
-        let own = self.ongoing.keys().filter(|target| **target != AttackTarget::Host).count();
-        let has_room = *target == AttackTarget::Host || own < MOST;
+        // Services and APIs have rooms of their own: attacks on one kind must not hide those on the other.
+        let kind = std::mem::discriminant(target);
+        let own = self.ongoing.keys().filter(|other| std::mem::discriminant(*other) == kind).count();
+        let has_room = own < MOST;
         let calm = self.calm.entry(target.clone()).or_default();
         if !has_room || !threshold.is_crossed(load, glance.span_ms) {
             calm.add(load, glance.span_ms);

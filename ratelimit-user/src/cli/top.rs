@@ -72,7 +72,7 @@ impl Top {
                 // A daemon that does not run is said before the terminal is taken.
                 host.standing()?;
                 let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-                tui::run(&Arc::new(host), Screen::new(self.by), has_colours)
+                tui::run(&Arc::new(host), Screen::new(self.by, self.sort), has_colours)
             }
         }
     }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use ratelimit_common::abi::sample::ACTION_REPLY;
 use ratelimit_ebpf::{
     frame::{Frame, Link},
     parse,
@@ -95,7 +96,10 @@ impl FrameNames {
         let frame = Frame::with_len(link, &copy.bytes, u64::from(header.len));
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ns = (unix.as_nanos() as u64).saturating_sub(probe::now_ns().saturating_sub(header.time_ns));
-        let source = parse::source(&frame).map(|address| self.source.around(SourceId::of(address).address()));
+        // An answer goes to whom it was asked by: the frame has been written over.
+        let is_answer = header.action == ACTION_REPLY;
+        let sender = if is_answer { parse::destination(&frame) } else { parse::source(&frame) };
+        let source = sender.map(|address| self.source.around(SourceId::of(address).address()));
         if source.is_none() && !filter.wants_without_source(cause.reason) {
             return None;
         }
@@ -107,7 +111,7 @@ impl FrameNames {
             reason: cause.reason,
             fate: cause.fate,
             service: cause.service_name(&self.services).map(str::to_owned),
-            port: parse::parse(&frame).map_or(0, |packet| packet.port),
+            port: if is_answer { 0 } else { parse::parse(&frame).map_or(0, |packet| packet.port) },
             len: header.len,
         };
         if source.is_some() && !filter.wants(&sighting) {

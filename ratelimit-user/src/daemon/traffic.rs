@@ -112,6 +112,8 @@ impl Traffic {
             // Somebody may have come in the last moment, and found no samples to begin with.
             if host.strong_count() == 0 || !self.is_looked_at() {
                 *place = Some(samples);
+                // What was seen long ago is nothing to go by.
+                self.views.send_replace(None);
                 return;
             }
         }
@@ -138,6 +140,10 @@ impl Traffic {
                 last_looked = Instant::now();
             }
             before = after;
+            if open.as_ref().is_some_and(OpenSamples::is_outdated) {
+                // A CPU has come or gone: all buffers are opened anew.
+                return;
+            }
         }
     }
 

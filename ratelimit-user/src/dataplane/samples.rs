@@ -34,6 +34,7 @@ pub struct Samples {
 pub struct OpenSamples<'s> {
     samples: &'s mut Samples,
     buffers: Vec<PerfEventArrayBuffer<MapData>>,
+    cpus: Vec<u32>,
     budget: u32,
 }
 
@@ -49,11 +50,11 @@ impl Samples {
         let budget = (BUDGET / u32::try_from(cpus.len()).unwrap_or(u32::MAX).max(1)).max(LEAST_BUDGET);
         let pages = (EPOCHS_OF_ROOM * budget * RECORD_BYTES).div_ceil(PAGE_BYTES).next_power_of_two();
         let buffers = cpus
-            .into_iter()
-            .map(|cpu| self.array.open(cpu, Some(pages as usize)))
+            .iter()
+            .map(|cpu| self.array.open(*cpu, Some(pages as usize)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| DataplaneError::Load { reason: format!("no buffer for samples: {error}") })?;
-        let mut open = OpenSamples { samples: self, buffers, budget };
+        let mut open = OpenSamples { samples: self, buffers, cpus, budget };
         open.begin_epoch()?;
         Ok(open)
     }
@@ -71,6 +72,11 @@ impl OpenSamples<'_> {
         // 0 would mean that nobody looks.
         self.samples.epoch = self.samples.epoch.checked_add(1).unwrap_or(1);
         self.samples.ask(self.samples.epoch, self.budget)
+    }
+
+    /// Whether other CPUs are online than when the buffers were opened.
+    pub fn is_outdated(&self) -> bool {
+        online_cpus().is_ok_and(|cpus| cpus != self.cpus)
     }
 
     /// Hands out each sample that has not been read, with the bytes of its frame as far as they were copied. Says how many were lost for want of room.

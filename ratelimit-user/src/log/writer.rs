@@ -61,7 +61,10 @@ impl Subscriber for LogWriter {
 
     fn event(&self, event: &Event<'_>) {
         let entry = LogEntry::of(event);
-        let taken = self.journal.as_ref().is_some_and(|journal| journal.send(&entry.native()).is_ok());
+        // A journal that is stuck loses the entry: standard error leads to it too, and would hold the daemon up.
+        let is_done =
+            |sent: io::Result<()>| !sent.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
+        let taken = self.journal.as_ref().is_some_and(|journal| is_done(journal.send(&entry.native())));
         if !taken {
             // Protection goes on when nobody reads the log any more.
             let _unread = io::stderr().lock().write_all(self.text(&entry).as_bytes());

@@ -2,6 +2,7 @@
 
 pub mod attack_state;
 pub mod feed;
+pub mod owners;
 pub mod rates;
 pub mod sampled;
 pub mod talkers;

@@ -39,19 +39,19 @@ pub struct Sampled {
 impl Sampled {
     /// From the header of a sample, and the first bytes of its frame.
     pub fn of(header: SampleHeader, frame: &[u8]) -> Self {
+        let fate = Fate::ALL[(header.slot % SERVICE_SLOTS / REASON_SLOTS) as usize];
+        // Who was told that a packet is refused has not been served, as in the counters.
         let verdict = match header.action {
             ACTION_PASS => Verdict::Pass,
-            ACTION_REPLY => Verdict::Reply,
+            ACTION_REPLY if fate != Fate::Rejected => Verdict::Reply,
             _ => Verdict::Drop,
         };
         let link = if header.link == 0 { Link::Ethernet } else { Link::Ip };
         let frame = Frame::with_len(link, frame, u64::from(header.len));
         // An answer goes to whom it was asked by: the frame has been written over.
-        let (source, port) = match verdict {
-            Verdict::Reply => (parse::destination(&frame), 0),
-            Verdict::Pass | Verdict::Drop => {
-                (parse::source(&frame), parse::parse(&frame).map_or(0, |packet| packet.port))
-            }
+        let (source, port) = match header.action {
+            ACTION_REPLY => (parse::destination(&frame), 0),
+            _ => (parse::source(&frame), parse::parse(&frame).map_or(0, |packet| packet.port)),
         };
         Self {
             time_ns: header.time_ns,
@@ -59,7 +59,7 @@ impl Sampled {
             port,
             service: header.slot / SERVICE_SLOTS,
             reason: Reason::from_code(header.slot % REASON_SLOTS),
-            fate: Fate::ALL[(header.slot % SERVICE_SLOTS / REASON_SLOTS) as usize],
+            fate,
             verdict,
             len: header.len,
             weight: 1 << header.shift.min(63),
@@ -119,6 +119,7 @@ mod tests {
     fn an_answer_is_counted_for_whom_it_goes_to_and_what_is_not_ip_for_nobody() {
         let answered = Sampled::of(header(ACTION_REPLY, 0), &UDP);
         assert_eq!((answered.source, answered.port), (Some([198, 51, 100, 1].into()), 0));
+        assert_eq!(answered.verdict, Verdict::Drop, "it was rejected");
         let mut arp = UDP;
         arp[13] = 6;
         assert_eq!(Sampled::of(header(ACTION_PASS, 0), &arp).source, None);

@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ReasonCount, ServiceCount, Snapshot,
+    Snapshot,
+    owners::Owners,
+    rates::Rates,
     sampled::Sampled,
     talkers::{Naming, Talker, Who, largest},
 };
 use crate::{
     moment,
-    policy::{Policy, Prefix, User},
+    policy::{Policy, Prefix},
 };
 
 /// Version of the JSON form: fields are added, never renamed.
@@ -61,7 +63,7 @@ pub struct SamplingNote {
     pub lost: u64,
     /// At the busiest moment one packet in so many was looked at; 1 if every packet was.
     pub one_in: u64,
-    /// A source that is not among the talkers sent fewer packets than this, nineteen times out of twenty.
+    /// A source of which no packet was looked at sent fewer than this, nineteen times out of twenty.
     pub unseen_packets: u64,
     /// Why there are no talkers, if frames cannot be sampled here.
     pub problem: Option<String>,
@@ -130,8 +132,16 @@ impl View {
     pub fn of<'s>(span: &Span<'s>, service: impl Fn(u32) -> Option<&'s str>) -> Self {
         // Not to divide by nothing.
         let seconds = span.span_ms.max(1) as f64 / 1_000.0;
-        let all = by_verdict(&span.after.columns, &span.before.columns, seconds);
-        let names = Names { policy: span.policy, service };
+        // Counters that began anew have no rates.
+        let rates = Rates::between(span.before, span.after, span.span_ms);
+        let (passed, dropped, replied) = rates
+            .as_ref()
+            .map_or_else(Default::default, |rates| (rates.passed, rates.dropped, rates.replied));
+        let (mut reasons, services) =
+            rates.map_or_else(Default::default, |rates| (rates.reasons, rates.services));
+        reasons.sort_by(|a, b| b.flow.packets_per_second.total_cmp(&a.flow.packets_per_second));
+        let owners = Owners::of(span.policy.users());
+        let names = Names { owners: &owners, service };
         let source = span.policy.source();
         let talkers = |who: &dyn Fn(Prefix) -> Option<Who>| {
             let of = |sample: &Sampled| who(source.around(sample.source?));
@@ -142,16 +152,14 @@ impl View {
             at: moment::utc_ms(span.unix_ms),
             unix_ms: span.unix_ms,
             span_ms: span.span_ms,
-            passed: all[0],
-            dropped: all[1],
-            replied: all[2],
-            reasons: reasons(span, seconds),
-            services: services(span, seconds),
+            passed,
+            dropped,
+            replied,
+            reasons,
+            services,
             sources: talkers(&|source| Some(Who::Source(shown(source)))),
             prefixes: talkers(&|source| Some(Who::Prefix(wider(source).to_string()))),
-            users: talkers(&|source| {
-                span.policy.users().of(&source).map(|user| Who::User(user.name().to_owned()))
-            }),
+            users: talkers(&|source| owners.owner(&source).map(|name| Who::User(name.to_owned()))),
             sampling: note(span),
             attack_state: span.attack_state.to_owned(),
             mode: span.policy.mode().name().to_owned(),
@@ -174,12 +182,12 @@ fn wider(source: Prefix) -> Prefix {
     source.shortened(len.min(source.len()))
 }
 
-struct Names<'s, F> {
-    policy: &'s Policy,
+struct Names<'o, 's, F> {
+    owners: &'o Owners<'s>,
     service: F,
 }
 
-impl<'s, F: Fn(u32) -> Option<&'s str>> Naming for Names<'s, F> {
+impl<'s, F: Fn(u32) -> Option<&'s str>> Naming for Names<'_, 's, F> {
     fn service(&self, number: u32) -> Option<&str> {
         (self.service)(number)
     }
@@ -189,7 +197,7 @@ impl<'s, F: Fn(u32) -> Option<&'s str>> Naming for Names<'s, F> {
             Who::Source(name) => name.parse::<Prefix>().ok()?,
             Who::Prefix(_) | Who::User(_) => return None,
         };
-        self.policy.users().of(&prefix).map(User::name)
+        self.owners.owner(&prefix)
     }
 }
 
@@ -225,59 +233,6 @@ fn note(span: &Span<'_>) -> SamplingNote {
         unseen_packets,
         problem: span.problem.map(str::to_owned),
     }
-}
-
-/// Every count of some columns.
-fn counts(columns: &super::Columns) -> impl Iterator<Item = &ReasonCount> {
-    let super::Columns { reasons, would_drop, marked, rejected } = columns;
-    [reasons, would_drop, marked, rejected].into_iter().flatten()
-}
-
-/// What one count grew by.
-fn grown(after: &ReasonCount, before: &super::Columns, seconds: f64) -> Flow {
-    let was = counts(before)
-        .find(|count| count.reason == after.reason && count.verdict == after.verdict)
-        .map_or((0, 0), |count| (count.packets, count.bytes));
-    Flow {
-        packets_per_second: after.packets.saturating_sub(was.0) as f64 / seconds,
-        bytes_per_second: after.bytes.saturating_sub(was.1) as f64 / seconds,
-    }
-}
-
-/// What passed, was dropped and was answered.
-fn by_verdict(after: &super::Columns, before: &super::Columns, seconds: f64) -> [Flow; 3] {
-    let mut flows = [Flow::default(); 3];
-    for (flow, verdict) in flows.iter_mut().zip(["pass", "drop", "reply"]) {
-        for count in counts(after).filter(|count| count.verdict == verdict) {
-            let one = grown(count, before, seconds);
-            flow.packets_per_second += one.packets_per_second;
-            flow.bytes_per_second += one.bytes_per_second;
-        }
-    }
-    flows
-}
-
-fn reasons(span: &Span<'_>, seconds: f64) -> Vec<ReasonFlow> {
-    let mut flows: Vec<ReasonFlow> = counts(&span.after.columns)
-        .map(|count| ReasonFlow {
-            reason: count.reason.clone(),
-            verdict: count.verdict.clone(),
-            flow: grown(count, &span.before.columns, seconds),
-        })
-        .filter(|reason| reason.flow.packets_per_second > 0.0)
-        .collect();
-    flows.sort_by(|a, b| b.flow.packets_per_second.total_cmp(&a.flow.packets_per_second));
-    flows
-}
-
-fn services(span: &Span<'_>, seconds: f64) -> Vec<ServiceFlow> {
-    let none = ServiceCount::default();
-    let flow = |service: &ServiceCount| {
-        let before = span.before.services.iter().find(|one| one.service == service.service).unwrap_or(&none);
-        let [passed, dropped, replied] = by_verdict(&service.columns, &before.columns, seconds);
-        ServiceFlow { service: service.service.clone(), passed, dropped, replied }
-    };
-    span.after.services.iter().map(flow).collect()
 }
 
 #[cfg(test)]
@@ -374,5 +329,33 @@ mod tests {
         let packets: Vec<u64> = view.sources.iter().map(Talker::packets).collect();
         assert_eq!(packets, [4_096, 104]);
         assert_eq!((view.sampling.one_in, view.sampling.unseen_packets), (2_048, 12_288));
+    }
+
+    #[test]
+    fn what_is_rejected_and_what_is_dropped_for_one_reason_are_counted_apart() {
+        let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
+        let count = |fate, packets| Count {
+            service: 1,
+            reason: Reason::LimitPackets,
+            fate,
+            counter: Counter { packets, bytes: packets },
+        };
+        let at = |dropped, rejected| {
+            Snapshot::new(&[count(Fate::Decided, dropped), count(Fate::Rejected, rejected)], &names)
+        };
+        let policy = config::parse(POLICY, "policy.toml").unwrap().policy;
+        let span = Span {
+            before: &at(7, 5_000_000),
+            after: &at(9, 5_000_010),
+            samples: &[],
+            lost: 0,
+            span_ms: 1_000,
+            unix_ms: 0,
+            policy: &policy,
+            attack_state: "normal",
+            problem: None,
+        };
+        let view = View::of(&span, |_| None);
+        assert_eq!(view.dropped.packets_per_second, 12.0, "nobody sent five million");
     }
 }

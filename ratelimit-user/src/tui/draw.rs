@@ -149,7 +149,7 @@ mod tests {
 
     use super::{
         super::{
-            rows::{Grouping, tests::view},
+            rows::{Grouping, Ranking, tests::view},
             screen::Standing,
         },
         *,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn screen() -> Screen {
-        let mut screen = Screen::new(Grouping::Source);
+        let mut screen = Screen::new(Grouping::Source, Ranking::Packets);
         screen.take_in(view());
         screen.know(Standing {
             line: "eth0 native  table 1.20k of 262k  store up, 3 hosts".to_owned(),
@@ -182,7 +182,7 @@ mod tests {
             [
                 "2026-11-16T12:00:00.000Z  mode enforce  attack state flood",
                 "passed 1.23k packets/s 987kbit/s   dropped 988k packets/s 790Mbit/s   answered 0",
-                "8123 packets looked at, down to one in 64; who is not shown sent fewer than 192",
+                "8123 packets looked at, down to one in 64; unseen sources sent fewer than 192",
                 "eth0 native  table 1.20k of 262k  store up, 3 hosts",
             ],
             "{text}"

@@ -136,7 +136,7 @@ fn reason_row(reason: &ReasonFlow) -> (Rank, TableRow) {
         short(reason.flow.packets_per_second),
         short(8.0 * reason.flow.bytes_per_second),
     ];
-    let is_refused = reason.verdict == "drop";
+    let is_refused = matches!(reason.verdict.as_str(), "drop" | "rejected");
     let packets = reason.flow.packets_per_second as u64;
     let rank = Rank {
         packets,
@@ -169,7 +169,7 @@ pub fn summary(view: &View) -> [String; 3] {
         (Some(problem), _) => format!("no sources: {problem}"),
         (None, 0 | 1) if sampling.lost == 0 => format!("every packet looked at ({})", sampling.samples),
         (None, one_in) => format!(
-            "{} packets looked at, down to one in {one_in}; who is not shown sent fewer than {}",
+            "{} packets looked at, down to one in {one_in}; unseen sources sent fewer than {}",
             sampling.samples,
             short(sampling.unseen_packets as f64)
         ),

@@ -64,8 +64,8 @@ pub struct Screen {
 
 impl Screen {
     /// An empty one.
-    pub fn new(grouping: Grouping) -> Self {
-        Self { grouping, ..Self::default() }
+    pub fn new(grouping: Grouping, ranking: Ranking) -> Self {
+        Self { grouping, ranking, ..Self::default() }
     }
 
     /// Takes in the next view, unless somebody wants to look at the last one for longer.
@@ -88,6 +88,11 @@ impl Screen {
     /// Shows a sentence in the last line.
     pub fn say(&mut self, message: String) {
         self.message = Some(message);
+    }
+
+    /// Takes back what was said.
+    pub(super) fn unsay(&mut self) {
+        self.message = None;
     }
 
     /// Shows a longer text over the table.
@@ -236,7 +241,7 @@ mod tests {
     use super::{super::rows::tests::view, *};
 
     fn screen() -> Screen {
-        let mut screen = Screen::new(Grouping::Source);
+        let mut screen = Screen::new(Grouping::Source, Ranking::Packets);
         screen.take_in(view());
         screen
     }

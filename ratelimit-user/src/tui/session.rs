@@ -62,7 +62,7 @@ pub fn run(host: &Arc<impl Host>, screen: Screen, has_colours: bool) -> Result<(
 
 /// Asks the daemon on a thread of its own, so that keys do not wait for it. It ends with the process.
 fn follow(host: &Arc<impl Host>) -> Receiver<News> {
-    // One waits at most: who does not look gets the newest, not all.
+    // One waits at most: who does not look does not have them pile up.
     let (sender, receiver) = mpsc::sync_channel(1);
     let host = Arc::clone(host);
     thread::spawn(move || {
@@ -88,15 +88,22 @@ fn show(
     ended: &AtomicBool,
     has_colours: bool,
 ) -> io::Result<()> {
+    let mut is_lost = false;
     loop {
         terminal.draw(|frame| draw(frame, &screen, has_colours))?;
         match news.recv_timeout(GLANCE) {
             Ok(Ok((view, standing))) => {
+                if std::mem::take(&mut is_lost) {
+                    screen.unsay();
+                }
                 screen.take_in(view);
                 screen.know(standing);
             }
             // The daemon may be restarting: the last view stays, and the sentence says so.
-            Ok(Err(failure)) => screen.say(failure.message),
+            Ok(Err(failure)) => {
+                is_lost = true;
+                screen.say(failure.message);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }

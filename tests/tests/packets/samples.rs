@@ -49,7 +49,8 @@ fn nanoseconds(xdp: &Xdp, frame: &[u8]) -> f64 {
 #[test]
 #[ignore = "a measurement, not a check: it prints what a look costs a packet"]
 fn what_a_look_costs_a_packet() {
-    for (what, policy) in [("refused", POLICY), ("passes", "[source]\nlimits = [\"10000000 packets/s burst 10000000\"]\n")]
+    for (what, policy) in
+        [("refused", POLICY), ("passes", "[source]\nlimits = [\"10000000 packets/s burst 10000000\"]\n")]
     {
         let mut loaded = Loaded::new(&policies::policy(policy));
         let mut samples = loaded.maps.take_samples().expect("the first who asks gets them");

@@ -115,6 +115,7 @@ impl Visit {
                 if asks { Ok(file(asset)) } else { Err(Trouble::method(request.method(), "GET, HEAD")) };
             return answer.map(|answer| answer.map(Either::Left));
         }
+        own_page(host.as_deref(), request.headers())?;
         let shown = self.shown(request.headers())?;
         self.door.guest.is_known_now();
         // A caller that has lost its place is about to be hung up on.
@@ -134,7 +135,7 @@ impl Visit {
             }
             "lists" if asks => lists(&gallery, from).await,
             "order" if request.method() == Method::POST => {
-                self.own_page(host.as_deref(), request.headers())?;
+                no_form(request.headers())?;
                 if shown != Shown::Operator {
                     return Err(self.not_an_operator());
                 }
@@ -160,21 +161,6 @@ impl Visit {
         let detail =
             "the dashboard is shown under an address or localhost; other names need a token_file in [listen]";
         Err(Trouble::new(StatusCode::MISDIRECTED_REQUEST, detail))
-    }
-
-    /// Refuses what another site's page sends, and bodies that a form could have sent.
-    fn own_page(&self, host: Option<&str>, headers: &HeaderMap) -> Result<(), Trouble> {
-        let field = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-        if !guard::is_own_page(host.unwrap_or_default(), field(&ORIGIN), field(&FETCH_SITE)) {
-            return Err(Trouble::new(
-                StatusCode::FORBIDDEN,
-                "orders are taken from the dashboard's own page alone",
-            ));
-        }
-        match field(&CONTENT_TYPE) {
-            Some(kind) if is_json(kind) => Ok(()),
-            _ => Err(Trouble::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, answer::NO_JSON)),
-        }
     }
 
     /// What a caller has shown; trouble if it has to show more before it may look, or has shown what is not right.
@@ -295,6 +281,23 @@ async fn read(body: Incoming) -> Result<Bytes, Trouble> {
             Err(Trouble::new(StatusCode::PAYLOAD_TOO_LARGE, detail))
         }
         Err(_) => Err(Trouble::new(StatusCode::REQUEST_TIMEOUT, "the order has not come in time")),
+    }
+}
+
+/// Refuses what another site's page sends. Questions too: that page does not see the answer, but the host would have the work.
+fn own_page(host: Option<&str>, headers: &HeaderMap) -> Result<(), Trouble> {
+    let field = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    if guard::is_own_page(host.unwrap_or_default(), field(&ORIGIN), field(&FETCH_SITE)) {
+        return Ok(());
+    }
+    Err(Trouble::new(StatusCode::FORBIDDEN, "the dashboard answers its own page alone"))
+}
+
+/// Refuses bodies that a form of another site could have sent.
+fn no_form(headers: &HeaderMap) -> Result<(), Trouble> {
+    match headers.get(&CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?")) {
+        Some(kind) if is_json(kind) => Ok(()),
+        _ => Err(Trouble::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, answer::NO_JSON)),
     }
 }
 
