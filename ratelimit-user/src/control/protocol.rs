@@ -9,7 +9,7 @@ mod status;
 mod users;
 
 pub use self::{
-    lists::Block,
+    lists::{Block, FirstListed},
     order::{Operator, Order},
     reply::{EarlierStats, Reply, StatsReply},
     requests::{DecisionInfo, TestQuestion},

@@ -53,6 +53,9 @@ fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, F
             let asker = Asker { operator: &nobody, by: &by(None), now_ns };
             host.list_editor().unblock(&prefix, Scope::of(cluster), &asker)
         }
+        Order::Lists { most } => {
+            Ok(Reply::Lists(Box::new(host.lists.first(host.cluster.as_ref(), most as usize, now_ns))))
+        }
         Order::BlockList => Ok(Reply::Blocks(host.lists.blocks(host.cluster.as_ref(), now_ns))),
         Order::AllowAdd { prefix } => {
             host.list_editor().allow(&prefix, &Asker { operator: &nobody, by: &by(None), now_ns })

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     cluster::blocks::Held,
     compile::lists::{self, Edits, Lists, Prefix, reason_text},
-    control::protocol::{Block, Operator},
+    control::protocol::{Block, FirstListed, Operator},
     dataplane::kernel::Maps,
     failure::Failure,
 };
@@ -27,7 +27,26 @@ pub(super) struct ListBook {
 impl ListBook {
     /// Blocks that hold, with what is left of them.
     pub(super) fn blocks(&self, cluster: Option<&Cluster>, now_ns: u64) -> Vec<Block> {
-        let block = |(prefix, entry): (&Prefix, &ListEntry)| Block {
+        self.each_block(cluster, now_ns).collect()
+    }
+
+    /// The first of both lists. Counts all, and describes no more than are asked for: there may be a million.
+    pub(super) fn first(&self, cluster: Option<&Cluster>, most: usize, now_ns: u64) -> FirstListed {
+        let refused = cluster.map_or(0, |cluster| cluster.refused(now_ns).len());
+        FirstListed {
+            blocks: self.each_block(cluster, now_ns).take(most).collect(),
+            blocks_in_all: (entries::blocked(&self.lists, now_ns).count() + refused) as u64,
+            allows: entries::allows(&self.lists).take(most).map(ToString::to_string).collect(),
+            allows_in_all: entries::allows(&self.lists).count() as u64,
+        }
+    }
+
+    fn each_block<'b>(
+        &'b self,
+        cluster: Option<&'b Cluster>,
+        now_ns: u64,
+    ) -> impl Iterator<Item = Block> + 'b {
+        let block = move |(prefix, entry): (&Prefix, &ListEntry)| Block {
             prefix: prefix.to_string(),
             seconds_left: (entry.own_blocked_until_ns != list::FOREVER_NS)
                 .then(|| (entry.own_blocked_until_ns - now_ns).div_ceil(1_000_000_000)),
@@ -35,8 +54,8 @@ impl ListBook {
             origin: cluster.and_then(|cluster| cluster.block_of(prefix, now_ns)).map(str::to_owned),
             refused: None,
         };
-        let refused = cluster.into_iter().flat_map(|cluster| cluster.refused(now_ns));
-        entries::blocked(&self.lists, now_ns).map(block).chain(refused).collect()
+        let refused = cluster.into_iter().flat_map(move |cluster| cluster.refused(now_ns));
+        entries::blocked(&self.lists, now_ns).map(block).chain(refused)
     }
 
     /// Changes of the lists that a restart or a reboot would lose, as a sentence.

@@ -69,6 +69,13 @@ async fn send(notifier: &Notifier, queue: &Queue, body: &Arc<[u8]>, times: Deliv
             }
             Err(why) => why,
         };
+        let Undelivered { why, is_final } = why;
+        if is_final {
+            queue.failed(&why);
+            queue.gave_up();
+            log::error(format!("notify {name}: a message is given up, later ones are not: {why}"));
+            return;
+        }
         if queue.failed(&why) {
             log::warning(format!("notify {name}: {why}; it is tried again"));
         }
@@ -82,13 +89,27 @@ async fn send(notifier: &Notifier, queue: &Queue, body: &Arc<[u8]>, times: Deliv
     }
 }
 
-async fn attempt(notifier: &Notifier, body: &Arc<[u8]>, times: DeliveryTimes) -> Result<(), String> {
+/// Why a message has not arrived.
+#[derive(Debug)]
+pub(super) struct Undelivered {
+    pub(super) why: String,
+    /// The receiver will say the same of this message each time: trying again would only hold up the next.
+    pub(super) is_final: bool,
+}
+
+impl From<String> for Undelivered {
+    fn from(why: String) -> Self {
+        Self { why, is_final: false }
+    }
+}
+
+async fn attempt(notifier: &Notifier, body: &Arc<[u8]>, times: DeliveryTimes) -> Result<(), Undelivered> {
     match &notifier.way {
         NotifyWay::Webhook { url, secret_file, ca_file } => {
             let post = webhook::post(url, secret_file.as_deref(), ca_file.as_deref(), body);
             let late = format!("{url} did not answer within {} s", times.attempt.as_secs_f64());
-            tokio::time::timeout(times.attempt, post).await.unwrap_or(Err(late))
+            tokio::time::timeout(times.attempt, post).await.unwrap_or_else(|_| Err(late.into()))
         }
-        NotifyWay::Command(words) => command::run(words, body, times.attempt).await,
+        NotifyWay::Command(words) => Ok(command::run(words, body, times.attempt).await?),
     }
 }

@@ -136,6 +136,22 @@ fn a_server_that_is_down_then_slow_then_broken_gets_every_message_once_it_is_bac
 }
 
 #[test]
+fn a_message_that_the_server_will_never_take_does_not_hold_up_the_next() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // A pause in which the test would end, had the first message to be tried again.
+    let times = DeliveryTimes { first_pause: Duration::from_secs(3_600), ..TIMES };
+    let notifications = told(webhook(listener.local_addr().unwrap(), None), times);
+    (1..=2).for_each(|number| notifications.tell(Occasion::Begin, &report(number), 1_000));
+    for answer in ["400 No", "204 Thanks"] {
+        let (mut stream, _) = listener.accept().unwrap();
+        hear(&mut stream);
+        stream.write_all(format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n").as_bytes()).unwrap();
+    }
+    wait_for("the second is sent", || notifications.status()[0].sent == 1);
+    assert_eq!(notifications.status()[0].lost, 1);
+}
+
+#[test]
 fn the_signature_is_the_hmac_that_others_compute() {
     // RFC 4231, test case 2.
     let expected = "sha256=5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";

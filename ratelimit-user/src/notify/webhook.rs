@@ -13,7 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::tls;
+use super::{delivery::Undelivered, tls};
 use crate::{build::BUILD, policy::WebhookUrl};
 
 /// The secret of webhooks without a file for it.
@@ -29,7 +29,7 @@ pub(super) async fn post(
     secret_file: Option<&Path>,
     ca_file: Option<&Path>,
     body: &Arc<[u8]>,
-) -> Result<(), String> {
+) -> Result<(), Undelivered> {
     let signature = secret(secret_file)?.map(|secret| signature(secret.as_bytes(), body));
     let stream = TcpStream::connect((url.host.as_str(), url.port))
         .await
@@ -45,7 +45,7 @@ async fn exchange(
     url: &WebhookUrl,
     signature: Option<String>,
     body: &Arc<[u8]>,
-) -> Result<(), String> {
+) -> Result<(), Undelivered> {
     let failed = |error: hyper::Error| format!("{url} did not answer: {error}");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     // The connection ends with the answer: nothing is kept open between attacks.
@@ -66,12 +66,16 @@ async fn exchange(
     let answer = sender.send_request(request).await.map_err(failed);
     connection.abort();
     let status = answer?.status();
+    let refused = |why: String, is_final| Err(Undelivered { why, is_final });
     match status.as_u16() {
         200..=299 => Ok(()),
         300..=399 => {
-            Err(format!("{url} answered {status}: redirects are not followed, name the address itself"))
+            let why = "redirects are not followed, name the address itself";
+            refused(format!("{url} answered {status}: {why}"), true)
         }
-        _ => Err(format!("{url} answered {status}")),
+        // Too late, too early, too many: another time.
+        408 | 425 | 429 | 500.. => refused(format!("{url} answered {status}"), false),
+        _ => refused(format!("{url} answered {status}"), true),
     }
 }
 

@@ -18,3 +18,16 @@ pub struct Block {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
+
+/// The first prefixes of both lists, and how many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstListed {
+    /// Blocks.
+    pub blocks: Vec<Block>,
+    /// Blocks in all.
+    pub blocks_in_all: u64,
+    /// Allowed prefixes.
+    pub allows: Vec<String>,
+    /// Allowed prefixes in all.
+    pub allows_in_all: u64,
+}

@@ -75,6 +75,11 @@ pub enum Order {
     Cluster,
     /// Show the block list.
     BlockList,
+    /// Show the first prefixes of both lists, and how many there are.
+    Lists {
+        /// At most so many of each.
+        most: u32,
+    },
     /// Put a prefix on the allow list.
     AllowAdd {
         /// CIDR.

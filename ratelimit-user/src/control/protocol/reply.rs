@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    lists::Block,
+    lists::{Block, FirstListed},
     requests::DecisionInfo,
     status::{ClusterStatus, Status},
     users::{LimitInfo, UserInfo},
@@ -60,6 +60,8 @@ pub enum Reply {
     Frame(Box<RefusedFrame>),
     /// To `watch`: so many packets were not told of, because the caller did not read them in time.
     Lost(u64),
+    /// To a question for the first of both lists.
+    Lists(Box<FirstListed>),
     /// To `block list`.
     Blocks(Vec<Block>),
     /// To `test`.

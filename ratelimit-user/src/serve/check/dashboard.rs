@@ -46,7 +46,7 @@ const MAX_ORDER: usize = 4 * 1024;
 /// How long an order may take to come.
 const ORDER: Duration = Duration::from_secs(5);
 /// Entries of a list that are told.
-const MAX_LISTED: usize = 200;
+const MAX_LISTED: u32 = 200;
 /// After so long without a picture there is a sign of life instead.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
@@ -303,27 +303,10 @@ fn no_form(headers: &HeaderMap) -> Result<(), Trouble> {
 
 /// Both lists, as far as they are told.
 async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<Answer, Trouble> {
-    #[derive(Serialize)]
-    struct Lists<B, A> {
-        blocks: B,
-        blocks_in_all: usize,
-        allows: A,
-        allows_in_all: usize,
+    match gallery.order(Order::Lists { most: MAX_LISTED }, from).await {
+        Reply::Lists(lists) => json(&lists),
+        other => told(other),
     }
-    let blocks = match gallery.order(Order::BlockList, from).await {
-        Reply::Blocks(blocks) => blocks,
-        other => return told(other),
-    };
-    let allows = match gallery.order(Order::AllowList, from).await {
-        Reply::Allows(allows) => allows,
-        other => return told(other),
-    };
-    json(&Lists {
-        blocks_in_all: blocks.len(),
-        allows_in_all: allows.len(),
-        blocks: blocks.into_iter().take(MAX_LISTED).collect::<Vec<_>>(),
-        allows: allows.into_iter().take(MAX_LISTED).collect::<Vec<_>>(),
-    })
 }
 
 /// What the daemon said.
