@@ -180,7 +180,7 @@ impl<S: io::Read + io::Write> Client<S> {
         Self { stream: BufReader::new(stream), host: "ratelimit".to_owned() }
     }
 
-    /// The same under another name: what stands in the Host field.
+    /// A client that asks for another host: what stands in the Host field.
     pub fn under(mut self, host: &str) -> Self {
         host.clone_into(&mut self.host);
         self

@@ -71,7 +71,7 @@ impl Evidence {
             top.into_iter().map(|(value, samples)| Frequency { value, samples }).collect()
         };
         let words = |top: Vec<(Prefix, u64)>| {
-            top.into_iter().map(|(prefix, count)| (shown(&prefix), count)).collect()
+            top.into_iter().map(|(prefix, count)| (prefix.shown(), count)).collect()
         };
         report.samples = self.samples;
         report.sources_seen = report.sources_seen.max(self.sources.known() as u64);
@@ -80,11 +80,4 @@ impl Evidence {
         report.ports =
             rows(self.ports.top(SHOWN).into_iter().map(|(port, count)| (port.to_string(), count)).collect());
     }
-}
-
-/// One address without its length, as people write it.
-fn shown(prefix: &Prefix) -> String {
-    let text = prefix.to_string();
-    let alone = if prefix.is_v4() { "/32" } else { "/128" };
-    text.strip_suffix(alone).map_or(text.clone(), str::to_owned)
 }

@@ -6,11 +6,6 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use ratelimit_common::abi::sample::ACTION_REPLY;
-use ratelimit_ebpf::{
-    frame::{Frame, Link},
-    parse,
-};
 use tokio::sync::{broadcast::error::RecvError, mpsc};
 
 use super::{host::HostCell, traffic::CopiedFrame};
@@ -20,7 +15,8 @@ use crate::{
     dataplane::{interface, probe},
     drops::{Filter, RefusedFrame, Sighting},
     policy::SourcePolicy,
-    replay::{Cause, SourceId},
+    replay::Cause,
+    stats::sampled::Sampled,
 };
 
 /// Frames that wait for one watcher. While it does not read, further ones are lost, and counted.
@@ -92,14 +88,10 @@ impl FrameNames {
         if !cause.refuses() {
             return None;
         }
-        let link = if header.link == 1 { Link::Ip } else { Link::Ethernet };
-        let frame = Frame::with_len(link, &copy.bytes, u64::from(header.len));
+        let sampled = Sampled::of(*header, &copy.bytes);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ns = (unix.as_nanos() as u64).saturating_sub(probe::now_ns().saturating_sub(header.time_ns));
-        // An answer goes to whom it was asked by: the frame has been written over.
-        let is_answer = header.action == ACTION_REPLY;
-        let sender = if is_answer { parse::destination(&frame) } else { parse::source(&frame) };
-        let source = sender.map(|address| self.source.around(SourceId::of(address).address()));
+        let source = sampled.source.map(|address| self.source.around(address));
         if source.is_none() && !filter.wants_without_source(cause.reason) {
             return None;
         }
@@ -111,7 +103,7 @@ impl FrameNames {
             reason: cause.reason,
             fate: cause.fate,
             service: cause.service_name(&self.services).map(str::to_owned),
-            port: if is_answer { 0 } else { parse::parse(&frame).map_or(0, |packet| packet.port) },
+            port: sampled.port,
             len: header.len,
         };
         if source.is_some() && !filter.wants(&sighting) {
@@ -125,8 +117,8 @@ impl FrameNames {
             packet,
             unix_ns,
             interface: self.interface(header.interface),
-            is_ip: link == Link::Ip,
-            one_in: 1 << header.shift.min(63),
+            is_ip: header.link == 1,
+            one_in: sampled.weight,
             hex: RefusedFrame::digits(&copy.bytes),
         })
     }

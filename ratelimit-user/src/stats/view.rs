@@ -157,23 +157,13 @@ impl View {
             replied,
             reasons,
             services,
-            sources: talkers(&|source| Some(Who::Source(shown(source)))),
+            sources: talkers(&|source| Some(Who::Source(source.shown()))),
             prefixes: talkers(&|source| Some(Who::Prefix(wider(source).to_string()))),
             users: talkers(&|source| owners.owner(&source).map(|name| Who::User(name.to_owned()))),
             sampling: note(span),
             attack_state: span.attack_state.to_owned(),
             mode: span.policy.mode().name().to_owned(),
         }
-    }
-}
-
-/// An address if the source is one, the prefix otherwise.
-fn shown(source: Prefix) -> String {
-    let text = source.to_string();
-    let alone = if source.is_v4() { 32 } else { 128 } == source.len();
-    match text.split_once('/') {
-        Some((address, _)) if alone => address.to_owned(),
-        _ => text,
     }
 }
 

@@ -22,7 +22,7 @@ pub struct DecisionRates {
     pub apis: Vec<ApiRate>,
     /// Half of the decisions of the last seconds took at most this long; absent if there were none, or if it was longer than is counted.
     pub p50_us: Option<u64>,
-    /// The same of 99 of 100.
+    /// Of 100 decisions of the last seconds 99 took at most this long; absent if there were none, or if it was longer than is counted.
     pub p99_us: Option<u64>,
     /// Decisions that these times are of.
     pub timed: u64,

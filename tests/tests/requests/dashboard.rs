@@ -32,7 +32,7 @@ fn policy(edge: &Edge) -> String {
     )
 }
 
-/// The same without a token for those who look, on loopback alone.
+/// A policy whose dashboard is open to everybody on loopback, and listens nowhere else.
 fn open_policy(edge: &Edge) -> String {
     let text = policy(edge).replace(&format!(", \"{EDGE_V4}:8080\""), "");
     text.lines().filter(|line| !line.starts_with("token_file")).map(|line| format!("{line}\n")).collect()

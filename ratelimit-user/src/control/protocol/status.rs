@@ -134,7 +134,7 @@ impl StatusWarning {
 }
 
 impl Status {
-    /// The same with the table as it was when it was last counted, which takes a while.
+    /// This status with the table of an earlier one: to count the entries of the table takes a while.
     #[must_use]
     pub fn with_table_of(self, earlier: &Self) -> Self {
         Self {
