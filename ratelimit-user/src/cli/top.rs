@@ -34,7 +34,7 @@ const BLOCK_NS: u64 = 600_000_000_000;
 /// Rows of a table without a terminal.
 const PAGE: usize = 20;
 
-/// Show who sends what: sources, prefixes, services, users and reasons by packets per second.
+/// Show who sends what: sources, prefixes, services, users and reasons by packets per second, and what is left of their limits.
 ///
 /// Numbers of sources, prefixes and users are estimates once there is more traffic than can be looked at packet by packet; each says how
 /// far it may be off. In a terminal keys sort, filter, pause, explain, block and allow: ? shows them.
@@ -161,22 +161,26 @@ fn prefix(source: &str) -> Result<String, Failure> {
     parsed.map(|prefix| prefix.to_string()).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// Interfaces, table and cluster in one line.
+/// Interfaces, table and cluster in one line; what is nothing is left out, so that it fits into 80 columns.
 fn standing(status: &Status) -> Standing {
     let interfaces: Vec<String> =
         status.interfaces.iter().map(|interface| format!("{} {}", interface.name, interface.mode)).collect();
     let cluster = status.cluster.as_ref().map_or_else(String::new, |cluster| {
         let up = if cluster.store_up { "up" } else { "DOWN" };
-        format!("  store {up}, {} hosts, bound {} x limit", cluster.hosts_seen, cluster.bound_times_limit)
+        format!("  store {up}, {} hosts, bound x{}", cluster.hosts_seen, cluster.bound_times_limit)
     });
+    let some = |count: u64, before: &str, what: &str| match count {
+        0 => String::new(),
+        count => format!("{before}{} {what}", short(count as f64)),
+    };
     Standing {
         line: format!(
-            "{}  table {} of {}, {} evicted{cluster}  {} blocked",
+            "{}  table {} of {}{}{}{cluster}",
             interfaces.join(", "),
             short(status.table_entries as f64),
             short(status.table_capacity as f64),
-            short(status.evictions as f64),
-            status.blocked_prefixes
+            some(status.evictions, ", ", "evicted"),
+            some(status.blocked_prefixes, "  ", "blocked"),
         ),
         warnings: status.warnings.clone(),
     }

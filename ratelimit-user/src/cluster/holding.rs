@@ -145,6 +145,11 @@ impl Holding {
         if now_ns < self.expires_ns { self.ceiling.saturating_sub(self.seen.used) } else { 0 }
     }
 
+    /// Units that are spent in a second, as it was over the last ticks.
+    pub fn pace(&self) -> u64 {
+        self.pace
+    }
+
     /// Takes in what packets have spent and asked for since.
     pub fn observe(&mut self, spent: Spent, now_ns: u64, pace: &Pace, terms: &Terms) {
         let tick_ns = pace.tick_ns;

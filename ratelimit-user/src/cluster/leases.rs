@@ -208,6 +208,15 @@ impl Leases {
         self.slots.iter().find(|slot| slot.limit.place == place).map(|slot| slot.holding.held(now_ns))
     }
 
+    /// The part of what the store gives out of the limit at a place that was spent here lately, in percent.
+    pub fn share_at(&self, place: u32) -> Option<u64> {
+        let slot = self.slots.iter().find(|slot| slot.limit.place == place)?;
+        let terms = &slot.limit.terms;
+        let spent = u128::from(slot.holding.pace()) * u128::from(terms.period_us());
+        let given = u128::from(terms.amount()) * 1_000_000;
+        Some((100 * spent / given.max(1)).min(100) as u64)
+    }
+
     /// Where the packet path has the leases.
     pub fn places(&self) -> Vec<u32> {
         self.slots.iter().map(|slot| slot.limit.place).collect()

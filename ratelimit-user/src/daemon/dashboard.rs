@@ -169,6 +169,7 @@ mod tests {
             service: None,
             reason: None,
             port: None,
+            limits: Vec::new(),
         }
     }
 

@@ -5,6 +5,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use ratelimit_common::abi;
+
 use super::{drops::Drops, enforcer::Kernel, host::Host};
 use crate::{
     control::protocol::Reply,
@@ -19,22 +21,27 @@ use crate::{
 pub(super) fn explain(host: &Host, address: IpAddr, service: Option<&str>) -> Result<Reply, Failure> {
     let policy = host.policy();
     require_service(policy, service)?;
-    let Kernel { maps, desired, facts } = &host.kernel;
-    let kernel = maps.policy().ok_or_else(|| {
+    let kernel = host.kernel.maps.policy().ok_or_else(|| {
         Failure::new(ExitCode::Unsupported, "the kernel has no policy; apply one, or start the daemon again")
     })?;
-    let setting = Setting {
-        policy,
-        kernel: &kernel,
+    let setting = setting(host, &kernel);
+    let mut explanation = explain::explain(&host.kernel.maps, &setting, address, service)?;
+    explanation.last_drops = last_drops(policy, &host.drops, address.to_canonical());
+    Ok(Reply::Explanation(Box::new(explanation)))
+}
+
+/// What is in force on the host, with the policy that its kernel has.
+pub(super) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) -> Setting<'h> {
+    let Kernel { desired, facts, .. } = &host.kernel;
+    Setting {
+        policy: host.policy(),
+        kernel,
         names: &desired.names,
         lists: &host.lists.lists,
         reserve: facts.reserve,
         now_ns: probe::now_by(kernel.clock()),
         unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-    };
-    let mut explanation = explain::explain(maps, &setting, address, service)?;
-    explanation.last_drops = last_drops(policy, &host.drops, address.to_canonical());
-    Ok(Reply::Explanation(Box::new(explanation)))
+    }
 }
 
 fn last_drops(policy: &Policy, drops: &Drops, address: IpAddr) -> Vec<LastDrop> {

@@ -30,6 +30,7 @@ mod offenders;
 mod options;
 mod progress;
 mod record;
+mod remaining;
 mod replacement;
 mod requests;
 mod seal;

@@ -11,7 +11,7 @@ use std::{
 use ratelimit_common::abi::sample::SampleHeader;
 use tokio::sync::{broadcast, watch};
 
-use super::{host::HostCell, log};
+use super::{host::HostCell, log, remaining};
 use crate::{
     compile::Places,
     dataplane::{
@@ -133,7 +133,9 @@ impl Traffic {
         while last_looked.elapsed() < GRACE {
             let (taken, lost) = self.sample(open.as_mut(), before.at + EPOCHS * EPOCH);
             let Some(after) = Look::take(host) else { return };
-            if let Some(view) = view(&before, &after, &taken, lost, problem.as_deref()) {
+            if let Some(mut view) = view(&before, &after, &taken, lost, problem.as_deref()) {
+                let Some(host) = host.upgrade() else { return };
+                remaining::fill_in(&host, &mut view);
                 self.views.send_replace(Some(Arc::new(view)));
             }
             if self.is_looked_at() {

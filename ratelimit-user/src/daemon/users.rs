@@ -42,15 +42,21 @@ pub(super) fn user(host: &Host, name: &str, now_ns: u64) -> Result<Reply, Failur
 }
 
 fn with_buckets(host: &Host, user: &User, now_ns: u64) -> Result<UserInfo, Failure> {
+    Ok(UserInfo { buckets: Some(buckets_of(host, user.name(), now_ns)?), ..info(user) })
+}
+
+/// How much is left of each limit of a user.
+pub(super) fn buckets_of(host: &Host, name: &str, now_ns: u64) -> Result<Vec<UserBucket>, Failure> {
+    let user = known(host.policy(), name)?;
     let index = place_of(&host.kernel, user.name())?;
     let (set, bucket) = host.kernel.maps.user(index)?;
     let held = |place: usize| {
         let cluster = host.cluster.as_ref().filter(|_| set.is_leased(place))?;
-        cluster.leases.held_at(lease_place(index, place as u32), now_ns)
+        let at = lease_place(index, place as u32);
+        Some((cluster.leases.held_at(at, now_ns)?, cluster.leases.share_at(at)?))
     };
     let now_q8 = gcra::time_q8(now_ns);
-    let buckets = Some(buckets(user.network(), &host.kernel.facts, &set, &bucket, now_q8, held));
-    Ok(UserInfo { buckets, ..info(user) })
+    Ok(buckets(user.network(), &host.kernel.facts, &set, &bucket, now_q8, held))
 }
 
 /// Another plan, other limits of its own, or its plan's again: from the next packet on.
@@ -126,10 +132,10 @@ fn buckets(
     set: &LimitSet,
     bucket: &Bucket,
     now_q8: u64,
-    held: impl Fn(usize) -> Option<u64>,
+    held: impl Fn(usize) -> Option<(u64, u64)>,
 ) -> Vec<UserBucket> {
     let left = |(rate, place): (&Rate, Option<usize>)| {
-        let leased = place.and_then(&held);
+        let (leased, share_percent) = place.and_then(&held).unzip();
         let own = place.map_or(rate.burst, |place| match leased {
             Some(_) => {
                 let limit = &set.limits[place];
@@ -137,7 +143,13 @@ fn buckets(
             }
             None => left(rate, bucket.tat_q8[place], now_q8),
         });
-        UserBucket { limit: rate.to_string(), left: own + leased.unwrap_or(0), burst: rate.burst, leased }
+        UserBucket {
+            limit: rate.to_string(),
+            left: own + leased.unwrap_or(0),
+            burst: rate.burst,
+            leased,
+            share_percent,
+        }
     };
     rates.iter().zip(compile::places(rates, set, facts.headroom, facts.reserve)).map(left).collect()
 }

@@ -14,6 +14,7 @@ mod listing;
 mod neighbourhood;
 mod record;
 mod refusals;
+pub mod remaining;
 mod remembered;
 mod report;
 mod scratch;

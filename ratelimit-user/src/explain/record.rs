@@ -37,16 +37,21 @@ impl<'r, R: Remembered> Record<'r, R> {
             Some(index) => remembered.user_limits(setting.kernel.tables, u32::from(index))?,
             None => LimitSet::NONE,
         };
-        Ok(Self {
+        Ok(Self { listed, user_limits, ..Self::of_nobody(remembered, setting) })
+    }
+
+    /// A record of what is no source's own.
+    pub(super) fn of_nobody(remembered: &'r R, setting: &Setting<'r>) -> Self {
+        Self {
             remembered,
             policy: setting.kernel,
             now_ns: setting.now_ns,
-            listed,
-            user_limits,
+            listed: None,
+            user_limits: LimitSet::NONE,
             rows: RefCell::default(),
             shares: RefCell::default(),
             failed: RefCell::default(),
-        })
+        }
     }
 
     /// What was made of the record, or why something could not be read.

@@ -35,17 +35,8 @@ pub(super) fn state<R: Remembered>(
     let index = setting.names.services.of(service.name())?;
     let kernel = &setting.kernel.services[index];
     let number = index as u32;
-    let per_source = if service.per_source().is_empty() {
-        None
-    } else {
-        let group = Group {
-            number: u64::from(number) + 1,
-            service: Some(service.name()),
-            set: &kernel.per_source,
-            rates: service.per_source(),
-        };
-        Some(source.account_in(record, setting, &group, refusals))
-    };
+    let per_source =
+        group(setting, service.name()).map(|group| source.account_in(record, setting, &group, refusals));
     let totals = if service.totals().is_empty() {
         Vec::new()
     } else {
@@ -57,6 +48,19 @@ pub(super) fn state<R: Remembered>(
     }
     let on_limit = service.on_limit().name().to_owned();
     Some(ServiceState { service: service.name().to_owned(), on_limit, per_source, totals, syn_cookies })
+}
+
+/// The limits that a service has for each source; `None` if it has none.
+pub(super) fn group<'p>(setting: &Setting<'p>, name: &str) -> Option<Group<'p>> {
+    let index = setting.names.services.of(name)?;
+    let service = setting.policy.services().iter().find(|service| service.name() == name)?;
+    let set = &setting.kernel.services[index].per_source;
+    (!service.per_source().is_empty()).then(|| Group {
+        number: index as u64 + 1,
+        service: Some(service.name()),
+        set,
+        rates: service.per_source(),
+    })
 }
 
 /// What is left of the total of the host for one party.
@@ -73,7 +77,7 @@ pub(super) fn host<R: Remembered>(
 }
 
 /// What is left of the totals for one party: of the shared buckets, and of what CPUs have taken from them.
-fn totals<R: Remembered>(
+pub(super) fn totals<R: Remembered>(
     record: &Record<'_, R>,
     setting: &Setting<'_>,
     number: u32,

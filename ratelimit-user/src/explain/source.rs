@@ -72,6 +72,19 @@ impl Source {
         group: &Group<'_>,
         refusals: &Refusals,
     ) -> SourceState {
+        let mut account = self.levels_in(record, setting, group);
+        let plain = group.rates.iter().any(|rate| counts_every_packet(rate.meter as u32));
+        account.no_room_for_ms = refusals.for_ms(Reason::NewSourceBudget, group.service, plain);
+        account
+    }
+
+    /// What is left of the limits of a group, whether or not there is room for an entry.
+    pub(super) fn levels_in<R: Remembered>(
+        &self,
+        record: &Record<'_, R>,
+        setting: &Setting<'_>,
+        group: &Group<'_>,
+    ) -> SourceState {
         let hash = match group.number {
             0 => self.hash,
             number => prefilter::group_hash(self.hash, number, setting.kernel.prefilter.secret),
@@ -86,8 +99,6 @@ impl Source {
         };
         let mut account = SourceState::new(&known, group.set, group.rates, setting.now_q8());
         account.limits.extend(window::of_source(record, setting, self, group));
-        let plain = group.rates.iter().any(|rate| counts_every_packet(rate.meter as u32));
-        account.no_room_for_ms = refusals.for_ms(Reason::NewSourceBudget, group.service, plain);
         account
     }
 }

@@ -4,6 +4,7 @@ pub mod attack_state;
 pub mod feed;
 pub mod owners;
 pub mod rates;
+pub mod remaining;
 pub mod sampled;
 pub mod talkers;
 pub mod view;

@@ -53,6 +53,7 @@ impl Rates {
                 passed: per_second(grown.passed_packets, grown.passed_bytes, span_ms),
                 dropped: per_second(grown.dropped_packets, grown.dropped_bytes, span_ms),
                 replied: per_second(grown.replied_packets, grown.replied_bytes, span_ms),
+                totals: Vec::new(),
             }
         };
         Some(Self {

@@ -10,7 +10,7 @@ use std::{collections::HashMap, hash::Hash};
 use ratelimit_common::abi::{Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
-use super::sampled::Sampled;
+use super::{remaining::LimitLeft, sampled::Sampled};
 
 /// Talkers of each kind that a view has, by each of the three orders: packets, bytes, refused packets.
 const SHOWN: usize = 50;
@@ -60,6 +60,9 @@ pub struct Talker {
     pub reason: Option<String>,
     /// The destination port of most of them.
     pub port: Option<u16>,
+    /// What is left of the limits of a source or of a user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitLeft>,
 }
 
 impl Talker {
@@ -152,6 +155,7 @@ fn talker(who: Who, samples: &[&Sampled], scale: f64, span_seconds: f64, naming:
         reason: most(refused.map(|sample| (sample.reason as u32, sample.weight)))
             .map(|code| Reason::from_code(code).name().to_owned()),
         port: most(samples.iter().map(|sample| (sample.port, sample.weight))).filter(|port| *port != 0),
+        limits: Vec::new(),
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
     Snapshot,
     owners::Owners,
     rates::Rates,
+    remaining::{ClusterHost, LimitLeft},
     sampled::Sampled,
     talkers::{Naming, Talker, Who, largest},
 };
@@ -52,6 +53,9 @@ pub struct ServiceFlow {
     pub dropped: Flow,
     /// What was answered on the spot.
     pub replied: Flow,
+    /// What is left of its totals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub totals: Vec<LimitLeft>,
 }
 
 /// How the talkers of a view were found.
@@ -102,6 +106,9 @@ pub struct View {
     pub attack_state: String,
     /// `enforce` or `monitor`.
     pub mode: String,
+    /// The hosts of the cluster, if this one is in one.
+    #[serde(default)]
+    pub hosts: Vec<ClusterHost>,
 }
 
 /// What a view is made of.
@@ -163,6 +170,7 @@ impl View {
             sampling: note(span),
             attack_state: span.attack_state.to_owned(),
             mode: span.policy.mode().name().to_owned(),
+            hosts: Vec::new(),
         }
     }
 }

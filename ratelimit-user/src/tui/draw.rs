@@ -98,7 +98,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, screen: &Screen, refused: Style
 fn aligned<'t>(text: &str, place: usize, widths: &[u16]) -> Cell<'t> {
     let width = usize::from(widths.get(place).copied().unwrap_or(0));
     let is_number = text.starts_with(|letter: char| letter.is_ascii_digit()) && place > 0;
-    let is_head = text.contains("/s") || matches!(text, "passed" | "dropped" | "+/-");
+    let is_head = text.contains("/s") || matches!(text, "passed" | "dropped" | "+/-" | "left" | "here");
     let text = if is_number || is_head { format!("{text:>width$}") } else { text.to_owned() };
     Cell::from(Span::from(text))
 }
@@ -134,8 +134,7 @@ fn draw_foot(frame: &mut Frame<'_>, area: Rect, screen: &Screen, attention: Styl
         (false, filter) => format!("/ filter ({filter})"),
     };
     let by = format!("{:?}", screen.ranking).to_lowercase();
-    let keys =
-        format!("1-5 group  s by {by}  {filter}  Enter explain  b block  a allow  p pause  ? help  q quit");
+    let keys = format!("1-6 group  s {by}  {filter}  Enter explain  b block  a allow  ? help  q quit");
     frame.render_widget(Paragraph::new(vec![first, Line::from(keys)]), area);
 }
 
@@ -181,7 +180,7 @@ mod tests {
             lines[..4],
             [
                 "2026-11-16T12:00:00.000Z  mode enforce  attack state flood",
-                "passed 1.23k packets/s 987kbit/s   dropped 988k packets/s 790Mbit/s   answered 0",
+                "packets/s: passed 1.23k (987kbit/s)  dropped 988k (790Mbit/s)  answered 0",
                 "8123 packets looked at, down to one in 64; unseen sources sent fewer than 192",
                 "eth0 native  table 1.20k of 262k  store up, 3 hosts",
             ],
@@ -190,15 +189,29 @@ mod tests {
         assert!(lines[4].starts_with("passed  1.23k ") && lines[5].starts_with("dropped  988k "), "{text}");
         assert!(lines[5].contains('█'), "{text}");
         assert_eq!(
-            lines[6], "source            packets/s bit/s passed dropped +/- service user reason",
+            lines[6], "source            packets/s bit/s dropped +/- left service user reason",
             "{text}"
         );
         assert_eq!(
-            lines[7], "198.51.100.9           900k  720M    500    900k  12 dns     -    limit_packets",
+            lines[7], "198.51.100.9           900k  720M    900k  12   0% dns     -    limit_packets",
             "{text}"
         );
         assert_eq!(lines[22], "warning: the store does not answer (and 1 more)", "{text}");
-        assert!(lines[23].starts_with("1-5 group  s by packets  / filter  Enter explain  b block"), "{text}");
+        assert!(lines[23].starts_with("1-6 group  s packets  / filter  Enter explain  b block"), "{text}");
+    }
+
+    #[test]
+    fn users_services_and_hosts_show_what_is_left_of_their_limits_on_80_columns() {
+        let mut screen = screen();
+        for (key, expected) in [
+            ('3', "dns             1.20k      988k          0  791M  44% 500000 packets/s"),
+            ('4', "acme       700  792M       0  12  30%  64% dns     -"),
+            ('6', "edge-2 late  1300 ms      0     12 431 us   1.0.0"),
+        ] {
+            screen.press(KeyEvent::from(KeyCode::Char(key)));
+            let text = shown(&screen, 80, 24);
+            assert!(text.lines().any(|line| line == expected), "{text}");
+        }
     }
 
     #[test]
@@ -208,7 +221,7 @@ mod tests {
         }
         let text = shown(&screen(), 44, 12);
         assert!(
-            text.contains("source            packets/s bit/s passed") && !text.contains("reason"),
+            text.contains("source            packets/s bit/s dropped") && !text.contains("reason"),
             "{text}"
         );
     }
@@ -220,7 +233,9 @@ mod tests {
         press(&mut screen, 'b');
         assert!(shown(&screen, 80, 24).contains("block 198.51.100.9? y: yes, any other key: no"));
         press(&mut screen, 'n');
-        for (key, words) in [('2', "prefix"), ('3', "dns"), ('4', "user"), ('5', "limit_packets")] {
+        for (key, words) in
+            [('2', "prefix"), ('3', "dns"), ('4', "user"), ('5', "limit_packets"), ('6', "edge-2")]
+        {
             press(&mut screen, key);
             assert!(shown(&screen, 80, 24).contains(words));
         }

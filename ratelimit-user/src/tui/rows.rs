@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use clap::ValueEnum;
 
 use crate::stats::{
+    remaining::{ClusterHost, LimitLeft},
     talkers::Talker,
     view::{Flow, ReasonFlow, ServiceFlow, View},
 };
@@ -23,6 +24,8 @@ pub enum Grouping {
     User,
     /// Why packets passed or were refused
     Reason,
+    /// Hosts of the cluster
+    Host,
 }
 
 /// Which rows come first.
@@ -52,27 +55,29 @@ pub struct TableRow {
 pub fn heads(grouping: Grouping) -> &'static [&'static str] {
     match grouping {
         Grouping::Source => {
-            &["source", "packets/s", "bit/s", "passed", "dropped", "+/-", "service", "user", "reason"]
+            &["source", "packets/s", "bit/s", "dropped", "+/-", "left", "service", "user", "reason"]
         }
         Grouping::Prefix => {
             &["prefix", "packets/s", "bit/s", "passed", "dropped", "+/-", "service", "reason"]
         }
-        Grouping::User => &["user", "packets/s", "bit/s", "passed", "dropped", "+/-", "service", "reason"],
-        Grouping::Service => {
-            &["service", "passed/s", "dropped/s", "answered/s", "passed bit/s", "dropped bit/s"]
+        Grouping::User => {
+            &["user", "packets/s", "bit/s", "dropped", "+/-", "left", "here", "service", "reason"]
         }
+        Grouping::Service => &["service", "passed/s", "dropped/s", "answered/s", "bit/s", "left", "total"],
         Grouping::Reason => &["reason", "verdict", "packets/s", "bit/s"],
+        Grouping::Host => &["host", "state", "seen", "behind", "leases", "store", "program"],
     }
 }
 
 /// The rows whose names contain `filter`, in order.
 pub fn rows(view: &View, grouping: Grouping, ranking: Ranking, filter: &str) -> Vec<TableRow> {
     let mut rows: Vec<(Rank, TableRow)> = match grouping {
-        Grouping::Source => view.sources.iter().map(|talker| talker_row(talker, true)).collect(),
-        Grouping::Prefix => view.prefixes.iter().map(|talker| talker_row(talker, false)).collect(),
-        Grouping::User => view.users.iter().map(|talker| talker_row(talker, false)).collect(),
+        Grouping::Source => view.sources.iter().map(source_row).collect(),
+        Grouping::Prefix => view.prefixes.iter().map(prefix_row).collect(),
+        Grouping::User => view.users.iter().map(user_row).collect(),
         Grouping::Service => view.services.iter().map(service_row).collect(),
         Grouping::Reason => view.reasons.iter().map(reason_row).collect(),
+        Grouping::Host => view.hosts.iter().map(host_row).collect(),
     };
     rows.retain(|(_, row)| row.name.contains(filter));
     // Stable, so that rows that are as large as each other stay where they are.
@@ -93,20 +98,47 @@ struct Rank {
     dropped: u64,
 }
 
-fn talker_row(talker: &Talker, with_user: bool) -> (Rank, TableRow) {
-    let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
-    let mut cells = vec![
-        short(talker.packets_per_second),
-        short(8.0 * talker.bytes_per_second),
-        short(talker.passed_packets as f64),
-        short(talker.dropped_packets as f64),
-        short(talker.error_packets as f64),
-        word(&talker.service),
-    ];
-    if with_user {
-        cells.push(word(&talker.user));
-    }
-    cells.push(word(&talker.reason));
+fn source_row(talker: &Talker) -> (Rank, TableRow) {
+    let [packets, bits, _, dropped, error] = amounts(talker);
+    let cells = vec![packets, bits, dropped, error, left(&talker.limits), word(&talker.service)];
+    talker_row(talker, [cells, vec![word(&talker.user), word(&talker.reason)]].concat())
+}
+
+fn prefix_row(talker: &Talker) -> (Rank, TableRow) {
+    talker_row(talker, [amounts(talker).to_vec(), vec![word(&talker.service), word(&talker.reason)]].concat())
+}
+
+fn user_row(talker: &Talker) -> (Rank, TableRow) {
+    let [packets, bits, _, dropped, error] = amounts(talker);
+    // Of several limits that hold on all hosts together, the one of which most was spent here.
+    let here = talker.limits.iter().filter_map(|limit| limit.share_percent).max();
+    let here = here.map_or_else(|| "-".to_owned(), |percent| format!("{percent}%"));
+    let cells = vec![packets, bits, dropped, error, left(&talker.limits), here];
+    talker_row(talker, [cells, vec![word(&talker.service), word(&talker.reason)]].concat())
+}
+
+/// Packets and bits by the second, passed and dropped packets, and how far packets may be off.
+fn amounts(talker: &Talker) -> [String; 5] {
+    [
+        talker.packets_per_second,
+        8.0 * talker.bytes_per_second,
+        talker.passed_packets as f64,
+        talker.dropped_packets as f64,
+        talker.error_packets as f64,
+    ]
+    .map(short)
+}
+
+fn word(word: &Option<String>) -> String {
+    word.clone().unwrap_or_else(|| "-".to_owned())
+}
+
+/// What is left of the limit that refuses first.
+fn left(limits: &[LimitLeft]) -> String {
+    LimitLeft::tightest(limits).map_or_else(|| "-".to_owned(), |limit| format!("{}%", limit.left_percent))
+}
+
+fn talker_row(talker: &Talker, cells: Vec<String>) -> (Rank, TableRow) {
     let rank = Rank { packets: talker.packets(), bytes: talker.bytes, dropped: talker.dropped_packets };
     (rank, TableRow { name: talker.name().to_owned(), cells, is_refused: talker.dropped_packets > 0 })
 }
@@ -118,8 +150,9 @@ fn service_row(service: &ServiceFlow) -> (Rank, TableRow) {
         short(passed.packets_per_second),
         short(dropped.packets_per_second),
         short(replied.packets_per_second),
-        short(8.0 * passed.bytes_per_second),
-        short(8.0 * dropped.bytes_per_second),
+        short(8.0 * sum(&|flow| flow.bytes_per_second) as f64),
+        left(&service.totals),
+        total(&service.totals),
     ];
     let rank = Rank {
         packets: sum(&|flow| flow.packets_per_second),
@@ -128,6 +161,26 @@ fn service_row(service: &ServiceFlow) -> (Rank, TableRow) {
     };
     let name = if service.service.is_empty() { "(no service)".to_owned() } else { service.service.clone() };
     (rank, TableRow { name, cells, is_refused: dropped.packets_per_second > 0.0 })
+}
+
+/// The total that refuses first, without its burst.
+fn total(totals: &[LimitLeft]) -> String {
+    let rate = |limit: &LimitLeft| limit.limit.split(" burst").next().unwrap_or_default().to_owned();
+    LimitLeft::tightest(totals).map_or_else(|| "-".to_owned(), rate)
+}
+
+fn host_row(host: &ClusterHost) -> (Rank, TableRow) {
+    let cells = vec![
+        host.state.clone(),
+        format!("{} ms", host.seen_ms_ago),
+        host.behind.to_string(),
+        short(host.leases as f64),
+        format!("{} us", host.round_trip_us),
+        host.program.clone(),
+    ];
+    // By name, whatever the order: a host has no packets of its own here.
+    let rank = Rank { packets: 0, bytes: 0, dropped: 0 };
+    (rank, TableRow { name: host.host.clone(), cells, is_refused: host.state != "here" })
 }
 
 fn reason_row(reason: &ReasonFlow) -> (Rank, TableRow) {
@@ -162,7 +215,7 @@ pub fn short(number: f64) -> String {
 /// The host in three lines: what it does, how much, and how good the numbers of sources are.
 pub fn summary(view: &View) -> [String; 3] {
     let flow = |flow: &Flow| {
-        format!("{} packets/s {}bit/s", short(flow.packets_per_second), short(8.0 * flow.bytes_per_second))
+        format!("{} ({}bit/s)", short(flow.packets_per_second), short(8.0 * flow.bytes_per_second))
     };
     let sampling = &view.sampling;
     let how = match (&sampling.problem, sampling.one_in) {
@@ -177,10 +230,10 @@ pub fn summary(view: &View) -> [String; 3] {
     [
         format!("{}  mode {}  attack state {}", view.at, view.mode, view.attack_state),
         format!(
-            "passed {}   dropped {}   answered {}",
+            "packets/s: passed {}  dropped {}  answered {}",
             flow(&view.passed),
             flow(&view.dropped),
-            flow(&view.replied)
+            short(view.replied.packets_per_second)
         ),
         how,
     ]
@@ -206,6 +259,20 @@ pub(super) mod tests {
             service: Some("dns".to_owned()),
             reason: (dropped > 0).then(|| "limit_packets".to_owned()),
             port: Some(53),
+            limits: vec![
+                LimitLeft::new("source", "500 packets/s burst 1000".to_owned(), 800, 1_000),
+                LimitLeft::new("service", "100 packets/s".to_owned(), if dropped > 0 { 0 } else { 37 }, 100),
+            ],
+        }
+    }
+
+    /// A user that is on several hosts.
+    fn user() -> Talker {
+        let limit = LimitLeft::new("user", "20000 packets/s burst 40000".to_owned(), 12_000, 40_000);
+        Talker {
+            source: None,
+            limits: vec![LimitLeft { leased: Some(500), share_percent: Some(64), ..limit }],
+            ..talker("203.0.113.7", 700, 0, 99_000_000)
         }
     }
 
@@ -236,12 +303,14 @@ pub(super) mod tests {
                     passed: flow(34.0),
                     dropped: flow(0.0),
                     replied: flow(0.0),
+                    totals: Vec::new(),
                 },
                 ServiceFlow {
                     service: "dns".to_owned(),
                     passed: flow(1_200.0),
                     dropped: flow(987_654.0),
                     replied: flow(0.0),
+                    totals: vec![LimitLeft::new("total", "500000 packets/s burst 9".to_owned(), 4, 9)],
                 },
             ],
             sources: vec![
@@ -252,6 +321,16 @@ pub(super) mod tests {
             sampling: SamplingNote { samples: 8_123, one_in: 64, unseen_packets: 192, ..Default::default() },
             attack_state: "flood".to_owned(),
             mode: "enforce".to_owned(),
+            users: vec![user()],
+            hosts: vec![ClusterHost {
+                host: "edge-2".to_owned(),
+                state: "late".to_owned(),
+                seen_ms_ago: 1_300,
+                behind: 0,
+                leases: 12,
+                round_trip_us: 431,
+                program: "1.0.0".to_owned(),
+            }],
             ..View::default()
         }
     }

@@ -163,6 +163,7 @@ impl Screen {
             KeyCode::Char('3') => self.group(Grouping::Service),
             KeyCode::Char('4') => self.group(Grouping::User),
             KeyCode::Char('5') => self.group(Grouping::Reason),
+            KeyCode::Char('6') => self.group(Grouping::Host),
             KeyCode::Char('s') => {
                 self.ranking = match self.ranking {
                     Ranking::Packets => Ranking::Bytes,
@@ -222,7 +223,7 @@ impl Screen {
 }
 
 const HELP: &str = "\
-1 2 3 4 5   sources, prefixes, services, users, reasons
+1 to 6      sources, prefixes, services, users, reasons, hosts of the cluster
 s           order: packets, bytes, dropped packets
 /           show only names that contain what you type; Esc shows all
 up down     choose a row
@@ -234,7 +235,9 @@ q Esc       quit
 
 Rates in total, by service and by reason are exact. Those of sources, prefixes and
 users are exact while every packet is looked at; otherwise the column +/- says how far
-they may be off, nineteen times out of twenty.";
+they may be off, nineteen times out of twenty.
+left: the part of the burst that is left of the limit that refuses first.
+here: the part of a limit of all hosts that was spent on this host.";
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,7 @@ use serde_json::Value;
 const BAD: &str = "10.99.0.66";
 const WORSE: &str = "10.99.0.67";
 const POLICY: &str = "[source]\nlimits = [\"500 packets/s burst 500\"]\n\
-    [[service]]\nname = \"echo\"\nmatch = { protocol = \"udp\", ports = [4711] }\nper_source = [\"400 packets/s burst 400\"]\n\
+    [[service]]\nname = \"echo\"\nmatch = { protocol = \"udp\", ports = [4711] }\nper_source = [\"400 packets/s burst 400\"]\ntotal = [\"100000 packets/s\"]\n\
     [[user]]\nname = \"acme\"\nsources = [\"10.99.0.66\"]\nnetwork = [\"10000 packets/s\"]\n";
 
 /// Somebody who makes up his addresses.
@@ -62,6 +62,17 @@ fn the_largest_sources_are_shown_with_what_became_of_their_packets_their_user_an
     assert_eq!(worse["error_packets"], 0);
     assert_eq!(view["prefixes"][0]["prefix"], "10.99.0.0/24");
     assert_eq!(view["users"][0]["user"], "acme");
+    // Of three times its limit, nothing is left; a source within that of its user has that left.
+    let left = |talker: &Value, whose: &str| {
+        let limits = talker["limits"].as_array().cloned().unwrap_or_default();
+        limits.iter().find(|limit| limit["whose"] == whose)?["left_percent"].as_u64()
+    };
+    assert!(left(worse, "service").is_some_and(|percent| percent < 10), "{worse}");
+    assert!(left(bad, "user") > Some(80) && left(worse, "user").is_none(), "{view}");
+    assert!(left(&view["users"][0], "user") > Some(80), "{view}");
+    let echo = view["services"].as_array().and_then(|all| all.iter().find(|one| one["service"] == "echo"));
+    assert_eq!(echo.expect("the service")["totals"][0]["limit"], "100000 packets/s burst 100000");
+    assert_eq!(view["hosts"], Value::Array(Vec::new()), "it is in no cluster");
     for (by, word) in [
         ("source", WORSE),
         ("prefix", "10.99.0.0/24"),

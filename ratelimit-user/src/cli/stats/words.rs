@@ -129,7 +129,8 @@ mod tests {
         let counter = Counter { packets, bytes: 60 * packets };
         let one = |service, reason| Count { service, reason, fate: Fate::Decided, counter };
         let snapshot = Snapshot::new(&[one(0, Reason::Conforming), one(1, Reason::LimitPackets)], &names);
-        let bucket = |left| UserBucket { limit: "9/s".to_owned(), left, burst: 10, leased: None };
+        let bucket =
+            |left| UserBucket { limit: "9/s".to_owned(), left, burst: 10, leased: None, share_percent: None };
         let user = |name: &str, left| UserInfo {
             name: name.to_owned(),
             plan: None,

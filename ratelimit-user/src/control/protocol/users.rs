@@ -68,4 +68,7 @@ pub struct UserBucket {
     /// Units of these that this host was given for now, of a limit that holds on all hosts together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<u64>,
+    /// The part of such a limit that was spent on this host lately, in percent; what each host always has is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_percent: Option<u64>,
 }

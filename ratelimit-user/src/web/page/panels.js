@@ -78,6 +78,15 @@ export function reasons(packets) {
   }), "No packets.");
 }
 
+/** What is left of the limit that refuses first, and how much of a user's limit was spent on this host. */
+function left(limits, isUser) {
+  if (!limits?.length) return "";
+  const one = limits.reduce((least, other) => (other.left_percent < least.left_percent ? other : least));
+  const shares = limits.map((limit) => limit.share_percent).filter((share) => share !== undefined);
+  const here = isUser && shares.length ? `, ${Math.max(...shares)} % of it here` : "";
+  return `${one.left_percent} % of ${one.limit.split(" burst")[0]}${here}`;
+}
+
 export function talkers(packets, which, { explain, order, unlocked }) {
   const name = { sources: "source", prefixes: "prefix", users: "user" }[which];
   const all = packets?.[which] ?? [];
@@ -95,6 +104,7 @@ export function talkers(packets, which, { explain, order, unlocked }) {
         rate(one.bytes_per_second * 8),
         { key: percent(part), make: () => [bar(part, "drop"), percent(part)] },
         one.reason ? words(one.reason) : "",
+        left(one.limits, which === "users"),
         [one.service, one.port].filter(Boolean).join(", "),
         which === "users" ? "" : one.user ?? "",
         { key: `${unlocked && which !== "users"}`, make: () => (unlocked && which !== "users" ? el("button", { type: "button", class: "small", onclick: () => order("block", who) }, "Block…") : "") },
@@ -118,7 +128,7 @@ export function services(packets, status) {
   rows(byId("services"), all.slice(0, 64).map((one) => {
     const trial = status?.services_on_trial?.includes(one.service) ? " (on trial)" : "";
     const bytes = flow(one.passed).bytes_per_second + flow(one.dropped).bytes_per_second;
-    return { key: `-${one.service}`, cells: [(one.service || "no service") + trial, rate(one.passed.packets_per_second), rate(one.dropped.packets_per_second), rate(bytes * 8)] };
+    return { key: `-${one.service}`, cells: [(one.service || "no service") + trial, rate(one.passed.packets_per_second), rate(one.dropped.packets_per_second), rate(bytes * 8), left(one.totals)] };
   }), "The policy has no services.");
 }
 

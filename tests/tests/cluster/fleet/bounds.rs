@@ -1,12 +1,14 @@
 //! What hosts admit together while all is well.
 
-use std::time::Duration;
+use std::{process::Stdio, time::Duration};
 
 use ratelimit_tests::{
     fleet::{Bound, Fleet, Sample, excess, policy},
     redis::{Options, Redis, wait_for},
     traffic::{done, sent},
 };
+
+use serde_json::Value;
 
 use super::{alone, season, through_socket};
 
@@ -30,7 +32,11 @@ fn three_hosts_that_are_flooded_admit_one_limit_together() {
     fleet.watch(WARM, Vec::new());
     let seconds = 10.0;
     let floods = fleet.flood(&[0, 1, 2], 10_000, seconds);
+    let mut top = fleet.hosts[0].edge.cli_command(&["top", "--output", "json"]);
+    let mut top = top.stdout(Stdio::piped()).spawn().expect("start top");
     let samples = fleet.watch(Duration::from_secs_f64(seconds), Vec::new());
+    top.kill().expect("stop top");
+    let views = top.wait_with_output().expect("what it said");
     let offered: u64 = floods.into_iter().map(sent).sum();
     let (first, last) = (&samples[0], &samples[samples.len() - 1]);
     let took = last.since(first).as_secs_f64();
@@ -43,6 +49,14 @@ fn three_hosts_that_are_flooded_admit_one_limit_together() {
     assert!(above <= BOUND.burst, "{above} above the rate in some interval");
     assert!(of_rate >= 0.95, "{of_rate} of the rate");
     assert!(last.got.iter().all(|got| *got > 0), "every host has a part of it");
+    // While the flood went on, the first host said how much of the limit it had.
+    let views = String::from_utf8(views.stdout).expect("UTF-8");
+    let views = || views.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let shares: Vec<u64> =
+        views().filter_map(|view| view["users"][0]["limits"][0]["share_percent"].as_u64()).collect();
+    let got = 100 * last.got[0] / last.total();
+    assert!(shares.iter().any(|share| *share > 0 && share.abs_diff(got) <= 15), "{shares:?}, got {got} %");
+    assert!(views().any(|view| view["hosts"].as_array().is_some_and(|hosts| hosts.len() == 3)));
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! What the sources, users and services of a view have left of their limits, and the hosts of the cluster.
+//!
+//! Look-ups of the rows that a view has, once a second and only while somebody looks. A look-up by a program of user space marks no entry of the
+//! table of sources as used, so that it does not change what is evicted.
+
+use std::net::IpAddr;
+
+use super::{
+    explain::setting,
+    host::{Host, HostCell},
+    users,
+};
+use crate::{
+    cluster::members::{Member, State},
+    dataplane::probe,
+    explain::{LimitState, remaining},
+    stats::{
+        remaining::{ClusterHost, LimitLeft},
+        talkers::Talker,
+        view::View,
+    },
+};
+
+/// Rows that are looked up before somebody else may work with the host: about a tenth of a millisecond.
+const AT_ONCE: usize = 16;
+/// Hosts of a cluster that a view has.
+const MOST_HOSTS: usize = 256;
+
+/// Fills in what is left. What cannot be read is left out: a view is not worth an error.
+pub(super) fn fill_in(host: &HostCell, view: &mut View) {
+    for sources in view.sources.chunks_mut(AT_ONCE) {
+        of_sources(&host.host(), sources);
+    }
+    for users in view.users.chunks_mut(AT_ONCE) {
+        of_users(&host.host(), users);
+    }
+    for services in view.services.chunks_mut(AT_ONCE) {
+        let host = host.host();
+        let Some(kernel) = host.kernel.maps.policy() else { return };
+        let setting = setting(&host, &kernel);
+        for service in services {
+            let totals = remaining::of_service(&host.kernel.maps, &setting, &service.service);
+            let left = |limit: LimitState| limit_left("total", limit);
+            service.totals = totals.unwrap_or_default().into_iter().map(left).collect();
+        }
+    }
+    if let Some(cluster) = &host.host().cluster {
+        view.hosts = cluster.gossip.members().iter().take(MOST_HOSTS).map(cluster_host).collect();
+        view.hosts.sort_by(|one, other| one.host.cmp(&other.host));
+    }
+}
+
+fn of_sources(host: &Host, sources: &mut [Talker]) {
+    let Some(kernel) = host.kernel.maps.policy() else { return };
+    let setting = setting(host, &kernel);
+    for talker in sources {
+        let Some(address) = talker.source.as_deref().and_then(first_address) else { continue };
+        let limits = remaining::of_source(&host.kernel.maps, &setting, address, talker.service.as_deref());
+        talker.limits =
+            limits.unwrap_or_default().into_iter().map(|(whose, limit)| limit_left(whose, limit)).collect();
+    }
+}
+
+fn of_users(host: &Host, talkers: &mut [Talker]) {
+    let now_ns = probe::now_ns();
+    for talker in talkers {
+        let Some(name) = &talker.user else { continue };
+        let buckets = users::buckets_of(host, name, now_ns).unwrap_or_default();
+        let left = buckets.into_iter().map(|bucket| LimitLeft {
+            leased: bucket.leased,
+            share_percent: bucket.share_percent,
+            ..LimitLeft::new("user", bucket.limit, bucket.left, bucket.burst)
+        });
+        talker.limits = left.collect();
+    }
+}
+
+/// The address by which everything of a source is found: a source that is a prefix has all its addresses under one key.
+fn first_address(source: &str) -> Option<IpAddr> {
+    source.split('/').next()?.parse().ok()
+}
+
+fn limit_left(whose: &str, limit: LimitState) -> LimitLeft {
+    LimitLeft { leased: limit.leased, ..LimitLeft::new(whose, limit.rate, limit.left, limit.capacity) }
+}
+
+fn cluster_host(member: &Member) -> ClusterHost {
+    let state = match member.state {
+        State::Here => "here",
+        State::Late => "late",
+        State::Away => "away",
+    };
+    ClusterHost {
+        host: member.host.clone(),
+        state: state.to_owned(),
+        seen_ms_ago: member.seen_ms_ago,
+        behind: member.behind,
+        leases: member.facts.leases,
+        round_trip_us: member.facts.round_trip_us,
+        program: member.facts.program.clone(),
+    }
+}

@@ -1,0 +1,64 @@
+//! What is left of the limits of many sources: a few look-ups each, without asking the packet path what becomes of their next packets.
+
+use std::net::IpAddr;
+
+use ratelimit_common::{
+    abi::{list::ALLOWED, service::Party},
+    limit::rate::Rate,
+};
+
+use super::{
+    Setting,
+    record::Record,
+    remembered::Remembered,
+    report::LimitState,
+    service,
+    source::{Group, Source},
+    user,
+};
+
+/// What is left of each limit that packets of a source are counted under, and whose limit it is: of every source, of a service for each of its
+/// sources, of its user. Nothing for a source on the allow list.
+pub fn of_source<R: Remembered>(
+    remembered: &R,
+    setting: &Setting<'_>,
+    address: IpAddr,
+    service: Option<&str>,
+) -> Result<Vec<(&'static str, LimitState)>, R::Error> {
+    let address = address.to_canonical();
+    let record = Record::new(remembered, setting, address)?;
+    if record.listed.is_some_and(|entry| entry.allowed == ALLOWED) {
+        return Ok(Vec::new());
+    }
+    let source = Source::of(address, setting.kernel);
+    let rates: Vec<Rate> = setting.policy.source().limits().iter().map(|limit| *limit.rate()).collect();
+    let own = Group { number: 0, service: None, set: &setting.kernel.source.set, rates: &rates };
+    let mut left: Vec<(&'static str, LimitState)> = Vec::new();
+    left.extend(source.levels_in(&record, setting, &own).limits.into_iter().map(|limit| ("source", limit)));
+    if let Some(group) = service.and_then(|name| service::group(setting, name)) {
+        let levels = source.levels_in(&record, setting, &group);
+        left.extend(levels.limits.into_iter().map(|limit| ("service", limit)));
+    }
+    let user = user::state(&record, setting, address);
+    left.extend(user.into_iter().flat_map(|user| user.limits).map(|limit| ("user", limit)));
+    record.finish(left)
+}
+
+/// What is left of the totals of a service for sources that are known.
+pub fn of_service<R: Remembered>(
+    remembered: &R,
+    setting: &Setting<'_>,
+    name: &str,
+) -> Result<Vec<LimitState>, R::Error> {
+    let record = Record::of_nobody(remembered, setting);
+    let service = setting.policy.services().iter().find(|service| service.name() == name);
+    let index = setting.names.services.of(name);
+    let totals = match (service, index) {
+        (Some(service), Some(index)) if !service.totals().is_empty() => {
+            let kernel = &setting.kernel.services[index].totals;
+            service::totals(&record, setting, index as u32, (service.totals(), kernel), Party::Tracked)
+        }
+        _ => Vec::new(),
+    };
+    record.finish(totals)
+}
