@@ -89,6 +89,9 @@ pub(crate) const PROXIES: [Need; 7] = [
 pub(crate) const BROWSER: [Need; 1] =
     [Need::Executable { name: "chromium-headless-shell", package: "chromium-headless-shell" }];
 
+/// What the test of the manual pages takes.
+pub(crate) const PAGES: [Need; 1] = [Need::Executable { name: "mandoc", package: "mandoc" }];
+
 /// Debian's name for the server's executable in the package that starts no server.
 const REDIS_CHECK: &str = "redis-check-rdb";
 

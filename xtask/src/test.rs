@@ -34,6 +34,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         &setup::REDIS_CLIENTS,
         &setup::PROXIES,
         &setup::BROWSER,
+        &setup::PAGES,
         &[
             Need::Promtool,
             Need::Executable { name: "nft", package: "nftables" },

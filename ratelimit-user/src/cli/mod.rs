@@ -6,6 +6,7 @@ mod attacks;
 mod block;
 mod check;
 mod cluster;
+mod completions;
 mod confirm;
 mod detach;
 mod diff;
@@ -13,6 +14,7 @@ mod doctor;
 mod explain;
 mod limit;
 mod log_options;
+mod man;
 mod operator;
 mod order;
 mod output;
@@ -84,6 +86,8 @@ enum Verb {
     Test(test::Test),
     Doctor(doctor::Doctor),
     Detach(detach::Detach),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 /// How to reach the daemon; every verb that talks to it takes this.
@@ -132,6 +136,8 @@ pub fn main() -> process::ExitCode {
         Verb::Test(verb) => verb.execute(),
         Verb::Doctor(verb) => verb.execute(),
         Verb::Detach(verb) => verb.execute(),
+        Verb::Completions(verb) => verb.execute(),
+        Verb::Man(verb) => verb.execute(),
     };
     match outcome {
         Ok(()) => process::ExitCode::SUCCESS,

@@ -40,6 +40,7 @@ mod shared;
 mod start;
 mod state_dir;
 mod status;
+mod supervisor;
 mod trace;
 mod traffic;
 mod unsaved;

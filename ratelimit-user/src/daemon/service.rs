@@ -33,6 +33,7 @@ use super::{
     start::start,
     state_dir::StateDir,
     status::status,
+    supervisor::Supervisor,
     unsaved,
 };
 use crate::{
@@ -271,12 +272,18 @@ impl Daemon {
         second.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut drops = tokio::time::interval(READ_EVERY);
         drops.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut supervisor = Supervisor::of_environment();
+        supervisor.ready(&self.host());
         say_ready();
         let [user1, user2] = &mut signals.others;
         loop {
             let deadline = self.host().in_force.deadline();
             tokio::select! {
-                _ = signals.hangup.recv() => self.reload(),
+                _ = signals.hangup.recv() => {
+                    supervisor.reloading();
+                    self.reload();
+                    supervisor.ready(&self.host());
+                }
                 _ = user1.recv() => log::info("SIGUSR1 means nothing here; SIGHUP reads the policy again"),
                 _ = user2.recv() => log::info("SIGUSR2 means nothing here; SIGHUP reads the policy again"),
                 () = self.asked.notified() => {}
@@ -285,10 +292,12 @@ impl Daemon {
                 () = links.notified() => self.host().guard(),
                 _ = second.tick() => self.observe(),
                 _ = drops.tick() => self.host().take_in_drops(),
+                () = supervisor.due() => supervisor.alive(&self.host()),
                 _ = signals.terminate.recv() => break,
                 _ = signals.interrupt.recv() => break,
             }
         }
+        supervisor.stopping();
         let mut host = self.host();
         let (in_force, mut enforcer) = host.change();
         in_force.stop_waiting(&mut enforcer);

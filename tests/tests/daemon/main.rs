@@ -6,5 +6,6 @@ mod change;
 mod cli;
 mod explain;
 mod restart;
+mod supervisor;
 mod top;
 mod watch;
