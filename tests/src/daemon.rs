@@ -20,8 +20,9 @@ use crate::{
 /// A binary of this workspace, from the directory that this test was built into.
 pub fn binary(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("own path");
-    // target/<profile>/deps/<test>
-    let dir = test.ancestors().nth(2).expect("the profile's directory");
+    // target/<profile>/deps/<test>, or target/<profile>/<program>
+    let dir = test.parent().expect("a directory");
+    let dir = if dir.ends_with("deps") { dir.parent().expect("the profile's directory") } else { dir };
     let path = dir.join(name);
     assert!(path.exists(), "{} is not built; run cargo build --workspace --bins", path.display());
     path

@@ -168,7 +168,7 @@ fn forward(edge: &Edge, redis: &str) {
 }
 
 /// Forwards a port of a host's loopback interface to the same port here. Lasts as long as the process.
-fn tunnel(edge: &Edge, port: u16) {
+pub fn tunnel(edge: &Edge, port: u16) {
     let listener =
         edge.wire.as_edge(|| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("listen on the edge"));
     thread::spawn(move || {

@@ -24,6 +24,7 @@ pub mod resp;
 pub mod seeds;
 pub mod service;
 pub mod simulation;
+pub mod soak;
 pub mod traffic;
 pub mod tun;
 

@@ -99,6 +99,11 @@ impl Wire {
         })
     }
 
+    /// The file that stands for the network's namespace.
+    pub fn net_file(&self) -> String {
+        format!("/run/netns/{}", self.net)
+    }
+
     /// A command that runs on the edge host.
     pub fn on_edge(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         inside(&self.edge, program)
@@ -144,13 +149,18 @@ fn inside(namespace: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
 fn as_inhabitant<R: Send>(namespace: &str, what: impl FnOnce() -> R + Send) -> R {
     let path = format!("/run/netns/{namespace}");
     let enter_and_run = || {
-        let namespace = std::fs::File::open(&path).expect("open the namespace");
-        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-        rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).expect("enter the namespace");
+        enter(&path);
         what()
     };
     std::thread::scope(|scope| scope.spawn(enter_and_run).join())
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Moves this thread into the network namespace that a file stands for.
+pub fn enter(path: &str) {
+    let namespace = std::fs::File::open(path).expect("open the namespace");
+    let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+    rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).expect("enter the namespace");
 }
 
 fn ip(words: &[&str]) {

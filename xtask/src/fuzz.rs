@@ -112,7 +112,7 @@ fn command(fuzzer: &PathBuf, target: &str, seconds: u32) -> Result<Command> {
 }
 
 /// `60s`, `5m`, `1h`.
-fn seconds(text: &str) -> Result<u32, String> {
+pub(crate) fn seconds(text: &str) -> Result<u32, String> {
     let wrong = || format!("{text:?} is no time; use one such as 60s, 5m or 1h");
     let (number, unit) = text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
     let factor = match unit {

@@ -15,6 +15,7 @@ mod outcome;
 mod peer;
 mod run;
 mod setup;
+mod soak;
 mod suites;
 mod test;
 mod tool;
@@ -50,6 +51,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Check formatting, clippy on both targets, where unsafe code may live, and the words of the glossary
     Lint,
+    /// Flood hosts in private namespaces while daemons, interfaces, the store, the disk and the clock fail, and count every packet
+    Soak(soak::Options),
     /// Load the program and run the suites on Debian's kernels, in virtual machines
     Vm(vm::Options),
 }
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(options, install),
         Command::Fuzz(options) => fuzz::run(options, install),
         Command::Lint => lint::run(install),
+        Command::Soak(options) => soak::run(options, install),
         Command::Vm(options) => vm::run(options, install),
     };
     match done {

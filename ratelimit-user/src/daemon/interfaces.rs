@@ -15,7 +15,7 @@ use crate::{
         interface::{self, Interface, Mode},
         kernel::{Maps, Program},
         pin::PinDir,
-        probe,
+        probe, remount,
     },
     failure::{ExitCode, Failure},
     policy::Policy,
@@ -35,14 +35,15 @@ pub(super) struct Interfaces {
     pub(super) were_pinned: bool,
     /// Where nobody is answered, as the operator has been told.
     pub(super) said: Vec<String>,
-    /// Held, not read: nobody else may work with these pins.
-    pub(super) _claim: File,
+    /// Held: nobody else may work with these pins, and they are reached through it when their file system is mounted anew.
+    pub(super) claim: File,
 }
 
 impl Interfaces {
     /// Looks whether our program is on every interface that it should be on, and puts it there where it can. Called whenever an interface
     /// has changed, and once a second.
     pub(super) fn guard(&mut self, maps: &mut Maps, policy: &Policy) {
+        self.follow_file_system();
         let all = match interface::list() {
             Ok(all) => all,
             Err(error) => return log::warning(format!("interfaces were not checked: {error}")),
@@ -61,6 +62,26 @@ impl Interfaces {
         self.keep_silent(&all, maps, policy);
     }
 
+    /// Pins everything once more where the BPF file system was mounted anew.
+    fn follow_file_system(&mut self) {
+        if !remount::is_needed(&self.pins, &self.claim) {
+            return;
+        }
+        match remount::pin_again(&self.pins, &self.claim) {
+            Ok(claim) => {
+                self.claim = claim;
+                self.were_pinned = true;
+                log::warning(format!(
+                    "the BPF file system of {} was mounted anew; everything is pinned there again, and was in force all the time",
+                    self.pins.root().display()
+                ));
+            }
+            // That it is not pinned is said, and shown, by `unpinned`.
+            Err(error) if self.were_pinned => log::error(error),
+            Err(_said) => {}
+        }
+    }
+
     /// Says once that protection has come to depend on this daemon. Called once a second.
     pub(super) fn look_after_pins(&mut self) {
         let unpinned = self.unpinned();
@@ -73,9 +94,15 @@ impl Interfaces {
     /// What is wrong with the place that the next daemon would find everything in.
     pub(super) fn unpinned(&self) -> Vec<String> {
         let wrong = probe::require_bpffs(self.pins.root()).err();
+        if wrong.is_none() && remount::is_needed(&self.pins, &self.claim) {
+            let root = self.pins.root().display();
+            return vec![format!(
+                "PROTECTION ENDS WITH THIS DAEMON: nothing of it is pinned under {root} any more"
+            )];
+        }
         let words = |why: DataplaneError| {
             format!(
-                "PROTECTION ENDS WITH THIS DAEMON: {why}; it was there, and has been unmounted; mount it and start the daemon again"
+                "PROTECTION ENDS WITH THIS DAEMON: {why}; it was there, and has been unmounted; mount it again, and everything is pinned there"
             )
         };
         wrong.map(words).into_iter().collect()

@@ -220,7 +220,7 @@ impl Started {
                 generic: options.generic,
                 were_pinned: true,
                 said: Vec::new(),
-                _claim: self.claim,
+                claim: self.claim,
             },
             headroom: HeadroomWatch::new(&options.proc, Instant::now()),
             cluster: self.cluster,

@@ -22,6 +22,7 @@ pub mod probe;
 pub mod realtime;
 pub mod remains;
 mod remembered;
+pub mod remount;
 pub mod samples;
 pub mod sysctl;
 pub mod table;

@@ -238,8 +238,10 @@ fn spawn(directory: &Path, options: &Options) -> Child {
 /// An executable from PATH, or from where `cargo xtask test` has put it.
 fn executable(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("own path");
-    // target/<profile>/deps/<test>
-    let tools = test.ancestors().nth(3).expect("the target directory").join("tools");
+    // target/<profile>/deps/<test>, or target/<profile>/<program>
+    let dir = test.parent().expect("a directory");
+    let dir = if dir.ends_with("deps") { dir.parent().expect("the profile's directory") } else { dir };
+    let tools = dir.parent().expect("the target directory").join("tools");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs = std::env::split_paths(&path).chain([tools]);
     dirs.find(|dir| dir.join(name).exists())

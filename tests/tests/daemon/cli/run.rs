@@ -235,3 +235,31 @@ fn a_bpf_file_system_that_is_unmounted_is_said_while_the_daemon_runs_and_when_it
     let (_, log) = daemon.terminate();
     assert!(log.contains("is NOT PROTECTED from now on") && !log.contains("stays protected"), "{log}");
 }
+
+#[test]
+fn a_bpf_file_system_that_is_mounted_anew_gets_every_pin_and_what_is_in_force_outlives_the_daemon() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    assert!(edge.cli(&["block", "add", "198.51.100.7"]).status.success());
+    let mount = edge.pin().parent().unwrap().to_owned();
+    run(Command::new("umount").arg("-l").arg(&mount));
+    run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&mount));
+    daemon.wait_for_log("was mounted anew; everything is pinned there again");
+    assert!(edge.json(&["status"])["warnings"].as_array().unwrap().is_empty());
+    daemon.kill_9();
+    let status = edge.json(&["status"]);
+    assert_eq!((&status["protected"], &status["daemon"]), (&true.into(), &"not running".into()), "{status}");
+    let daemon = edge.start(POLICY);
+    daemon.wait_for_log("program replaced in place, buckets kept");
+    assert_eq!(edge.json(&["block", "list"])["blocks"][0]["prefix"], "198.51.100.7/32");
+    // Nobody else's pins are touched: a directory that has some is left as it is.
+    let elsewhere = edge.dir().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&elsewhere));
+    fs::create_dir_all(elsewhere.join("ratelimit/abi-0-sources-1")).unwrap();
+    run(Command::new("mount").arg("--bind").args([&elsewhere, &mount]));
+    run(Command::new("umount").arg("-l").arg(&elsewhere));
+    daemon.wait_for_log("PROTECTION ENDS WITH THIS DAEMON: nothing of it is pinned under");
+    assert_eq!(fs::read_dir(edge.pin()).unwrap().count(), 1);
+    run(Command::new("umount").arg("-l").arg(&mount));
+}

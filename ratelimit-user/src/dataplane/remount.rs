@@ -1,0 +1,76 @@
+//! A BPF file system that is unmounted and mounted again is another one, and empty. Whoever has the pin directory open still reaches
+//! what was pinned: the kernel keeps a file system that somebody uses. So everything can be pinned once more, and nothing was loose meanwhile.
+
+use std::{
+    fs::{self, File},
+    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    maps::MapData,
+    programs::links::{FdLink, PinnedLink},
+};
+
+use super::{DataplaneError, pin::PinDir, probe};
+
+/// Whether the pin directory is another one than that which was claimed, on a BPF file system.
+pub fn is_needed(pins: &PinDir, claim: &File) -> bool {
+    let claimed = claim.metadata().map(|found| (found.dev(), found.ino()));
+    let present = fs::metadata(pins.root()).map(|found| (found.dev(), found.ino()));
+    let same = matches!((claimed, present), (Ok(claimed), Ok(present)) if claimed == present);
+    !same && probe::require_bpffs(pins.root()).is_ok()
+}
+
+/// Pins everything that the claimed directory has once more, and claims the directory where it is now. All of it, or nothing.
+pub fn pin_again(pins: &PinDir, claim: &File) -> Result<File, DataplaneError> {
+    let present = pins.claim()?;
+    if !(pins.layouts()?.is_empty() && pins.linked_interfaces()?.is_empty()) {
+        return Err(DataplaneError::PinDirTaken { path: pins.root().to_owned() });
+    }
+    let former = PathBuf::from(format!("/proc/self/fd/{}", claim.as_raw_fd()));
+    let mut made = Vec::new();
+    let pinned = pin_all(&former, pins.root(), &mut made);
+    if let Err(error) = pinned {
+        for path in made.iter().rev() {
+            let _gone = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+        }
+        return Err(error);
+    }
+    Ok(present)
+}
+
+/// Maps first: a link that is found without maps would be taken for that of another build.
+fn pin_all(former: &Path, present: &Path, made: &mut Vec<PathBuf>) -> Result<(), DataplaneError> {
+    let mut dirs = entries(former)?;
+    dirs.sort_by_key(|name| name == "links");
+    for dir in dirs {
+        let (from, to) = (former.join(&dir), present.join(&dir));
+        fs::create_dir(&to).map_err(DataplaneError::io(format!("make {}", to.display())))?;
+        made.push(to.clone());
+        for name in entries(&from)? {
+            let (from, to) = (from.join(&name), to.join(&name));
+            let failed = |reason: String| DataplaneError::Load {
+                reason: format!("cannot pin {} again: {reason}", to.display()),
+            };
+            if dir == "links" {
+                let link = PinnedLink::from_pin(&from).map_err(|error| failed(error.to_string()))?;
+                FdLink::from(link).pin(&to).map_err(|error| failed(error.to_string()))?;
+            } else {
+                let map = MapData::from_pin(&from).map_err(|error| failed(error.to_string()))?;
+                map.pin(&to).map_err(|error| failed(error.to_string()))?;
+            }
+            made.push(to);
+        }
+    }
+    Ok(())
+}
+
+fn entries(dir: &Path) -> Result<Vec<String>, DataplaneError> {
+    let failed = || DataplaneError::io(format!("read {}", dir.display()));
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed())? {
+        names.extend(entry.map_err(failed())?.file_name().into_string());
+    }
+    Ok(names)
+}

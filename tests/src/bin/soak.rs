@@ -1,0 +1,63 @@
+//! The program behind `cargo xtask soak`.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Parser;
+use ratelimit_tests::soak::{Build, Event, Plan, soak};
+
+#[derive(Parser)]
+#[command(
+    name = "soak",
+    about = "Flood a host while everything around its daemon fails, and count every packet"
+)]
+struct Options {
+    /// Fixes what happens, in which order and for how long
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long events go on, in seconds
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 120)]
+    lasts: u64,
+    /// Only this event; may be given several times. A wrong name is answered with all there are
+    #[arg(long, value_name = "EVENT", value_delimiter = ',')]
+    only: Vec<Event>,
+    /// The build that is soaked
+    #[arg(long, value_name = "FILE")]
+    build: PathBuf,
+    /// A build that takes over for a while, with words for its `run`: NAME=FILE[ WORD...]; may be given several times
+    #[arg(long, value_name = "NAME=FILE", value_parser = other)]
+    other: Vec<Build>,
+    /// The same of a build that begins on empty maps where it finds those of another layout
+    #[arg(long, value_name = "NAME=FILE", value_parser = other)]
+    former: Vec<Build>,
+    /// Where logs go
+    #[arg(long, value_name = "DIR", default_value = "target/soak")]
+    logs: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let Options { seed, lasts, only, build, other, former, logs } = Options::parse();
+    let mut builds =
+        vec![Build { name: "this build".to_owned(), path: build, words: Vec::new(), forgets: false }];
+    builds.extend(former.into_iter().map(|build| Build { forgets: true, ..build }));
+    builds.extend(other);
+    println!("seed {seed}; the same events come again with --seed {seed}");
+    let outcome = soak(Plan { seed, lasts: Duration::from_secs(lasts), builds, only, logs: logs.clone() });
+    print!("{}", outcome.summary);
+    if outcome.faults.is_empty() {
+        println!("nothing was wrong");
+        return ExitCode::SUCCESS;
+    }
+    for fault in &outcome.faults {
+        println!("{fault}");
+    }
+    println!("{} faults; what daemons logged is in {}", outcome.faults.len(), logs.display());
+    ExitCode::FAILURE
+}
+
+fn other(text: &str) -> Result<Build, String> {
+    let (name, command) =
+        text.split_once('=').ok_or_else(|| format!("{text:?} is no build; write NAME=FILE"))?;
+    let mut words = command.split(' ').map(str::to_owned);
+    let path = words.next().unwrap_or_default().into();
+    Ok(Build { name: name.to_owned(), path, words: words.collect(), forgets: false })
+}

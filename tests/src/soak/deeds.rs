@@ -1,0 +1,316 @@
+//! How each event is made to happen.
+
+use std::{fs, process::Command, thread, time::Duration};
+
+use super::{
+    Event, World,
+    policy::{self, LIMITS, OF_BOTH_HOSTS, Variant},
+    site::Build,
+};
+use crate::{
+    cgroup::MemoryCap,
+    netns::{EDGE, run},
+    redis::wait_for,
+    service::with_open_files,
+    soak::site::{SECOND, Site},
+};
+
+/// Too little for the maps, enough for a process.
+const LITTLE_MEMORY: u64 = 24 << 20;
+/// Blocks that come and go.
+const BLOCKS: usize = 200;
+
+impl World {
+    pub(super) fn happen(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Kill => self.again(Site::kill_is_done),
+            Event::Stop => self.again(Site::stop),
+            Event::KillStart => self.kill_start(),
+            Event::SecondDaemon => self.second_daemon(),
+            Event::Reload => self.change_policy(),
+            Event::BrokenPolicy => self.broken_policy(),
+            Event::Unconfirmed => self.unconfirmed(),
+            Event::SetLimit => self.set_limit(),
+            Event::Blocks => self.blocks(),
+            Event::TableSize => self.table_size(),
+            Event::OtherBuild => self.other_build(),
+            Event::LinkDown => self.link_down(),
+            Event::LinkReplaced => self.link_replaced(),
+            Event::SecondLink => self.second_link(),
+            Event::Remount => self.remount(),
+            Event::StoreCrash => self.store_crash(),
+            Event::StorePause => self.store_pause(),
+            Event::Failover => self.failover(),
+            Event::Flush => self.flush(),
+            Event::KillPeer => {
+                self.there.kill();
+                self.nap(1_000);
+                self.there.start(0)
+            }
+            Event::DiskFull => self.disk_full(),
+            Event::NoMemory => self.no_memory(),
+            Event::FewFiles => self.few_files(),
+            Event::ClockForward => self.step_clock(3_600),
+            Event::ClockBack => self.step_clock(-7_200),
+        }
+    }
+
+    fn nap(&mut self, most_ms: u64) {
+        let ms = self.deck.below(most_ms);
+        thread::sleep(Duration::from_millis(ms));
+    }
+
+    /// The daemon ends in some way and another one of the same build starts.
+    fn again(&mut self, end: fn(&mut Site) -> Result<(), String>) -> Result<(), String> {
+        end(&mut self.here)?;
+        self.nap(800);
+        self.here.start(0)
+    }
+
+    fn kill_start(&mut self) -> Result<(), String> {
+        self.here.kill();
+        for _ in 0..1 + self.deck.below(3) {
+            let build = self.deck.below(self.plan.builds.len() as u64) as usize;
+            let starting = self.here.spawn(self.here.command(build), build);
+            self.nap(1_200);
+            drop(starting);
+            self.scales.find_counters(&self.here.edge.pin());
+        }
+        self.here.start(0)
+    }
+
+    fn second_daemon(&mut self) -> Result<(), String> {
+        match self.here.try_start(self.here.command(0), 0) {
+            Ok(_) => Err("a second daemon started on the same pins".to_owned()),
+            Err(_) => self.here.order(&["status"]),
+        }
+    }
+
+    fn other_variant(&mut self) -> Variant {
+        let coin = |world: &mut Self| world.deck.below(2) == 0;
+        Variant {
+            gate: coin(self),
+            service: coin(self),
+            rate: if coin(self) { 400 } else { 300 },
+            ..self.variant
+        }
+    }
+
+    fn change_policy(&mut self) -> Result<(), String> {
+        for _ in 0..3 {
+            self.variant = self.other_variant();
+            self.write_policies();
+            self.here.reload();
+            self.nap(400);
+        }
+        self.here.order(&["status"])
+    }
+
+    fn broken_policy(&mut self) -> Result<(), String> {
+        self.here.edge.write_policy("[source]\nlimits = [\"4000 packets/fortnight\"]\n");
+        self.here.reload();
+        self.nap(500);
+        let refused = self.here.try_start(self.here.command(0), 0).is_err();
+        self.write_policies();
+        self.here.reload();
+        if refused { self.here.order(&["status"]) } else { Err("a broken policy was taken".to_owned()) }
+    }
+
+    fn unconfirmed(&mut self) -> Result<(), String> {
+        let file = self.here.edge.dir().join("next.toml");
+        let next = Variant { rate: if self.variant.rate == 400 { 300 } else { 400 }, ..self.variant };
+        fs::write(&file, policy::text(&next, 0, &self.store.url())).map_err(|error| error.to_string())?;
+        self.here.order(&["apply", &file.display().to_string(), "--confirm", "30s"])?;
+        self.nap(500);
+        self.again(Site::kill_is_done)
+    }
+
+    fn set_limit(&mut self) -> Result<(), String> {
+        for rate in [250, 400, self.variant.rate] {
+            self.here.order(&[
+                "limit",
+                "set",
+                "source.packets",
+                &format!("{rate} packets/s burst {rate}"),
+            ])?;
+            self.nap(300);
+        }
+        Ok(())
+    }
+
+    fn blocks(&mut self) -> Result<(), String> {
+        for verb in ["add", "del"] {
+            for number in 0..BLOCKS / 10 {
+                self.here.order(&["block", verb, &format!("198.51.{number}.0/24")])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn table_size(&mut self) -> Result<(), String> {
+        self.variant.table_entries = if self.variant.table_entries == 16_384 { 32_768 } else { 16_384 };
+        self.write_policies();
+        let end = if self.deck.below(2) == 0 { Site::kill_is_done } else { Site::stop };
+        self.again(end)
+    }
+
+    /// Each of the other builds in turn, and this one again.
+    fn other_build(&mut self) -> Result<(), String> {
+        let mut forgot = false;
+        for build in (1..self.plan.builds.len()).chain([0]) {
+            let Build { name, forgets, .. } = self.plan.builds[build].clone();
+            self.say(&format!("  to {name}"));
+            match self.deck.below(2) {
+                0 => self.here.kill(),
+                _ => self.here.stop()?,
+            }
+            self.nap(300);
+            // Up to here every bound has held, and is looked at before it may begin anew.
+            self.look_at_limits();
+            self.here.start(build)?;
+            self.scales.find_counters(&self.here.edge.pin());
+            if forgets {
+                self.watch.begin_again(&LIMITS, |_| true);
+            } else if forgot {
+                // Its records in the store were others (docs/cluster.md, "Builds that share a store").
+                self.watch.begin_again(&LIMITS, |limit| limit.name == OF_BOTH_HOSTS);
+            }
+            forgot = forgets;
+            self.nap(1_500);
+        }
+        Ok(())
+    }
+
+    fn link_down(&mut self) -> Result<(), String> {
+        run(self.here.edge.wire.on_edge("ip").args(["link", "set", EDGE, "down"]));
+        self.nap(1_000);
+        run(self.here.edge.wire.on_edge("ip").args(["link", "set", EDGE, "up"]));
+        Ok(())
+    }
+
+    fn link_replaced(&mut self) -> Result<(), String> {
+        self.here.silence(EDGE);
+        self.scales.interface_goes(&self.here.edge.wire, EDGE);
+        self.here.edge.wire.cut();
+        self.nap(1_000);
+        self.here.edge.wire.add_wire();
+        self.here.add_sources();
+        self.replies = Some(self.here.edge.wire.receive_replies());
+        Ok(())
+    }
+
+    fn second_link(&mut self) -> Result<(), String> {
+        self.here.silence(SECOND);
+        self.scales.interface_goes(&self.here.edge.wire, SECOND);
+        run(self.here.edge.wire.on_edge("ip").args(["link", "del", SECOND]));
+        self.nap(1_000);
+        self.here.add_second();
+        Ok(())
+    }
+
+    fn remount(&mut self) -> Result<(), String> {
+        let mount = self.here.edge.pin().parent().expect("a mount point").to_owned();
+        run(Command::new("umount").arg("-l").arg(&mount));
+        self.nap(1_500);
+        run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&mount));
+        // The daemon looks every second.
+        let pin = self.here.edge.pin();
+        wait_for("pins in the new file system", || pin.join("links").join(EDGE).exists().then_some(()));
+        self.nap(500);
+        self.again(Site::kill_is_done)
+    }
+
+    fn store_crash(&mut self) -> Result<(), String> {
+        let master = self.store.master();
+        self.store.servers[master].kill();
+        self.nap(400);
+        self.store.servers[master].start();
+        Ok(())
+    }
+
+    fn store_pause(&mut self) -> Result<(), String> {
+        let master = self.store.master();
+        self.store.servers[master].pause();
+        self.nap(2_500);
+        self.store.servers[master].resume();
+        Ok(())
+    }
+
+    fn failover(&mut self) -> Result<(), String> {
+        let new = self.store.fail_over();
+        self.store.servers[1 - new].start();
+        let old = &self.store.servers[1 - new];
+        wait_for("an old master that follows", || (old.info("role") == "slave").then_some(()));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        self.store.servers[self.store.master()].ask(&["FLUSHALL"]);
+        Ok(())
+    }
+
+    fn disk_full(&mut self) -> Result<(), String> {
+        let filler = self.here.fill_disk();
+        let output = self.here.cli(&["block", "add", "198.51.100.77", "--reason", "on a full disk"]);
+        self.say(&format!("  a block on a full disk: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        self.here.reload();
+        let ended = self.again(Site::kill_is_done);
+        fs::remove_file(filler).map_err(|error| error.to_string())?;
+        ended?;
+        self.here.order(&["block", "add", "198.51.100.78"])
+    }
+
+    /// A start that finds no memory fails, and what was in force stays in force.
+    fn no_memory(&mut self) -> Result<(), String> {
+        self.here.kill();
+        let cap = match MemoryCap::new(self.here.edge.dir(), LITTLE_MEMORY) {
+            Ok(cap) => cap,
+            Err(error) => {
+                self.say(&format!("  memory cannot be limited here: {error}"));
+                return self.here.start(0);
+            }
+        };
+        let started = self.here.try_start(cap.hold(&self.here.command(0)), 0);
+        self.say(&format!(
+            "  with little memory: {}",
+            started.as_ref().err().map_or("started", String::as_str)
+        ));
+        drop(started);
+        let view = self.here.edge.dir().join("cgroup");
+        drop(cap);
+        let _gone = fs::remove_dir(view);
+        self.scales.find_counters(&self.here.edge.pin());
+        self.here.start(0)
+    }
+
+    fn few_files(&mut self) -> Result<(), String> {
+        self.here.kill();
+        let command = self.here.command(0);
+        let mut few =
+            with_open_files(std::path::Path::new(command.get_program()), 24 + self.deck.below(40) as u32);
+        few.args(command.get_args());
+        let started = self.here.try_start(few, 0);
+        self.say(&format!("  with few files: {}", started.as_ref().err().map_or("started", String::as_str)));
+        drop(started);
+        self.scales.find_counters(&self.here.edge.pin());
+        self.here.start(0)
+    }
+
+    fn step_clock(&mut self, by_s: i64) -> Result<(), String> {
+        let Some(file) = self.clock.clone() else {
+            self.say("  no libfaketime here; the clock stays");
+            return Ok(());
+        };
+        self.clock_s += by_s;
+        fs::write(&file, format!("{:+}", self.clock_s)).map_err(|error| error.to_string())?;
+        thread::sleep(Duration::from_millis(1_500));
+        if self.deck.below(2) == 0 { self.again(Site::kill_is_done) } else { Ok(()) }
+    }
+}
+
+impl Site {
+    fn kill_is_done(&mut self) -> Result<(), String> {
+        self.kill();
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! What receivers get, looked at many times a second for as long as a soak lasts.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{
+    bound::{Excess, seconds},
+    sender::Signal,
+};
+use crate::{fleet::Bound, traffic::Sink};
+
+/// Between two looks: often enough to see a burst, seldom enough to leave the machine to those who are watched.
+const EVERY: Duration = Duration::from_millis(40);
+
+/// What one sender sends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    pub(super) name: &'static str,
+    pub(super) host: usize,
+    pub(super) from: &'static str,
+    /// The receiver.
+    pub(super) sink: usize,
+    pub(super) pps: u64,
+    pub(super) due: Due,
+}
+
+/// What of it has to arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// All of it.
+    All,
+    /// None of it.
+    None,
+    /// What the bound of this name gives, to all streams of that bound together.
+    Bounded(&'static str),
+}
+
+/// A limit that is watched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    pub(super) name: &'static str,
+    pub(super) bound: Bound,
+}
+
+/// What was seen so far.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// By stream.
+    pub(super) arrived: Vec<u64>,
+    /// By limit.
+    pub(super) excess: Vec<Excess>,
+    /// Looks so far.
+    pub(super) looks: u64,
+}
+
+/// The looker.
+#[derive(Debug)]
+pub(super) struct Watch {
+    seen: Arc<Mutex<Seen>>,
+    _thread: JoinHandle<()>,
+}
+
+impl Watch {
+    pub(super) fn start(
+        mut sinks: Vec<Sink>,
+        streams: &'static [Stream],
+        limits: &'static [Limit],
+        signal: &Arc<Signal>,
+    ) -> Self {
+        let excess = limits.iter().map(|limit| Excess::new(limit.bound)).collect();
+        let seen = Arc::new(Mutex::new(Seen { arrived: vec![0; streams.len()], excess, looks: 0 }));
+        let (shared, signal) = (Arc::clone(&seen), Arc::clone(signal));
+        let thread = thread::spawn(move || {
+            let began = Instant::now();
+            while !signal.is_over() {
+                let not_before = seconds(began, Instant::now());
+                let counts: Vec<_> = sinks.iter_mut().map(Sink::counts).collect();
+                let not_after = seconds(began, Instant::now());
+                let arrived = |stream: &Stream| counts[stream.sink]["udp"][stream.from].as_u64().unwrap_or(0);
+                let arrived: Vec<u64> = streams.iter().map(arrived).collect();
+                let mut seen = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                for (limit, excess) in limits.iter().zip(&mut seen.excess) {
+                    let of_limit = streams.iter().zip(&arrived);
+                    let of_limit = of_limit.filter(|(stream, _)| stream.due == Due::Bounded(limit.name));
+                    excess.add(of_limit.map(|(_, count)| count).sum(), not_before, not_after);
+                }
+                seen.arrived = arrived;
+                seen.looks += 1;
+                drop(seen);
+                thread::sleep(EVERY);
+            }
+        });
+        Self { seen, _thread: thread }
+    }
+
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins anew with limits of which a burst may have been given once more.
+    pub(super) fn begin_again(&self, limits: &[Limit], which: impl Fn(&Limit) -> bool) {
+        self.wait();
+        let mut seen = self.seen();
+        for (_, excess) in limits.iter().zip(&mut seen.excess).filter(|(limit, _)| which(limit)) {
+            excess.begin_again();
+        }
+    }
+
+    /// Waits for a look that began after now.
+    pub(super) fn wait(&self) {
+        let now = self.seen().looks;
+        while self.seen().looks < now + 2 {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A port of a receiver.
+pub(super) fn at(address: &str) -> SocketAddr {
+    SocketAddr::new(address.parse().expect("an address"), crate::traffic::PORT)
+}
