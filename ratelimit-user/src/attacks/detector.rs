@@ -18,6 +18,7 @@ use super::{
     AttackReport, AttackTarget, Load, Volume,
     evidence::Evidence,
     report::{Moment, per_second},
+    witness::Witness,
 };
 use crate::{drops::Sighting, policy::AttackPolicy};
 
@@ -33,7 +34,9 @@ const ENOUGH: u32 = 5;
 const UPDATE_MS: u64 = 60_000;
 /// Drop events that are remembered for an attack that begins.
 const RECENT: usize = 512;
-/// How old they may be.
+/// Sampled packets that are remembered for an attack that begins.
+const RECENT_SAMPLES: usize = 32_768;
+/// How old drop events may be.
 const RECENT_MS: u64 = 5_000;
 
 /// What one look brought.
@@ -76,6 +79,19 @@ pub struct Detector {
     ongoing: BTreeMap<AttackTarget, Ongoing>,
     calm: BTreeMap<AttackTarget, Calm>,
     recent: VecDeque<Arc<Sighting>>,
+    /// Sampled packets of the last two seconds, while something is about to begin.
+    recent_samples: VecDeque<SampledPart>,
+}
+
+/// Refused packets for one service, or for none, that were sampled at one time.
+#[derive(Clone, Debug)]
+pub struct SampledPart {
+    /// The service.
+    pub service: Option<String>,
+    /// The packets.
+    pub witnesses: Vec<Witness>,
+    /// What each weight is multiplied with, because samples were lost.
+    pub scale: f64,
 }
 
 /// An attack that goes on.
@@ -114,6 +130,7 @@ impl Detector {
             ongoing: going_on.into_iter().map(resumed).collect(),
             calm: BTreeMap::new(),
             recent: VecDeque::new(),
+            recent_samples: VecDeque::new(),
         }
     }
 
@@ -138,6 +155,36 @@ impl Detector {
             self.recent.pop_front();
         }
         self.recent.push_back(Arc::clone(sighting));
+    }
+
+    /// Whether packets that are refused should be sampled: something is attacked, or seems to be.
+    pub fn is_alert(&self) -> bool {
+        let has_packets = |target: &AttackTarget| !matches!(target, AttackTarget::Api(_));
+        self.ongoing.keys().any(has_packets) || self.is_about_to_begin()
+    }
+
+    fn is_about_to_begin(&self) -> bool {
+        let is_hot = |(target, calm): (&AttackTarget, &Calm)| {
+            !matches!(target, AttackTarget::Api(_)) && calm.hot.is_some()
+        };
+        self.calm.iter().any(is_hot)
+    }
+
+    /// Takes in refused packets that were sampled.
+    pub fn see_samples(&mut self, part: SampledPart) {
+        let service = part.service.as_ref().map(|name| AttackTarget::Service(name.clone()));
+        let own = service.filter(|target| self.ongoing.contains_key(target));
+        if let Some(ongoing) = self.ongoing.get_mut(&own.unwrap_or(AttackTarget::Host)) {
+            ongoing.evidence.see_samples(&part.witnesses, part.scale);
+        }
+        if !self.is_about_to_begin() {
+            self.recent_samples.clear();
+            return;
+        }
+        self.recent_samples.push_back(part);
+        while self.recent_samples.iter().map(|part| part.witnesses.len()).sum::<usize>() > RECENT_SAMPLES {
+            self.recent_samples.pop_front();
+        }
     }
 
     /// Writes down that something was changed, in every attack that goes on.
@@ -239,10 +286,21 @@ impl Detector {
         for sighting in self.recent.iter().filter(|sighting| is_about(sighting, target, glance.unix_ms)) {
             ongoing.evidence.see(sighting);
         }
+        for part in self.recent_samples.iter().filter(|part| is_part_of(part, target)) {
+            ongoing.evidence.see_samples(&part.witnesses, part.scale);
+        }
         let both = Glance { span_ms, ..glance.clone() };
         ongoing.add(&all, &both, threshold, policy.end_after_ms());
         news.push(AttackNews::Begin(ongoing.report.clone()));
         self.ongoing.insert(target.clone(), ongoing);
+    }
+}
+
+fn is_part_of(part: &SampledPart, target: &AttackTarget) -> bool {
+    match target {
+        AttackTarget::Host => true,
+        AttackTarget::Service(name) => part.service.as_ref() == Some(name),
+        AttackTarget::Api(_) => false,
     }
 }
 

@@ -1,83 +1,159 @@
-//! Who was seen to send what was refused, from drop events: a sample.
+//! Who was seen to send what was refused: from sampled packets, or from drop events where nothing could be sampled.
 
 use super::{
-    frequent::Frequent,
-    kind::Senders,
-    report::{AttackReport, Frequency},
+    frequent::{Frequent, Tally},
+    kind::{AttackKind, Senders},
+    report::{AttackReport, CountedBy, Frequency},
+    witness::{OriginPort, Witness},
 };
 use crate::{drops::Sighting, policy::Prefix};
 
 /// Sources that are told apart; a flood from more looks like one from at least so many.
-const SOURCES: usize = 512;
+const SOURCES: usize = 4_096;
 /// Prefixes and ports that are told apart.
-const OTHERS: usize = 128;
+const OTHERS: usize = 512;
 /// Rows of each list in a report.
 const SHOWN: usize = 10;
 
-/// What drop events said of one attack.
+/// What was seen of one attack.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
+    counted_by: CountedBy,
     samples: u64,
+    /// Of these, those of sources that were not known before.
+    first_seen: u64,
     sources: Frequent<Prefix>,
     prefixes: Frequent<Prefix>,
     ports: Frequent<u16>,
+    origins: Frequent<OriginPort>,
 }
 
 impl Evidence {
-    /// What a report says already: none for a new one, and that of the daemon before for one that goes on.
-    pub(super) fn of(report: &AttackReport) -> Self {
-        let mut evidence = Self {
-            samples: report.samples,
+    fn new(counted_by: CountedBy) -> Self {
+        Self {
+            counted_by,
+            samples: 0,
+            first_seen: 0,
             sources: Frequent::new(SOURCES),
             prefixes: Frequent::new(OTHERS),
             ports: Frequent::new(OTHERS),
-        };
-        let prefixes = |rows: &[Frequency], frequent: &mut Frequent<Prefix>| {
-            rows.iter().for_each(|row| {
-                if let Ok(prefix) = row.value.parse() {
-                    frequent.see(&prefix, row.samples);
-                }
-            });
-        };
-        prefixes(&report.sources, &mut evidence.sources);
-        prefixes(&report.prefixes, &mut evidence.prefixes);
+            origins: Frequent::new(OTHERS),
+        }
+    }
+
+    /// What a report says already: none for a new one, and that of the daemon before for one that goes on.
+    pub(super) fn of(report: &AttackReport) -> Self {
+        let mut evidence = Self::new(report.counted_by);
+        evidence.samples = report.samples;
+        // What a report calls spoofed stays so until more is known.
+        let is_spoofed = report.summary.kind == AttackKind::Spoofed;
+        evidence.first_seen = if is_spoofed { report.samples } else { report.sources_seen };
+        for row in &report.sources {
+            read(row, row.value.parse().ok(), &mut evidence.sources);
+        }
+        for row in &report.prefixes {
+            read(row, row.value.parse().ok(), &mut evidence.prefixes);
+        }
         for row in &report.ports {
-            if let Ok(port) = row.value.parse() {
-                evidence.ports.see(&port, row.samples);
-            }
+            read(row, row.value.parse().ok(), &mut evidence.ports);
+        }
+        for row in &report.source_ports {
+            read(row, OriginPort::read(&row.value), &mut evidence.origins);
         }
         evidence
     }
 
-    /// Takes in one refused packet.
+    /// Takes in a drop event, unless samples say more.
     pub(super) fn see(&mut self, sighting: &Sighting) {
-        let around = if sighting.source.is_v4() { 24 } else { 48 };
-        self.samples += 1;
-        self.sources.see(&sighting.source, 1);
-        self.prefixes.see(&sighting.source.shortened(around), 1);
-        if sighting.port != 0 {
-            self.ports.see(&sighting.port, 1);
+        if self.counted_by == CountedBy::DropEvents {
+            let once = Tally { samples: 1, packets: 1, over: 0, variance: 0.0 };
+            self.add(sighting.source, sighting.port, OriginPort { is_udp: false, port: 0 }, once);
         }
     }
 
-    /// How many senders there seem to be. Source ports are not in drop events, so none is known to be reflected.
+    /// Takes in sampled packets, each of which stands for `scale` times its weight because samples were lost.
+    pub(super) fn see_samples(&mut self, witnesses: &[Witness], scale: f64) {
+        if witnesses.is_empty() {
+            return;
+        }
+        if self.counted_by == CountedBy::DropEvents {
+            // What drop events say is not how much: both do not add up.
+            *self = Self::new(CountedBy::Samples);
+        }
+        for witness in witnesses {
+            let weight = witness.weight as f64;
+            let tally = Tally {
+                samples: 1,
+                packets: (weight * scale).round() as u64,
+                over: 0,
+                variance: weight * (weight - 1.0) * scale * scale,
+            };
+            self.add(witness.source, witness.port, witness.origin, tally);
+        }
+    }
+
+    fn add(&mut self, source: Prefix, port: u16, origin: OriginPort, tally: Tally) {
+        let around = if source.is_v4() { 24 } else { 48 };
+        self.samples += tally.samples;
+        self.first_seen += u64::from(self.sources.see(&source, tally));
+        self.prefixes.see(&source.shortened(around.min(source.len())), tally);
+        if port != 0 {
+            self.ports.see(&port, tally);
+        }
+        if origin.port != 0 {
+            self.origins.see(&origin, tally);
+        }
+    }
+
+    /// How many senders there seem to be, and what they send from.
     pub(super) fn senders(&self) -> Senders {
-        Senders { samples: self.samples, sources: self.sources.known(), reflected: 0 }
+        let (mut reflected, mut with_origin) = (0, 0);
+        for (origin, tally) in self.origins.all() {
+            with_origin += tally.packets;
+            // Without what it took over from others: only what was surely seen.
+            reflected += if origin.is_reflector() { tally.packets - tally.over } else { 0 };
+        }
+        Senders {
+            samples: self.samples,
+            sources: self.sources.known(),
+            first_seen: self.first_seen,
+            reflected,
+            with_origin,
+        }
     }
 
     /// Writes what is known into a report.
     pub(super) fn tell(&self, report: &mut AttackReport) {
-        let rows = |top: Vec<(String, u64)>| {
-            top.into_iter().map(|(value, samples)| Frequency { value, samples }).collect()
-        };
-        let words = |top: Vec<(Prefix, u64)>| {
-            top.into_iter().map(|(prefix, count)| (prefix.shown(), count)).collect()
-        };
+        report.counted_by = self.counted_by;
         report.samples = self.samples;
         report.sources_seen = report.sources_seen.max(self.sources.known() as u64);
-        report.sources = rows(words(self.sources.top(SHOWN)));
-        report.prefixes = rows(words(self.prefixes.top(SHOWN)));
-        report.ports =
-            rows(self.ports.top(SHOWN).into_iter().map(|(port, count)| (port.to_string(), count)).collect());
+        report.sources = self.rows(&self.sources, Prefix::shown);
+        report.prefixes = self.rows(&self.prefixes, Prefix::shown);
+        report.ports = self.rows(&self.ports, u16::to_string);
+        report.source_ports = self.rows(&self.origins, |origin| origin.text());
     }
+
+    fn rows<T: Ord + std::hash::Hash + Clone>(
+        &self,
+        frequent: &Frequent<T>,
+        text: impl Fn(&T) -> String,
+    ) -> Vec<Frequency> {
+        let is_estimate = self.counted_by == CountedBy::Samples;
+        let row = |(value, tally): (T, Tally)| Frequency {
+            value: text(&value),
+            // As it was before packets were estimated: what took over the place of another counts its events.
+            samples: if is_estimate { tally.samples } else { tally.packets },
+            packets: is_estimate.then_some(tally.packets),
+            error_packets: is_estimate.then(|| tally.error_packets()),
+        };
+        frequent.top(SHOWN).into_iter().map(row).collect()
+    }
+}
+
+/// Takes in a row of a report; its error is kept as what it may be too high by.
+fn read<T: Ord + std::hash::Hash + Clone>(row: &Frequency, value: Option<T>, frequent: &mut Frequent<T>) {
+    let Some(value) = value else { return };
+    let packets = row.packets.unwrap_or(row.samples);
+    let over = row.error_packets.unwrap_or(0).min(packets);
+    frequent.see(&value, Tally { samples: row.samples, packets, over, variance: 0.0 });
 }

@@ -1,42 +1,90 @@
 //! What occurs most often in a stream, in bounded memory: the space-saving algorithm. A new value takes the place of the rarest and its count; a count is too
-//! large by at most the rarest one's.
+//! large by at most what it took over.
 
-/// Values with their counts.
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::Hash,
+};
+
+/// Half of a 95 % interval, in standard deviations.
+const CONFIDENCE: f64 = 1.96;
+
+/// What is known of one value.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Tally {
+    /// How often it was seen since it has a place.
+    pub(super) samples: u64,
+    /// Packets that these stand for, and those of the value whose place it took.
+    pub(super) packets: u64,
+    /// Of these, what it took over.
+    pub(super) over: u64,
+    /// The variance of the packets, because not every packet was looked at.
+    pub(super) variance: f64,
+}
+
+impl Tally {
+    /// How far the packets may be from the truth, nineteen times out of twenty.
+    pub(super) fn error_packets(&self) -> u64 {
+        self.over + (CONFIDENCE * self.variance.sqrt()).ceil() as u64
+    }
+}
+
+/// Values with their tallies.
 #[derive(Clone, Debug)]
 pub(super) struct Frequent<T> {
     room: usize,
-    counts: Vec<(T, u64)>,
+    tallies: HashMap<T, Tally>,
+    /// Rarest first.
+    order: BTreeSet<(u64, T)>,
 }
 
-impl<T: PartialEq + Clone> Frequent<T> {
+impl<T: Ord + Hash + Clone> Frequent<T> {
     /// Room for so many values.
     pub(super) fn new(room: usize) -> Self {
-        Self { room, counts: Vec::new() }
+        Self { room, tallies: HashMap::new(), order: BTreeSet::new() }
     }
 
-    /// Counts one occurrence with a weight.
-    pub(super) fn see(&mut self, value: &T, weight: u64) {
-        if let Some((_, count)) = self.counts.iter_mut().find(|(known, _)| known == value) {
-            *count += weight;
-        } else if self.counts.len() < self.room {
-            self.counts.push((value.clone(), weight));
-        } else if let Some((rarest, count)) = self.counts.iter_mut().min_by_key(|(_, count)| *count) {
-            *rarest = value.clone();
-            *count += weight;
-        }
+    /// Counts a value. Whether it has a place only since then.
+    pub(super) fn see(&mut self, value: &T, seen: Tally) -> bool {
+        let known = self.tallies.get(value).copied();
+        let before = match known {
+            Some(before) => {
+                self.order.remove(&(before.packets, value.clone()));
+                before
+            }
+            None if self.tallies.len() < self.room => Tally::default(),
+            None => self.order.pop_first().map_or_else(Tally::default, |(packets, rarest)| {
+                self.tallies.remove(&rarest);
+                Tally { packets, over: packets, ..Tally::default() }
+            }),
+        };
+        let tally = Tally {
+            samples: before.samples + seen.samples,
+            packets: before.packets + seen.packets,
+            over: before.over + seen.over,
+            variance: before.variance + seen.variance,
+        };
+        self.order.insert((tally.packets, value.clone()));
+        self.tallies.insert(value.clone(), tally);
+        known.is_none()
     }
 
     /// The most frequent, most frequent first.
-    pub(super) fn top(&self, most: usize) -> Vec<(T, u64)> {
-        let mut counts = self.counts.clone();
-        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        counts.truncate(most);
-        counts
+    pub(super) fn top(&self, most: usize) -> Vec<(T, Tally)> {
+        let newest = self.order.iter().rev().take(most);
+        newest
+            .map(|(_, value)| (value.clone(), self.tallies.get(value).copied().unwrap_or_default()))
+            .collect()
+    }
+
+    /// All values, with their tallies.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&T, &Tally)> {
+        self.tallies.iter()
     }
 
     /// How many different values are known; `room` means at least so many.
     pub(super) fn known(&self) -> usize {
-        self.counts.len()
+        self.tallies.len()
     }
 }
 
@@ -44,21 +92,21 @@ impl<T: PartialEq + Clone> Frequent<T> {
 mod tests {
     use super::*;
 
+    const ONE: Tally = Tally { samples: 1, packets: 1, over: 0, variance: 0.0 };
+
     #[test]
     fn the_most_frequent_of_many_values_are_found_in_the_room_there_is() {
         let mut frequent = Frequent::new(16);
         for number in 0..10_000_u32 {
-            frequent.see(&(number + 100), 1);
-            if number % 4 == 0 {
-                frequent.see(&7, 1);
-            }
-            if number % 5 == 0 {
-                frequent.see(&8, 1);
-            }
+            let value = if number % 4 == 0 { 7 } else { 1_000 + number };
+            frequent.see(&value, ONE);
         }
-        let top: Vec<u32> = frequent.top(2).into_iter().map(|(value, _)| value).collect();
-        assert_eq!((top, frequent.known()), (vec![7, 8], 16));
-        let (_, most) = frequent.top(1)[0];
-        assert!((2_500..2_500 + 14_500 / 16).contains(&most), "{most}");
+        let top = frequent.top(1);
+        let (value, tally) = top[0];
+        assert_eq!((value, frequent.known()), (7, 16));
+        assert!(tally.packets >= 2_500, "never too low: {tally:?}");
+        assert!(tally.packets - tally.over <= 2_500, "and too high by what it took over at most: {tally:?}");
+        let sum: u64 = frequent.all().map(|(_, tally)| tally.packets).sum();
+        assert_eq!(sum, 10_000);
     }
 }

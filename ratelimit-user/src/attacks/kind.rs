@@ -35,15 +35,26 @@ pub enum AttackKind {
 /// What is known of who sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Senders {
-    /// Drop events.
+    /// Sampled packets, or drop events.
     pub(super) samples: u64,
-    /// Different sources among them.
+    /// Different sources among them, as far as they are told apart.
     pub(super) sources: usize,
-    /// Drop events whose source port is one that reflections come from.
+    /// Samples of sources that were not known when they came.
+    pub(super) first_seen: u64,
+    /// Packets whose source port is one that reflections come from.
     pub(super) reflected: u64,
+    /// Packets whose source port is known.
+    pub(super) with_origin: u64,
 }
 
-/// Drop events that are too few to say that sources are never seen twice.
+impl Senders {
+    /// Whether most packets come from ports of reflectors, and from more than two of them: one server that answers too much is one source.
+    fn are_reflectors(&self) -> bool {
+        self.sources > 2 && self.reflected * 2 > self.with_origin
+    }
+}
+
+/// Samples that are too few to say that sources are never seen twice.
 const FEW: u64 = 200;
 
 impl AttackKind {
@@ -77,7 +88,12 @@ impl AttackKind {
             }
         }
         let most = packets.into_iter().max_by_key(|(sum, _)| *sum).and_then(|(_, kind)| kind);
-        most.unwrap_or_else(|| by_senders(senders))
+        match most {
+            // Reflectors have no state here and answer in fragments: what limits say of them is less than what their ports say.
+            None | Some(Self::Spoofed | Self::Fragments) if senders.are_reflectors() => Self::Reflection,
+            Some(kind) => kind,
+            None => by_senders(senders),
+        }
     }
 }
 
@@ -97,15 +113,12 @@ fn told_by(reason: Reason) -> Option<AttackKind> {
     }
 }
 
-/// Over limits of packets and bytes: who sends decides. A source is told of ten times a second at most, so counts of drop events say how many
-/// sources there are, not how much each sends.
+/// Over limits of packets and bytes: who sends decides.
 fn by_senders(senders: Senders) -> AttackKind {
-    let Senders { samples, sources, reflected } = senders;
-    if reflected * 2 > samples {
-        AttackKind::Reflection
-    } else if sources <= 2 && samples > 0 {
+    let Senders { samples, sources, first_seen, .. } = senders;
+    if sources <= 2 && samples > 0 {
         AttackKind::OneSource
-    } else if samples >= FEW && sources as u64 * 10 >= samples * 9 {
+    } else if samples >= FEW && first_seen * 10 >= samples * 9 {
         AttackKind::Spoofed
     } else {
         AttackKind::ManySources
@@ -122,7 +135,8 @@ mod tests {
             let volume = |(reason, packets): &(Reason, u64)| {
                 (reason.name().to_owned(), Volume { packets: *packets, bytes: 0 })
             };
-            let senders = Senders { samples, sources, reflected: 0 };
+            let first_seen = sources as u64;
+            let senders = Senders { samples, sources, first_seen, ..Senders::default() };
             AttackKind::of(&AttackTarget::Host, &reasons.iter().map(volume).collect(), senders)
         };
         assert_eq!(of(&[(Reason::LimitPackets, 9)], 20, 1), AttackKind::OneSource);
@@ -142,8 +156,21 @@ mod tests {
             of(&[(Reason::Truncated, 5), (Reason::BadIpHeader, 5), (Reason::HostTotal, 9)], 0, 0),
             AttackKind::Malformed
         );
-        let reflected = Senders { samples: 10, sources: 10, reflected: 6 };
-        assert_eq!(by_senders(reflected), AttackKind::Reflection);
+        let reflected = |reason: Reason, sources, reflected| {
+            let senders = Senders { samples: 10, sources, first_seen: 10, reflected, with_origin: 10 };
+            let reasons = [(reason.name().to_owned(), Volume { packets: 9, bytes: 0 })].into();
+            AttackKind::of(&AttackTarget::Host, &reasons, senders)
+        };
+        assert_eq!(reflected(Reason::LimitPackets, 10, 6), AttackKind::Reflection);
+        assert_eq!(reflected(Reason::NewSourceBudget, 10, 6), AttackKind::Reflection);
+        assert_eq!(reflected(Reason::LimitFragments, 10, 6), AttackKind::Reflection);
+        assert_eq!(reflected(Reason::LimitSyns, 10, 6), AttackKind::Syn, "no reflector of UDP sends SYNs");
+        assert_eq!(reflected(Reason::LimitPackets, 10, 5), AttackKind::ManySources);
+        assert_eq!(
+            reflected(Reason::LimitPackets, 1, 10),
+            AttackKind::OneSource,
+            "a server that answers much"
+        );
         let api = AttackTarget::Api("search".into());
         assert_eq!(AttackKind::of(&api, &BTreeMap::new(), Senders::default()), AttackKind::Requests);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   counters of one look -> Load per target -> Detector -> Begin, Update, End with an AttackReport
-//!   drop events ---------------------------> Frequent sources, prefixes and ports of the report
+//!   sampled packets, or drop events -------> Frequent sources, prefixes and ports of the report
 //! ```
 //!
 //! A refused packet counts for one attack: that on its service if there is one, otherwise that on the host.
@@ -17,10 +17,12 @@ mod target;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timeline;
+mod witness;
 
-pub use detector::{AttackNews, Detector, Glance};
+pub use detector::{AttackNews, Detector, Glance, SampledPart};
 pub use kind::AttackKind;
 pub use load::{Load, Tallied, Volume};
-pub use report::{AttackReport, AttackSummary, Frequency, Meanwhile};
+pub use report::{AttackReport, AttackSummary, CountedBy, Frequency, Meanwhile};
 pub use target::AttackTarget;
 pub use timeline::Timeline;
+pub use witness::{OriginPort, Witness};

@@ -58,16 +58,22 @@ pub struct AttackReport {
     pub passed_lowest_per_second: u64,
     /// Packets that passed within every limit during the attack.
     pub passed_packets: u64,
-    /// Drop events that the lists below were made of.
+    /// What the lists below were made of.
+    #[serde(default)]
+    pub counted_by: CountedBy,
+    /// Sampled packets, or drop events, that they were made of.
     pub samples: u64,
-    /// Different sources among drop events, at most as many as are told apart.
+    /// Different sources among these, at most as many as are told apart.
     pub sources_seen: u64,
-    /// Sources that were refused most often, by drop events.
+    /// Sources that were refused most often.
     pub sources: Vec<Frequency>,
-    /// Prefixes (/24 and /48) that were refused most often, by drop events.
+    /// Prefixes (/24 and /48) that were refused most often.
     pub prefixes: Vec<Frequency>,
-    /// Destination ports that were refused most often, by drop events.
+    /// Destination ports that were refused most often.
     pub ports: Vec<Frequency>,
+    /// Source ports that were refused most often; drop events do not tell them.
+    #[serde(default)]
+    pub source_ports: Vec<Frequency>,
     /// What operators and the daemon changed meanwhile.
     pub changes: Vec<Meanwhile>,
     /// Changes that found no room in the report.
@@ -86,13 +92,30 @@ pub struct AttackReport {
     pub watched_ms: u64,
 }
 
-/// Something that occurs often among drop events.
+/// What lists of a report were made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountedBy {
+    /// Drop events: who was there, not how much each sent.
+    #[default]
+    DropEvents,
+    /// Packets that were sampled while the attack went on.
+    Samples,
+}
+
+/// Something that occurs often among what was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frequency {
     /// A source, a prefix or a port.
     pub value: String,
-    /// Drop events.
+    /// Sampled packets, or drop events.
     pub samples: u64,
+    /// Refused packets, estimated from sampled ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// Nineteen times out of twenty the packets are not more than this away from the truth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_packets: Option<u64>,
 }
 
 /// Something that was changed during an attack.
@@ -139,11 +162,13 @@ impl AttackReport {
             passed_during_per_second: 0,
             passed_lowest_per_second: u64::MAX,
             passed_packets: 0,
+            counted_by: CountedBy::default(),
             samples: 0,
             sources_seen: 0,
             sources: Vec::new(),
             prefixes: Vec::new(),
             ports: Vec::new(),
+            source_ports: Vec::new(),
             changes: Vec::new(),
             changes_left_out: 0,
             timeline: Timeline::default(),

@@ -7,7 +7,7 @@ use super::{
     output::{Output, print, print_json, table},
 };
 use crate::{
-    attacks::{AttackReport, AttackSummary, AttackTarget, Frequency},
+    attacks::{AttackReport, AttackSummary, AttackTarget, CountedBy, Frequency},
     control::{
         client::{ask, unexpected},
         protocol::{Order, Reply},
@@ -140,15 +140,22 @@ fn text(report: &AttackReport) -> String {
         .map(|count| vec![count.reason.clone(), count.packets.to_string(), count.bytes.to_string()])
         .collect();
     text += &format!("\n{}", table(&["reason", unit, "bytes"], &rows));
-    for (title, rows) in [("source", &report.sources), ("prefix", &report.prefixes), ("port", &report.ports)]
-    {
+    for (title, rows) in [
+        ("source", &report.sources),
+        ("prefix", &report.prefixes),
+        ("port", &report.ports),
+        ("from port", &report.source_ports),
+    ] {
         if !rows.is_empty() {
-            text += &format!("\n{}", table(&[title, "drop events"], &frequencies(rows)));
+            text += &format!("\n{}", frequencies(title, rows, report.counted_by));
         }
     }
     if report.samples > 0 {
-        text +=
-            &format!("{} drop events, a sample; at least {} sources\n", report.samples, report.sources_seen);
+        let what = match report.counted_by {
+            CountedBy::DropEvents => "drop events, a sample",
+            CountedBy::Samples => "refused packets were looked at",
+        };
+        text += &format!("{} {what}; at least {} sources\n", report.samples, report.sources_seen);
     }
     if !report.changes.is_empty() {
         text += "\nchanged meanwhile\n";
@@ -162,6 +169,15 @@ fn text(report: &AttackReport) -> String {
     text
 }
 
-fn frequencies(rows: &[Frequency]) -> Vec<Vec<String>> {
-    rows.iter().map(|row| vec![row.value.clone(), row.samples.to_string()]).collect()
+fn frequencies(title: &str, rows: &[Frequency], counted_by: CountedBy) -> String {
+    let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
+    let cells = |row: &Frequency| match counted_by {
+        CountedBy::DropEvents => vec![row.value.clone(), row.samples.to_string()],
+        CountedBy::Samples => vec![row.value.clone(), number(row.packets), number(row.error_packets)],
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    match counted_by {
+        CountedBy::DropEvents => table(&[title, "drop events"], &rows),
+        CountedBy::Samples => table(&[title, "packets", "+/-"], &rows),
+    }
 }

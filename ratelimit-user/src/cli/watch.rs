@@ -63,6 +63,7 @@ impl Watch {
         };
         Filter::parse(self.source.as_deref(), self.reason.as_deref())?;
         let frames = self.pcap.is_some();
+        self.pcap.as_deref().map_or(Ok(()), pcap::refuse_terminal)?;
         let request = Order::Watch { source: self.source, reason: self.reason, frames };
         let mut answers = listen(&self.daemon.state, request)?;
         let mut file = self.pcap.as_deref().map(PcapFile::create).transpose()?;
@@ -97,6 +98,10 @@ impl Watch {
                 (Reply::Lost(lost), Output::Json) => json_line(&serde_json::json!({ "lost": lost }))?,
                 (Reply::Lost(lost), Output::Text) => {
                     complain(&format!("{lost} more were refused and not read in time"));
+                    continue;
+                }
+                (Reply::Notice(notice), _) => {
+                    complain(notice);
                     continue;
                 }
                 (other, _) => return Err(unexpected(other)),

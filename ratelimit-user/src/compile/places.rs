@@ -104,6 +104,12 @@ impl Places {
         self.index.get(name).copied()
     }
 
+    /// The name of a service by the number that its packets are counted under: one more than its place, and 0 for packets of no service.
+    pub fn of_number(&self, number: u32) -> Option<&str> {
+        let place = number.checked_sub(1)? as usize;
+        self.iter().find(|(at, _)| *at == place).map(|(_, name)| name)
+    }
+
     /// All names with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &str)> {
         self.names.iter().enumerate().filter_map(|(index, name)| Some((index, name.as_deref()?)))

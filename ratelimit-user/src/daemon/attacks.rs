@@ -12,7 +12,7 @@ use super::{
     log,
 };
 use crate::{
-    attacks::{AttackNews, AttackReport, AttackSummary, Detector, Glance, Tallied},
+    attacks::{AttackNews, AttackReport, AttackSummary, Detector, Glance, SampledPart, Tallied},
     clock::Clock,
     control::protocol::{ActiveAttack, AttacksStatus},
     drops::Sighting,
@@ -87,6 +87,16 @@ impl Attacks {
     /// Takes in a drop event.
     pub(super) fn see(&mut self, sighting: &Arc<Sighting>) {
         self.detector.see(sighting);
+    }
+
+    /// Whether refused packets should be sampled.
+    pub(super) fn is_alert(&self) -> bool {
+        self.detector.is_alert()
+    }
+
+    /// Takes in refused packets that were sampled.
+    pub(super) fn see_samples(&mut self, part: SampledPart) {
+        self.detector.see_samples(part);
     }
 
     /// Writes down what was changed, in attacks that go on.

@@ -21,6 +21,8 @@ use crate::{
 
 /// Frames that wait for one watcher. While it does not read, further ones are lost, and counted.
 const WAITING: usize = 1024;
+/// How often it is looked whether frames can be sampled.
+const PROBLEMS_EVERY: Duration = Duration::from_millis(500);
 /// How often names are looked up again.
 const NAMES_LAST: Duration = Duration::from_secs(1);
 
@@ -32,10 +34,22 @@ pub(super) fn watch(host: &Arc<HostCell>, filter: Filter) -> mpsc::Receiver<Repl
     let host = Arc::downgrade(host);
     tokio::spawn(async move {
         let mut names: Option<FrameNames> = None;
+        let (mut said, mut second) = (None, tokio::time::interval(PROBLEMS_EVERY));
         loop {
             let copy = tokio::select! {
                 () = sender.closed() => return,
                 copy = copies.recv() => copy,
+                _ = second.tick() => {
+                    let problem = traffic.problem();
+                    if let Some(problem) = problem.as_ref().filter(|_| problem != said) {
+                        let notice = format!("frames cannot be sampled, it is tried again: {problem}");
+                        if sender.send(Reply::Notice(notice)).await.is_err() {
+                            return;
+                        }
+                    }
+                    said = problem;
+                    continue;
+                }
             };
             let reply = match copy {
                 Ok(copy) => {

@@ -49,6 +49,7 @@ mod version;
 mod vital;
 mod waiting;
 mod warnings;
+mod witnesses;
 
 use crate::log;
 

@@ -35,6 +35,7 @@ use super::{
     status::status,
     supervisor::Supervisor,
     unsaved,
+    witnesses::follow_samples,
 };
 use crate::{
     attacks::Tallied,
@@ -135,6 +136,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         })?;
         tokio::spawn(follow_offenders(Arc::clone(&daemon.host)));
         tokio::spawn(follow_attacks(Arc::clone(&daemon)));
+        tokio::spawn(follow_samples(Arc::clone(&daemon.host)));
         let talks = Talks::begin(&daemon.host)?;
         daemon.until_stopped(&mut signals, &state).await?;
         // What is being said is said once more, if need be: it counts once.

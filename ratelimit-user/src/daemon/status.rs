@@ -73,8 +73,16 @@ fn warned(host: &Host) -> Vec<StatusWarning> {
         StatusWarning::of("pins_gone", host.interfaces.unpinned()),
         StatusWarning::of("attack_reports_not_on_disk", host.attacks.not_on_disk()),
         StatusWarning::of("notify", host.attacks.untold()),
+        StatusWarning::of("sampling", host.traffic.problem().map(unsampled)),
     ]
     .concat()
+}
+
+/// That nobody can see who sends, and why.
+fn unsampled(problem: String) -> String {
+    format!(
+        "frames cannot be sampled, so that top, attack reports and watch --pcap have no sources; it is tried again while somebody looks: {problem}"
+    )
 }
 
 /// Interfaces on which the program is slow or gone; their own lines say so in the text.

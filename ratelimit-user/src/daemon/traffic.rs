@@ -36,6 +36,10 @@ const EPOCHS: u32 = 10;
 const GRACE: Duration = Duration::from_secs(10);
 /// Samples that one view is made of, at most. The sampler's budget is a tenth of this.
 const MOST_SAMPLES: usize = 200_000;
+/// How long to wait before buffers that could not be opened are tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// Epochs of samples that somebody who counts them may be behind.
+const EPOCHS_BEHIND: usize = 16;
 /// How far somebody who takes copies of frames may be behind, in frames.
 const BACKLOG: usize = 8_192;
 
@@ -48,11 +52,23 @@ pub(super) struct CopiedFrame {
     pub(super) bytes: Box<[u8]>,
 }
 
+/// What was sampled in one epoch.
+#[derive(Clone, Debug)]
+pub(super) struct EpochSamples {
+    /// The frames.
+    pub(super) samples: Vec<Sampled>,
+    /// Samples that were lost.
+    pub(super) lost: u64,
+}
+
 /// Who looks, and what at.
 #[derive(Debug)]
 pub(super) struct Traffic {
     views: watch::Sender<Option<Arc<View>>>,
     copies: broadcast::Sender<Arc<CopiedFrame>>,
+    epochs: broadcast::Sender<Arc<EpochSamples>>,
+    /// Why frames cannot be sampled, since somebody last looked.
+    problem: Mutex<Option<String>>,
     /// The maps of the sampler; with the thread while that runs.
     samples: Mutex<Option<Samples>>,
 }
@@ -60,7 +76,8 @@ pub(super) struct Traffic {
 impl Traffic {
     pub(super) fn new(samples: Option<Samples>) -> Arc<Self> {
         let (views, copies) = (watch::Sender::new(None), broadcast::Sender::new(BACKLOG));
-        Arc::new(Self { views, copies, samples: Mutex::new(samples) })
+        let epochs = broadcast::Sender::new(EPOCHS_BEHIND);
+        Arc::new(Self { views, copies, epochs, problem: Mutex::default(), samples: Mutex::new(samples) })
     }
 
     /// The way in for those who want views.
@@ -75,6 +92,31 @@ impl Traffic {
         let copies = self.copies.subscribe();
         self.begin(&mut samples, &Arc::downgrade(host));
         copies
+    }
+
+    /// Everything that is sampled, epoch by epoch, from now on.
+    pub(super) fn epochs(self: &Arc<Self>, host: &Arc<HostCell>) -> broadcast::Receiver<Arc<EpochSamples>> {
+        let mut samples = self.samples();
+        let epochs = self.epochs.subscribe();
+        self.begin(&mut samples, &Arc::downgrade(host));
+        epochs
+    }
+
+    /// Why frames cannot be sampled, if that was tried and failed.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes down whether frames can be sampled, and says once that they cannot.
+    fn note(&self, problem: Option<&str>) {
+        let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_deref() != problem {
+            match problem {
+                Some(problem) => log::warning(format!("views of the traffic have no sources: {problem}")),
+                None => log::info("frames are sampled again"),
+            }
+            *known = problem.map(str::to_owned);
+        }
     }
 
     fn look(self: &Arc<Self>, host: &Weak<HostCell>) -> Views {
@@ -102,7 +144,7 @@ impl Traffic {
     }
 
     fn is_looked_at(&self) -> bool {
-        self.views.receiver_count() + self.copies.receiver_count() > 0
+        self.views.receiver_count() + self.copies.receiver_count() + self.epochs.receiver_count() > 0
     }
 
     fn run(&self, mut samples: Samples, host: &Weak<HostCell>) {
@@ -119,62 +161,92 @@ impl Traffic {
         }
     }
 
-    /// Makes views until nobody has looked for a while.
+    /// Makes views until nobody has looked for a while, or buffers have to be opened anew.
     fn watch(&self, samples: &mut Samples, host: &Weak<HostCell>) {
-        let (mut open, problem) = match samples.open() {
-            Ok(open) => (Some(open), None),
-            Err(error) => {
-                log::warning(format!("views of the traffic have no sources: {error}"));
-                (None, Some(error.to_string()))
-            }
-        };
-        let mut last_looked = Instant::now();
+        let opened = samples.open();
+        let problem = opened.as_ref().err().map(ToString::to_string);
+        self.note(problem.as_deref());
+        let (mut open, began) = (opened.ok(), Instant::now());
+        let (mut last_looked, mut last_viewed) = (began, began);
         let Some(mut before) = Look::take(host) else { return };
         while last_looked.elapsed() < GRACE {
-            let (taken, lost) = self.sample(open.as_mut(), before.at + EPOCHS * EPOCH);
-            let Some(after) = Look::take(host) else { return };
-            if let Some(mut view) = view(&before, &after, &taken, lost, problem.as_deref()) {
-                let Some(host) = host.upgrade() else { return };
-                remaining::fill_in(&host, &mut view);
-                self.views.send_replace(Some(Arc::new(view)));
+            let are_views_wanted = last_viewed.elapsed() < GRACE;
+            let (taken, lost) = self.sample(open.as_mut(), before.at + EPOCHS * EPOCH, are_views_wanted);
+            let Some(alive) = host.upgrade() else { return };
+            if are_views_wanted {
+                let Some(after) = Look::take(host) else { return };
+                if let Some(mut view) = view(&before, &after, &taken, lost, problem.as_deref()) {
+                    remaining::fill_in(&alive, &mut view);
+                    self.views.send_replace(Some(Arc::new(view)));
+                }
+                before = after;
+            } else {
+                // Counters are read for views alone: they are read again when somebody wants one.
+                before.at = Instant::now();
             }
             if self.is_looked_at() {
                 last_looked = Instant::now();
             }
-            before = after;
-            if open.as_ref().is_some_and(OpenSamples::is_outdated) {
-                // A CPU has come or gone: all buffers are opened anew.
+            if self.views.receiver_count() > 0 {
+                if !are_views_wanted {
+                    let Some(anew) = Look::take(host) else { return };
+                    before = anew;
+                }
+                last_viewed = Instant::now();
+            }
+            let is_outdated = open.as_ref().is_some_and(OpenSamples::is_outdated);
+            // A CPU has come or gone: all buffers are opened anew. So are those that could not be opened.
+            if is_outdated || (open.is_none() && began.elapsed() >= TRY_AGAIN) {
                 return;
             }
         }
     }
 
-    /// Takes samples until a moment, epoch by epoch. Answers them, and how many were lost.
-    fn sample(&self, mut open: Option<&mut OpenSamples<'_>>, until: Instant) -> (Vec<Sampled>, u64) {
+    /// Takes samples until a moment, epoch by epoch. Answers them if they are wanted, and how many were lost.
+    fn sample(
+        &self,
+        mut open: Option<&mut OpenSamples<'_>>,
+        until: Instant,
+        are_wanted: bool,
+    ) -> (Vec<Sampled>, u64) {
         let (mut taken, mut lost) = (Vec::new(), 0);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             thread::sleep(left.min(EPOCH));
             if let Some(open) = &mut open {
-                // If the map cannot be written, the sampler goes on with the epoch that it has.
-                let _written = open.begin_epoch();
-                let mut full = 0;
-                lost += open.read(|header, bytes| {
-                    if taken.len() < MOST_SAMPLES {
-                        taken.push(Sampled::of(header, bytes));
-                    } else {
-                        full += 1;
-                    }
-                    if self.copies.receiver_count() > 0 {
-                        let _gone = self.copies.send(Arc::new(CopiedFrame { header, bytes: bytes.into() }));
-                    }
-                });
-                lost += full;
+                let epoch = self.read_epoch(open);
+                lost += epoch.lost;
+                if are_wanted {
+                    let room = MOST_SAMPLES - taken.len();
+                    lost += epoch.samples.len().saturating_sub(room) as u64;
+                    taken.extend(epoch.samples.iter().take(room));
+                }
+                if self.epochs.receiver_count() > 0 {
+                    let _gone = self.epochs.send(Arc::new(epoch));
+                }
             }
             if left <= EPOCH {
                 return (taken, lost);
             }
         }
+    }
+
+    fn read_epoch(&self, open: &mut OpenSamples<'_>) -> EpochSamples {
+        // If the map cannot be written, the sampler goes on with the epoch that it has.
+        let _written = open.begin_epoch();
+        let mut samples = Vec::new();
+        let mut full = 0;
+        let lost = open.read(|header, bytes| {
+            if samples.len() < MOST_SAMPLES {
+                samples.push(Sampled::of(header, bytes));
+            } else {
+                full += 1;
+            }
+            if self.copies.receiver_count() > 0 {
+                let _gone = self.copies.send(Arc::new(CopiedFrame { header, bytes: bytes.into() }));
+            }
+        });
+        EpochSamples { samples, lost: lost + full }
     }
 }
 
@@ -222,9 +294,5 @@ fn view(before: &Look, after: &Look, samples: &[Sampled], lost: u64, problem: Op
         attack_state: after.attack_state,
         problem,
     };
-    let services = &after.services;
-    Some(View::of(&span, |number| {
-        let index = usize::try_from(number.checked_sub(1)?).ok()?;
-        services.iter().find(|(place, _)| *place == index).map(|(_, name)| name)
-    }))
+    Some(View::of(&span, |number| after.services.of_number(number)))
 }

@@ -62,8 +62,7 @@ impl Cause {
 
     /// The name of its service.
     pub fn service_name<'p>(&self, services: &'p Places) -> Option<&'p str> {
-        let index = self.service.checked_sub(1)? as usize;
-        services.iter().find(|(at, _)| *at == index).map(|(_, name)| name)
+        services.of_number(self.service)
     }
 }
 

@@ -9,7 +9,7 @@ use ratelimit_common::abi::{
 };
 use ratelimit_ebpf::{
     frame::{Frame, Link},
-    packet::{Address, Family},
+    packet::{Address, Family, Transport},
     parse,
 };
 
@@ -22,6 +22,10 @@ pub struct Sampled {
     pub source: Option<IpAddr>,
     /// Destination port; 0 without one.
     pub port: u16,
+    /// Source port; 0 without one.
+    pub source_port: u16,
+    /// Whether the ports are those of UDP.
+    pub is_udp: bool,
     /// 0, or one more than the index of a service.
     pub service: u32,
     /// Why it ended as it did.
@@ -49,14 +53,21 @@ impl Sampled {
         let link = if header.link == 0 { Link::Ethernet } else { Link::Ip };
         let frame = Frame::with_len(link, frame, u64::from(header.len));
         // An answer goes to whom it was asked by: the frame has been written over.
-        let (source, port) = match header.action {
-            ACTION_REPLY => (parse::destination(&frame), 0),
-            _ => (parse::source(&frame), parse::parse(&frame).map_or(0, |packet| packet.port)),
+        let (source, packet) = match header.action {
+            ACTION_REPLY => (parse::destination(&frame), None),
+            _ => (parse::source(&frame), parse::parse(&frame).ok()),
         };
+        let port = packet.map_or(0, |packet| packet.port);
+        // Both protocols with ports have the source port in front of the destination's.
+        let with_port = packet.filter(|packet| packet.port_slot().is_some());
+        let source_port =
+            with_port.and_then(|packet| Some(frame.view::<2>(packet.transport_at)?.u16_be::<0>()));
         Self {
             time_ns: header.time_ns,
             source: source.map(address),
             port,
+            source_port: source_port.unwrap_or(0),
+            is_udp: packet.is_some_and(|packet| packet.transport == Transport::UDP),
             service: header.slot / SERVICE_SLOTS,
             reason: Reason::from_code(header.slot % REASON_SLOTS),
             fate,
@@ -103,6 +114,8 @@ mod tests {
                 time_ns: 5,
                 source: Some([203, 0, 113, 7].into()),
                 port: 53,
+                source_port: 9,
+                is_udp: true,
                 service: 3,
                 reason: Reason::LimitPackets,
                 fate: Fate::Rejected,

@@ -192,6 +192,8 @@ mod tests {
             time_ns: 0,
             source: Some(std::net::Ipv4Addr::from_bits(source).into()),
             port: 53,
+            source_port: 4711,
+            is_udp: true,
             service: 1,
             reason: if verdict == Verdict::Drop { Reason::LimitPackets } else { Reason::Conforming },
             fate: Fate::Decided,

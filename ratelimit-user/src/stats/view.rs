@@ -263,6 +263,8 @@ mod tests {
             time_ns: 0,
             source: Some([203, 0, 113, last].into()),
             port: 53,
+            source_port: 4711,
+            is_udp: true,
             service: 1,
             reason: Reason::LimitPackets,
             fate: Fate::Decided,

@@ -13,10 +13,10 @@ use std::{
 
 use ratelimit_tests::{
     answer::{assert_answer, stdout},
-    daemon::Edge,
+    daemon::{Edge, binary},
     netns::EDGE_V4,
     redis::{Certificates, wait_for},
-    traffic::{edge_with_sources, flood, sent},
+    traffic::{edge_with_sources, flood, sent, socket_address},
 };
 use ratelimit_user::{
     attacks::{AttackReport, AttackTarget},
@@ -153,6 +153,52 @@ fn a_flood_is_an_attack_with_a_report_a_message_and_a_metric_and_kill_9_does_not
     let text = stdout(&edge.cli(&["attacks", "show", "1"]));
     assert!(text.starts_with("attack 1: one_source on service game\nfrom 20"), "{text}");
     assert!(http_get(&edge, "/metrics").contains("ratelimit_attacks_active 0"));
+}
+
+#[test]
+fn a_flood_from_the_ports_of_reflectors_is_a_reflection_and_its_packets_are_estimated() {
+    let edge = edge_with_sources(&[BAD]);
+    let _daemon = edge.start(
+        "[source]\nlimits = [\"100000 packets/s\"]\n\
+         [[service]]\nname = \"game\"\nmatch = { protocol = \"udp\", ports = [4711] }\ntotal = [\"500 packets/s\"]\n\
+         [attacks]\nbegin = \"500 packets/s\"\nend_after = \"1s\"\n",
+    );
+    let mut reflectors = edge
+        .wire
+        .in_net(binary("traffic"))
+        .args(["forge", "--kind", "udp", "--to", &socket_address(EDGE_V4), "--for", "8", "--pps", "8000"])
+        .args(["--within", "198.51.100.0/25", "--from-port", "53", "--from-port", "123"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("start reflectors");
+    let attack = wait_for("a reflection", || {
+        let attack = edge.json(&["attacks", "show", "1"])["attack"].clone();
+        (attack["kind"] == "reflection" && attack["samples"].as_u64() > Some(2_000)).then_some(attack)
+    });
+    assert_eq!(attack["counted_by"], "samples", "{attack}");
+    let first = |list: &str| attack[list][0].clone();
+    let names: Vec<&str> =
+        attack["source_ports"].as_array().unwrap().iter().filter_map(|row| row["value"].as_str()).collect();
+    assert!(names.len() == 2 && names.contains(&"udp 53") && names.contains(&"udp 123"), "{names:?}");
+    assert_eq!(
+        (&first("prefixes")["value"], &first("ports")["value"]),
+        (&"198.51.100.0/24".into(), &"4711".into())
+    );
+    assert!(attack["sources_seen"].as_u64() >= Some(100), "{attack}");
+    // All of them come from one prefix: what it is said to have sent is what was counted, since the sampling began.
+    let (packets, error) =
+        (first("prefixes")["packets"].as_u64(), first("prefixes")["error_packets"].as_u64());
+    let refused = attack["refused_packets"].as_u64().unwrap();
+    let said = packets.unwrap() + error.unwrap();
+    assert!(
+        said > refused / 4 && packets.unwrap() < refused + refused / 4 + error.unwrap() + 8_000,
+        "{attack}"
+    );
+    assert_answer(&edge.cli(&["attacks", "show", "1"]), 0, &["from port", "udp 53", "+/-"]);
+    // Nobody looks any more once it is over.
+    reflectors.kill().expect("stop them");
+    reflectors.wait().expect("their end");
+    wait_for("its end", || edge.json(&["attacks", "show", "1"])["attack"]["end"].as_str().map(drop));
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Within {
 pub(crate) fn run(
     to: SocketAddr,
     lasts: Duration,
-    kind: Kind,
+    kind: (Kind, &[u16]),
     pps: Option<u64>,
     (within, spared): (Option<Within>, &[Ipv4Addr]),
 ) -> Result<()> {
@@ -82,12 +82,14 @@ pub(crate) fn run(
 
 fn packet(
     to: SocketAddr,
-    kind: Kind,
+    (kind, from_ports): (Kind, &[u16]),
     (within, spared): (Within, &[Ipv4Addr]),
     random: &mut fastrand::Rng,
 ) -> Vec<u8> {
     let protocol = if matches!(kind, Kind::Udp) { 17 } else { 6 };
-    let tcp = segment(to.port(), kind, random);
+    let from_port =
+        if from_ports.is_empty() { random.u16(1024..) } else { from_ports[random.usize(..from_ports.len())] };
+    let tcp = segment((from_port, to.port()), kind, random);
     let mut packet = match to.ip() {
         IpAddr::V4(to) => {
             let source = within.pick(spared, random);
@@ -111,9 +113,9 @@ fn packet(
 }
 
 /// No checksum: whoever checks it drops the segment, and has by then done the work that a flood is meant to cause.
-fn segment(port: u16, kind: Kind, random: &mut fastrand::Rng) -> Vec<u8> {
+fn segment((from_port, port): (u16, u16), kind: Kind, random: &mut fastrand::Rng) -> Vec<u8> {
     let mut segment = Vec::new();
-    segment.extend(random.u16(1024..).to_be_bytes());
+    segment.extend(from_port.to_be_bytes());
     segment.extend(port.to_be_bytes());
     if matches!(kind, Kind::Udp) {
         // Eight bytes of header and as many of payload; a checksum of 0 is none.

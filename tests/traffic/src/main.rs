@@ -60,6 +60,9 @@ enum Verb {
         /// But never this one; may be given several times
         #[arg(long, value_name = "ADDR")]
         spare: Vec<Ipv4Addr>,
+        /// Sent from this port, and not from any; may be given several times
+        #[arg(long, value_name = "PORT")]
+        from_port: Vec<u16>,
         /// Segments per second; as fast as possible without it
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         pps: Option<u64>,
@@ -108,8 +111,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Flood { route, pps, size } => flood::run(&route, pps, size),
         Verb::Syns { route, pps } => syns::run(&route, pps),
-        Verb::Forge { to, lasts, kind, within, spare, pps } => {
-            forge::run(to, lasts, kind, pps, (within, &spare))
+        Verb::Forge { to, lasts, kind, within, spare, from_port, pps } => {
+            forge::run(to, lasts, (kind, &from_port), pps, (within, &spare))
         }
         Verb::Ask { route, every, patience } => {
             ask::run(&route, Duration::from_millis(every), Duration::from_secs(patience))

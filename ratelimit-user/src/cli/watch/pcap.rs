@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, Write},
+    io::{self, IsTerminal as _, Write},
     path::{Path, PathBuf},
 };
 
@@ -65,6 +65,16 @@ impl PcapFile {
         })?;
         self.writer.flush()
     }
+}
+
+/// Bytes of packets make a terminal useless.
+pub(super) fn refuse_terminal(path: &Path) -> Result<(), Failure> {
+    if is_stdout(path) && io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "--pcap - writes packets to standard output, which is a terminal; pipe it into tshark -r - or name a file",
+        ));
+    }
+    Ok(())
 }
 
 /// Whether packets go to standard output, which then has nothing else.

@@ -60,6 +60,8 @@ pub enum Reply {
     Frame(Box<RefusedFrame>),
     /// To `watch`: so many packets were not told of, because the caller did not read them in time.
     Lost(u64),
+    /// To `watch`: why nothing may come for now.
+    Notice(String),
     /// To a question for the first of both lists.
     Lists(Box<FirstListed>),
     /// To `block list`.

@@ -110,7 +110,7 @@ pub struct StatusWarning {
 
 impl StatusWarning {
     /// Everything that there are warnings of.
-    pub const KINDS: [&str; 13] = [
+    pub const KINDS: [&str; 14] = [
         "not_protected",
         "generic_mode",
         "monitor",
@@ -123,6 +123,7 @@ impl StatusWarning {
         "pins_gone",
         "attack_reports_not_on_disk",
         "notify",
+        "sampling",
         "store",
     ];
 

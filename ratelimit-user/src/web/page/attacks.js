@@ -35,7 +35,7 @@ function course({ step_seconds: step, refused, passed }) {
 }
 
 function told(one) {
-  const often = (title, all) => (all?.length ? [el("dt", {}, title), el("dd", {}, all.slice(0, 5).map((each) => `${each.value} (${count(each.samples)})`).join(", "))] : []);
+  const often = (title, all) => (all?.length ? [el("dt", {}, title), el("dd", {}, all.slice(0, 5).map((each) => `${each.value} (${each.packets === undefined ? count(each.samples) : `${count(each.packets)} packets`})`).join(", "))] : []);
   return [
     el("h3", {}, `Attack ${one.number}: ${words(one.kind)} on ${where(one)}`),
     course(one.timeline),
@@ -44,7 +44,7 @@ function told(one) {
       el("dt", {}, "Peak"), el("dd", {}, `${rate(one.peak_packets_per_second)} packets/s at ${clock(Date.parse(one.peak_at))}, ${bits(one.peak_bytes_per_second * 8)}`),
       el("dt", {}, "Refused"), el("dd", {}, `${count(one.refused_packets)} packets: ${one.reasons.map((reason) => `${words(reason.reason)} ${count(reason.packets)}`).join(", ")}`),
       el("dt", {}, "Honest traffic"), el("dd", {}, `${one.passed_before_per_second === null ? "not known" : rate(one.passed_before_per_second)} packets/s before, ${rate(one.passed_during_per_second)} meanwhile`),
-      ...often("Sources", one.sources), ...often("Prefixes", one.prefixes), ...often("Ports", one.ports),
+      ...often("Sources", one.sources), ...often("Prefixes", one.prefixes), ...often("Ports", one.ports), ...often("From ports", one.source_ports),
       ...(one.changes?.length ? [el("dt", {}, "Meanwhile"), el("dd", {}, one.changes.slice(-5).map((change) => change.what).join("; "))] : [])),
   ];
 }

@@ -1,0 +1,71 @@
+//! A refused packet that was sampled: who sent it, from and to which port, and how many packets it stands for.
+
+use crate::policy::Prefix;
+
+/// Source ports of UDP services that answer with more than they are sent, and that floods are reflected from.
+const REFLECTORS: [u16; 26] = [
+    17, 19, 53, 69, 111, 123, 137, 161, 389, 427, 520, 623, 1434, 1900, 3283, 3389, 3478, 3702, 5353, 5683,
+    10_001, 11_211, 27_960, 32_414, 33_848, 37_810,
+];
+
+/// A refused packet that was sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Witness {
+    /// Who sent it.
+    pub source: Prefix,
+    /// Its destination port; 0 without one.
+    pub port: u16,
+    /// Where it came from.
+    pub origin: OriginPort,
+    /// How many packets it stands for.
+    pub weight: u64,
+}
+
+/// A source port of a protocol; port 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OriginPort {
+    /// Whether the protocol is UDP, and not TCP.
+    pub is_udp: bool,
+    /// The port.
+    pub port: u16,
+}
+
+impl OriginPort {
+    /// Whether floods are known to be reflected from there.
+    pub(super) fn is_reflector(self) -> bool {
+        self.is_udp && REFLECTORS.binary_search(&self.port).is_ok()
+    }
+
+    /// As in reports: `udp 53`.
+    pub(super) fn text(self) -> String {
+        format!("{} {}", if self.is_udp { "udp" } else { "tcp" }, self.port)
+    }
+
+    /// From what a report says.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let (protocol, port) = text.split_once(' ')?;
+        Some(Self { is_udp: protocol == "udp", port: port.parse().ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reflector_is_a_port_of_udp_and_survives_being_written() {
+        assert!(REFLECTORS.is_sorted(), "it is searched");
+        for (is_udp, port, expected) in [
+            (true, 53, true),
+            (false, 53, false),
+            (true, 123, true),
+            (true, 11_211, true),
+            (true, 40_000, false),
+        ] {
+            let origin = OriginPort { is_udp, port };
+            assert_eq!(origin.is_reflector(), expected, "{origin:?}");
+            assert_eq!(OriginPort::read(&origin.text()), Some(origin));
+        }
+        assert_eq!(OriginPort::read("53"), None);
+    }
+}
