@@ -73,13 +73,13 @@ fn warned(host: &Host) -> Vec<StatusWarning> {
         StatusWarning::of("pins_gone", host.interfaces.unpinned()),
         StatusWarning::of("attack_reports_not_on_disk", host.attacks.not_on_disk()),
         StatusWarning::of("notify", host.attacks.untold()),
-        StatusWarning::of("sampling", host.traffic.problem().map(unsampled)),
+        StatusWarning::of("sampling", host.traffic.problem().as_deref().map(unsampled)),
     ]
     .concat()
 }
 
 /// That nobody can see who sends, and why.
-fn unsampled(problem: String) -> String {
+fn unsampled(problem: &str) -> String {
     format!(
         "frames cannot be sampled, so that top, attack reports and watch --pcap have no sources; it is tried again while somebody looks: {problem}"
     )

@@ -172,6 +172,8 @@ fn a_flood_from_the_ports_of_reflectors_is_a_reflection_and_its_packets_are_esti
         .spawn()
         .expect("start reflectors");
     let attack = wait_for("a reflection", || {
+        // Before it has begun there is nothing to show.
+        edge.json(&["attacks", "list"])["attacks"][0].as_object()?;
         let attack = edge.json(&["attacks", "show", "1"])["attack"].clone();
         (attack["kind"] == "reflection" && attack["samples"].as_u64() > Some(2_000)).then_some(attack)
     });
