@@ -9,4 +9,5 @@
 extern crate std;
 
 pub mod abi;
+pub mod gap;
 pub mod limit;

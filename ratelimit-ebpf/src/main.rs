@@ -8,6 +8,8 @@
 )]
 
 #[cfg(target_arch = "bpf")]
+mod cpu;
+#[cfg(target_arch = "bpf")]
 mod jumps;
 #[cfg(target_arch = "bpf")]
 mod maps;
@@ -41,157 +43,92 @@ mod entry {
         wire::Kernel,
     };
 
-    /// For kernels without multi-buffer XDP.
-    #[xdp]
+    /// Decides about Ethernet frames, also those of several buffers, such as jumbo frames.
+    #[xdp(frags)]
     #[inline(always)]
     pub(crate) fn ratelimit(ctx: XdpContext) -> u32 {
-        let jumps = Jumps { ctx: &ctx, link: Link::Ethernet };
-        action(&jumps, process(&Frame::of_context(Link::Ethernet, &ctx), &Maps, &jumps))
+        decide(Link::Ethernet, &ctx)
     }
 
-    /// Also takes frames of several buffers, such as jumbo frames.
-    ///
-    /// # Minimum kernel version
-    /// 5.18
+    /// For interfaces whose frames are IP packets.
     #[xdp(frags)]
-    #[inline(always)]
-    pub(crate) fn ratelimit_frags(ctx: XdpContext) -> u32 {
-        let jumps = Jumps { ctx: &ctx, link: Link::Ethernet };
-        action(&jumps, process(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, &jumps))
-    }
-
-    /// For interfaces whose frames are IP packets, on kernels without multi-buffer XDP.
-    #[xdp]
     #[inline(always)]
     pub(crate) fn ratelimit_ip(ctx: XdpContext) -> u32 {
-        let jumps = Jumps { ctx: &ctx, link: Link::Ip };
-        action(&jumps, process(&Frame::of_context(Link::Ip, &ctx), &Maps, &jumps))
-    }
-
-    /// For interfaces whose frames are IP packets, of several buffers too.
-    #[xdp(frags)]
-    #[inline(always)]
-    pub(crate) fn ratelimit_ip_frags(ctx: XdpContext) -> u32 {
-        let jumps = Jumps { ctx: &ctx, link: Link::Ip };
-        action(&jumps, process(&Frame::of_context_frags(Link::Ip, &ctx), &Maps, &jumps))
+        decide(Link::Ip, &ctx)
     }
 
     /// Reached from `ratelimit` only, with a SYN that is to be answered with a cookie.
-    #[xdp]
-    pub(crate) fn answer(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
-            cookie::answer(&Frame::of_context(Link::Ethernet, &ctx), &Maps, jumps, kernel)
-        })
-    }
-
-    /// Reached from `ratelimit_frags`: the kernel lets a program call another only if both, or neither, take several buffers.
     #[xdp(frags)]
-    pub(crate) fn answer_frags(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
-            cookie::answer(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, jumps, kernel)
-        })
+    pub(crate) fn answer(ctx: XdpContext) -> u32 {
+        follow_up(Link::Ethernet, &ctx, |frame, maps, jumps, kernel| cookie::answer(frame, maps, jumps, kernel))
     }
 
     /// Reached from `ratelimit` only, with other TCP to a service whose SYNs are answered with cookies.
-    #[xdp]
-    pub(crate) fn prove(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
-            cookie::prove(&Frame::of_context(Link::Ethernet, &ctx), &Maps, jumps, kernel)
-        })
-    }
-
-    /// Reached from `ratelimit_frags`, with other TCP to a service whose SYNs are answered with cookies.
     #[xdp(frags)]
-    pub(crate) fn prove_frags(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |jumps, kernel| {
-            cookie::prove(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, jumps, kernel)
-        })
+    pub(crate) fn prove(ctx: XdpContext) -> u32 {
+        follow_up(Link::Ethernet, &ctx, |frame, maps, jumps, kernel| cookie::prove(frame, maps, jumps, kernel))
     }
 
     /// Reached from `ratelimit_ip`, with other TCP to a service whose SYNs are answered with cookies.
-    #[xdp]
-    pub(crate) fn prove_ip(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ip, &ctx, |jumps, kernel| {
-            cookie::prove(&Frame::of_context(Link::Ip, &ctx), &Maps, jumps, kernel)
-        })
-    }
-
-    /// Reached from `ratelimit_ip_frags`, with other TCP to a service whose SYNs are answered with cookies.
     #[xdp(frags)]
-    pub(crate) fn prove_ip_frags(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ip, &ctx, |jumps, kernel| {
-            cookie::prove(&Frame::of_context_frags(Link::Ip, &ctx), &Maps, jumps, kernel)
-        })
+    pub(crate) fn prove_ip(ctx: XdpContext) -> u32 {
+        follow_up(Link::Ip, &ctx, |frame, maps, jumps, kernel| cookie::prove(frame, maps, jumps, kernel))
     }
 
     /// Reached from the others, with a packet that a limit of a service refused that marks such packets.
-    #[xdp]
-    pub(crate) fn mark(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
-            mark::mark(&Frame::of_context(Link::Ethernet, &ctx), &Maps, kernel)
-        })
-    }
-
-    /// Reached from programs that take several buffers, with a packet to mark.
     #[xdp(frags)]
-    pub(crate) fn mark_frags(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
-            mark::mark(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, kernel)
-        })
+    pub(crate) fn mark(ctx: XdpContext) -> u32 {
+        follow_up(Link::Ethernet, &ctx, |frame, maps, _, kernel| mark::mark(frame, maps, kernel))
     }
 
     /// Reached from `ratelimit_ip` and `prove_ip`, with a packet to mark.
-    #[xdp]
-    pub(crate) fn mark_ip(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ip, &ctx, |_, kernel| mark::mark(&Frame::of_context(Link::Ip, &ctx), &Maps, kernel))
-    }
-
-    /// Reached from `ratelimit_ip_frags` and `prove_ip_frags`, with a packet to mark.
     #[xdp(frags)]
-    pub(crate) fn mark_ip_frags(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ip, &ctx, |_, kernel| {
-            mark::mark(&Frame::of_context_frags(Link::Ip, &ctx), &Maps, kernel)
-        })
+    pub(crate) fn mark_ip(ctx: XdpContext) -> u32 {
+        follow_up(Link::Ip, &ctx, |frame, maps, _, kernel| mark::mark(frame, maps, kernel))
     }
 
     /// Reached from the others, with a packet that a limit of a service refused that says so.
-    #[xdp]
-    pub(crate) fn reject(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
-            reject::reject(&Frame::of_context(Link::Ethernet, &ctx), &Maps, kernel)
-        })
-    }
-
-    /// Reached from programs that take several buffers, with a packet whose sender is told.
     #[xdp(frags)]
-    pub(crate) fn reject_frags(ctx: XdpContext) -> u32 {
-        with_kernel(Link::Ethernet, &ctx, |_, kernel| {
-            reject::reject(&Frame::of_context_frags(Link::Ethernet, &ctx), &Maps, kernel)
-        })
+    pub(crate) fn reject(ctx: XdpContext) -> u32 {
+        follow_up(Link::Ethernet, &ctx, |frame, maps, _, kernel| reject::reject(frame, maps, kernel))
     }
 
+    /// Decides about a frame.
     #[inline(always)]
-    fn with_kernel(
+    fn decide(link: Link, ctx: &XdpContext) -> u32 {
+        // An array always has its only value; the verifier wants to see it looked at.
+        let Some(maps) = Maps::of_this_cpu() else { return xdp_action::XDP_DROP };
+        let jumps = Jumps { ctx, link };
+        let verdict = process(&Frame::of_context_frags(link, ctx), &maps, &jumps);
+        action(&maps, &jumps, verdict)
+    }
+
+    /// Does what another program has left to do for a frame.
+    #[inline(always)]
+    fn follow_up(
         link: Link,
         ctx: &XdpContext,
-        judge: impl FnOnce(&Jumps<'_>, &Kernel<'_>) -> Verdict,
+        judge: impl FnOnce(&Frame<'_>, &Maps, &Jumps<'_>, &Kernel<'_>) -> Verdict,
     ) -> u32 {
-        // An array always has its only value; the verifier wants to see it looked at.
-        let Some(scratch) = Scratch::of_this_cpu() else { return xdp_action::XDP_DROP };
+        let (Some(maps), Some(scratch)) = (Maps::of_this_cpu(), Scratch::of_this_cpu()) else {
+            return xdp_action::XDP_DROP;
+        };
         let jumps = Jumps { ctx, link };
-        action(&jumps, judge(&jumps, &Kernel { ctx, scratch }))
+        let verdict =
+            judge(&Frame::of_context_frags(link, ctx), &maps, &jumps, &Kernel { ctx, scratch });
+        action(&maps, &jumps, verdict)
     }
 
     #[inline(always)]
-    fn action(jumps: &Jumps<'_>, verdict: Verdict) -> u32 {
+    fn action(maps: &Maps, jumps: &Jumps<'_>, verdict: Verdict) -> u32 {
         let action = match verdict {
             Verdict::Pass => xdp_action::XDP_PASS,
             Verdict::Drop => xdp_action::XDP_DROP,
             Verdict::Reply => xdp_action::XDP_TX,
         };
-        samples::consider(jumps, action);
+        samples::consider(maps, jumps, action);
         #[cfg(feature = "trace")]
-        crate::trace::verdict(jumps.link, jumps.ctx, action);
+        crate::trace::verdict(maps, jumps.link, jumps.ctx, action);
         action
     }
 

@@ -3,7 +3,7 @@
 
 use core::{
     intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd},
-    ptr::addr_of_mut,
+    ptr::{self, addr_of_mut},
 };
 
 use aya_ebpf::{
@@ -35,6 +35,7 @@ use ratelimit_ebpf::{
     report::QUIET_SLOTS,
     tables::{CpuBudget, InsertError, Tables},
 };
+use crate::cpu::{self, Cpu, Reading};
 
 /// Sources when the loader does not say otherwise; it always does.
 const DEFAULT_SOURCES: usize = 262_144;
@@ -55,10 +56,6 @@ static FAIR: Array<FairCell, { prefilter::CELLS as usize }> = Array::new();
 /// Until when each cell is tracked. Apart from the cells, to be small: see [`prefilter::mark`].
 #[btf_map]
 static MARKS: Array<u32, { prefilter::CELLS as usize }> = Array::new();
-
-/// What each CPU last read from the coarse clock.
-#[btf_map]
-static CLOCK: PerCpuArray<Reading, 1> = PerCpuArray::new();
 
 /// Frames and bytes by service and reason.
 #[btf_map]
@@ -190,22 +187,15 @@ fn is_listed(family: u32) -> bool {
     LISTED.get(family).copied() != Some(0)
 }
 
-/// The coarse clock's time, and the jiffies that it was read at.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Reading {
-    jiffies: u64,
-    now_ns: u64,
-}
-
 /// The coarse clock moves once per tick, and jiffies with it, which are one load away where the clock is a call: so each CPU asks it
 /// once per tick.
 #[inline(always)]
-fn coarse_ns() -> u64 {
+fn coarse_ns(maps: &Maps) -> u64 {
     // SAFETY: both take nothing and return a number. The coarse clock exists since kernel 5.11. The reading belongs to this CPU, and a
     // program is not preempted by another one on it.
     unsafe {
-        let Some(reading) = CLOCK.get_ptr_mut(0) else { return bpf_ktime_get_coarse_ns() };
+        let Some(cpu) = maps.cpu() else { return bpf_ktime_get_coarse_ns() };
+        let reading = &raw mut (*cpu).reading;
         // Before the clock, or a reading of the last tick could pass for one of this.
         let jiffies = bpf_jiffies64();
         if (*reading).jiffies == jiffies {
@@ -220,9 +210,31 @@ fn coarse_ns() -> u64 {
     }
 }
 
-/// The maps above.
-#[derive(Clone, Copy)]
-pub(crate) struct Maps;
+/// The maps above, and what this CPU has to itself.
+pub(crate) struct Maps {
+    /// Null in functions that the verifier checks by themselves: they look for it when they need it.
+    cpu: *mut Cpu,
+}
+
+impl Maps {
+    /// For a program.
+    #[inline(always)]
+    pub(crate) fn of_this_cpu() -> Option<Self> {
+        cpu::this().map(|cpu| Self { cpu })
+    }
+
+    /// For a function that a program calls.
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self { cpu: ptr::null_mut() }
+    }
+
+    /// What this CPU has to itself.
+    #[inline(always)]
+    pub(crate) fn cpu(&self) -> Option<*mut Cpu> {
+        if self.cpu.is_null() { cpu::this() } else { Some(self.cpu) }
+    }
+}
 
 impl Tables for Maps {
     type Word = *mut u64;
@@ -238,7 +250,7 @@ impl Tables for Maps {
         match clock {
             // SAFETY: takes nothing and returns a number.
             Clock::Precise => unsafe { bpf_ktime_get_ns() },
-            Clock::Coarse => coarse_ns(),
+            Clock::Coarse => coarse_ns(self),
         }
     }
 
@@ -247,7 +259,7 @@ impl Tables for Maps {
         let words = POLICY.get_value(0, &0)?;
         // SAFETY: same size and alignment by the assertion at the map, and every bit pattern is a policy: it has
         // integers only. User space writes an inner map before it puts it here and never again.
-        Some(unsafe { &*core::ptr::from_ref(words).cast::<Policy>() })
+        Some(unsafe { &*ptr::from_ref(words).cast::<Policy>() })
     }
 
     #[inline(always)]
@@ -302,7 +314,7 @@ impl Tables for Maps {
     fn user_limits(&self, table: u32, index: u32) -> Option<&LimitSet> {
         let words = USER_LIMITS.get_value(table, &index)?;
         // SAFETY: as in `policy`.
-        Some(unsafe { &*core::ptr::from_ref(words).cast::<LimitSet>() })
+        Some(unsafe { &*ptr::from_ref(words).cast::<LimitSet>() })
     }
 
     #[inline(always)]
@@ -553,7 +565,11 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn count(&self, slot: u32, len: u64) {
-        crate::samples::counted(slot);
+        // Noted down rather than handed on: the verifier would keep every way apart in which a frame can end.
+        if let Some(cpu) = self.cpu() {
+            // SAFETY: the value belongs to this CPU, and a program is not preempted by another one on it.
+            unsafe { (*cpu).slot = slot as u64 };
+        }
         if let Some(counter) = COUNTERS.get_ptr_mut(slot) {
             // SAFETY: the slot belongs to this CPU, and a program is not preempted by another one on it.
             unsafe {

@@ -169,15 +169,15 @@ impl Answer for () {
 /// Implements a trait of stages for the kernel: each method calls a global function of its name, and that function calls what stands behind
 /// the arrow.
 macro_rules! stages {
-    ($trait:ident: $(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty => $does:expr;)*) => {
-        impl $trait for Maps {$(
+    ($trait:ident $({$($more:item)*})?: $(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty => $does:expr;)*) => {
+        impl $trait for Maps { $($($more)*)? $(
             #[inline(always)]
             fn $name(&self, $($argument: $type),*) -> $answer {
                 #[unsafe(no_mangle)]
                 #[inline(never)]
                 extern "C" fn $name($($argument: <$type as Argument>::Passed),*) -> u32 {
                     match ($(<$type as Argument>::receive($argument),)*) {
-                        ($(Some($argument),)*) => Answer::to_number($does(&Maps, $($argument),*)),
+                        ($(Some($argument),)*) => Answer::to_number($does(&Maps::new(), $($argument),*)),
                         _ => <$answer as Answer>::NOTHING,
                     }
                 }
@@ -200,7 +200,16 @@ stages! { Leaves:
     fn report_unasked(policy: &Policy, hi: u64, lo: u64, refused: Refused, now_q8: u64) -> () => limit::report_source;
 }
 
-stages! { Stages:
+stages! { Stages {
+    #[inline(always)]
+    fn held<'r>(&self, request: &'r mut Request) -> &'r mut Request {
+        let Some(cpu) = self.cpu() else { return request };
+        // SAFETY: the value belongs to this CPU, on which no program is preempted by another, and a frame has one request at a time.
+        let held = unsafe { &mut (*cpu).request };
+        *held = *request;
+        held
+    }
+}:
     fn open_entry(policy: &Policy, set: &LimitSet, request: &Request) -> Reason => limit::open_entry;
     fn judge_service(policy: &Policy, request: &mut Request) -> Reason => limit::judge_service;
     fn charge_service(policy: &Policy, request: &mut Request) -> Option<Reason> => limit::charge_service;
@@ -245,7 +254,7 @@ by_link! {
 
 #[inline(always)]
 fn find_service(link: Link, ctx: &XdpContext, table: u32, class: u32) -> u32 {
-    service::at_destination(&Maps, &Frame::of_context(link, ctx), table, class)
+    service::at_destination(&Maps::new(), &Frame::of_context(link, ctx), table, class)
 }
 
 by_link! {
@@ -257,7 +266,7 @@ by_link! {
 fn judge_frame(link: Link, ctx: &XdpContext, policy: *const Policy, passes: u32) -> u32 {
     let Some(policy) = <&Policy>::receive(policy) else { return Reason::NOTHING };
     let frame = Frame::of_context(link, ctx);
-    link::judge(&Maps, &frame, policy, Frame::interface(ctx), Reason::from_code(passes)) as u32
+    link::judge(&Maps::new(), &frame, policy, Frame::interface(ctx), Reason::from_code(passes)) as u32
 }
 
 /// What a segment can show for itself.

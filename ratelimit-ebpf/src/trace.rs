@@ -3,7 +3,7 @@
 //! A line has numbers: the source, the place of the frame's counter (which is its service, reason and fate), what the kernel is told, and the
 //! length. The daemon, which knows the names, makes words of them. A line is written by a function of its own, because its fields need more of
 //! the stack than programs have left.
-#![expect(unsafe_code, reason = "an exported function")]
+#![expect(unsafe_code, reason = "an exported function, and what belongs to this CPU")]
 
 use aya_ebpf::{
     bindings::{xdp_action, xdp_md},
@@ -15,17 +15,19 @@ use ratelimit_ebpf::{
     parse,
 };
 
-use crate::samples;
+use crate::maps::Maps;
 
 /// Writes the line of a frame that has been counted and decided about.
 #[inline(always)]
-pub(crate) fn verdict(link: Link, ctx: &XdpContext, action: u32) {
-    trace_verdict(ctx.ctx, (link == Link::Ip) as u32, action);
+pub(crate) fn verdict(maps: &Maps, link: Link, ctx: &XdpContext, action: u32) {
+    // SAFETY: the value belongs to this CPU, on which no program is preempted by another.
+    let slot = maps.cpu().map_or(0, |cpu| unsafe { (*cpu).slot as u32 });
+    trace_verdict(ctx.ctx, (link == Link::Ip) as u32, action, slot);
 }
 
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn trace_verdict(ctx: *mut xdp_md, is_ip: u32, action: u32) -> u32 {
+extern "C" fn trace_verdict(ctx: *mut xdp_md, is_ip: u32, action: u32, slot: u32) -> u32 {
     let ctx = XdpContext::new(ctx);
     let link = if is_ip == 0 { Link::Ethernet } else { Link::Ip };
     let frame = Frame::of_context(link, &ctx);
@@ -33,7 +35,6 @@ extern "C" fn trace_verdict(ctx: *mut xdp_md, is_ip: u32, action: u32) -> u32 {
     let source =
         if action == xdp_action::XDP_TX { parse::destination(&frame) } else { parse::source(&frame) };
     let source = source.map_or([0; 16], |source| source.key.octets());
-    let slot = samples::slot();
     let level = match action {
         xdp_action::XDP_DROP => Level::Warn,
         xdp_action::XDP_TX => Level::Info,

@@ -25,6 +25,7 @@ pub mod seeds;
 pub mod service;
 pub mod simulation;
 pub mod soak;
+pub mod stack;
 pub mod traffic;
 pub mod tun;
 

@@ -64,8 +64,8 @@ impl Loaded {
     }
 
     fn of_image(policy: &Desired, sources: u32, offsets: Result<Offsets, Unreadable>, image: Image) -> Self {
-        let release = probe::require_kernel(&probe::kernel_release()).expect("a supported kernel");
-        let (program, mut maps) = kernel::load_image(None, sources, release, offsets, image)
+        probe::require_kernel(&probe::kernel_release()).expect("a supported kernel");
+        let (program, mut maps) = kernel::load_image(None, sources, offsets, image)
             .expect("these tests need root and BPF: load the program");
         let mut lists = Lists::new();
         maps.enforce(&mut lists, None, policy).expect("put the policy in force");

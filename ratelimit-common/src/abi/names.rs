@@ -1,26 +1,20 @@
 //! Names of programs and maps: static items in the kernel object, file names under the pin directory.
 
-/// The program for kernels without multi-buffer XDP (before 5.18).
+/// The program for Ethernet.
 pub const PROGRAM: &str = "ratelimit";
-/// The program that also takes multi-buffer (jumbo) frames; kernel 5.18 and later.
-pub const PROGRAM_FRAGS: &str = "ratelimit_frags";
-
-/// The programs that the main one jumps to, by place, for kernels without multi-buffer XDP: one answers SYNs with cookies, one
-/// judges acknowledgements, one marks refused packets, one answers them.
+/// The programs that it jumps to, by place: one answers SYNs with cookies, one judges acknowledgements, one marks refused packets, one
+/// answers them.
 pub const SUCCESSORS: [&str; 4] = ["answer", "prove", "mark", "reject"];
-/// The programs that the main one jumps to, by place, for kernels with multi-buffer XDP.
-pub const SUCCESSORS_FRAGS: [&str; 4] = ["answer_frags", "prove_frags", "mark_frags", "reject_frags"];
 /// How many of them, from the first on, are for cookies: not every kernel takes those.
 pub const COOKIE_PROGRAMS: usize = 2;
 
-/// The program for interfaces whose frames are IP packets, on kernels without multi-buffer XDP.
+/// The program for interfaces whose frames are IP packets.
 pub const PROGRAM_IP: &str = "ratelimit_ip";
-/// The program for interfaces whose frames are IP packets, on kernels with multi-buffer XDP (5.18 and later).
-pub const PROGRAM_IP_FRAGS: &str = "ratelimit_ip_frags";
 /// The programs that `ratelimit_ip` jumps to, each with its place in the map of programs. None of them answers: how a packet is sent back on such a link differs from driver to driver.
 pub const SUCCESSORS_IP: [(u32, &str); 2] = [(1, "prove_ip"), (2, "mark_ip")];
-/// The programs that `ratelimit_ip_frags` jumps to, each with its place in the map of programs.
-pub const SUCCESSORS_IP_FRAGS: [(u32, &str); 2] = [(1, "prove_ip_frags"), (2, "mark_ip_frags")];
+
+/// What builds before November 2026 called the program for Ethernet, from which an upgrade takes over.
+pub const PROGRAM_FRAGS: &str = "ratelimit_frags";
 
 /// Per-source state.
 pub const BUCKETS: &str = "BUCKETS";
@@ -40,8 +34,8 @@ pub const EVENTS: &str = "EVENTS";
 pub const DROPS: &str = "DROPS";
 /// Frames of which the daemon gets a copy. Not pinned: they are for the daemon that loaded the program.
 pub const SAMPLES: &str = "SAMPLES";
-/// Whether frames are copied. Not pinned: it is for the program of one daemon.
-pub const SAMPLING: &str = "SAMPLING";
+/// Whether frames are copied: a section with one variable. Not pinned: it is for the program of one daemon.
+pub const SAMPLING: &str = ".data.sampling";
 /// Interfaces where no packet is answered. Not pinned: it is for the program of one daemon.
 pub const SILENT: &str = "SILENT";
 /// Which lists have entries.

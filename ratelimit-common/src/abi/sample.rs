@@ -2,7 +2,10 @@
 //!
 //! None of these maps is pinned: what a program copies is for the daemon that loaded it.
 
-use crate::abi_struct;
+use crate::{
+    abi_struct,
+    gap::{self, MAX_SHIFT},
+};
 
 abi_struct! {
     /// Whether frames are sampled. The daemon writes it, and a program whose samples nobody takes in.
@@ -25,8 +28,8 @@ abi_struct! {
         pub taken: u32,
         /// One frame in two to the power of this is sampled.
         pub shift: u32,
-        /// Nothing.
-        pub reserved: u32,
+        /// Frames to let pass before the next sample.
+        pub gap: u32,
     }
 }
 
@@ -56,43 +59,60 @@ pub const ACTION_PASS: u32 = 2;
 pub const ACTION_REPLY: u32 = 3;
 /// Bytes of a frame that are copied: headers of every packet that is parsed, with little behind them.
 pub const SAMPLE_BYTES: u32 = 128;
-/// Longest shift: one frame in 65 536. At 100 million frames a second that is 1500 samples.
-pub const MAX_SHIFT: u32 = 16;
 
 impl Sampler {
-    /// Whether to sample the frame at hand; if so, as one of how many (two to the power of the answer).
+    /// Lets a frame pass without a sample, if nothing stands against it. This is all that most frames pay while somebody looks.
+    #[inline(always)]
+    pub fn lets_pass(&mut self, epoch: u32) -> bool {
+        let passes = self.epoch == epoch && self.gap != 0;
+        if passes {
+            self.gap -= 1;
+        }
+        passes
+    }
+
+    /// Whether to sample a frame that [`Sampler::lets_pass`] did not let pass; if so, as one of how many (two to the power of the answer).
     ///
-    /// Each frame is chosen by a random number of its own, so the sample is unbiased at every moment, also while the shift moves, and nobody
+    /// The gaps between samples have no memory (see [`gap`]), so the sample is unbiased at every moment, also while the shift moves, and nobody
     /// can send in step with it. The shift rises whenever an epoch has used up its budget, and once more with each further half of it; it falls
     /// by one in each epoch that used less than a quarter. `seed` is asked for once.
     #[inline(always)]
     pub fn due(&mut self, sampling: Sampling, seed: impl FnOnce() -> u32) -> Option<u32> {
+        if self.random == 0 {
+            self.random = seed() as u64 | 1 << 32;
+        }
         if self.epoch != sampling.epoch {
             self.epoch = sampling.epoch;
             if self.taken < sampling.budget / 4 && self.shift > 0 {
                 self.shift -= 1;
+                self.gap = self.draw();
             }
             self.taken = 0;
-            if self.random == 0 {
-                self.random = seed() as u64 | 1 << 32;
-            }
         }
-        // Xorshift (Marsaglia 2003): three steps, and never 0 if it was not.
-        let mut random = self.random;
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        self.random = random;
-        let shift = self.shift & 31;
-        if (random >> 32) as u32 & ((1 << shift) - 1) != 0 {
+        if self.gap != 0 {
+            self.gap -= 1;
             return None;
         }
+        let shift = self.shift;
         self.taken += 1;
         if self.taken >= sampling.budget && self.shift < MAX_SHIFT {
             self.shift += 1;
             self.taken = sampling.budget / 2;
         }
+        self.gap = self.draw();
         Some(shift)
+    }
+
+    /// The gap to the next sample.
+    #[inline(always)]
+    fn draw(&mut self) -> u32 {
+        gap::draw(self.shift, || {
+            // Xorshift (Marsaglia 2003): three steps, and never 0 if it was not.
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            (self.random >> 32) as u32
+        })
     }
 }
 
@@ -122,13 +142,16 @@ mod tests {
 
     use super::*;
 
-    const QUIET: Sampler = Sampler { random: 0, epoch: 0, taken: 0, shift: 0, reserved: 0 };
+    const QUIET: Sampler = Sampler { random: 0, epoch: 0, taken: 0, shift: 0, gap: 0 };
 
     /// Runs epochs of so many frames each, and gives what each epoch sampled and what these samples stand for.
     fn epochs(sampler: &mut Sampler, from: u32, frames: &[u32]) -> std::vec::Vec<(u32, u64)> {
         let epoch = |(number, frames): (u32, &u32)| {
             let sampling = Sampling { epoch: from + number, budget: 1000 };
-            let shifts = (0..*frames).filter_map(|_| sampler.due(sampling, || 77));
+            let due = |sampler: &mut Sampler| {
+                if sampler.lets_pass(sampling.epoch) { None } else { sampler.due(sampling, || 77) }
+            };
+            let shifts = (0..*frames).filter_map(|_| due(sampler));
             shifts.fold((0, 0), |(taken, stands), shift| (taken + 1, stands + (1 << shift)))
         };
         (0..).zip(frames).map(epoch).collect()

@@ -78,8 +78,9 @@ pub fn limit<T: Stages, R: Relay>(
         Ok(request) => request,
         Err(reason) => return reason,
     };
-    let reason = ask(tables, relay, policy, packet, &mut request);
-    reported(tables, policy, &request, reason)
+    let request = tables.held(&mut request);
+    let reason = ask(tables, relay, policy, packet, request);
+    reported(tables, policy, request, reason)
 }
 
 /// Asks all limits, and charges them if none refuses.
@@ -163,10 +164,11 @@ pub fn limit_shown<T: Stages>(
         Ok(request) => request,
         Err(reason) => return reason,
     };
-    match ask_shown(tables, policy, &mut request, proof) {
+    let request = tables.held(&mut request);
+    match ask_shown(tables, policy, request, proof) {
         Reason::Conforming if proof == Proof::Cookie => Reason::CookieValid,
         Reason::Conforming => Reason::Conforming,
-        reason => reported(tables, policy, &request, reason),
+        reason => reported(tables, policy, request, reason),
     }
 }
 

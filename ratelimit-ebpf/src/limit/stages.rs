@@ -12,6 +12,12 @@ use super::{
 
 /// What the verifier checks once, as the [`Leaves`] that these functions call.
 pub trait Stages: Leaves {
+    /// The request, where there is room for it: in the kernel that is not the stack.
+    #[inline(always)]
+    fn held<'r>(&self, request: &'r mut Request) -> &'r mut Request {
+        request
+    }
+
     /// Makes an entry for the source, charged for the packet.
     fn open_entry(&self, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
         opening::open(self, policy, set, request)

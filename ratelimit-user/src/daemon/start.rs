@@ -38,7 +38,7 @@ use crate::{
         kernel::{self, Maps, Program},
         listener,
         pin::{Layout, PinDir},
-        probe::{self, KernelRelease},
+        probe,
         sysctl::TcpSettings,
     },
     failure::Failure,
@@ -67,7 +67,7 @@ pub(super) fn start(
 ) -> Result<Host, Failure> {
     probe::require_root("loading XDP programs")?;
     let release = probe::kernel_release();
-    let kernel_release = probe::require_kernel(&release)?;
+    probe::require_kernel(&release)?;
     probe::require_bpffs(&options.pin)?;
     let pins = PinDir::new(&options.pin);
     let policy = version.policy();
@@ -77,8 +77,7 @@ pub(super) fn start(
     let claim = pins.claim()?;
     // Not before the claim: what another daemon makes meanwhile is not ours to remove.
     let ours_before = pins.layouts()?.contains(&layout);
-    let kernel = (kernel_release, release);
-    let started = put_in_force(options, policy, &names, (pins.clone(), claim), layout, kernel, &keeper.kept);
+    let started = put_in_force(options, policy, &names, (pins.clone(), claim), layout, release, &keeper.kept);
     match started {
         Ok(started) => started.into_host(options, version, reader, keeper),
         Err(failure) => {
@@ -95,7 +94,7 @@ fn put_in_force(
     names: &[String],
     (pins, claim): (PinDir, File),
     layout: Layout,
-    (version, release): (KernelRelease, String),
+    release: String,
     kept: &Kept,
 ) -> Result<Started, Failure> {
     let renamed = attach::renamed(&pins, &interface::list()?)?;
@@ -106,7 +105,7 @@ fn put_in_force(
     progress::step("loading the program: the kernel verifies it first");
     let mut others = Others::find(&pins, layout)?;
     let (mut program, mut maps) =
-        kernel::load_image(Some(&pins), layout.sources, version, listener::offsets(), options.image)?;
+        kernel::load_image(Some(&pins), layout.sources, listener::offsets(), options.image)?;
     others.carry_lists(&pins, &mut maps)?;
     let before = maps.policy();
     let cluster = policy.clone().moved_to(options.redis.as_ref()).cluster().cloned();

@@ -33,7 +33,6 @@ use super::{
     framing::Framing,
     listener::{Unreadable, offsets},
     pin::{Layout, PinDir},
-    probe::{KERNEL_FRAGS, KernelRelease},
     samples::Samples,
     table::SourceTable,
     trace::{Image, TracedVerdict, VerdictLog},
@@ -47,7 +46,6 @@ use crate::compile::{
 /// A verified program, not attached to anything by itself.
 pub struct Program {
     ebpf: Ebpf,
-    takes_frags: bool,
     /// Size of the table, for the error that there is no memory.
     sources: u32,
     jumps: ProgramArray<MapData>,
@@ -113,31 +111,26 @@ const MIN_WINDOWED_SOURCES: u32 = 1_024;
 const LOAD_ATTEMPTS: u32 = 20;
 
 /// Loads the program. With a pin directory, maps pinned there are adopted and new ones are pinned.
-pub fn load(
-    pins: Option<&PinDir>,
-    sources: u32,
-    release: KernelRelease,
-) -> Result<(Program, Maps), DataplaneError> {
-    load_image(pins, sources, release, offsets(), Image::PLAIN)
+pub fn load(pins: Option<&PinDir>, sources: u32) -> Result<(Program, Maps), DataplaneError> {
+    load_image(pins, sources, offsets(), Image::PLAIN)
 }
 
 /// Loads one of the builds of the program, which is told where this kernel keeps what listeners ask for, or why that is not known.
 pub fn load_image(
     pins: Option<&PinDir>,
     sources: u32,
-    release: KernelRelease,
     offsets: Result<Offsets, Unreadable>,
     image: Image,
 ) -> Result<(Program, Maps), DataplaneError> {
     let (mut program, mut maps) =
-        load_reading(pins, sources, release, offsets.as_ref().unwrap_or(&listener::UNKNOWN), image)?;
+        load_reading(pins, sources, offsets.as_ref().unwrap_or(&listener::UNKNOWN), image)?;
     let mut problem = offsets.err();
     if problem.is_none()
         && let Some(refused) = program.cookie_problem.take()
     {
         // Once more, for a kernel that minds only that listeners are read. With another reason it says the same again.
         problem = Some(Unreadable::Refused(refused));
-        (program, maps) = load_reading(pins, sources, release, &listener::UNKNOWN, image)?;
+        (program, maps) = load_reading(pins, sources, &listener::UNKNOWN, image)?;
     }
     program.listener_problem = problem.map(|problem| problem.to_string());
     Ok((program, maps))
@@ -147,7 +140,6 @@ pub fn load_image(
 fn load_reading(
     pins: Option<&PinDir>,
     sources: u32,
-    release: KernelRelease,
     offsets: &Offsets,
     image: Image,
 ) -> Result<(Program, Maps), DataplaneError> {
@@ -170,10 +162,8 @@ fn load_reading(
     let mut ebpf = loader.load(image.object).map_err(|error| load_error(&error, sources))?;
     let maps = Maps::take(&mut ebpf)?;
     let (jumps, jumps_ip) = (take_map(&mut ebpf, names::JUMPS)?, take_map(&mut ebpf, names::JUMPS_IP)?);
-    let takes_frags = release >= KERNEL_FRAGS;
     let mut program = Program {
         ebpf,
-        takes_frags,
         sources,
         jumps,
         jumps_ip,
@@ -182,7 +172,7 @@ fn load_reading(
         listener_problem: None,
     };
     verify(program.xdp()?, sources)?;
-    let successors: Vec<(u32, &str)> = (0..).zip(program.successors()).collect();
+    let successors: Vec<(u32, &str)> = (0..).zip(names::SUCCESSORS).collect();
     let (cookies, others) = successors.split_at(names::COOKIE_PROGRAMS);
     program.load_successors(Framing::Ethernet, others)?;
     // A kernel that does not take these still gets everything else.
@@ -212,38 +202,26 @@ fn verify(xdp: &mut Xdp, sources: u32) -> Result<(), DataplaneError> {
 }
 
 impl Program {
-    /// The XDP program that fits this kernel, for Ethernet.
+    /// The program for Ethernet.
     pub fn xdp(&mut self) -> Result<&mut Xdp, DataplaneError> {
-        self.one(if self.takes_frags { names::PROGRAM_FRAGS } else { names::PROGRAM })
+        self.one(names::PROGRAM)
     }
 
     /// The program for interfaces of this kind. The one for IP links is loaded when it is first asked for.
     pub fn for_framing(&mut self, framing: Framing) -> Result<&mut Xdp, DataplaneError> {
-        let name = match framing {
-            Framing::Ethernet => return self.xdp(),
-            Framing::Ip if self.takes_frags => names::PROGRAM_IP_FRAGS,
-            Framing::Ip => names::PROGRAM_IP,
-        };
+        if framing == Framing::Ethernet {
+            return self.xdp();
+        }
         if !self.has_ip {
             let sources = self.sources;
-            verify(self.one(name)?, sources)?;
-            let [prove, mark] = self.successors_ip();
+            verify(self.one(names::PROGRAM_IP)?, sources)?;
+            let [prove, mark] = names::SUCCESSORS_IP;
             self.load_successors(framing, &[mark])?;
             // As above: where this fails, those for Ethernet failed too, and the daemon has said so.
             let _said = self.load_successors(framing, &[prove]);
             self.has_ip = true;
         }
-        self.one(name)
-    }
-
-    /// Names of the programs that the one for Ethernet jumps to, in the order of their places.
-    pub fn successors(&self) -> [&'static str; 4] {
-        if self.takes_frags { names::SUCCESSORS_FRAGS } else { names::SUCCESSORS }
-    }
-
-    /// Places and names of the programs that the one for IP links jumps to.
-    pub fn successors_ip(&self) -> [(u32, &'static str); 2] {
-        if self.takes_frags { names::SUCCESSORS_IP_FRAGS } else { names::SUCCESSORS_IP }
+        self.one(names::PROGRAM_IP)
     }
 
     /// Why this kernel does not have those for cookies.

@@ -6,11 +6,8 @@ use ratelimit_common::{abi::Clock, limit::gcra};
 
 use super::DataplaneError;
 
-/// Oldest kernel that is tested: compare-and-exchange in BPF (5.12) and LRU maps that behave (5.15 is the
-/// long-term release after it).
-pub const KERNEL_FLOOR: KernelRelease = KernelRelease(5, 15);
-/// Multi-buffer XDP and `bpf_xdp_get_buff_len`.
-pub const KERNEL_FRAGS: KernelRelease = KernelRelease(5, 18);
+/// Oldest kernel that is tested, see `docs/kernels.md`. What is used of it is younger than 5.18: multi-buffer XDP.
+pub const KERNEL_FLOOR: KernelRelease = KernelRelease(6, 1);
 
 /// The file system magic of bpffs.
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
@@ -148,12 +145,12 @@ mod tests {
     #[test]
     fn a_kernel_below_the_floor_is_refused_by_name() {
         let error = require_kernel("5.10.0-30-cloud-amd64").unwrap_err();
-        assert_eq!(error.to_string(), "needs kernel 5.15 or newer, this is 5.10.0-30-cloud-amd64");
+        assert_eq!(error.to_string(), "needs kernel 6.1 or newer, this is 5.10.0-30-cloud-amd64");
     }
 
     #[test]
     fn the_floor_itself_and_newer_major_versions_are_accepted() {
-        assert_eq!(require_kernel("5.15.0").unwrap(), KernelRelease(5, 15));
+        assert!(require_kernel("6.0.19").is_err());
         assert_eq!(require_kernel("6.1.0-18-cloud-amd64").unwrap(), KernelRelease(6, 1));
         assert_eq!(require_kernel("10.0-rc1").unwrap(), KernelRelease(10, 0));
     }

@@ -4,7 +4,7 @@ use super::{
     finding::HostFinding,
     readings::{HostReadings, Perhaps, Wishes},
 };
-use crate::dataplane::probe::{KERNEL_FLOOR, KERNEL_FRAGS, KernelRelease};
+use crate::dataplane::probe::{KERNEL_FLOOR, KernelRelease};
 
 /// What the maps of the default policy take, with room for the daemon and for larger tables (docs/sizing.md has 58 MB on 2 CPUs).
 const MEMORY_WANTED: u64 = 256 << 20;
@@ -36,14 +36,6 @@ fn kernel(host: &HostReadings) -> HostFinding {
                 "{release}: PREEMPT_RT without CONFIG_PREEMPT_RT_NEEDS_BH_LOCK, two programs may run on one CPU at once"
             ),
             "use a kernel with CONFIG_PREEMPT_RT_NEEDS_BH_LOCK=y, or one without PREEMPT_RT",
-        ),
-        Some(found) if found < KERNEL_FRAGS => HostFinding::warn(
-            "kernel",
-            format!("{release}: no native mode for frames that do not fit into one page"),
-            format!(
-                "boot kernel {}.{} or newer if interfaces have a large MTU",
-                KERNEL_FRAGS.0, KERNEL_FRAGS.1
-            ),
         ),
         Some(_) => HostFinding::ok("kernel", format!("{release}: has everything that the program uses")),
         None => HostFinding::unknown("kernel", format!("{release:?} has no version in it")),

@@ -4,7 +4,6 @@ use super::{
     finding::HostFinding,
     readings::{HostReadings, LinkReadings},
 };
-use crate::dataplane::probe::{KERNEL_FRAGS, KernelRelease};
 
 /// Drivers that have native mode in the oldest kernel that is supported, for kernels that do not say what a driver has.
 const NATIVE_DRIVERS: [&str; 21] = [
@@ -48,7 +47,7 @@ pub(super) fn examine(link: &LinkReadings, host: &HostReadings) -> Vec<HostFindi
     let native = native(link);
     let mut findings = vec![mode(link, native)];
     if native != Native::No {
-        findings.extend(mtu(link, host));
+        findings.extend(mtu(link));
         findings.extend(joined(link));
         findings.extend(virtio(link, host));
     } else if link.features.as_ref().is_ok_and(|features| features.contains("rx-gro")) {
@@ -95,12 +94,9 @@ fn mode(link: &LinkReadings, native: Native) -> HostFinding {
     }
 }
 
-fn mtu(link: &LinkReadings, host: &HostReadings) -> Option<HostFinding> {
+fn mtu(link: &LinkReadings) -> Option<HostFinding> {
     let mtu = link.mtu?;
-    let has_pieces = match link.support {
-        Ok(support) => support.pieces,
-        Err(_) => KernelRelease::parse(&host.release).is_some_and(|release| release >= KERNEL_FRAGS),
-    };
+    let has_pieces = link.support.as_ref().map_or(true, |support| support.pieces);
     Some(if mtu > ONE_PAGE_MTU && !has_pieces {
         HostFinding::warn(
             "mtu",

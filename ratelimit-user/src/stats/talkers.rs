@@ -226,7 +226,7 @@ mod tests {
 
     /// A second of packets through the sampler of the kernel program: a million of sources that sent one packet each, and three that sent more.
     fn spoofed(seed: u32) -> Vec<Sampled> {
-        let mut sampler = Sampler { random: 0, epoch: 0, taken: 0, shift: 0, reserved: 0 };
+        let mut sampler = Sampler { random: 0, epoch: 0, taken: 0, shift: 0, gap: 0 };
         let packets = 1_000_000_u32;
         let mut samples = Vec::new();
         for number in 0..packets {

@@ -8,6 +8,7 @@ use ratelimit_tests::{
     frames::{ARP, Ipv4, SYN, ethernet},
     loaded::{Loaded, TRACED},
     policies,
+    stack::{self, FRAME_STEP, MAX_STACK},
 };
 use ratelimit_user::dataplane::{
     OBJECT,
@@ -30,28 +31,61 @@ fn buckets_are_updated_by_the_compare_and_exchange_instruction() {
 
 #[test]
 fn the_kernel_accepts_all_programs_far_from_its_complexity_limit() {
-    for (release, image) in [
-        (KernelRelease(5, 15), Image::PLAIN),
-        (KernelRelease(6, 0), Image::PLAIN),
-        (KernelRelease(6, 0), Image::of_object(TRACED, TraceLevel::Debug)),
-    ] {
-        let (mut program, _maps) =
-            kernel::load_image(None, 1_000, release, listener::offsets(), image).unwrap();
-        let mut names =
-            vec![if release >= probe::KERNEL_FRAGS { names::PROGRAM_FRAGS } else { names::PROGRAM }];
-        names.extend(program.successors());
+    let stacks = stack::depths(OBJECT);
+    let mut measured = Vec::new();
+    for (image, recorded) in [(Image::PLAIN, true), (Image::of_object(TRACED, TraceLevel::Debug), false)] {
+        let (mut program, _maps) = kernel::load_image(None, 1_000, listener::offsets(), image).unwrap();
         program.for_framing(Framing::Ip).unwrap();
-        let frags = release >= probe::KERNEL_FRAGS;
-        names.push(if frags { names::PROGRAM_IP_FRAGS } else { names::PROGRAM_IP });
-        names.extend(program.successors_ip().map(|(_, name)| name));
         assert_eq!(program.cookie_problem(), None);
-        for name in names {
+        for name in programs() {
             let count = program.one(name).unwrap().info().unwrap().verified_instruction_count();
             println!("verified instructions of {name}: {count:?}");
             // The verifier gives up at a million. Kernels 6.1 to 7.2 were found to differ by a factor of 1.3 at most.
             assert!(count.is_some_and(|count| count < 500_000), "{count:?}");
+            if recorded {
+                measured.push((name, count.unwrap_or(0), stacks[name]));
+            }
         }
     }
+    for (name, instructions, stack) in &measured {
+        println!("verified: {} {name} {instructions} {stack}", series());
+    }
+    let rises: Vec<String> = measured.into_iter().filter_map(rise).collect();
+    assert!(rises.is_empty(), "{rises:?}: `cargo xtask vm --record` writes tests/verified.txt if that is meant");
+}
+
+/// Kernel series, program, verified instructions and bytes of stack, as they were when somebody last looked.
+const RECORD: &str = include_str!("../../verified.txt");
+
+/// The running kernel's series, such as `6.1`.
+fn series() -> String {
+    let KernelRelease(major, minor) = KernelRelease::parse(&probe::kernel_release()).expect("a release");
+    format!("{major}.{minor}")
+}
+
+/// What to say of a program that takes a tenth more than it did on this kernel, if that was recorded.
+fn rise((name, instructions, stack): (&str, u32, u32)) -> Option<String> {
+    let of_program = format!("{} {name} ", series());
+    let recorded = RECORD.lines().find_map(|line| line.strip_prefix(&of_program))?;
+    let (instructions_then, stack_then) = recorded.split_once(' ').expect("two numbers");
+    let [instructions_then, stack_then] =
+        [instructions_then, stack_then].map(|number| number.parse::<u32>().expect("a number"));
+    let rose = instructions > instructions_then + instructions_then / 10 || stack > stack_then + stack_then / 10;
+    rose.then(|| format!("{of_program}took {instructions_then} instructions and {stack_then} bytes of stack, now {instructions} and {stack}"))
+}
+
+#[test]
+fn no_chain_of_calls_takes_the_last_bytes_of_the_stack_on_the_oldest_kernel() {
+    for (name, depth) in stack::depths(OBJECT) {
+        println!("stack of {name}: {depth}");
+        assert!(depth + FRAME_STEP <= MAX_STACK, "{name} takes {depth} bytes of {MAX_STACK}");
+    }
+}
+
+/// Names of all programs.
+fn programs() -> impl Iterator<Item = &'static str> {
+    let successors = names::SUCCESSORS_IP.map(|(_, name)| name);
+    [names::PROGRAM].into_iter().chain(names::SUCCESSORS).chain([names::PROGRAM_IP]).chain(successors)
 }
 
 #[test]
@@ -127,10 +161,9 @@ fn a_traced_program_names_the_sender_of_a_packet_that_was_answered() {
 fn maps_pinned_by_one_load_are_the_ones_the_next_load_uses() {
     let scratch = Scratch::new();
     let pins = PinDir::new(scratch.pin());
-    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
-    let (_, mut first) = kernel::load(Some(&pins), 1_000, release).unwrap();
+    let (_, mut first) = kernel::load(Some(&pins), 1_000).unwrap();
     first.set_policy(&policies::limits(&["7 packets/s"])).unwrap();
-    let (_, second) = kernel::load(Some(&pins), 1_000, release).unwrap();
+    let (_, second) = kernel::load(Some(&pins), 1_000).unwrap();
     assert_eq!(second.policy(), first.policy());
     let names_on_disk: Vec<_> = fs::read_dir(pins.maps(Layout::current(1_000)))
         .unwrap()

@@ -54,24 +54,61 @@ mount -t bpf bpf /sys/fs/bpf
 cd /tmp
 echo
 echo "vm: {BOOTED}$(uname -r)"
-printf '[source]\nlimits = ["10 packets/s"]\n' > policy.toml
+ip link set lo up
+printf '[source]\nlimits = ["100000 packets/s burst 200000"]\n' > policy.toml
+(cat policy.toml; echo 'table_entries = 300000') > larger.toml
+(cat policy.toml; printf '[[service]]\nname = "web"\nmatch = {{ protocol = "tcp", ports = [80] }}\nsyn_cookies = "1 syns/day burst 1"\n') > cookies.toml
 
-# The daemon on the guest's own loopback: attached, it says ready and answers.
-daemon() {{
-    ratelimit run --policy policy.toml --iface lo --state /tmp/state > daemon.txt 2>&1 &
+# What the daemon has counted under a name, over all reasons: the first number of that name.
+count() {{ ratelimit stats --state /tmp/state --output json | grep -m 1 "\"$1\":" | grep -o '[0-9]*'; }}
+
+# A daemon on the guest's own loopback, until it says that it is ready.
+start() {{
+    ratelimit run --policy "$1" --iface lo --state /tmp/state > daemon.txt 2>&1 &
     pid=$!
-    for i in $(seq 120); do
-        if grep -q ready daemon.txt; then
-            ratelimit stats --state /tmp/state --output json > /dev/null
-            code=$?
-            kill $pid; wait $pid
-            return $code
-        fi
+    for i in $(seq 240); do
+        grep -q ready daemon.txt && return 0
         kill -0 $pid 2> /dev/null || break
         sleep 0.5
     done
     cat daemon.txt
     return 1
+}}
+
+# Killed, it leaves everything in force and counted; the next one takes over, also with a table of another size; detached, nothing is left.
+daemon() {{
+    start policy.toml || return 1
+    ping -q -c 3 127.0.0.1 > /dev/null
+    before=$(count passed_packets)
+    kill -9 $pid; wait $pid
+    ping -q -c 3 127.0.0.1 > /dev/null
+    start policy.toml || return 1
+    after=$(count passed_packets)
+    echo "passed before the kill $before, after the restart $after"
+    [ "$before" -ge 6 ] && [ "$after" -ge $((before + 6)) ] || return 1
+    kill $pid; wait $pid
+    start larger.toml || return 1
+    ping -q -c 3 127.0.0.1 > /dev/null
+    echo "passed with a larger table $(count passed_packets)"
+    [ "$(count passed_packets)" -ge 6 ] || return 1
+    ratelimit detach --state /tmp/state || return 1
+    kill $pid; wait $pid
+    [ -z "$(ls /sys/fs/bpf/ratelimit 2> /dev/null)" ] || {{ ls -R /sys/fs/bpf/ratelimit; return 1; }}
+}}
+
+# A real client and a real server: the first SYN is the kernel's to answer, the others get cookies, and every page comes.
+cookies() {{
+    echo 2 > /proc/sys/net/ipv4/tcp_syncookies
+    mkdir -p www; echo served > www/page
+    httpd -p 127.0.0.1:80 -h www
+    start cookies.toml || return 1
+    for i in 1 2 3 4; do
+        [ "$(timeout 20 wget -qO- http://127.0.0.1/page)" = served ] || {{ echo "page $i did not come"; return 1; }}
+    done
+    echo "cookies sent $(count cookie_sent), acknowledged $(count cookie_valid)"
+    [ "$(count cookie_sent)" = 3 ] && [ "$(count cookie_valid)" = 3 ] || return 1
+    ratelimit detach --state /tmp/state || return 1
+    kill $pid; wait $pid
 }}
 
 case "$expect" in
@@ -91,9 +128,11 @@ suites)
         PACKETS={PACKETS} $pin {program} $suite:: --test-threads=1 $show
         echo "vm: suite $suite ended with $?"
     done
-    echo "vm: suite daemon begins"
-    daemon
-    echo "vm: suite daemon ended with $?"
+    for suite in daemon cookies; do
+        echo "vm: suite $suite begins"
+        $suite
+        echo "vm: suite $suite ended with $?"
+    done
     ;;
 esac
 echo "vm: {DONE}"
@@ -111,7 +150,8 @@ pub(super) struct Results {
     pub(super) finished: bool,
     /// By suite, in the order they ran.
     pub(super) suites: Vec<(String, Totals)>,
-    pub(super) verified_instructions: Option<u64>,
+    /// Lines for the record: kernel series, program, verified instructions, bytes of stack.
+    pub(super) verified: Vec<String>,
     /// The binary's words where it is expected to refuse.
     pub(super) refusal: Option<String>,
     /// The first test or suite that failed, or what it said.
@@ -128,7 +168,7 @@ impl Results {
                 results.own_line(own, &mut running, expectation);
             } else if let Some((_, totals)) = &mut running {
                 totals.add(line);
-                results.verified_instructions = results.verified_instructions.max(verified(line));
+                results.verified.extend(verified(line));
                 if line.contains(" panicked at ") {
                     let said = lines.peek().map_or("", |next| next.trim());
                     results.complaint.get_or_insert_with(|| said.to_owned());
@@ -174,20 +214,27 @@ impl Results {
     }
 
     pub(super) fn loaded(&self) -> bool {
-        self.verified_instructions.is_some()
+        !self.verified.is_empty()
+    }
+
+    /// What the verifier looked at in the main program.
+    pub(super) fn verified_instructions(&self) -> Option<u64> {
+        let of_main = |line: &String| {
+            let mut words = line.split(' ').skip(1);
+            if words.next() == Some("ratelimit") { words.next()?.parse().ok() } else { None }
+        };
+        self.verified.iter().find_map(of_main)
     }
 }
 
 fn is_our_sentence(said: &str) -> bool {
-    said.starts_with("needs kernel 5.15 or newer, this is ")
+    said.starts_with("needs kernel 6.1 or newer, this is ")
 }
 
-/// `verified instructions of ratelimit: Some(50320)`, wherever it is in the line.
-fn verified(line: &str) -> Option<u64> {
-    let (_, rest) = line.split_once("verified instructions of ")?;
-    let (_, rest) = rest.split_once(": ")?;
-    let digits = rest.trim_start_matches("Some(").split(|c: char| !c.is_ascii_digit()).next()?;
-    digits.parse().ok()
+/// `verified: 6.1 ratelimit 401429 448`, wherever it is in the line.
+fn verified(line: &str) -> Option<String> {
+    let (_, record) = line.split_once("verified: ")?;
+    (record.split(' ').count() == 4).then(|| record.trim_end().to_owned())
 }
 
 #[cfg(test)]
@@ -195,7 +242,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "SeaBIOS\r\n\r\nvm: kernel 6.1.0-54-cloud-amd64\r\nvm: suite object begins\r\n\
-        test a ... verified instructions of ratelimit: Some(50320)\r\nverified instructions of prove: Some(40000)\r\nok\r\n\
+        test a ... verified: 6.1 ratelimit 50320 448\r\nverified: 6.1 prove 40000 416\r\nok\r\n\
         test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured\r\nvm: suite object ended with 0\r\n\
         vm: suite daemon begins\r\nvm: suite daemon ended with 0\r\nvm: done\r\n";
 
@@ -208,7 +255,8 @@ mod tests {
         let results = Results::read(GOOD, Expectation::Suites);
         assert_eq!(results.booted.as_deref(), Some("6.1.0-54-cloud-amd64"));
         assert!(results.finished && results.loaded());
-        assert_eq!(results.verified_instructions, Some(50_320));
+        assert_eq!(results.verified_instructions(), Some(50_320));
+        assert_eq!(results.verified, ["6.1 ratelimit 50320 448", "6.1 prove 40000 416"]);
         assert_eq!(counts(&results), [("object", 5, 0), ("daemon", 1, 0)]);
         assert_eq!(results.complaint, None);
     }
@@ -244,7 +292,7 @@ mod tests {
             format!("vm: suite refusal begins\nvm: said {said}\nvm: suite refusal ended with {code}\n")
         };
         let read = |console: &str| counts(&Results::read(console, Expectation::Refusal))[0].1;
-        let sentence = "needs kernel 5.15 or newer, this is 5.10.0-46-cloud-amd64";
+        let sentence = "needs kernel 6.1 or newer, this is 5.10.0-46-cloud-amd64";
         assert_eq!(read(&console(sentence, 5)), 1);
         assert_eq!(read(&console(sentence, 1)), 0);
         assert_eq!(read(&console("Invalid argument (os error 22)", 5)), 0);
@@ -252,9 +300,9 @@ mod tests {
 
     #[test]
     fn kernels_below_the_floor_are_expected_to_be_refused() {
-        let of = |release| Expectation::of(release, (5, 15));
+        let of = |release| Expectation::of(release, (6, 1));
         assert_eq!(of("5.10.0-46-cloud-amd64"), Expectation::Refusal);
-        assert_eq!(of("5.15.0"), Expectation::Suites);
+        assert_eq!(of("6.0.19"), Expectation::Refusal);
         assert_eq!(of("6.1.0-54-cloud-amd64"), Expectation::Suites);
     }
 }

@@ -48,6 +48,11 @@ impl Row {
         }
     }
 
+    /// Lines for the record of what the verifier looked at.
+    pub(super) fn verified(&self) -> &[String] {
+        &self.results.verified
+    }
+
     fn passed(&self) -> u64 {
         self.results.suites.iter().map(|(_, totals)| totals.passed).sum()
     }
@@ -89,7 +94,7 @@ pub(super) fn text(rows: &[Row]) -> String {
             row.kernel.clone(),
             row.mode.clone(),
             row.loaded().into(),
-            row.results.verified_instructions.map_or_else(|| "-".into(), |count| count.to_string()),
+            row.results.verified_instructions().map_or_else(|| "-".into(), |count| count.to_string()),
             format!("{:.0} s", row.seconds),
             row.suites(),
             row.ending(),
@@ -117,7 +122,7 @@ pub(super) fn json(rows: &[Row]) -> Value {
             "boot": row.mode,
             "expected": row.expectation.map(Expectation::word),
             "loaded": row.results.loaded(),
-            "verified_instructions": row.results.verified_instructions,
+            "verified_instructions": row.results.verified_instructions(),
             "seconds": row.seconds,
             "suites": suites.collect::<serde_json::Map<_, _>>(),
             "passed": row.passed(),
@@ -151,10 +156,10 @@ mod tests {
         }
     }
 
-    const GOOD: &str = "vm: kernel 6.1.0-54\nvm: suite object begins\nverified instructions of ratelimit: Some(7)\n\
+    const GOOD: &str = "vm: kernel 6.1.0-54\nvm: suite object begins\nverified: 6.1 ratelimit 7 32\n\
         test result: ok. 5 passed; 0 failed; 0 ignored\nvm: suite object ended with 0\nvm: done\n";
     const OLD: &str = "vm: kernel 5.10.0-46\nvm: suite refusal begins\n\
-        vm: said needs kernel 5.15 or newer, this is 5.10.0-46\nvm: suite refusal ended with 5\nvm: done\n";
+        vm: said needs kernel 6.1 or newer, this is 5.10.0-46\nvm: suite refusal ended with 5\nvm: done\n";
 
     #[test]
     fn the_last_line_has_the_totals_of_all_kernels() {

@@ -7,7 +7,7 @@ use ratelimit_tests::{
     daemon::{Daemon, Edge},
     netns::EDGE,
 };
-use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
+use ratelimit_user::dataplane::{kernel, pin::PinDir};
 
 use super::POLICY;
 
@@ -136,8 +136,7 @@ fn blocks_that_ran_out_are_removed_from_the_kernel() {
     daemon.kill_9();
     // A starting daemon sweeps at once.
     let _daemon = edge.start(POLICY);
-    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
-    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
+    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
     while maps.lists().unwrap().len() > 1 {
         assert!(Instant::now() < deadline, "{:?}", maps.lists());

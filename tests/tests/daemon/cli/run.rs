@@ -13,7 +13,7 @@ use ratelimit_tests::{
     daemon::{Daemon, Edge, binary},
     netns::{EDGE, run},
 };
-use ratelimit_user::dataplane::{kernel, pin::PinDir, probe};
+use ratelimit_user::dataplane::{kernel, pin::PinDir};
 
 use super::{NOBODY, POLICY, assert_run_refused, attached, copy_of_binary, pins};
 
@@ -107,8 +107,7 @@ fn a_start_that_fails_leaves_the_policy_in_force_as_it_was() {
     let output =
         edge.run_command().args(["--iface", EDGE, "--iface", "lo", "--require-native"]).output().unwrap();
     assert_refused(&output, 5, &["\"lo\" cannot run XDP in native mode"]);
-    let release = probe::require_kernel(&probe::kernel_release()).unwrap();
-    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144, release).unwrap();
+    let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144).unwrap();
     let policy = maps.policy().unwrap();
     assert_eq!(policy.generation, 1);
     assert_eq!(policy.source.set.limits[0].cost_fp, 256_000_000_000_u64.div_ceil(7));

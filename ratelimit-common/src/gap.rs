@@ -1,0 +1,94 @@
+//! How many frames a sampler lets pass before it takes the next one.
+//!
+//! A frame in two to the power of `shift` is taken, each whatever became of those before it. Tossing that coin for every frame costs every frame a
+//! random number; drawing the length of the next run of frames that are not taken costs a subtraction. Such a length G is geometric: with q = 1 - 2^-shift,
+//! P(G >= n) = q^n. Its binary digits are independent of each other, and digit i is 1 with probability q^(2^i) / (1 + q^(2^i)),
+//! so a length is drawn digit by digit, without a logarithm. It has no memory: thrown away at any moment and drawn anew with another shift, it leaves
+//! the sample unbiased.
+
+/// Longest shift: one frame in 65 536. At 100 million frames a second that is 1500 samples.
+pub const MAX_SHIFT: u32 = 16;
+/// Digits of a gap. At the longest shift, one gap in 10^13 would have more.
+const DIGITS: usize = 21;
+
+/// For each shift and digit the probability that the digit is 1, in units of 2^-32.
+static ONES: [[u32; DIGITS]; MAX_SHIFT as usize + 1] = ones();
+
+/// Worked example: at shift 1, q is 1/2. Digit 0 is 1 with probability 1/3, because odd gaps are half as likely as even ones; digit 1 with 1/5.
+const fn ones() -> [[u32; DIGITS]; MAX_SHIFT as usize + 1] {
+    let mut ones = [[0; DIGITS]; MAX_SHIFT as usize + 1];
+    // At shift 0 every frame is taken, and every gap is 0.
+    let mut shift = 1;
+    while shift < ones.len() {
+        // q^(2^digit), in units of 2^-64.
+        let mut power = (1_u128 << 64) - (1 << (64 - shift));
+        let mut digit = 0;
+        while digit < DIGITS {
+            ones[shift][digit] = ((power << 32) / ((1 << 64) + power)) as u32;
+            power = (power * power) >> 64;
+            digit += 1;
+        }
+        shift += 1;
+    }
+    ones
+}
+
+/// Draws a gap; `random` gives 32 random bits each time.
+#[inline(always)]
+pub fn draw(shift: u32, mut random: impl FnMut() -> u32) -> u32 {
+    let mut gap = 0;
+    for (digit, one) in ONES[shift.min(MAX_SHIFT) as usize].iter().enumerate() {
+        gap |= ((random() < *one) as u32) << digit;
+    }
+    gap
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{vec, vec::Vec};
+
+    /// Knuth's generator, which has nothing in common with that of the sampler.
+    fn randoms() -> impl FnMut() -> u32 {
+        let mut state = 0x1234_5678_9abc_def0_u64;
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 32) as u32
+        }
+    }
+
+    #[test]
+    fn the_digits_of_a_gap_add_up_to_its_mean_at_every_shift() {
+        for (shift, ones) in ONES.iter().enumerate() {
+            let digits = ones.iter().enumerate();
+            let mean: f64 =
+                digits.map(|(digit, one)| f64::from(*one) / 2_f64.powi(32) * 2_f64.powi(digit as i32)).sum();
+            // One frame in 2^shift is taken, so 2^shift - 1 pass between two that are.
+            let truth = 2_f64.powi(shift as i32) - 1.0;
+            assert!((mean - truth).abs() <= truth * 1e-7, "shift {shift}: {mean}");
+        }
+    }
+
+    #[test]
+    fn gaps_are_as_long_as_tossing_a_coin_for_every_frame_would_make_them() {
+        let mut random = randoms();
+        for shift in [1, 2, 5, 9] {
+            let q = 1.0 - 0.5_f64.powi(shift as i32);
+            let gaps: Vec<u32> = (0..100_000).map(|_| draw(shift, &mut random)).collect();
+            // Kolmogorov and Smirnov: above this in one of ten thousand tries.
+            let bound = 2.3 / (gaps.len() as f64).sqrt();
+            for n in (0..20).map(|step| (step * (1 << shift)) / 4) {
+                let share = gaps.iter().filter(|gap| **gap >= n).count() as f64 / gaps.len() as f64;
+                assert!((share - q.powi(n as i32)).abs() < bound, "shift {shift}: {share} of gaps are {n} or longer");
+            }
+        }
+    }
+
+    #[test]
+    fn every_frame_is_taken_at_shift_0_and_no_shift_is_too_long() {
+        let mut random = randoms();
+        let gaps: Vec<u32> = (0..100).map(|_| draw(0, &mut random)).collect();
+        assert_eq!(gaps, vec![0; 100]);
+        assert_eq!(draw(u32::MAX, || 0), (1 << DIGITS) - 1, "the longest, at the longest shift");
+    }
+}
