@@ -79,7 +79,10 @@ mod tests {
             let bound = 2.3 / (gaps.len() as f64).sqrt();
             for n in (0..20).map(|step| (step * (1 << shift)) / 4) {
                 let share = gaps.iter().filter(|gap| **gap >= n).count() as f64 / gaps.len() as f64;
-                assert!((share - q.powi(n as i32)).abs() < bound, "shift {shift}: {share} of gaps are {n} or longer");
+                assert!(
+                    (share - q.powi(n as i32)).abs() < bound,
+                    "shift {shift}: {share} of gaps are {n} or longer"
+                );
             }
         }
     }

@@ -60,13 +60,17 @@ mod entry {
     /// Reached from `ratelimit` only, with a SYN that is to be answered with a cookie.
     #[xdp(frags)]
     pub(crate) fn answer(ctx: XdpContext) -> u32 {
-        follow_up(Link::Ethernet, &ctx, |frame, maps, jumps, kernel| cookie::answer(frame, maps, jumps, kernel))
+        follow_up(Link::Ethernet, &ctx, |frame, maps, jumps, kernel| {
+            cookie::answer(frame, maps, jumps, kernel)
+        })
     }
 
     /// Reached from `ratelimit` only, with other TCP to a service whose SYNs are answered with cookies.
     #[xdp(frags)]
     pub(crate) fn prove(ctx: XdpContext) -> u32 {
-        follow_up(Link::Ethernet, &ctx, |frame, maps, jumps, kernel| cookie::prove(frame, maps, jumps, kernel))
+        follow_up(Link::Ethernet, &ctx, |frame, maps, jumps, kernel| {
+            cookie::prove(frame, maps, jumps, kernel)
+        })
     }
 
     /// Reached from `ratelimit_ip`, with other TCP to a service whose SYNs are answered with cookies.
@@ -114,8 +118,7 @@ mod entry {
             return xdp_action::XDP_DROP;
         };
         let jumps = Jumps { ctx, link };
-        let verdict =
-            judge(&Frame::of_context_frags(link, ctx), &maps, &jumps, &Kernel { ctx, scratch });
+        let verdict = judge(&Frame::of_context_frags(link, ctx), &maps, &jumps, &Kernel { ctx, scratch });
         action(&maps, &jumps, verdict)
     }
 

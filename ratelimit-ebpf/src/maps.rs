@@ -6,6 +6,7 @@ use core::{
     ptr::{self, addr_of_mut},
 };
 
+use crate::cpu::{self, Cpu, Reading};
 use aya_ebpf::{
     bindings::{BPF_NOEXIST, BPF_RB_NO_WAKEUP},
     btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, RingBuf, lpm_trie::Key},
@@ -35,7 +36,6 @@ use ratelimit_ebpf::{
     report::QUIET_SLOTS,
     tables::{CpuBudget, InsertError, Tables},
 };
-use crate::cpu::{self, Cpu, Reading};
 
 /// Sources when the loader does not say otherwise; it always does.
 const DEFAULT_SOURCES: usize = 262_144;

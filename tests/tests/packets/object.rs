@@ -51,7 +51,10 @@ fn the_kernel_accepts_all_programs_far_from_its_complexity_limit() {
         println!("verified: {} {name} {instructions} {stack}", series());
     }
     let rises: Vec<String> = measured.into_iter().filter_map(rise).collect();
-    assert!(rises.is_empty(), "{rises:?}: `cargo xtask vm --record` writes tests/verified.txt if that is meant");
+    assert!(
+        rises.is_empty(),
+        "{rises:?}: `cargo xtask vm --record` writes tests/verified.txt if that is meant"
+    );
 }
 
 /// Kernel series, program, verified instructions and bytes of stack, as they were when somebody last looked.
@@ -70,7 +73,8 @@ fn rise((name, instructions, stack): (&str, u32, u32)) -> Option<String> {
     let (instructions_then, stack_then) = recorded.split_once(' ').expect("two numbers");
     let [instructions_then, stack_then] =
         [instructions_then, stack_then].map(|number| number.parse::<u32>().expect("a number"));
-    let rose = instructions > instructions_then + instructions_then / 10 || stack > stack_then + stack_then / 10;
+    let rose =
+        instructions > instructions_then + instructions_then / 10 || stack > stack_then + stack_then / 10;
     rose.then(|| format!("{of_program}took {instructions_then} instructions and {stack_then} bytes of stack, now {instructions} and {stack}"))
 }
 

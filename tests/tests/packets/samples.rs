@@ -71,8 +71,7 @@ fn what_a_look_costs_a_packet() {
         let mut programs = [Loaded::new(&policy), Loaded::new(&policy)];
         let (mut nobody, mut more) = (Vec::new(), Vec::new());
         for looked_at in [0, 1] {
-            let mut samples =
-                programs[looked_at].maps.take_samples().expect("the first who asks gets them");
+            let mut samples = programs[looked_at].maps.take_samples().expect("the first who asks gets them");
             let mut open = samples.open().expect("buffers");
             for pair in 0..PAIRS / 2 + 4 * EPOCH_ROUNDS {
                 let without = nanoseconds(&mut programs[1 - looked_at], &frame);

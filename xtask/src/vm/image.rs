@@ -13,7 +13,8 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The test program whose modules are the suites: it loads the kernel program.
 const PROGRAM: &str = "packets";
 /// Suites that load the program and need nothing a guest lacks: no namespaces, no other programs.
-pub(super) const SUITES: [&str; 7] = ["object", "verdicts", "differential", "prefilter", "cpus", "leases", "samples"];
+pub(super) const SUITES: [&str; 7] =
+    ["object", "verdicts", "differential", "prefilter", "cpus", "leases", "samples"];
 
 /// Compiles everything and packs it; returns the initramfs.
 pub(super) fn build(suites: &[&str]) -> Result<PathBuf> {
