@@ -40,6 +40,8 @@ const MOST_SAMPLES: usize = 200_000;
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Epochs of samples that somebody who counts them may be behind.
 const EPOCHS_BEHIND: usize = 16;
+/// Stack of the thread. What the kernel has of a policy is hundreds of kilobytes, and a build that is not optimised has several copies of it there.
+const STACK: usize = 16 << 20;
 /// How far somebody who takes copies of frames may be behind, in frames.
 const BACKLOG: usize = 8_192;
 
@@ -130,8 +132,10 @@ impl Traffic {
     fn begin(self: &Arc<Self>, samples: &mut Option<Samples>, host: &Weak<HostCell>) {
         let Some(taken) = samples.take() else { return };
         let (traffic, host) = (Arc::clone(self), Weak::clone(host));
-        let begun =
-            thread::Builder::new().name("traffic".to_owned()).spawn(move || traffic.run(taken, &host));
+        let begun = thread::Builder::new()
+            .name("traffic".to_owned())
+            .stack_size(STACK)
+            .spawn(move || traffic.run(taken, &host));
         if let Err(error) = begun {
             log::warning(format!(
                 "nobody can look at the traffic until a restart: no thread for it: {error}"
