@@ -5,6 +5,7 @@
 
 mod entry;
 mod journal;
+mod stderr;
 mod writer;
 
 use std::{env, fmt, str::FromStr};

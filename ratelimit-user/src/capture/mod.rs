@@ -9,6 +9,7 @@
 mod arrival;
 mod error;
 mod input;
+mod joined;
 mod link_type;
 mod pcap;
 mod pcapng;
@@ -25,6 +26,7 @@ use std::{
 pub use arrival::{Absent, Arrival, ArrivalMaker};
 pub use error::CaptureError;
 use input::Input;
+pub use joined::take_apart;
 pub use link_type::LinkType;
 use pcap::Pcap;
 use pcapng::Pcapng;

@@ -14,13 +14,16 @@ use super::{
     replay::is_from,
 };
 use crate::{
-    capture::{Arrival, ArrivalMaker, Capture},
+    capture::{Arrival, ArrivalMaker, Capture, Captured, take_apart},
     config,
     control::{
         client::{ask, unexpected},
         protocol::{Order, Reply},
     },
-    dataplane::{interface, tap::Tap},
+    dataplane::{
+        interface,
+        tap::{Heard, Tap},
+    },
     failure::{ExitCode, Failure},
     moment,
     policy::{Policy, Prefix, Services},
@@ -182,20 +185,30 @@ impl Suggest {
                     observed.spool.len()
                 ));
             }
-            let Some(packet) = tap.next_packet()? else { continue };
+            let Some(Heard { packet, part }) = tap.next_packet()? else { continue };
+            let joined = take_apart(packet.link_type, packet.bytes, part);
+            let (packet, count) = match &joined {
+                Some(joined) => (Captured { bytes: &joined.bytes, len: joined.len, ..packet }, joined.count),
+                None => (packet, 1),
+            };
             let Ok(arrival) = arrivals.of(&packet) else { continue };
             if is_from(&self.ours, &arrival.frame) {
                 continue;
             }
-            if observed.spool.keep(&arrival).is_err() {
+            let mut keep = || {
+                observed.spool.keep(&arrival).ok()?;
+                Some(observed.see(&arrival, services))
+            };
+            let kept: Option<Result<(), Failure>> = (0..count).map(|_| keep()).collect();
+            let Some(seen) = kept else {
                 complain(&format!(
                     "after {} s there are {} packets, and no room for more: the suggestion is from these",
                     begun.elapsed().as_secs(),
                     observed.spool.len()
                 ));
                 break;
-            }
-            observed.see(&arrival, services)?;
+            };
+            seen?;
         }
         Ok(observed)
     }

@@ -139,10 +139,14 @@ async fn hosts(daemon: &Daemon) -> Vec<Member> {
     }
 }
 
-/// Carries out what is asked and ordered in the dashboard, one at a time. After each there is as long a pause as it took, so that all of
-/// them together cost half of a CPU at most.
-pub(super) async fn take_orders(daemon: Arc<Daemon>, mut orders: mpsc::Receiver<Handed>) {
-    while let Some(Handed { order, from, reply }) = orders.recv().await {
+/// Carries out what is asked and what is ordered in the dashboard, one of each at a time. After each there is as long a pause as it took, so that
+/// questions cost half of a CPU at most.
+pub(super) async fn take_orders(daemon: Arc<Daemon>, [orders, questions]: [mpsc::Receiver<Handed>; 2]) {
+    tokio::join!(take(&daemon, orders), take(&daemon, questions));
+}
+
+async fn take(daemon: &Daemon, mut handed: mpsc::Receiver<Handed>) {
+    while let Some(Handed { order, from, reply }) = handed.recv().await {
         let begun = Instant::now();
         // Who has hung up meanwhile gets no answer; the order counts.
         let _unread = reply.send(daemon.answer(order, Caller::Dashboard { from }).await);

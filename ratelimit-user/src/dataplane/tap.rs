@@ -8,6 +8,7 @@ use std::{
 
 use nix::{
     errno::Errno,
+    setsockopt_impl, sockopt_impl,
     sys::{
         socket::{
             AddressFamily, LinkAddr, SockFlag, SockProtocol, SockType, recvfrom, setsockopt, socket, sockopt,
@@ -27,6 +28,27 @@ const WAITING_BYTES: usize = 32 << 20;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The longest that a packet can be, after the kernel has put segments together.
 const LONGEST: usize = 1 << 18;
+
+/// Bytes that the kernel puts in front of a packet: whether it is joined, and of parts of which length (struct virtio_net_hdr).
+const OFFLOAD_HEADER: usize = 10;
+
+sockopt_impl!(
+    /// Has the kernel say of each packet of how many it was made.
+    PacketVnetHdr,
+    SetOnly,
+    libc::SOL_PACKET,
+    libc::PACKET_VNET_HDR,
+    bool
+);
+
+/// A packet that was heard.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard<'t> {
+    /// The packet.
+    pub packet: Captured<'t>,
+    /// What each of its parts carries, if the kernel has joined several packets of the wire, or would take this one apart; 0 if it is one.
+    pub part: u16,
+}
 
 /// A socket that gets copies of packets.
 #[derive(Debug)]
@@ -64,11 +86,12 @@ impl Tap {
         let _less = setsockopt(&socket, sockopt::RcvBufForce, &WAITING_BYTES);
         let patience = TimeVal::new(0, PATIENCE.subsec_micros().into());
         setsockopt(&socket, sockopt::ReceiveTimeout, &patience).map_err(failed)?;
+        setsockopt(&socket, PacketVnetHdr, &true).map_err(failed)?;
         Ok(Self { socket, interfaces: known, buffer: vec![0; LONGEST] })
     }
 
     /// The next packet of these interfaces; `None` if there was none for a moment, or another one's.
-    pub fn next_packet(&mut self) -> Result<Option<Captured<'_>>, DataplaneError> {
+    pub fn next_packet(&mut self) -> Result<Option<Heard<'_>>, DataplaneError> {
         let (len, from) = match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut self.buffer) {
             Ok(got) => got,
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => return Ok(None),
@@ -85,13 +108,19 @@ impl Tap {
         };
         let Some((link_type, is_outgoing)) = from.and_then(of) else { return Ok(None) };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(Some(Captured {
+        let Some((offload, bytes)) = self.buffer[..len].split_at_checked(OFFLOAD_HEADER) else {
+            return Ok(None);
+        };
+        // The kind of joining is 0 for none; the length of parts is in the order of this host's bytes.
+        let part = if offload[1] == 0 { 0 } else { u16::from_ne_bytes([offload[4], offload[5]]) };
+        let packet = Captured {
             unix_ns: now.as_nanos() as u64,
             link_type,
-            bytes: &self.buffer[..len],
-            len: len as u64,
+            bytes,
+            len: bytes.len() as u64,
             is_outgoing,
             comment: None,
-        }))
+        };
+        Ok(Some(Heard { packet, part }))
     }
 }

@@ -26,6 +26,11 @@ impl LogEntry {
         entry
     }
 
+    /// A sentence of the log about itself.
+    pub(super) fn warning(message: String) -> Self {
+        Self { level: Level::WARN, message, fields: Map::new() }
+    }
+
     /// For people: `at` is left out where somebody else writes the time. Each line of a longer message begins as the first does.
     pub(super) fn human(&self, at: Option<&str>) -> String {
         let time = at.map_or_else(String::new, |at| format!("{at} "));

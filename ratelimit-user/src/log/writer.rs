@@ -1,8 +1,7 @@
 //! Takes the events of this program and writes them.
 
 use std::{
-    env,
-    io::{self, Write as _},
+    env, io,
     time::{Duration, SystemTime},
 };
 
@@ -13,7 +12,7 @@ use tracing::{
     subscriber::Interest,
 };
 
-use super::{LogFormat, entry::LogEntry, journal::SystemJournal};
+use super::{LogFormat, entry::LogEntry, journal::SystemJournal, stderr::PatientStream};
 use crate::moment;
 
 /// What the targets of this program's events begin with. Libraries have events too, of every frame and connection.
@@ -24,13 +23,14 @@ pub(super) struct LogWriter {
     format: LogFormat,
     level: Level,
     journal: Option<SystemJournal>,
+    stream: PatientStream,
 }
 
 impl LogWriter {
     pub(super) fn new(format: LogFormat, level: Level) -> Self {
         let stream = env::var("JOURNAL_STREAM").ok();
         let journal = SystemJournal::behind_stderr(stream.as_deref()).filter(|_| format == LogFormat::Human);
-        Self { format, level, journal }
+        Self { format, level, journal, stream: PatientStream::default() }
     }
 
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
@@ -66,8 +66,11 @@ impl Subscriber for LogWriter {
             |sent: io::Result<()>| !sent.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
         let taken = self.journal.as_ref().is_some_and(|journal| is_done(journal.send(&entry.native())));
         if !taken {
-            // Protection goes on when nobody reads the log any more.
-            let _unread = io::stderr().lock().write_all(self.text(&entry).as_bytes());
+            let lost = |lost: u64| {
+                let message = format!("{lost} lines of the log are lost: nobody read standard error");
+                self.text(&LogEntry::warning(message))
+            };
+            self.stream.write(&mut io::stderr().lock(), &self.text(&entry), lost);
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) async fn run(words: &[String], body: &[u8], limit: Duration) -> Resul
     // A group of its own, so that what it starts ends with it.
     command.process_group(0).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
-    let group = child.id().and_then(|id| Pid::from_raw(id as i32));
+    let mut group = RunningGroup(child.id().and_then(|id| Pid::from_raw(id as i32)));
     let work = async {
         if let Some(mut stdin) = child.stdin.take() {
             // Who does not read its input may still do its work.
@@ -27,6 +27,10 @@ pub(super) async fn run(words: &[String], body: &[u8], limit: Duration) -> Resul
         child.wait().await
     };
     let ended = tokio::time::timeout(limit, work).await;
+    if matches!(ended, Ok(Ok(_))) {
+        // What it left running on purpose is its own.
+        group.0 = None;
+    }
     match ended {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(match (status.code(), status.signal()) {
@@ -35,11 +39,20 @@ pub(super) async fn run(words: &[String], body: &[u8], limit: Duration) -> Resul
         }),
         Ok(Err(error)) => Err(format!("{program}: {error}")),
         Err(_late) => {
-            if let Some(group) = group {
-                let _gone = kill_process_group(group, Signal::KILL);
-            }
+            drop(group);
             let _over = child.wait().await;
             Err(format!("{program} did not end within {} s and was killed", limit.as_secs_f64()))
+        }
+    }
+}
+
+/// A command and what it started, until it has ended by itself: also if nobody waits for it any more, because the policy has another notifier now.
+struct RunningGroup(Option<Pid>);
+
+impl Drop for RunningGroup {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            let _gone = kill_process_group(group, Signal::KILL);
         }
     }
 }

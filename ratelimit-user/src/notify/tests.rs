@@ -234,3 +234,20 @@ fn a_command_that_does_not_end_is_killed_with_what_it_started_and_one_that_fails
         wait_for("its group is gone", || rustix::process::test_kill_process_group(group).is_err());
     }
 }
+
+#[test]
+fn a_command_that_nobody_waits_for_any_more_ends_with_what_it_started() {
+    let dir = Dir::new("forgotten");
+    let mark = dir.0.join("mark");
+    let script = format!("sleep 1000 & echo $$ > {}; wait", mark.display());
+    let words = ["/bin/sh", "-c", &script].map(str::to_owned).to_vec();
+    let times = DeliveryTimes { attempt: Duration::from_secs(60), ..TIMES };
+    let mut notifications = told(NotifyWay::Command(words), times);
+    notifications.tell(Occasion::Begin, &report(7), 1_000);
+    let group = || fs::read_to_string(&mark).ok()?.trim().parse().ok();
+    wait_for("it runs", || group().is_some());
+    // Another policy.
+    notifications.follow(&[]);
+    let group = rustix::process::Pid::from_raw(group().unwrap()).unwrap();
+    wait_for("its group is gone", || rustix::process::test_kill_process_group(group).is_err());
+}

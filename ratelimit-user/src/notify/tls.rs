@@ -21,10 +21,13 @@ pub(super) async fn greet(
     url: &WebhookUrl,
     ca_file: Option<&Path>,
 ) -> Result<TlsStream<TcpStream>, String> {
-    let roots = match ca_file {
-        Some(file) => authority(file).map_err(|why| format!("ca_file {}: {why}", file.display()))?,
-        None => of_system()?,
-    };
+    let file = ca_file.map(Path::to_owned);
+    // Files are read beside the thread that sends to everybody.
+    let read = tokio::task::spawn_blocking(move || match file {
+        Some(file) => authority(&file).map_err(|why| format!("ca_file {}: {why}", file.display())),
+        None => of_system(),
+    });
+    let roots = read.await.map_err(|error| format!("authorities were not read: {error}"))??;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?

@@ -30,7 +30,11 @@ pub(super) async fn post(
     ca_file: Option<&Path>,
     body: &Arc<[u8]>,
 ) -> Result<(), Undelivered> {
-    let signature = secret(secret_file)?.map(|secret| signature(secret.as_bytes(), body));
+    // A disk that hangs must not hold up those who have no file on it.
+    let file = secret_file.map(Path::to_owned);
+    let read = tokio::task::spawn_blocking(move || secret(file.as_deref()));
+    let secret = read.await.map_err(|error| format!("the secret was not read: {error}"))??;
+    let signature = secret.map(|secret| signature(secret.as_bytes(), body));
     let stream = TcpStream::connect((url.host.as_str(), url.port))
         .await
         .map_err(|error| format!("cannot reach {url}: {error}"))?;

@@ -12,6 +12,8 @@ pub struct Door {
     pub decisions: Arc<DecisionService>,
     /// What this caller must show first, if anything.
     pub token: Option<Arc<Token>>,
+    /// What whoever looks at the dashboard must show, if anything. Over a socket's file too: behind it is most often a proxy, and before that anybody.
+    pub viewer_token: Option<Arc<Token>>,
     /// What operators show in the dashboard to change something, if that is possible.
     pub operator_token: Option<Arc<Token>>,
     /// What the dashboard has of the daemon.

@@ -140,12 +140,23 @@ impl Sockets {
             let (operator_token, gallery) = (self.credentials.operator_token.clone(), gallery.clone());
             let (quotas, certified) = (Arc::clone(&self.quotas), self.certified);
             let door = move |peer: Peer, guest: Arc<Guest>| {
+                let viewer_token = token.clone();
                 // A socket's file has its own rights.
                 let token = token.clone().filter(|_| peer != Peer::Local);
                 let is_shown = certified || token.is_some() || peer == Peer::Local;
                 let (decisions, quotas) = (Arc::clone(&decisions), Arc::clone(&quotas));
                 let (operator_token, gallery) = (operator_token.clone(), Some(gallery.clone()));
-                Door { decisions, token, operator_token, gallery, quotas, peer, is_shown, guest }
+                Door {
+                    decisions,
+                    token,
+                    viewer_token,
+                    operator_token,
+                    gallery,
+                    quotas,
+                    peer,
+                    is_shown,
+                    guest,
+                }
             };
             tasks.spawn(accept(listener, *protocol, places, door));
         }

@@ -36,7 +36,8 @@ struct Shared {
     somebody: Notify,
     viewers: Arc<Semaphore>,
     operators: Arc<Semaphore>,
-    orders: Option<mpsc::Sender<Handed>>,
+    /// Orders, and questions.
+    handed: Option<[mpsc::Sender<Handed>; 2]>,
 }
 
 /// An order, and where its answer goes.
@@ -63,11 +64,21 @@ pub struct Viewer {
     _place: OwnedSemaphorePermit,
 }
 
+/// Whether an order changes something, and is therefore an operator's.
+fn changes_something(order: &Order) -> bool {
+    matches!(
+        order,
+        Order::BlockAdd { .. } | Order::BlockDel { .. } | Order::AllowAdd { .. } | Order::AllowDel { .. }
+    )
+}
+
 impl Gallery {
-    /// The gallery of a daemon that guards interfaces, and the orders that come over it.
-    pub fn of_host() -> (Self, mpsc::Receiver<Handed>) {
-        let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        (Self::new(Some(sender)), receiver)
+    /// The gallery of a daemon that guards interfaces, and what comes over it: orders, and questions. Each has a queue of its own, so that an operator
+    /// who blocks somebody does not wait behind those who ask.
+    pub fn of_host() -> (Self, [mpsc::Receiver<Handed>; 2]) {
+        let (orders, taken) = mpsc::channel(MAX_WAITING);
+        let (questions, asked) = mpsc::channel(MAX_WAITING);
+        (Self::new(Some([orders, questions])), [taken, asked])
     }
 
     /// The gallery of a service that guards nothing: there is something to see and nothing to order.
@@ -75,19 +86,19 @@ impl Gallery {
         Self::new(None)
     }
 
-    fn new(orders: Option<mpsc::Sender<Handed>>) -> Self {
+    fn new(handed: Option<[mpsc::Sender<Handed>; 2]>) -> Self {
         Self(Arc::new(Shared {
             pictures: watch::Sender::new(None),
             somebody: Notify::new(),
             viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
             operators: Arc::new(Semaphore::new(OPERATOR_VIEWERS)),
-            orders,
+            handed,
         }))
     }
 
     /// Whether there are packets to ask about.
     pub fn guards(&self) -> bool {
-        self.0.orders.is_some()
+        self.0.handed.is_some()
     }
 
     /// Begins to look, if there is a place.
@@ -105,11 +116,12 @@ impl Gallery {
     /// Hands over an order and waits for the answer.
     pub async fn order(&self, order: Order, from: Option<IpAddr>) -> Reply {
         let failed = |code, sentence: &str| Reply::Failed(Failure::new(code, sentence));
-        let Some(orders) = &self.0.orders else {
+        let Some([orders, questions]) = &self.0.handed else {
             return failed(ExitCode::Unsupported, "this service guards no interface; ratelimit run does");
         };
         let (reply, answered) = oneshot::channel();
-        if orders.try_send(Handed { order, from, reply }).is_err() {
+        let queue = if changes_something(&order) { orders } else { questions };
+        if queue.try_send(Handed { order, from, reply }).is_err() {
             return failed(
                 ExitCode::NoDaemon,
                 "the daemon is busy with others' questions; ask again in a second",
@@ -230,7 +242,7 @@ mod tests {
 
     #[tokio::test]
     async fn orders_that_nobody_takes_are_turned_away_and_do_not_pile_up() {
-        let (gallery, mut orders) = Gallery::of_host();
+        let (gallery, [mut orders, mut questions]) = Gallery::of_host();
         let waiting: Vec<_> = (0..MAX_WAITING)
             .map(|_| {
                 tokio::spawn({
@@ -245,10 +257,19 @@ mod tests {
             matches!(&one_more, Reply::Failed(failure) if failure.message.contains("busy")),
             "{one_more:?}"
         );
-        let handed = orders.recv().await.unwrap();
+        // Whoever has an order does not wait behind them.
+        let block = Order::BlockDel { prefix: "10.0.0.1".to_owned(), cluster: false };
+        let (ordered, _) = tokio::join!(
+            async {
+                orders.recv().await.map(|handed| handed.reply.send(Reply::Done("done".to_owned()))).is_some()
+            },
+            async { assert_eq!(gallery.order(block, None).await, Reply::Done("done".to_owned())) }
+        );
+        assert!(ordered);
+        let handed = questions.recv().await.unwrap();
         handed.reply.send(Reply::Done("done".into())).unwrap();
         let mut done = 0;
-        drop(orders);
+        drop((orders, questions));
         for one in waiting {
             match one.await.unwrap() {
                 Reply::Done(_) => done += 1,

@@ -166,12 +166,16 @@ impl Visit {
     /// What a caller has shown; trouble if it has to show more before it may look, or has shown what is not right.
     fn shown(&self, headers: &HeaderMap) -> Result<Shown, Trouble> {
         let Some(field) = headers.get(AUTHORIZATION) else {
-            return if self.door.token.is_none() { Ok(Shown::Viewer) } else { Err(Trouble::stranger(false)) };
+            return if self.door.viewer_token.is_none() {
+                Ok(Shown::Viewer)
+            } else {
+                Err(Trouble::stranger(false))
+            };
         };
         let is = |token: &Option<Arc<Token>>| {
             token.as_ref().is_some_and(|token| bearer(field.as_bytes()).is_some_and(|given| token.is(given)))
         };
-        match (is(&self.door.operator_token), is(&self.door.token)) {
+        match (is(&self.door.operator_token), is(&self.door.viewer_token)) {
             (true, _) => Ok(Shown::Operator),
             (false, true) => Ok(Shown::Viewer),
             (false, false) => Err(Trouble::stranger(true)),
@@ -206,7 +210,7 @@ impl Visit {
         };
         let session =
             picture::event("session", &Session { guards: gallery.guards(), changes, address: from });
-        let tokens = [&self.door.token, &self.door.operator_token];
+        let tokens = [&self.door.viewer_token, &self.door.operator_token];
         let viewing = Viewing {
             viewer,
             tokens: tokens

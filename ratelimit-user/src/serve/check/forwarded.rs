@@ -108,6 +108,7 @@ mod tests {
             let door = Door {
                 decisions,
                 token: None,
+                viewer_token: None,
                 operator_token: None,
                 gallery: None,
                 quotas,

@@ -1,6 +1,6 @@
 //! The dashboard of a service that guards nothing: the page, the stream, and who may see it.
 
-use std::fs;
+use std::{fs, os::unix::net::UnixStream};
 
 use ratelimit_tests::service::{Client, Service};
 
@@ -139,6 +139,10 @@ fn where_a_token_is_needed_the_page_is_open_what_it_shows_is_not_and_a_new_token
         let refused = stranger.get(path);
         assert_eq!((refused.status, refused.field("www-authenticate")), (401, Some("Bearer")), "{path}");
     }
+    // The rights of a socket's file are a proxy's, and not those of whoever is in front of it.
+    let mut proxied = Client::new(UnixStream::connect(service.http_socket()).expect("connect"));
+    assert_eq!(proxied.get("/dashboard/lists").status, 401);
+    assert_eq!(proxied.get("/v1/check?user=u&api=a").status, 200, "the proxy itself may ask");
     let shown = format!("Bearer {TOKEN}");
     let mut viewer = service.connect().under("edge.example");
     assert_eq!(viewer.stream_events("/dashboard/stream", &[("Authorization", &shown)]).status, 200);
