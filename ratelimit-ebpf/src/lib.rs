@@ -26,4 +26,6 @@ pub mod report;
 pub mod segment;
 pub mod service;
 pub mod tables;
+#[cfg(test)]
+mod testbed;
 mod verdict;

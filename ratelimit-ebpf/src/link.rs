@@ -126,3 +126,6 @@ fn report_blocked<T: Leaves>(tables: &T, policy: &Policy, source: Address, len: 
     let key = Sender::key_of(policy, source);
     tables.report_unasked(policy, key.hi, key.lo, refused, gcra::time_q8(now_ns));
 }
+
+#[cfg(test)]
+mod tests;

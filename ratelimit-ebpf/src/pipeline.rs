@@ -69,3 +69,6 @@ pub fn judge<T: Stages, R: Relay>(
     let packet = Packet { user: listing.user, ..packet };
     limit::limit(tables, relay, policy, &packet, sender, len, now_ns)
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,3 +106,6 @@ pub fn report<T: Tables>(tables: &T, policy: &Policy, source: SourceKey, refused
         tables.note(Event::ReportLost);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -63,3 +63,6 @@ fn within_host<T: Leaves>(
 pub(crate) fn count<T: Tables>(tables: &T, service: u32, reason: Reason, fate: Fate, len: u64) {
     tables.count(slot(service.min(MAX_SERVICES as u32), reason, fate), len);
 }
+
+#[cfg(test)]
+mod tests;

@@ -277,3 +277,6 @@ fn ask_for_proof<T: Stages, R: Relay>(
         relay.hand_over(Successor::Prove, request.context(reason));
     }
 }
+
+#[cfg(test)]
+mod tests;

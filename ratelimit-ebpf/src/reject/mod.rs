@@ -75,3 +75,6 @@ fn permitted<T: Tables>(tables: &T) -> Option<()> {
 fn send<W: Wire>(wire: &W, frame: &Frame<'_>, reply: &Reply) -> Option<()> {
     wire.send(frame.len(), reply).then_some(())
 }
+
+#[cfg(test)]
+mod tests;

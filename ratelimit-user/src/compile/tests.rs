@@ -6,7 +6,7 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use proptest::prelude::*;
 use ratelimit_common::abi::{
-    Limit, LimitSet, LinkLimits,
+    Clock, Limit, LimitSet, LinkLimits,
     link::LINK_NEIGHBOURS,
     policy::NO_METER,
     service::{HOST_TOTAL, PORT_SLOTS},
@@ -151,6 +151,51 @@ fn a_total_of_the_host_keeps_its_place_and_what_cpus_hold_of_it_is_taken_back_wh
     assert!(same.keeps_policy && same.changed_totals.is_empty());
     let gone = desired(&with(""), &FACTS, 4, Some(Before::known(&after.policy, &after, 0)));
     assert_eq!((gone.policy.host_total_count, &gone.changed_totals[..]), (0, &[HOST_TOTAL][..]));
+}
+
+#[test]
+fn one_burst_of_anybody_that_the_lag_would_eat_makes_the_clock_precise() {
+    let coarse = "[source]\nlimits = [\"100000/s\"]\n[[service]]\nname = \"s\"\nmatch = { protocol = \"icmp\" }\n\
+                  per_source = [\"100000/s\"]\ntotal = [\"100000/s\"]\n[[user]]\nname = \"u\"\n\
+                  sources = [\"192.0.2.0/24\"]\nnetwork = [\"100000/s\"]\n[host]\ntotal = [\"100000/s\"]\n";
+    let clock = |text: &str| desired(&policy(text), &FACTS, 1, None).policy.clock();
+    assert_eq!(clock(coarse), Clock::Coarse);
+    let places: Vec<usize> = coarse.match_indices("100000/s").map(|(at, _)| at).collect();
+    assert_eq!(places.len(), 5, "source, service, total, user, host");
+    for at in places {
+        // Fewer than 64 packets at once; at most 96 ms of them, where three ticks of 4 ms are an eighth.
+        for small in ["100/s burst 63", "100000/s burst 9500"] {
+            let text = format!("{}{small}{}", &coarse[..at], &coarse[at + "100000/s".len()..]);
+            assert_eq!(clock(&text), Clock::Precise, "{text}");
+        }
+        // A window has the precise clock for itself.
+        let text = format!("{}10/s fixed-window{}", &coarse[..at], &coarse[at + "100000/s".len()..]);
+        if let Ok(loaded) = config::parse(&text, "p.toml") {
+            assert_eq!(desired(&loaded.policy, &FACTS, 1, None).policy.clock(), Clock::Coarse, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_user_whose_index_was_anothers_or_nobodys_begins_full_and_others_go_on() {
+    let with = |names: &[&str]| {
+        let user = |(at, name): (usize, &&str)| {
+            format!("[[user]]\nname = \"{name}\"\nsources = [\"192.0.{at}.0/24\"]\nnetwork = [\"10/s\"]\n")
+        };
+        let users: String = names.iter().enumerate().map(user).collect();
+        policy(&format!("[source]\nlimits = [\"1000/s\"]\n{users}"))
+    };
+    let first = desired(&with(&["a", "b"]), &FACTS, 1, None);
+    assert_eq!(first.new_users, [0_u32; 0], "what the maps are made with is full");
+    let follow = |before: &Desired, names: &[&str]| {
+        desired(&with(names), &FACTS, 2, Some(Before::known(&before.policy, before, 0)))
+    };
+    let second = follow(&first, &["b"]);
+    assert_eq!(second.new_users, [0_u32; 0]);
+    let third = follow(&second, &["b", "c"]);
+    assert_eq!(third.names.users.of("c"), Some(0), "the index that a had");
+    assert_eq!((&third.new_users[..], &third.new_user_windows[..]), (&[0][..], &[0][..]));
+    assert_eq!(follow(&third, &["b", "c"]).new_users, [0_u32; 0]);
 }
 
 #[test]

@@ -513,3 +513,28 @@ fn eviction_warning(facts: &ServerFacts) -> Option<String> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cluster::gossip::Saved, config};
+
+    #[test]
+    fn books_that_were_to_be_opened_anew_still_are_when_the_store_cannot_be_asked() {
+        let text = "[source]\nlimits = [\"1/s\"]\n[cluster]\nredis = \"redis://127.0.0.1:1\"\n[[user]]\nname = \"acme\"\n\
+                    sources = [\"192.0.2.0/24\"]\nnetwork = [\"10 packets/s\", \"100 packets/min\"]\n";
+        let policy = config::parse(text, "test").unwrap().policy;
+        let gossip = Gossip::new("a", 1, &Saved::default(), [], 0).unwrap();
+        let mut cluster = Cluster::new(policy.cluster().unwrap().clone(), "a", gossip).unwrap();
+        cluster.reset_in_store(policy.users().iter().next().unwrap());
+        let wanted = cluster.resets.clone();
+        assert_eq!(wanted.len(), 2, "one for each limit");
+        let batch = |resets| LeaseBatch { lines: vec![], sent_ns: 0, suspended_ns: 0, resets, gossip: None };
+        let lost = batch(std::mem::take(&mut cluster.resets));
+        // Somebody resets something else meanwhile.
+        cluster.resets.insert("another".into());
+        let error = StoreError::Unreachable { at: "127.0.0.1:1".into(), why: "refused".into() };
+        cluster.store_failed(lost, &error);
+        assert!(cluster.resets.is_superset(&wanted) && cluster.resets.contains("another"));
+    }
+}

@@ -4,7 +4,7 @@ use ratelimit_common::abi::{ListEntry, list};
 
 use crate::{
     cluster::blocks::{Held, Layer, ListEdit},
-    compile::lists::{Lists, Prefix, reason_text},
+    compile::lists::{Edits, Lists, Prefix, reason_text},
 };
 
 /// What a prefix says itself.
@@ -59,4 +59,52 @@ pub(super) fn held_of(entry: &ListEntry, now_ns: u64) -> Option<Held> {
 /// The entry without its block.
 pub(super) fn without_block(entry: ListEntry) -> ListEntry {
     ListEntry { own_blocked_until_ns: 0, reason_len: 0, reason: [0; list::REASON_LEN], ..entry }
+}
+
+/// What is to be edited where blocks have run out. Whatever else their prefixes say stays.
+pub(super) fn ran_out(lists: &Lists, now_ns: u64) -> Edits {
+    let over = lists.iter().filter(|(_, entry)| (1..=now_ns).contains(&entry.own_blocked_until_ns));
+    over.map(|(prefix, entry)| (*prefix, without_block(*entry))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::lists;
+
+    #[test]
+    fn a_block_that_has_run_out_goes_and_what_else_its_prefix_says_stays() {
+        let p = |text: &str| text.parse::<Prefix>().unwrap();
+        let held = |until_ns: u64| Held { until_ns: Some(until_ns), reason: "scan".into() };
+        let block = |prefix: &str, until_ns: u64| ListEdit {
+            prefix: p(prefix),
+            block: Some((held(until_ns), Layer::Local)),
+        };
+        let blocked = |until_ns| entry_of(ListEntry::EMPTY, &block("192.0.2.1", until_ns));
+        let before = lists::effective(Lists::from([
+            (p("192.0.2.1"), blocked(100)),
+            (p("192.0.2.2"), ListEntry { own_allowed: list::ALLOWED, ..blocked(100) }),
+            (p("192.0.2.3"), ListEntry { own_user: 7, ..blocked(100) }),
+            (p("192.0.2.4"), blocked(101)),
+            (p("192.0.2.5"), blocked(list::FOREVER_NS)),
+            (p("192.0.2.6"), ListEntry { own_allowed: list::ALLOWED, ..ListEntry::EMPTY }),
+            (p("192.0.2.7"), ListEntry { own_user: 9, ..ListEntry::EMPTY }),
+        ]));
+        let edits = ran_out(&before, 100);
+        assert_eq!(edits.keys().copied().collect::<Vec<_>>(), ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(p));
+        let mut after = before.clone();
+        lists::carry_out(&mut after, &lists::edited(&before, &edits));
+        let said = |prefix: &str| {
+            let entry = after.get(&p(prefix))?;
+            Some((entry.own_blocked_until_ns, entry.allowed, entry.user, entry.reason_len))
+        };
+        assert_eq!(said("192.0.2.1"), None, "it said nothing else");
+        assert_eq!(said("192.0.2.2"), Some((0, list::ALLOWED, 0, 0)));
+        assert_eq!(said("192.0.2.3"), Some((0, 0, 7, 0)));
+        for last in 4..8 {
+            let prefix = p(&format!("192.0.2.{last}"));
+            assert_eq!(after.get(&prefix), before.get(&prefix), "{prefix}");
+        }
+        assert_eq!(ran_out(&after, 100), Edits::new());
+    }
 }

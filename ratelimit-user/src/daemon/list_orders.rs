@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{ListEntry, list};
 
 use super::{
-    entries::{entry_of, without_block},
+    entries::{entry_of, ran_out},
     lists::{Asker, ListEditor, because, was_blocked_for},
     vital::refuse_cut_off,
 };
@@ -36,12 +36,10 @@ impl Scope {
 impl ListEditor<'_> {
     /// Forgets blocks that have run out. The kernel stopped honouring them by itself; this frees their room.
     pub(super) fn sweep(&mut self, now_ns: u64) -> Result<(), Failure> {
-        let ran_out = |entry: &ListEntry| (1..=now_ns).contains(&entry.own_blocked_until_ns);
-        if !self.book.lists.values().any(ran_out) {
+        let edits = ran_out(&self.book.lists, now_ns);
+        if edits.is_empty() {
             return Ok(());
         }
-        let over = self.book.lists.iter().filter(|(_, entry)| ran_out(entry));
-        let edits: Edits = over.map(|(prefix, entry)| (*prefix, without_block(*entry))).collect();
         self.edit(&edits)?;
         for prefix in edits.keys().take(LOGGED) {
             tracing::info!(event = "block_over", %prefix, "{prefix}: its block has run out");

@@ -416,4 +416,45 @@ mod tests {
         assert_eq!(wanted(api), [10]);
         assert_eq!(wanted(&format!("{plan}{api}")), [0, 0]);
     }
+
+    #[test]
+    fn of_several_keys_that_the_store_refuses_the_longest_wait_is_told_at_once_and_again() {
+        let text = format!(
+            "{PACKETS}[plan.default]\nlimits = [\"640/hour\"]\n[[api]]\nname = \"a\"\nlimits = [\"6400/day\"]\n"
+        );
+        let engine = Engine::new(&config::parse(&text, "test").unwrap().policy, 0);
+        let (rules, request) = (engine.rules(), Request::new("u", "a"));
+        let counters = engine.counter_keys(&rules, &request, 0).unwrap();
+        assert_eq!(counters.iter().count(), 2);
+        for waits_s in [[5, 60], [60, 5]] {
+            let leases = Leases::new(10);
+            let asked = inquiries(&counters, &request, &leases, "c", true, Taking::Once, 0);
+            let told = waits_s.map(|wait_s| Told {
+                spent: false,
+                wait_us: wait_s * 1_000_000,
+                granted: 0,
+                free: 0,
+                nearest: 0,
+                more_us: 1,
+                violated: 1,
+                above: false,
+                holds: 0,
+                heard: 0,
+            });
+            let longest = Outcome::Refused { retry_us: Some(60_000_000) };
+            let Verdict { decision, undo } = verdict(&counters, &asked, &told, &leases, 0);
+            assert_eq!((decision.outcome, undo.len()), (longest, 0), "{waits_s:?}");
+            let waits = waits_s.iter().position(|wait_s| *wait_s == 60).unwrap();
+            let allowance = counters.iter().nth(waits).unwrap().allowance;
+            assert_eq!(decision.limit.unwrap().allowance.id, allowance.id, "{waits_s:?}");
+            assert_eq!(decision.violated.limits().count(), 2);
+            // The store is not asked again for a second.
+            let Step::Decided { decision, .. } = step(&counters, &request, &leases, 1) else {
+                panic!("asks")
+            };
+            let a_moment_less = Outcome::Refused { retry_us: Some(59_999_999) };
+            assert_eq!(decision.outcome, a_moment_less, "{waits_s:?}");
+            assert_eq!(decision.limit.unwrap().allowance.id, allowance.id, "{waits_s:?}");
+        }
+    }
 }

@@ -210,6 +210,23 @@ fn a_stranger_cannot_lock_a_user_out() {
 }
 
 #[test]
+fn an_address_that_a_user_has_logged_in_from_is_known_for_as_long_as_the_policy_says() {
+    let world = World::new(
+        "[[api]]\nname = \"login\"\npreset = \"login\"\nper_user = [\"3/hour\"]\nknown_for = \"7d\"",
+    );
+    let (rules, home) = (world.engine.rules(), Request::new("alice", "login").from(ip("192.0.2.1")));
+    let keys = |now_us| world.engine.counter_keys(&rules, &home, now_us).unwrap().iter().count();
+    assert!(world.serves(&home, START));
+    assert_eq!((world.engine.refund(&rules, &home, START), keys(START)), (Ok(true), 2));
+    let week = 7 * 86_400 * SECOND;
+    assert_eq!((keys(START + week - 1), keys(START + week)), (2, 3), "then it is a stranger's again");
+    // Each login begins the time anew.
+    let later = START + week - SECOND;
+    assert!(world.serves(&home, later));
+    assert_eq!((world.engine.refund(&rules, &home, later), keys(later + week - 1)), (Ok(true), 2));
+}
+
+#[test]
 fn a_login_without_one_of_its_limits_has_the_others() {
     let world = World::new(
         "[[api]]\nname = \"login\"\npreset = \"login\"\nper_ip = [\"1000/hour\"]\nper_user_and_ip = []\nper_user = [\"3/hour\"]",
@@ -283,16 +300,60 @@ fn a_token_bucket_that_delays_holds_the_place_and_no_longer_than_it_may() {
 
 #[test]
 fn what_is_deprioritised_passes_and_does_not_count() {
+    for algorithm in ALGORITHMS {
+        let world = World::new(&format!(
+            "[[api]]\nname = \"api\"\nlimits = [\"2/min\"]\nalgorithm = \"{algorithm}\"\non_limit = \"deprioritise\""
+        ));
+        let user = Request::new("u", "api");
+        let outcomes: Vec<Outcome> = (0..6).map(|_| world.outcome(&user, START)).collect();
+        assert_eq!(outcomes[..2], [Outcome::Allowed; 2], "{algorithm}");
+        assert_eq!(outcomes[2..], [Outcome::Deprioritised; 4], "{algorithm}");
+        // As if the four had never been asked: two of the next minute are within the limit, and what is above both is not.
+        let later = START + 2 * MINUTE;
+        let outcomes: Vec<Outcome> = (0..3).map(|_| world.outcome(&user, later)).collect();
+        assert_eq!(outcomes, [Outcome::Allowed, Outcome::Allowed, Outcome::Deprioritised], "{algorithm}");
+    }
+}
+
+#[test]
+fn what_one_limit_deprioritises_is_charged_to_the_limits_that_would_refuse() {
     let world = World::new(
-        "[[api]]\nname = \"api\"\nlimits = [\"2/min\"]\nalgorithm = \"fixed-window\"\non_limit = \"deprioritise\"",
+        "[plan.default]\nlimits = [\"4/hour fixed-window\"]\n[[api]]\nname = \"api\"\nlimits = [\"3/min\"]\non_limit = \"deprioritise\"",
     );
     let user = Request::new("u", "api");
-    let outcomes: Vec<Outcome> = (0..4).map(|_| world.outcome(&user, START)).collect();
-    assert_eq!(
-        outcomes,
-        [Outcome::Allowed, Outcome::Allowed, Outcome::Deprioritised, Outcome::Deprioritised]
-    );
-    assert_eq!(world.outcome(&user, START + MINUTE), Outcome::Allowed);
+    let outcomes: Vec<Outcome> = (0..5).map(|_| world.outcome(&user, START)).collect();
+    assert_eq!(outcomes[..4], [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Deprioritised]);
+    assert!(!outcomes[4].is_served(), "the plan has counted all four");
+    // The fourth took nothing of what comes back within twenty seconds.
+    let rules = world.engine.rules();
+    assert!(!world.engine.peek(&rules, &user, START + 20 * SECOND).unwrap().outcome.is_served());
+    let without_plan =
+        World::new("[[api]]\nname = \"api\"\nlimits = [\"3/min\"]\non_limit = \"deprioritise\"");
+    assert_eq!(without_plan.served(&user, START, 10), 10);
+    assert_eq!(without_plan.outcome(&user, START + 20 * SECOND), Outcome::Allowed, "one has come back");
+    assert_eq!(without_plan.outcome(&user, START + 20 * SECOND), Outcome::Deprioritised);
+}
+
+#[test]
+fn of_several_limits_that_refuse_or_delay_the_longest_wait_is_told_whatever_their_order() {
+    let third = |limits: &str, further: &str| {
+        let world = World::new(&format!("[[api]]\nname = \"api\"\nlimits = [{limits}]\n{further}"));
+        let user = Request::new("u", "api");
+        assert_eq!(world.served(&user, START, 2), 2);
+        world.ask(&user, START + SECOND / 4, |decision| {
+            let violated = decision.violated.limits().count();
+            (decision.outcome, decision.limit.unwrap().limit.name.clone(), violated)
+        })
+    };
+    for [first, second] in [["2/s", "2/min"], ["2/min", "2/s"]] {
+        let limits = format!("\"{first}\", \"{second}\"");
+        let longest = MINUTE - SECOND / 4;
+        let (outcome, name, violated) = third(&limits, "algorithm = \"fixed-window\"");
+        assert_eq!(outcome, Outcome::Refused { retry_us: Some(longest) }, "{limits}");
+        assert_eq!((name.as_str(), violated), ("api-min", 2), "{limits}");
+        let (outcome, ..) = third(&limits, "on_limit = \"delay 60s\"");
+        assert_eq!(outcome, Outcome::Delayed { wait_us: MINUTE / 2 - SECOND / 4 }, "{limits}");
+    }
 }
 
 #[test]

@@ -97,6 +97,35 @@ fn a_user_keeps_what_it_has_spent_when_it_gets_another_limit_in_front() {
     assert_eq!(passed(&mut loaded, &to([192, 0, 2, 2], 1234), 30), 5, "of twenty");
 }
 
+#[test]
+fn a_user_inherits_nothing_of_what_another_has_spent_at_its_index() {
+    let user = |name: &str| {
+        format!(
+            "[source]\nlimits = [\"1000 packets/day\"]\nladder = false\n[[user]]\nname = \"{name}\"\n\
+             sources = [\"192.0.2.0/24\"]\nnetwork = [\"4 packets/day\", \"4 kB/day fixed-window\"]\n"
+        )
+    };
+    let nobody = "[source]\nlimits = [\"1000 packets/day\"]\nladder = false\n";
+    let mut in_force = policies::policy(&user("first"));
+    let mut loaded = Loaded::new(&in_force);
+    let frame = to([192, 0, 2, 1], 1234);
+    assert_eq!(passed(&mut loaded, &frame, 10), 4);
+    for text in [nobody.to_owned(), user("second")] {
+        let next = config::parse(&text, "p.toml").unwrap().policy;
+        let generation = in_force.policy.generation + 1;
+        let desired = compile::desired(
+            &next,
+            &policies::FACTS,
+            generation,
+            Some(Before::known(&in_force.policy, &in_force, 0)),
+        );
+        loaded.maps.set_policy(&desired).unwrap();
+        in_force = desired;
+    }
+    assert_eq!(in_force.names.users.of("second"), Some(0), "where the first one was");
+    assert_eq!(passed(&mut loaded, &frame, 10), 4, "it has its own");
+}
+
 /// A service with these totals, and sources that nothing else limits.
 fn with_totals(totals: &str) -> String {
     format!(

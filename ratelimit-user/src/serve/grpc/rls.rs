@@ -282,3 +282,44 @@ fn unit(window_s: u64) -> Unit {
         _ => Unit::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    fn answered(outcomes: &[Outcome]) -> (Answer, Vec<(String, String)>) {
+        let finding = |outcome: &Outcome| Finding { outcome: *outcome, limit: None, turn: None };
+        let answer = told(outcomes.iter().map(finding).collect());
+        let response = RateLimitResponse::decode(&answer.frame[5..]).unwrap();
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        let fields = response.response_headers_to_add.iter();
+        let fields = fields.map(|Header { key, value }| (text(key), text(value))).collect();
+        (answer, fields)
+    }
+
+    #[test]
+    fn of_several_descriptors_that_refuse_or_wait_the_longest_time_is_told_whatever_their_order() {
+        let refused = |s: u64| Outcome::Refused { retry_us: Some(s * 1_000_000) };
+        let never = Outcome::Refused { retry_us: None };
+        let delayed = |s: u64| Outcome::Delayed { wait_us: s * 1_000_000 };
+        let retry = |s: &str| vec![("retry-after".to_owned(), s.to_owned())];
+        for outcomes in [[refused(5), refused(60), refused(7)], [refused(60), never, refused(5)]] {
+            for turn in 0..3 {
+                let mut outcomes = outcomes;
+                outcomes.rotate_left(turn);
+                assert_eq!(answered(&outcomes).1, retry("60"), "{outcomes:?}");
+            }
+        }
+        for outcomes in [[delayed(5), delayed(60)], [delayed(60), delayed(5)]] {
+            let (answer, fields) = answered(&outcomes);
+            assert_eq!((answer.wait, fields), (Duration::from_secs(60), vec![]), "{outcomes:?}");
+        }
+        let (answer, fields) = answered(&[delayed(60), refused(5)]);
+        assert_eq!((answer.wait, fields), (Duration::ZERO, retry("5")), "who is refused does not wait");
+        let (answer, fields) = answered(&[Outcome::Allowed, Outcome::Deprioritised, Outcome::InMargin]);
+        assert_eq!((answer.wait, &answer.paid[..]), (Duration::ZERO, &[0, 2][..]));
+        assert_eq!(fields, [("x-ratelimit-priority".to_owned(), "low".to_owned())]);
+    }
+}

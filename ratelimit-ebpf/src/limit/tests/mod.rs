@@ -1,0 +1,41 @@
+//! The limits as packets meet them, on a host whose tables, clocks and sockets are numbers of a test.
+
+mod cookies;
+mod leases;
+mod prefixes;
+mod proofs;
+mod sources;
+mod totals;
+mod users;
+mod windows;
+
+use ratelimit_common::abi::{
+    ListEntry, Policy, Reason, Service,
+    service::{Protocol, port_slot},
+};
+
+use crate::{packet::Address, testbed::Host};
+
+/// The port of the service of a test.
+const PORT: u16 = 80;
+
+/// Gives a policy a service at [`PORT`], for datagrams and segments.
+fn with_service(policy: &mut Policy, service: Service) {
+    policy.service_count = 1;
+    policy.services[0] = service;
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        policy.ports[port_slot(protocol, PORT) as usize] = 1;
+    }
+}
+
+/// Gives 10.0.x.y to the first user.
+fn with_user(host: &mut Host, [net, last]: [u8; 2]) {
+    host.policy.user_count = 1;
+    let address = Address::v4(u32::from_ne_bytes([10, 0, net, last]));
+    host.list(address.key, ListEntry { user: 1, ..ListEntry::EMPTY });
+}
+
+/// The reasons of so many frames.
+fn reasons<const N: usize>(host: &Host, frame: &[u8]) -> [Reason; N] {
+    [(); N].map(|()| host.reason(frame))
+}

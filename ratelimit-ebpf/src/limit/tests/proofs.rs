@@ -1,0 +1,79 @@
+//! Segments whose source has to show a connection, and SYNs that are answered with cookies.
+
+extern crate std;
+
+use std::vec;
+
+use ratelimit_common::abi::{Reason, Service, Verdict};
+
+use super::{PORT, reasons, with_service, with_user};
+use crate::{
+    cookie::Proof,
+    tables::Successor,
+    testbed::{Host, SYN, empty, limit, set, tcp, udp},
+};
+
+const ACK: u8 = 0x10;
+
+/// A host whose service answers every SYN but the first with a cookie.
+fn host(rates: &[&str]) -> Host {
+    let mut policy = empty();
+    policy.source.set = set(rates);
+    policy.cookie_services = 1;
+    with_service(&mut policy, Service { syn_cookies: limit("1 syns/day"), ..Service::UNUSED });
+    let mut host = Host::new(policy);
+    host.programs = vec![Successor::Answer, Successor::Prove];
+    host
+}
+
+/// Has the service answer with cookies, by a source that no test asks about.
+fn attack(host: &Host) {
+    for last in [250, 251] {
+        host.end(&tcp([9, last], PORT, SYN));
+    }
+    host.handed_over.borrow_mut().clear();
+}
+
+#[test]
+fn a_segment_that_showed_a_connection_is_still_its_users() {
+    let mut host = host(&["1000 packets/s"]);
+    with_user(&mut host, [0, 1]);
+    host.users.push(set(&["3 packets/day"]));
+    attack(&host);
+    host.proof.set(Proof::Connection);
+    use Reason::{Conforming, LimitUser};
+    let segment = tcp([0, 1], PORT, ACK);
+    assert_eq!(reasons(&host, &segment), [Conforming, Conforming, Conforming, LimitUser]);
+    assert_eq!(*host.handed_over.borrow(), [Successor::Prove; 4]);
+}
+
+#[test]
+fn a_syn_that_cannot_be_answered_costs_what_every_syn_does() {
+    let host = host(&["1000 packets/day", "3 syns/day"]);
+    attack(&host);
+    let syn = tcp([0, 1], PORT, SYN);
+    use Reason::{Conforming, LimitSyns};
+    assert_eq!(reasons(&host, &syn), [Conforming, Conforming, Conforming, LimitSyns]);
+    assert_eq!(host.handed_over.borrow()[..2], [Successor::Answer, Successor::Prove]);
+}
+
+#[test]
+fn so_many_sockets_are_looked_up_and_half_of_them_for_sources_that_were_asked() {
+    let mut policy = empty();
+    policy.source.set = set(&["10 packets/s"]);
+    policy.prefilter.new_sources = limit("1 packets/day");
+    policy.prefilter.proofs = limit("10 packets/day");
+    let mut host = Host::new(policy);
+    host.programs = vec![Successor::Prove];
+    assert_eq!(host.end(&udp([8, 9], 53, 8)).verdict, Verdict::Pass, "nothing is left for newcomers");
+    let asks = |host: &Host, last: u8, times: u32| {
+        host.handed_over.borrow_mut().clear();
+        for _ in 0..times {
+            assert_eq!(host.reason(&tcp([0, last], PORT, ACK)), Reason::NewSourceBudget, "{last}");
+        }
+        host.handed_over.borrow().len()
+    };
+    assert_eq!(asks(&host, 1, 20), 5, "the first half is for whoever was asked a moment ago");
+    assert_eq!((2..30).map(|last| asks(&host, last, 1)).sum::<usize>(), 5, "the other half is not");
+    assert_eq!(asks(&host, 40, 1), 0);
+}

@@ -1,0 +1,113 @@
+//! What a service and the host may have from everybody.
+
+use ratelimit_common::abi::{Reason, Service};
+
+use super::{PORT, reasons, with_service};
+use crate::{
+    tables::Tables as _,
+    testbed::{Host, Table, empty, prefiltered, set, tcp, total, udp},
+};
+
+/// A service with these totals, on a host whose sources have plenty.
+fn host(totals: &[&str]) -> Host {
+    let mut policy = empty();
+    policy.source.set = set(&["1000000 packets/s"]);
+    let mut service = Service { total_count: totals.len() as u64, ..Service::UNUSED };
+    for (place, rate) in service.totals.iter_mut().zip(totals) {
+        *place = total(rate);
+    }
+    with_service(&mut policy, service);
+    Host::new(policy)
+}
+
+#[test]
+fn every_limit_of_a_total_is_spent() {
+    let host = host(&["1000 packets/day", "100000 bytes/day burst 2000 bytes"]);
+    let frame = udp([0, 1], PORT, 58);
+    assert_eq!(frame.len(), 100);
+    assert_eq!(host.passed(&frame, 100), 20, "as many as the second has bytes for");
+    assert_eq!(reasons(&host, &frame), [Reason::ServiceTotal; 3]);
+}
+
+#[test]
+fn who_has_an_account_finds_what_strangers_may_not_have() {
+    let mut host = host(&["8 packets/day"]);
+    host.policy.source.set = prefiltered(&["800 packets/day"]);
+    // Strangers have three quarters.
+    let strangers = (0..20).filter(|last| host.reason(&udp([1, *last], PORT, 8)) == Reason::Conforming);
+    assert_eq!(strangers.count(), 6);
+    // Whoever has an account with this host has the rest: elsewhere it had more than its cell gives.
+    assert_eq!(host.passed(&udp([0, 1], 53, 8), 200), 200);
+    assert_eq!(host.passed(&udp([0, 1], PORT, 8), 9), 2);
+    assert_eq!(host.reason(&udp([0, 1], PORT, 8)), Reason::ServiceTotal);
+    assert_eq!(host.reason(&udp([0, 1], 53, 8)), Reason::Conforming, "it is the service that has nothing");
+}
+
+#[test]
+fn this_cpu_takes_a_portion_at_a_time_and_spends_it_by_itself() {
+    let mut host = host(&["100 packets/day"]);
+    let cost = host.policy.services[0].totals[0].limit.cost_fp;
+    host.policy.services[0].totals[0].portion_q8 = 10 * cost;
+    let frame = udp([0, 1], PORT, 8);
+    let taken = |host: &Host| (host.load((Table::Total, 0)) - host.now_q8()) / cost;
+    let mut takes = [0; 22];
+    for take in &mut takes {
+        assert_eq!(host.reason(&frame), Reason::Conforming);
+        *take = taken(&host);
+    }
+    // The first packet is a stranger's, and strangers have a pool of their own.
+    assert_eq!(takes[..12], [10, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 30]);
+    assert_eq!(takes[21], 40);
+    assert_eq!(host.load((Table::Share, 0)), 9 * cost, "of strangers");
+    assert_eq!(host.load((Table::Share, 1)), 9 * cost, "of the others");
+    assert_eq!(host.passed(&frame, 500), 69, "all but what lies with strangers");
+}
+
+#[test]
+fn a_total_that_is_known_to_be_spent_is_not_asked_again_until_there_is_more() {
+    let host = host(&["10 packets/s burst 10"]);
+    let frame = udp([0, 1], PORT, 8);
+    assert_eq!(host.passed(&frame, 50), 10);
+    // Somebody else gives everything back: this CPU knows nothing of it.
+    host.store((Table::Total, 0), 0);
+    assert_eq!(host.reason(&frame), Reason::ServiceTotal);
+    host.wait_ms(100);
+    assert_eq!(host.passed(&frame, 50), 10, "it looks again when there is more by its own account");
+}
+
+#[test]
+fn the_host_has_a_total_whatever_packets_are_for_and_a_refusal_elsewhere_costs_it_nothing() {
+    let mut host = host(&["2 packets/day"]);
+    host.policy.host_total_count = 2;
+    host.policy.host_totals = [total("1000 packets/day"), total("100000 bytes/day burst 2000 bytes")];
+    let [there, elsewhere] = [PORT, 53].map(|port| udp([0, 1], port, 58));
+    assert_eq!((host.passed(&there, 50), host.reason(&there)), (2, Reason::ServiceTotal));
+    assert_eq!((host.passed(&elsewhere, 50), host.reason(&elsewhere)), (18, Reason::HostTotal));
+    assert_eq!(host.reason(&there), Reason::HostTotal);
+}
+
+#[test]
+fn most_packets_of_a_spoofed_flood_end_before_anything_is_looked_up() {
+    for of_host in [false, true] {
+        let mut host = host(&["8 packets/day"]);
+        host.policy.source.set = prefiltered(&["800 packets/day"]);
+        if of_host {
+            host.policy.host_total_count = 1;
+            host.policy.host_totals[0] = total("8 packets/day");
+            host.policy.services[0].total_count = 0;
+        }
+        let reason = if of_host { Reason::HostTotal } else { Reason::ServiceTotal };
+        let from = |last| udp([3, last], PORT, 8);
+        let ends: [Reason; 9] = core::array::from_fn(|last| host.reason(&from(last as u8)));
+        assert_eq!(ends[..6], [Reason::Conforming; 6]);
+        assert_eq!(ends[6..], [reason; 3]);
+        // The seventh was told of; the next were refused before that.
+        assert_eq!(host.told.borrow().len(), 1);
+        // Not so for TCP, which may belong to a connection.
+        assert_eq!(host.reason(&tcp([3, 77], PORT, 0x10)), reason);
+        assert_eq!(host.told.borrow().len(), 2);
+        // Nor for whoever has an account.
+        assert_eq!(host.reason(&from(9)), reason);
+        assert_eq!(host.told.borrow().len(), 2);
+    }
+}

@@ -1,0 +1,114 @@
+//! Policies as numbers, from rates in words. Nothing is taken out of bursts: what a test says is what holds.
+
+use std::{boxed::Box, vec::Vec};
+
+use ratelimit_common::{
+    abi::{
+        Aggregation, Clock, Limit, LimitSet, Meter, Mode, Policy, Prefilter, PrefixLevel, Service,
+        SourceLimits, Squeeze, Total, WindowLimit,
+        link::LinkLimits,
+        policy::{COUNTS_BYTES, COUNTS_PACKETS},
+        service::{MAX_SERVICES, PORT_SLOTS, PROTOCOL_SLOTS},
+        window::{MAX_WINDOWS, WindowKind},
+    },
+    limit::{aggregation::reciprocal, text::parse_rate},
+};
+
+use super::std;
+
+/// A policy without limits, with budgets that are never used up.
+pub(crate) fn empty() -> Box<Policy> {
+    let plenty = limit("1000000 packets/s burst 1000000");
+    Box::new(Policy {
+        generation: 1,
+        source: SourceLimits { v6_mask_hi: u64::MAX, v6_mask_lo: 0, v4_mask: u64::MAX, set: LimitSet::NONE },
+        prefilter: Prefilter {
+            secret: [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03],
+            new_sources: plenty,
+            proofs: plenty,
+            rejections: plenty,
+            reports: plenty,
+        },
+        aggregation: Aggregation::OFF,
+        clock: Clock::Precise as u32,
+        service_count: 0,
+        lenient: 0,
+        user_count: 0,
+        tables: 1,
+        mode: Mode::Enforce as u32,
+        cookie_services: 0,
+        window_scale: 7,
+        window_count: 0,
+        host_total_count: 0,
+        host_totals: Service::UNUSED.totals,
+        link: LinkLimits::OFF,
+        windows: [WindowLimit::UNUSED; MAX_WINDOWS],
+        services: [Service::UNUSED; MAX_SERVICES],
+        ports: [0; PORT_SLOTS],
+        protocols: [0; PROTOCOL_SLOTS],
+        service_names: [0; MAX_SERVICES],
+    })
+}
+
+/// A limit of a rate.
+pub(crate) fn limit(rate: &str) -> Limit {
+    parse_rate(rate).unwrap().limit().unwrap()
+}
+
+/// Limits that are asked together, without a prefilter.
+pub(crate) fn set(rates: &[&str]) -> LimitSet {
+    let mut set = LimitSet { limit_count: rates.len() as u64, ..LimitSet::NONE };
+    let limits: Vec<Limit> = rates.iter().map(|rate| limit(rate)).collect();
+    for (place, limit) in set.limits.iter_mut().zip(limits) {
+        let counts_bytes = limit.meter == Meter::Bytes as u32;
+        *place = limit;
+        place.frac_bits |= if counts_bytes { COUNTS_BYTES } else { 0 };
+        if counts_bytes || limit.meter == Meter::Packets as u32 {
+            set.adds |= COUNTS_PACKETS;
+        }
+        set.longest_tolerance_q8 = set.longest_tolerance_q8.max(limit.tolerance_q8);
+    }
+    set
+}
+
+/// Limits behind a prefilter whose cells give out an eighth.
+pub(crate) fn prefiltered(rates: &[&str]) -> LimitSet {
+    let set = set(rates);
+    LimitSet { prefilter_tolerance_q8: set.longest_tolerance_q8 / 8, ..set }
+}
+
+/// A total of which untracked sources have three quarters, packet by packet.
+pub(crate) fn total(rate: &str) -> Total {
+    let limit = limit(rate);
+    Total { limit, untracked_tolerance_q8: limit.tolerance_q8 / 4 * 3, portion_q8: 0 }
+}
+
+/// A window of a rate.
+pub(crate) fn window(rate: &str, kind: WindowKind) -> WindowLimit {
+    let rate = parse_rate(rate).unwrap();
+    WindowLimit {
+        window: rate.window(0).unwrap(),
+        name: 1 << 32,
+        meter: rate.meter as u16,
+        kind: kind as u16,
+        soft: 0,
+    }
+}
+
+/// One level of IPv4 prefixes, each of which may have so many times what the limits give a source.
+pub(crate) fn aggregated(set: &LimitSet, prefix: u32, multiple: u64) -> Aggregation {
+    let tolerance_q8 = set.longest_tolerance_q8;
+    let mut aggregation = Aggregation {
+        tolerance_q8,
+        unproven_tolerance_q8: tolerance_q8 / 4 * 3,
+        adds: 0,
+        cell_tolerance_q8: tolerance_q8 / 8,
+        squeeze: Squeeze::NONE,
+        prefix_levels: Aggregation::OFF.prefix_levels,
+    };
+    let mask = (u32::MAX << (32 - prefix)).to_be_bytes();
+    let mask = u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, mask[0], mask[1], mask[2], mask[3]]);
+    aggregation.prefix_levels[0][0] =
+        PrefixLevel { mask_hi: u64::MAX, mask_lo: mask, multiple, reciprocal: reciprocal(multiple) };
+    aggregation
+}

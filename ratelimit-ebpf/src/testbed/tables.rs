@@ -1,0 +1,344 @@
+//! Every word of every table in one map; one that was never written is zero.
+
+use std::vec::Vec;
+
+use ratelimit_common::{
+    abi::{
+        Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
+        destination::DestinationKey,
+    },
+    limit::prefilter,
+};
+
+use super::{Host, std};
+use crate::{
+    packet::Address,
+    tables::{CpuBudget, InsertError, Tables},
+};
+
+/// Which table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Table {
+    Source,
+    User,
+    Window,
+    KeptWindow,
+    UserWindow,
+    Budget,
+    Mark,
+    Cell,
+    PrefixCell,
+    Prefix,
+    FairCell,
+    Total,
+    Share,
+    Link,
+    LinkCell,
+    Syn,
+    LeaseUsed,
+    LeaseUnmet,
+    Quiet,
+}
+
+/// Which word of a table.
+pub(crate) type Word = (Table, u64);
+
+/// Words of a row, more than any has.
+const ROW: u64 = 16;
+/// Where the windows of users and those that are kept begin.
+const USERS_AT: u64 = 1 << 32;
+const KEPT_AT: u64 = 1 << 33;
+
+impl Host {
+    /// The row of a key, if it has one.
+    fn row(&self, table: Table, key: [u64; 3]) -> Option<u64> {
+        self.rows.borrow().get(&(table, key)).copied()
+    }
+
+    /// A row for a key that has none.
+    fn new_row(&self, table: Table, key: [u64; 3]) -> Result<u64, InsertError> {
+        if self.full.get() {
+            return Err(InsertError::Full);
+        }
+        let mut rows = self.rows.borrow_mut();
+        if rows.contains_key(&(table, key)) {
+            return Err(InsertError::Exists);
+        }
+        let row = rows.len() as u64 * ROW;
+        rows.insert((table, key), row);
+        Ok(row)
+    }
+
+    /// How many rows a table has.
+    pub(crate) fn rows(&self, table: Table) -> usize {
+        self.rows.borrow().keys().filter(|(other, _)| *other == table).count()
+    }
+
+    /// The keys of a table.
+    pub(crate) fn keys(&self, table: Table) -> Vec<[u64; 3]> {
+        let rows = self.rows.borrow();
+        let mut keys: Vec<[u64; 3]> =
+            rows.keys().filter(|(other, _)| *other == table).map(|(_, key)| *key).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Forgets the rows of a table.
+    pub(crate) fn evict(&self, table: Table) {
+        self.rows.borrow_mut().retain(|(other, _), _| *other != table);
+    }
+}
+
+fn window_table(state: u64) -> Table {
+    match state {
+        KEPT_AT.. => Table::KeptWindow,
+        USERS_AT.. => Table::UserWindow,
+        _ => Table::Window,
+    }
+}
+
+fn entry(key: &EntryKey) -> [u64; 3] {
+    [key.hi, key.lo, key.group]
+}
+
+impl Tables for Host {
+    type Word = Word;
+    type Bucket = (Table, u64);
+    type Cell = u64;
+    type PrefixLevelCell = u64;
+    type FairCell = u64;
+    type Window = u64;
+    type Share = u64;
+
+    fn now_ns(&self, clock: Clock) -> u64 {
+        match clock {
+            Clock::Precise => self.now_ns.get(),
+            Clock::Coarse => self.now_ns.get() - self.lag_ns.get(),
+        }
+    }
+
+    fn policy(&self) -> Option<&Policy> {
+        Some(&self.policy)
+    }
+
+    fn destined(&self, table: u32, key: &DestinationKey) -> Option<u32> {
+        assert_eq!(table, self.policy.tables, "the tables of the policy");
+        self.destinations.get(&key[..]).copied()
+    }
+
+    fn listed(&self, address: Address) -> Option<&ListEntry> {
+        self.lists.get(&(address.key.hi, address.key.lo))
+    }
+
+    fn bucket(&self, key: &EntryKey) -> Option<(Table, u64)> {
+        Some((Table::Source, self.row(Table::Source, entry(key))?))
+    }
+
+    fn bucket_word(&self, (table, row): (Table, u64), index: usize) -> Word {
+        assert!(index < MAX_LIMITS);
+        (table, row + index as u64)
+    }
+
+    fn proven_until(&self, (table, row): (Table, u64)) -> Word {
+        (table, row + MAX_LIMITS as u64)
+    }
+
+    fn insert(&self, key: &EntryKey, bucket: &Bucket) -> Result<(), InsertError> {
+        let row = self.new_row(Table::Source, entry(key))?;
+        for (index, word) in bucket.tat_q8.into_iter().chain([bucket.proven_until_q8]).enumerate() {
+            self.store((Table::Source, row + index as u64), word);
+        }
+        Ok(())
+    }
+
+    fn user(&self, index: u32) -> Option<(Table, u64)> {
+        Some((Table::User, u64::from(index) * ROW))
+    }
+
+    fn user_limits(&self, table: u32, index: u32) -> Option<&LimitSet> {
+        assert_eq!(table, self.policy.tables, "the tables of the policy");
+        self.users.get(index as usize)
+    }
+
+    fn lease(&self, place: u32) -> Option<Lease> {
+        Some(self.leases.borrow().get(&place).copied().unwrap_or(Lease::NONE))
+    }
+
+    fn lease_used(&self, place: u32) -> Option<Word> {
+        Some((Table::LeaseUsed, u64::from(place)))
+    }
+
+    fn lease_unmet(&self, place: u32) -> Option<Word> {
+        Some((Table::LeaseUnmet, u64::from(place)))
+    }
+
+    fn window(&self, key: &EntryKey) -> Option<u64> {
+        self.row(Table::Window, entry(key))
+    }
+
+    fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError> {
+        self.new_row(Table::Window, entry(key)).map(|_| ())
+    }
+
+    fn kept_window(&self, key: &EntryKey) -> Option<u64> {
+        Some(KEPT_AT + self.row(Table::KeptWindow, entry(key))?)
+    }
+
+    fn keep_window(&self, key: &EntryKey, state: u64) {
+        if let Ok(row) = self.new_row(Table::KeptWindow, entry(key)) {
+            for slot in 0..ROW {
+                self.store(
+                    (Table::KeptWindow, row + slot),
+                    self.load(self.window_word(state, slot as usize)),
+                );
+            }
+        }
+        self.rows.borrow_mut().remove(&(Table::Window, entry(key)));
+    }
+
+    fn user_window(&self, index: u32) -> Option<u64> {
+        Some(USERS_AT + u64::from(index) * ROW)
+    }
+
+    fn window_word(&self, state: u64, slot: usize) -> Word {
+        let table = window_table(state);
+        let at = match table {
+            Table::KeptWindow => state - KEPT_AT,
+            Table::UserWindow => state - USERS_AT,
+            _ => state,
+        };
+        (table, at + slot as u64)
+    }
+
+    fn budget(&self, budget: CpuBudget) -> Option<Word> {
+        Some((Table::Budget, budget as u64))
+    }
+
+    fn tracked_until(&self, cell: u32) -> u64 {
+        prefilter::marked_until_q8(self.load((Table::Mark, u64::from(cell))) as u32)
+    }
+
+    fn track_until(&self, cell: u32, until_q8: u64) {
+        self.store((Table::Mark, u64::from(cell)), u64::from(prefilter::mark(until_q8)));
+    }
+
+    fn cell(&self, index: u32) -> Option<u64> {
+        Some(u64::from(index) * ROW)
+    }
+
+    fn cell_tat(&self, cell: u64) -> Word {
+        (Table::Cell, cell)
+    }
+
+    fn cell_negative_entry(&self, cell: u64, slot: usize) -> Word {
+        (Table::Cell, cell + 1 + slot as u64)
+    }
+
+    fn prefix_level_cell(&self, index: u32) -> Option<u64> {
+        Some(u64::from(index) * ROW)
+    }
+
+    fn prefix_level_tat(&self, cell: u64) -> Word {
+        (Table::PrefixCell, cell)
+    }
+
+    fn prefix_level_tracked_until(&self, cell: u64) -> Word {
+        (Table::PrefixCell, cell + 1)
+    }
+
+    fn prefix(&self, key: &PrefixKey) -> Option<Word> {
+        Some((Table::Prefix, self.row(Table::Prefix, [key.hi, key.lo, key.prefix_level])?))
+    }
+
+    fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
+        let row = self.new_row(Table::Prefix, [key.hi, key.lo, key.prefix_level])?;
+        self.store((Table::Prefix, row), tat_q8);
+        Ok(())
+    }
+
+    fn fair_cell(&self, index: u32) -> Option<u64> {
+        Some(u64::from(index) * ROW)
+    }
+
+    fn fair_share(&self, cell: u64) -> Word {
+        (Table::FairCell, cell)
+    }
+
+    fn fair_asked(&self, cell: u64) -> Word {
+        (Table::FairCell, cell + 1)
+    }
+
+    fn total(&self, service: u32, index: usize) -> Option<Word> {
+        Some((Table::Total, u64::from(service) * ROW + index as u64))
+    }
+
+    fn share(&self, service: u32) -> Option<u64> {
+        Some(u64::from(service) * ROW)
+    }
+
+    fn share_pool(&self, share: u64, place: usize) -> Word {
+        (Table::Share, share + place as u64)
+    }
+
+    fn share_refused_until(&self, share: u64, place: usize) -> Word {
+        (Table::Share, share + ROW / 2 + place as u64)
+    }
+
+    fn link(&self, interface: u32) -> Option<Word> {
+        Some((Table::Link, u64::from(interface)))
+    }
+
+    fn link_cell(&self, index: u32) -> Option<(Word, Word)> {
+        let at = u64::from(index) * 2;
+        (index != u32::MAX).then_some(((Table::LinkCell, at), (Table::LinkCell, at + 1)))
+    }
+
+    fn syn_meter(&self, service: u32) -> Option<Word> {
+        Some((Table::Syn, u64::from(service) * 2))
+    }
+
+    fn cookies_until(&self, service: u32) -> Option<Word> {
+        Some((Table::Syn, u64::from(service) * 2 + 1))
+    }
+
+    fn load(&self, word: Word) -> u64 {
+        self.words.borrow().get(&word).copied().unwrap_or(0)
+    }
+
+    fn store(&self, word: Word, new: u64) {
+        self.words.borrow_mut().insert(word, new);
+    }
+
+    fn add(&self, word: Word, amount: u64) {
+        self.store(word, self.load(word).wrapping_add(amount));
+    }
+
+    fn compare_exchange(&self, word: Word, seen: u64, new: u64) -> bool {
+        if self.lost_races.get() > 0 {
+            self.lost_races.set(self.lost_races.get() - 1);
+            return false;
+        }
+        let same = self.load(word) == seen;
+        if same {
+            self.store(word, new);
+        }
+        same
+    }
+
+    fn quiet_until(&self, slot: u32) -> Option<Word> {
+        Some((Table::Quiet, u64::from(slot)))
+    }
+
+    fn tell(&self, event: DropEvent) -> bool {
+        self.told.borrow_mut().push(event);
+        self.hears
+    }
+
+    fn note(&self, event: Event) {
+        self.noted.borrow_mut().push(event);
+    }
+
+    fn count(&self, slot: u32, len: u64) {
+        self.counted.borrow_mut().push((slot, len));
+    }
+}
