@@ -308,3 +308,38 @@ impl<'a> Canvas<'a> {
         (start + size_of::<[W; N]>() <= self.end).then_some(start)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_of_several_buffers_is_as_long_as_all_of_them_and_shows_the_first() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+        let frame = Frame::with_len(Link::Ip, &bytes, 9_000);
+        assert_eq!((frame.len(), frame.is_empty(), frame.link()), (9_000, false, Link::Ip));
+        assert!(Frame::new(Link::Ip, &[]).is_empty());
+        assert_eq!(frame.view::<4>(4).unwrap().u32_be::<0>(), 0x0506_0708);
+        assert_eq!(frame.view::<8>(0).unwrap().u16_be::<2>(), 0x0304);
+        assert!(frame.view::<4>(5).is_none() && frame.view::<1>(8).is_none() && frame.view::<0>(8).is_some());
+        let mut words = [0; 2];
+        frame.view::<8>(0).unwrap().u32s_ne::<2>(|at, word| words[at] = word.to_be());
+        assert_eq!(words, [0x0102_0304, 0x0506_0708]);
+    }
+
+    #[test]
+    fn no_header_begins_further_than_the_verifier_follows() {
+        let bytes = [7; MAX_OFFSET + 8];
+        let frame = Frame::new(Link::Ip, &bytes);
+        assert!(frame.view::<2>(MAX_OFFSET).is_some() && frame.view::<2>(MAX_OFFSET + 1).is_none());
+        let mut bytes = bytes;
+        let mut canvas = Canvas::new(&mut bytes);
+        assert_eq!(canvas.get::<u16, 1>(MAX_OFFSET), Some([0x0707]));
+        assert_eq!(canvas.get::<u16, 1>(MAX_OFFSET + 1), None);
+        assert_eq!(canvas.put::<u32, 2>(0, |at| at as u32 + 1), Some(()));
+        assert_eq!(canvas.get::<u32, 2>(0), Some([1, 2]));
+        let mut few = [0; 6];
+        let mut canvas = Canvas::new(&mut few);
+        assert_eq!((canvas.put::<u32, 1>(2, |_| 9), canvas.put::<u32, 1>(3, |_| 9)), (Some(()), None));
+    }
+}

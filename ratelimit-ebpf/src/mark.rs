@@ -108,6 +108,11 @@ mod tests {
     }
 
     #[test]
+    fn a_carry_of_the_carry_is_added_too() {
+        assert_eq!(adjusted(3, 0x4500, 0x4504), 0xfffe);
+    }
+
+    #[test]
     fn an_ipv6_header_keeps_version_congestion_bits_and_flow_label() {
         let header = [0x6b, 0xbf, 0xed, 0xcb, 0, 8, 17, 64];
         let after = painted(&header, Family::V6, 8);

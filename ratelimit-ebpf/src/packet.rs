@@ -228,3 +228,76 @@ impl Transport {
         self.0 >= 0x100 | 133 && self.0 <= 0x100 | 137
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_is_neither_nobody_nor_a_group_nor_everybody() {
+        for (first, is_one) in
+            [(0, false), (1, true), (127, true), (223, true), (224, false), (240, false), (255, false)]
+        {
+            assert_eq!(Address::v4(u32::from_ne_bytes([first, 0, 0, 1])).is_one_host(), is_one, "{first}");
+        }
+        let v6 = |first: u8, last: u8| {
+            Address::v6(
+                u64::from_ne_bytes([first, 2, 0, 0, 0, 0, 0, 0]),
+                u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, last]),
+            )
+        };
+        assert!(v6(0x20, 1).is_one_host() && v6(0xfe, 1).is_one_host() && !v6(0xff, 1).is_one_host());
+        assert!(
+            !Address::v6(0, 0).is_one_host()
+                && Address::v6(0, 1).is_one_host()
+                && Address::v6(1, 0).is_one_host()
+        );
+        assert_eq!(Address::v4(0x1234_5678).v4_word(), 0x1234_5678);
+    }
+
+    #[test]
+    fn a_packet_that_the_verifier_has_forgotten_is_the_same_but_for_where_its_headers_are() {
+        let packet = Packet {
+            source: Address::v6(1, 2),
+            transport: Transport::icmpv6(135),
+            port: 0xabcd,
+            protocol: 58,
+            network_at: 14,
+            transport_at: 54,
+            transport_len: 8,
+            fragment: true,
+            service: 0x1234,
+            user: 0x4321,
+        };
+        let there = Packet { network_at: 0, transport_at: 0, transport_len: 0, ..packet };
+        assert_eq!(packet.forgotten(0x5555), there);
+        let plain = Packet { source: Address::v4(7), transport: Transport::UDP, fragment: false, ..there };
+        assert_eq!(plain.forgotten(0), plain);
+    }
+
+    #[test]
+    fn segments_and_datagrams_are_looked_up_by_port_and_everything_else_by_protocol() {
+        let packet = |transport| Packet {
+            transport,
+            ..Packet {
+                source: Address::v4(7),
+                transport,
+                port: 53,
+                protocol: 17,
+                network_at: 0,
+                transport_at: 0,
+                transport_len: 0,
+                fragment: false,
+                service: 0,
+                user: 0,
+            }
+        };
+        assert_eq!(packet(Transport::TCP).port_slot(), Some(port_slot(Protocol::Tcp, 53)));
+        assert_eq!(packet(Transport::TCP_SYN).port_slot(), Some(port_slot(Protocol::Tcp, 53)));
+        assert_eq!(packet(Transport::UDP).port_slot(), Some(port_slot(Protocol::Udp, 53)));
+        for transport in [Transport::FRAGMENT, Transport::OTHER, Transport::icmpv6(1)] {
+            assert_eq!(packet(transport).port_slot(), None);
+        }
+        assert_ne!(packet(Transport::FRAGMENT).protocol_slot(), packet(Transport::OTHER).protocol_slot());
+    }
+}

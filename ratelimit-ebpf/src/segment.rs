@@ -111,3 +111,37 @@ impl Segment {
         [ports, sequence, acknowledged, flags.to_be(), rest, (0x0204_0000 | u32::from(mss)).to_be()]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::{
+        frame::Link,
+        parse,
+        testbed::{IpFrame, tcp},
+    };
+
+    #[test]
+    fn a_cookie_is_computed_from_addresses_and_a_header_with_an_mss() {
+        for is_v6 in [false, true] {
+            let payload = tcp([0, 1], 80, SYN)[34..].to_vec();
+            let bytes = IpFrame { source: [0, 1], is_v6, protocol: 6, fragment: 0, payload }.frame();
+            let frame = Frame::new(Link::Ethernet, &bytes);
+            let segment = Segment::read(&frame, &parse::parse(&frame).unwrap()).unwrap();
+            let words = segment.header_with_mss(1_460).map(u32::from_be);
+            assert_eq!(words, [0xc001_0050, 7, 9, 0x6002_ffff, 0, 0x0204_05b4]);
+            assert_eq!((segment.sequence(), segment.header_len(), segment.flags()), (7, 20, SYN));
+            if is_v6 {
+                let words = segment.ip_header_v6().map(u64::to_ne_bytes).concat();
+                assert_eq!(words[..8], [0x60, 0, 0, 0, 0, 0, 0, 0]);
+                assert_eq!(words[8..], bytes[22..54]);
+            } else {
+                let words = segment.ip_header_v4().map(u32::to_ne_bytes).concat();
+                assert_eq!(words[..12], [0x45, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+                assert_eq!(words[12..], bytes[26..34]);
+            }
+        }
+    }
+}

@@ -11,6 +11,7 @@ mod fetched;
 mod fuzz;
 mod linker;
 mod lint;
+mod mutants;
 mod outcome;
 mod peer;
 mod run;
@@ -51,6 +52,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Check formatting, clippy on both targets, where unsafe code may live, and the words of the glossary
     Lint,
+    /// Put faults into the code, one at a time, and see whether the unit tests notice
+    Mutants(mutants::Options),
     /// Flood hosts in private namespaces while daemons, interfaces, the store, the disk and the clock fail, and count every packet
     Soak(soak::Options),
     /// Load the program and run the suites on Debian's kernels, in virtual machines
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(options, install),
         Command::Fuzz(options) => fuzz::run(options, install),
         Command::Lint => lint::run(install),
+        Command::Mutants(options) => mutants::run(options, install),
         Command::Soak(options) => soak::run(options, install),
         Command::Vm(options) => vm::run(options, install),
     };

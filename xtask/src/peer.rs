@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::setup::{self, DebianFile, Install, Need, Step, quoted};
 
-/// A program to compare with.
+/// A program that this checkout has for itself: to compare with, or to test with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) executable: &'static str,

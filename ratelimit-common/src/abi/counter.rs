@@ -48,3 +48,17 @@ impl Fate {
 pub const fn slot(service: u32, reason: Reason, fate: Fate) -> u32 {
     service * SERVICE_SLOTS + fate as u32 * REASON_SLOTS + reason as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_counters_share_a_place_and_all_of_them_fit() {
+        let last = slot(MAX_SERVICES as u32, Reason::ExtensionChain, Fate::Rejected);
+        assert!((COUNTER_SLOTS - REASON_SLOTS..COUNTER_SLOTS).contains(&last));
+        let per_fate = slot(0, Reason::Conforming, Fate::Waived);
+        assert_eq!((per_fate, slot(1, Reason::Conforming, Fate::Decided)), (REASON_SLOTS, 4 * REASON_SLOTS));
+        assert_eq!(COUNTER_SLOTS, 257 * 4 * 32);
+    }
+}

@@ -36,3 +36,16 @@ pub const fn destination_key(class: u32, ip_version: u8, o: [u8; 16]) -> Destina
         o[12], o[13], o[14], o[15],
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_the_class_then_the_version_then_the_address() {
+        let key = destination_key(BY_DESTINATION | 0x1234, 6, [9; 16]);
+        assert_eq!(key[..4], [0x92, 0x34, 0, 6]);
+        assert_eq!(key[4..], [9; 16]);
+        assert_eq!((KEY_BITS as usize, ADDRESS_AT, CLASS_BITS), (key.len() * 8, 32, 16));
+    }
+}

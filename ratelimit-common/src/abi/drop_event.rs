@@ -49,3 +49,32 @@ impl DropEvent {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_read_from_the_bytes_of_a_record_and_from_no_others() {
+        let mut record = [0_u8; 48];
+        for (at, word) in [1_u64, 2, 3].into_iter().enumerate() {
+            record[at * 8..at * 8 + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        for (at, half) in [4_u32, 5, 6, 7, 8, 9].into_iter().enumerate() {
+            record[24 + at * 4..28 + at * 4].copy_from_slice(&half.to_ne_bytes());
+        }
+        let event = DropEvent {
+            time_ns: 1,
+            hi: 2,
+            lo: 3,
+            reason: 4,
+            fate: 5,
+            service: 6,
+            port: 7,
+            len: 8,
+            family: 9,
+        };
+        assert_eq!(DropEvent::from_bytes(&record), Some(event));
+        assert_eq!(DropEvent::from_bytes(&record[..47]), None);
+    }
+}

@@ -38,3 +38,15 @@ abi_struct! {
         pub unmet: u64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_of_each_user_has_a_place_of_its_own() {
+        let places =
+            [(0, 0), (0, 3), (1, 0), (MAX_USERS as u32 - 1, 3)].map(|(user, limit)| lease_place(user, limit));
+        assert_eq!(places, [0, 3, 4, MAX_LEASES as u32 - 1]);
+    }
+}

@@ -395,3 +395,40 @@ impl Policy {
 const MONITOR: u32 = OnLimit::Monitor as u32;
 const MARK: u32 = OnLimit::Mark as u32;
 const REJECT: u32 = OnLimit::Reject as u32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(frac_bits: u32) -> Limit {
+        Limit { frac_bits, ..Limit::UNUSED }
+    }
+
+    #[test]
+    fn bits_beside_the_binary_places_say_what_a_limit_is() {
+        assert!(limit(SOFT | 7).is_soft() && !limit(HELD | COUNTS_BYTES | 7).is_soft());
+        assert!(limit(SOFT | HELD).is_held() && !limit(SOFT | COUNTS_BYTES | 7).is_held());
+        assert_eq!((COUNTS_BYTES, SOFT, HELD), (0x8000_0000, 0x4000_0000, 0x2000_0000));
+    }
+
+    #[test]
+    fn bits_beside_those_of_addition_say_what_a_set_has() {
+        let set = |adds| LimitSet { adds, ..LimitSet::NONE };
+        assert!(set(HAS_SOFT).has_soft() && !set(!HAS_SOFT).has_soft());
+        assert!(set(COUNTS_PACKETS).counts_packets() && !set(!COUNTS_PACKETS).counts_packets());
+        for place in 0..MAX_LIMITS {
+            assert_eq!(leased(place), 0x100 << place);
+            assert!(set(leased(place)).has_leased());
+            for other in 0..MAX_LIMITS {
+                assert_eq!(set(leased(place)).is_leased(other), place == other);
+            }
+        }
+        assert!(!set(0xf | HAS_SOFT | COUNTS_PACKETS).has_leased());
+    }
+
+    #[test]
+    fn words_are_those_that_users_type() {
+        assert_eq!([Mode::Enforce, Mode::Monitor].map(Mode::name), ["enforce", "monitor"]);
+        assert_eq!(Meter::ALL.map(Meter::name), ["packets", "bytes", "syns", "fragments"]);
+    }
+}

@@ -170,3 +170,56 @@ impl Reason {
 
 /// Number of reasons: the size of the counters map.
 pub const REASON_COUNT: usize = Reason::ALL.len();
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_number_a_name_and_a_verdict() {
+        for (code, reason) in (0..).zip(Reason::ALL) {
+            assert_eq!((Reason::from_code(code), *reason as u32), (*reason, code));
+            assert!(!reason.name().is_empty());
+        }
+        assert_eq!(Reason::from_code(999), Reason::TableFull, "what is no reason is a refusal");
+        assert_eq!(
+            [Verdict::Pass, Verdict::Drop, Verdict::Reply].map(Verdict::name),
+            ["pass", "drop", "reply"]
+        );
+    }
+
+    #[test]
+    fn what_limits_admit_passes_and_what_says_more_wins() {
+        use Reason::{Conforming, LimitBytes, SoftMargin};
+        let admits: std::vec::Vec<Reason> =
+            Reason::ALL.iter().copied().filter(|reason| reason.admits()).collect();
+        assert_eq!(admits, [Conforming, SoftMargin]);
+        assert_eq!(
+            [Conforming.and(SoftMargin), SoftMargin.and(Conforming), LimitBytes.and(SoftMargin)],
+            [SoftMargin, SoftMargin, LimitBytes]
+        );
+    }
+
+    #[test]
+    fn a_service_decides_about_limits_and_never_about_blocks_broken_headers_or_the_host() {
+        for reason in Reason::ALL.iter().copied().filter(|reason| reason.is_for_service()) {
+            assert!(reason.is_limit() && reason.verdict() == Verdict::Drop, "{}", reason.name());
+        }
+        for reason in [
+            Reason::Blocked,
+            Reason::HostTotal,
+            Reason::LinkCap,
+            Reason::Truncated,
+            Reason::BadIpHeader,
+            Reason::CookieInvalid,
+            Reason::Conforming,
+        ] {
+            assert!(!reason.is_for_service(), "{}", reason.name());
+        }
+        assert!(Reason::ServiceTotal.is_for_service() && Reason::HostTotal.is_limit());
+        assert!(Reason::NewSourceBudget.wants_room() && Reason::TableFull.wants_room());
+        assert!(!Reason::LimitPackets.wants_room());
+    }
+}

@@ -191,3 +191,27 @@ impl Service {
         dscp: 0,
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parties_are_told_as_numbers_and_two_of_three_have_state() {
+        let parties = [Party::Untracked, Party::Tracked, Party::Proven];
+        assert_eq!([0, 1, 2].map(Party::from_code), parties);
+        assert_eq!(parties.map(Party::has_state), [false, true, true]);
+        let places = [0, 1].map(|total| parties.map(|party| Share::place(total, party)));
+        assert_eq!(places, [[0, 1, 1], [2, 3, 3]]);
+    }
+
+    #[test]
+    fn ports_and_protocols_have_places_of_their_own() {
+        assert_eq!(port_slot(Protocol::Tcp, 0xabcd), 0xabcd);
+        assert_eq!(port_slot(Protocol::Udp, 0xabcd), 0x1_abcd);
+        assert_eq!((protocol_slot(0xff, false), protocol_slot(0xff, true)), (0xff, 0x1ff));
+        assert_eq!((PORT_SLOTS, PROTOCOL_SLOTS, TOTAL_SLOTS), (131_072, 512, 257));
+        assert_eq!(COOKIES_HOLD_Q8, 10 * 1_000_000_000 * 256);
+        assert_eq!(OnLimit::ALL.map(OnLimit::name), ["drop", "monitor", "mark", "reject"]);
+    }
+}

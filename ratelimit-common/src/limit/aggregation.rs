@@ -43,3 +43,38 @@ pub const fn share_q8(charge_q8: u64, multiple: u64, reciprocal: u64) -> u64 {
 pub const fn cut(key: SourceKey, mask_hi: u64, mask_lo: u64) -> SourceKey {
     SourceKey { hi: key.hi & mask_hi, lo: key.lo & mask_lo }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::prefix::AGGREGATION_CELLS;
+
+    #[test]
+    fn each_level_has_cells_of_its_own_and_the_hash_chooses_among_them() {
+        let cells =
+            [(0, 0), (0, u64::MAX), (1, 0), (5, u64::MAX)].map(|(level, hash)| cell_index(level, hash));
+        let per_level = PREFIX_LEVEL_CELLS;
+        assert_eq!(cells, [0, per_level - 1, per_level, AGGREGATION_CELLS as u32 - 1]);
+        assert_eq!((PREFIX_LEVEL_CELLS, AGGREGATION_CELLS), (8_192, 6 * 8_192));
+        assert_ne!(cell_index(0, 1 << 63), cell_index(0, 1 << 62));
+    }
+
+    #[test]
+    fn a_prefix_pays_its_part_rounded_up_whether_it_is_divided_or_multiplied() {
+        for multiple in [1, 2, 3, 7, 16, 1_000] {
+            for charge in [0, 1, 2, 999, 51_200_000, (1 << 31) - 1, 1 << 31, (1 << 31) + 5, 1 << 55] {
+                let exact = u64::div_ceil(charge, multiple);
+                let share = share_q8(charge, multiple, reciprocal(multiple));
+                assert!(share >= exact && share <= exact + 1, "{charge} / {multiple}: {share}, {exact}");
+            }
+        }
+        assert_eq!(share_q8(1 << 40, 0, 0), 1 << 40);
+        assert_eq!([reciprocal(1), reciprocal(2), reciprocal(3)], [1 << 32, 1 << 31, 0x5555_5556]);
+    }
+
+    #[test]
+    fn a_key_is_cut_in_both_halves() {
+        let key = SourceKey { hi: 0b1111, lo: 0b1010 };
+        assert_eq!(cut(key, 0b1100, 0b0110), SourceKey { hi: 0b1100, lo: 0b0010 });
+    }
+}

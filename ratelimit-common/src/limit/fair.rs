@@ -293,4 +293,59 @@ mod tests {
         assert!(!was_asked(word, other, now_q8));
         assert!(!was_asked(0, 0, SECOND_Q8), "nobody is marked in the beginning");
     }
+
+    #[test]
+    fn a_source_is_proven_for_ten_minutes_from_when_it_showed_a_connection() {
+        let now_q8 = 5 * SECOND_Q8;
+        let until_q8 = now_q8 + PROVEN_Q8;
+        for (until_q8, now_q8, expected) in [
+            (0, now_q8, Party::Tracked),
+            // Nobody was ever proven until then, whatever time it is.
+            (0, u64::MAX - 5, Party::Tracked),
+            (until_q8, now_q8, Party::Proven),
+            (until_q8, until_q8 - 1, Party::Proven),
+            (until_q8, until_q8, Party::Tracked),
+            (until_q8, until_q8 + 1, Party::Tracked),
+            // Further ahead than anybody was ever proven: years ago.
+            (until_q8 + 1, now_q8, Party::Tracked),
+        ] {
+            assert_eq!(party(until_q8, now_q8), expected, "{until_q8} at {now_q8}");
+        }
+        assert_eq!(PROVEN_Q8, 600 * SECOND_Q8);
+    }
+
+    #[test]
+    fn who_is_proven_has_a_range_that_ends_half_beyond_what_a_prefix_may_owe() {
+        let squeeze = Squeeze::of(SECOND_Q8, SECOND_Q8 / 100);
+        let aggregation = Aggregation {
+            tolerance_q8: SECOND_Q8,
+            unproven_tolerance_q8: SECOND_Q8 / 4 * 3,
+            squeeze,
+            ..Aggregation::OFF
+        };
+        assert_eq!(end_q8(&aggregation, Party::Untracked), SECOND_Q8 / 4 * 3);
+        assert_eq!(end_q8(&aggregation, Party::Tracked), SECOND_Q8 / 4 * 3);
+        assert_eq!(end_q8(&aggregation, Party::Proven), SECOND_Q8 + SECOND_Q8 / 8);
+        // A policy that has become stricter finds prefixes that owe more than there is.
+        assert_eq!(pressure(&squeeze, 10 * SECOND_Q8, SECOND_Q8), OCTAVES * OCTAVE);
+        assert_eq!(pressure(&squeeze, 1 << 61, SECOND_Q8), OCTAVES * OCTAVE);
+    }
+
+    #[test]
+    fn a_packet_costs_one_unit_more_than_its_price_and_one_that_owes_nothing_may_be_dear() {
+        let squeeze = Squeeze { fair_shift: 4, allowance: 10, ..Squeeze::NONE };
+        let now_q8 = 1 << 20;
+        let first = take(0, &squeeze, now_q8, 16 * 100, 0).unwrap();
+        assert_eq!(first & DEBT_MASK, 101);
+        assert_eq!(take(first, &squeeze, now_q8, 16, 0), None);
+        // A hundred and one units later nothing is owed.
+        assert_eq!(take(first, &squeeze, now_q8 + 16 * 101, 16, 0).unwrap() & DEBT_MASK, 2);
+        assert_eq!(
+            take(first, &squeeze, now_q8 + 16 * 93, 16, 0).unwrap() & DEBT_MASK,
+            10,
+            "just the allowance"
+        );
+        assert_eq!(take(first, &squeeze, now_q8 + 16 * 92, 16, 0), None);
+        assert_eq!((saturated(7), saturated(u64::MAX)), (7, u32::MAX));
+    }
 }

@@ -415,4 +415,28 @@ mod tests {
         // Time goes round, and marks with it.
         assert_eq!(marked_until_q8(mark(u64::MAX)), 0);
     }
+
+    #[test]
+    fn sources_of_one_cell_use_both_of_its_negative_entries() {
+        let slots = [0, 1 << (63 - CELL_BITS), u64::MAX].map(negative_slot);
+        assert_eq!(slots, [0, 1, 1]);
+    }
+
+    #[test]
+    fn a_cell_is_tracked_by_its_mark_or_because_all_cells_are() {
+        let set = |tracked_until_q8| LimitSet { tracked_until_q8, ..LimitSet::NONE };
+        assert!(is_tracked_in(&set(0), NOW_Q8 + 1, NOW_Q8), "by its mark");
+        assert!(is_tracked_in(&set(NOW_Q8 + 1), 0, NOW_Q8), "by the set");
+        assert!(!is_tracked_in(&set(NOW_Q8), NOW_Q8, NOW_Q8));
+        // No time is no time, also when time words have gone round.
+        assert!(!is_tracked_in(&set(0), u64::MAX - 100, u64::MAX - 7));
+    }
+
+    #[test]
+    fn a_busy_cell_is_written_about_twice_per_tolerance() {
+        let until = track(0, NOW_Q8, DAY_Q8).unwrap();
+        assert_eq!(until, NOW_Q8 + DAY_Q8 + DAY_Q8 / 2 + 1);
+        assert_eq!(track(until, NOW_Q8 + DAY_Q8 / 2, DAY_Q8), None);
+        assert!(track(until, NOW_Q8 + DAY_Q8 / 2 + 2, DAY_Q8).is_some());
+    }
 }

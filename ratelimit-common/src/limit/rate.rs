@@ -308,6 +308,7 @@ mod tests {
     use std::string::ToString as _;
 
     use super::*;
+    use crate::limit::text::parse_rate;
 
     fn rate(meter: Meter, amount: u64, period: Period, burst: u64) -> Rate {
         Rate { meter, amount, period, burst, manner: Manner::PLAIN }
@@ -389,5 +390,60 @@ mod tests {
         ] {
             assert_eq!(base.at_least_as_strict_as(&other), strict, "{base} against {other}");
         }
+    }
+
+    #[test]
+    fn a_margin_is_a_faster_bucket_with_a_larger_burst() {
+        let limit = text("1000 packets/s burst 500");
+        let wide = Rate::widened(&limit, 25);
+        assert_eq!(wide.cost_fp, limit.cost_fp * 4 / 5);
+        assert_eq!((wide.tolerance_q8, wide.tolerance_q8 / wide.cost_fp), (limit.tolerance_q8, 625));
+        let odd = Rate::widened(&text("1001 packets/s burst 500"), 7);
+        assert_eq!(odd.cost_fp, (text("1001 packets/s").cost_fp * 100).div_ceil(107));
+        assert_eq!((wide.meter, wide.frac_bits), (limit.meter, limit.frac_bits));
+    }
+
+    #[test]
+    fn a_part_is_a_slower_bucket_that_takes_as_long_to_fill_and_rounds_against_who_spends_it() {
+        let limit = text("1000 packets/s burst 500");
+        let half = Rate::part(&limit, 1, 2);
+        assert_eq!((half.cost_fp, half.tolerance_q8), (2 * limit.cost_fp, limit.tolerance_q8));
+        assert_eq!(Rate::part(&limit, 3, 7).cost_fp, (limit.cost_fp * 7).div_ceil(3));
+        assert_eq!(Rate::part(&limit, 0, 7), Limit { tolerance_q8: 0, ..limit }, "no part is nothing");
+        // Too slow for a price with binary places, then for any.
+        let bytes = text("100000 bytes/s burst 100000 bytes");
+        assert_eq!(Rate::part(&bytes, 1, 2).frac_bits, BYTE_FRAC_BITS);
+        let coarse = Rate::part(&bytes, 1, 1 << 20);
+        let exact = (u128::from(bytes.cost_fp) << 20).div_ceil(1 << BYTE_FRAC_BITS);
+        assert_eq!((coarse.frac_bits, u128::from(coarse.cost_fp)), (0, exact));
+        assert_eq!(Rate::part(&bytes, 1, u32::MAX).tolerance_q8, 0, "nothing is left of it");
+        assert_eq!(Rate::part(&text("1 packets/day"), 1, u32::MAX).tolerance_q8, 0);
+    }
+
+    #[test]
+    fn a_margin_takes_a_place_of_its_own_and_windows_are_counted_apart() {
+        let rate = |words: &str| parse_rate(words).unwrap();
+        let (plain, soft) = (rate("10 packets/s"), rate("10 packets/s soft 10%"));
+        let (window, elastic) =
+            (rate("10 packets/s fixed-window"), rate("10 packets/s fixed-window elastic 10%"));
+        assert_eq!(Rate::places(&[]), 0);
+        assert_eq!(Rate::places(&[plain, plain, soft]), 4);
+        assert_eq!(Rate::places(&[plain, window, window]), 2);
+        assert_eq!(Rate::places(&[plain, window, elastic]), 3);
+    }
+
+    #[test]
+    fn periods_are_as_long_as_they_say() {
+        let second = 1_000_000_000;
+        let all = [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month];
+        assert_eq!(
+            all.map(Period::ns),
+            [second, 60 * second, 3_600 * second, 86_400 * second, 2_678_400 * second]
+        );
+        assert_eq!(all.map(Period::name), ["s", "min", "hour", "day", "month"]);
+    }
+
+    fn text(words: &str) -> Limit {
+        parse_rate(words).unwrap().limit().unwrap()
     }
 }

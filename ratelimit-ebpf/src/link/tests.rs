@@ -9,20 +9,20 @@ use ratelimit_common::abi::{LinkLimits, ListEntry, Reason, link::NEIGHBOUR_HOLD_
 use crate::{
     frame::Link,
     packet::Address,
-    testbed::{Host, Ip, arp, empty, from_mac, limit},
+    testbed::{IpFrame, TestHost, arp, empty, from_mac, limit},
 };
 
 /// An interface hands on four frames a day for everybody, and two for each neighbour that is known.
-fn host() -> Host {
+fn host() -> TestHost {
     let mut policy = empty();
     policy.link = LinkLimits { shared: limit("4 packets/day"), own: limit("2 packets/day") };
-    Host::new(policy)
+    TestHost::new(policy)
 }
 
 /// Neighbour discovery of 2001:db8:0:x::y, sent from a hardware address.
 fn discovery(mac: u8, last: u8) -> Vec<u8> {
     let payload = vec![135, 0, 0, 0, 0, 0, 0, 0];
-    let mut frame = Ip { source: [0, last], is_v6: true, protocol: 58, fragment: 0, payload }.frame();
+    let mut frame = IpFrame { source: [0, last], is_v6: true, protocol: 58, fragment: 0, payload }.frame();
     frame[11] = mac;
     frame[21] = 255;
     frame

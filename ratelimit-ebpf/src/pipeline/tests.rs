@@ -16,11 +16,11 @@ use crate::{
     frame::{Frame, Link},
     packet::{Address, Transport},
     parse,
-    testbed::{Ending, Host, Ip, SYN, empty, set, total, udp},
+    testbed::{FrameEnd, IpFrame, SYN, TestHost, empty, set, total, udp},
 };
 
-fn ip(is_v6: bool, protocol: u8, payload: &[u8]) -> Ip {
-    Ip { source: [0, 1], is_v6, protocol, fragment: 0, payload: payload.to_vec() }
+fn ip(is_v6: bool, protocol: u8, payload: &[u8]) -> IpFrame {
+    IpFrame { source: [0, 1], is_v6, protocol, fragment: 0, payload: payload.to_vec() }
 }
 
 /// The transport header of a datagram, and of a segment with these flags.
@@ -87,6 +87,14 @@ fn frames_are_followed_to_their_transport_header() {
     assert_eq!(parsed(&ip(false, 17, &datagram()[..7]).frame()), Err(Reason::Truncated));
     assert_eq!(parsed(&ip(true, 58, &[128, 0, 0]).frame()), Err(Reason::Truncated));
     assert_eq!(parsed(&ip(true, 58, &[128, 0, 0, 0]).frame()), Ok((Transport::icmpv6(128), 0, false)));
+    // What stands behind the packet is padding, and no header.
+    for (protocol, header, len) in
+        [(6, segment(0), 19), (17, datagram(), 7), (6, segment(0), 3), (17, datagram(), 0)]
+    {
+        let padded = [&ip(false, protocol, &header[..len]).frame()[..], &[0; 40]].concat();
+        assert_eq!(parsed(&padded), Err(Reason::Truncated), "{len} of {protocol}");
+    }
+    assert_eq!(parsed(&[&ip(true, 58, &[128, 0]).frame()[..], &[0; 40]].concat()), Err(Reason::Truncated));
     let mut arp = udp_v4.clone();
     arp[13] = 6;
     assert_eq!(parsed(&arp), Err(Reason::Arp));
@@ -119,7 +127,7 @@ fn ipv4_headers_that_contradict_themselves_are_refused_and_pieces_are_known() {
         (0x2001, Ok((Transport::FRAGMENT, 0, true))),
     ] {
         assert_eq!(
-            parsed(&Ip { fragment: field, ..ip(false, 17, &datagram()) }.frame()),
+            parsed(&IpFrame { fragment: field, ..ip(false, 17, &datagram()) }.frame()),
             expected,
             "{field:x}"
         );
@@ -262,7 +270,7 @@ fn both_ends_of_a_packet_are_found_behind_tags() {
 }
 
 /// A service with a number of its own in every place that can have one.
-fn host() -> Host {
+fn host() -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["1000 packets/s"]);
     policy.service_count = 4;
@@ -270,13 +278,13 @@ fn host() -> Host {
     policy.ports[port_slot(Protocol::Tcp, 80) as usize] = 2;
     policy.protocols[protocol_slot(47, false) as usize] = 3;
     policy.protocols[protocol_slot(17, true) as usize] = 4;
-    Host::new(policy)
+    TestHost::new(policy)
 }
 
 #[test]
 fn a_packet_is_for_the_service_of_its_port_or_else_of_its_protocol() {
     let mut host = host();
-    let later = Ip { fragment: 1, ..ip(false, 17, &datagram()) }.frame();
+    let later = IpFrame { fragment: 1, ..ip(false, 17, &datagram()) }.frame();
     let frames = [
         (ip(false, 17, &datagram()).frame(), 1),
         (ip(true, 6, &segment(SYN)).frame(), 2),
@@ -325,11 +333,15 @@ fn lists_are_asked_before_limits_and_the_allow_list_wins() {
 
 #[test]
 fn a_policy_with_nothing_but_a_total_or_a_window_limits_too() {
-    let mut host = Host::new(empty());
+    let mut host = TestHost::new(empty());
     let frame = udp([0, 1], 53, 8);
-    let end = Ending { verdict: Verdict::Pass, service: 0, reason: Reason::Unlimited, fate: Fate::Decided };
+    let end = FrameEnd { verdict: Verdict::Pass, service: 0, reason: Reason::Unlimited, fate: Fate::Decided };
     assert_eq!(host.end(&frame), end);
     host.policy.host_total_count = 1;
     host.policy.host_totals[0] = total("4 packets/day");
-    assert_eq!((host.passed(&frame, 9), host.reason(&frame)), (3, Reason::HostTotal), "strangers all");
+    assert_eq!(
+        (host.passed(&frame, 9), host.reason(&frame)),
+        (3, Reason::HostTotal),
+        "untracked sources all"
+    );
 }

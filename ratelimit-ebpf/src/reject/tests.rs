@@ -12,11 +12,11 @@ use ratelimit_common::abi::{
 
 use crate::{
     tables::Successor,
-    testbed::{Host, Ip, SYN, empty, limit, set, tcp, udp},
+    testbed::{IpFrame, SYN, TestHost, empty, limit, set, tcp, udp},
 };
 
 /// A host that rejects all but the first packet of each source, whatever it is for.
-fn host() -> Host {
+fn host() -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["1 packets/day"]);
     policy.service_count = 1;
@@ -29,7 +29,7 @@ fn host() -> Host {
     }
     policy.protocols[protocol_slot(17, true) as usize] = 1;
     policy.lenient = 1;
-    let mut host = Host::new(policy);
+    let mut host = TestHost::new(policy);
     host.programs = vec![Successor::Reject];
     host
 }
@@ -45,7 +45,7 @@ fn folded(bytes: &[u8]) -> u16 {
 }
 
 /// The answer to the second packet like this; none if it was dropped.
-fn answer(host: &Host, frame: &[u8]) -> Option<Vec<u8>> {
+fn answer(host: &TestHost, frame: &[u8]) -> Option<Vec<u8>> {
     host.sent.borrow_mut().clear();
     assert_eq!(host.end(frame).verdict, Verdict::Pass);
     let end = host.end(frame);
@@ -93,7 +93,7 @@ fn a_segment_is_answered_with_a_reset_that_its_sender_believes() {
     // Data counts too: six bytes behind the header.
     let mut payload = tcp([0, 0], 53, 0)[34..].to_vec();
     payload.extend([1; 6]);
-    let frame = Ip { source: [0, 8], is_v6: false, protocol: 6, fragment: 0, payload }.frame();
+    let frame = IpFrame { source: [0, 8], is_v6: false, protocol: 6, fragment: 0, payload }.frame();
     let reply = answer(&host, &frame).unwrap();
     assert_eq!(reply[42..46], [0, 0, 0, 13]);
 }
@@ -111,10 +111,12 @@ fn anything_else_is_answered_with_an_error_that_repeats_its_beginning() {
     );
     assert_eq!((&reply[38..42], &reply[42..70]), (&[0; 4][..], &frame[14..42]));
     assert_eq!(folded(&reply[34..]), 0xffff, "without a pseudo header");
-    let gre = Ip { source: [0, 2], is_v6: false, protocol: 47, fragment: 0, payload: vec![9; 30] }.frame();
+    let gre =
+        IpFrame { source: [0, 2], is_v6: false, protocol: 47, fragment: 0, payload: vec![9; 30] }.frame();
     assert_eq!(answer(&host, &gre).unwrap()[42..70], gre[14..42]);
     let v6 =
-        Ip { source: [0, 3], is_v6: true, protocol: 17, fragment: 0, payload: frame[34..].to_vec() }.frame();
+        IpFrame { source: [0, 3], is_v6: true, protocol: 17, fragment: 0, payload: frame[34..].to_vec() }
+            .frame();
     let reply = answer(&host, &v6).unwrap();
     assert_eq!((reply.len(), &reply[54..56]), (14 + 40 + 8 + 48, &[1, 1][..]));
     assert_eq!((reply[20], reply[21], &reply[18..20]), (58, 64, &[0, 56][..]));
@@ -127,8 +129,9 @@ fn anything_else_is_answered_with_an_error_that_repeats_its_beginning() {
 #[test]
 fn nobody_is_answered_who_cannot_have_asked_or_speaks_of_an_error() {
     let host = host();
-    let icmp =
-        |source, is_v6, protocol| Ip { source, is_v6, protocol, fragment: 0, payload: vec![8; 16] }.frame();
+    let icmp = |source, is_v6, protocol| {
+        IpFrame { source, is_v6, protocol, fragment: 0, payload: vec![8; 16] }.frame()
+    };
     assert_eq!(answer(&host, &icmp([0, 1], false, 1)), None);
     assert_eq!(answer(&host, &icmp([0, 2], true, 58)), None);
     let mut to_all = udp([0, 3], 53, 8);
@@ -142,7 +145,7 @@ fn nobody_is_answered_who_cannot_have_asked_or_speaks_of_an_error() {
         forged[26] = first;
         assert_eq!(answer(&host, &forged), None, "{first}");
     }
-    let piece = Ip {
+    let piece = IpFrame {
         source: [0, 7],
         is_v6: false,
         protocol: 17,
@@ -170,4 +173,21 @@ fn each_cpu_answers_so_many() {
     let ends: Vec<Verdict> = (0..6).map(|_| host.end(&frame).verdict).collect();
     use Verdict::{Drop, Pass, Reply};
     assert_eq!(ends, [Pass, Reply, Reply, Reply, Drop, Drop]);
+}
+
+#[test]
+fn tags_stay_in_front_of_an_answer() {
+    for tags in [1, 2] {
+        let host = host();
+        let mut frame = udp([0, 1], 53, 8);
+        for _ in 0..tags {
+            frame.splice(12..12, [0x81, 0x00, 0, 100]);
+        }
+        let reply = answer(&host, &frame).unwrap();
+        let at = 14 + tags * 4;
+        assert_eq!(reply[..12], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+        assert_eq!(reply[12..at], frame[12..at], "{tags} tags");
+        assert_eq!((reply.len(), folded(&reply[at..at + 20])), (at + 20 + 8 + 28, 0xffff));
+        assert_eq!(reply[at + 28..], frame[at..at + 28]);
+    }
 }

@@ -9,19 +9,19 @@ use ratelimit_common::abi::{
 use super::Refused;
 use crate::{
     packet::Address,
-    testbed::{Host, Ip, empty, limit, set, udp},
+    testbed::{IpFrame, TestHost, empty, limit, set, udp},
 };
 
 extern crate std;
 
-fn host() -> Host {
+fn host() -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["1 packets/day"]);
     policy.service_count = 1;
     policy.services[2] = Service { on_limit: OnLimit::Monitor as u32, ..Service::UNUSED };
     policy.ports[port_slot(Protocol::Udp, 53) as usize] = 3;
     policy.lenient = 1;
-    Host::new(policy)
+    TestHost::new(policy)
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_refusal_is_told_with_everything_that_is_known_of_the_packet() {
     assert_eq!((event.reason, event.fate), (Reason::LimitPackets as u32, Fate::Waived as u32));
     assert_eq!((event.service, event.port, event.len, event.family), (3, 53, 100, 0));
     host.told.borrow_mut().clear();
-    let v6 = Ip {
+    let v6 = IpFrame {
         source: [7, 9],
         is_v6: true,
         protocol: 17,
@@ -101,4 +101,14 @@ fn all_parts_of_a_refusal_fit_into_one_number() {
     }
     assert_eq!(Refused::new(Reason::Blocked, 0, 0, 0, u32::MAX).len(), 1 << 20, "as long as a frame can be");
     assert_eq!(Refused::new(Reason::Blocked, 2, 0, 0, 0).family(), 0);
+}
+
+#[test]
+fn a_source_that_was_told_of_hides_few_others() {
+    let host = host();
+    for last in 0..200 {
+        host.passed(&udp([1, last], 53, 8), 2);
+    }
+    let told = host.told.borrow().len();
+    assert!((160..=200).contains(&told), "{told} of 200 have a slot of 1024");
 }

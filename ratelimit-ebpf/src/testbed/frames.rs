@@ -11,7 +11,7 @@ const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00];
 
 /// An IP packet in an Ethernet frame.
 #[derive(Clone, Debug)]
-pub(crate) struct Ip {
+pub(crate) struct IpFrame {
     /// The last two bytes of the sender's address, 10.0.x.y or 2001:db8:0:x::y.
     pub(crate) source: [u8; 2],
     pub(crate) is_v6: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Ip {
     pub(crate) payload: Vec<u8>,
 }
 
-impl Ip {
+impl IpFrame {
     pub(crate) fn frame(&self) -> Vec<u8> {
         let mut frame = ETHERNET.to_vec();
         let [net, host] = self.source;
@@ -52,7 +52,7 @@ pub(crate) fn udp(source: [u8; 2], port: u16, len: usize) -> Vec<u8> {
     payload.extend((8 + len as u16).to_be_bytes());
     payload.extend([0, 0]);
     payload.resize(8 + len, 0x5a);
-    Ip { source, is_v6: false, protocol: 17, fragment: 0, payload }.frame()
+    IpFrame { source, is_v6: false, protocol: 17, fragment: 0, payload }.frame()
 }
 
 /// A segment to a port, from 10.0.x.y.
@@ -60,7 +60,7 @@ pub(crate) fn tcp(source: [u8; 2], port: u16, flags: u8) -> Vec<u8> {
     let mut payload = vec![0xc0, 1];
     payload.extend(port.to_be_bytes());
     payload.extend([0, 0, 0, 7, 0, 0, 0, 9, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    Ip { source, is_v6: false, protocol: 6, fragment: 0, payload }.frame()
+    IpFrame { source, is_v6: false, protocol: 6, fragment: 0, payload }.frame()
 }
 
 /// An ARP request of a hardware address.

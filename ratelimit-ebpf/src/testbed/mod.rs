@@ -23,9 +23,9 @@ use ratelimit_common::abi::{
 };
 
 pub(crate) use self::{
-    frames::{Ip, SYN, arp, from_mac, tcp, udp},
+    frames::{IpFrame, SYN, arp, from_mac, tcp, udp},
     policies::{aggregated, empty, limit, prefiltered, set, total, window},
-    tables::{Table, Word},
+    tables::{WordPlace, WordTable},
 };
 use crate::{
     cookie::{self, Issued, Proof, Sockets},
@@ -48,7 +48,7 @@ pub(crate) const SECOND_Q8: u64 = SECOND_NS << 8;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ending {
+pub(crate) struct FrameEnd {
     pub(crate) verdict: Verdict,
     pub(crate) service: u32,
     pub(crate) reason: Reason,
@@ -56,7 +56,7 @@ pub(crate) struct Ending {
 }
 
 /// One host.
-pub(crate) struct Host {
+pub(crate) struct TestHost {
     pub(crate) policy: Box<Policy>,
     /// The precise clock.
     pub(crate) now_ns: Cell<u64>,
@@ -92,8 +92,8 @@ pub(crate) struct Host {
     /// Frames that were sent back.
     pub(crate) sent: RefCell<Vec<Vec<u8>>>,
     pub(crate) interface: Cell<u32>,
-    words: RefCell<HashMap<Word, u64>>,
-    rows: RefCell<HashMap<(Table, [u64; 3]), u64>>,
+    words: RefCell<HashMap<WordPlace, u64>>,
+    rows: RefCell<HashMap<(WordTable, [u64; 3]), u64>>,
     counted: RefCell<Vec<(u32, u64)>>,
     notes: RefCell<[u64; NOTES]>,
     /// The frame that is under way.
@@ -101,9 +101,9 @@ pub(crate) struct Host {
 }
 
 /// A packet that is handed over does not come back.
-struct Gone(Successor);
+struct HandedOver(Successor);
 
-impl Host {
+impl TestHost {
     pub(crate) fn new(policy: Box<Policy>) -> Self {
         Self {
             policy,
@@ -137,12 +137,12 @@ impl Host {
     }
 
     /// Runs one frame to its end.
-    pub(crate) fn end(&self, bytes: &[u8]) -> Ending {
+    pub(crate) fn end(&self, bytes: &[u8]) -> FrameEnd {
         let frame = Frame::new(self.link, bytes);
         self.counted.borrow_mut().clear();
         *self.frame.borrow_mut() = Vec::from(bytes);
         let mut outcome = self.follow(|| pipeline::process(&frame, self, self));
-        while let Err(Gone(to)) = outcome {
+        while let Err(HandedOver(to)) = outcome {
             outcome = self.follow(|| match to {
                 Successor::Answer => cookie::answer(&frame, self, self, self),
                 Successor::Prove => cookie::prove(&frame, self, self, self),
@@ -155,7 +155,7 @@ impl Host {
         let [(slot, len)] = counted[..] else { panic!("counted {counted:?}") };
         assert_eq!(len, bytes.len() as u64, "bytes of the frame");
         let within = slot % SERVICE_SLOTS;
-        Ending {
+        FrameEnd {
             verdict,
             service: slot / SERVICE_SLOTS,
             reason: Reason::from_code(within % REASON_SLOTS),
@@ -186,18 +186,18 @@ impl Host {
         self.lists.insert((address.hi, address.lo), entry);
     }
 
-    fn follow(&self, run: impl FnOnce() -> Verdict) -> Result<Verdict, Gone> {
-        catch_unwind(AssertUnwindSafe(run)).map_err(|gone| match gone.downcast::<Gone>() {
+    fn follow(&self, run: impl FnOnce() -> Verdict) -> Result<Verdict, HandedOver> {
+        catch_unwind(AssertUnwindSafe(run)).map_err(|gone| match gone.downcast::<HandedOver>() {
             Ok(gone) => *gone,
             Err(panic) => resume_unwind(panic),
         })
     }
 }
 
-impl Leaves for Host {}
-impl Stages for Host {}
+impl Leaves for TestHost {}
+impl Stages for TestHost {}
 
-impl Relay for Host {
+impl Relay for TestHost {
     fn answers(&self) -> bool {
         self.answers
     }
@@ -206,7 +206,7 @@ impl Relay for Host {
         self.handed_over.borrow_mut().push(to);
         if self.programs.contains(&to) {
             leave(self, context);
-            resume_unwind(Box::new(Gone(to)));
+            resume_unwind(Box::new(HandedOver(to)));
         }
     }
 
@@ -219,7 +219,7 @@ impl Relay for Host {
     }
 }
 
-impl Notes for Host {
+impl Notes for TestHost {
     fn note(&self, index: usize) -> u64 {
         self.notes.borrow()[index]
     }
@@ -229,7 +229,7 @@ impl Notes for Host {
     }
 }
 
-impl Wire for Host {
+impl Wire for TestHost {
     fn answers(&self) -> bool {
         self.answers
     }
@@ -257,7 +257,7 @@ impl Wire for Host {
     }
 }
 
-impl Sockets for Host {
+impl Sockets for TestHost {
     fn issue(&self, _: &Segment, _: u16) -> Option<Issued> {
         self.issued
     }

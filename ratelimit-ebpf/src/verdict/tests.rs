@@ -13,7 +13,7 @@ use ratelimit_common::abi::{
 use crate::{
     packet::{Address, Family},
     tables::Successor,
-    testbed::{Ending, Host, Ip, empty, set, total, udp},
+    testbed::{FrameEnd, IpFrame, TestHost, empty, set, total, udp},
 };
 
 /// A service that has two packets a day of each source, and what becomes of the others.
@@ -33,14 +33,14 @@ fn policy(on_limit: OnLimit) -> Box<Policy> {
 }
 
 /// What becomes of the third datagram of a source.
-fn third(host: &Host) -> Ending {
+fn third(host: &TestHost) -> FrameEnd {
     let frame = udp([0, 1], 53, 8);
     assert_eq!(host.passed(&frame, 2), 2);
     host.end(&frame)
 }
 
-fn ending(verdict: Verdict, reason: Reason, fate: Fate) -> Ending {
-    Ending { verdict, service: 1, reason, fate }
+fn ending(verdict: Verdict, reason: Reason, fate: Fate) -> FrameEnd {
+    FrameEnd { verdict, service: 1, reason, fate }
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn what_is_above_a_limit_of_a_service_has_the_fate_that_the_service_says() {
         (OnLimit::Mark, Verdict::Pass, Fate::Marked),
         (OnLimit::Reject, Verdict::Reply, Fate::Rejected),
     ] {
-        let mut host = Host::new(policy(on_limit));
+        let mut host = TestHost::new(policy(on_limit));
         host.programs = vec![Successor::Mark, Successor::Reject];
         assert_eq!(third(&host), ending(verdict, Reason::LimitPackets, fate), "{on_limit:?}");
         let marks: &[(usize, Family, u32)] =
@@ -63,7 +63,7 @@ fn what_is_above_a_limit_of_a_service_has_the_fate_that_the_service_says() {
 #[test]
 fn a_block_is_no_limit_of_a_service_and_no_service_waives_it() {
     for on_limit in [OnLimit::Monitor, OnLimit::Mark, OnLimit::Reject] {
-        let mut host = Host::new(policy(on_limit));
+        let mut host = TestHost::new(policy(on_limit));
         host.programs = vec![Successor::Mark, Successor::Reject];
         let blocked = ListEntry { blocked_until_ns: u64::MAX, ..ListEntry::EMPTY };
         host.list(Address::v4(u32::from_ne_bytes([10, 0, 0, 1])).key, blocked);
@@ -74,13 +74,14 @@ fn a_block_is_no_limit_of_a_service_and_no_service_waives_it() {
 
 #[test]
 fn a_policy_on_trial_waives_whatever_it_would_drop() {
-    let mut host = Host::new(policy(OnLimit::Drop));
+    let mut host = TestHost::new(policy(OnLimit::Drop));
     host.policy.mode = Mode::Monitor as u32;
     assert_eq!(third(&host), ending(Verdict::Pass, Reason::LimitPackets, Fate::Waived));
     let blocked = ListEntry { blocked_until_ns: u64::MAX, ..ListEntry::EMPTY };
     host.list(Address::v4(u32::from_ne_bytes([10, 0, 0, 2])).key, blocked);
     assert_eq!(host.end(&udp([0, 2], 53, 8)), ending(Verdict::Pass, Reason::Blocked, Fate::Waived));
-    let cut = Ip { source: [0, 1], is_v6: false, protocol: 17, fragment: 0, payload: vec![0; 3] }.frame();
+    let cut =
+        IpFrame { source: [0, 1], is_v6: false, protocol: 17, fragment: 0, payload: vec![0; 3] }.frame();
     let end = host.end(&cut);
     assert_eq!((end.verdict, end.reason, end.fate), (Verdict::Pass, Reason::Truncated, Fate::Waived));
 }
@@ -88,7 +89,7 @@ fn a_policy_on_trial_waives_whatever_it_would_drop() {
 #[test]
 fn without_the_program_for_it_a_packet_is_neither_marked_nor_rejected_but_dropped() {
     for (on_limit, to) in [(OnLimit::Mark, Successor::Mark), (OnLimit::Reject, Successor::Reject)] {
-        let host = Host::new(policy(on_limit));
+        let host = TestHost::new(policy(on_limit));
         assert_eq!(third(&host), ending(Verdict::Drop, Reason::LimitPackets, Fate::Decided));
         assert_eq!(*host.handed_over.borrow(), [to]);
     }
@@ -97,14 +98,14 @@ fn without_the_program_for_it_a_packet_is_neither_marked_nor_rejected_but_droppe
 #[test]
 fn what_a_service_lets_pass_costs_the_host_and_is_dropped_when_the_host_has_nothing_left() {
     for (mode, waived) in [(Mode::Enforce, 4), (Mode::Monitor, 98)] {
-        let mut host = Host::new(policy(OnLimit::Monitor));
+        let mut host = TestHost::new(policy(OnLimit::Monitor));
         host.policy.mode = mode as u32;
         host.policy.host_total_count = 1;
         host.policy.host_totals[0] = total("8 packets/day");
         // Two within the limits. Nobody vouches for those that are waived: they find three quarters of eight, less these two.
         let frame = udp([0, 1], 53, 8);
-        let ends: Vec<Ending> = (0..100).map(|_| host.end(&frame)).collect();
-        let is_waived = |end: &&Ending| end.fate == Fate::Waived && end.reason == Reason::LimitPackets;
+        let ends: Vec<FrameEnd> = (0..100).map(|_| host.end(&frame)).collect();
+        let is_waived = |end: &&FrameEnd| end.fate == Fate::Waived && end.reason == Reason::LimitPackets;
         assert_eq!(ends.iter().filter(is_waived).count(), waived, "{mode:?}");
         let dropped = ends.iter().filter(|end| end.verdict == Verdict::Drop).count();
         assert_eq!(dropped, if mode == Mode::Enforce { 94 } else { 0 }, "{mode:?}");
@@ -113,7 +114,23 @@ fn what_a_service_lets_pass_costs_the_host_and_is_dropped_when_the_host_has_noth
 
 #[test]
 fn a_policy_without_an_exception_asks_no_service_what_becomes_of_a_packet() {
-    let mut host = Host::new(policy(OnLimit::Monitor));
+    let mut host = TestHost::new(policy(OnLimit::Monitor));
     host.policy.lenient = 0;
     assert_eq!(third(&host), ending(Verdict::Drop, Reason::LimitPackets, Fate::Decided));
+}
+
+#[test]
+fn what_is_rejected_or_dropped_costs_the_host_nothing() {
+    for on_limit in [OnLimit::Drop, OnLimit::Reject] {
+        let mut host = TestHost::new(policy(on_limit));
+        host.programs = vec![Successor::Reject];
+        host.policy.host_total_count = 1;
+        host.policy.host_totals[0] = total("8 packets/day");
+        for _ in 0..50 {
+            host.end(&udp([0, 1], 53, 8));
+        }
+        let others =
+            (2..20).filter(|last| host.end(&udp([0, *last], 99, 8)).verdict == Verdict::Pass).count();
+        assert_eq!(others, 4, "{on_limit:?}: three quarters of eight, less two");
+    }
 }

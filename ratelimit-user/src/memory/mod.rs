@@ -63,8 +63,10 @@ const USER_WINDOW_WORDS: usize = MAX_USERS * SET_WINDOWS * SUB_WINDOWS;
 /// Tables in memory, for one CPU.
 #[derive(Debug)]
 pub struct Memory {
-    /// The clock.
+    /// The precise clock.
     pub now_ns: Cell<u64>,
+    /// How far the coarse clock is behind it.
+    pub lag_ns: Cell<u64>,
     policy: Box<Policy>,
     users: RefCell<Vec<u64>>,
     user_limits: HashMap<u32, LimitSet>,
@@ -183,6 +185,7 @@ impl Memory {
         let prefixes = if sources == u32::MAX { sources } else { MAX_PREFIXES as u32 };
         Self {
             now_ns: Cell::new(1_000_000_000),
+            lag_ns: Cell::new(0),
             policy: desired.policy.clone(),
             users: RefCell::new(vec![0; MAX_USERS * BUCKET_WORDS]),
             user_limits: desired.users.iter().copied().collect(),

@@ -26,8 +26,11 @@ impl Tables for Memory {
     type Window = usize;
     type Share = usize;
 
-    fn now_ns(&self, _: Clock) -> u64 {
-        self.now_ns.get()
+    fn now_ns(&self, clock: Clock) -> u64 {
+        match clock {
+            Clock::Precise => self.now_ns.get(),
+            Clock::Coarse => self.now_ns.get().saturating_sub(self.lag_ns.get()),
+        }
     }
 
     fn policy(&self) -> Option<&Policy> {

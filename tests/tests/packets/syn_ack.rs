@@ -238,6 +238,26 @@ fn nobody_is_answered_who_cannot_have_asked() {
 }
 
 #[test]
+fn a_syn_that_cannot_be_answered_costs_what_every_syn_does() {
+    let wire = Wire::new();
+    wire.as_edge(|| {
+        fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").unwrap();
+        let _listener = TcpListener::bind(("::", PORT)).unwrap();
+        let policy = "[source]\nlimits = [\"1000 packets/day\", \"3 syns/day\"]\nladder = false\n[[service]]\nname = \"web\"\n\
+                      match = { protocol = \"tcp\", ports = [80] }\nsyn_cookies = \"1 syns/day burst 1\"\n";
+        let mut loaded = Loaded::new(&policies::policy(policy));
+        let other = ethernet(IPV4, &Ipv4::from([192, 0, 2, 9]).carrying(TCP, &syn(&MSS)));
+        use Reason::{Conforming, CookieSent, LimitSyns};
+        assert_eq!([(); 2].map(|()| loaded.outcome(&other).moved[0].0), [Conforming, CookieSent]);
+        // To everybody on the link: nobody could answer for all of them.
+        let mut to_all = from_v4(&syn(&MSS));
+        to_all[..6].fill(0xff);
+        let reasons = [(); 5].map(|()| loaded.outcome(&to_all).moved[0].0);
+        assert_eq!(reasons, [Conforming, Conforming, Conforming, LimitSyns, LimitSyns]);
+    });
+}
+
+#[test]
 fn limits_of_the_source_come_first() {
     let wire = Wire::new();
     wire.as_edge(|| {

@@ -85,3 +85,28 @@ fn a_frame_that_fits_no_window_is_not_taken_for_one_too_many() {
     // Nothing was kept of it, or there would be room for one less.
     assert_eq!((0..20).filter(|_| memory.run(&small) == Verdict::Pass).count(), 1_514 / small.len());
 }
+
+#[test]
+fn a_window_begins_by_the_precise_clock_and_buckets_that_bear_the_lag_go_by_the_coarse_one() {
+    let frame = Ipv4::from([10, 0, 0, 1]).udp_frame(8);
+    let hour = 3_600_000_000_000;
+    let [_, fixed, _] = policies();
+    let memory = Memory::new(&fixed, Default::default());
+    memory.lag_ns.set(4_000_000);
+    let burst =
+        |memory: &Memory| (0..2 * LIMIT).filter(|_| memory.run(&frame) == Verdict::Pass).count() as u64;
+    memory.now_ns.set(10 * hour - 1);
+    assert_eq!(burst(&memory), LIMIT);
+    memory.now_ns.set(10 * hour);
+    assert_eq!(burst(&memory), LIMIT, "an hour begins when it begins, not a tick later");
+    // A bucket of thousands, which has been made smaller by as much as the clock may lag.
+    let bucket = policies::limits(&["1000 packets/s burst 1000"]);
+    let memory = Memory::new(&bucket, Default::default());
+    memory.now_ns.set(10 * hour);
+    while memory.run(&frame) == Verdict::Pass {}
+    memory.now_ns.set(10 * hour + 4_000_000);
+    memory.lag_ns.set(4_000_000);
+    assert_eq!(burst(&memory), 0, "no time has passed on its clock");
+    memory.lag_ns.set(0);
+    assert_eq!(burst(&memory), 4);
+}

@@ -69,13 +69,21 @@ fn block_on<R>(task: impl Future<Output = R>) -> R {
 /// A request that was served: not before the first moment, not after the second.
 type Served = (Instant, Instant);
 
-/// Asks one host about some APIs in turn, so many times a second each, until a moment.
-fn ask(decisions: &DecisionService, apis: &[String], per_second: u64, until: Instant) -> Vec<Vec<Served>> {
+/// Asks one host about some APIs in turn, so many times a second each, until a moment. What was served of each, and how often it was asked for:
+/// less than that where the machine has other things to do.
+fn ask(
+    decisions: &DecisionService,
+    apis: &[String],
+    per_second: u64,
+    until: Instant,
+) -> (Vec<Vec<Served>>, u64) {
     let mut served = vec![Vec::new(); apis.len()];
+    let mut asked = 0;
     block_on(async {
         let mut pace = tokio::time::interval(Duration::from_micros(1_000_000 / per_second));
         while Instant::now() < until {
             pace.tick().await;
+            asked += 1;
             for (api, served) in apis.iter().zip(&mut served) {
                 let began = Instant::now();
                 let outcome = decisions
@@ -87,7 +95,7 @@ fn ask(decisions: &DecisionService, apis: &[String], per_second: u64, until: Ins
             }
         }
     });
-    served
+    (served, asked)
 }
 
 /// Asks all hosts at once.
@@ -96,18 +104,20 @@ fn ask_all(
     apis: &[String],
     per_second: u64,
     lasting: Duration,
-) -> Vec<Vec<Served>> {
+) -> (Vec<Vec<Served>>, u64) {
     let until = Instant::now() + lasting;
-    let mut all = vec![Vec::new(); apis.len()];
+    let (mut all, mut asked) = (vec![Vec::new(); apis.len()], 0);
     std::thread::scope(|scope| {
         let threads: Vec<_> =
             hosts.iter().map(|host| scope.spawn(move || ask(host, apis, per_second, until))).collect();
         for thread in threads {
-            all.iter_mut().zip(thread.join().unwrap()).for_each(|(all, served)| all.extend(served));
+            let (served, of_host) = thread.join().unwrap();
+            all.iter_mut().zip(served).for_each(|(all, served)| all.extend(served));
+            asked += of_host;
         }
     });
     all.iter_mut().for_each(|served| served.sort_unstable());
-    all
+    (all, asked)
 }
 
 /// The most that was served within an interval of this length, wherever it begins.
@@ -125,8 +135,11 @@ fn no_more_than_the_bound(url: &str, lasting: Duration) {
         .iter()
         .flat_map(|algorithm| MODES.map(|mode| format!("{algorithm}/{mode}")))
         .collect();
-    let all = ask_all(&hosts, &apis, 12, lasting);
+    let per_second = 12;
+    let (all, asked) = ask_all(&hosts, &apis, per_second, lasting);
     let seconds = lasting.as_secs_f64();
+    // Who has not asked has not been refused: of hosts that were held up, only what they got at most can be told.
+    let is_on_time = asked * 10 >= per_second * hosts.len() as u64 * lasting.as_secs() * 8;
     let late: u64 = hosts.iter().map(|host| host.store().unwrap().counts().1).sum();
     assert_eq!(late, 0, "answers that were missing");
     for (api, served) in apis.iter().zip(&all) {
@@ -140,7 +153,7 @@ fn no_more_than_the_bound(url: &str, lasting: Duration) {
         println!("{api}: {in_a_second} in a second of at most {bound}, {total} in {seconds:.0} s");
         assert!(in_a_second as u64 <= bound, "{api}: {in_a_second} in a second");
         assert!(total <= LIMIT as f64 * (seconds + 1.0), "{api}: {total} in {seconds} s");
-        assert!(total >= LIMIT as f64 * seconds * 0.7, "{api}: {total} in {seconds} s");
+        assert!(!is_on_time || total >= LIMIT as f64 * seconds * 0.7, "{api}: {total} in {seconds} s");
     }
 }
 
@@ -169,7 +182,7 @@ fn leases_save_most_questions_to_the_store_and_keep_the_bound() {
     let hosts = hosts(3, &policy(&server.url(), further));
     let lasting = Duration::from_secs(4);
     // A third of what each could have: leases last, and near the limit nobody is.
-    let all = ask_all(&hosts, &["busy".to_owned()], 100, lasting);
+    let (all, offered) = ask_all(&hosts, &["busy".to_owned()], 100, lasting);
     let (asked, failed): (u64, u64) = hosts
         .iter()
         .map(|host| host.store().unwrap().counts())
@@ -177,7 +190,7 @@ fn leases_save_most_questions_to_the_store_and_keep_the_bound() {
     println!("{} served, the store was asked {asked} times", all[0].len());
     assert_eq!(failed, 0);
     assert!(asked * 5 < all[0].len() as u64, "{asked} questions for {}", all[0].len());
-    assert!(all[0].len() >= 1_000, "{} of about 1200", all[0].len());
+    assert!(all[0].len() as u64 * 6 >= offered * 5, "{} of {offered}", all[0].len());
 }
 
 #[test]
@@ -389,21 +402,23 @@ fn without_the_store_every_host_gives_its_share_at_once_and_with_it_again_all_co
     // The first questions may find out; from then on nobody waits.
     ask_all(&hosts, &apis, 20, Duration::from_millis(500));
     wait_for("hosts that know", || hosts.iter().all(|host| !host.store().unwrap().is_up()).then_some(()));
-    let all = ask_all(&hosts, &apis, 50, Duration::from_secs(3));
+    let (all, asked) = ask_all(&hosts, &apis, 50, Duration::from_secs(3));
     for (api, served) in apis.iter().zip(&all) {
         let in_a_second = most(served, Duration::from_secs(1));
         let slow = served.iter().filter(|(began, ended)| *ended - *began > SLOW).count();
         println!("{api}: {in_a_second} in a second, {slow} were slow");
         // Each gives 5 of 15; windows of all hosts have the same edges.
         assert!(in_a_second as u64 <= 2 * LIMIT, "{api}: {in_a_second} in a second");
-        assert!(served.len() >= 30, "{api}: {} in 3 s", served.len());
+        // Of fewer questions fewer are served.
+        assert!(served.len() as u64 >= asked.min(300) / 10, "{api}: {} in 3 s", served.len());
         assert!(slow * 10 <= served.len(), "{api}: {slow} of {}, as if they had waited", served.len());
     }
     server.start();
     wait_for("hosts that are back", || hosts.iter().all(|host| host.store().unwrap().is_up()).then_some(()));
-    let all = ask_all(&hosts, &apis[1..], 20, Duration::from_secs(3));
+    let (all, asked) = ask_all(&hosts, &apis[1..], 20, Duration::from_secs(3));
     let in_a_second = most(&all[0], Duration::from_secs(1));
-    assert!((10..=LIMIT as usize).contains(&in_a_second), "{in_a_second}");
+    let least = if asked >= 150 { 10 } else { 1 };
+    assert!((least..=LIMIT as usize).contains(&in_a_second), "{in_a_second} of {asked}");
 }
 
 #[test]

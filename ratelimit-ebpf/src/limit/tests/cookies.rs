@@ -13,18 +13,18 @@ use super::{PORT, reasons, with_service};
 use crate::{
     cookie::{Issued, Listener, Proof},
     tables::{Successor, Tables as _},
-    testbed::{Host, SECOND_Q8, SYN, Table, empty, limit, prefiltered, set, tcp, total, udp},
+    testbed::{SECOND_Q8, SYN, TestHost, WordTable, empty, limit, prefiltered, set, tcp, total, udp},
 };
 
 const ACK: u8 = 0x10;
 
 /// A service that answers SYNs with cookies beyond two a second.
-fn host(rates: &[&str]) -> Host {
+fn host(rates: &[&str]) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(rates);
     policy.cookie_services = 1;
     with_service(&mut policy, Service { syn_cookies: limit("2 syns/s burst 2"), ..Service::UNUSED });
-    let mut host = Host::new(policy);
+    let mut host = TestHost::new(policy);
     host.programs = vec![Successor::Answer, Successor::Prove];
     host.issued = Some(Issued { cookie: 0x1234_5678, mss: 1_460, listener: None });
     host
@@ -39,7 +39,7 @@ fn cookies_begin_above_the_threshold_and_end_ten_seconds_after_the_last_syn_abov
     let host = host(&["1000 packets/s"]);
     use Reason::{Conforming, CookieInvalid, CookieSent};
     assert_eq!(reasons(&host, &syn(1)), [Conforming, Conforming, CookieSent, CookieSent]);
-    assert_eq!(host.load((Table::Syn, 1)), host.now_q8() + COOKIES_HOLD_Q8);
+    assert_eq!(host.load((WordTable::Syn, 1)), host.now_q8() + COOKIES_HOLD_Q8);
     assert_eq!(host.reason(&tcp([0, 2], PORT, ACK)), CookieInvalid, "who has nothing to show");
     assert_eq!(host.reason(&udp([0, 2], PORT, 8)), Conforming);
     host.wait_ms(9_999);
@@ -56,7 +56,7 @@ fn a_flood_that_goes_on_moves_the_end_of_cookies_about_once_a_second() {
     for _ in 0..40 {
         host.wait_ms(100);
         host.passed(&syn(1), 3);
-        ends.push(host.load((Table::Syn, 1)));
+        ends.push(host.load((WordTable::Syn, 1)));
     }
     ends.dedup();
     assert!((3..=5).contains(&ends.len()), "{} times in four seconds", ends.len());
@@ -94,7 +94,7 @@ fn a_source_that_is_over_a_limit_of_its_own_neither_counts_nor_is_answered() {
     use Reason::{Conforming, LimitPackets};
     assert_eq!(reasons(&host, &udp([0, 1], 53, 8)), [Conforming, Conforming, LimitPackets]);
     assert_eq!(host.reason(&syn(1)), LimitPackets);
-    assert_eq!(host.load((Table::Syn, 0)), 0);
+    assert_eq!(host.load((WordTable::Syn, 0)), 0);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn other_packets_and_other_services_are_left_alone() {
     let host = host(&["1000 packets/s"]);
     assert_eq!(host.passed(&tcp([0, 1], 81, SYN), 50), 50);
     assert_eq!(host.passed(&tcp([0, 1], PORT, ACK), 50), 50);
-    assert_eq!(host.load((Table::Syn, 0)), 0);
+    assert_eq!(host.load((WordTable::Syn, 0)), 0);
     assert!(host.handed_over.borrow().is_empty());
     let mut without = self::host(&["1000 packets/s"]);
     without.policy.services[0].syn_cookies = Limit::UNUSED;
@@ -142,10 +142,10 @@ fn a_kernel_without_the_programs_for_it_gets_the_syns() {
 fn a_syn_that_races_are_lost_for_counts_as_within_the_threshold() {
     let host = host(&["1000 packets/s"]);
     assert_eq!(host.reason(&syn(1)), Reason::Conforming);
-    let seen = host.load((Table::Syn, 0));
+    let seen = host.load((WordTable::Syn, 0));
     host.lost_races.set(2);
     assert_eq!(host.reason(&syn(1)), Reason::Conforming);
-    assert_eq!(host.load((Table::Syn, 0)), seen, "it was one of very many");
+    assert_eq!(host.load((WordTable::Syn, 0)), seen, "it was one of very many");
 }
 
 #[test]
@@ -155,30 +155,30 @@ fn a_connection_makes_its_source_proven_and_known_whatever_the_budget() {
     host.policy.prefilter.new_sources.tolerance_q8 = 0;
     host.passed(&syn(9), 3);
     host.proof.set(Proof::Connection);
-    assert_eq!(host.rows(Table::Source), 0);
+    assert_eq!(host.rows(WordTable::Source), 0);
     assert_eq!(host.reason(&tcp([0, 1], PORT, ACK)), Reason::Conforming);
-    assert_eq!(host.rows(Table::Source), 1);
-    assert_eq!(host.load((Table::Source, 4)), host.now_q8() + PROVEN_Q8);
+    assert_eq!(host.rows(WordTable::Source), 1);
+    assert_eq!(host.load((WordTable::Source, 4)), host.now_q8() + PROVEN_Q8);
     // Again, and later: it is remembered anew.
     host.wait_ms(1_000);
     assert_eq!(host.reason(&tcp([0, 1], PORT, ACK)), Reason::Conforming);
-    assert_eq!(host.load((Table::Source, 4)), host.now_q8() + PROVEN_Q8);
+    assert_eq!(host.load((WordTable::Source, 4)), host.now_q8() + PROVEN_Q8);
     // A handshake shows nothing that could not be forged.
     host.proof.set(Proof::Handshake);
     assert_eq!(host.reason(&tcp([0, 2], PORT, ACK)), Reason::Conforming, "its cell vouches");
-    assert_eq!(host.rows(Table::Source), 1);
+    assert_eq!(host.rows(WordTable::Source), 1);
 }
 
 #[test]
-fn who_is_proven_finds_what_strangers_may_not_have() {
+fn who_is_proven_finds_what_untracked_sources_may_not_have() {
     let mut host = host(&["1000 packets/day"]);
     host.policy.services[0].total_count = 1;
     host.policy.services[0].totals[0] = total("8 packets/day");
     host.passed(&syn(9), 3);
     host.proof.set(Proof::Handshake);
     // Two SYNs were let through.
-    let strangers = (20..40).filter(|last| host.reason(&tcp([0, *last], PORT, ACK)) == Reason::Conforming);
-    assert_eq!(strangers.count(), 4);
+    let untracked = (20..40).filter(|last| host.reason(&tcp([0, *last], PORT, ACK)) == Reason::Conforming);
+    assert_eq!(untracked.count(), 4);
     host.proof.set(Proof::Connection);
     let end = host.end(&tcp([0, 1], PORT, ACK));
     assert_eq!((end.verdict, end.reason), (Verdict::Pass, Reason::Conforming));
@@ -199,6 +199,7 @@ fn the_answer_says_what_the_listener_would() {
     assert_eq!((&frame[26..30], &frame[30..34]), (&[192, 0, 2, 1][..], &[10, 0, 0, 1][..]));
     assert_eq!(frame[34..38], [0, PORT as u8, 0xc0, 1]);
     assert_eq!(frame[38..46], [0x12, 0x34, 0x56, 0x78, 0, 0, 0, 8], "the cookie, and what it acknowledges");
+    assert_eq!(frame[46..48], [0x60, 0x12], "six words, SYN and ACK");
     assert_eq!(frame[54..58], [2, 4, 0x03, 0xe8], "the largest segment of the listener");
     assert_eq!(u16::from_be_bytes([frame[48], frame[49]]), 10_000, "ten of them");
 }
@@ -221,4 +222,18 @@ fn what_the_interface_takes_bounds_the_segment_and_groups_get_no_answer() {
     cut[46] = 0xf0;
     assert_eq!(host.reason(&cut), Reason::Truncated);
     assert_eq!(host.sent.borrow().len(), 1);
+}
+
+#[test]
+fn the_end_of_cookies_is_moved_when_a_second_of_it_is_over_and_not_before() {
+    let host = host(&["1000000 packets/s"]);
+    host.passed(&syn(1), 3);
+    let end = host.load((WordTable::Syn, 1));
+    host.wait_ms(1_000);
+    // Above the threshold again.
+    host.passed(&syn(1), 3);
+    assert_eq!(host.load((WordTable::Syn, 1)), end, "nine seconds are left");
+    host.wait_ms(1);
+    host.passed(&syn(1), 3);
+    assert_eq!(host.load((WordTable::Syn, 1)), host.now_q8() + COOKIES_HOLD_Q8);
 }

@@ -5,16 +5,16 @@ use ratelimit_common::abi::{Lease, LimitSet, Reason, lease::lease_place, policy:
 use super::with_user;
 use crate::{
     tables::Tables as _,
-    testbed::{Host, SECOND_Q8, SYN, Table, empty, limit, set, tcp, udp},
+    testbed::{SECOND_Q8, SYN, TestHost, WordTable, empty, limit, set, tcp, udp},
 };
 
 /// A user of 10.0.0.1 with these limits, all of which hold on all hosts, and whose buckets have nothing.
-fn host(rates: &[&str]) -> Host {
+fn host(rates: &[&str]) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["1000000 packets/s"]);
     // By addition: what a test has lost to another CPU is an exchange of a lease.
     policy.source.set.adds |= 1;
-    let mut host = Host::new(policy);
+    let mut host = TestHost::new(policy);
     with_user(&mut host, [0, 1]);
     let mut user: LimitSet = set(rates);
     for place in 0..rates.len() {
@@ -25,7 +25,7 @@ fn host(rates: &[&str]) -> Host {
     host
 }
 
-fn lease(host: &Host, place: u32, ceiling: u64) {
+fn lease(host: &TestHost, place: u32, ceiling: u64) {
     let expires_q8 = host.now_q8() + SECOND_Q8;
     let lease = Lease { ceiling, expires_q8, enough: 1_000_000 };
     host.leases.borrow_mut().insert(lease_place(0, place), lease);
@@ -38,8 +38,8 @@ fn a_lease_in_bytes_is_spent_by_the_bytes_of_each_frame() {
     let frame = udp([0, 1], 53, 58);
     assert_eq!((frame.len(), host.passed(&frame, 10)), (100, 3));
     assert_eq!(host.reason(&frame), Reason::LimitUser);
-    assert_eq!(host.load((Table::LeaseUsed, 0)), 300);
-    assert_eq!(host.load((Table::LeaseUnmet, 0)), 800, "what was asked for beyond it, in bytes");
+    assert_eq!(host.load((WordTable::LeaseUsed, 0)), 300);
+    assert_eq!(host.load((WordTable::LeaseUnmet, 0)), 800, "what was asked for beyond it, in bytes");
 }
 
 #[test]
@@ -51,14 +51,14 @@ fn a_packet_needs_a_lease_under_every_limit_that_applies_to_it() {
     assert_eq!(host.passed(&plain, 2), 2, "no SYN, no lease for SYNs");
     assert_eq!(host.reason(&syn), Reason::LimitUser);
     assert_eq!(
-        [host.load((Table::LeaseUsed, 0)), host.load((Table::LeaseUnmet, 1))],
+        [host.load((WordTable::LeaseUsed, 0)), host.load((WordTable::LeaseUnmet, 1))],
         [2, 1],
         "nothing was spent"
     );
     lease(&host, 1, 1);
     assert_eq!(host.passed(&syn, 9), 1);
     assert_eq!(host.passed(&plain, 9), 2);
-    assert_eq!([0, 1].map(|place| host.load((Table::LeaseUsed, place))), [5, 1]);
+    assert_eq!([0, 1].map(|place| host.load((WordTable::LeaseUsed, place))), [5, 1]);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_lease_ends_with_its_time_and_what_is_missing_is_counted_as_far_as_it_matter
     assert_eq!(host.passed(&frame, 1), 1);
     host.wait_ms(1_000);
     assert_eq!(host.passed(&frame, 9), 0);
-    assert_eq!(host.load((Table::LeaseUnmet, 0)), 3);
+    assert_eq!(host.load((WordTable::LeaseUnmet, 0)), 3);
     host.leases.borrow_mut().clear();
     assert_eq!(host.reason(&frame), Reason::LimitUser, "and none is none");
 }

@@ -14,7 +14,7 @@ use ratelimit_common::abi::{
     service::{Protocol, port_slot},
 };
 
-use crate::{packet::Address, testbed::Host};
+use crate::{packet::Address, testbed::TestHost};
 
 /// The port of the service of a test.
 const PORT: u16 = 80;
@@ -29,13 +29,13 @@ fn with_service(policy: &mut Policy, service: Service) {
 }
 
 /// Gives 10.0.x.y to the first user.
-fn with_user(host: &mut Host, [net, last]: [u8; 2]) {
+fn with_user(host: &mut TestHost, [net, last]: [u8; 2]) {
     host.policy.user_count = 1;
     let address = Address::v4(u32::from_ne_bytes([10, 0, net, last]));
     host.list(address.key, ListEntry { user: 1, ..ListEntry::EMPTY });
 }
 
 /// The reasons of so many frames.
-fn reasons<const N: usize>(host: &Host, frame: &[u8]) -> [Reason; N] {
+fn reasons<const N: usize>(host: &TestHost, frame: &[u8]) -> [Reason; N] {
     [(); N].map(|()| host.reason(frame))
 }

@@ -10,24 +10,24 @@ use super::{PORT, reasons, with_service, with_user};
 use crate::{
     cookie::Proof,
     tables::Successor,
-    testbed::{Host, SYN, empty, limit, set, tcp, udp},
+    testbed::{SYN, TestHost, aggregated, empty, limit, set, tcp, total, udp},
 };
 
 const ACK: u8 = 0x10;
 
 /// A host whose service answers every SYN but the first with a cookie.
-fn host(rates: &[&str]) -> Host {
+fn host(rates: &[&str]) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(rates);
     policy.cookie_services = 1;
     with_service(&mut policy, Service { syn_cookies: limit("1 syns/day"), ..Service::UNUSED });
-    let mut host = Host::new(policy);
+    let mut host = TestHost::new(policy);
     host.programs = vec![Successor::Answer, Successor::Prove];
     host
 }
 
 /// Has the service answer with cookies, by a source that no test asks about.
-fn attack(host: &Host) {
+fn attack(host: &TestHost) {
     for last in [250, 251] {
         host.end(&tcp([9, last], PORT, SYN));
     }
@@ -63,10 +63,10 @@ fn so_many_sockets_are_looked_up_and_half_of_them_for_sources_that_were_asked() 
     policy.source.set = set(&["10 packets/s"]);
     policy.prefilter.new_sources = limit("1 packets/day");
     policy.prefilter.proofs = limit("10 packets/day");
-    let mut host = Host::new(policy);
+    let mut host = TestHost::new(policy);
     host.programs = vec![Successor::Prove];
     assert_eq!(host.end(&udp([8, 9], 53, 8)).verdict, Verdict::Pass, "nothing is left for newcomers");
-    let asks = |host: &Host, last: u8, times: u32| {
+    let asks = |host: &TestHost, last: u8, times: u32| {
         host.handed_over.borrow_mut().clear();
         for _ in 0..times {
             assert_eq!(host.reason(&tcp([0, last], PORT, ACK)), Reason::NewSourceBudget, "{last}");
@@ -76,4 +76,31 @@ fn so_many_sockets_are_looked_up_and_half_of_them_for_sources_that_were_asked() 
     assert_eq!(asks(&host, 1, 20), 5, "the first half is for whoever was asked a moment ago");
     assert_eq!((2..30).map(|last| asks(&host, last, 1)).sum::<usize>(), 5, "the other half is not");
     assert_eq!(asks(&host, 40, 1), 0);
+}
+
+#[test]
+fn who_has_an_account_is_asked_for_a_connection_when_its_prefix_refuses_and_not_when_a_total_does() {
+    let mut policy = empty();
+    policy.source.set = set(&["1000 packets/day"]);
+    with_service(&mut policy, Service { total_count: 1, ..Service::UNUSED });
+    policy.services[0].totals[0] = total("2 packets/day");
+    let mut host = TestHost::new(policy);
+    host.programs = vec![Successor::Prove];
+    let segment = tcp([0, 1], PORT, ACK);
+    // Its first packet is an untracked source's, and untracked sources are asked.
+    assert_eq!(reasons(&host, &segment), [Reason::Conforming, Reason::Conforming, Reason::ServiceTotal]);
+    assert!(host.handed_over.borrow().is_empty(), "it would help nobody");
+    let mut policy = empty();
+    policy.source.set = set(&["16 packets/day"]);
+    policy.aggregation = aggregated(&policy.source.set, 24, 1);
+    let mut host = TestHost::new(policy);
+    host.programs = vec![Successor::Prove];
+    while host.reason(&segment) == Reason::Conforming {}
+    assert_eq!(host.handed_over.borrow()[..], [Successor::Prove]);
+    host.proof.set(Proof::Connection);
+    assert_eq!(
+        host.reason(&segment),
+        Reason::Conforming,
+        "the last quarter of a prefix is for those who are real"
+    );
 }

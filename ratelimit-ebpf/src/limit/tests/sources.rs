@@ -17,24 +17,27 @@ use crate::{
     limit::Sender,
     packet::Address,
     tables::Tables as _,
-    testbed::{Host, Ip, SECOND_NS, SECOND_Q8, SYN, Table, Word, empty, limit, prefiltered, set, tcp, udp},
+    testbed::{
+        IpFrame, SECOND_NS, SECOND_Q8, SYN, TestHost, WordPlace, WordTable, empty, limit, prefiltered, set,
+        tcp, udp,
+    },
 };
 
-fn host(set: LimitSet) -> Host {
+fn host(set: LimitSet) -> TestHost {
     let mut policy = empty();
     policy.source.set = set;
-    Host::new(policy)
+    TestHost::new(policy)
 }
 
 /// The bucket of the only source.
-fn word(host: &Host, limit: u64) -> u64 {
-    assert_eq!(host.rows(Table::Source), 1);
-    host.load((Table::Source, limit))
+fn word(host: &TestHost, limit: u64) -> u64 {
+    assert_eq!(host.rows(WordTable::Source), 1);
+    host.load((WordTable::Source, limit))
 }
 
 /// A packet of IPv4 that is a piece of a larger one.
 fn fragment() -> Vec<u8> {
-    Ip {
+    IpFrame {
         source: [0, 1],
         is_v6: false,
         protocol: 17,
@@ -89,7 +92,8 @@ fn sources_are_cut_to_what_the_policy_takes_for_one() {
     let mut host = host(set(&["2 packets/day"]));
     host.policy.source.v4_mask = u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0]);
     let from = |source, is_v6| {
-        Ip { source, is_v6, protocol: 17, fragment: 0, payload: udp([0, 0], 53, 8)[34..].to_vec() }.frame()
+        IpFrame { source, is_v6, protocol: 17, fragment: 0, payload: udp([0, 0], 53, 8)[34..].to_vec() }
+            .frame()
     };
     for (first, second, third) in [
         (from([1, 1], false), from([1, 2], false), from([2, 1], false)),
@@ -98,7 +102,7 @@ fn sources_are_cut_to_what_the_policy_takes_for_one() {
         assert_eq!([&first, &second, &first].map(|frame| host.passed(frame, 1)), [1, 1, 0], "one source");
         assert_eq!(host.passed(&third, 9), 2, "another");
     }
-    assert_eq!(host.rows(Table::Source), 4);
+    assert_eq!(host.rows(WordTable::Source), 4);
     host.policy.source.v6_mask_lo = u64::MAX;
     assert_eq!(host.passed(&from([1, 7], true), 9), 2, "an address by itself");
 }
@@ -107,11 +111,11 @@ fn sources_are_cut_to_what_the_policy_takes_for_one() {
 fn a_cell_gives_an_eighth_and_the_entry_behind_it_the_rest() {
     let host = host(prefiltered(&["80 packets/day"]));
     let frame = udp([0, 1], 53, 8);
-    assert_eq!((host.passed(&frame, 10), host.rows(Table::Source)), (10, 0), "an eighth needs no entry");
-    assert_eq!((host.passed(&frame, 1), host.rows(Table::Source)), (1, 1));
+    assert_eq!((host.passed(&frame, 10), host.rows(WordTable::Source)), (10, 0), "an eighth needs no entry");
+    assert_eq!((host.passed(&frame, 1), host.rows(WordTable::Source)), (1, 1));
     assert_eq!(*host.noted.borrow(), [Event::Promoted]);
     assert_eq!(host.passed(&frame, 200), 69);
-    assert_eq!(host.rows(Table::Source), 1);
+    assert_eq!(host.rows(WordTable::Source), 1);
     // A day later it begins again with its cell, and with nothing more than it had in all.
     host.wait_ms(2 * 86_400_000);
     assert_eq!(host.passed(&frame, 200), 80);
@@ -123,7 +127,7 @@ fn a_cell_is_tracked_for_as_long_as_the_entry_behind_it_is_not_full() {
     let (frame, start) = (udp([0, 1], 53, 8), host.now_q8());
     let cell = prefilter::cell_index(Sender::of(&host, &host.policy, &packet(&frame)).hash);
     assert_eq!(host.passed(&frame, 10), 10);
-    assert_eq!(host.load((Table::Mark, u64::from(cell))), 0);
+    assert_eq!(host.load((WordTable::Mark, u64::from(cell))), 0);
     assert_eq!(host.passed(&frame, 1), 1);
     let until = host.tracked_until(cell) - start;
     let day = 86_400 * SECOND_Q8;
@@ -162,14 +166,14 @@ fn a_refusal_is_remembered_under_the_policy_that_made_it_and_names_its_meter() {
         let frame = udp([0, 1], 53, 8);
         while host.reason(&frame) == Reason::Conforming {}
         // What the table says is not asked any more.
-        host.evict(Table::Source);
+        host.evict(WordTable::Source);
         assert_eq!(reasons(&host, &frame), [reason; 3], "{rates:?}");
-        assert_eq!(host.rows(Table::Source), 0, "{rates:?}");
+        assert_eq!(host.rows(WordTable::Source), 0, "{rates:?}");
         host.policy.generation += 1;
-        assert_eq!((host.reason(&frame), host.rows(Table::Source)), (Reason::Conforming, 1), "{rates:?}");
+        assert_eq!((host.reason(&frame), host.rows(WordTable::Source)), (Reason::Conforming, 1), "{rates:?}");
         // At most 67 ms long, whatever the limit.
         while host.reason(&frame) == Reason::Conforming {}
-        host.evict(Table::Source);
+        host.evict(WordTable::Source);
         assert_eq!(host.reason(&frame), reason);
         host.wait_ms(70);
         assert_eq!(host.reason(&frame), Reason::Conforming, "{rates:?}");
@@ -224,6 +228,15 @@ fn where_there_is_room_to_add_a_bucket_in_use_is_charged_by_addition() {
     assert_eq!((host.lost_races.get(), word(&host, 0)), (100, host.now_q8() + SECOND_Q8));
     host.wait_ms(100);
     assert_eq!(host.passed(&frame, 50), 1);
+    // Each limit for itself.
+    let mut two = self::host(set(&["10 packets/s burst 10", "5 packets/s burst 5"]));
+    two.policy.source.set.adds |= 0b10;
+    assert_eq!(two.passed(&frame, 1), 1);
+    two.lost_races.set(4);
+    assert_eq!((two.reason(&frame), two.lost_races.get()), (Reason::Contended, 0), "the first by exchange");
+    two.policy.source.set.adds |= 0b11;
+    two.lost_races.set(100);
+    assert_eq!((two.passed(&frame, 50), two.lost_races.get()), (4, 100));
     // One that is full again starts by exchange.
     host.wait_ms(5_000);
     assert_eq!(host.reason(&frame), Reason::Contended);
@@ -297,13 +310,13 @@ fn the_clock_of_the_policy_decides() {
 #[test]
 fn a_source_without_a_limit_that_applies_needs_no_entry() {
     let host = host(prefiltered(&["100 syns/day"]));
-    assert_eq!((host.passed(&udp([0, 1], 53, 8), 500), host.rows(Table::Source)), (500, 0));
+    assert_eq!((host.passed(&udp([0, 1], 53, 8), 500), host.rows(WordTable::Source)), (500, 0));
     let unlimited = host_without_limits();
     assert_eq!(unlimited.reason(&udp([0, 1], 53, 8)), Reason::Unlimited);
 }
 
-fn host_without_limits() -> Host {
-    Host::new(empty())
+fn host_without_limits() -> TestHost {
+    TestHost::new(empty())
 }
 
 #[test]
@@ -315,9 +328,9 @@ fn an_entry_that_another_cpu_has_made_first_is_used() {
     let cell = prefilter::cell_index(Sender::of(&host, &host.policy, &packet(&frame)).hash);
     host.track_until(cell, 0);
     let address = Address::v4(u32::from_ne_bytes([10, 0, 0, 1])).key;
-    assert_eq!(host.keys(Table::Source), [[address.hi, address.lo, 0]]);
+    assert_eq!(host.keys(WordTable::Source), [[address.hi, address.lo, 0]]);
     assert_eq!(host.passed(&frame, 500), 69, "what the entry has left");
-    let words: [Word; 1] = [(Table::Source, 0)];
+    let words: [WordPlace; 1] = [(WordTable::Source, 0)];
     assert_eq!(host.load(words[0]), host.now_q8() + 86_400 * SECOND_Q8);
     assert!(host.now_ns.get() > SECOND_NS);
 }

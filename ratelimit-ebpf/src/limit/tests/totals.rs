@@ -5,11 +5,11 @@ use ratelimit_common::abi::{Reason, Service};
 use super::{PORT, reasons, with_service};
 use crate::{
     tables::Tables as _,
-    testbed::{Host, Table, empty, prefiltered, set, tcp, total, udp},
+    testbed::{TestHost, WordTable, empty, prefiltered, set, tcp, total, udp},
 };
 
 /// A service with these totals, on a host whose sources have plenty.
-fn host(totals: &[&str]) -> Host {
+fn host(totals: &[&str]) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["1000000 packets/s"]);
     let mut service = Service { total_count: totals.len() as u64, ..Service::UNUSED };
@@ -17,7 +17,7 @@ fn host(totals: &[&str]) -> Host {
         *place = total(rate);
     }
     with_service(&mut policy, service);
-    Host::new(policy)
+    TestHost::new(policy)
 }
 
 #[test]
@@ -30,12 +30,12 @@ fn every_limit_of_a_total_is_spent() {
 }
 
 #[test]
-fn who_has_an_account_finds_what_strangers_may_not_have() {
+fn who_has_an_account_finds_what_untracked_sources_may_not_have() {
     let mut host = host(&["8 packets/day"]);
     host.policy.source.set = prefiltered(&["800 packets/day"]);
-    // Strangers have three quarters.
-    let strangers = (0..20).filter(|last| host.reason(&udp([1, *last], PORT, 8)) == Reason::Conforming);
-    assert_eq!(strangers.count(), 6);
+    // Untracked sources have three quarters.
+    let untracked = (0..20).filter(|last| host.reason(&udp([1, *last], PORT, 8)) == Reason::Conforming);
+    assert_eq!(untracked.count(), 6);
     // Whoever has an account with this host has the rest: elsewhere it had more than its cell gives.
     assert_eq!(host.passed(&udp([0, 1], 53, 8), 200), 200);
     assert_eq!(host.passed(&udp([0, 1], PORT, 8), 9), 2);
@@ -49,18 +49,18 @@ fn this_cpu_takes_a_portion_at_a_time_and_spends_it_by_itself() {
     let cost = host.policy.services[0].totals[0].limit.cost_fp;
     host.policy.services[0].totals[0].portion_q8 = 10 * cost;
     let frame = udp([0, 1], PORT, 8);
-    let taken = |host: &Host| (host.load((Table::Total, 0)) - host.now_q8()) / cost;
+    let taken = |host: &TestHost| (host.load((WordTable::Total, 0)) - host.now_q8()) / cost;
     let mut takes = [0; 22];
     for take in &mut takes {
         assert_eq!(host.reason(&frame), Reason::Conforming);
         *take = taken(&host);
     }
-    // The first packet is a stranger's, and strangers have a pool of their own.
+    // The first packet is an untracked source's, and untracked sources have a pool of their own.
     assert_eq!(takes[..12], [10, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 30]);
     assert_eq!(takes[21], 40);
-    assert_eq!(host.load((Table::Share, 0)), 9 * cost, "of strangers");
-    assert_eq!(host.load((Table::Share, 1)), 9 * cost, "of the others");
-    assert_eq!(host.passed(&frame, 500), 69, "all but what lies with strangers");
+    assert_eq!(host.load((WordTable::Share, 0)), 9 * cost, "of untracked sources");
+    assert_eq!(host.load((WordTable::Share, 1)), 9 * cost, "of the others");
+    assert_eq!(host.passed(&frame, 500), 69, "all but what lies with untracked sources");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_total_that_is_known_to_be_spent_is_not_asked_again_until_there_is_more() {
     let frame = udp([0, 1], PORT, 8);
     assert_eq!(host.passed(&frame, 50), 10);
     // Somebody else gives everything back: this CPU knows nothing of it.
-    host.store((Table::Total, 0), 0);
+    host.store((WordTable::Total, 0), 0);
     assert_eq!(host.reason(&frame), Reason::ServiceTotal);
     host.wait_ms(100);
     assert_eq!(host.passed(&frame, 50), 10, "it looks again when there is more by its own account");

@@ -1,25 +1,29 @@
 //! What a user may have with all its addresses, and what one source may have of a service.
 
-use ratelimit_common::abi::{LimitSet, Reason, Service, window::WindowKind};
+use ratelimit_common::abi::{
+    LimitSet, Reason, Service,
+    policy::{HAS_SOFT, SOFT},
+    window::WindowKind,
+};
 
 use super::{PORT, reasons, with_service, with_user};
 use crate::{
     tables::Tables as _,
-    testbed::{Host, SECOND_Q8, Table, empty, limit, prefiltered, set, udp, window},
+    testbed::{SECOND_Q8, TestHost, WordTable, empty, limit, prefiltered, set, udp, window},
 };
 
 #[test]
 fn all_addresses_of_a_user_share_its_limits_and_what_they_refuse_costs_no_source() {
     let mut policy = empty();
     policy.source.set = set(&["10 packets/day"]);
-    let mut host = Host::new(policy);
+    let mut host = TestHost::new(policy);
     with_user(&mut host, [0, 1]);
     with_user(&mut host, [0, 2]);
     host.users.push(set(&["3 packets/day", "100000 bytes/day burst 2000 bytes"]));
     let [one, other] = [1, 2].map(|last| udp([0, last], 53, 8));
     assert_eq!((host.passed(&one, 2), host.passed(&other, 9)), (2, 1));
     assert_eq!(reasons(&host, &one), [Reason::LimitUser; 3]);
-    assert_eq!(host.load((Table::User, 0)), host.now_q8() + 86_400 * SECOND_Q8);
+    assert_eq!(host.load((WordTable::User, 0)), host.now_q8() + 86_400 * SECOND_Q8);
     assert_eq!(host.passed(&udp([0, 3], 53, 8), 20), 10, "nobody else is concerned");
     host.users[0] = LimitSet::NONE;
     assert_eq!(host.passed(&one, 20), 8, "two of ten were had");
@@ -29,7 +33,7 @@ fn all_addresses_of_a_user_share_its_limits_and_what_they_refuse_costs_no_source
 fn a_policy_without_users_asks_for_none() {
     let mut policy = empty();
     policy.source.set = set(&["10 packets/day"]);
-    let mut host = Host::new(policy);
+    let mut host = TestHost::new(policy);
     with_user(&mut host, [0, 1]);
     host.users.push(set(&["1 packets/day"]));
     host.policy.user_count = 0;
@@ -37,11 +41,11 @@ fn a_policy_without_users_asks_for_none() {
 }
 
 /// A service of which one source has three packets a day, of ten in all.
-fn with_part(of_service: LimitSet) -> Host {
+fn with_part(of_service: LimitSet) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["10 packets/day"]);
     with_service(&mut policy, Service { per_source: of_service, ..Service::UNUSED });
-    Host::new(policy)
+    TestHost::new(policy)
 }
 
 #[test]
@@ -52,7 +56,7 @@ fn one_source_has_so_much_of_a_service_and_the_rest_elsewhere() {
     assert_eq!(reasons(&host, &there), [In, In, In, Out, Out]);
     assert_eq!(host.end(&there).service, 1);
     assert_eq!(host.passed(&elsewhere, 50), 7);
-    assert_eq!(host.rows(Table::Source), 2, "one account for each");
+    assert_eq!(host.rows(WordTable::Source), 2, "one account for each");
     assert_eq!(host.passed(&udp([0, 2], PORT, 8), 50), 3);
 }
 
@@ -61,7 +65,7 @@ fn a_source_that_is_over_its_part_of_a_service_is_remembered_for_that_service_al
     let host = with_part(prefiltered(&["8 packets/day"]));
     let there = udp([0, 1], PORT, 8);
     assert_eq!(host.passed(&there, 50), 8);
-    host.evict(Table::Source);
+    host.evict(WordTable::Source);
     assert_eq!(host.reason(&there), Reason::LimitPackets, "without a look at the table");
     assert_eq!(host.passed(&udp([0, 1], 53, 8), 5), 5);
 }
@@ -92,6 +96,49 @@ fn windows_of_sources_services_and_users_are_counted_apart() {
     host.users.push(LimitSet { windows: [3, 0, 0, 0, 0, 0, 0, 0], ..LimitSet::NONE });
     assert_eq!(host.passed(&udp([0, 2], 53, 8), 50), 5);
     assert_eq!(host.reason(&udp([0, 2], 53, 8)), Reason::LimitUser);
+    assert_ne!(host.load((WordTable::UserWindow, 0)), 0, "the first place of the first user");
 }
 
 extern crate std;
+
+#[test]
+fn what_one_limit_lets_pass_above_itself_is_named_so_whatever_the_others_say() {
+    let soft = |rates: &[&str]| {
+        let mut set = set(rates);
+        set.limits[0].frac_bits |= SOFT;
+        set.adds |= HAS_SOFT;
+        set
+    };
+    let plain = || set(&["1000 packets/day"]);
+    for above in 0..3 {
+        let part = |number| if number == above { soft(&["1 packets/day", "5 packets/day"]) } else { plain() };
+        let mut host = with_part(part(1));
+        host.policy.source.set = part(0);
+        host.policy.window_count = 1;
+        host.policy.windows[0] = window("1000 packets/day fixed-window", WindowKind::Fixed);
+        host.policy.source.set.windows[0] = 1;
+        with_user(&mut host, [0, 1]);
+        host.users.push(part(2));
+        let last = if above == 2 { Reason::LimitUser } else { Reason::LimitPackets };
+        use Reason::{Conforming, SoftMargin};
+        let frame = udp([0, 1], PORT, 8);
+        assert_eq!(
+            reasons(&host, &frame),
+            [Conforming, SoftMargin, SoftMargin, SoftMargin, SoftMargin, last],
+            "{above}"
+        );
+    }
+}
+
+#[test]
+fn what_a_window_refuses_costs_no_bucket_whatever_kind_of_window_it_is() {
+    for (kind, name) in [(WindowKind::Sliding, "sliding-window"), (WindowKind::Fixed, "fixed-window")] {
+        let mut host = with_part(LimitSet::NONE);
+        host.policy.window_count = 1;
+        host.policy.windows[0] = window(&std::format!("3 packets/day {name}"), kind);
+        host.policy.source.set.windows[0] = 1;
+        assert_eq!(host.passed(&udp([0, 1], 53, 8), 50), 3, "{name}");
+        let spent = host.load((WordTable::Source, 0)) - host.now_q8();
+        assert_eq!(spent / host.policy.source.set.limits[0].cost_fp, 3, "{name}");
+    }
+}

@@ -2,15 +2,15 @@
 
 use ratelimit_common::abi::{LimitSet, Reason, window::WindowKind};
 
-use crate::testbed::{Host, SECOND_NS, Table, empty, limit, udp, window};
+use crate::testbed::{SECOND_NS, TestHost, WordTable, empty, limit, udp, window};
 
 /// A host whose sources have three packets a second, counted in windows.
-fn host(kind: WindowKind) -> Host {
+fn host(kind: WindowKind) -> TestHost {
     let mut policy = empty();
     policy.window_count = 1;
     policy.windows[0] = window("3 packets/s fixed-window", kind);
     policy.source.set = LimitSet { windows: [1, 0, 0, 0, 0, 0, 0, 0], ..LimitSet::NONE };
-    Host::new(policy)
+    TestHost::new(policy)
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn whose_window_is_new_is_paid_for_from_the_budget_of_newcomers() {
         [Reason::Conforming, Reason::Conforming, Reason::NewSourceBudget]
     );
     assert_eq!(host.reason(&from(1)), Reason::Conforming, "who has one needs none");
-    assert_eq!(host.rows(Table::Window), 2);
+    assert_eq!(host.rows(WordTable::Window), 2);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn each_kind_of_window_holds_its_limit_and_begins_again() {
         host.now_ns.set(203 * SECOND_NS);
         assert_eq!(host.passed(&frame, 20), 3, "{kind:?}");
         // Whoever was over it is not displaced by those who come.
-        assert_eq!((host.rows(Table::Window), host.rows(Table::KeptWindow)), (0, 1), "{kind:?}");
+        assert_eq!((host.rows(WordTable::Window), host.rows(WordTable::KeptWindow)), (0, 1), "{kind:?}");
         host.now_ns.set(206 * SECOND_NS);
         host.lost_races.set(3);
         assert_eq!(host.reason(&frame), Reason::Conforming, "{kind:?}");
@@ -74,13 +74,13 @@ fn a_frame_that_fits_no_window_is_refused_and_nothing_is_kept_of_it() {
     let mut host = host(WindowKind::Fixed);
     host.policy.windows[0] = window("2000 bytes/s fixed-window", WindowKind::Fixed);
     let (small, large) = (udp([0, 1], 53, 58), udp([0, 1], 53, 2_000));
-    assert_eq!((host.reason(&large), host.rows(Table::Window)), (Reason::LimitBytes, 0));
+    assert_eq!((host.reason(&large), host.rows(WordTable::Window)), (Reason::LimitBytes, 0));
     assert_eq!(host.reason(&small), Reason::Conforming);
     assert_eq!(host.reason(&large), Reason::LimitBytes);
-    assert_eq!((host.rows(Table::Window), host.rows(Table::KeptWindow)), (1, 0), "nobody is over it");
+    assert_eq!((host.rows(WordTable::Window), host.rows(WordTable::KeptWindow)), (1, 0), "nobody is over it");
     assert_eq!(host.passed(&small, 19), 19);
-    assert_eq!(host.rows(Table::KeptWindow), 0, "until a frame is refused that would fit");
-    assert_eq!((host.reason(&small), host.rows(Table::KeptWindow)), (Reason::LimitBytes, 1));
+    assert_eq!(host.rows(WordTable::KeptWindow), 0, "until a frame is refused that would fit");
+    assert_eq!((host.reason(&small), host.rows(WordTable::KeptWindow)), (Reason::LimitBytes, 1));
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn a_soft_window_lets_pass_what_is_above_it_and_the_one_behind_it_does_not() {
     use Reason::{Conforming as In, LimitPackets as Out, SoftMargin as Above};
     let frame = udp([0, 1], 53, 8);
     assert_eq!(super::reasons(&host, &frame), [In, In, In, Above, Above, Out, Out]);
-    let names = host.keys(Table::Window);
-    assert_eq!((names.len(), host.rows(Table::KeptWindow)), (1, 1), "the soft one is not kept");
+    let names = host.keys(WordTable::Window);
+    assert_eq!((names.len(), host.rows(WordTable::KeptWindow)), (1, 1), "the soft one is not kept");
     let [group] = [names[0][2]];
     assert_eq!((group >> 32, group >> 16 & 0xffff, group & 0xffff), (1, 0, 0), "name, place, service");
 }
@@ -103,7 +103,7 @@ fn a_soft_window_lets_pass_what_is_above_it_and_the_one_behind_it_does_not() {
 fn a_window_counts_only_what_its_meter_counts() {
     let mut host = host(WindowKind::Fixed);
     host.policy.windows[0] = window("3 syns/s fixed-window", WindowKind::Fixed);
-    assert_eq!((host.passed(&udp([0, 1], 53, 8), 50), host.rows(Table::Window)), (50, 0));
+    assert_eq!((host.passed(&udp([0, 1], 53, 8), 50), host.rows(WordTable::Window)), (50, 0));
     let syn = crate::testbed::tcp([0, 1], 80, crate::testbed::SYN);
     assert_eq!((host.passed(&syn, 50), host.reason(&syn)), (3, Reason::LimitSyns));
 }

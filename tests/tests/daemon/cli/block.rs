@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ratelimit_common::abi::{list::ALLOWED, user::NO_USER};
 use ratelimit_tests::{
     answer::{assert_refused, stderr, stdout},
     daemon::{Daemon, Edge},
@@ -128,20 +129,43 @@ fn a_prefix_that_a_wider_one_has_on_its_list_already_is_added_with_a_word_about_
 }
 
 #[test]
-fn blocks_that_ran_out_are_removed_from_the_kernel() {
+fn blocks_that_ran_out_are_removed_from_the_kernel_and_nothing_else_is() {
+    let policy = format!(
+        "{POLICY}[[user]]\nname = \"acme\"\nsources = [\"192.0.2.4\"]\nnetwork = [\"1000 packets/s\"]\n"
+    );
     let edge = Edge::new();
-    let daemon = edge.start(POLICY);
-    assert!(edge.cli(&["block", "add", "192.0.2.1", "--for", "1ms"]).status.success());
+    let daemon = edge.start(&policy);
+    // One that says nothing else, one on the allow list, one of a user; and one that lasts.
+    assert!(edge.cli(&["allow", "add", "192.0.2.3"]).status.success());
+    for address in ["192.0.2.1", "192.0.2.3", "192.0.2.4"] {
+        assert!(edge.cli(&["block", "add", address, "--for", "1ms", "--reason", "scan"]).status.success());
+    }
     assert!(edge.cli(&["block", "add", "192.0.2.2"]).status.success());
     daemon.kill_9();
     // A starting daemon sweeps at once.
-    let _daemon = edge.start(POLICY);
+    let daemon = edge.start(&policy);
+    daemon.wait_for_log("192.0.2.4/32: its block has run out");
     let (_, maps) = kernel::load(Some(&PinDir::new(edge.pin())), 262_144).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
-    while maps.lists().unwrap().len() > 1 {
+    while maps.lists().unwrap().len() > 3 {
         assert!(Instant::now() < deadline, "{:?}", maps.lists());
     }
+    let listed: Vec<(String, bool, bool, bool)> = maps
+        .lists()
+        .unwrap()
+        .iter()
+        .map(|(prefix, entry)| {
+            let is_blocked = entry.own_blocked_until_ns != 0;
+            (prefix.to_string(), is_blocked, entry.own_allowed == ALLOWED, entry.own_user != NO_USER)
+        })
+        .collect();
+    let expected = [("2", true, false, false), ("3", false, true, false), ("4", false, false, true)];
+    assert_eq!(
+        listed,
+        expected.map(|(last, block, allow, user)| (format!("192.0.2.{last}/32"), block, allow, user))
+    );
     assert_eq!(edge.json(&["block", "list"])["blocks"][0]["prefix"], "192.0.2.2/32");
+    assert_eq!(edge.json(&["allow", "list"])["allows"], serde_json::json!(["192.0.2.3/32"]));
 }
 
 #[test]

@@ -1,8 +1,17 @@
 //! Whose word about an address counts.
 
-use std::os::unix::net::UnixStream;
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+};
 
-use ratelimit_tests::service::{Client, Service};
+use ratelimit_tests::{
+    daemon::{Daemon, Edge, binary},
+    netns::EDGE_V4,
+    service::{Client, Service},
+};
+use socket2::{Domain, Socket, Type};
 
 const POLICY: &str = "[[api]]\nname = \"a\"\nkey = [\"ip\"]\nlimits = [\"1/hour\"]\nipv6_prefix = 128\n";
 
@@ -38,4 +47,57 @@ fn whoever_asks_through_the_socket_in_the_file_system_has_no_address_but_the_one
     );
     assert_eq!(client.get("/v1/check?api=a&ip=192.0.2.1").status, 200);
     assert_eq!(client.get_with("/v1/check?api=a", &[("X-Forwarded-For", "192.0.2.1")]).status, 429);
+}
+
+/// A connection to the service on the edge, from one address of the network in front of it.
+fn from(edge: &Edge, source: &str, to: SocketAddr) -> Client<TcpStream> {
+    let source = SocketAddr::new(source.parse::<IpAddr>().unwrap(), 0);
+    let stream = edge.wire.as_net(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&source.into()).unwrap();
+        socket.connect(&to.into()).unwrap();
+        socket
+    });
+    Client::new(stream.into())
+}
+
+#[test]
+fn a_peer_elsewhere_speaks_for_itself_unless_the_policy_trusts_it() {
+    const TOKEN: &str = "a-token-for-this-test-alone";
+    let (stranger, proxy) = ("10.99.0.7", "10.99.0.8");
+    let edge = Edge::new();
+    for source in [stranger, proxy] {
+        edge.wire.add_source(source.parse().unwrap());
+    }
+    let (http, token) = (SocketAddr::new(EDGE_V4.parse().unwrap(), 8_080), edge.dir().join("token"));
+    fs::write(&token, TOKEN).unwrap();
+    edge.write_policy(&format!(
+        "{POLICY}[listen]\nhttp = \"{http}\"\ntoken_file = \"{}\"\ntrusted_proxies = [\"{proxy}\"]\n",
+        token.display()
+    ));
+    let mut command = edge.wire.on_edge(binary("ratelimit"));
+    command.arg("serve").arg("--policy").arg(edge.policy());
+    let _daemon = Daemon::start(command);
+    let authorization = format!("Bearer {TOKEN}");
+    let ask = |client: &mut Client<TcpStream>, path: &str, forwarded: Option<&str>| {
+        let mut fields = vec![("Authorization", authorization.as_str())];
+        fields.extend(forwarded.map(|chain| ("X-Forwarded-For", chain)));
+        client.get_with(path, &fields).status
+    };
+    let mut client = from(&edge, stranger, http);
+    // Whatever it says, in whichever way, it is one and the same: it has one an hour.
+    assert_eq!(ask(&mut client, "/v1/check?api=a&ip=192.0.2.1", None), 200);
+    for ip in ["192.0.2.2", "192.0.2.3", proxy, "127.0.0.1"] {
+        assert_eq!(ask(&mut client, &format!("/v1/check?api=a&ip={ip}"), None), 429, "{ip}");
+        assert_eq!(ask(&mut client, "/v1/check?api=a", Some(ip)), 429, "{ip}");
+    }
+    assert_eq!(ask(&mut client, "/v1/check?api=a", None), 429);
+    // Nobody else was charged for it, and nobody else can be charged in its place.
+    let mut client = from(&edge, proxy, http);
+    for ip in ["192.0.2.1", "192.0.2.2"] {
+        assert_eq!(ask(&mut client, &format!("/v1/check?api=a&ip={ip}"), None), 200, "{ip}");
+        assert_eq!(ask(&mut client, "/v1/check?api=a", Some(ip)), 429, "{ip}");
+    }
+    assert_eq!(ask(&mut client, "/v1/check?api=a", Some(stranger)), 429, "the stranger's own");
+    assert_eq!(ask(&mut client, "/v1/check?api=a", Some(&format!("198.51.100.1, {proxy}"))), 200);
 }
