@@ -30,7 +30,7 @@ const POLICY: &str = "[source]\nlimits = [\"100 packets/s burst 100\", \"20 syns
     [[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\nper_source = [\"50 packets/s burst 50\"]\n";
 
 /// Ten seconds: forty sources that ask a name server now and then and open connections, and one that floods it from the fourth second on.
-fn capture(dir: &Path) -> PathBuf {
+pub(super) fn capture(dir: &Path) -> PathBuf {
     let mut packets = Vec::new();
     for source in 0..40_u64 {
         let from = Ipv4::from([198, 51, 100, source as u8]);

@@ -2,6 +2,7 @@
 
 mod allow;
 mod block;
+mod book;
 mod captures;
 mod check;
 mod completions;
