@@ -11,6 +11,9 @@ use super::{Common, Guest, MAX_UNFINISHED, Rules};
 /// How long to wait where everybody is being answered.
 const ALL_BUSY: Duration = Duration::from_millis(50);
 
+/// Up to this part of the strangers that there may be, a newcomer has the place of who is known and longest idle.
+const FEW: usize = 8;
+
 /// Strangers first, then the longest idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
@@ -76,8 +79,17 @@ impl Crowd {
         if self.strangers < self.rules.strangers && self.is_granted() {
             return Room::Free(self.enter(newcomer));
         }
-        let Some(first) = self.first(now_ms) else { return Room::After(ALL_BUSY) };
-        let age = Duration::from_millis(now_ms.saturating_sub(first.since_ms));
+        let Some(mut first) = self.first(now_ms) else { return Room::After(ALL_BUSY) };
+        let age = |rank: &Rank| Duration::from_millis(now_ms.saturating_sub(rank.since_ms));
+        // Few strangers are no reason to wait for one of them: else newcomers would come in one by one, each after the grace of the one before.
+        if !first.is_known
+            && age(&first) < self.rules.grace
+            && self.strangers < self.rules.strangers.div_ceil(FEW)
+            && let Some(idle) = self.longest_idle(now_ms).filter(|idle| age(idle) >= self.rules.grace)
+        {
+            first = idle;
+        }
+        let age = age(&first);
         if age < self.rules.grace {
             return Room::After(self.rules.grace - age);
         }

@@ -23,6 +23,8 @@ use self::crowd::{Crowd, Rank, Room};
 
 /// Between two looks at who has been here for too long.
 const LOOK: Duration = Duration::from_secs(1);
+/// A newcomer that waits for a place looks again after this time at most.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Requests that are being answered when the place is lost: so many that nothing can begin any more.
 const LOST: u32 = u32::MAX;
 
@@ -112,7 +114,8 @@ impl Places {
                 }
                 Room::After(wait) => wait,
             };
-            tokio::time::sleep(wait).await;
+            // Who was in the way may be known a moment later.
+            tokio::time::sleep(wait.min(LOOK_AGAIN)).await;
         }
     }
 

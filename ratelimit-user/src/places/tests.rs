@@ -124,6 +124,22 @@ fn a_place_is_nobody_elses_for_a_moment() {
 }
 
 #[test]
+fn newcomers_do_not_wait_for_each_other_where_guests_are_idle_and_strangers_few() {
+    let mut world = World::new(Rules { own: 20, strangers: 16, ..RULES }, None);
+    let known: Vec<_> = (0..20).map(|_| world.known()).collect();
+    world.pass(GRACE);
+    let strangers = [world.stranger(), world.stranger()];
+    assert!(matches!(world.newcomer(), Room::After(_)), "two of sixteen strangers are not few any more");
+    assert_eq!(known.iter().filter(|one| is_here(one)).count(), 18);
+    // Whoever asks at once makes way for the next.
+    for stranger in strangers {
+        world.asks(&stranger);
+        world.known();
+        assert!(is_here(&stranger), "nobody has lost a place that is young");
+    }
+}
+
+#[test]
 fn nobody_is_let_go_in_the_midst_of_an_answer() {
     let mut world = World::new(RULES, None);
     let known: Vec<_> = (0..3).map(|_| world.known()).collect();

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Parser;
-use ratelimit_tests::soak::{Build, Event, Plan, soak};
+use ratelimit_tests::soak::{Build, Event, Plan, load, soak};
 
 #[derive(Parser)]
 #[command(
@@ -29,13 +29,21 @@ struct Options {
     /// The same of a build that begins on empty maps where it finds those of another layout
     #[arg(long, value_name = "NAME=FILE", value_parser = other)]
     former: Vec<Build>,
+    /// Load a service and a host instead: connections that do not read, users, sources, blocks
+    #[arg(long)]
+    load: bool,
     /// Where logs go
     #[arg(long, value_name = "DIR", default_value = "target/soak")]
     logs: PathBuf,
 }
 
 fn main() -> ExitCode {
-    let Options { seed, lasts, only, build, other, former, logs } = Options::parse();
+    let Options { seed, lasts, only, build, other, former, logs, load: loads } = Options::parse();
+    if loads {
+        let faults = load().faults.len();
+        println!("{faults} of these are more than docs/sizing.md says");
+        return if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let mut builds =
         vec![Build { name: "this build".to_owned(), path: build, words: Vec::new(), forgets: false }];
     builds.extend(former.into_iter().map(|build| Build { forgets: true, ..build }));

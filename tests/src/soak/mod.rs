@@ -12,6 +12,7 @@ mod bound;
 mod deeds;
 mod event;
 mod growth;
+mod load;
 mod policy;
 mod sender;
 mod site;
@@ -40,6 +41,7 @@ use self::{
 };
 pub use self::{
     event::{Deck, Event},
+    load::{Burden, load},
     site::Build,
 };
 use crate::{

@@ -9,3 +9,4 @@ mod proxies;
 mod resp;
 mod script;
 mod simulator;
+mod slow_readers;

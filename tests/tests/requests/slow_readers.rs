@@ -1,0 +1,62 @@
+//! Callers that ask and do not read, on one protocol after the other, and everybody else meanwhile.
+
+use std::{
+    io::Write as _,
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use ratelimit_tests::{grpc, redis::free_port, resp::Caller, service::Service};
+use ratelimit_user::serve::grpc::messages::health::{HealthCheckRequest, HealthCheckResponse};
+
+const POLICY: &str = "[[api]]\nname = \"a\"\nlimits = [\"1000000/s\"]\n";
+/// More than there are places.
+const CROWD: usize = 500;
+/// Open files that the service may have.
+const FILES: u32 = 500;
+/// How long somebody may wait for an answer, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Connections that ask so, several times each, and read nothing.
+fn crowd(at: SocketAddr, question: &[u8]) -> Vec<TcpStream> {
+    let ask = |_| {
+        let mut stream = TcpStream::connect(at).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        // Who is let go already is let go.
+        let _full = stream.write_all(&question.repeat(20));
+        Some(stream)
+    };
+    (0..CROWD).filter_map(ask).collect()
+}
+
+#[test]
+fn a_crowd_of_slow_readers_on_one_protocol_keeps_nobody_from_another() {
+    let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let service = Service::start_limited(POLICY, &format!("metrics = \"{metrics}\""), FILES);
+    let question = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
+    let crowds = [
+        ("http", service.http, question("/v1/check?user=u&api=a")),
+        ("the dashboard", service.http, question("/")),
+        ("grpc", service.grpc, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec()),
+        ("resp", service.resp, b"CHECK u a\r\n".to_vec()),
+        ("metrics", metrics, question("/metrics")),
+    ];
+    for (name, at, question) in crowds {
+        let crowd = crowd(at, &question);
+        let begun = Instant::now();
+        let reply = service.get("/v1/check?user=honest&api=a");
+        assert_eq!(reply.status, 200, "over HTTP, with a crowd at {name}");
+        assert_eq!(Caller::connect(service.resp).ask("PING"), "PONG", "with a crowd at {name}");
+        let health = HealthCheckRequest { service: String::new() };
+        let served = grpc::Client::connect(service.grpc)
+            .call::<HealthCheckResponse>("/grpc.health.v1.Health/Check", &health);
+        assert!(served.is_ok(), "{served:?} with a crowd at {name}");
+        let stream = TcpStream::connect(metrics).expect("connect");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let scraped = ratelimit_tests::service::Client::new(stream).get("/metrics");
+        assert!(scraped.body.contains("ratelimit_"), "with a crowd at {name}");
+        let took = begun.elapsed();
+        println!("{} at {name}: the four others took {took:?}", crowd.len());
+        assert!(took < PATIENCE, "with a crowd at {name}: {took:?}");
+    }
+}
