@@ -45,7 +45,14 @@ const AREAS: [Area; 5] = [
         programs: "--tests",
         tests: &[],
     },
-    Area { name: "packets", package: "ratelimit-ebpf", files: &[], tested_by: "ratelimit-ebpf", tests: &[] },
+    Area {
+        name: "packets",
+        package: "ratelimit-ebpf",
+        files: &[],
+        tested_by: "ratelimit-ebpf",
+        programs: "--lib",
+        tests: &[],
+    },
     Area {
         name: "compile",
         package: "ratelimit-user",
