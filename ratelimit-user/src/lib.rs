@@ -48,6 +48,7 @@ pub mod places;
 pub mod policy;
 pub mod replay;
 pub mod requests;
+mod secret_file;
 pub mod serve;
 mod stamp;
 pub mod stats;

@@ -47,6 +47,18 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogLevel(pub(crate) Level);
 
+impl LogLevel {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self.0 {
+            Level::ERROR => "error",
+            Level::WARN => "warn",
+            Level::INFO => "info",
+            _ => "debug",
+        }
+    }
+}
+
 impl FromStr for LogLevel {
     type Err = String;
 

@@ -27,6 +27,16 @@ enum LogForm {
 }
 
 impl LogOptions {
+    /// These options as words of a command line.
+    pub(super) fn words(&self) -> Vec<String> {
+        let form = match self.log_format {
+            LogForm::Human => "human",
+            LogForm::Json => "json",
+        };
+        let level = self.log_level.map(|level| format!("--log-level={}", level.name()));
+        [format!("--log-format={form}")].into_iter().chain(level).collect()
+    }
+
     /// Begins to write the log.
     pub(super) fn start(&self) -> Result<(), Failure> {
         let format = match self.log_format {

@@ -12,6 +12,7 @@ mod detach;
 mod diff;
 mod doctor;
 mod explain;
+mod front;
 mod limit;
 mod log_options;
 mod man;
@@ -88,6 +89,8 @@ enum Verb {
     Detach(detach::Detach),
     Completions(completions::Completions),
     Man(man::Man),
+    #[command(hide = true)]
+    Front(front::FrontArgs),
 }
 
 /// How to reach the daemon; every verb that talks to it takes this.
@@ -138,6 +141,7 @@ pub fn main() -> process::ExitCode {
         Verb::Detach(verb) => verb.execute(),
         Verb::Completions(verb) => verb.execute(),
         Verb::Man(verb) => verb.execute(),
+        Verb::Front(verb) => verb.execute(),
     };
     match outcome {
         Ok(()) => process::ExitCode::SUCCESS,

@@ -55,6 +55,9 @@ pub(super) struct Run {
     /// answered, debug all
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "debug")]
     trace: Option<TraceLevel>,
+    /// User without rights that answers on all listeners and talks to the store; without it `ratelimit` if there is such a user, else nobody
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -80,6 +83,8 @@ impl Run {
             pin: self.pin,
             proc: self.proc,
             redis: self.store.address()?,
+            user: self.user,
+            log: self.log.words(),
             generic: if self.require_native { GenericMode::Refuse } else { GenericMode::Accept },
         })
     }

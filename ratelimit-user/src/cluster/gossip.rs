@@ -76,6 +76,12 @@ const SWEEP_NS: u64 = 10_000_000_000;
 
 static GOSSIP: LazyLock<Script> = LazyLock::new(|| Script::new("gossip", include_str!("scripts/gossip.lua")));
 
+/// A call of the script, from words that [`Gossip::call`] has made.
+pub fn call_of(keys: Vec<String>, args: Vec<String>) -> Call<'static> {
+    let bytes = |words: Vec<String>| words.into_iter().map(String::into_bytes).collect();
+    Call { script: &GOSSIP, keys: bytes(keys), args: bytes(args) }
+}
+
 /// One host's part in the conversation.
 #[derive(Clone, Debug)]
 pub struct Gossip {
@@ -395,11 +401,7 @@ impl Gossip {
             args.extend([left.to_string(), reason.to_owned(), origin.clone()]);
         }
         let parts = ["state", "blocks", "changes", "ends", "hosts", "seen"];
-        Call {
-            script: &GOSSIP,
-            keys: parts.iter().map(|part| keys.gossip(part).into_bytes()).collect(),
-            args: args.into_iter().map(String::into_bytes).collect(),
-        }
+        call_of(parts.iter().map(|part| keys.gossip(part)).collect(), args)
     }
 
     /// The answer to the last call. Answers to calls before it must not be given here.

@@ -46,7 +46,7 @@ impl InForce {
             Some(_) => self.keep_while_waiting(next.file())?,
             None => self.keep_version(&next)?,
         }
-        let written = match enforcer.enforce(next.policy()) {
+        let written = match enforcer.enforce(&next) {
             Ok(written) => written,
             Err(failure) => {
                 self.keep_in_force()?;
@@ -117,7 +117,7 @@ impl InForce {
                 return Err(Failure::new(ExitCode::Found, message));
             };
             self.keep_version(&previous)?;
-            if let Err(failure) = enforcer.enforce(previous.policy()) {
+            if let Err(failure) = enforcer.enforce(&previous) {
                 self.keep_in_force()?;
                 return Err(failure);
             }
@@ -158,7 +158,7 @@ impl InForce {
         {
             log::warning(format!("not refused, because the policy file says so: {failure}"));
         }
-        enforcer.enforce(next.policy())?;
+        enforcer.enforce(&next)?;
         self.supersede(next);
         if let Err(failure) = self.forget() {
             log::warning(failure);
@@ -195,7 +195,7 @@ impl InForce {
     /// Back to the policy before the wait, which is also what is written down already.
     fn end_wait(&mut self, why: &str, enforcer: &mut Enforcer<'_>) -> Result<(), Failure> {
         let Some(waiting) = self.waiting.clone() else { return Ok(()) };
-        enforcer.enforce(waiting.before.policy())?;
+        enforcer.enforce(&waiting.before)?;
         self.waiting = None;
         let (from, to) = (self.version.describe(), waiting.before.describe());
         tracing::warn!(

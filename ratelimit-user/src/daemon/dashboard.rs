@@ -23,7 +23,7 @@ use crate::{
     },
     web::{
         decisions::DecisionHistory,
-        gallery::{Camera, Gallery, Handed},
+        gallery::{Camera, Handed},
         picture::{MAX_ATTACKS, MAX_HOSTS, Picture},
     },
 };
@@ -41,7 +41,7 @@ const MAX_SERVICES: usize = 64;
 
 /// Whoever takes the pictures.
 #[derive(Debug)]
-struct HostCamera {
+pub(super) struct HostCamera {
     daemon: Arc<Daemon>,
     views: Views,
     /// When the last picture was taken.
@@ -49,18 +49,6 @@ struct HostCamera {
     decisions: DecisionHistory,
     /// The status with its table counted, when that began and how long it took.
     counted: Option<(Status, Instant, Duration)>,
-}
-
-/// Takes a picture a second while somebody looks.
-pub(super) async fn show(daemon: Arc<Daemon>, gallery: Gallery) {
-    let begin = || HostCamera {
-        daemon: Arc::clone(&daemon),
-        views: daemon.views(),
-        before: None,
-        decisions: DecisionHistory::default(),
-        counted: None,
-    };
-    gallery.show(begin).await;
 }
 
 impl Camera for HostCamera {
@@ -92,13 +80,27 @@ impl Camera for HostCamera {
 }
 
 impl HostCamera {
+    /// A camera that begins to look at the traffic.
+    pub(super) fn new(daemon: &Arc<Daemon>) -> Self {
+        Self {
+            daemon: Arc::clone(daemon),
+            views: daemon.views(),
+            before: None,
+            decisions: DecisionHistory::default(),
+            counted: None,
+        }
+    }
+
     /// The status, with the table as it was last counted.
     async fn status(&mut self, now: Instant) -> Result<Status, Failure> {
         let is_due = |(_, begun, took): &(Status, Instant, Duration)| {
             now.duration_since(*begun) >= COUNT_EVERY.max(*took * COUNT_SHARE)
         };
         match &self.counted {
-            Some(counted) if !is_due(counted) => Ok(status(&self.daemon.host()).with_table_of(&counted.0)),
+            Some(counted) if !is_due(counted) => {
+                self.daemon.front().refresh().await;
+                Ok(status(&self.daemon.host()).with_table_of(&counted.0))
+            }
             _ => {
                 let status = self.daemon.status().await?;
                 self.counted = Some((status.clone(), now, now.elapsed()));
@@ -146,7 +148,7 @@ pub(super) async fn take_orders(daemon: Arc<Daemon>, [orders, questions]: [mpsc:
 }
 
 async fn take(daemon: &Daemon, mut handed: mpsc::Receiver<Handed>) {
-    while let Some(Handed { order, from, reply }) = handed.recv().await {
+    while let Some(Handed { order, from, reply, .. }) = handed.recv().await {
         let begun = Instant::now();
         // Who has hung up meanwhile gets no answer; the order counts.
         let _unread = reply.send(daemon.answer(order, Caller::Dashboard { from }).await);

@@ -1,6 +1,6 @@
 //! From a policy to the kernel: what its maps hold, and all that has to follow when they hold something else.
 
-use super::{log, requests::Requests};
+use super::{log, requests::Requests, version::Version};
 use crate::{
     compile::{self, Before, Desired, HostFacts, lists::Lists},
     dataplane::{kernel::Maps, probe, sysctl::TcpSettings},
@@ -30,7 +30,8 @@ pub(super) struct Enforcer<'h> {
 
 impl Enforcer<'_> {
     /// Tells the kernel. Says how many entries of the lists were written.
-    pub(super) fn enforce(&mut self, policy: &Policy) -> Result<usize, Failure> {
+    pub(super) fn enforce(&mut self, version: &Version) -> Result<usize, Failure> {
+        let policy = version.policy();
         let facts = self.facts_for(policy);
         let Kernel { maps, desired, .. } = &mut *self.kernel;
         let in_force = maps.policy();
@@ -39,16 +40,16 @@ impl Enforcer<'_> {
         let written = maps.enforce(self.lists, Some(desired), &next)?;
         self.kernel.desired = next;
         self.kernel.facts = facts;
-        self.requests.follow(policy);
+        self.requests.follow(version);
         Ok(written)
     }
 
     /// Enforces the policy in force again if the host is not what it was compiled for. Called once a second; what fails is tried again.
-    pub(super) fn follow_facts(&mut self, policy: &Policy) {
-        if self.facts_for(policy) == self.kernel.facts {
+    pub(super) fn follow_facts(&mut self, version: &Version) {
+        if self.facts_for(version.policy()) == self.kernel.facts {
             return;
         }
-        if let Err(failure) = self.enforce(policy) {
+        if let Err(failure) = self.enforce(version) {
             log::error(format!("the policy does not follow the state of the host, trying again: {failure}"));
         }
     }

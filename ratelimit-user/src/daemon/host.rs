@@ -119,9 +119,9 @@ impl Host {
     /// Follows the host's headroom and the kernel's settings. Called once a second.
     pub(super) fn follow_facts(&mut self, now: Instant) {
         self.headroom.look(now);
-        self.requests.decisions.engine().set_headroom(self.headroom.is_there());
+        self.requests.set_headroom(self.headroom.is_there());
         let (in_force, mut enforcer) = self.change();
-        enforcer.follow_facts(in_force.policy());
+        enforcer.follow_facts(&in_force.version);
     }
 }
 

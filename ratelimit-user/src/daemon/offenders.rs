@@ -1,14 +1,6 @@
 //! Callers that stay above their limits are blocked, if the policy says so.
 
-use std::sync::Arc;
-
-use super::{
-    entries,
-    host::{Host, HostCell},
-    list_orders::Scope,
-    lists::Asker,
-    log,
-};
+use super::{entries, host::Host, list_orders::Scope, lists::Asker, log};
 use crate::{
     compile::lists::Prefix,
     control::protocol::{Operator, Reply},
@@ -17,14 +9,10 @@ use crate::{
     requests::escalation::Offence,
 };
 
-/// Blocks those who stay above their limits, until the daemon ends.
-pub(super) async fn follow_offenders(host: Arc<HostCell>) {
-    let Some(mut offenders) = host.host().requests.decisions.escalations() else { return };
-    while let Some(offence) = offenders.recv().await {
-        let prefix = offence.prefix;
-        if let Err(failure) = escalate(&mut host.host(), &offence) {
-            log::warning(format!("{prefix} ({}) is not blocked: {failure}", offence.reason));
-        }
+/// Blocks somebody who stays above its limits, or says why not.
+pub(super) fn follow_offence(host: &mut Host, offence: &Offence) {
+    if let Err(failure) = escalate(host, offence) {
+        log::warning(format!("{} ({}) is not blocked: {failure}", offence.prefix, offence.reason));
     }
 }
 

@@ -28,6 +28,10 @@ pub struct Options {
     pub keep: Keep,
     /// The kernel program.
     pub image: Image,
+    /// The user that the front process runs as, if the operator names one.
+    pub user: Option<String>,
+    /// Options of the log, as words of a command line.
+    pub log: Vec<String>,
 }
 
 /// A directory that outlives a reboot.

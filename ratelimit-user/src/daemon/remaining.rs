@@ -62,10 +62,10 @@ fn of_sources(host: &Host, sources: &mut [Talker]) {
 }
 
 fn of_users(host: &Host, talkers: &mut [Talker]) {
-    let now_ns = probe::now_ns();
+    let (now_ns, Ok(table)) = (probe::now_ns(), host.kernel.maps.users_in_force()) else { return };
     for talker in talkers {
         let Some(name) = &talker.user else { continue };
-        let buckets = users::buckets_of(host, name, now_ns).unwrap_or_default();
+        let buckets = users::buckets_of(host, &table, name, now_ns).unwrap_or_default();
         let left = buckets.into_iter().map(|bucket| LimitLeft {
             leased: bucket.leased,
             share_percent: bucket.share_percent,

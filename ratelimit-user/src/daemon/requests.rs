@@ -1,46 +1,78 @@
-//! Requests as the daemon has them: the decision service, and what operators ask it.
+//! Requests as the daemon has them: the front process decides about them, and the daemon asks it what operators want to know.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, time::Duration};
 
+use super::{
+    front::{Front, FrontStore},
+    version::Version,
+};
 use crate::{
     control::protocol::{DecisionInfo, Reply, TestQuestion},
     failure::{ExitCode, Failure},
-    policy::{Policy, address::StoreAddress},
+    policy::{ClusterPolicy, Policy, address::StoreAddress},
     requests::{
         Decision, Outcome, Priority, Request as Question, asking::Asking, decision_service::DecisionService,
+        status::RequestsStatus,
     },
-    store::worker::Store,
+    store::{backend::Backend as _, redis::Link, round_trip::RoundTrip},
 };
 
-/// The decision service, and the store of the command line that it follows policies with.
+/// How the round trip to a store is reckoned where there is none.
+const NO_STORE: Duration = Duration::from_millis(50);
+
+/// The front process, and the store of the command line.
 #[derive(Debug)]
 pub(super) struct Requests {
-    pub(super) decisions: Arc<DecisionService>,
+    pub(super) front: Front,
     redis: Option<StoreAddress>,
 }
 
 impl Requests {
-    /// A service for a policy, which this host's name in the store goes with if it is in a cluster.
-    pub(super) fn new(
-        policy: &Policy,
-        redis: Option<&StoreAddress>,
-        id: Option<&str>,
-    ) -> Result<Self, Failure> {
-        let policy = policy.clone().moved_to(redis);
-        let store = Store::of(&policy, id).map_err(|error| {
-            Failure::new(ExitCode::Unsupported, format!("cannot start a thread: {error}"))
-        })?;
-        Ok(Self { decisions: Arc::new(DecisionService::with(&policy, store)), redis: redis.cloned() })
+    /// Requests under a policy, on the store of the command line if it names one.
+    pub(super) fn new(version: &Version, redis: Option<&StoreAddress>) -> Self {
+        let policy = version.policy().clone().moved_to(redis);
+        let timing = |cluster: &ClusterPolicy| RoundTrip::new(cluster.tick(), cluster.lease());
+        let round_trip = policy.cluster().map_or_else(|| RoundTrip::new(NO_STORE, NO_STORE), timing);
+        Self { front: Front::new(version, round_trip), redis: redis.cloned() }
     }
 
     /// Another policy is in force.
-    pub(super) fn follow(&self, policy: &Policy) {
-        self.decisions.follow(policy, self.redis.as_ref());
+    pub(super) fn follow(&self, version: &Version) {
+        self.front.follow(version);
+    }
+
+    /// Whether the host has headroom for what is above elastic limits.
+    pub(super) fn set_headroom(&self, is_there: bool) {
+        self.front.set_headroom(is_there);
+    }
+
+    /// What was last counted.
+    pub(super) fn status(&self) -> RequestsStatus {
+        self.front.requests()
+    }
+
+    /// What an operator should know of the listeners.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        self.front.warnings()
+    }
+
+    /// The way to the store, if the policy names one.
+    pub(super) fn store(&self, policy: &Policy) -> Option<FrontStore> {
+        let policy = policy.clone().moved_to(self.redis.as_ref());
+        let is_sharded = Link::is_sharded(policy.cluster()?.redis());
+        Some(FrontStore::of(self.front.clone(), is_sharded))
     }
 }
 
+/// What the front process says of a request, as `ratelimit test` asks.
+pub(super) async fn ask(front: &Front, asked: TestQuestion) -> Result<Reply, Failure> {
+    let silent =
+        || Failure::new(ExitCode::NoDaemon, "the front process does not answer; ask again in a second");
+    front.test(asked).await.unwrap_or_else(|| Err(silent())).map(Reply::Decision)
+}
+
 /// Asks the engine once, as `ratelimit test` does.
-pub(super) async fn test(decisions: &DecisionService, asked: &TestQuestion) -> Result<Reply, Failure> {
+pub(super) async fn test(decisions: &DecisionService, asked: &TestQuestion) -> Result<DecisionInfo, Failure> {
     let ip: Option<IpAddr> = asked.ip;
     let parts: Vec<(&str, &str)> =
         asked.parts.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -65,7 +97,7 @@ pub(super) async fn test(decisions: &DecisionService, asked: &TestQuestion) -> R
     };
     let asking = if asked.peek { Asking::Peeking } else { Asking::Counted };
     let info = decisions.check(&question, asking, describe).await;
-    info.map(Reply::Decision).map_err(|bad| Failure::usage(bad.to_string()))
+    info.map_err(|bad| Failure::usage(bad.to_string()))
 }
 
 fn describe(decision: &Decision<'_>) -> DecisionInfo {

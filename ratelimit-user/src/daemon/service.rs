@@ -20,11 +20,13 @@ use super::{
     cluster::driver::{converse, say_goodbye},
     dashboard,
     drops::READ_EVERY,
-    frames, headroom,
+    frames,
+    front::{self, Answers, Front, FrontKeeper, Start},
+    headroom,
     host::{Host, HostCell},
     keeping::Keeper,
+    listeners::Listeners,
     log,
-    offenders::follow_offenders,
     options::Options,
     progress,
     record::{self, Origin, Record},
@@ -48,12 +50,9 @@ use crate::{
     drops::{Filter, Sighting},
     failure::{ExitCode, Failure},
     metrics,
-    serve::{
-        http::{self, Metrics},
-        workers::Sockets,
-    },
+    serve::http::Metrics,
     stats::{Snapshot, feed::Views, view::View},
-    web::gallery::Gallery,
+    web::gallery,
 };
 
 /// How often blocks that have run out are forgotten.
@@ -81,6 +80,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     warnings.iter().for_each(log::warning);
     headroom::require(&options.proc)?;
     probe::require_root("loading XDP programs")?;
+    front::require_user(options.user.as_deref())?;
     let state = StateDir::claim(&options.state)?;
     let keeper = Keeper::claim(options, &state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -90,11 +90,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     runtime.block_on(async {
         progress::step("taking the addresses to listen on");
         // Listeners first: an address in use must not leave a program attached.
-        let metrics = match version.policy().listen().metrics() {
-            Some(address) => Some(http::bind(address).await.map_err(Failure::usage)?),
-            None => None,
-        };
-        let sockets = Sockets::bind(version.policy().listen()).map_err(Failure::usage)?;
+        let listeners = Listeners::bind(version.policy(), state.path()).await?;
         let control = server::bind(&state.socket()).map_err(|error| {
             Failure::new(ExitCode::NotPermitted, format!("cannot make {}: {error}", state.socket().display()))
         })?;
@@ -121,20 +117,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             last_counters: Mutex::default(),
         });
         tokio::spawn(server::serve(control, Arc::clone(&daemon)));
-        if let Some(listener) = metrics {
-            tokio::spawn(http::serve(listener, Arc::clone(&daemon)));
-        }
-        let (decisions, policy) = {
-            let host = daemon.host();
-            (Arc::clone(&host.requests.decisions), host.policy().clone())
-        };
-        let (gallery, orders) = Gallery::of_host();
-        tokio::spawn(dashboard::show(Arc::clone(&daemon), gallery.clone()));
-        tokio::spawn(dashboard::take_orders(Arc::clone(&daemon), orders));
-        sockets.serve(&decisions, &gallery, &policy).map_err(|error| {
-            Failure::new(ExitCode::Unsupported, format!("cannot start threads that answer: {error}"))
-        })?;
-        tokio::spawn(follow_offenders(Arc::clone(&daemon.host)));
+        let keeper = serve(&daemon, &listeners, options).await?;
         tokio::spawn(follow_attacks(Arc::clone(&daemon)));
         tokio::spawn(follow_samples(Arc::clone(&daemon.host)));
         let talks = Talks::begin(&daemon.host)?;
@@ -142,9 +125,35 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         // What is being said is said once more, if need be: it counts once.
         talks.end();
         say_goodbye(&daemon.host).await;
+        keeper.end();
         log::info(format!("state directory {} released", state.path().display()));
         Ok(())
     })
+}
+
+/// Starts the front process, which answers on the listeners.
+async fn serve(
+    daemon: &Arc<Daemon>,
+    listeners: &Listeners,
+    options: &Options,
+) -> Result<FrontKeeper, Failure> {
+    let failed = |error| Failure::new(ExitCode::Unsupported, format!("cannot hand over listeners: {error}"));
+    let (policy, id) = {
+        let host = daemon.host();
+        (host.policy().clone(), host.cluster.as_ref().map(|cluster| cluster.id().to_owned()))
+    };
+    let (orders, ordered) = mpsc::channel(gallery::MAX_WAITING);
+    let (questions, asked) = mpsc::channel(gallery::MAX_WAITING);
+    tokio::spawn(dashboard::take_orders(Arc::clone(daemon), [ordered, asked]));
+    let answers = Answers::new(Arc::clone(daemon), [orders, questions], &policy, options.redis.as_ref());
+    let start = Start {
+        user: options.user.clone(),
+        log: options.log.clone(),
+        redis: options.redis.clone(),
+        id,
+        sockets: listeners.handles(&policy).map_err(failed)?,
+    };
+    FrontKeeper::begin(&daemon.front(), start, answers).await
 }
 
 /// The conversation with the store, on a thread of its own: leases run out within a second, and must not wait for whoever else the daemon answers.
@@ -329,6 +338,11 @@ impl Daemon {
         self.host.host()
     }
 
+    /// The front process.
+    pub(super) fn front(&self) -> Front {
+        self.host().requests.front.clone()
+    }
+
     fn expire(&self) {
         let mut host = self.host();
         let (in_force, mut enforcer) = host.change();
@@ -456,6 +470,7 @@ impl Daemon {
 
     /// The status with the table counted, which happens beside everything else.
     pub(super) async fn status(&self) -> Result<Status, Failure> {
+        self.front().refresh().await;
         let (mut status, promotions) = {
             let host = self.host();
             let mut status = status(&host);
@@ -497,10 +512,7 @@ fn changes_lists(request: &Order) -> bool {
 impl Answer for Daemon {
     async fn answer(&self, request: Order, caller: Caller) -> Reply {
         let reply = match request {
-            Order::Test(question) => {
-                let decisions = Arc::clone(&self.host().requests.decisions);
-                requests::test(&decisions, &question).await
-            }
+            Order::Test(question) => requests::ask(&self.front(), question).await,
             Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             Order::Stats => self.counters().await.map(|counters| Reply::Stats(Box::new(counters))),
             Order::Top => self.view().await.map(|view| Reply::View(Box::new(view))),
@@ -515,9 +527,14 @@ impl Answer for Daemon {
                 }
             }
             request => {
-                let mut host = self.host();
-                let reply = answer(&mut host, request, caller);
-                host.in_force.note_unsaved();
+                let reply = {
+                    let mut host = self.host();
+                    let reply = answer(&mut host, request, caller);
+                    host.in_force.note_unsaved();
+                    reply
+                };
+                // Whoever has changed the policy and asks about a request is told by that policy.
+                self.front().settled().await;
                 reply
             }
         };
@@ -554,9 +571,10 @@ async fn follow_attacks(daemon: Arc<Daemon>) {
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         second.tick().await;
+        daemon.front().refresh().await;
         let ((meters, services), decisions) = {
             let host = daemon.host();
-            (host.meters(), host.requests.decisions.status().decisions)
+            (host.meters(), host.requests.status().decisions)
         };
         let decisions: Vec<_> =
             decisions.into_iter().map(|count| (count.api, count.outcome, count.decisions)).collect();

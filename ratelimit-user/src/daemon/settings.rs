@@ -45,16 +45,16 @@ impl InForce {
         let next = order.settings.iter().try_fold(self.version.clone(), set)?;
         refuse_starving(next.policy(), self.policy(), enforcer.lists, order.operator)?;
         if order.save == Save::No {
-            enforcer.enforce(next.policy())?;
+            enforcer.enforce(&next)?;
             self.supersede(next);
             self.log(order, by, "the policy file is unchanged");
             return Ok(", until the policy is read again".to_owned());
         }
         let (saved, replacement) = self.prepare_save(&next, &order.settings)?;
-        enforcer.enforce(next.policy())?;
+        enforcer.enforce(&next)?;
         if let Err(error) = replacement.commit() {
             let failure = cannot_write(next.file(), &error);
-            enforcer.enforce(self.policy())?;
+            enforcer.enforce(&self.version)?;
             return Err(failure);
         }
         let kept = self.is_kept();

@@ -190,7 +190,6 @@ impl Started {
         reader: Reader,
         keeper: Keeper,
     ) -> Result<Host, Failure> {
-        let id = self.cluster.as_ref().map(Cluster::id);
         let trace = match options.image.is_traced() {
             true => Some(Trace::begin(&mut self.program, &self.kernel.desired.names.services)?),
             false => None,
@@ -198,7 +197,7 @@ impl Started {
         let kept_in = keeper.journal.path().parent().unwrap_or(&options.state).to_owned();
         Ok(Host {
             attacks: Attacks::open(&kept_in, version.policy())?,
-            requests: Requests::new(version.policy(), options.redis.as_ref(), id)?,
+            requests: Requests::new(&version, options.redis.as_ref()),
             in_force: InForce::new(options, version, reader),
             attack: AttackWatch::new(&self.kernel.maps)?,
             drops: Drops::new(self.kernel.maps.take_drops(), trace),

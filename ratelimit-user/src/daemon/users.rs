@@ -20,6 +20,7 @@ use super::{
 use crate::{
     compile::{self, HostFacts},
     control::protocol::{Operator, Reply, UserBucket, UserInfo, UserOrder},
+    dataplane::kernel::UserTable,
     failure::{ExitCode, Failure},
     policy::{LimitList, OF_PLAN, Policy, Setting, User, words},
 };
@@ -32,24 +33,31 @@ pub(super) fn users(policy: &Policy) -> Vec<UserInfo> {
 /// All of them that have limits in the kernel, and how much of each limit is left.
 pub(super) fn users_with_buckets(host: &Host, now_ns: u64) -> Result<Vec<UserInfo>, Failure> {
     let limited = host.policy().users().iter().filter(|user| !user.network().is_empty());
-    limited.map(|user| with_buckets(host, user, now_ns)).collect()
+    let table = host.kernel.maps.users_in_force()?;
+    limited.map(|user| with_buckets(host, &table, user, now_ns)).collect()
 }
 
 /// One of them, and how much of each of its limits is left.
 pub(super) fn user(host: &Host, name: &str, now_ns: u64) -> Result<Reply, Failure> {
     let user = known(host.policy(), name)?;
-    Ok(Reply::Users(vec![with_buckets(host, user, now_ns)?]))
+    let table = host.kernel.maps.users_in_force()?;
+    Ok(Reply::Users(vec![with_buckets(host, &table, user, now_ns)?]))
 }
 
-fn with_buckets(host: &Host, user: &User, now_ns: u64) -> Result<UserInfo, Failure> {
-    Ok(UserInfo { buckets: Some(buckets_of(host, user.name(), now_ns)?), ..info(user) })
+fn with_buckets(host: &Host, table: &UserTable<'_>, user: &User, now_ns: u64) -> Result<UserInfo, Failure> {
+    Ok(UserInfo { buckets: Some(buckets_of(host, table, user.name(), now_ns)?), ..info(user) })
 }
 
 /// How much is left of each limit of a user.
-pub(super) fn buckets_of(host: &Host, name: &str, now_ns: u64) -> Result<Vec<UserBucket>, Failure> {
+pub(super) fn buckets_of(
+    host: &Host,
+    table: &UserTable<'_>,
+    name: &str,
+    now_ns: u64,
+) -> Result<Vec<UserBucket>, Failure> {
     let user = known(host.policy(), name)?;
     let index = place_of(&host.kernel, user.name())?;
-    let (set, bucket) = host.kernel.maps.user(index)?;
+    let (set, bucket) = table.user(index)?;
     let held = |place: usize| {
         let cluster = host.cluster.as_ref().filter(|_| set.is_leased(place))?;
         let at = lease_place(index, place as u32);

@@ -26,6 +26,7 @@ use ratelimit_common::abi::{
     user::MAX_USERS,
 };
 
+pub use self::users::UserTable;
 use super::{
     DataplaneError,
     drops::DropRing,

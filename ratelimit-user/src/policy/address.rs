@@ -19,13 +19,15 @@ mod tests;
 
 use std::{fmt, path::PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// Where Redis listens if no port is given.
 pub const REDIS_PORT: u16 = 6379;
 /// Where a Sentinel listens if no port is given.
 pub const SENTINEL_PORT: u16 = 26379;
 
 /// Where the store is and how to get in.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreAddress {
     /// One server, Sentinels or a cluster.
     pub place: Place,
@@ -38,7 +40,7 @@ pub struct StoreAddress {
 }
 
 /// One server, Sentinels or a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// One server.
     Single(Endpoint),
@@ -54,7 +56,7 @@ pub enum Place {
 }
 
 /// One listening socket.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Endpoint {
     /// A name or address, without brackets, and a port.
     Tcp {
@@ -68,7 +70,7 @@ pub enum Endpoint {
 }
 
 /// Who we are. Its password is not in any output.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Login {
     /// The user of the access control list; none is the default user.
     pub user: Option<String>,
@@ -77,7 +79,7 @@ pub struct Login {
 }
 
 /// A password, or where it is.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Password {
     /// The password was in the address, or in the environment.
     Known(String),
@@ -86,7 +88,7 @@ pub enum Password {
 }
 
 /// Files for TLS.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tls {
     /// Trust this authority instead of those of the system.
     pub ca: Option<PathBuf>,
@@ -95,7 +97,7 @@ pub struct Tls {
 }
 
 /// A client certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The certificate chain, PEM.
     pub cert: PathBuf,

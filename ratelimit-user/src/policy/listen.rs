@@ -2,6 +2,8 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::Prefix;
 
 /// Where the daemon listens.
@@ -32,7 +34,7 @@ pub struct Listen {
 pub const MAX_METRICS_TOP: u32 = 100;
 
 /// One place to listen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Endpoint {
     /// An address and a port.
     Tcp(SocketAddr),

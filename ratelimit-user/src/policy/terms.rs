@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use ratelimit_common::limit::rate::Rate;
 
 use super::Reserve;
@@ -10,7 +12,7 @@ use super::Reserve;
 const EXACT: u128 = 1 << 53;
 
 /// A limit as the store has it: `amount` units every `period_us`, and `burst` at most at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Terms {
     amount: u64,
     period_us: u64,

@@ -19,6 +19,7 @@ use crate::{
     certificate, log,
     policy::{Listen, ListenTls},
     requests::decision_service::DecisionService,
+    secret_file::{self, TokenDigest},
     stamp::Stamp,
 };
 
@@ -54,7 +55,7 @@ pub struct Token {
     /// What names the file in the policy.
     key: &'static str,
     file: PathBuf,
-    now: RwLock<Arc<str>>,
+    now: RwLock<TokenDigest>,
     /// Counts tokens, from 1.
     generation: AtomicU64,
 }
@@ -123,7 +124,8 @@ impl Credentials {
             let ListenTls { certificate, key, client_ca } = &certificates.files;
             [Some(certificate), Some(key), client_ca.as_ref()].into_iter().flatten()
         });
-        tls.chain(self.tokens().map(|token| &token.file)).map(|path| Stamp::of(path)).collect()
+        let files: Vec<PathBuf> = tls.chain(self.tokens().map(|token| &token.file)).cloned().collect();
+        secret_file::stamps(&files)
     }
 
     fn read_again(&self) {
@@ -188,14 +190,14 @@ impl Speaking {
 
 impl Token {
     fn read(key: &'static str, file: PathBuf) -> Result<Self, String> {
-        let now = RwLock::new(tls::token(key, &file)?);
+        let now = RwLock::new(secret_file::token(key, &file)?);
         Ok(Self { key, file, now, generation: AtomicU64::new(1) })
     }
 
     fn read_again(&self) -> Result<bool, String> {
-        let token = tls::token(self.key, &self.file)?;
+        let token = secret_file::token(self.key, &self.file)?;
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
-        let is_another = **now != *token;
+        let is_another = *now != token;
         if is_another {
             *now = token;
             self.generation.fetch_add(1, Ordering::Release);
@@ -205,7 +207,7 @@ impl Token {
 
     /// Whether this is it.
     pub fn is(&self, given: &[u8]) -> bool {
-        tls::is_token(given, &self.now.read().unwrap_or_else(PoisonError::into_inner))
+        self.now.read().unwrap_or_else(PoisonError::into_inner).is_of(given)
     }
 
     /// Which token this is, counted from 1: who has shown one before has not shown this one.

@@ -3,7 +3,10 @@
 use std::{
     fmt, io,
     net::{IpAddr, TcpListener as StdTcp},
-    os::unix::net::UnixListener as StdUnix,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixListener as StdUnix,
+    },
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -38,7 +41,7 @@ pub struct Bound {
 #[derive(Debug)]
 enum Socket {
     Tcp(StdTcp),
-    Unix(StdUnix, #[expect(dead_code, reason = "goes when the socket does")] SocketFile),
+    Unix(StdUnix, #[expect(dead_code, reason = "goes when the socket does")] Option<SocketFile>),
 }
 
 /// One thread's end of a listening socket.
@@ -93,7 +96,7 @@ impl Bound {
             }
             Endpoint::Unix(path) => {
                 let (listener, file) = socket_file::bind(path, rights)?;
-                Socket::Unix(listener, file)
+                Socket::Unix(listener, Some(file))
             }
         };
         match &socket {
@@ -101,6 +104,23 @@ impl Bound {
             Socket::Unix(listener, _) => listener.set_nonblocking(true)?,
         }
         Ok(Self { endpoint: endpoint.clone(), socket })
+    }
+
+    /// A socket that another process has bound, and whose file that process removes.
+    pub fn received(endpoint: Endpoint, socket: OwnedFd) -> Self {
+        let socket = match endpoint {
+            Endpoint::Tcp(_) => Socket::Tcp(socket.into()),
+            Endpoint::Unix(_) => Socket::Unix(socket.into(), None),
+        };
+        Self { endpoint, socket }
+    }
+
+    /// The socket once more, for another process.
+    pub fn handle(&self) -> io::Result<OwnedFd> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Socket::Unix(listener, _) => listener.as_fd().try_clone_to_owned(),
+        }
     }
 
     /// Where it is.

@@ -1,7 +1,9 @@
 //! What is spoken on listening sockets.
 
+use serde::{Deserialize, Serialize};
+
 /// What is spoken on a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// HTTP/1.1.
     Http,

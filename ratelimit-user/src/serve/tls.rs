@@ -1,6 +1,6 @@
-//! Certificates and tokens of listeners, from their files.
+//! Certificates of listeners, from their files.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use tokio_rustls::rustls::{
     RootCertStore, ServerConfig,
@@ -9,18 +9,17 @@ use tokio_rustls::rustls::{
     server::WebPkiClientVerifier,
 };
 
-use crate::{certificate, policy::ListenTls};
-
-/// The shortest token that nobody guesses.
-const MIN_TOKEN: usize = 16;
+use crate::{certificate, policy::ListenTls, secret_file};
 
 /// What TCP listeners show and ask for, and when the first certificate ends that is shown, in seconds since 1970.
 pub(super) fn config(files: &ListenTls) -> Result<(ServerConfig, Option<u64>), String> {
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&files.certificate)?;
     let expires = certificate::first_end(chain.iter().map(AsRef::as_ref));
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| format!("cannot read the key {}: {error}", files.key.display()))?;
+    let unreadable =
+        |error: &dyn std::fmt::Display| format!("cannot read the key {}: {error}", files.key.display());
+    let key = secret_file::read(&files.key).map_err(|error| unreadable(&error))?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| unreadable(&error))?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("TLS is not possible: {error}"))?;
@@ -50,31 +49,12 @@ pub(super) fn speaking(config: &ServerConfig, protocol: Option<&[u8]>) -> Arc<Se
     Arc::new(config)
 }
 
-/// The token in a file: its first line.
-pub(super) fn token(key: &str, path: &Path) -> Result<Arc<str>, String> {
-    let text =
-        fs::read_to_string(path).map_err(|error| format!("cannot read {key} {}: {error}", path.display()))?;
-    let token = text.lines().next().unwrap_or_default().trim();
-    if token.len() < MIN_TOKEN || !token.chars().all(|c| c.is_ascii_graphic()) {
-        return Err(format!(
-            "{key} {} has no token of at least {MIN_TOKEN} letters and digits in its first line",
-            path.display()
-        ));
-    }
-    Ok(token.into())
-}
-
-/// Whether a token is the right one, in a time that does not tell how much of it is.
-pub(super) fn is_token(given: &[u8], right: &str) -> bool {
-    let right = right.as_bytes();
-    let differ = given.iter().zip(right).fold(0_u8, |sum, (one, other)| sum | (one ^ other));
-    given.len() == right.len() && differ == 0
-}
-
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = |error| format!("cannot read certificates from {}: {error}", path.display());
-    let all: Vec<_> =
-        CertificateDer::pem_file_iter(path).map_err(read)?.collect::<Result<_, _>>().map_err(read)?;
+    let unreadable =
+        |error: &dyn std::fmt::Display| format!("cannot read certificates from {}: {error}", path.display());
+    let text = secret_file::read(path).map_err(|error| unreadable(&error))?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let all = all.map_err(|error| unreadable(&error))?;
     match all.is_empty() {
         true => Err(format!("{} has no certificate in it; use a PEM file", path.display())),
         false => Ok(all),

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::fd::OwnedFd,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
@@ -20,7 +21,7 @@ use super::{
 use crate::{
     log,
     places::{Common, Guest, Places, Rules},
-    policy::{Listen, Policy},
+    policy::{Endpoint, Listen, Policy},
     requests::decision_service::DecisionService,
     web::gallery::Gallery,
 };
@@ -58,9 +59,30 @@ impl Sockets {
                 .map_err(|error| format!("cannot listen on {endpoint}: {error}"))?;
             bound.push((protocol, socket));
         }
+        Self::with(bound, listen)
+    }
+
+    /// Sockets that another process has bound under the same policy.
+    pub fn received(sockets: Vec<(Protocol, Endpoint, OwnedFd)>, listen: &Listen) -> Result<Self, String> {
+        let bound = |(protocol, endpoint, socket)| (protocol, Bound::received(endpoint, socket));
+        Self::with(sockets.into_iter().map(bound).collect(), listen)
+    }
+
+    fn with(bound: Vec<(Protocol, Bound)>, listen: &Listen) -> Result<Self, String> {
         let credentials = Credentials::read(listen)?;
         let certified = listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         Ok(Self { bound, credentials, certified, quotas: Arc::default() })
+    }
+
+    /// The sockets once more, for another process, which then answers on them. There is room for as many connections as these can have.
+    pub fn handles(&self, policy: &Policy) -> io::Result<Vec<(Protocol, Endpoint, OwnedFd)>> {
+        if !self.is_empty() {
+            descriptors::make_room(threads(policy) * MAX_CONNECTIONS);
+        }
+        let handle = |(protocol, bound): &(Protocol, Bound)| {
+            Ok((*protocol, bound.endpoint().clone(), bound.handle()?))
+        };
+        self.bound.iter().map(handle).collect()
     }
 
     /// Whether there is nothing to listen on.
@@ -78,11 +100,8 @@ impl Sockets {
         if self.is_empty() {
             return Ok(Vec::new());
         }
-        let threads = match policy.requests().threads {
-            Some(threads) => threads as usize,
-            None => thread::available_parallelism().map_or(1, usize::from),
-        };
-        let places = self.places(threads.max(1));
+        let threads = threads(policy);
+        let places = self.places(threads);
         self.credentials.clone().follow(Arc::clone(decisions))?;
         let sockets = Arc::new(self);
         let start = |n: usize| {
@@ -94,7 +113,7 @@ impl Sockets {
                 .name(format!("answers-{n}"))
                 .spawn(move || runtime.block_on(sockets.work(decisions, &gallery, &places, is_first)))
         };
-        (0..threads.max(1)).map(start).collect()
+        (0..threads).map(start).collect()
     }
 
     /// Places of every protocol that is spoken, as many as there are descriptors for.
@@ -162,6 +181,15 @@ impl Sockets {
         }
         while tasks.join_next().await.is_some() {}
     }
+}
+
+/// Threads that answer.
+fn threads(policy: &Policy) -> usize {
+    let threads = match policy.requests().threads {
+        Some(threads) => threads as usize,
+        None => thread::available_parallelism().map_or(1, usize::from),
+    };
+    threads.max(1)
 }
 
 /// How long connections of a protocol may say nothing. HTTP and gRPC look after theirs themselves.

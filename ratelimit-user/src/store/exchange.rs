@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::policy::terms::Terms;
 
 /// What a host says. The same number is said again until there is an answer, and counts once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Counts what this host says about this limit, from 1.
     pub sequence: u64,
@@ -25,7 +27,7 @@ impl Entry {
 }
 
 /// One line of a lease batch to the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// What the store calls the limit.
     pub key: String,
@@ -36,7 +38,7 @@ pub struct Line {
 }
 
 /// What the store answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Units that may be spent beside those that are held.
     pub units: u64,
@@ -47,7 +49,7 @@ pub struct Grant {
 }
 
 /// Whether hosts have the same limit in their policies. The smallest rate and the smallest burst that any of them says are in force for all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Others {
     /// They say the same.
     #[default]
@@ -59,7 +61,7 @@ pub enum Others {
 }
 
 /// How long leases last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
     /// For how long what was given may be spent.
     pub lifetime_us: u64,

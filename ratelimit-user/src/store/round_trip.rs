@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// The shortest deadline: a busy store takes that long now and then.
 const SHORTEST: Duration = Duration::from_millis(50);
 /// Round trips that connecting takes: the connection, TLS, a first word, password, database, and the script if the server does not have it.
@@ -15,7 +17,7 @@ const UNKNOWN: u32 = 4;
 const DOUBLINGS: u32 = 4;
 
 /// What was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundTrip {
     tick: Duration,
     lease: Duration,

@@ -23,7 +23,7 @@ pub const MAX_VIEWERS: usize = 16;
 /// Places that only those have who show an operator's token: nobody else on this host keeps them out.
 const OPERATOR_VIEWERS: usize = 4;
 /// Questions and orders that wait for the daemon.
-const MAX_WAITING: usize = 8;
+pub const MAX_WAITING: usize = 8;
 
 /// The gallery, as the listener has it.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub struct Handed {
     pub order: Order,
     /// Where whoever asks sits.
     pub from: Option<IpAddr>,
+    /// The token that they have shown, for an order that changes something.
+    pub token: Option<String>,
     /// Where to.
     pub reply: oneshot::Sender<Reply>,
 }
@@ -113,15 +115,20 @@ impl Gallery {
         Some(viewer)
     }
 
-    /// Hands over an order and waits for the answer.
-    pub async fn order(&self, order: Order, from: Option<IpAddr>) -> Reply {
+    /// Hands over a question and waits for the answer.
+    pub async fn ask(&self, order: Order, from: Option<IpAddr>) -> Reply {
+        self.order(order, from, None).await
+    }
+
+    /// Hands over an order of whoever has shown this token, and waits for the answer.
+    pub async fn order(&self, order: Order, from: Option<IpAddr>, token: Option<String>) -> Reply {
         let failed = |code, sentence: &str| Reply::Failed(Failure::new(code, sentence));
         let Some([orders, questions]) = &self.0.handed else {
             return failed(ExitCode::Unsupported, "this service guards no interface; ratelimit run does");
         };
         let (reply, answered) = oneshot::channel();
         let queue = if changes_something(&order) { orders } else { questions };
-        if queue.try_send(Handed { order, from, reply }).is_err() {
+        if queue.try_send(Handed { order, from, token, reply }).is_err() {
             return failed(
                 ExitCode::NoDaemon,
                 "the daemon is busy with others' questions; ask again in a second",
@@ -247,12 +254,12 @@ mod tests {
             .map(|_| {
                 tokio::spawn({
                     let gallery = gallery.clone();
-                    async move { gallery.order(Order::BlockList, None).await }
+                    async move { gallery.ask(Order::BlockList, None).await }
                 })
             })
             .collect();
         tokio::task::yield_now().await;
-        let one_more = gallery.order(Order::BlockList, None).await;
+        let one_more = gallery.ask(Order::BlockList, None).await;
         assert!(
             matches!(&one_more, Reply::Failed(failure) if failure.message.contains("busy")),
             "{one_more:?}"
@@ -263,7 +270,7 @@ mod tests {
             async {
                 orders.recv().await.map(|handed| handed.reply.send(Reply::Done("done".to_owned()))).is_some()
             },
-            async { assert_eq!(gallery.order(block, None).await, Reply::Done("done".to_owned())) }
+            async { assert_eq!(gallery.order(block, None, None).await, Reply::Done("done".to_owned())) }
         );
         assert!(ordered);
         let handed = questions.recv().await.unwrap();

@@ -15,6 +15,7 @@ use super::{Cluster, LeaseBatch, panicked::words};
 use crate::{
     daemon::{
         enforcer::Kernel,
+        front::FrontStore,
         host::{Host, HostCell},
         log,
     },
@@ -23,10 +24,8 @@ use crate::{
     policy::Policy,
     store::{
         exchange::{Grant, Line},
-        lease_batch::{self, Keys},
         redis::{Call, StoreError, Value, slot},
         round_trip::RoundTrip,
-        worker::Store,
     },
 };
 
@@ -42,9 +41,7 @@ const GOODBYES: usize = 3;
 /// Carries lease batches to the store worker, and answers to the host.
 #[derive(Debug)]
 struct LeaseDriver {
-    store: Store,
-    keys: Keys,
-    id: String,
+    store: FrontStore,
     tick: Duration,
     lease: Duration,
     /// The servers that were greeted last.
@@ -160,9 +157,7 @@ impl LeaseDriver {
         let host = daemon.host();
         let cluster = host.cluster.as_ref()?;
         Some(Self {
-            store: host.requests.decisions.store()?.clone(),
-            keys: cluster.keys.clone(),
-            id: cluster.id.clone(),
+            store: host.requests.store(host.policy())?,
             tick: cluster.policy.tick(),
             lease: cluster.policy.lease(),
             greeted: None,
@@ -227,23 +222,7 @@ impl LeaseDriver {
     ) -> (Vec<Result<Grant, StoreError>>, Option<Result<Value, StoreError>>) {
         let timing = daemon.host().cluster.as_ref().map(|cluster| *cluster.leases.timing());
         let Some(timing) = timing else { return (Vec::new(), None) };
-        let (places, mut calls): (Vec<Vec<usize>>, Vec<Call<'_>>) =
-            lease_batch::calls(&self.keys, &self.id, &timing, lines, self.store.is_sharded())
-                .into_iter()
-                .unzip();
-        calls.extend(gossip.cloned());
-        let mut values = self.store.run(calls, deadline).await;
-        let gossip = gossip.and_then(|_| values.pop());
-        let mut answers: Vec<Option<Result<Grant, StoreError>>> = vec![None; lines.len()];
-        for (places, value) in places.iter().zip(values) {
-            let grants = value.and_then(|value| lease_batch::grants(&value, places.len()));
-            for (nth, at) in places.iter().enumerate() {
-                answers[*at] = Some(grants.as_ref().map(|grants| grants[nth]).map_err(Clone::clone));
-            }
-        }
-        let missing =
-            || Err(StoreError::Nonsense { at: "the store".into(), why: "a call has no answer".into() });
-        (answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect(), gossip)
+        self.store.exchange(lines, gossip, timing, deadline).await
     }
 
     /// Opens books anew; those with which it did not work.
@@ -251,8 +230,7 @@ impl LeaseDriver {
         if keys.is_empty() {
             return Vec::new();
         }
-        let calls = keys.iter().map(|key| lease_batch::reset(key)).collect();
-        let answers = self.store.run(calls, self.store.round_trip().deadline()).await;
+        let answers = self.store.reset(keys.iter().cloned().collect()).await;
         let mut failed = Vec::new();
         let mut problem = None;
         for (key, answer) in keys.iter().zip(answers) {

@@ -1,16 +1,39 @@
 //! The buckets of users, and the limits that they are held to.
 
+use std::fmt;
+
 use aya::maps::{Array, MapData, MapError};
 use ratelimit_common::abi::{Bucket, LimitSet, WindowState, user::MAX_USERS, window::SET_WINDOWS};
 
 use super::Maps;
 use crate::dataplane::DataplaneError;
 
-impl Maps {
+/// Users as they are now. To find their table takes a look at the whole policy in the kernel, so this is made once for many users.
+pub struct UserTable<'m> {
+    maps: &'m Maps,
+    limits: Option<Array<MapData, LimitSet>>,
+}
+
+impl fmt::Debug for UserTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserTable").finish_non_exhaustive()
+    }
+}
+
+impl UserTable<'_> {
     /// The limits of a user in force, and its buckets.
     pub fn user(&self, index: u32) -> Result<(LimitSet, Bucket), DataplaneError> {
-        let bucket = self.users.get(&index, 0).map_err(DataplaneError::map("read the buckets of a user"))?;
-        Ok((self.user_set(index)?.unwrap_or(LimitSet::NONE), bucket))
+        let unread = DataplaneError::map("read the buckets of a user");
+        let bucket = self.maps.users.get(&index, 0).map_err(unread)?;
+        let set = self.limits.as_ref().map(|table| table.get(&index, 0).map_err(READ)).transpose()?;
+        Ok((set.unwrap_or(LimitSet::NONE), bucket))
+    }
+}
+
+impl Maps {
+    /// Users as they are now.
+    pub fn users_in_force(&self) -> Result<UserTable<'_>, DataplaneError> {
+        Ok(UserTable { maps: self, limits: self.user_table()? })
     }
 
     /// Gives a user its whole burst again.
@@ -35,10 +58,6 @@ impl Maps {
     pub fn user_sets(&self) -> Result<Vec<LimitSet>, DataplaneError> {
         let Some(table) = self.user_table()? else { return Ok(Vec::new()) };
         (0..MAX_USERS as u32).map(|index| table.get(&index, 0).map_err(READ)).collect()
-    }
-
-    fn user_set(&self, index: u32) -> Result<Option<LimitSet>, DataplaneError> {
-        self.user_table()?.map(|table| table.get(&index, 0).map_err(READ)).transpose()
     }
 
     /// The table that the policy in force reads, if it has users.

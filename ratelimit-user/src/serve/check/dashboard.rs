@@ -127,11 +127,11 @@ impl Visit {
             }
             "explain" if asks => {
                 let order = Order::Explain { address: asked_address(request.uri().query())?, service: None };
-                told(gallery.order(order, from).await)
+                told(gallery.ask(order, from).await)
             }
             "attack" if asks => {
                 let order = Order::AttackShow { number: asked_number(request.uri().query())? };
-                told(gallery.order(order, from).await)
+                told(gallery.ask(order, from).await)
             }
             "lists" if asks => lists(&gallery, from).await,
             "order" if request.method() == Method::POST => {
@@ -139,8 +139,10 @@ impl Visit {
                 if shown != Shown::Operator {
                     return Err(self.not_an_operator());
                 }
+                let token = request.headers().get(AUTHORIZATION).and_then(|field| bearer(field.as_bytes()));
+                let token = token.map(|token| String::from_utf8_lossy(token).into_owned());
                 let order = order::read(&read(request.into_body()).await?, from)?;
-                told(gallery.order(order, from).await)
+                told(gallery.order(order, from, token).await)
             }
             "stream" | "explain" | "attack" | "lists" => Err(Trouble::method(request.method(), "GET")),
             "order" => Err(Trouble::method(request.method(), "POST")),
@@ -307,7 +309,7 @@ fn no_form(headers: &HeaderMap) -> Result<(), Trouble> {
 
 /// Both lists, as far as they are told.
 async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<Answer, Trouble> {
-    match gallery.order(Order::Lists { most: MAX_LISTED }, from).await {
+    match gallery.ask(Order::Lists { most: MAX_LISTED }, from).await {
         Reply::Lists(lists) => json(&lists),
         other => told(other),
     }

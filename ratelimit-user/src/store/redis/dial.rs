@@ -14,6 +14,7 @@ use tokio::{
 use super::{connection::Connection, password, store_error::StoreError, tls};
 use crate::{
     policy::address::{Endpoint, Login, StoreAddress},
+    secret_file,
     store::deadline::Deadline,
 };
 
@@ -96,7 +97,10 @@ impl Dialer {
     ) -> Result<Box<dyn Stream>, StoreError> {
         match (endpoint, &self.tls) {
             (Endpoint::Unix(path), _) => {
-                Ok(Box::new(UnixStream::connect(path).await.map_err(|error| unreachable(at, &error))?))
+                let path = path.clone();
+                let opened = tokio::task::spawn_blocking(move || secret_file::connect(&path)).await;
+                let opened = opened.map_err(io::Error::other).flatten().and_then(UnixStream::from_std);
+                Ok(Box::new(opened.map_err(|error| unreachable(at, &error))?))
             }
             (Endpoint::Tcp { host, port }, None) => Ok(Box::new(tcp(host, *port, at).await?)),
             (Endpoint::Tcp { host, port }, Some(connector)) => {

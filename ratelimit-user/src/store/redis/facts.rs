@@ -1,5 +1,7 @@
 //! What a server says of itself, from INFO: users without the right to read its configuration may ask for that.
 
+use serde::{Deserialize, Serialize};
+
 use ::redis::{Pipeline, Value};
 
 use super::{
@@ -12,7 +14,7 @@ use super::{
 const OLDEST: (u16, u16) = (6, 2);
 
 /// One server of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerFacts {
     /// Its socket.
     pub at: String,
@@ -29,7 +31,7 @@ pub struct ServerFacts {
 }
 
 /// Whether a server takes writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// It does.
     Master,

@@ -1,16 +1,7 @@
 //! The password for a login, from where it is: a file is read each time, so that a new password counts at the next connection.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    path::Path,
-};
-
 use super::store_error::StoreError;
-use crate::policy::address::Password;
-
-/// Longer than any password: the wrong file was named.
-const LONGEST: u64 = 64 * 1024;
+use crate::{policy::address::Password, secret_file};
 
 /// The password as it is now.
 pub(super) fn read(password: &Password) -> Result<String, StoreError> {
@@ -18,7 +9,7 @@ pub(super) fn read(password: &Password) -> Result<String, StoreError> {
         Password::Known(password) => Ok(password.clone()),
         Password::InFile(path) => {
             let wrong = |why: String| StoreError::PasswordFile { file: path.display().to_string(), why };
-            let text = text(path).map_err(|error| wrong(error.to_string()))?;
+            let text = secret_file::read(path).map_err(|error| wrong(error.to_string()))?;
             let line = text.lines().next().unwrap_or_default();
             match line.is_empty() {
                 true => Err(wrong("there is no password in its first line".into())),
@@ -26,12 +17,6 @@ pub(super) fn read(password: &Password) -> Result<String, StoreError> {
             }
         }
     }
-}
-
-fn text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(LONGEST).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Why the store did not answer, or not with what was asked for. `at` is the socket, not the whole address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each sentence says what its variant is")]
 pub enum StoreError {

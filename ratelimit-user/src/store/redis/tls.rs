@@ -1,8 +1,8 @@
 //! TLS to a server: whom to trust, what to show, and what a failed handshake means.
 
 use std::{
-    fs, io,
-    path::Path,
+    io,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -22,6 +22,7 @@ use super::store_error::StoreError;
 use crate::{
     certificate, log,
     policy::address::{Endpoint, Tls},
+    secret_file,
     stamp::Stamp,
 };
 
@@ -71,7 +72,8 @@ impl Connector {
 
 fn stamps(tls: &Tls) -> Vec<Stamp> {
     let identity = tls.identity.iter().flat_map(|identity| [&identity.cert, &identity.key]);
-    tls.ca.iter().chain(identity).map(|path| Stamp::of(path)).collect()
+    let files: Vec<PathBuf> = tls.ca.iter().chain(identity).cloned().collect();
+    secret_file::stamps(&files)
 }
 
 /// Reads the files and, if no authority is named, the system's list.
@@ -139,7 +141,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StoreError>
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, StoreError> {
-    fs::read(path).map_err(|error| in_file(path, error.to_string()))
+    let text = secret_file::read(path).map_err(|error| in_file(path, error.to_string()))?;
+    Ok(text.into_bytes())
 }
 
 fn in_file(path: &Path, why: String) -> StoreError {

@@ -1,0 +1,203 @@
+//! What the daemon answers to its front process. Nothing that the front says is believed because the front says it.
+
+use std::{
+    fmt,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex as AsyncMutex, mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{
+    message::{FileError, FrontAsks, HostAnswers},
+    named_files::NamedFiles,
+};
+use crate::{
+    compile::lists::Prefix,
+    control::protocol::{Order, Reply},
+    daemon::{dashboard::HostCamera, offenders::follow_offence, service::Daemon},
+    failure::{ExitCode, Failure},
+    policy::{Policy, address::StoreAddress},
+    requests::escalation::Offence,
+    secret_file,
+    serve::http::Metrics as _,
+    stamp::Stamp,
+    web::gallery::{Camera as _, Handed},
+};
+
+/// A camera that nobody has asked for a picture for so long is put away: while there is one, packets are sampled.
+const PUT_AWAY_AFTER: Duration = Duration::from_secs(3);
+
+/// Answers questions of the front process, on the daemon's own runtime.
+#[derive(Clone)]
+pub(in crate::daemon) struct Answers(Arc<Shared>);
+
+struct Shared {
+    daemon: Arc<Daemon>,
+    runtime: Handle,
+    /// Where orders and questions of the dashboard are carried out, one of each at a time.
+    orders: mpsc::Sender<Handed>,
+    questions: mpsc::Sender<Handed>,
+    camera: AsyncMutex<Option<HostCamera>>,
+    /// When a picture was last asked for.
+    pictured: Mutex<Instant>,
+    /// Files that the policy named when the sockets were bound.
+    bound_with: NamedFiles,
+    redis: Option<StoreAddress>,
+}
+
+impl fmt::Debug for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answers").finish_non_exhaustive()
+    }
+}
+
+impl Answers {
+    /// Answers for this daemon, whose sockets were bound under this policy.
+    pub(in crate::daemon) fn new(
+        daemon: Arc<Daemon>,
+        [orders, questions]: [mpsc::Sender<Handed>; 2],
+        policy: &Policy,
+        redis: Option<&StoreAddress>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            daemon,
+            runtime: Handle::current(),
+            orders,
+            questions,
+            camera: AsyncMutex::default(),
+            pictured: Mutex::new(Instant::now()),
+            bound_with: NamedFiles::of(&policy.clone().moved_to(redis)),
+            redis: redis.cloned(),
+        }))
+    }
+
+    /// The answer to a question.
+    pub(super) async fn answer(self, question: FrontAsks) -> HostAnswers {
+        let runtime = self.0.runtime.clone();
+        // A daemon that ends answers nobody.
+        runtime.spawn(self.answer_here(question)).await.unwrap_or(HostAnswers::Done)
+    }
+
+    async fn answer_here(self, question: FrontAsks) -> HostAnswers {
+        match question {
+            FrontAsks::Picture => HostAnswers::Picture(self.picture().await),
+            FrontAsks::Metrics => HostAnswers::Metrics(self.0.daemon.metrics().await),
+            FrontAsks::Order { order, from, token } => {
+                HostAnswers::Reply(Box::new(self.order(order, from, token).await))
+            }
+            FrontAsks::File(path) => HostAnswers::File(self.file(path).await),
+            FrontAsks::Token { key, file } => {
+                let may = self.named_files().has_token(&file);
+                let refused = || format!("{key} {} is not what the policy names", file.display());
+                HostAnswers::Token(if may { secret_file::token_here(&key, &file) } else { Err(refused()) })
+            }
+            FrontAsks::Stamps(paths) => {
+                let named = self.named_files();
+                let stamp = |path: &PathBuf| if named.has(path) { Stamp::of(path) } else { Stamp::NONE };
+                HostAnswers::Stamps(paths.iter().map(stamp).collect())
+            }
+            FrontAsks::Offence { prefix, for_ns, reason } => {
+                if let Ok(prefix) = prefix.parse::<Prefix>() {
+                    follow_offence(&mut self.0.daemon.host(), &Offence { prefix, for_ns, reason });
+                }
+                HostAnswers::Done
+            }
+        }
+    }
+
+    /// Whether this is a socket of the store.
+    pub(super) fn may_connect(&self, path: &Path) -> bool {
+        self.named_files().has_socket(path)
+    }
+
+    /// Files that the policy in force names, and those that sockets were bound with.
+    fn named_files(&self) -> NamedFiles {
+        let policy = self.0.daemon.host().policy().clone().moved_to(self.0.redis.as_ref());
+        NamedFiles::of(&policy).and(self.0.bound_with.clone())
+    }
+
+    async fn file(&self, path: PathBuf) -> Result<String, FileError> {
+        if !self.named_files().has_text(&path) {
+            return Err(FileError { number: None, why: "the policy does not name this file".to_owned() });
+        }
+        let read = tokio::task::spawn_blocking(move || secret_file::read_here(&path)).await;
+        let read = read.map_err(std::io::Error::other).flatten();
+        read.map_err(|error| FileError { number: error.raw_os_error(), why: error.to_string() })
+    }
+
+    /// The next picture for the dashboard.
+    async fn picture(&self) -> Option<String> {
+        let asked = Instant::now();
+        *self.0.pictured.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+        let mut camera = self.0.camera.lock().await;
+        let picture = camera.get_or_insert_with(|| HostCamera::new(&self.0.daemon)).take().await;
+        drop(camera);
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            tokio::time::sleep(PUT_AWAY_AFTER).await;
+            if *shared.pictured.lock().unwrap_or_else(PoisonError::into_inner) == asked {
+                shared.camera.lock().await.take();
+            }
+        });
+        picture.and_then(|picture| String::from_utf8(picture.to_vec()).ok())
+    }
+
+    /// Carries out what the dashboard may ask for, and what it may order for whoever shows the operator's token.
+    async fn order(&self, order: Order, from: Option<IpAddr>, token: Option<String>) -> Reply {
+        let refused = |code, why: &str| Reply::Failed(Failure::new(code, why));
+        let queue = match kind(&order) {
+            Kind::Question => &self.0.questions,
+            Kind::Change if self.is_operator(token.as_deref()) => &self.0.orders,
+            Kind::Change => return refused(ExitCode::NotPermitted, "changes need the operator's token"),
+            Kind::Other => return refused(ExitCode::NotPermitted, "the dashboard cannot order this"),
+        };
+        let (reply, answered) = oneshot::channel();
+        if queue.try_send(Handed { order, from, token: None, reply }).is_err() {
+            return refused(
+                ExitCode::NoDaemon,
+                "the daemon is busy with others' questions; ask again in a second",
+            );
+        }
+        answered.await.unwrap_or_else(|_| refused(ExitCode::NoDaemon, "the daemon is stopping"))
+    }
+
+    /// Whether this is the operator's token of now.
+    fn is_operator(&self, token: Option<&str>) -> bool {
+        let file = self.0.daemon.host().policy().listen().operator_token_file.clone();
+        let right = |file: &Path| secret_file::token_here("operator_token_file", file).ok();
+        match (token, file.as_deref().and_then(right)) {
+            (Some(given), Some(right)) => right.is_of(given.as_bytes()),
+            _ => false,
+        }
+    }
+}
+
+/// What an order does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It tells something.
+    Question,
+    /// It changes the lists.
+    Change,
+    /// It is not for the dashboard.
+    Other,
+}
+
+fn kind(order: &Order) -> Kind {
+    match order {
+        Order::Explain { .. } | Order::AttackShow { .. } | Order::Lists { .. } => Kind::Question,
+        // Who is cut off by an order from there is not the dashboard's to say.
+        Order::BlockAdd { operator, .. } | Order::AllowDel { operator, .. } if operator.force => Kind::Other,
+        Order::BlockAdd { .. } | Order::BlockDel { .. } | Order::AllowAdd { .. } | Order::AllowDel { .. } => {
+            Kind::Change
+        }
+        _ => Kind::Other,
+    }
+}

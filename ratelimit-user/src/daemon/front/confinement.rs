@@ -1,0 +1,235 @@
+//! What the front process gives up before it reads a byte from anybody: its user, its capabilities, the file system, and most system calls.
+//!
+//! A program that somebody has taken over in there can use its open sockets, connect to others, and ask the daemon what the front may ask. It has no
+//! way to BPF, to raw sockets, to files beyond those that name resolution and TLS need, to other processes, or to another program.
+
+use std::{collections::BTreeMap, fs, io};
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
+    Scope, path_beneath_rules,
+};
+use rustix::{
+    process::{DumpableBehavior, Gid, Uid, getuid, set_dumpable_behavior},
+    thread::{
+        CapabilitySet, CapabilitySets, capability_is_in_bounding_set, remove_capability_from_bounding_set,
+        set_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
+    },
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter,
+};
+
+use super::user::FrontUser;
+
+/// What may be read: names of hosts and services, authorities of TLS, time zones, libraries that resolve names, this process itself.
+const READABLE: [&str; 18] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/nsswitch.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/localtime",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+    "/usr/share/zoneinfo",
+    "/usr/lib",
+    "/lib",
+    "/lib64",
+    "/run/systemd/resolve",
+    "/proc/self",
+];
+
+/// Flags of `clone` for namespaces: a user namespace would give capabilities back inside of it.
+const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP) as u64;
+
+const NO_LANDLOCK: &str =
+    "this kernel has no Landlock: the front process can read every file that its user can read";
+
+/// Gives everything up, for good; what to warn of if the kernel cannot do all of it. Called while the process has one thread: threads that are there already would keep what they have.
+pub(super) fn give_up(user: &FrontUser) -> Result<Option<&'static str>, String> {
+    let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+    let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads != 1 {
+        return Err(format!("there are {threads} threads already"));
+    }
+    become_user(user).map_err(failed("cannot become its user"))?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+        .map_err(|error| failed("cannot give up capabilities")(error.into()))?;
+    set_no_new_privs(true).map_err(|error| failed("cannot rule out new rights")(error.into()))?;
+    let is_enforced = leave_files().map_err(|error| format!("cannot leave the file system: {error}"))?;
+    leave_calls().map_err(|error| format!("cannot leave system calls: {error}"))?;
+    Ok((!is_enforced).then_some(NO_LANDLOCK))
+}
+
+/// From now on no other process of this user can look into this one. Later than the rest: `/proc/self` cannot be read any more.
+pub(super) fn hide() {
+    // It cannot fail with this value, and it is one wall among others.
+    let _cannot_fail = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+fn become_user(user: &FrontUser) -> io::Result<()> {
+    if !getuid().is_root() {
+        // A daemon that was started with capabilities only has no other user to go to.
+        return Ok(());
+    }
+    for capability in CapabilitySet::all().iter() {
+        if capability_is_in_bounding_set(capability).unwrap_or(false) {
+            remove_capability_from_bounding_set(capability)?;
+        }
+    }
+    let groups: Vec<Gid> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    set_thread_groups(&groups)?;
+    set_thread_gid(Gid::from_raw(user.group))?;
+    Ok(set_thread_uid(Uid::from_raw(user.user))?)
+}
+
+/// Landlock: files that are not named here cannot be opened, no port can be bound, and no process outside can be signalled. Says whether the kernel does
+/// it: those before 5.13 do not, and those before 6.12 not all of it.
+fn leave_files() -> Result<bool, landlock::RulesetError> {
+    let abi = ABI::V6;
+    let status = Ruleset::default()
+        .handle_access(AccessFs::from_all(abi))?
+        .handle_access(AccessNet::BindTcp)?
+        .scope(Scope::from_all(abi))?
+        .create()?
+        .add_rules(path_beneath_rules(READABLE, AccessFs::ReadFile | AccessFs::ReadDir))?
+        .restrict_self()?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Seccomp: a system call that is not listed does not exist for this process.
+fn leave_calls() -> Result<(), seccompiler::Error> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        CALLS.iter().chain(CALLS_OF_THIS_MACHINE).map(|call| (*call, Vec::new())).collect();
+    let only = |nth: u8, op: SeccompCmpOp, value: u64| {
+        SeccompRule::new(vec![SeccompCondition::new(nth, SeccompCmpArgLen::Dword, op, value)?])
+    };
+    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+    let families: Result<Vec<_>, _> =
+        families.iter().map(|family| only(0, SeccompCmpOp::Eq, *family as u64)).collect();
+    rules.insert(libc::SYS_socket, families?);
+    rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(NAMESPACES), 0)?]);
+    let machine = TargetArch::try_from(std::env::consts::ARCH)?;
+    // As on a kernel without the call: libraries have another way then, as from clone3, whose flags cannot be looked at, to clone.
+    let absent = SeccompAction::Errno(libc::ENOSYS as u32);
+    let filter = SeccompFilter::new(rules, absent, SeccompAction::Allow, machine)?;
+    apply_filter(&BpfProgram::try_from(filter)?)
+}
+
+/// What threads, timers, sockets and memory take on every machine.
+const CALLS: &[i64] = &[
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_brk,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_connect,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_futex,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getpeername,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_getuid,
+    libc::SYS_ioctl,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_prctl,
+    libc::SYS_pread64,
+    libc::SYS_prlimit64,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_set_robust_list,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_sigaltstack,
+    libc::SYS_socketpair,
+    libc::SYS_statx,
+    libc::SYS_sysinfo,
+    libc::SYS_tgkill,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    libc::SYS_uname,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// Older names of those, which x86 has beside them.
+#[cfg(target_arch = "x86_64")]
+const CALLS_OF_THIS_MACHINE: &[i64] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_dup2,
+    libc::SYS_epoll_wait,
+    libc::SYS_getrlimit,
+    libc::SYS_lstat,
+    libc::SYS_open,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_stat,
+    libc::SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const CALLS_OF_THIS_MACHINE: &[i64] = &[];

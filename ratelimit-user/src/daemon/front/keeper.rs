@@ -1,0 +1,397 @@
+//! Starts the front process, tells it what is in force, and starts another one when it has ended.
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::net::UnixStream as StdUnix,
+    },
+    process::Stdio,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tokio::{
+    net::UnixStream,
+    process::{Child, Command},
+    sync::{Notify, oneshot, watch},
+    time::Instant,
+};
+
+use super::{
+    answers::Answers,
+    asking::{Asker, answer_all},
+    handles,
+    message::{Beginning, FrontAnswers, FrontReport, HostAsks, PolicyText, SocketUse},
+    store_socket,
+};
+use crate::{
+    control::protocol::{DecisionInfo, TestQuestion},
+    daemon::version::Version,
+    failure::{ExitCode, Failure},
+    policy::address::StoreAddress,
+    requests::status::RequestsStatus,
+    store::round_trip::RoundTrip,
+};
+
+/// The largest message of the front: metrics of many services are asked for, not told, so this is room for reports and answers of the store.
+const LARGEST: usize = 16 << 20;
+/// Questions of the front that are answered at a time.
+const AT_A_TIME: usize = 32;
+/// How long the front may take until it serves.
+const TO_BEGIN: Duration = Duration::from_secs(30);
+/// How long the front may take to answer a question.
+const TO_ANSWER: Duration = Duration::from_secs(5);
+/// How long whoever has changed the policy waits until requests follow it. Packets have followed by then.
+const TO_SETTLE: Duration = Duration::from_secs(2);
+/// How long a front that was told to end may take.
+const TO_END: Duration = Duration::from_secs(2);
+/// The pause before a front is started again, and the longest one while fronts end soon after they were started.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A front that ends later than this after its start has worked.
+const WORKED: Duration = Duration::from_secs(10);
+/// Variables that the front has from the daemon. Nothing else is for it: a password may be in the environment.
+const VARIABLES: [&str; 7] =
+    ["RATELIMIT_LOG", "SSL_CERT_FILE", "SSL_CERT_DIR", "TZ", "LANG", "JOURNAL_STREAM", "RUST_BACKTRACE"];
+
+/// What an operator should know while there is no front.
+const NOBODY_SERVES: &str = "no front process runs: requests are not answered, and the store is not reached, until another one is started";
+
+type Line = Asker<HostAsks, FrontAnswers>;
+
+/// The front process as the daemon has it. Clones are the same one.
+#[derive(Clone, Debug)]
+pub(in crate::daemon) struct Front(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Absent while there is no front.
+    line: Mutex<Option<Line>>,
+    /// The policy in force, and its number.
+    wanted: watch::Sender<(u64, Arc<PolicyText>)>,
+    /// The number of the policy that the front follows.
+    followed: watch::Sender<u64>,
+    has_headroom: watch::Sender<bool>,
+    report: Mutex<FrontReport>,
+    round_trip: Mutex<RoundTrip>,
+}
+
+impl Front {
+    /// A front that is to be started, for this policy.
+    pub(in crate::daemon) fn new(version: &Version, round_trip: RoundTrip) -> Self {
+        Self(Arc::new(Shared {
+            line: Mutex::default(),
+            wanted: watch::Sender::new((1, Arc::new(text_of(version)))),
+            followed: watch::Sender::new(0),
+            has_headroom: watch::Sender::new(true),
+            report: Mutex::default(),
+            round_trip: Mutex::new(round_trip),
+        }))
+    }
+
+    /// Another policy is in force.
+    pub(in crate::daemon) fn follow(&self, version: &Version) {
+        let text = text_of(version);
+        self.0.wanted.send_if_modified(|(number, wanted)| {
+            let is_another = **wanted != text;
+            if is_another {
+                (*number, *wanted) = (*number + 1, Arc::new(text));
+            }
+            is_another
+        });
+    }
+
+    /// Waits until requests are decided by the policy in force, but not for long.
+    pub(in crate::daemon) async fn settled(&self) {
+        let number = self.0.wanted.borrow().0;
+        let mut followed = self.0.followed.subscribe();
+        let _late = tokio::time::timeout(TO_SETTLE, followed.wait_for(|followed| *followed >= number)).await;
+    }
+
+    /// Whether the host has headroom.
+    pub(in crate::daemon) fn set_headroom(&self, is_there: bool) {
+        self.0.has_headroom.send_if_modified(|before| std::mem::replace(before, is_there) != is_there);
+    }
+
+    /// What was last counted of requests.
+    pub(in crate::daemon) fn requests(&self) -> RequestsStatus {
+        open(&self.0.report).requests.clone()
+    }
+
+    /// What an operator should know of the listeners.
+    pub(in crate::daemon) fn warnings(&self) -> Vec<String> {
+        let mut warnings = open(&self.0.report).warnings.clone();
+        if open(&self.0.line).is_none() {
+            warnings.push(NOBODY_SERVES.to_owned());
+        }
+        warnings
+    }
+
+    /// What becomes of a request; `None` if nobody answers.
+    pub(in crate::daemon) async fn test(
+        &self,
+        question: TestQuestion,
+    ) -> Option<Result<DecisionInfo, Failure>> {
+        match self.ask(HostAsks::Test(question), TO_ANSWER).await? {
+            FrontAnswers::Tested(tested) => Some(tested),
+            _ => None,
+        }
+    }
+
+    /// Counts again.
+    pub(in crate::daemon) async fn refresh(&self) {
+        if let Some(FrontAnswers::Report(report)) = self.ask(HostAsks::Report, TO_ANSWER).await {
+            *open(&self.0.report) = *report;
+        }
+    }
+
+    /// Asks; `None` if there is no front, or if it does not answer in time.
+    pub(super) async fn ask(&self, question: HostAsks, patience: Duration) -> Option<FrontAnswers> {
+        let line = open(&self.0.line).clone()?;
+        tokio::time::timeout(patience, line.ask(question)).await.ok().flatten()
+    }
+
+    /// How long the store takes to answer, as it was last measured.
+    pub(super) fn round_trip(&self) -> RoundTrip {
+        *open(&self.0.round_trip)
+    }
+
+    /// So long the store took.
+    pub(super) fn measured(&self, round_trip: RoundTrip) {
+        *open(&self.0.round_trip) = round_trip;
+    }
+}
+
+fn open<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
+    one.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn text_of(version: &Version) -> PolicyText {
+    PolicyText {
+        file: version.file().to_owned(),
+        text: version.text().to_owned(),
+        set: version.set().collect(),
+    }
+}
+
+/// What each front begins with.
+#[derive(Debug)]
+pub(in crate::daemon) struct Start {
+    /// The user that it runs as, if the operator names one.
+    pub(in crate::daemon) user: Option<String>,
+    /// Arguments about the log.
+    pub(in crate::daemon) log: Vec<String>,
+    /// The store of the command line.
+    pub(in crate::daemon) redis: Option<StoreAddress>,
+    /// What this start of this host is called in the store.
+    pub(in crate::daemon) id: Option<String>,
+    /// Sockets that are bound, and what they are for.
+    pub(in crate::daemon) sockets: Vec<(SocketUse, OwnedFd)>,
+}
+
+/// Keeps a front process running, from a thread of its own.
+#[derive(Debug)]
+pub(in crate::daemon) struct FrontKeeper {
+    stop: Arc<Notify>,
+    thread: JoinHandle<()>,
+}
+
+impl FrontKeeper {
+    /// Starts a front, and comes back when it serves, or cannot.
+    pub(in crate::daemon) async fn begin(
+        front: &Front,
+        start: Start,
+        answers: Answers,
+    ) -> Result<Self, Failure> {
+        let failed = |error: io::Error| {
+            Failure::new(
+                ExitCode::Unsupported,
+                format!("cannot start the thread of the front process: {error}"),
+            )
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (stop, (serves, served)) = (Arc::new(Notify::new()), oneshot::channel());
+        let keeper = Keeper { front: front.clone(), start, answers, stop: Arc::clone(&stop) };
+        let work = move || runtime.block_on(keeper.keep(serves));
+        let thread = thread::Builder::new().name("front".to_owned()).spawn(work).map_err(failed)?;
+        match served.await {
+            Ok(Ok(())) => Ok(Self { stop, thread }),
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure::new(ExitCode::Unsupported, "the thread of the front process has ended")),
+        }
+    }
+
+    /// Ends the front, and waits for it: its sockets are free then.
+    pub(in crate::daemon) fn end(self) {
+        self.stop.notify_one();
+        // One that has panicked has nothing more to do.
+        let _over = self.thread.join();
+    }
+}
+
+#[derive(Debug)]
+struct Keeper {
+    front: Front,
+    start: Start,
+    answers: Answers,
+    stop: Arc<Notify>,
+}
+
+impl Keeper {
+    async fn keep(self, serves: oneshot::Sender<Result<(), Failure>>) {
+        let mut serves = Some(serves);
+        let mut pause = PAUSE;
+        loop {
+            let begun = Instant::now();
+            let ended = self.one(&mut serves).await;
+            open(&self.front.0.line).take();
+            self.front.0.followed.send_replace(0);
+            let why = match ended {
+                Ended::Stopped => return,
+                Ended::By(why) => why,
+            };
+            if let Some(serves) = serves.take() {
+                let _gone = serves.send(Err(why));
+                return;
+            }
+            pause = if begun.elapsed() > WORKED { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+            tracing::error!(
+                event = "front_ended",
+                "the front process has ended ({why}); packets are judged as before, requests and the store wait for another one"
+            );
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.stop.notified() => return,
+            }
+        }
+    }
+
+    /// One front from start to end.
+    async fn one(&self, serves: &mut Option<oneshot::Sender<Result<(), Failure>>>) -> Ended {
+        let unsupported = |error: io::Error| {
+            Ended::By(Failure::new(ExitCode::Unsupported, format!("cannot start the front process: {error}")))
+        };
+        let (mut child, asked, asking) = match self.spawn() {
+            Ok(spawned) => spawned,
+            Err(error) => return unsupported(error),
+        };
+        let (line, asker) = Asker::begin(asked, LARGEST);
+        let answers = self.answers.clone();
+        let answering =
+            answer_all(asking, LARGEST, AT_A_TIME, move |question| answers.clone().answer(question));
+        let ended = tokio::select! {
+            // Streams end with the process; why it has ended is more than that.
+            _ = asker => Ended::By(ended(&mut child).await),
+            _ = answering => Ended::By(ended(&mut child).await),
+            status = child.wait() => Ended::By(described(status)),
+            failure = self.tell(line, serves) => Ended::By(failure),
+            () = self.stop.notified() => Ended::Stopped,
+        };
+        // The streams are closed: a front that lives ends by itself.
+        if tokio::time::timeout(TO_END, child.wait()).await.is_err() {
+            let _gone = child.kill().await;
+        }
+        ended
+    }
+
+    /// Starts the process: one stream is its standard input, the other its standard output.
+    fn spawn(&self) -> io::Result<(Child, UnixStream, UnixStream)> {
+        let ((asked, asked_there), (asking, asking_there)) = (StdUnix::pair()?, StdUnix::pair()?);
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("ratelimit");
+        command.arg("front").args(&self.start.log).env_clear().current_dir("/");
+        command.args(self.start.user.iter().flat_map(|user| ["--user", user]));
+        command.envs(VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.stdin(Stdio::from(OwnedFd::from(asked_there)));
+        command.stdout(Stdio::from(OwnedFd::from(asking_there)));
+        let child = command.kill_on_drop(true).spawn()?;
+        drop(command);
+        let (store, store_there) = StdUnix::pair()?;
+        store_socket::serve(store, self.answers.clone())?;
+        let mut handles: Vec<BorrowedFd<'_>> =
+            self.start.sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
+        handles.push(store_there.as_fd());
+        handles::send(&asked, &handles)?;
+        asked.set_nonblocking(true)?;
+        asking.set_nonblocking(true)?;
+        Ok((child, UnixStream::from_std(asked)?, UnixStream::from_std(asking)?))
+    }
+
+    /// Tells the front what it begins with, and then whatever changes. Comes back with what went wrong.
+    async fn tell(&self, line: Line, serves: &mut Option<oneshot::Sender<Result<(), Failure>>>) -> Failure {
+        let Shared { wanted, followed, has_headroom, .. } = &*self.front.0;
+        let (mut wanted, mut has_headroom) = (wanted.subscribe(), has_headroom.subscribe());
+        let (number, policy) = wanted.borrow_and_update().clone();
+        let sockets = self.start.sockets.iter().map(|(socket, _)| socket.clone());
+        let beginning = Beginning {
+            policy: (*policy).clone(),
+            redis: self.start.redis.clone(),
+            id: self.start.id.clone(),
+            has_headroom: *has_headroom.borrow_and_update(),
+            sockets: sockets.chain([SocketUse::Store]).collect(),
+        };
+        let begin = HostAsks::Begin(Box::new(beginning));
+        if let Err(failure) = said(&line, begin, TO_BEGIN).await {
+            return failure;
+        }
+        *open(&self.front.0.line) = Some(line.clone());
+        followed.send_replace(number);
+        match serves.take() {
+            Some(serves) => _ = serves.send(Ok(())),
+            None => tracing::info!(event = "front_began", "another front process serves requests"),
+        }
+        loop {
+            let told = tokio::select! {
+                _ = wanted.changed() => {
+                    let (number, policy) = wanted.borrow_and_update().clone();
+                    let told = said(&line, HostAsks::Follow((*policy).clone()), TO_BEGIN).await;
+                    followed.send_replace(number);
+                    told
+                }
+                _ = has_headroom.changed() => {
+                    let is_there = *has_headroom.borrow_and_update();
+                    said(&line, HostAsks::Headroom(is_there), TO_ANSWER).await
+                }
+            };
+            if let Err(failure) = told {
+                return failure;
+            }
+        }
+    }
+}
+
+/// How a front came to its end.
+enum Ended {
+    /// The daemon ends too.
+    Stopped,
+    By(Failure),
+}
+
+/// Says something that has to be done.
+async fn said(line: &Line, what: HostAsks, patience: Duration) -> Result<(), Failure> {
+    match tokio::time::timeout(patience, line.ask(what)).await {
+        Ok(Some(FrontAnswers::Done)) => Ok(()),
+        Ok(Some(FrontAnswers::Failed(failure))) => Err(failure),
+        Ok(None) => std::future::pending().await,
+        Ok(Some(_)) => Err(Failure::new(ExitCode::Unsupported, "the front process answers something else")),
+        Err(_) => Err(Failure::new(ExitCode::Unsupported, "the front process does not answer")),
+    }
+}
+
+/// Why a process has ended whose streams have.
+async fn ended(child: &mut Child) -> Failure {
+    match tokio::time::timeout(TO_END, child.wait()).await {
+        Ok(status) => described(status),
+        Err(_) => Failure::new(ExitCode::Unsupported, "it says something that makes no sense"),
+    }
+}
+
+fn described(status: io::Result<std::process::ExitStatus>) -> Failure {
+    let why = match status {
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    Failure::new(ExitCode::Unsupported, why)
+}

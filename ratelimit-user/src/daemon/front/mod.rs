@@ -1,0 +1,42 @@
+//! The front process: everything that reads what comes over the network, as a user without any rights.
+//!
+//! ```text
+//! daemon (maps, links, lists, control socket)          front (HTTP, gRPC, RESP, metrics, dashboard, Redis)
+//!        policies, leases to renew, orders to test --->
+//!        <--- answers of the store, counters           one stream: the daemon asks
+//!        <--- pictures, metrics, orders, files         another stream: the front asks
+//!        ---> answers
+//! ```
+//! The daemon binds every socket, starts the front with the sockets, and starts another one when the front has ended. What the front says is
+//! believed as little as what the network says: each message has a largest size and a type, files are read only if the policy names them, and
+//! an order has to bring the operator's token, which the front itself does not know.
+
+mod answers;
+mod asking;
+mod confinement;
+mod frame;
+mod handles;
+mod keeper;
+mod message;
+mod named_files;
+mod process;
+mod renewal;
+mod store;
+mod store_socket;
+mod user;
+
+pub use process::FrontProcess;
+
+use crate::failure::Failure;
+
+pub(super) use self::{
+    answers::Answers,
+    keeper::{Front, FrontKeeper, Start},
+    message::SocketUse,
+    store::FrontStore,
+};
+
+/// Refuses a user that the front process cannot run as, before anything is attached.
+pub(super) fn require_user(name: Option<&str>) -> Result<(), Failure> {
+    user::find(name).map(drop).map_err(Failure::usage)
+}

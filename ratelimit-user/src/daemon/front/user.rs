@@ -1,0 +1,84 @@
+//! The user that the front process runs as.
+
+use std::{fmt, fs};
+
+/// The user of packages, if there is one.
+const OWN: &str = "ratelimit";
+/// The user that owns nothing, on every system.
+const NOBODY: &str = "nobody";
+
+/// A user as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FrontUser {
+    pub(super) name: String,
+    pub(super) user: u32,
+    pub(super) group: u32,
+    /// Further groups that the user is in.
+    pub(super) groups: Vec<u32>,
+}
+
+impl fmt::Display for FrontUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}:{})", self.name, self.user, self.group)
+    }
+}
+
+/// The user with this name; without a name `ratelimit` if there is such a user, else `nobody`.
+pub(super) fn find(name: Option<&str>) -> Result<FrontUser, String> {
+    let read = |file: &str| fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"));
+    choose(name, &read("/etc/passwd")?, &read("/etc/group").unwrap_or_default())
+}
+
+fn choose(name: Option<&str>, users: &str, groups: &str) -> Result<FrontUser, String> {
+    let found = match name {
+        Some(name) => named(name, users, groups),
+        None => named(OWN, users, groups).or_else(|| named(NOBODY, users, groups)),
+    };
+    let found = found.ok_or_else(|| {
+        let name = name.unwrap_or(NOBODY);
+        format!("user {name:?} is not in /etc/passwd; make one with `useradd --system ratelimit`, or name another with --user")
+    })?;
+    match found.user {
+        0 => Err(format!("user {:?} is root; name one without rights with --user", found.name)),
+        _ => Ok(found),
+    }
+}
+
+/// A user in lines of `name:password:number:group:…`, with groups in lines of `name:password:number:members`.
+fn named(name: &str, users: &str, groups: &str) -> Option<FrontUser> {
+    let (user, group) = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then_some(())?;
+        Some((fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?))
+    })?;
+    let is_in =
+        |line: &&str| line.rsplit(':').next().is_some_and(|all| all.split(',').any(|one| one == name));
+    let groups = groups.lines().filter(is_in).filter_map(|line| line.split(':').nth(2)?.parse().ok());
+    Some(FrontUser { name: name.to_owned(), user, group, groups: groups.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USERS: &str = "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\nredis:x:110:118::/:/bin/false\nodd:x\n";
+    const GROUPS: &str = "root:x:0:\nredis:x:118:\nstore:x:40:ratelimit,redis\ntls:x:41:redis\n";
+
+    #[test]
+    fn the_user_of_the_package_comes_first_and_nobody_stands_in_for_it() {
+        assert_eq!(choose(None, USERS, GROUPS).unwrap().to_string(), "nobody (65534:65534)");
+        let with = format!("{USERS}ratelimit:x:995:990::/:/bin/false\n");
+        let own = choose(None, &with, GROUPS).unwrap();
+        assert_eq!((own.user, own.group, own.groups), (995, 990, vec![40]));
+        let redis = choose(Some("redis"), USERS, GROUPS).unwrap();
+        assert_eq!((redis.user, redis.groups), (110, vec![40, 41]));
+    }
+
+    #[test]
+    fn root_and_users_that_are_not_there_are_refused() {
+        assert!(choose(Some("root"), USERS, GROUPS).unwrap_err().contains("is root"));
+        for name in ["www", "odd", "red", ""] {
+            assert!(choose(Some(name), USERS, GROUPS).unwrap_err().contains("not in /etc/passwd"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The front process: what it can do, what it cannot, and what becomes of the host when the process ends.
+
+use std::{
+    fs,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use ratelimit_tests::{
+    answer::{assert_refused, stderr},
+    daemon::{Daemon, Edge, binary},
+    redis::wait_for,
+    service::Client,
+};
+
+const API: &str = "[[api]]\nname = \"a\"\nlimits = [\"1000/min\"]\n";
+
+fn policy(edge: &Edge) -> String {
+    let (socket, token) = (edge.dir().join("http.sock"), edge.dir().join("operator.token"));
+    fs::write(&token, "an-operators-token-0123456789\n").unwrap();
+    format!(
+        "[source]\nlimits = [\"5000 packets/s burst 10000\"]\n[listen]\nhttp = [\"unix:{}\", \"127.0.0.1:8080\"]\nmetrics = \"127.0.0.1:9090\"\n\
+         operator_token_file = \"{}\"\n{API}",
+        socket.display(),
+        token.display()
+    )
+}
+
+fn http(edge: &Edge) -> Client<UnixStream> {
+    Client::new(UnixStream::connect(edge.dir().join("http.sock")).expect("the daemon listens"))
+}
+
+/// The process that the daemon has started.
+fn front_of(daemon: &Daemon) -> u32 {
+    let children =
+        fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).unwrap_or_default();
+    let of_threads = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+        tasks
+            .filter_map(|task| fs::read_to_string(task.unwrap().path().join("children")).ok())
+            .collect::<String>()
+    };
+    let all = if children.trim().is_empty() { of_threads() } else { children };
+    all.split_whitespace().next().expect("a front process").parse().unwrap()
+}
+
+/// A line of `/proc/PID/status`.
+fn status_of(pid: u32, field: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:"))).expect(field);
+    line.trim().to_owned()
+}
+
+#[test]
+fn what_reads_the_network_has_no_rights_and_nothing_of_the_kernel_open() {
+    let edge = Edge::new();
+    let daemon = edge.start(&policy(&edge));
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+    let front = front_of(&daemon);
+    let none = "0000000000000000";
+    for sets in ["CapPrm", "CapEff", "CapInh", "CapBnd", "CapAmb"] {
+        assert_eq!(status_of(front, sets), none, "{sets}");
+    }
+    assert!(!status_of(front, "Uid").split_whitespace().any(|uid| uid == "0"), "{}", status_of(front, "Uid"));
+    assert!(!status_of(front, "Gid").split_whitespace().any(|gid| gid == "0"));
+    assert_eq!((status_of(front, "NoNewPrivs").as_str(), status_of(front, "Seccomp").as_str()), ("1", "2"));
+    let open: Vec<String> = fs::read_dir(format!("/proc/{front}/fd"))
+        .unwrap()
+        .filter_map(|file| Some(fs::read_link(file.unwrap().path()).ok()?.display().to_string()))
+        .collect();
+    assert!(open.iter().any(|file| file.starts_with("socket:")), "{open:?}");
+    assert!(!open.iter().any(|file| file.contains("bpf")), "{open:?}");
+    let words = fs::read_to_string(format!("/proc/{front}/cmdline")).unwrap();
+    assert!(words.starts_with("ratelimit\0front\0"), "{words:?}");
+}
+
+#[test]
+fn who_has_taken_over_the_front_process_gets_nowhere() {
+    let edge = Edge::new();
+    let daemon = edge.start(&policy(&edge));
+    let writable = edge.dir().join("writable");
+    fs::create_dir(&writable).unwrap();
+    Command::new("chmod").arg("777").args([edge.dir(), &writable]).status().unwrap();
+    let (_asked, stdin) = UnixStream::pair().unwrap();
+    let (_asking, stdout) = UnixStream::pair().unwrap();
+    let taken_over = Command::new(binary("taken-over"))
+        .arg(edge.state().join("control.sock"))
+        .arg(edge.dir().join("operator.token"))
+        .arg(&writable)
+        .arg(daemon.pid().to_string())
+        .stdin(Stdio::from(OwnedFd::from(stdin)))
+        .stdout(Stdio::from(OwnedFd::from(stdout)))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = taken_over.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    let attempts = [
+        "list BPF programs",
+        "open a packet socket",
+        "open a raw socket",
+        "open a netlink socket",
+        "connect to the control socket",
+        "read a secret",
+        "read users",
+        "list the root directory",
+        "write a file",
+        "read the daemon's memory",
+        "read the daemon's environment",
+        "signal the daemon",
+        "run a program",
+        "become root",
+        "bind a TCP port",
+    ];
+    for attempt in attempts {
+        assert!(said.contains(&format!("{attempt}: refused (")), "{attempt}: {said}");
+    }
+    for needed in ["resolve a name", "open a UDP socket", "start a thread"] {
+        assert!(said.contains(&format!("{needed}: done")), "{needed}: {said}");
+    }
+    assert!(!writable.join("written").exists());
+}
+
+#[test]
+fn a_front_process_that_ends_is_replaced_and_nothing_else_notices() {
+    let edge = Edge::new();
+    let daemon = edge.start(&policy(&edge));
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+    let before = front_of(&daemon);
+    // Signals are for the daemon: a terminal and systemd send them to both.
+    for signal in ["HUP", "INT", "TERM"] {
+        assert!(
+            Command::new("kill")
+                .arg(format!("-{signal}"))
+                .arg(before.to_string())
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+    assert_eq!(front_of(&daemon), before);
+    assert!(Command::new("kill").args(["-9", &before.to_string()]).status().unwrap().success());
+    daemon.wait_for_log("the front process has ended (signal: 9 (SIGKILL))");
+    assert!(edge.cli(&["block", "add", "203.0.113.7"]).status.success(), "orders are carried out meanwhile");
+    // Callers wait in the sockets, which the daemon has.
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+    daemon.wait_for_log("another front process serves requests");
+    assert_ne!(front_of(&daemon), before);
+    let warned = || edge.json(&["status"])["warnings"].to_string();
+    assert!(!warned().contains("front process"), "{}", warned());
+    let (ended, log) = daemon.terminate();
+    assert!(ended.success(), "{log}");
+}
+
+#[test]
+fn sockets_are_free_again_as_soon_as_a_daemon_was_killed() {
+    let edge = Edge::new();
+    let mut daemon = edge.start(&policy(&edge));
+    for _ in 0..3 {
+        let front = front_of(&daemon);
+        daemon.kill_9();
+        daemon = edge.start_again();
+        let begun = Instant::now();
+        wait_for("the front process of a killed daemon ends", || {
+            (!fs::exists(format!("/proc/{front}")).unwrap()).then_some(())
+        });
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+    }
+}
+
+#[test]
+fn changes_over_the_dashboard_take_the_token_that_the_front_process_does_not_know() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&policy(&edge));
+    let order = r#"{"order":"block","prefix":"203.0.113.9","for":"10m"}"#;
+    let post = |token: Option<&str>| {
+        let shown = token.map(|token| format!("Bearer {token}"));
+        let mut fields = vec![("content-type", "application/json")];
+        fields.extend(shown.as_deref().map(|shown| ("authorization", shown)));
+        http(&edge).under("localhost").ask("POST", "/dashboard/order", &fields, order).status
+    };
+    assert_eq!((post(None), post(Some("an-operators-token-012345678X"))), (403, 401));
+    let blocked = || edge.json(&["block", "list"]).to_string();
+    assert!(!blocked().contains("203.0.113.9"), "{}", blocked());
+    assert_eq!(post(Some("an-operators-token-0123456789")), 200);
+    assert!(blocked().contains("203.0.113.9"), "{}", blocked());
+}
+
+#[test]
+fn the_front_process_is_of_no_use_by_itself_and_root_is_no_user_for_it() {
+    let edge = Edge::new();
+    let alone = Command::new(binary("ratelimit")).arg("front").stdin(Stdio::null()).output().unwrap();
+    assert_refused(&alone, 2, &["`ratelimit front` is what `ratelimit run` starts for its listeners"]);
+    edge.write_policy(&policy(&edge));
+    let mut command = edge.run_command();
+    command.args(["--iface", ratelimit_tests::netns::EDGE, "--user", "root"]);
+    let as_root = command.output().unwrap();
+    assert_refused(&as_root, 2, &["user \"root\" is root; name one without rights with --user"]);
+}
