@@ -54,7 +54,7 @@ impl std::error::Error for Failure {}
 impl From<DataplaneError> for Failure {
     fn from(error: DataplaneError) -> Self {
         let code = match &error {
-            DataplaneError::NotRoot { .. } | DataplaneError::NotPermitted { .. } => ExitCode::NotPermitted,
+            DataplaneError::NoRights { .. } | DataplaneError::NotPermitted { .. } => ExitCode::NotPermitted,
             DataplaneError::NoInterface { .. }
             | DataplaneError::ListFull { .. }
             | DataplaneError::PinDirTaken { .. } => ExitCode::Usage,

@@ -40,7 +40,7 @@ impl Detach {
     }
 
     fn without_daemon(self) -> Result<(), Failure> {
-        probe::require_root("taking XDP programs off interfaces")?;
+        probe::require_rights("taking XDP programs off interfaces")?;
         let pins = PinDir::new(&self.pin);
         let nothing = || {
             let message = format!("nothing is attached under {}; nothing to detach", self.pin.display());

@@ -35,7 +35,7 @@ impl Pins {
     /// gone: who asks is told so by whoever asks it.
     pub(super) fn without_daemon(&self, state: &Path) -> Option<PinDir> {
         let readable = daemon_is_absent(state)
-            && probe::require_root("reading pins").is_ok()
+            && probe::require_rights("reading pins").is_ok()
             && self.pin.exists()
             && probe::require_bpffs(&self.pin).is_ok();
         let pins = PinDir::new(&self.pin);

@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     )?;
     warnings.iter().for_each(log::warning);
     headroom::require(&options.proc)?;
-    probe::require_root("loading XDP programs")?;
+    probe::require_rights("loading XDP programs")?;
     front::require_user(options.user.as_deref())?;
     let state = StateDir::claim(&options.state)?;
     let keeper = Keeper::claim(options, &state)?;
@@ -511,6 +511,12 @@ fn changes_lists(request: &Order) -> bool {
 
 impl Answer for Daemon {
     async fn answer(&self, request: Order, caller: Caller) -> Reply {
+        if matches!(caller, Caller::Process { pid, .. } if self.front().is(pid)) {
+            return Reply::Failed(Failure::new(
+                ExitCode::NotPermitted,
+                "the front process gives no orders here",
+            ));
+        }
         let reply = match request {
             Order::Test(question) => requests::ask(&self.front(), question).await,
             Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),

@@ -65,7 +65,7 @@ pub(super) fn start(
     reader: Reader,
     keeper: Keeper,
 ) -> Result<Host, Failure> {
-    probe::require_root("loading XDP programs")?;
+    probe::require_rights("loading XDP programs")?;
     let release = probe::kernel_release();
     probe::require_kernel(&release)?;
     probe::require_bpffs(&options.pin)?;

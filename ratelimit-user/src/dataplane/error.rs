@@ -18,13 +18,17 @@ fn mebibytes(sources: u32) -> u64 {
 /// A failure of the data plane.
 #[derive(Debug, thiserror::Error)]
 pub enum DataplaneError {
-    /// Not root.
-    #[error("{what} needs root, and this process runs as user {uid}; use sudo")]
-    NotRoot {
+    /// Neither root nor with the capabilities that it takes.
+    #[error(
+        "{what} needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; this process runs as user {uid} and lacks {missing}; use sudo"
+    )]
+    NoRights {
         /// What was tried.
         what: &'static str,
         /// Effective user.
         uid: u32,
+        /// Names of capabilities.
+        missing: String,
     },
     /// Root, but without the capability.
     #[error("the kernel refused {action} (EPERM); the process needs CAP_BPF and CAP_NET_ADMIN")]

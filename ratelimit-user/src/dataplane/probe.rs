@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ratelimit_common::{abi::Clock, limit::gcra};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::DataplaneError;
 
@@ -40,10 +41,27 @@ pub fn require_kernel(release: &str) -> Result<KernelRelease, DataplaneError> {
     }
 }
 
-/// Refuses anyone but root, for whom this is: loading XDP programs.
-pub fn require_root(what: &'static str) -> Result<(), DataplaneError> {
-    let uid = rustix::process::geteuid();
-    if uid.is_root() { Ok(()) } else { Err(DataplaneError::NotRoot { what, uid: uid.as_raw() }) }
+/// Refuses whoever may not work with XDP programs.
+pub fn require_rights(what: &'static str) -> Result<(), DataplaneError> {
+    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    let missing: Vec<&str> = missing(held).collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => {
+            let uid = rustix::process::geteuid().as_raw();
+            Err(DataplaneError::NoRights { what, uid, missing: missing.join(", ") })
+        }
+    }
+}
+
+/// Capabilities that XDP programs take and that are not among these. CAP_SYS_ADMIN stands for what was split off from it.
+fn missing(held: CapabilitySet) -> impl Iterator<Item = &'static str> {
+    let wanted = [
+        (CapabilitySet::BPF | CapabilitySet::SYS_ADMIN, "CAP_BPF"),
+        (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+        (CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN, "CAP_PERFMON"),
+    ];
+    wanted.into_iter().filter(move |(any, _)| !held.intersects(*any)).map(|(_, name)| name)
 }
 
 /// Refuses a pin directory that is not on a BPF file system.
@@ -141,6 +159,15 @@ pub fn now_by(clock: Clock) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_and_the_old_right_stands_for_the_new_ones() {
+        let words = |held: CapabilitySet| missing(held).collect::<Vec<_>>().join(" ");
+        assert_eq!(words(CapabilitySet::empty()), "CAP_BPF CAP_NET_ADMIN CAP_PERFMON");
+        assert_eq!(words(CapabilitySet::BPF | CapabilitySet::NET_ADMIN), "CAP_PERFMON");
+        assert_eq!(words(CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::PERFMON), "");
+        assert_eq!(words(CapabilitySet::SYS_ADMIN), "CAP_NET_ADMIN");
+    }
 
     #[test]
     fn a_kernel_below_the_floor_is_refused_by_name() {

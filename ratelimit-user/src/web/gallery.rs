@@ -268,7 +268,8 @@ mod tests {
         let block = Order::BlockDel { prefix: "10.0.0.1".to_owned(), cluster: false };
         let (ordered, _) = tokio::join!(
             async {
-                orders.recv().await.map(|handed| handed.reply.send(Reply::Done("done".to_owned()))).is_some()
+                let handed = orders.recv().await.unwrap();
+                handed.reply.send(Reply::Done("done".to_owned())).is_ok()
             },
             async { assert_eq!(gallery.order(block, None, None).await, Reply::Done("done".to_owned())) }
         );

@@ -12,8 +12,9 @@ use landlock::{
 use rustix::{
     process::{DumpableBehavior, Gid, Uid, getuid, set_dumpable_behavior},
     thread::{
-        CapabilitySet, CapabilitySets, capability_is_in_bounding_set, remove_capability_from_bounding_set,
-        set_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
+        CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+        remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_gid,
+        set_thread_groups, set_thread_uid,
     },
 };
 use seccompiler::{
@@ -45,33 +46,31 @@ const READABLE: [&str; 18] = [
     "/proc/self",
 ];
 
-/// Flags of `clone` for namespaces: a user namespace would give capabilities back inside of it.
-const NAMESPACES: u64 = (libc::CLONE_NEWUSER
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWCGROUP) as u64;
+/// A thread, and nothing but a thread: another process would have a number that the daemon does not know.
+const THREAD: u64 = libc::CLONE_THREAD as u64;
 
 const NO_LANDLOCK: &str =
     "this kernel has no Landlock: the front process can read every file that its user can read";
+const SAME_USER: &str = "the front process keeps the user of the daemon, without capabilities: the daemon may not change users; with CAP_SETUID and \
+                         CAP_SETGID the front gets a user of its own";
 
-/// Gives everything up, for good; what to warn of if the kernel cannot do all of it. Called while the process has one thread: threads that are there already would keep what they have.
-pub(super) fn give_up(user: &FrontUser) -> Result<Option<&'static str>, String> {
+/// Gives everything up, for good; what to warn of if the kernel cannot do all of it. Called while the process has one thread: threads that are there
+/// already would keep what they have.
+pub(super) fn give_up(user: &FrontUser) -> Result<Vec<&'static str>, String> {
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads != 1 {
         return Err(format!("there are {threads} threads already"));
     }
-    become_user(user).map_err(failed("cannot become its user"))?;
+    let is_another = become_user(user).map_err(failed("cannot become its user"))?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .map_err(|error| failed("cannot give up capabilities")(error.into()))?;
     set_no_new_privs(true).map_err(|error| failed("cannot rule out new rights")(error.into()))?;
     let is_enforced = leave_files().map_err(|error| format!("cannot leave the file system: {error}"))?;
     leave_calls().map_err(|error| format!("cannot leave system calls: {error}"))?;
-    Ok((!is_enforced).then_some(NO_LANDLOCK))
+    let warnings = [(is_another, SAME_USER), (is_enforced, NO_LANDLOCK)];
+    Ok(warnings.into_iter().filter(|(is_done, _)| !is_done).map(|(_, warning)| warning).collect())
 }
 
 /// From now on no other process of this user can look into this one. Later than the rest: `/proc/self` cannot be read any more.
@@ -80,12 +79,13 @@ pub(super) fn hide() {
     let _cannot_fail = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-fn become_user(user: &FrontUser) -> io::Result<()> {
-    if !getuid().is_root() {
-        // A daemon that was started with capabilities only has no other user to go to.
-        return Ok(());
+/// Becomes the user, if the daemon may change users; says whether it is so.
+fn become_user(user: &FrontUser) -> io::Result<bool> {
+    let held = capabilities(None)?.effective;
+    if !held.contains(CapabilitySet::SETUID | CapabilitySet::SETGID) {
+        return Ok(getuid().as_raw() == user.user);
     }
-    for capability in CapabilitySet::all().iter() {
+    for capability in CapabilitySet::all().iter().filter(|_| held.contains(CapabilitySet::SETPCAP)) {
         if capability_is_in_bounding_set(capability).unwrap_or(false) {
             remove_capability_from_bounding_set(capability)?;
         }
@@ -93,7 +93,8 @@ fn become_user(user: &FrontUser) -> io::Result<()> {
     let groups: Vec<Gid> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     set_thread_groups(&groups)?;
     set_thread_gid(Gid::from_raw(user.group))?;
-    Ok(set_thread_uid(Uid::from_raw(user.user))?)
+    set_thread_uid(Uid::from_raw(user.user))?;
+    Ok(true)
 }
 
 /// Landlock: files that are not named here cannot be opened, no port can be bound, and no process outside can be signalled. Says whether the kernel does
@@ -121,7 +122,7 @@ fn leave_calls() -> Result<(), seccompiler::Error> {
     let families: Result<Vec<_>, _> =
         families.iter().map(|family| only(0, SeccompCmpOp::Eq, *family as u64)).collect();
     rules.insert(libc::SYS_socket, families?);
-    rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(NAMESPACES), 0)?]);
+    rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(THREAD), THREAD)?]);
     let machine = TargetArch::try_from(std::env::consts::ARCH)?;
     // As on a kernel without the call: libraries have another way then, as from clone3, whose flags cannot be looked at, to clone.
     let absent = SeccompAction::Errno(libc::ENOSYS as u32);

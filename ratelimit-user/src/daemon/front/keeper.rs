@@ -7,7 +7,10 @@ use std::{
         unix::net::UnixStream as StdUnix,
     },
     process::Stdio,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -74,6 +77,8 @@ struct Shared {
     /// The number of the policy that the front follows.
     followed: watch::Sender<u64>,
     has_headroom: watch::Sender<bool>,
+    /// The process; 0 before there is one.
+    process: AtomicU32,
     report: Mutex<FrontReport>,
     round_trip: Mutex<RoundTrip>,
 }
@@ -86,6 +91,7 @@ impl Front {
             wanted: watch::Sender::new((1, Arc::new(text_of(version)))),
             followed: watch::Sender::new(0),
             has_headroom: watch::Sender::new(true),
+            process: AtomicU32::new(0),
             report: Mutex::default(),
             round_trip: Mutex::new(round_trip),
         }))
@@ -113,6 +119,12 @@ impl Front {
     /// Whether the host has headroom.
     pub(in crate::daemon) fn set_headroom(&self, is_there: bool) {
         self.0.has_headroom.send_if_modified(|before| std::mem::replace(before, is_there) != is_there);
+    }
+
+    /// Whether this process is the front. The front has no business at the control socket, whatever its user may do there.
+    pub(in crate::daemon) fn is(&self, process: Option<i32>) -> bool {
+        let front = self.0.process.load(Ordering::Relaxed);
+        process.is_some_and(|process| front != 0 && process.cast_unsigned() == front)
     }
 
     /// What was last counted of requests.
@@ -307,6 +319,7 @@ impl Keeper {
         command.stdin(Stdio::from(OwnedFd::from(asked_there)));
         command.stdout(Stdio::from(OwnedFd::from(asking_there)));
         let child = command.kill_on_drop(true).spawn()?;
+        self.front.0.process.store(child.id().unwrap_or(0), Ordering::Relaxed);
         drop(command);
         let (store, store_there) = StdUnix::pair()?;
         store_socket::serve(store, self.answers.clone())?;

@@ -61,7 +61,7 @@ pub struct FrontProcess {
     asked: StdUnix,
     asking: StdUnix,
     /// What an operator should know about the rights that are left.
-    warning: Option<&'static str>,
+    warnings: Vec<&'static str>,
 }
 
 impl FrontProcess {
@@ -70,17 +70,17 @@ impl FrontProcess {
         let asked = stream(&io::stdin()).map_err(|_| not_a_front())?;
         let asking = stream(&io::stdout()).map_err(|_| not_a_front())?;
         let user = user::find(name).map_err(Failure::usage)?;
-        let warning = confinement::give_up(&user).map_err(|why| {
+        let warnings = confinement::give_up(&user).map_err(|why| {
             let sentence = format!("the front process cannot give up its rights: {why}");
             Failure::new(ExitCode::NotPermitted, sentence)
         })?;
-        Ok(Self { asked, asking, warning })
+        Ok(Self { asked, asking, warnings })
     }
 
     /// Serves until the daemon ends.
     pub fn serve(self) -> Result<(), Failure> {
-        let Self { asked, asking, warning } = self;
-        warning.iter().for_each(log::warning);
+        let Self { asked, asking, warnings } = self;
+        warnings.iter().for_each(log::warning);
         let unsupported = |what: &'static str| {
             move |error: io::Error| {
                 Failure::new(ExitCode::Unsupported, format!("front process: {what}: {error}"))

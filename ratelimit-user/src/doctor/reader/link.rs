@@ -66,7 +66,7 @@ fn occupant(interface: &Interface, all: &[Interface], pins: &PinDir) -> Occupant
     }
     match attach::program_name(attached.program_id) {
         Some(name) => Occupant::Foreign(attached.program_id, name),
-        None if probe::require_root("reading programs").is_err() => {
+        None if probe::require_rights("reading programs").is_err() => {
             Occupant::Unnamed(attached.program_id, "only root may ask whose it is".to_owned())
         }
         None => Occupant::Foreign(attached.program_id, "without a name".to_owned()),

@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     let done = if options.requests {
         ask(options)
     } else {
-        if let Some(code) = seclusion::require_root() {
+        if let Some(code) = seclusion::require_rights() {
             return code;
         }
         seclusion::enter().and_then(|()| bench(options))

@@ -37,8 +37,8 @@ pub(crate) fn enter() -> Result<()> {
 }
 
 /// What the shell gets: 4 is "not permitted" everywhere in this project.
-pub(crate) fn require_root() -> Option<ExitCode> {
-    if ratelimit_user::dataplane::probe::require_root("this benchmark").is_ok() {
+pub(crate) fn require_rights() -> Option<ExitCode> {
+    if ratelimit_user::dataplane::probe::require_rights("this benchmark").is_ok() {
         return None;
     }
     eprintln!(
