@@ -89,7 +89,7 @@ impl World {
     fn other_variant(&mut self) -> Variant {
         let coin = |world: &mut Self| world.deck.below(2) == 0;
         Variant {
-            gate: coin(self),
+            prefilter: coin(self),
             service: coin(self),
             rate: if coin(self) { 400 } else { 300 },
             ..self.variant

@@ -92,7 +92,7 @@ pub(super) const CALLER: &str = "10.99.0.3";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variant {
     pub(super) table_entries: u32,
-    pub(super) gate: bool,
+    pub(super) prefilter: bool,
     /// A service more, in front of the others.
     pub(super) service: bool,
     /// Of sources, per second.
@@ -100,12 +100,12 @@ pub(super) struct Variant {
 }
 
 impl Variant {
-    pub(super) const FIRST: Self = Self { table_entries: 16_384, gate: true, service: false, rate: 400 };
+    pub(super) const FIRST: Self = Self { table_entries: 16_384, prefilter: true, service: false, rate: 400 };
 }
 
 /// The policy file of a host.
 pub(super) fn text(variant: &Variant, host: usize, store: &str) -> String {
-    let Variant { table_entries, gate, service, rate } = variant;
+    let Variant { table_entries, prefilter, service, rate } = variant;
     let service = match service {
         true => {
             "[[service]]\nname = \"alpha\"\nmatch = { protocol = \"udp\", ports = [9] }\ntotal = [\"1000 packets/s\"]\n"
@@ -113,7 +113,7 @@ pub(super) fn text(variant: &Variant, host: usize, store: &str) -> String {
         false => "",
     };
     format!(
-        "[source]\nladder = false\ngate = {gate}\ntable_entries = {table_entries}\nlimits = [\"{rate} packets/s burst {rate}\"]\n{service}\
+        "[source]\nladder = false\ngate = {prefilter}\ntable_entries = {table_entries}\nlimits = [\"{rate} packets/s burst {rate}\"]\n{service}\
          [[service]]\nname = \"shared\"\nmatch = {{ protocol = \"udp\", ports = [{PORT}], destinations = [\"{SECOND_V4}\"] }}\n\
          total = [\"500 packets/s burst 500\"]\n\
          [[service]]\nname = \"web\"\nmatch = {{ protocol = \"tcp\", ports = [{PORT}], destinations = [\"{EDGE_V4}\"] }}\nsyn_cookies = \"50 syns/s\"\n\
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn every_variant_is_a_policy() {
-        for (gate, service) in [(true, true), (false, false)] {
-            let variant = Variant { gate, service, ..Variant::FIRST };
+        for (prefilter, service) in [(true, true), (false, false)] {
+            let variant = Variant { prefilter, service, ..Variant::FIRST };
             let text = text(&variant, 0, "redis://127.0.0.1:6379");
             ratelimit_user::config::parse(&text, "soak").unwrap_or_else(|error| panic!("{error} in {text}"));
         }

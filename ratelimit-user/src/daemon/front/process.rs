@@ -13,6 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use rustix::thread::set_name;
 use tokio::{
     net::UnixStream,
     runtime::Handle,
@@ -69,6 +70,8 @@ impl FrontProcess {
     pub fn confined(name: Option<&str>) -> Result<Self, Failure> {
         let asked = stream(&io::stdin()).map_err(|_| not_a_front())?;
         let asking = stream(&io::stdout()).map_err(|_| not_a_front())?;
+        // For lists of processes: the name of the file that was executed is `exe`.
+        let _unnamed = set_name(c"ratelimit-front");
         let user = user::find(name).map_err(Failure::usage)?;
         let warnings = confinement::give_up(&user).map_err(|why| {
             let sentence = format!("the front process cannot give up its rights: {why}");
