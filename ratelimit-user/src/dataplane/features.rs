@@ -8,6 +8,7 @@ use super::generic_netlink::{NetlinkFamily, attribute, attributes, find, number}
 const FEATURES_GET: u8 = 11;
 const RINGS_GET: u8 = 15;
 const CHANNELS_GET: u8 = 17;
+const RSS_GET: u8 = 38;
 /// With the bit that says that it has attributes inside, without which the kernel refuses it.
 const HEADER: u16 = 0x8000 | 1;
 const DEVICE_INDEX: u16 = 1;
@@ -20,6 +21,7 @@ const CHANNELS_RX_MAX: u16 = 2;
 const CHANNELS_COMBINED_MAX: u16 = 5;
 const CHANNELS_RX: u16 = 6;
 const CHANNELS_COMBINED: u16 = 9;
+const RSS_TABLE: u16 = 4;
 
 /// How network devices are asked (linux/netdev.h).
 const DEVICE_GET: u8 = 1;
@@ -81,6 +83,14 @@ pub fn queues(index: u32) -> io::Result<DeviceExtent> {
         (!known.is_empty()).then(|| known.iter().sum())
     };
     extent(sum(CHANNELS_RX, CHANNELS_COMBINED), sum(CHANNELS_RX_MAX, CHANNELS_COMBINED_MAX))
+}
+
+/// The queue of each entry of the table by which the device spreads flows (RSS), on kernels that say so: 6.2 and newer.
+pub fn spread(index: u32) -> io::Result<Vec<u32>> {
+    let rss = ethtool(index, RSS_GET)?;
+    let table = find(&rss, RSS_TABLE).ok_or_else(|| io::Error::other("the driver has no table"))?;
+    let (entries, _) = table.as_chunks();
+    Ok(entries.iter().map(|entry| u32::from_ne_bytes(*entry)).collect())
 }
 
 /// What the driver can do, on kernels that say so: 6.3 and newer.

@@ -16,6 +16,7 @@ pub(super) fn examine(link: &LinkReadings, host: &HostReadings, wishes: &Wishes)
     let mut findings = vec![framing(link), structure(link), occupant(link)];
     findings.extend(native::examine(link, host));
     findings.extend([tags(link, wishes), queues(link, host), ring(link)]);
+    findings.extend(spread(link));
     findings.into_iter().map(|finding| finding.about(&link.name)).collect()
 }
 
@@ -136,6 +137,31 @@ fn queues(link: &LinkReadings, host: &HostReadings) -> HostFinding {
     }
     let limit = if queues.now < host.cpus { "; the device has no more" } else { "" };
     HostFinding::ok("queues", format!("receive queues: {}, CPUs: {}{limit}", queues.now, host.cpus))
+}
+
+/// Whether flows are spread over all queues alike. Links without a table, or with one queue, have nothing to spread.
+fn spread(link: &LinkReadings) -> Option<HostFinding> {
+    let (Ok(table), Ok(queues)) = (&link.spread, &link.queues) else { return None };
+    if table.is_empty() || queues.now < 2 {
+        return None;
+    }
+    let last = table.iter().copied().max().unwrap_or(0).max(queues.now - 1);
+    let entries = |queue: u32| table.iter().filter(|entry| **entry == queue).count();
+    let (least, most) = (0..=last)
+        .map(entries)
+        .fold((usize::MAX, 0), |(least, most), count| (least.min(count), most.max(count)));
+    if most > 2 * least.max(1) || least == 0 {
+        return Some(HostFinding::warn(
+            "spread",
+            format!(
+                "of {} entries of the RSS table one receive queue has {most} and another {least}: a flood keeps some CPUs busy while others idle",
+                table.len()
+            ),
+            format!("ethtool -X {} equal {}", link.name, queues.now),
+        ));
+    }
+    let text = format!("{} entries of the RSS table, {least} to {most} for each receive queue", table.len());
+    Some(HostFinding::ok("spread", text))
 }
 
 fn ring(link: &LinkReadings) -> HostFinding {

@@ -98,6 +98,8 @@ pub struct LinkReadings {
     pub ring: Perhaps<DeviceExtent>,
     /// Receive queues.
     pub queues: Perhaps<DeviceExtent>,
+    /// The queue of each entry of the table by which the device spreads flows.
+    pub spread: Perhaps<Vec<u32>>,
     /// What a virtio device was given by its hypervisor.
     pub virtio: Option<Virtio>,
     /// The program that is on it.

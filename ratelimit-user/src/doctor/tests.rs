@@ -47,6 +47,7 @@ fn healthy() -> Readings {
             features: Ok(["rx-gro", "rx-checksum"].map(str::to_owned).into()),
             ring: Ok(DeviceExtent { now: 2048, most: 8160 }),
             queues: Ok(DeviceExtent { now: 8, most: 64 }),
+            spread: Ok((0..128).map(|entry| entry % 8).collect()),
             virtio: None,
             occupant: Occupant::Ours("native"),
         }],
@@ -114,6 +115,7 @@ fn a_host_that_is_as_it_should_be_has_a_line_for_everything_and_no_finding() {
         "receive_offload",
         "vlan_offload",
         "queues",
+        "spread",
         "ring",
         "store",
         "daemon",
@@ -180,7 +182,7 @@ fn what_no_policy_asks_for_is_no_finding() {
 fn each_thing_of_an_interface_that_is_in_the_way_is_one_finding_with_its_remedy() {
     use Grade::{Fail, Unknown, Warn};
     type Change = fn(&mut LinkReadings);
-    let cases: [(Change, &str, Grade, &str); 21] = [
+    let cases: [(Change, &str, Grade, &str); 23] = [
         (|link| link.framing = Err("GRE tunnels show".to_owned()), "link_type", Fail, "come in by"),
         (
             |link| link.occupant = Occupant::Foreign(7, "their_xdp".to_owned()),
@@ -256,6 +258,13 @@ fn each_thing_of_an_interface_that_is_in_the_way_is_one_finding_with_its_remedy(
         ),
         (|link| link.queues = Ok(DeviceExtent { now: 2, most: 4 }), "queues", Warn, "combined 4"),
         (|link| link.queues = Err("it does not say".to_owned()), "queues", Unknown, "it does not say"),
+        (|link| link.spread = Ok(vec![0; 128]), "spread", Warn, "ethtool -X eth0 equal 8"),
+        (
+            |link| link.spread = Ok((0..128).map(|entry| if entry < 64 { 0 } else { entry % 8 }).collect()),
+            "spread",
+            Warn,
+            "one receive queue has 72 and another 8",
+        ),
         (
             |link| link.ring = Ok(DeviceExtent { now: 256, most: 4096 }),
             "ring",
@@ -295,7 +304,9 @@ fn each_thing_of_an_interface_that_is_in_the_way_is_one_finding_with_its_remedy(
 #[test]
 fn what_cannot_be_better_is_no_finding() {
     type Change = fn(&mut LinkReadings);
-    let cases: [Change; 8] = [
+    let cases: [Change; 10] = [
+        |link| link.spread = Err("the driver has no table".to_owned()),
+        |link| link.spread = Ok(Vec::new()),
         |link| link.queues = Ok(DeviceExtent { now: 1, most: 1 }),
         |link| link.ring = Ok(DeviceExtent { now: 512, most: 512 }),
         |link| (link.mtu, link.support) = (Some(9000), Ok(DriverSupport { native: true, pieces: true })),

@@ -104,7 +104,7 @@ impl Answers {
                 HostAnswers::Stamps(paths.iter().map(stamp).collect())
             }
             FrontAsks::Offence { prefix, for_ns, reason } => {
-                if let Ok(prefix) = prefix.parse::<Prefix>() {
+                if let Some(prefix) = prefix.parse().ok().filter(is_a_callers) {
                     follow_offence(&mut self.0.daemon.host(), &Offence { prefix, for_ns, reason });
                 }
                 HostAnswers::Done
@@ -179,6 +179,11 @@ impl Answers {
     }
 }
 
+/// Whether a prefix can be that of one caller. Limits have none that are wider; a front that was taken over might.
+fn is_a_callers(prefix: &Prefix) -> bool {
+    prefix.len() >= if prefix.is_v4() { 24 } else { 48 }
+}
+
 /// What an order does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -199,5 +204,41 @@ fn kind(order: &Order) -> Kind {
             Kind::Change
         }
         _ => Kind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::protocol::Operator;
+
+    #[test]
+    fn the_dashboard_asks_changes_with_a_token_and_orders_nothing_else() {
+        let block = |force| Order::BlockAdd {
+            prefix: "203.0.113.7".to_owned(),
+            for_ns: None,
+            reason: None,
+            cluster: false,
+            operator: Operator { origin: None, force },
+        };
+        assert_eq!(kind(&Order::Lists { most: 9 }), Kind::Question);
+        assert_eq!((kind(&block(false)), kind(&block(true))), (Kind::Change, Kind::Other));
+        for order in [Order::Rollback, Order::Confirm, Order::LimitList, Order::Status] {
+            assert_eq!(kind(&order), Kind::Other, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_front_gets_blocked_is_one_caller() {
+        for (prefix, may) in [
+            ("203.0.113.7/32", true),
+            ("203.0.113.0/24", true),
+            ("203.0.0.0/16", false),
+            ("0.0.0.0/0", false),
+            ("2001:db8:0:1::/64", true),
+            ("2001:db8::/32", false),
+        ] {
+            assert_eq!(is_a_callers(&prefix.parse().unwrap()), may, "{prefix}");
+        }
     }
 }

@@ -4,8 +4,9 @@ use std::{fmt, fs};
 
 /// The user of packages, if there is one.
 const OWN: &str = "ratelimit";
-/// The user that owns nothing, on every system.
+/// The user that owns nothing, on every system, and its number where no list of users says one.
 const NOBODY: &str = "nobody";
+const NOBODYS: u32 = 65_534;
 
 /// A user as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,16 +27,23 @@ impl fmt::Display for FrontUser {
 /// The user with this name; without a name `ratelimit` if there is such a user, else `nobody`.
 pub(super) fn find(name: Option<&str>) -> Result<FrontUser, String> {
     let read = |file: &str| fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"));
-    choose(name, &read("/etc/passwd")?, &read("/etc/group").unwrap_or_default())
+    let users = match name {
+        Some(_) => read("/etc/passwd")?,
+        // A container may have no list of users.
+        None => read("/etc/passwd").unwrap_or_default(),
+    };
+    choose(name, &users, &read("/etc/group").unwrap_or_default())
 }
 
 fn choose(name: Option<&str>, users: &str, groups: &str) -> Result<FrontUser, String> {
     let found = match name {
         Some(name) => named(name, users, groups),
-        None => named(OWN, users, groups).or_else(|| named(NOBODY, users, groups)),
+        None => named(OWN, users, groups).or_else(|| named(NOBODY, users, groups)).or_else(|| {
+            Some(FrontUser { name: NOBODY.to_owned(), user: NOBODYS, group: NOBODYS, groups: Vec::new() })
+        }),
     };
     let found = found.ok_or_else(|| {
-        let name = name.unwrap_or(NOBODY);
+        let name = name.unwrap_or_default();
         format!("user {name:?} is not in /etc/passwd; make one with `useradd --system ratelimit`, or name another with --user")
     })?;
     match found.user {
@@ -67,6 +75,7 @@ mod tests {
     #[test]
     fn the_user_of_the_package_comes_first_and_nobody_stands_in_for_it() {
         assert_eq!(choose(None, USERS, GROUPS).unwrap().to_string(), "nobody (65534:65534)");
+        assert_eq!(choose(None, "", "").unwrap().to_string(), "nobody (65534:65534)");
         let with = format!("{USERS}ratelimit:x:995:990::/:/bin/false\n");
         let own = choose(None, &with, GROUPS).unwrap();
         assert_eq!((own.user, own.group, own.groups), (995, 990, vec![40]));

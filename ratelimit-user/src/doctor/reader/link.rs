@@ -36,6 +36,7 @@ pub(super) fn read(interface: &Interface, all: &[Interface], pins: &PinDir) -> L
         features: features::active(index).map_err(|error| error.to_string()),
         ring: features::ring(index).map_err(|_| "the driver has no ring whose size it tells".to_owned()),
         queues: queues.map_err(|error| error.to_string()),
+        spread: features::spread(index).map_err(|error| error.to_string()),
         virtio: driver
             .as_deref()
             .filter(|driver| *driver == "virtio_net")

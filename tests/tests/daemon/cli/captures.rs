@@ -2,8 +2,11 @@
 
 use std::{
     fs,
-    net::Ipv4Addr,
+    io::{self, BufRead as _, BufReader, Write as _},
+    net::{Ipv4Addr, TcpListener, TcpStream},
     path::{Path, PathBuf},
+    process::Stdio,
+    thread,
 };
 
 use ratelimit_tests::{
@@ -238,4 +241,36 @@ fn a_suggestion_comes_from_what_a_daemon_on_trial_lets_pass() {
     let rate: u64 = service["rate"].as_str().unwrap().split(' ').next().unwrap().parse().unwrap();
     // Twice what the honest one sent, not what the other did.
     assert!((20..=100).contains(&rate), "{service}");
+}
+
+#[test]
+fn packets_that_the_kernel_has_joined_count_as_many_as_were_on_the_wire() {
+    const BYTES: usize = 3_000_000;
+    let edge = edge_with_sources(&["10.99.0.2"]);
+    let listener = edge.wire.as_edge(|| TcpListener::bind((EDGE_V4, 0)).expect("an address"));
+    let port = listener.local_addr().expect("its address").port();
+    let mut listening = edge.cli_command(&["suggest", "--iface", EDGE, "--for", "3s", "--output", "json"]);
+    let mut listening =
+        listening.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start to listen");
+    // It says that it listens.
+    let mut told = BufReader::new(listening.stderr.take().expect("stderr"));
+    told.read_line(&mut String::new()).expect("a line");
+    let received = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        io::copy(&mut stream, &mut io::sink()).expect("everything")
+    });
+    edge.wire.as_net(|| {
+        let mut stream = TcpStream::connect((EDGE_V4, port)).expect("connect");
+        stream.write_all(&vec![7; BYTES]).expect("send");
+    });
+    assert_eq!(received.join().expect("a count"), BYTES as u64);
+    let output = listening.wait_with_output().expect("a suggestion");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let observed = answer["observed"].as_str().expect("a sentence");
+    let words: Vec<&str> = observed.split_whitespace().collect();
+    let at = words.iter().position(|word| word.starts_with("packets")).expect("a number of packets");
+    let packets: usize = words[at - 1].parse().expect("a number");
+    // A veth has 1500 bytes; a little more for the handshake, its end, and segments that are not full.
+    let least = BYTES / 1_460;
+    assert!((least..least + least / 4 + 50).contains(&packets), "{observed}, at least {least}");
 }
