@@ -501,14 +501,6 @@ async fn beside<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(failed)?
 }
 
-/// Whether somebody who is answered counts on the lists to stay as they are then.
-fn changes_lists(request: &Order) -> bool {
-    matches!(
-        request,
-        Order::BlockAdd { .. } | Order::BlockDel { .. } | Order::AllowAdd { .. } | Order::AllowDel { .. }
-    )
-}
-
 impl Answer for Daemon {
     async fn answer(&self, request: Order, caller: Caller) -> Reply {
         if matches!(caller, Caller::Process { pid, .. } if self.front().is(pid)) {
@@ -522,7 +514,8 @@ impl Answer for Daemon {
             Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             Order::Stats => self.counters().await.map(|counters| Reply::Stats(Box::new(counters))),
             Order::Top => self.view().await.map(|view| Reply::View(Box::new(view))),
-            request if changes_lists(&request) => {
+            // Whoever is answered counts on the lists to stay as they are then.
+            request if request.changes_lists() => {
                 let (reply, file) = {
                     let mut host = self.host();
                     (answer(&mut host, request, caller), host.lists.keeper.file())

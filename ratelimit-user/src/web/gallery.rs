@@ -66,14 +66,6 @@ pub struct Viewer {
     _place: OwnedSemaphorePermit,
 }
 
-/// Whether an order changes something, and is therefore an operator's.
-fn changes_something(order: &Order) -> bool {
-    matches!(
-        order,
-        Order::BlockAdd { .. } | Order::BlockDel { .. } | Order::AllowAdd { .. } | Order::AllowDel { .. }
-    )
-}
-
 impl Gallery {
     /// The gallery of a daemon that guards interfaces, and what comes over it: orders, and questions. Each has a queue of its own, so that an operator
     /// who blocks somebody does not wait behind those who ask.
@@ -127,7 +119,7 @@ impl Gallery {
             return failed(ExitCode::Unsupported, "this service guards no interface; ratelimit run does");
         };
         let (reply, answered) = oneshot::channel();
-        let queue = if changes_something(&order) { orders } else { questions };
+        let queue = if order.changes_lists() { orders } else { questions };
         if queue.try_send(Handed { order, from, token, reply }).is_err() {
             return failed(
                 ExitCode::NoDaemon,

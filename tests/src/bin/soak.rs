@@ -26,7 +26,7 @@ struct Options {
     /// A build that takes over for a while, with words for its `run`: NAME=FILE[ WORD...]; may be given several times
     #[arg(long, value_name = "NAME=FILE", value_parser = other)]
     other: Vec<Build>,
-    /// The same of a build that begins on empty maps where it finds those of another layout
+    /// Builds that begin on empty maps where it finds those of another layout
     #[arg(long, value_name = "NAME=FILE", value_parser = other)]
     former: Vec<Build>,
     /// Load a service and a host instead: connections that do not read, users, sources, blocks

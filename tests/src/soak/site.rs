@@ -177,7 +177,7 @@ impl Site {
         Ok(())
     }
 
-    /// The same with a command of one's own.
+    /// Starts a daemon with a command that the caller has made.
     pub(super) fn try_start(&self, command: Command, build: usize) -> Result<Running, String> {
         let mut running = self.spawn(command, build);
         let mut stdout = BufReader::new(running.child.stdout.take().expect("stdout"));
@@ -248,7 +248,7 @@ impl Site {
         command.output().expect("run the command line")
     }
 
-    /// The same, where it must succeed.
+    /// Runs one verb of the command line that must succeed.
     pub(super) fn order(&self, words: &[&str]) -> Result<(), String> {
         let output = self.cli(words);
         match output.status.success() {

@@ -156,6 +156,28 @@ fn a_front_process_that_ends_is_replaced_and_nothing_else_notices() {
 }
 
 #[test]
+fn a_front_process_that_hangs_holds_up_no_order() {
+    let edge = Edge::new();
+    let daemon = edge.start(&policy(&edge));
+    let front = front_of(&daemon).to_string();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &front]).status().unwrap().success());
+    signal("-STOP");
+    let begun = Instant::now();
+    assert!(edge.cli(&["block", "add", "203.0.113.7"]).status.success());
+    assert!(edge.cli(&["limit", "list"]).status.success());
+    assert!(edge.json(&["status"])["blocked_prefixes"].as_u64() == Some(1));
+    // Each of them would wait for seconds if it waited for an answer of the front.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_refused(
+        &edge.cli(&["test", "--api", "a"]),
+        3,
+        &["the front process does not answer; ask again in a second"],
+    );
+    signal("-CONT");
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+}
+
+#[test]
 fn sockets_are_free_again_as_soon_as_a_daemon_was_killed() {
     let edge = Edge::new();
     let mut daemon = edge.start(&policy(&edge));

@@ -182,6 +182,14 @@ pub enum Order {
 }
 
 impl Order {
+    /// Whether it changes the block or the allow list.
+    pub fn changes_lists(&self) -> bool {
+        matches!(
+            self,
+            Self::BlockAdd { .. } | Self::BlockDel { .. } | Self::AllowAdd { .. } | Self::AllowDel { .. }
+        )
+    }
+
     /// The line to send and the text to send behind it: a policy is long, and quoting it in JSON costs more than the change it makes.
     pub fn into_message(mut self) -> serde_json::Result<Vec<u8>> {
         let mut behind = String::new();

@@ -200,9 +200,7 @@ fn kind(order: &Order) -> Kind {
         Order::Explain { .. } | Order::AttackShow { .. } | Order::Lists { .. } => Kind::Question,
         // Who is cut off by an order from there is not the dashboard's to say.
         Order::BlockAdd { operator, .. } | Order::AllowDel { operator, .. } if operator.force => Kind::Other,
-        Order::BlockAdd { .. } | Order::BlockDel { .. } | Order::AllowAdd { .. } | Order::AllowDel { .. } => {
-            Kind::Change
-        }
+        order if order.changes_lists() => Kind::Change,
         _ => Kind::Other,
     }
 }

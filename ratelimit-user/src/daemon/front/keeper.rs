@@ -46,6 +46,8 @@ const AT_A_TIME: usize = 32;
 const TO_BEGIN: Duration = Duration::from_secs(30);
 /// How long the front may take to answer a question.
 const TO_ANSWER: Duration = Duration::from_secs(5);
+/// How long the front may take to report what it has counted: whoever asks gets the last report otherwise, and attacks are looked for all the same.
+const TO_REPORT: Duration = Duration::from_millis(500);
 /// How long whoever has changed the policy waits until requests follow it. Packets have followed by then.
 const TO_SETTLE: Duration = Duration::from_secs(2);
 /// How long a front that was told to end may take.
@@ -109,8 +111,11 @@ impl Front {
         });
     }
 
-    /// Waits until requests are decided by the policy in force, but not for long.
+    /// Waits until requests are decided by the policy in force, but not for long, and not for a front that is not there: the next one begins with it.
     pub(in crate::daemon) async fn settled(&self) {
+        if open(&self.0.line).is_none() {
+            return;
+        }
         let number = self.0.wanted.borrow().0;
         let mut followed = self.0.followed.subscribe();
         let _late = tokio::time::timeout(TO_SETTLE, followed.wait_for(|followed| *followed >= number)).await;
@@ -154,7 +159,7 @@ impl Front {
 
     /// Counts again.
     pub(in crate::daemon) async fn refresh(&self) {
-        if let Some(FrontAnswers::Report(report)) = self.ask(HostAsks::Report, TO_ANSWER).await {
+        if let Some(FrontAnswers::Report(report)) = self.ask(HostAsks::Report, TO_REPORT).await {
             *open(&self.0.report) = *report;
         }
     }
