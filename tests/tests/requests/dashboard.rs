@@ -6,7 +6,7 @@ use ratelimit_tests::{
     browser::Browser,
     daemon::Edge,
     netns::EDGE_V4,
-    redis::wait_for,
+    redis::{Options, Redis, wait_for},
     service::{Client, Reply},
     traffic::{PORT, edge_with_sources, flood},
 };
@@ -110,6 +110,26 @@ fn an_order_is_carried_out_for_the_operators_token_alone_and_cuts_off_nobody_who
     let long = format!(r#"{{"order":"block","prefix":"{}"}}"#, "1".repeat(5_000));
     assert_eq!(order(&mut here, OPERATOR, &[], &long).status, 413);
     assert_eq!(blocks(&edge), [] as [Value; 0]);
+}
+
+#[test]
+fn a_browser_shows_the_hosts_of_the_cluster_and_the_bound_in_force() {
+    let mut redis = Redis::single(Options::default());
+    let edge = Edge::new();
+    let cluster =
+        format!("[cluster]\nredis = \"redis+unix://{}\"\nhost = \"edge-7\"\n", redis.socket().display());
+    let _daemon = edge.start(&(open_policy(&edge) + &cluster));
+    let mut page = Browser::start(edge.wire.on_edge("sh"), edge.dir());
+    page.look(1280, 900, "light");
+    page.open("http://127.0.0.1:8080/");
+    let panel = "document.querySelector('#cluster')?.innerText?";
+    page.wait_for(&format!("{panel}.includes('burst + rate x time on all hosts together')"));
+    page.wait_for(&format!("{panel}.includes('up, ')"));
+    page.wait_for(
+        "[...document.querySelectorAll('#hosts tbody tr')].some((row) => row.cells[0].innerText === 'edge-7' && row.cells[1].innerText === 'here')",
+    );
+    redis.kill();
+    page.wait_for(&format!("{panel}.includes('AWAY: ')"));
 }
 
 #[test]
