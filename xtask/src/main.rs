@@ -7,6 +7,8 @@ mod bench;
 mod build;
 mod compile;
 mod demo;
+mod deny;
+mod dist;
 mod fetched;
 mod fuzz;
 mod linker;
@@ -56,6 +58,8 @@ enum Command {
     Mutants(mutants::Options),
     /// Flood hosts in private namespaces while daemons, interfaces, the store, the disk and the clock fail, and count every packet
     Soak(soak::Options),
+    /// Make packages, tarballs and what goes with them, under target/dist
+    Dist(dist::Options),
     /// Load the program and run the suites on Debian's kernels, in virtual machines
     Vm(vm::Options),
 }
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Command::Lint => lint::run(install),
         Command::Mutants(options) => mutants::run(options, install),
         Command::Soak(options) => soak::run(options, install),
+        Command::Dist(options) => dist::run(options, install),
         Command::Vm(options) => vm::run(options, install),
     };
     match done {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::fetched::Fetched;
 use crate::outcome::Ending;
 use crate::peer::{Peer, Source};
-use crate::{linker, peer, tool, workspace};
+use crate::{deny, linker, peer, tool, workspace};
 
 /// Whether to install what is missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,10 @@ pub(crate) enum Need {
     Peer(Peer),
     /// A program that is fetched for this checkout.
     Fetched(Fetched),
+    /// The standard library for another target.
+    RustTarget(&'static str),
+    /// The checker of licences, sources and advisories.
+    CargoDeny,
 }
 
 /// What compiling the kernel program takes.
@@ -89,8 +93,11 @@ pub(crate) const PROXIES: [Need; 7] = [
 pub(crate) const BROWSER: [Need; 1] =
     [Need::Executable { name: "chromium-headless-shell", package: "chromium-headless-shell" }];
 
-/// What the test of the manual pages takes.
-pub(crate) const PAGES: [Need; 1] = [Need::Executable { name: "mandoc", package: "mandoc" }];
+/// What tests of the packages' parts take: manual pages, and the unit.
+pub(crate) const PAGES: [Need; 2] = [
+    Need::Executable { name: "mandoc", package: "mandoc" },
+    Need::Executable { name: "systemd-analyze", package: "systemd" },
+];
 
 /// Debian's name for the server's executable in the package that starts no server.
 const REDIS_CHECK: &str = "redis-check-rdb";
@@ -150,6 +157,8 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut built = Vec::new();
     let mut redis_server = false;
     let mut fetched = Vec::new();
+    let mut targets = Vec::new();
+    let mut deny = None;
     for need in needs {
         match *need {
             Need::RustSrc if !has_rust_src()? => components.push("rust-src"),
@@ -167,6 +176,8 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
                 Source::Cargo(words) => built.push((peer, words)),
             },
             Need::Fetched(program) if tool::find(program.executable()).is_none() => fetched.push(program),
+            Need::RustTarget(triple) if !has_target(triple)? => targets.push(triple),
+            Need::CargoDeny if !deny::is_here() => deny = Some(deny::step()),
             Need::BpfFileSystem if !is_mounted(Path::new(BPFFS)) => mount_step = Some(mount_bpffs_step()),
             _ => {}
         }
@@ -174,6 +185,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     steps.extend(mount_step);
     steps.extend(component_step(&components)?);
+    steps.extend(targets.into_iter().map(target_step));
     steps.extend(linker_step);
     if !(unpacked.is_empty() && packages.is_empty()) {
         if tool::find("apt-get").is_none() {
@@ -192,6 +204,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
     steps.extend(
         built.into_iter().map(|(peer, words)| peer::build_step(&workspace::tools_dir(), peer, words)),
     );
+    steps.extend(deny);
     steps.extend(fetched.into_iter().map(|program| program.step(&workspace::tools_dir())));
     Ok(steps)
 }
@@ -199,6 +212,19 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
 fn has_rust_src() -> Result<bool> {
     let sysroot = tool::output(tool::command("rustc").args(["--print", "sysroot"]))?;
     Ok(Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core").is_dir())
+}
+
+fn has_target(triple: &str) -> Result<bool> {
+    let libraries =
+        tool::output(tool::command("rustc").args(["--print", "target-libdir", "--target", triple]))?;
+    Ok(Path::new(libraries.trim()).is_dir())
+}
+
+fn target_step(triple: &str) -> Step {
+    Step {
+        does: format!("adding the standard library for {triple} to the Rust toolchain"),
+        command: format!("rustup target add {triple}"),
+    }
 }
 
 pub(crate) fn is_mounted(path: &Path) -> bool {

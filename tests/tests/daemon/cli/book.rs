@@ -65,9 +65,15 @@ const PROGRAMS: [&str; 19] = [
 ];
 
 /// How commands begin that are not run here, and why.
-const NOT_RUN: [(&str, &str); 9] = [
+const NOT_RUN: [(&str, &str); 15] = [
     ("cargo ", "builds or tests this checkout, each for minutes; CI runs them"),
     ("sysctl ", "changes the machine"),
+    ("apt ", "changes the machine; `cargo xtask dist --check` does it in a Debian root"),
+    ("dnf ", "changes the machine, and needs a Fedora"),
+    ("editor ", "is for people"),
+    ("tar ", "changes the machine"),
+    ("systemctl ", "changes the machine; `cargo xtask dist --check` does it in a Debian root"),
+    ("systemd-sysusers ", "changes the machine; `cargo xtask dist --check` does it in a Debian root"),
     ("curl ", "the suite `requests` asks `/v1/check` and `/v1/refund` with a client of its own"),
     ("redis-cli ", "the suite `requests` runs redis-cli, in resp"),
     ("envoy ", "the suite `requests` starts Envoy with that file, in grpc::envoy"),

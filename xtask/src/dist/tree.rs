@@ -1,0 +1,101 @@
+//! The files of a package, where they are on a host.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::machine::Machine;
+use super::release::Release;
+use crate::{tool, workspace};
+
+/// Files of the repository, and where a host has them.
+const FILES: [(&str, &str); 13] = [
+    ("packaging/systemd/ratelimit.service", "usr/lib/systemd/system/ratelimit.service"),
+    ("packaging/systemd/ratelimit.sysusers", "usr/lib/sysusers.d/ratelimit.conf"),
+    ("packaging/etc/policy.toml", "etc/ratelimit/policy.toml"),
+    ("packaging/etc/60-ratelimit.conf", "usr/share/doc/ratelimit/60-ratelimit.conf"),
+    ("packaging/deb/copyright", "usr/share/doc/ratelimit/copyright"),
+    ("packaging/grafana/ratelimit.json", "usr/share/doc/ratelimit/grafana.json"),
+    ("packaging/prometheus/alerts.yml", "usr/share/doc/ratelimit/alerts.yml"),
+    ("packaging/kubernetes/daemonset.yaml", "usr/share/doc/ratelimit/daemonset.yaml"),
+    ("README.md", "usr/share/doc/ratelimit/README.md"),
+    ("CHANGELOG.md", "usr/share/doc/ratelimit/CHANGELOG.md"),
+    ("LICENSE-MIT", "usr/share/doc/ratelimit/LICENSE-MIT"),
+    ("LICENSE-APACHE", "usr/share/doc/ratelimit/LICENSE-APACHE"),
+    ("LICENSE-GPL2", "usr/share/doc/ratelimit/LICENSE-GPL2"),
+];
+
+/// Shells, and where each looks for what it completes words with.
+const COMPLETIONS: [(&str, &str); 4] = [
+    ("bash", "usr/share/bash-completion/completions/ratelimit"),
+    ("fish", "usr/share/fish/vendor_completions.d/ratelimit.fish"),
+    ("zsh", "usr/share/zsh/site-functions/_ratelimit"),
+    // Debian's own place.
+    ("zsh", "usr/share/zsh/vendor-completions/_ratelimit"),
+];
+
+/// Lays the files out in a directory. `speaks` is a binary that this machine can run.
+pub(super) fn stage(
+    work: &Path,
+    machine: &Machine,
+    binary: &Path,
+    speaks: &Path,
+    beside: &[&Path],
+) -> Result<PathBuf> {
+    let stage = work.join(machine.name);
+    put(binary, &stage.join("usr/bin/ratelimit"), 0o755)?;
+    let root = workspace::root();
+    for (from, to) in FILES {
+        put(&root.join(from), &stage.join(to), 0o644)?;
+    }
+    for file in beside {
+        let name = file.file_name().unwrap_or_default();
+        put(file, &stage.join("usr/share/doc/ratelimit").join(name), 0o644)?;
+    }
+    pages_of_the_book(&root.join("docs"), &stage.join("usr/share/doc/ratelimit/docs"))?;
+    for (shell, to) in COMPLETIONS {
+        let script = tool::output(tool::command(speaks).args(["completions", shell]))?;
+        let to = stage.join(to);
+        fs::create_dir_all(to.parent().unwrap_or(&stage))?;
+        super::write(&to, &script)?;
+    }
+    let man = stage.join("usr/share/man/man1");
+    tool::output(tool::command(speaks).arg("man").arg(&man))?;
+    tool::run(tool::command("sh").current_dir(&man).args(["-euc", "gzip -9n *.1"]))?;
+    // The policy may come to name files with secrets.
+    fs::set_permissions(stage.join("etc/ratelimit"), fs::Permissions::from_mode(0o750))?;
+    Ok(stage)
+}
+
+/// Pages and what they show; not the records of decisions.
+fn pages_of_the_book(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
+        let path = entry?.path();
+        let to = to.join(path.file_name().unwrap_or_default());
+        if path.is_file() {
+            put(&path, &to, 0o644)?;
+        } else if !path.ends_with("decisions") {
+            pages_of_the_book(&path, &to)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn put(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    let failed = || format!("cannot copy {} to {}", from.display(), to.display());
+    fs::create_dir_all(to.parent().unwrap_or(Path::new("/"))).with_context(failed)?;
+    fs::copy(from, to).with_context(failed)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(mode)).with_context(failed)
+}
+
+/// The tree as a tarball that has one directory at its top.
+pub(super) fn pack(stage: &Path, dist: &Path, name: &str, release: &Release) -> Result<()> {
+    eprintln!("dist: {name}.tar.xz");
+    let mut tar = tool::command("tar");
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"]);
+    tar.arg(format!("--mtime=@{}", release.epoch)).arg(format!("--transform=s,^\\.,{name},"));
+    tar.arg("-C").arg(stage).arg("-cJf").arg(dist.join(format!("{name}.tar.xz"))).arg(".");
+    tool::run(&mut tar)
+}

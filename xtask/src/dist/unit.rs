@@ -1,0 +1,59 @@
+//! The unit of systemd: how exposed it is by systemd's own measure, and whether it fits the command line.
+
+use anyhow::{Context, Result, bail};
+
+use crate::{tool, workspace};
+
+/// 0 is a service without any right, 10 one without any sandbox. docs/install.md states what the unit has.
+const MOST_EXPOSED: f64 = 2.0;
+
+pub(super) fn check() -> Result<()> {
+    let unit = workspace::root().join("packaging/systemd/ratelimit.service");
+    let mut analyse = tool::command("systemd-analyze");
+    let said = tool::output(analyse.args(["security", "--offline=true", "--no-pager"]).arg(&unit))?;
+    let exposure = exposure(&said).with_context(|| format!("systemd-analyze says no level: {said}"))?;
+    if exposure > MOST_EXPOSED {
+        bail!("the unit has an exposure level of {exposure}, and may have {MOST_EXPOSED}:\n{said}");
+    }
+    eprintln!("dist: exposure level of the unit {exposure}");
+    Ok(())
+}
+
+/// From a line such as `→ Overall exposure level for ratelimit.service: 1.9 OK`.
+fn exposure(said: &str) -> Option<f64> {
+    let line = said.lines().find(|line| line.contains("Overall exposure level"))?;
+    line.split(": ").nth(1)?.split(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_is_read_from_the_last_line() {
+        let said = "✗ User=  root 0.4\n\n→ Overall exposure level for ratelimit.service: 1.9 OK 🙂\n";
+        assert_eq!(exposure(said), Some(1.9));
+        assert_eq!(exposure("nothing"), None);
+    }
+
+    #[test]
+    fn the_unit_is_no_more_exposed_than_it_may_be() {
+        check().unwrap();
+    }
+
+    #[test]
+    fn the_unit_names_what_the_package_installs() {
+        let unit =
+            std::fs::read_to_string(workspace::root().join("packaging/systemd/ratelimit.service")).unwrap();
+        for line in [
+            "Type=notify",
+            "ExecStart=/usr/bin/ratelimit run --policy /etc/ratelimit/policy.toml",
+            "RuntimeDirectory=ratelimit",
+            "RuntimeDirectoryPreserve=yes",
+            "StateDirectory=ratelimit",
+        ] {
+            assert!(unit.lines().any(|found| found == line), "{line}");
+        }
+        assert!(unit.contains("WatchdogSec="));
+    }
+}
