@@ -4,6 +4,9 @@
 
 #[cfg(test)]
 mod corpus;
+pub mod packets;
+mod questions;
+mod replies;
 
 use std::sync::Arc;
 
@@ -39,6 +42,18 @@ pub enum Target {
     Text,
     /// What a client of Redis sends.
     Resp,
+    /// Frames, for the packet path on tables in memory: see [`packets::frames`].
+    Packets,
+    /// A file of tcpdump's.
+    Capture,
+    /// A question over HTTP: query, header fields and body.
+    Http,
+    /// A message of Envoy's.
+    Grpc,
+    /// What Redis answers.
+    Store,
+    /// A file of the state directory.
+    State,
 }
 
 /// Separates two texts.
@@ -46,7 +61,18 @@ pub const NEXT: &str = "\n#-- next --\n";
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Policy, Self::Protocol, Self::Text, Self::Resp];
+    pub const ALL: [Self; 10] = [
+        Self::Policy,
+        Self::Protocol,
+        Self::Text,
+        Self::Resp,
+        Self::Packets,
+        Self::Capture,
+        Self::Http,
+        Self::Grpc,
+        Self::Store,
+        Self::State,
+    ];
 
     /// As it is typed; also the directory of its corpus.
     pub fn name(self) -> &'static str {
@@ -55,6 +81,12 @@ impl Target {
             Self::Protocol => "protocol",
             Self::Text => "text",
             Self::Resp => "resp",
+            Self::Packets => "packets",
+            Self::Capture => "capture",
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+            Self::Store => "store",
+            Self::State => "state",
         }
     }
 
@@ -70,6 +102,12 @@ impl Target {
             (Self::Protocol, _) => protocol(bytes),
             (Self::Text, Ok(text)) => typed(text),
             (Self::Resp, _) => requests(bytes),
+            (Self::Packets, _) => packets::run(bytes),
+            (Self::Capture, _) => replies::capture(bytes),
+            (Self::Http, _) => questions::http(bytes),
+            (Self::Grpc, _) => questions::grpc(bytes),
+            (Self::Store, _) => replies::store(bytes),
+            (Self::State, _) => replies::state(bytes),
             // Refused before anybody looks at it.
             (Self::Policy | Self::Text, Err(_)) => {}
         }

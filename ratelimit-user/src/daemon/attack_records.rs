@@ -228,16 +228,20 @@ fn read(path: &Path, number: u64) -> Result<AttackReport, String> {
     if !found.is_file() || found.len() > MAX_BYTES {
         return Err("it is no file of ours".to_owned());
     }
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
-    let seal: Seal = serde_json::from_slice(&bytes[..end]).map_err(|_| "its first line is damaged")?;
-    let text = &bytes[end + 1..];
-    seal.check(text)?;
-    let report: AttackReport = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let report = opened(&fs::read(path).map_err(|error| error.to_string())?)?;
     match report.summary.number == number {
         true => Ok(report),
         false => Err(format!("it is of attack {}", report.summary.number)),
     }
+}
+
+/// The report of a file, if it is whole.
+pub(super) fn opened(bytes: &[u8]) -> Result<AttackReport, String> {
+    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
+    let seal: Seal = serde_json::from_slice(&bytes[..end]).map_err(|_| "its first line is damaged")?;
+    let text = &bytes[end + 1..];
+    seal.check(text)?;
+    serde_json::from_slice(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub(super) const FILE: &str = "lists.journal";
 const FEW: usize = 1_000;
 /// More than a million prefixes take.
 const MAX_BYTES: u64 = 1 << 30;
+/// Lines that a file lacks at its end are listed up to this many: the number that says so may be damaged too.
+const MOST_MISSING: usize = 1_000_000;
 /// How long a disk that is full is left alone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -282,8 +284,15 @@ fn decode(bytes: &[u8]) -> Lines {
     }
     // Cut off within what was there when it was begun.
     let found = lines.notes.len() + lines.damaged.len();
-    lines.damaged.extend(found + 1..=promised);
+    lines.damaged.extend(found + 1..=promised.min(found + MOST_MISSING));
     lines
+}
+
+/// Whether the notes in these bytes, with checksums or without, are the same when they have been written and read again.
+pub(super) fn reads_what_it_writes(bytes: &[u8]) -> bool {
+    let mut notes = decode(bytes).notes;
+    notes.extend(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()));
+    decode(&encode(&notes)).notes == notes
 }
 
 fn note(line: &[u8]) -> Option<Note> {

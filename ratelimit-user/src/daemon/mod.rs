@@ -57,3 +57,10 @@ use crate::log;
 
 pub use options::{Keep, Options};
 pub use service::run;
+
+/// Reads bytes as each file of the state directory would be read. Whether notes about lists are read as they were written again.
+pub fn read_any_state(bytes: &[u8]) -> bool {
+    let _maybe_damaged = record::opened(bytes);
+    let _maybe_damaged = attack_records::opened(bytes);
+    journal::reads_what_it_writes(bytes)
+}

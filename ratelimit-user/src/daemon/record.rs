@@ -189,7 +189,7 @@ fn closed(record: &Record<Stored>) -> serde_json::Result<Vec<u8>> {
 }
 
 /// A record that is what was written. One without a seal is an older build's: it is taken as it is.
-fn opened(bytes: &[u8]) -> Result<Record<Stored>, String> {
+pub(super) fn opened(bytes: &[u8]) -> Result<Record<Stored>, String> {
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
     let (record, seal) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     if !seal.is_empty() {

@@ -30,6 +30,7 @@ use hyper_util::rt::TokioIo;
 use self::{
     answer::{Answer, Trouble},
     batch::Errand,
+    json::Body,
     patience::{Pulse, Watched},
     question::Question,
 };
@@ -38,6 +39,17 @@ use crate::requests::{Outcome, asking::Asking};
 
 /// A request's line and header fields are no longer than this.
 const MAX_HEAD: usize = 64 * 1024;
+
+/// Reads what a stranger asks by query and header fields, and by a body; the sentences with which what is no question is refused.
+pub fn read_any_question(query: Option<&str>, headers: &HeaderMap, body: &[u8]) -> Vec<String> {
+    let by_line = Question::read(query, headers).err().map(|trouble| trouble.detail);
+    let by_body = match Body::parse(body) {
+        Ok(Body::One(question)) => vec![question],
+        Ok(Body::Many(questions)) => questions,
+        Err(sentence) => vec![Err(sentence)],
+    };
+    by_line.into_iter().chain(by_body.into_iter().filter_map(Result::err)).collect()
+}
 
 /// Answers one connection until it ends, or until its end is due.
 pub async fn serve(stream: Stream, door: Door) {

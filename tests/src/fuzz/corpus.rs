@@ -107,3 +107,25 @@ fn no_text_breaks_rates_lifetimes_or_prefixes() {
 fn no_bytes_break_the_reader_of_redis_requests() {
     smoke(Target::Resp);
 }
+
+#[test]
+fn every_frame_is_counted_once_whatever_is_in_it() {
+    smoke(Target::Packets);
+}
+
+#[test]
+fn no_bytes_break_the_reader_of_captures() {
+    smoke(Target::Capture);
+}
+
+#[test]
+fn no_bytes_break_the_readers_of_questions() {
+    smoke(Target::Http);
+    smoke(Target::Grpc);
+}
+
+#[test]
+fn no_bytes_break_the_readers_of_replies_and_of_the_state_directory() {
+    smoke(Target::Store);
+    smoke(Target::State);
+}

@@ -1,7 +1,11 @@
 //! The same random and mutated packets through the host pipeline and through the loaded program: same verdicts, same
 //! counters.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    fs,
+    net::{Ipv4Addr, Ipv6Addr},
+    path::Path,
+};
 
 use fastrand::Rng;
 use ratelimit_common::abi::{ListEntry, Reason, list};
@@ -11,6 +15,7 @@ use ratelimit_tests::{
         ACK, ARP, ICMP, ICMPV6, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, UDP, VLAN, ethernet, extension,
         fragment, icmp, tag, tcp, udp,
     },
+    fuzz::packets,
     loaded::Loaded,
     memory::Memory,
     policies,
@@ -219,6 +224,30 @@ fn host_and_kernel_agree_when_destinations_decide_which_service_a_packet_is_for(
             "link_cap",
         ],
     );
+}
+
+/// The kernel's test facility takes no frame that is shorter.
+const SHORTEST: usize = 14;
+
+#[test]
+fn host_and_kernel_agree_on_the_frames_of_the_fuzzers_corpus() {
+    let mut one = CpuSet::new();
+    one.set(0);
+    sched_setaffinity(None, &one).expect("stay on CPU 0");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join("packets");
+    let mut paths: Vec<_> = fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let inputs: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+    for (link, framing) in [(Link::Ethernet, Framing::Ethernet), (Link::Ip, Framing::Ip)] {
+        let host = Memory::new(&packets::POLICY, Lists::new());
+        host.link.set(link);
+        let mut kernel = Loaded::new(&packets::POLICY).for_framing(framing);
+        let of_link = inputs.iter().map(|input| packets::frames(input)).filter(|(one, _)| *one == link);
+        for frame in of_link.flat_map(|(_, frames)| frames).filter(|frame| frame.len() >= SHORTEST) {
+            assert_eq!(host.run(frame), kernel.run(frame), "{link:?}: {frame:02x?}");
+        }
+        assert_eq!(host.counters(), kernel.counters(), "{link:?}");
+    }
 }
 
 fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {

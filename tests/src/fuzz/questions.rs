@@ -1,0 +1,48 @@
+//! Questions of web servers and proxies.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ratelimit_user::serve::{
+    check,
+    grpc::{
+        descriptor, framing, health,
+        messages::{RateLimitRequest, readable},
+    },
+};
+
+/// A query, lines of header fields, an empty line and a body: each is a question or answered with a sentence.
+pub(super) fn http(bytes: &[u8]) {
+    let (head, body) = match bytes.windows(2).position(|pair| pair == b"\n\n") {
+        Some(at) => (&bytes[..at], &bytes[at + 2..]),
+        None => (bytes, &[][..]),
+    };
+    let mut lines = head.split(|byte| *byte == b'\n');
+    let query = std::str::from_utf8(lines.next().unwrap_or_default()).ok();
+    let mut headers = HeaderMap::new();
+    for line in lines {
+        let Some(at) = line.iter().position(|byte| *byte == b':') else { continue };
+        let name = HeaderName::from_bytes(&line[..at]);
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(&line[at + 1..])) {
+            headers.append(name, value);
+        }
+    }
+    for trouble in check::read_any_question(query, &headers, body) {
+        assert!(!trouble.is_empty(), "refused without a sentence");
+    }
+}
+
+/// A message of Envoy's is read or answered with a sentence, and so is each of its descriptors.
+pub(super) fn grpc(bytes: &[u8]) {
+    let message = Bytes::copy_from_slice(bytes);
+    let _maybe_refused = health::check(message.clone());
+    let Ok(mut request) = framing::decoded::<RateLimitRequest>(message) else { return };
+    readable(&mut request.domain);
+    let Ok(domain) = std::str::from_utf8(&request.domain) else { return };
+    for one in &request.descriptors {
+        let entries = one.entries.iter().map(|entry| (&entry.key, &entry.value));
+        match descriptor::Question::read(domain, entries, 1, false) {
+            Ok(question) => assert!(question.request().parts.len() <= one.entries.len()),
+            Err(status) => assert!(!format!("{status:?}").is_empty()),
+        }
+    }
+}
