@@ -11,27 +11,40 @@ use crate::test::Totals;
 pub(super) enum Expectation {
     /// The program loads, and the suites pass.
     Suites,
+    /// The program loads; nothing else is looked at.
+    Loads,
     /// The binary refuses with its sentence and exit code 5.
     Refusal,
 }
 
 impl Expectation {
-    pub(super) fn of(release: &str, floor: (u32, u32)) -> Self {
+    /// Of a kernel, whether its programs are only to be loaded or not.
+    pub(super) fn of(release: &str, floor: (u32, u32), loads: bool) -> Self {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
         let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        if found < floor { Self::Refusal } else { Self::Suites }
+        match found < floor {
+            true => Self::Refusal,
+            false if loads => Self::Loads,
+            false => Self::Suites,
+        }
     }
 
     /// For the kernel's command line, from where it reaches the script's environment.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Suites => "suites",
+            Self::Loads => "loads",
             Self::Refusal => "refusal",
         }
     }
 }
 
-/// The third word: only boot, to see whether KVM works.
+/// What the program with the suites is told to do nothing but load the kernel programs, and to show what the verifier looked at.
+pub(super) const LOADING: [&str; 3] =
+    ["object::the_kernel_accepts_all_programs_far_from_its_complexity_limit", "--exact", "--nocapture"];
+/// A variable that says: what the verifier looked at is being recorded, and not held against the record.
+pub(super) const RECORDING: &str = "RECORDING";
+/// One more word: only boot, to see whether KVM works.
 pub(super) const PROBE: &str = "probe";
 const BOOTED: &str = "kernel ";
 const DONE: &str = "done";
@@ -44,6 +57,7 @@ const PACKETS: u32 = 60_000;
 /// The guest's first and only process. The suites are modules of one test program; `manifest_dir` is what cargo would have set for it.
 pub(super) fn init_script(program: &str, suites: &[&str], manifest_dir: &Path) -> String {
     let suites = suites.join(" ");
+    let loading = LOADING.join(" ");
     let manifest_dir = crate::setup::quoted(manifest_dir);
     format!(
         r#"#!/bin/busybox sh
@@ -118,6 +132,11 @@ refusal)
     ratelimit run --policy policy.toml --iface lo > /dev/null 2>&1
     echo "vm: suite refusal ended with $?"
     ;;
+loads)
+    echo "vm: suite object begins"
+    {program} {loading}
+    echo "vm: suite object ended with $?"
+    ;;
 suites)
     for suite in {suites}; do
         echo "vm: suite $suite begins"
@@ -138,6 +157,13 @@ esac
 echo "vm: {DONE}"
 poweroff -f
 "#
+    )
+}
+
+/// What loading the programs has said outside of a guest, as a guest would have said it.
+pub(super) fn as_of_a_guest(release: &str, said: &str, code: i32) -> String {
+    format!(
+        "vm: {BOOTED}{release}\nvm: suite object begins\n{said}\nvm: suite object ended with {code}\nvm: {DONE}\n"
     )
 }
 
@@ -196,7 +222,7 @@ impl Results {
         } else if let Some((_, code)) = line.rsplit_once(" ended with ") {
             let Some((name, mut totals)) = running.take() else { return };
             let good = match expectation {
-                Expectation::Suites => code == "0",
+                Expectation::Suites | Expectation::Loads => code == "0",
                 Expectation::Refusal => {
                     code == CANNOT && self.refusal.as_deref().is_some_and(is_our_sentence)
                 }
@@ -300,9 +326,21 @@ mod tests {
 
     #[test]
     fn kernels_below_the_floor_are_expected_to_be_refused() {
-        let of = |release| Expectation::of(release, (6, 1));
+        let of = |release| Expectation::of(release, (6, 1), false);
         assert_eq!(of("5.10.0-46-cloud-amd64"), Expectation::Refusal);
         assert_eq!(of("6.0.19"), Expectation::Refusal);
         assert_eq!(of("6.1.0-54-cloud-amd64"), Expectation::Suites);
+        let loads = |release| Expectation::of(release, (6, 1), true);
+        assert_eq!((loads("5.10.0"), loads("6.1.0")), (Expectation::Refusal, Expectation::Loads));
+    }
+
+    #[test]
+    fn what_is_loaded_outside_of_a_guest_is_read_like_a_guest() {
+        let said =
+            "test a ... verified: 6.18 ratelimit 7 448\nok\ntest result: ok. 1 passed; 0 failed; 0 ignored";
+        let results = Results::read(&as_of_a_guest("6.18.44", said, 0), Expectation::Loads);
+        assert_eq!((results.booted.as_deref(), results.finished), (Some("6.18.44"), true));
+        assert_eq!(results.verified, ["6.18 ratelimit 7 448"]);
+        assert_eq!(counts(&results), [("object", 1, 0)]);
     }
 }

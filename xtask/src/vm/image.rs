@@ -26,6 +26,13 @@ pub(super) fn build(suites: &[&str]) -> Result<PathBuf> {
     pack(&[(PROGRAM, tests), ("ratelimit", daemon)], suites)
 }
 
+/// The suites for this machine, as `cargo xtask test` builds them.
+pub(super) fn suites_of_this_machine() -> Result<PathBuf> {
+    let mut cargo = tool::cargo();
+    cargo.args(["test", "--no-run", "--package", "ratelimit-tests", "--test", PROGRAM]);
+    executable(&tool::output(cargo.args(["--message-format", "json-render-diagnostics"]))?, PROGRAM, "test")
+}
+
 /// A target directory of its own: with other flags everything is compiled anew.
 fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<String> {
     let mut cargo = tool::cargo();

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::console::{Expectation, PROBE, Results};
+use super::console::{self, Expectation, PROBE, Results};
 use super::kernel::Kernel;
 use crate::demo::interrupt::Interrupt;
-use crate::tool;
+use crate::{tool, workspace};
 
 /// With KVM a guest is up in two seconds. Where KVM is broken it hangs, often before the first instruction.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ impl Host {
         interrupt: &Interrupt,
     ) -> Result<Self> {
         let mode = if Path::new("/dev/kvm").exists() {
-            let boot = start(Mode::Kvm, kernel, image, PROBE, PROBE_LIMIT, interrupt)?;
+            let boot = start(command(Mode::Kvm, kernel, image, PROBE, false), PROBE_LIMIT, interrupt)?;
             let works = Results::read(&boot.console, Expectation::Suites).finished;
             if !works {
                 eprintln!("vm: KVM is here but did not boot a guest in {} s", PROBE_LIMIT.as_secs());
@@ -80,25 +80,18 @@ impl Host {
         kernel: &Kernel,
         image: &Path,
         expect: &str,
+        is_recording: bool,
         interrupt: &Interrupt,
     ) -> Result<Boot> {
-        start(self.mode, kernel, image, expect, self.limit, interrupt)
+        start(command(self.mode, kernel, image, expect, is_recording), self.limit, interrupt)
     }
 }
 
 /// Boots, waits for the guest to switch itself off, and returns what it printed.
-fn start(
-    mode: Mode,
-    kernel: &Kernel,
-    image: &Path,
-    expect: &str,
-    limit: Duration,
-    interrupt: &Interrupt,
-) -> Result<Boot> {
+fn start(mut qemu: Command, limit: Duration, interrupt: &Interrupt) -> Result<Boot> {
     let path = super::dir().join("console.txt");
     let console = fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     let began = Instant::now();
-    let mut qemu = command(mode, kernel, image, expect);
     // A group of its own: Ctrl-C reaches only us, and the guard ends it.
     qemu.process_group(0).stdin(Stdio::null()).stderr(console.try_clone()?).stdout(console);
     let mut guest = Guest(qemu.spawn().context("cannot start qemu-system-x86_64")?);
@@ -109,7 +102,21 @@ fn start(
     Ok(Boot { console: String::from_utf8_lossy(&bytes).into_owned(), took, out_of_time: ended.is_none() })
 }
 
-fn command(mode: Mode, kernel: &Kernel, image: &Path, expect: &str) -> Command {
+/// Loads the programs on this machine's own kernel, and says so as a guest would.
+pub(super) fn here(suites: &Path, is_recording: bool) -> Result<Boot> {
+    let began = Instant::now();
+    let release =
+        fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot read this kernel's release")?;
+    let mut loading = tool::command(suites);
+    loading.args(console::LOADING).env("CARGO_MANIFEST_DIR", workspace::root().join("tests"));
+    loading.envs(is_recording.then_some((console::RECORDING, "1")));
+    let done = loading.output().with_context(|| format!("cannot start {}", suites.display()))?;
+    let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+    let console = console::as_of_a_guest(release.trim(), &said, done.status.code().unwrap_or(-1));
+    Ok(Boot { console, took: began.elapsed(), out_of_time: false })
+}
+
+fn command(mode: Mode, kernel: &Kernel, image: &Path, expect: &str, is_recording: bool) -> Command {
     let mut qemu = tool::command("qemu-system-x86_64");
     qemu.args(match mode {
         Mode::Kvm => ["-accel", "kvm", "-cpu", "host"],
@@ -119,7 +126,12 @@ fn command(mode: Mode, kernel: &Kernel, image: &Path, expect: &str) -> Command {
     qemu.args(["-smp", "2", "-m", "3072", "-nodefaults", "-nic", "none", "-display", "none", "-no-reboot"]);
     qemu.args(["-serial", "stdio"]).arg("-kernel").arg(&kernel.image).arg("-initrd").arg(image);
     // On a busy machine an emulated timer may be late when the kernel looks whether it works.
-    qemu.args(["-append", &format!("console=ttyS0 quiet panic=-1 no_timer_check expect={expect}")]);
+    let recording = if is_recording { format!(" {}=1", console::RECORDING) } else { String::new() };
+    // What the kernel does not know is in the environment of the guest's first process.
+    qemu.args([
+        "-append",
+        &format!("console=ttyS0 quiet panic=-1 no_timer_check expect={expect}{recording}"),
+    ]);
     qemu
 }
 

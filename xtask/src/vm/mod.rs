@@ -13,14 +13,14 @@ mod machine;
 mod record;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::demo::interrupt::Interrupt;
 use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
-use crate::workspace;
+use crate::{tool, workspace};
 
 use console::Expectation;
 use table::Row;
@@ -31,6 +31,10 @@ const NEWEST: &str = "newest";
 /// The kernel of `--short`: the oldest, whose verifier is the strictest about the stack.
 const SHORT: &str = "6.1";
 const SHORT_SUITES: [&str; 1] = ["object"];
+/// The kernel of this machine, which needs no qemu.
+const HERE: &str = "here";
+/// What `--loads` asks: every kernel that the programs load on.
+const LOADING: [&str; 4] = ["6.1", "6.12", NEWEST, HERE];
 /// Below this the binary must refuse, with a sentence and exit code 5.
 const FLOOR: (u32, u32) = (6, 1);
 
@@ -42,7 +46,7 @@ const NEEDS: [Need; 3] = [
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only this kernel series, such as 6.1, or `newest`; may be given several times
+    /// Only this kernel series, such as 6.1, or `newest`, or `here` for that of this machine (with --loads); may be given several times
     #[arg(long, value_name = "SERIES")]
     kernel: Vec<String>,
     /// Only this suite; may be given several times
@@ -54,6 +58,9 @@ pub(crate) struct Options {
     /// The oldest kernel only, with what a change of the kernel program most easily breaks: that it loads, restarts, and cookies
     #[arg(long, conflicts_with_all = ["kernel", "suite"])]
     short: bool,
+    /// Only load the programs, on every kernel and on this machine's: with --record, all that a change of the kernel program asks for
+    #[arg(long, conflicts_with_all = ["suite", "short"])]
+    loads: bool,
     /// Write what the verifier looked at to tests/verified.txt, against which later runs are held
     #[arg(long)]
     record: bool,
@@ -76,36 +83,42 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     let interrupt = Interrupt::watch()?;
     let asked: Vec<&str> = match &options.kernel[..] {
         [] if options.short => vec![SHORT],
+        [] if options.loads => LOADING.to_vec(),
         [] => MATRIX.to_vec(),
         some => some.iter().map(String::as_str).collect(),
     };
-    let kernels = kernel::obtain(&asked)?;
-    let Some(first) = kernels.iter().find_map(|(_, found)| found.as_ref().ok()) else {
-        bail!("no kernel could be had: {}", whys(&kernels));
-    };
+    let (here, asked): (Vec<&str>, Vec<&str>) = asked.into_iter().partition(|series| *series == HERE);
+    if !here.is_empty() && !options.loads {
+        bail!(
+            "the suites of this machine's own kernel are those of `cargo xtask test`; `here` is for --loads"
+        );
+    }
+    if !here.is_empty() && !tool::is_root() {
+        bail!("loading the programs on this machine needs root");
+    }
+    // Without qemu nobody needs a package.
+    let kernels = if asked.is_empty() { Vec::new() } else { kernel::obtain(&asked)? };
     let suites: Vec<&str> = match &options.suite[..] {
         [] if options.short => SHORT_SUITES.to_vec(),
         [] => image::SUITES.to_vec(),
         some => some.iter().map(String::as_str).collect(),
     };
-    let image = image::build(&suites)?;
-    let host = machine::Host::probe(first, &image, options.timeout, &interrupt)?;
     let mut rows = Vec::new();
-    for (series, found) in &kernels {
-        let row = match found {
-            Ok(kernel) => {
-                eprintln!("vm: {} under {}", kernel.release, host.mode());
-                let expectation = Expectation::of(&kernel.release, FLOOR);
-                let boot = host.boot(kernel, &image, expectation.word(), &interrupt)?;
-                let row = Row::from_boot(kernel, &host, expectation, &boot);
-                if row.failed() > 0 {
-                    eprintln!("vm: the console is in {}", save(&kernel.release, &boot.console)?.display());
-                }
-                row
-            }
-            Err(why) => Row::without_kernel(series, why),
-        };
-        rows.push(row);
+    if let Some(first) = kernels.iter().find_map(|(_, found)| found.as_ref().ok()) {
+        let image = image::build(&suites)?;
+        let host = machine::Host::probe(first, &image, options.timeout, &interrupt)?;
+        for (series, found) in &kernels {
+            rows.push(match found {
+                Ok(kernel) => boot(&host, kernel, &image, options, &interrupt)?,
+                Err(why) => Row::without_kernel(series, why),
+            });
+        }
+    } else if !kernels.is_empty() {
+        bail!("no kernel could be had: {}", whys(&kernels));
+    }
+    if !here.is_empty() {
+        eprintln!("vm: this machine");
+        rows.push(Row::of_this_machine(&machine::here(&image::suites_of_this_machine()?, options.record)?));
     }
     if options.record {
         let measured: Vec<String> = rows.iter().flat_map(Row::verified).cloned().collect();
@@ -116,6 +129,24 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         Output::Json => println!("{:#}", table::json(&rows)),
     }
     if rows.iter().any(|row| row.failed() > 0) { Err(Ending::Told.into()) } else { Ok(()) }
+}
+
+/// One kernel from its start to its end.
+fn boot(
+    host: &machine::Host,
+    kernel: &kernel::Kernel,
+    image: &Path,
+    options: &Options,
+    interrupt: &Interrupt,
+) -> Result<Row> {
+    eprintln!("vm: {} under {}", kernel.release, host.mode());
+    let expectation = Expectation::of(&kernel.release, FLOOR, options.loads);
+    let boot = host.boot(kernel, image, expectation.word(), options.record, interrupt)?;
+    let row = Row::from_boot(kernel, host, expectation, &boot);
+    if row.failed() > 0 {
+        eprintln!("vm: the console is in {}", save(&kernel.release, &boot.console)?.display());
+    }
+    Ok(row)
 }
 
 /// Everything this command leaves behind.

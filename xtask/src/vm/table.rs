@@ -22,19 +22,29 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn from_boot(kernel: &Kernel, host: &Host, expectation: Expectation, boot: &Boot) -> Self {
+        let row = Self::of(&host.mode().to_string(), expectation, boot);
+        let other = row.results.booted.as_ref().filter(|release| **release != kernel.release);
+        let trouble = other.map(|release| format!("is {release} when booted")).or(row.trouble);
+        Self { kernel: kernel.release.clone(), trouble, ..row }
+    }
+
+    /// This machine, on which the programs were loaded.
+    pub(super) fn of_this_machine(boot: &Boot) -> Self {
+        Self::of("here", Expectation::Loads, boot)
+    }
+
+    fn of(mode: &str, expectation: Expectation, boot: &Boot) -> Self {
         let results = Results::read(&boot.console, expectation);
         let last = boot.console.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").trim();
         let seconds = boot.took.as_secs_f64();
         let trouble = match &results.booted {
             None => Some(format!("did not boot within {seconds:.0} s; its last line: {last}")),
-            Some(release) if *release != kernel.release => Some(format!("is {release} when booted")),
             Some(_) if boot.out_of_time => Some(format!("ended after {seconds:.0} s, its time was up")),
             Some(_) if !results.finished => Some(format!("stopped before its end; its last line: {last}")),
             Some(_) => None,
         };
-        let mode = host.mode().to_string();
-        let expectation = Some(expectation);
-        Self { kernel: kernel.release.clone(), mode, expectation, seconds, results, trouble }
+        let kernel = results.booted.clone().unwrap_or_default();
+        Self { kernel, mode: mode.to_owned(), expectation: Some(expectation), seconds, results, trouble }
     }
 
     pub(super) fn without_kernel(series: &str, why: &anyhow::Error) -> Self {
