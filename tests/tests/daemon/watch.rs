@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::pty::openpty;
 use ratelimit_tests::{
     answer::{assert_refused, stderr},
     daemon::Edge,
@@ -215,6 +216,15 @@ fn mistakes_are_told_before_anybody_is_asked() {
     );
     assert_refused(&edge.cli(&["watch", "--for", "soon"]), 2, &["--for: "]);
     assert_refused(&edge.cli(&["watch", "--count", "0"]), 2, &["--count"]);
+    let terminal = openpty(None, None).expect("a terminal");
+    let mut command = edge.cli_command(&["watch", "--pcap", "-"]);
+    let child =
+        command.stdout(Stdio::from(terminal.slave)).stderr(Stdio::piped()).spawn().expect("start watching");
+    assert_refused(
+        &child.wait_with_output().unwrap(),
+        2,
+        &["--pcap - writes packets", "which is a terminal", "name a file"],
+    );
 }
 
 #[test]

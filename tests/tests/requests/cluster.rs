@@ -375,6 +375,21 @@ fn what_is_refunded_comes_back_where_it_was_charged_or_the_refund_is_refused() {
 }
 
 #[test]
+fn what_the_store_has_charged_comes_back_when_this_host_refuses() {
+    let server = Redis::single(Options::default());
+    let further = "[plan.default]\nlimits = [\"10/day fixed-window\"]\n\
+                   [[api]]\nname = \"few\"\nlimits = [\"2/day\"]\nalgorithm = \"fixed-window\"\nsharing = \"local\"\n\
+                   [[api]]\nname = \"many\"\nlimits = [\"640/day\"]\nalgorithm = \"fixed-window\"\nsharing = \"local\"\n";
+    let hosts = hosts(2, &policy(&server.url(), further));
+    let few = Request::new("user", "few");
+    let served = |host: usize| answer(&hosts[host], &few, Asking::Counted).outcome.is_served();
+    assert_eq!((0..12).filter(|_| served(0)).count(), 2, "of the limit of this host");
+    // The plan is of both hosts, and ten times it was charged for a request that nobody served.
+    let left = || answer(&hosts[1], &Request::new("user", "many"), Asking::Peeking).left;
+    wait_for("all that was charged for nothing", || (left() == 8).then_some(()));
+}
+
+#[test]
 fn who_hangs_up_while_the_store_is_asked_does_not_keep_a_lease_from_others() {
     let server = Redis::single(Options::default());
     let hosts = hosts(1, &policy(&server.url(), BUSY));
