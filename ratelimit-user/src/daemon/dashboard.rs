@@ -23,7 +23,8 @@ use crate::{
     },
     web::{
         decisions::DecisionHistory,
-        gallery::{Camera, Handed},
+        gallery::Camera,
+        order_queues::Handed,
         picture::{MAX_ATTACKS, MAX_HOSTS, Picture},
     },
 };

@@ -24,6 +24,7 @@ mod journal;
 mod keeping;
 mod kept;
 mod layouts;
+mod lease_thread;
 mod limits;
 mod list_orders;
 mod listeners;
@@ -35,10 +36,12 @@ mod record;
 mod remaining;
 mod replacement;
 mod requests;
+mod run;
 mod seal;
 mod service;
 mod settings;
 mod shared;
+mod signals;
 mod start;
 mod state_dir;
 mod status;
@@ -48,6 +51,7 @@ mod traffic;
 mod unsaved;
 mod users;
 mod version;
+mod views;
 mod vital;
 mod waiting;
 mod warnings;
@@ -56,7 +60,7 @@ mod witnesses;
 use crate::log;
 
 pub use options::{Keep, Options};
-pub use service::run;
+pub use run::run;
 
 /// Reads bytes as each file of the state directory would be read. Whether notes about lists are read as they were written again.
 pub fn read_any_state(bytes: &[u8]) -> bool {

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::Mutex;
 
-use crate::failure::Failure;
+use crate::failure::{ExitCode, Failure};
 
 /// The last look.
 #[derive(Debug)]
@@ -52,6 +52,14 @@ impl<T: Clone> Shared<T> {
         *last = Some(Look { begun, took: begun.elapsed(), seen: seen.clone() });
         Ok(seen)
     }
+}
+
+/// Does something that takes a while on a thread of its own, so that leases, packets' reports and operators do not wait for it.
+pub(super) async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let failed = |error| Failure::new(ExitCode::Unsupported, format!("cannot read the tables: {error}"));
+    tokio::task::spawn_blocking(work).await.map_err(failed)?
 }
 
 #[cfg(test)]

@@ -1,21 +1,48 @@
-//! Samples of refused packets for attacks: taken while something is attacked or seems to be, and not otherwise.
+//! What the detector of attacks is told: counters once a second, and samples of refused packets while something is attacked or seems to be.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ratelimit_common::abi::{Reason, Verdict};
-use tokio::{sync::broadcast::error::RecvError, time::timeout};
+use tokio::{
+    sync::broadcast::error::RecvError,
+    time::{MissedTickBehavior, timeout},
+};
 
 use super::{
     host::{Host, HostCell},
+    log,
+    shared::beside,
     traffic::EpochSamples,
 };
 use crate::{
-    attacks::{OriginPort, SampledPart, Witness},
+    attacks::{OriginPort, SampledPart, Tallied, Witness},
     stats::sampled::Sampled,
 };
 
 /// How soon sampling begins after the first second of an attack, and ends after its last one.
 const GLANCE: Duration = Duration::from_millis(200);
+
+/// Looks once a second whether an attack begins or ends, until the daemon ends.
+pub(super) async fn follow_attacks(cell: Arc<HostCell>) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        second.tick().await;
+        let front = cell.host().requests.front.clone();
+        front.refresh().await;
+        let ((meters, services), decisions) = {
+            let host = cell.host();
+            (host.meters(), host.requests.status().decisions)
+        };
+        let decisions: Vec<_> =
+            decisions.into_iter().map(|count| (count.api, count.outcome, count.decisions)).collect();
+        let tallied = beside(move || Ok(Tallied::new(&meters.counts()?, &services, &decisions))).await;
+        match tallied {
+            Ok(tallied) => cell.host().observe_attacks(tallied),
+            Err(failure) => log::warning(format!("attacks were not looked for: {failure}")),
+        }
+    }
+}
 
 /// Hands samples to the detector of attacks, until the daemon ends.
 pub(super) async fn follow_samples(host: Arc<HostCell>) {

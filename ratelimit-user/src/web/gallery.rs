@@ -1,16 +1,17 @@
 //! Where the page and the daemon meet: pictures one way, orders the other.
 //!
 //! A picture is made once for all who look, and nobody who reads slowly gets a second one before it has read the first: what comes meanwhile is
-//! replaced, not kept. Orders wait in a short queue, and are turned away when it is full.
+//! replaced, not kept. Orders wait in short queues, and are turned away when those are full (`order_queues.rs`).
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::Instant,
 };
 
+use super::order_queues::{Handed, OrderQueues};
 use crate::{
     control::protocol::{Order, Reply},
     failure::{ExitCode, Failure},
@@ -22,8 +23,6 @@ const EVERY: Duration = Duration::from_secs(1);
 pub const MAX_VIEWERS: usize = 16;
 /// Places that only those have who show an operator's token: nobody else on this host keeps them out.
 const OPERATOR_VIEWERS: usize = 4;
-/// Questions and orders that wait for the daemon.
-pub const MAX_WAITING: usize = 8;
 
 /// The gallery, as the listener has it.
 #[derive(Clone, Debug)]
@@ -36,21 +35,8 @@ struct Shared {
     somebody: Notify,
     viewers: Arc<Semaphore>,
     operators: Arc<Semaphore>,
-    /// Orders, and questions.
-    handed: Option<[mpsc::Sender<Handed>; 2]>,
-}
-
-/// An order, and where its answer goes.
-#[derive(Debug)]
-pub struct Handed {
-    /// What is asked or ordered.
-    pub order: Order,
-    /// Where whoever asks sits.
-    pub from: Option<IpAddr>,
-    /// The token that they have shown, for an order that changes something.
-    pub token: Option<String>,
-    /// Where to.
-    pub reply: oneshot::Sender<Reply>,
+    /// The way to the daemon; absent where nothing is guarded.
+    orders: Option<OrderQueues>,
 }
 
 /// Whoever takes pictures, from when somebody begins to look until nobody does.
@@ -67,12 +53,10 @@ pub struct Viewer {
 }
 
 impl Gallery {
-    /// The gallery of a daemon that guards interfaces, and what comes over it: orders, and questions. Each has a queue of its own, so that an operator
-    /// who blocks somebody does not wait behind those who ask.
+    /// The gallery of a daemon that guards interfaces, and what comes over it: orders, and questions.
     pub fn of_host() -> (Self, [mpsc::Receiver<Handed>; 2]) {
-        let (orders, taken) = mpsc::channel(MAX_WAITING);
-        let (questions, asked) = mpsc::channel(MAX_WAITING);
-        (Self::new(Some([orders, questions])), [taken, asked])
+        let (orders, taken) = OrderQueues::new();
+        (Self::new(Some(orders)), taken)
     }
 
     /// The gallery of a service that guards nothing: there is something to see and nothing to order.
@@ -80,19 +64,19 @@ impl Gallery {
         Self::new(None)
     }
 
-    fn new(handed: Option<[mpsc::Sender<Handed>; 2]>) -> Self {
+    fn new(orders: Option<OrderQueues>) -> Self {
         Self(Arc::new(Shared {
             pictures: watch::Sender::new(None),
             somebody: Notify::new(),
             viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
             operators: Arc::new(Semaphore::new(OPERATOR_VIEWERS)),
-            handed,
+            orders,
         }))
     }
 
     /// Whether there are packets to ask about.
     pub fn guards(&self) -> bool {
-        self.0.handed.is_some()
+        self.0.orders.is_some()
     }
 
     /// Begins to look, if there is a place.
@@ -114,19 +98,11 @@ impl Gallery {
 
     /// Hands over an order of whoever has shown this token, and waits for the answer.
     pub async fn order(&self, order: Order, from: Option<IpAddr>, token: Option<String>) -> Reply {
-        let failed = |code, sentence: &str| Reply::Failed(Failure::new(code, sentence));
-        let Some([orders, questions]) = &self.0.handed else {
-            return failed(ExitCode::Unsupported, "this service guards no interface; ratelimit run does");
-        };
-        let (reply, answered) = oneshot::channel();
-        let queue = if order.changes_lists() { orders } else { questions };
-        if queue.try_send(Handed { order, from, token, reply }).is_err() {
-            return failed(
-                ExitCode::NoDaemon,
-                "the daemon is busy with others' questions; ask again in a second",
-            );
+        let guards_nothing = "this service guards no interface; ratelimit run does";
+        match &self.0.orders {
+            Some(orders) => orders.hand_over(order, from, token).await,
+            None => Reply::Failed(Failure::new(ExitCode::Unsupported, guards_nothing)),
         }
-        answered.await.unwrap_or_else(|_| failed(ExitCode::NoDaemon, "the daemon is stopping"))
     }
 
     /// Shows a picture a second while somebody looks, for ever. The camera that is made when somebody begins to look is dropped when
@@ -237,46 +213,5 @@ mod tests {
         assert!(gallery.look(false).is_some());
         drop(operators);
         assert!(gallery.look(true).is_some());
-    }
-
-    #[tokio::test]
-    async fn orders_that_nobody_takes_are_turned_away_and_do_not_pile_up() {
-        let (gallery, [mut orders, mut questions]) = Gallery::of_host();
-        let waiting: Vec<_> = (0..MAX_WAITING)
-            .map(|_| {
-                tokio::spawn({
-                    let gallery = gallery.clone();
-                    async move { gallery.ask(Order::BlockList, None).await }
-                })
-            })
-            .collect();
-        tokio::task::yield_now().await;
-        let one_more = gallery.ask(Order::BlockList, None).await;
-        assert!(
-            matches!(&one_more, Reply::Failed(failure) if failure.message.contains("busy")),
-            "{one_more:?}"
-        );
-        // Whoever has an order does not wait behind them.
-        let block = Order::BlockDel { prefix: "10.0.0.1".to_owned(), cluster: false };
-        let (ordered, _) = tokio::join!(
-            async {
-                let handed = orders.recv().await.unwrap();
-                handed.reply.send(Reply::Done("done".to_owned())).is_ok()
-            },
-            async { assert_eq!(gallery.order(block, None, None).await, Reply::Done("done".to_owned())) }
-        );
-        assert!(ordered);
-        let handed = questions.recv().await.unwrap();
-        handed.reply.send(Reply::Done("done".into())).unwrap();
-        let mut done = 0;
-        drop((orders, questions));
-        for one in waiting {
-            match one.await.unwrap() {
-                Reply::Done(_) => done += 1,
-                Reply::Failed(failure) => assert!(failure.message.contains("stopping"), "{failure}"),
-                other => panic!("{other:?}"),
-            }
-        }
-        assert_eq!(done, 1);
     }
 }

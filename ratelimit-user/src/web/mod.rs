@@ -12,4 +12,5 @@ pub mod decisions;
 pub mod gallery;
 pub mod guard;
 pub mod order;
+pub mod order_queues;
 pub mod picture;

@@ -156,7 +156,7 @@ fn a_front_process_that_ends_is_replaced_and_nothing_else_notices() {
 }
 
 #[test]
-fn a_front_process_that_hangs_holds_up_no_order() {
+fn a_front_process_that_hangs_holds_up_no_order_and_is_replaced_if_it_stays_so() {
     let edge = Edge::new();
     let daemon = edge.start(&policy(&edge));
     let front = front_of(&daemon).to_string();
@@ -175,6 +175,19 @@ fn a_front_process_that_hangs_holds_up_no_order() {
     );
     signal("-CONT");
     assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+    assert_eq!(front_of(&daemon).to_string(), front, "a short pause replaces nobody");
+    // For good: a caller waits in the socket until there is another front.
+    signal("-STOP");
+    wait_for("every thread of the front stands still", || {
+        let tasks = fs::read_dir(format!("/proc/{front}/task")).unwrap();
+        let stands =
+            |task: fs::DirEntry| fs::read_to_string(task.path().join("stat")).unwrap().contains(") T ");
+        tasks.map(Result::unwrap).all(stands).then_some(())
+    });
+    let mut waiting = http(&edge);
+    daemon.wait_for_log("it has left 10 questions in a row unanswered, one a second; it is killed");
+    assert_eq!(waiting.get("/v1/check?user=u&api=a").status, 200);
+    assert_ne!(front_of(&daemon).to_string(), front);
 }
 
 #[test]

@@ -8,11 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::{Mutex as AsyncMutex, mpsc, oneshot},
-    time::Instant,
-};
+use tokio::{runtime::Handle, sync::Mutex as AsyncMutex, time::Instant};
 
 use super::{
     message::{FileError, FrontAsks, HostAnswers},
@@ -28,7 +24,7 @@ use crate::{
     secret_file,
     serve::http::Metrics as _,
     stamp::Stamp,
-    web::gallery::{Camera as _, Handed},
+    web::{gallery::Camera as _, order_queues::OrderQueues},
 };
 
 /// A camera that nobody has asked for a picture for so long is put away: while there is one, packets are sampled.
@@ -42,8 +38,7 @@ struct Shared {
     daemon: Arc<Daemon>,
     runtime: Handle,
     /// Where orders and questions of the dashboard are carried out, one of each at a time.
-    orders: mpsc::Sender<Handed>,
-    questions: mpsc::Sender<Handed>,
+    orders: OrderQueues,
     camera: AsyncMutex<Option<HostCamera>>,
     /// When a picture was last asked for.
     pictured: Mutex<Instant>,
@@ -62,7 +57,7 @@ impl Answers {
     /// Answers for this daemon, whose sockets were bound under this policy.
     pub(in crate::daemon) fn new(
         daemon: Arc<Daemon>,
-        [orders, questions]: [mpsc::Sender<Handed>; 2],
+        orders: OrderQueues,
         policy: &Policy,
         redis: Option<&StoreAddress>,
     ) -> Self {
@@ -70,7 +65,6 @@ impl Answers {
             daemon,
             runtime: Handle::current(),
             orders,
-            questions,
             camera: AsyncMutex::default(),
             pictured: Mutex::new(Instant::now()),
             bound_with: NamedFiles::of(&policy.clone().moved_to(redis)),
@@ -151,21 +145,14 @@ impl Answers {
 
     /// Carries out what the dashboard may ask for, and what it may order for whoever shows the operator's token.
     async fn order(&self, order: Order, from: Option<IpAddr>, token: Option<String>) -> Reply {
-        let refused = |code, why: &str| Reply::Failed(Failure::new(code, why));
-        let queue = match kind(&order) {
-            Kind::Question => &self.0.questions,
-            Kind::Change if self.is_operator(token.as_deref()) => &self.0.orders,
-            Kind::Change => return refused(ExitCode::NotPermitted, "changes need the operator's token"),
-            Kind::Other => return refused(ExitCode::NotPermitted, "the dashboard cannot order this"),
-        };
-        let (reply, answered) = oneshot::channel();
-        if queue.try_send(Handed { order, from, token: None, reply }).is_err() {
-            return refused(
-                ExitCode::NoDaemon,
-                "the daemon is busy with others' questions; ask again in a second",
-            );
+        let refused = |why: &str| Reply::Failed(Failure::new(ExitCode::NotPermitted, why));
+        match kind(&order) {
+            Kind::Change if !self.is_operator(token.as_deref()) => {
+                refused("changes need the operator's token")
+            }
+            Kind::Question | Kind::Change => self.0.orders.hand_over(order, from, None).await,
+            Kind::Other => refused("the dashboard cannot order this"),
         }
-        answered.await.unwrap_or_else(|_| refused(ExitCode::NoDaemon, "the daemon is stopping"))
     }
 
     /// Whether this is the operator's token of now.

@@ -1,4 +1,4 @@
-//! Starts the front process, tells it what is in force, and starts another one when it has ended.
+//! Starts the front process, tells it what is in force, and starts another one when it has ended or has not answered for a while.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use tokio::{
     net::UnixStream,
     process::{Child, Command},
     sync::{Notify, oneshot, watch},
-    time::Instant,
+    time::{Instant, MissedTickBehavior},
 };
 
 use super::{
@@ -27,6 +27,7 @@ use super::{
     asking::{Asker, answer_all},
     handles,
     message::{Beginning, FrontAnswers, FrontReport, HostAsks, PolicyText, SocketUse},
+    silence::Silence,
     store_socket,
 };
 use crate::{
@@ -50,6 +51,10 @@ const TO_ANSWER: Duration = Duration::from_secs(5);
 const TO_REPORT: Duration = Duration::from_millis(500);
 /// How long whoever has changed the policy waits until requests follow it. Packets have followed by then.
 const TO_SETTLE: Duration = Duration::from_secs(2);
+/// The front is asked so often whether it is there, and so long an answer is waited for. Shorter than the pause between two questions: whoever has
+/// changed the policy may have to wait for it.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
+const TO_BE_THERE: Duration = Duration::from_millis(500);
 /// How long a front that was told to end may take.
 const TO_END: Duration = Duration::from_secs(2);
 /// The pause before a front is started again, and the longest one while fronts end soon after they were started.
@@ -303,7 +308,11 @@ impl Keeper {
             _ = asker => Ended::By(ended(&mut child).await),
             _ = answering => Ended::By(ended(&mut child).await),
             status = child.wait() => Ended::By(described(status)),
-            failure = self.tell(line, serves) => Ended::By(failure),
+            failure = self.tell(line, serves) => {
+                // It does not do what it is for, and one that hangs would not end by itself.
+                let _gone = child.start_kill();
+                Ended::By(failure)
+            }
             () = self.stop.notified() => Ended::Stopped,
         };
         // The streams are closed: a front that lives ends by itself.
@@ -360,8 +369,13 @@ impl Keeper {
             Some(serves) => _ = serves.send(Ok(())),
             None => tracing::info!(event = "front_began", "another front process serves requests"),
         }
+        let mut silence = Silence::default();
+        let mut due = tokio::time::interval(ASKED_EVERY);
+        due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let told = tokio::select! {
+                // Not while the front reads a policy, which may take seconds and has a limit of its own.
+                _ = due.tick() => silence.after(is_there(&line).await),
                 _ = wanted.changed() => {
                     let (number, policy) = wanted.borrow_and_update().clone();
                     let told = said(&line, HostAsks::Follow((*policy).clone()), TO_BEGIN).await;
@@ -396,6 +410,11 @@ async fn said(line: &Line, what: HostAsks, patience: Duration) -> Result<(), Fai
         Ok(Some(_)) => Err(Failure::new(ExitCode::Unsupported, "the front process answers something else")),
         Err(_) => Err(Failure::new(ExitCode::Unsupported, "the front process does not answer")),
     }
+}
+
+/// Whether the front answers in time. The streams of one that has gone end, which `Keeper::one` notices.
+async fn is_there(line: &Line) -> bool {
+    tokio::time::timeout(TO_BE_THERE, line.ask(HostAsks::Alive)).await.is_ok()
 }
 
 /// Why a process has ended whose streams have.

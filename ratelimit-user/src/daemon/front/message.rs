@@ -28,6 +28,8 @@ pub(super) enum HostAsks {
     Follow(PolicyText),
     /// Whether the host has headroom for what is above elastic limits.
     Headroom(bool),
+    /// Are you there? Asked once a second, and answered with `Done`.
+    Alive,
     /// What was counted of requests?
     Report,
     /// May this request be served?

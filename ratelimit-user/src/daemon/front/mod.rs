@@ -21,6 +21,7 @@ mod message;
 mod named_files;
 mod process;
 mod renewal;
+mod silence;
 mod store;
 mod store_socket;
 mod user;

@@ -44,7 +44,10 @@ use crate::{
     },
     stamp::Stamp,
     store::{lease_batch::Keys, worker::Store},
-    web::gallery::{Camera, Gallery, Handed},
+    web::{
+        gallery::{Camera, Gallery},
+        order_queues::Handed,
+    },
 };
 
 /// The largest message of the daemon has a policy in it, and as JSON that is at most twice as long.
@@ -190,7 +193,7 @@ impl Office {
             return FrontAnswers::Failed(too_early());
         };
         match question {
-            HostAsks::Begin(_) => FrontAnswers::Done,
+            HostAsks::Begin(_) | HostAsks::Alive => FrontAnswers::Done,
             HostAsks::Follow(policy) => match self.read(&policy) {
                 Ok(version) => {
                     decisions.follow(version.policy(), redis.as_ref());

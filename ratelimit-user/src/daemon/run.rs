@@ -1,0 +1,154 @@
+//! The daemon from start to stop.
+
+use std::sync::Arc;
+
+use super::{
+    cluster::driver::say_goodbye,
+    dashboard,
+    front::{self, Answers, FrontKeeper, Start},
+    headroom,
+    host::Host,
+    keeping::Keeper,
+    lease_thread::LeaseThread,
+    listeners::Listeners,
+    log,
+    options::Options,
+    progress,
+    record::{self, Origin, Record},
+    service::Daemon,
+    signals::Signals,
+    start::start,
+    state_dir::StateDir,
+    unsaved,
+    witnesses::{follow_attacks, follow_samples},
+};
+use crate::{
+    config::{self, Reader},
+    control::server,
+    dataplane::probe,
+    failure::{ExitCode, Failure},
+    web::order_queues::OrderQueues,
+};
+
+/// Runs the daemon until it is told to stop.
+pub fn run(options: &Options) -> Result<(), Failure> {
+    let progress = progress::watch();
+    progress::step("reading the policy");
+    let mut reader = Reader::default();
+    let (record, damage) = Record::read(&options.state)?;
+    damage.iter().for_each(log::error);
+    let (version, warnings, origin) = record::choose(
+        &mut reader,
+        record,
+        &options.state,
+        &options.policy,
+        config::read_text(&options.policy),
+    )?;
+    warnings.iter().for_each(log::warning);
+    headroom::require(&options.proc)?;
+    probe::require_rights("loading XDP programs")?;
+    front::require_user(options.user.as_deref())?;
+    let state = StateDir::claim(&options.state)?;
+    let keeper = Keeper::claim(options, &state)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot start the runtime: {error}")))?;
+    runtime.block_on(async {
+        progress::step("taking the addresses to listen on");
+        // Listeners first: an address in use must not leave a program attached.
+        let listeners = Listeners::bind(version.policy(), state.path()).await?;
+        let control = server::bind(&state.socket()).map_err(|error| {
+            Failure::new(ExitCode::NotPermitted, format!("cannot make {}: {error}", state.socket().display()))
+        })?;
+        // Signals too: one that comes while the program is being loaded must not end the daemon half way.
+        let mut signals = Signals::take()?;
+        let mut host =
+            start(options, version, reader, keeper).map_err(|failure| hint(failure, &origin, options))?;
+        unsaved::say_lost(&options.state, &host.in_force.version);
+        settle(&mut host, &origin, options)?;
+        if !damage.is_empty() && origin == Origin::Applied {
+            host.in_force.keep_in_force()?;
+        }
+        let gossip = host.cluster.as_ref().map(|cluster| &cluster.gossip);
+        host.lists.keeper.write_all_down(&host.lists.lists, gossip);
+        host.conditions.warnings(host.policy()).iter().for_each(log::warning);
+        drop(progress);
+        let daemon = Arc::new(Daemon::new(host));
+        tokio::spawn(server::serve(control, Arc::clone(&daemon)));
+        let keeper = start_front(&daemon, &listeners, options).await?;
+        tokio::spawn(follow_attacks(Arc::clone(daemon.cell())));
+        tokio::spawn(follow_samples(Arc::clone(daemon.cell())));
+        let leases = LeaseThread::begin(daemon.cell())?;
+        daemon.until_stopped(&mut signals, &state).await?;
+        // What is being said is said once more, if need be: it counts once.
+        leases.end();
+        say_goodbye(daemon.cell()).await;
+        keeper.end();
+        log::info(format!("state directory {} released", state.path().display()));
+        Ok(())
+    })
+}
+
+/// Starts the front process, which answers on the listeners.
+async fn start_front(
+    daemon: &Arc<Daemon>,
+    listeners: &Listeners,
+    options: &Options,
+) -> Result<FrontKeeper, Failure> {
+    let failed = |error| Failure::new(ExitCode::Unsupported, format!("cannot hand over listeners: {error}"));
+    let (policy, id) = {
+        let host = daemon.host();
+        (host.policy().clone(), host.cluster.as_ref().map(|cluster| cluster.id().to_owned()))
+    };
+    let (orders, handed) = OrderQueues::new();
+    tokio::spawn(dashboard::take_orders(Arc::clone(daemon), handed));
+    let answers = Answers::new(Arc::clone(daemon), orders, &policy, options.redis.as_ref());
+    let start = Start {
+        user: options.user.clone(),
+        log: options.log.clone(),
+        redis: options.redis.clone(),
+        id,
+        sockets: listeners.handles(&policy).map_err(failed)?,
+    };
+    FrontKeeper::begin(&daemon.front(), start, answers).await
+}
+
+/// A start that fails with a kept policy must say how to get rid of it.
+fn hint(failure: Failure, origin: &Origin, options: &Options) -> Failure {
+    if !matches!(origin, Origin::Applied | Origin::NotConfirmed(_)) {
+        return failure;
+    }
+    let (kept, file) = (Record::path(&options.state), options.policy.display());
+    let message =
+        format!("{failure}; this was the policy kept in {}: without that file {file} counts", kept.display());
+    Failure::new(failure.code, message)
+}
+
+/// Says which policy is in force and why, and writes down what the next restart goes on with.
+fn settle(host: &mut Host, origin: &Origin, options: &Options) -> Result<(), Failure> {
+    let file = options.policy.display();
+    match origin {
+        Origin::PolicyFile => Ok(()),
+        Origin::PolicyFileChanged => {
+            log::info(format!("{file} has changed since another policy was applied, and counts again"));
+            host.in_force.forget()
+        }
+        Origin::Applied => {
+            log::info(format!(
+                "the applied policy stays in force; {}; SIGHUP reads it",
+                host.in_force.after_restart()
+            ));
+            Ok(())
+        }
+        Origin::NotConfirmed(unconfirmed) => {
+            host.in_force.keep_in_force()?;
+            log::warning(format!(
+                "rolled back to {}: {unconfirmed} was applied and not confirmed before the daemon ended; {}",
+                host.in_force.version.describe(),
+                host.in_force.after_restart()
+            ));
+            Ok(())
+        }
+    }
+}
