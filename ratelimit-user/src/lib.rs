@@ -17,6 +17,7 @@
 //! ```
 //! Only `dataplane` talks to the kernel, only `store` to Redis, only `notify` to webhooks; `lockout` and `headroom` look into `/proc`.
 
+mod accounts;
 pub mod attacks;
 pub mod build;
 pub mod capture;

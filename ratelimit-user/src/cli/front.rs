@@ -11,6 +11,9 @@ pub(super) struct FrontArgs {
     /// User to run as
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// A supervisor has started it, with a connection of the daemon as standard input
+    #[arg(long)]
+    hired: bool,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -18,7 +21,7 @@ pub(super) struct FrontArgs {
 impl FrontArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         // Rights go first: whatever else the process does is done without them.
-        let front = daemon::front::FrontProcess::confined(self.user.as_deref())?;
+        let front = daemon::front::FrontProcess::confined(self.user.as_deref(), self.hired)?;
         self.log.start()?;
         front.serve()
     }

@@ -58,6 +58,12 @@ pub(super) struct Run {
     /// User without rights that answers on all listeners and talks to the store; without it `ratelimit` if there is such a user, else nobody
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// Group whose members may ask over the control socket, and change nothing; without it `ratelimit` if there is such a group
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// Socket where a supervisor starts `ratelimit front --hired` as that user for each connection, for a daemon that may not change users
+    #[arg(long, value_name = "SOCKET")]
+    front: Option<PathBuf>,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -84,6 +90,8 @@ impl Run {
             proc: self.proc,
             redis: self.store.address()?,
             user: self.user,
+            front: self.front,
+            group: self.group,
             log: self.log.words(),
             generic: if self.require_native { GenericMode::Refuse } else { GenericMode::Accept },
         })

@@ -94,7 +94,9 @@ fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
             return Failure::new(code, message);
         }
         let hint = match code {
-            ExitCode::NotPermitted => "only root and the daemon's own user may ask it",
+            ExitCode::NotPermitted => {
+                "only root, the daemon's own user and members of its group (run --group) may ask it"
+            }
             _ => START_IT,
         };
         Failure::new(code, format!("no daemon reachable at {}: {error}; {hint}", socket.display()))

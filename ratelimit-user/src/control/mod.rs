@@ -1,5 +1,6 @@
 //! The control socket: what is said there, who answers, and who asks.
 
+pub mod admission;
 pub mod client;
 mod feed;
 mod line;

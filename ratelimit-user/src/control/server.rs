@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use super::{
+    admission::{Admission, Standing},
     feed,
     line::say,
     protocol::{Order, Reply},
@@ -21,7 +22,7 @@ use crate::{
     build::BUILD,
     config::MAX_BYTES,
     drops::{Filter, Sighting},
-    failure::{ExitCode, Failure},
+    failure::Failure,
     places::{Guest, Places, Rules},
 };
 
@@ -82,7 +83,8 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Answers requests for ever.
-pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
+pub async fn serve<A: Answer>(listener: UnixListener, admission: Admission, answerer: Arc<A>) {
+    let admission = Arc::new(admission);
     let places = Places::new(PLACES, None);
     tokio::spawn(Arc::clone(&places).look_after());
     // However many call, one policy at a time is in memory.
@@ -95,10 +97,12 @@ pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
             continue;
         };
         let (answerer, large, watchers) = (Arc::clone(&answerer), Arc::clone(&large), Arc::clone(&watchers));
+        let admission = Arc::clone(&admission);
         let place = places.enter().await;
         let guest = Arc::clone(place.guest());
         place.host(async move {
-            let conversation = tokio::time::timeout(PATIENCE, converse(stream, &*answerer, &large, &guest));
+            let conversation =
+                tokio::time::timeout(PATIENCE, converse(stream, &admission, &*answerer, &large, &guest));
             // A caller that hangs up is its own problem.
             if let Ok(Ok(Some((stream, filter, frames)))) = conversation.await {
                 // Watchers have places of their own, beside this one.
@@ -116,6 +120,7 @@ pub async fn serve<A: Answer>(listener: UnixListener, answerer: Arc<A>) {
 /// Answers one request. Who wants to watch is handed back, with what they want to see, and whether with frames.
 async fn converse<A: Answer>(
     mut stream: UnixStream,
+    admission: &Admission,
     answerer: &A,
     large: &Semaphore,
     guest: &Arc<Guest>,
@@ -123,17 +128,15 @@ async fn converse<A: Answer>(
     // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
     let peer = stream.peer_cred()?;
     let caller = Caller::Process { uid: peer.uid(), pid: peer.pid() };
-    let is_trusted = is_trusted(peer.uid());
-    // A stranger gets no turn among those who may send a policy.
-    let request = read_request(&mut stream, is_trusted.then_some(large)).await?;
+    let standing = admission.standing(peer.uid(), peer.gid());
+    // Only operators get a turn among those who may send a policy.
+    let request = read_request(&mut stream, (standing == Standing::Operator).then_some(large)).await?;
     // An order that is being carried out is not broken off for a newcomer.
     guest.is_known_now();
     let Some(_answering) = guest.begin() else { return Ok(None) };
+    let request = request.and_then(|request| admission.require(standing, &request).map(|()| request));
     let reply = match request {
-        _ if !is_trusted => {
-            let message = "only root and the daemon's own user may use the control socket";
-            Reply::Failed(Failure::new(ExitCode::NotPermitted, message))
-        }
+        _ if standing == Standing::Stranger => Reply::Failed(admission.refuse_stranger()),
         Ok(Order::Watch { source, reason, frames }) => {
             match Filter::parse(source.as_deref(), reason.as_deref()) {
                 Ok(filter) => return Ok(Some((stream, filter, frames))),
@@ -145,11 +148,6 @@ async fn converse<A: Answer>(
     };
     say(&mut stream, &reply).await?;
     Ok(None)
-}
-
-/// The file mode keeps strangers out; this holds even where somebody changed it.
-fn is_trusted(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// `large` is where to queue with a request that is not small.
@@ -224,6 +222,7 @@ fn is_cut(line: &[u8], at: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::ExitCode;
 
     #[test]
     fn an_order_with_a_part_that_is_not_known_is_refused() {

@@ -1,9 +1,9 @@
 //! The sockets of the daemon, bound with its rights and handed to the front process.
 
 use std::{
-    fs::File,
+    fs::{File, Permissions},
     io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     path::Path,
     time::{Duration, Instant},
 };
@@ -40,6 +40,8 @@ impl Listeners {
             Failure::new(ExitCode::NotPermitted, format!("cannot use {}: {error}", path.display()))
         };
         let lock = File::create(&path).map_err(cannot)?;
+        // Whoever may read it may lock it as well.
+        lock.set_permissions(Permissions::from_mode(0o600)).map_err(cannot)?;
         let begun = Instant::now();
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             if begun.elapsed() > PATIENCE {

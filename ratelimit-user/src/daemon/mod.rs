@@ -32,6 +32,7 @@ mod lists;
 mod offenders;
 mod options;
 mod progress;
+mod readers;
 mod record;
 mod remaining;
 mod replacement;

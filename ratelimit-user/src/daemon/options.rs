@@ -30,6 +30,10 @@ pub struct Options {
     pub image: Image,
     /// The user that the front process runs as, if the operator names one.
     pub user: Option<String>,
+    /// The group whose members may ask, if the operator names one.
+    pub group: Option<String>,
+    /// Where a supervisor starts the front process, if the daemon is not to do it itself.
+    pub front: Option<PathBuf>,
     /// Options of the log, as words of a command line.
     pub log: Vec<String>,
 }

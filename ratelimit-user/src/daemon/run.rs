@@ -1,6 +1,6 @@
 //! The daemon from start to stop.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use super::{
     cluster::driver::say_goodbye,
@@ -13,7 +13,7 @@ use super::{
     listeners::Listeners,
     log,
     options::Options,
-    progress,
+    progress, readers,
     record::{self, Origin, Record},
     service::Daemon,
     signals::Signals,
@@ -24,7 +24,10 @@ use super::{
 };
 use crate::{
     config::{self, Reader},
-    control::server,
+    control::{
+        admission::{Admission, Readers},
+        server,
+    },
     dataplane::probe,
     failure::{ExitCode, Failure},
     web::order_queues::OrderQueues,
@@ -47,7 +50,8 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     warnings.iter().for_each(log::warning);
     headroom::require(&options.proc)?;
     probe::require_rights("loading XDP programs")?;
-    front::require_user(options.user.as_deref())?;
+    let front_user = front::require_user(options.user.as_deref())?;
+    let readers = readers::find(options.group.as_deref())?;
     let state = StateDir::claim(&options.state)?;
     let keeper = Keeper::claim(options, &state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -63,6 +67,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         })?;
         // Signals too: one that comes while the program is being loaded must not end the daemon half way.
         let mut signals = Signals::take()?;
+        let admission = admit(&state, readers.as_ref(), options, front_user)?;
         let mut host =
             start(options, version, reader, keeper).map_err(|failure| hint(failure, &origin, options))?;
         unsaved::say_lost(&options.state, &host.in_force.version);
@@ -75,7 +80,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         host.conditions.warnings(host.policy()).iter().for_each(log::warning);
         drop(progress);
         let daemon = Arc::new(Daemon::new(host));
-        tokio::spawn(server::serve(control, Arc::clone(&daemon)));
+        tokio::spawn(server::serve(control, admission, Arc::clone(&daemon)));
         let keeper = start_front(&daemon, &listeners, options).await?;
         tokio::spawn(follow_attacks(Arc::clone(daemon.cell())));
         tokio::spawn(follow_samples(Arc::clone(daemon.cell())));
@@ -88,6 +93,32 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         log::info(format!("state directory {} released", state.path().display()));
         Ok(())
     })
+}
+
+/// Lets the group in that may ask. A group that nobody has named is no reason not to start.
+fn admit(
+    state: &StateDir,
+    readers: Option<&Readers>,
+    options: &Options,
+    front_user: u32,
+) -> Result<Admission, Failure> {
+    let socket = state.socket();
+    let cannot = |error: io::Error| {
+        let name = readers.map(|readers| readers.name.as_str()).unwrap_or_default();
+        format!(
+            "cannot give {} to the group {name:?}: {error}; be a member of the group, or have CAP_CHOWN",
+            socket.display()
+        )
+    };
+    match Admission::open(&socket, readers.cloned(), Some(front_user)) {
+        Ok(admission) => Ok(admission),
+        Err(error) if options.group.is_none() && readers.is_some() => {
+            log::warning(format!("{}; its members cannot ask", cannot(error)));
+            Admission::open(&socket, None, Some(front_user))
+                .map_err(|error| Failure::new(ExitCode::NotPermitted, cannot(error)))
+        }
+        Err(error) => Err(Failure::new(ExitCode::NotPermitted, cannot(error))),
+    }
 }
 
 /// Starts the front process, which answers on the listeners.
@@ -106,6 +137,7 @@ async fn start_front(
     let answers = Answers::new(Arc::clone(daemon), orders, &policy, options.redis.as_ref());
     let start = Start {
         user: options.user.clone(),
+        hired_at: options.front.clone(),
         log: options.log.clone(),
         redis: options.redis.clone(),
         id,

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -57,9 +57,13 @@ pub(super) fn lock(path: &Path, what: &str, option: &str) -> Result<File, Failur
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(path.join("lock"))
         .map_err(|e| failed(&format!("write in the {what}"), &e))?;
+    // Whoever may read it may lock it as well; an earlier build made it for everybody.
+    lock.set_permissions(fs::Permissions::from_mode(0o600))
+        .map_err(|e| failed(&format!("keep others out of the lock of the {what}"), &e))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(

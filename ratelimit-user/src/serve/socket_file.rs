@@ -9,10 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::policy::SocketRights;
-
-/// Where names of groups are.
-const GROUPS: &str = "/etc/group";
+use crate::{
+    accounts::{self, GROUPS},
+    policy::SocketRights,
+};
 
 /// A socket's file, which goes with the value while it is the one that was made.
 #[derive(Debug)]
@@ -84,18 +84,9 @@ fn number_of(group: &str) -> io::Result<u32> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }
-    find_group(&fs::read_to_string(GROUPS)?, group).ok_or_else(|| {
+    accounts::group(&accounts::read(GROUPS)?, group).ok_or_else(|| {
         let why = format!("socket_group {group:?} is not in {GROUPS}; use a group that is, or its number");
         io::Error::new(io::ErrorKind::NotFound, why)
-    })
-}
-
-/// The number of a group in lines of `name:password:number:members`.
-fn find_group(lines: &str, name: &str) -> Option<u32> {
-    lines.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let is_it = fields.next() == Some(name);
-        is_it.then(|| fields.nth(1)).flatten()?.parse().ok()
     })
 }
 
@@ -189,16 +180,5 @@ mod tests {
         let said = bind(&other, &nobody).map(drop).unwrap_err().to_string();
         assert!(said.starts_with("socket_group \"no such group\" is not in /etc/group"), "{said}");
         assert!(!other.exists());
-    }
-
-    #[test]
-    fn groups_are_found_by_their_names() {
-        let lines = "root:x:0:\nwww-data:x:33:nginx,caddy\nbroken\nodd:x:many:\n";
-        assert_eq!(find_group(lines, "www-data"), Some(33));
-        assert_eq!(find_group(lines, "root"), Some(0));
-        assert_eq!(
-            (find_group(lines, "www"), find_group(lines, "broken"), find_group(lines, "odd")),
-            (None, None, None)
-        );
     }
 }

@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [control, secret, writable, daemon] = &words[..] else { panic!("four arguments") };
-    let Err(failure) = FrontProcess::confined(None).map(drop) else {
+    let Err(failure) = FrontProcess::confined(None, false).map(drop) else {
         return attempts(control, secret, writable, daemon);
     };
     panic!("{failure}");

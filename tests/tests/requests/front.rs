@@ -2,14 +2,21 @@
 
 use std::{
     fs,
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    os::{
+        fd::OwnedFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::Path,
     process::{Command, Stdio},
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
 use ratelimit_tests::{
     answer::{assert_refused, stderr},
     daemon::{Daemon, Edge, binary},
+    netns::EDGE,
     redis::wait_for,
     service::Client,
 };
@@ -232,7 +239,79 @@ fn the_front_process_is_of_no_use_by_itself_and_root_is_no_user_for_it() {
     assert_refused(&alone, 2, &["`ratelimit front` is what `ratelimit run` starts for its listeners"]);
     edge.write_policy(&policy(&edge));
     let mut command = edge.run_command();
-    command.args(["--iface", ratelimit_tests::netns::EDGE, "--user", "root"]);
+    command.args(["--iface", EDGE, "--user", "root"]);
     let as_root = command.output().unwrap();
     assert_refused(&as_root, 2, &["user \"root\" is root; name one without rights with --user"]);
+}
+
+/// A supervisor that starts a front as another user for each connection, as systemd does by `packaging/systemd/ratelimit-front.socket`. The numbers of
+/// the processes come over the channel.
+fn supervise(socket: &Path) -> mpsc::Receiver<u32> {
+    let listener = UnixListener::bind(socket).unwrap();
+    let (hired, fronts) = mpsc::channel();
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut front = Command::new("setpriv");
+            front.args([
+                "--reuid",
+                "65534",
+                "--regid",
+                "65534",
+                "--clear-groups",
+                "--bounding-set=-all",
+                "--",
+            ]);
+            front.arg(binary("ratelimit")).args(["front", "--hired"]).env_clear();
+            front.stdin(OwnedFd::from(connection.unwrap())).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut front = front.spawn().unwrap();
+            if hired.send(front.id()).is_err() {
+                let _gone = front.kill();
+            }
+            thread::spawn(move || front.wait());
+        }
+    });
+    fronts
+}
+
+#[test]
+fn a_daemon_that_may_not_change_users_hires_a_front_of_another_user() {
+    let edge = Edge::new();
+    let fronts = supervise(&edge.dir().join("front.sock"));
+    edge.write_policy(&policy(&edge));
+    let mut command = edge.wire.on_edge("setpriv");
+    command.args(["--bounding-set", "-setuid,-setgid,-kill", "--"]).arg(binary("ratelimit")).arg("run");
+    command
+        .arg("--policy")
+        .arg(edge.policy())
+        .args(["--iface", EDGE, "--front"])
+        .arg(edge.dir().join("front.sock"));
+    command.arg("--state").arg(edge.state()).arg("--pin").arg(edge.pin());
+    let daemon = Daemon::start(command);
+    let first = fronts.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+    assert_eq!(status_of(first, "Uid"), "65534\t65534\t65534\t65534");
+    assert_eq!(
+        (status_of(first, "CapEff").as_str(), status_of(first, "Seccomp").as_str()),
+        ("0000000000000000", "2")
+    );
+    assert_eq!(edge.json(&["status"])["warnings"], serde_json::json!([]));
+    assert!(Command::new("kill").args(["-9", &first.to_string()]).status().unwrap().success());
+    let second = fronts.recv_timeout(Duration::from_secs(5)).unwrap();
+    daemon.wait_for_log("another front process serves requests");
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+    daemon.terminate();
+    wait_for("the front to end with its daemon", || {
+        (!Path::new(&format!("/proc/{second}/exe")).exists()).then_some(())
+    });
+}
+
+#[test]
+fn a_daemon_whose_supervisor_is_away_starts_the_front_itself_and_says_so() {
+    let edge = Edge::new();
+    edge.write_policy(&policy(&edge));
+    let mut command = edge.run_command();
+    command.args(["--iface", EDGE, "--front"]).arg(edge.dir().join("nobody.sock"));
+    let daemon = Daemon::start(command);
+    daemon.wait_for_log("nobody starts a front process at");
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
 }

@@ -36,7 +36,9 @@ const INTERFACE: &str = "edge0";
 const ADDRESS: &str = "10.77.0.1";
 
 /// One ping in ten is answered by this policy: 50 pings at 100 a second take half a second, and may have 5 + 0.5 x 5.
-const POLICY: &str = "interfaces = [\"edge0\"]\n[source]\nlimits = [\"5 packets/s burst 5\"]\n";
+const POLICY: &str = "interfaces = [\"edge0\"]\n[source]\nlimits = [\"5 packets/s burst 5\"]\n\
+                      [listen]\nhttp = [\"127.0.0.1:8080\"]\nmetrics = \"127.0.0.1:9464\"\n\
+                      [[api]]\nname = \"search\"\nlimits = [\"1000/min\"]\n";
 /// An address that is blocked before the upgrade, and must be blocked after it.
 const BLOCKED: &str = "203.0.113.0/24";
 
@@ -100,6 +102,7 @@ pub(super) fn check(dist: &Path, release: &Release, previous: Option<&Path>) -> 
         "the policy was replaced"
     );
     host.must_protect("after the upgrade")?;
+    host.must_answer("after the upgrade")?;
     say(&format!("    {answered} answered, at most {most:.0} may be"));
 
     say("watchdog: a daemon that hangs is started again, protected all the while");
@@ -124,6 +127,7 @@ pub(super) fn check(dist: &Path, release: &Release, previous: Option<&Path>) -> 
     host.run("dpkg -i /root/current.deb && systemctl start ratelimit")?;
     host.must_protect("after it was installed again")?;
     ensure!(host.run("ratelimit block list")?.contains(BLOCKED), "the block is gone");
+    host.must_answer("after it was installed again")?;
 
     say("purge: protection ends and nothing is left");
     host.run("dpkg --purge ratelimit")?;
@@ -282,6 +286,29 @@ impl DebianHost {
         let answered = self.answered(50)?;
         // 5 + 5 a second; a machine that is busy takes longer for 50 pings.
         ensure!(answered <= 25, "{answered} of 50 pings were answered {when}");
+        Ok(())
+    }
+
+    /// Listeners answer, from a process of another user that has no rights; `ratelimit status` finds nothing to warn of.
+    fn must_answer(&self, when: &str) -> Result<()> {
+        for (port, path, answer) in
+            [(8080, "/v1/check?user=u&api=search", "200 OK"), (9464, "/metrics", "ratelimit_")]
+        {
+            let said = self.run(&format!(
+                "bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && printf \"GET {path} HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\n\\r\\n\" >&3 && cat <&3'"
+            ))?;
+            ensure!(said.contains(answer), "port {port} {when}: {said}");
+        }
+        let user = self.run("id -u ratelimit")?;
+        let front = self.run("for p in /proc/[0-9]*; do [ \"$(cat $p/comm)\" = ratelimit-front ] && cat $p/status; done 2>/dev/null || true")?;
+        let has = |line: &str| front.lines().any(|found| found == line);
+        ensure!(has(&format!("Uid:\t{user}\t{user}\t{user}\t{user}")), "the front {when}: {front}");
+        ensure!(
+            has("CapEff:\t0000000000000000") && has("CapBnd:\t0000000000000000"),
+            "the front {when}: {front}"
+        );
+        let status: serde_json::Value = serde_json::from_str(&self.run("ratelimit status --output json")?)?;
+        ensure!(status["warnings"] == serde_json::json!([]), "status {when}: {}", status["warnings"]);
         Ok(())
     }
 

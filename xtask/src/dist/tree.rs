@@ -11,8 +11,10 @@ use super::release::Release;
 use crate::{tool, workspace};
 
 /// Files of the repository, and where a host has them.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 15] = [
     ("packaging/systemd/ratelimit.service", "usr/lib/systemd/system/ratelimit.service"),
+    ("packaging/systemd/ratelimit-front.socket", "usr/lib/systemd/system/ratelimit-front.socket"),
+    ("packaging/systemd/ratelimit-front@.service", "usr/lib/systemd/system/ratelimit-front@.service"),
     ("packaging/systemd/ratelimit.sysusers", "usr/lib/sysusers.d/ratelimit.conf"),
     ("packaging/etc/policy.toml", "etc/ratelimit/policy.toml"),
     ("packaging/etc/60-ratelimit.conf", "usr/share/doc/ratelimit/60-ratelimit.conf"),

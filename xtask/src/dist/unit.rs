@@ -7,15 +7,22 @@ use crate::{tool, workspace};
 /// 0 is a service without any right, 10 one without any sandbox. docs/install.md states what the unit has.
 const MOST_EXPOSED: f64 = 2.0;
 
+/// The daemon, and the process that reads the network.
+const UNITS: [&str; 2] = ["ratelimit.service", "ratelimit-front@.service"];
+
 pub(super) fn check() -> Result<()> {
-    let unit = workspace::root().join("packaging/systemd/ratelimit.service");
+    UNITS.iter().try_for_each(|unit| check_one(unit))
+}
+
+fn check_one(name: &str) -> Result<()> {
+    let unit = workspace::root().join("packaging/systemd").join(name);
     let mut analyse = tool::command("systemd-analyze");
     let said = tool::output(analyse.args(["security", "--offline=true", "--no-pager"]).arg(&unit))?;
     let exposure = exposure(&said).with_context(|| format!("systemd-analyze says no level: {said}"))?;
     if exposure > MOST_EXPOSED {
-        bail!("the unit has an exposure level of {exposure}, and may have {MOST_EXPOSED}:\n{said}");
+        bail!("{name} has an exposure level of {exposure}, and may have {MOST_EXPOSED}:\n{said}");
     }
-    eprintln!("dist: exposure level of the unit {exposure}");
+    eprintln!("dist: exposure level of {name} {exposure}");
     Ok(())
 }
 
@@ -47,7 +54,7 @@ mod tests {
             std::fs::read_to_string(workspace::root().join("packaging/systemd/ratelimit.service")).unwrap();
         for line in [
             "Type=notify",
-            "ExecStart=/usr/bin/ratelimit run --policy /etc/ratelimit/policy.toml",
+            "ExecStart=/usr/bin/ratelimit run --policy /etc/ratelimit/policy.toml --front /run/ratelimit-front.sock",
             "RuntimeDirectory=ratelimit",
             "RuntimeDirectoryPreserve=yes",
             "StateDirectory=ratelimit",

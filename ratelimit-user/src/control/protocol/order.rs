@@ -190,6 +190,41 @@ impl Order {
         )
     }
 
+    /// Whether it changes nothing, costs little, and shows nothing of what packets carry.
+    pub fn only_asks(&self) -> bool {
+        match self {
+            Self::Status
+            | Self::Stats
+            | Self::Top
+            | Self::Explain { .. }
+            | Self::Cluster
+            | Self::BlockList
+            | Self::Lists { .. }
+            | Self::AllowList
+            | Self::LimitList
+            | Self::LimitGet { .. }
+            | Self::UserList
+            | Self::UserGet { .. }
+            | Self::AttackList
+            | Self::AttackShow { .. } => true,
+            Self::Watch { frames, .. } => !frames,
+            Self::Test(question) => question.peek,
+            // A policy has to be compiled for it.
+            Self::Diff { .. } => false,
+            Self::BlockAdd { .. }
+            | Self::BlockDel { .. }
+            | Self::AllowAdd { .. }
+            | Self::AllowDel { .. }
+            | Self::LimitSet { .. }
+            | Self::UserSet { .. }
+            | Self::UserReset { .. }
+            | Self::Apply { .. }
+            | Self::Confirm
+            | Self::Rollback
+            | Self::Detach { .. } => false,
+        }
+    }
+
     /// The line to send and the text to send behind it: a policy is long, and quoting it in JSON costs more than the change it makes.
     pub fn into_message(mut self) -> serde_json::Result<Vec<u8>> {
         let mut behind = String::new();

@@ -6,6 +6,7 @@ use std::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::net::UnixStream as StdUnix,
     },
+    path::{Path, PathBuf},
     process::Stdio,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -17,7 +18,7 @@ use std::{
 
 use tokio::{
     net::UnixStream,
-    process::{Child, Command},
+    process::Command,
     sync::{Notify, oneshot, watch},
     time::{Instant, MissedTickBehavior},
 };
@@ -29,6 +30,7 @@ use super::{
     message::{Beginning, FrontAnswers, FrontReport, HostAsks, PolicyText, SocketUse},
     silence::Silence,
     store_socket,
+    worker::FrontWorker,
 };
 use crate::{
     control::protocol::{DecisionInfo, TestQuestion},
@@ -203,6 +205,8 @@ fn text_of(version: &Version) -> PolicyText {
 pub(in crate::daemon) struct Start {
     /// The user that it runs as, if the operator names one.
     pub(in crate::daemon) user: Option<String>,
+    /// Where a supervisor starts a front for each connection; without it the daemon starts fronts itself.
+    pub(in crate::daemon) hired_at: Option<PathBuf>,
     /// Arguments about the log.
     pub(in crate::daemon) log: Vec<String>,
     /// The store of the command line.
@@ -295,8 +299,8 @@ impl Keeper {
         let unsupported = |error: io::Error| {
             Ended::By(Failure::new(ExitCode::Unsupported, format!("cannot start the front process: {error}")))
         };
-        let (mut child, asked, asking) = match self.spawn() {
-            Ok(spawned) => spawned,
+        let (mut worker, asked, asking) = match self.employ() {
+            Ok(employed) => employed,
             Err(error) => return unsupported(error),
         };
         let (line, asker) = Asker::begin(asked, LARGEST);
@@ -305,36 +309,37 @@ impl Keeper {
             answer_all(asking, LARGEST, AT_A_TIME, move |question| answers.clone().answer(question));
         let ended = tokio::select! {
             // Streams end with the process; why it has ended is more than that.
-            _ = asker => Ended::By(ended(&mut child).await),
-            _ = answering => Ended::By(ended(&mut child).await),
-            status = child.wait() => Ended::By(described(status)),
+            _ = asker => Ended::By(worker.why_ended(TO_END).await),
+            _ = answering => Ended::By(worker.why_ended(TO_END).await),
+            failure = worker.wait() => Ended::By(failure),
             failure = self.tell(line, serves) => {
                 // It does not do what it is for, and one that hangs would not end by itself.
-                let _gone = child.start_kill();
+                worker.kill();
                 Ended::By(failure)
             }
             () = self.stop.notified() => Ended::Stopped,
         };
         // The streams are closed: a front that lives ends by itself.
-        if tokio::time::timeout(TO_END, child.wait()).await.is_err() {
-            let _gone = child.kill().await;
-        }
+        worker.end(TO_END).await;
         ended
     }
 
-    /// Starts the process: one stream is its standard input, the other its standard output.
-    fn spawn(&self) -> io::Result<(Child, UnixStream, UnixStream)> {
-        let ((asked, asked_there), (asking, asking_there)) = (StdUnix::pair()?, StdUnix::pair()?);
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("ratelimit");
-        command.arg("front").args(&self.start.log).env_clear().current_dir("/");
-        command.args(self.start.user.iter().flat_map(|user| ["--user", user]));
-        command.envs(VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-        command.stdin(Stdio::from(OwnedFd::from(asked_there)));
-        command.stdout(Stdio::from(OwnedFd::from(asking_there)));
-        let child = command.kill_on_drop(true).spawn()?;
-        self.front.0.process.store(child.id().unwrap_or(0), Ordering::Relaxed);
-        drop(command);
+    /// Gets a front with its sockets. The streams are those that the daemon asks on, and is asked on.
+    fn employ(&self) -> io::Result<(FrontWorker, UnixStream, UnixStream)> {
+        let (worker, asked, asking) = match &self.start.hired_at {
+            None => self.spawn()?,
+            Some(socket) => match hire(socket) {
+                Ok((asked, asking)) => (FrontWorker::Hired, asked, asking),
+                Err(error) => {
+                    tracing::warn!(
+                        "nobody starts a front process at {}: {error}; the daemon starts one itself, which keeps its user",
+                        socket.display()
+                    );
+                    self.spawn()?
+                }
+            },
+        };
+        self.front.0.process.store(worker.id(), Ordering::Relaxed);
         let (store, store_there) = StdUnix::pair()?;
         store_socket::serve(store, self.answers.clone())?;
         let mut handles: Vec<BorrowedFd<'_>> =
@@ -343,7 +348,20 @@ impl Keeper {
         handles::send(&asked, &handles)?;
         asked.set_nonblocking(true)?;
         asking.set_nonblocking(true)?;
-        Ok((child, UnixStream::from_std(asked)?, UnixStream::from_std(asking)?))
+        Ok((worker, UnixStream::from_std(asked)?, UnixStream::from_std(asking)?))
+    }
+
+    /// Starts the process: one stream is its standard input, the other its standard output.
+    fn spawn(&self) -> io::Result<(FrontWorker, StdUnix, StdUnix)> {
+        let ((asked, asked_there), (asking, asking_there)) = (StdUnix::pair()?, StdUnix::pair()?);
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("ratelimit");
+        command.arg("front").args(&self.start.log).env_clear().current_dir("/");
+        command.args(self.start.user.iter().flat_map(|user| ["--user", user]));
+        command.envs(VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.stdin(Stdio::from(OwnedFd::from(asked_there)));
+        command.stdout(Stdio::from(OwnedFd::from(asking_there)));
+        Ok((FrontWorker::Child(Box::new(command.kill_on_drop(true).spawn()?)), asked, asking))
     }
 
     /// Tells the front what it begins with, and then whatever changes. Comes back with what went wrong.
@@ -417,18 +435,10 @@ async fn is_there(line: &Line) -> bool {
     tokio::time::timeout(TO_BE_THERE, line.ask(HostAsks::Alive)).await.is_ok()
 }
 
-/// Why a process has ended whose streams have.
-async fn ended(child: &mut Child) -> Failure {
-    match tokio::time::timeout(TO_END, child.wait()).await {
-        Ok(status) => described(status),
-        Err(_) => Failure::new(ExitCode::Unsupported, "it says something that makes no sense"),
-    }
-}
-
-fn described(status: io::Result<std::process::ExitStatus>) -> Failure {
-    let why = match status {
-        Ok(status) => status.to_string(),
-        Err(error) => error.to_string(),
-    };
-    Failure::new(ExitCode::Unsupported, why)
+/// A connection makes a supervisor start a front, which has it as its standard input. The other stream is handed over first.
+fn hire(socket: &Path) -> io::Result<(StdUnix, StdUnix)> {
+    let asked = StdUnix::connect(socket)?;
+    let (asking, asking_there) = StdUnix::pair()?;
+    handles::send(&asked, &[asking_there.as_fd()])?;
+    Ok((asked, asking))
 }

@@ -25,6 +25,7 @@ mod silence;
 mod store;
 mod store_socket;
 mod user;
+mod worker;
 
 pub use process::FrontProcess;
 
@@ -37,7 +38,7 @@ pub(super) use self::{
     store::FrontStore,
 };
 
-/// Refuses a user that the front process cannot run as, before anything is attached.
-pub(super) fn require_user(name: Option<&str>) -> Result<(), Failure> {
-    user::find(name).map(drop).map_err(Failure::usage)
+/// The number of the user that the front process runs as. Refuses one that it cannot run as, before anything is attached.
+pub(super) fn require_user(name: Option<&str>) -> Result<u32, Failure> {
+    user::find(name).map(|user| user.user).map_err(Failure::usage)
 }

@@ -69,10 +69,13 @@ pub struct FrontProcess {
 }
 
 impl FrontProcess {
-    /// Gives up every right. `name` is the user to run as.
-    pub fn confined(name: Option<&str>) -> Result<Self, Failure> {
+    /// Gives up every right. `name` is the user to run as. A front that a supervisor has started has one stream, and gets the other over it.
+    pub fn confined(name: Option<&str>, is_hired: bool) -> Result<Self, Failure> {
         let asked = stream(&io::stdin()).map_err(|_| not_a_front())?;
-        let asking = stream(&io::stdout()).map_err(|_| not_a_front())?;
+        let asking = match is_hired {
+            true => None,
+            false => Some(stream(&io::stdout()).map_err(|_| not_a_front())?),
+        };
         // For lists of processes: the name of the file that was executed is `exe`.
         let _unnamed = set_name(c"ratelimit-front");
         let user = user::find(name).map_err(Failure::usage)?;
@@ -80,6 +83,10 @@ impl FrontProcess {
             let sentence = format!("the front process cannot give up its rights: {why}");
             Failure::new(ExitCode::NotPermitted, sentence)
         })?;
+        let asking = match asking {
+            Some(asking) => asking,
+            None => handed_over(&asked).map_err(|_| not_a_front())?,
+        };
         Ok(Self { asked, asking, warnings })
     }
 
@@ -130,6 +137,12 @@ fn stream(standard: &impl AsFd) -> io::Result<StdUnix> {
     let socket = StdUnix::from(standard.as_fd().try_clone_to_owned()?);
     socket.peer_addr()?;
     Ok(socket)
+}
+
+/// The stream that a daemon hands over first.
+fn handed_over(asked: &StdUnix) -> io::Result<StdUnix> {
+    let handed = handles::receive(asked)?.pop().ok_or_else(|| io::Error::other("no stream"))?;
+    Ok(StdUnix::from(handed))
 }
 
 /// Signals are for the daemon, which closes the streams when it has done what is left to do.

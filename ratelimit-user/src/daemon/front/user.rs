@@ -1,6 +1,8 @@
 //! The user that the front process runs as.
 
-use std::{fmt, fs};
+use std::fmt;
+
+use crate::accounts::{self, GROUPS, USERS};
 
 /// The user of packages, if there is one.
 const OWN: &str = "ratelimit";
@@ -26,13 +28,12 @@ impl fmt::Display for FrontUser {
 
 /// The user with this name; without a name `ratelimit` if there is such a user, else `nobody`.
 pub(super) fn find(name: Option<&str>) -> Result<FrontUser, String> {
-    let read = |file: &str| fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"));
     let users = match name {
-        Some(_) => read("/etc/passwd")?,
+        Some(_) => accounts::read(USERS).map_err(|error| error.to_string())?,
         // A container may have no list of users.
-        None => read("/etc/passwd").unwrap_or_default(),
+        None => accounts::read(USERS).unwrap_or_default(),
     };
-    choose(name, &users, &read("/etc/group").unwrap_or_default())
+    choose(name, &users, &accounts::read(GROUPS).unwrap_or_default())
 }
 
 fn choose(name: Option<&str>, users: &str, groups: &str) -> Result<FrontUser, String> {
@@ -52,17 +53,9 @@ fn choose(name: Option<&str>, users: &str, groups: &str) -> Result<FrontUser, St
     }
 }
 
-/// A user in lines of `name:password:number:group:…`, with groups in lines of `name:password:number:members`.
 fn named(name: &str, users: &str, groups: &str) -> Option<FrontUser> {
-    let (user, group) = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name)).then_some(())?;
-        Some((fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?))
-    })?;
-    let is_in =
-        |line: &&str| line.rsplit(':').next().is_some_and(|all| all.split(',').any(|one| one == name));
-    let groups = groups.lines().filter(is_in).filter_map(|line| line.split(':').nth(2)?.parse().ok());
-    Some(FrontUser { name: name.to_owned(), user, group, groups: groups.collect() })
+    let (user, group) = accounts::user(users, name)?;
+    Some(FrontUser { name: name.to_owned(), user, group, groups: accounts::groups_with(groups, name) })
 }
 
 #[cfg(test)]

@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ratelimit_tests::{answer::assert_refused, daemon::Edge};
+use ratelimit_tests::{
+    answer::assert_refused,
+    daemon::{Daemon, Edge},
+    netns::EDGE,
+};
 use ratelimit_user::control::server;
 
 use super::{NOBODY, POLICY, copy_of_binary};
@@ -50,6 +54,58 @@ fn somebody_else_is_refused_by_credentials_even_if_the_socket_were_open() {
         .output()
         .unwrap();
     assert_refused(&output, 4, &["only root and the daemon's own user"]);
+}
+
+#[test]
+fn a_member_of_the_group_may_ask_and_change_nothing_and_nobody_else_may_ask() {
+    let edge = Edge::new();
+    edge.write_policy(POLICY);
+    let group = |name: &str| {
+        let mut command = edge.run_command();
+        command.args(["--iface", EDGE, "--user", "nobody", "--group", name]);
+        command
+    };
+    assert_refused(&group("no-such-group").output().unwrap(), 2, &["\"no-such-group\" is not in /etc/group"]);
+    let _daemon = Daemon::start(group("daemon"));
+    fs::set_permissions(edge.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = copy_of_binary(edge.dir());
+    let ask = |user: &str, groups: &str, words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", user, "--regid", "12345", groups]).arg(&copy).args(words);
+        command.arg("--state").arg(edge.state()).output().unwrap()
+    };
+    let member = "--groups=1";
+    for words in [&["limit", "list"][..], &["block", "list"], &["attacks", "list"]] {
+        let output = ask("12345", member, words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    for words in [
+        &["block", "add", "192.0.2.9"][..],
+        &["limit", "set", "source.packets", "1 packets/s"],
+        &["rollback"],
+    ] {
+        assert_refused(
+            &ask("12345", member, words),
+            4,
+            &["members of the group \"daemon\" may ask, and change nothing"],
+        );
+    }
+    assert_refused(&ask("12345", "--clear-groups", &["limit", "list"]), 4, &["Permission denied"]);
+    // The process that reads the network is let in by no group.
+    assert_refused(&ask(NOBODY, member, &["limit", "list"]), 4, &["only root and the daemon's own user"]);
+    for file in fs::read_dir(edge.state()).unwrap().map(Result::unwrap) {
+        let mode = file.metadata().unwrap().mode() & 0o077;
+        let is_socket = file.file_name() == "control.sock";
+        assert_eq!(mode, if is_socket { 0o060 } else { 0 }, "{:?}", file.path());
+    }
+    // A door that somebody opened for everybody makes nobody a member.
+    fs::set_permissions(edge.state(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(edge.state().join("control.sock"), fs::Permissions::from_mode(0o666)).unwrap();
+    assert_refused(
+        &ask("12345", "--clear-groups", &["limit", "list"]),
+        4,
+        &["members of the group \"daemon\" may ask"],
+    );
 }
 
 #[test]

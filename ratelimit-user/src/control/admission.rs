@@ -1,0 +1,99 @@
+//! Who may say what at the control socket.
+
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown},
+    path::{Path, PathBuf},
+};
+
+use super::protocol::Order;
+use crate::failure::{ExitCode, Failure};
+
+/// Everybody else's rights to a file.
+const OTHERS: u32 = 0o007;
+
+/// A group whose members may ask, and change nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readers {
+    /// What messages call it.
+    pub name: String,
+    /// Its number.
+    pub group: u32,
+}
+
+/// The rules of one control socket.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    socket: PathBuf,
+    readers: Option<Readers>,
+    /// The user of the process that reads the network, which has no business here, whatever groups it is in.
+    barred: Option<u32>,
+}
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Everything: root, and the daemon's own user.
+    Operator,
+    /// Ask: a member of the group.
+    Reader,
+    Stranger,
+}
+
+impl Admission {
+    /// Lets the group in at the socket and at the directory around it; the other files of the directory are their owner's.
+    pub fn open(socket: &Path, readers: Option<Readers>, barred: Option<u32>) -> io::Result<Self> {
+        if let Some(Readers { group, .. }) = &readers {
+            let directory = socket.parent().unwrap_or(Path::new("/"));
+            let mode = fs::metadata(directory)?.mode();
+            lchown(directory, None, Some(*group))?;
+            // To go through, not to list.
+            fs::set_permissions(directory, fs::Permissions::from_mode((mode & 0o700) | 0o010))?;
+            lchown(socket, None, Some(*group))?;
+            fs::set_permissions(socket, fs::Permissions::from_mode(0o660))?;
+        }
+        Ok(Self { socket: socket.to_owned(), readers, barred })
+    }
+
+    /// What a caller may do, by the kernel's word about who it is.
+    pub(super) fn standing(&self, uid: u32, gid: u32) -> Standing {
+        let us = rustix::process::geteuid().as_raw();
+        match &self.readers {
+            _ if uid == 0 || uid == us => Standing::Operator,
+            Some(readers) if Some(uid) != self.barred => {
+                // The kernel says one group of the caller. Whoever is in by another has been let in by the file, if it lets in nobody else.
+                let is_in = gid == readers.group
+                    || fs::symlink_metadata(&self.socket)
+                        .is_ok_and(|file| file.gid() == readers.group && file.mode() & OTHERS == 0);
+                if is_in { Standing::Reader } else { Standing::Stranger }
+            }
+            _ => Standing::Stranger,
+        }
+    }
+
+    /// Refuses an order of somebody who may not give it.
+    pub(super) fn require(&self, standing: Standing, order: &Order) -> Result<(), Failure> {
+        match (standing, &self.readers) {
+            (Standing::Operator, _) => Ok(()),
+            (Standing::Reader, _) if order.only_asks() => Ok(()),
+            (Standing::Reader, Some(Readers { name, .. })) => Err(refusal(&format!(
+                "members of the group {name:?} may ask, and change nothing; do this as root"
+            ))),
+            _ => Err(self.refuse_stranger()),
+        }
+    }
+
+    /// What a stranger is told.
+    pub(super) fn refuse_stranger(&self) -> Failure {
+        match &self.readers {
+            None => refusal("only root and the daemon's own user may use the control socket"),
+            Some(Readers { name, .. }) => refusal(&format!(
+                "only root and the daemon's own user may use the control socket, and members of the group {name:?} may ask"
+            )),
+        }
+    }
+}
+
+fn refusal(message: &str) -> Failure {
+    Failure::new(ExitCode::NotPermitted, message)
+}
