@@ -10,10 +10,14 @@ use crate::tables::{CpuBudget, Tables};
 /// Whether this CPU may enter one more newcomer into a table. Takes nothing.
 #[inline(always)]
 pub(crate) fn admits_newcomer<T: Tables>(tables: &T, policy: &Policy, now_q8: u64) -> bool {
-    match tables.budget(CpuBudget::Newcomers) {
-        Some(word) => {
-            matches!(ask(tables, policy, CpuBudget::Newcomers, word, now_q8), Outcome::Conforms { .. })
-        }
+    has(tables, policy, CpuBudget::Newcomers, now_q8)
+}
+
+/// Whether there is one left of a budget. Takes nothing.
+#[inline(always)]
+pub(crate) fn has<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, now_q8: u64) -> bool {
+    match tables.budget(budget) {
+        Some(word) => matches!(ask(tables, policy, budget, word, now_q8), Outcome::Conforms { .. }),
         None => false,
     }
 }

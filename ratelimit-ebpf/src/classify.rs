@@ -9,6 +9,8 @@ use crate::{packet::Address, tables::Tables};
 pub struct Listing {
     /// The reason that settles it.
     pub settled: Option<Reason>,
+    /// Until when it is blocked, if that is the reason.
+    pub blocked_until_ns: u64,
     /// Its user, or `NO_USER`.
     pub user: u16,
 }
@@ -16,12 +18,14 @@ pub struct Listing {
 /// Asks the lists. The allow list wins.
 #[inline(always)]
 pub fn classify<T: Tables>(tables: &T, source: Address, now_ns: u64) -> Listing {
-    let Some(entry) = tables.listed(source) else { return Listing { settled: None, user: NO_USER } };
+    let Some(entry) = tables.listed(source) else {
+        return Listing { settled: None, blocked_until_ns: 0, user: NO_USER };
+    };
     let settled = if entry.allowed == ALLOWED {
         Some(Reason::Allowed)
     } else {
         // The kernel itself ends a block: nobody has to be alive to remove the entry.
         (now_ns < entry.blocked_until_ns).then_some(Reason::Blocked)
     };
-    Listing { settled, user: entry.user }
+    Listing { settled, blocked_until_ns: entry.blocked_until_ns, user: entry.user }
 }

@@ -14,6 +14,8 @@ static CPU: PerCpuArray<Cpu, 1> = PerCpuArray::new();
 pub(crate) struct Cpu {
     /// What it last read from the coarse clock.
     pub(crate) reading: Reading,
+    /// Until when it looks for refusals in the express lane, in the time of the coarse clock.
+    pub(crate) lane_open_until_ns: u64,
     /// Which frames it samples.
     pub(crate) sampler: Sampler,
     /// Where the frame at hand was counted: its service, reason and fate.

@@ -12,7 +12,9 @@
 mod budget;
 pub mod classify;
 pub mod cookie;
+pub mod express;
 pub mod frame;
+pub mod lane;
 pub mod limit;
 pub mod link;
 pub mod mark;

@@ -31,7 +31,7 @@ mod entry {
     use ratelimit_ebpf::{
         cookie,
         frame::{Frame, Link},
-        mark,
+        lane, mark,
         pipeline::process,
         reject,
     };
@@ -39,7 +39,7 @@ mod entry {
     use crate::{
         jumps::{Jumps, Scratch},
         maps::Maps,
-        samples,
+        samples, stages,
         wire::Kernel,
     };
 
@@ -103,7 +103,11 @@ mod entry {
         // An array always has its only value; the verifier wants to see it looked at.
         let Some(maps) = Maps::of_this_cpu() else { return xdp_action::XDP_DROP };
         let jumps = Jumps { ctx, link };
-        let verdict = process(&Frame::of_context_frags(link, ctx), &maps, &jumps);
+        let verdict = if lane::is_open(&maps) && stages::drop_again(link, ctx) != 0 {
+            Verdict::Drop
+        } else {
+            process(&Frame::of_context_frags(link, ctx), &maps, &jumps)
+        };
         action(&maps, &jumps, verdict)
     }
 

@@ -16,14 +16,15 @@ use aya_ebpf::{
 use ratelimit_common::{
     abi::{
         Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, FairCell, Lease, LimitSet, LinkCell,
-        ListEntry, Policy, PrefixKey, PrefixLevelCell, Share, Spent, SynState, TotalState, WindowState,
+        ListEntry, Policy, PrefixKey, PrefixLevelCell, Share, Spent, Switches, SynState, TotalState,
+        WindowState,
         counter::COUNTER_SLOTS,
         destination::{DestinationKey, KEY_BITS, MAX_DESTINATIONS},
         drop_event::RING_BYTES,
         event::EVENT_COUNT,
         lease::MAX_LEASES,
         link::{LINK_CELLS as LINK_PLACES, LINK_INTERFACES},
-        list::{self, ListAddrV4, ListAddrV6, MAX_LISTED},
+        list::{ListAddrV4, ListAddrV6, MAX_LISTED},
         prefix::{AGGREGATION_CELLS, MAX_PREFIXES},
         service::{MAX_SERVICES, TOTAL_SLOTS},
         user::MAX_USERS,
@@ -34,7 +35,7 @@ use ratelimit_common::{
 use ratelimit_ebpf::{
     packet::{Address, Family},
     report::QUIET_SLOTS,
-    tables::{CpuBudget, InsertError, Tables},
+    tables::{CpuBudget, InsertError, Lane, Tables},
 };
 
 /// Sources when the loader does not say otherwise; it always does.
@@ -81,9 +82,14 @@ static DROPS: RingBuf<(), RING_BYTES> = RingBuf::new();
 #[btf_map]
 static QUIET: PerCpuArray<u64, { QUIET_SLOTS as usize }> = PerCpuArray::new();
 
-/// Whether there is anything in the IPv4 list and in the IPv6 list: an empty trie costs as much as a short one.
+/// Which lists have entries, and whether the express lane is open.
 #[btf_map]
-static LISTED: Array<u32, 2> = Array::new();
+static SWITCHES: Array<Switches, 1> = Array::new();
+
+/// A copy of the policy in force while the express lane is open. An array of its own, because a lookup in `POLICY` costs as much as all that the lane
+/// does.
+#[btf_map]
+static EXPRESS: Array<PolicyWords, 1> = Array::new();
 
 /// IPv4 block and allow list.
 #[btf_map]
@@ -183,8 +189,9 @@ fn insert_error(errno: i32) -> InsertError {
 }
 
 #[inline(always)]
-fn is_listed(family: u32) -> bool {
-    LISTED.get(family).copied() != Some(0)
+fn is_listed(family: Family) -> bool {
+    // An array always has its only value.
+    SWITCHES.get(0).is_none_or(|switches| switches.listed[family as usize] != 0)
 }
 
 /// The coarse clock moves once per tick, and jiffies with it, which are one load away where the clock is a call: so each CPU asks it
@@ -263,6 +270,24 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
+    fn express(&self, family: Family, now_ns: u64) -> Option<Lane<'_>> {
+        let switches = SWITCHES.get(0)?;
+        if switches.express == 0 || now_ns < switches.lane_from_ns[family as usize] {
+            return None;
+        }
+        let words = EXPRESS.get(0)?;
+        // SAFETY: as in `policy`. User space writes it only while the switch is off and no packet is under way that saw it on.
+        let policy = unsafe { &*ptr::from_ref(words).cast::<Policy>() };
+        Some(Lane { policy, listed: switches.listed[family as usize] != 0, totals: switches.totals != 0 })
+    }
+
+    #[inline(always)]
+    fn lane_open_until(&self) -> Option<*mut u64> {
+        // SAFETY: the value belongs to this CPU.
+        self.cpu().map(|cpu| unsafe { &raw mut (*cpu).lane_open_until_ns })
+    }
+
+    #[inline(always)]
     fn destined(&self, table: u32, key: &DestinationKey) -> Option<u32> {
         let number = DESTINATIONS.get_value_ptr_mut(table, &Key::new(KEY_BITS, *key))?;
         // SAFETY: from a lookup in this run. User space writes a table before the policy refers to it and never again.
@@ -273,11 +298,11 @@ impl Tables for Maps {
     fn listed(&self, address: Address) -> Option<&ListEntry> {
         let octets = address.key.octets();
         match address.family {
-            Family::V4 if is_listed(list::V4) => {
+            Family::V4 if is_listed(Family::V4) => {
                 let addr = [octets[12], octets[13], octets[14], octets[15], 0, 0, 0, 0];
                 LISTS_V4.get(&Key::new(32, addr))
             }
-            Family::V6 if is_listed(list::V6) => LISTS_V6.get(&Key::new(128, octets)),
+            Family::V6 if is_listed(Family::V6) => LISTS_V6.get(&Key::new(128, octets)),
             Family::V4 | Family::V6 => None,
         }
     }

@@ -7,6 +7,7 @@ use ratelimit_common::abi::{
 use crate::{
     classify::classify,
     frame::Frame,
+    lane,
     limit::{self, Sender, Stages},
     packet::Packet,
     parse::parse,
@@ -60,6 +61,7 @@ pub fn judge<T: Stages, R: Relay>(
     if let Some(reason) = listing.settled {
         if reason == Reason::Blocked {
             limit::report_unasked(tables, policy, (&packet, sender.key), len, now_ns, reason);
+            lane::open(tables, now_ns);
         }
         return reason;
     }

@@ -73,15 +73,26 @@ impl Refused {
     }
 }
 
+/// The word that remembers when a source was told of.
+#[inline(always)]
+const fn quiet_slot(hash: u64) -> u32 {
+    prefilter::cell_index(hash) / (prefilter::CELLS / QUIET_SLOTS)
+}
+
+/// Whether nobody would be told of a source now, because that was done a moment ago.
+#[inline(always)]
+pub(crate) fn is_quiet<T: Tables>(tables: &T, hash: u64, now_q8: u64) -> bool {
+    match tables.quiet_until(quiet_slot(hash)) {
+        Some(quiet_until) => ahead_q8(tables.load(quiet_until), now_q8) != 0,
+        None => true,
+    }
+}
+
 /// Tells of a refused packet, if it is time to tell of its source and this CPU may.
 #[inline(always)]
 pub fn report<T: Tables>(tables: &T, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
     let hash = prefilter::hash(source, policy.prefilter.secret);
-    let Some(quiet_until) =
-        tables.quiet_until(prefilter::cell_index(hash) / (prefilter::CELLS / QUIET_SLOTS))
-    else {
-        return;
-    };
+    let Some(quiet_until) = tables.quiet_until(quiet_slot(hash)) else { return };
     if ahead_q8(tables.load(quiet_until), now_q8) != 0
         || !budget::take(tables, policy, CpuBudget::Reports, now_q8)
     {

@@ -7,8 +7,9 @@
 use aya_ebpf::{bindings::xdp_md, programs::XdpContext};
 use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, WindowLimit, WindowState, service::Party};
 use ratelimit_ebpf::{
+    express,
     frame::{Frame, Link, MAX_OFFSET},
-    limit::{self, Ask, Leaves, Proof, Request, Scope, Stages},
+    limit::{self, Ask, Leaves, Proof, Request, Scope, Sender, Stages, Weight},
     link,
     packet::{Family, Packet},
     report::Refused,
@@ -98,6 +99,7 @@ numbers! {
     Party as u32: |party| party as u32, Party::from_code;
     Scope as u32: |scope| scope as u32, Scope::from_code;
     Reason as u32: |reason| reason as u32, Reason::from_code;
+    Weight as u64: Weight::to_bits, Weight::from_bits;
     Refused as u64: Refused::to_bits, Refused::from_bits;
 }
 
@@ -188,6 +190,7 @@ macro_rules! stages {
 }
 
 stages! { Leaves:
+    fn known_refusal(policy: &Policy, sender: &Sender, weight: Weight, now_q8: u64) -> Option<Reason> => limit::known_refusal;
     fn judge_entry(policy: &Policy, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason => limit::judge_entry;
     fn charge_entry(set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason => limit::charge_entry;
     fn charge_soft(set: &LimitSet, request: &Request, bucket: *mut Bucket, index: u32) -> Reason => limit::charge_soft;
@@ -267,6 +270,17 @@ fn judge_frame(link: Link, ctx: &XdpContext, policy: *const Policy, passes: u32)
     let Some(policy) = <&Policy>::receive(policy) else { return Reason::NOTHING };
     let frame = Frame::of_context(link, ctx);
     link::judge(&Maps::new(), &frame, policy, Frame::interface(ctx), Reason::from_code(passes)) as u32
+}
+
+by_link! {
+    /// Whether a frame was dropped in the express lane.
+    drop_again, drop_again_ip: () -> drop_frame_again
+}
+
+#[inline(always)]
+fn drop_frame_again(link: Link, ctx: &XdpContext) -> u32 {
+    let Some(maps) = Maps::of_this_cpu() else { return 0 };
+    express::drop_again(&Frame::of_context_frags(link, ctx), &maps) as u32
 }
 
 /// What a segment can show for itself.

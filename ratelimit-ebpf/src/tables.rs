@@ -5,7 +5,10 @@ use ratelimit_common::abi::{
     destination::DestinationKey,
 };
 
-use crate::{frame::Frame, packet::Address};
+use crate::{
+    frame::Frame,
+    packet::{Address, Family},
+};
 
 /// Why a source could not be given a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,17 @@ pub enum CpuBudget {
     Reports = 3,
 }
 
+/// What the express lane goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane<'p> {
+    /// A copy of the policy in force. Nothing that it refuses passes, and there is a prefilter.
+    pub policy: &'p Policy,
+    /// Whether some source of the family is on a list. What a list says of a source, it says of all that the policy takes for one with it.
+    pub listed: bool,
+    /// Whether one packet of a source weighs as much as any other, so that what a total refuses now no other limit refuses a moment later.
+    pub totals: bool,
+}
+
 /// What the packet path asks of the world.
 pub trait Tables {
     /// A handle to one word that several CPUs share.
@@ -90,6 +104,10 @@ pub trait Tables {
     fn now_ns(&self, clock: Clock) -> u64;
     /// The policy in force.
     fn policy(&self) -> Option<&Policy>;
+    /// What the express lane goes by for packets of a family; `None` while it is closed to them.
+    fn express(&self, family: Family, now_ns: u64) -> Option<Lane<'_>>;
+    /// Until when this CPU looks for refusals in the express lane, in the time of the coarse clock.
+    fn lane_open_until(&self) -> Option<Self::Word>;
     /// The service of the longest prefix around a destination, in one of the tables.
     fn destined(&self, table: u32, key: &DestinationKey) -> Option<u32>;
     /// The longest listed prefix around an address.

@@ -23,6 +23,7 @@ pub mod prefix;
 pub mod reason;
 pub mod sample;
 pub mod service;
+pub mod switches;
 pub mod user;
 pub mod window;
 
@@ -42,13 +43,14 @@ pub use policy::{
 pub use prefix::{PrefixKey, PrefixLevelCell};
 pub use reason::{Reason, Verdict};
 pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
+pub use switches::Switches;
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 14_927_265_728_552_158_042;
+const RECORDED_FINGERPRINT: usize = 14_373_873_708_917_701_207;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -78,6 +80,7 @@ const FINGERPRINT: usize = layout::fold(&[
     TotalState::LAYOUT,
     Share::LAYOUT,
     SynState::LAYOUT,
+    Switches::LAYOUT,
     WindowLimit::LAYOUT,
     WindowState::LAYOUT,
     Reason::LAYOUT,

@@ -38,8 +38,10 @@ pub const SAMPLES: &str = "SAMPLES";
 pub const SAMPLING: &str = ".data.sampling";
 /// Interfaces where no packet is answered. Not pinned: it is for the program of one daemon.
 pub const SILENT: &str = "SILENT";
-/// Which lists have entries.
-pub const LISTED: &str = "LISTED";
+/// What the daemon switches on and off: lists that have entries, and the express lane.
+pub const SWITCHES: &str = "SWITCHES";
+/// A copy of the policy in force at an address that the program knows, for the express lane.
+pub const EXPRESS: &str = "EXPRESS";
 /// Where the main program jumps to. Pinned, because the kernel empties such a map with its last user-space reference.
 pub const JUMPS: &str = "JUMPS";
 /// Where the program for interfaces whose frames are IP packets jumps to. Pinned for the reason that `JUMPS` is.
@@ -82,19 +84,19 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 28] = [
+pub const MAPS: [&str; 29] = [
     BUCKETS,
     CELLS,
     COUNTERS,
     DESTINATIONS,
     EVENTS,
+    EXPRESS,
     FAIR,
     JUMPS,
     JUMPS_IP,
     LEASES,
     LINKS,
     LINK_CELLS,
-    LISTED,
     LISTS_V4,
     LISTS_V6,
     MARKS,
@@ -104,6 +106,7 @@ pub const MAPS: [&str; 28] = [
     RUNGS,
     SHARES,
     SPENT,
+    SWITCHES,
     SYNS,
     TOTALS,
     USERS,

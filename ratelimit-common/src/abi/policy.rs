@@ -373,6 +373,19 @@ impl Policy {
         Some((index, &self.services[index as usize]))
     }
 
+    /// Whether the express lane can serve it: the lane repeats what the prefilter remembers, and drops.
+    pub const fn serves_lane(&self) -> bool {
+        self.source.set.prefilter_tolerance_q8 != 0 && self.lenient == 0
+    }
+
+    /// Whether every packet of a source that is no SYN and no fragment weighs the same under all limits that are the source's alone, whatever
+    /// service it is for. Where users share limits, and where windows begin anew, another limit may be the first to refuse a moment later.
+    pub fn weighs_alike(&self) -> bool {
+        let counts_bytes = self.source.set.limits.iter().any(|limit| limit.meter == Meter::Bytes as u32);
+        let by_service = self.services.iter().any(|service| service.per_source.limit_count != 0);
+        self.user_count == 0 && self.window_count == 0 && !counts_bytes && !by_service
+    }
+
     /// What becomes of a packet of a service that was refused for a reason. A policy on trial drops nothing at all; for its own limits
     /// the service decides.
     #[inline(always)]

@@ -28,7 +28,7 @@
 //! than [`LONGEST_NEGATIVE_ENTRY_Q8`]: then the entry is asked again.
 
 use super::gcra::{TIME_FRAC_BITS, ahead_q8};
-use crate::abi::{LimitSet, Meter, SourceKey, cell::NEGATIVE_ENTRIES};
+use crate::abi::{LimitSet, SourceKey, cell::NEGATIVE_ENTRIES};
 
 /// Cells of the prefilter, as a power of two: small enough for a core's second-level cache.
 pub const CELL_BITS: u32 = 16;
@@ -38,14 +38,16 @@ pub const CELLS: u32 = 1 << CELL_BITS;
 /// Part of the burst that a cell gives out: an eighth.
 pub const CELL_SHARE: u64 = 8;
 
-/// Bits of a negative entry that say until when.
-const UNTIL_BITS: u32 = 40;
-/// Those bits are the upper ones of a time word: units of 2^16 ns, wrapping with it.
-const UNTIL_SHIFT: u32 = 64 - UNTIL_BITS;
+/// Bits of a time word that a negative entry does without: its unit is 2^16 ns.
+const UNTIL_SHIFT: u32 = 24;
+/// Bits of a negative entry that say until when. They wrap after a year, and no negative entry lives for a second.
+const UNTIL_BITS: u32 = 39;
 const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
-/// The bit of a negative entry that says which meter refused: bytes, or else packets.
-const BYTES_BIT: u64 = 1 << UNTIL_BITS;
-const TAG_MASK: u64 = !(UNTIL_MASK | BYTES_BIT);
+/// The bits of a negative entry that say what refused: a [`NegativeCause`].
+const CAUSE_BITS: u32 = 2;
+const TAG_MASK: u64 = !((1 << (UNTIL_BITS + CAUSE_BITS)) - 1);
+const _: () =
+    assert!(UNTIL_BITS + CAUSE_BITS == UNTIL_SHIFT + 17, "a tag has the bits that `negative_name` counts on");
 const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "negative entries are coarser than time words");
 
 /// Policies whose negative entries cannot be mistaken for each other: bits of a tag beyond the 32 that name an IPv4 address.
@@ -55,6 +57,20 @@ pub const NEGATIVE_PERIOD: u64 = 1 << (32 - (UNTIL_SHIFT + 1));
 pub const LONGEST_NEGATIVE_ENTRY_Q8: u64 = 1 << 34;
 const _: () =
     assert!(LONGEST_NEGATIVE_ENTRY_Q8 & ((1 << UNTIL_SHIFT) - 1) == 0, "whole steps of a negative entry");
+
+/// What refuses a source that a negative entry denies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum NegativeCause {
+    /// A limit that does not count bytes.
+    Packets = 0,
+    /// A limit in bytes.
+    Bytes = 1,
+    /// The block list. The limiter asks the list itself; such an entry is for the express lane.
+    Blocked = 2,
+    /// A total, while the source keeps to its own limits. For the express lane too.
+    Total = 3,
+}
 
 /// Where a source belongs.
 ///
@@ -132,29 +148,35 @@ pub const fn negative_slot(hash: u64) -> usize {
 
 /// The word that denies a source from now until a moment, rounded down to 65 us, or for as long as a negative entry lives.
 #[inline(always)]
-pub const fn negative_entry(hash: u64, now_q8: u64, until_q8: u64, meter: Meter) -> u64 {
-    let bytes = if matches!(meter, Meter::Bytes) { BYTES_BIT } else { 0 };
+pub const fn negative_entry(hash: u64, now_q8: u64, until_q8: u64, cause: NegativeCause) -> u64 {
     let ahead = ahead_q8(until_q8, now_q8);
     let ahead = if ahead < LONGEST_NEGATIVE_ENTRY_Q8 { ahead } else { LONGEST_NEGATIVE_ENTRY_Q8 };
-    tag(hash) | bytes | (now_q8.wrapping_add(ahead) >> UNTIL_SHIFT)
+    tag(hash) | (cause as u64) << UNTIL_BITS | (now_q8.wrapping_add(ahead) >> UNTIL_SHIFT & UNTIL_MASK)
 }
 
-/// The meter of the limit that made a negative entry.
+/// What refuses a source that a word denies.
 #[inline(always)]
-pub const fn denied_by(word: u64) -> Meter {
-    if word & BYTES_BIT == 0 { Meter::Packets } else { Meter::Bytes }
+pub const fn denied_by(word: u64) -> NegativeCause {
+    match word >> UNTIL_BITS & ((1 << CAUSE_BITS) - 1) {
+        0 => NegativeCause::Packets,
+        1 => NegativeCause::Bytes,
+        2 => NegativeCause::Blocked,
+        _ => NegativeCause::Total,
+    }
 }
 
-/// Until when a word denies.
+/// For how long a word denies from now on, as time, if it denies at all.
 #[inline(always)]
-pub const fn denied_until_q8(word: u64) -> u64 {
-    word << UNTIL_SHIFT
+pub const fn denied_for_q8(word: u64, now_q8: u64) -> u64 {
+    // The upper bit of a time is none of a negative entry's: moved out on both sides.
+    let until = word << (UNTIL_SHIFT + 1);
+    until.wrapping_sub((now_q8 >> UNTIL_SHIFT) << (UNTIL_SHIFT + 1)) >> 1
 }
 
 /// Whether a word denies this source now.
 #[inline(always)]
 pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
-    let left = denied_until_q8(word).wrapping_sub(now_q8 & !((1 << UNTIL_SHIFT) - 1));
+    let left = denied_for_q8(word, now_q8);
     // Further ahead than any negative entry lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
     tag(hash) == word & TAG_MASK && left != 0 && left <= 2 * LONGEST_NEGATIVE_ENTRY_Q8
 }
@@ -358,7 +380,7 @@ mod tests {
         for hash in [0, 0x0123_4567_89ab_cdef, u64::MAX] {
             for generation in 1..50 {
                 let name = negative_name(hash, generation);
-                let negative_entry = negative_entry(name, NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
+                let negative_entry = negative_entry(name, NOW_Q8, NOW_Q8 + DAY_Q8, NegativeCause::Packets);
                 assert!(denies(negative_entry, name, NOW_Q8));
                 for later in generation + 1..generation + 1000 {
                     assert!(
@@ -376,8 +398,12 @@ mod tests {
         let secret = numbers.secret();
         let denied = hash(SourceKey::from_v4(numbers.next() as u32), secret);
         for generation in [1, 100, 127, 128, 5_000] {
-            let negative_entry =
-                negative_entry(negative_name(denied, generation), NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
+            let negative_entry = negative_entry(
+                negative_name(denied, generation),
+                NOW_Q8,
+                NOW_Q8 + DAY_Q8,
+                NegativeCause::Packets,
+            );
             for later in generation..generation + 1_000 {
                 // A change takes longer than this.
                 let now_q8 =
@@ -398,7 +424,7 @@ mod tests {
     #[test]
     fn a_negative_entry_that_is_over_stays_over_when_time_goes_round() {
         let name = negative_name(0x0123_4567_89ab_cdef, 1);
-        let negative_entry = negative_entry(name, NOW_Q8, NOW_Q8 + DAY_Q8, Meter::Packets);
+        let negative_entry = negative_entry(name, NOW_Q8, NOW_Q8 + DAY_Q8, NegativeCause::Packets);
         assert!(denies(negative_entry, name, NOW_Q8 + LONGEST_NEGATIVE_ENTRY_Q8 / 2));
         for later in [LONGEST_NEGATIVE_ENTRY_Q8, DAY_Q8, 1 << 62, (1 << 63) + (1 << 50), u64::MAX - (1 << 36)]
         {

@@ -3,8 +3,11 @@
 use ratelimit_common::abi::{LimitSet, Policy, Reason, WindowLimit, service::Party};
 
 use super::{
-    crowd, entry, refused,
+    crowd, entry,
+    known::{self, Weight},
+    refused,
     request::Request,
+    sender::Sender,
     syns, total,
     window::{self, Ask},
 };
@@ -28,6 +31,11 @@ pub trait Leaves: Tables + Sized {
         bucket: Self::Bucket,
     ) -> Reason {
         entry::judge(self, policy, set, request, bucket)
+    }
+
+    /// The reason to refuse a packet for what is known before any limit is asked.
+    fn known_refusal(&self, policy: &Policy, sender: &Sender, weight: Weight, now_q8: u64) -> Option<Reason> {
+        known::known_refusal(self, policy, sender, weight, now_q8)
     }
 
     /// Charges the limits of an entry that are not soft, for a packet that it would admit.

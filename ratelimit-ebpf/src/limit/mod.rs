@@ -11,6 +11,7 @@ mod entry;
 mod fair;
 mod further;
 mod host;
+mod known;
 mod lease;
 mod leaves;
 mod negative_cache;
@@ -32,11 +33,11 @@ mod word;
 
 use ratelimit_common::{
     abi::{Clock, LimitSet, Policy, Reason, service::Party},
-    limit::{gcra, prefilter},
+    limit::gcra,
 };
 
 use crate::{
-    budget,
+    budget, lane,
     packet::{Packet, Transport},
     tables::{Relay, Successor},
 };
@@ -44,7 +45,9 @@ pub use crowd::charge as charge_crowd;
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
 use further::Further;
 pub(crate) use host::charge as charge_host;
+pub use known::{Weight, known_refusal, spent_for_all, spent_total};
 pub use leaves::Leaves;
+pub use negative_cache::{Known, known, remember_block};
 pub use opening::open as open_entry;
 pub use proof::Proof;
 pub use refusal::report_unasked;
@@ -56,7 +59,6 @@ pub use service::{charge as charge_service, judge as judge_service, open as open
 pub use stages::Stages;
 use standing::Standing;
 pub use syns::count as count_syn;
-use total::Account;
 pub use total::{spend_host, stock_host};
 pub use user::{charge as charge_user, judge as judge_user};
 pub use window::{Ask, ask as ask_window};
@@ -74,13 +76,20 @@ pub fn limit<T: Stages, R: Relay>(
     len: u64,
     now_ns: u64,
 ) -> Reason {
-    let mut request = match request(tables, policy, packet, sender, len, now_ns) {
+    let mut request = match request(tables, policy, packet, sender, len, now_ns, packet.transport.is_tcp()) {
         Ok(request) => request,
-        Err(reason) => return reason,
+        Err(reason) => {
+            lane::open(tables, now_ns);
+            return reason;
+        }
     };
     let request = tables.held(&mut request);
     let reason = ask(tables, relay, policy, packet, request);
-    reported(tables, policy, request, reason)
+    if !reason.admits() {
+        lane::open(tables, now_ns);
+        tables.report(policy, request, reason);
+    }
+    reason
 }
 
 /// Asks all limits, and charges them if none refuses.
@@ -136,6 +145,12 @@ fn ask<T: Stages, R: Relay>(
     let party = standing.party(tables, request);
     let reason = host::charge_all(tables, policy, request, party);
     if reason != Reason::Conforming {
+        if !packet.transport.is_tcp()
+            && party.has_state()
+            && matches!(reason, Reason::ServiceTotal | Reason::HostTotal)
+        {
+            negative_cache::remember_total(tables, policy, request);
+        }
         if party == Party::Untracked || (party == Party::Tracked && reason == Reason::LimitPrefix) {
             ask_for_proof(tables, relay, policy, packet, request, reason);
         }
@@ -160,7 +175,8 @@ pub fn limit_shown<T: Stages>(
     proof: Proof,
 ) -> Reason {
     let sender = Sender::of(tables, policy, packet);
-    let mut request = match request(tables, policy, packet, sender, len, now_ns) {
+    // Only segments get here; told as a constant, so that the verifier need not look at what is not for them.
+    let mut request = match request(tables, policy, packet, sender, len, now_ns, true) {
         Ok(request) => request,
         Err(reason) => return reason,
     };
@@ -227,31 +243,12 @@ fn request<T: Stages>(
     sender: Sender,
     len: u64,
     now_ns: u64,
+    is_tcp: bool,
 ) -> Result<Request, Reason> {
     let mut now_q8 = gcra::time_q8(now_ns);
-    if policy.source.set.prefilter_tolerance_q8 != 0 {
-        // The coarse clock is behind, so what is refused by it here is refused a moment longer than it must be, and never too short.
-        if prefilter::is_tracked_in(&policy.source.set, sender.tracked_until_q8, now_q8) {
-            if let Some(cell) = tables.cell(prefilter::cell_index(sender.hash))
-                && let Some(reason) = negative_cache::check(tables, policy, cell, sender.hash, now_q8)
-            {
-                return Err(reason);
-            }
-        }
-        // What most packets of a spoofed flood meet: nobody of this cell is tracked, and untracked sources have used up their part. Not for
-        // TCP, which may be answered with a cookie or belong to a connection.
-        else if !packet.transport.is_tcp() {
-            if let Some(account) = Account::of(tables, policy, packet.service as u32)
-                && account.is_spent(tables, len, now_q8, Party::Untracked)
-            {
-                return Err(Reason::ServiceTotal);
-            }
-            if let Some(account) = Account::of_host(tables, policy)
-                && account.is_spent(tables, len, now_q8, Party::Untracked)
-            {
-                return Err(Reason::HostTotal);
-            }
-        }
+    let weight = Weight::new(is_tcp, packet.service, len);
+    if let Some(reason) = tables.known_refusal(policy, &sender, weight, now_q8) {
+        return Err(reason);
     }
     if policy.clock() == Clock::Precise {
         now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));

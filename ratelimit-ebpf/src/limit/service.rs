@@ -9,8 +9,8 @@ use super::{leaves::Leaves, negative_cache, opening, request::Request, standing:
 pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
     let Some(set) = request.per_source(policy) else { return Reason::Conforming };
     request.as_service(policy, set, |request| {
-        if let Some(cell) = negative_cache::cell(tables, set, request)
-            && let Some(reason) = negative_cache::check(tables, policy, cell, request.hash, request.now_q8)
+        if set.prefilter_tolerance_q8 != 0
+            && let Some(reason) = negative_cache::check(tables, policy, request.hash, request.now_q8)
         {
             return reason;
         }

@@ -47,19 +47,37 @@ impl<'p, T: Tables> Account<'p, T> {
         Some(Self { number, count, totals, share: tables.share(number)? })
     }
 
-    /// Whether this CPU knows without asking anybody that there is nothing left.
+    /// Whether this CPU knows without asking anybody that there is nothing left for a party, nor for one that has less to show.
     #[inline(always)]
     pub(super) fn is_spent(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
         for index in 0..MAX_TOTALS {
             let Some(total) = self.total(index) else { break };
+            let price = price(len, &total.limit);
             let place = Share::place(index, party);
-            let short = tables.load(tables.share_pool(self.share, place)) < price(len, &total.limit);
             let refused_until = tables.share_refused_until(self.share, place);
-            if short && ahead_q8(tables.load(refused_until), now_q8) != 0 {
+            // Where the bucket has nothing for who has state it has nothing for anybody; but a CPU may still hold some of what is for others.
+            let untracked = Share::place(index, Party::Untracked);
+            if tables.load(tables.share_pool(self.share, place)) < price
+                && (place == untracked || tables.load(tables.share_pool(self.share, untracked)) < price)
+                && ahead_q8(tables.load(refused_until), now_q8) != 0
+            {
                 return true;
             }
         }
         false
+    }
+
+    /// Whether this CPU has enough for the packet without asking anybody.
+    #[inline(always)]
+    pub(super) fn holds(&self, tables: &T, len: u64, party: Party) -> bool {
+        for index in 0..MAX_TOTALS {
+            let Some(total) = self.total(index) else { break };
+            let pool = tables.share_pool(self.share, Share::place(index, party));
+            if tables.load(pool) < price(len, &total.limit) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Sees to it that this CPU has enough for the packet under every limit, and says whether it has. Nothing is spent.

@@ -13,7 +13,7 @@ use crate::frame::Frame;
 pub(super) const IPV4: u16 = number(EtherType::Ipv4);
 pub(super) const IPV6: u16 = number(EtherType::Ipv6);
 pub(super) const ARP: u16 = number(EtherType::Arp);
-const TAG: u16 = number(EtherType::Ieee8021q);
+pub(super) const TAG: u16 = number(EtherType::Ieee8021q);
 const SERVICE_TAG: u16 = number(EtherType::Ieee8021ad);
 /// The EtherType that stacked tags had before 802.1ad.
 const OLD_SERVICE_TAG: u16 = number(EtherType::Ieee8021QinQ1);

@@ -5,11 +5,13 @@
 //! pass would be a way around every limit. Both are counted by reason.
 
 mod bare;
+mod brief;
 mod ethernet;
 mod ipv4;
 mod ipv6;
 mod transport;
 
+pub use brief::{Brief, brief};
 use ratelimit_common::abi::Reason;
 
 use crate::{

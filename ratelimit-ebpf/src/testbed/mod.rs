@@ -29,6 +29,7 @@ pub(crate) use self::{
 };
 use crate::{
     cookie::{self, Issued, Proof, Sockets},
+    express,
     frame::{Canvas, Frame, Link},
     limit::{Leaves, Stages},
     link, mark,
@@ -63,6 +64,8 @@ pub(crate) struct TestHost {
     /// How far the coarse clock is behind it.
     pub(crate) lag_ns: Cell<u64>,
     pub(crate) link: Link,
+    /// Whether frames go through the express lane first.
+    pub(crate) express: Cell<bool>,
     pub(crate) users: Vec<LimitSet>,
     pub(crate) leases: RefCell<HashMap<u32, Lease>>,
     /// Single addresses.
@@ -110,6 +113,7 @@ impl TestHost {
             now_ns: Cell::new(100 * SECOND_NS),
             lag_ns: Cell::new(0),
             link: Link::Ethernet,
+            express: Cell::new(false),
             users: Vec::new(),
             leases: RefCell::default(),
             lists: HashMap::new(),
@@ -141,7 +145,10 @@ impl TestHost {
         let frame = Frame::new(self.link, bytes);
         self.counted.borrow_mut().clear();
         *self.frame.borrow_mut() = Vec::from(bytes);
-        let mut outcome = self.follow(|| pipeline::process(&frame, self, self));
+        let mut outcome = self.follow(|| match express::drop_known(&frame, self) {
+            Some(verdict) => verdict,
+            None => pipeline::process(&frame, self, self),
+        });
         while let Err(HandedOver(to)) = outcome {
             outcome = self.follow(|| match to {
                 Successor::Answer => cookie::answer(&frame, self, self, self),

@@ -12,8 +12,8 @@ use ratelimit_common::{
 
 use super::{TestHost, std};
 use crate::{
-    packet::Address,
-    tables::{CpuBudget, InsertError, Tables},
+    packet::{Address, Family},
+    tables::{CpuBudget, InsertError, Lane, Tables},
 };
 
 /// Which table.
@@ -38,6 +38,7 @@ pub(crate) enum WordTable {
     LeaseUsed,
     LeaseUnmet,
     Quiet,
+    Lane,
 }
 
 /// Which word of a table.
@@ -119,6 +120,18 @@ impl Tables for TestHost {
 
     fn policy(&self) -> Option<&Policy> {
         Some(&self.policy)
+    }
+
+    fn express(&self, _: Family, _: u64) -> Option<Lane<'_>> {
+        self.express.get().then_some(Lane {
+            policy: &self.policy,
+            listed: !self.lists.is_empty(),
+            totals: true,
+        })
+    }
+
+    fn lane_open_until(&self) -> Option<WordPlace> {
+        Some((WordTable::Lane, 0))
     }
 
     fn destined(&self, table: u32, key: &DestinationKey) -> Option<u32> {

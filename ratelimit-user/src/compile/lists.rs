@@ -33,6 +33,15 @@ pub enum Change {
     Remove(Prefix),
 }
 
+impl Change {
+    /// Whose entry changes.
+    pub fn prefix(&self) -> &Prefix {
+        match self {
+            Self::Set(prefix, _) | Self::Remove(prefix) => prefix,
+        }
+    }
+}
+
 /// Fills in the effective half of every entry and drops entries that say nothing themselves.
 ///
 /// One pass: in sorted order a prefix comes before everything inside it, so the prefixes around the current one are

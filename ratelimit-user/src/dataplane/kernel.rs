@@ -1,6 +1,7 @@
 //! The loaded program and its maps.
 
 mod destinations;
+mod lane;
 mod leases;
 mod totals;
 mod users;
@@ -26,6 +27,7 @@ use ratelimit_common::abi::{
     user::MAX_USERS,
 };
 
+use self::lane::LaneKeeper;
 pub use self::users::UserTable;
 use super::{
     DataplaneError,
@@ -65,7 +67,7 @@ pub struct Maps {
     silent: HashMap<MapData, u32, u32>,
     drops: Option<DropRing>,
     samples: Option<Samples>,
-    listed: Array<MapData, u32>,
+    lane: LaneKeeper,
     pub(super) lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     pub(super) lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
     policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
@@ -294,7 +296,7 @@ impl Maps {
             silent: one(ebpf, names::SILENT)?,
             drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
             samples: Some(Samples::new(one(ebpf, names::SAMPLES)?, one(ebpf, names::SAMPLING)?)),
-            listed: one(ebpf, names::LISTED)?,
+            lane: LaneKeeper::new(one(ebpf, names::SWITCHES)?, one(ebpf, names::EXPRESS)?),
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
             policy: one(ebpf, names::POLICY)?,
@@ -361,13 +363,15 @@ impl Maps {
             self.counted.insert(index as u32 + 1);
         }
         if desired.keeps_policy {
-            return Ok(());
+            // A daemon that was killed on the way to it may have left the lane closed.
+            return self.lane.open(&desired.policy);
         }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
         inner.set(0, desired.policy.as_ref(), 0).map_err(DataplaneError::map("write the policy"))?;
         // Before, so that a failure changes nothing.
         self.empty_shares(&desired.changed_totals)?;
+        self.lane.close()?;
         self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))?;
         // After, for what was taken in between. Twice, because a CPU that is at it puts back what it has read: it is done within a
         // microsecond, and each of these takes longer. The first one has shown that they can be written.
@@ -375,6 +379,8 @@ impl Maps {
             let _written = self.empty_shares(&desired.changed_totals);
         }
         let _written = self.end_overdrafts(desired);
+        // The policy is in force, whatever comes of this: a lane that stays closed costs speed and nothing else.
+        let _opened = self.lane.open(&desired.policy);
         Ok(())
     }
 
@@ -392,17 +398,17 @@ impl Maps {
     pub fn change_lists(&mut self, lists: &mut Lists, changes: &[Change]) -> Result<(), DataplaneError> {
         require_room(lists, changes)?;
         // The program skips a list that has no entries. Switched on before the first one comes, off after the last has gone.
-        let coming = |v4| changes.iter().any(|c| matches!(c, Change::Set(prefix, _) if prefix.is_v4() == v4));
-        self.switch_lists(|v4| has_family(lists, v4) || coming(v4))?;
+        self.lane.lists_change(lists, changes)?;
         if let Err(error) = self.write_lists(changes) {
             // Half a change could let somebody in. What can be undone is: entries are removed and put back, and
             // neither needs more room than there was.
             self.write_lists(&lists::changes(&self.lists()?, lists))?;
-            self.switch_lists(|v4| has_family(lists, v4))?;
+            self.lane.lists_changed(lists)?;
             return Err(error);
         }
+        self.lane.lists_carry_out(lists, changes);
         lists::carry_out(lists, changes);
-        self.switch_lists(|v4| has_family(lists, v4))
+        self.lane.lists_changed(lists)
     }
 
     /// Writes in the order of the changes; the families have nothing to do with each other.
@@ -424,13 +430,9 @@ impl Maps {
         trie::write(&mut self.lists_v6, &sets_v6, &gone_v6).map_err(|error| list_error("IPv6", error))
     }
 
-    fn switch_lists(&mut self, on: impl Fn(bool) -> bool) -> Result<(), DataplaneError> {
-        for (place, v4) in [(list::V4, true), (list::V6, false)] {
-            self.listed
-                .set(place, u32::from(on(v4)), 0)
-                .map_err(DataplaneError::map("switch the lists on or off"))?;
-        }
-        Ok(())
+    /// Whether the express lane is open to IPv4, and to IPv6.
+    pub fn express(&self) -> Result<[bool; 2], DataplaneError> {
+        self.lane.is_open()
     }
 
     /// Every counter that may have moved, all CPUs added up: those of packets for no service, then those of each service that there

@@ -18,9 +18,9 @@ use ratelimit_common::{
 use ratelimit_ebpf::{
     frame::Frame,
     limit::{Leaves, Stages, refusal_of},
-    packet::{Address, Packet},
+    packet::{Address, Family, Packet},
     pipeline,
-    tables::{CpuBudget, InsertError, Relay, Successor, Tables, TailCallContext},
+    tables::{CpuBudget, InsertError, Lane, Relay, Successor, Tables, TailCallContext},
 };
 
 use super::{
@@ -169,6 +169,15 @@ impl<R: Remembered> Tables for Scratch<'_, R> {
 
     // Packets are asked about with their service.
     fn destined(&self, _: u32, _: &DestinationKey) -> Option<u32> {
+        None
+    }
+
+    /// `explain` shows what the limiter decides, which is what the express lane repeats.
+    fn express(&self, _: Family, _: u64) -> Option<Lane<'_>> {
+        None
+    }
+
+    fn lane_open_until(&self) -> Option<Word> {
         None
     }
 

@@ -10,7 +10,7 @@ use ratelimit_common::{
         fair,
         gcra::{self, SMALLEST_FRAME, Start},
         level::Level,
-        prefilter,
+        prefilter::{self, NegativeCause},
         rate::Rate,
     },
 };
@@ -152,10 +152,12 @@ fn negative_entry(known: &Known, now_q8: u64, limits: &[LimitState]) -> Option<N
         return None;
     }
     let (reason, meter) = match prefilter::denied_by(word) {
-        Meter::Bytes => (Reason::LimitBytes, Meter::Bytes),
-        Meter::Packets | Meter::Syns | Meter::Fragments => (Reason::LimitPackets, Meter::Packets),
+        NegativeCause::Bytes => (Reason::LimitBytes, Meter::Bytes),
+        NegativeCause::Packets => (Reason::LimitPackets, Meter::Packets),
+        // The list and the totals themselves say more.
+        NegativeCause::Blocked | NegativeCause::Total => return None,
     };
-    let left_ns = gcra::ahead_q8(prefilter::denied_until_q8(word), now_q8) >> gcra::TIME_FRAC_BITS;
+    let left_ns = prefilter::denied_for_q8(word, now_q8) >> gcra::TIME_FRAC_BITS;
     let of_limits = limits.iter().filter(|limit| limit.meter == meter.name());
     let renewed = of_limits.filter_map(|limit| limit.refused_for_ms).max().unwrap_or(0);
     Some(NegativeEntry { reason: reason.name().to_owned(), for_ms: ms(left_ns).max(renewed) })

@@ -29,6 +29,7 @@ use ratelimit_common::{
     limit::{prefilter, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
+    express,
     frame::{Frame, Link},
     mark,
     notes::NOTES,
@@ -105,6 +106,11 @@ pub struct Memory {
     /// The number of the interface that frames come in by.
     pub interface: Cell<u32>,
     quiet: RefCell<Vec<u64>>,
+    /// Whether frames go through the express lane first.
+    pub express: Cell<bool>,
+    lane_open_until: Cell<u64>,
+    /// Frames that the express lane dropped.
+    pub lane_drops: Cell<u64>,
     /// What the daemon would have been told.
     pub told: RefCell<Vec<DropEvent>>,
     /// Whether the table refuses new sources.
@@ -162,6 +168,8 @@ pub enum Word {
     LinkCell(usize),
     /// Of the sources of a slot.
     Quiet(usize),
+    /// Until when the express lane is looked into.
+    Lane,
 }
 
 impl Memory {
@@ -216,6 +224,9 @@ impl Memory {
             link_cells: RefCell::new(vec![0; LINK_CELLS as usize * 2]),
             interface: Cell::new(1),
             quiet: RefCell::new(vec![0; QUIET_SLOTS as usize]),
+            express: Cell::new(false),
+            lane_open_until: Cell::new(0),
+            lane_drops: Cell::new(0),
             told: RefCell::default(),
             full: Cell::new(false),
             lost_races: Cell::new(0),
@@ -245,6 +256,10 @@ impl Memory {
     /// Runs one frame through the packet path, and through the program that it ends in.
     pub fn judge(&self, frame: &Frame<'_>) -> Verdict {
         self.refused_at_service.set(false);
+        if let Some(verdict) = express::drop_known(frame, self) {
+            self.lane_drops.set(self.lane_drops.get() + 1);
+            return verdict;
+        }
         let verdict = pipeline::process(frame, self, self);
         match self.successor.take() {
             Some(Successor::Mark) => mark::mark(frame, self, self),
@@ -333,6 +348,7 @@ impl Memory {
             Word::KeptWindow(at) => self.kept_words.borrow()[at],
             Word::Quiet(at) => self.quiet.borrow()[at],
             Word::Spent(at) => self.spent.borrow()[at],
+            Word::Lane => self.lane_open_until.get(),
         }
     }
 }

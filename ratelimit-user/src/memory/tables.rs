@@ -11,7 +11,7 @@ use ratelimit_common::{
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
-    tables::{CpuBudget, InsertError, Tables},
+    tables::{CpuBudget, InsertError, Lane, Tables},
 };
 
 use super::{BUCKET_WORDS, CELL_WORDS, KEPT_AT, Memory, SHARE_WORDS, USER_WINDOW_WORDS, USERS_AT, Word};
@@ -35,6 +35,20 @@ impl Tables for Memory {
 
     fn policy(&self) -> Option<&Policy> {
         Some(&self.policy)
+    }
+
+    fn express(&self, family: Family, _: u64) -> Option<Lane<'_>> {
+        let listed = !self.listed_lens[family as usize].is_empty();
+        let totals = self.policy.weighs_alike();
+        (self.express.get() && self.policy.serves_lane()).then_some(Lane {
+            policy: &self.policy,
+            listed,
+            totals,
+        })
+    }
+
+    fn lane_open_until(&self) -> Option<Word> {
+        Some(Word::Lane)
     }
 
     fn destined(&self, _: u32, key: &DestinationKey) -> Option<u32> {
@@ -268,6 +282,7 @@ impl Tables for Memory {
             Word::LinkCell(at) => self.link_cells.borrow_mut()[at] = new,
             Word::Quiet(at) => self.quiet.borrow_mut()[at] = new,
             Word::Spent(at) => self.spent.borrow_mut()[at] = new,
+            Word::Lane => self.lane_open_until.set(new),
         }
     }
 

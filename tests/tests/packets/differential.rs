@@ -9,7 +9,10 @@ use std::{
 
 use fastrand::Rng;
 use ratelimit_common::abi::{ListEntry, Reason, list};
-use ratelimit_ebpf::frame::Link;
+use ratelimit_ebpf::{
+    frame::{Frame, Link},
+    parse,
+};
 use ratelimit_tests::{
     frames::{
         ACK, ARP, ICMP, ICMPV6, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, UDP, VLAN, ethernet, extension,
@@ -305,6 +308,77 @@ fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {
             reason.name(),
             counter.packets
         );
+    }
+}
+
+/// Reads of a frame what the express lane needs, and finds that the parser of the limiter reads the frame so too.
+fn read_briefly(link: Link, bytes: &[u8]) -> bool {
+    let frame = Frame::new(link, bytes);
+    let Some(brief) = parse::brief(&frame) else { return false };
+    let whole = parse::parse(&frame).unwrap_or_else(|reason| panic!("{reason:?}: {bytes:02x?}"));
+    let same = (whole.source, whole.protocol, whole.port) == (brief.source, brief.protocol, brief.port)
+        && whole.transport.is_tcp() == brief.is_tcp()
+        && whole.port_slot().is_some() == brief.has_port()
+        && !whole.fragment;
+    assert!(same, "{whole:?}, {brief:?}: {bytes:02x?}");
+    true
+}
+
+#[test]
+fn what_the_short_parser_reads_the_long_one_reads_too() {
+    for (link, make) in [(Link::Ethernet, random_frame as fn(&mut Rng) -> Vec<u8>), (Link::Ip, random_packet)]
+    {
+        let mut rng = Rng::with_seed(0xb61ef);
+        let read = (0..200_000).filter(|_| read_briefly(link, &mutate(&mut rng, make))).count();
+        assert!(read > 10_000, "{link:?}: {read}");
+    }
+}
+
+/// Totals that refuse sources with an entry and sources without one.
+const TOTALS: &str = r#"
+[host]
+link = false
+total = ["20000 packets/day"]
+[source]
+limits = ["80 packets/day"]
+new_sources_per_cpu = 10000000
+ladder = false
+[[service]]
+name = "dns"
+match = { protocol = "udp", ports = [53] }
+total = ["1500 packets/day", "1000000 bytes/day"]
+"#;
+
+/// Frames of a flood: few sources and services, so that most are refused. The clock goes on meanwhile.
+#[test]
+fn the_limiter_behind_the_express_lane_is_the_limiter_alone() {
+    for (name, policy) in
+        [("ports", POLICY), ("totals", TOTALS), ("prefixes", CROWDED), ("destinations", DIVIDED)]
+    {
+        let policy = policies::policy(policy);
+        let [alone, behind] = [false, true].map(|express| {
+            let host = Memory::new(&policy, lists::effective(listed()));
+            host.express.set(express);
+            host.lag_ns.set(3_000_000);
+            host
+        });
+        let mut rng = Rng::with_seed(0x1a9e);
+        for number in 0..PACKETS {
+            let frame = mutate(&mut rng, random_frame);
+            assert_eq!(alone.run(&frame), behind.run(&frame), "{name}, packet {number}: {frame:02x?}");
+            assert_eq!(alone.counted(), behind.counted(), "{name}, packet {number}: {frame:02x?}");
+            if rng.u8(..64) == 0 {
+                let later_ns = alone.now_ns.get() + rng.u64(..4_000_000);
+                alone.now_ns.set(later_ns);
+                behind.now_ns.set(later_ns);
+            }
+        }
+        assert_eq!(alone.counters(), behind.counters(), "{name}");
+        assert_eq!(alone.told.borrow().len(), behind.told.borrow().len(), "{name}: what the daemon is told");
+        // Of these frames few are plain enough for the lane.
+        println!("{name}: {} of {PACKETS} in the lane", behind.lane_drops.get());
+        assert!(behind.lane_drops.get() > 20, "{name}: {}", behind.lane_drops.get());
+        assert_eq!(alone.lane_drops.get(), 0);
     }
 }
 

@@ -8,6 +8,7 @@ mod destinations;
 mod differential;
 mod drops;
 mod explanation;
+mod express;
 mod leases;
 mod object;
 mod prefilter;

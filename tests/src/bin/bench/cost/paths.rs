@@ -1,7 +1,10 @@
 //! Nanoseconds per packet for each way that a packet can end.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use anyhow::{Context, Result, ensure};
-use ratelimit_tests::frames::{ARP, IPV4, Ipv4, ethernet};
+use ratelimit_tests::frames::{ARP, IPV4, Ipv4, Ipv6, ethernet};
+use ratelimit_user::compile::lists::Prefix;
 use serde::Serialize;
 
 use super::{
@@ -19,8 +22,19 @@ use crate::{
 
 const GENEROUS: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n";
 const SPENT: &str = "[source]\nlimits = [\"1 packets/day\"]\n";
-/// The same, and as many sources as there are get an entry in no time.
+/// Enough for a prefilter, and soon spent by one source.
+const OVER: &str = "[source]\nlimits = [\"100 packets/day\"]\n";
+/// One packet of each source, and as many sources as there are get an entry in no time.
 const SPENT_BY_ALL: &str = "[source]\nlimits = [\"1 packets/day\"]\nnew_sources_per_cpu = 10000000\n";
+
+/// A source that has an entry keeps to its limit, and the total is spent.
+const TRACKED_TOTAL: &str = "[source]\nladder = false\nlimits = [\"1000 packets/day\"]\n[[service]]\nname = \"dns\"\n\
+    match = { protocol = \"udp\", ports = [53] }\ntotal = [\"300 packets/day\"]\n";
+/// No source needs an entry, and the total is spent.
+const SPENT_TOTAL: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
+    match = { protocol = \"udp\", ports = [53] }\ntotal = [\"4 packets/day\"]\n";
+/// Packets until a total is spent and every source that will have an entry has it.
+const SETTLING: u32 = 600;
 
 const SERVICE: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
     match = { protocol = \"udp\", ports = [53] }\nper_source = [\"100000000 packets/s\"]\n";
@@ -32,6 +46,10 @@ const SOFT: &str = "[source]\nlimits = [\"50000000 packets/s soft 10%\"]\n";
 const FIXED: &str = "[source]\nlimits = [\"100000000 packets/s fixed-window\"]\n";
 const SLIDING: &str = "[source]\nlimits = [\"100000000 packets/s sliding-window\"]\n";
 const WEIGHTED: &str = "[source]\nlimits = [\"100000000 packets/s sliding-window-weighted\"]\n";
+
+/// Entries of a long list.
+const MANY_LISTED: u32 = 100_000;
+const SOURCE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 0, 0, 0, 1);
 
 /// One row.
 #[derive(Debug, Serialize)]
@@ -76,12 +94,26 @@ fn all() -> Vec<Path> {
     };
     vec![
         Path { many: Some(Room::AsShipped), ..path("passes", "conforming", GENEROUS) },
-        Path { many: Some(Room::ForAll), ..path("over its limit", "limit_packets", SPENT_BY_ALL) },
+        path("over its limit", "limit_packets", OVER),
+        Path {
+            many: Some(Room::ForAll),
+            ..path("over its limit, no prefilter", "limit_packets", SPENT_BY_ALL)
+        },
         Path { alone: false, many: Some(Room::ForAll), ..path("one new source too many", "", SPENT) },
         Path {
             listed: Some(Listed::Blocked),
             many: Some(Room::AsShipped),
             ..path("blocked", "blocked", GENEROUS)
+        },
+        Path { listed: Some(Listed::BlockedOfMany), ..path("blocked, list of 100 000", "blocked", GENEROUS) },
+        path("with an entry, total spent", "service_total", TRACKED_TOTAL),
+        Path {
+            many: Some(Room::AsShipped),
+            ..path("without an entry, total spent", "service_total", SPENT_TOTAL)
+        },
+        Path {
+            frame: Ipv6::from(SOURCE_V6).udp_frame(22),
+            ..path("over its limit, IPv6", "limit_packets", OVER)
         },
         Path { listed: Some(Listed::Allowed), ..path("allowed", "allowed", GENEROUS) },
         Path { frame: ethernet(ARP, &[0; 46]), ..path("ARP", "arp", GENEROUS) },
@@ -117,8 +149,9 @@ pub(crate) fn measure(cores: Cores, extent: Extent, interrupt: &Interrupt) -> Re
 
 fn one(path: &Path, extent: Extent) -> Result<PathCost> {
     let mut subject = subject(path, case::TABLE_ENTRIES)?;
-    // The first packet of a source is not yet over a limit of one.
-    subject.reason(&path.frame)?;
+    for _ in 0..SETTLING {
+        subject.reason(&path.frame)?;
+    }
     let reason = subject.reason(&path.frame)?;
     ensure!(reason == path.reason, "\"{}\" ended as {reason} and not as {}", path.name, path.reason);
     let mut empty = Empty::new()?;
@@ -157,7 +190,15 @@ fn many(path: &Path, sources: u32, room: Room, extent: Extent) -> Result<PathCos
 fn subject(path: &Path, table_entries: u32) -> Result<Subject> {
     let mut subject = Subject::new(path.policy, table_entries);
     if let Some(listed) = path.listed {
-        subject.list(["10.0.0.0/8".parse()?], listed);
+        match listed {
+            Listed::BlockedOfMany => {
+                // Every second address, or a list of neighbours would be a list of few prefixes.
+                let single =
+                    |number: u32| Prefix::masked(Ipv4Addr::from_bits(0x0a00_0000 + number * 2).into(), 32);
+                subject.list((0..MANY_LISTED).map(single), listed);
+            }
+            Listed::Blocked | Listed::Allowed => subject.list(["10.0.0.0/8".parse()?], listed),
+        }
     }
     Ok(subject)
 }

@@ -23,6 +23,8 @@ pub(super) struct Counters(Vec<(Reason, Counter)>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listed {
     Blocked,
+    /// Single addresses, and many of them.
+    BlockedOfMany,
     Allowed,
 }
 
@@ -35,7 +37,9 @@ impl Subject {
     /// Replaces the lists.
     pub(super) fn list(&mut self, prefixes: impl IntoIterator<Item = Prefix>, as_what: Listed) {
         let entry = match as_what {
-            Listed::Blocked => ListEntry { own_blocked_until_ns: list::FOREVER_NS, ..ListEntry::EMPTY },
+            Listed::Blocked | Listed::BlockedOfMany => {
+                ListEntry { own_blocked_until_ns: list::FOREVER_NS, ..ListEntry::EMPTY }
+            }
             Listed::Allowed => ListEntry { own_allowed: list::ALLOWED, ..ListEntry::EMPTY },
         };
         self.loaded.set_lists(prefixes.into_iter().map(|prefix| (prefix, entry)).collect::<Lists>());

@@ -1,0 +1,45 @@
+//! What the daemon switches on and off while packets come in.
+
+use crate::{abi_struct, limit::prefilter::LONGEST_NEGATIVE_ENTRY_Q8};
+
+abi_struct! {
+    /// The switches. The daemon alone writes them, each by one store.
+    pub struct Switches: 32 {
+        /// The express lane is closed to IPv4, and to IPv6, until this monotonic time: see [`lane_opens_ns`]. [`NEVER_NS`]: it does not open.
+        pub lane_from_ns: [u64; 2],
+        /// 1 where the list of IPv4, or of IPv6, has entries: an empty trie costs as much to ask as a short one.
+        pub listed: [u32; 2],
+        /// 1 while the copy of the policy that the express lane goes by is the policy in force.
+        pub express: u32,
+        /// 1 where a source that a total refused may be refused again by that total alone: no limit counts bytes, and nobody shares a limit.
+        pub totals: u32,
+    }
+}
+
+/// The express lane stays closed.
+pub const NEVER_NS: u64 = u64::MAX;
+
+/// When the express lane opens again to a family whose list was changed at `changed_ns`.
+///
+/// The lane knows a source by what the limiter remembers of it, and does not ask the lists. By then, whatever the limiter remembered
+/// before the change is over; twice as long, because clocks differ by a tick or two.
+pub const fn lane_opens_ns(changed_ns: u64) -> u64 {
+    changed_ns.saturating_add(2 * (LONGEST_NEGATIVE_ENTRY_Q8 >> crate::limit::gcra::TIME_FRAC_BITS))
+}
+
+impl Switches {
+    /// As a fresh map has them, but with the express lane closed.
+    pub const OFF: Self = Self { lane_from_ns: [NEVER_NS; 2], listed: [0; 2], express: 0, totals: 0 };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lane_opens_when_all_that_was_remembered_before_a_change_is_over() {
+        let longest_ns = LONGEST_NEGATIVE_ENTRY_Q8 >> 8;
+        assert_eq!(lane_opens_ns(1_000), 1_000 + 2 * longest_ns);
+        assert_eq!(lane_opens_ns(NEVER_NS - 1), NEVER_NS);
+    }
+}

@@ -1,0 +1,111 @@
+//! The express lane in the loaded program: what it repeats, and when it is closed.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ratelimit_common::abi::{ListEntry, Reason, Verdict, list};
+use ratelimit_tests::{
+    frames::{Ipv4, Ipv6},
+    loaded::Loaded,
+    policies,
+};
+use ratelimit_user::compile::lists::Lists;
+
+const SOURCE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+const LIMITED: &str = "[source]\nladder = false\nlimits = [\"100 packets/day\"]\n";
+
+fn blocked() -> ListEntry {
+    ListEntry { own_blocked_until_ns: list::FOREVER_NS, ..ListEntry::EMPTY }
+}
+
+fn allowed() -> ListEntry {
+    ListEntry { own_allowed: list::ALLOWED, ..ListEntry::EMPTY }
+}
+
+fn listed(prefix: &str, entry: ListEntry) -> Lists {
+    [(prefix.parse().unwrap(), entry)].into()
+}
+
+/// Sends so many frames.
+fn flood(loaded: &mut Loaded, frame: &[u8], times: u32) {
+    for _ in 0..times {
+        loaded.run(frame);
+    }
+}
+
+#[test]
+fn a_source_that_keeps_to_its_limit_is_refused_again_by_the_total_that_refused_it() {
+    let policy = format!(
+        "{}[[service]]\nname = \"dns\"\nmatch = {{ protocol = \"udp\", ports = [53] }}\ntotal = [\"400 packets/day\"]\n",
+        LIMITED.replace("100", "1000")
+    );
+    let mut loaded = Loaded::new(&policies::policy(&policy));
+    flood(&mut loaded, &Ipv4::from(SOURCE).udp_frame(8), 2_000);
+    let (passed, refused) = (loaded.count(Reason::Conforming), loaded.count(Reason::ServiceTotal));
+    assert_eq!(passed + refused, 2_000, "and nothing else");
+    assert!((300..=400).contains(&passed), "{passed}");
+}
+
+#[test]
+fn who_is_let_in_while_being_refused_is_let_in_by_the_next_packet() {
+    let mut loaded = Loaded::new(&policies::policy(LIMITED));
+    let frame = Ipv4::from(SOURCE).udp_frame(8);
+    for _ in 0..3 {
+        flood(&mut loaded, &frame, 2_000);
+        assert_eq!(loaded.run(&frame), Verdict::Drop);
+        loaded.set_lists(listed("203.0.113.0/24", allowed()));
+        assert_eq!(loaded.run(&frame), Verdict::Pass, "allowed");
+        loaded.set_lists(listed("203.0.113.7/32", blocked()));
+        flood(&mut loaded, &frame, 2_000);
+        loaded.set_lists(Lists::new());
+    }
+    assert_eq!(loaded.count(Reason::Allowed), 3);
+    assert_eq!(loaded.count(Reason::Blocked), 6_000);
+    assert_eq!(loaded.count(Reason::Conforming), 100);
+}
+
+#[test]
+fn a_policy_that_allows_more_is_in_force_for_the_next_packet_of_who_was_refused() {
+    let mut loaded = Loaded::new(&policies::policy(LIMITED));
+    let frame = Ipv4::from(SOURCE).udp_frame(8);
+    for (generation, packets) in [(2, 1_000), (3, 10_000)] {
+        flood(&mut loaded, &frame, packets);
+        assert_eq!(loaded.run(&frame), Verdict::Drop);
+        let before = loaded.maps.policy();
+        let more = format!("{} packets/day", packets * 10);
+        loaded.maps.set_policy(&policies::after(&[&more], generation, before.as_deref())).unwrap();
+        assert_eq!(loaded.maps.express().unwrap(), [true, true]);
+        assert_eq!(loaded.run(&frame), Verdict::Pass, "{packets}");
+    }
+}
+
+#[test]
+fn an_address_that_is_let_in_among_others_of_its_source_is_let_in() {
+    let mut loaded = Loaded::new(&policies::policy(LIMITED));
+    let of_host = |host| Ipv6::from(Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 0, 0, 0, host)).udp_frame(8);
+    loaded.set_lists(listed("2001:db8:1:2::5/128", allowed()));
+    assert_eq!(
+        loaded.maps.express().unwrap(),
+        [true, false],
+        "closed to IPv6: one source has addresses that differ"
+    );
+    flood(&mut loaded, &of_host(1), 2_000);
+    assert_eq!((loaded.run(&of_host(1)), loaded.run(&of_host(5))), (Verdict::Drop, Verdict::Pass));
+    loaded.set_lists(listed("2001:db8:1:2::/64", allowed()));
+    assert_eq!(loaded.maps.express().unwrap(), [true, true]);
+    assert_eq!(loaded.run(&of_host(1)), Verdict::Pass);
+}
+
+#[test]
+fn where_a_refused_packet_may_pass_there_is_no_lane() {
+    let on_trial = policies::policy(&format!("mode = \"monitor\"\n{LIMITED}"));
+    let mut loaded = Loaded::new(&on_trial);
+    assert_eq!(loaded.maps.express().unwrap(), [false, false]);
+    let frame = Ipv4::from(SOURCE).udp_frame(8);
+    flood(&mut loaded, &frame, 500);
+    assert_eq!(loaded.run(&frame), Verdict::Pass);
+    loaded.maps.set_policy(&policies::after(&["100 packets/day"], 2, Some(&on_trial.policy))).unwrap();
+    assert_eq!(loaded.maps.express().unwrap(), [true, true]);
+    // What the coarse clock keeps back of a burst may be another part of it now.
+    flood(&mut loaded, &frame, 5);
+    assert_eq!(loaded.run(&frame), Verdict::Drop);
+}
