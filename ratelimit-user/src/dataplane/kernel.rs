@@ -430,9 +430,9 @@ impl Maps {
         trie::write(&mut self.lists_v6, &sets_v6, &gone_v6).map_err(|error| list_error("IPv6", error))
     }
 
-    /// Whether the express lane is open to IPv4, and to IPv6.
-    pub fn express(&self) -> Result<[bool; 2], DataplaneError> {
-        self.lane.is_open()
+    /// From when on the express lane is open to IPv4, and to IPv6, in the kernel's monotonic time; `None` where it is closed.
+    pub fn lane_opens_ns(&self) -> Result<[Option<u64>; 2], DataplaneError> {
+        self.lane.opens_ns()
     }
 
     /// Every counter that may have moved, all CPUs added up: those of packets for no service, then those of each service that there

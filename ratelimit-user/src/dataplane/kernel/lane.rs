@@ -96,10 +96,10 @@ impl LaneKeeper {
         self.lengths.carry_out(lists, changes);
     }
 
-    /// Whether the lane is open to IPv4, and to IPv6, or will be in a moment.
-    pub(super) fn is_open(&self) -> Result<[bool; 2], DataplaneError> {
+    /// From when on the lane is open to IPv4, and to IPv6, in the kernel's monotonic time.
+    pub(super) fn opens_ns(&self) -> Result<[Option<u64>; 2], DataplaneError> {
         let now = self.read()?;
-        Ok(now.lane_from_ns.map(|from| now.express != 0 && from != NEVER_NS))
+        Ok(now.lane_from_ns.map(|from| (now.express != 0 && from != NEVER_NS).then_some(from)))
     }
 
     fn read(&self) -> Result<Switches, DataplaneError> {
