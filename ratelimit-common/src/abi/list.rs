@@ -12,10 +12,6 @@ use crate::abi_struct;
 pub const FOREVER_NS: u64 = u64::MAX;
 /// `allowed` of an entry on the allow list.
 pub const ALLOWED: u32 = 1;
-/// Place of the IPv4 list among the switches that say which lists have entries.
-pub const V4: u32 = 0;
-/// Place of the IPv6 list.
-pub const V6: u32 = 1;
 /// Prefixes that each family's trie can hold. It allocates per entry, so a high ceiling costs nothing.
 pub const MAX_LISTED: u32 = 1 << 20;
 /// Bit of `reason_len` that marks a block as one for all hosts of the cluster. In the entry itself, so that a block and whose it is come and go

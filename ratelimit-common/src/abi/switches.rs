@@ -3,7 +3,7 @@
 use crate::{abi_struct, limit::prefilter::LONGEST_NEGATIVE_ENTRY_Q8};
 
 abi_struct! {
-    /// The switches. The daemon alone writes them, each by one store.
+    /// The switches. The daemon alone writes them, all at once and in the order in which they stand: what opens the lane comes last.
     pub struct Switches: 32 {
         /// The express lane is closed to IPv4, and to IPv6, until this monotonic time: see [`lane_opens_ns`]. [`NEVER_NS`]: it does not open.
         pub lane_from_ns: [u64; 2],
@@ -25,11 +25,6 @@ pub const NEVER_NS: u64 = u64::MAX;
 /// before the change is over; twice as long, because clocks differ by a tick or two.
 pub const fn lane_opens_ns(changed_ns: u64) -> u64 {
     changed_ns.saturating_add(2 * (LONGEST_NEGATIVE_ENTRY_Q8 >> crate::limit::gcra::TIME_FRAC_BITS))
-}
-
-impl Switches {
-    /// As a fresh map has them, but with the express lane closed.
-    pub const OFF: Self = Self { lane_from_ns: [NEVER_NS; 2], listed: [0; 2], express: 0, totals: 0 };
 }
 
 #[cfg(test)]

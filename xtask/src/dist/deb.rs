@@ -33,7 +33,7 @@ pub(super) fn pack(
     let mut pack = tool::command("dpkg-deb");
     pack.args(["--root-owner-group", "-Zxz", "--build"]).arg(stage).arg(&file);
     let packed = tool::output(pack.env("SOURCE_DATE_EPOCH", &release.epoch));
-    // The same tree is packed in other ways too.
+    // Other packages are made of this tree next, and these files are for dpkg only.
     fs::remove_dir_all(&about)?;
     packed.map(|_said| file)
 }

@@ -12,7 +12,7 @@ pub(super) struct Release {
     pub(super) revision: String,
     /// Seconds since 1970, of the commit.
     pub(super) epoch: String,
-    /// The same for people.
+    /// The time of the commit as people write it.
     pub(super) moment: String,
 }
 
