@@ -3,7 +3,8 @@
 //! cargo-fuzz asks for a nightly compiler because of the address sanitizer. Coverage needs none: it is an LLVM pass, and the compiler takes
 //! its flags as they are. The targets have no unsafe code that a sanitizer could catch.
 
-use std::fs;
+use std::fmt;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -29,11 +30,24 @@ const COVERAGE: [&str; 7] = [
     "-Cdebug-assertions",
 ];
 
+/// How the build differs from a release. Most of a build is crates that an input hardly runs through, so they are optimised a little, and what
+/// every input runs through is optimised fully.
+const PROFILE: [&str; 7] = [
+    "opt-level=1",
+    "codegen-units=16",
+    // One piece of code per crate: the optimiser must not drop the tables that libFuzzer reads.
+    "lto='off'",
+    "strip='none'",
+    "package.libfuzzer-sys.opt-level=3",
+    "package.ratelimit-common.opt-level=3",
+    "package.ratelimit-ebpf.opt-level=3",
+];
+
 /// The C++ compiler that libFuzzer is built with.
 const COMPILER: Need = Need::Executable { name: "c++", package: "g++" };
 
-/// One input may take this long.
-const TIMEOUT_S: u32 = 10;
+/// One input may take this long by the clock on the wall: beside other work a fuzzer has a fraction of a CPU.
+const TIMEOUT_S: u32 = 60;
 /// And this much memory.
 const MEMORY_MB: u32 = 2048;
 
@@ -56,10 +70,16 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     let mut broken = Vec::new();
     for target in targets {
         eprintln!("fuzz: {target}, {} s", options.seconds);
-        let status =
-            command(&fuzzer, target, options.seconds)?.status().context("cannot start the fuzzer")?;
-        if !status.success() {
-            broken.push(target);
+        let log = log_of(target)?;
+        let mut command = command(&fuzzer, target, options.seconds)?;
+        let status = command.stderr(File::create(&log)?).status().context("cannot start the fuzzer")?;
+        let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        match Figures::of(&said) {
+            Some(figures) if status.success() => println!("{target}: {figures}"),
+            _ => {
+                println!("{target}: ended with {status}; {} says why", log.display());
+                broken.push(target);
+            }
         }
     }
     if broken.is_empty() {
@@ -83,10 +103,44 @@ fn build() -> Result<PathBuf> {
     cargo.args(["build", "--release", "--package", "ratelimit-tests", "--bin", "fuzz", "--features", "fuzz"]);
     cargo.args(["--target", host, "--target-dir"]).arg(&dir);
     cargo.env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\x1f"));
-    // One piece of code per crate: the optimiser must not drop the tables that libFuzzer reads.
-    cargo.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_STRIP", "none");
+    for setting in PROFILE {
+        cargo.arg("--config").arg(format!("profile.release.{setting}"));
+    }
     tool::run(&mut cargo)?;
     Ok(dir.join(host).join("release").join("fuzz"))
+}
+
+/// What libFuzzer says while it runs, of the last run.
+fn log_of(target: &str) -> Result<PathBuf> {
+    let dir = workspace::target_dir().join("fuzz").join("log");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    Ok(dir.join(target))
+}
+
+/// What a run came to.
+#[derive(Debug, PartialEq, Eq)]
+struct Figures {
+    executions: u64,
+    edges: u64,
+    inputs: u64,
+}
+
+impl Figures {
+    /// From a line such as `#63903 DONE   cov: 871 ft: 3380 corp: 868/10Kb lim: 49 exec/s: 31951 rss: 34Mb`.
+    fn of(said: &str) -> Option<Self> {
+        let line = said.lines().rev().find(|line| line.contains("\tDONE "))?;
+        let word = |name: &str| line.split_whitespace().skip_while(|word| *word != name).nth(1);
+        let executions = line.strip_prefix('#')?.split('\t').next()?.parse().ok()?;
+        let inputs = word("corp:")?.split('/').next()?.parse().ok()?;
+        Some(Self { executions, edges: word("cov:")?.parse().ok()?, inputs })
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { executions, edges, inputs } = self;
+        write!(f, "{executions} executions, {edges} edges covered by {inputs} inputs, nothing found")
+    }
 }
 
 fn found_dir() -> PathBuf {
@@ -103,7 +157,7 @@ fn command(fuzzer: &PathBuf, target: &str, seconds: u32) -> Result<Command> {
     let mut command = tool::command(fuzzer);
     command.env("FUZZ_TARGET", target).arg(&grown).arg(corpus.join(target));
     command.arg(format!("-max_total_time={seconds}")).arg(format!("-timeout={TIMEOUT_S}"));
-    command.arg(format!("-rss_limit_mb={MEMORY_MB}")).arg("-print_final_stats=1").arg("-verbosity=0");
+    command.arg(format!("-rss_limit_mb={MEMORY_MB}"));
     command.arg(format!("-artifact_prefix={}/{target}-", found_dir().display()));
     let words = corpus.join(format!("{target}.dict"));
     if words.exists() {
@@ -136,6 +190,16 @@ mod tests {
         for text in ["", "60", "s", "0s", "-1s", "9999999999s", "2000000h", "1é", "1d"] {
             assert!(seconds(text).unwrap_err().ends_with("use one such as 60s, 5m or 1h"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_run_is_summed_up_from_its_last_line() {
+        let said = "#2\tINITED cov: 3 ft: 4 corp: 1/1b exec/s: 0 rss: 30Mb\n\
+                    #63903\tDONE   cov: 871 ft: 3380 corp: 868/10Kb lim: 49 exec/s: 31951 rss: 34Mb\n";
+        let figures = Figures { executions: 63_903, edges: 871, inputs: 868 };
+        assert_eq!(Figures::of(said), Some(figures));
+        // One that broke has no such line.
+        assert_eq!(Figures::of("#2\tINITED cov: 3\nSUMMARY: libFuzzer: deadly signal\n"), None);
     }
 
     #[test]

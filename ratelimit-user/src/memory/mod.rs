@@ -18,7 +18,7 @@ use ratelimit_common::{
     abi::{
         self, Counter, DropEvent, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict,
         cell::NEGATIVE_ENTRIES,
-        counter::{COUNTER_SLOTS, Fate, slot},
+        counter::{COUNTER_SLOTS, Fate, REASON_SLOTS, slot},
         lease::MAX_LEASES,
         link::{LINK_CELLS, LINK_INTERFACES},
         prefix::{AGGREGATION_CELLS, MAX_PREFIXES},
@@ -35,7 +35,7 @@ use ratelimit_ebpf::{
     notes::NOTES,
     pipeline, reject,
     report::QUIET_SLOTS,
-    tables::Successor,
+    tables::{Successor, Tables as _},
 };
 
 use crate::compile::{
@@ -131,6 +131,15 @@ pub struct Memory {
     refused_at_service: Cell<bool>,
     /// Segments that would have been looked up among the host's connections.
     unproven: Cell<u64>,
+    /// What packets have written, if the tables are emptied for the next ones.
+    written: Option<RefCell<Written>>,
+}
+
+/// Words and counters that are not zero any more, some of them twice.
+#[derive(Debug, Default)]
+struct Written {
+    words: Vec<Word>,
+    counters: Vec<u32>,
 }
 
 /// The place of one word.
@@ -140,6 +149,8 @@ pub enum Word {
     Bucket(usize),
     /// Of a cell.
     Cell(usize),
+    /// Until when a cell is tracked.
+    Mark(usize),
     /// Of a share.
     Share(usize),
     /// Of a service.
@@ -238,7 +249,43 @@ impl Memory {
             counted: Cell::new(0),
             refused_at_service: Cell::new(false),
             unproven: Cell::new(0),
+            written: None,
         }
+    }
+
+    /// Tables as [`Memory::new`] makes them, which can be emptied at the price of what was written: a table of 65 536 cells costs more to make than
+    /// a packet to judge.
+    pub fn reusable(desired: &Desired, lists: Lists) -> Self {
+        Self { written: Some(RefCell::default()), ..Self::new(desired, lists) }
+    }
+
+    /// Forgets what packets have left in [`Memory::reusable`] tables. Clocks, policy, lists, leases and what a test has set stay.
+    pub fn empty(&self) {
+        let written = self.written.as_ref().expect("tables that were made to be emptied");
+        let Written { mut words, mut counters } = written.take();
+        for word in words.drain(..) {
+            self.store(word, 0);
+        }
+        for slot in counters.drain(..) {
+            self.counters.borrow_mut()[slot as usize] = Counter { packets: 0, bytes: 0 };
+        }
+        // Zeros were written down too; the room is used again.
+        written.replace(Written { words, counters });
+        for table in [&self.sources, &self.windows, &self.kept_windows, &self.prefixes] {
+            table.borrow_mut().clear();
+        }
+        for rows in [&self.buckets, &self.kept_words, &self.prefix_words] {
+            rows.borrow_mut().clear();
+        }
+        self.window_words.borrow_mut().truncate(USER_WINDOW_WORDS);
+        self.told.borrow_mut().clear();
+        self.handed_over.borrow_mut().clear();
+        self.successor.set(None);
+        self.lane_drops.set(0);
+        self.counted.set(0);
+        self.refused_at_service.set(false);
+        self.unproven.set(0);
+        self.notes.replace([0; NOTES]);
     }
 
     /// Puts another policy in force. What was spent stays.
@@ -293,6 +340,13 @@ impl Memory {
         Reason::ALL.iter().map(|reason| (*reason, self.sum(*reason, Fate::Decided))).collect()
     }
 
+    /// Frames that [`Memory::reusable`] tables have counted since they were empty, without what had another fate than the reason's own.
+    pub fn decided(&self) -> usize {
+        let written = self.written.as_ref().expect("tables that were made to be emptied").borrow();
+        let of_fate = |slot: &&u32| *slot / REASON_SLOTS % Fate::ALL.len() as u32 == Fate::Decided as u32;
+        written.counters.iter().filter(of_fate).count()
+    }
+
     /// One counter; service 0 is none.
     pub fn counter(&self, service: u32, reason: Reason, fate: Fate) -> Counter {
         self.counters.borrow()[slot(service, reason, fate) as usize]
@@ -334,6 +388,7 @@ impl Memory {
         match word {
             Word::Bucket(at) => self.buckets.borrow()[at],
             Word::Cell(at) => self.cells.borrow()[at],
+            Word::Mark(at) => self.marks.borrow()[at].into(),
             Word::Share(at) => self.shares.borrow()[at],
             Word::Total(at) => self.totals.borrow()[at],
             Word::User(at) => self.users.borrow()[at],

@@ -169,7 +169,7 @@ impl Tables for Memory {
     }
 
     fn track_until(&self, cell: u32, until_q8: u64) {
-        self.marks.borrow_mut()[cell as usize] = prefilter::mark(until_q8);
+        self.store(Word::Mark(cell as usize), prefilter::mark(until_q8).into());
     }
 
     fn cell(&self, index: u32) -> Option<usize> {
@@ -265,9 +265,14 @@ impl Tables for Memory {
     }
 
     fn store(&self, word: Word, new: u64) {
+        if let Some(written) = &self.written {
+            written.borrow_mut().words.push(word);
+        }
         match word {
             Word::Bucket(at) => self.buckets.borrow_mut()[at] = new,
             Word::Cell(at) => self.cells.borrow_mut()[at] = new,
+            // A mark has 32 bits.
+            Word::Mark(at) => self.marks.borrow_mut()[at] = new as u32,
             Word::Share(at) => self.shares.borrow_mut()[at] = new,
             Word::Total(at) => self.totals.borrow_mut()[at] = new,
             Word::User(at) => self.users.borrow_mut()[at] = new,
@@ -321,6 +326,9 @@ impl Tables for Memory {
             return;
         }
         self.counted.set(slot);
+        if let Some(written) = &self.written {
+            written.borrow_mut().counters.push(slot);
+        }
         let counter = &mut self.counters.borrow_mut()[slot as usize];
         counter.packets += 1;
         counter.bytes += len;

@@ -4,7 +4,8 @@ use std::{
     fs,
     os::{
         fd::OwnedFd,
-        unix::net::{UnixListener, UnixStream},
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream},
     },
     path::Path,
     process::{Command, Stdio},
@@ -244,11 +245,23 @@ fn the_front_process_is_of_no_use_by_itself_and_root_is_no_user_for_it() {
     assert_refused(&as_root, 2, &["user \"root\" is root; name one without rights with --user"]);
 }
 
+/// How long the supervisor of tests waits for a sign of life; two are sent in that time.
+const PATIENCE: Duration = Duration::from_millis(400);
+
 /// A supervisor that starts a front as another user for each connection, as systemd does by `packaging/systemd/ratelimit-front.socket`. The numbers of
-/// the processes come over the channel.
-fn supervise(socket: &Path) -> mpsc::Receiver<u32> {
+/// the processes come over one channel, and what they tell the supervisor over the other.
+fn supervise(socket: &Path) -> (mpsc::Receiver<u32>, mpsc::Receiver<Vec<u8>>) {
     let listener = UnixListener::bind(socket).unwrap();
-    let (hired, fronts) = mpsc::channel();
+    // A name that another user can reach, in whatever directory the test works.
+    let name = format!("ratelimit-test-{}", socket.display());
+    let notified = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let ((hired, fronts), (told, signs)) = (mpsc::channel(), mpsc::channel());
+    thread::spawn(move || {
+        let mut message = [0; 64];
+        while let Ok(length) = notified.recv(&mut message) {
+            let _nobody_asks = told.send(message[..length].to_vec());
+        }
+    });
     thread::spawn(move || {
         for connection in listener.incoming() {
             let mut front = Command::new("setpriv");
@@ -262,6 +275,8 @@ fn supervise(socket: &Path) -> mpsc::Receiver<u32> {
                 "--",
             ]);
             front.arg(binary("ratelimit")).args(["front", "--hired"]).env_clear();
+            front.env("NOTIFY_SOCKET", format!("@{name}"));
+            front.env("WATCHDOG_USEC", PATIENCE.as_micros().to_string());
             front.stdin(OwnedFd::from(connection.unwrap())).stdout(Stdio::null()).stderr(Stdio::null());
             let mut front = front.spawn().unwrap();
             if hired.send(front.id()).is_err() {
@@ -270,13 +285,13 @@ fn supervise(socket: &Path) -> mpsc::Receiver<u32> {
             thread::spawn(move || front.wait());
         }
     });
-    fronts
+    (fronts, signs)
 }
 
 #[test]
 fn a_daemon_that_may_not_change_users_hires_a_front_of_another_user() {
     let edge = Edge::new();
-    let fronts = supervise(&edge.dir().join("front.sock"));
+    let (fronts, signs) = supervise(&edge.dir().join("front.sock"));
     edge.write_policy(&policy(&edge));
     let mut command = edge.wire.on_edge("setpriv");
     command.args(["--bounding-set", "-setuid,-setgid,-kill", "--"]).arg(binary("ratelimit")).arg("run");
@@ -295,7 +310,17 @@ fn a_daemon_that_may_not_change_users_hires_a_front_of_another_user() {
         ("0000000000000000", "2")
     );
     assert_eq!(edge.json(&["status"])["warnings"], serde_json::json!([]));
-    assert!(Command::new("kill").args(["-9", &first.to_string()]).status().unwrap().success());
+    // Its supervisor hears from it until it hangs, and kills it then.
+    let signal = |signal: &str| {
+        assert!(Command::new("kill").args([signal, &first.to_string()]).status().unwrap().success());
+    };
+    assert_eq!(signs.recv_timeout(Duration::from_secs(5)).unwrap(), b"WATCHDOG=1\n");
+    assert_eq!(signs.recv_timeout(Duration::from_secs(5)).unwrap(), b"WATCHDOG=1\n");
+    signal("-STOP");
+    wait_for("the front to stand still", || status_of(first, "State").starts_with('T').then_some(()));
+    while signs.recv_timeout(PATIENCE / 8).is_ok() {}
+    assert!(signs.recv_timeout(PATIENCE * 2).is_err(), "a front that hangs says that it lives");
+    signal("-9");
     let second = fronts.recv_timeout(Duration::from_secs(5)).unwrap();
     daemon.wait_for_log("another front process serves requests");
     assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
