@@ -47,6 +47,7 @@ mod start;
 mod state_dir;
 mod status;
 mod supervisor;
+mod supervisor_socket;
 mod trace;
 mod traffic;
 mod unsaved;

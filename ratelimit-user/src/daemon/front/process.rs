@@ -33,7 +33,7 @@ use super::{
 use crate::{
     config::Reader,
     control::protocol::Reply,
-    daemon::{log, requests, version::Version},
+    daemon::{log, requests, supervisor_socket::SupervisorSocket, version::Version},
     failure::{ExitCode, Failure},
     policy::address::StoreAddress,
     requests::decision_service::DecisionService,
@@ -64,6 +64,8 @@ type Line = Asker<FrontAsks, HostAnswers>;
 pub struct FrontProcess {
     asked: StdUnix,
     asking: StdUnix,
+    /// Whoever has started this process, if it was not the daemon.
+    supervisor: SupervisorSocket,
     /// What an operator should know about the rights that are left.
     warnings: Vec<&'static str>,
 }
@@ -78,6 +80,8 @@ impl FrontProcess {
         };
         // For lists of processes: the name of the file that was executed is `exe`.
         let _unnamed = set_name(c"ratelimit-front");
+        // While sockets of the host can still be reached by name.
+        let supervisor = SupervisorSocket::of_environment();
         let user = user::find(name).map_err(Failure::usage)?;
         let warnings = confinement::give_up(&user).map_err(|why| {
             let sentence = format!("the front process cannot give up its rights: {why}");
@@ -87,12 +91,12 @@ impl FrontProcess {
             Some(asking) => asking,
             None => handed_over(&asked).map_err(|_| not_a_front())?,
         };
-        Ok(Self { asked, asking, warnings })
+        Ok(Self { asked, asking, supervisor, warnings })
     }
 
     /// Serves until the daemon ends.
     pub fn serve(self) -> Result<(), Failure> {
-        let Self { asked, asking, warnings } = self;
+        let Self { asked, asking, supervisor, warnings } = self;
         warnings.iter().for_each(log::warning);
         let unsupported = |what: &'static str| {
             move |error: io::Error| {
@@ -105,6 +109,7 @@ impl FrontProcess {
         secret_file::read_by(Elsewhere { line: line.clone(), runtime: handle, store: Arc::clone(&store) });
         let runtime = runtime().map_err(unsupported("cannot start the runtime"))?;
         runtime.block_on(async {
+            tokio::spawn(give_signs_of_life(supervisor));
             outlive_signals().map_err(unsupported("cannot take signals"))?;
             asked.set_nonblocking(true).map_err(unsupported("cannot use its stream"))?;
             let asked = UnixStream::from_std(asked).map_err(unsupported("cannot use its stream"))?;
@@ -152,6 +157,16 @@ fn outlive_signals() -> io::Result<()> {
         tokio::spawn(async move { while signal.recv().await.is_some() {} });
     }
     Ok(())
+}
+
+/// Tells the supervisor that this process lives, from the thread that answers the daemon: one that hangs is silent, and is killed by the
+/// supervisor, because the daemon may not kill a process of another user.
+async fn give_signs_of_life(supervisor: SupervisorSocket) {
+    let Some(mut due) = supervisor.signs_of_life() else { return };
+    loop {
+        due.tick().await;
+        supervisor.send("WATCHDOG=1\n");
+    }
 }
 
 /// The way to ask the daemon, from a thread of its own: whoever waits for a file waits for that thread.

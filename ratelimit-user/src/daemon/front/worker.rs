@@ -11,7 +11,8 @@ use crate::failure::{ExitCode, Failure};
 pub(super) enum FrontWorker {
     /// The daemon waits for it, and ends it.
     Child(Box<Child>),
-    /// A supervisor waits for it. It ends at the end of its streams; another user's process is not the daemon's to kill.
+    /// A supervisor waits for it. It ends at the end of its streams; one that hangs is the supervisor's to kill, because the daemon may not
+    /// kill a process of another user.
     Hired,
 }
 
