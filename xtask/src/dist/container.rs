@@ -29,7 +29,7 @@ pub(super) fn lay_out(stage: &Path, machine: &Machine, dist: &Path) -> Result<()
     Ok(())
 }
 
-/// The policy inside the manifest is one, by the word of this machine's own binary. `lifecycle` runs the image's files.
+/// The policy inside the manifest is one, by the word of this machine's own binary. `image` builds and runs the image.
 pub(super) fn check_manifests() -> Result<()> {
     let manifest = fs::read_to_string(workspace::root().join("packaging/kubernetes/daemonset.yaml"))?;
     let policy = policy_of(&manifest);

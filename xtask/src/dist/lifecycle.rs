@@ -1,49 +1,22 @@
-//! `cargo xtask dist --check`: the life of the package on a clean Debian, under a real systemd.
-//!
-//! A Debian root is made by mmdebstrap and booted by systemd-nspawn in a network namespace of its own, which a second namespace sends packets to. So the
-//! unit is started as a host starts it, with its sandbox, its capabilities and its watchdog.
+//! `cargo xtask dist --check`: the life of the Debian package on a clean host under systemd, and then that of the other packages.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 
-use super::deb;
+use super::debian_host::{DebianHost, INTERFACE};
 use super::machine::Machine;
 use super::release::Release;
-use crate::setup::Need;
-use crate::tool;
-
-pub(super) const NEEDS: [Need; 5] = [
-    Need::Executable { name: "mmdebstrap", package: "mmdebstrap" },
-    Need::Executable { name: "systemd-nspawn", package: "systemd-container" },
-    Need::Executable { name: "ip", package: "iproute2" },
-    Need::Executable { name: "ping", package: "iputils-ping" },
-    Need::Executable { name: "nsenter", package: "util-linux" },
-];
-
-/// The Debian that is installed, and what it has beside the least.
-const SUITE: &str = "bookworm";
-const INCLUDED: &str = "systemd,systemd-sysv,dbus,iproute2";
-
-/// What the host in the container is called, and whoever sends to it.
-const EDGE: &str = "ratelimit-dist-edge";
-const PEER: &str = "ratelimit-dist-peer";
-const INTERFACE: &str = "edge0";
-const ADDRESS: &str = "10.77.0.1";
+use super::{deb, image, rpm_life, say};
 
 /// One ping in ten is answered by this policy: 50 pings at 100 a second take half a second, and may have 5 + 0.5 x 5.
-const POLICY: &str = "interfaces = [\"edge0\"]\n[source]\nlimits = [\"5 packets/s burst 5\"]\n\
+pub(super) const POLICY: &str = "interfaces = [\"edge0\"]\n[source]\nlimits = [\"5 packets/s burst 5\"]\n\
                       [listen]\nhttp = [\"127.0.0.1:8080\"]\nmetrics = \"127.0.0.1:9464\"\n\
                       [[api]]\nname = \"search\"\nlimits = [\"1000/min\"]\n";
 /// An address that is blocked before the upgrade, and must be blocked after it.
-const BLOCKED: &str = "203.0.113.0/24";
-
-/// How long anything may take beside busy neighbours.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const BLOCKED: &str = "203.0.113.0/24";
 
 pub(super) fn check(dist: &Path, release: &Release, previous: Option<&Path>) -> Result<()> {
     let machine = &Machine::ALL[0];
@@ -117,6 +90,22 @@ pub(super) fn check(dist: &Path, release: &Release, previous: Option<&Path>) -> 
     host.wait("systemctl is-active ratelimit || true", |said| said.trim() == "active")?;
     fs::remove_dir_all(&drop_in)?;
 
+    say("watchdog: a front that hangs is killed by systemd, and another one answers");
+    let drop_in = host.root.join("etc/systemd/system/ratelimit-front@.service.d");
+    fs::create_dir_all(&drop_in)?;
+    fs::write(drop_in.join("watchdog.conf"), "[Service]\nWatchdogSec=3s\n")?;
+    host.run("systemctl daemon-reload && systemctl restart ratelimit")?;
+    host.must_answer("before the front hangs")?;
+    let hung = host.fronts()?.concat();
+    host.run(&format!("kill -STOP {hung}"))?;
+    // The daemon replaces a front after ten seconds in which it does not answer; this one is gone before that.
+    host.wait(&format!("test -d /proc/{hung} && echo there || echo gone"), |said| said == "gone")?;
+    host.wait("journalctl --no-pager -u ratelimit", |said| said.contains("another front process serves"))?;
+    host.must_answer("after the front hung")?;
+    let journal = host.run("journalctl --no-pager -u 'ratelimit-front@*'")?;
+    ensure!(journal.contains("Watchdog timeout"), "systemd did not kill the front: {journal}");
+    fs::remove_dir_all(&drop_in)?;
+
     say("remove: the daemon ends, the limits stay in force");
     host.run("systemctl daemon-reload && dpkg --remove ratelimit")?;
     ensure!(!host.root.join("usr/bin/ratelimit").exists(), "the binary is still there");
@@ -144,236 +133,11 @@ pub(super) fn check(dist: &Path, release: &Release, previous: Option<&Path>) -> 
     let left = host.run("ls /sys/fs/bpf /run")?;
     ensure!(!left.contains("ratelimit"), "something is left behind: {left}");
 
-    say("container: the files of the image start by themselves");
-    container(dist, machine)?;
-    println!("the package was installed, upgraded, removed and purged; the unit ran under systemd");
+    rpm_life::check(&host, dist, machine, release)?;
+    drop(host);
+    image::check(dist)?;
+    println!(
+        "the packages were installed, upgraded and removed; the units ran under systemd; the image was built and ran"
+    );
     Ok(())
-}
-
-fn say(what: &str) {
-    eprintln!("dist: {what}");
-}
-
-/// The image's files as a root of their own: no library, no shell.
-fn container(dist: &Path, machine: &Machine) -> Result<()> {
-    let rootfs = dist.join("container").join(machine.name).join("rootfs");
-    let mut chroot = tool::command("chroot");
-    let said = tool::output(chroot.arg(&rootfs).args([
-        "/usr/bin/ratelimit",
-        "check",
-        "/etc/ratelimit/policy.toml",
-    ]))?;
-    ensure!(said.contains("packets"), "{said}");
-    Ok(())
-}
-
-/// A Debian that runs, and the wire to it.
-struct DebianHost {
-    root: PathBuf,
-    bpf: PathBuf,
-    nspawn: Child,
-    /// Its first process.
-    leader: String,
-}
-
-impl DebianHost {
-    fn boot(kept: &Path) -> Result<Self> {
-        let (archive, root, bpf) = (kept.join("root.tar"), kept.join("root"), kept.join("bpf"));
-        if !archive.exists() {
-            say("making a Debian root (a few minutes)");
-            let mut make = tool::command("mmdebstrap");
-            make.args(["--quiet", "--variant=minbase", &format!("--include={INCLUDED}"), SUITE]);
-            tool::run(make.arg(&archive)).inspect_err(|_| drop(fs::remove_file(&archive)))?;
-        }
-        clear(&root, &bpf);
-        fs::create_dir_all(&root)?;
-        fs::create_dir_all(&bpf)?;
-        tool::run(tool::command("tar").arg("-C").arg(&root).arg("-xf").arg(&archive))?;
-        tool::run(tool::command("mount").args(["-t", "bpf", "bpf"]).arg(&bpf))?;
-        for words in [
-            format!("netns add {EDGE}"),
-            format!("netns add {PEER}"),
-            format!("link add {INTERFACE} netns {EDGE} type veth peer name peer0 netns {PEER}"),
-            format!("-n {EDGE} address add {ADDRESS}/24 dev {INTERFACE}"),
-            format!("-n {PEER} address add 10.77.0.2/24 dev peer0"),
-            format!("-n {EDGE} link set {INTERFACE} up"),
-            format!("-n {EDGE} link set lo up"),
-            format!("-n {PEER} link set peer0 up"),
-        ] {
-            tool::run(tool::command("ip").args(words.split(' ')))?;
-        }
-        let mut nspawn = tool::command("systemd-nspawn");
-        // No registration: this machine need not run systemd itself.
-        nspawn.args([
-            "--quiet",
-            "--register=no",
-            "--keep-unit",
-            "--capability=all",
-            "--system-call-filter=bpf",
-        ]);
-        nspawn.arg(format!("--bind={}:/sys/fs/bpf", bpf.display()));
-        nspawn.arg(format!("--network-namespace-path=/run/netns/{EDGE}"));
-        nspawn.arg("-D").arg(&root).arg("--boot").env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1");
-        let log = fs::File::create(kept.join("console.log"))?;
-        let child = nspawn.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let mut host = Self { root, bpf, nspawn: child, leader: String::new() };
-        host.find_leader()?;
-        host.wait("systemctl is-system-running || true", |said| {
-            ["running", "degraded"].contains(&said.trim())
-        })?;
-        Ok(host)
-    }
-
-    fn find_leader(&mut self) -> Result<()> {
-        let children = format!("/proc/{0}/task/{0}/children", self.nspawn.id());
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Some(ended) = self.nspawn.try_wait()? {
-                bail!("systemd-nspawn ended with {ended}; target/dist/check/console.log says why");
-            }
-            for pid in fs::read_to_string(&children).unwrap_or_default().split_whitespace() {
-                let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-                if name.trim() == "systemd" {
-                    pid.clone_into(&mut self.leader);
-                    return Ok(());
-                }
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-        bail!("systemd did not start in the container; target/dist/check/console.log says why")
-    }
-
-    /// A line of shell inside.
-    fn run(&self, line: &str) -> Result<String> {
-        let mut enter = tool::command("nsenter");
-        enter.args(["--target", &self.leader, "--all", "/bin/sh", "-c", line]);
-        enter.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("DEBIAN_FRONTEND", "noninteractive");
-        Ok(tool::output(&mut enter)?.trim().to_owned())
-    }
-
-    /// Asks until the answer is right.
-    fn wait(&self, line: &str, right: impl Fn(&str) -> bool) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let said = self.run(line).unwrap_or_default();
-            if right(&said) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                let journal = self.run("journalctl --no-pager -n 30").unwrap_or_default();
-                bail!("`{line}` still says {said:?}; the journal ends with:\n{journal}");
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-    }
-
-    fn is_attached(&self) -> Result<bool> {
-        Ok(tool::output(tool::command("ip").args(["-n", EDGE, "link", "show", "dev", INTERFACE]))?
-            .contains("xdp"))
-    }
-
-    /// How many of this many pings, 100 a second, are answered.
-    fn answered(&self, pings: u32) -> Result<u32> {
-        let mut ping = ping();
-        ping.args(["-i", "0.01", "-W", "1", "-c", &pings.to_string(), ADDRESS]);
-        // Not being answered is what is looked for, and ping's exit code is 1 then.
-        let said = ping.output().context("cannot start ping")?;
-        received(&String::from_utf8_lossy(&said.stdout)).context("ping says no number")
-    }
-
-    fn must_protect(&self, when: &str) -> Result<()> {
-        ensure!(self.is_attached()?, "no program is attached {when}");
-        let answered = self.answered(50)?;
-        // 5 + 5 a second; a machine that is busy takes longer for 50 pings.
-        ensure!(answered <= 25, "{answered} of 50 pings were answered {when}");
-        Ok(())
-    }
-
-    /// Listeners answer, from a process of another user that has no rights; `ratelimit status` finds nothing to warn of.
-    fn must_answer(&self, when: &str) -> Result<()> {
-        for (port, path, answer) in
-            [(8080, "/v1/check?user=u&api=search", "200 OK"), (9464, "/metrics", "ratelimit_")]
-        {
-            let said = self.run(&format!(
-                "bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && printf \"GET {path} HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\n\\r\\n\" >&3 && cat <&3'"
-            ))?;
-            ensure!(said.contains(answer), "port {port} {when}: {said}");
-        }
-        let user = self.run("id -u ratelimit")?;
-        let front = self.run("for p in /proc/[0-9]*; do [ \"$(cat $p/comm)\" = ratelimit-front ] && cat $p/status; done 2>/dev/null || true")?;
-        let has = |line: &str| front.lines().any(|found| found == line);
-        ensure!(has(&format!("Uid:\t{user}\t{user}\t{user}\t{user}")), "the front {when}: {front}");
-        ensure!(
-            has("CapEff:\t0000000000000000") && has("CapBnd:\t0000000000000000"),
-            "the front {when}: {front}"
-        );
-        let status: serde_json::Value = serde_json::from_str(&self.run("ratelimit status --output json")?)?;
-        ensure!(status["warnings"] == serde_json::json!([]), "status {when}: {}", status["warnings"]);
-        Ok(())
-    }
-
-    fn ping_until_stopped(&self) -> Result<Pinging> {
-        let mut ping = ping();
-        ping.args(["-i", "0.01", ADDRESS]);
-        Ok(Pinging(ping.stdout(Stdio::piped()).spawn()?))
-    }
-}
-
-/// Pings all the while.
-struct Pinging(Child);
-
-impl Pinging {
-    /// Ends, and says how many were answered.
-    fn answered(self) -> Result<u32> {
-        tool::run(tool::command("kill").args(["-INT", &self.0.id().to_string()]))?;
-        let said = self.0.wait_with_output()?;
-        received(&String::from_utf8_lossy(&said.stdout)).context("ping says no number")
-    }
-}
-
-fn ping() -> Command {
-    let mut ping = tool::command("ip");
-    ping.args(["netns", "exec", PEER, "ping", "-n", "-q"]);
-    ping
-}
-
-/// From a line such as `50 packets transmitted, 7 received, 86% packet loss`.
-fn received(said: &str) -> Option<u32> {
-    let line = said.lines().find(|line| line.contains(" received"))?;
-    line.split(", ").nth(1)?.split(' ').next()?.parse().ok()
-}
-
-/// Takes away what an earlier run may have left.
-fn clear(root: &Path, bpf: &Path) {
-    let _not_mounted = tool::output(tool::command("umount").arg(bpf));
-    for name in [EDGE, PEER] {
-        let _absent = tool::output(tool::command("ip").args(["netns", "delete", name]));
-    }
-    let _absent = fs::remove_dir_all(root);
-}
-
-impl Drop for DebianHost {
-    fn drop(&mut self) {
-        // Powers the machine off; the process ends with it.
-        let _off = self.run("systemctl poweroff --force --force");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while self.nspawn.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(100));
-        }
-        let _ended = self.nspawn.kill();
-        let _ended = self.nspawn.wait();
-        clear(&self.root, &self.bpf);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_are_counted_from_what_ping_says() {
-        let said = "PING x\n\n--- 10.77.0.1 ping statistics ---\n50 packets transmitted, 7 received, 86% packet loss, time 512ms\n";
-        assert_eq!(received(said), Some(7));
-        assert_eq!(received("nothing"), None);
-    }
 }

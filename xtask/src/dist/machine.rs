@@ -90,6 +90,11 @@ impl Machine {
         Ok(self.binary())
     }
 
+    /// Whether this machine is of that kind: packages that are installed and images that are run are of its own kind.
+    pub(super) fn is_this_one(&self) -> bool {
+        self.emulator.is_none()
+    }
+
     /// The binary needs nothing of the host, and answers.
     pub(super) fn check(&self, binary: &Path) -> Result<()> {
         let headers = tool::output(tool::command("readelf").arg("-lW").arg(binary))?;

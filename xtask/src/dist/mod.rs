@@ -5,11 +5,14 @@
 mod container;
 mod crates;
 mod deb;
+mod debian_host;
+mod image;
 mod licences;
 mod lifecycle;
 mod machine;
 mod release;
 mod rpm;
+mod rpm_life;
 mod sbom;
 mod tree;
 mod unit;
@@ -26,7 +29,7 @@ use release::Release;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Install, upgrade, remove and purge the package in a clean Debian root under systemd as well; needs root
+    /// Install, upgrade, remove and purge the packages in a clean Debian root under systemd as well, and build the image; needs root
     #[arg(long)]
     check: bool,
     /// A package of an earlier build to upgrade from in --check; without it, this build under an earlier version
@@ -58,7 +61,8 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     let mut needs = [&setup::KERNEL_BUILD[..], &PACKERS].concat();
     machines.iter().for_each(|machine| needs.extend(machine.needs));
     if options.check {
-        needs.extend(lifecycle::NEEDS);
+        needs.extend(debian_host::NEEDS);
+        needs.extend(image::NEEDS);
         setup::ensure_as_root(&needs, install, "dist --check")?;
     } else {
         setup::ensure(&needs, install)?;
@@ -111,6 +115,10 @@ fn start_over(dist: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn say(what: &str) {
+    eprintln!("dist: {what}");
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use crate::tool;
 
 /// Name and moment of a build.
+#[derive(Clone)]
 pub(super) struct Release {
     /// Of the workspace: `0.1.0`.
     pub(super) version: String,

@@ -1,7 +1,7 @@
 //! The package of Fedora and its relatives.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -9,10 +9,10 @@ use super::machine::Machine;
 use super::release::Release;
 use crate::{tool, workspace};
 
-/// Packs the tree as it is: the specification compiles nothing.
-pub(super) fn pack(stage: &Path, machine: &Machine, release: &Release, dist: &Path) -> Result<()> {
+/// Packs the tree as it is: the specification compiles nothing. The name of the file.
+pub(super) fn pack(stage: &Path, machine: &Machine, release: &Release, into: &Path) -> Result<PathBuf> {
     eprintln!("dist: ratelimit-{}-{}.{}.rpm", release.version, release.revision, machine.name);
-    let top = dist.join("work").join(format!("rpm-{}", machine.name));
+    let top = stage.with_file_name(format!("rpm-{}", machine.name));
     let define = |name: &str, value: &str| ["--define".to_owned(), format!("{name} {value}")];
     let mut pack = tool::command("rpmbuild");
     pack.args(["-bb", "--quiet", "--target", &format!("{}-linux", machine.name)]);
@@ -23,15 +23,11 @@ pub(super) fn pack(stage: &Path, machine: &Machine, release: &Release, dist: &Pa
     pack.arg(workspace::root().join("packaging/rpm/ratelimit.spec"));
     tool::output(pack.env("SOURCE_DATE_EPOCH", &release.epoch))?;
     let made = top.join("RPMS").join(machine.name);
-    for entry in fs::read_dir(&made).with_context(|| format!("rpmbuild made no {}", made.display()))? {
-        let path = entry?.path();
-        let file = dist.join(path.file_name().unwrap_or_default());
-        fs::rename(&path, &file)?;
-        let files = tool::output(tool::command("rpm").args(["-qlp", "--nosignature"]).arg(&file))?;
-        anyhow::ensure!(
-            files.lines().any(|line| line == "/usr/bin/ratelimit"),
-            "the rpm has no binary: {files}"
-        );
-    }
-    Ok(())
+    let mut packed = fs::read_dir(&made).with_context(|| format!("rpmbuild made no {}", made.display()))?;
+    let path = packed.next().with_context(|| format!("{} is empty", made.display()))??.path();
+    let file = into.join(path.file_name().unwrap_or_default());
+    fs::rename(&path, &file)?;
+    let files = tool::output(tool::command("rpm").args(["-qlp", "--nosignature"]).arg(&file))?;
+    anyhow::ensure!(files.lines().any(|line| line == "/usr/bin/ratelimit"), "the rpm has no binary: {files}");
+    Ok(file)
 }
