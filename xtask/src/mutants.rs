@@ -27,12 +27,24 @@ struct Area {
     package: &'static str,
     /// Below the package; all of its library if there is none.
     files: &'static [&'static str],
-    /// Packages whose tests are asked.
-    tested_by: &'static str,
-    /// Which programs of them.
-    programs: &'static str,
-    /// What the names of those tests begin with; all of them if there is none.
-    tests: &'static [&'static str],
+    /// One after the other: a fault that the first have noticed is not shown to the next. Those that are quick come first.
+    asked: &'static [Tests],
+}
+
+/// Tests that are asked about a fault.
+struct Tests {
+    /// The package that they are in.
+    package: &'static str,
+    /// Which programs of it.
+    programs: &'static [&'static str],
+    /// What their names begin with; all of them if there is none.
+    names: &'static [&'static str],
+}
+
+impl Tests {
+    const fn of_library(package: &'static str, names: &'static [&'static str]) -> Self {
+        Self { package, programs: &["--lib"], names }
+    }
 }
 
 const AREAS: [Area; 5] = [
@@ -40,42 +52,36 @@ const AREAS: [Area; 5] = [
         name: "common",
         package: "ratelimit-common",
         files: &[],
-        tested_by: "ratelimit-common,ratelimit-ebpf",
-        // With the promises of buckets and windows, which are a program of their own.
-        programs: "--tests",
-        tests: &[],
+        // The promises of buckets and windows are a program of their own, which takes more than a minute.
+        asked: &[
+            Tests::of_library("ratelimit-common", &[]),
+            Tests::of_library("ratelimit-ebpf", &[]),
+            Tests { package: "ratelimit-common", programs: &["--test", "promises"], names: &[] },
+        ],
     },
     Area {
         name: "packets",
         package: "ratelimit-ebpf",
         files: &[],
-        tested_by: "ratelimit-ebpf",
-        programs: "--lib",
-        tests: &[],
+        asked: &[Tests::of_library("ratelimit-ebpf", &[])],
     },
     Area {
         name: "compile",
         package: "ratelimit-user",
         files: &["src/compile/**"],
-        tested_by: "ratelimit-user",
-        programs: "--lib",
-        tests: &["compile::"],
+        asked: &[Tests::of_library("ratelimit-user", &["compile::"])],
     },
     Area {
         name: "decisions",
         package: "ratelimit-user",
         files: &["src/requests/**", "src/meter/**"],
-        tested_by: "ratelimit-user",
-        programs: "--lib",
-        tests: &["requests::", "meter::"],
+        asked: &[Tests::of_library("ratelimit-user", &["requests::", "meter::"])],
     },
     Area {
         name: "leases",
         package: "ratelimit-user",
         files: &["src/cluster/**", "src/store/record.rs", "src/store/lease_batch.rs"],
-        tested_by: "ratelimit-user",
-        programs: "--lib",
-        tests: &["cluster::", "store::"],
+        asked: &[Tests::of_library("ratelimit-user", &["cluster::", "store::"])],
     },
 ];
 
@@ -116,30 +122,42 @@ fn examine(area: &Area, sample: Option<u32>) -> Result<Score> {
     });
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let mut known = NoticedFaults::open(&dir)?;
+    let mut faults = which(area);
+    if let Some(count) = sample {
+        let listed = tool::output(tool::cargo().args(["mutants", "--list"]).args(&faults))?;
+        faults.extend(["--sharding", "round-robin", "--shard"].map(str::to_owned));
+        faults.push(format!("0/{}", shards(listed.lines().count(), count)));
+    }
+    for tests in area.asked {
+        ask(&faults, tests, &dir)?;
+        known.take_in(&dir)?;
+        if known.score(&dir)?.missed == 0 {
+            break;
+        }
+    }
+    known.score(&dir)
+}
+
+/// Puts in the faults that nobody has noticed so far, and shows each to these tests.
+fn ask(faults: &[String], tests: &Tests, dir: &Path) -> Result<()> {
     let mut cargo = tool::command("nice");
     cargo.args(["-n", "10", "cargo", "mutants", "--iterate", "--no-times", "--minimum-test-timeout", "60"]);
-    cargo.args(which(area));
-    if let Some(count) = sample {
-        let listed = tool::output(tool::cargo().args(["mutants", "--list"]).args(which(area)))?;
-        cargo.args(["--sharding", "round-robin", "--shard"]);
-        cargo.arg(format!("0/{}", shards(listed.lines().count(), count)));
-    }
-    cargo
-        .arg("--output")
-        .arg(&dir)
-        .args(["--test-package", area.tested_by, "--", area.programs, "--"])
-        .args(area.tests);
+    cargo.args(faults).arg("--output").arg(dir);
+    cargo.args(["--test-package", tests.package, "--"]).args(tests.programs).arg("--").args(tests.names);
     // One build directory for all areas. Nobody reads line numbers in a backtrace, and what is compiled anew for each fault is much more than
-    // what the tests then take.
+    // what the tests then take, so what can be kept of the last compilation is.
     cargo.env("CARGO_TARGET_DIR", workspace::target_dir().join("mutants").join("build"));
-    cargo.envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")]);
+    cargo.envs([
+        ("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
+        ("CARGO_PROFILE_DEV_DEBUG", "0"),
+        ("CARGO_INCREMENTAL", "1"),
+    ]);
     let status = cargo.status().context("cannot start cargo-mutants")?;
     // 2: some were not noticed; 3: some never came to an end, which is noticed too.
     if !matches!(status.code(), Some(0 | 2 | 3)) {
-        bail!("cargo-mutants ended with {status}; the tests of {} must pass without a fault", area.name);
+        bail!("cargo-mutants ended with {status}; the tests of {} must pass without a fault", tests.package);
     }
-    known.take_in(&dir)?;
-    known.score(&dir)
+    Ok(())
 }
 
 fn which(area: &Area) -> Vec<String> {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::compile::{self, Compiler};
 use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
+use crate::vm::{self, ShortKernel};
 use crate::{lint, suites};
 
 #[derive(clap::Args)]
@@ -35,6 +36,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         &setup::PROXIES,
         &setup::BROWSER,
         &setup::PAGES,
+        &vm::NEEDS,
         &[
             Need::Promtool,
             Need::Executable { name: "nft", package: "nftables" },
@@ -51,15 +53,19 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     setup::ensure_as_root(&to_build, install, "test")?;
     let compiler = if options.no_lint { Compiler::Rustc } else { Compiler::Clippy };
     // What the suites run is fetched while they are compiled: one waits for the network, the other for the processor.
-    let built = thread::scope(|scope| {
-        let fetching = scope.spawn(|| setup::ensure(&to_run, install));
+    let (built, oldest) = thread::scope(|scope| {
+        let fetching = scope.spawn(|| {
+            setup::ensure(&to_run, install)?;
+            // Who asks for one test does not ask for another kernel.
+            if options.cargo_test.is_empty() { ShortKernel::obtain() } else { Ok(None) }
+        });
         let built = build(compiler, !options.no_lint);
         let fetched = fetching.join().map_err(|_panicked| anyhow!("setup ended early"))?;
-        fetched.and(built)
+        anyhow::Ok((built?, fetched?))
     })?;
     eprintln!("test: running the suites");
     let totals = match &options.cargo_test[..] {
-        [] => all_suites(&built, compiler, options.long)?,
+        [] => all_suites(&built, compiler, options.long, oldest.as_ref())?,
         given => some_suites(given, compiler, options.long)?,
     };
     let verdict = totals.verdict();
@@ -81,14 +87,29 @@ fn build(compiler: Compiler, is_linted: bool) -> Result<Vec<Value>> {
     compile::everything(compiler)
 }
 
-/// Everything: the test programs a few at a time, then examples in comments. All packages: with fewer, dependencies have other features and are built again.
-fn all_suites(built: &[Value], compiler: Compiler, long: bool) -> Result<Totals> {
+/// Everything: the test programs a few at a time, then examples in comments, and beside them the oldest kernel in a guest, which keeps one CPU busy.
+/// All packages: with fewer, dependencies have other features and are built again.
+fn all_suites(
+    built: &[Value],
+    compiler: Compiler,
+    long: bool,
+    oldest: Option<&ShortKernel>,
+) -> Result<Totals> {
     let mut shown = std::io::stdout();
     let words: &[&str] = if long { &["--include-ignored"] } else { &[] };
     let mut totals = suites::run(built, words, &mut shown)?;
-    let mut cargo = compile::cargo(compiler);
-    let (of_comments, status) = stream(cargo.args(["test", "--workspace", "--doc"]), &mut shown)?;
-    totals.join(&of_comments.with_crash(status));
+    let (of_comments, of_a_guest) = thread::scope(|scope| {
+        let guest = oldest.map(|oldest| scope.spawn(|| oldest.run(built)));
+        let mut cargo = compile::cargo(compiler);
+        let of_comments = stream(cargo.args(["test", "--workspace", "--doc"]), &mut shown);
+        let of_a_guest = match guest.map(thread::ScopedJoinHandle::join) {
+            Some(ended) => ended.map_err(|_panicked| anyhow!("the guest's side ended early"))?,
+            None => Ok(Totals::default()),
+        };
+        anyhow::Ok((of_comments?, of_a_guest?))
+    })?;
+    totals.join(&of_comments.0.with_crash(of_comments.1));
+    totals.join(&of_a_guest);
     Ok(totals)
 }
 
@@ -153,6 +174,11 @@ impl Totals {
                 _ => {}
             }
         }
+    }
+
+    /// Of a suite that skips nothing.
+    pub(crate) fn of(passed: u64, failed: u64) -> Self {
+        Self { passed, failed, skipped: 0 }
     }
 
     /// Adds what others counted.

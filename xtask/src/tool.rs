@@ -39,10 +39,21 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// A command that runs in the repository with our PATH.
+///
+/// What `cargo xtask` tells of the package `xtask` is not for it: build scripts of others ask for these names, and would run again, with all that
+/// depends on them, whenever cargo is started by us and not by hand.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path()).current_dir(workspace::root());
+    for (name, _) in env::vars_os().filter(|(name, _)| is_of_this_package(name)) {
+        command.env_remove(name);
+    }
     command
+}
+
+fn is_of_this_package(variable: &OsStr) -> bool {
+    let name = variable.to_string_lossy();
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 pub(crate) fn cargo() -> Command {
@@ -96,6 +107,14 @@ mod tests {
     #[test]
     fn the_tools_of_this_checkout_come_first_in_the_path() {
         assert_eq!(env::split_paths(&search_path()).next(), Some(workspace::tools_dir()));
+    }
+
+    #[test]
+    fn commands_are_told_nothing_of_the_package_that_starts_them() {
+        // Cargo has set these for this test.
+        assert!(env::var_os("CARGO_PKG_NAME").is_some() && env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let told = output(&mut command("env")).unwrap();
+        assert!(!told.contains("CARGO_PKG_") && !told.contains("CARGO_MANIFEST_"), "{told}");
     }
 
     #[test]

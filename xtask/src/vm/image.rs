@@ -1,59 +1,65 @@
-//! What the guests start from: an initramfs with busybox, our statically linked suites and the binary.
+//! What the guests start from: an initramfs with busybox, the suites, the binary, and the libraries of this machine that they are linked with.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use super::console;
 use crate::{tool, workspace};
 
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The test program whose modules are the suites: it loads the kernel program.
 const PROGRAM: &str = "packets";
 /// Suites that load the program and need nothing a guest lacks: no namespaces, no other programs.
-pub(super) const SUITES: [&str; 7] =
-    ["object", "verdicts", "differential", "prefilter", "cpus", "leases", "samples"];
+pub(super) const SUITES: [&str; 8] =
+    ["object", "verdicts", "express", "differential", "prefilter", "cpus", "leases", "samples"];
 
-/// Compiles everything and packs it; returns the initramfs.
-pub(super) fn build(suites: &[&str]) -> Result<PathBuf> {
-    eprintln!("vm: building the suites, statically linked");
-    let built = cargo(["test", "--no-run", "--package", "ratelimit-tests", "--test", PROGRAM])?;
-    let tests = executable(&built, PROGRAM, "test")?;
-    let built = cargo(["build", "--package", "ratelimit-user", "--bin", "ratelimit"])?;
-    let daemon = executable(&built, "ratelimit", "bin")?;
-    pack(&[(PROGRAM, tests), ("ratelimit", daemon)], suites)
+/// What is run in a guest, as cargo has built it for this machine.
+pub(super) struct Executables {
+    /// The program with the suites.
+    pub(super) suites: PathBuf,
+    daemon: PathBuf,
 }
 
-/// The suites for this machine, as `cargo xtask test` builds them.
-pub(super) fn suites_of_this_machine() -> Result<PathBuf> {
-    let mut cargo = tool::cargo();
-    cargo.args(["test", "--no-run", "--package", "ratelimit-tests", "--test", PROGRAM]);
-    executable(&tool::output(cargo.args(["--message-format", "json-render-diagnostics"]))?, PROGRAM, "test")
+impl Executables {
+    /// Compiles both, chosen out of the whole workspace: with fewer packages, dependencies have other features and are compiled once more.
+    pub(super) fn build() -> Result<Self> {
+        eprintln!("vm: building the suites and the daemon");
+        let mut built = cargo(&["test", "--no-run", "--workspace", "--test", PROGRAM])?;
+        built.extend(cargo(&["build", "--workspace", "--bin", "ratelimit"])?);
+        Self::among(&built)
+    }
+
+    /// Finds both in what cargo says it has built.
+    pub(super) fn among(built: &[Value]) -> Result<Self> {
+        Ok(Self {
+            suites: executable(built, PROGRAM, "test")?,
+            daemon: executable(built, "ratelimit", "bin")?,
+        })
+    }
 }
 
-/// A target directory of its own: with other flags everything is compiled anew.
-fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<String> {
-    let mut cargo = tool::cargo();
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    cargo.args(args).args(["--target", TARGET, "--message-format", "json-render-diagnostics"]);
-    cargo.arg("--target-dir").arg(super::dir().join("cargo"));
-    tool::output(&mut cargo)
+fn cargo(args: &[&str]) -> Result<Vec<Value>> {
+    let said = tool::output(tool::cargo().args(args).args(["--message-format", "json-render-diagnostics"]))?;
+    Ok(said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-/// The executable of this name and kind in what cargo reports with `--message-format json`.
-fn executable(messages: &str, name: &str, kind: &str) -> Result<PathBuf> {
-    let mut found = messages.lines().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+/// The executable of this name and kind in what cargo reports with `--message-format json`. A program is also reported as the test of itself.
+fn executable(messages: &[Value], name: &str, kind: &str) -> Result<PathBuf> {
+    let mut found = messages.iter().filter_map(|message| {
         let target = &message["target"];
-        let fits = target["name"] == name && target["kind"][0] == kind;
+        let is_test = message["profile"]["test"] == true;
+        let fits = target["name"] == name && target["kind"][0] == kind && is_test == (kind == "test");
         fits.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     });
     found.next_back().with_context(|| format!("cargo did not say where it put the {kind} {name}"))
 }
 
-fn pack(executables: &[(&str, PathBuf)], suites: &[&str]) -> Result<PathBuf> {
+/// Packs the initramfs.
+pub(super) fn pack(built: &Executables, suites: &[&str]) -> Result<PathBuf> {
+    let executables = [(PROGRAM, &built.suites), ("ratelimit", &built.daemon)];
     let root = super::dir().join("root");
     let _nothing_there = fs::remove_dir_all(&root);
     for part in ["bin", "dev", "proc", "sys", "tmp"] {
@@ -63,6 +69,11 @@ fn pack(executables: &[(&str, PathBuf)], suites: &[&str]) -> Result<PathBuf> {
     for (name, path) in executables {
         // Without symbols: 30 MB become 4, and the guest unpacks them in memory.
         tool::output(tool::command("strip").arg("-o").arg(root.join("bin").join(name)).arg(path))?;
+        for library in libraries(&tool::output(tool::command("ldd").arg(path))?) {
+            let place = root.join(library.strip_prefix("/").unwrap_or(&library));
+            fs::create_dir_all(place.parent().unwrap_or(&root))?;
+            fs::copy(&library, &place).with_context(|| format!("cannot copy {}", library.display()))?;
+        }
     }
     let busybox = tool::find("busybox").context("busybox is not here")?;
     if !is_static(&busybox)? {
@@ -87,6 +98,16 @@ fn pack(executables: &[(&str, PathBuf)], suites: &[&str]) -> Result<PathBuf> {
     Ok(image)
 }
 
+/// The files that `ldd` says an executable needs, its loader among them: `libm.so.6 => /lib/libm.so.6 (0x7f00)`, `/lib64/ld.so (0x7f01)`.
+fn libraries(said: &str) -> Vec<PathBuf> {
+    let path = |line: &str| {
+        let (found, _address) = line.trim().rsplit_once(" (")?;
+        let path = found.rsplit(" => ").next().unwrap_or(found);
+        path.starts_with('/').then(|| path.into())
+    };
+    said.lines().filter_map(path).collect()
+}
+
 /// A dynamically linked executable names its loader.
 fn is_static(path: &Path) -> Result<bool> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -96,16 +117,38 @@ fn is_static(path: &Path) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn an_executable_is_found_by_name_and_kind_among_cargos_messages() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"object"},"executable":null}
-{"reason":"compiler-artifact","target":{"kind":["test"],"name":"object"},"executable":"/t/deps/object-1"}
-{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"traffic"},"executable":"/t/traffic"}
-running something else
-{"reason":"build-finished","success":true}"#;
-        assert_eq!(executable(messages, "object", "test").unwrap(), Path::new("/t/deps/object-1"));
-        assert!(executable(messages, "object", "bin").is_err());
+        let artifact = |name: &str, kind: &str, is_test: bool, executable: &str| {
+            json!({
+                "reason": "compiler-artifact", "target": { "kind": [kind], "name": name },
+                "profile": { "test": is_test }, "executable": executable,
+            })
+        };
+        let messages = [
+            json!({ "reason": "compiler-artifact", "target": { "kind": ["lib"], "name": "packets" }, "executable": null }),
+            artifact("packets", "test", true, "/t/deps/packets-1"),
+            artifact("ratelimit", "bin", false, "/t/ratelimit"),
+            artifact("ratelimit", "bin", true, "/t/deps/ratelimit-2"),
+            json!({ "reason": "build-finished", "success": true }),
+        ];
+        let built = Executables::among(&messages).unwrap();
+        assert_eq!((built.suites, built.daemon), ("/t/deps/packets-1".into(), "/t/ratelimit".into()));
+        assert!(executable(&messages, "packets", "bin").is_err());
+    }
+
+    #[test]
+    fn libraries_are_the_files_that_ldd_names_and_not_what_the_kernel_adds() {
+        let said = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f00)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f01)\n";
+        assert_eq!(
+            libraries(said),
+            [Path::new("/lib/x86_64-linux-gnu/libm.so.6"), Path::new("/lib64/ld-linux-x86-64.so.2")]
+        );
+        assert!(libraries("\tstatically linked\n").is_empty());
     }
 }

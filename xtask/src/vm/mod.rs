@@ -16,10 +16,12 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::demo::interrupt::Interrupt;
 use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
+use crate::test::Totals;
 use crate::{tool, workspace};
 
 use console::Expectation;
@@ -30,7 +32,6 @@ const MATRIX: [&str; 4] = ["5.10", "6.1", "6.12", NEWEST];
 const NEWEST: &str = "newest";
 /// The kernel of `--short`: the oldest, whose verifier is the strictest about the stack.
 const SHORT: &str = "6.1";
-const SHORT_SUITES: [&str; 1] = ["object"];
 /// The kernel of this machine, which needs no qemu.
 const HERE: &str = "here";
 /// What `--loads` asks: every kernel that the programs load on.
@@ -38,7 +39,7 @@ const LOADING: [&str; 4] = ["6.1", "6.12", NEWEST, HERE];
 /// Below this the binary must refuse, with a sentence and exit code 5.
 const FLOOR: (u32, u32) = (6, 1);
 
-const NEEDS: [Need; 3] = [
+pub(crate) const NEEDS: [Need; 3] = [
     Need::Executable { name: "qemu-system-x86_64", package: "qemu-system-x86" },
     Need::Executable { name: "busybox", package: "busybox-static" },
     Need::Executable { name: "cpio", package: "cpio" },
@@ -52,11 +53,11 @@ pub(crate) struct Options {
     /// Only this suite; may be given several times
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(image::SUITES))]
     suite: Vec<String>,
-    /// How long each kernel may take; by default 120, and 360 where KVM does not work
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    /// How long each kernel may take; by default 600, and 3600 where KVM does not work
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=14400))]
     timeout: Option<u64>,
-    /// The oldest kernel only, with what a change of the kernel program most easily breaks: that it loads, restarts, and cookies
-    #[arg(long, conflicts_with_all = ["kernel", "suite"])]
+    /// What a change of the kernel program most easily breaks, that it loads, restarts, and cookies; on the oldest kernel unless others are named
+    #[arg(long, conflicts_with = "suite")]
     short: bool,
     /// Only load the programs, on every kernel and on this machine's: with --record, all that a change of the kernel program asks for
     #[arg(long, conflicts_with_all = ["suite", "short"])]
@@ -99,17 +100,21 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     // Without qemu nobody needs a package.
     let kernels = if asked.is_empty() { Vec::new() } else { kernel::obtain(&asked)? };
     let suites: Vec<&str> = match &options.suite[..] {
-        [] if options.short => SHORT_SUITES.to_vec(),
         [] => image::SUITES.to_vec(),
         some => some.iter().map(String::as_str).collect(),
     };
+    let expected = match (options.short, options.loads) {
+        (true, _) => Expectation::Short,
+        (_, true) => Expectation::Loads,
+        _ => Expectation::Suites,
+    };
     let mut rows = Vec::new();
     if let Some(first) = kernels.iter().find_map(|(_, found)| found.as_ref().ok()) {
-        let image = image::build(&suites)?;
+        let image = image::pack(&image::Executables::build()?, &suites)?;
         let host = machine::Host::probe(first, &image, options.timeout, &interrupt)?;
         for (series, found) in &kernels {
             rows.push(match found {
-                Ok(kernel) => boot(&host, kernel, &image, options, &interrupt)?,
+                Ok(kernel) => boot(&host, kernel, &image, expected, options.record, &interrupt)?,
                 Err(why) => Row::without_kernel(series, why),
             });
         }
@@ -118,7 +123,10 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     }
     if !here.is_empty() {
         eprintln!("vm: this machine");
-        rows.push(Row::of_this_machine(&machine::here(&image::suites_of_this_machine()?, options.record)?));
+        rows.push(Row::of_this_machine(&machine::here(
+            &image::Executables::build()?.suites,
+            options.record,
+        )?));
     }
     if options.record {
         let measured: Vec<String> = rows.iter().flat_map(Row::verified).cloned().collect();
@@ -131,17 +139,42 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     if rows.iter().any(|row| row.failed() > 0) { Err(Ending::Told.into()) } else { Ok(()) }
 }
 
+/// The kernel of the short form, fetched.
+pub(crate) struct ShortKernel(kernel::Kernel);
+
+impl ShortKernel {
+    /// `None` where its guests cannot run.
+    pub(crate) fn obtain() -> Result<Option<Self>> {
+        if !cfg!(target_arch = "x86_64") {
+            return Ok(None);
+        }
+        let (_, found) = kernel::obtain(&[SHORT])?.pop().context("nobody was asked for a kernel")?;
+        Ok(Some(Self(found?)))
+    }
+
+    /// Boots it with what cargo says it has built, and shows how that went.
+    pub(crate) fn run(&self, built: &[Value]) -> Result<Totals> {
+        let interrupt = Interrupt::watch()?;
+        let image = image::pack(&image::Executables::among(built)?, &[])?;
+        let host = machine::Host::probe(&self.0, &image, None, &interrupt)?;
+        let row = boot(&host, &self.0, &image, Expectation::Short, false, &interrupt)?;
+        print!("{}", table::text(std::slice::from_ref(&row)));
+        Ok(row.totals())
+    }
+}
+
 /// One kernel from its start to its end.
 fn boot(
     host: &machine::Host,
     kernel: &kernel::Kernel,
     image: &Path,
-    options: &Options,
+    asked: Expectation,
+    is_recording: bool,
     interrupt: &Interrupt,
 ) -> Result<Row> {
     eprintln!("vm: {} under {}", kernel.release, host.mode());
-    let expectation = Expectation::of(&kernel.release, FLOOR, options.loads);
-    let boot = host.boot(kernel, image, expectation.word(), options.record, interrupt)?;
+    let expectation = Expectation::of(&kernel.release, FLOOR, asked);
+    let boot = host.boot(kernel, image, expectation.word(), is_recording, interrupt)?;
     let row = Row::from_boot(kernel, host, expectation, &boot);
     if row.failed() > 0 {
         eprintln!("vm: the console is in {}", save(&kernel.release, &boot.console)?.display());

@@ -63,6 +63,11 @@ impl Row {
         &self.results.verified
     }
 
+    /// What it adds to the results of other suites.
+    pub(super) fn totals(&self) -> Totals {
+        Totals::of(self.passed(), self.failed())
+    }
+
     fn passed(&self) -> u64 {
         self.results.suites.iter().map(|(_, totals)| totals.passed).sum()
     }
