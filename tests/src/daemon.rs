@@ -52,6 +52,21 @@ impl Edge {
         self.scratch.pin()
     }
 
+    /// Makes the maps look as if a build with another layout had left them. No daemon may run.
+    pub fn rename_layouts(&self, abi: u32) -> std::io::Result<()> {
+        for dir in fs::read_dir(self.pin())? {
+            let dir = dir?.path();
+            let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let layout = name.strip_prefix("abi-").and_then(|rest| rest.split_once('-'));
+            if let Some((version, rest)) = layout
+                && version.parse() == Ok(ratelimit_common::abi::ABI_VERSION)
+            {
+                fs::rename(&dir, self.pin().join(format!("abi-{abi}-{rest}")))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The state directory.
     pub fn state(&self) -> PathBuf {
         self.scratch.dir().join("state")

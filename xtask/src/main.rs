@@ -9,6 +9,7 @@ mod compile;
 mod demo;
 mod deny;
 mod dist;
+mod earlier;
 mod fetched;
 mod fuzz;
 mod linker;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::test::Totals;
-use crate::tool;
+use crate::{earlier, tool};
 
 /// Programs that run at once. Each has as many threads as there are CPUs, and some of them flood interfaces.
 const LANES: usize = 2;
@@ -108,6 +108,8 @@ fn one(suite: &Suite, words: &[&str]) -> Result<(Totals, Vec<u8>)> {
     let began = Instant::now();
     let mut program = tool::command(&suite.executable);
     program.args(words).current_dir(&suite.package).env("CARGO_MANIFEST_DIR", &suite.package);
+    // For the test of an upgrade; built before the suites.
+    program.env("RATELIMIT_EARLIER", earlier::aside(earlier::OTHER_LAYOUT));
     let ended = program
         .stdin(Stdio::null())
         .output()

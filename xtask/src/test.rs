@@ -12,7 +12,7 @@ use crate::compile::{self, Compiler};
 use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
 use crate::vm::{self, ShortKernel};
-use crate::{lint, suites};
+use crate::{earlier, lint, soak, suites};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -41,7 +41,8 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
             Need::Promtool,
             Need::Executable { name: "nft", package: "nftables" },
             Need::Executable { name: "ethtool", package: "ethtool" },
-            Need::Executable { name: "sysctl", package: "procps" },
+            soak::CLOCK,
+            soak::SYSCTL,
             Need::Executable { name: "tcpdump", package: "tcpdump" },
             Need::Executable { name: "tshark", package: "tshark" },
         ],
@@ -84,6 +85,7 @@ fn build(compiler: Compiler, is_linted: bool) -> Result<Vec<Value>> {
     }
     // The suites start the binaries from where cargo puts them; `cargo test` alone would not build all of them.
     eprintln!("test: building");
+    earlier::build(earlier::OTHER_LAYOUT)?;
     compile::everything(compiler)
 }
 

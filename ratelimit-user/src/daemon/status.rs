@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use ratelimit_common::abi::{Mode, OnLimit};
+use ratelimit_common::abi::{ABI_VERSION, Mode, OnLimit};
 
 use super::{entries, host::Host, in_force::InForce, version::Version};
 use crate::{
     build::BUILD,
     control::protocol::{self, ClusterStatus, InterfaceStatus, Status, StatusWarning},
-    dataplane::{pin::LAYOUT_VERSION, probe},
+    dataplane::probe,
     policy::Policy,
 };
 
@@ -24,7 +24,7 @@ pub(super) fn status(host: &Host) -> Status {
     let warning_details = [warned, elsewhere.concat()].concat();
     Status {
         build: BUILD.to_owned(),
-        abi: LAYOUT_VERSION,
+        abi: ABI_VERSION,
         pid: std::process::id(),
         mode: host.policy().mode().name().to_owned(),
         services_on_trial: on_trial(host.policy()),

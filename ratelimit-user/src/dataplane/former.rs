@@ -6,12 +6,14 @@
 use std::os::fd::AsFd as _;
 
 use aya::maps::{Array, HashMap, IterableMap as _, LpmTrie, Map, MapData, MapError};
-use ratelimit_common::abi::{EntryKey, WindowState, names, user::MAX_USERS, window::SET_WINDOWS};
+use ratelimit_common::abi::{
+    ABI_VERSION, EntryKey, WindowState, names, user::MAX_USERS, window::SET_WINDOWS,
+};
 
 use super::{
     DataplaneError, batch,
     kernel::{Maps, read_lists},
-    pin::{LAYOUT_VERSION, Layout, PinDir},
+    pin::{Layout, PinDir},
 };
 use crate::compile::lists::Lists;
 
@@ -33,7 +35,7 @@ impl<'p> Former<'p> {
 
     /// Whether its maps mean what ours do.
     pub fn is_of_this_build(&self) -> bool {
-        self.layout.abi == LAYOUT_VERSION
+        self.layout.abi == ABI_VERSION
     }
 
     /// Pins the maps whose size does not depend on the table under our layout too, so that both programs count in them.

@@ -19,11 +19,6 @@ use ratelimit_common::abi::ABI_VERSION;
 
 use super::DataplaneError;
 
-/// The version of map types in the names of pins. The feature `other-layout` makes a build whose maps no other build adopts, for tests of
-/// upgrades.
-pub const LAYOUT_VERSION: u32 =
-    if cfg!(feature = "other-layout") { 1_000_000 + ABI_VERSION } else { ABI_VERSION };
-
 /// What decides whether pinned maps can be adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -36,7 +31,7 @@ pub struct Layout {
 impl Layout {
     /// The layout of this build with a table of this size.
     pub fn current(sources: u32) -> Self {
-        Self { abi: LAYOUT_VERSION, sources }
+        Self { abi: ABI_VERSION, sources }
     }
 
     fn dir_name(self) -> String {

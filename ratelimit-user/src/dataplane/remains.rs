@@ -1,7 +1,7 @@
 //! What a daemon that is gone has left in force, read from its pins. Nothing is loaded and nothing is changed.
 
 use aya::maps::{Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray};
-use ratelimit_common::abi::{self, Counter, names, service::MAX_SERVICES};
+use ratelimit_common::abi::{self, ABI_VERSION, Counter, names, service::MAX_SERVICES};
 
 use super::{
     DataplaneError,
@@ -9,7 +9,7 @@ use super::{
     framing::Framing,
     interface,
     kernel::{Count, read_counts, read_lists},
-    pin::{LAYOUT_VERSION, Layout, PinDir},
+    pin::{Layout, PinDir},
 };
 use crate::compile::lists::Lists;
 
@@ -45,7 +45,7 @@ pub fn linked(pins: &PinDir) -> Result<Vec<Linked>, DataplaneError> {
 impl Remains {
     /// The maps that this build can read, if there are some.
     pub fn find(pins: &PinDir) -> Result<Option<Self>, DataplaneError> {
-        let layout = pins.layouts()?.into_iter().find(|layout| layout.abi == LAYOUT_VERSION);
+        let layout = pins.layouts()?.into_iter().find(|layout| layout.abi == ABI_VERSION);
         Ok(layout.map(|layout| Self { pins: pins.clone(), layout }))
     }
 

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Parser;
-use ratelimit_tests::soak::{Build, Event, Plan, load, soak};
+use ratelimit_tests::soak::{Build, Event, Plan, Until, load, soak};
 
 #[derive(Parser)]
 #[command(
@@ -26,9 +26,6 @@ struct Options {
     /// A build that takes over for a while, with words for its `run`: NAME=FILE[ WORD...]; may be given several times
     #[arg(long, value_name = "NAME=FILE", value_parser = other)]
     other: Vec<Build>,
-    /// Builds that begin on empty maps where it finds those of another layout
-    #[arg(long, value_name = "NAME=FILE", value_parser = other)]
-    former: Vec<Build>,
     /// Load a service and a host instead: connections that do not read, users, sources, blocks
     #[arg(long)]
     load: bool,
@@ -38,18 +35,17 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let Options { seed, lasts, only, build, other, former, logs, load: loads } = Options::parse();
+    let Options { seed, lasts, only, build, other, logs, load: loads } = Options::parse();
     if loads {
         let faults = load().faults.len();
         println!("{faults} of these are more than docs/sizing.md says");
         return if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let mut builds =
-        vec![Build { name: "this build".to_owned(), path: build, words: Vec::new(), forgets: false }];
-    builds.extend(former.into_iter().map(|build| Build { forgets: true, ..build }));
+    let mut builds = vec![Build { name: "this build".to_owned(), path: build, words: Vec::new() }];
     builds.extend(other);
     println!("seed {seed}; the same events come again with --seed {seed}");
-    let outcome = soak(Plan { seed, lasts: Duration::from_secs(lasts), builds, only, logs: logs.clone() });
+    let until = Until::Passed(Duration::from_secs(lasts));
+    let outcome = soak(Plan { seed, until, calm_ms: Plan::CALM_MS, builds, only, logs: logs.clone() });
     print!("{}", outcome.summary);
     if outcome.faults.is_empty() {
         println!("nothing was wrong");
@@ -67,5 +63,5 @@ fn other(text: &str) -> Result<Build, String> {
         text.split_once('=').ok_or_else(|| format!("{text:?} is no build; write NAME=FILE"))?;
     let mut words = command.split(' ').map(str::to_owned);
     let path = words.next().unwrap_or_default().into();
-    Ok(Build { name: name.to_owned(), path, words: words.collect(), forgets: false })
+    Ok(Build { name: name.to_owned(), path, words: words.collect() })
 }

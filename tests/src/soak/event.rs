@@ -34,7 +34,7 @@ pub enum HonestCost {
     Nothing,
     /// Its burst, once: maps of another layout begin spent (decision 36).
     Burst,
-    /// What is sent while there is no wire.
+    /// What is sent until the wire is whole again; from then on, not one packet.
     Wire,
 }
 
@@ -61,6 +61,8 @@ events! {
     TableSize = "table-size", Burst;
     /// Another build takes over, and this one takes over from it.
     OtherBuild = "other-build", Burst;
+    /// The maps that a daemon finds are of another layout.
+    OtherLayout = "other-layout", Burst;
     /// The interface goes down and up.
     LinkDown = "link-down", Wire;
     /// The interface is deleted and made again.

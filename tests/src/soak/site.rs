@@ -17,6 +17,7 @@ use crate::{
 
 /// How long a daemon may take to enforce, beside floods on a busy machine.
 const START: Duration = Duration::from_secs(40);
+const STEP: Duration = Duration::from_millis(100);
 /// The second interface, and its other end.
 pub(super) const SECOND: &str = "edge1";
 const SECOND_NET: &str = "net1";
@@ -34,8 +35,6 @@ pub struct Build {
     pub path: PathBuf,
     /// Words after `run`.
     pub words: Vec<String>,
-    /// Whether it begins on empty maps where it finds those of another layout, as builds did before decision 36.
-    pub forgets: bool,
 }
 
 /// A daemon that runs.
@@ -192,7 +191,13 @@ impl Site {
             let _nobody = tell.send(line == "ready\n");
             let _ended = std::io::copy(&mut stdout, &mut std::io::sink());
         });
-        match told.recv_timeout(START) {
+        // In steps: a machine that stands still meanwhile does not use up the daemon's time.
+        let steps = START.as_millis() / STEP.as_millis();
+        let told = (0..steps).find_map(|_| match told.recv_timeout(STEP) {
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            told => Some(told),
+        });
+        match told.unwrap_or(Err(mpsc::RecvTimeoutError::Timeout)) {
             Ok(true) => Ok(running),
             Ok(false) => {
                 let status = running.child.wait().map(|status| status.to_string()).unwrap_or_default();

@@ -15,6 +15,8 @@ use crate::{fleet::Bound, traffic::Sink};
 
 /// Between two looks: often enough to see a burst, seldom enough to leave the machine to those who are watched.
 const EVERY: Duration = Duration::from_millis(40);
+/// From one look to the next when the whole machine, or the group of processes that this one is in, stood still.
+const STILL: Duration = Duration::from_secs(4);
 
 /// What one sender sends.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +57,8 @@ pub(super) struct Seen {
     pub(super) excess: Vec<Excess>,
     /// Looks so far.
     pub(super) looks: u64,
+    /// How often nothing here ran for seconds, and for how long in all.
+    pub(super) still: (u64, Duration),
 }
 
 /// The looker.
@@ -72,16 +76,24 @@ impl Watch {
         signal: &Arc<Signal>,
     ) -> Self {
         let excess = limits.iter().map(|limit| Excess::new(limit.bound)).collect();
-        let seen = Arc::new(Mutex::new(Seen { arrived: vec![0; streams.len()], excess, looks: 0 }));
+        let seen = Arc::new(Mutex::new(Seen {
+            arrived: vec![0; streams.len()],
+            excess,
+            looks: 0,
+            still: (0, Duration::ZERO),
+        }));
         let (shared, signal) = (Arc::clone(&seen), Arc::clone(signal));
         let thread = thread::spawn(move || {
             let began = Instant::now();
+            let mut last = began;
             while !signal.is_over() {
                 let not_before = seconds(began, Instant::now());
                 let counts: Vec<_> = sinks.iter_mut().map(Sink::counts).collect();
                 let not_after = seconds(began, Instant::now());
                 let arrived = |stream: &Stream| counts[stream.sink]["udp"][stream.from].as_u64().unwrap_or(0);
                 let arrived: Vec<u64> = streams.iter().map(arrived).collect();
+                let passed = last.elapsed();
+                last = Instant::now();
                 let mut seen = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 for (limit, excess) in limits.iter().zip(&mut seen.excess) {
                     let of_limit = streams.iter().zip(&arrived);
@@ -90,6 +102,9 @@ impl Watch {
                 }
                 seen.arrived = arrived;
                 seen.looks += 1;
+                if passed > STILL {
+                    seen.still = (seen.still.0 + 1, seen.still.1 + passed);
+                }
                 drop(seen);
                 thread::sleep(EVERY);
             }
@@ -101,11 +116,10 @@ impl Watch {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins anew with limits of which a burst may have been given once more.
-    pub(super) fn begin_again(&self, limits: &[Limit], which: impl Fn(&Limit) -> bool) {
-        self.wait();
+    /// Begins anew with a limit that was outside of its bound for a reason that has a name.
+    pub(super) fn begin_again(&self, name: &str, limits: &[Limit]) {
         let mut seen = self.seen();
-        for (_, excess) in limits.iter().zip(&mut seen.excess).filter(|(limit, _)| which(limit)) {
+        for (_, excess) in limits.iter().zip(&mut seen.excess).filter(|(limit, _)| limit.name == name) {
             excess.begin_again();
         }
     }

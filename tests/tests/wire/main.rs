@@ -12,4 +12,5 @@ mod links;
 mod neighbours;
 mod on_limit;
 mod proof;
+mod soak;
 mod syn_cookies;

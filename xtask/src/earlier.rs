@@ -1,0 +1,63 @@
+//! The daemon of an earlier commit: the other side of upgrades and downgrades.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::{tool, workspace};
+
+/// The last commit whose maps had layout 6: before the express lane, with another kernel program. `cargo xtask test` upgrades from it and
+/// goes back to it. Move it on when its dependencies are so far from today's that building it takes minutes.
+pub(crate) const OTHER_LAYOUT: &str = "9c22607";
+/// A commit with the express lane.
+pub(crate) const WITH_LANE: &str = "202f430";
+
+/// A build of an earlier commit, from the history of this repository.
+pub(crate) fn build(commit: &str) -> Result<PathBuf> {
+    let built = aside(commit);
+    if built.exists() {
+        return Ok(built);
+    }
+    eprintln!("building commit {commit}");
+    let (sources, archive) = (dir().join(format!("{commit}-sources")), dir().join(format!("{commit}.tar")));
+    fs::create_dir_all(&sources).with_context(|| format!("cannot make {}", sources.display()))?;
+    tool::run(tool::command("git").arg("archive").arg("--output").arg(&archive).arg(commit))
+        .with_context(|| format!("commit {commit} is needed; a shallow clone does not have it"))?;
+    tool::run(tool::command("tar").arg("-xf").arg(&archive).arg("-C").arg(&sources))?;
+    rename_version(&sources)?;
+    build_aside(&sources, commit, &[])
+}
+
+/// Builds `ratelimit` from a source tree and leaves it under a name of its own; the suites start the one that is in the directory of the
+/// profile. Everything else is built as for the whole workspace and where that is built, so that dependencies are built once.
+pub(crate) fn build_aside(sources: &Path, name: &str, words: &[&str]) -> Result<PathBuf> {
+    let mut cargo = tool::cargo();
+    cargo.current_dir(sources).args(["build", "--quiet", "--workspace", "--bin", "ratelimit"]).args(words);
+    // Not by a variable: the build script's own cargo would see it.
+    cargo.arg("--config").arg(format!("build.build-dir={:?}", workspace::target_dir()));
+    cargo.arg("--target-dir").arg(dir().join(name));
+    tool::run(&mut cargo)?;
+    Ok(aside(name))
+}
+
+/// Where a build of this name is, or will be.
+pub(crate) fn aside(name: &str) -> PathBuf {
+    dir().join(name).join("debug").join("ratelimit")
+}
+
+/// Where sources and builds that take over from this commit's are.
+fn dir() -> PathBuf {
+    workspace::target_dir().join("earlier")
+}
+
+/// Gives the packages of a source tree a version of their own. Cargo tells packages of two trees apart by name, version and place below the
+/// tree, and would take what it has built for one for the other's.
+fn rename_version(sources: &Path) -> Result<()> {
+    let manifest = sources.join("Cargo.toml");
+    let text =
+        fs::read_to_string(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
+    let own = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
+    fs::write(&manifest, text.replacen(&own, "version = \"0.0.1\"", 1))
+        .with_context(|| format!("cannot write {}", manifest.display()))
+}
