@@ -2,7 +2,7 @@
 
 use aya_ebpf::{btf_maps::PerCpuArray, macros::btf_map};
 use ratelimit_common::abi::sample::{SampleHeader, Sampler};
-use ratelimit_ebpf::limit::Request;
+use ratelimit_ebpf::{limit::Request, tables::LaneWord};
 
 /// One value for everything, so that a program looks it up once.
 #[btf_map]
@@ -14,8 +14,8 @@ static CPU: PerCpuArray<Cpu, 1> = PerCpuArray::new();
 pub(crate) struct Cpu {
     /// What it last read from the coarse clock.
     pub(crate) reading: Reading,
-    /// Until when it looks for refusals in the express lane, in the time of the coarse clock.
-    pub(crate) lane_open_until_ns: u64,
+    /// What it keeps for the express lane.
+    pub(crate) lane: [u64; LaneWord::COUNT],
     /// Which frames it samples.
     pub(crate) sampler: Sampler,
     /// Where the frame at hand was counted: its service, reason and fate.

@@ -18,16 +18,20 @@ use ratelimit_common::{
         destination::BY_DESTINATION,
         service::{NO_SERVICE, PORT_SLOTS, PROTOCOL_SLOTS, Protocol, port_slot, protocol_slot},
     },
-    limit::gcra,
+    limit::{
+        gcra,
+        prefilter::{self, NegativeCause},
+    },
 };
 
 use crate::{
     budget,
     classify::classify,
     frame::{Frame, forget},
-    lane,
-    limit::{self, Known, Sender},
-    parse::{Brief, brief},
+    lane, limit,
+    origin::Origin,
+    packet::Family,
+    parse::{Brief, brief_v4, brief_v6, network},
     report,
     tables::{CpuBudget, Lane, Tables},
     verdict::count,
@@ -36,70 +40,88 @@ use crate::{
 /// Drops and counts a frame for a refusal that is known. `None`: the limiter is to look at it.
 #[inline(always)]
 pub fn drop_known<T: Tables>(frame: &Frame<'_>, tables: &T) -> Option<Verdict> {
-    if lane::is_open(tables) && drop_again(frame, tables) { Some(Verdict::Drop) } else { None }
+    let now_ns = tables.now_ns(Clock::Coarse);
+    (lane::is_open(tables, now_ns) && drop_again(frame, tables, now_ns)).then_some(Verdict::Drop)
 }
 
 /// Whether a frame was dropped and counted for a refusal that is known. A function of its own in the kernel: the verifier would
 /// otherwise look at the limiter once for every way that leads there.
 #[inline(always)]
-pub fn drop_again<T: Tables>(frame: &Frame<'_>, tables: &T) -> bool {
-    let Some((service, reason)) = refusal(frame, tables) else { return false };
+pub fn drop_again<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> bool {
+    let Some((service, reason)) = refusal(frame, tables, now_ns) else { return false };
     count(tables, service, reason, Fate::Decided, frame.len());
     true
 }
 
 /// The service and the reason of a frame whose refusal is known.
 #[inline(always)]
-fn refusal<T: Tables>(frame: &Frame<'_>, tables: &T) -> Option<(u32, Reason)> {
-    let now_ns = tables.now_ns(Clock::Coarse);
-    let packet = brief(frame)?;
-    let lane = tables.express(packet.source.family, now_ns)?;
-    let policy = lane.policy;
-    let service = service(policy, &packet);
+fn refusal<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<(u32, Reason)> {
+    let (family, at) = network(frame)?;
+    match family {
+        Family::V4 => refusal_of(tables, &brief_v4(frame, at)?, (frame.len(), now_ns)),
+        Family::V6 => refusal_of(tables, &brief_v6(frame, at)?, (frame.len(), now_ns)),
+    }
+}
+
+/// The service and the reason of a packet whose refusal is known. The frame that carries it has `len` bytes.
+#[inline(always)]
+fn refusal_of<T: Tables, S: Origin>(
+    tables: &T,
+    packet: &Brief<S>,
+    (len, now_ns): (u64, u64),
+) -> Option<(u32, Reason)> {
+    let lane = tables.express(S::FAMILY, now_ns)?;
+    let service = service(lane.policy, packet);
     if service & BY_DESTINATION != 0 {
         return None;
     }
-    let sender = Sender::at(tables, policy, packet.source);
-    let reason = known_reason(tables, &lane, &packet, &sender, service, (frame.len(), now_ns))?;
+    let reason = known_reason(tables, &lane, packet, service, (len, now_ns))?;
     lane::open(tables, now_ns);
     Some((service, reason))
 }
 
 /// The reason to refuse a packet of a service, if it is known.
 #[inline(always)]
-fn known_reason<T: Tables>(
+fn known_reason<T: Tables, S: Origin>(
     tables: &T,
     lane: &Lane<'_>,
-    packet: &Brief,
-    sender: &Sender,
+    packet: &Brief<S>,
     service: u32,
     (len, now_ns): (u64, u64),
 ) -> Option<Reason> {
     let now_q8 = gcra::time_q8(now_ns);
     let policy = lane.policy;
-    let tracked = sender.is_tracked(policy, now_q8);
+    let hash = packet.source.hash(policy);
+    let may_be_tracked = may_be_tracked(tables, policy, hash);
     // The packets of a spoofed flood do not touch the cells.
-    let quiet = lane.listed && report::is_quiet(tables, sender.hash(), now_q8);
-    if tracked || quiet {
-        match limit::known(tables, policy, sender, now_q8) {
-            Some(Known::Limited(reason)) if tracked => return Some(reason),
-            Some(Known::Blocked) if quiet => return Some(Reason::Blocked),
-            Some(Known::Totalled) if tracked && lane.totals && !packet.is_tcp() => {
+    let quiet = lane.listed && report::is_quiet(tables, hash, now_q8);
+    if may_be_tracked || quiet {
+        match limit::known(tables, policy, hash, now_q8) {
+            Some(NegativeCause::Blocked) if quiet => return Some(Reason::Blocked),
+            // Whoever is over a limit of its own has an entry that owes something, so its cell is tracked.
+            Some(cause @ (NegativeCause::Packets | NegativeCause::Bytes)) if may_be_tracked => {
+                return limit::own_reason(cause);
+            }
+            Some(NegativeCause::Total)
+                if lane.totals && !packet.is_tcp() && is_tracked(tables, policy, hash, now_q8) =>
+            {
                 return limit::spent_for_all(tables, policy, service, (len, now_q8));
             }
             _ => {}
         }
     }
-    if tracked || packet.is_tcp() {
+    // A segment that is not refused here may be answered with a cookie or belong to a connection. The list is asked for those only of whom the
+    // daemon was told a moment ago: the limiter asks it once more.
+    if packet.is_tcp() && !quiet || may_be_tracked && is_tracked(tables, policy, hash, now_q8) {
         return None;
     }
     if lane.listed {
-        let listing = classify(tables, packet.source, now_ns);
+        let listing = classify(tables, packet.source.address(), now_ns);
         if listing.settled == Some(Reason::Blocked) {
             // Of one that the daemon was told of a moment ago: who sends much is soon among those, and a flood from all of a blocked prefix
             // does not touch the cells.
             if quiet {
-                limit::remember_block(tables, policy, sender, now_ns, listing.blocked_until_ns);
+                limit::remember_block(tables, policy, hash, now_ns, listing.blocked_until_ns);
             } else if budget::has(tables, policy, CpuBudget::Reports, now_q8) {
                 return None;
             }
@@ -108,12 +130,39 @@ fn known_reason<T: Tables>(
             return listing.settled.filter(|reason| *reason == Reason::Blocked);
         }
     }
-    limit::spent_total(tables, policy, service, (len, now_q8))
+    if packet.is_tcp() {
+        return None;
+    }
+    if let Some(reason) = limit::spent_total_noted(tables, policy, service, (len, now_q8)) {
+        return Some(reason);
+    }
+    let in_spent_prefix = lane.totals
+        && lane::is_crowded(tables, now_ns)
+        && limit::host_holds(tables, policy, len)
+        && limit::is_prefix_spent(tables, policy, packet.source.address(), now_q8);
+    in_spent_prefix.then_some(Reason::LimitPrefix)
+}
+
+/// Whether an entry behind a source's cell may still owe something. `false` only if none does.
+#[inline(always)]
+fn may_be_tracked<T: Tables>(tables: &T, policy: &Policy, hash: u64) -> bool {
+    policy.source.set.tracked_until_q8 != 0 || tables.may_be_tracked(prefilter::cell_index(hash))
+}
+
+/// Whether one does.
+#[inline(always)]
+fn is_tracked<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> bool {
+    let cell = prefilter::cell_index(hash);
+    let tracked = prefilter::is_tracked_in(&policy.source.set, tables.tracked_until(cell), now_q8);
+    if !tracked {
+        tables.no_longer_tracked(cell, now_q8);
+    }
+    tracked
 }
 
 /// The number that the policy's ports, or else its protocols, have for a packet.
 #[inline(always)]
-fn service(policy: &Policy, packet: &Brief) -> u32 {
+fn service<S>(policy: &Policy, packet: &Brief<S>) -> u32 {
     if policy.service_count == 0 {
         return NO_SERVICE;
     }

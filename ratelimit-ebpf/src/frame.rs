@@ -174,6 +174,12 @@ impl<const N: usize> View<'_, N> {
         u16::from_be(self.load::<u16, AT>())
     }
 
+    /// The two bytes at `AT` as they lie in memory.
+    #[inline(always)]
+    pub fn u16_ne<const AT: usize>(&self) -> u16 {
+        self.load::<u16, AT>()
+    }
+
     /// The four bytes at `AT`, big endian.
     #[inline(always)]
     pub fn u32_be<const AT: usize>(&self) -> u32 {

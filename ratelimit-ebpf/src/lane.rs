@@ -1,18 +1,33 @@
 //! Whether the express lane is worth a look: see [`express`](crate::express).
 
-use ratelimit_common::abi::Clock;
-
-use crate::tables::Tables;
+use crate::tables::{LaneWord, Tables};
 
 /// How long after its last refusal a CPU still looks: longer than any negative entry lives, so that who is over its limit keeps it looking.
-const OPEN_NS: u64 = 200_000_000;
+const OPEN_NS: u64 = 600_000_000;
 
-/// Whether this CPU has refused anything lately.
+/// Whether this CPU has refused anything lately. `now_ns` is the coarse clock's.
 #[inline(always)]
-pub fn is_open<T: Tables>(tables: &T) -> bool {
-    match tables.lane_open_until() {
-        Some(until) => tables.now_ns(Clock::Coarse) < tables.load(until),
+pub fn is_open<T: Tables>(tables: &T, now_ns: u64) -> bool {
+    match tables.lane_word(LaneWord::OpenUntil) {
+        Some(until) => now_ns < tables.load(until),
         None => false,
+    }
+}
+
+/// Whether this CPU has met a prefix lately that was used up.
+#[inline(always)]
+pub(crate) fn is_crowded<T: Tables>(tables: &T, now_ns: u64) -> bool {
+    match tables.lane_word(LaneWord::CrowdedUntil) {
+        Some(until) => now_ns < tables.load(until),
+        None => false,
+    }
+}
+
+/// Notes down that it has met one.
+#[inline(always)]
+pub(crate) fn crowd<T: Tables>(tables: &T, now_ns: u64) {
+    if let Some(until) = tables.lane_word(LaneWord::CrowdedUntil) {
+        tables.store(until, now_ns.wrapping_add(OPEN_NS));
     }
 }
 
@@ -20,7 +35,7 @@ pub fn is_open<T: Tables>(tables: &T) -> bool {
 #[inline(always)]
 pub(crate) fn open<T: Tables>(tables: &T, now_ns: u64) {
     // Without asking what is there: the word is this CPU's own, and a branch here would have the verifier look at all that follows twice.
-    if let Some(until) = tables.lane_open_until() {
+    if let Some(until) = tables.lane_word(LaneWord::OpenUntil) {
         tables.store(until, now_ns.wrapping_add(OPEN_NS));
     }
 }

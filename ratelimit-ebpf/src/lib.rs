@@ -19,6 +19,7 @@ pub mod limit;
 pub mod link;
 pub mod mark;
 pub mod notes;
+pub mod origin;
 pub mod packet;
 pub mod parse;
 pub mod pipeline;

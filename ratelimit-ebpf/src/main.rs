@@ -27,13 +27,14 @@ mod wire;
 #[cfg(target_arch = "bpf")]
 mod entry {
     use aya_ebpf::{bindings::xdp_action, macros::xdp, programs::XdpContext};
-    use ratelimit_common::abi::Verdict;
+    use ratelimit_common::abi::{Clock, Verdict};
     use ratelimit_ebpf::{
         cookie,
         frame::{Frame, Link},
         lane, mark,
         pipeline::process,
         reject,
+        tables::Tables as _,
     };
 
     use crate::{
@@ -103,11 +104,13 @@ mod entry {
         // An array always has its only value; the verifier wants to see it looked at.
         let Some(maps) = Maps::of_this_cpu() else { return xdp_action::XDP_DROP };
         let jumps = Jumps { ctx, link };
-        let verdict = if lane::is_open(&maps) && stages::drop_again(link, ctx) != 0 {
-            Verdict::Drop
-        } else {
-            process(&Frame::of_context_frags(link, ctx), &maps, &jumps)
-        };
+        let now_ns = maps.now_ns(Clock::Coarse);
+        let verdict =
+            if lane::is_open(&maps, now_ns) && stages::drop_again(link, ctx, maps.held(), now_ns) != 0 {
+                Verdict::Drop
+            } else {
+                process(&Frame::of_context_frags(link, ctx), &maps, &jumps)
+            };
         action(&maps, &jumps, verdict)
     }
 

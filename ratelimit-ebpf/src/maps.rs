@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "map values are shared memory, reached through pointers from helpers")]
 
 use core::{
-    intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd},
+    intrinsics::{AtomicOrdering, atomic_and, atomic_cxchg, atomic_or, atomic_xadd},
     ptr::{self, addr_of_mut},
 };
 
@@ -35,7 +35,7 @@ use ratelimit_common::{
 use ratelimit_ebpf::{
     packet::{Address, Family},
     report::QUIET_SLOTS,
-    tables::{CpuBudget, InsertError, Lane, Tables},
+    tables::{CpuBudget, InsertError, Lane, LaneWord, Tables},
 };
 
 /// Sources when the loader does not say otherwise; it always does.
@@ -57,6 +57,22 @@ static FAIR: Array<FairCell, { prefilter::CELLS as usize }> = Array::new();
 /// Until when each cell is tracked. Apart from the cells, to be small: see [`prefilter::mark`].
 #[btf_map]
 static MARKS: Array<u32, { prefilter::CELLS as usize }> = Array::new();
+
+/// One bit for each cell that may be tracked: all of them fit into a core's first-level cache, and the marks do not. A bit is set after
+/// its mark was written and cleared before its mark is read again, so that no cell is ever tracked without it.
+#[btf_map]
+static TRACKED: Array<[u64; TRACKED_WORDS], 1> = Array::new();
+
+const TRACKED_WORDS: usize = prefilter::CELLS as usize / 64;
+
+/// The word of [`TRACKED`] that a cell has its bit in, and the bit.
+#[inline(always)]
+fn tracked_bit(cell: u32) -> Option<(*mut u64, u64)> {
+    let words = TRACKED.get_ptr_mut(0)?;
+    // SAFETY: the mask keeps the word inside, for the verifier too. Array values live as long as the map.
+    let word = unsafe { addr_of_mut!((*words)[(cell >> 6) as usize & (TRACKED_WORDS - 1)]) };
+    Some((word, 1 << (cell & 63)))
+}
 
 /// Frames and bytes by service and reason.
 #[btf_map]
@@ -227,7 +243,19 @@ impl Maps {
     /// For a program.
     #[inline(always)]
     pub(crate) fn of_this_cpu() -> Option<Self> {
-        cpu::this().map(|cpu| Self { cpu })
+        Self::holding(cpu::this()?)
+    }
+
+    /// For a function that is told what this CPU has to itself.
+    #[inline(always)]
+    pub(crate) fn holding(cpu: *mut Cpu) -> Option<Self> {
+        if cpu.is_null() { None } else { Some(Self { cpu }) }
+    }
+
+    /// What a program tells its functions.
+    #[inline(always)]
+    pub(crate) fn held(&self) -> *mut Cpu {
+        self.cpu
     }
 
     /// For a function that a program calls.
@@ -282,9 +310,9 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn lane_open_until(&self) -> Option<*mut u64> {
+    fn lane_word(&self, word: LaneWord) -> Option<*mut u64> {
         // SAFETY: the value belongs to this CPU.
-        self.cpu().map(|cpu| unsafe { &raw mut (*cpu).lane_open_until_ns })
+        self.cpu().map(|cpu| unsafe { &raw mut (*cpu).lane[word as usize] })
     }
 
     #[inline(always)]
@@ -424,6 +452,27 @@ impl Tables for Maps {
             // SAFETY: as above.
             unsafe { mark.write_volatile(prefilter::mark(until_q8)) };
         }
+        if let Some((word, bit)) = tracked_bit(cell) {
+            // SAFETY: as in `load` and `compare_exchange`. Not only if the bit is missing: it may be about to be cleared.
+            unsafe { atomic_or::<u64, u64, { AtomicOrdering::SeqCst }>(word, bit) };
+        }
+    }
+
+    #[inline(always)]
+    fn may_be_tracked(&self, cell: u32) -> bool {
+        tracked_bit(cell).is_none_or(|(word, bit)| self.load(word) & bit != 0)
+    }
+
+    #[inline(always)]
+    fn no_longer_tracked(&self, cell: u32, now_q8: u64) {
+        let Some((word, bit)) = tracked_bit(cell) else { return };
+        // SAFETY: as in `load` and `compare_exchange`.
+        unsafe { atomic_and::<u64, u64, { AtomicOrdering::SeqCst }>(word, !bit) };
+        // Another CPU may have marked it since the mark was read.
+        if prefilter::is_tracked(self.tracked_until(cell), now_q8) {
+            // SAFETY: as above.
+            unsafe { atomic_or::<u64, u64, { AtomicOrdering::SeqCst }>(word, bit) };
+        }
     }
 
     #[inline(always)]
@@ -458,6 +507,12 @@ impl Tables for Maps {
     fn prefix_level_tracked_until(&self, cell: *mut PrefixLevelCell) -> *mut u64 {
         // SAFETY: as above.
         unsafe { addr_of_mut!((*cell).tracked_until_q8) }
+    }
+
+    #[inline(always)]
+    fn prefix_level_negative_entry(&self, cell: *mut PrefixLevelCell) -> *mut u64 {
+        // SAFETY: as above.
+        unsafe { addr_of_mut!((*cell).negative_entry) }
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ use ratelimit_ebpf::{
     service,
 };
 
-use crate::{maps::Maps, sockets};
+use crate::{cpu::Cpu, maps::Maps, sockets};
 
 /// What a stage is called with, as the number or the address that stands for it.
 trait Argument: Sized {
@@ -274,13 +274,13 @@ fn judge_frame(link: Link, ctx: &XdpContext, policy: *const Policy, passes: u32)
 
 by_link! {
     /// Whether a frame was dropped in the express lane.
-    drop_again, drop_again_ip: () -> drop_frame_again
+    drop_again, drop_again_ip: (cpu: *mut Cpu, now_ns: u64) -> drop_frame_again
 }
 
 #[inline(always)]
-fn drop_frame_again(link: Link, ctx: &XdpContext) -> u32 {
-    let Some(maps) = Maps::of_this_cpu() else { return 0 };
-    express::drop_again(&Frame::of_context_frags(link, ctx), &maps) as u32
+fn drop_frame_again(link: Link, ctx: &XdpContext, cpu: *mut Cpu, now_ns: u64) -> u32 {
+    let Some(maps) = Maps::holding(cpu) else { return 0 };
+    express::drop_again(&Frame::of_context(link, ctx), &maps, now_ns) as u32
 }
 
 /// What a segment can show for itself.

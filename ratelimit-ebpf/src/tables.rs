@@ -72,6 +72,26 @@ pub enum CpuBudget {
     Reports = 3,
 }
 
+/// The words that each CPU keeps for the express lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneWord {
+    /// Until when it looks for refusals in the lane, in the time of the coarse clock.
+    OpenUntil = 0,
+    /// Under which policy, and for packets of which service, it has met a spent total: see [`spent_total_noted`](crate::limit::spent_total_noted).
+    SpentName = 1,
+    /// Until when that total has nothing for sources without state.
+    SpentUntil = 2,
+    /// The reason that says which total that is.
+    SpentReason = 3,
+    /// Until when it looks at what is known of prefixes: it has met one that was used up.
+    CrowdedUntil = 4,
+}
+
+impl LaneWord {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+}
+
 /// What the express lane goes by.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane<'p> {
@@ -106,8 +126,8 @@ pub trait Tables {
     fn policy(&self) -> Option<&Policy>;
     /// What the express lane goes by for packets of a family; `None` while it is closed to them.
     fn express(&self, family: Family, now_ns: u64) -> Option<Lane<'_>>;
-    /// Until when this CPU looks for refusals in the express lane, in the time of the coarse clock.
-    fn lane_open_until(&self) -> Option<Self::Word>;
+    /// A word that this CPU keeps for the express lane.
+    fn lane_word(&self, word: LaneWord) -> Option<Self::Word>;
     /// The service of the longest prefix around a destination, in one of the tables.
     fn destined(&self, table: u32, key: &DestinationKey) -> Option<u32>;
     /// The longest listed prefix around an address.
@@ -151,6 +171,12 @@ pub trait Tables {
     fn tracked_until(&self, cell: u32) -> u64;
     /// Has a cell tracked until a moment, or a little longer.
     fn track_until(&self, cell: u32, until_q8: u64);
+    /// Whether a cell may be tracked: `false` only if it is not. Cheaper than to ask until when.
+    fn may_be_tracked(&self, cell: u32) -> bool {
+        self.tracked_until(cell) != 0
+    }
+    /// Has [`may_be_tracked`](Self::may_be_tracked) know that a cell was found not to be tracked.
+    fn no_longer_tracked(&self, _cell: u32, _now_q8: u64) {}
     /// A cell of the prefilter.
     fn cell(&self, index: u32) -> Option<Self::Cell>;
     /// The cell's bucket.
@@ -162,6 +188,8 @@ pub trait Tables {
     fn prefix_level_cell(&self, index: u32) -> Option<Self::PrefixLevelCell>;
     /// The cell's bucket.
     fn prefix_level_tat(&self, cell: Self::PrefixLevelCell) -> Self::Word;
+    /// The negative entry of a prefix of the cell that is used up.
+    fn prefix_level_negative_entry(&self, cell: Self::PrefixLevelCell) -> Self::Word;
     /// Until when the cell is tracked.
     fn prefix_level_tracked_until(&self, cell: Self::PrefixLevelCell) -> Self::Word;
     /// The bucket of a prefix, if it has one.

@@ -3,11 +3,11 @@
 use crate::abi_struct;
 
 /// Negative entries that a cell remembers.
-pub const NEGATIVE_ENTRIES: usize = 2;
+pub const NEGATIVE_ENTRIES: usize = 4;
 
 abi_struct! {
     /// One cell. See `limit::prefilter` for what its words mean; all zero is a fresh one.
-    pub struct Cell: 24 {
+    pub struct Cell: 40 {
         /// Bucket of all sources of this cell that have no entry.
         pub tat_q8: u64,
         /// Sources of this cell that are over a limit, and until when.

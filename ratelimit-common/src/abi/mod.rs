@@ -47,10 +47,10 @@ pub use switches::Switches;
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 14_373_873_708_917_701_207;
+const RECORDED_FINGERPRINT: usize = 14734090212677218551;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

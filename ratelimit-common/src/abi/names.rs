@@ -24,6 +24,8 @@ pub const CELLS: &str = "CELLS";
 pub const FAIR: &str = "FAIR";
 /// Until when each of them is tracked.
 pub const MARKS: &str = "MARKS";
+/// Which of them may be tracked, one bit each.
+pub const TRACKED: &str = "TRACKED";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
 /// Tables of destinations, one in use and one to be written.
@@ -84,7 +86,7 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 29] = [
+pub const MAPS: [&str; 30] = [
     BUCKETS,
     CELLS,
     COUNTERS,
@@ -109,6 +111,7 @@ pub const MAPS: [&str; 29] = [
     SWITCHES,
     SYNS,
     TOTALS,
+    TRACKED,
     USERS,
     USER_LIMITS,
     WINDOWS,

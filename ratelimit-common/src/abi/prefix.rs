@@ -26,10 +26,12 @@ abi_struct! {
 
 abi_struct! {
     /// One cell of an aggregation level; see `limit::prefilter` for what its words mean.
-    pub struct PrefixLevelCell: 16 {
+    pub struct PrefixLevelCell: 24 {
         /// Bucket of all prefixes of this cell that have no entry.
         pub tat_q8: u64,
         /// Entries behind this cell may owe something until then.
         pub tracked_until_q8: u64,
+        /// A prefix of this cell that is used up, and until when.
+        pub negative_entry: u64,
     }
 }

@@ -52,9 +52,9 @@ const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "negative entries are coarse
 
 /// Policies whose negative entries cannot be mistaken for each other: bits of a tag beyond the 32 that name an IPv4 address.
 pub const NEGATIVE_PERIOD: u64 = 1 << (32 - (UNTIL_SHIFT + 1));
-/// How long a negative entry lives: 67 ms. Who is refused for longer is looked up again once in that time, which also shows the table that it is not
+/// How long a negative entry lives: 268 ms. Who is refused for longer is looked up again once in that time, which also shows the table that it is not
 /// idle.
-pub const LONGEST_NEGATIVE_ENTRY_Q8: u64 = 1 << 34;
+pub const LONGEST_NEGATIVE_ENTRY_Q8: u64 = 1 << 36;
 const _: () =
     assert!(LONGEST_NEGATIVE_ENTRY_Q8 & ((1 << UNTIL_SHIFT) - 1) == 0, "whole steps of a negative entry");
 
@@ -79,17 +79,25 @@ pub enum NegativeCause {
 /// and tag together are an exact name. For IPv6 they are 39 bits of a hash: two sources of one cell have the same tag once in 2^23.
 #[inline(always)]
 pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
-    let [one, other] = secret;
     match key.v4() {
-        Some(address) => {
-            (stir_32(address.wrapping_mul(one as u32 | 1).wrapping_add((one >> 32) as u32), other as u32)
-                as u64)
-                << 32
-        }
-        // Two halves with two keys, so that neither order nor a change of both can cancel.
-        None => stir(key.hi.wrapping_mul(one | 1).wrapping_add(other), other)
-            .wrapping_add(stir(key.lo.wrapping_mul(other | 1).wrapping_add(one), one)),
+        Some(address) => hash_v4(address, secret),
+        None => hash_v6(key, secret),
     }
+}
+
+/// The [`hash`] of an IPv4 source, by its address as it lies in memory.
+#[inline(always)]
+pub const fn hash_v4(address: u32, [one, other]: [u64; 2]) -> u64 {
+    (stir_32(address.wrapping_mul(one as u32 | 1).wrapping_add((one >> 32) as u32), other as u32) as u64)
+        << 32
+}
+
+/// The [`hash`] of an IPv6 source.
+#[inline(always)]
+pub const fn hash_v6(SourceKey { hi, lo }: SourceKey, [one, other]: [u64; 2]) -> u64 {
+    // Two halves with two keys, so that neither order nor a change of both can cancel.
+    stir(hi.wrapping_mul(one | 1).wrapping_add(other), other)
+        .wrapping_add(stir(lo.wrapping_mul(other | 1).wrapping_add(one), one))
 }
 
 /// Where a source belongs that asks for what a service gives it. The same source under other services is somewhere else, and for IPv4 its
@@ -127,8 +135,8 @@ pub const fn cell_index(hash: u64) -> u32 {
 /// tag, above those that a negative entry has no room for.
 ///
 /// There is room for [`NEGATIVE_PERIOD`] policies beside an IPv4 address. After so many changes, the names of one source are those of
-/// others of before; but a change waits for the packets that are under way, which takes the kernel milliseconds, and no negative entry lives longer than
-/// [`LONGEST_NEGATIVE_ENTRY_Q8`]: half a millisecond for each of them. So no IPv4 source is ever denied for what another did under an earlier policy.
+/// others of before; but the daemon lets at least [`LONGEST_NEGATIVE_ENTRY_Q8`] pass from the first of them to the last: 2.1 ms for each, which is
+/// about what the kernel takes to wait for the packets that are under way. So no IPv4 source is ever denied for what another did under an earlier policy.
 #[inline(always)]
 pub const fn negative_name(hash: u64, generation: u64) -> u64 {
     hash ^ (generation << (UNTIL_SHIFT + 1 + CELL_BITS) >> CELL_BITS)
@@ -140,10 +148,10 @@ const fn tag(hash: u64) -> u64 {
     (hash << CELL_BITS) & TAG_MASK
 }
 
-/// Which of a cell's negative entries a source uses: by the bit of its tag that most others have a say in.
+/// Which of a cell's negative entries a source looks at first: by the bits of its tag that most others have a say in.
 #[inline(always)]
 pub const fn negative_slot(hash: u64) -> usize {
-    (hash >> (63 - CELL_BITS)) as usize & (NEGATIVE_ENTRIES - 1)
+    (hash >> (64 - CELL_BITS - NEGATIVE_ENTRIES.ilog2())) as usize & (NEGATIVE_ENTRIES - 1)
 }
 
 /// The word that denies a source from now until a moment, rounded down to 65 us, or for as long as a negative entry lives.
@@ -179,6 +187,13 @@ pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
     let left = denied_for_q8(word, now_q8);
     // Further ahead than any negative entry lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
     tag(hash) == word & TAG_MASK && left != 0 && left <= 2 * LONGEST_NEGATIVE_ENTRY_Q8
+}
+
+/// Whether a word denies another source than this now, so that a negative entry of this one had better go elsewhere.
+#[inline(always)]
+pub const fn denies_other(word: u64, hash: u64, now_q8: u64) -> bool {
+    let left = denied_for_q8(word, now_q8);
+    tag(hash) != word & TAG_MASK && left != 0 && left <= 2 * LONGEST_NEGATIVE_ENTRY_Q8
 }
 
 /// Until when a cell is tracked, as its mark has it: the upper half of a time word, in steps of 17 ms.
@@ -443,9 +458,10 @@ mod tests {
     }
 
     #[test]
-    fn sources_of_one_cell_use_both_of_its_negative_entries() {
-        let slots = [0, 1 << (63 - CELL_BITS), u64::MAX].map(negative_slot);
-        assert_eq!(slots, [0, 1, 1]);
+    fn sources_of_one_cell_begin_at_each_of_its_negative_entries() {
+        let slots = [0, 1, 2, 3].map(|bits: u64| negative_slot(bits << (62 - CELL_BITS)));
+        assert_eq!(slots, [0, 1, 2, 3]);
+        assert_eq!(negative_slot(1 << (64 - CELL_BITS)), 0, "not by what all of them have in common");
     }
 
     #[test]

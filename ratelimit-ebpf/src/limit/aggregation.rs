@@ -7,17 +7,20 @@ use ratelimit_common::{
     limit::{
         aggregation, fair,
         gcra::{self, Outcome, Start, ahead_q8},
-        prefilter,
+        prefilter::{self, NegativeCause},
     },
 };
 
 use super::{
     request::Request,
+    sender::Sender,
     word::{self, Charging},
 };
 use crate::{
     budget,
     frame::forget,
+    lane,
+    packet::Address,
     tables::{CpuBudget, InsertError, Tables},
 };
 
@@ -32,6 +35,32 @@ pub(super) fn judge<T: Tables>(tables: &T, policy: &Policy, request: &Request, p
 #[inline(always)]
 pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
     climb(tables, policy, request, party, Step::Charge).is_some()
+}
+
+/// Whether a prefix around an address is known to have nothing left for sources in it that are not proven.
+#[inline(always)]
+pub fn is_spent<T: Tables>(tables: &T, policy: &Policy, address: Address, now_q8: u64) -> bool {
+    if policy.aggregation.tolerance_q8 == 0 {
+        return false;
+    }
+    let key = Sender::key_of(policy, address);
+    let family = address.family as u32 & 1;
+    for index in 0..MAX_PREFIX_LEVELS {
+        let prefix_level = &policy.aggregation.prefix_levels[family as usize][index];
+        if prefix_level.multiple == 0 {
+            break;
+        }
+        let cut = aggregation::cut(key, prefix_level.mask_hi, prefix_level.mask_lo);
+        let hash = prefilter::hash(cut, policy.prefilter.secret);
+        let cell = aggregation::cell_index(family * MAX_PREFIX_LEVELS as u32 + index as u32, hash);
+        let name = prefilter::negative_name(hash, policy.generation);
+        if let Some(cell) = tables.prefix_level_cell(cell)
+            && prefilter::denies(tables.load(tables.prefix_level_negative_entry(cell)), name, now_q8)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// One prefix around a source, and what it pays.
@@ -141,9 +170,14 @@ impl Prefix {
         let restart = policy.aggregation.cell_tolerance_q8;
         let now_q8 = request.now_q8;
         if let Some(word) = self.entry(tables, cell, policy, request) {
-            let tolerance_q8 = tolerance_q8(policy, party);
-            let tat_q8 =
-                settled(tables, word, &limit(tolerance_q8), now_q8, self.charge_q8, Start::after(restart))?;
+            let whole = limit(tolerance_q8(policy, party));
+            let after = settled(tables, word, &whole, now_q8, self.charge_q8, Start::after(restart));
+            let Some(tat_q8) = after else {
+                if party != Party::Proven {
+                    self.remember_spent(tables, cell, policy, request, word);
+                }
+                return None;
+            };
             let end_q8 = fair::end_q8(&policy.aggregation, party);
             return Some(fair::pressure(&policy.aggregation.squeeze, ahead_q8(tat_q8, now_q8), end_q8));
         }
@@ -156,9 +190,32 @@ impl Prefix {
         }
     }
 
+    /// Remembers until when the prefix has nothing left for a packet like this of a source that is not proven: its bucket only fills with time.
+    #[inline(always)]
+    fn remember_spent<T: Tables>(
+        &self,
+        tables: &T,
+        cell: T::PrefixLevelCell,
+        policy: &Policy,
+        request: &Request,
+        word: T::Word,
+    ) {
+        let PrefixKey { hi, lo, .. } = self.key(policy, request);
+        let hash = prefilter::hash(SourceKey { hi, lo }, policy.prefilter.secret);
+        let name = prefilter::negative_name(hash, policy.generation);
+        let now_q8 = request.now_q8;
+        let tolerance_q8 = policy.aggregation.unproven_tolerance_q8;
+        let until_q8 = tables.load(word).wrapping_add(self.charge_q8).wrapping_sub(tolerance_q8);
+        let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Packets);
+        tables.store(tables.prefix_level_negative_entry(cell), negative_entry);
+        lane::crowd(tables, now_q8 >> gcra::TIME_FRAC_BITS);
+    }
+
     #[inline(always)]
     fn charge<T: Tables>(&self, tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-        let Some(cell) = tables.prefix_level_cell(self.cell) else { return false };
+        let Some(cell) = tables.prefix_level_cell(self.cell) else {
+            return false;
+        };
         let restart = policy.aggregation.cell_tolerance_q8;
         let whole = limit(tolerance_q8(policy, party));
         let now_q8 = request.now_q8;

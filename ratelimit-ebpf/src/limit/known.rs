@@ -2,11 +2,11 @@
 
 use ratelimit_common::{
     abi::{Policy, Reason, service::Party},
-    limit::prefilter,
+    limit::{gcra::ahead_q8, prefilter},
 };
 
 use super::{negative_cache, sender::Sender, total::Account};
-use crate::tables::Tables;
+use crate::tables::{LaneWord, Tables};
 
 /// What a packet counts as, in one word: functions of the kernel program tell each other numbers, and at most five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub fn known_refusal<T: Tables>(
 
 /// Which total is known to have nothing left for sources without state.
 #[inline(always)]
-pub fn spent_total<T: Tables>(
+pub(super) fn spent_total<T: Tables>(
     tables: &T,
     policy: &Policy,
     service: u32,
@@ -87,6 +87,45 @@ pub fn spent_total<T: Tables>(
         return Some(Reason::HostTotal);
     }
     None
+}
+
+/// What `spent_total` says, by what this CPU noted down when it last asked: most packets of a spoofed flood end here.
+///
+/// Until then no other answer is possible. What a CPU holds for sources without state grows only when the shared bucket gives it some, which it
+/// has refused until then; and what the daemon takes back it takes back under another policy.
+#[inline(always)]
+pub fn spent_total_noted<T: Tables>(
+    tables: &T,
+    policy: &Policy,
+    service: u32,
+    (len, now_q8): (u64, u64),
+) -> Option<Reason> {
+    let (Some(name), Some(until), Some(reason)) = (
+        tables.lane_word(LaneWord::SpentName),
+        tables.lane_word(LaneWord::SpentUntil),
+        tables.lane_word(LaneWord::SpentReason),
+    ) else {
+        return None;
+    };
+    // Services have 16 bits, and a policy is the next one's millions of years before this goes round.
+    let wanted = policy.generation << 16 | service as u64;
+    if tables.load(name) == wanted && ahead_q8(tables.load(until), now_q8) != 0 {
+        return Some(Reason::from_code(tables.load(reason) as u32));
+    }
+    // The one that is asked first: of another one it would not be known that the first still has something left.
+    let (account, why) = match Account::of(tables, policy, service) {
+        Some(account) => (account, Reason::ServiceTotal),
+        None => (Account::of_host(tables, policy)?, Reason::HostTotal),
+    };
+    let Some(spent_until_q8) = account.spent_until(tables, len, now_q8, Party::Untracked) else {
+        return spent_total(tables, policy, service, (len, now_q8));
+    };
+    if account.weighs_alike() {
+        tables.store(name, wanted);
+        tables.store(until, spent_until_q8);
+        tables.store(reason, why as u64);
+    }
+    Some(why)
 }
 
 /// Which total is known to have nothing left for anybody, in the order in which totals are charged.
@@ -108,4 +147,10 @@ pub fn spent_for_all<T: Tables>(
     }
     let account = Account::of(tables, policy, service)?;
     account.is_spent(tables, len, now_q8, Party::Tracked).then_some(Reason::ServiceTotal)
+}
+
+/// Whether this CPU knows without asking anybody that the total of the host has enough for a packet of a source without state.
+#[inline(always)]
+pub fn host_holds<T: Tables>(tables: &T, policy: &Policy, len: u64) -> bool {
+    Account::of_host(tables, policy).is_none_or(|account| account.holds(tables, len, Party::Untracked))
 }

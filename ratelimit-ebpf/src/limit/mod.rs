@@ -41,13 +41,14 @@ use crate::{
     packet::{Packet, Transport},
     tables::{Relay, Successor},
 };
+pub use aggregation::is_spent as is_prefix_spent;
 pub use crowd::charge as charge_crowd;
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
 use further::Further;
 pub(crate) use host::charge as charge_host;
-pub use known::{Weight, known_refusal, spent_for_all, spent_total};
+pub use known::{Weight, host_holds, known_refusal, spent_for_all, spent_total_noted};
 pub use leaves::Leaves;
-pub use negative_cache::{Known, known, remember_block};
+pub use negative_cache::{known, own_reason, remember_block};
 pub use opening::open as open_entry;
 pub use proof::Proof;
 pub use refusal::report_unasked;

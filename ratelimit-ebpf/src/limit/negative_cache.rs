@@ -1,57 +1,69 @@
 //! Sources that are known to be over a limit, and until when: what most packets of a flood meet.
 
 use ratelimit_common::{
-    abi::{LimitSet, Policy, Reason},
+    abi::{LimitSet, Policy, Reason, cell::NEGATIVE_ENTRIES},
     limit::{
         gcra,
         prefilter::{self, LONGEST_NEGATIVE_ENTRY_Q8, NegativeCause},
     },
 };
 
-use super::{request::Request, sender::Sender};
+use super::request::Request;
 use crate::tables::Tables;
 
-/// What is remembered of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// A limit of its own refuses it, for this reason.
-    Limited(Reason),
-    /// It is on the block list.
-    Blocked,
-    /// It keeps to its own limits, and a total refused it.
-    Totalled,
+/// Why a source is refused, as it is remembered.
+#[inline(always)]
+pub fn known<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<NegativeCause> {
+    live(tables, policy, hash, now_q8).map(prefilter::denied_by)
 }
 
-/// What is remembered of a source that is refused. Reads one word of its cell.
+/// The reason to refuse a packet because a limit of its source's own is the cause, if it is.
 #[inline(always)]
-pub fn known<T: Tables>(tables: &T, policy: &Policy, sender: &Sender, now_q8: u64) -> Option<Known> {
-    let negative_entry = live(tables, policy, sender.hash, now_q8)?;
-    Some(match prefilter::denied_by(negative_entry) {
-        NegativeCause::Packets => Known::Limited(Reason::LimitPackets),
-        NegativeCause::Bytes => Known::Limited(Reason::LimitBytes),
-        NegativeCause::Blocked => Known::Blocked,
-        NegativeCause::Total => Known::Totalled,
-    })
-}
-
-/// The reason to refuse the packet because its source is over a limit anyway. Lists and totals are asked themselves by who asks here.
-#[inline(always)]
-pub(super) fn check<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<Reason> {
-    let negative_entry = live(tables, policy, hash, now_q8)?;
-    let cause = prefilter::denied_by(negative_entry);
+pub const fn own_reason(cause: NegativeCause) -> Option<Reason> {
     if cause as u64 > NegativeCause::Bytes as u64 {
         return None;
     }
     Some(if matches!(cause, NegativeCause::Bytes) { Reason::LimitBytes } else { Reason::LimitPackets })
 }
 
-/// The negative entry of a source, if it has one that is not over.
+/// The reason to refuse the packet because its source is over a limit anyway. Lists and totals are asked themselves by who asks here.
+#[inline(always)]
+pub(super) fn check<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<Reason> {
+    own_reason(known(tables, policy, hash, now_q8)?)
+}
+
+/// The negative entry of a source, if it has one that is not over. It is nearly always the first that is looked at.
 #[inline(always)]
 fn live<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<u64> {
     let cell = tables.cell(prefilter::cell_index(hash))?;
     let name = prefilter::negative_name(hash, policy.generation);
-    let negative_entry = tables.load(tables.cell_negative_entry(cell, prefilter::negative_slot(name)));
-    prefilter::denies(negative_entry, name, now_q8).then_some(negative_entry)
+    for step in 0..NEGATIVE_ENTRIES {
+        let negative_entry = tables.load(place(tables, cell, name, step));
+        if prefilter::denies(negative_entry, name, now_q8) {
+            return Some(negative_entry);
+        }
+    }
+    None
+}
+
+/// The places of a source among the negative entries of its cell, one after the other.
+#[inline(always)]
+fn place<T: Tables>(tables: &T, cell: T::Cell, name: u64, step: usize) -> T::Word {
+    let slot = (prefilter::negative_slot(name) + step) & (NEGATIVE_ENTRIES - 1);
+    tables.cell_negative_entry(cell, slot)
+}
+
+/// Keeps a negative entry in its source's first place that is the source's own or over, or else in the very first.
+#[inline(always)]
+fn keep<T: Tables>(tables: &T, cell: T::Cell, name: u64, negative_entry: u64, now_q8: u64) {
+    let mut kept_at = place(tables, cell, name, 0);
+    for step in (0..NEGATIVE_ENTRIES).rev() {
+        let at = place(tables, cell, name, step);
+        if !prefilter::denies_other(tables.load(at), name, now_q8) {
+            kept_at = at;
+        }
+    }
+    tables.store(kept_at, negative_entry);
 }
 
 /// Remembers that a total refused a source with state that keeps to its own limits, for as long as a negative entry lives.
@@ -61,20 +73,20 @@ pub(super) fn remember_total<T: Tables>(tables: &T, policy: &Policy, request: &R
     let name = prefilter::negative_name(request.hash, policy.generation);
     let until_q8 = request.now_q8.wrapping_add(LONGEST_NEGATIVE_ENTRY_Q8);
     let negative_entry = prefilter::negative_entry(name, request.now_q8, until_q8, NegativeCause::Total);
-    tables.store(tables.cell_negative_entry(cell, prefilter::negative_slot(name)), negative_entry);
+    keep(tables, cell, name, negative_entry, request.now_q8);
 }
 
 /// Remembers that a source is on the block list until then, or for as long as a negative entry lives.
 #[inline(always)]
-pub fn remember_block<T: Tables>(tables: &T, policy: &Policy, sender: &Sender, now_ns: u64, until_ns: u64) {
+pub fn remember_block<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64, until_ns: u64) {
     let now_q8 = gcra::time_q8(now_ns);
-    let Some(cell) = tables.cell(prefilter::cell_index(sender.hash)) else { return };
-    let name = prefilter::negative_name(sender.hash, policy.generation);
+    let Some(cell) = tables.cell(prefilter::cell_index(hash)) else { return };
+    let name = prefilter::negative_name(hash, policy.generation);
     // A time word would wrap.
     let left_ns = until_ns.saturating_sub(now_ns).min(LONGEST_NEGATIVE_ENTRY_Q8 >> gcra::TIME_FRAC_BITS);
     let until_q8 = now_q8.wrapping_add(gcra::time_q8(left_ns));
     let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Blocked);
-    tables.store(tables.cell_negative_entry(cell, prefilter::negative_slot(name)), negative_entry);
+    keep(tables, cell, name, negative_entry, now_q8);
 }
 
 /// The cell that knows of the source's negative entries, if there is a prefilter.
@@ -100,6 +112,6 @@ pub(super) fn remember<T: Tables>(
     let negative_entry = prefilter::negative_entry(name, request.now_q8, until_q8, cause);
     // Not for a moment that is as good as now: the word would be written for every packet.
     if prefilter::denies(negative_entry, name, request.now_q8) {
-        tables.store(tables.cell_negative_entry(cell, prefilter::negative_slot(name)), negative_entry);
+        keep(tables, cell, name, negative_entry, request.now_q8);
     }
 }

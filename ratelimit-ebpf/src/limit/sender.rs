@@ -24,31 +24,13 @@ pub struct Sender {
 impl Sender {
     #[inline(always)]
     pub fn of<T: Tables>(tables: &T, policy: &Policy, packet: &Packet) -> Self {
-        Self::at(tables, policy, packet.source)
-    }
-
-    /// Whoever sends from an address.
-    #[inline(always)]
-    pub fn at<T: Tables>(tables: &T, policy: &Policy, address: Address) -> Self {
         let source = &policy.source;
-        let key = Self::key_of(policy, address);
+        let key = Self::key_of(policy, packet.source);
         let hash = prefilter::hash(key, policy.prefilter.secret);
         let prefiltered = source.set.prefilter_tolerance_q8 != 0;
         let tracked_until_q8 =
             if prefiltered { tables.tracked_until(prefilter::cell_index(hash)) } else { 0 };
         Self { key, hash, tracked_until_q8 }
-    }
-
-    /// Where it belongs in the prefilter.
-    #[inline(always)]
-    pub fn hash(&self) -> u64 {
-        self.hash
-    }
-
-    /// Whether an entry behind its cell may still owe something.
-    #[inline(always)]
-    pub fn is_tracked(&self, policy: &Policy, now_q8: u64) -> bool {
-        prefilter::is_tracked_in(&policy.source.set, self.tracked_until_q8, now_q8)
     }
 
     /// What the policy takes for the source of a packet.

@@ -50,21 +50,35 @@ impl<'p, T: Tables> Account<'p, T> {
     /// Whether this CPU knows without asking anybody that there is nothing left for a party, nor for one that has less to show.
     #[inline(always)]
     pub(super) fn is_spent(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
+        self.spent_until(tables, len, now_q8, party).is_some()
+    }
+
+    /// Until when this CPU knows that.
+    #[inline(always)]
+    pub(super) fn spent_until(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> Option<u64> {
         for index in 0..MAX_TOTALS {
             let Some(total) = self.total(index) else { break };
             let price = price(len, &total.limit);
             let place = Share::place(index, party);
-            let refused_until = tables.share_refused_until(self.share, place);
+            let refused_until = tables.load(tables.share_refused_until(self.share, place));
             // Where the bucket has nothing for who has state it has nothing for anybody; but a CPU may still hold some of what is for others.
             let untracked = Share::place(index, Party::Untracked);
             if tables.load(tables.share_pool(self.share, place)) < price
                 && (place == untracked || tables.load(tables.share_pool(self.share, untracked)) < price)
-                && ahead_q8(tables.load(refused_until), now_q8) != 0
+                && ahead_q8(refused_until, now_q8) != 0
             {
-                return true;
+                return Some(refused_until);
             }
         }
-        false
+        None
+    }
+
+    /// Whether all packets cost the same under it.
+    #[inline(always)]
+    pub(super) fn weighs_alike(&self) -> bool {
+        let by_bytes =
+            |index| self.total(index).is_some_and(|total| total.limit.meter == Meter::Bytes as u32);
+        !(0..MAX_TOTALS).any(by_bytes)
     }
 
     /// Whether this CPU has enough for the packet without asking anybody.

@@ -15,21 +15,27 @@ use network_types::{
 use super::ethernet;
 use crate::{
     frame::{Frame, Link},
-    packet::Address,
+    origin::{OriginV4, OriginV6},
+    packet::Family,
 };
 
 /// What the express lane needs to know of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Brief {
+pub struct Brief<S> {
     /// Who sent it, or claims to.
-    pub source: Address,
+    pub source: S,
     /// The number of its IP protocol.
     pub protocol: u8,
     /// Its destination port, of TCP and UDP; else 0.
     pub port: u16,
 }
 
-impl Brief {
+impl<S> Brief<S> {
+    /// The packet with its source told in another way.
+    pub fn with<D>(self, told: impl FnOnce(S) -> D) -> Brief<D> {
+        Brief { source: told(self.source), protocol: self.protocol, port: self.port }
+    }
+
     /// Whether it is TCP.
     #[inline(always)]
     pub const fn is_tcp(&self) -> bool {
@@ -49,89 +55,95 @@ const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
 
 /// Version 4, and a header without options.
 const PLAIN_V4: u8 = 0x45;
-/// More fragments, or an offset.
-const PIECE: u16 = 0x3fff;
+/// More fragments, or an offset, as these bits lie in memory.
+const PIECE: u16 = 0x3fff_u16.to_be();
 /// Both ports, which TCP and UDP begin with.
 const PORTS_LEN: usize = 4;
+/// What a frame may have behind its packet: Ethernet fills frames up to 60 bytes, and some drivers leave a checksum. A frame of several buffers has more,
+/// for all of its packet is in the first one; its length is for the limiter to find out.
+const MOST_PADDING: u64 = 64;
 
-/// Reads a frame, if it is one of those.
+/// The family that a frame says its packet is of, and where the packet begins.
 #[inline(always)]
-pub fn brief(frame: &Frame<'_>) -> Option<Brief> {
+pub fn network(frame: &Frame<'_>) -> Option<(Family, usize)> {
     match frame.link() {
         Link::Ethernet => {
             let ether_type = frame.view::<{ EthHdr::LEN }>(0)?.u16_be::<{ offset_of!(EthHdr, ether_type) }>();
             match ether_type {
+                ethernet::IPV4 => Some((Family::V4, EthHdr::LEN)),
+                ethernet::IPV6 => Some((Family::V6, EthHdr::LEN)),
                 ethernet::TAG => {
                     const AT: usize = EthHdr::LEN + VlanHdr::LEN;
-                    let tag = frame.view::<AT>(0)?;
-                    network::<AT>(frame, tag.u16_be::<{ EthHdr::LEN + offset_of!(VlanHdr, ether_type) }>())
+                    match frame.view::<AT>(0)?.u16_be::<{ EthHdr::LEN + offset_of!(VlanHdr, ether_type) }>() {
+                        ethernet::IPV4 => Some((Family::V4, AT)),
+                        ethernet::IPV6 => Some((Family::V6, AT)),
+                        _ => None,
+                    }
                 }
-                ether_type => network::<{ EthHdr::LEN }>(frame, ether_type),
+                _ => None,
             }
         }
         // More than the one byte that is read: the comparison for a single byte would be of a kind that the verifier does not follow.
         Link::Ip => match frame.view::<{ Ipv4Hdr::LEN }>(0)?.u8::<0>() >> 4 {
-            4 => v4::<0>(frame),
-            6 => v6::<0>(frame),
+            4 => Some((Family::V4, 0)),
+            6 => Some((Family::V6, 0)),
             _ => None,
         },
     }
 }
 
+/// Reads the IPv4 packet at an offset, if it is a plain one that the frame has to its end.
 #[inline(always)]
-fn network<const AT: usize>(frame: &Frame<'_>, ether_type: u16) -> Option<Brief> {
-    match ether_type {
-        ethernet::IPV4 => v4::<AT>(frame),
-        ethernet::IPV6 => v6::<AT>(frame),
-        _ => None,
-    }
-}
-
-#[inline(always)]
-fn v4<const AT: usize>(frame: &Frame<'_>) -> Option<Brief> {
-    let header = frame.view::<{ Ipv4Hdr::LEN + PORTS_LEN }>(AT)?;
-    let total_len = header.u16_be::<{ offset_of!(Ipv4Hdr, tot_len) }>() as usize;
-    let pieces = header.u16_be::<{ offset_of!(Ipv4Hdr, frags) }>() & PIECE;
+pub fn brief_v4(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV4>> {
+    let header = frame.view::<{ Ipv4Hdr::LEN + PORTS_LEN }>(at)?;
+    let total_len = header.u16_be::<{ offset_of!(Ipv4Hdr, tot_len) }>() as u64;
+    let pieces = header.u16_ne::<{ offset_of!(Ipv4Hdr, frags) }>() & PIECE;
+    let protocol = header.u8::<{ offset_of!(Ipv4Hdr, proto) }>();
     if header.u8::<{ offset_of!(Ipv4Hdr, vihl) }>() != PLAIN_V4
         || pieces != 0
-        || total_len < Ipv4Hdr::LEN
-        || (AT + total_len) as u64 > frame.len()
+        || protocol == ICMPV6
+        || total_len < Ipv4Hdr::LEN as u64 + transport_len(protocol)
+        || !is_whole(frame, at as u64 + total_len)
     {
         return None;
     }
-    let protocol = header.u8::<{ offset_of!(Ipv4Hdr, proto) }>();
-    let port = header.u16_be::<{ Ipv4Hdr::LEN + 2 }>();
-    let port = transport(frame, protocol, port, AT + Ipv4Hdr::LEN, total_len - Ipv4Hdr::LEN)?;
-    Some(Brief { source: Address::v4(header.u32_ne::<{ offset_of!(Ipv4Hdr, src_addr) }>()), protocol, port })
+    let port = if matches!(protocol, TCP | UDP) { header.u16_be::<{ Ipv4Hdr::LEN + 2 }>() } else { 0 };
+    Some(Brief { source: OriginV4(header.u32_ne::<{ offset_of!(Ipv4Hdr, src_addr) }>()), protocol, port })
 }
 
+/// Reads the IPv6 packet at an offset, if it is TCP or UDP without extension headers and the frame has it to its end.
 #[inline(always)]
-fn v6<const AT: usize>(frame: &Frame<'_>) -> Option<Brief> {
+pub fn brief_v6(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV6>> {
     const SOURCE: usize = offset_of!(Ipv6Hdr, src_addr);
-    let header = frame.view::<{ Ipv6Hdr::LEN + PORTS_LEN }>(AT)?;
-    let payload_len = header.u16_be::<{ offset_of!(Ipv6Hdr, payload_len) }>() as usize;
+    let header = frame.view::<{ Ipv6Hdr::LEN + PORTS_LEN }>(at)?;
+    let payload_len = header.u16_be::<{ offset_of!(Ipv6Hdr, payload_len) }>() as u64;
     let (hi, lo) = (header.u64_ne::<SOURCE>(), header.u64_ne::<{ SOURCE + 8 }>());
     let protocol = header.u8::<{ offset_of!(Ipv6Hdr, next_hdr) }>();
     // Sources in ::/64, where those are that stand for IPv4, are few and for the limiter.
     if header.u8::<{ offset_of!(Ipv6Hdr, vcf) }>() >> 4 != 6
         || hi == 0
         || !matches!(protocol, TCP | UDP)
-        || (AT + Ipv6Hdr::LEN + payload_len) as u64 > frame.len()
+        || payload_len < transport_len(protocol)
+        || !is_whole(frame, (at + Ipv6Hdr::LEN) as u64 + payload_len)
     {
         return None;
     }
     let port = header.u16_be::<{ Ipv6Hdr::LEN + 2 }>();
-    let port = transport(frame, protocol, port, AT + Ipv6Hdr::LEN, payload_len)?;
-    Some(Brief { source: Address::v6(hi, lo), protocol, port })
+    Some(Brief { source: OriginV6 { hi, lo }, protocol, port })
 }
 
-/// The port of a packet whose transport header is there, or 0 where there are no ports.
+/// Whether a packet that ends at an offset is all there, and all that there is but for padding.
 #[inline(always)]
-fn transport(frame: &Frame<'_>, protocol: u8, port: u16, at: usize, len: usize) -> Option<u16> {
+fn is_whole(frame: &Frame<'_>, end: u64) -> bool {
+    frame.len().wrapping_sub(end) <= MOST_PADDING
+}
+
+/// What a packet must have of its transport header.
+#[inline(always)]
+const fn transport_len(protocol: u8) -> u64 {
     match protocol {
-        UDP => (len >= UdpHdr::LEN && frame.view::<{ UdpHdr::LEN }>(at).is_some()).then_some(port),
-        TCP => (len >= TcpHdr::LEN && frame.view::<{ TcpHdr::LEN }>(at).is_some()).then_some(port),
-        ICMPV6 => None,
-        _ => Some(0),
+        UDP => UdpHdr::LEN as u64,
+        TCP => TcpHdr::LEN as u64,
+        _ => 0,
     }
 }

@@ -11,7 +11,7 @@ mod ipv4;
 mod ipv6;
 mod transport;
 
-pub use brief::{Brief, brief};
+pub use brief::{Brief, brief_v4, brief_v6, network};
 use ratelimit_common::abi::Reason;
 
 use crate::{

@@ -13,7 +13,7 @@ use ratelimit_common::{
 use super::{TestHost, std};
 use crate::{
     packet::{Address, Family},
-    tables::{CpuBudget, InsertError, Lane, Tables},
+    tables::{CpuBudget, InsertError, Lane, LaneWord, Tables},
 };
 
 /// Which table.
@@ -130,8 +130,8 @@ impl Tables for TestHost {
         })
     }
 
-    fn lane_open_until(&self) -> Option<WordPlace> {
-        Some((WordTable::Lane, 0))
+    fn lane_word(&self, word: LaneWord) -> Option<WordPlace> {
+        Some((WordTable::Lane, word as u64))
     }
 
     fn destined(&self, table: u32, key: &DestinationKey) -> Option<u32> {
@@ -257,6 +257,10 @@ impl Tables for TestHost {
 
     fn prefix_level_tracked_until(&self, cell: u64) -> WordPlace {
         (WordTable::PrefixCell, cell + 1)
+    }
+
+    fn prefix_level_negative_entry(&self, cell: u64) -> WordPlace {
+        (WordTable::PrefixCell, cell + 2)
     }
 
     fn prefix(&self, key: &PrefixKey) -> Option<WordPlace> {

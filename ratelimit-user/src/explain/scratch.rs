@@ -20,7 +20,7 @@ use ratelimit_ebpf::{
     limit::{Leaves, Stages, refusal_of},
     packet::{Address, Family, Packet},
     pipeline,
-    tables::{CpuBudget, InsertError, Lane, Relay, Successor, Tables, TailCallContext},
+    tables::{CpuBudget, InsertError, Lane, LaneWord, Relay, Successor, Tables, TailCallContext},
 };
 
 use super::{
@@ -177,7 +177,7 @@ impl<R: Remembered> Tables for Scratch<'_, R> {
         None
     }
 
-    fn lane_open_until(&self) -> Option<Word> {
+    fn lane_word(&self, _: LaneWord) -> Option<Word> {
         None
     }
 
@@ -281,6 +281,10 @@ impl<R: Remembered> Tables for Scratch<'_, R> {
 
     fn prefix_level_tracked_until(&self, cell: Row) -> Word {
         (cell, 1)
+    }
+
+    fn prefix_level_negative_entry(&self, cell: Row) -> Word {
+        (cell, 2)
     }
 
     fn prefix(&self, key: &PrefixKey) -> Option<Word> {

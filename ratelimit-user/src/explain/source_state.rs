@@ -3,6 +3,7 @@
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter, Reason,
+        cell::NEGATIVE_ENTRIES,
         policy::{COUNTS_BYTES, HELD, NO_METER, SOFT},
         service::Party,
     },
@@ -147,10 +148,8 @@ pub(super) fn ms(ns: u64) -> u64 {
 
 /// A negative entry is renewed for as long as the limit behind it refuses.
 fn negative_entry(known: &Known, now_q8: u64, limits: &[LimitState]) -> Option<NegativeEntry> {
-    let word = known.cell[1 + prefilter::negative_slot(known.name)];
-    if !prefilter::denies(word, known.name, now_q8) {
-        return None;
-    }
+    let of_cell = known.cell[1..].iter().take(NEGATIVE_ENTRIES);
+    let word = *of_cell.into_iter().find(|word| prefilter::denies(**word, known.name, now_q8))?;
     let (reason, meter) = match prefilter::denied_by(word) {
         NegativeCause::Bytes => (Reason::LimitBytes, Meter::Bytes),
         NegativeCause::Packets => (Reason::LimitPackets, Meter::Packets),

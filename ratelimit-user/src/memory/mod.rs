@@ -35,7 +35,7 @@ use ratelimit_ebpf::{
     notes::NOTES,
     pipeline, reject,
     report::QUIET_SLOTS,
-    tables::{Successor, Tables as _},
+    tables::{LaneWord, Successor, Tables as _},
 };
 
 use crate::compile::{
@@ -44,8 +44,10 @@ use crate::compile::{
 };
 use recency::RecencyTable;
 
-/// Words of a cell: its bucket, until when it is tracked, its negative entries.
+/// Words of a cell: its bucket, its negative entries.
 const CELL_WORDS: usize = 1 + NEGATIVE_ENTRIES;
+/// Words of a cell of prefix aggregation: its bucket, until when it is tracked, its negative entry.
+const PREFIX_LEVEL_WORDS: usize = 3;
 /// Words of a share: pools, then refusals.
 const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
 
@@ -108,7 +110,7 @@ pub struct Memory {
     quiet: RefCell<Vec<u64>>,
     /// Whether frames go through the express lane first.
     pub express: Cell<bool>,
-    lane_open_until: Cell<u64>,
+    lane: [Cell<u64>; LaneWord::COUNT],
     /// Frames that the express lane dropped.
     pub lane_drops: Cell<u64>,
     /// What the daemon would have been told.
@@ -179,8 +181,8 @@ pub enum Word {
     LinkCell(usize),
     /// Of the sources of a slot.
     Quiet(usize),
-    /// Until when the express lane is looked into.
-    Lane,
+    /// Of the express lane.
+    Lane(usize),
 }
 
 impl Memory {
@@ -224,7 +226,7 @@ impl Memory {
             shares: RefCell::new(vec![0; TOTAL_SLOTS * SHARE_WORDS]),
             totals: RefCell::new(vec![0; TOTAL_SLOTS * MAX_TOTALS]),
             budgets: RefCell::default(),
-            prefix_levels: RefCell::new(vec![0; AGGREGATION_CELLS * 2]),
+            prefix_levels: RefCell::new(vec![0; AGGREGATION_CELLS * PREFIX_LEVEL_WORDS]),
             fair: RefCell::new(vec![0; prefilter::CELLS as usize * 2]),
             prefixes: RefCell::new(RecencyTable::new(prefixes)),
             prefix_words: RefCell::default(),
@@ -236,7 +238,7 @@ impl Memory {
             interface: Cell::new(1),
             quiet: RefCell::new(vec![0; QUIET_SLOTS as usize]),
             express: Cell::new(false),
-            lane_open_until: Cell::new(0),
+            lane: Default::default(),
             lane_drops: Cell::new(0),
             told: RefCell::default(),
             full: Cell::new(false),
@@ -403,7 +405,7 @@ impl Memory {
             Word::KeptWindow(at) => self.kept_words.borrow()[at],
             Word::Quiet(at) => self.quiet.borrow()[at],
             Word::Spent(at) => self.spent.borrow()[at],
-            Word::Lane => self.lane_open_until.get(),
+            Word::Lane(word) => self.lane[word].get(),
         }
     }
 }

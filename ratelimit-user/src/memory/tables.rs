@@ -11,10 +11,13 @@ use ratelimit_common::{
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
-    tables::{CpuBudget, InsertError, Lane, Tables},
+    tables::{CpuBudget, InsertError, Lane, LaneWord, Tables},
 };
 
-use super::{BUCKET_WORDS, CELL_WORDS, KEPT_AT, Memory, SHARE_WORDS, USER_WINDOW_WORDS, USERS_AT, Word};
+use super::{
+    BUCKET_WORDS, CELL_WORDS, KEPT_AT, Memory, PREFIX_LEVEL_WORDS, SHARE_WORDS, USER_WINDOW_WORDS, USERS_AT,
+    Word,
+};
 use crate::compile::{Destination, lists::Prefix};
 
 impl Tables for Memory {
@@ -47,8 +50,8 @@ impl Tables for Memory {
         })
     }
 
-    fn lane_open_until(&self) -> Option<Word> {
-        Some(Word::Lane)
+    fn lane_word(&self, word: LaneWord) -> Option<Word> {
+        Some(Word::Lane(word as usize))
     }
 
     fn destined(&self, _: u32, key: &DestinationKey) -> Option<u32> {
@@ -185,7 +188,7 @@ impl Tables for Memory {
     }
 
     fn prefix_level_cell(&self, index: u32) -> Option<usize> {
-        Some(index as usize * 2)
+        Some(index as usize * PREFIX_LEVEL_WORDS)
     }
 
     fn prefix_level_tat(&self, cell: usize) -> Word {
@@ -194,6 +197,10 @@ impl Tables for Memory {
 
     fn prefix_level_tracked_until(&self, cell: usize) -> Word {
         Word::PrefixLevel(cell + 1)
+    }
+
+    fn prefix_level_negative_entry(&self, cell: usize) -> Word {
+        Word::PrefixLevel(cell + 2)
     }
 
     fn prefix(&self, key: &PrefixKey) -> Option<Word> {
@@ -287,7 +294,7 @@ impl Tables for Memory {
             Word::LinkCell(at) => self.link_cells.borrow_mut()[at] = new,
             Word::Quiet(at) => self.quiet.borrow_mut()[at] = new,
             Word::Spent(at) => self.spent.borrow_mut()[at] = new,
-            Word::Lane => self.lane_open_until.set(new),
+            Word::Lane(word) => self.lane[word].set(new),
         }
     }
 

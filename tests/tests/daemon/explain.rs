@@ -48,7 +48,7 @@ fn a_source_that_flooded_is_refused_with_its_reason_and_an_empty_bucket() {
     assert!((280_000..=288_000).contains(&refused), "{refused}");
     assert!((70_000_000..=86_400_000).contains(&number(&packets["full_in_ms"])), "{packets}");
     assert!(syns["refused_for_ms"].is_null() && number(&syns["left"]) > 40, "{syns}");
-    // The negative entry in its cell says the same, if it still lives: 67 ms after the last look at the entry it does not.
+    // The negative entry in its cell says the same, if it still lives: 268 ms after the last look at the entry it does not.
     let denied = &bad["own"]["denied"];
     if !denied.is_null() {
         assert_eq!(denied["reason"], "limit_packets");

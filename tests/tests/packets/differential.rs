@@ -11,6 +11,8 @@ use fastrand::Rng;
 use ratelimit_common::abi::{ListEntry, Reason, list};
 use ratelimit_ebpf::{
     frame::{Frame, Link},
+    origin::Origin as _,
+    packet::Family,
     parse,
 };
 use ratelimit_tests::{
@@ -314,7 +316,11 @@ fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {
 /// Reads of a frame what the express lane needs, and finds that the parser of the limiter reads the frame so too.
 fn read_briefly(link: Link, bytes: &[u8]) -> bool {
     let frame = Frame::new(link, bytes);
-    let Some(brief) = parse::brief(&frame) else { return false };
+    let brief = parse::network(&frame).and_then(|(family, at)| match family {
+        Family::V4 => parse::brief_v4(&frame, at).map(|brief| brief.with(|origin| origin.address())),
+        Family::V6 => parse::brief_v6(&frame, at).map(|brief| brief.with(|origin| origin.address())),
+    });
+    let Some(brief) = brief else { return false };
     let whole = parse::parse(&frame).unwrap_or_else(|reason| panic!("{reason:?}: {bytes:02x?}"));
     let same = (whole.source, whole.protocol, whole.port) == (brief.source, brief.protocol, brief.port)
         && whole.transport.is_tcp() == brief.is_tcp()

@@ -2,13 +2,17 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use ratelimit_common::abi::{ListEntry, Reason, Verdict, list};
+use ratelimit_common::abi::{ListEntry, Reason, Verdict, counter::Fate, list};
 use ratelimit_tests::{
     frames::{Ipv4, Ipv6},
     loaded::Loaded,
     policies,
 };
-use ratelimit_user::{compile::lists::Lists, dataplane::probe};
+use ratelimit_user::{
+    compile::lists::{self, Lists},
+    dataplane::probe,
+    memory::Memory,
+};
 
 const SOURCE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 const LIMITED: &str = "[source]\nladder = false\nlimits = [\"100 packets/day\"]\n";
@@ -128,4 +132,80 @@ fn where_a_refused_packet_may_pass_there_is_no_lane() {
     // What the coarse clock keeps back of a burst may be another part of it now.
     flood(&mut loaded, &frame, 5);
     assert_eq!(loaded.run(&frame), Verdict::Drop);
+}
+
+/// One limiter with the lane and one without, in memory, under a policy.
+fn behind_and_alone(policy: &str, lists: &Lists) -> [Memory; 2] {
+    [true, false].map(|express| {
+        let host = Memory::new(&policies::policy(policy), lists.clone());
+        host.express.set(express);
+        host
+    })
+}
+
+/// Moves both clocks.
+fn wait(hosts: &[Memory; 2], ns: u64) {
+    hosts.iter().for_each(|host| host.now_ns.set(host.now_ns.get() + ns));
+}
+
+#[test]
+fn a_flood_from_all_of_a_prefix_that_is_used_up_ends_in_the_lane_as_it_does_in_the_limiter() {
+    let hosts = behind_and_alone("[source]\nlimits = [\"10 packets/minute burst 10\"]\n", &Lists::new());
+    let [behind, alone] = &hosts;
+    let frames: Vec<_> =
+        (0..8_192_u32).map(|n| Ipv4::from(Ipv4Addr::from_bits(0x0a00_0000 + n)).udp_frame(8)).collect();
+    for round in 0..24 {
+        for (number, frame) in frames.iter().enumerate() {
+            assert_eq!(behind.run(frame), alone.run(frame), "round {round}, source {number}");
+            assert_eq!(behind.counted(), alone.counted(), "round {round}, source {number}");
+            if number % 1_024 == 0 {
+                wait(&hosts, 1_000_000);
+            }
+        }
+    }
+    assert_eq!(behind.counters(), alone.counters());
+    let refused = behind.sum(Reason::LimitPrefix, Fate::Decided).packets;
+    assert!(behind.lane_drops.get() > refused / 2, "{} of {refused}", behind.lane_drops.get());
+}
+
+#[test]
+fn blocked_segments_end_in_the_lane_once_their_source_was_told_of() {
+    let lists = lists::effective(listed("203.0.113.0/24", blocked_entry()));
+    let hosts = behind_and_alone(LIMITED, &lists);
+    let [behind, alone] = &hosts;
+    let syn = Ipv4::from(SOURCE).tcp_frame(0x02);
+    for _ in 0..1_000 {
+        assert_eq!((behind.run(&syn), alone.run(&syn)), (Verdict::Drop, Verdict::Drop));
+        wait(&hosts, 10_000);
+    }
+    assert_eq!(behind.counters(), alone.counters());
+    assert_eq!(behind.told.borrow().len(), alone.told.borrow().len(), "what the daemon is told");
+    assert!(behind.lane_drops.get() > 900, "{}", behind.lane_drops.get());
+    // Whoever is not blocked goes to the limiter, which may ask for a cookie.
+    let lane_drops = behind.lane_drops.get();
+    let honest = Ipv4::from(Ipv4Addr::new(198, 51, 100, 1)).tcp_frame(0x02);
+    assert_eq!((behind.run(&honest), behind.lane_drops.get()), (Verdict::Pass, lane_drops));
+}
+
+#[test]
+fn a_total_that_was_noted_as_spent_is_asked_again_under_another_policy() {
+    let policy = |limit: &str| {
+        format!(
+            "[source]\nladder = false\nlimits = [\"1000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
+             match = {{ protocol = \"udp\", ports = [53] }}\n{limit}\n"
+        )
+    };
+    let mut hosts = behind_and_alone(&policy("total = [\"4 packets/day\"]"), &Lists::new());
+    let frames: Vec<_> = (1..=200_u8).map(|n| Ipv4::from(Ipv4Addr::new(10, 0, n, 1)).udp_frame(8)).collect();
+    for frame in &frames {
+        let verdicts = hosts.each_ref().map(|host| host.run(frame));
+        assert_eq!(verdicts[0], verdicts[1]);
+    }
+    assert!(hosts[0].lane_drops.get() > 150, "{}", hosts[0].lane_drops.get());
+    let mut more = policies::policy(&policy("per_source = [\"1000 packets/s\"]"));
+    more.policy.generation = hosts[0].in_force().generation + 1;
+    hosts.iter_mut().for_each(|host| host.enforce(&more));
+    let passed = |host: &Memory| frames.iter().filter(|frame| host.run(frame) == Verdict::Pass).count();
+    let [behind, alone] = hosts.each_ref().map(passed);
+    assert_eq!([behind, alone], [frames.len(); 2], "the service has no total any more");
 }

@@ -171,11 +171,11 @@ fn a_refusal_is_remembered_under_the_policy_that_made_it_and_names_its_meter() {
         assert_eq!(host.rows(WordTable::Source), 0, "{rates:?}");
         host.policy.generation += 1;
         assert_eq!((host.reason(&frame), host.rows(WordTable::Source)), (Reason::Conforming, 1), "{rates:?}");
-        // At most 67 ms long, whatever the limit.
+        // At most 268 ms long, whatever the limit.
         while host.reason(&frame) == Reason::Conforming {}
         host.evict(WordTable::Source);
         assert_eq!(host.reason(&frame), reason);
-        host.wait_ms(70);
+        host.wait_ms(270);
         assert_eq!(host.reason(&frame), Reason::Conforming, "{rates:?}");
     }
 }

@@ -9,10 +9,21 @@
 //! - What a list says of an address must hold for everything that the policy takes for one source with it: with an entry for a single IPv6
 //!   address and sources of 64 bits, the lane is closed to IPv6.
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
 use aya::maps::{Array, MapData};
-use ratelimit_common::abi::{
-    self, Switches,
-    switches::{NEVER_NS, lane_opens_ns},
+use ratelimit_common::{
+    abi::{
+        self, Switches,
+        switches::{NEVER_NS, lane_opens_ns},
+    },
+    limit::{
+        gcra,
+        prefilter::{LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PERIOD},
+    },
 };
 
 use crate::{
@@ -27,15 +38,25 @@ pub(super) struct LaneKeeper {
     lengths: ListedLengths,
     /// Leading bits of an IPv4 address, and of an IPv6 address, that the policy in force takes for one source. `None`: no policy is known.
     source_bits: Option<[u32; 2]>,
+    /// When the lane was last closed for a change of policy.
+    closed_at: Option<Instant>,
 }
+
+/// What lies between two changes of policy at least: names of negative entries repeat after so many, and by then all of the first must be over.
+const BETWEEN_CHANGES: Duration =
+    Duration::from_nanos((LONGEST_NEGATIVE_ENTRY_Q8 >> gcra::TIME_FRAC_BITS) / NEGATIVE_PERIOD + 1);
 
 impl LaneKeeper {
     pub(super) fn new(switches: Array<MapData, Switches>, copy: Array<MapData, abi::Policy>) -> Self {
-        Self { switches, copy, lengths: ListedLengths::default(), source_bits: None }
+        Self { switches, copy, lengths: ListedLengths::default(), source_bits: None, closed_at: None }
     }
 
-    /// Closes the lane for a change of policy.
+    /// Closes the lane for a change of policy, two milliseconds after the last one at the earliest.
     pub(super) fn close(&mut self) -> Result<(), DataplaneError> {
+        if let Some(closed_at) = self.closed_at {
+            thread::sleep(BETWEEN_CHANGES.saturating_sub(closed_at.elapsed()));
+        }
+        self.closed_at = Some(Instant::now());
         let now = self.read()?;
         self.write(Switches { express: 0, ..now })
     }

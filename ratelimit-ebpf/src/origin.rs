@@ -1,0 +1,64 @@
+//! Source addresses whose family is known when the program is compiled, so that the express lane has code of its own for each.
+
+use ratelimit_common::{
+    abi::{Policy, SourceKey},
+    limit::prefilter,
+};
+
+use crate::packet::{Address, Family};
+
+/// A source address of one family.
+pub trait Origin: Copy {
+    /// The family.
+    const FAMILY: Family;
+
+    /// The address as the lists want it.
+    fn address(self) -> Address;
+
+    /// Where whoever the policy takes for its source belongs in the prefilter: what [`Sender`](crate::limit::Sender) has for it.
+    fn hash(self, policy: &Policy) -> u64;
+}
+
+/// An IPv4 address, as it lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OriginV4(pub u32);
+
+/// An IPv6 address: its first eight bytes and its last, as they lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OriginV6 {
+    /// Bytes 0 to 7.
+    pub hi: u64,
+    /// Bytes 8 to 15.
+    pub lo: u64,
+}
+
+impl Origin for OriginV4 {
+    const FAMILY: Family = Family::V4;
+
+    #[inline(always)]
+    fn address(self) -> Address {
+        Address::v4(self.0)
+    }
+
+    #[inline(always)]
+    fn hash(self, policy: &Policy) -> u64 {
+        let mask = Address { family: Family::V4, key: SourceKey { hi: 0, lo: policy.source.v4_mask } };
+        prefilter::hash_v4(self.0 & mask.v4_word(), policy.prefilter.secret)
+    }
+}
+
+impl Origin for OriginV6 {
+    const FAMILY: Family = Family::V6;
+
+    #[inline(always)]
+    fn address(self) -> Address {
+        Address::v6(self.hi, self.lo)
+    }
+
+    #[inline(always)]
+    fn hash(self, policy: &Policy) -> u64 {
+        let source = &policy.source;
+        let key = SourceKey { hi: self.hi & source.v6_mask_hi, lo: self.lo & source.v6_mask_lo };
+        prefilter::hash_v6(key, policy.prefilter.secret)
+    }
+}
