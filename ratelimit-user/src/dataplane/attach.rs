@@ -245,7 +245,7 @@ pub fn replace_all(
         if except.iter().any(|new| new.interface == name) {
             continue;
         }
-        if !is_alive(pins, &name) {
+        if !is_alive(pins, &name)? {
             pins.remove_link(&name)?;
             continue;
         }
@@ -328,7 +328,7 @@ pub fn attach(
 ) -> Result<Guarded, DataplaneError> {
     let name = &interface.name;
     // A pin without a program on the interface is the link of an interface of that name that is gone.
-    if pins.link(name).exists() && !is_alive(pins, name) {
+    if pins.link(name).exists() && !is_alive(pins, name)? {
         pins.remove_link(name)?;
     }
     let framing = interface.require_framing()?;
@@ -373,9 +373,17 @@ fn open_link(pins: &PinDir, name: &str) -> Option<FdLink> {
     Some(PinnedLink::from_pin(path).ok()?.into())
 }
 
-/// Whether the interface of a pinned link still exists, in whichever namespace.
-fn is_alive(pins: &PinDir, name: &str) -> bool {
-    pinned_index(pins, name).is_some()
+/// Whether the interface of a pinned link still exists, in whichever namespace. A link that cannot be asked is no sign that it does not: a
+/// process that has no descriptors left would take the program off an interface that is there.
+fn is_alive(pins: &PinDir, name: &str) -> Result<bool, DataplaneError> {
+    let failed = |reason: String| DataplaneError::Attach { interface: name.to_owned(), reason };
+    let link = PinnedLink::from_pin(pins.link(name))
+        .map_err(|error| failed(format!("its pinned link cannot be opened: {error}")))?;
+    let link = FdLink::from(link);
+    let id = link.info().map_err(|error| failed(format!("its pinned link cannot be asked: {error}")))?.id();
+    let index =
+        link_interface(id).ok_or_else(|| failed("the kernel does not say where its link is".into()))?;
+    Ok(index != 0)
 }
 
 /// The index of the interface of a pinned link, in whichever namespace it is; none once the interface is gone.
@@ -402,7 +410,7 @@ pub fn program_name(id: u32) -> Option<String> {
 
 /// Whether the pinned link of a name is on an interface that is not visible here under that name.
 fn is_elsewhere(pins: &PinDir, name: &str) -> bool {
-    pins.link(name).exists() && is_alive(pins, name)
+    pins.link(name).exists() && is_alive(pins, name).unwrap_or(true)
 }
 
 /// The interface index of a link that this process has open; 0 once the interface is gone.

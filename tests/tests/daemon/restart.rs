@@ -1,13 +1,18 @@
 //! A policy file or a build that changes while no daemon is alive: whoever is still there keeps what was spent.
 
 use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
 
 use ratelimit_tests::{
     daemon::{Daemon, Edge},
-    netns::EDGE_V4,
+    netns::{EDGE, EDGE_V4},
+    service::with_open_files,
     traffic::{PORT, Sink, edge_with_sources, flood, sent},
 };
 
@@ -199,4 +204,33 @@ fn a_table_of_another_size_takes_nothing_from_users_and_lists() {
     }
     assert_eq!(edge.json(&["block", "list"])["blocks"][0]["reason"], "from before");
     assert_eq!(std::fs::read_dir(edge.pin()).unwrap().count(), 2, "the links, and one layout");
+}
+
+/// The limits of open files that a start may run into while it takes over the program on an interface.
+const FEW_FILES: std::ops::Range<u32> = 50..66;
+
+#[test]
+fn a_start_that_runs_out_of_descriptors_takes_the_program_off_no_interface() {
+    let edge = Edge::new();
+    edge.start("[source]\nlimits = [\"100 packets/s\"]\n").kill_9();
+    let attached = || edge.json(&["status"])["interfaces"].as_array().map_or(0, Vec::len);
+    assert_eq!(attached(), 1, "nobody is alive, and the program is there");
+    let log = edge.dir().join("few-files.log");
+    let mut refused = 0;
+    for most in FEW_FILES.step_by(2) {
+        let mut command = edge.run_command();
+        command.args(["--iface", EDGE]);
+        let mut few = with_open_files(Path::new(command.get_program()), most);
+        few.args(command.get_args()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
+        let mut child = few.spawn().unwrap();
+        let mut first_line = String::new();
+        // It says that it is ready, or ends.
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first_line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let told = fs::read_to_string(&log).unwrap();
+        refused += u32::from(first_line.is_empty() && told.contains("Too many open files"));
+        assert_eq!(attached(), 1, "{most} open files: {told}");
+    }
+    assert!(refused > 0, "every start had enough");
 }
