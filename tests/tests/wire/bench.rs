@@ -19,13 +19,13 @@ fn one_source_is_held_to_its_limit_while_the_rig_measures() {
     let names: Vec<_> = cells.iter().map(|cell| cell["contestant"].as_str().unwrap()).collect();
     assert_eq!(names, ["bare", "ours"]);
     for cell in cells {
-        assert_eq!(cell["rounds"].as_array().unwrap().len(), 3);
+        assert_eq!(cell["rounds"].as_array().unwrap().len(), 11);
         assert!(cell["packets_per_second"]["min"].as_f64().unwrap() > 10_000.0, "{cell}");
     }
-    let passed = |cell: &Value| cell["passed_per_second"]["max"].as_f64().unwrap();
+    let passed = |cell: &Value| cell["passed_per_second"]["median"].as_f64().unwrap();
     // Now and then a packet of the kernel's own, such as a router solicitation.
     assert!(passed(&cells[0]) < 50.0, "a bare drop passes nothing: {}", cells[0]);
-    // 1000 packets/s. A round is 0.3 s, and what came back before it is spent by then.
+    // 1000 packets/s. A round is 50 ms, and what came back before it is spent by then.
     assert!((1.0..1_500.0).contains(&passed(&cells[1])), "{}", cells[1]);
 }
 

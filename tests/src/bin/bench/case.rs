@@ -43,6 +43,8 @@ impl Period {
 
 /// No source of 65 k or more comes near it; a single one floods over it.
 const GENEROUS: SourceLimit = SourceLimit { packets: 1_000, per: Period::Second, burst: 1_000 };
+/// More than the service takes in all, so that its total is what refuses a single source.
+const UNREACHED: SourceLimit = SourceLimit { packets: 100_000_000, per: Period::Second, burst: 1_000_000 };
 /// 65 k sources at 1 M packets/s send 15 a second each.
 const SMALL: SourceLimit = SourceLimit { packets: 10, per: Period::Minute, burst: 10 };
 
@@ -101,6 +103,8 @@ pub(crate) fn all(frame_len: usize) -> Vec<Case> {
     use Runs::{Always, Asked, Full};
     vec![
         light("1", "1 source", Family::V4, 1, Always, Full),
+        light("1-ipv6", "1 source, IPv6", Family::V6, 1, Full, Asked),
+        Case { limit: UNREACHED, ..light("1-total", "1 source, total", Family::V4, 1, Full, Asked) },
         light("65k", "65 k", Family::V4, 1 << 16, Full, Asked),
         light("1M", "1 M", Family::V4, 1 << 20, Full, Asked),
         light("spoofed", "all of IPv4", Family::V4, 0, Always, Always),

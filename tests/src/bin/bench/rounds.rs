@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::{
     case::{Case, Lead},
     contestant::{Abilities, Contestant, InPlace},
-    flight::{self, Flight, Plan},
+    flight::{self, Plan},
     interrupt::Interrupt,
     lane::{Ground, Lane},
     place, progress,
@@ -21,16 +21,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) rounds: usize,
-    /// A round goes around so many times and adds up: a virtual machine's speed changes within seconds, and two who are
-    /// compared should not be far apart.
-    pub(crate) slices: usize,
     pub(crate) slice: Duration,
-}
-
-impl Pace {
-    pub(crate) fn round(&self) -> Duration {
-        self.slice * self.slices as u32
-    }
 }
 
 /// Which CPU does what.
@@ -53,8 +44,6 @@ impl Cores {
 struct Competitor {
     contestant: Contestant,
     cell: Cell,
-    /// Of the round that is under way.
-    slices: Vec<Flight>,
     generator: Generator,
     passed: Option<Counter>,
     _in_place: InPlace,
@@ -79,16 +68,12 @@ pub(crate) fn measure(
     }
     for round in 0..pace.rounds {
         progress::show(&format!("{}: {}, round {} of {}", cores.title(), case.title, round + 1, pace.rounds));
-        for slice in 0..pace.slices {
-            // Not always the same one behind the same one.
-            let first = (round + slice) % competitors.len();
-            for turn in 0..competitors.len() {
-                let at = (first + turn) % competitors.len();
-                let lead = if round + slice == 0 { case.settling } else { case.lead };
-                competitors[at].take_turn(&ground, lead, pace.slice, cores, interrupt)?;
-            }
+        // Not always the same one behind the same one.
+        for turn in 0..competitors.len() {
+            let at = (round + turn) % competitors.len();
+            let lead = if round == 0 { case.settling } else { case.lead };
+            competitors[at].take_turn(&ground, lead, pace.slice, cores, interrupt)?;
         }
-        competitors.iter_mut().for_each(Competitor::end_round);
     }
     progress::clear();
     Ok(CaseResult::new(case.clone(), competitors.into_iter().map(|competitor| competitor.cell).collect()))
@@ -110,15 +95,7 @@ fn set_up(
     let generator = place::inside(ground.namespace(), || Generator::new(&case.traffic, &lane.outlet))?;
     let passed = Counter::open(&lane, &contestant, case.traffic.family)?;
     let cell = Cell::new(contestant.name, contestant.title);
-    Ok(Competitor {
-        contestant,
-        cell,
-        slices: Vec::new(),
-        generator,
-        passed,
-        _in_place: in_place,
-        _lane: lane,
-    })
+    Ok(Competitor { contestant, cell, generator, passed, _in_place: in_place, _lane: lane })
 }
 
 impl Competitor {
@@ -133,14 +110,7 @@ impl Competitor {
         let plan = Plan { lead, duration, cores };
         let turn = flight::measure(ground, &self.generator, self.passed.as_mut(), plan, interrupt);
         let flight = turn.with_context(|| format!("while measuring {}", self.contestant.title))?;
-        self.slices.push(flight);
+        self.cell.add(flight.arrived, flight.passed, flight.took);
         Ok(())
-    }
-
-    fn end_round(&mut self) {
-        let slices = std::mem::take(&mut self.slices);
-        let arrived = slices.iter().map(|slice| slice.arrived).sum();
-        let passed = slices.iter().map(|slice| slice.passed).sum();
-        self.cell.add(arrived, passed, slices.iter().map(|slice| slice.took).sum());
     }
 }

@@ -18,6 +18,8 @@ use crate::{
     selection::{Runs, Section, Selection},
 };
 
+/// A round on the wire. Short, because a virtual machine's speed changes within seconds, and two who are compared should not be far apart.
+const SLICE: Duration = Duration::from_millis(50);
 /// Runs of the program for one number, full and quick.
 const RUNS: (u32, u32) = (4_000_000, 500_000);
 /// Frames of an ordinary wire, and of one with jumbo frames: several buffers each.
@@ -41,7 +43,10 @@ pub(crate) struct Request {
 struct Setting {
     chosen: Selection,
     cases: Vec<Case>,
+    /// On the wire.
     pace: Pace,
+    /// Rounds of everything else.
+    rounds: usize,
     abilities: Abilities,
     interrupt: Interrupt,
     notes: Vec<String>,
@@ -56,14 +61,11 @@ pub(crate) fn run(request: Request) -> Result<Report> {
     let abilities = Abilities::find_out(request.limiter)?;
     let machine =
         Machine::this(["nft", "iptables"].iter().filter_map(|peer| machine::version(peer)).collect());
-    let mut pace = if request.quick {
-        Pace { rounds: 3, slices: 1, slice: Duration::from_millis(200) }
-    } else {
-        Pace { rounds: 5, slices: 4, slice: Duration::from_millis(250) }
-    };
-    pace.rounds = request.rounds.unwrap_or(pace.rounds);
+    let (on_the_wire, rounds) = if request.quick { (11, 3) } else { (31, 5) };
+    let pace = Pace { rounds: request.rounds.unwrap_or(on_the_wire), slice: SLICE };
+    let rounds = request.rounds.unwrap_or(rounds);
     let notes = abilities.notes();
-    let mut setting = Setting { chosen, cases, pace, abilities, interrupt, notes };
+    let mut setting = Setting { chosen, cases, pace, rounds, abilities, interrupt, notes };
     let last = machine.cpus - 1;
     let one_core = Cores { generator: last, receiver: None, observer: 0 };
     let two_cores = Cores { receiver: Some(0), ..one_core };
@@ -79,7 +81,7 @@ pub(crate) fn run(request: Request) -> Result<Report> {
         machine,
         command: request.command,
         rounds: pace.rounds,
-        round_seconds: pace.round().as_secs_f64(),
+        round_seconds: pace.slice.as_secs_f64(),
         notes: setting.notes,
     })
 }
@@ -87,7 +89,7 @@ pub(crate) fn run(request: Request) -> Result<Report> {
 impl Setting {
     fn extent(&self) -> Extent {
         let quick = self.chosen.quick();
-        Extent { rounds: self.pace.rounds, runs: if quick { RUNS.1 } else { RUNS.0 }, quick }
+        Extent { rounds: self.rounds, runs: if quick { RUNS.1 } else { RUNS.0 }, quick }
     }
 
     /// Whether a part runs, and can.
@@ -164,7 +166,7 @@ impl Setting {
             return Ok(None);
         }
         let round = Duration::from_millis(if self.chosen.quick() { 300 } else { 2_000 });
-        let pace = honest::Pace { rounds: self.pace.rounds, round };
+        let pace = honest::Pace { rounds: self.rounds, round };
         let honest = honest::measure(seats, pace, &self.abilities, &self.interrupt)?;
         if honest.syn_flood.answered == 0 {
             self.notes.push("no SYN was answered with a cookie, which takes kernel 6.0".into());
@@ -177,7 +179,7 @@ impl Setting {
             return Ok(Vec::new());
         }
         progress::show("policies of 100 000 prefixes");
-        let steps = apply::measure(self.pace.rounds, &self.abilities, &self.interrupt);
+        let steps = apply::measure(self.rounds, &self.abilities, &self.interrupt);
         progress::clear();
         steps
     }

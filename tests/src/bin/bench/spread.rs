@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 
-/// Median, smallest and largest.
+/// Median, quartiles, smallest and largest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
+    pub(crate) lower_quartile: f64,
+    pub(crate) upper_quartile: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
 }
@@ -16,13 +18,18 @@ impl Spread {
         let mut sorted = measured.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
+        // Between two measurements, as far from each as the share says.
+        let at = |share: f64| {
+            let place = share * (sorted.len() - 1) as f64;
+            let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+            below + (above - below) * place.fract()
         };
-        Some(Self { median, min, max })
+        Some(Self { median: at(0.5), lower_quartile: at(0.25), upper_quartile: at(0.75), min, max })
+    }
+
+    /// One value that does not vary.
+    pub(crate) fn exact(value: f64) -> Self {
+        Self { median: value, lower_quartile: value, upper_quartile: value, min: value, max: value }
     }
 
     /// Of the ratios, round by round: both were measured within seconds of each other, so whatever else the machine did
@@ -32,10 +39,11 @@ impl Spread {
         Self::of(&ratios)
     }
 
-    /// `0.83 (0.80..0.85)`, everything divided by `unit`.
+    /// The median and the quartiles as `0.83 (0.80..0.85)`, everything divided by `unit`.
     pub(crate) fn shown(&self, unit: f64, digits: usize) -> String {
-        let [median, min, max] = [self.median, self.min, self.max].map(|value| value / unit);
-        format!("{median:.digits$} ({min:.digits$}..{max:.digits$})")
+        let [median, lower, upper] =
+            [self.median, self.lower_quartile, self.upper_quartile].map(|value| value / unit);
+        format!("{median:.digits$} ({lower:.digits$}..{upper:.digits$})")
     }
 }
 
@@ -46,7 +54,10 @@ mod tests {
     #[test]
     fn the_median_does_not_depend_on_the_order_or_on_one_bad_round() {
         let spread = Spread::of(&[9.0, 0.1, 10.0, 11.0, 8.0]).unwrap();
-        assert_eq!(spread, Spread { median: 9.0, min: 0.1, max: 11.0 });
+        assert_eq!(
+            spread,
+            Spread { median: 9.0, lower_quartile: 8.0, upper_quartile: 10.0, min: 0.1, max: 11.0 }
+        );
     }
 
     #[test]
@@ -64,11 +75,13 @@ mod tests {
     fn ratios_are_taken_within_a_round() {
         // A machine that was twice as slow in the second round.
         let spread = Spread::of_ratios(&[8.0, 4.0, 8.0], &[10.0, 5.0, 10.0]).unwrap();
-        assert_eq!(spread, Spread { median: 0.8, min: 0.8, max: 0.8 });
+        assert_eq!(spread, Spread::exact(0.8));
     }
 
     #[test]
     fn a_spread_is_shown_in_its_unit() {
-        assert_eq!(Spread { median: 9.94e6, min: 9.5e6, max: 10.02e6 }.shown(1e6, 1), "9.9 (9.5..10.0)");
+        let spread =
+            Spread { median: 9.94e6, lower_quartile: 9.5e6, upper_quartile: 10.02e6, min: 0.0, max: 2e7 };
+        assert_eq!(spread.shown(1e6, 1), "9.9 (9.5..10.0)");
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn shown(report: &Report) -> String {
     for note in &report.notes {
         let _written = writeln!(text, "note: {note}");
     }
-    let rounds = format!("median (min..max) of {} rounds of {} s", report.rounds, report.round_seconds);
+    let rounds = format!("median (quartiles) of {} rounds of {} s", report.rounds, report.round_seconds);
     wire(&mut text, &report.one_core, "generator and receiver on one core", &rounds);
     target_table(&mut text, report);
     wire(&mut text, &report.two_cores, "receiver on a core of its own", &rounds);
@@ -245,7 +245,7 @@ mod tests {
     fn honest_clients_are_shown_with_what_failed_and_how_it_compares() {
         let text = super::shown(&Report { honest: Some(honest()), ..example() });
         assert!(text.contains("flood against no flood: 0.60 (0.54..0.66)"), "{text}");
-        assert!(text.contains("2.40 (2.16..2.64)") && text.contains("0.995 (0.980..1.000)"), "{text}");
+        assert!(text.contains("2.40 (2.16..2.64)") && text.contains("0.995 (0.990..1.000)"), "{text}");
         assert!(text.lines().any(|line| line.contains("goodput") && line.ends_with("met")), "{text}");
     }
 
@@ -253,7 +253,7 @@ mod tests {
     fn frame_sizes_have_a_row_for_each_case() {
         let report = Report { frame_size: example().one_core, ..example() };
         let text = super::shown(&report);
-        assert!(text.contains("By frame size") && text.contains("8.00 (7.50..8.50)"), "{text}");
+        assert!(text.contains("By frame size") && text.contains("8.00 (7.75..8.25)"), "{text}");
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} not in {text}"));
         assert!(at("note: ") < at("Speed against a bare XDP_DROP"));
         assert!(at("Speed against a bare XDP_DROP") < at("Million packets per second"));
-        assert!(text.contains("0.80 (0.75..0.85)") && text.contains("8.0 (7.5..8.5)"), "{text}");
+        assert!(text.contains("0.80 (0.78..0.82)") && text.contains("8.0 (7.8..8.2)"), "{text}");
         assert!(text.contains("missed") || text.contains("met"));
     }
 
@@ -273,12 +273,12 @@ mod tests {
             list_entries_written: 2,
             daemon_ms: command_ms.iter().map(|ms| ms / 2.0).collect(),
             command_ms,
-            ratio: Some(Spread { median: ratio, min: ratio, max: ratio }),
+            ratio: Some(Spread::exact(ratio)),
         };
         let apply =
             vec![step("all", vec![400.0, 300.0, 500.0], 1.0), step("one", vec![20.0, 30.0, 40.0], 0.075)];
         let text = super::shown(&Report { apply, ..example() });
-        assert!(text.contains("30.0 (20.0..40.0)") && text.contains("15.0 (10.0..20.0)"), "{text}");
+        assert!(text.contains("30.0 (25.0..35.0)") && text.contains("15.0 (12.5..17.5)"), "{text}");
         assert!(text.contains("0.075 (0.075..0.075)"), "{text}");
     }
 

@@ -159,7 +159,7 @@ mod tests {
             ..Rounds::default()
         };
         let goodput = rounds.into_goodput().unwrap();
-        assert_eq!(goodput.ratio, Spread { median: 0.6, min: 0.5, max: 0.6 });
+        assert_eq!((goodput.ratio.median, goodput.ratio.min, goodput.ratio.max), (0.6, 0.5, 0.6));
         let dead = Rounds { calm: vec![0.0], flooded: vec![0.0], arrived: vec![1e6], ..Rounds::default() };
         assert!(dead.into_goodput().unwrap_err().to_string().contains("even without a flood"));
     }

@@ -18,7 +18,7 @@ pub(super) fn shown(report: &Report) -> String {
     }
     let _written = writeln!(
         text,
-        "median (min..max) of {} rounds of {} s; servers on CPU {}, clients on CPU {}",
+        "median (quartiles) of {} rounds of {} s; servers on CPU {}, clients on CPU {}",
         report.rounds, report.round_seconds, report.server_cpu, report.client_cpu
     );
     target_table(&mut text, &report.targets);
