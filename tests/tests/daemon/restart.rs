@@ -203,7 +203,7 @@ fn a_table_of_another_size_takes_nothing_from_users_and_lists() {
         nearly(PER_SOURCE, first + offer(&edge, &mut sink, unspent));
     }
     assert_eq!(edge.json(&["block", "list"])["blocks"][0]["reason"], "from before");
-    assert_eq!(std::fs::read_dir(edge.pin()).unwrap().count(), 2, "the links, and one layout");
+    assert_eq!(fs::read_dir(edge.pin()).unwrap().count(), 2, "the links, and one layout");
 }
 
 /// The limits of open files that a start may run into while it takes over the program on an interface.

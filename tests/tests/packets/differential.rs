@@ -11,7 +11,7 @@ use fastrand::Rng;
 use ratelimit_common::abi::{ListEntry, Reason, list};
 use ratelimit_ebpf::{
     frame::{Frame, Link},
-    origin::Origin as _,
+    origin::Origin,
     packet::Family,
     parse,
 };
@@ -317,8 +317,8 @@ fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {
 fn read_briefly(link: Link, bytes: &[u8]) -> bool {
     let frame = Frame::new(link, bytes);
     let brief = parse::network(&frame).and_then(|(family, at)| match family {
-        Family::V4 => parse::brief_v4(&frame, at).map(|brief| brief.with(|origin| origin.address())),
-        Family::V6 => parse::brief_v6(&frame, at).map(|brief| brief.with(|origin| origin.address())),
+        Family::V4 => parse::brief_v4(&frame, at).map(|brief| brief.with(Origin::address)),
+        Family::V6 => parse::brief_v6(&frame, at).map(|brief| brief.with(Origin::address)),
     });
     let Some(brief) = brief else { return false };
     let whole = parse::parse(&frame).unwrap_or_else(|reason| panic!("{reason:?}: {bytes:02x?}"));
