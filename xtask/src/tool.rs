@@ -111,8 +111,12 @@ mod tests {
 
     #[test]
     fn commands_are_told_nothing_of_the_package_that_starts_them() {
-        // Cargo has set these for this test.
-        assert!(env::var_os("CARGO_PKG_NAME").is_some() && env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let names =
+            [("CARGO_PKG_NAME", true), ("CARGO_MANIFEST_DIR", true), ("CARGO", false), ("PATH", false)];
+        for (name, of_package) in names {
+            assert_eq!(is_of_this_package(OsStr::new(name)), of_package, "{name}");
+        }
+        // Cargo sets these for tests that it starts itself.
         let told = output(&mut command("env")).unwrap();
         assert!(!told.contains("CARGO_PKG_") && !told.contains("CARGO_MANIFEST_"), "{told}");
     }
