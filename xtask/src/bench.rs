@@ -9,9 +9,11 @@ use crate::setup::{self, Install, Need};
 use crate::{build, peer, tool, workspace};
 
 /// The peers, and what it takes to feed them in bulk.
-const PEERS: [Need; 4] = [
+const PEERS: [Need; 5] = [
     Need::Executable { name: "nft", package: "nftables" },
     Need::Executable { name: "iptables", package: "iptables" },
+    // A list of addresses for iptables.
+    Need::Executable { name: "ipset", package: "ipset" },
     Need::Executable { name: "ethtool", package: "ethtool" },
     Need::Executable { name: "unshare", package: "util-linux" },
 ];

@@ -5,8 +5,15 @@
 //! vary, vary_v6         rewrite the source -> tail call the program measured  (test runs)
 //! drop, read_and_drop   the floor: what no limiter can be faster than
 //! pass                  the other floor: what handing a packet to the stack costs
+//! pass_some             the floor of a limiter that lets some packets in: so many per tick, and no more
+//! count_in_lru          a peer: a limiter as it is usually written, one LRU hash of sources
 //! ```
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
+#![cfg_attr(target_arch = "bpf", feature(core_intrinsics))]
+#![cfg_attr(
+    target_arch = "bpf",
+    expect(internal_features, reason = "adding at once for all CPUs: the target does not declare AtomicU64")
+)]
 #![cfg_attr(
     target_arch = "bpf",
     expect(clippy::needless_pass_by_value, reason = "the entry macro hands the context over by value")
@@ -14,6 +21,8 @@
 
 #[cfg(target_arch = "bpf")]
 mod packet;
+#[cfg(target_arch = "bpf")]
+mod tables;
 
 #[cfg(target_arch = "bpf")]
 mod entry {
@@ -23,7 +32,7 @@ mod entry {
         programs::XdpContext,
     };
 
-    use crate::packet;
+    use crate::{packet, tables};
 
     #[xdp]
     pub(crate) fn generate(ctx: XdpContext) -> u32 {
@@ -65,6 +74,20 @@ mod entry {
     #[xdp(frags)]
     pub(crate) fn pass(_ctx: XdpContext) -> u32 {
         XDP_PASS
+    }
+
+    #[xdp(frags)]
+    pub(crate) fn pass_some(_ctx: XdpContext) -> u32 {
+        if tables::is_within_tick() { XDP_PASS } else { XDP_DROP }
+    }
+
+    #[xdp(frags)]
+    pub(crate) fn count_in_lru(ctx: XdpContext) -> u32 {
+        let Some(source) = packet::source_of_attack(&ctx) else { return XDP_PASS };
+        let is_refused = tables::is_blocked(source)
+            || !tables::is_within_window(source)
+            || (tables::has_total() && !tables::is_within_tick());
+        if is_refused { XDP_DROP } else { XDP_PASS }
     }
 
     /// The verifier proves that nothing gets here.

@@ -32,6 +32,7 @@ const V4_END: usize = EthHdr::LEN + Ipv4Hdr::LEN;
 const V6_PROTOCOL: usize = EthHdr::LEN + offset_of!(Ipv6Hdr, next_hdr);
 const V6_SOURCE: usize = EthHdr::LEN + offset_of!(Ipv6Hdr, src_addr);
 const V6_END: usize = EthHdr::LEN + Ipv6Hdr::LEN;
+const UDP_DESTINATION: usize = offset_of!(UdpHdr, dst);
 const UDP_CHECKSUM: usize = offset_of!(UdpHdr, check);
 const TCP_CHECKSUM: usize = offset_of!(TcpHdr, check);
 
@@ -56,6 +57,9 @@ static FIXED_TCP_SUM: Global<u32> = Global::new(0);
 /// A TCP segment that opens a connection, from the Ethernet header on, without source and checksums.
 #[unsafe(no_mangle)]
 static SYN: Global<[u64; WORDS]> = Global::new([0; WORDS]);
+/// The port that is attacked.
+#[unsafe(no_mangle)]
+static PORT: Global<u16> = Global::new(0);
 /// The interface that packets leave by.
 #[unsafe(no_mangle)]
 static INTERFACE: Global<u32> = Global::new(0);
@@ -143,6 +147,28 @@ pub(crate) fn is_udp_with_ports(ctx: &XdpContext) -> bool {
     let Some(start) = at_least(ctx, udp + UdpHdr::LEN) else { return false };
     let source = u32::from(load(start + V4_SOURCE)) | u32::from(load(start + V4_SOURCE + 2));
     source | u32::from(load(start + udp)) | u32::from(load(start + udp + 2)) != 0
+}
+
+/// The source of a datagram to the attacked port, as the peer's table knows it: an IPv4 address, or the upper half of one of IPv6, which is never
+/// below 2^32.
+#[inline(always)]
+pub(crate) fn source_of_attack(ctx: &XdpContext) -> Option<u64> {
+    let start = at_least(ctx, V4_END + UdpHdr::LEN)?;
+    let (protocol, udp, source) = match load(start + offset_of!(EthHdr, ether_type)) {
+        ETHERTYPE_IPV4 if load(start + EthHdr::LEN) & IHL_MASK == IHL_WITHOUT_OPTIONS => {
+            (load(start + V4_PROTOCOL - 1) as u8, V4_END, words_at(start + V4_SOURCE, 2))
+        }
+        ETHERTYPE_IPV6 => ((load(start + V6_PROTOCOL) >> 8) as u8, V6_END, words_at(start + V6_SOURCE, 4)),
+        _ => return None,
+    };
+    let start = at_least(ctx, udp + UdpHdr::LEN)?;
+    (protocol == UDP && load(start + udp + UDP_DESTINATION) == PORT.load()).then_some(source)
+}
+
+/// So many pairs of bytes as one number, the first pair on top.
+#[inline(always)]
+fn words_at(at: usize, count: usize) -> u64 {
+    (0..count).fold(0, |number, word| number << 16 | u64::from(load(at + word * 2)))
 }
 
 /// Into the wire.

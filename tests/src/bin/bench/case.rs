@@ -1,6 +1,6 @@
 //! What is sent, and under which limits: the cases of the benchmark, as data.
 
-use std::time::Duration;
+use std::{net::Ipv4Addr, time::Duration};
 
 use serde::Serialize;
 
@@ -15,6 +15,10 @@ use crate::{
 pub(crate) const TOTAL_PER_SECOND: u32 = 100_000;
 /// Sources that each limiter has room for, the default of ours.
 pub(crate) const TABLE_ENTRIES: u32 = 262_144;
+/// The same where there are more sources than that and each needs an entry.
+const ENTRIES_FOR_A_MILLION: u32 = 1 << 21;
+/// Entries of a long list.
+pub(crate) const MANY_LISTED: u32 = 100_000;
 
 /// What one source may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -29,6 +33,7 @@ pub(crate) struct SourceLimit {
 pub(crate) enum Period {
     Second,
     Minute,
+    Hour,
 }
 
 impl Period {
@@ -37,6 +42,15 @@ impl Period {
         match self {
             Self::Second => "second",
             Self::Minute => "minute",
+            Self::Hour => "hour",
+        }
+    }
+
+    pub(crate) fn seconds(self) -> u64 {
+        match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3_600,
         }
     }
 }
@@ -47,6 +61,9 @@ const GENEROUS: SourceLimit = SourceLimit { packets: 1_000, per: Period::Second,
 const UNREACHED: SourceLimit = SourceLimit { packets: 100_000_000, per: Period::Second, burst: 1_000_000 };
 /// 65 k sources at 1 M packets/s send 15 a second each.
 const SMALL: SourceLimit = SourceLimit { packets: 10, per: Period::Minute, burst: 10 };
+
+/// A million sources at 1 M packets/s send one a second each; what comes back between two rounds is next to nothing.
+const TINY: SourceLimit = SourceLimit { packets: 10, per: Period::Hour, burst: 10 };
 
 /// Traffic before a measurement: at least so much, for at least so long.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +84,10 @@ pub(crate) struct Case {
     pub(crate) limit: SourceLimit,
     /// Packets per second for the attacked service in all.
     pub(crate) total: Option<u32>,
+    /// Sources that each limiter has room for.
+    pub(crate) table_entries: u32,
+    /// Single addresses that are blocked, every second one from the first source on; 0 is no list.
+    pub(crate) listed: u32,
     /// What goes ahead of the first round, until every burst is spent and tables are as full as they get.
     #[serde(skip)]
     pub(crate) settling: Lead,
@@ -80,6 +101,22 @@ pub(crate) struct Case {
     pub(crate) on_two_cores: Runs,
 }
 
+impl Case {
+    /// Packets per second that the policy lets in, where they are so many that handing them to the stack is part of the cost.
+    pub(crate) fn admitted(&self) -> Option<u32> {
+        let alone = (self.limit.per == Period::Second).then_some(self.limit.packets);
+        let of_sources = alone.filter(|_| self.traffic.sources == 1);
+        let admitted = self.total.into_iter().chain(of_sources).min();
+        admitted.filter(|_| self.listed == 0 && self.total.is_some())
+    }
+
+    /// The addresses of its list.
+    pub(crate) fn blocked(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
+        // Every second one, or a list of neighbours would be a list of few prefixes.
+        (0..self.listed).map(|number| Ipv4Addr::from_bits(traffic::BASE_V4 + number * 2))
+    }
+}
+
 /// Every case there is, for frames of this length.
 pub(crate) fn all(frame_len: usize) -> Vec<Case> {
     let light = |name, title, family, sources, runs, on_two_cores| Case {
@@ -88,6 +125,8 @@ pub(crate) fn all(frame_len: usize) -> Vec<Case> {
         traffic: Traffic { family, base_v4: traffic::BASE_V4, sources, frame_len },
         limit: GENEROUS,
         total: Some(TOTAL_PER_SECOND),
+        table_entries: TABLE_ENTRIES,
+        listed: 0,
         settling: Lead { packets: u64::from(TABLE_ENTRIES), time: Duration::ZERO },
         lead: Lead { packets: u64::from(TOTAL_PER_SECOND) * 5 / 4, time: Duration::ZERO },
         runs,
@@ -105,11 +144,20 @@ pub(crate) fn all(frame_len: usize) -> Vec<Case> {
         light("1", "1 source", Family::V4, 1, Always, Full),
         light("1-ipv6", "1 source, IPv6", Family::V6, 1, Full, Asked),
         Case { limit: UNREACHED, ..light("1-total", "1 source, total", Family::V4, 1, Full, Asked) },
+        Case { listed: MANY_LISTED, ..light("blocked", "1 of 100 000 blocked", Family::V4, 1, Full, Asked) },
         light("65k", "65 k", Family::V4, 1 << 16, Full, Asked),
         light("1M", "1 M", Family::V4, 1 << 20, Full, Asked),
         light("spoofed", "all of IPv4", Family::V4, 0, Always, Always),
         light("ipv6", "IPv6 random /64", Family::V6, 0, Full, Asked),
         heavy("heavy", "65 k heavy", Family::V4, 1 << 16, Always, Full),
+        Case {
+            limit: TINY,
+            table_entries: ENTRIES_FOR_A_MILLION,
+            // Longer ones would be most of the run, and hardly anything has come back that they could spend.
+            lead: Lead { packets: 1 << 19, time: Duration::ZERO },
+            settling: Lead { packets: (1 << 20) * 13, time: ENTRIES_FOR_ALL },
+            ..heavy("1M-heavy", "1 M heavy", Family::V4, 1 << 20, Full, Asked)
+        },
     ]
 }
 
@@ -122,9 +170,37 @@ mod tests {
         let cases = all(64);
         for (at, case) in cases.iter().enumerate() {
             assert!(cases[..at].iter().all(|other| other.name != case.name), "{}", case.name);
-            if case.traffic.sources > 1 && case.limit == SMALL {
+            if case.traffic.sources > 1 && [SMALL, TINY].contains(&case.limit) {
                 assert!(case.settling.packets > u64::from(case.traffic.sources * case.limit.burst));
             }
         }
+    }
+
+    #[test]
+    fn a_bare_program_lets_in_what_the_policy_does_where_that_is_part_of_the_cost() {
+        let told: Vec<_> = all(64).iter().map(|case| (case.name, case.admitted())).collect();
+        let (one, total) = (Some(1_000), Some(TOTAL_PER_SECOND));
+        let expected = [
+            ("1", one),
+            ("1-ipv6", one),
+            ("1-total", total),
+            ("blocked", None),
+            ("65k", total),
+            ("1M", total),
+            ("spoofed", total),
+            ("ipv6", total),
+            ("heavy", None),
+            ("1M-heavy", None),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn the_one_source_of_a_list_is_on_it_and_its_neighbour_is_not() {
+        let case = all(64).into_iter().find(|case| case.listed > 0).unwrap();
+        let source = Ipv4Addr::from_bits(case.traffic.base_v4);
+        let blocked: Vec<_> = case.blocked().collect();
+        assert_eq!((blocked.len(), blocked[0]), (100_000, source));
+        assert!(!blocked.contains(&Ipv4Addr::from_bits(case.traffic.base_v4 + 1)));
     }
 }

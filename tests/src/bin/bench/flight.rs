@@ -33,7 +33,7 @@ const READING: Duration = Duration::from_micros(500);
 /// How often the observer looks.
 const GLANCE: Duration = Duration::from_millis(1);
 /// For the first packet, and for the whole lead of a contestant that is very slow.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a turn is to be like.
 #[derive(Clone, Copy, Debug)]

@@ -4,16 +4,28 @@ use std::fmt::Write as _;
 
 use crate::report::{CaseResult, Report};
 
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 420.0;
+const WIDTH: f64 = 1240.0;
+const HEIGHT: f64 = 430.0;
 const LEFT: f64 = 50.0;
 const TOP: f64 = 64.0;
-const BOTTOM: f64 = 90.0;
+const BOTTOM: f64 = 100.0;
 /// Part of a group's width that is left empty behind it.
 const GAP: f64 = 0.2;
 /// Dark to light: ours stands out, peers are the warm ones. Readable in grey.
-const COLOURS: [&str; 9] =
-    ["#9e9e9e", "#c8c8c8", "#0b6e4f", "#7fc8a9", "#c0392b", "#e6a59d", "#d68910", "#f3d3a2", "#5d6d7e"];
+const COLOURS: [(&str, &str); 10] = [
+    ("bare", "#9e9e9e"),
+    ("reader", "#c8c8c8"),
+    ("as-many", "#b0bec5"),
+    ("ours", "#0b6e4f"),
+    ("ours-no-gate", "#7fc8a9"),
+    ("nft", "#c0392b"),
+    ("nft-drop", "#e6a59d"),
+    ("iptables", "#d68910"),
+    ("iptables-drop", "#f3d3a2"),
+    ("lru", "#6c5b9e"),
+];
+/// Of whoever else takes part.
+const OTHER: &str = "#5d6d7e";
 
 /// The picture of the one-core rig.
 pub(crate) fn svg(report: &Report) -> String {
@@ -59,7 +71,7 @@ fn bars(svg: &mut String, case: &CaseResult, left: f64, width: f64, top: f64) {
         let [median, min, max] = [rate.median, rate.min, rate.max].map(|value| height_of(value / 1e6, top));
         let (x, middle) = (left + bar * at as f64, left + bar * (at as f64 + 0.5));
         let height = height_of(0.0, top) - median;
-        let colour = COLOURS[at % COLOURS.len()];
+        let colour = colour(cell.contestant);
         let _written = writeln!(
             svg,
             "<rect x=\"{x:.1}\" y=\"{median:.1}\" width=\"{:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>\
@@ -72,11 +84,12 @@ fn bars(svg: &mut String, case: &CaseResult, left: f64, width: f64, top: f64) {
 
 fn legend(svg: &mut String, cases: &[CaseResult]) {
     const PER_LINE: usize = 4;
-    let cells = cases.first().map(|case| &case.cells[..]).unwrap_or_default();
-    for (at, cell) in cells.iter().enumerate() {
+    // Whoever is left out of one case is in another.
+    let cells = cases.iter().max_by_key(|case| case.cells.len()).map(|case| &case.cells[..]);
+    for (at, cell) in cells.unwrap_or_default().iter().enumerate() {
         let x = LEFT + (at % PER_LINE) as f64 * (WIDTH - LEFT) / PER_LINE as f64;
         let y = HEIGHT - BOTTOM + 36.0 + (at / PER_LINE) as f64 * 16.0;
-        let colour = COLOURS[at % COLOURS.len()];
+        let colour = colour(cell.contestant);
         let _written = writeln!(
             svg,
             "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>",
@@ -84,6 +97,11 @@ fn legend(svg: &mut String, cases: &[CaseResult]) {
         );
         text(svg, x + 15.0, y, "start", cell.title);
     }
+}
+
+/// One contestant has one colour in every case.
+fn colour(contestant: &str) -> &'static str {
+    COLOURS.iter().find(|(name, _)| *name == contestant).map_or(OTHER, |(_, colour)| *colour)
 }
 
 fn height_of(millions: f64, top: f64) -> f64 {

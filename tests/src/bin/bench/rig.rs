@@ -22,7 +22,11 @@ const BATCH: u32 = 64;
 
 /// A bare program on an interface of the calling thread's namespace; comes off with the value.
 pub(crate) fn attach(program: &str, interface: &str) -> Result<Ebpf> {
-    let mut ebpf = EbpfLoader::new().load(OBJECT).context("cannot load the rig's object")?;
+    attached(EbpfLoader::new().load(OBJECT).context("cannot load the rig's object")?, program, interface)
+}
+
+/// The same with an object whose globals and maps are filled in.
+pub(crate) fn attached(mut ebpf: Ebpf, program: &str, interface: &str) -> Result<Ebpf> {
     let xdp = xdp(&mut ebpf, program)?;
     xdp.load().with_context(|| format!("the kernel does not take the rig's program {program}"))?;
     xdp.attach(interface, XdpMode::Driver)

@@ -61,7 +61,8 @@ pub(crate) fn measure(
 ) -> Result<CaseResult> {
     let ground = Ground::new()?;
     let mut competitors = Vec::new();
-    for (number, contestant) in contestants.iter().enumerate() {
+    let participants = contestants.iter().filter(|contestant| contestant.takes_part(case));
+    for (number, contestant) in participants.enumerate() {
         interrupt.check()?;
         let competitor = set_up(&ground, number, *contestant, case, cores, abilities);
         competitors.push(competitor.with_context(|| format!("cannot set up {}", contestant.title))?);

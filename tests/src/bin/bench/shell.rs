@@ -1,6 +1,10 @@
 //! Other people's programs, with their complaint in the error.
 
-use std::{ffi::OsStr, process::Command};
+use std::{
+    ffi::OsStr,
+    io::Write as _,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context, Result, bail};
 
@@ -10,18 +14,37 @@ pub(crate) fn run<I: IntoIterator<Item: AsRef<OsStr>>>(program: &str, words: I) 
     output(command.args(words))
 }
 
+/// Runs a command to its end with a text as its input.
+pub(crate) fn fed(command: &mut Command, input: &str) -> Result<()> {
+    let shown = shown(command);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    let written = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
+    let done = child.wait_with_output().with_context(|| format!("cannot wait for `{shown}`"))?;
+    // Its complaint says more than a pipe that broke.
+    if !done.status.success() {
+        bail!("`{shown}` ended with {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
+    }
+    written.transpose().with_context(|| format!("`{shown}` did not read its input"))?;
+    Ok(())
+}
+
 /// Runs a command to its end and returns what it printed.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let words: Vec<_> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(OsStr::to_string_lossy)
-        .collect();
-    let shown = words.join(" ");
+    let shown = shown(command);
     let done = command.output().with_context(|| format!("cannot start `{shown}`"))?;
     if !done.status.success() {
         bail!("`{shown}` ended with {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

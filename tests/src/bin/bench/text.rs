@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     apply::Step,
-    contestant::YARDSTICK,
+    contestant::{self, YARDSTICK},
     cost::{Cost, growth::Curve, paths::PathCost, same_source::Together},
     honest::{Goodput, Honest, SynFlood, Visits},
     report::{CaseResult, Cell, Report},
@@ -24,6 +24,7 @@ pub(crate) fn shown(report: &Report) -> String {
     }
     let rounds = format!("median (quartiles) of {} rounds of {} s", report.rounds, report.round_seconds);
     wire(&mut text, &report.one_core, "generator and receiver on one core", &rounds);
+    against_others(&mut text, &report.one_core, "generator and receiver on one core");
     target_table(&mut text, report);
     wire(&mut text, &report.two_cores, "receiver on a core of its own", &rounds);
     path_table(&mut text, &report.paths);
@@ -55,12 +56,45 @@ fn wire(text: &mut String, cases: &[CaseResult], rig: &str, rounds: &str) {
 fn by_contestant(cases: &[CaseResult], show: impl Fn(&Cell) -> Option<String>) -> String {
     let heads = cases.iter().map(|case| case.case.title.to_owned());
     let mut table = Table::new(std::iter::once(String::new()).chain(heads).collect());
-    let rows = cases.first().map(|case| &case.cells[..]).unwrap_or_default();
-    for row in rows {
-        let cell = |case: &CaseResult| case.cell(row.contestant).and_then(&show).unwrap_or("-".into());
-        table.row(std::iter::once(row.title.to_owned()).chain(cases.iter().map(cell)).collect());
+    for (contestant, title) in everybody(cases) {
+        let cell = |case: &CaseResult| case.cell(contestant).and_then(&show).unwrap_or("-".into());
+        table.row(std::iter::once(title.to_owned()).chain(cases.iter().map(cell)).collect());
     }
     table.shown()
+}
+
+/// Name and title of whoever was in any of the cases, in the order of the list of contestants.
+fn everybody(cases: &[CaseResult]) -> Vec<(&'static str, &'static str)> {
+    let mut found = Vec::new();
+    for cell in cases.iter().flat_map(|case| &case.cells) {
+        let one = (cell.contestant, cell.title);
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found.sort_by_key(|(name, _)| contestant::ALL.iter().position(|known| known.name == *name));
+    found
+}
+
+/// How many times as fast as each of the others, round by round: a row for each contestant, a column for each case.
+fn against_others(text: &mut String, cases: &[CaseResult], rig: &str) {
+    let others = everybody(cases).into_iter().filter(|(name, _)| ![targets::OURS, YARDSTICK].contains(name));
+    let others: Vec<_> = others.collect();
+    if others.is_empty() || cases.iter().all(|case| case.cell(targets::OURS).is_none()) {
+        return;
+    }
+    let _written = writeln!(text, "\nratelimit against each of the others, {rig}");
+    let heads = cases.iter().map(|case| case.case.title.to_owned());
+    let mut table = Table::new(std::iter::once(String::new()).chain(heads).collect());
+    for (contestant, title) in others {
+        let cell = |case: &CaseResult| {
+            let (ours, other) = (case.cell(targets::OURS)?, case.cell(contestant)?);
+            Some(Spread::of_ratios(&ours.rounds, &other.rounds)?.shown(1.0, 2))
+        };
+        let cells = cases.iter().map(|case| cell(case).unwrap_or("-".into()));
+        table.row(std::iter::once(title.to_owned()).chain(cells).collect());
+    }
+    text.push_str(&table.shown());
 }
 
 fn target_table(text: &mut String, report: &Report) {
@@ -235,7 +269,7 @@ mod tests {
     use crate::{
         apply::Step,
         report::{
-            Report,
+            Cell, Report,
             tests::{example, honest},
         },
         spread::Spread,
@@ -280,6 +314,23 @@ mod tests {
         let text = super::shown(&Report { apply, ..example() });
         assert!(text.contains("30.0 (25.0..35.0)") && text.contains("15.0 (12.5..17.5)"), "{text}");
         assert!(text.contains("0.075 (0.075..0.075)"), "{text}");
+    }
+
+    #[test]
+    fn whoever_is_only_in_the_second_case_has_a_row_and_is_compared_there() {
+        let mut one_core = example().one_core;
+        let mut second = example().one_core.remove(0);
+        second.cells.push(Cell {
+            contestant: "as-many",
+            title: "as many",
+            ..Cell::new("as-many", "as many")
+        });
+        second.cells[2].rounds = vec![4e6; 3];
+        one_core.push(second);
+        let text = super::shown(&Report { one_core, ..example() });
+        let against = text.split("against each of the others").nth(1).unwrap();
+        let row = against.lines().find(|line| line.trim().starts_with("as many")).unwrap();
+        assert_eq!(row.split_whitespace().skip(2).collect::<Vec<_>>(), ["-", "2.00", "(1.94..2.06)"]);
     }
 
     #[test]

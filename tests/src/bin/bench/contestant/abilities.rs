@@ -68,7 +68,7 @@ impl Abilities {
         format!(
             "[source]\nlimits = [\"{packets} packets/{} burst {burst}\"]\ntable_entries = {}\n{prefilter}\n{service}",
             per.word(),
-            case::TABLE_ENTRIES
+            case.table_entries
         )
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
 };
 
@@ -9,6 +10,7 @@ use anyhow::{Context, Result};
 use ratelimit_tests::{bpffs::Scratch, daemon::Daemon};
 use serde_json::Value;
 
+use super::blocks;
 use crate::{lane::Lane, shell};
 
 /// A running daemon and its directories. Fields are dropped in order: the daemon stops, then its pins go, and with
@@ -21,7 +23,19 @@ pub(crate) struct Guard {
 
 /// Starts it on interfaces of a lane's receiving host.
 pub(crate) fn start(lane: &Lane, interfaces: &[&str], policy: &str, binary: &Path) -> Result<Guard> {
+    start_with_blocks(lane, interfaces, policy, [], binary)
+}
+
+/// The same, with addresses that an operator has blocked before.
+pub(crate) fn start_with_blocks(
+    lane: &Lane,
+    interfaces: &[&str],
+    policy: &str,
+    blocked: impl IntoIterator<Item = Ipv4Addr>,
+    binary: &Path,
+) -> Result<Guard> {
     let scratch = Scratch::new();
+    blocks::keep(&scratch.dir().join("state"), blocked)?;
     let path = scratch.dir().join("policy.toml");
     fs::write(&path, policy).with_context(|| format!("cannot write {}", path.display()))?;
     // If this process is killed, the daemon must not stay behind.

@@ -1,15 +1,17 @@
 //! Who is measured: a list, and one file for each way of being set up.
 
 mod abilities;
+mod blocks;
 pub(crate) mod daemon;
 mod iptables;
+mod limiter;
 mod nftables;
 
 use anyhow::Result;
 use aya::Ebpf;
 
 pub(crate) use self::abilities::Abilities;
-use self::daemon::Guard;
+use self::{daemon::Guard, limiter::Terms};
 use crate::{case::Case, lane::Lane, place, rig, selection::Runs};
 
 /// One row of the tables.
@@ -27,6 +29,10 @@ pub(crate) struct Contestant {
 enum Kind {
     /// A program of the rig.
     Bare(&'static str),
+    /// The same, as it passes as many packets as the policy admits.
+    AsMany,
+    /// The limiter of the rig.
+    Lru,
     /// The real daemon.
     Ours(Prefiltering),
     Nftables(Peer),
@@ -57,7 +63,7 @@ enum Peer {
 pub(crate) const YARDSTICK: &str = "bare";
 
 /// Everybody there is, the yardstick first.
-pub(crate) const ALL: [Contestant; 10] = {
+pub(crate) const ALL: [Contestant; 12] = {
     use Runs::{Always, Asked, Full};
     const fn row(
         name: &'static str,
@@ -71,6 +77,7 @@ pub(crate) const ALL: [Contestant; 10] = {
     [
         row(YARDSTICK, "bare XDP_DROP", Kind::Bare("drop"), Always, Always),
         row("reader", "reads the headers, then drops", Kind::Bare("read_and_drop"), Full, Full),
+        row("as-many", "bare, passes what the policy admits", Kind::AsMany, Full, Asked),
         row("ours", "ratelimit", Kind::Ours(Prefiltering::Default), Always, Always),
         row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Prefiltering::OffWithoutBudget), Always, Full),
         row("ours-budget", "ratelimit, gate off, budget on", Kind::Ours(Prefiltering::Off), Asked, Asked),
@@ -78,6 +85,7 @@ pub(crate) const ALL: [Contestant; 10] = {
         row("nft-drop", "nftables, only drops", Kind::Nftables(Peer::Drop), Full, Asked),
         row("iptables", "iptables hashlimit", Kind::Iptables(Peer::Limits), Full, Full),
         row("iptables-drop", "iptables, only drops", Kind::Iptables(Peer::Drop), Full, Asked),
+        row("lru", "XDP program with an LRU hash", Kind::Lru, Full, Full),
         row("pass", "bare XDP_PASS, into the stack", Kind::Bare("pass"), Asked, Asked),
     ]
 };
@@ -100,15 +108,32 @@ impl Contestant {
             .then_some("this version has no `gate = false` under [source]")
     }
 
+    /// Whether a case has something for it to do.
+    pub(crate) fn takes_part(&self, case: &Case) -> bool {
+        self.kind != Kind::AsMany || case.admitted().is_some()
+    }
+
     /// Puts it on the receiving end of a lane.
     pub(crate) fn set_up(&self, lane: &Lane, case: &Case, abilities: &Abilities) -> Result<InPlace> {
         match self.kind {
             Kind::Bare(program) => {
                 place::inside(lane.namespace(), || rig::attach(program, &lane.inlet)).map(InPlace::Program)
             }
+            Kind::AsMany => {
+                let terms = Terms::of(case)?;
+                place::inside(lane.namespace(), || limiter::pass_some(terms, &lane.inlet))
+                    .map(InPlace::Program)
+            }
+            Kind::Lru => {
+                let terms = Terms::of(case)?;
+                place::inside(lane.namespace(), || limiter::count_in_lru(terms, case.blocked(), &lane.inlet))
+                    .map(InPlace::Program)
+            }
             Kind::Ours(prefilter) => {
                 let policy = abilities.policy(case, prefilter);
-                daemon::start(lane, &[&lane.inlet], &policy, abilities.binary()).map(InPlace::Daemon)
+                let blocked = case.blocked();
+                daemon::start_with_blocks(lane, &[&lane.inlet], &policy, blocked, abilities.binary())
+                    .map(InPlace::Daemon)
             }
             Kind::Nftables(peer) => nftables::set_up(lane, case, peer).map(|()| InPlace::Rules),
             Kind::Iptables(peer) => iptables::set_up(lane, case, peer).map(|()| InPlace::Rules),

@@ -1,32 +1,18 @@
 //! nftables at its earliest hook: ingress of the device, before the IP stack.
 
-use std::{io::Write as _, process::Stdio};
-
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use super::Peer;
 use crate::{
-    case::{self, Case, SourceLimit},
+    case::{Case, SourceLimit},
     lane::Lane,
+    shell,
     traffic::{self, Family},
 };
 
 pub(super) fn set_up(lane: &Lane, case: &Case, peer: Peer) -> Result<()> {
     lane.turn_gro_on()?;
-    let mut nft = lane.command("nft");
-    let mut child = nft
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot start nft, of nftables")?;
-    let rules = rules(&lane.inlet, case, peer);
-    child.stdin.take().context("nft has no standard input")?.write_all(rules.as_bytes())?;
-    let done = child.wait_with_output().context("cannot wait for nft")?;
-    if !done.status.success() {
-        bail!("nft refuses the rules: {}", String::from_utf8_lossy(&done.stderr).trim());
-    }
-    Ok(())
+    shell::fed(lane.command("nft").args(["-f", "-"]), &rules(&lane.inlet, case, peer))
 }
 
 /// The meter that nftables' own documentation recommends: a dynamic set, one limit for each element. Elements leave
@@ -47,19 +33,28 @@ fn rules(device: &str, case: &Case, peer: Peer) -> String {
     });
     let body = match peer {
         Peer::Drop => "    drop\n".to_owned(),
-        Peer::Limits => meter + &total.unwrap_or_default(),
+        Peer::Limits => {
+            let blocked = if case.listed > 0 { "    ip saddr @blocked drop\n" } else { "" };
+            format!("{blocked}{meter}{}", total.unwrap_or_default())
+        }
+    };
+    let blocked: Vec<String> = case.blocked().map(|address| address.to_string()).collect();
+    let list = match &blocked[..] {
+        [] => String::new(),
+        some => format!("  set blocked {{ type ipv4_addr; elements = {{ {} }}; }}\n", some.join(", ")),
     };
     format!(
-        "table netdev bench {{\n  \
+        "table netdev bench {{\n{list}  \
            set sources {{ type {kind}; size {size}; flags dynamic,timeout; timeout 1m; }}\n  \
            chain attacked {{\n    type filter hook ingress device {device} priority 0; policy accept;\n{body}  }}\n}}\n",
-        size = case::TABLE_ENTRIES,
+        size = case.table_entries,
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case;
 
     #[test]
     fn a_meter_comes_before_the_total_and_has_room_for_as_many_sources_as_ours() {
@@ -74,5 +69,14 @@ mod tests {
         let cases = case::all(64);
         let case = cases.iter().find(|case| case.traffic.family == Family::V6).unwrap();
         assert!(rules("rlb0", case, Peer::Limits).contains("ip6 saddr & ffff:ffff:ffff:ffff::"));
+    }
+
+    #[test]
+    fn a_list_is_asked_before_the_meter() {
+        let cases = case::all(64);
+        let case = cases.iter().find(|case| case.listed > 0).unwrap();
+        let rules = rules("rlb0", case, Peer::Limits);
+        assert!(rules.contains("elements = { 10.0.0.0, 10.0.0.2, "));
+        assert!(rules.find("@blocked drop").unwrap() < rules.find("update @sources").unwrap());
     }
 }

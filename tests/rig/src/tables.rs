@@ -1,0 +1,104 @@
+//! What the rig's own limiters remember: what is left of a tick, and packets of sources.
+//!
+//! The table of sources is what most XDP firewalls have: an LRU hash with a count for each source, which begins anew when a window is over. Each
+//! packet looks its source up and adds to the count.
+#![expect(unsafe_code, reason = "map values are reached through pointers the verifier checks")]
+
+use core::intrinsics::{AtomicOrdering, atomic_xadd};
+
+use aya_ebpf::{
+    Global,
+    btf_maps::{HashMap, LruHashMap, PerCpuArray},
+    helpers::{bpf_jiffies64, bpf_ktime_get_ns},
+    macros::btf_map,
+};
+
+/// Packets that may pass in one tick of the kernel's clock, on each CPU.
+#[unsafe(no_mangle)]
+static PER_TICK: Global<u32> = Global::new(0);
+/// Whether all sources together have a limit too.
+#[unsafe(no_mangle)]
+static HAS_TOTAL: Global<u32> = Global::new(0);
+/// Whether anybody is blocked.
+#[unsafe(no_mangle)]
+static HAS_BLOCKS: Global<u32> = Global::new(0);
+/// Packets of one source that may pass in one window.
+#[unsafe(no_mangle)]
+static PER_WINDOW: Global<u64> = Global::new(0);
+#[unsafe(no_mangle)]
+static WINDOW_NS: Global<u64> = Global::new(1_000_000_000);
+
+/// What a CPU has let through in a tick.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Tick {
+    number: u64,
+    left: u64,
+}
+
+/// What a source has sent in a window.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Window {
+    ends_ns: u64,
+    packets: u64,
+}
+
+#[btf_map]
+static TICK: PerCpuArray<Tick, 1> = PerCpuArray::new();
+
+// Whoever loads a program that uses one of these says how many entries it has: everybody else would pay for the memory.
+#[btf_map]
+static COUNTED: LruHashMap<u64, Window, 1> = LruHashMap::new();
+#[btf_map]
+static BLOCKED: HashMap<u64, u64, 1> = HashMap::new();
+
+/// Whether this CPU may let one more through in this tick; if so, it has.
+#[inline(always)]
+pub(crate) fn is_within_tick() -> bool {
+    let Some(slot) = TICK.get_ptr_mut(0) else { return false };
+    // SAFETY: the helper only reads a number. The slot belongs to this CPU, and a program is not preempted by another one on it.
+    unsafe {
+        let number = bpf_jiffies64();
+        if (*slot).number != number {
+            *slot = Tick { number, left: u64::from(PER_TICK.load()) };
+        }
+        if (*slot).left == 0 {
+            return false;
+        }
+        (*slot).left -= 1;
+    }
+    true
+}
+
+#[inline(always)]
+pub(crate) fn has_total() -> bool {
+    HAS_TOTAL.load() != 0
+}
+
+#[inline(always)]
+pub(crate) fn is_blocked(source: u64) -> bool {
+    HAS_BLOCKS.load() != 0 && BLOCKED.get_ptr(source).is_some()
+}
+
+/// Counts a packet, and says whether its source may still send it.
+#[inline(always)]
+pub(crate) fn is_within_window(source: u64) -> bool {
+    // SAFETY: the helper only reads a number.
+    let now_ns = unsafe { bpf_ktime_get_ns() };
+    let fresh = Window { ends_ns: now_ns.wrapping_add(WINDOW_NS.load()), packets: 1 };
+    let Some(window) = COUNTED.get_ptr_mut(source) else {
+        // A table that cannot take it lets it pass.
+        let _full = COUNTED.insert(source, fresh, 0);
+        return PER_WINDOW.load() > 0;
+    };
+    // SAFETY: the verifier sees that the pointer comes from the table. Two CPUs that begin a window at once may lose a packet's count.
+    unsafe {
+        if now_ns > (*window).ends_ns {
+            *window = fresh;
+        } else {
+            atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(&raw mut (*window).packets, 1);
+        }
+        (*window).packets <= PER_WINDOW.load()
+    }
+}
