@@ -31,9 +31,9 @@ pub(crate) struct Options {
     #[arg(long)]
     earlier: bool,
     /// Load a service and a host instead, and hold memory and times against docs/sizing.md: 10 000 connections that do not read on each
-    /// listener, 1 M users, 10 M sources, 100 k blocks
-    #[arg(long, conflicts_with_all = ["earlier", "only"])]
-    load: bool,
+    /// listener (connections), 1 M users (users), 10 M sources (sources), 100 k blocks (blocks); all of them, or those that are named
+    #[arg(long, value_name = "WITH", num_args = 0.., value_delimiter = ',', conflicts_with_all = ["earlier", "only"])]
+    load: Option<Vec<String>>,
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
             words.extend(["--other".to_owned(), format!("commit {commit}={}", built.display())]);
         }
     }
-    if !options.load {
+    if options.load.is_none() {
         let traced =
             earlier::build_aside(&workspace::root(), "traced", &["--features", "ratelimit-user/trace"])?;
         words.extend(["--other".to_owned(), format!("another program={} --trace=warn", traced.display())]);
@@ -72,7 +72,9 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     soak.arg("--logs").arg(workspace::target_dir().join("soak/logs"));
     soak.args(["--for", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
     soak.args(options.only.iter().flat_map(|event| ["--only", event]));
-    soak.args(options.load.then_some("--load"));
+    if let Some(loads) = &options.load {
+        soak.arg("--load").args(loads);
+    }
     // Becomes it, so that the shell waits until it has cleaned up.
     let error = soak.exec();
     Err(error).context("cannot start target/debug/soak")

@@ -4,12 +4,12 @@ use ratelimit_common::abi::{ListEntry, list};
 
 use super::{
     entries::{entry_of, ran_out},
-    lists::{Asker, ListEditor, because, was_blocked_for},
+    lists::{Asker, ListBook, ListEditor, because, was_blocked_for},
     vital::refuse_cut_off,
 };
 use crate::{
     cluster::blocks::{Held, Layer, ListEdit},
-    compile::lists::{self, Edits, Prefix, reason_text},
+    compile::lists::{self, Edits, Outlook, Prefix, reason_text},
     control::protocol::Reply,
     failure::{ExitCode, Failure},
 };
@@ -167,9 +167,10 @@ impl ListEditor<'_> {
     }
 
     /// Refuses to have a prefix say something with which somebody would be cut off who must not be.
-    fn refuse_cut_off(&self, prefix: Prefix, own: ListEntry, asker: &Asker<'_>) -> Result<(), Failure> {
-        let changes = lists::edited(&self.book.lists, &Edits::from([(prefix, own)]));
-        refuse_cut_off(&prefix, &self.book.lists, &changes, asker.now_ns, asker.operator)
+    fn refuse_cut_off(&mut self, prefix: Prefix, own: ListEntry, asker: &Asker<'_>) -> Result<(), Failure> {
+        let ListBook { lists, lookout, .. } = &mut *self.book;
+        let changes = lists::edited(lists, &Edits::from([(prefix, own)]));
+        refuse_cut_off(&prefix, &Outlook::new(lists, &changes), lookout, asker)
     }
 }
 

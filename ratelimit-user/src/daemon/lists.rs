@@ -8,6 +8,7 @@ use super::{
     cluster::Cluster,
     entries::{self, held_of},
     keeping::Keeper,
+    lookout::Lookout,
 };
 use crate::{
     cluster::blocks::Held,
@@ -22,6 +23,7 @@ use crate::{
 pub(super) struct ListBook {
     pub(super) lists: Lists,
     pub(super) keeper: Keeper,
+    pub(super) lookout: Lookout,
 }
 
 impl ListBook {
@@ -89,7 +91,7 @@ impl ListEditor<'_> {
 
     /// Writes down what is said of prefixes from now on.
     pub(super) fn write_down<'p>(&mut self, touched: impl IntoIterator<Item = &'p Prefix>) {
-        let ListBook { lists, keeper } = &mut *self.book;
+        let ListBook { lists, keeper, .. } = &mut *self.book;
         keeper.write_down(lists, self.cluster.as_ref().map(|cluster| &cluster.gossip), touched);
     }
 

@@ -29,6 +29,7 @@ mod limits;
 mod list_orders;
 mod listeners;
 mod lists;
+mod lookout;
 mod offenders;
 mod options;
 mod progress;

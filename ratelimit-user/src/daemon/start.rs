@@ -18,6 +18,7 @@ use super::{
     layouts::Others,
     lists::ListBook,
     log,
+    lookout::Lookout,
     options::Options,
     progress,
     requests::Requests,
@@ -203,7 +204,7 @@ impl Started {
             drops: Drops::new(self.kernel.maps.take_drops(), trace),
             traffic: Traffic::new(self.kernel.maps.take_samples()),
             kernel: self.kernel,
-            lists: ListBook { lists: self.lists, keeper },
+            lists: ListBook { lists: self.lists, keeper, lookout: Lookout::new(Instant::now()) },
             conditions: Conditions {
                 cookie_problem: self.program.cookie_problem().map(str::to_owned),
                 listener_problem: self.program.listener_problem().map(str::to_owned),

@@ -1,9 +1,13 @@
 //! Refusing what would cut somebody off who must not be: the operator, and whoever keeps this host running.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
+use super::{lists::Asker, lookout::Lookout};
 use crate::{
-    compile::lists::{Change, Lists, Outlook, Prefix},
+    compile::lists::{Lists, Outlook, Prefix},
     control::protocol::Operator,
     dataplane::address,
     failure::{ExitCode, Failure},
@@ -24,7 +28,9 @@ pub(super) fn refuse_starving(
     if operator.force || !lockout::could_starve(next) {
         return Ok(());
     }
-    let reasons = lockout::starved(next, in_force, &Outlook::new(lists, &[]), &vital(operator)?);
+    let (mut vital, _) = look()?;
+    vital.extend(operator.origin.and_then(Vital::operator));
+    let reasons = lockout::starved(next, in_force, &Outlook::new(lists, &[]), &vital);
     if reasons.is_empty() {
         return Ok(());
     }
@@ -37,16 +43,17 @@ pub(super) fn refuse_starving(
 /// Refuses lists with which somebody inside `prefix` would be cut off.
 pub(super) fn refuse_cut_off(
     prefix: &Prefix,
-    lists: &Lists,
-    changes: &[Change],
-    now_ns: u64,
-    operator: &Operator,
+    lists: &Outlook<'_>,
+    lookout: &mut Lookout,
+    asker: &Asker<'_>,
 ) -> Result<(), Failure> {
-    if operator.force {
+    if asker.operator.force {
         return Ok(());
     }
-    let vital = vital(operator)?;
-    let cut = lockout::cut_off(prefix, &Outlook::new(lists, changes), now_ns, &vital);
+    // Whoever gives the order is known from the order.
+    let operator = asker.operator.origin.and_then(Vital::operator);
+    let vital = operator.iter().chain(lookout.vital(Instant::now(), look)?);
+    let cut = lockout::cut_off(prefix, lists, asker.now_ns, vital);
     if cut.is_empty() {
         return Ok(());
     }
@@ -59,14 +66,22 @@ pub(super) fn refuse_cut_off(
     )))
 }
 
-/// Everybody who must not be cut off, as of now.
-pub(super) fn vital(operator: &Operator) -> Result<Vec<Vital>, Failure> {
+/// Everybody who must not be cut off as of now, but for whoever gives an order, and the CPU time that it took to look.
+pub(super) fn look() -> Result<(Vec<Vital>, Duration), Failure> {
+    let begun = cpu_time();
     let unknown = |reason: String| {
         let message =
             format!("cannot tell who would be cut off: {reason}; --force goes ahead without looking");
         Failure::new(ExitCode::Unsupported, message)
     };
     let own = address::list().map_err(|error| unknown(error.to_string()))?;
-    lockout::discover(Path::new("/proc"), own, operator.origin)
-        .map_err(|error| unknown(format!("/proc/net: {error}")))
+    let vital =
+        lockout::discover(Path::new("/proc"), own).map_err(|error| unknown(format!("/proc/net: {error}")))?;
+    Ok((vital, cpu_time().saturating_sub(begun)))
+}
+
+/// CPU time of this thread: a host that is busy with other things makes a look late, and not dear.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

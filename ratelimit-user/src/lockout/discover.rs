@@ -21,11 +21,9 @@ const SSH_SERVERS: [&str; 3] = ["sshd", "sshd-session", "dropbear"];
 /// Sessions that are remembered; nobody looks after more by hand, and somebody else could open any number.
 const MAX_SESSIONS: usize = 4096;
 
-/// Everybody who must not be cut off. `own` are this host's addresses, `operator` where the caller says they come from.
-pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>, operator: Option<IpAddr>) -> io::Result<Vec<Vital>> {
+/// Everybody who must not be cut off, but for whoever gives an order. `own` are this host's addresses.
+pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>) -> io::Result<Vec<Vital>> {
     let mut vital = Vec::new();
-    let operator = operator.map(|address| address.to_canonical()).filter(|address| !address.is_loopback());
-    vital.extend(operator.map(|address| Vital { address, role: Role::Operator }));
     for (address, local, port) in sessions(proc)? {
         vital.push(Vital { address, role: Role::SshSession { local, port } });
     }

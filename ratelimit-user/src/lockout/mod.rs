@@ -51,6 +51,14 @@ pub enum Role {
     Gateway,
 }
 
+impl Vital {
+    /// Where an operator comes from; nobody, if that is this host itself.
+    pub fn operator(address: IpAddr) -> Option<Self> {
+        let address = address.to_canonical();
+        (!address.is_loopback()).then_some(Self { address, role: Role::Operator })
+    }
+}
+
 impl fmt::Display for Vital {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = self.address;
@@ -64,13 +72,18 @@ impl fmt::Display for Vital {
 }
 
 /// The addresses of `prefix` that matter and are blocked once the lists are these.
-pub fn cut_off<'v>(prefix: &Prefix, lists: &Outlook<'_>, now_ns: u64, vital: &'v [Vital]) -> Vec<&'v Vital> {
+pub fn cut_off<'v>(
+    prefix: &Prefix,
+    lists: &Outlook<'_>,
+    now_ns: u64,
+    vital: impl IntoIterator<Item = &'v Vital>,
+) -> Vec<&'v Vital> {
     let cut = |one: &&Vital| {
         let blocked = |entry: ListEntry| entry.blocked_until_ns > now_ns && entry.allowed != ALLOWED;
         prefix.covers(&Prefix::masked(one.address, u8::MAX))
             && lists.longest(one.address).is_some_and(blocked)
     };
-    vital.iter().filter(cut).collect()
+    vital.into_iter().filter(cut).collect()
 }
 
 /// Whether a policy leaves too little for a session, if there is one: only then the host has to be searched for any.

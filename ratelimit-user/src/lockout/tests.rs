@@ -249,7 +249,7 @@ impl Drop for Proc {
 }
 
 fn found(proc: &Proc) -> Vec<String> {
-    discover(proc.path(), Vec::new(), None).unwrap().iter().map(ToString::to_string).collect()
+    discover(proc.path(), Vec::new()).unwrap().iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -296,8 +296,11 @@ fn own_addresses_the_gateway_and_the_operator_matter_and_loopback_does_not() {
     );
     let own = [("10.0.0.1", "eth0"), ("127.0.0.1", "lo"), ("::1", "lo")];
     let own = own.map(|(address, name)| (address.parse().unwrap(), name.to_owned()));
-    let vital = discover(proc.path(), own.into(), Some("::ffff:192.0.2.9".parse().unwrap())).unwrap();
-    let sentences: Vec<String> = vital.iter().map(ToString::to_string).collect();
+    let operator = |address: &str| Vital::operator(address.parse().unwrap());
+    assert_eq!(operator("::1"), None);
+    let vital = discover(proc.path(), own.into()).unwrap();
+    let sentences: Vec<String> =
+        operator("::ffff:192.0.2.9").iter().chain(&vital).map(ToString::to_string).collect();
     assert_eq!(
         sentences,
         [

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Parser;
-use ratelimit_tests::soak::{Build, Event, Plan, Until, load, soak};
+use ratelimit_tests::soak::{Build, Event, Load, Plan, Until, load, soak};
 
 #[derive(Parser)]
 #[command(
@@ -26,9 +26,9 @@ struct Options {
     /// A build that takes over for a while, with words for its `run`: NAME=FILE[ WORD...]; may be given several times
     #[arg(long, value_name = "NAME=FILE", value_parser = other)]
     other: Vec<Build>,
-    /// Load a service and a host instead: connections that do not read, users, sources, blocks
-    #[arg(long)]
-    load: bool,
+    /// Load a service and a host instead: with all there is, or with what is named
+    #[arg(long, value_name = "WITH", num_args = 0.., value_delimiter = ',')]
+    load: Option<Vec<Load>>,
     /// Where logs go
     #[arg(long, value_name = "DIR", default_value = "target/soak")]
     logs: PathBuf,
@@ -36,8 +36,8 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { seed, lasts, only, build, other, logs, load: loads } = Options::parse();
-    if loads {
-        let faults = load().faults.len();
+    if let Some(loads) = loads {
+        let faults = load(&loads).faults.len();
         println!("{faults} of these are more than docs/sizing.md says");
         return if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }

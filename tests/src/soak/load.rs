@@ -1,20 +1,17 @@
 //! As much as a host may be asked to hold: connections that do not read, users, sources and blocks. Measured, and held against what
 //! docs/sizing.md says.
 
+mod blocks;
+
 use std::{
-    fs,
     io::Write as _,
     net::{SocketAddr, TcpStream},
-    os::unix::net::UnixStream,
-    path::Path,
     process::Stdio,
-    sync::atomic::Ordering,
-    sync::{Arc, atomic::AtomicU64},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use ratelimit_user::control::protocol::{Operator, Order};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
@@ -40,18 +37,17 @@ const CONNECTIONS: usize = 10_000;
 const USERS: usize = 1_000_000;
 /// Sources that packets are offered from.
 const SOURCES: u64 = 10_000_000;
-/// Blocks of operators.
-const BLOCKS: usize = 100_000;
 /// Questions that are timed, on a connection of its own each.
 const TIMED: usize = 40;
 
 /// What docs/sizing.md says of all listeners full of connections that do not read: memory, and the longest of forty answers.
 const CONNECTIONS_MB: u64 = 700;
 const ANSWER: Duration = Duration::from_secs(2);
-/// Of a million users with a token bucket, and of a hundred thousand blocks.
+/// Of a million users with a token bucket.
 const USERS_MB: u64 = 80;
-const BLOCKS_MB: u64 = 120;
-/// How long `status` may take while ten million sources are offered, and with all those blocks.
+/// Of ten million sources.
+const SOURCES_MB: u64 = 120;
+/// How long `status` may take while ten million sources are offered, and with all blocks.
 const STATUS: Duration = Duration::from_secs(2);
 
 const POLICY: &str =
@@ -73,9 +69,41 @@ impl Burden {
     }
 }
 
-/// Loads a service and a host, one thing after the other.
-pub fn load() -> Burden {
+/// What a service or a host is loaded with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Load {
+    /// Connections on each listener that do not read.
+    Connections,
+    /// Users that are asked about.
+    Users,
+    /// Packets that are each from another source.
+    Sources,
+    /// Blocks, ordered one at a time.
+    Blocks,
+}
+
+/// Loads a service and a host, one thing after the other. All there are if none is chosen.
+pub fn load(chosen: &[Load]) -> Burden {
     let mut burden = Burden::default();
+    let has = |load| chosen.is_empty() || chosen.contains(&load);
+    if has(Load::Connections) {
+        let at_once = may_open_files();
+        connections(&mut burden, at_once);
+    }
+    if has(Load::Users) {
+        users(&mut burden);
+    }
+    if has(Load::Sources) {
+        sources(&mut burden);
+    }
+    if has(Load::Blocks) {
+        blocks::blocks(&mut burden);
+    }
+    burden
+}
+
+/// Whether all connections can be open at once.
+fn may_open_files() -> bool {
     let files = Rlimit { current: Some(FILES), maximum: Some(FILES) };
     let at_once = setrlimit(Resource::Nofile, files).is_ok();
     if !at_once {
@@ -84,10 +112,7 @@ pub fn load() -> Burden {
             "a process may open {most:?} files here, and needs {FILES}: one listener is full at a time, not all at once"
         );
     }
-    connections(&mut burden, at_once);
-    users(&mut burden);
-    sources_and_blocks(&mut burden);
-    burden
+    at_once
 }
 
 fn megabytes(pid: u32) -> u64 {
@@ -202,7 +227,7 @@ fn users(burden: &mut Burden) {
     );
 }
 
-fn sources_and_blocks(burden: &mut Burden) {
+fn sources(burden: &mut Burden) {
     let edge = edge_with_sources(&["10.99.0.2"]);
     let daemon = edge.start("[source]\nlimits = [\"1000 packets/s\"]\n");
     let mut sink = Sink::start(&edge, EDGE_V4);
@@ -233,23 +258,12 @@ fn sources_and_blocks(burden: &mut Burden) {
     let lost = sent - sink.datagrams_of("10.99.0.2", sent).min(sent);
     let mb = megabytes(daemon.pid()).saturating_sub(before);
     burden.expect(
-        offered >= SOURCES && lost == 0 && slowest < STATUS && mb < BLOCKS_MB,
+        offered >= SOURCES && lost == 0 && slowest < STATUS && mb < SOURCES_MB,
         format!(
             "{offered} packets, each from another of 268 million sources, in {:.0?}: an honest sender lost {lost} of {sent}; status took \
              {slowest:.1?} at most; {mb} MB more",
             begun.elapsed()
         ),
-    );
-    blocks(burden, &edge, daemon.pid());
-    daemon.kill_9();
-    let begun = Instant::now();
-    let daemon = edge.start_again();
-    let took = begun.elapsed();
-    let asked = Instant::now();
-    let listed = edge.json(&["block", "list"])["blocks"].as_array().map_or(0, Vec::len);
-    burden.expect(
-        listed == BLOCKS,
-        format!("a start with {listed} blocks takes {took:.1?}, a list of them {:.1?}", asked.elapsed()),
     );
     drop(daemon);
 }
@@ -259,54 +273,4 @@ fn judged(edge: &Edge) -> u64 {
     let stats = edge.json(&["stats"]);
     let reasons = stats["reasons"].as_array().cloned().unwrap_or_default();
     reasons.iter().filter_map(|reason| reason["packets"].as_u64()).sum()
-}
-
-fn blocks(burden: &mut Burden, edge: &Edge, pid: u32) {
-    let before = megabytes(pid);
-    let begun = Instant::now();
-    let next = AtomicU64::new(0);
-    let socket = fs::read_dir(edge.state())
-        .expect("the state directory")
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|end| end == "sock"))
-        .expect("the control socket");
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= BLOCKS as u64 {
-                        return;
-                    }
-                    block(&socket, number);
-                }
-            });
-        }
-    });
-    let took = begun.elapsed();
-    let mb = megabytes(pid).saturating_sub(before);
-    let (median, longest) = timed(|| edge.cli(&["status"]).status.success());
-    burden.expect(
-        mb <= BLOCKS_MB && longest < STATUS,
-        format!(
-            "{BLOCKS} blocks in {took:.1?}: {mb} MB more; status takes {median:.1?}, {longest:.1?} at most"
-        ),
-    );
-}
-
-fn block(socket: &Path, number: u64) {
-    use std::io::{BufRead as _, BufReader};
-    let order = Order::BlockAdd {
-        prefix: format!("{}.{}.{}.0/24", 20 + number / 65_536, number / 256 % 256, number % 256),
-        for_ns: None,
-        reason: None,
-        cluster: false,
-        operator: Operator::default(),
-    };
-    let mut stream = UnixStream::connect(socket).expect("the control socket");
-    stream.write_all(&order.into_message().expect("a message")).expect("an order");
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).expect("an answer");
-    assert!(!line.contains("failed"), "{line}");
 }

@@ -1,7 +1,7 @@
 //! Blocks that hold on all hosts, on this one: said by its operators, heard from the others, and kept for the next daemon.
 
 use std::{
-    cell::OnceCell,
+    cell::RefCell,
     path::Path,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -15,17 +15,18 @@ use crate::{
         gossip::{Gossip, Heard},
     },
     compile::lists::{self, Edits, Lists, Outlook, Prefix},
-    control::protocol::{Operator, Reply},
+    control::protocol::Reply,
     daemon::{
         entries::{entry_of, held_of, own},
         kept::Kept,
-        lists::{Asker, ListEditor, because, was_blocked_for},
+        lists::{Asker, ListBook, ListEditor, because, was_blocked_for},
         log,
-        vital::vital,
+        lookout::Lookout,
+        vital::look,
     },
     dataplane::probe,
     failure::{ExitCode, Failure},
-    lockout::{self, Vital},
+    lockout,
     policy::ClusterPolicy,
     store::redis::{StoreError, Value},
 };
@@ -34,16 +35,17 @@ use crate::{
 struct Here<'h> {
     lists: &'h Lists,
     now_ns: u64,
-    /// Who must not be cut off; found out when it is first needed.
-    vital: OnceCell<Result<Vec<Vital>, String>>,
+    /// Who must not be cut off, as of one moment for all blocks of an answer.
+    lookout: RefCell<&'h mut Lookout>,
+    at: Instant,
 }
 
 impl ThisHost for Here<'_> {
     fn would_cut_off(&self, prefix: &Prefix) -> Option<String> {
-        let look = || vital(&Operator::default()).map_err(|failure| failure.message);
-        let vital = match self.vital.get_or_init(look) {
+        let mut lookout = self.lookout.borrow_mut();
+        let vital = match lookout.vital(self.at, look) {
             Ok(vital) => vital,
-            Err(why) => return Some(why.clone()),
+            Err(failure) => return Some(failure.message),
         };
         let block = ListEntry { own_blocked_until_ns: list::FOREVER_NS, ..own(self.lists, prefix) };
         let changes = lists::edited(self.lists, &Edits::from([(*prefix, block)]));
@@ -195,7 +197,8 @@ impl ListEditor<'_> {
         what: impl FnOnce(&mut Gossip, &Here<'_>) -> R,
     ) -> Result<R, Failure> {
         let Some(cluster) = &mut self.cluster else { return Err(Cluster::none(ExitCode::Usage)) };
-        let here = Here { lists: &self.book.lists, now_ns, vital: OnceCell::new() };
+        let ListBook { lists, lookout, .. } = &mut *self.book;
+        let here = Here { lists, now_ns, lookout: RefCell::new(lookout), at: Instant::now() };
         caught(|| what(&mut cluster.gossip, &here)).map_err(|words| {
             Failure::new(
                 ExitCode::Found,
