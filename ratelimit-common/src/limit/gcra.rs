@@ -164,8 +164,9 @@ pub const fn has_margin(set: &LimitSet, limit: &Limit, now_q8: u64) -> bool {
     limit.is_soft() && !limit.is_held() && (set.margins_from_q8 == 0 || !begins)
 }
 
-/// A policy says since when something is owed, and that may lie ahead by so much: it takes a moment from being compiled to being in force.
-pub const SOON_Q8: u64 = 2_000_000_000 << TIME_FRAC_BITS;
+/// A policy says since when something is owed, and that may lie ahead by so much: a policy takes a moment from being compiled to being in force,
+/// and one for other maps is in force before the links have the program that reads them, for which a busy kernel takes half a minute.
+pub const SOON_Q8: u64 = 64_000_000_000 << TIME_FRAC_BITS;
 
 /// Asks the bucket `tat_q8` for `charge_q8` at time `now_q8`, where something of it counts as spent whatever the word says.
 #[inline(always)]

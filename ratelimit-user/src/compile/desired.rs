@@ -149,6 +149,22 @@ impl Desired {
         }
     }
 
+    /// Has no window admit anything. What windows say of sources and users stays as it is.
+    pub fn windows_admit_nothing(&mut self) {
+        self.keeps_policy = false;
+        for limit in &mut self.policy.windows {
+            limit.window.limit = 0;
+        }
+    }
+
+    /// Services that have a total, in order, and the host behind them if it has one.
+    pub fn with_totals(&self) -> Vec<u32> {
+        let has_one = |totals: &[Total; MAX_TOTALS]| totals.iter().any(|total| total.limit.tolerance_q8 != 0);
+        let services = (0..).zip(self.policy.services.iter().map(|service| &service.totals));
+        let all = services.chain([(HOST_TOTAL, &self.policy.host_totals)]);
+        all.filter(|(_, totals)| has_one(totals)).map(|(index, _)| index).collect()
+    }
+
     /// The limits of the user at an index.
     pub fn user_set(&self, index: u32) -> Option<&LimitSet> {
         let at = self.users.binary_search_by_key(&index, |(other, _)| *other).ok()?;

@@ -1,6 +1,9 @@
 //! Moving from maps of another layout to our own: without a gap, and without giving anything twice.
 //!
-//! The old maps stay in force until the links run the new program.
+//! The old maps stay in force until the links run the new program. When that is, only the kernel knows: a link is switched while the daemon waits
+//! for it, within a millisecond or, on a busy machine, within half a minute. So the new maps are **held** until every link has been switched: they
+//! admit nothing that a limit applies to. Then what was used of windows is copied, which nobody counts in any more, and everything else begins spent
+//! at that moment.
 //!
 //! | layout | lists | buckets of sources | users, totals, prefixes, leases | windows |
 //! |---|---|---|---|---|
@@ -9,6 +12,8 @@
 //!
 //! "Begin spent" costs an honest sender its burst once, and never admits more: what a bucket of another build means is not known, and
 //! buckets are charged until the last moment, so that a copy of them would be behind.
+
+use std::borrow::Cow;
 
 use ratelimit_common::limit::gcra;
 
@@ -28,8 +33,9 @@ use crate::{
     policy::{Policy, User},
 };
 
-/// Links are given another program within this time: each takes about a millisecond. Totals begin spent when it has passed.
-const LINKS_SWITCHED_NS: u64 = 200_000_000;
+/// For so long new maps are held at most: if nobody says meanwhile that the links have been switched, because the daemon was killed, buckets begin spent
+/// when this time has passed. Below `gcra::SOON_Q8`, the most that a moment may lie ahead, by what it takes to write a policy.
+const HELD_NS: u64 = 60_000_000_000;
 
 /// Layouts beside ours that have maps pinned.
 #[derive(Debug)]
@@ -86,46 +92,81 @@ impl Others {
     }
 
     /// Has everything begin spent whose buckets cannot be gone on with.
-    pub(super) fn spend(&self, desired: &mut Desired, now_q8: u64) {
-        if !self.lost_sight() {
-            return;
-        }
+    fn spend(&self, desired: &mut Desired, now_q8: u64) {
         desired.sources_begin_spent(now_q8);
         if !self.shared {
             desired.users_begin_spent(now_q8);
         }
     }
 
-    /// Fills in what the new maps do not know yet, before links have programs that read them: totals that are spent, and what was used of windows.
-    pub(super) fn carry_spent(
+    /// What admits nothing of what was lost sight of, from now on until it is said that every link has the new program.
+    fn held<'d>(&self, desired: &'d Desired, now_ns: u64) -> Cow<'d, Desired> {
+        if !self.lost_sight() {
+            return Cow::Borrowed(desired);
+        }
+        let mut held = desired.clone();
+        self.spend(&mut held, gcra::time_q8(now_ns + HELD_NS));
+        held.windows_admit_nothing();
+        Cow::Owned(held)
+    }
+
+    /// What is in force once every link has the new program: everything that was lost sight of is spent now. Another generation, because a CPU
+    /// may have noted for how long the held one refuses.
+    fn begun(&self, desired: &Desired, now_ns: u64) -> Desired {
+        let mut begun = desired.clone();
+        self.spend(&mut begun, gcra::time_q8(now_ns));
+        begun.policy.generation += 1;
+        begun
+    }
+
+    /// Puts a policy in force before links are switched.
+    pub(super) fn enforce(
         &self,
-        pins: &PinDir,
         maps: &mut Maps,
-        policy: &Policy,
+        lists: &mut Lists,
         desired: &Desired,
     ) -> Result<(), DataplaneError> {
-        for layout in &self.layouts {
-            let former = Former::new(pins, *layout);
-            former.copy_windows(maps)?;
-            if !self.shared {
-                former.copy_user_windows(maps, &self.moves(policy, desired))?;
-            }
-        }
+        let now_ns = probe::now_ns();
+        maps.enforce(lists, None, &self.held(desired, now_ns))?;
         if self.lost_sight() && !self.shared {
-            maps.spend_totals(desired, gcra::time_q8(probe::now_ns() + LINKS_SWITCHED_NS))?;
+            maps.spend_totals(desired, gcra::time_q8(now_ns + HELD_NS))?;
         }
         Ok(())
     }
 
-    /// Says once more since when everything counts as spent, now that every link has the new program: the policy that is in force
-    /// had to say a moment that was still to come, and until then admits nothing.
-    pub(super) fn set_clock(&self, maps: &mut Maps, desired: &mut Desired) -> Result<(), DataplaneError> {
+    /// Ends the holding, now that every link has the new program. `desired` is what is in force from then on.
+    pub(super) fn begin(
+        &self,
+        pins: &PinDir,
+        maps: &mut Maps,
+        policy: &Policy,
+        desired: &mut Desired,
+    ) -> Result<(), DataplaneError> {
         if !self.lost_sight() {
             return Ok(());
         }
-        self.spend(desired, gcra::time_q8(probe::now_ns()));
-        let (new_users, new_user_windows, changed_totals) = (vec![], vec![], vec![]);
+        for layout in &self.layouts {
+            // Whatever comes of it: a policy that is held refuses everybody.
+            if let Err(error) = self.carry_windows(&Former::new(pins, *layout), maps, policy, desired) {
+                log::warning(format!("{error}: some windows begin afresh"));
+            }
+        }
+        *desired = self.begun(desired, probe::now_ns());
+        let changed_totals = if self.shared { vec![] } else { desired.with_totals() };
+        let (new_users, new_user_windows) = (vec![], vec![]);
         maps.set_policy(&Desired { new_users, new_user_windows, changed_totals, ..desired.clone() })
+    }
+
+    /// Copies what was used of windows that are in maps of another layout.
+    fn carry_windows(
+        &self,
+        former: &Former<'_>,
+        maps: &mut Maps,
+        policy: &Policy,
+        desired: &Desired,
+    ) -> Result<(), DataplaneError> {
+        former.copy_windows(maps)?;
+        if self.shared { Ok(()) } else { former.copy_user_windows(maps, &self.moves(policy, desired)) }
     }
 
     /// Which place each user had, by its prefixes, and which it has.
@@ -138,5 +179,81 @@ impl Others {
     /// Unpins them: no link runs a program any more that reads them.
     pub(super) fn remove(self, pins: &PinDir) -> Result<(), DataplaneError> {
         self.layouts.into_iter().try_for_each(|layout| pins.remove_maps(layout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::abi::LimitSet;
+
+    use super::*;
+    use crate::{compile, config, replay::FACTS};
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: u64 = 1_000 * SECOND;
+    const POLICY: &str = "[source]\nlimits = [\"100 packets/s burst 200\", \"9 packets/min fixed-window\"]\n\
+        [[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\n\
+        per_source = [\"50 packets/s burst 100\"]\ntotal = [\"500 packets/s burst 500\"]\n\
+        [[user]]\nname = \"acme\"\nsources = [\"192.0.2.0/24\"]\nnetwork = [\"300 packets/s burst 300\"]\n";
+
+    fn others(shared: bool) -> Others {
+        Others { layouts: vec![Layout { abi: 1, sources: 1_024 }], shared, lists: Lists::new() }
+    }
+
+    fn desired() -> Desired {
+        compile::desired(&config::parse(POLICY, "p.toml").unwrap().policy, &FACTS, 1, None)
+    }
+
+    /// What is owed at a moment under each limit of sources and users, as a part of what can be owed.
+    fn owed(desired: &Desired, now_ns: u64) -> Vec<u64> {
+        let sets = [&desired.policy.source.set, &desired.policy.services[0].per_source];
+        let sets = sets.into_iter().chain(desired.users.iter().map(|(_, set)| set));
+        let percent = |set: &LimitSet| {
+            let tolerance_q8 = set.longest_tolerance_q8;
+            (gcra::owed_q8(set, tolerance_q8, gcra::time_q8(now_ns)) * 100).div_ceil(tolerance_q8)
+        };
+        sets.map(percent).collect()
+    }
+
+    #[test]
+    fn however_long_links_take_to_be_switched_everything_begins_spent_when_they_are() {
+        let desired = desired();
+        for took_ns in [0, SECOND / 2, 3 * SECOND, 32 * SECOND, HELD_NS] {
+            let switched_ns = NOW + took_ns;
+            let others = others(false);
+            let held = others.held(&desired, NOW);
+            assert_eq!(owed(&held, switched_ns), [100; 3], "nothing before, after {took_ns} ns");
+            let begun = others.begun(&desired, switched_ns);
+            assert_eq!(owed(&begun, switched_ns), [100; 3], "all of it at that moment");
+            assert_eq!(owed(&begun, switched_ns + SECOND / 2), [75, 75, 50], "less half a second later");
+            assert_eq!(owed(&begun, switched_ns + 2 * SECOND), [0; 3]);
+            assert_ne!(begun.policy.generation, held.policy.generation, "what a CPU noted is over");
+        }
+    }
+
+    #[test]
+    fn windows_admit_nothing_while_maps_are_held_and_their_limit_from_then_on() {
+        let (desired, limits) = (desired(), |one: &Desired| one.policy.windows.map(|one| one.window.limit));
+        assert_eq!(limits(&desired).iter().sum::<u64>(), 9);
+        for shared in [true, false] {
+            assert_eq!(limits(&others(shared).held(&desired, NOW)).iter().sum::<u64>(), 0);
+            assert_eq!(limits(&others(shared).begun(&desired, NOW)), limits(&desired));
+        }
+    }
+
+    #[test]
+    fn users_are_held_only_if_their_buckets_are_others_and_nothing_is_without_another_layout() {
+        let desired = desired();
+        assert_eq!(owed(&others(true).held(&desired, NOW), NOW), [100, 100, 0]);
+        let none = Others { layouts: vec![], shared: false, lists: Lists::new() };
+        assert_eq!(*none.held(&desired, NOW), desired);
+    }
+
+    #[test]
+    fn what_a_daemon_that_was_killed_holds_begins_spent_by_itself() {
+        let desired = desired();
+        let held = others(false).held(&desired, NOW);
+        assert_eq!(owed(&held, NOW + HELD_NS), [100; 3]);
+        assert_eq!(owed(&held, NOW + HELD_NS + 2 * SECOND), [0; 3]);
     }
 }

@@ -126,15 +126,13 @@ fn put_in_force(
     recall_lists(&mut maps, &mut lists, kept, before.is_none())?;
     let names_before = before.as_deref().map(|in_force| Names::recovered(policy, in_force, &lists));
     let users = maps.user_sets()?;
-    // Drivers may take seconds to attach, and a policy says from when on what was lost sight of counts as spent: so this is done
+    // Drivers may take seconds to attach, and a policy says from when on what a change loses sight of counts as spent: so this is done
     // once more after that.
     let compile = |now_q8: u64| {
         let in_force = before.as_deref().zip(names_before.as_ref());
         let in_force =
             in_force.map(|(policy, names)| Before { policy, names, users: &users, desired: None, now_q8 });
-        let mut desired = compile::desired(policy, &facts, generation, in_force);
-        others.spend(&mut desired, now_q8);
-        desired
+        compile::desired(policy, &facts, generation, in_force)
     };
     let mut desired = compile(probe::switch_q8());
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
@@ -142,19 +140,20 @@ fn put_in_force(
     kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
     if before.is_none() {
         progress::step("writing the policy into the kernel");
-        maps.enforce(&mut lists, None, &desired)?;
+        others.enforce(&mut maps, &mut lists, &desired)?;
     }
     progress::step("attaching to interfaces: drivers may take seconds for it");
     let mut guarded = attach::attach_new(&mut program, &pins, names, options.generic)?;
     if before.is_some() || others.lost_sight() {
         desired = compile(probe::switch_q8());
         progress::step("writing the policy into the kernel");
-        maps.enforce(&mut lists, None, &desired)?;
+        others.enforce(&mut maps, &mut lists, &desired)?;
     }
-    others.carry_spent(&pins, &mut maps, policy, &desired)?;
     progress::step("replacing the program of interfaces that are guarded already");
-    let replaced = attach::replace_all(&mut program, &pins, &guarded)?;
-    others.set_clock(&mut maps, &mut desired)?;
+    let replaced = attach::replace_all(&mut program, &pins, &guarded);
+    // Also after a failure: links that have the new program admit nothing until then.
+    others.begin(&pins, &mut maps, policy, &mut desired)?;
+    let replaced = replaced?;
     for name in &replaced.elsewhere {
         log::info(format!(
             "the link of {name} is on an interface that is not visible here; it has the new program"

@@ -3,7 +3,7 @@
 //! Of another build only those are read whose entries have the shape and the meaning that they have here: lists, and what was
 //! used of windows. With a table of another size every map but the tables themselves is the same map, under two names.
 
-use std::os::fd::AsFd as _;
+use std::{collections::BTreeMap, os::fd::AsFd as _};
 
 use aya::maps::{Array, HashMap, IterableMap as _, LpmTrie, Map, MapData, MapError};
 use ratelimit_common::abi::{
@@ -76,12 +76,16 @@ impl<'p> Former<'p> {
             else {
                 continue;
             };
-            let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, WindowState::FRESH);
-            let mut entries = Vec::new();
-            batch::for_each_batch(theirs.map().fd().as_fd(), zero, 0_u32, |keys, values| {
-                entries.extend(keys.iter().copied().zip(values.iter().copied()));
-            })
-            .map_err(DataplaneError::io("read what sources have used of windows"))?;
+            let read = |map: &HashMap<MapData, EntryKey, WindowState>| {
+                let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, WindowState::FRESH);
+                let mut entries = Vec::new();
+                batch::for_each_batch(map.map().fd().as_fd(), zero, 0_u32, |keys, values| {
+                    entries.extend(keys.iter().copied().zip(values.iter().copied()));
+                })
+                .map_err(DataplaneError::io("read what sources have used of windows"))?;
+                Ok::<_, DataplaneError>(entries)
+            };
+            let entries = with_latest(read(&theirs)?, &read(ours)?);
             batch::update(ours.map().fd().as_fd(), &entries)
                 .map_err(DataplaneError::io("carry over what sources have used of windows"))?;
         }
@@ -102,8 +106,12 @@ impl<'p> Former<'p> {
                 let state = theirs
                     .get(&at(*had), 0)
                     .map_err(DataplaneError::map("read what a user has used of windows"))?;
+                let ours = maps
+                    .user_windows
+                    .get(&at(*has), 0)
+                    .map_err(DataplaneError::map("read what a user has used of windows"))?;
                 maps.user_windows
-                    .set(at(*has), state, 0)
+                    .set(at(*has), latest(&state, &ours), 0)
                     .map_err(DataplaneError::map("carry over what a user has used of windows"))?;
             }
         }
@@ -112,5 +120,48 @@ impl<'p> Former<'p> {
 
     fn open(&self, name: &str) -> Result<MapData, MapError> {
         MapData::from_pin(self.pins.maps(self.layout).join(name))
+    }
+}
+
+/// Entries of theirs as they are to be in our map. Ours has entries already if an earlier start of this build was killed on the way: it may have been in
+/// force since, so what it has counted is not taken back.
+fn with_latest(
+    theirs: Vec<(EntryKey, WindowState)>,
+    ours: &[(EntryKey, WindowState)],
+) -> Vec<(EntryKey, WindowState)> {
+    let name = |key: &EntryKey| (key.hi, key.lo, key.group);
+    let ours: BTreeMap<_, _> = ours.iter().map(|(key, state)| (name(key), state)).collect();
+    let merged = |(key, state): (EntryKey, WindowState)| {
+        let state = ours.get(&name(&key)).map_or(state, |ours| latest(&state, ours));
+        (key, state)
+    };
+    theirs.into_iter().map(merged).collect()
+}
+
+/// Of two states of one window the one that says more: the number of the window is in the upper bits of each word, and below it what was counted.
+fn latest(one: &WindowState, other: &WindowState) -> WindowState {
+    let mut words = one.words;
+    for (word, other) in words.iter_mut().zip(other.words) {
+        *word = (*word).max(other);
+    }
+    WindowState { words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_in_our_windows_is_not_taken_back_by_what_is_left_in_theirs() {
+        let key = |lo| EntryKey { hi: 0, lo, group: 0 };
+        let state = |first, second| {
+            let mut words = WindowState::FRESH.words;
+            [words[0], words[1]] = [first, second];
+            WindowState { words }
+        };
+        let theirs = vec![(key(1), state(7 << 32 | 40, 6 << 32 | 3)), (key(2), state(9, 0))];
+        let ours = [(key(1), state(8 << 32 | 2, 6 << 32 | 1)), (key(3), state(5, 0))];
+        let merged = with_latest(theirs, &ours);
+        assert_eq!(merged, [(key(1), state(8 << 32 | 2, 6 << 32 | 3)), (key(2), state(9, 0))]);
     }
 }

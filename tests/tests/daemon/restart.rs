@@ -4,16 +4,17 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
     path::Path,
-    process::Stdio,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use ratelimit_tests::{
     daemon::{Daemon, Edge},
-    netns::{EDGE, EDGE_V4},
+    netns::{EDGE, EDGE_V4, EDGE_V6},
+    redis::wait_for,
     service::with_open_files,
-    traffic::{PORT, Sink, edge_with_sources, flood, sent},
+    traffic::{PORT, Sink, done, edge_with_sources, flood, sent},
 };
 
 const ONE: &str = "10.99.0.11";
@@ -204,6 +205,99 @@ fn a_table_of_another_size_takes_nothing_from_users_and_lists() {
     }
     assert_eq!(edge.json(&["block", "list"])["blocks"][0]["reason"], "from before");
     assert_eq!(fs::read_dir(edge.pin()).unwrap().count(), 2, "the links, and one layout");
+}
+
+/// Runs a daemon and stops it before and after its first call that gives a link another program (`BPF_LINK_UPDATE` of `bpf(2)`), each time until there is
+/// a file. What is in force does not stop: so the switch takes as long as somebody likes.
+const SLOW_SWITCH: &str = "
+import ctypes, os, struct, sys, time
+libc, process, where = ctypes.CDLL(None, use_errno=True), os.fork(), sys.argv[1]
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+if process == 0:
+    libc.ptrace(0, 0, None, None)  # PTRACE_TRACEME
+    os.execvp(sys.argv[2], sys.argv[2:])
+os.waitpid(process, 0)
+libc.ptrace(0x4200, process, None, 0x100001)  # PTRACE_SETOPTIONS: EXITKILL, TRACESYSGOOD
+bpf = {'x86_64': 321, 'aarch64': 280}[os.uname().machine]
+signal, switching, switched = 0, False, False
+while True:
+    libc.ptrace(7 if switched else 24, process, None, signal)  # PTRACE_CONT, PTRACE_SYSCALL
+    status = os.waitpid(process, 0x40000000)[1]  # __WALL
+    if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+        break
+    signal = os.WSTOPSIG(status)
+    if signal != 0x85:
+        signal = 0 if signal == 5 else signal  # SIGTRAP says that another program is executed
+        continue
+    signal, call = 0, ctypes.create_string_buffer(96)
+    libc.ptrace(0x420e, process, 96, call)  # PTRACE_GET_SYSCALL_INFO
+    entered = call.raw[0] == 1
+    if entered:
+        switching = struct.unpack_from('QQ', call.raw, 24) == (bpf, 29)
+    if switching:
+        switched = not entered
+        name = where + ('/switching' if entered else '/switched')
+        open(name, 'w').close()
+        while not os.path.exists(name + '.go-on'):
+            time.sleep(0.005)
+";
+
+#[test]
+fn a_switch_that_takes_long_gives_sources_users_totals_and_windows_nothing_twice() {
+    const V6: &str = "fd00:99:1:1::66";
+    let edge = edge_with_sources(&[ONE, USER, WINDOW_USER, V6]);
+    // Buckets fill within a tenth of a second: much earlier than links are switched here. The limit of every source counts nothing that is sent, so that
+    // it refuses nothing in the place of the others.
+    let policy = format!(
+        "[source]\nladder = false\nlimits = [\"100 syns/s\"]\n\
+         [[service]]\nname = \"each\"\nmatch = {{ protocol = \"udp\", ports = [{PORT}], destinations = [{EDGE_V4:?}] }}\n\
+         per_source = [\"1000 packets/s burst 100\"]\n\
+         [[service]]\nname = \"all\"\nmatch = {{ protocol = \"udp\", ports = [{PORT}], destinations = [{EDGE_V6:?}] }}\n\
+         total = [\"1000 packets/s burst 100\"]\n\
+         [[user]]\nname = \"u\"\nsources = [{USER:?}]\nnetwork = [\"1000 packets/s burst 100\"]\n\
+         [[user]]\nname = \"w\"\nsources = [{WINDOW_USER:?}]\nnetwork = [\"{PER_SOURCE} packets/day fixed-window\"]\n"
+    );
+    edge.start(&policy).kill_9();
+    edge.rename_layouts(0).unwrap();
+    let mut sinks = [Sink::start(&edge, EDGE_V4), Sink::start(&edge, EDGE_V6)];
+    let mut arrived =
+        || [(ONE, 0), (USER, 0), (WINDOW_USER, 0), (V6, 1)].map(|(from, sink)| sinks[sink].datagrams(from));
+    let mut admitted = || {
+        let before = arrived();
+        let to = |from: &str| if from == V6 { EDGE_V6 } else { EDGE_V4 };
+        let floods = [ONE, USER, WINDOW_USER, V6].map(|from| flood(&edge, from, to(from), 2_000, 0.1));
+        floods.into_iter().for_each(done);
+        let after = arrived();
+        [0, 1, 2, 3].map(|at| after[at] - before[at])
+    };
+    let command = edge.run_command();
+    let mut slow = Command::new("python3");
+    slow.args(["-c", SLOW_SWITCH]).arg(edge.dir()).arg(command.get_program()).args(command.get_args());
+    slow.args(["--iface", EDGE]);
+    let wait_for_file = |name: &str| {
+        let path = edge.dir().join(name);
+        wait_for(name, || path.exists().then(Instant::now))
+    };
+    let go_on = |name: &str| fs::write(edge.dir().join(name).with_extension("go-on"), "").unwrap();
+    let (before, held, daemon) = thread::scope(|scope| {
+        let starting = scope.spawn(|| Daemon::start(slow));
+        let since = wait_for_file("switching");
+        let before = admitted();
+        thread::sleep(Duration::from_millis(1_300).saturating_sub(since.elapsed()));
+        go_on("switching");
+        wait_for_file("switched");
+        let held = admitted();
+        go_on("switched");
+        (before, held, starting.join().unwrap())
+    });
+    let [one, user, windowed, all] = before;
+    assert!(one > 50 && user > 50 && all > 50, "{before:?}");
+    assert_eq!(windowed, PER_SOURCE);
+    assert_eq!(held, [0; 4], "the link has the new program, and nobody knows that yet");
+    daemon.wait_for_log("every source begins spent");
+    let [one, user, windowed, all] = admitted();
+    assert!(one > 0 && user > 0 && all > 0, "{one} {user} {all}");
+    assert_eq!(windowed, 0, "what was used of a window while links were switched is known");
 }
 
 /// The limits of open files that a start may run into while it takes over the program on an interface.
