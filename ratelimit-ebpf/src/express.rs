@@ -12,12 +12,7 @@
 //! While nothing is refused, a packet pays for one load and one comparison.
 
 use ratelimit_common::{
-    abi::{
-        Clock, Policy, Reason, Verdict,
-        counter::Fate,
-        destination::BY_DESTINATION,
-        service::{NO_SERVICE, PORT_SLOTS, PROTOCOL_SLOTS, Protocol, port_slot, protocol_slot},
-    },
+    abi::{Clock, Policy, Reason, Verdict, counter::Fate, destination::BY_DESTINATION},
     limit::{
         gcra,
         prefilter::{self, NegativeCause},
@@ -27,12 +22,12 @@ use ratelimit_common::{
 use crate::{
     budget,
     classify::classify,
-    frame::{Frame, forget},
+    frame::Frame,
     lane, limit,
     origin::Origin,
     packet::Family,
     parse::{Brief, brief_v4, brief_v6, network},
-    report,
+    report, service,
     tables::{CpuBudget, Lane, Tables},
     verdict::count,
 };
@@ -71,7 +66,7 @@ fn refusal_of<T: Tables, S: Origin>(
     (len, now_ns): (u64, u64),
 ) -> Option<(u32, Reason)> {
     let lane = tables.express(S::FAMILY, now_ns)?;
-    let service = service(lane.policy, packet);
+    let service = service::number(lane.policy, packet.port_slot(), packet.protocol_slot());
     if service & BY_DESTINATION != 0 {
         return None;
     }
@@ -158,21 +153,4 @@ fn is_tracked<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) ->
         tables.no_longer_tracked(cell, now_q8);
     }
     tracked
-}
-
-/// The number that the policy's ports, or else its protocols, have for a packet.
-#[inline(always)]
-fn service<S>(policy: &Policy, packet: &Brief<S>) -> u32 {
-    if policy.service_count == 0 {
-        return NO_SERVICE;
-    }
-    // Masks for the verifier: see `service::number`.
-    if packet.has_port() {
-        let protocol = if packet.is_tcp() { Protocol::Tcp } else { Protocol::Udp };
-        let slot = forget(port_slot(protocol, packet.port) as u64, policy.generation) as usize;
-        policy.ports[slot & (PORT_SLOTS - 1)] as u32
-    } else {
-        let slot = forget(protocol_slot(packet.protocol, false) as u64, policy.generation) as usize;
-        policy.protocols[slot & (PROTOCOL_SLOTS - 1)] as u32
-    }
 }

@@ -11,25 +11,6 @@ use core::marker::PhantomData;
 /// and needs to see the bound; the deepest chain the parsers follow ends below 16 KiB.
 pub const MAX_OFFSET: usize = 0x3fff;
 
-/// The same number, of which the verifier knows nothing any more. It does not see that to mix in something unknown twice is to leave
-/// things as they were.
-#[inline(always)]
-pub fn forget(number: u64, unknown: u64) -> u64 {
-    #[cfg(target_arch = "bpf")]
-    {
-        let mut number = number;
-        // SAFETY: two instructions on two registers.
-        unsafe {
-            core::arch::asm!("{0} ^= {1}", "{0} ^= {1}", inout(reg) number, in(reg) unknown, options(pure, nomem, nostack));
-        }
-        number
-    }
-    #[cfg(not(target_arch = "bpf"))]
-    {
-        number ^ unknown ^ unknown
-    }
-}
-
 /// What stands before the IP header on an interface. Each program is for one kind, so this is a constant wherever it is asked for in the
 /// kernel, and costs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

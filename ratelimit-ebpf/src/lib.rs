@@ -13,6 +13,7 @@ mod budget;
 pub mod classify;
 pub mod cookie;
 pub mod express;
+pub mod forget;
 pub mod frame;
 pub mod lane;
 pub mod limit;

@@ -8,7 +8,7 @@ use ratelimit_common::abi::{
     service::{Protocol, port_slot, protocol_slot},
 };
 
-use crate::frame::{Frame, forget};
+use crate::{forget::forget, frame::Frame};
 
 /// A source address.
 ///

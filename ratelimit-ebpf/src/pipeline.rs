@@ -36,7 +36,7 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
     };
     // Before the service is looked up and after it: the verifier would go on along each way through the headers, then along each kind of packet.
     let packet = packet.forgotten(frame.len());
-    let service = match service::number(policy, &packet) {
+    let service = match service::number(policy, packet.port_slot(), packet.protocol_slot()) {
         class if class & BY_DESTINATION != 0 => relay.service_at(frame, policy.tables, class),
         number => number,
     };

@@ -6,29 +6,22 @@ use ratelimit_common::abi::{
     service::{NO_SERVICE, PORT_SLOTS, PROTOCOL_SLOTS},
 };
 
-use crate::{
-    frame::{Frame, forget},
-    packet::{Family, Packet},
-    parse,
-    tables::Tables,
-};
+use crate::{forget::forget, frame::Frame, packet::Family, parse, tables::Tables};
 
-/// The number that the policy's ports, or else its protocols, have for a packet: of a service, or of a class of services that share the place.
+/// The number that the policy has for the place of a port, or else for that of a protocol: of a service, or of a class of services that share
+/// the place.
+///
+/// Masks and not comparisons: see `Policy::service`. The compiler knows that they change nothing and would leave them out; kernel 6.1 does not
+/// know what a port can be once its bytes have been swapped.
 #[inline(always)]
-pub fn number(policy: &Policy, packet: &Packet) -> u32 {
+pub fn number(policy: &Policy, port_slot: Option<u32>, protocol_slot: u32) -> u32 {
     if policy.service_count == 0 {
         return NO_SERVICE;
     }
-    match packet.port_slot() {
-        Some(slot) => {
-            // A mask and not a comparison: see `Policy::service`. The compiler knows that it changes nothing and would leave it out; kernel
-            // 6.1 does not know what a port can be once its bytes have been swapped.
-            let slot = forget(slot as u64, policy.generation) as usize & (PORT_SLOTS - 1);
-            policy.ports[slot] as u32
-        }
+    match port_slot {
+        Some(slot) => policy.ports[forget(slot as u64, policy.generation) as usize & (PORT_SLOTS - 1)] as u32,
         None => {
-            let slot =
-                forget(packet.protocol_slot() as u64, policy.generation) as usize & (PROTOCOL_SLOTS - 1);
+            let slot = forget(protocol_slot as u64, policy.generation) as usize & (PROTOCOL_SLOTS - 1);
             policy.protocols[slot] as u32
         }
     }

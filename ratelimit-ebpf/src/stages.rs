@@ -121,7 +121,9 @@ impl Answer for Reason {
 
     #[inline(always)]
     fn from_number(number: u32) -> Self {
-        Self::from_code(number)
+        // SAFETY: every number that a stage answers with is `to_number` of a reason, or `NOTHING`, which is one. To check it would be two
+        // branches at each call, which the verifier would follow.
+        unsafe { core::mem::transmute::<u32, Self>(number) }
     }
 }
 
@@ -138,7 +140,7 @@ impl Answer for Option<Reason> {
 
     #[inline(always)]
     fn from_number(number: u32) -> Self {
-        if number == NEEDS_ENTRY { None } else { Some(Reason::from_code(number)) }
+        if number == NEEDS_ENTRY { None } else { Some(Reason::from_number(number)) }
     }
 }
 
@@ -205,12 +207,10 @@ stages! { Leaves:
 
 stages! { Stages {
     #[inline(always)]
-    fn held<'r>(&self, request: &'r mut Request) -> &'r mut Request {
-        let Some(cpu) = self.cpu() else { return request };
+    fn room<'r>(&self, here: &'r mut Request) -> &'r mut Request {
+        let Some(cpu) = self.cpu() else { return here };
         // SAFETY: the value belongs to this CPU, on which no program is preempted by another, and a frame has one request at a time.
-        let held = unsafe { &mut (*cpu).request };
-        *held = *request;
-        held
+        unsafe { &mut (*cpu).request }
     }
 }:
     fn open_entry(policy: &Policy, set: &LimitSet, request: &Request) -> Reason => limit::open_entry;

@@ -181,19 +181,25 @@ pub const fn denied_for_q8(word: u64, now_q8: u64) -> u64 {
     until.wrapping_sub((now_q8 >> UNTIL_SHIFT) << (UNTIL_SHIFT + 1)) >> 1
 }
 
+/// Whether a word denies its source now, whoever that is.
+#[inline(always)]
+const fn is_live(word: u64, now_q8: u64) -> bool {
+    // Further ahead than any negative entry lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
+    matches!(denied_for_q8(word, now_q8), 1..=TWICE_THE_LONGEST_Q8)
+}
+
+const TWICE_THE_LONGEST_Q8: u64 = 2 * LONGEST_NEGATIVE_ENTRY_Q8;
+
 /// Whether a word denies this source now.
 #[inline(always)]
 pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
-    let left = denied_for_q8(word, now_q8);
-    // Further ahead than any negative entry lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
-    tag(hash) == word & TAG_MASK && left != 0 && left <= 2 * LONGEST_NEGATIVE_ENTRY_Q8
+    tag(hash) == word & TAG_MASK && is_live(word, now_q8)
 }
 
 /// Whether a word denies another source than this now, so that a negative entry of this one had better go elsewhere.
 #[inline(always)]
 pub const fn denies_other(word: u64, hash: u64, now_q8: u64) -> bool {
-    let left = denied_for_q8(word, now_q8);
-    tag(hash) != word & TAG_MASK && left != 0 && left <= 2 * LONGEST_NEGATIVE_ENTRY_Q8
+    tag(hash) != word & TAG_MASK && is_live(word, now_q8)
 }
 
 /// Until when a cell is tracked, as its mark has it: the upper half of a time word, in steps of 17 ms.

@@ -30,7 +30,8 @@ use network_types::{eth::EthHdr, tcp::TcpHdr};
 use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIONS};
 
 use crate::{
-    frame::{Frame, forget},
+    forget::forget,
+    frame::Frame,
     limit::{self, Sender, Stages},
     notes::{parse_again, parse_tcp_again, take},
     packet::{Packet, Transport},

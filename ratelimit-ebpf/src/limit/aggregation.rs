@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     budget,
-    frame::forget,
+    forget::forget,
     lane,
     packet::Address,
     tables::{CpuBudget, InsertError, Tables},
@@ -50,9 +50,8 @@ pub fn is_spent<T: Tables>(tables: &T, policy: &Policy, address: Address, now_q8
         if prefix_level.multiple == 0 {
             break;
         }
-        let cut = aggregation::cut(key, prefix_level.mask_hi, prefix_level.mask_lo);
-        let hash = prefilter::hash(cut, policy.prefilter.secret);
-        let cell = aggregation::cell_index(family * MAX_PREFIX_LEVELS as u32 + index as u32, hash);
+        let hash = hash(policy, key, prefix_level);
+        let cell = aggregation::cell_index(number(family, index), hash);
         let name = prefilter::negative_name(hash, policy.generation);
         if let Some(cell) = tables.prefix_level_cell(cell)
             && prefilter::denies(tables.load(tables.prefix_level_negative_entry(cell)), name, now_q8)
@@ -61,6 +60,21 @@ pub fn is_spent<T: Tables>(tables: &T, policy: &Policy, address: Address, now_q8
         }
     }
     false
+}
+
+/// The number of an aggregation level, counted over both families.
+#[inline(always)]
+const fn number(family: u32, index: usize) -> u32 {
+    family * MAX_PREFIX_LEVELS as u32 + index as u32
+}
+
+/// Where the prefix of a level around a source belongs.
+#[inline(always)]
+fn hash(policy: &Policy, key: SourceKey, prefix_level: &PrefixLevel) -> u64 {
+    prefilter::hash(
+        aggregation::cut(key, prefix_level.mask_hi, prefix_level.mask_lo),
+        policy.prefilter.secret,
+    )
 }
 
 /// One prefix around a source, and what it pays.
@@ -92,14 +106,11 @@ fn climb<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party
         if prefix_level.multiple == 0 {
             break;
         }
+        // What one level has shown of them is of no use at the next.
+        let party = Party::from_code(forget(party as u64, request.now_q8) as u32);
+        let charge_q8 = forget(charge_q8, request.now_q8);
         // Found anew for each question: cheaper than room for it on a stack of 512 bytes.
-        let prefix = Prefix::around(
-            policy,
-            request,
-            prefix_level,
-            family * MAX_PREFIX_LEVELS as u32 + index as u32,
-            charge_q8,
-        );
+        let prefix = Prefix::around(policy, request, prefix_level, number(family, index), charge_q8);
         match step {
             Step::Judge => {
                 let pressure = prefix.judge(tables, policy, request, party)?;
@@ -125,12 +136,8 @@ impl Prefix {
         number: u32,
         charge_q8: u64,
     ) -> Self {
-        let hash = prefilter::hash(
-            aggregation::cut(request.key, prefix_level.mask_hi, prefix_level.mask_lo),
-            policy.prefilter.secret,
-        );
         Self {
-            cell: aggregation::cell_index(number, hash),
+            cell: aggregation::cell_index(number, hash(policy, request.key, prefix_level)),
             prefix_level: number,
             charge_q8: aggregation::share_q8(charge_q8, prefix_level.multiple, prefix_level.reciprocal),
         }

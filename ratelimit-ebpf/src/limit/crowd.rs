@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{Policy, Reason, service::Party};
 
 use super::{aggregation, fair, request::Request, total::Account};
-use crate::tables::Tables;
+use crate::{forget::forget, tables::Tables};
 
 /// Charges all of it, or says what refuses.
 #[inline(always)]
@@ -16,6 +16,8 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: 
     {
         return Reason::ServiceTotal;
     }
+    // What the question above has shown of these numbers is of no use below.
+    let (len, account) = (forget(len, now_q8), account.map(|account| account.forgotten(now_q8)));
     let Some(pressure) = aggregation::judge(tables, policy, request, party) else {
         return Reason::LimitPrefix;
     };

@@ -5,79 +5,69 @@ use ratelimit_common::abi::{Policy, Reason, user::NO_USER};
 
 use super::{request::Request, stages::Stages, windows::Scope};
 
-/// Which of them there are for a packet.
-#[derive(Clone, Copy)]
-pub(super) struct Further {
-    service: bool,
-    user: bool,
-    windows: bool,
+/// Whether all of them would admit the packet.
+#[inline(always)]
+pub(super) fn judge<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+    if has_service_limits(policy, request) {
+        match tables.judge_service(policy, request) {
+            Reason::Conforming => {}
+            reason => return reason,
+        }
+    }
+    if request.user != NO_USER {
+        match tables.judge_user(policy, request) {
+            Reason::Conforming => {}
+            reason => return reason,
+        }
+    }
+    if policy.window_count != 0 { ask_windows(tables, policy, request, false) } else { Reason::Conforming }
 }
 
-impl Further {
-    #[inline(always)]
-    pub(super) fn of(policy: &Policy, request: &Request) -> Self {
-        Self {
-            service: request.per_source(policy).is_some_and(|set| set.limit_count != 0),
-            user: request.user != NO_USER,
-            windows: policy.window_count != 0,
-        }
+/// Charges all of them. The limits of every source have been charged already and said `before`.
+#[inline(always)]
+pub(super) fn charge<T: Stages>(
+    tables: &T,
+    policy: &Policy,
+    request: &mut Request,
+    before: Reason,
+) -> Reason {
+    let mut verdict = before;
+    let charged = if has_service_limits(policy, request) {
+        tables.charge_service(policy, request)
+    } else {
+        Some(Reason::Conforming)
+    };
+    // A stage of its own, because calls within calls share one small stack.
+    let reason = match charged {
+        Some(reason) => reason,
+        None => tables.open_service(policy, request),
+    };
+    if !reason.admits() {
+        return reason;
     }
-
-    /// Whether all of them would admit the packet.
-    #[inline(always)]
-    pub(super) fn judge<T: Stages>(self, tables: &T, policy: &Policy, request: &mut Request) -> Reason {
-        if self.service {
-            match tables.judge_service(policy, request) {
-                Reason::Conforming => {}
-                reason => return reason,
-            }
-        }
-        if self.user {
-            match tables.judge_user(policy, request) {
-                Reason::Conforming => {}
-                reason => return reason,
-            }
-        }
-        if self.windows { ask_windows(tables, policy, request, false) } else { Reason::Conforming }
-    }
-
-    /// Charges all of them. The limits of every source have been charged already and said `before`.
-    #[inline(always)]
-    pub(super) fn charge<T: Stages>(
-        self,
-        tables: &T,
-        policy: &Policy,
-        request: &mut Request,
-        before: Reason,
-    ) -> Reason {
-        let mut verdict = before;
-        let charged =
-            if self.service { tables.charge_service(policy, request) } else { Some(Reason::Conforming) };
-        // A stage of its own, because calls within calls share one small stack.
-        let reason = match charged {
-            Some(reason) => reason,
-            None => tables.open_service(policy, request),
-        };
+    verdict = verdict.and(reason);
+    if request.user != NO_USER {
+        let reason = tables.charge_user(policy, request);
         if !reason.admits() {
             return reason;
         }
         verdict = verdict.and(reason);
-        if self.user {
-            let reason = tables.charge_user(policy, request);
-            if !reason.admits() {
-                return reason;
-            }
-            verdict = verdict.and(reason);
-        }
-        if self.windows {
-            let reason = ask_windows(tables, policy, request, true);
-            if !reason.admits() {
-                return reason;
-            }
-            verdict = verdict.and(reason);
-        }
-        verdict
     }
+    if policy.window_count != 0 {
+        let reason = ask_windows(tables, policy, request, true);
+        if !reason.admits() {
+            return reason;
+        }
+        verdict = verdict.and(reason);
+    }
+    verdict
+}
+
+/// Whether the service that the packet is for limits each source. Asked again for each question: the verifier would carry the answer through
+/// everything in between.
+#[inline(always)]
+fn has_service_limits(policy: &Policy, request: &Request) -> bool {
+    request.per_source(policy).is_some_and(|set| set.limit_count != 0)
 }
 
 /// Asks all windows that apply to a packet.

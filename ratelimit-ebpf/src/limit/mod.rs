@@ -44,7 +44,6 @@ use crate::{
 pub use aggregation::is_spent as is_prefix_spent;
 pub use crowd::charge as charge_crowd;
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
-use further::Further;
 pub(crate) use host::charge as charge_host;
 pub use known::{Weight, host_holds, known_refusal, spent_for_all, spent_total_noted};
 pub use leaves::Leaves;
@@ -77,14 +76,16 @@ pub fn limit<T: Stages, R: Relay>(
     len: u64,
     now_ns: u64,
 ) -> Reason {
-    let mut request = match request(tables, policy, packet, sender, len, now_ns, packet.transport.is_tcp()) {
-        Ok(request) => request,
+    let now_q8 = match unknown_at(tables, policy, packet, &sender, len, now_ns, packet.transport.is_tcp()) {
+        Ok(now_q8) => now_q8,
         Err(reason) => {
             lane::open(tables, now_ns);
             return reason;
         }
     };
-    let request = tables.held(&mut request);
+    let mut room = Request::NONE;
+    let request = tables.room(&mut room);
+    request.put(policy, packet, sender, len, now_q8);
     let reason = ask(tables, relay, policy, packet, request);
     if !reason.admits() {
         lane::open(tables, now_ns);
@@ -124,8 +125,7 @@ fn ask<T: Stages, R: Relay>(
         }
         return reason;
     }
-    let further = Further::of(policy, request);
-    match further.judge(tables, policy, request) {
+    match further::judge(tables, policy, request) {
         Reason::Conforming => {}
         reason if answered && reason.wants_room() => {}
         reason => return reason,
@@ -161,7 +161,7 @@ fn ask<T: Stages, R: Relay>(
     if !reason.admits() {
         return reason;
     }
-    further.charge(tables, policy, request, reason)
+    further::charge(tables, policy, request, reason)
 }
 
 /// Charges everything for a segment that was looked up among the host's connections, or a SYN that could not be answered. A source that has shown a
@@ -177,11 +177,13 @@ pub fn limit_shown<T: Stages>(
 ) -> Reason {
     let sender = Sender::of(tables, policy, packet);
     // Only segments get here; told as a constant, so that the verifier need not look at what is not for them.
-    let mut request = match request(tables, policy, packet, sender, len, now_ns, true) {
-        Ok(request) => request,
+    let now_q8 = match unknown_at(tables, policy, packet, &sender, len, now_ns, true) {
+        Ok(now_q8) => now_q8,
         Err(reason) => return reason,
     };
-    let request = tables.held(&mut request);
+    let mut room = Request::NONE;
+    let request = tables.room(&mut room);
+    request.put(policy, packet, sender, len, now_q8);
     match ask_shown(tables, policy, request, proof) {
         Reason::Conforming if proof == Proof::Cookie => Reason::CookieValid,
         Reason::Conforming => Reason::Conforming,
@@ -200,8 +202,7 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proo
     if let Some(reason) = standing.refusal() {
         return reason;
     }
-    let further = Further::of(policy, request);
-    match further.judge(tables, policy, request) {
+    match further::judge(tables, policy, request) {
         Reason::Conforming => {}
         reason => return reason,
     }
@@ -217,7 +218,7 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proo
     if proof.is_real() {
         standing.vouch(tables, request);
     }
-    further.charge(tables, policy, request, reason)
+    further::charge(tables, policy, request, reason)
 }
 
 /// Charges whoever vouched for the source, or makes an entry for it.
@@ -235,26 +236,26 @@ fn charge_source<T: Stages>(
     }
 }
 
-/// The question of a packet, unless the answer is known from its source alone.
+/// When the limits are asked about a packet, by the clock that the policy wants; `Err` if the answer is known from its source alone.
 #[inline(always)]
-fn request<T: Stages>(
+fn unknown_at<T: Stages>(
     tables: &T,
     policy: &Policy,
     packet: &Packet,
-    sender: Sender,
+    sender: &Sender,
     len: u64,
     now_ns: u64,
     is_tcp: bool,
-) -> Result<Request, Reason> {
-    let mut now_q8 = gcra::time_q8(now_ns);
+) -> Result<u64, Reason> {
+    let now_q8 = gcra::time_q8(now_ns);
     let weight = Weight::new(is_tcp, packet.service, len);
-    if let Some(reason) = tables.known_refusal(policy, &sender, weight, now_q8) {
+    if let Some(reason) = tables.known_refusal(policy, sender, weight, now_q8) {
         return Err(reason);
     }
     if policy.clock() == Clock::Precise {
-        now_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
+        return Ok(gcra::time_q8(tables.now_ns(Clock::Precise)));
     }
-    Ok(Request::new(policy, packet, sender, len, now_q8))
+    Ok(now_q8)
 }
 
 /// An untracked source is about to be refused for want of room. If its segment can belong to a connection, the host's sockets are asked,

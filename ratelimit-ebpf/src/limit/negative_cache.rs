@@ -53,9 +53,22 @@ fn place<T: Tables>(tables: &T, cell: T::Cell, name: u64, step: usize) -> T::Wor
     tables.cell_negative_entry(cell, slot)
 }
 
-/// Keeps a negative entry in its source's first place that is the source's own or over, or else in the very first.
+/// Keeps a negative entry of a source in its first place that is the source's own or over, or else in the very first.
 #[inline(always)]
-fn keep<T: Tables>(tables: &T, cell: T::Cell, name: u64, negative_entry: u64, now_q8: u64) {
+fn keep<T: Tables>(
+    tables: &T,
+    policy: &Policy,
+    cell: T::Cell,
+    hash: u64,
+    (now_q8, until_q8): (u64, u64),
+    cause: NegativeCause,
+) {
+    let name = prefilter::negative_name(hash, policy.generation);
+    let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, cause);
+    // Not for a moment that is as good as now: the word would be written for every packet.
+    if !prefilter::denies(negative_entry, name, now_q8) {
+        return;
+    }
     let mut kept_at = place(tables, cell, name, 0);
     for step in (0..NEGATIVE_ENTRIES).rev() {
         let at = place(tables, cell, name, step);
@@ -64,35 +77,6 @@ fn keep<T: Tables>(tables: &T, cell: T::Cell, name: u64, negative_entry: u64, no
         }
     }
     tables.store(kept_at, negative_entry);
-}
-
-/// Remembers that a total refused a source with state that keeps to its own limits, for as long as a negative entry lives.
-#[inline(always)]
-pub(super) fn remember_total<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
-    let Some(cell) = cell(tables, &policy.source.set, request) else { return };
-    let name = prefilter::negative_name(request.hash, policy.generation);
-    let until_q8 = request.now_q8.wrapping_add(LONGEST_NEGATIVE_ENTRY_Q8);
-    let negative_entry = prefilter::negative_entry(name, request.now_q8, until_q8, NegativeCause::Total);
-    keep(tables, cell, name, negative_entry, request.now_q8);
-}
-
-/// Remembers that a source is on the block list until then, or for as long as a negative entry lives.
-#[inline(always)]
-pub fn remember_block<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64, until_ns: u64) {
-    let now_q8 = gcra::time_q8(now_ns);
-    let Some(cell) = tables.cell(prefilter::cell_index(hash)) else { return };
-    let name = prefilter::negative_name(hash, policy.generation);
-    // A time word would wrap.
-    let left_ns = until_ns.saturating_sub(now_ns).min(LONGEST_NEGATIVE_ENTRY_Q8 >> gcra::TIME_FRAC_BITS);
-    let until_q8 = now_q8.wrapping_add(gcra::time_q8(left_ns));
-    let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Blocked);
-    keep(tables, cell, name, negative_entry, now_q8);
-}
-
-/// The cell that knows of the source's negative entries, if there is a prefilter.
-#[inline(always)]
-pub(super) fn cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> Option<T::Cell> {
-    if set.prefilter_tolerance_q8 == 0 { None } else { tables.cell(prefilter::cell_index(request.hash)) }
 }
 
 /// Remembers that every packet of this source will be refused until then, or for as long as a negative entry lives.
@@ -106,12 +90,32 @@ pub(super) fn remember<T: Tables>(
     reason: Reason,
 ) {
     let Some(cell) = cell(tables, set, request) else { return };
-    let name = prefilter::negative_name(request.hash, policy.generation);
     let cause =
         if matches!(reason, Reason::LimitBytes) { NegativeCause::Bytes } else { NegativeCause::Packets };
-    let negative_entry = prefilter::negative_entry(name, request.now_q8, until_q8, cause);
-    // Not for a moment that is as good as now: the word would be written for every packet.
-    if prefilter::denies(negative_entry, name, request.now_q8) {
-        keep(tables, cell, name, negative_entry, request.now_q8);
-    }
+    keep(tables, policy, cell, request.hash, (request.now_q8, until_q8), cause);
+}
+
+/// Remembers that a total refused a source with state that keeps to its own limits, for as long as a negative entry lives.
+#[inline(always)]
+pub(super) fn remember_total<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
+    let Some(cell) = cell(tables, &policy.source.set, request) else { return };
+    let until_q8 = request.now_q8.wrapping_add(LONGEST_NEGATIVE_ENTRY_Q8);
+    keep(tables, policy, cell, request.hash, (request.now_q8, until_q8), NegativeCause::Total);
+}
+
+/// Remembers that a source is on the block list until then, or for as long as a negative entry lives.
+#[inline(always)]
+pub fn remember_block<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64, until_ns: u64) {
+    let now_q8 = gcra::time_q8(now_ns);
+    let Some(cell) = tables.cell(prefilter::cell_index(hash)) else { return };
+    // A time word would wrap.
+    let left_ns = until_ns.saturating_sub(now_ns).min(LONGEST_NEGATIVE_ENTRY_Q8 >> gcra::TIME_FRAC_BITS);
+    let until_q8 = now_q8.wrapping_add(gcra::time_q8(left_ns));
+    keep(tables, policy, cell, hash, (now_q8, until_q8), NegativeCause::Blocked);
+}
+
+/// The cell that knows of the source's negative entries, if there is a prefilter.
+#[inline(always)]
+pub(super) fn cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> Option<T::Cell> {
+    if set.prefilter_tolerance_q8 == 0 { None } else { tables.cell(prefilter::cell_index(request.hash)) }
 }

@@ -11,6 +11,7 @@ use ratelimit_common::{
 
 use super::sender::Sender;
 use crate::{
+    forget::forget,
     packet::{Packet, Transport},
     report::Refused,
     tables::TailCallContext,
@@ -29,6 +30,8 @@ pub struct Request {
     pub(super) now_q8: u64,
     /// What the packet costs under each limit that is asked; 0 where the limit does not apply to it.
     pub(super) charges_q8: [u64; MAX_LIMITS],
+    /// What it costs under the limit that it costs most: enough for a shared word to answer for all of them. 0 if none applies.
+    dearest_q8: u64,
     /// Length of the frame, or [`MAX_AMOUNT`] if that is less.
     pub(super) len: u32,
     /// Which limits of the source are asked: 0 for those of every source, or the number of a service.
@@ -50,32 +53,48 @@ pub struct Request {
 }
 
 impl Request {
-    /// A packet that asks for what every source may have.
+    /// Room for a question.
+    pub(super) const NONE: Self = Self {
+        key: SourceKey { hi: 0, lo: 0 },
+        hash: 0,
+        now_q8: 0,
+        charges_q8: [0; MAX_LIMITS],
+        dearest_q8: 0,
+        len: 0,
+        group: 0,
+        service: 0,
+        user: 0,
+        family: 0,
+        proven: 0,
+        port: 0,
+        syns: 0,
+        fragments: 0,
+    };
+
+    /// Asks for what every source may have.
     #[inline(always)]
-    pub(super) fn new(
+    pub(super) fn put(
+        &mut self,
         policy: &Policy,
         packet: &Packet,
         Sender { key, hash, .. }: Sender,
         len: u64,
         now_q8: u64,
-    ) -> Self {
-        let mut request = Self {
-            key,
-            hash,
-            now_q8,
-            charges_q8: [0; MAX_LIMITS],
-            len: if len > MAX_AMOUNT { MAX_AMOUNT as u32 } else { len as u32 },
-            group: 0,
-            service: packet.service,
-            user: packet.user,
-            family: packet.source.family as u8,
-            proven: 0,
-            port: packet.port,
-            syns: (packet.transport == Transport::TCP_SYN) as u8,
-            fragments: packet.fragment as u8,
-        };
-        request.weigh(&policy.source.set);
-        request
+    ) {
+        // Field by field: as a whole it would be put together on the stack first.
+        self.key = key;
+        self.hash = hash;
+        self.now_q8 = now_q8;
+        self.len = if len > MAX_AMOUNT { MAX_AMOUNT as u32 } else { len as u32 };
+        self.group = 0;
+        self.service = packet.service;
+        self.user = packet.user;
+        self.family = packet.source.family as u8;
+        self.proven = 0;
+        self.port = packet.port;
+        self.syns = (packet.transport == Transport::TCP_SYN) as u8;
+        self.fragments = packet.fragment as u8;
+        self.weigh(&policy.source.set);
     }
 
     /// Weighs the packet as one that opens so many connections. What is answered with a cookie does not reach a service, and the
@@ -134,6 +153,9 @@ impl Request {
             // A slot without a limit has a price of 0.
             *charge = gcra::bounded_charge_q8(limit, amount);
         }
+        let [a, b, c, d] = self.charges_q8;
+        // Forgotten: the verifier would keep apart which limit is the dearest.
+        self.dearest_q8 = forget(a.max(b).max(c.max(d)), self.now_q8);
     }
 
     /// What the packet counts as; 0 if a limit of that meter is not for it.
@@ -159,12 +181,10 @@ impl Request {
         }
     }
 
-    /// What the packet costs under the limit that it costs most: enough for a shared word to answer for all of them. 0 if none
-    /// applies.
+    /// What the packet costs under the limit that it costs most.
     #[inline(always)]
     pub(super) fn dearest_q8(&self) -> u64 {
-        let [a, b, c, d] = self.charges_q8;
-        a.max(b).max(c.max(d))
+        self.dearest_q8
     }
 
     /// What one source may have of the service that the packet is for.

@@ -12,10 +12,10 @@ use super::{
 
 /// What the verifier checks once, as the [`Leaves`] that these functions call.
 pub trait Stages: Leaves {
-    /// The request, where there is room for it: in the kernel that is not the stack.
+    /// Where a request is put: here, or in the kernel where there is more room than on the stack.
     #[inline(always)]
-    fn held<'r>(&self, request: &'r mut Request) -> &'r mut Request {
-        request
+    fn room<'r>(&self, here: &'r mut Request) -> &'r mut Request {
+        here
     }
 
     /// Makes an entry for the source, charged for the packet.

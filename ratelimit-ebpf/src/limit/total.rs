@@ -15,7 +15,7 @@ use ratelimit_common::{
 };
 
 use super::word::{self, Charging, Unmoved};
-use crate::tables::Tables;
+use crate::{forget::forget, tables::Tables};
 
 /// One total, as this CPU sees it.
 pub(super) struct Account<'p, T: Tables> {
@@ -45,6 +45,12 @@ impl<'p, T: Tables> Account<'p, T> {
             return None;
         }
         Some(Self { number, count, totals, share: tables.share(number)? })
+    }
+
+    /// The account, of which the verifier does not know any more how many limits it has.
+    #[inline(always)]
+    pub(super) fn forgotten(self, unknown: u64) -> Self {
+        Self { count: forget(self.count, unknown), ..self }
     }
 
     /// Whether this CPU knows without asking anybody that there is nothing left for a party, nor for one that has less to show.

@@ -10,7 +10,7 @@ use ratelimit_common::{
 };
 
 use super::word::refusal_of;
-use crate::tables::Tables;
+use crate::{forget::forget, tables::Tables};
 
 /// Exchanges that are tried on the word of a window before the packet is refused.
 const ATTEMPTS: usize = 4;
@@ -30,11 +30,11 @@ pub struct Ask {
 pub fn ask<T: Tables>(tables: &T, limit: &WindowLimit, state: T::Window, ask: &Ask) -> Reason {
     let refused = refusal_of(limit.meter as u32);
     if limit.kind == WindowKind::Sliding as u16 {
-        let words = Slots { tables, state };
-        let answer = if ask.charging != 0 {
-            sliding::take::<SUB_WINDOWS>(&words, &limit.window, ask.now_ns, ask.amount)
-        } else {
-            sliding::evaluate::<SUB_WINDOWS>(&words, &limit.window, ask.now_ns, ask.amount).map(|_| ())
+        let words = Slots { tables, state, unknown: ask.now_ns };
+        // One evaluation for both, or the verifier would look at it twice.
+        let answer = match sliding::evaluate::<SUB_WINDOWS>(&words, &limit.window, ask.now_ns, ask.amount) {
+            Ok(charge) if ask.charging != 0 => charge.commit(&words, &limit.window),
+            answer => answer.map(|_| ()),
         };
         return match answer {
             Ok(()) => Reason::Conforming,
@@ -67,6 +67,8 @@ pub fn ask<T: Tables>(tables: &T, limit: &WindowLimit, state: T::Window, ask: &A
 struct Slots<'t, T: Tables> {
     tables: &'t T,
     state: T::Window,
+    /// A number that the verifier knows nothing of.
+    unknown: u64,
 }
 
 impl<T: Tables> Words for Slots<'_, T> {
@@ -79,5 +81,10 @@ impl<T: Tables> Words for Slots<'_, T> {
     fn compare_exchange(&self, slot: usize, seen: u64, new: u64) -> Result<(), u64> {
         let word = self.tables.window_word(self.state, slot);
         if self.tables.compare_exchange(word, seen, new) { Ok(()) } else { Err(self.tables.load(word)) }
+    }
+
+    #[inline(always)]
+    fn forget(&self, sum: u64) -> u64 {
+        forget(sum, self.unknown)
     }
 }

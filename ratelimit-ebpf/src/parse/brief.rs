@@ -12,6 +12,8 @@ use network_types::{
     vlan::VlanHdr,
 };
 
+use ratelimit_common::abi::service::{Protocol, port_slot, protocol_slot};
+
 use super::ethernet;
 use crate::{
     frame::{Frame, Link},
@@ -42,10 +44,20 @@ impl<S> Brief<S> {
         self.protocol == TCP
     }
 
-    /// Whether it has ports.
+    /// Where the service it is for is looked up, if it has a port.
     #[inline(always)]
-    pub const fn has_port(&self) -> bool {
-        matches!(self.protocol, TCP | UDP)
+    pub fn port_slot(&self) -> Option<u32> {
+        match self.protocol {
+            TCP => Some(port_slot(Protocol::Tcp, self.port)),
+            UDP => Some(port_slot(Protocol::Udp, self.port)),
+            _ => None,
+        }
+    }
+
+    /// Where it is looked up otherwise.
+    #[inline(always)]
+    pub fn protocol_slot(&self) -> u32 {
+        protocol_slot(self.protocol, false)
     }
 }
 

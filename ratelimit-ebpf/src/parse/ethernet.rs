@@ -8,7 +8,7 @@ use network_types::{
 };
 use ratelimit_common::abi::Reason;
 
-use crate::frame::Frame;
+use crate::{forget::forget, frame::Frame};
 
 pub(super) const IPV4: u16 = number(EtherType::Ipv4);
 pub(super) const IPV6: u16 = number(EtherType::Ipv6);
@@ -21,6 +21,10 @@ const OLD_SERVICE_TAG: u16 = number(EtherType::Ieee8021QinQ1);
 /// 802.1Q inside 802.1ad: what Linux accepts on a VLAN on a VLAN.
 const MAX_TAGS: usize = 2;
 
+/// Where the payload starts at the latest, as a mask.
+const MAX_AT: usize = 0x1f;
+const _: () = assert!(EthHdr::LEN + MAX_TAGS * VlanHdr::LEN <= MAX_AT);
+
 /// The EtherType behind any tags, and where its payload starts.
 #[inline(always)]
 pub(super) fn parse(frame: &Frame<'_>) -> Result<(u16, usize), Reason> {
@@ -29,13 +33,17 @@ pub(super) fn parse(frame: &Frame<'_>) -> Result<(u16, usize), Reason> {
     let mut at = EthHdr::LEN;
     for _ in 0..MAX_TAGS {
         if !is_tag(ether_type) {
-            return Ok((ether_type, at));
+            break;
         }
         let tag = frame.view::<{ VlanHdr::LEN }>(at).ok_or(Reason::Truncated)?;
         ether_type = tag.u16_be::<{ offset_of!(VlanHdr, ether_type) }>();
         at += VlanHdr::LEN;
     }
-    if is_tag(ether_type) { Err(Reason::VlanDepth) } else { Ok((ether_type, at)) }
+    if is_tag(ether_type) {
+        return Err(Reason::VlanDepth);
+    }
+    // Forgotten, or the verifier would look at every header behind once for each number of tags. The mask leaves two tags as they are.
+    Ok((ether_type, forget(at as u64, frame.len()) as usize & MAX_AT))
 }
 
 /// The hardware address that a frame was sent from; `None` if its link has none.

@@ -10,7 +10,8 @@ use super::{
     transport::{self, Header},
 };
 use crate::{
-    frame::{Frame, Link, View},
+    forget::forget,
+    frame::{Frame, Link, MAX_OFFSET, View},
     packet::{Address, Packet},
 };
 
@@ -106,8 +107,9 @@ fn follow(
             return Err(Reason::Truncated);
         }
         next = extension.u8::<0>();
-        at += len;
         left -= len;
+        // Forgotten, or the verifier would go on along each chain of kinds by itself. The longest chain ends below the mask.
+        at = forget((at + len) as u64, frame.len()) as usize & MAX_OFFSET;
     }
     if is_extension(next) {
         return Err(Reason::ExtensionChain);
