@@ -324,7 +324,7 @@ fn read_briefly(link: Link, bytes: &[u8]) -> bool {
     let whole = parse::parse(&frame).unwrap_or_else(|reason| panic!("{reason:?}: {bytes:02x?}"));
     let same = (whole.source, whole.protocol, whole.port) == (brief.source, brief.protocol, brief.port)
         && whole.transport.is_tcp() == brief.is_tcp()
-        && whole.port_slot().is_some() == brief.has_port()
+        && whole.port_slot() == brief.port_slot()
         && !whole.fragment;
     assert!(same, "{whole:?}, {brief:?}: {bytes:02x?}");
     true
