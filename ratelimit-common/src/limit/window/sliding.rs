@@ -117,10 +117,10 @@ pub fn evaluate<const K: usize>(
     let slot = slot::<K>(index);
     let seen = words.load(slot);
     let count = match chargeable(seen, window, index) {
-        Some(count) => count,
+        Some(count) => words.forget(count),
         None => return Err(Refusal::Late),
     };
-    let units = window.units(amount);
+    let units = words.forget(window.units(amount));
     let mut others: u64 = 0;
     for back in 0..K as u64 {
         if back > 0 {
