@@ -9,11 +9,13 @@ use crate::setup::{self, Install, Need};
 use crate::{build, peer, tool, workspace};
 
 /// The peers, and what it takes to feed them in bulk.
-const PEERS: [Need; 5] = [
+const PEERS: [Need; 6] = [
     Need::Executable { name: "nft", package: "nftables" },
     Need::Executable { name: "iptables", package: "iptables" },
     // A list of addresses for iptables.
     Need::Executable { name: "ipset", package: "ipset" },
+    // Programs as the kernel has translated them.
+    Need::Executable { name: "bpftool", package: "bpftool" },
     Need::Executable { name: "ethtool", package: "ethtool" },
     Need::Executable { name: "unshare", package: "util-linux" },
 ];

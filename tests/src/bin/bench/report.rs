@@ -8,7 +8,7 @@ use crate::{
     apply::Step,
     case::Case,
     contestant::YARDSTICK,
-    cost::{growth::Curve, paths::PathCost, same_source::Together},
+    cost::{growth::Curve, instructions::Executed, paths::PathCost, same_source::Together},
     honest::Honest,
     machine::Machine,
     spread::Spread,
@@ -30,6 +30,7 @@ pub(crate) struct Report {
     pub(crate) paths: Vec<PathCost>,
     pub(crate) growth: Vec<Curve>,
     pub(crate) same_source: Vec<Together>,
+    pub(crate) instructions: Vec<Executed>,
     /// Longer frames, generator and receiver on one core.
     pub(crate) frame_size: Vec<CaseResult>,
     /// Honest clients while a flood runs.
@@ -179,6 +180,7 @@ pub(crate) mod tests {
             paths: Vec::new(),
             growth: Vec::new(),
             same_source: Vec::new(),
+            instructions: Vec::new(),
             frame_size: Vec::new(),
             honest: None,
             apply: Vec::new(),

@@ -8,7 +8,7 @@ use crate::{
     apply::{self, Step},
     case::{self, Case},
     contestant::{self, Abilities, Contestant},
-    cost::{Extent, growth, paths, same_source},
+    cost::{Extent, growth, instructions, paths, same_source},
     honest::{self, Honest, Seats},
     interrupt::Interrupt,
     machine::{self, Machine},
@@ -75,6 +75,7 @@ pub(crate) fn run(request: Request) -> Result<Report> {
         paths: setting.paths(one_core)?,
         growth: setting.growth(one_core)?,
         same_source: setting.same_source([last, 0])?,
+        instructions: setting.instructions(one_core)?,
         frame_size: setting.frame_size(one_core)?,
         honest: setting.honest(Seats { generator: last, host: 0 })?,
         apply: setting.apply()?,
@@ -208,8 +209,21 @@ impl Setting {
         if !self.wants(Section::SameSource, 2) {
             return Ok(Vec::new());
         }
-        progress::show("one source on one and on two CPUs");
-        let rows = same_source::measure(cpus, self.extent(), &self.interrupt);
+        let rows = same_source::measure(cpus, self.pace.rounds, &self.interrupt);
+        progress::clear();
+        rows
+    }
+
+    fn instructions(&mut self, cores: Cores) -> Result<Vec<instructions::Executed>> {
+        if !self.wants(Section::Instructions, 1) {
+            return Ok(Vec::new());
+        }
+        if machine::version("bpftool").is_none() {
+            self.notes.push("without instructions: bpftool shows them, and is not installed".into());
+            return Ok(Vec::new());
+        }
+        progress::show("instructions per packet, by path");
+        let rows = instructions::measure(cores, &self.interrupt);
         progress::clear();
         rows
     }

@@ -21,18 +21,20 @@ pub(crate) enum Section {
     Paths,
     Growth,
     SameSource,
+    Instructions,
     FrameSize,
     Honest,
     Apply,
 }
 
 impl Section {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::OneCore,
         Self::TwoCores,
         Self::Paths,
         Self::Growth,
         Self::SameSource,
+        Self::Instructions,
         Self::FrameSize,
         Self::Honest,
         Self::Apply,
@@ -45,6 +47,7 @@ impl Section {
             Self::Paths => "paths",
             Self::Growth => "growth",
             Self::SameSource => "same-source",
+            Self::Instructions => "instructions",
             Self::FrameSize => "frame-size",
             Self::Honest => "honest",
             Self::Apply => "apply",
@@ -58,6 +61,7 @@ impl Section {
             | Self::Paths
             | Self::Growth
             | Self::SameSource
+            | Self::Instructions
             | Self::FrameSize
             | Self::Apply => Runs::Full,
         }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::{
+    cost::same_source::Together,
     honest::Honest,
     report::{CaseResult, Report},
     spread::Spread,
@@ -57,6 +58,7 @@ pub(crate) struct Reached {
 /// Every target that this run has the numbers for.
 pub(crate) fn judge(report: &Report) -> Vec<Reached> {
     let mut reached = judge_speed(&report.one_core);
+    reached.extend(report.same_source.iter().filter_map(judge_two_cpus));
     reached.extend(report.honest.iter().flat_map(judge_honest));
     reached
 }
@@ -75,6 +77,11 @@ fn judge_speed(cases: &[CaseResult]) -> Vec<Reached> {
         Some(Reached { case, against, at_least, measured, met: measured.median >= at_least })
     };
     ALL.into_iter().chain(against_peers).filter_map(reached).collect()
+}
+
+fn judge_two_cpus(row: &Together) -> Option<Reached> {
+    let (at_least, measured) = (row.at_least?, row.gain);
+    Some(Reached { case: row.what, against: "1 CPU", at_least, measured, met: measured.median >= at_least })
 }
 
 /// Shares are of all attempts, not the median of rounds: one bad round of five is not to be forgotten here.

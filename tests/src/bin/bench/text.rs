@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::{
     apply::Step,
     contestant::{self, YARDSTICK},
-    cost::{Cost, growth::Curve, paths::PathCost, same_source::Together},
+    cost::{Cost, growth::Curve, instructions::Executed, paths::PathCost, same_source::Together},
     honest::{Goodput, Honest, SynFlood, Visits},
     report::{CaseResult, Cell, Report},
     spread::Spread,
@@ -31,7 +31,8 @@ pub(crate) fn shown(report: &Report) -> String {
     for curve in &report.growth {
         growth_table(&mut text, curve);
     }
-    same_source_table(&mut text, &report.same_source);
+    same_source_table(&mut text, &report.same_source, report.rounds);
+    instruction_table(&mut text, &report.instructions);
     frame_size_table(&mut text, &report.frame_size, &rounds);
     honest_tables(&mut text, report.honest.as_ref());
     apply_table(&mut text, &report.apply);
@@ -146,20 +147,38 @@ fn growth_table(text: &mut String, curve: &Curve) {
     text.push_str(&table.shown());
 }
 
-fn same_source_table(text: &mut String, rows: &[Together]) {
+fn same_source_table(text: &mut String, rows: &[Together], rounds: usize) {
     if rows.is_empty() {
         return;
     }
-    text.push_str("\nMillion packets per second in the program, all CPUs together\n");
-    let mut table = Table::new(["", "1 CPU", "2 CPUs", "2 against 1"].map(String::from).into());
+    let _written = writeln!(
+        text,
+        "\nMillion packets per second in the program, all CPUs together; median (quartiles) of {rounds} rounds"
+    );
+    let heads = ["", "1 CPU", "2 CPUs", "2 against 1", "of what a bare drop gains"];
+    let mut table = Table::new(heads.map(String::from).into());
     for row in rows {
-        let gain = row.two_cpus.median / row.one_cpu.median;
         table.row(vec![
             row.what.into(),
             row.one_cpu.shown(1e6, 1),
             row.two_cpus.shown(1e6, 1),
-            format!("{gain:.2}"),
+            row.gain.shown(1.0, 2),
+            row.of_bare.shown(1.0, 2),
         ]);
+    }
+    text.push_str(&table.shown());
+}
+
+fn instruction_table(text: &mut String, rows: &[Executed]) {
+    if rows.is_empty() {
+        return;
+    }
+    text.push_str("\nInstructions of the translated program that a packet executes; a helper that is called counts as one\n");
+    let heads = ["a packet that is", "counted as", "instructions", "helpers called"];
+    let mut table = Table::new(heads.map(String::from).into());
+    for Executed { path, reason, instructions, calls } in rows {
+        let calls = if calls.is_empty() { "-".into() } else { calls.join(", ") };
+        table.row(vec![(*path).into(), (*reason).into(), instructions.to_string(), calls]);
     }
     text.push_str(&table.shown());
 }

@@ -8,10 +8,12 @@
 //! An empty program measured the same way is the floor; what is above it is the program's own.
 
 pub(crate) mod growth;
+pub(crate) mod instructions;
 pub(crate) mod paths;
 pub(crate) mod same_source;
 mod stopwatch;
 mod subject;
+mod translated;
 
 use serde::Serialize;
 

@@ -20,10 +20,10 @@ use crate::{
     traffic::{self, Family, Traffic},
 };
 
-const GENEROUS: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n";
+pub(super) const GENEROUS: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n";
 const SPENT: &str = "[source]\nlimits = [\"1 packets/day\"]\n";
 /// Enough for a prefilter, and soon spent by one source.
-const OVER: &str = "[source]\nlimits = [\"100 packets/day\"]\n";
+pub(super) const OVER: &str = "[source]\nlimits = [\"100 packets/day\"]\n";
 /// One packet of each source, and as many sources as there are get an entry in no time.
 const SPENT_BY_ALL: &str = "[source]\nlimits = [\"1 packets/day\"]\nnew_sources_per_cpu = 10000000\n";
 
@@ -31,14 +31,14 @@ const SPENT_BY_ALL: &str = "[source]\nlimits = [\"1 packets/day\"]\nnew_sources_
 const TRACKED_TOTAL: &str = "[source]\nladder = false\nlimits = [\"1000 packets/day\"]\n[[service]]\nname = \"dns\"\n\
     match = { protocol = \"udp\", ports = [53] }\ntotal = [\"300 packets/day\"]\n";
 /// No source needs an entry, and the total is spent.
-const SPENT_TOTAL: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
+pub(super) const SPENT_TOTAL: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
     match = { protocol = \"udp\", ports = [53] }\ntotal = [\"4 packets/day\"]\n";
 /// Packets until a total is spent and every source that will have an entry has it.
-const SETTLING: u32 = 600;
+pub(super) const SETTLING: u32 = 600;
 
 const SERVICE: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
     match = { protocol = \"udp\", ports = [53] }\nper_source = [\"100000000 packets/s\"]\n";
-const TOTAL: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
+pub(super) const TOTAL: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
     match = { protocol = \"udp\", ports = [53] }\ntotal = [\"100000000 packets/s\"]\n";
 const USER: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[user]]\nname = \"acme\"\n\
     sources = [\"10.0.0.0/8\"]\nnetwork = [\"100000000 packets/s\"]\n";
@@ -62,14 +62,14 @@ pub(crate) struct PathCost {
 }
 
 /// One way to end, and how to get there.
-struct Path {
-    name: &'static str,
-    reason: &'static str,
+pub(super) struct Path {
+    pub(super) name: &'static str,
+    pub(super) reason: &'static str,
     policy: &'static str,
     listed: Option<Listed>,
-    frame: Vec<u8>,
+    pub(super) frame: Vec<u8>,
     /// Whether it is measured with one source.
-    alone: bool,
+    pub(super) alone: bool,
     /// Whether it is measured with many sources, and in which table.
     many: Option<Room>,
 }
@@ -81,7 +81,7 @@ enum Room {
     ForAll,
 }
 
-fn all() -> Vec<Path> {
+pub(super) fn all() -> Vec<Path> {
     let udp = Ipv4::from([10, 0, 0, 0]).udp_frame(22);
     let path = |name, reason, policy| Path {
         name,
@@ -187,7 +187,7 @@ fn many(path: &Path, sources: u32, room: Room, extent: Extent) -> Result<PathCos
     Ok(PathCost { path: path.name, sources, reason, cost })
 }
 
-fn subject(path: &Path, table_entries: u32) -> Result<Subject> {
+pub(super) fn subject(path: &Path, table_entries: u32) -> Result<Subject> {
     let mut subject = Subject::new(path.policy, table_entries);
     if let Some(listed) = path.listed {
         match listed {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use aya::{
     Ebpf,
-    maps::{PerCpuArray, ProgramArray},
+    maps::ProgramArray,
     programs::{TestRun as _, TestRunOptions, Xdp},
 };
 
@@ -62,12 +62,5 @@ impl Varied {
 
     pub(super) fn ns(&self, runs: u32) -> Result<f64> {
         ns(rig::in_use(&self.ebpf, self.program)?, &self.frame, runs)
-    }
-
-    /// Packets made so far, all CPUs together.
-    pub(super) fn packets(&self) -> Result<u64> {
-        let map = self.ebpf.map("SEQUENCE").context("the rig has no map SEQUENCE")?;
-        let sequence: PerCpuArray<_, u64> = map.try_into().context("SEQUENCE is not a per-CPU array")?;
-        Ok(sequence.get(&0, 0).context("cannot read SEQUENCE")?.iter().sum())
     }
 }
