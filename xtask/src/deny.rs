@@ -6,7 +6,7 @@ use crate::setup::Step;
 use crate::{tool, workspace};
 
 /// Where advisories are kept; asked for by name when they cannot be fetched.
-const DATABASE: &str = "https://github.com/rustsec/advisory-db";
+const DATABASE: &str = "https://github.com/RustSec/advisory-db";
 
 /// Whether it is there.
 pub(crate) fn is_here() -> bool {
@@ -34,7 +34,7 @@ pub(crate) fn check() -> Result<()> {
         eprintln!("deny: NOT CHECKED for advisories: {DATABASE} cannot be fetched ({})", last_line(&error));
         return Ok(());
     }
-    tool::run(tool::cargo().args(["deny", "--log-level", "error", "check", "--disable-fetch", "advisories"]))
+    tool::run(tool::cargo().args(["deny", "--offline", "--log-level", "error", "check", "advisories"]))
         .context("a crate has an advisory; update it, or say in deny.toml why it does not matter")
 }
 
