@@ -23,7 +23,8 @@ use crate::{
     budget,
     classify::classify,
     frame::Frame,
-    lane, limit,
+    lane,
+    limit::{self, Known},
     origin::Origin,
     packet::Family,
     parse::{Brief, brief_v4, brief_v6, network},
@@ -90,50 +91,58 @@ fn known_reason<T: Tables, S: Origin>(
     let may_be_tracked = may_be_tracked(tables, policy, hash);
     // The packets of a spoofed flood do not touch the cells.
     let quiet = lane.listed && report::is_quiet(tables, hash, now_q8);
-    if may_be_tracked || quiet {
-        match limit::known(tables, policy, hash, now_q8) {
-            Some(NegativeCause::Blocked) if quiet => return Some(Reason::Blocked),
-            // Whoever is over a limit of its own has an entry that owes something, so its cell is tracked.
-            Some(cause @ (NegativeCause::Packets | NegativeCause::Bytes)) if may_be_tracked => {
-                return limit::own_reason(cause);
-            }
-            Some(NegativeCause::Total)
-                if lane.totals && !packet.is_tcp() && is_tracked(tables, policy, hash, now_q8) =>
-            {
-                return limit::spent_for_all(tables, policy, service, (len, now_q8));
-            }
-            _ => {}
+    let cause = if may_be_tracked || quiet { limit::known(tables, policy, hash, now_q8) } else { None };
+    match cause {
+        Some(NegativeCause::Blocked) if quiet => return Some(Reason::Blocked),
+        // Whoever is over a limit of its own has an entry that owes something, so its cell is tracked.
+        Some(cause @ (NegativeCause::Packets | NegativeCause::Bytes)) if may_be_tracked => {
+            return limit::own_reason(cause);
         }
+        _ => {}
     }
     // A segment that is not refused here may be answered with a cookie or belong to a connection. The list is asked for those only of whom the
     // daemon was told a moment ago: the limiter asks it once more.
-    if packet.is_tcp() && !quiet || may_be_tracked && is_tracked(tables, policy, hash, now_q8) {
+    let is_tcp = packet.is_tcp();
+    if is_tcp && !quiet {
         return None;
     }
-    if lane.listed {
-        let listing = classify(tables, packet.source.address(), now_ns);
-        if listing.settled == Some(Reason::Blocked) {
-            // Of one that the daemon was told of a moment ago: who sends much is soon among those, and a flood from all of a blocked prefix
-            // does not touch the cells.
-            if quiet {
-                limit::remember_block(tables, policy, hash, now_ns, listing.blocked_until_ns);
-            } else if budget::has(tables, policy, CpuBudget::Reports, now_q8) {
-                return None;
+    if may_be_tracked && is_tracked(tables, policy, hash, now_q8) {
+        // Who keeps to its own limits, as far as is known, and was refused for something that it shares with others.
+        if is_tcp || !lane.totals || cause != Some(NegativeCause::Shared) {
+            return None;
+        }
+        match limit::spent_for_tracked(tables, policy, service, (len, now_q8)) {
+            Known::Spent(reason) => return Some(reason),
+            Known::Left => {}
+            Known::Nothing => return None,
+        }
+    } else {
+        if lane.listed {
+            let listing = classify(tables, packet.source.address(), now_ns);
+            if listing.settled == Some(Reason::Blocked) {
+                // Of one that the daemon was told of a moment ago: who sends much is soon among those, and a flood from all of a blocked prefix
+                // does not touch the cells.
+                if quiet {
+                    limit::remember_block(tables, policy, hash, now_ns, listing.blocked_until_ns);
+                } else if budget::has(tables, policy, CpuBudget::Reports, now_q8) {
+                    return None;
+                }
+            }
+            if listing.settled.is_some() {
+                return listing.settled.filter(|reason| *reason == Reason::Blocked);
             }
         }
-        if listing.settled.is_some() {
-            return listing.settled.filter(|reason| *reason == Reason::Blocked);
+        if is_tcp {
+            return None;
+        }
+        if let Some(reason) = limit::spent_total_noted(tables, policy, service, (len, now_q8)) {
+            return Some(reason);
+        }
+        if !lane.totals || !limit::host_holds(tables, policy, len) {
+            return None;
         }
     }
-    if packet.is_tcp() {
-        return None;
-    }
-    if let Some(reason) = limit::spent_total_noted(tables, policy, service, (len, now_q8)) {
-        return Some(reason);
-    }
-    let in_spent_prefix = lane.totals
-        && lane::is_crowded(tables, now_ns)
-        && limit::host_holds(tables, policy, len)
+    let in_spent_prefix = lane::is_crowded(tables, now_ns)
         && limit::is_prefix_spent(tables, policy, packet.source.address(), now_q8);
     in_spent_prefix.then_some(Reason::LimitPrefix)
 }

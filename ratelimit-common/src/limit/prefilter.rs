@@ -68,8 +68,9 @@ pub enum NegativeCause {
     Bytes = 1,
     /// The block list. The limiter asks the list itself; such an entry is for the express lane.
     Blocked = 2,
-    /// A total, while the source keeps to its own limits. For the express lane too.
-    Total = 3,
+    /// Something that the source shares with others, a total or a prefix, while it keeps to its own limits. For the express lane too, which asks
+    /// whether that is still used up.
+    Shared = 3,
 }
 
 /// Where a source belongs.
@@ -169,7 +170,7 @@ pub const fn denied_by(word: u64) -> NegativeCause {
         0 => NegativeCause::Packets,
         1 => NegativeCause::Bytes,
         2 => NegativeCause::Blocked,
-        _ => NegativeCause::Total,
+        _ => NegativeCause::Shared,
     }
 }
 

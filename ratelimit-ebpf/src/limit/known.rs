@@ -128,25 +128,39 @@ pub fn spent_total_noted<T: Tables>(
     Some(why)
 }
 
-/// Which total is known to have nothing left for anybody, in the order in which totals are charged.
+/// What this CPU knows of the totals without asking anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// One has nothing left.
+    Spent(Reason),
+    /// None is known to have nothing left.
+    Left,
+    /// Too little.
+    Nothing,
+}
+
+/// Which total has nothing left for a source with an entry, in the order in which totals are charged.
 #[inline(always)]
-pub fn spent_for_all<T: Tables>(
+pub fn spent_for_tracked<T: Tables>(
     tables: &T,
     policy: &Policy,
     service: u32,
     (len, now_q8): (u64, u64),
-) -> Option<Reason> {
+) -> Known {
     if let Some(account) = Account::of_host(tables, policy) {
         if account.is_spent(tables, len, now_q8, Party::Tracked) {
-            return Some(Reason::HostTotal);
+            return Known::Spent(Reason::HostTotal);
         }
-        // What the host has to say is not known.
         if !account.holds(tables, len, Party::Tracked) {
-            return None;
+            return Known::Nothing;
         }
     }
-    let account = Account::of(tables, policy, service)?;
-    account.is_spent(tables, len, now_q8, Party::Tracked).then_some(Reason::ServiceTotal)
+    match Account::of(tables, policy, service) {
+        Some(account) if account.is_spent(tables, len, now_q8, Party::Tracked) => {
+            Known::Spent(Reason::ServiceTotal)
+        }
+        _ => Known::Left,
+    }
 }
 
 /// Whether this CPU knows without asking anybody that the total of the host has enough for a packet of a source without state.

@@ -45,7 +45,7 @@ pub use aggregation::is_spent as is_prefix_spent;
 pub use crowd::charge as charge_crowd;
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
 pub(crate) use host::charge as charge_host;
-pub use known::{Weight, host_holds, known_refusal, spent_for_all, spent_total_noted};
+pub use known::{Known, Weight, host_holds, known_refusal, spent_for_tracked, spent_total_noted};
 pub use leaves::Leaves;
 pub use negative_cache::{known, own_reason, remember_block};
 pub use opening::open as open_entry;
@@ -146,11 +146,11 @@ fn ask<T: Stages, R: Relay>(
     let party = standing.party(tables, request);
     let reason = host::charge_all(tables, policy, request, party);
     if reason != Reason::Conforming {
-        if !packet.transport.is_tcp()
-            && party.has_state()
-            && matches!(reason, Reason::ServiceTotal | Reason::HostTotal)
-        {
-            negative_cache::remember_total(tables, policy, request);
+        // A prefix keeps something back for sources that are proven, and refuses them for their own sake.
+        let is_shared = party == Party::Tracked
+            || (party == Party::Proven && matches!(reason, Reason::ServiceTotal | Reason::HostTotal));
+        if is_shared && !packet.transport.is_tcp() {
+            negative_cache::remember_shared(tables, policy, request);
         }
         if party == Party::Untracked || (party == Party::Tracked && reason == Reason::LimitPrefix) {
             ask_for_proof(tables, relay, policy, packet, request, reason);
@@ -217,6 +217,7 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proo
     }
     if proof.is_real() {
         standing.vouch(tables, request);
+        negative_cache::forget_shared(tables, policy, request);
     }
     further::charge(tables, policy, request, reason)
 }

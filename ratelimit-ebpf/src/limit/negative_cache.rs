@@ -95,12 +95,29 @@ pub(super) fn remember<T: Tables>(
     keep(tables, policy, cell, request.hash, (request.now_q8, until_q8), cause);
 }
 
-/// Remembers that a total refused a source with state that keeps to its own limits, for as long as a negative entry lives.
+/// Remembers that something that a source with state shares with others refused it while it keeps to its own limits, for as long as a negative
+/// entry lives.
 #[inline(always)]
-pub(super) fn remember_total<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
+pub(super) fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
     let Some(cell) = cell(tables, &policy.source.set, request) else { return };
     let until_q8 = request.now_q8.wrapping_add(LONGEST_NEGATIVE_ENTRY_Q8);
-    keep(tables, policy, cell, request.hash, (request.now_q8, until_q8), NegativeCause::Total);
+    keep(tables, policy, cell, request.hash, (request.now_q8, until_q8), NegativeCause::Shared);
+}
+
+/// Forgets that of a source that has shown a connection: prefixes keep something back for such sources.
+#[inline(always)]
+pub(super) fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
+    let Some(cell) = cell(tables, &policy.source.set, request) else { return };
+    let name = prefilter::negative_name(request.hash, policy.generation);
+    for step in 0..NEGATIVE_ENTRIES {
+        let at = place(tables, cell, name, step);
+        let negative_entry = tables.load(at);
+        if prefilter::denies(negative_entry, name, request.now_q8)
+            && prefilter::denied_by(negative_entry) == NegativeCause::Shared
+        {
+            tables.store(at, 0);
+        }
+    }
 }
 
 /// Remembers that a source is on the block list until then, or for as long as a negative entry lives.

@@ -154,7 +154,7 @@ fn negative_entry(known: &Known, now_q8: u64, limits: &[LimitState]) -> Option<N
         NegativeCause::Bytes => (Reason::LimitBytes, Meter::Bytes),
         NegativeCause::Packets => (Reason::LimitPackets, Meter::Packets),
         // The list and the totals themselves say more.
-        NegativeCause::Blocked | NegativeCause::Total => return None,
+        NegativeCause::Blocked | NegativeCause::Shared => return None,
     };
     let left_ns = prefilter::denied_for_q8(word, now_q8) >> gcra::TIME_FRAC_BITS;
     let of_limits = limits.iter().filter(|limit| limit.meter == meter.name());

@@ -5,6 +5,7 @@ use std::{
     fs,
     net::{Ipv4Addr, Ipv6Addr},
     path::Path,
+    time::{Duration, Instant},
 };
 
 use fastrand::Rng;
@@ -35,9 +36,11 @@ const PACKETS: u64 = 150_000;
 /// Sources, few enough that limits are reached again and again.
 const SOURCES: u64 = 400;
 
-/// Nothing refills while the test runs, so the two clocks, a number here and the kernel's there, agree. The soonest is a
-/// byte, after 7 s: an emulated machine, which needs longer for all packets, is given fewer. The cap on frames without a source refills
-/// within milliseconds, so there is none here.
+/// Packets are compared for so long at most. Nothing refills meanwhile, so the two clocks, a number here and the kernel's there, agree: the soonest
+/// is a byte, after 7 s.
+const AT_MOST: Duration = Duration::from_secs(5);
+
+/// Limits that sources reach. The cap on frames without a source refills within milliseconds, so there is none here.
 const POLICY: &str = r#"
 [host]
 link = false
@@ -239,7 +242,11 @@ fn host_and_kernel_agree_on_the_frames_of_the_fuzzers_corpus() {
     let mut one = CpuSet::new();
     one.set(0);
     sched_setaffinity(None, &one).expect("stay on CPU 0");
+    // Guests have executables only.
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join("packets");
+    if !corpus.exists() && std::env::var_os("RATELIMIT_GUEST").is_some() {
+        return;
+    }
     let mut paths: Vec<_> = fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let inputs: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
@@ -274,7 +281,14 @@ fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {
     host.link.set(link);
     let mut kernel = Loaded::new(&policy).for_framing(framing);
     kernel.set_lists(lists);
+    let began = Instant::now();
+    let mut all = true;
     for number in 0..packets {
+        if began.elapsed() > AT_MOST {
+            println!("{number} of {packets} packets: this machine is slow");
+            all = false;
+            break;
+        }
         let frame = mutate(&mut rng, make);
         let (ours, theirs) = (host.run(&frame), kernel.run(&frame));
         assert_eq!(ours, theirs, "seed {seed}, packet {number}: {frame:02x?}");
@@ -291,6 +305,9 @@ fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {
             count.counter,
             "seed {seed}, {count:?}"
         );
+    }
+    if !all {
+        return;
     }
     for service in by_service.iter().map(|count| count.service) {
         let busy = by_service.iter().any(|count| count.service == service && count.counter.packets > 0);
@@ -369,7 +386,8 @@ fn the_limiter_behind_the_express_lane_is_the_limiter_alone() {
             host
         });
         let mut rng = Rng::with_seed(0x1a9e);
-        for number in 0..PACKETS {
+        let packets = from_environment("PACKETS").unwrap_or(PACKETS);
+        for number in 0..packets {
             let frame = mutate(&mut rng, random_frame);
             assert_eq!(alone.run(&frame), behind.run(&frame), "{name}, packet {number}: {frame:02x?}");
             assert_eq!(alone.counted(), behind.counted(), "{name}, packet {number}: {frame:02x?}");
@@ -382,7 +400,7 @@ fn the_limiter_behind_the_express_lane_is_the_limiter_alone() {
         assert_eq!(alone.counters(), behind.counters(), "{name}");
         assert_eq!(alone.told.borrow().len(), behind.told.borrow().len(), "{name}: what the daemon is told");
         // Of these frames few are plain enough for the lane.
-        println!("{name}: {} of {PACKETS} in the lane", behind.lane_drops.get());
+        println!("{name}: {} of {packets} in the lane", behind.lane_drops.get());
         assert!(behind.lane_drops.get() > 20, "{name}: {}", behind.lane_drops.get());
         assert_eq!(alone.lane_drops.get(), 0);
     }

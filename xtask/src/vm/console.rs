@@ -53,7 +53,7 @@ const DONE: &str = "done";
 const CANNOT: &str = "5";
 
 /// For the differential suite: emulated, the usual number takes longer than the time in which nothing refills.
-const PACKETS: u32 = 60_000;
+const PACKETS: u32 = 20_000;
 
 /// The guest's first and only process. The suites are modules of one test program; `manifest_dir` is what cargo would have set for it.
 pub(super) fn init_script(program: &str, suites: &[&str], manifest_dir: &Path) -> String {
@@ -163,7 +163,7 @@ suites)
         [ $suite = object ] && show=--nocapture || show=
         # Shares of a total are per CPU: moving between CPUs, the kernel's side refuses a little earlier than the host's.
         [ $suite = differential ] && pin="taskset 1" || pin=
-        PACKETS={PACKETS} $pin {program} $suite:: --test-threads=1 $show
+        PACKETS={PACKETS} RATELIMIT_GUEST=1 $pin {program} $suite:: --test-threads=1 $show
         echo "vm: suite $suite ended with $?"
     done
     ;;

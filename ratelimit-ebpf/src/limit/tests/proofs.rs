@@ -4,13 +4,19 @@ extern crate std;
 
 use std::vec;
 
-use ratelimit_common::abi::{Reason, Service, Verdict};
+use ratelimit_common::{
+    abi::{Reason, Service, Verdict},
+    limit::prefilter::NegativeCause,
+};
 
 use super::{PORT, reasons, with_service, with_user};
 use crate::{
     cookie::Proof,
+    frame::{Frame, Link},
+    limit::{self, Sender},
+    parse::parse,
     tables::Successor,
-    testbed::{SYN, TestHost, aggregated, empty, limit, set, tcp, total, udp},
+    testbed::{self, SYN, TestHost, aggregated, empty, prefiltered, set, tcp, total, udp},
 };
 
 const ACK: u8 = 0x10;
@@ -20,7 +26,7 @@ fn host(rates: &[&str]) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(rates);
     policy.cookie_services = 1;
-    with_service(&mut policy, Service { syn_cookies: limit("1 syns/day"), ..Service::UNUSED });
+    with_service(&mut policy, Service { syn_cookies: testbed::limit("1 syns/day"), ..Service::UNUSED });
     let mut host = TestHost::new(policy);
     host.programs = vec![Successor::Answer, Successor::Prove];
     host
@@ -61,8 +67,8 @@ fn a_syn_that_cannot_be_answered_costs_what_every_syn_does() {
 fn so_many_sockets_are_looked_up_and_half_of_them_for_sources_that_were_asked() {
     let mut policy = empty();
     policy.source.set = set(&["10 packets/s"]);
-    policy.prefilter.new_sources = limit("1 packets/day");
-    policy.prefilter.proofs = limit("10 packets/day");
+    policy.prefilter.new_sources = testbed::limit("1 packets/day");
+    policy.prefilter.proofs = testbed::limit("10 packets/day");
     let mut host = TestHost::new(policy);
     host.programs = vec![Successor::Prove];
     assert_eq!(host.end(&udp([8, 9], 53, 8)).verdict, Verdict::Pass, "nothing is left for newcomers");
@@ -100,6 +106,36 @@ fn who_has_an_account_is_asked_for_a_connection_when_its_prefix_refuses_and_not_
     host.proof.set(Proof::Connection);
     assert_eq!(
         host.reason(&segment),
+        Reason::Conforming,
+        "the last quarter of a prefix is for those who are real"
+    );
+}
+
+#[test]
+fn who_has_shown_a_connection_is_no_longer_known_as_refused_for_its_prefix() {
+    let mut policy = empty();
+    policy.source.set = prefiltered(&["16 packets/day"]);
+    policy.aggregation = aggregated(&policy.source.set, 24, 1);
+    let mut host = TestHost::new(policy);
+    host.programs = vec![Successor::Prove];
+    let (datagram, segment) = (udp([0, 1], PORT, 8), tcp([0, 1], PORT, ACK));
+    let known = |host: &TestHost| {
+        let packet = parse(&Frame::new(Link::Ethernet, &datagram)).unwrap();
+        let hash = Sender::of(host, &host.policy, &packet).hash;
+        limit::known(host, &host.policy, hash, host.now_q8())
+    };
+    while host.reason(&datagram) == Reason::Conforming {}
+    assert_eq!(host.reason(&datagram), Reason::LimitPrefix);
+    assert_eq!(known(&host), Some(NegativeCause::Shared));
+    assert_eq!(host.reason(&segment), Reason::LimitPrefix, "no connection");
+    assert_eq!(known(&host), Some(NegativeCause::Shared));
+    host.proof.set(Proof::Connection);
+    // Who was asked a moment ago is asked again when there is an allowance.
+    host.wait_ms(10_000);
+    while host.reason(&datagram) == Reason::Conforming {}
+    assert_eq!((host.reason(&segment), known(&host)), (Reason::Conforming, None));
+    assert_eq!(
+        host.reason(&datagram),
         Reason::Conforming,
         "the last quarter of a prefix is for those who are real"
     );
