@@ -68,6 +68,7 @@ impl From<DataplaneError> for Failure {
             | DataplaneError::LinkType { .. }
             | DataplaneError::NotNative { .. }
             | DataplaneError::Attach { .. }
+            | DataplaneError::StillRuns { .. }
             | DataplaneError::Load { .. }
             | DataplaneError::NoMemory { .. }
             | DataplaneError::Map { .. }

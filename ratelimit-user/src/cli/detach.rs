@@ -1,6 +1,6 @@
 //! `ratelimit detach`: the end of protection.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
@@ -10,6 +10,9 @@ use crate::{
     dataplane::{attach, pin::PinDir, probe},
     failure::{ExitCode, Failure},
 };
+
+/// How long the kernel may take to let go of links: nobody else waits for this process.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Take the program off interfaces: ends protection.
 ///
@@ -61,15 +64,14 @@ impl Detach {
                 return Err(Failure::usage(message));
             }
         };
-        for name in &names {
-            attach::detach(&pins, name)?;
-        }
-        if names.len() == linked.len() {
+        let unlinked = attach::detach(&pins, &names, PATIENCE);
+        if unlinked.unpinned.len() == linked.len() {
             pins.remove_all_maps()?;
         }
         if names.is_empty() {
             return Err(nothing());
         }
+        let names = unlinked.done(PATIENCE)?;
         print_done(self.format.output, &format!("detached from {}", names.join(", ")))
     }
 }

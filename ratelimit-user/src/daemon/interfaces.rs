@@ -9,7 +9,7 @@ use crate::{
     control::protocol::{InterfaceStatus, Reply},
     dataplane::{
         DataplaneError,
-        attach::{self, Adopted, GenericMode, Guarded, Presence},
+        attach::{self, Adopted, GenericMode, Guarded, Presence, RELEASE_DEADLINE},
         features,
         framing::Framing,
         interface::{self, Interface, Mode},
@@ -188,8 +188,8 @@ impl Interfaces {
         if names.is_empty() {
             return Err(Failure::new(ExitCode::Found, "no interface is guarded; nothing to detach"));
         }
-        for name in &names {
-            attach::detach(&self.pins, name)?;
+        let unlinked = attach::detach(&self.pins, &names, RELEASE_DEADLINE);
+        for name in &unlinked.unpinned {
             for one in self.guarded.iter().filter(|guarded| guarded.interface == *name) {
                 let _never_said = maps.set_silent(one.index, false);
             }
@@ -201,6 +201,7 @@ impl Interfaces {
                 "detached from {name}: it is not protected any more"
             );
         }
+        let names = unlinked.done(RELEASE_DEADLINE)?;
         Ok(Reply::Done(format!("detached from {}; the daemon still runs", names.join(", "))))
     }
 

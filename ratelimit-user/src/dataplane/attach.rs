@@ -24,8 +24,8 @@ use super::{
     pin::{self, PinDir},
 };
 
-/// How long the kernel may take to let go of a link.
-const RELEASE_DEADLINE: Duration = Duration::from_secs(2);
+/// How long whoever answers others meanwhile waits for the kernel to let go of links.
+pub const RELEASE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// An interface with our program on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -279,27 +279,61 @@ pub fn replace_all(
     Ok(replaced)
 }
 
-/// Takes the program off an interface, and returns when it is off.
-pub fn detach(pins: &PinDir, name: &str) -> Result<(), DataplaneError> {
-    let program = open_link(pins, name).and_then(|link| link.info().ok()).map(|info| info.program_id());
-    if !pins.link(name).exists() {
-        // Somebody removed the pin: the kernel has let go of the link, or its holder will.
-        return Ok(());
-    }
-    pins.remove_link(name)?;
-    // The kernel lets go of an unpinned link in a work queue: moments later, but not at once.
-    let deadline = Instant::now() + RELEASE_DEADLINE;
-    while Instant::now() < deadline {
-        match interface::find(name) {
-            Ok(found) if found.attached.map(|attached| attached.program_id) == program => {
-                thread::sleep(Duration::from_millis(1));
-            }
-            _ => return Ok(()),
+/// What became of links that were to go.
+#[derive(Debug, Default)]
+pub struct Unlinked {
+    /// Interfaces without a pin. Nothing is left to be done about them: where the program still runs, the kernel or whoever holds the link open ends it.
+    pub unpinned: Vec<String>,
+    /// Those of them whose program still ran when the time was over.
+    pub slow: Vec<String>,
+    /// Pins that could not be removed; protection goes on there.
+    pub failed: Vec<DataplaneError>,
+}
+
+impl Unlinked {
+    /// That the program is off every interface, or which it is not off, and why.
+    pub fn done(self, within: Duration) -> Result<Vec<String>, DataplaneError> {
+        if let Some(error) = self.failed.into_iter().next() {
+            return Err(error);
         }
+        if self.slow.is_empty() {
+            return Ok(self.unpinned);
+        }
+        Err(DataplaneError::StillRuns { interfaces: self.slow, seconds: within.as_secs() })
     }
-    let reason =
-        "its pin is gone, and still the program runs; does another process hold the link open?".to_owned();
-    Err(DataplaneError::Attach { interface: name.to_owned(), reason })
+}
+
+/// Takes the program off interfaces, and returns when it is off, or after so much time. One that is slow, or that fails, keeps no other one.
+pub fn detach(pins: &PinDir, names: &[String], within: Duration) -> Unlinked {
+    let mut unlinked = Unlinked::default();
+    let mut running = Vec::new();
+    for name in names {
+        let program = open_link(pins, name).and_then(|link| link.info().ok()).map(|info| info.program_id());
+        // Somebody may have removed the pin: the kernel has let go of the link, or its holder will.
+        if pins.link(name).exists() {
+            if let Err(error) = pins.remove_link(name) {
+                unlinked.failed.push(error);
+                continue;
+            }
+            running.push((name, program));
+        }
+        unlinked.unpinned.push(name.clone());
+    }
+    // The kernel lets go of an unpinned link in a work queue: moments later, but not at once.
+    let deadline = Instant::now() + within;
+    loop {
+        let all = interface::list().unwrap_or_default();
+        running.retain(|(name, program)| {
+            let attached = interface::among(&all, name).ok().and_then(|found| found.attached);
+            attached.is_some_and(|attached| Some(attached.program_id) == *program)
+        });
+        if running.is_empty() || Instant::now() >= deadline {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    unlinked.slow = running.into_iter().map(|(name, _)| name.clone()).collect();
+    unlinked
 }
 
 /// Switches a link of ours to the program for this framing. The kernel does it in one step.

@@ -118,6 +118,17 @@ pub enum DataplaneError {
         /// What the driver said.
         reason: String,
     },
+    /// Links that were unpinned and whose program the kernel has not taken off yet.
+    #[error(
+        "the program still runs on {} after {seconds} s: its pin is removed, and the program goes when the kernel, or whoever holds the link open, lets go \
+         of it; look again with: ip link show dev {}", .interfaces.join(", "), .interfaces[0]
+    )]
+    StillRuns {
+        /// The interfaces, one at least.
+        interfaces: Vec<String>,
+        /// How long it was waited for.
+        seconds: u64,
+    },
     /// The driver or kernel refused to attach in any mode.
     #[error("cannot attach to interface {interface:?}: {reason}")]
     Attach {

@@ -80,7 +80,7 @@ impl World {
     fn summary(&self, lasted: f64, layouts: usize) -> String {
         let mut text = String::new();
         let mut line = |words: String| writeln!(text, "{words}").expect("room");
-        let Balance { received, judged, unlimited } = self.balance;
+        let (Balance { received, judged, .. }, missed) = (self.balance, self.balance.missed() - self.before);
         line(format!(
             "seed {}, {lasted:.0} s, {} events, {} faults",
             self.plan.seed,
@@ -88,7 +88,7 @@ impl World {
             self.faults.len()
         ));
         line(format!(
-            "packets received {received}, judged {judged}, by no policy {unlimited}; {layouts} sets of maps"
+            "packets received {received}, judged {judged}, by no policy {missed}; {layouts} sets of maps"
         ));
         for (limit, worst) in LIMITS.iter().zip(&self.worst) {
             line(format!(

@@ -18,10 +18,8 @@ pub(super) const LIMITS: [Limit; 5] = [
     Limit { name: "source", bound: Bound { rate: 400.0, burst: 400.0 } },
     Limit { name: "source, IPv6", bound: Bound { rate: 400.0, burst: 400.0 } },
     Limit { name: OF_BOTH_HOSTS, bound: Bound { rate: 300.0, burst: 300.0 } },
-    // A fixed window of a second admits its amount in each second of the clock: twice that across an edge. A receiver that is kept from its socket for a
-    // second counts what came in that second later than it came; the other limits are not used up to the packet, this one is. 124 and 126 were seen, both
-    // times after a start on a busy machine.
-    Limit { name: "window of a user", bound: Bound { rate: 50.0, burst: 150.0 } },
+    // A fixed window of a second admits its amount in each second of the clock: twice that across an edge.
+    Limit { name: "window of a user", bound: Bound { rate: 50.0, burst: 100.0 } },
     Limit { name: "total of a service", bound: Bound { rate: 500.0, burst: 500.0 } },
 ];
 

@@ -50,6 +50,8 @@ pub(super) struct World {
     pub(super) held: Vec<(f64, Held)>,
     pub(super) faults: Vec<String>,
     pub(super) balance: Balance,
+    /// Packets that came before there was a daemon.
+    pub(super) before: i64,
     /// By stream: packets that were due and did not arrive, or that arrived and were not due.
     pub(super) lost: Vec<u64>,
     pub(super) unanswered: u64,
@@ -117,6 +119,7 @@ impl World {
             held: Vec::new(),
             faults: Vec::new(),
             balance: Balance::default(),
+            before: 0,
             lost: vec![0; STREAMS.len()],
             unanswered: 0,
             still: 0,
@@ -140,8 +143,9 @@ impl World {
         self.here.order(&["block", "add", BLOCKED_FOR_HOURS, "--for", "3h"]).expect("a block");
         self.replies = Some(self.here.edge.wire.receive_replies());
         self.scales.find_counters(&self.here.edge.pin());
-        // What came before there was a daemon: neighbour discovery.
         self.balance = self.scales.read(&self.here.edge.wire, self.here.interfaces());
+        // Neighbour discovery.
+        self.before = self.balance.missed();
         let to = [EDGE_V4, EDGE_V6, SECOND_V4, EDGE_V4];
         for stream in &STREAMS {
             let wire = if stream.host == 0 { &self.here.edge.wire } else { &self.there.edge.wire };

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 
 /// An abandoned connection must not hold its thread for long.
@@ -21,16 +22,39 @@ const IDLE: Duration = Duration::from_secs(2);
 const RECEIVE_BUFFER: usize = 64 << 20;
 const LARGEST_DATAGRAM: usize = 65_535;
 
-#[derive(Default)]
 struct Counts {
-    udp: Mutex<BTreeMap<IpAddr, u64>>,
-    udp_bytes: AtomicU64,
+    udp: Mutex<Datagrams>,
     tcp_connections: AtomicU64,
 }
 
+/// What arrived, and the socket that more may be waiting in. One lock for both: whoever has it counts everything that has arrived until then, so that
+/// counts are those of the moment they are asked for, also when the thread that reads the socket has not run for a while.
+struct Datagrams {
+    socket: UdpSocket,
+    by_source: BTreeMap<IpAddr, u64>,
+    bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl Datagrams {
+    /// Counts what is waiting in the socket, which does not block.
+    fn drain(&mut self) {
+        loop {
+            match self.socket.recv_from(&mut self.buffer) {
+                Ok((bytes, from)) => {
+                    self.bytes += bytes as u64;
+                    *self.by_source.entry(from.ip()).or_default() += 1;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // An ICMP answer to something we never sent, or a passing shortage: nothing arrived.
+                Err(_nothing) => {}
+            }
+        }
+    }
+}
+
 pub(crate) fn run(listen: SocketAddr) -> Result<()> {
-    let counts = Arc::new(Counts::default());
-    open(listen, &counts)?;
+    let (_address, counts) = open(listen)?;
     let mut stdout = io::stdout().lock();
     for line in io::stdin().lock().lines() {
         line.context("cannot read standard input")?;
@@ -41,16 +65,21 @@ pub(crate) fn run(listen: SocketAddr) -> Result<()> {
 }
 
 /// Both sockets are open when this returns; their threads end with the process.
-fn open(listen: SocketAddr, counts: &Arc<Counts>) -> Result<SocketAddr> {
+fn open(listen: SocketAddr) -> Result<(SocketAddr, Arc<Counts>)> {
     let tcp = TcpListener::bind(listen).with_context(|| format!("cannot listen on TCP {listen}"))?;
     let address = tcp.local_addr()?;
-    let udp = UdpSocket::bind(address).with_context(|| format!("cannot listen on UDP {address}"))?;
-    enlarge_buffer(&udp).with_context(|| format!("cannot enlarge the receive buffer of UDP {address}"))?;
-    let counting = Arc::clone(counts);
-    thread::spawn(move || counting.count_datagrams(&udp));
-    let accepting = Arc::clone(counts);
+    let socket = UdpSocket::bind(address).with_context(|| format!("cannot listen on UDP {address}"))?;
+    enlarge_buffer(&socket).with_context(|| format!("cannot enlarge the receive buffer of UDP {address}"))?;
+    socket.set_nonblocking(true)?;
+    let waiting = socket.try_clone()?;
+    let buffer = vec![0; LARGEST_DATAGRAM];
+    let datagrams = Datagrams { socket, by_source: BTreeMap::new(), bytes: 0, buffer };
+    let counts = Arc::new(Counts { udp: Mutex::new(datagrams), tcp_connections: AtomicU64::new(0) });
+    let counting = Arc::clone(&counts);
+    thread::spawn(move || counting.count_datagrams(&waiting));
+    let accepting = Arc::clone(&counts);
     thread::spawn(move || accepting.accept(&tcp));
-    Ok(address)
+    Ok((address, counts))
 }
 
 /// By force, which takes root: what the socket loses would be taken for what the limiter dropped. Without root, as much
@@ -62,12 +91,10 @@ fn enlarge_buffer(socket: &UdpSocket) -> rustix::io::Result<()> {
 
 impl Counts {
     fn count_datagrams(&self, socket: &UdpSocket) {
-        let mut buffer = vec![0; LARGEST_DATAGRAM];
         loop {
-            // An error here is an ICMP answer to something we never sent, or a passing shortage: nothing arrived.
-            let Ok((bytes, from)) = socket.recv_from(&mut buffer) else { continue };
-            self.udp_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            *self.udp.lock().unwrap_or_else(PoisonError::into_inner).entry(from.ip()).or_default() += 1;
+            // An error is a signal or a passing shortage; the look at the socket tells.
+            let _ready = poll(&mut [PollFd::new(socket, PollFlags::IN)], None);
+            self.udp.lock().unwrap_or_else(PoisonError::into_inner).drain();
         }
     }
 
@@ -82,14 +109,15 @@ impl Counts {
     }
 
     fn json(&self) -> String {
-        let udp = self.udp.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut udp = self.udp.lock().unwrap_or_else(PoisonError::into_inner);
+        udp.drain();
         let by_source: Vec<String> =
-            udp.iter().map(|(source, count)| format!(r#""{source}":{count}"#)).collect();
+            udp.by_source.iter().map(|(source, count)| format!(r#""{source}":{count}"#)).collect();
         format!(
             r#"{{"udp":{{{}}},"udp_total":{},"udp_bytes":{},"tcp_connections":{}}}"#,
             by_source.join(","),
-            udp.values().sum::<u64>(),
-            self.udp_bytes.load(Ordering::Relaxed),
+            udp.by_source.values().sum::<u64>(),
+            udp.bytes,
             self.tcp_connections.load(Ordering::Relaxed)
         )
     }
@@ -110,8 +138,7 @@ mod tests {
 
     #[test]
     fn datagrams_are_counted_by_source_and_tcp_is_echoed_on_the_same_port() {
-        let counts = Arc::new(Counts::default());
-        let address = open("127.0.0.1:0".parse().unwrap(), &counts).unwrap();
+        let (address, counts) = open("127.0.0.1:0".parse().unwrap()).unwrap();
         for source in ["127.0.0.2:0", "127.0.0.2:0", "127.0.0.3:0"] {
             UdpSocket::bind(source).unwrap().send_to(b"abc", address).unwrap();
         }
@@ -120,7 +147,7 @@ mod tests {
         let mut echoed = [0; 5];
         stream.read_exact(&mut echoed).unwrap();
         assert_eq!(&echoed, b"hello");
-        // The datagrams are already in the socket's queue; only the counting thread has to be scheduled.
+        // The datagrams are already in the socket's queue, and are counted when they are asked for; the connection is counted by its thread.
         let expected =
             r#"{"udp":{"127.0.0.2":2,"127.0.0.3":1},"udp_total":3,"udp_bytes":9,"tcp_connections":1}"#;
         let deadline = Instant::now() + Duration::from_secs(10);

@@ -2,10 +2,12 @@
 
 use std::{fs, path::Path};
 
+use aya::programs::links::PinnedLink;
 use ratelimit_tests::{
     answer::{assert_refused, stderr, stdout},
-    daemon::{Edge, binary},
-    netns::EDGE,
+    daemon::{Daemon, Edge, binary},
+    netns::{EDGE, run},
+    redis::wait_for,
 };
 
 use super::{POLICY, attached, pins};
@@ -40,6 +42,30 @@ fn detach_through_a_running_daemon_ends_protection_at_once() {
     assert!(stdout(&edge.cli(&["status"])).contains("NOT PROTECTING"));
     daemon.wait_for_log("not protected any more");
     assert_refused(&edge.cli(&["detach"]), 1, &["nothing to detach"]);
+}
+
+#[test]
+fn an_interface_that_is_slow_to_let_go_keeps_no_other_one_and_is_named() {
+    let edge = Edge::new();
+    run(edge.wire.on_edge("ip").args(["link", "add", "second0", "type", "veth", "peer", "name", "second1"]));
+    let has_program = |name: &str| {
+        let shown = edge.wire.on_edge("ip").args(["link", "show", "dev", name]).output().unwrap();
+        stdout(&shown).contains("prog/xdp")
+    };
+    edge.write_policy(POLICY);
+    let mut command = edge.run_command();
+    command.args(["--iface", EDGE, "--iface", "second0"]);
+    let daemon = Daemon::start(command);
+    assert!(has_program(EDGE) && has_program("second0"));
+    // As a process does that inspects links, or as a kernel that has other things to do.
+    let held = PinnedLink::from_pin(edge.pin().join("links").join(EDGE)).unwrap();
+    let sentence = "the program still runs on edge0 after 2 s: its pin is removed";
+    assert_refused(&edge.cli(&["detach"]), 5, &[sentence]);
+    assert!(has_program(EDGE) && !has_program("second0"));
+    daemon.wait_for_log("detached from second0");
+    assert_refused(&edge.cli(&["detach"]), 1, &["nothing to detach"]);
+    drop(held);
+    wait_for("the end of the program", || (!has_program(EDGE)).then_some(()));
 }
 
 #[test]
