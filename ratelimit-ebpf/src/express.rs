@@ -163,3 +163,6 @@ fn is_tracked<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) ->
     }
     tracked
 }
+
+#[cfg(test)]
+mod tests;

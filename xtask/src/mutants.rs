@@ -18,6 +18,14 @@ use crate::{tool, workspace};
 /// What is enough, in percent.
 const WANTED: usize = 90;
 
+/// Faults that nobody can notice and that `.cargo/mutants.toml` has with their reasons, in vain: cargo-mutants 27.1 leaves out no field of a structure by
+/// an expression.
+const UNNOTICEABLE: [&str; 3] = [
+    "delete field start from struct Self expression in Frame<'a>::again",
+    "delete field end from struct Self expression in Frame<'a>::again",
+    "delete field transport from struct Packet expression in parse_tcp_again",
+];
+
 const CARGO_MUTANTS: Need =
     Need::Peer(Peer { executable: "cargo-mutants", source: Source::Cargo("cargo-mutants --version 27.1.0") });
 
@@ -143,7 +151,9 @@ fn ask(faults: &[String], tests: &Tests, dir: &Path) -> Result<()> {
     let mut cargo = tool::command("nice");
     cargo.args(["-n", "10", "cargo", "mutants", "--iterate", "--no-times", "--minimum-test-timeout", "60"]);
     cargo.args(faults).arg("--output").arg(dir);
-    cargo.args(["--test-package", tests.package, "--"]).args(tests.programs).arg("--").args(tests.names);
+    // For the build too: without it every program of the package is linked for every fault.
+    cargo.args(tests.programs.iter().map(|word| format!("--cargo-arg={word}")));
+    cargo.args(["--test-package", tests.package, "--", "--"]).args(tests.names);
     // One build directory for all areas. Nobody reads line numbers in a backtrace, and what is compiled anew for each fault is much more than
     // what the tests then take, so what can be kept of the last compilation is.
     cargo.env("CARGO_TARGET_DIR", workspace::target_dir().join("mutants").join("build"));
@@ -197,7 +207,8 @@ impl NoticedFaults {
     }
 
     fn score(&self, dir: &Path) -> Result<Score> {
-        let missed = lines(&dir.join("mutants.out").join("missed.txt"))?;
+        let mut missed = lines(&dir.join("mutants.out").join("missed.txt"))?;
+        missed.retain(|fault| !UNNOTICEABLE.iter().any(|name| fault.ends_with(name)));
         Ok(Score { noticed: self.noticed.difference(&missed).count(), missed: missed.len() })
     }
 }

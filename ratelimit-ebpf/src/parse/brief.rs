@@ -159,3 +159,6 @@ const fn transport_len(protocol: u8) -> u64 {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

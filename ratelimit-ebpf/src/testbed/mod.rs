@@ -66,6 +66,8 @@ pub(crate) struct TestHost {
     pub(crate) link: Link,
     /// Whether frames go through the express lane first.
     pub(crate) express: Cell<bool>,
+    /// Frames that have ended there.
+    pub(crate) expressed: Cell<u32>,
     pub(crate) users: Vec<LimitSet>,
     pub(crate) leases: RefCell<HashMap<u32, Lease>>,
     /// Single addresses.
@@ -114,6 +116,7 @@ impl TestHost {
             lag_ns: Cell::new(0),
             link: Link::Ethernet,
             express: Cell::new(false),
+            expressed: Cell::new(0),
             users: Vec::new(),
             leases: RefCell::default(),
             lists: HashMap::new(),
@@ -146,7 +149,10 @@ impl TestHost {
         self.counted.borrow_mut().clear();
         *self.frame.borrow_mut() = Vec::from(bytes);
         let mut outcome = self.follow(|| match express::drop_known(&frame, self) {
-            Some(verdict) => verdict,
+            Some(verdict) => {
+                self.expressed.set(self.expressed.get() + 1);
+                verdict
+            }
             None => pipeline::process(&frame, self, self),
         });
         while let Err(HandedOver(to)) = outcome {

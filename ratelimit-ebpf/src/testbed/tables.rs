@@ -126,7 +126,7 @@ impl Tables for TestHost {
         self.express.get().then_some(Lane {
             policy: &self.policy,
             listed: !self.lists.is_empty(),
-            totals: true,
+            totals: self.policy.weighs_alike(),
         })
     }
 

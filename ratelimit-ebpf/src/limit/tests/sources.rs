@@ -273,6 +273,17 @@ fn what_is_above_a_soft_limit_passes_in_its_margin_and_is_named_so() {
 }
 
 #[test]
+fn a_soft_limit_that_is_spent_says_nothing_of_packets_that_it_does_not_count() {
+    let mut limits = set(&["2 syns/day", "4 syns/day", "1000 packets/day"]);
+    limits.limits[0].frac_bits |= SOFT;
+    limits.adds |= HAS_SOFT;
+    let host = host(limits);
+    use Reason::{Conforming as In, LimitSyns as Out, SoftMargin as Above};
+    assert_eq!(reasons(&host, &tcp([0, 1], 80, SYN)), [In, In, Above, Above, Out]);
+    assert_eq!(reasons(&host, &tcp([0, 1], 80, 0x10)), [In; 3]);
+}
+
+#[test]
 fn a_margin_that_is_held_or_has_not_begun_admits_nothing() {
     let host_held = host(soft(HELD));
     assert_eq!(host_held.passed(&udp([0, 1], 53, 8), 9), 4);

@@ -1,0 +1,241 @@
+//! The lane, held against a host without one, and what it may not take.
+
+extern crate std;
+
+use std::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
+
+use ratelimit_common::abi::{
+    ListEntry, Service, SourceKey,
+    list::ALLOWED,
+    service::{Protocol, port_slot, protocol_slot},
+};
+
+use super::*;
+use crate::{
+    packet::Address,
+    testbed::{FrameEnd, IpFrame, TestHost, aggregated, empty, prefiltered, tcp, total, udp},
+};
+
+const SERVED: u16 = 80;
+/// Packets of one comparison.
+const PACKETS: u32 = 10_000;
+
+/// Sources have 80 packets a second, behind a prefilter.
+fn policy() -> Box<Policy> {
+    let mut policy = empty();
+    policy.source.set = prefiltered(&["80 packets/s burst 80"]);
+    policy
+}
+
+/// Gives a policy a service at a port of both protocols, and one for a protocol without ports.
+fn with_services(policy: &mut Policy, rate: &str) {
+    policy.service_count = 2;
+    for service in policy.services.iter_mut().take(2) {
+        *service = Service { total_count: 1, ..Service::UNUSED };
+        service.totals[0] = total(rate);
+    }
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        policy.ports[port_slot(protocol, SERVED) as usize] = 1;
+    }
+    policy.protocols[protocol_slot(47, false) as usize] = 2;
+}
+
+/// A host with the lane.
+fn host(policy: Box<Policy>) -> TestHost {
+    assert!(policy.serves_lane());
+    let host = TestHost::new(policy);
+    host.express.set(true);
+    host
+}
+
+fn key(source: [u8; 2]) -> SourceKey {
+    Address::v4(u32::from_ne_bytes([10, 0, source[0], source[1]])).key
+}
+
+fn list(host: &mut TestHost) {
+    host.list(key([9, 1]), ListEntry { blocked_until_ns: u64::MAX, ..ListEntry::EMPTY });
+    host.list(key([9, 2]), ListEntry { blocked_until_ns: u64::MAX, allowed: ALLOWED, ..ListEntry::EMPTY });
+    // This one ends while packets come.
+    host.list(key([9, 3]), ListEntry { blocked_until_ns: 102 * 1_000_000_000, ..ListEntry::EMPTY });
+}
+
+/// How a frame ends, and whether it ends in the lane.
+fn taken(host: &TestHost, frame: &[u8]) -> (Reason, bool) {
+    let before = host.expressed.get();
+    let reason = host.reason(frame);
+    (reason, host.expressed.get() > before)
+}
+
+/// A few numbers after each other, always the same ones.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    /// A frame of somebody: of few who send much, of those on the lists, or of somebody who is never seen again.
+    fn frame(&mut self) -> Vec<u8> {
+        let source = match self.below(10) {
+            0..4 => [1, self.below(4) as u8],
+            4..7 => [9, self.below(4) as u8],
+            _ => [20 + self.below(3) as u8, self.below(256) as u8],
+        };
+        let port = if self.below(3) == 0 { 53 } else { SERVED };
+        let len = if self.below(2) == 0 { 8 } else { 600 };
+        match self.below(8) {
+            0 => tcp(source, port, 0x10),
+            1 => {
+                IpFrame { source, is_v6: false, protocol: 47, fragment: 0, payload: [0; 8].to_vec() }.frame()
+            }
+            2 => {
+                let payload = udp(source, port, len)[34..].to_vec();
+                IpFrame { source, is_v6: true, protocol: 17, fragment: 0, payload }.frame()
+            }
+            _ => udp(source, port, len),
+        }
+    }
+}
+
+/// Sends one and the same traffic to a host with the lane and to one without. How many frames ended in the lane, by reason.
+fn alike(what: &str, make: impl Fn() -> TestHost) -> BTreeMap<String, u32> {
+    let (with, without) = (make(), make());
+    without.express.set(false);
+    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let (mut ended, mut either) = (BTreeMap::new(), 0);
+    for number in 0..PACKETS {
+        let frame = dice.frame();
+        let expected: FrameEnd = without.end(&frame);
+        let before = with.expressed.get();
+        let end = with.end(&frame);
+        // A source that a total has refused may have spent its own limit elsewhere since: either is a reason.
+        let is_either = matches!(end.reason, Reason::ServiceTotal | Reason::HostTotal)
+            && expected.reason == Reason::LimitPackets;
+        let end = if is_either { FrameEnd { reason: expected.reason, ..end } } else { end };
+        either += u32::from(is_either);
+        assert_eq!(end, expected, "{what}: packet {number}, {frame:x?}");
+        if with.expressed.get() > before {
+            *ended.entry(std::format!("{:?}", end.reason)).or_insert(0) += 1;
+        }
+        let ns = dice.below(400_000);
+        for host in [&with, &without] {
+            host.now_ns.set(host.now_ns.get() + ns);
+        }
+    }
+    assert!(either < PACKETS / 20, "{what}: {either} packets for either of two reasons");
+    ended
+}
+
+#[test]
+fn a_packet_ends_in_the_lane_as_it_would_have_ended_without_one() {
+    let listed = |mut host: TestHost| {
+        list(&mut host);
+        host
+    };
+    let of_sources = alike("sources", || listed(host(policy())));
+    assert!(of_sources["LimitPackets"] > 1_000 && of_sources["Blocked"] > 500, "{of_sources:?}");
+    let of_totals = alike("totals", || {
+        let mut policy = policy();
+        with_services(&mut policy, "100 packets/s burst 100");
+        listed(host(policy))
+    });
+    assert!(of_totals["ServiceTotal"] > 500, "{of_totals:?}");
+    let of_bytes = alike("totals in bytes", || {
+        let mut policy = policy();
+        with_services(&mut policy, "40 kB/s burst 4000 bytes");
+        listed(host(policy))
+    });
+    assert!(of_bytes["ServiceTotal"] > 500, "{of_bytes:?}");
+    let of_host = alike("the host", || {
+        let mut policy = policy();
+        policy.host_total_count = 1;
+        policy.host_totals[0] = total("200 packets/s burst 200");
+        with_services(&mut policy, "1000 packets/s burst 1000");
+        listed(host(policy))
+    });
+    assert!(of_host["HostTotal"] > 300, "{of_host:?}");
+    let of_prefixes = alike("prefixes", || {
+        let mut policy = policy();
+        policy.aggregation = aggregated(&policy.source.set, 24, 2);
+        host(policy)
+    });
+    assert!(of_prefixes["LimitPrefix"] > 100, "{of_prefixes:?}");
+}
+
+#[test]
+fn the_lane_is_looked_at_for_six_tenths_of_a_second_after_a_refusal() {
+    let host = host(policy());
+    let now_ns = host.now_ns.get();
+    assert!(!lane::is_open(&host, now_ns) && !lane::is_crowded(&host, now_ns), "nothing was refused yet");
+    lane::open(&host, now_ns);
+    assert!(lane::is_open(&host, now_ns + 599_999_999) && !lane::is_open(&host, now_ns + 600_000_000));
+    assert!(!lane::is_crowded(&host, now_ns), "no prefix was used up");
+    lane::crowd(&host, now_ns);
+    assert!(lane::is_crowded(&host, now_ns + 599_999_999) && !lane::is_crowded(&host, now_ns + 600_000_000));
+}
+
+#[test]
+fn who_is_over_a_limit_is_refused_in_the_lane_until_there_is_more() {
+    for (rate, reason) in [
+        ("80 packets/s burst 80", Reason::LimitPackets),
+        ("4000 bytes/s burst 4000 bytes", Reason::LimitBytes),
+    ] {
+        let mut policy = policy();
+        policy.source.set = prefiltered(&[rate]);
+        let host = host(policy);
+        let frame = udp([1, 1], 53, 8);
+        assert!(host.passed(&frame, 200) >= 80);
+        assert_eq!(taken(&host, &frame), (reason, true), "{rate}");
+        assert_eq!(taken(&host, &udp([1, 2], 53, 8)), (Reason::Conforming, false), "another source");
+        host.wait_ms(20);
+        assert_eq!(taken(&host, &frame), (Reason::Conforming, false), "{rate}: there is one more");
+    }
+}
+
+#[test]
+fn who_is_blocked_is_refused_in_the_lane_once_the_daemon_was_told() {
+    let mut host = host(policy());
+    list(&mut host);
+    for frame in [udp([9, 1], 53, 8), tcp([9, 1], 53, 0x10)] {
+        host.wait_ms(1_000);
+        let told = host.told.borrow().len();
+        assert_eq!(taken(&host, &frame), (Reason::Blocked, false), "the first is told of");
+        assert_eq!(host.told.borrow().len(), told + 1);
+        assert_eq!(taken(&host, &frame), (Reason::Blocked, true));
+        assert_eq!(host.told.borrow().len(), told + 1, "once in a tenth of a second");
+    }
+    host.wait_ms(1_000);
+    assert_eq!(taken(&host, &udp([9, 2], 53, 8)), (Reason::Allowed, false), "the allow list wins");
+    assert_eq!(taken(&host, &udp([9, 3], 53, 8)), (Reason::Conforming, false), "its block is over");
+}
+
+#[test]
+fn who_keeps_to_its_limit_is_refused_in_the_lane_by_the_total_that_refused_it() {
+    let mut policy = policy();
+    policy.source.set = prefiltered(&["800 packets/s burst 800"]);
+    with_services(&mut policy, "100 packets/s burst 100");
+    let host = host(policy);
+    let [served, elsewhere] = [SERVED, 53].map(|port| udp([1, 1], port, 8));
+    assert_eq!(host.passed(&elsewhere, 200), 200, "more than its cell gives: it has an entry");
+    host.passed(&served, 200);
+    assert_eq!(taken(&host, &served), (Reason::ServiceTotal, true));
+    assert_eq!(taken(&host, &elsewhere), (Reason::Conforming, false), "it is the service that has nothing");
+    assert!(!taken(&host, &tcp([1, 1], SERVED, 0x10)).1, "a segment may belong to a connection");
+    host.wait_ms(20);
+    assert_eq!(taken(&host, &served), (Reason::Conforming, false), "there is more");
+}
+
+#[test]
+fn services_that_share_a_port_are_not_told_apart_in_the_lane() {
+    let mut policy = policy();
+    with_services(&mut policy, "1000000 packets/s");
+    policy.ports[port_slot(Protocol::Udp, SERVED) as usize] = (BY_DESTINATION | 5) as u16;
+    let host = host(policy);
+    let frames = [SERVED, 53].map(|port| udp([1, 1], port, 8));
+    host.passed(&frames[1], 200);
+    assert_eq!(taken(&host, &frames[1]), (Reason::LimitPackets, true));
+    assert_eq!(taken(&host, &frames[0]), (Reason::LimitPackets, false));
+}
