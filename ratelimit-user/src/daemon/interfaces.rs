@@ -205,6 +205,11 @@ impl Interfaces {
         Ok(Reply::Done(format!("detached from {}; the daemon still runs", names.join(", "))))
     }
 
+    /// Whether an operator has had the program taken off every interface that was to be guarded.
+    pub(super) fn are_all_detached(&self) -> bool {
+        self.names.is_empty()
+    }
+
     /// What is really on each of them.
     pub(super) fn statuses(&self) -> Vec<InterfaceStatus> {
         self.guarded.iter().map(|one| interface_status(&self.pins, one)).collect()

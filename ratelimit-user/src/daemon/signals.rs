@@ -89,6 +89,9 @@ impl Daemon {
         let (in_force, mut enforcer) = host.change();
         in_force.stop_waiting(&mut enforcer);
         host.attacks.stop();
+        if host.interfaces.are_all_detached() {
+            return Ok(host.interfaces.pins.remove_all_maps()?);
+        }
         let unpinned = host.interfaces.unpinned();
         unpinned.iter().for_each(log::warning);
         for interface in host.interfaces.statuses() {

@@ -42,6 +42,10 @@ fn detach_through_a_running_daemon_ends_protection_at_once() {
     assert!(stdout(&edge.cli(&["status"])).contains("NOT PROTECTING"));
     daemon.wait_for_log("not protected any more");
     assert_refused(&edge.cli(&["detach"]), 1, &["nothing to detach"]);
+    // Nothing is left that its maps could serve.
+    assert!(!pins(&edge).is_empty(), "the daemon still counts");
+    let (status, log) = daemon.terminate();
+    assert!(status.success() && pins(&edge).is_empty(), "{log}");
 }
 
 #[test]
