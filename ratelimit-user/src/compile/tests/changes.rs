@@ -1,0 +1,104 @@
+//! What a policy keeps of the one before, and what it takes for spent.
+
+use super::*;
+
+const NOW_Q8: u64 = 1 << 50;
+
+fn with(rest: &str) -> Policy {
+    policy(&format!("[source]\nlimits = [\"1000 packets/s\"]\n{rest}"))
+}
+
+fn service(name: &str, port: u16, rest: &str) -> String {
+    format!("[[service]]\nname = \"{name}\"\nmatch = {{ protocol = \"udp\", ports = [{port}]{rest} }}\n")
+}
+
+fn user(name: &str, source: &str, network: &str) -> String {
+    format!("[[user]]\nname = \"{name}\"\nsources = [\"{source}\"]\nnetwork = [\"{network}\"]\n")
+}
+
+fn first(rest: &str) -> Desired {
+    desired(&with(rest), &FACTS, 1, None)
+}
+
+fn follow(before: &Desired, next: &Policy) -> Desired {
+    desired(next, &FACTS, 2, Some(Before::known(&before.policy, before, NOW_Q8)))
+}
+
+#[test]
+fn services_without_a_mark_are_known_again_by_a_port_that_is_theirs_alone() {
+    let all = [service("a", 53, ""), service("b", 80, ""), service("c", 443, "")].concat();
+    let mut old = first(&all);
+    // As a build left it that had no marks yet.
+    old.policy.service_names.fill(0);
+    let next = with(&[service("0", 1, ""), all].concat());
+    let names = Names::recovered(&next, &old.policy, &lists::Lists::new());
+    for name in ["a", "b", "c"] {
+        assert_eq!(names.services.of(name), old.names.services.of(name), "{name}");
+    }
+    // Where destinations divide a port, its entry is no service.
+    let divided =
+        [service("a", 53, ", destinations = [\"192.0.2.1\"]"), service("b", 53, ", destinations = [\"192.0.2.2\"]")].concat();
+    let mut old = first(&divided);
+    old.policy.service_names.fill(0);
+    let names = Names::recovered(&with(&divided), &old.policy, &lists::Lists::new());
+    assert_eq!((names.services.of("a"), names.services.of("b")), (None, None));
+}
+
+#[test]
+fn sources_that_begin_spent_owe_their_longest_burst_under_every_service() {
+    let per_source = format!("{}per_source = [\"5 packets/s burst 50\"]\n", service("a", 53, ""));
+    let mut spent = follow(&first(&per_source), &with(&per_source));
+    assert!(spent.keeps_policy && spent.policy.source.set.owed_q8 == 0);
+    spent.sources_begin_spent(NOW_Q8);
+    assert!(!spent.keeps_policy, "the kernel must hear of it");
+    let at = spent.names.services.of("a").unwrap();
+    for set in [spent.policy.source.set, spent.policy.services[at].per_source] {
+        assert!(set.longest_tolerance_q8 > 0);
+        assert_eq!((set.owed_since_q8, set.owed_q8), (NOW_Q8, set.longest_tolerance_q8));
+    }
+    assert_eq!(spent.policy.source.set.limits, first(&per_source).policy.source.set.limits);
+}
+
+#[test]
+fn who_is_another_source_from_now_on_begins_spent_and_users_do_not() {
+    let limits = "limits = [\"1000 packets/s\"]\n";
+    let rest = user("u", "192.0.2.0/24", "10 packets/s");
+    let of = |prefix: &str| policy(&format!("[source]\n{limits}{prefix}{rest}"));
+    let before = desired(&of(""), &FACTS, 1, None);
+    assert_eq!(follow(&before, &of("")).policy.source.set.owed_q8, 0, "nothing has changed");
+    for prefix in ["ipv4_prefix = 24\n", "ipv6_prefix = 56\n"] {
+        let next = follow(&before, &of(prefix));
+        let set = next.policy.source.set;
+        assert_eq!((set.owed_since_q8, set.owed_q8), (NOW_Q8, set.longest_tolerance_q8), "{prefix}");
+        assert_eq!(next.users[0].1.owed_q8, 0, "a user is a user by its name");
+    }
+}
+
+#[test]
+fn tables_stay_while_users_and_destinations_do_and_change_places_otherwise() {
+    let place = |at: u8| service("a", 53, &format!(", destinations = [\"192.0.2.{at}\"]"));
+    let rest = |at: u8, rate: &str| [place(at), user("u", "198.51.100.0/24", rate)].concat();
+    let before = first(&rest(1, "10 packets/s"));
+    let same = follow(&before, &with(&rest(1, "10 packets/s")));
+    assert!(same.keeps_tables && same.keeps_policy && same.policy.generation == 1);
+    let mut last = before;
+    for (at, rate) in [(2, "10 packets/s"), (2, "20 packets/s"), (1, "20 packets/s")] {
+        let next = follow(&last, &with(&rest(at, rate)));
+        assert!(!next.keeps_tables && !next.keeps_policy, "{at} {rate}");
+        assert_eq!(next.policy.tables, 1 - last.policy.tables, "{at} {rate}: those that nobody reads");
+        last = next;
+    }
+}
+
+#[test]
+fn the_windows_of_a_user_begin_anew_when_they_are_others_and_go_on_when_they_are_not() {
+    let users = |rates: [&str; 2]| {
+        let [a, b] = rates.map(|rate| format!("{rate} sliding-window"));
+        [user("a", "192.0.2.0/24", &a), user("b", "198.51.100.0/24", &b)].concat()
+    };
+    let before = first(&users(["10 packets/min", "10 packets/min"]));
+    let next = |rates| follow(&before, &with(&users(rates))).new_user_windows;
+    assert_eq!(next(["10 packets/min", "10 packets/min"]), [0_u32; 0]);
+    let b = before.names.users.of("b").unwrap() as u32;
+    assert_eq!(next(["10 packets/min", "10 packets/hour"]), [b]);
+}
