@@ -203,3 +203,22 @@ fn on_the_way_a_trie_holds_what_was_there_and_what_comes() {
     let changes = changes(&observed, &wanted);
     assert_eq!((peak(&observed, &changes, true), peak(&observed, &changes, false)), (3, 1));
 }
+
+#[test]
+fn whoever_is_inside_the_prefix_of_a_user_is_that_user_unless_the_entry_names_another() {
+    let p = |text: &str| text.parse::<Prefix>().unwrap();
+    let owned = |own_user: u16| ListEntry { own_user, ..ListEntry::EMPTY };
+    let blocked = |own_user: u16| ListEntry { own_blocked_until_ns: FOREVER_NS, ..owned(own_user) };
+    let own = Lists::from([
+        (p("10.0.0.0/8"), owned(3)),
+        (p("10.1.0.0/16"), blocked(NO_USER)),
+        (p("10.1.1.0/24"), owned(4)),
+        (p("10.1.1.1"), blocked(NO_USER)),
+        (p("192.0.2.0/24"), blocked(NO_USER)),
+    ]);
+    let users: Vec<u16> = effective(own.clone()).values().map(|entry| entry.user).collect();
+    assert_eq!(users, [3, 3, 4, 4, NO_USER]);
+    let mut edited_lists = Lists::new();
+    carry_out(&mut edited_lists, &edited(&Lists::new(), &own));
+    assert_eq!(edited_lists, effective(own), "edits come to what all entries come to");
+}

@@ -36,8 +36,11 @@ fn services_without_a_mark_are_known_again_by_a_port_that_is_theirs_alone() {
         assert_eq!(names.services.of(name), old.names.services.of(name), "{name}");
     }
     // Where destinations divide a port, its entry is no service.
-    let divided =
-        [service("a", 53, ", destinations = [\"192.0.2.1\"]"), service("b", 53, ", destinations = [\"192.0.2.2\"]")].concat();
+    let divided = [
+        service("a", 53, ", destinations = [\"192.0.2.1\"]"),
+        service("b", 53, ", destinations = [\"192.0.2.2\"]"),
+    ]
+    .concat();
     let mut old = first(&divided);
     old.policy.service_names.fill(0);
     let names = Names::recovered(&with(&divided), &old.policy, &lists::Lists::new());
@@ -88,6 +91,45 @@ fn tables_stay_while_users_and_destinations_do_and_change_places_otherwise() {
         assert_eq!(next.policy.tables, 1 - last.policy.tables, "{at} {rate}: those that nobody reads");
         last = next;
     }
+}
+
+#[test]
+fn what_keeps_refused_packets_from_being_dropped_is_counted() {
+    let lenient = |rest: &str| first(rest).policy.lenient;
+    let [dropping, on_trial] = ["drop", "monitor"]
+        .map(|on_limit| format!("{}on_limit = \"{on_limit}\"\n", service(on_limit, 53, "")));
+    assert_eq!((lenient(""), lenient(&dropping), lenient(&on_trial)), (0, 0, 1));
+    let monitor = policy(&format!("mode = \"monitor\"\n[source]\nlimits = [\"1000/s\"]\n{on_trial}"));
+    assert_eq!(desired(&monitor, &FACTS, 1, None).policy.lenient, 2);
+}
+
+#[test]
+fn prefixes_of_users_that_are_gone_are_nobodys_and_those_that_changed_hands_are_the_next_ones() {
+    let before = first(&[user("a", "192.0.2.0/24", "10/s"), user("b", "198.51.100.0/24", "10/s")].concat());
+    let index = |desired: &Desired, name: &str| desired.names.users.of(name).unwrap() as u16 + 1;
+    let in_lists = lists::with_users(lists::Lists::new(), before.user_prefixes());
+    let edited = |next: &Desired| -> Vec<(String, u16)> {
+        let known = lists::user_edits(&in_lists, Some(&before), next);
+        assert_eq!(
+            known,
+            lists::user_edits(&in_lists, None, next),
+            "what is known saves a search and nothing else"
+        );
+        known.iter().map(|(prefix, entry)| (prefix.to_string(), entry.own_user)).collect()
+    };
+    let same = follow(
+        &before,
+        &with(&[user("a", "192.0.2.0/24", "10/s"), user("b", "198.51.100.0/24", "10/s")].concat()),
+    );
+    assert_eq!(edited(&same), []);
+    let gone = follow(&before, &with(&user("b", "198.51.100.0/24", "10/s")));
+    assert_eq!(edited(&gone), [("192.0.2.0/24".to_owned(), 0)]);
+    let swapped = follow(
+        &before,
+        &with(&[user("a", "198.51.100.0/24", "10/s"), user("b", "192.0.2.0/24", "10/s")].concat()),
+    );
+    let (a, b) = (index(&swapped, "a"), index(&swapped, "b"));
+    assert_eq!(edited(&swapped), [("192.0.2.0/24".to_owned(), b), ("198.51.100.0/24".to_owned(), a)]);
 }
 
 #[test]
