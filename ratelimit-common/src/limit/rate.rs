@@ -393,6 +393,15 @@ mod tests {
     }
 
     #[test]
+    fn rates_over_different_periods_are_compared_by_what_they_come_to() {
+        let per = |amount, period| rate(Meter::Packets, amount, period, 10);
+        let (second, minute) = (per(1, Period::Second), per(60, Period::Minute));
+        assert!(minute.at_least_as_strict_as(&second) && second.at_least_as_strict_as(&minute));
+        assert!(!per(61, Period::Minute).at_least_as_strict_as(&second));
+        assert!(!second.at_least_as_strict_as(&per(59, Period::Minute)));
+    }
+
+    #[test]
     fn a_margin_is_a_faster_bucket_with_a_larger_burst() {
         let limit = text("1000 packets/s burst 500");
         let wide = Rate::widened(&limit, 25);
@@ -400,6 +409,7 @@ mod tests {
         assert_eq!((wide.tolerance_q8, wide.tolerance_q8 / wide.cost_fp), (limit.tolerance_q8, 625));
         let odd = Rate::widened(&text("1001 packets/s burst 500"), 7);
         assert_eq!(odd.cost_fp, (text("1001 packets/s").cost_fp * 100).div_ceil(107));
+        assert_eq!(odd.tolerance_q8 / odd.cost_fp, 535, "what the price was rounded up by costs no packet");
         assert_eq!((wide.meter, wide.frac_bits), (limit.meter, limit.frac_bits));
     }
 
