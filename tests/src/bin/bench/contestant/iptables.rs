@@ -10,6 +10,8 @@ use crate::{
     traffic::{self, Family},
 };
 
+/// The most that hashlimit takes, a second. A limit that no source is to reach is above it: some packets are then refused one rule earlier.
+const FASTEST: u32 = 1_000_000;
 /// The set of a case with a list.
 const BLOCKED: &str = "blocked";
 
@@ -43,6 +45,7 @@ fn rules(case: &Case, peer: Peer) -> Vec<String> {
     }
     let udp = format!("-p udp --dport {}", traffic::PORT);
     let SourceLimit { packets, per, burst } = case.limit;
+    let packets = packets.min(FASTEST);
     let mask = match case.traffic.family {
         Family::V4 => 32,
         Family::V6 => 64,
@@ -84,5 +87,12 @@ mod tests {
         let case = cases.iter().find(|case| case.listed > 0).unwrap();
         assert_eq!(rules(case, Peer::Limits)[0], "-m set --match-set blocked src");
         assert_eq!(listed(case).lines().nth(1), Some("add blocked 10.0.0.0"));
+    }
+
+    #[test]
+    fn no_limit_is_above_what_hashlimit_takes() {
+        let cases = case::all(64);
+        let case = cases.iter().find(|case| case.limit.packets > FASTEST).unwrap();
+        assert!(rules(case, Peer::Limits)[0].contains("--hashlimit-above 1000000/second"));
     }
 }
