@@ -201,6 +201,7 @@ stages! { Leaves:
     fn stock_host(policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool => limit::stock_host;
     fn spend_host(policy: &Policy, len: u64, party: Party) -> () => limit::spend_host;
     fn count_syn(policy: &Policy, request: &Request) -> bool => limit::count_syn;
+    fn forget_shared(policy: &Policy, request: &Request) -> () => limit::forget_shared;
     fn report(policy: &Policy, request: &Request, reason: Reason) -> () => limit::report;
     fn report_unasked(policy: &Policy, hi: u64, lo: u64, refused: Refused, now_q8: u64) -> () => limit::report_source;
 }

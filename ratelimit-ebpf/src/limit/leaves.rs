@@ -5,7 +5,7 @@ use ratelimit_common::abi::{LimitSet, Policy, Reason, WindowLimit, service::Part
 use super::{
     crowd, entry,
     known::{self, Weight},
-    refused,
+    negative_cache, refused,
     request::Request,
     sender::Sender,
     syns, total,
@@ -82,6 +82,11 @@ pub trait Leaves: Tables + Sized {
     /// Counts a SYN, and says whether a cookie is the answer to it.
     fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
         syns::count(self, policy, request)
+    }
+
+    /// Forgets that something that the source shares with others refused it while it kept to its own limits.
+    fn forget_shared(&self, policy: &Policy, request: &Request) {
+        negative_cache::forget_shared(self, policy, request);
     }
 
     /// Tells the daemon of a packet that a limit refused, if it is time to.

@@ -47,7 +47,7 @@ pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
 pub(crate) use host::charge as charge_host;
 pub use known::{Known, Weight, host_holds, known_refusal, spent_for_tracked, spent_total_noted};
 pub use leaves::Leaves;
-pub use negative_cache::{known, own_reason, remember_block};
+pub use negative_cache::{forget_shared, known, own_reason, remember_block};
 pub use opening::open as open_entry;
 pub use proof::Proof;
 pub use refusal::report_unasked;
@@ -161,6 +161,10 @@ fn ask<T: Stages, R: Relay>(
     if !reason.admits() {
         return reason;
     }
+    // Its own limits may be what refuses it next. Nobody asks what is remembered while the lane is closed.
+    if party.has_state() && lane::is_open(tables, request.now_q8 >> gcra::TIME_FRAC_BITS) {
+        tables.forget_shared(policy, request);
+    }
     further::charge(tables, policy, request, reason)
 }
 
@@ -217,8 +221,9 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proo
     }
     if proof.is_real() {
         standing.vouch(tables, request);
-        negative_cache::forget_shared(tables, policy, request);
     }
+    // Its own limits may be what refuses it next, and prefixes keep something back for whoever has shown a connection.
+    tables.forget_shared(policy, request);
     further::charge(tables, policy, request, reason)
 }
 

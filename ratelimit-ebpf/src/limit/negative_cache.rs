@@ -104,9 +104,9 @@ pub(super) fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &
     keep(tables, policy, cell, request.hash, (request.now_q8, until_q8), NegativeCause::Shared);
 }
 
-/// Forgets that of a source that has shown a connection: prefixes keep something back for such sources.
+/// Forgets that.
 #[inline(always)]
-pub(super) fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
+pub fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
     let Some(cell) = cell(tables, &policy.source.set, request) else { return };
     let name = prefilter::negative_name(request.hash, policy.generation);
     for step in 0..NEGATIVE_ENTRIES {
