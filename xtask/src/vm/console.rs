@@ -63,7 +63,7 @@ pub(super) fn init_script(program: &str, suites: &[&str], manifest_dir: &Path) -
     format!(
         r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
-export PATH=/bin TMPDIR=/tmp CARGO_MANIFEST_DIR={manifest_dir}
+export PATH=/bin TMPDIR=/tmp CARGO_MANIFEST_DIR={manifest_dir} RUST_MIN_STACK=16777216
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
 mount -t bpf bpf /sys/fs/bpf
 cd /tmp
