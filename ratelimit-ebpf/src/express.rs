@@ -71,14 +71,19 @@ fn refusal_of<T: Tables, S: Origin>(
     if service & BY_DESTINATION != 0 {
         return None;
     }
-    let reason = known_reason(tables, &lane, packet, service, (len, now_ns))?;
+    // Code of its own for hosts without lists, which need not remember what lists are about. For IPv4 alone: it is the verifier that pays.
+    let reason = if lane.listed || matches!(S::FAMILY, Family::V6) {
+        known_reason::<true, T, S>(tables, &lane, packet, service, (len, now_ns))?
+    } else {
+        known_reason::<false, T, S>(tables, &lane, packet, service, (len, now_ns))?
+    };
     lane::open(tables, now_ns);
     Some((service, reason))
 }
 
 /// The reason to refuse a packet of a service, if it is known.
 #[inline(always)]
-fn known_reason<T: Tables, S: Origin>(
+fn known_reason<const LISTED: bool, T: Tables, S: Origin>(
     tables: &T,
     lane: &Lane<'_>,
     packet: &Brief<S>,
@@ -90,7 +95,7 @@ fn known_reason<T: Tables, S: Origin>(
     let hash = packet.source.hash(policy);
     let may_be_tracked = may_be_tracked(tables, policy, hash);
     // The packets of a spoofed flood do not touch the cells.
-    let quiet = lane.listed && report::is_quiet(tables, hash, now_q8);
+    let quiet = LISTED && lane.listed && report::is_quiet(tables, hash, now_q8);
     let cause = if may_be_tracked || quiet { limit::known(tables, policy, hash, now_q8) } else { None };
     match cause {
         Some(NegativeCause::Blocked) if quiet => return Some(Reason::Blocked),
@@ -117,7 +122,7 @@ fn known_reason<T: Tables, S: Origin>(
             Known::Nothing => return None,
         }
     } else {
-        if lane.listed {
+        if LISTED && lane.listed {
             let listing = classify(tables, packet.source.address(), now_ns);
             if listing.settled == Some(Reason::Blocked) {
                 // Of one that the daemon was told of a moment ago: who sends much is soon among those, and a flood from all of a blocked prefix

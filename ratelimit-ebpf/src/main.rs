@@ -10,6 +10,8 @@
 #[cfg(target_arch = "bpf")]
 mod cpu;
 #[cfg(target_arch = "bpf")]
+mod globals;
+#[cfg(target_arch = "bpf")]
 mod jumps;
 #[cfg(target_arch = "bpf")]
 mod maps;

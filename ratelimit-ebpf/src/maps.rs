@@ -6,7 +6,10 @@ use core::{
     ptr::{self, addr_of_mut},
 };
 
-use crate::cpu::{self, Cpu, Reading};
+use crate::{
+    cpu::{self, Cpu, Reading},
+    globals::{self, PolicyWords},
+};
 use aya_ebpf::{
     bindings::{BPF_NOEXIST, BPF_RB_NO_WAKEUP},
     btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, RingBuf, lpm_trie::Key},
@@ -16,8 +19,7 @@ use aya_ebpf::{
 use ratelimit_common::{
     abi::{
         Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, FairCell, Lease, LimitSet, LinkCell,
-        ListEntry, Policy, PrefixKey, PrefixLevelCell, Share, Spent, Switches, SynState, TotalState,
-        WindowState,
+        ListEntry, Policy, PrefixKey, PrefixLevelCell, Share, Spent, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
         destination::{DestinationKey, KEY_BITS, MAX_DESTINATIONS},
         drop_event::RING_BYTES,
@@ -58,22 +60,6 @@ static FAIR: Array<FairCell, { prefilter::CELLS as usize }> = Array::new();
 #[btf_map]
 static MARKS: Array<u32, { prefilter::CELLS as usize }> = Array::new();
 
-/// One bit for each cell that may be tracked: all of them fit into a core's first-level cache, and the marks do not. A bit is set after
-/// its mark was written and cleared before its mark is read again, so that no cell is ever tracked without it.
-#[btf_map]
-static TRACKED: Array<[u64; TRACKED_WORDS], 1> = Array::new();
-
-const TRACKED_WORDS: usize = prefilter::CELLS as usize / 64;
-
-/// The word of [`TRACKED`] that a cell has its bit in, and the bit.
-#[inline(always)]
-fn tracked_bit(cell: u32) -> Option<(*mut u64, u64)> {
-    let words = TRACKED.get_ptr_mut(0)?;
-    // SAFETY: the mask keeps the word inside, for the verifier too. Array values live as long as the map.
-    let word = unsafe { addr_of_mut!((*words)[(cell >> 6) as usize & (TRACKED_WORDS - 1)]) };
-    Some((word, 1 << (cell & 63)))
-}
-
 /// Frames and bytes by service and reason.
 #[btf_map]
 static COUNTERS: PerCpuArray<Counter, { COUNTER_SLOTS as usize }> = PerCpuArray::new();
@@ -97,15 +83,6 @@ static DROPS: RingBuf<(), RING_BYTES> = RingBuf::new();
 /// Until when each CPU does not tell again of the sources of a slot.
 #[btf_map]
 static QUIET: PerCpuArray<u64, { QUIET_SLOTS as usize }> = PerCpuArray::new();
-
-/// Which lists have entries, and whether the express lane is open.
-#[btf_map]
-static SWITCHES: Array<Switches, 1> = Array::new();
-
-/// A copy of the policy in force while the express lane is open. An array of its own, because a lookup in `POLICY` costs as much as all that the lane
-/// does.
-#[btf_map]
-static EXPRESS: Array<PolicyWords, 1> = Array::new();
 
 /// IPv4 block and allow list.
 #[btf_map]
@@ -135,9 +112,6 @@ static RUNGS: Array<PrefixLevelCell, AGGREGATION_CELLS> = Array::new();
 /// maps that the daemon makes without type information included.
 #[btf_map]
 static POLICY: ArrayOfMaps<Array<PolicyWords, 1>, 1> = ArrayOfMaps::new();
-
-type PolicyWords = [u64; size_of::<Policy>() / 8];
-const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
 
 /// SYNs of each service, and until when they are answered with cookies.
 #[btf_map]
@@ -202,12 +176,6 @@ static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 #[inline(always)]
 fn insert_error(errno: i32) -> InsertError {
     if errno == -EEXIST { InsertError::Exists } else { InsertError::Full }
-}
-
-#[inline(always)]
-fn is_listed(family: Family) -> bool {
-    // An array always has its only value.
-    SWITCHES.get(0).is_none_or(|switches| switches.listed[family as usize] != 0)
 }
 
 /// The coarse clock moves once per tick, and jiffies with it, which are one load away where the clock is a call: so each CPU asks it
@@ -299,14 +267,7 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn express(&self, family: Family, now_ns: u64) -> Option<Lane<'_>> {
-        let switches = SWITCHES.get(0)?;
-        if switches.express == 0 || now_ns < switches.lane_from_ns[family as usize] {
-            return None;
-        }
-        let words = EXPRESS.get(0)?;
-        // SAFETY: as in `policy`. User space writes it only while the switch is off and no packet is under way that saw it on.
-        let policy = unsafe { &*ptr::from_ref(words).cast::<Policy>() };
-        Some(Lane { policy, listed: switches.listed[family as usize] != 0, totals: switches.totals != 0 })
+        globals::lane(family, now_ns)
     }
 
     #[inline(always)]
@@ -326,11 +287,11 @@ impl Tables for Maps {
     fn listed(&self, address: Address) -> Option<&ListEntry> {
         let octets = address.key.octets();
         match address.family {
-            Family::V4 if is_listed(Family::V4) => {
+            Family::V4 if globals::is_listed(Family::V4) => {
                 let addr = [octets[12], octets[13], octets[14], octets[15], 0, 0, 0, 0];
                 LISTS_V4.get(&Key::new(32, addr))
             }
-            Family::V6 if is_listed(Family::V6) => LISTS_V6.get(&Key::new(128, octets)),
+            Family::V6 if globals::is_listed(Family::V6) => LISTS_V6.get(&Key::new(128, octets)),
             Family::V4 | Family::V6 => None,
         }
     }
@@ -452,20 +413,20 @@ impl Tables for Maps {
             // SAFETY: as above.
             unsafe { mark.write_volatile(prefilter::mark(until_q8)) };
         }
-        if let Some((word, bit)) = tracked_bit(cell) {
-            // SAFETY: as in `load` and `compare_exchange`. Not only if the bit is missing: it may be about to be cleared.
-            unsafe { atomic_or::<u64, u64, { AtomicOrdering::SeqCst }>(word, bit) };
-        }
+        let (word, bit) = globals::tracked_bit(cell);
+        // SAFETY: as in `load` and `compare_exchange`. Not only if the bit is missing: it may be about to be cleared.
+        unsafe { atomic_or::<u64, u64, { AtomicOrdering::SeqCst }>(word, bit) };
     }
 
     #[inline(always)]
     fn may_be_tracked(&self, cell: u32) -> bool {
-        tracked_bit(cell).is_none_or(|(word, bit)| self.load(word) & bit != 0)
+        let (word, bit) = globals::tracked_bit(cell);
+        self.load(word) & bit != 0
     }
 
     #[inline(always)]
     fn no_longer_tracked(&self, cell: u32, now_q8: u64) {
-        let Some((word, bit)) = tracked_bit(cell) else { return };
+        let (word, bit) = globals::tracked_bit(cell);
         // SAFETY: as in `load` and `compare_exchange`.
         unsafe { atomic_and::<u64, u64, { AtomicOrdering::SeqCst }>(word, !bit) };
         // Another CPU may have marked it since the mark was read.

@@ -1,4 +1,4 @@
-//! Names of programs and maps: static items in the kernel object, file names under the pin directory.
+//! Names of programs and maps: static items or sections in the kernel object, and file names under the pin directory.
 
 /// The program for Ethernet.
 pub const PROGRAM: &str = "ratelimit";
@@ -24,8 +24,8 @@ pub const CELLS: &str = "CELLS";
 pub const FAIR: &str = "FAIR";
 /// Until when each of them is tracked.
 pub const MARKS: &str = "MARKS";
-/// Which of them may be tracked, one bit each.
-pub const TRACKED: &str = "TRACKED";
+/// Which of them may be tracked, one bit each: a section with one variable.
+pub const TRACKED: &str = ".data.TRACKED";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
 /// Tables of destinations, one in use and one to be written.
@@ -40,10 +40,10 @@ pub const SAMPLES: &str = "SAMPLES";
 pub const SAMPLING: &str = ".data.sampling";
 /// Interfaces where no packet is answered. Not pinned: it is for the program of one daemon.
 pub const SILENT: &str = "SILENT";
-/// What the daemon switches on and off: lists that have entries, and the express lane.
-pub const SWITCHES: &str = "SWITCHES";
-/// A copy of the policy in force at an address that the program knows, for the express lane.
-pub const EXPRESS: &str = "EXPRESS";
+/// What the daemon switches on and off: lists that have entries, and the express lane. A section with one variable.
+pub const SWITCHES: &str = ".data.SWITCHES";
+/// A copy of the policy in force, for the express lane. A section with one variable.
+pub const EXPRESS: &str = ".bss.EXPRESS";
 /// Where the main program jumps to. Pinned, because the kernel empties such a map with its last user-space reference.
 pub const JUMPS: &str = "JUMPS";
 /// Where the program for interfaces whose frames are IP packets jumps to. Pinned for the reason that `JUMPS` is.
@@ -118,3 +118,25 @@ pub const MAPS: [&str; 30] = [
     KEPT_WINDOWS,
     USER_WINDOWS,
 ];
+
+/// The name of the variable that a section of this name has, or of a map itself. It is what the map is pinned as: file names in a BPF file system have no
+/// dots.
+pub fn variable(map: &str) -> &str {
+    match map.rsplit_once('.') {
+        Some((_, variable)) => variable,
+        None => map,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_maps_are_pinned_under_one_name_and_no_name_has_a_dot() {
+        let mut names = MAPS.map(variable);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        assert!(names.iter().all(|name| !name.is_empty() && !name.contains('.')), "{names:?}");
+    }
+}

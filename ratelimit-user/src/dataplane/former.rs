@@ -42,9 +42,9 @@ impl<'p> Former<'p> {
     pub fn share(&self, ours: Layout) -> Result<(), DataplaneError> {
         self.pins.create(ours)?;
         for name in names::MAPS.iter().filter(|name| !OWN.contains(name)) {
-            let map = MapData::from_pin(self.pins.maps(self.layout).join(name))
+            let map = MapData::from_pin(self.pins.map(self.layout, name))
                 .map_err(DataplaneError::map(format!("open map {name} of {}", self.layout)))?;
-            map.pin(self.pins.maps(ours).join(name)).map_err(|error| DataplaneError::Load {
+            map.pin(self.pins.map(ours, name)).map_err(|error| DataplaneError::Load {
                 reason: format!("cannot pin map {name}: {error}"),
             })?;
         }
@@ -119,7 +119,7 @@ impl<'p> Former<'p> {
     }
 
     fn open(&self, name: &str) -> Result<MapData, MapError> {
-        MapData::from_pin(self.pins.maps(self.layout).join(name))
+        MapData::from_pin(self.pins.map(self.layout, name))
     }
 }
 

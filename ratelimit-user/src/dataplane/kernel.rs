@@ -34,6 +34,7 @@ use super::{
     drops::DropRing,
     error::whole_chain,
     framing::Framing,
+    kept::Kept,
     listener::{Unreadable, offsets},
     pin::{Layout, PinDir},
     samples::Samples,
@@ -147,6 +148,8 @@ fn load_reading(
     image: Image,
 ) -> Result<(Program, Maps), DataplaneError> {
     let level = image.level.map(|level| level as u8);
+    let layout = Layout::current(sources);
+    let kept = pins.map(|pins| Kept::read(pins, layout)).transpose()?.flatten();
     let mut loader = EbpfLoader::new();
     loader.override_global(listener::LISTENER, offsets, true);
     if let Some(level) = &level {
@@ -156,11 +159,13 @@ fn load_reading(
     loader.map_max_entries(names::WINDOWS, windowed_sources(sources));
     loader.map_max_entries(names::KEPT_WINDOWS, windowed_sources(sources) / 2);
     if let Some(pins) = pins {
-        let layout = Layout::current(sources);
         pins.create(layout)?;
         for name in names::MAPS {
-            loader.map_pin_path(name, pins.maps(layout).join(name));
+            loader.map_pin_path(name, pins.map(layout, name));
         }
+    }
+    if let Some(kept) = &kept {
+        kept.hand_to(&mut loader);
     }
     let mut ebpf = loader.load(image.object).map_err(|error| load_error(&error, sources))?;
     let maps = Maps::take(&mut ebpf)?;

@@ -13,6 +13,7 @@ pub mod former;
 pub mod framing;
 mod generic_netlink;
 pub mod interface;
+mod kept;
 pub mod kernel;
 pub mod listener;
 pub mod netlink;

@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ratelimit_common::abi::ABI_VERSION;
+use ratelimit_common::abi::{ABI_VERSION, names};
 
 use super::DataplaneError;
 
@@ -70,6 +70,11 @@ impl PinDir {
     /// Where the maps of a layout are.
     pub fn maps(&self, layout: Layout) -> PathBuf {
         self.root.join(layout.dir_name())
+    }
+
+    /// Where a map of a layout is.
+    pub fn map(&self, layout: Layout, map: &str) -> PathBuf {
+        self.maps(layout).join(names::variable(map))
     }
 
     /// Where the link of an interface is.

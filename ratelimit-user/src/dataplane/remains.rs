@@ -78,7 +78,7 @@ impl Remains {
     where
         T: TryFrom<Map, Error = MapError>,
     {
-        let path = self.pins.maps(self.layout).join(name);
+        let path = self.pins.map(self.layout, name);
         let opened = MapData::from_pin(&path).and_then(|map| T::try_from(kind(map)));
         opened.map_err(DataplaneError::map(format!("open {}", path.display())))
     }

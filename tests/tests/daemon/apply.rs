@@ -47,7 +47,7 @@ fn applied(edge: &Edge, text: &str) -> String {
 }
 
 fn trie<const N: usize>(edge: &Edge, name: &str) -> LpmTrie<MapData, [u8; N], ListEntry> {
-    let pinned = PinDir::new(edge.pin()).maps(Layout::current(262_144)).join(name);
+    let pinned = PinDir::new(edge.pin()).map(Layout::current(262_144), name);
     Map::LpmTrie(MapData::from_pin(pinned).unwrap()).try_into().unwrap()
 }
 

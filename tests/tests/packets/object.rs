@@ -1,8 +1,9 @@
 //! The kernel object itself: what was compiled into it, and what the kernel makes of it.
 
-use std::{fs, net::Ipv4Addr, sync::Mutex};
+use std::{fs, net::Ipv4Addr, path::Path, sync::Mutex};
 
-use ratelimit_common::abi::{Reason, Verdict, counter::Fate, names};
+use aya::maps::{Array, Map, MapData};
+use ratelimit_common::abi::{Policy, Reason, Switches, Verdict, counter::Fate, names};
 use ratelimit_tests::{
     bpffs::Scratch,
     frames::{ARP, Ipv4, SYN, ethernet},
@@ -188,6 +189,32 @@ fn maps_pinned_by_one_load_are_the_ones_the_next_load_uses() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(names_on_disk.len(), names::MAPS.len(), "{names_on_disk:?}");
+}
+
+/// The daemon writes these, and a program that is at work goes by them while the next one is loaded.
+#[test]
+fn loading_a_program_beside_one_at_work_leaves_the_express_lane_and_its_policy_as_they_are() {
+    let scratch = Scratch::new();
+    let pins = PinDir::new(scratch.pin());
+    let layout = Layout::current(1_000);
+    let switches = || -> Switches { variable(&pins.map(layout, names::SWITCHES)) };
+    let copy = || -> Policy { variable(&pins.map(layout, names::EXPRESS)) };
+    let (_, mut first) = kernel::load(Some(&pins), 1_000).unwrap();
+    assert_eq!(switches().express, 0, "closed before there is a policy");
+    first.set_policy(&policies::limits(&["100 packets/s burst 100"])).unwrap();
+    let before = switches();
+    assert_eq!(before.express, 1);
+    let (_, _second) = kernel::load(Some(&pins), 1_000).unwrap();
+    assert_eq!(switches(), before);
+    assert!(copy() == *first.policy().unwrap(), "the copy is the policy in force");
+    let tracked: [u64; 1024] = variable(&pins.map(layout, names::TRACKED));
+    assert!(tracked.iter().all(|word| *word == u64::MAX), "a cell that is tracked has its bit");
+}
+
+/// The value of a pinned variable.
+fn variable<V: aya::Pod>(path: &Path) -> V {
+    let map: Array<MapData, V> = Map::Array(MapData::from_pin(path).unwrap()).try_into().unwrap();
+    map.get(&0, 0).unwrap()
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn in_force(edge: &Edge) -> u64 {
 
 /// What the kernel enforces, whether a daemon runs or not.
 fn in_kernel(edge: &Edge) -> u64 {
-    let pinned = PinDir::new(edge.pin()).maps(Layout::current(262_144)).join(names::POLICY);
+    let pinned = PinDir::new(edge.pin()).map(Layout::current(262_144), names::POLICY);
     let map = Map::ArrayOfMaps(MapData::from_pin(pinned).unwrap());
     let policies: ArrayOfMaps<MapData, Array<MapData, abi::Policy>> = map.try_into().unwrap();
     let policy = policies.get(&0, 0).unwrap().get(&0, 0).unwrap();

@@ -1,0 +1,71 @@
+//! What the program finds without a lookup: variables, whose addresses the kernel puts into its instructions when it is loaded. Each is a map with
+//! one value for the daemon.
+//!
+//! Whoever loads the program writes them: see `dataplane::kept` of the daemon for how what is there stays.
+#![expect(unsafe_code, reason = "variables that the daemon and other CPUs change")]
+
+use core::ptr::{addr_of, addr_of_mut};
+
+use ratelimit_common::{
+    abi::{Policy, Switches},
+    limit::prefilter,
+};
+use ratelimit_ebpf::{packet::Family, tables::Lane};
+
+/// Which lists have entries, and whether the express lane is open.
+#[unsafe(link_section = ".data.SWITCHES")]
+#[unsafe(no_mangle)]
+static mut SWITCHES: Switches = Switches { lane_from_ns: [0; 2], listed: [0; 2], express: 0, totals: 0 };
+
+/// A copy of the policy in force while the express lane is open: a lookup in `POLICY` costs as much as all that the lane does.
+#[unsafe(link_section = ".bss.EXPRESS")]
+#[unsafe(no_mangle)]
+static mut EXPRESS: PolicyWords = [0; size_of::<Policy>() / 8];
+
+/// A policy as words.
+pub(crate) type PolicyWords = [u64; size_of::<Policy>() / 8];
+const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
+
+/// One bit for each cell of the prefilter that may be tracked: all of them fit into a core's first-level cache, and the marks do not. A bit is set after
+/// its mark was written and cleared before its mark is read again, so that no cell is ever tracked without it. All are set when the program is
+/// loaded, because it may be loaded onto maps with tracked cells.
+#[unsafe(link_section = ".data.TRACKED")]
+#[unsafe(no_mangle)]
+static mut TRACKED: [u64; TRACKED_WORDS] = [u64::MAX; TRACKED_WORDS];
+
+const TRACKED_WORDS: usize = prefilter::CELLS as usize / 64;
+
+/// Whether the list of a family has entries.
+#[inline(always)]
+pub(crate) fn is_listed(family: Family) -> bool {
+    // SAFETY: an aligned word inside. Volatile, because the daemon writes it.
+    unsafe { addr_of!(SWITCHES.listed[family as usize]).read_volatile() != 0 }
+}
+
+/// What the express lane goes by for packets of a family; `None` while it is closed to them.
+#[inline(always)]
+pub(crate) fn lane<'p>(family: Family, now_ns: u64) -> Option<Lane<'p>> {
+    // SAFETY: aligned words. Volatile, because the daemon writes them.
+    let (express, totals, from_ns) = unsafe {
+        (
+            addr_of!(SWITCHES.express).read_volatile(),
+            addr_of!(SWITCHES.totals).read_volatile(),
+            addr_of!(SWITCHES.lane_from_ns[family as usize]).read_volatile(),
+        )
+    };
+    if express == 0 || now_ns < from_ns {
+        return None;
+    }
+    // SAFETY: same size and alignment by the assertion at the variable, and every bit pattern is a policy: it has integers only. The daemon
+    // writes it only while the switch is off and no packet is under way that saw it on.
+    let policy = unsafe { &*addr_of!(EXPRESS).cast::<Policy>() };
+    Some(Lane { policy, listed: is_listed(family), totals: totals != 0 })
+}
+
+/// The word that a cell of the prefilter has its tracked bit in, and the bit.
+#[inline(always)]
+pub(crate) fn tracked_bit(cell: u32) -> (*mut u64, u64) {
+    // SAFETY: the mask keeps the word inside, for the verifier too.
+    let word = unsafe { addr_of_mut!(TRACKED[(cell >> 6) as usize & (TRACKED_WORDS - 1)]) };
+    (word, 1 << (cell & 63))
+}
