@@ -48,30 +48,43 @@ struct Scene {
     /// `None`: a bare drop.
     policy: Option<&'static str>,
     reason: &'static str,
-    is_same_source: bool,
+    /// Where the second CPU's packets come from. The first one's come from [`FIRST`].
+    second: [u8; 4],
     at_least: Option<f64>,
 }
 
+/// The source of the first CPU's packets.
+const FIRST: [u8; 4] = [10, 0, 0, 0];
+/// One beside it, in some of the prefixes that `FIRST` is in, and not in the smallest.
+const NEIGHBOUR: [u8; 4] = [10, 0, 1, 1];
+/// One that shares no prefix with it.
+const FAR: [u8; 4] = [20, 1, 1, 1];
+
 /// The first is what others are held against.
-const SCENES: [Scene; 6] = {
+const SCENES: [Scene; 8] = {
     const fn scene(
         what: &'static str,
         policy: &'static str,
         reason: &'static str,
         at_least: Option<f64>,
     ) -> Scene {
-        Scene { what, policy: Some(policy), reason, is_same_source: false, at_least }
+        Scene { what, policy: Some(policy), reason, second: NEIGHBOUR, at_least }
     }
     [
-        Scene { what: "bare XDP_DROP", policy: None, reason: "", is_same_source: true, at_least: None },
+        Scene { what: "bare XDP_DROP", policy: None, reason: "", second: FIRST, at_least: None },
         Scene {
-            is_same_source: true,
+            second: FIRST,
             ..scene("over its limit, same source", paths::OVER, "limit_packets", Some(1.9))
         },
         scene("total spent, a source each", paths::SPENT_TOTAL, "service_total", Some(1.8)),
-        scene("passes a total, a source each", paths::TOTAL, "conforming", Some(1.8)),
-        Scene { is_same_source: true, ..scene("passes, same source", paths::GENEROUS, "conforming", None) },
+        scene("passes a total, a source each", paths::TOTAL, "conforming", None),
+        Scene {
+            second: FAR,
+            ..scene("passes a total, no prefix in common", paths::TOTAL, "conforming", Some(1.8))
+        },
+        Scene { second: FIRST, ..scene("passes, same source", paths::GENEROUS, "conforming", None) },
         scene("passes, a source each", paths::GENEROUS, "conforming", None),
+        Scene { second: FAR, ..scene("passes, no prefix in common", paths::GENEROUS, "conforming", None) },
     ]
 };
 
@@ -145,8 +158,7 @@ fn rows(rates: &[(Vec<f64>, Vec<f64>)]) -> Option<Vec<Together>> {
 impl Actor {
     fn new(ground: &Ground, number: usize, scene: &Scene, cpus: [usize; 2]) -> Result<Self> {
         let lane = Lane::new(ground, number, 64)?;
-        let second = if scene.is_same_source { [10, 0, 0, 0] } else { [10, 0, 1, 1] };
-        let frames = [[10, 0, 0, 0], second].map(|source| Ipv4::from(source).udp_frame(22));
+        let frames = [FIRST, scene.second].map(|source| Ipv4::from(source).udp_frame(22));
         let program = match scene.policy {
             None => Program::Bare(Empty::new()?),
             Some(policy) => Program::Ours(Box::new(Subject::new(policy, case::TABLE_ENTRIES))),
