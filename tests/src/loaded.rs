@@ -14,6 +14,7 @@ use ratelimit_user::{
         framing::Framing,
         kernel::{self, Maps, Program},
         listener::{self, Unreadable},
+        pin::PinDir,
         probe,
         trace::{Image, TraceLevel, TracedVerdict, VerdictLog},
     },
@@ -60,12 +61,23 @@ impl Loaded {
 
     /// The same, with what the program is to know of the kernel's listeners.
     pub fn knowing(policy: &Desired, sources: u32, offsets: Result<Offsets, Unreadable>) -> Self {
-        Self::of_image(policy, sources, offsets, Image::PLAIN)
+        Self::of_image(None, policy, sources, offsets, Image::PLAIN)
     }
 
-    fn of_image(policy: &Desired, sources: u32, offsets: Result<Offsets, Unreadable>, image: Image) -> Self {
+    /// The same as [`Self::with_sources`], with maps that are pinned.
+    pub fn pinned(pins: &PinDir, policy: &Desired, sources: u32) -> Self {
+        Self::of_image(Some(pins), policy, sources, listener::offsets(), Image::PLAIN)
+    }
+
+    fn of_image(
+        pins: Option<&PinDir>,
+        policy: &Desired,
+        sources: u32,
+        offsets: Result<Offsets, Unreadable>,
+        image: Image,
+    ) -> Self {
         probe::require_kernel(&probe::kernel_release()).expect("a supported kernel");
-        let (program, mut maps) = kernel::load_image(None, sources, offsets, image)
+        let (program, mut maps) = kernel::load_image(pins, sources, offsets, image)
             .expect("these tests need root and BPF: load the program");
         let mut lists = Lists::new();
         maps.enforce(&mut lists, None, policy).expect("put the policy in force");
@@ -74,7 +86,7 @@ impl Loaded {
 
     /// Loads the program that logs verdicts from a level on.
     pub fn traced(policy: &Desired, level: TraceLevel) -> Self {
-        Self::of_image(policy, 65_536, listener::offsets(), Image::of_object(TRACED, level))
+        Self::of_image(None, policy, 65_536, listener::offsets(), Image::of_object(TRACED, level))
     }
 
     /// The log of a traced program, which hands each verdict to `told`.

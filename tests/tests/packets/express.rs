@@ -2,15 +2,21 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use ratelimit_common::abi::{ListEntry, Reason, Verdict, counter::Fate, list};
+use aya::maps::{Array, Map, MapData};
+use ratelimit_common::abi::{ListEntry, Policy, Reason, Verdict, counter::Fate, list, names};
 use ratelimit_tests::{
-    frames::{Ipv4, Ipv6},
+    bpffs::Scratch,
+    frames::{IPV4, Ipv4, Ipv6, VLAN, ethernet, tag},
     loaded::Loaded,
     policies,
 };
 use ratelimit_user::{
     compile::lists::{self, Lists},
-    dataplane::probe,
+    dataplane::{
+        framing::Framing,
+        pin::{Layout, PinDir},
+        probe,
+    },
     memory::Memory,
 };
 
@@ -242,4 +248,56 @@ fn a_total_that_was_noted_as_spent_is_asked_again_under_another_policy() {
     let passed = |host: &Memory| frames.iter().filter(|frame| host.run(frame) == Verdict::Pass).count();
     let [behind, alone] = hosts.each_ref().map(passed);
     assert_eq!([behind, alone], [frames.len(); 2], "the service has no total any more");
+}
+
+/// In which service refused packets are counted says who refused them, once the lane's copy of the policy knows no services.
+#[test]
+fn what_is_known_to_be_refused_ends_in_the_lane_of_the_loaded_program() {
+    let policy = format!(
+        "{LIMITED}[[service]]\nname = \"dns\"\nmatch = {{ protocol = \"udp\", ports = [53] }}\ntotal = [\"1000000 packets/s\"]\n"
+    );
+    const ETHERNET: usize = 14;
+    const SOURCES: u32 = 65_536;
+    let v4 = Ipv4::from(SOURCE).udp_frame(8);
+    let packet = &v4[ETHERNET..];
+    let frames = [
+        ("IPv4", Framing::Ethernet, v4.clone(), Reason::LimitPackets),
+        (
+            "IPv6",
+            Framing::Ethernet,
+            Ipv6::from("2001:db8::1".parse::<Ipv6Addr>().unwrap()).udp_frame(8),
+            Reason::LimitPackets,
+        ),
+        ("a VLAN", Framing::Ethernet, ethernet(VLAN, &tag(IPV4, packet)), Reason::LimitPackets),
+        ("an IP link", Framing::Ip, packet.to_vec(), Reason::LimitPackets),
+        ("a blocked source", Framing::Ethernet, v4.clone(), Reason::Blocked),
+    ];
+    for (what, framing, frame, reason) in frames {
+        let scratch = Scratch::new();
+        let pins = PinDir::new(scratch.pin());
+        let mut loaded = Loaded::pinned(&pins, &policies::policy(&policy), SOURCES).for_framing(framing);
+        if reason == Reason::Blocked {
+            loaded.set_lists(listed("203.0.113.0/24", blocked_entry()));
+        }
+        flood_the_lane(&mut loaded, &frame);
+        let copy = MapData::from_pin(pins.map(Layout::current(SOURCES), names::EXPRESS)).unwrap();
+        let mut copy: Array<MapData, Policy> = Map::Array(copy).try_into().unwrap();
+        let in_force = copy.get(&0, 0).unwrap();
+        copy.set(0, Policy { service_count: 0, ..in_force }, 0).unwrap();
+        let before = for_no_service(&loaded, reason);
+        flood(&mut loaded, &frame, 100);
+        // Entries are over now and then, and the limiter is asked.
+        let ended = for_no_service(&loaded, reason) - before;
+        assert!((90..=100).contains(&ended), "{what}: {ended} of 100");
+    }
+}
+
+/// Packets refused for a reason that were counted for no service.
+fn for_no_service(loaded: &Loaded, reason: Reason) -> u64 {
+    let counts = loaded.maps.counts().unwrap();
+    counts
+        .iter()
+        .filter(|count| count.service == 0 && count.reason == reason)
+        .map(|count| count.counter.packets)
+        .sum()
 }
