@@ -95,7 +95,7 @@ impl LaneWord {
 /// What the express lane goes by.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane<'p> {
-    /// A copy of the policy in force. Nothing that it refuses passes, and there is a prefilter.
+    /// A copy of the policy in force, see [`Policy::leave_lenient_to_limiter`]. It is not on trial, and there is a prefilter.
     pub policy: &'p Policy,
     /// Whether some source of the family is on a list. What a list says of a source, it says of all that the policy takes for one with it.
     pub listed: bool,

@@ -2,6 +2,7 @@
 
 use super::{
     counter::Fate,
+    destination::BY_DESTINATION,
     link::LinkLimits,
     reason::Reason,
     service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS, PROTOCOL_SLOTS, Service, Total},
@@ -375,7 +376,22 @@ impl Policy {
 
     /// Whether the express lane can serve it: the lane repeats what the prefilter remembers, and drops.
     pub const fn serves_lane(&self) -> bool {
-        self.source.set.prefilter_tolerance_q8 != 0 && self.lenient == 0
+        self.source.set.prefilter_tolerance_q8 != 0 && self.mode != Mode::Monitor as u32
+    }
+
+    /// Makes of it what the express lane goes by: packets for a service that does not drop what is refused are left to the limiter, as are those whose
+    /// service depends on their destination.
+    pub fn leave_lenient_to_limiter(&mut self) {
+        if self.lenient == 0 {
+            return;
+        }
+        let services = &self.services;
+        for number in self.ports.iter_mut().chain(&mut self.protocols) {
+            let service = (*number as usize).checked_sub(1).and_then(|index| services.get(index));
+            if service.is_some_and(|service| service.on_limit != OnLimit::Drop as u32) {
+                *number = BY_DESTINATION as u16;
+            }
+        }
     }
 
     /// Whether every packet of a source that is no SYN and no fragment weighs the same under all limits that are the source's alone, whatever

@@ -5,7 +5,7 @@ extern crate std;
 use std::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
 use ratelimit_common::abi::{
-    ListEntry, Service, SourceKey,
+    ListEntry, Mode, OnLimit, Service, SourceKey,
     list::ALLOWED,
     service::{Protocol, port_slot, protocol_slot},
 };
@@ -38,6 +38,12 @@ fn with_services(policy: &mut Policy, rate: &str) {
         policy.ports[port_slot(protocol, SERVED) as usize] = 1;
     }
     policy.protocols[protocol_slot(47, false) as usize] = 2;
+}
+
+/// Has the service at the port do something else with refused packets than drop them.
+fn on_limit(policy: &mut Policy, on_limit: OnLimit) {
+    policy.lenient = 1;
+    policy.services[0].on_limit = on_limit as u32;
 }
 
 /// A host with the lane.
@@ -151,6 +157,15 @@ fn a_packet_ends_in_the_lane_as_it_would_have_ended_without_one() {
         listed(host(policy))
     });
     assert!(of_host["HostTotal"] > 300, "{of_host:?}");
+    let of_trial = alike("a service on trial, a host", || {
+        let mut policy = policy();
+        policy.host_total_count = 1;
+        policy.host_totals[0] = total("200 packets/s burst 200");
+        with_services(&mut policy, "100 packets/s burst 100");
+        on_limit(&mut policy, OnLimit::Monitor);
+        listed(host(policy))
+    });
+    assert!(of_trial["HostTotal"] > 100, "{of_trial:?}");
     let of_prefixes = alike("prefixes", || {
         let mut policy = policy();
         policy.aggregation = aggregated(&policy.source.set, 24, 2);
@@ -232,4 +247,21 @@ fn services_that_share_a_port_are_not_told_apart_in_the_lane() {
     host.passed(&frames[1], 200);
     assert_eq!(taken(&host, &frames[1]), (Reason::LimitPackets, true));
     assert_eq!(taken(&host, &frames[0]), (Reason::LimitPackets, false));
+}
+
+#[test]
+fn packets_for_a_service_that_does_not_drop_are_left_to_the_limiter() {
+    for on_limit in [OnLimit::Monitor, OnLimit::Mark, OnLimit::Reject] {
+        let mut policy = policy();
+        with_services(&mut policy, "1000000 packets/s");
+        self::on_limit(&mut policy, on_limit);
+        let host = host(policy);
+        let frames = [SERVED, 53].map(|port| udp([1, 1], port, 8));
+        host.passed(&frames[1], 200);
+        assert_eq!(taken(&host, &frames[1]), (Reason::LimitPackets, true), "{on_limit:?}: for no service");
+        assert_eq!(taken(&host, &frames[0]), (Reason::LimitPackets, false), "{on_limit:?}");
+    }
+    let mut policy = policy();
+    policy.mode = Mode::Monitor as u32;
+    assert!(!policy.serves_lane(), "on trial as a whole");
 }

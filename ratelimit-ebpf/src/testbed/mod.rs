@@ -59,6 +59,8 @@ pub(crate) struct FrameEnd {
 /// One host.
 pub(crate) struct TestHost {
     pub(crate) policy: Box<Policy>,
+    /// What the express lane goes by.
+    pub(crate) lane_policy: Box<Policy>,
     /// The precise clock.
     pub(crate) now_ns: Cell<u64>,
     /// How far the coarse clock is behind it.
@@ -110,8 +112,11 @@ struct HandedOver(Successor);
 
 impl TestHost {
     pub(crate) fn new(policy: Box<Policy>) -> Self {
+        let mut lane_policy = policy.clone();
+        lane_policy.leave_lenient_to_limiter();
         Self {
             policy,
+            lane_policy,
             now_ns: Cell::new(100 * SECOND_NS),
             lag_ns: Cell::new(0),
             link: Link::Ethernet,

@@ -122,6 +122,9 @@ fn text(status: &protocol::Status) -> String {
         status.hot_cells,
         status.prefix_promotions
     ));
+    if let Some(lane) = &status.express_lane {
+        text.push_str(&self::lane(lane));
+    }
     if let Some(cluster) = &status.cluster {
         text.push_str(&self::cluster(cluster));
     }
@@ -133,6 +136,15 @@ fn text(status: &protocol::Status) -> String {
         text.push_str(&format!("WARNING    {warning}\n"));
     }
     text
+}
+
+/// Whether what is known to be refused ends early.
+fn lane(lane: &protocol::LaneStatus) -> String {
+    let why = lane.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    if lane.ipv4 == lane.ipv6 {
+        return format!("lane       {}{why}\n", lane.ipv4.words());
+    }
+    format!("lane       {} to IPv4, {} to IPv6{why}\n", lane.ipv4.words(), lane.ipv6.words())
 }
 
 pub(super) fn cluster(status: &protocol::ClusterStatus) -> String {

@@ -14,8 +14,8 @@ pub use self::{
     reply::{EarlierStats, Reply, StatsReply},
     requests::{DecisionInfo, TestQuestion},
     status::{
-        ActiveAttack, AttacksStatus, ClusterStatus, HeadroomStatus, InterfaceStatus, Status, StatusWarning,
-        Unconfirmed, all_protected,
+        ActiveAttack, AttacksStatus, ClusterStatus, HeadroomStatus, InterfaceStatus, LaneState, LaneStatus,
+        Status, StatusWarning, Unconfirmed, all_protected,
     },
     users::{LimitInfo, UserBucket, UserInfo, UserOrder},
 };

@@ -14,6 +14,7 @@ mod drops;
 mod enforcer;
 mod entries;
 mod explain;
+mod express_lane;
 mod frames;
 pub mod front;
 pub(crate) mod headroom;

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use ratelimit_common::abi::{ABI_VERSION, Mode, OnLimit};
 
-use super::{entries, host::Host, in_force::InForce, version::Version};
+use super::{entries, express_lane, host::Host, in_force::InForce, version::Version};
 use crate::{
     build::BUILD,
-    control::protocol::{self, ClusterStatus, InterfaceStatus, Status, StatusWarning},
+    control::protocol::{self, ClusterStatus, InterfaceStatus, LaneStatus, Status, StatusWarning},
     dataplane::probe,
     policy::Policy,
 };
@@ -50,6 +50,7 @@ pub(super) fn status(host: &Host) -> Status {
         attack_state_changes: host.attack.watch.changes(),
         attacks: host.attacks.status(),
         headroom: host.headroom.status(Instant::now()),
+        express_lane: lane(host, now_ns),
         blocked_prefixes: entries::blocked(&host.lists.lists, now_ns).count() as u64,
         allowed_prefixes: entries::allows(&host.lists.lists).count() as u64,
         lists_kept_in: host.lists.keeper.journal.path().display().to_string(),
@@ -59,6 +60,12 @@ pub(super) fn status(host: &Host) -> Status {
         warnings,
         warning_details,
     }
+}
+
+/// The express lane, if the kernel tells.
+fn lane(host: &Host, now_ns: u64) -> Option<LaneStatus> {
+    let opens_ns = host.kernel.maps.lane_opens_ns().ok()?;
+    Some(express_lane::status(&host.kernel.desired.policy, opens_ns, now_ns))
 }
 
 /// What does not work as the policy wants it.

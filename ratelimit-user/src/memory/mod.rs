@@ -71,6 +71,8 @@ pub struct Memory {
     /// How far the coarse clock is behind it.
     pub lag_ns: Cell<u64>,
     policy: Box<Policy>,
+    /// What the express lane goes by.
+    lane_policy: Box<Policy>,
     users: RefCell<Vec<u64>>,
     user_limits: HashMap<u32, LimitSet>,
     destinations: Vec<Destination>,
@@ -185,6 +187,12 @@ pub enum Word {
     Lane(usize),
 }
 
+fn lane_policy(policy: &Policy) -> Box<Policy> {
+    let mut copy = Box::new(*policy);
+    copy.leave_lenient_to_limiter();
+    copy
+}
+
 impl Memory {
     /// Empty tables under a policy, without a bound, which remember what they told and handed over.
     pub fn new(desired: &Desired, lists: Lists) -> Self {
@@ -208,6 +216,7 @@ impl Memory {
             now_ns: Cell::new(1_000_000_000),
             lag_ns: Cell::new(0),
             policy: desired.policy.clone(),
+            lane_policy: lane_policy(&desired.policy),
             users: RefCell::new(vec![0; MAX_USERS * BUCKET_WORDS]),
             user_limits: desired.users.iter().copied().collect(),
             destinations: desired.destinations.clone(),
@@ -293,6 +302,7 @@ impl Memory {
     /// Puts another policy in force. What was spent stays.
     pub fn enforce(&mut self, desired: &Desired) {
         self.policy = desired.policy.clone();
+        self.lane_policy = lane_policy(&desired.policy);
         self.user_limits = desired.users.iter().copied().collect();
         self.destinations = desired.destinations.clone();
     }

@@ -44,7 +44,7 @@ impl Tables for Memory {
         let listed = !self.listed_lens[family as usize].is_empty();
         let totals = self.policy.weighs_alike();
         (self.express.get() && self.policy.serves_lane()).then_some(Lane {
-            policy: &self.policy,
+            policy: &self.lane_policy,
             listed,
             totals,
         })

@@ -6,7 +6,7 @@ use aya::maps::{Array, Map, MapData};
 use ratelimit_common::abi::{ListEntry, Policy, Reason, Verdict, counter::Fate, list, names};
 use ratelimit_tests::{
     bpffs::Scratch,
-    frames::{IPV4, Ipv4, Ipv6, VLAN, ethernet, tag},
+    frames::{ACK, IPV4, Ipv4, Ipv6, VLAN, ethernet, tag},
     loaded::Loaded,
     policies,
 };
@@ -138,6 +138,24 @@ fn where_a_refused_packet_may_pass_there_is_no_lane() {
     // What the coarse clock keeps back of a burst may be another part of it now.
     flood(&mut loaded, &frame, 5);
     assert_eq!(loaded.run(&frame), Verdict::Drop);
+}
+
+/// In the loaded program: a service on trial does not take the lane from everybody else, and the lane takes nothing from it.
+#[test]
+fn a_service_that_does_not_drop_has_its_packets_judged_while_others_end_in_the_lane() {
+    for on_limit in ["monitor", "mark"] {
+        let service = format!(
+            "[[service]]\nname = \"dns\"\nmatch = {{ protocol = \"udp\", ports = [53] }}\non_limit = \"{on_limit}\"\ntotal = [\"1000000 packets/s\"]\n"
+        );
+        let mut loaded = Loaded::new(&policies::policy(&format!("{LIMITED}{service}")));
+        assert_eq!(lanes(&loaded), [true, true]);
+        let (served, other) = (Ipv4::from(SOURCE).udp_frame(8), Ipv4::from(SOURCE).tcp_frame(ACK));
+        flood_the_lane(&mut loaded, &other);
+        for round in 0..200 {
+            assert_eq!(loaded.run(&other), Verdict::Drop, "{on_limit}, round {round}");
+            assert_eq!(loaded.run(&served), Verdict::Pass, "{on_limit}, round {round}");
+        }
+    }
 }
 
 /// One limiter with the lane and one without, in memory, under a policy.

@@ -77,6 +77,9 @@ pub struct Status {
     /// Whether the host could take more.
     #[serde(flatten)]
     pub headroom: HeadroomStatus,
+    /// Where what is known to be refused ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub express_lane: Option<LaneStatus>,
     /// Prefixes on the block list.
     pub blocked_prefixes: u64,
     /// Prefixes on the allow list.
@@ -147,6 +150,40 @@ impl Status {
             drop_reports_lost: earlier.drop_reports_lost,
             evictions: earlier.evictions,
             ..self
+        }
+    }
+}
+
+/// The express lane, by family.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneStatus {
+    /// For IPv4.
+    pub ipv4: LaneState,
+    /// For IPv6.
+    pub ipv6: LaneState,
+    /// Why it is not open to both, as a sentence.
+    pub why: Option<String>,
+}
+
+/// Whether the express lane is open to a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaneState {
+    /// It is.
+    Open,
+    /// Within a second.
+    OpensSoon,
+    /// As long as policy and lists are what they are.
+    Closed,
+}
+
+impl LaneState {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::OpensSoon => "opens in a moment",
+            Self::Closed => "closed",
         }
     }
 }

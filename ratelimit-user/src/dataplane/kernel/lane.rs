@@ -74,8 +74,10 @@ impl LaneKeeper {
         };
         let now = Switches { lane_from_ns: [opens(0), opens(1)], ..now };
         if now.express == 0 && policy.serves_lane() {
+            let mut copy = Box::new(*policy);
+            copy.leave_lenient_to_limiter();
             self.copy
-                .set(0, policy, 0)
+                .set(0, copy.as_ref(), 0)
                 .map_err(DataplaneError::map("copy the policy for the express lane"))?;
             return self.write(Switches { express: 1, totals: u32::from(policy.weighs_alike()), ..now });
         }

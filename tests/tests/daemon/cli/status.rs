@@ -23,8 +23,16 @@ fn status_tells_mode_policy_table_and_pins() {
     assert_eq!(status["policy_generation"], 1);
     assert_eq!(status["table_capacity"], 262_144);
     assert_eq!(status["pid"], daemon.pid());
+    assert!(["open", "opens_soon"].contains(&status["express_lane"]["ipv4"].as_str().unwrap()), "{status}");
     let text = stdout(&edge.cli(&["status"]));
-    for word in ["edge0: native", "generation 1", "headroom   ", "of 262144", "0 blocked, 0 allowed"] {
+    for word in [
+        "\nlane       open",
+        "edge0: native",
+        "generation 1",
+        "headroom   ",
+        "of 262144",
+        "0 blocked, 0 allowed",
+    ] {
         assert!(text.contains(word), "{word:?} is missing in: {text}");
     }
 }
