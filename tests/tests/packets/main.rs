@@ -9,6 +9,7 @@ mod differential;
 mod drops;
 mod explanation;
 mod express;
+mod host_pipeline;
 mod leases;
 mod object;
 mod prefilter;

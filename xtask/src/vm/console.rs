@@ -52,7 +52,7 @@ const DONE: &str = "done";
 /// The exit code for "the kernel cannot do it".
 const CANNOT: &str = "5";
 
-/// For the differential suite: emulated, the usual number takes longer than the time in which nothing refills.
+/// For the differential suite, which compares for 5 s at most: emulated, that is about what it gets through.
 const PACKETS: u32 = 20_000;
 
 /// The guest's first and only process. The suites are modules of one test program; `manifest_dir` is what cargo would have set for it.
