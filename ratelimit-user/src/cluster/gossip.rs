@@ -36,6 +36,8 @@ mod answer;
 mod clock;
 mod log;
 mod outbox;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 

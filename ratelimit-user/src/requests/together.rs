@@ -257,3 +257,6 @@ fn harder<'r>(one: Decision<'r>, other: Decision<'r>) -> Decision<'r> {
     };
     if rank(&other) > rank(&one) { other } else { one }
 }
+
+#[cfg(test)]
+mod tests;

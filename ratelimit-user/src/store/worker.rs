@@ -14,7 +14,7 @@ mod requests;
 mod search;
 mod servers;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     sync::{

@@ -1,5 +1,7 @@
 //! The worker with a store in memory, whose server does nothing unless a test lets it.
 
+pub(crate) mod scripted;
+
 use std::{
     fmt,
     sync::{
