@@ -1,15 +1,27 @@
 //! `cargo xtask mutants`: faults put into the code by the thousand, one at a time, and whether the unit tests notice.
 //!
-//! cargo-mutants makes the faults and runs the tests. What is chosen here is where the faults go and which tests ought to notice: those beside the
-//! code, and nothing that needs a kernel, a server or a wire. A run that is stopped goes on where it was; faults that were noticed are not put in
-//! again. `.cargo/mutants.toml` has what is left out, with the reason.
+//! ```text
+//! cargo-mutants --list -> fault -> switch -> tree -> witnesses -> noticed.txt, missed.txt
+//! ```
+//! cargo-mutants says which faults there are. All of an area are compiled into one program, each behind a number (`switch`), and the tests run once
+//! for each number (`witnesses`): compiling for each fault would take a minute, the tests take a second. Only what cannot be switched, such as a
+//! constant, is compiled alone. A run that is stopped goes on where it was. `.cargo/mutants.toml` has what is left out, with the reason.
 
-use std::collections::BTreeSet;
+mod fault;
+mod switch;
+mod tree;
+mod witnesses;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
+use self::fault::Fault;
+use self::tree::{Build, Tree};
+use self::witnesses::{Finding, Witnesses};
 use crate::outcome::Ending;
 use crate::peer::{Peer, Source};
 use crate::setup::{self, Install, Need};
@@ -26,8 +38,10 @@ const UNNOTICEABLE: [&str; 3] = [
     "delete field transport from struct Packet expression in parse_tcp_again",
 ];
 
-const CARGO_MUTANTS: Need =
-    Need::Peer(Peer { executable: "cargo-mutants", source: Source::Cargo("cargo-mutants --version 27.1.0") });
+const CARGO_MUTANTS: Need = Need::Peer(Peer {
+    executable: "cargo-mutants",
+    source: Source::Cargo("cargo-mutants --version 27.1.0 --debug"),
+});
 
 /// Where faults go, and who ought to notice.
 struct Area {
@@ -43,15 +57,15 @@ struct Area {
 struct Tests {
     /// The package that they are in.
     package: &'static str,
-    /// Which programs of it.
-    programs: &'static [&'static str],
+    /// Which program of it.
+    program: &'static [&'static str],
     /// What their names begin with; all of them if there is none.
     names: &'static [&'static str],
 }
 
 impl Tests {
     const fn of_library(package: &'static str, names: &'static [&'static str]) -> Self {
-        Self { package, programs: &["--lib"], names }
+        Self { package, program: &["--lib"], names }
     }
 }
 
@@ -64,7 +78,7 @@ const AREAS: [Area; 5] = [
         asked: &[
             Tests::of_library("ratelimit-common", &[]),
             Tests::of_library("ratelimit-ebpf", &[]),
-            Tests { package: "ratelimit-common", programs: &["--test", "promises"], names: &[] },
+            Tests { package: "ratelimit-common", program: &["--test", "promises"], names: &[] },
         ],
     },
     Area {
@@ -93,6 +107,9 @@ const AREAS: [Area; 5] = [
     },
 ];
 
+/// Areas of one package are compiled together.
+const PACKAGES: [&str; 3] = ["ratelimit-common", "ratelimit-ebpf", "ratelimit-user"];
+
 const NAMES: [&str; 5] = [AREAS[0].name, AREAS[1].name, AREAS[2].name, AREAS[3].name, AREAS[4].name];
 
 #[derive(clap::Args)]
@@ -103,17 +120,22 @@ pub(crate) struct Options {
     /// Only about so many faults of each area, always the same ones
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sample: Option<u32>,
+    /// Leave out faults that need a build of their own: those in constants
+    #[arg(long)]
+    quick: bool,
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     setup::ensure(&[&setup::KERNEL_BUILD[..], &[CARGO_MUTANTS]].concat(), install)?;
     let chosen =
         |area: &&Area| options.areas.is_empty() || options.areas.iter().any(|name| name == area.name);
+    let tree = Tree::copy()?;
     let mut is_enough = true;
-    for area in AREAS.iter().filter(chosen) {
-        let score = examine(area, options.sample)?;
-        println!("{}: {score}", area.name);
-        is_enough &= score.is_enough();
+    for package in PACKAGES {
+        let areas: Vec<&Area> = AREAS.iter().filter(chosen).filter(|area| area.package == package).collect();
+        if !areas.is_empty() {
+            is_enough &= examine(package, &areas, &tree, options)?;
+        }
     }
     if is_enough {
         return Ok(());
@@ -122,50 +144,98 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     Err(Ending::Told.into())
 }
 
-/// Puts the faults of an area in.
-fn examine(area: &Area, sample: Option<u32>) -> Result<Score> {
-    let dir = workspace::target_dir().join("mutants").join(match sample {
-        Some(count) => format!("{}-{count}", area.name),
-        None => area.name.to_owned(),
-    });
-    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let mut known = NoticedFaults::open(&dir)?;
-    let mut faults = which(area);
-    if let Some(count) = sample {
-        let listed = tool::output(tool::cargo().args(["mutants", "--list"]).args(&faults))?;
-        faults.extend(["--sharding", "round-robin", "--shard"].map(str::to_owned));
-        faults.push(format!("0/{}", shards(listed.lines().count(), count)));
-    }
-    for tests in area.asked {
-        ask(&faults, tests, &dir)?;
-        known.take_in(&dir)?;
-        if known.score(&dir)?.missed == 0 {
-            break;
+/// Puts the faults of some areas of a package in, and says whether enough are noticed in each.
+fn examine(package: &str, areas: &[&Area], tree: &Tree, options: &Options) -> Result<bool> {
+    let listed = areas.iter().map(|area| faults(area, options)).collect::<Result<Vec<_>>>()?;
+    let findings = areas.iter().map(|area| Findings::open(area)).collect::<Result<Vec<_>>>()?;
+    let mut found: Vec<(&Area, Vec<Fault>, Findings)> = areas
+        .iter()
+        .zip(listed)
+        .zip(findings)
+        .map(|((area, faults), findings)| (*area, faults, findings))
+        .collect();
+    let open = |(_, faults, findings): &(&Area, Vec<Fault>, Findings)| -> Vec<Fault> {
+        faults.iter().filter(|fault| !findings.is_settled(fault)).cloned().collect()
+    };
+    let asked: Vec<Vec<Fault>> = found.iter().map(open).collect();
+    let all: Vec<&Fault> = asked.iter().flatten().collect();
+    let board = if all.is_empty() { None } else { Some(tree.switchboard(package, areas[0].asked, &all)?) };
+    let mut is_enough = true;
+    let mut first = 1;
+    for ((area, faults, findings), asked) in found.iter_mut().zip(&asked) {
+        let begin = Instant::now();
+        if let Some(board) = &board {
+            let patience = switch_on(area, tree, asked, first, board, findings)?;
+            if !options.quick {
+                put_in_alone(area, tree, asked, &patience, findings)?;
+            }
         }
+        first += asked.len();
+        let score = findings.close(faults)?;
+        println!("{}: {score}, asked in {} s", area.name, begin.elapsed().as_secs());
+        is_enough &= score.is_enough();
     }
-    known.score(&dir)
+    Ok(is_enough)
 }
 
-/// Puts in the faults that nobody has noticed so far, and shows each to these tests.
-fn ask(faults: &[String], tests: &Tests, dir: &Path) -> Result<()> {
-    let mut cargo = tool::command("nice");
-    cargo.args(["-n", "10", "cargo", "mutants", "--iterate", "--no-times", "--minimum-test-timeout", "60"]);
-    cargo.args(faults).arg("--output").arg(dir);
-    // For the build too: without it every program of the package is linked for every fault.
-    cargo.args(tests.programs.iter().map(|word| format!("--cargo-arg={word}")));
-    cargo.args(["--test-package", tests.package, "--", "--"]).args(tests.names);
-    // One build directory for all areas. Nobody reads line numbers in a backtrace, and what is compiled anew for each fault is much more than
-    // what the tests then take, so what can be kept of the last compilation is.
-    cargo.env("CARGO_TARGET_DIR", workspace::target_dir().join("mutants").join("build"));
-    cargo.envs([
-        ("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
-        ("CARGO_PROFILE_DEV_DEBUG", "0"),
-        ("CARGO_INCREMENTAL", "1"),
-    ]);
-    let status = cargo.status().context("cannot start cargo-mutants")?;
-    // 2: some were not noticed; 3: some never came to an end, which is noticed too.
-    if !matches!(status.code(), Some(0 | 2 | 3)) {
-        bail!("cargo-mutants ended with {status}; the tests of {} must pass without a fault", tests.package);
+/// The faults of an area, or a sample of them.
+fn faults(area: &Area, options: &Options) -> Result<Vec<Fault>> {
+    let listed = tool::output(tool::cargo().args(["mutants", "--list", "--json"]).args(which(area)))?;
+    let mut faults = fault::listed(&listed)?;
+    faults.retain(|fault| !UNNOTICEABLE.iter().any(|name| fault.name.ends_with(name)));
+    let every = options.sample.map_or(1, |count| shards(faults.len(), count));
+    let sample: Vec<Fault> = faults.iter().step_by(every).cloned().collect();
+    println!("{}: {} of {} faults", area.name, sample.len(), faults.len());
+    Ok(sample)
+}
+
+/// Shows every fault that can be switched on to one program of tests after the other, until one notices. Returns how long each may take.
+fn switch_on(
+    area: &Area,
+    tree: &Tree,
+    faults: &[Fault],
+    first: usize,
+    board: &tree::Switchboard,
+    found: &mut Findings,
+) -> Result<Vec<Duration>> {
+    let mut patience = Vec::new();
+    for (tests, program) in area.asked.iter().zip(&board.programs) {
+        let dir = tree.package(tests.package);
+        let witnesses = Witnesses::gather(program.clone(), &dir, tests.names)?;
+        patience.push(witnesses.patience());
+        for (number, fault) in (first..).zip(faults) {
+            if board.switched.contains(&number) && !found.is_settled(fault) {
+                found.take_in(fault, witnesses.ask(number)?)?;
+            }
+        }
+    }
+    Ok(patience)
+}
+
+/// Those that cannot be switched on: each in a build of its own.
+fn put_in_alone(
+    area: &Area,
+    tree: &Tree,
+    faults: &[Fault],
+    patience: &[Duration],
+    found: &mut Findings,
+) -> Result<()> {
+    for fault in faults.iter().filter(|fault| !found.is_known(fault)).collect::<Vec<_>>() {
+        let programs = match tree.alone(area.asked, fault)? {
+            Build::Programs(programs) => programs,
+            Build::Complaints(_) => {
+                found.cannot_be(fault)?;
+                continue;
+            }
+        };
+        for ((tests, program), patience) in area.asked.iter().zip(programs).zip(patience) {
+            let dir = tree.package(tests.package);
+            let witnesses = Witnesses::of_one_fault(program, &dir, tests.names, *patience);
+            found.take_in(fault, witnesses.ask_all()?)?;
+            if found.is_settled(fault) {
+                break;
+            }
+        }
     }
     Ok(())
 }
@@ -183,33 +253,75 @@ fn shards(faults: usize, wanted: u32) -> usize {
     faults.div_ceil(wanted as usize).max(1)
 }
 
-/// What has been found out in earlier runs as well: cargo-mutants itself tells of the last one.
-struct NoticedFaults {
-    file: PathBuf,
-    noticed: BTreeSet<String>,
+/// What has been found out, in earlier runs too, one line for each fault.
+struct Findings {
+    dir: PathBuf,
+    /// With the test that failed first.
+    noticed: BTreeMap<String, String>,
+    missed: BTreeSet<String>,
+    /// Those that do not compile.
+    impossible: BTreeSet<String>,
 }
 
-impl NoticedFaults {
-    fn open(dir: &Path) -> Result<Self> {
-        let file = dir.join("noticed.txt");
-        let mut known = Self { noticed: lines(&file)?, file };
-        // What a run had found out that was stopped.
-        known.take_in(dir)?;
-        Ok(known)
+impl Findings {
+    fn open(area: &Area) -> Result<Self> {
+        Self::in_dir(workspace::target_dir().join("mutants").join(area.name))
     }
 
-    fn take_in(&mut self, dir: &Path) -> Result<()> {
-        for name in ["caught.txt", "timeout.txt"] {
-            self.noticed.extend(lines(&dir.join("mutants.out").join(name))?);
-        }
-        let text: String = self.noticed.iter().map(|line| format!("{line}\n")).collect();
-        fs::write(&self.file, text).with_context(|| format!("cannot write {}", self.file.display()))
+    fn in_dir(dir: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let noticed = lines(&dir.join("noticed.txt"))?;
+        let noticed = noticed.iter().filter_map(|line| line.split_once('\t'));
+        let noticed = noticed.map(|(fault, test)| (fault.to_owned(), test.to_owned())).collect();
+        let impossible = lines(&dir.join("impossible.txt"))?;
+        Ok(Self { dir, noticed, missed: BTreeSet::new(), impossible })
     }
 
-    fn score(&self, dir: &Path) -> Result<Score> {
-        let mut missed = lines(&dir.join("mutants.out").join("missed.txt"))?;
-        missed.retain(|fault| !UNNOTICEABLE.iter().any(|name| fault.ends_with(name)));
-        Ok(Score { noticed: self.noticed.difference(&missed).count(), missed: missed.len() })
+    /// Whether there is nothing more to find out.
+    fn is_settled(&self, fault: &Fault) -> bool {
+        self.noticed.contains_key(&fault.name) || self.impossible.contains(&fault.name)
+    }
+
+    /// Whether somebody was asked.
+    fn is_known(&self, fault: &Fault) -> bool {
+        self.is_settled(fault) || self.missed.contains(&fault.name)
+    }
+
+    fn take_in(&mut self, fault: &Fault, finding: Finding) -> Result<()> {
+        let test = match finding {
+            Finding::NotNoticed => {
+                self.missed.insert(fault.name.clone());
+                return Ok(());
+            }
+            Finding::Noticed(test) => test,
+            Finding::NeverEnded => "no end".to_owned(),
+        };
+        self.missed.remove(&fault.name);
+        self.noticed.insert(fault.name.clone(), test);
+        self.write("noticed.txt", self.noticed.iter().map(|(fault, test)| format!("{fault}\t{test}\n")))
+    }
+
+    fn cannot_be(&mut self, fault: &Fault) -> Result<()> {
+        self.impossible.insert(fault.name.clone());
+        self.write("impossible.txt", self.impossible.iter().map(|fault| format!("{fault}\n")))
+    }
+
+    fn write(&self, name: &str, lines: impl Iterator<Item = String>) -> Result<()> {
+        let file = self.dir.join(name);
+        fs::write(&file, lines.collect::<String>())
+            .with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// Writes down which of these were not noticed, and counts.
+    fn close(&self, faults: &[Fault]) -> Result<Score> {
+        self.write("missed.txt", self.missed.iter().map(|fault| format!("{fault}\n")))?;
+        let count = |is: &dyn Fn(&Fault) -> bool| faults.iter().filter(|fault| is(fault)).count();
+        Ok(Score {
+            noticed: count(&|fault| self.noticed.contains_key(&fault.name)),
+            missed: count(&|fault| self.missed.contains(&fault.name)),
+            impossible: count(&|fault| self.impossible.contains(&fault.name)),
+            unasked: count(&|fault| !self.is_known(fault)),
+        })
     }
 }
 
@@ -227,6 +339,8 @@ fn lines(file: &Path) -> Result<BTreeSet<String>> {
 struct Score {
     noticed: usize,
     missed: usize,
+    impossible: usize,
+    unasked: usize,
 }
 
 impl Score {
@@ -239,12 +353,14 @@ impl std::fmt::Display for Score {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = self.noticed + self.missed;
         let percent = self.noticed as f64 * 100.0 / all.max(1) as f64;
-        write!(f, "{} of {all} faults noticed ({percent:.1} %)", self.noticed)
+        write!(f, "{} of {all} faults noticed ({percent:.1} %)", self.noticed)?;
+        write!(f, ", {} do not compile, {} left out", self.impossible, self.unasked)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::fault::{Kind, Place};
     use super::*;
 
     #[test]
@@ -256,16 +372,19 @@ mod tests {
 
     #[test]
     fn nine_of_ten_are_enough_and_eight_are_not() {
-        let score = |noticed, missed| Score { noticed, missed };
+        let score = |noticed, missed| Score { noticed, missed, impossible: 7, unasked: 0 };
         assert!(score(9, 1).is_enough() && score(0, 0).is_enough() && !score(89, 11).is_enough());
-        assert_eq!(score(89, 11).to_string(), "89 of 100 faults noticed (89.0 %)");
+        assert_eq!(
+            score(89, 11).to_string(),
+            "89 of 100 faults noticed (89.0 %), 7 do not compile, 0 left out"
+        );
     }
 
     #[test]
     fn files_of_every_area_are_there() {
         for area in &AREAS {
             let package = workspace::root().join(area.package);
-            assert!(package.join("src/lib.rs").exists(), "{}", area.name);
+            assert!(package.join("src/lib.rs").exists() && PACKAGES.contains(&area.package), "{}", area.name);
             for file in area.files {
                 assert!(package.join(file.trim_end_matches("/**")).exists(), "{file}");
             }
@@ -273,15 +392,29 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_is_not_noticed_any_more_does_not_count_as_noticed() {
+    fn what_an_earlier_run_found_out_is_not_asked_again_and_what_nobody_noticed_is() {
         let dir = std::env::temp_dir().join(format!("xtask-mutants-{}", std::process::id()));
-        fs::create_dir_all(dir.join("mutants.out")).unwrap();
-        fs::write(dir.join("noticed.txt"), "a\nb\n").unwrap();
-        fs::write(dir.join("mutants.out/caught.txt"), "c\n").unwrap();
-        fs::write(dir.join("mutants.out/missed.txt"), "b\nd\n").unwrap();
-        let known = NoticedFaults::open(&dir).unwrap();
-        assert_eq!(known.score(&dir).unwrap(), Score { noticed: 2, missed: 2 });
-        assert_eq!(fs::read_to_string(dir.join("noticed.txt")).unwrap(), "a\nb\nc\n");
+        let place = Place { line: 1, column: 1 };
+        let fault = |name: &str| Fault {
+            name: name.to_owned(),
+            file: String::new(),
+            start: place,
+            end: place,
+            replacement: String::new(),
+            kind: Kind::Operator,
+        };
+        let faults = ["a", "b", "c", "d"].map(fault);
+        let mut first = Findings::in_dir(dir.clone()).unwrap();
+        first.take_in(&faults[0], Finding::Noticed("a_test".into())).unwrap();
+        first.take_in(&faults[1], Finding::NotNoticed).unwrap();
+        first.cannot_be(&faults[2]).unwrap();
+        let score = Score { noticed: 1, missed: 1, impossible: 1, unasked: 1 };
+        assert_eq!(first.close(&faults).unwrap(), score);
+        let mut second = Findings::in_dir(dir.clone()).unwrap();
+        assert_eq!(faults.each_ref().map(|fault| second.is_settled(fault)), [true, false, true, false]);
+        second.take_in(&faults[1], Finding::NeverEnded).unwrap();
+        let score = Score { noticed: 2, missed: 0, impossible: 1, unasked: 1 };
+        assert_eq!(second.close(&faults).unwrap(), score);
         fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,0 +1,388 @@
+//! Many faults in one text, each behind its number: `a + b` becomes `(if fault::on(7) { a - b } else { a + b })`.
+//!
+//! Whoever puts in one fault at a time compiles for each of them: a minute, for thousands. Here all are compiled at once, and a number in the
+//! environment says which one is there.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use anyhow::{Context, Result};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+use super::fault::{Fault, Kind};
+
+/// What the numbers are asked of. It is appended to a crate's `lib.rs`.
+///
+/// Constants are computed by the compiler, which has no environment: there is no fault in them.
+pub(super) const SWITCH: &str = r#"
+pub mod fault {
+    extern crate std;
+    use std::{cell::RefCell, collections::HashSet, io::Write as _, string::String, sync::LazyLock};
+
+    pub const fn on(number: u32) -> bool {
+        core::intrinsics::const_eval_select((number,), never, is_chosen)
+    }
+
+    const fn never(_: u32) -> bool {
+        false
+    }
+
+    fn is_chosen(number: u32) -> bool {
+        static CHOSEN: LazyLock<u32> = LazyLock::new(|| chosen("RATELIMIT_FAULT").map_or(0, |text| text.parse().unwrap()));
+        static REACHED: LazyLock<Option<String>> = LazyLock::new(|| chosen("RATELIMIT_FAULTS_REACHED"));
+        if let Some(file) = &*REACHED {
+            note(file, number);
+        }
+        *CHOSEN == number
+    }
+
+    fn chosen(name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn note(file: &str, number: u32) {
+        std::thread_local! { static SEEN: RefCell<HashSet<u32>> = RefCell::new(HashSet::new()); }
+        // A thread that is ending has no memory any more.
+        let is_new = SEEN.try_with(|seen| seen.try_borrow_mut().map_or(false, |mut seen| seen.insert(number)));
+        if is_new.unwrap_or(true) {
+            let thread = std::thread::current();
+            let line = std::format!("{number} {}\n", thread.name().unwrap_or("-"));
+            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
+            file.write_all(line.as_bytes()).unwrap();
+        }
+    }
+}
+"#;
+
+/// What comes before everything else in `lib.rs`.
+pub(super) const ALLOWED: &str = "#![feature(core_intrinsics, const_eval_select)]\n#![allow(warnings, internal_features, \
+     arithmetic_overflow, unconditional_panic, overflowing_literals, unused_comparisons)]\n";
+
+/// A text with faults behind their numbers.
+pub(super) struct Switched {
+    pub(super) text: String,
+    /// Lines of the new text that each fault has for itself.
+    pub(super) lines: Vec<(usize, Range<usize>)>,
+    /// Those that are not in it: in constants, and where a number cannot be asked for.
+    pub(super) left: Vec<usize>,
+}
+
+/// Puts faults in, by their numbers.
+pub(super) fn switched(source: &str, faults: &[(usize, &Fault)]) -> Result<Switched> {
+    let file = syn::parse_file(source).context("not Rust")?;
+    let mut places = Places::default();
+    places.visit_file(&file);
+    let mut insertions = Insertions::default();
+    let mut left = Vec::new();
+    for &(number, fault) in faults {
+        match place(source, fault, &places) {
+            Some(how) => insertions.add(number, fault, how),
+            None => left.push(number),
+        }
+    }
+    let text = insertions.into_text(source);
+    let lines = own_lines(&text);
+    Ok(Switched { text, lines, left })
+}
+
+/// How a fault is put behind its number.
+enum How {
+    /// Before the first statement of a function.
+    Return(usize),
+    /// An expression, and what stands there with the fault.
+    Instead(Range<usize>, String),
+    /// A condition after a pattern.
+    Condition(usize),
+}
+
+fn place(source: &str, fault: &Fault, places: &Places) -> Option<How> {
+    let (start, end) = (fault.start.offset(source)?, fault.end.offset(source)?);
+    let instead = |range: &Range<usize>| {
+        let text =
+            [source.get(range.start..start)?, &fault.replacement, source.get(end..range.end)?].concat();
+        Some(How::Instead(range.clone(), text))
+    };
+    match fault.kind {
+        Kind::Value => places.bodies.contains(&start).then_some(How::Return(start)),
+        Kind::Operator => instead(places.operators.get(&start)?),
+        Kind::Guard => instead(places.guards.get(&start)?),
+        Kind::Arm => places.arms.get(&start).map(|pattern_end| How::Condition(*pattern_end)),
+        Kind::Field => {
+            let around = |range: &&Range<usize>| range.start <= start && end <= range.end;
+            instead(places.structures.iter().filter(around).min_by_key(|range| range.len())?)
+        }
+    }
+}
+
+/// What is added to a text, by where. Nothing of the text itself changes, so that expressions inside others can have faults of their own.
+#[derive(Default)]
+struct Insertions {
+    /// Where expressions begin and end, with the faults of each.
+    wrapped: BTreeMap<(usize, usize), Vec<(usize, String)>>,
+    /// Statements and conditions.
+    single: Vec<(usize, String)>,
+}
+
+impl Insertions {
+    fn add(&mut self, number: usize, fault: &Fault, how: How) {
+        match how {
+            How::Return(at) => {
+                let value = &fault.replacement;
+                self.single
+                    .push((at, format!("\nif {} {{ return {{ {value} }}; }} {}\n", on(number), end(number))));
+            }
+            How::Condition(at) => self.single.push((at, format!("\nif !{} {}\n", on(number), end(number)))),
+            How::Instead(range, text) => {
+                self.wrapped.entry((range.start, range.end)).or_default().push((number, text));
+            }
+        }
+    }
+
+    fn into_text(self, source: &str) -> String {
+        // Where, then: ends before beginnings, the inner end first, the outer beginning first; a statement is before every expression.
+        let mut pieces: Vec<(usize, bool, Reverse<usize>, String)> = Vec::new();
+        for ((from, to), faults) in self.wrapped {
+            let mut open = "(".to_owned();
+            for (number, text) in faults {
+                let _ = write!(open, "\nif {} {{ {text} }} {}\nelse ", on(number), end(number));
+            }
+            open.push('{');
+            pieces.push((from, true, Reverse(to - from), open));
+            pieces.push((to, false, Reverse(usize::MAX - (to - from)), "})".to_owned()));
+        }
+        pieces.extend(self.single.into_iter().map(|(at, text)| (at, true, Reverse(usize::MAX), text)));
+        pieces.sort_by_key(|(at, begins, size, _)| (*at, *begins, *size));
+        let mut text = String::with_capacity(source.len() * 2);
+        let mut done = 0;
+        for (at, _, _, piece) in pieces {
+            text.push_str(&source[done..at]);
+            text.push_str(&piece);
+            done = at;
+        }
+        text.push_str(&source[done..]);
+        text
+    }
+}
+
+fn on(number: usize) -> String {
+    format!("/*fault {number}*/ crate::fault::on({number})")
+}
+
+fn end(number: usize) -> String {
+    format!("/*end {number}*/")
+}
+
+/// From the line that each fault begins in to the one that it ends in.
+fn own_lines(text: &str) -> Vec<(usize, Range<usize>)> {
+    let mut open: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut lines = Vec::new();
+    let number = |rest: &str| rest.split("*/").next().and_then(|digits| digits.parse::<usize>().ok());
+    for (line, at) in text.lines().zip(1..) {
+        for rest in line.split("/*fault ").skip(1) {
+            open.extend(number(rest).map(|number| (number, at)));
+        }
+        for rest in line.split("/*end ").skip(1) {
+            if let Some((from, number)) =
+                number(rest).and_then(|number| Some((open.remove(&number)?, number)))
+            {
+                lines.push((number, from..at + 1));
+            }
+        }
+    }
+    lines
+}
+
+/// Where faults can be in a text, in bytes.
+#[derive(Default)]
+struct Places {
+    /// The first statement of each function.
+    bodies: BTreeSet<usize>,
+    /// Each operator, with the expression that it makes.
+    operators: BTreeMap<usize, Range<usize>>,
+    /// The conditions of arms.
+    guards: BTreeMap<usize, Range<usize>>,
+    /// Arms without a condition, with the end of their pattern.
+    arms: BTreeMap<usize, usize>,
+    /// Structures that take the rest of their fields from another one.
+    structures: Vec<Range<usize>>,
+}
+
+impl Places {
+    fn body(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        let mut hidden = HiddenType(false);
+        hidden.visit_return_type(&signature.output);
+        if let Some(first) = block.stmts.first().filter(|_| !hidden.0) {
+            self.bodies.insert(first.span().byte_range().start);
+        }
+    }
+}
+
+/// Whether a function returns `impl` something: two values of it are of two types.
+struct HiddenType(bool);
+
+impl<'ast> Visit<'ast> for HiddenType {
+    fn visit_type_impl_trait(&mut self, _: &'ast syn::TypeImplTrait) {
+        self.0 = true;
+    }
+}
+
+/// `let` in a condition cannot have parentheses around it.
+fn has_let(expression: &syn::Expr) -> bool {
+    match expression {
+        syn::Expr::Let(_) => true,
+        syn::Expr::Binary(binary) => has_let(&binary.left) || has_let(&binary.right),
+        _ => false,
+    }
+}
+
+impl<'ast> Visit<'ast> for Places {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.body(&item.sig, &item.block);
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.body(&item.sig, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        item.default.iter().for_each(|block| self.body(&item.sig, block));
+        visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
+        if !has_let(&binary.left) && !has_let(&binary.right) {
+            self.operators.insert(binary.op.span().byte_range().start, binary.span().byte_range());
+        }
+        visit::visit_expr_binary(self, binary);
+    }
+
+    fn visit_expr_unary(&mut self, unary: &'ast syn::ExprUnary) {
+        self.operators.insert(unary.op.span().byte_range().start, unary.span().byte_range());
+        visit::visit_expr_unary(self, unary);
+    }
+
+    fn visit_arm(&mut self, arm: &'ast syn::Arm) {
+        match &arm.guard {
+            Some((_, guard)) if has_let(guard) => {}
+            Some((_, guard)) => {
+                let range = guard.span().byte_range();
+                self.guards.insert(range.start, range);
+            }
+            None => {
+                self.arms.insert(arm.span().byte_range().start, arm.pat.span().byte_range().end);
+            }
+        }
+        visit::visit_arm(self, arm);
+    }
+
+    fn visit_expr_struct(&mut self, structure: &'ast syn::ExprStruct) {
+        if structure.rest.is_some() {
+            self.structures.push(structure.span().byte_range());
+        }
+        visit::visit_expr_struct(self, structure);
+    }
+
+    // What the compiler computes: no number can be asked for.
+    fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
+    fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
+    fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
+    fn visit_trait_item_const(&mut self, _: &'ast syn::TraitItemConst) {}
+    fn visit_expr_const(&mut self, _: &'ast syn::ExprConst) {}
+    fn visit_type_array(&mut self, _: &'ast syn::TypeArray) {}
+    fn visit_generic_argument(&mut self, _: &'ast syn::GenericArgument) {}
+    fn visit_pat(&mut self, _: &'ast syn::Pat) {}
+    fn visit_expr_repeat(&mut self, repeat: &'ast syn::ExprRepeat) {
+        self.visit_expr(&repeat.expr);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutants::fault::Place;
+
+    fn fault(source: &str, wrong: &str, replacement: &str, kind: Kind) -> Fault {
+        let at = source.find(wrong).unwrap();
+        let line = source[..at].matches('\n').count() + 1;
+        let column = source[..at].chars().rev().take_while(|c| *c != '\n').count() + 1;
+        let end = Place { line, column: column + wrong.chars().count() };
+        let (name, file) = (String::new(), String::new());
+        Fault { name, file, start: Place { line, column }, end, replacement: replacement.to_owned(), kind }
+    }
+
+    /// Without the marks and the lines that say where each fault is.
+    fn plain(text: &str) -> String {
+        let mut plain = text.replace('\n', " ");
+        for number in 0..9 {
+            plain = plain.replace(&on(number), &format!("on({number})")).replace(&end(number), "");
+        }
+        plain.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    fn put(source: &str, faults: &[Fault]) -> Switched {
+        let numbered: Vec<(usize, &Fault)> = (1..).zip(faults).collect();
+        switched(source, &numbered).unwrap()
+    }
+
+    #[test]
+    fn expressions_inside_others_have_faults_of_their_own() {
+        let source = "fn f(a: u8) -> u8 { a + a * 3 }";
+        let faults = [fault(source, "+", "-", Kind::Operator), fault(source, "*", "/", Kind::Operator)];
+        assert_eq!(
+            plain(&put(source, &faults).text),
+            "fn f(a: u8) -> u8 { ( if on(1) { a - a * 3 } else {a + ( if on(2) { a / 3 } else {a * 3})}) }"
+        );
+    }
+
+    #[test]
+    fn values_arms_conditions_and_fields_are_put_behind_their_numbers() {
+        let source = "fn f(a: u8) -> S { match a { 1 => one(), 2 if two() => S { x: 1, ..b }, _ => d } }";
+        let faults = [
+            fault(
+                source,
+                "match a { 1 => one(), 2 if two() => S { x: 1, ..b }, _ => d }",
+                "S::new()",
+                Kind::Value,
+            ),
+            fault(source, "1 => one(),", "", Kind::Arm),
+            fault(source, "two()", "true", Kind::Guard),
+            fault(source, "x: 1,", "", Kind::Field),
+        ];
+        let put = put(source, &faults);
+        assert_eq!(put.left, [0; 0]);
+        assert_eq!(
+            plain(&put.text),
+            "fn f(a: u8) -> S { if on(1) { return { S::new() }; } match a { 1 if !on(2) => one(), \
+             2 if ( if on(3) { true } else {two()}) => ( if on(4) { S { ..b } } else {S { x: 1, ..b }}), _ => d } }"
+        );
+    }
+
+    #[test]
+    fn what_the_compiler_computes_hidden_types_and_lets_in_conditions_are_left() {
+        let source = "fn i() -> impl Iterator<Item = u8> { a() } const A: u8 = 1 + 2; fn f(a: Option<u8>) -> bool { let x = [0; 3 - 1]; if let Some(b) = a && b > 1 { } true }";
+        let faults = [
+            fault(source, "a()", "::std::iter::empty()", Kind::Value),
+            fault(source, "+", "-", Kind::Operator),
+            fault(source, "- 1", "+ 1", Kind::Operator),
+            fault(source, "&&", "||", Kind::Operator),
+            fault(source, "> 1", ">= 1", Kind::Operator),
+        ];
+        let put = put(source, &faults);
+        assert_eq!(put.left, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_complaint_about_a_line_is_about_the_fault_in_it() {
+        let source = "fn f(a: u8) -> u8 {\n    a + 1\n}\n";
+        let put = put(source, &[fault(source, "+", "-", Kind::Operator)]);
+        let (number, lines) = put.lines[0].clone();
+        assert_eq!(number, 1);
+        let own: Vec<&str> = put.text.lines().skip(lines.start - 1).take(lines.len()).collect();
+        assert!(own.concat().contains("a - 1") && !own.concat().contains("a + 1"), "{own:?}");
+    }
+}
