@@ -1,0 +1,234 @@
+//! Limits that are asked together: where each has its bucket, which of them hold on all hosts, and what a change takes for spent.
+
+use ratelimit_common::{
+    abi::{
+        Meter,
+        policy::{HAS_SOFT, NO_METER as UNUSED},
+    },
+    limit::{rate::Rate, text::parse_rate},
+};
+
+use super::*;
+use crate::policy::Reserve;
+
+const NOW_Q8: u64 = 1 << 50;
+
+fn rate(text: &str) -> Rate {
+    parse_rate(text).unwrap_or_else(|error| panic!("{text}: {error:?}"))
+}
+
+/// The limits of one user with these, on a host that has a tenth of them without a lease.
+fn user_set(rates: &[&str], reserve: Option<Reserve>) -> LimitSet {
+    let rates = rates.iter().map(|rate| format!("\"{rate}\"")).collect::<Vec<_>>().join(", ");
+    let text = format!(
+        "[source]\nlimits = [\"1000 packets/s\"]\n[[user]]\nname = \"u\"\nsources = [\"192.0.2.0/24\"]\nnetwork = [{rates}]\n"
+    );
+    let desired = desired(&policy(&text), &HostFacts { reserve, ..FACTS }, 1, None);
+    *desired.user_set(0).unwrap()
+}
+
+#[test]
+fn limits_that_hold_on_all_hosts_are_marked_where_their_bucket_is() {
+    let tenth = Some(Reserve::new(100, 1));
+    for texts in [
+        ["1000 packets/s soft 10%", "2 MB/s", "10 packets/min fixed-window"],
+        ["10 packets/min fixed-window", "2 MB/s", "1000 packets/s soft 10%"],
+        ["2 MB/s", "10 packets/min fixed-window", "1000 packets/s soft 10%"],
+    ] {
+        let set = user_set(&texts, tenth);
+        let rates = texts.map(rate);
+        let places = places(&rates, &set, true, tenth);
+        for ((text, rate), place) in texts.iter().zip(&rates).zip(places) {
+            let Some(place) = place else {
+                assert!(text.contains("window"), "{text} has no bucket");
+                continue;
+            };
+            assert_eq!(set.limits[place].meter, rate.meter as u32, "{text}");
+            assert_eq!(set.is_leased(place), text.contains("MB"), "{text}");
+            assert_eq!(set.limits[place].is_soft(), text.contains("soft"), "{text}");
+        }
+        assert!(set.has_leased() && set.adds & HAS_SOFT != 0);
+        assert_eq!((0..4).filter(|place| set.is_leased(*place)).count(), 1, "a margin is no other limit");
+        assert!(!user_set(&texts, None).has_leased(), "a host that is alone has all of them");
+    }
+    // A tenth of the burst without a lease.
+    let whole = user_set(&["10000 packets/s burst 5000"], None).limits[0];
+    let own = user_set(&["10000 packets/s burst 5000"], tenth).limits[0];
+    let packets = |limit: Limit| limit.tolerance_q8 / limit.cost_fp;
+    assert!(packets(own) * 9 < packets(whole) && packets(own) * 12 > packets(whole), "{own:?} {whole:?}");
+}
+
+/// A policy with these limits of each source, after another.
+fn after(before: &str, next: &str) -> (Desired, Desired) {
+    let first = desired(&policy(&format!("[source]\n{before}\n")), &FACTS, 1, None);
+    let known = Before::known(&first.policy, &first, NOW_Q8);
+    let second = desired(&policy(&format!("[source]\n{next}\n")), &FACTS, 2, Some(known));
+    (first, second)
+}
+
+fn meters(set: &LimitSet) -> Vec<Option<Meter>> {
+    let all = [Meter::Packets, Meter::Bytes, Meter::Syns, Meter::Fragments];
+    let of = |limit: &Limit| all.into_iter().find(|meter| *meter as u32 == limit.meter);
+    set.limits[..set.limit_count as usize].iter().map(of).collect()
+}
+
+#[test]
+fn a_limit_stays_at_its_place_whatever_comes_before_it_or_goes() {
+    let (first, second) = after(
+        "limits = [\"1000 packets/s\", \"2 MB/s\", \"50 syns/s\"]",
+        "limits = [\"50 syns/s\", \"30 fragments/s\", \"2 MB/s\"]",
+    );
+    let [before, next] = [&first, &second].map(|desired| meters(&desired.policy.source.set));
+    assert_eq!(before, [Some(Meter::Packets), Some(Meter::Bytes), Some(Meter::Syns)]);
+    assert_eq!(
+        next,
+        [Some(Meter::Fragments), Some(Meter::Bytes), Some(Meter::Syns)],
+        "packets left their place"
+    );
+    // Of two of one kind each keeps its own; one that has changed its rate takes the place of its kind.
+    let (first, second) = after(
+        "limits = [\"1000 packets/s\", \"20000 packets/min\"]",
+        "limits = [\"20000 packets/min\", \"900 packets/s\"]",
+    );
+    let cost = |desired: &Desired, at: usize| desired.policy.source.set.limits[at].cost_fp;
+    let kept = (0..2).filter(|at| cost(&first, *at) == cost(&second, *at)).count();
+    assert_eq!(kept, 1, "the one by the minute is where it was");
+    assert_eq!(second.policy.source.set.limit_count, 2);
+    // A place in between that nobody has is of no meter.
+    let (_, gone) = after("limits = [\"1000 packets/s\", \"2 MB/s\"]", "limits = [\"2 MB/s\"]");
+    let set = &gone.policy.source.set;
+    assert_eq!((set.limit_count, set.limits[0].meter), (2, UNUSED));
+}
+
+#[test]
+fn what_cells_may_have_given_counts_as_spent_when_they_give_less() {
+    let owed = |before: &str, next: &str| {
+        let (first, second) = after(before, next);
+        let [old, new] = [&first, &second].map(|desired| desired.policy.source.set);
+        (
+            old.prefilter_tolerance_q8,
+            new.owed_since_q8,
+            new.owed_q8,
+            new.tracked_until_q8,
+            new.longest_tolerance_q8,
+        )
+    };
+    let (large, small) =
+        ("limits = [\"1000 packets/s burst 8000\"]", "limits = [\"1000 packets/s burst 800\"]");
+    let (given, since, owes, tracked, _) = owed(large, small);
+    assert!(given > 0);
+    assert_eq!((since, owes, tracked), (NOW_Q8, given, 0));
+    assert_eq!(owed(small, large).2, 0, "they give more");
+    assert_eq!(owed(large, large).2, 0);
+    let off = format!("{large}\ngate = false");
+    let (given, since, owes, _, _) = owed(large, &off);
+    assert_eq!((since, owes), (NOW_Q8, given), "there are none any more");
+    // Entries from before there were cells: every cell counts as tracked until all of them are full.
+    let (given, _, owes, tracked, longest) = owed(&off, small);
+    assert_eq!((given, owes), (0, 0));
+    let (first, _) = after(&off, small);
+    let before = first.policy.source.set.longest_tolerance_q8;
+    assert_eq!(tracked, NOW_Q8 + before.max(longest));
+}
+
+#[test]
+fn what_is_owed_stays_owed_through_the_next_change_until_it_is_over() {
+    let (large, small) =
+        ("limits = [\"1000 packets/s burst 8000\"]", "limits = [\"1000 packets/s burst 800\"]");
+    let (_, second) = after(large, small);
+    let owed = second.policy.source.set;
+    let third = |later_q8: u64, text: &str| {
+        let before = Before::known(&second.policy, &second, NOW_Q8 + later_q8);
+        let set = desired(&policy(&format!("[source]\n{text}\n")), &FACTS, 3, Some(before)).policy.source.set;
+        (set.owed_since_q8, set.owed_q8)
+    };
+    assert_eq!(third(1, small), (NOW_Q8, owed.owed_q8), "as it was");
+    assert_eq!(third(owed.owed_q8 - 1, small), (NOW_Q8, owed.owed_q8));
+    assert_eq!(third(owed.owed_q8, small), (0, 0), "it is over");
+    // Something more is lost meanwhile: from then on, the larger of both.
+    let off = format!("{small}\ngate = false");
+    let later = owed.owed_q8 / 2;
+    let still = owed.owed_q8 - later;
+    assert_eq!(third(later, &off), (NOW_Q8 + later, still.max(owed.prefilter_tolerance_q8)));
+}
+
+#[test]
+fn a_margin_begins_when_its_bucket_would_have_filled() {
+    let (hard, soft) = ("limits = [\"1000 packets/s\"]", "limits = [\"1000 packets/s soft 10%\"]");
+    let begins = |before: &str, next: &str| {
+        let (_, second) = after(before, next);
+        let set = second.policy.source.set;
+        let packets = set.limits.iter().filter(|limit| limit.meter == Meter::Packets as u32);
+        (set.margins_from_q8, packets.map(|limit| limit.tolerance_q8).max().unwrap_or(0))
+    };
+    let (from, longest) = begins(hard, soft);
+    assert_eq!(from, NOW_Q8 + longest);
+    assert_eq!(begins(soft, soft).0, 0, "it had one");
+    assert_eq!(
+        begins(soft, "limits = [\"1000 packets/s soft 20%\"]").0,
+        0,
+        "another margin has charged its bucket"
+    );
+    assert_eq!(begins(soft, hard).0, 0);
+    assert!(begins(soft, "limits = [\"900 packets/s soft 10%\"]").0 > 0, "another limit");
+    let both = "limits = [\"1000 packets/s\", \"2 MB/s soft 10%\"]";
+    let (from, packets) = begins(hard, both);
+    assert!(from > NOW_Q8 && from != NOW_Q8 + packets, "the slowest of the same kind decides");
+}
+
+#[test]
+fn totals_keep_their_places_by_what_they_count() {
+    let of = |totals: &str| {
+        policy(&format!("[source]\nlimits = [\"1000 packets/s\"]\n[host]\ntotal = [{totals}]\n"))
+    };
+    let first = desired(&of("\"9 MB/s\", \"100000 packets/s\""), &FACTS, 1, None);
+    let meters = |desired: &Desired| desired.policy.host_totals.map(|total| total.limit.meter);
+    let (packets, bytes) = (Meter::Packets as u32, Meter::Bytes as u32);
+    assert_eq!(meters(&first)[..2], [packets, bytes], "whatever their order in the file");
+    let known = Before::known(&first.policy, &first, NOW_Q8);
+    let second = desired(&of("\"8 MB/s\""), &FACTS, 2, Some(known));
+    assert_eq!(meters(&second)[1], bytes);
+    assert_eq!((second.policy.host_total_count, meters(&second)[0]), (2, UNUSED));
+    assert_eq!(second.with_totals(), [HOST_TOTAL]);
+    let known = Before::known(&second.policy, &second, NOW_Q8);
+    let third = desired(&of("\"8 MB/s\", \"100000 packets/s\""), &FACTS, 3, Some(known));
+    assert_eq!(meters(&third)[..2], [packets, bytes], "the free place is used again");
+}
+
+#[test]
+fn services_on_trial_and_hosts_that_cannot_answer_no_syn() {
+    let service = |name: &str, port: u16, rest: &str| {
+        format!(
+            "[[service]]\nname = \"{name}\"\nmatch = {{ protocol = \"tcp\", ports = [{port}] }}\nsyn_cookies = \"100 syns/s\"\n{rest}\n"
+        )
+    };
+    let text = |rest: &str| {
+        let services =
+            [service("a", 80, ""), service("b", 443, ""), service("c", 22, "on_limit = \"monitor\"")]
+                .concat();
+        format!("{rest}[source]\nlimits = [\"1000 packets/s\"]\n{services}")
+    };
+    let count = |text: &str, facts: &HostFacts| desired(&policy(text), facts, 1, None).policy.cookie_services;
+    assert_eq!(count(&text(""), &FACTS), 2);
+    assert_eq!(count(&text(""), &HostFacts { cookies: false, ..FACTS }), 0);
+    assert_eq!(count(&text("mode = \"monitor\"\n"), &FACTS), 0);
+}
+
+#[test]
+fn allowances_of_a_cpu_may_be_used_up_in_a_tenth_of_a_second() {
+    let prefilter = |new_sources: u32| {
+        let text = format!("[source]\nlimits = [\"1000 packets/s\"]\nnew_sources_per_cpu = {new_sources}\n");
+        desired(&policy(&text), &FACTS, 1, None).policy.prefilter
+    };
+    let at_once = |limit: Limit| limit.tolerance_q8 / limit.cost_fp + 1;
+    let second_q8 = 1_000_000_000_u64 << 8;
+    for (limit, per_second) in [
+        (prefilter(50_000).new_sources, 50_000),
+        (prefilter(50_000).proofs, 500_000),
+        (prefilter(50_000).rejections, 1_000),
+        (prefilter(50_000).reports, 1_000),
+    ] {
+        assert_eq!(second_q8 / limit.cost_fp, per_second, "{limit:?}");
+        assert!(at_once(limit).abs_diff(per_second / 10) <= 1, "{limit:?}");
+    }
+}
