@@ -79,6 +79,8 @@ count() {{ ratelimit stats --state /tmp/state --output json | grep -m 1 "\"$1\":
 
 # A daemon on the guest's own loopback, until it says that it is ready. The guest as a whole has a limit, and on a busy machine its minutes are short.
 start() {{
+    # Emptied here: the daemon's own process may come to that after somebody has read the word of the daemon before.
+    : > daemon.txt
     ratelimit run --policy "$1" --iface lo --state /tmp/state > daemon.txt 2>&1 &
     pid=$!
     while kill -0 $pid 2> /dev/null; do
