@@ -27,6 +27,8 @@ pub mod pipeline;
 pub mod reject;
 pub mod reply;
 pub mod report;
+#[cfg(not(target_arch = "bpf"))]
+pub mod rows;
 pub mod segment;
 pub mod service;
 pub mod tables;

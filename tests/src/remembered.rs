@@ -2,15 +2,13 @@
 
 use std::{convert::Infallible, net::IpAddr};
 
-use ratelimit_common::abi::{
-    EntryKey, Lease, LimitSet, ListEntry, MAX_LIMITS, PrefixKey, Share, SourceKey, cell::NEGATIVE_ENTRIES,
-    service::MAX_TOTALS,
-};
+use ratelimit_common::abi::{Lease, LimitSet, ListEntry, Share, SourceKey};
 use ratelimit_ebpf::{
     packet::{Address, Family},
+    rows::Rows as _,
     tables::{CpuBudget, Tables},
 };
-use ratelimit_user::explain::{Remembered, Row, Words, words};
+use ratelimit_user::explain::{Remembered, Row, Words};
 
 use crate::memory::{Memory, Word};
 
@@ -19,23 +17,6 @@ const EXISTS: &str = "memory has every place of an array";
 /// Tables in memory, as `explain` reads them.
 #[derive(Clone, Copy, Debug)]
 pub struct Recollection<'m>(pub &'m Memory);
-
-impl Recollection<'_> {
-    /// The contents of these words.
-    fn words(&self, all: impl IntoIterator<Item = Word>) -> Words {
-        let all: Vec<u64> = all.into_iter().map(|word| self.0.load(word)).collect();
-        words(&[&all])
-    }
-
-    fn bucket_words(&self, bucket: usize) -> Words {
-        let buckets = (0..MAX_LIMITS).map(|index| self.0.bucket_word(bucket, index));
-        self.words(buckets.chain([self.0.proven_until(bucket)]))
-    }
-
-    fn window_words(&self, state: usize) -> Words {
-        self.words((0..Words::default().len()).map(|slot| self.0.window_word(state, slot)))
-    }
-}
 
 impl Remembered for Recollection<'_> {
     type Error = Infallible;
@@ -49,42 +30,16 @@ impl Remembered for Recollection<'_> {
     }
 
     fn row(&self, row: Row) -> Result<Option<Words>, Infallible> {
-        Ok(match row {
-            Row::Source([hi, lo, group]) => {
-                self.0.bucket(&EntryKey { hi, lo, group }).map(|bucket| self.bucket_words(bucket))
-            }
-            Row::Window([hi, lo, group]) => {
-                let key = EntryKey { hi, lo, group };
-                self.0.window(&key).or_else(|| self.0.kept_window(&key)).map(|state| self.window_words(state))
-            }
-            Row::Prefix([hi, lo, prefix_level]) => {
-                self.0.prefix(&PrefixKey { hi, lo, prefix_level }).map(|word| self.words([word]))
-            }
-            Row::Hot(cell) => Some(words(&[&[self.0.tracked_until(cell)]])),
-            Row::Cell(index) => self.0.cell(index).map(|cell| {
-                let entries = (0..NEGATIVE_ENTRIES).map(|slot| self.0.cell_negative_entry(cell, slot));
-                self.words([self.0.cell_tat(cell)].into_iter().chain(entries))
-            }),
-            Row::PrefixCell(index) => self.0.prefix_level_cell(index).map(|cell| {
-                self.words([self.0.prefix_level_tat(cell), self.0.prefix_level_tracked_until(cell)])
-            }),
-            Row::Fair(index) => self
-                .0
-                .fair_cell(index)
-                .map(|cell| self.words([self.0.fair_share(cell), self.0.fair_asked(cell)])),
-            Row::User(index) => self.0.user(index).map(|bucket| self.bucket_words(bucket)),
-            Row::UserWindow(index) => self.0.user_window(index).map(|state| self.window_words(state)),
-            Row::Spent(place) => {
-                Some(self.words(self.0.lease_used(place).into_iter().chain(self.0.lease_unmet(place))))
-            }
-            Row::Total(index) => {
-                Some(self.words((0..MAX_TOTALS).filter_map(|place| self.0.total(index, place))))
-            }
-            Row::Syns(index) => {
-                Some(self.words(self.0.syn_meter(index).into_iter().chain(self.0.cookies_until(index))))
-            }
-            Row::Share(_) | Row::NewSources => None,
-        })
+        let kept = match row {
+            Row::Share(_) | Row::Budget(_) => return Ok(None),
+            Row::Window(key) => self.0.find(Row::KeptWindow(key)),
+            _ => None,
+        };
+        let read = |(table, at): Word| {
+            let place = |place| if place < table.width() { self.0.read((table, at + place)) } else { 0 };
+            std::array::from_fn(place)
+        };
+        Ok(self.0.find(row).or(kept).map(read))
     }
 
     fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Infallible> {

@@ -25,8 +25,9 @@ use ratelimit_common::abi::{
 pub(crate) use self::{
     frames::{IpFrame, SYN, arp, from_mac, tcp, udp},
     policies::{aggregated, empty, limit, prefiltered, set, total, window},
-    tables::{WordPlace, WordTable},
+    tables::WordPlace,
 };
+pub(crate) use crate::rows::WordTable;
 use crate::{
     cookie::{self, Issued, Proof, Sockets},
     express,
@@ -37,6 +38,7 @@ use crate::{
     packet::{Family, Packet},
     pipeline, reject,
     reply::{Reply, Wire, draw, keep_head},
+    rows::RowKey,
     segment::Segment,
     service,
     tables::{Relay, Successor, TailCallContext},
@@ -100,7 +102,7 @@ pub(crate) struct TestHost {
     pub(crate) sent: RefCell<Vec<Vec<u8>>>,
     pub(crate) interface: Cell<u32>,
     words: RefCell<HashMap<WordPlace, u64>>,
-    rows: RefCell<HashMap<(WordTable, [u64; 3]), u64>>,
+    rows: RefCell<HashMap<(WordTable, RowKey), u64>>,
     counted: RefCell<Vec<(u32, u64)>>,
     notes: RefCell<[u64; NOTES]>,
     /// The frame that is under way.

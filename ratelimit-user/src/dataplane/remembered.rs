@@ -45,7 +45,7 @@ impl Remembered for Maps {
                     found(self.prefixes.get(&PrefixKey { hi, lo, prefix_level }, 0)).map_err(failed)?;
                 return Ok(word.map(|word| words(&[&[word]])));
             }
-            Row::Hot(cell) => words(&[&[self.table.tracked_until_q8(cell)?]]),
+            Row::Mark(cell) => words(&[&[self.table.tracked_until_q8(cell)?]]),
             Row::Cell(index) => {
                 let cell = self.table.cell(index)?;
                 words(&[&[cell.tat_q8], &cell.negative_entries])
@@ -65,12 +65,14 @@ impl Remembered for Maps {
                 words(&[&[spent.used, spent.unmet]])
             }
             Row::Total(index) => words(&[&self.totals.get(&index, 0).map_err(failed)?.tat_q8]),
-            Row::Syns(index) => {
+            Row::Syn(index) => {
                 let syns = self.syns.get(&index, 0).map_err(failed)?;
                 words(&[&[syns.tat_q8, syns.cookies_until_q8]])
             }
             // Each CPU has its own.
-            Row::Share(_) | Row::NewSources => return Ok(None),
+            Row::Share(_) | Row::Budget(_) | Row::Quiet(_) | Row::Lane => return Ok(None),
+            // A kept window is found as a window, and frames without a source are nobody's.
+            Row::KeptWindow(_) | Row::Link(_) | Row::LinkCell(_) => return Ok(None),
         };
         Ok(Some(value))
     }

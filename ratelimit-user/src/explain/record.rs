@@ -9,11 +9,15 @@ use ratelimit_common::{
     abi::{Lease, LimitSet, ListEntry, Policy, Share, user::NO_USER},
     limit::gcra::{ahead_q8, time_q8},
 };
+use ratelimit_ebpf::tables::CpuBudget;
 
 use super::{
     Setting,
     remembered::{Remembered, Row, Words, words},
 };
+
+/// The budget for entries of new sources.
+pub(super) const NEW_SOURCES: u32 = CpuBudget::Newcomers as u32;
 
 /// What was read. A value that cannot be read counts as absent, and [`Record::finish`] says why.
 pub(super) struct Record<'r, R: Remembered> {
@@ -66,7 +70,7 @@ impl<'r, R: Remembered> Record<'r, R> {
         }
         let read = match row {
             Row::Share(total) => Some(self.best_share(total)),
-            Row::NewSources => Some(words(&[&[self.best_new_sources()]])),
+            Row::Budget(NEW_SOURCES) => Some(words(&[&[self.best_new_sources()]])),
             _ => self.checked(self.remembered.row(row)).flatten(),
         };
         self.rows.borrow_mut().insert(row, read);

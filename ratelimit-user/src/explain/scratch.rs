@@ -6,10 +6,8 @@ use foldhash::HashMap;
 
 use ratelimit_common::{
     abi::{
-        Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
-        Reason, Share, WindowState,
+        Clock, Lease, LimitSet, ListEntry, Policy, Reason, Share,
         cell::NEGATIVE_ENTRIES,
-        destination::DestinationKey,
         service::HOST_TOTAL,
         window::{MAX_WINDOWS, SET_WINDOWS},
     },
@@ -18,14 +16,15 @@ use ratelimit_common::{
 use ratelimit_ebpf::{
     frame::Frame,
     limit::{Leaves, Stages, refusal_of},
-    packet::{Address, Family, Packet},
+    packet::{Address, Packet},
     pipeline,
-    tables::{CpuBudget, InsertError, Lane, LaneWord, Relay, Successor, Tables, TailCallContext},
+    rows::{Row, Rows, Words},
+    tables::{InsertError, Relay, Successor, TailCallContext},
 };
 
 use super::{
-    record::Record,
-    remembered::{Remembered, Row, Words, words},
+    record::{NEW_SOURCES, Record},
+    remembered::Remembered,
 };
 
 /// Where the second half of a share begins: until when there is no more.
@@ -110,7 +109,7 @@ impl<'r, R: Remembered> Scratch<'r, R> {
             (Reason::LimitUser, Row::UserWindow(_)) => all(0),
             (Reason::LimitPrefix, Row::PrefixCell(_)) => vec![(0, full)],
             (Reason::LimitPrefix, Row::Fair(_)) => vec![(0, 0)],
-            (Reason::NewSourceBudget, Row::NewSources) => vec![(0, full)],
+            (Reason::NewSourceBudget, Row::Budget(NEW_SOURCES)) => vec![(0, full)],
             (Reason::HostTotal, Row::Share(HOST_TOTAL)) => pools(),
             (Reason::ServiceTotal, Row::Share(total)) if total != HOST_TOTAL => pools(),
             (_, Row::Source([_, _, group])) => {
@@ -140,207 +139,28 @@ impl<'r, R: Remembered> Scratch<'r, R> {
         let mut rows = self.rows.borrow_mut();
         rows.entry(row).or_insert_with(|| self.record.row(row)).map(|_| row)
     }
-
-    fn insert_row(&self, row: Row, value: Words) -> Result<(), InsertError> {
-        if self.row(row).is_some() {
-            return Err(InsertError::Exists);
-        }
-        self.rows.borrow_mut().insert(row, Some(value));
-        Ok(())
-    }
 }
 
-impl<R: Remembered> Tables for Scratch<'_, R> {
+impl<R: Remembered> Rows for Scratch<'_, R> {
     type Word = Word;
-    type Bucket = Row;
-    type Cell = Row;
-    type PrefixLevelCell = Row;
-    type FairCell = Row;
-    type Window = Row;
-    type Share = Row;
 
-    fn now_ns(&self, _: Clock) -> u64 {
-        self.now_ns
-    }
-
-    fn policy(&self) -> Option<&Policy> {
-        Some(self.record.policy)
-    }
-
-    // Packets are asked about with their service.
-    fn destined(&self, _: u32, _: &DestinationKey) -> Option<u32> {
-        None
-    }
-
-    /// `explain` shows what the limiter decides, which is what the express lane repeats.
-    fn express(&self, _: Family, _: u64) -> Option<Lane<'_>> {
-        None
-    }
-
-    fn lane_word(&self, _: LaneWord) -> Option<Word> {
-        None
-    }
-
-    fn listed(&self, _: Address) -> Option<&ListEntry> {
-        self.listed.as_ref()
-    }
-
-    fn bucket(&self, key: &EntryKey) -> Option<Row> {
-        self.row(Row::Source([key.hi, key.lo, key.group]))
-    }
-
-    fn bucket_word(&self, bucket: Row, index: usize) -> Word {
-        (bucket, index)
-    }
-
-    fn proven_until(&self, bucket: Row) -> Word {
-        (bucket, MAX_LIMITS)
-    }
-
-    fn insert(&self, key: &EntryKey, bucket: &Bucket) -> Result<(), InsertError> {
-        let value = words(&[&bucket.tat_q8, &[bucket.proven_until_q8]]);
-        self.insert_row(Row::Source([key.hi, key.lo, key.group]), value)
-    }
-
-    fn user(&self, index: u32) -> Option<Row> {
-        self.row(Row::User(index))
-    }
-
-    fn user_limits(&self, _: u32, _: u32) -> Option<&LimitSet> {
-        Some(&self.record.user_limits)
-    }
-
-    fn lease(&self, place: u32) -> Option<Lease> {
-        Some(self.record.lease(place))
-    }
-
-    fn lease_used(&self, place: u32) -> Option<Word> {
-        Some((self.row(Row::Spent(place))?, 0))
-    }
-
-    fn lease_unmet(&self, place: u32) -> Option<Word> {
-        Some((self.row(Row::Spent(place))?, 1))
-    }
-
-    fn window(&self, key: &EntryKey) -> Option<Row> {
-        self.row(Row::Window([key.hi, key.lo, key.group]))
-    }
-
-    fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError> {
-        self.insert_row(Row::Window([key.hi, key.lo, key.group]), WindowState::FRESH.words)
-    }
-
-    // A window is one row, whichever of the two tables has it.
-    fn kept_window(&self, _: &EntryKey) -> Option<Row> {
-        None
-    }
-
-    fn keep_window(&self, _: &EntryKey, _: Row) {}
-
-    fn user_window(&self, index: u32) -> Option<Row> {
-        self.row(Row::UserWindow(index))
-    }
-
-    fn window_word(&self, state: Row, slot: usize) -> Word {
-        (state, slot)
-    }
-
-    fn budget(&self, budget: CpuBudget) -> Option<Word> {
-        if budget == CpuBudget::Newcomers { Some((self.row(Row::NewSources)?, 0)) } else { None }
-    }
-
-    fn tracked_until(&self, cell: u32) -> u64 {
-        self.row(Row::Hot(cell)).map_or(0, |row| self.load((row, 0)))
-    }
-
-    fn track_until(&self, cell: u32, until_q8: u64) {
-        if let Some(row) = self.row(Row::Hot(cell)) {
-            self.store((row, 0), until_q8);
+    fn find(&self, row: Row) -> Option<Word> {
+        match row {
+            // A window is one row, whichever of the two tables has it.
+            Row::KeptWindow(_) => None,
+            // Every packet here has a source, nobody is told of it, and `explain` shows what the limiter decides, which is what the express
+            // lane repeats.
+            Row::Link(_) | Row::LinkCell(_) | Row::Quiet(_) | Row::Lane => None,
+            Row::Budget(budget) if budget != NEW_SOURCES => None,
+            _ => self.row(row).map(|row| (row, 0)),
         }
     }
 
-    fn cell(&self, index: u32) -> Option<Row> {
-        self.row(Row::Cell(index))
+    fn along((row, first): Word, place: usize) -> Word {
+        (row, first + place)
     }
 
-    fn cell_tat(&self, cell: Row) -> Word {
-        (cell, 0)
-    }
-
-    fn cell_negative_entry(&self, cell: Row, slot: usize) -> Word {
-        (cell, 1 + slot)
-    }
-
-    fn prefix_level_cell(&self, index: u32) -> Option<Row> {
-        self.row(Row::PrefixCell(index))
-    }
-
-    fn prefix_level_tat(&self, cell: Row) -> Word {
-        (cell, 0)
-    }
-
-    fn prefix_level_tracked_until(&self, cell: Row) -> Word {
-        (cell, 1)
-    }
-
-    fn prefix_level_negative_entry(&self, cell: Row) -> Word {
-        (cell, 2)
-    }
-
-    fn prefix(&self, key: &PrefixKey) -> Option<Word> {
-        Some((self.row(Row::Prefix([key.hi, key.lo, key.prefix_level]))?, 0))
-    }
-
-    fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
-        self.insert_row(Row::Prefix([key.hi, key.lo, key.prefix_level]), words(&[&[tat_q8]]))
-    }
-
-    fn fair_cell(&self, index: u32) -> Option<Row> {
-        self.row(Row::Fair(index))
-    }
-
-    fn fair_share(&self, cell: Row) -> Word {
-        (cell, 0)
-    }
-
-    fn fair_asked(&self, cell: Row) -> Word {
-        (cell, 1)
-    }
-
-    fn total(&self, service: u32, index: usize) -> Option<Word> {
-        Some((self.row(Row::Total(service))?, index))
-    }
-
-    fn share(&self, service: u32) -> Option<Row> {
-        self.row(Row::Share(service))
-    }
-
-    fn share_pool(&self, share: Row, place: usize) -> Word {
-        (share, place)
-    }
-
-    fn share_refused_until(&self, share: Row, place: usize) -> Word {
-        (share, REFUSED_UNTIL + place)
-    }
-
-    // Every packet here has a source.
-    fn link(&self, _: u32) -> Option<Word> {
-        None
-    }
-
-    fn link_cell(&self, _: u32) -> Option<(Word, Word)> {
-        None
-    }
-
-    fn syn_meter(&self, service: u32) -> Option<Word> {
-        Some((self.row(Row::Syns(service))?, 0))
-    }
-
-    fn cookies_until(&self, service: u32) -> Option<Word> {
-        Some((self.row(Row::Syns(service))?, 1))
-    }
-
-    fn load(&self, word: Word) -> u64 {
+    fn read(&self, word: Word) -> u64 {
         if let Some(value) = self.lifted.words.get(&word) {
             return *value;
         }
@@ -348,36 +168,42 @@ impl<R: Remembered> Tables for Scratch<'_, R> {
         rows.get(&word.0).copied().flatten().map_or(0, |words| words[word.1])
     }
 
-    fn store(&self, (row, place): Word, new: u64) {
+    fn write(&self, (row, place): Word, new: u64) {
         if let Some(Some(words)) = self.rows.borrow_mut().get_mut(&row) {
             words[place] = new;
         }
     }
 
-    fn add(&self, word: Word, amount: u64) {
-        self.store(word, self.load(word).wrapping_add(amount));
-    }
-
-    fn compare_exchange(&self, word: Word, seen: u64, new: u64) -> bool {
-        let same = self.load(word) == seen;
-        if same {
-            self.store(word, new);
+    fn make(&self, row: Row, words: Words) -> Result<(), InsertError> {
+        if matches!(row, Row::KeptWindow(_)) || self.row(row).is_some() {
+            return Err(InsertError::Exists);
         }
-        same
+        self.rows.borrow_mut().insert(row, Some(words));
+        Ok(())
     }
 
-    // Nobody is told of packets that nobody sent, and nothing is counted.
-    fn quiet_until(&self, _: u32) -> Option<Word> {
-        None
+    /// Only windows that are kept would be forgotten elsewhere.
+    fn forget(&self, _: Row) {}
+
+    fn clock_ns(&self, _: Clock) -> u64 {
+        self.now_ns
     }
 
-    fn tell(&self, _: DropEvent) -> bool {
-        false
+    fn in_force(&self) -> &Policy {
+        self.record.policy
     }
 
-    fn note(&self, _: Event) {}
+    fn list_entry(&self, _: Address) -> Option<&ListEntry> {
+        self.listed.as_ref()
+    }
 
-    fn count(&self, _: u32, _: u64) {}
+    fn limits_of_user(&self, _: u32, _: u32) -> Option<&LimitSet> {
+        Some(&self.record.user_limits)
+    }
+
+    fn lease_at(&self, place: u32) -> Lease {
+        self.record.lease(place)
+    }
 }
 
 impl<R: Remembered> Leaves for Scratch<'_, R> {}

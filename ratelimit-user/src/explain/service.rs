@@ -117,7 +117,7 @@ fn syn_cookies<R: Remembered>(
     service: &Service,
 ) -> Option<SynCookies> {
     let threshold = service.syn_cookies()?;
-    let [_, until_q8, ..] = record.place(Row::Syns(number));
+    let [_, until_q8, ..] = record.place(Row::Syn(number));
     let left_ns = gcra::ahead_q8(until_q8, setting.now_q8()) >> gcra::TIME_FRAC_BITS;
     let possible = setting.kernel.cookie_services > 0 && service.on_limit() != OnLimit::Monitor;
     let active_for_ms = (possible && left_ns > 0).then(|| ms(left_ns));

@@ -90,7 +90,7 @@ impl Source {
             number => prefilter::group_hash(self.hash, number, setting.kernel.prefilter.secret),
         };
         let cell = prefilter::cell_index(hash);
-        let [tracked_until_q8, ..] = record.place(Row::Hot(cell));
+        let [tracked_until_q8, ..] = record.place(Row::Mark(cell));
         let known = Known {
             entry: record.row(Row::Source([self.key.hi, self.key.lo, group.number])),
             cell: record.place(Row::Cell(cell)),

@@ -16,17 +16,16 @@ use std::{
 use foldhash::HashMap;
 use ratelimit_common::{
     abi::{
-        self, Counter, DropEvent, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, Reason, SourceKey, Verdict,
-        cell::NEGATIVE_ENTRIES,
+        Counter, DropEvent, Lease, LimitSet, ListEntry, Policy, Reason, SourceKey, Verdict,
         counter::{COUNTER_SLOTS, Fate, REASON_SLOTS, slot},
         lease::MAX_LEASES,
         link::{LINK_CELLS, LINK_INTERFACES},
         prefix::{AGGREGATION_CELLS, MAX_PREFIXES},
-        service::{MAX_SERVICES, MAX_TOTALS, TOTAL_SLOTS},
+        service::{MAX_SERVICES, TOTAL_SLOTS},
         user::MAX_USERS,
         window::SET_WINDOWS,
     },
-    limit::{prefilter, window::sliding::SUB_WINDOWS},
+    limit::prefilter,
 };
 use ratelimit_ebpf::{
     express,
@@ -35,7 +34,8 @@ use ratelimit_ebpf::{
     notes::NOTES,
     pipeline, reject,
     report::QUIET_SLOTS,
-    tables::{LaneWord, Successor, Tables as _},
+    rows::{Row, Rows as _, WordTable},
+    tables::{CpuBudget, Successor},
 };
 
 use crate::compile::{
@@ -43,25 +43,6 @@ use crate::compile::{
     lists::{self, Lists, Prefix},
 };
 use recency::RecencyTable;
-
-/// Words of a cell: its bucket, its negative entries.
-const CELL_WORDS: usize = 1 + NEGATIVE_ENTRIES;
-/// Words of a cell of prefix aggregation: its bucket, until when it is tracked, its negative entry.
-const PREFIX_LEVEL_WORDS: usize = 3;
-/// Words of a share: pools, then refusals.
-const SHARE_WORDS: usize = size_of::<abi::Share>() / 8;
-
-/// Words of a bucket: one for each limit, and until when its source is proven.
-const BUCKET_WORDS: usize = MAX_LIMITS + 1;
-
-/// Handles of users' buckets start here, far above those of sources.
-const USERS_AT: usize = 1 << 32;
-
-/// Handles of windows that are kept start here, far above those of others.
-const KEPT_AT: usize = 1 << 40;
-
-/// Words of the windows of users, which come before those of sources.
-const USER_WINDOW_WORDS: usize = MAX_USERS * SET_WINDOWS * SUB_WINDOWS;
 
 /// Tables in memory, for one CPU.
 #[derive(Debug)]
@@ -73,46 +54,25 @@ pub struct Memory {
     policy: Box<Policy>,
     /// What the express lane goes by.
     lane_policy: Box<Policy>,
-    users: RefCell<Vec<u64>>,
+    /// The words of each table.
+    words: [RefCell<Vec<u64>>; WordTable::COUNT],
+    /// Which row each key has, in the tables whose rows have keys.
+    keys: [RefCell<RecencyTable>; WordTable::KEYED],
     user_limits: HashMap<u32, LimitSet>,
     destinations: Vec<Destination>,
     lists: HashMap<Prefix, ListEntry>,
     /// Lengths of listed prefixes of each family, the longest first.
     listed_lens: [Vec<u8>; 2],
-    /// Which row of buckets each source has.
-    sources: RefCell<RecencyTable>,
-    buckets: RefCell<Vec<u64>>,
-    cells: RefCell<Vec<u64>>,
-    marks: RefCell<Vec<u32>>,
     /// What may be spent of users' limits that hold on all hosts together.
     pub leases: RefCell<HashMap<u32, Lease>>,
-    spent: RefCell<Vec<u64>>,
-    windows: RefCell<RecencyTable>,
-    /// Of sources that have been over one.
-    kept_windows: RefCell<RecencyTable>,
-    window_words: RefCell<Vec<u64>>,
-    kept_words: RefCell<Vec<u64>>,
-    shares: RefCell<Vec<u64>>,
-    totals: RefCell<Vec<u64>>,
-    budgets: RefCell<[u64; 4]>,
-    prefix_levels: RefCell<Vec<u64>>,
-    fair: RefCell<Vec<u64>>,
-    /// The words of prefixes, and which is whose.
-    prefixes: RefCell<RecencyTable>,
-    prefix_words: RefCell<Vec<u64>>,
-    syns: RefCell<Vec<u64>>,
     /// What frames begin with.
     pub link: Cell<Link>,
     /// What was for another program. There is none here, so the packet goes on.
     pub handed_over: RefCell<Vec<Successor>>,
-    links: RefCell<Vec<u64>>,
-    link_cells: RefCell<Vec<u64>>,
     /// The number of the interface that frames come in by.
     pub interface: Cell<u32>,
-    quiet: RefCell<Vec<u64>>,
     /// Whether frames go through the express lane first.
     pub express: Cell<bool>,
-    lane: [Cell<u64>; LaneWord::COUNT],
     /// Frames that the express lane dropped.
     pub lane_drops: Cell<u64>,
     /// What the daemon would have been told.
@@ -146,45 +106,26 @@ struct Written {
     counters: Vec<u32>,
 }
 
-/// The place of one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// Of a source.
-    Bucket(usize),
-    /// Of a cell.
-    Cell(usize),
-    /// Until when a cell is tracked.
-    Mark(usize),
-    /// Of a share.
-    Share(usize),
-    /// Of a service.
-    Total(usize),
-    /// Of a user.
-    User(usize),
-    /// Of a per-CPU budget.
-    Budget(usize),
-    /// Of a cell of prefix aggregation.
-    PrefixLevel(usize),
-    /// Of fair shares.
-    Fair(usize),
-    /// Of a prefix.
-    Prefix(usize),
-    /// Of a window.
-    Window(usize),
-    /// Of a window of a source that has been over it.
-    KeptWindow(usize),
-    /// Of what was spent from leases.
-    Spent(usize),
-    /// Of a service's SYNs.
-    Syns(usize),
-    /// Of an interface.
-    Link(usize),
-    /// Of a neighbour: its name, or its bucket.
-    LinkCell(usize),
-    /// Of the sources of a slot.
-    Quiet(usize),
-    /// Of the express lane.
-    Lane(usize),
+/// The place of one word in its table.
+pub type Word = (WordTable, usize);
+
+/// Rows that a table begins with: those of arrays.
+const fn rows(table: WordTable) -> usize {
+    match table {
+        WordTable::Source | WordTable::Window | WordTable::KeptWindow | WordTable::Prefix => 0,
+        WordTable::Mark | WordTable::Cell | WordTable::Fair => prefilter::CELLS as usize,
+        WordTable::PrefixCell => AGGREGATION_CELLS,
+        WordTable::User => MAX_USERS,
+        WordTable::UserWindow => MAX_USERS * SET_WINDOWS,
+        WordTable::Spent => MAX_LEASES,
+        WordTable::Total | WordTable::Share => TOTAL_SLOTS,
+        WordTable::Syn => MAX_SERVICES,
+        WordTable::Budget => CpuBudget::Reports as usize + 1,
+        WordTable::Link => LINK_INTERFACES as usize,
+        WordTable::LinkCell => LINK_CELLS as usize,
+        WordTable::Quiet => QUIET_SLOTS as usize,
+        WordTable::Lane => 1,
+    }
 }
 
 fn lane_policy(policy: &Policy) -> Box<Policy> {
@@ -217,37 +158,20 @@ impl Memory {
             lag_ns: Cell::new(0),
             policy: desired.policy.clone(),
             lane_policy: lane_policy(&desired.policy),
-            users: RefCell::new(vec![0; MAX_USERS * BUCKET_WORDS]),
+            words: WordTable::ALL.map(|table| RefCell::new(vec![0; rows(table) * table.width()])),
+            keys: std::array::from_fn(|table| {
+                let bound = if table == WordTable::Prefix as usize { prefixes } else { sources };
+                RefCell::new(RecencyTable::new(bound))
+            }),
             user_limits: desired.users.iter().copied().collect(),
             destinations: desired.destinations.clone(),
             listed_lens: [lens(true), lens(false)],
             lists: lists.into_iter().collect(),
-            sources: RefCell::new(RecencyTable::new(sources)),
-            buckets: RefCell::default(),
-            cells: RefCell::new(vec![0; prefilter::CELLS as usize * CELL_WORDS]),
-            marks: RefCell::new(vec![0; prefilter::CELLS as usize]),
             leases: RefCell::default(),
-            spent: RefCell::new(vec![0; MAX_LEASES * 2]),
-            windows: RefCell::new(RecencyTable::new(sources)),
-            kept_windows: RefCell::new(RecencyTable::new(sources)),
-            window_words: RefCell::new(vec![0; USER_WINDOW_WORDS]),
-            kept_words: RefCell::default(),
-            shares: RefCell::new(vec![0; TOTAL_SLOTS * SHARE_WORDS]),
-            totals: RefCell::new(vec![0; TOTAL_SLOTS * MAX_TOTALS]),
-            budgets: RefCell::default(),
-            prefix_levels: RefCell::new(vec![0; AGGREGATION_CELLS * PREFIX_LEVEL_WORDS]),
-            fair: RefCell::new(vec![0; prefilter::CELLS as usize * 2]),
-            prefixes: RefCell::new(RecencyTable::new(prefixes)),
-            prefix_words: RefCell::default(),
-            syns: RefCell::new(vec![0; MAX_SERVICES * 2]),
             link: Cell::new(Link::Ethernet),
             handed_over: RefCell::default(),
-            links: RefCell::new(vec![0; LINK_INTERFACES as usize]),
-            link_cells: RefCell::new(vec![0; LINK_CELLS as usize * 2]),
             interface: Cell::new(1),
-            quiet: RefCell::new(vec![0; QUIET_SLOTS as usize]),
             express: Cell::new(false),
-            lane: Default::default(),
             lane_drops: Cell::new(0),
             told: RefCell::default(),
             full: Cell::new(false),
@@ -275,20 +199,17 @@ impl Memory {
         let written = self.written.as_ref().expect("tables that were made to be emptied");
         let Written { mut words, mut counters } = written.take();
         for word in words.drain(..) {
-            self.store(word, 0);
+            self.write(word, 0);
         }
         for slot in counters.drain(..) {
             self.counters.borrow_mut()[slot as usize] = Counter { packets: 0, bytes: 0 };
         }
         // Zeros were written down too; the room is used again.
         written.replace(Written { words, counters });
-        for table in [&self.sources, &self.windows, &self.kept_windows, &self.prefixes] {
-            table.borrow_mut().clear();
+        for (keys, words) in self.keys.iter().zip(&self.words) {
+            keys.borrow_mut().clear();
+            words.borrow_mut().clear();
         }
-        for rows in [&self.buckets, &self.kept_words, &self.prefix_words] {
-            rows.borrow_mut().clear();
-        }
-        self.window_words.borrow_mut().truncate(USER_WINDOW_WORDS);
         self.told.borrow_mut().clear();
         self.handed_over.borrow_mut().clear();
         self.successor.set(None);
@@ -377,45 +298,21 @@ impl Memory {
 
     /// Sources that have an entry.
     pub fn sources(&self) -> usize {
-        self.sources.borrow().len()
+        self.keys[WordTable::Source as usize].borrow().len()
     }
 
     /// Prefixes that have an entry.
     pub fn prefixes(&self) -> usize {
-        self.prefixes.borrow().len()
+        self.keys[WordTable::Prefix as usize].borrow().len()
     }
 
     /// Forgets a source, as the kernel does when the table is full.
     pub fn evict(&self, key: SourceKey) {
-        self.sources.borrow_mut().remove(&[key.hi, key.lo, 0]);
+        self.forget(Row::Source([key.hi, key.lo, 0]));
     }
 
     /// Forgets the windows of all sources that newcomers can displace.
     pub fn evict_windows(&self) {
-        self.windows.borrow_mut().clear();
-    }
-
-    /// What is in a word.
-    fn read(&self, word: Word) -> u64 {
-        match word {
-            Word::Bucket(at) => self.buckets.borrow()[at],
-            Word::Cell(at) => self.cells.borrow()[at],
-            Word::Mark(at) => self.marks.borrow()[at].into(),
-            Word::Share(at) => self.shares.borrow()[at],
-            Word::Total(at) => self.totals.borrow()[at],
-            Word::User(at) => self.users.borrow()[at],
-            Word::Budget(at) => self.budgets.borrow()[at],
-            Word::PrefixLevel(at) => self.prefix_levels.borrow()[at],
-            Word::Fair(at) => self.fair.borrow()[at],
-            Word::Link(at) => self.links.borrow()[at],
-            Word::LinkCell(at) => self.link_cells.borrow()[at],
-            Word::Prefix(at) => self.prefix_words.borrow()[at],
-            Word::Syns(at) => self.syns.borrow()[at],
-            Word::Window(at) => self.window_words.borrow()[at],
-            Word::KeptWindow(at) => self.kept_words.borrow()[at],
-            Word::Quiet(at) => self.quiet.borrow()[at],
-            Word::Spent(at) => self.spent.borrow()[at],
-            Word::Lane(word) => self.lane[word].get(),
-        }
+        self.keys[WordTable::Window as usize].borrow_mut().clear();
     }
 }

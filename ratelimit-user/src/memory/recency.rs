@@ -1,9 +1,7 @@
 //! A table with a bound that lets go of what was not asked for the longest, as the kernel's tables of sources do.
 
 use foldhash::HashMap;
-
-/// What a table is asked by: three words, as the kernel's keys are.
-pub(super) type RowKey = [u64; 3];
+use ratelimit_ebpf::rows::RowKey;
 
 /// In place of a row: there is none.
 const NOWHERE: u32 = u32::MAX;

@@ -3,10 +3,7 @@
 use ratelimit_common::abi::{Lease, LimitSet, Reason, lease::lease_place, policy::leased};
 
 use super::with_user;
-use crate::{
-    tables::Tables as _,
-    testbed::{SECOND_Q8, SYN, TestHost, WordTable, empty, limit, set, tcp, udp},
-};
+use crate::testbed::{SECOND_Q8, SYN, TestHost, empty, limit, set, tcp, udp};
 
 /// A user of 10.0.0.1 with these limits, all of which hold on all hosts, and whose buckets have nothing.
 fn host(rates: &[&str]) -> TestHost {
@@ -38,8 +35,8 @@ fn a_lease_in_bytes_is_spent_by_the_bytes_of_each_frame() {
     let frame = udp([0, 1], 53, 58);
     assert_eq!((frame.len(), host.passed(&frame, 10)), (100, 3));
     assert_eq!(host.reason(&frame), Reason::LimitUser);
-    assert_eq!(host.load((WordTable::LeaseUsed, 0)), 300);
-    assert_eq!(host.load((WordTable::LeaseUnmet, 0)), 800, "what was asked for beyond it, in bytes");
+    assert_eq!(host.spent(0)[0], 300);
+    assert_eq!(host.spent(0)[1], 800, "what was asked for beyond it, in bytes");
 }
 
 #[test]
@@ -50,15 +47,11 @@ fn a_packet_needs_a_lease_under_every_limit_that_applies_to_it() {
     let (plain, syn) = (udp([0, 1], 53, 8), tcp([0, 1], 80, SYN));
     assert_eq!(host.passed(&plain, 2), 2, "no SYN, no lease for SYNs");
     assert_eq!(host.reason(&syn), Reason::LimitUser);
-    assert_eq!(
-        [host.load((WordTable::LeaseUsed, 0)), host.load((WordTable::LeaseUnmet, 1))],
-        [2, 1],
-        "nothing was spent"
-    );
+    assert_eq!([host.spent(0)[0], host.spent(1)[1]], [2, 1], "nothing was spent");
     lease(&host, 1, 1);
     assert_eq!(host.passed(&syn, 9), 1);
     assert_eq!(host.passed(&plain, 9), 2);
-    assert_eq!([0, 1].map(|place| host.load((WordTable::LeaseUsed, place))), [5, 1]);
+    assert_eq!([0, 1].map(|place| host.spent(place)[0]), [5, 1]);
 }
 
 #[test]
@@ -70,7 +63,7 @@ fn a_lease_ends_with_its_time_and_what_is_missing_is_counted_as_far_as_it_matter
     assert_eq!(host.passed(&frame, 1), 1);
     host.wait_ms(1_000);
     assert_eq!(host.passed(&frame, 9), 0);
-    assert_eq!(host.load((WordTable::LeaseUnmet, 0)), 3);
+    assert_eq!(host.spent(0)[1], 3);
     host.leases.borrow_mut().clear();
     assert_eq!(host.reason(&frame), Reason::LimitUser, "and none is none");
 }

@@ -127,7 +127,7 @@ fn a_cell_is_tracked_for_as_long_as_the_entry_behind_it_is_not_full() {
     let (frame, start) = (udp([0, 1], 53, 8), host.now_q8());
     let cell = prefilter::cell_index(Sender::of(&host, &host.policy, &packet(&frame)).hash);
     assert_eq!(host.passed(&frame, 10), 10);
-    assert_eq!(host.load((WordTable::Mark, u64::from(cell))), 0);
+    assert_eq!(host.tracked_until(cell), 0);
     assert_eq!(host.passed(&frame, 1), 1);
     let until = host.tracked_until(cell) - start;
     let day = 86_400 * SECOND_Q8;

@@ -1,0 +1,493 @@
+//! The packet path's tables as rows of words, for everything but the kernel: which word of which row each question of [`Tables`] is about.
+//!
+//! Who keeps rows ([`Rows`]) says where they are, what they begin with and what is around them. The unit tests here keep every word in one
+//! map, `memory` in `ratelimit-user` keeps a vector for each table, `explain` reads the rows of the kernel and writes to a copy.
+
+use core::array;
+
+use ratelimit_common::{
+    abi::{
+        Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
+        Share, cell::NEGATIVE_ENTRIES, destination::DestinationKey, service::MAX_TOTALS,
+    },
+    limit::{prefilter, window::sliding::SUB_WINDOWS},
+};
+
+use crate::{
+    packet::{Address, Family},
+    tables::{CpuBudget, InsertError, Lane, LaneWord, Tables},
+};
+
+/// The words of one row, those behind its last one zero.
+pub type Words = [u64; 8];
+
+/// What a row with a key is found by: an [`EntryKey`] or a [`PrefixKey`].
+pub type RowKey = [u64; 3];
+
+/// Where the second half of a share begins: until when there is no more.
+const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
+
+/// Which row of which table. A number is the place in an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Row {
+    /// A source's buckets, then until when it is proven.
+    Source(RowKey),
+    /// What a source has used of a window.
+    Window(RowKey),
+    /// What a source has used of a window that it has been over.
+    KeptWindow(RowKey),
+    /// The bucket of a prefix.
+    Prefix(RowKey),
+    /// Until when a cell of the prefilter is hot, as a time word.
+    Mark(u32),
+    /// A cell of the prefilter: its bucket, then its negative cache.
+    Cell(u32),
+    /// A cell of prefix aggregation: its bucket, until when it is hot, then its negative entry.
+    PrefixCell(u32),
+    /// The fair shares of the sources of a cell of the prefilter: what they had, then which was asked for a connection.
+    Fair(u32),
+    /// A user's buckets.
+    User(u32),
+    /// What a user has used of a window.
+    UserWindow(u32),
+    /// What was spent of a user's lease, and what was asked for beyond the lease.
+    Spent(u32),
+    /// The buckets of the total of a service or of the host.
+    Total(u32),
+    /// What one CPU has taken from a total, then until when there is no more.
+    Share(u32),
+    /// A service's bucket of SYNs, then until when SYNs are answered with cookies.
+    Syn(u32),
+    /// The bucket of one of a CPU's budgets, see [`CpuBudget`].
+    Budget(u32),
+    /// The bucket of an interface, for frames without a source.
+    Link(u32),
+    /// A neighbour of an interface: its name, then its bucket.
+    LinkCell(u32),
+    /// Until when the daemon is not told again of the sources of a slot.
+    Quiet(u32),
+    /// What a CPU keeps for the express lane, see [`LaneWord`].
+    Lane,
+}
+
+/// Which table. Those whose rows have keys come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WordTable {
+    /// Of [`Row::Source`].
+    Source,
+    /// Of [`Row::Window`].
+    Window,
+    /// Of [`Row::KeptWindow`].
+    KeptWindow,
+    /// Of [`Row::Prefix`].
+    Prefix,
+    /// Of [`Row::Mark`].
+    Mark,
+    /// Of [`Row::Cell`].
+    Cell,
+    /// Of [`Row::PrefixCell`].
+    PrefixCell,
+    /// Of [`Row::Fair`].
+    Fair,
+    /// Of [`Row::User`].
+    User,
+    /// Of [`Row::UserWindow`].
+    UserWindow,
+    /// Of [`Row::Spent`].
+    Spent,
+    /// Of [`Row::Total`].
+    Total,
+    /// Of [`Row::Share`].
+    Share,
+    /// Of [`Row::Syn`].
+    Syn,
+    /// Of [`Row::Budget`].
+    Budget,
+    /// Of [`Row::Link`].
+    Link,
+    /// Of [`Row::LinkCell`].
+    LinkCell,
+    /// Of [`Row::Quiet`].
+    Quiet,
+    /// Of [`Row::Lane`].
+    Lane,
+}
+
+impl WordTable {
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Source,
+        Self::Window,
+        Self::KeptWindow,
+        Self::Prefix,
+        Self::Mark,
+        Self::Cell,
+        Self::PrefixCell,
+        Self::Fair,
+        Self::User,
+        Self::UserWindow,
+        Self::Spent,
+        Self::Total,
+        Self::Share,
+        Self::Syn,
+        Self::Budget,
+        Self::Link,
+        Self::LinkCell,
+        Self::Quiet,
+        Self::Lane,
+    ];
+    /// How many tables there are.
+    pub const COUNT: usize = Self::Lane as usize + 1;
+    /// How many of them have rows with keys.
+    pub const KEYED: usize = Self::Prefix as usize + 1;
+
+    /// How many words a row has.
+    pub const fn width(self) -> usize {
+        match self {
+            Self::Source | Self::User => MAX_LIMITS + 1,
+            Self::Window | Self::KeptWindow | Self::UserWindow => SUB_WINDOWS,
+            Self::Cell => 1 + NEGATIVE_ENTRIES,
+            Self::PrefixCell => 3,
+            Self::Fair | Self::Spent | Self::Syn | Self::LinkCell => 2,
+            Self::Total => MAX_TOTALS,
+            Self::Share => 2 * REFUSED_UNTIL,
+            Self::Lane => LaneWord::COUNT,
+            Self::Prefix | Self::Mark | Self::Budget | Self::Link | Self::Quiet => 1,
+        }
+    }
+}
+
+/// Where a row of a table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowPlace {
+    /// Wherever the table has put this key, if it has.
+    Key(RowKey),
+    /// At this place of an array.
+    Index(u32),
+}
+
+impl Row {
+    /// The table of the row, and where in it the row is.
+    #[inline]
+    pub const fn place(self) -> (WordTable, RowPlace) {
+        use RowPlace::{Index, Key};
+        match self {
+            Self::Source(key) => (WordTable::Source, Key(key)),
+            Self::Window(key) => (WordTable::Window, Key(key)),
+            Self::KeptWindow(key) => (WordTable::KeptWindow, Key(key)),
+            Self::Prefix(key) => (WordTable::Prefix, Key(key)),
+            Self::Mark(index) => (WordTable::Mark, Index(index)),
+            Self::Cell(index) => (WordTable::Cell, Index(index)),
+            Self::PrefixCell(index) => (WordTable::PrefixCell, Index(index)),
+            Self::Fair(index) => (WordTable::Fair, Index(index)),
+            Self::User(index) => (WordTable::User, Index(index)),
+            Self::UserWindow(index) => (WordTable::UserWindow, Index(index)),
+            Self::Spent(index) => (WordTable::Spent, Index(index)),
+            Self::Total(index) => (WordTable::Total, Index(index)),
+            Self::Share(index) => (WordTable::Share, Index(index)),
+            Self::Syn(index) => (WordTable::Syn, Index(index)),
+            Self::Budget(index) => (WordTable::Budget, Index(index)),
+            Self::Link(index) => (WordTable::Link, Index(index)),
+            Self::LinkCell(index) => (WordTable::LinkCell, Index(index)),
+            Self::Quiet(index) => (WordTable::Quiet, Index(index)),
+            Self::Lane => (WordTable::Lane, Index(0)),
+        }
+    }
+}
+
+/// Who keeps the rows, and what is around them. Whoever does has [`Tables`].
+pub trait Rows {
+    /// Where one word is.
+    type Word: Copy;
+
+    /// The first word of a row, if the row is there. Rows of arrays are, unless there is no such table.
+    fn find(&self, row: Row) -> Option<Self::Word>;
+    /// A word of the row that another word begins.
+    fn along(first: Self::Word, place: usize) -> Self::Word;
+    /// What is in a word.
+    fn read(&self, word: Self::Word) -> u64;
+    /// Puts something into a word.
+    fn write(&self, word: Self::Word, new: u64);
+    /// Makes a row for a key that has none.
+    fn make(&self, row: Row, words: Words) -> Result<(), InsertError>;
+    /// Forgets the row of a key.
+    fn forget(&self, row: Row);
+    /// Whether another CPU was faster than the exchange that is about to be.
+    fn loses_race(&self) -> bool {
+        false
+    }
+
+    /// [`Tables::now_ns`].
+    fn clock_ns(&self, clock: Clock) -> u64;
+    /// [`Tables::policy`].
+    fn in_force(&self) -> &Policy;
+    /// [`Tables::express`].
+    fn open_lane(&self, _: Family) -> Option<Lane<'_>> {
+        None
+    }
+    /// [`Tables::destined`].
+    fn service_of(&self, _table: u32, _: &DestinationKey) -> Option<u32> {
+        None
+    }
+    /// [`Tables::listed`].
+    fn list_entry(&self, address: Address) -> Option<&ListEntry>;
+    /// [`Tables::user_limits`].
+    fn limits_of_user(&self, table: u32, index: u32) -> Option<&LimitSet>;
+    /// [`Tables::lease`].
+    fn lease_at(&self, place: u32) -> Lease;
+    /// [`Tables::tell`].
+    fn report(&self, _: DropEvent) -> bool {
+        false
+    }
+    /// [`Tables::note`].
+    fn note_event(&self, _: Event) {}
+    /// [`Tables::count`].
+    fn count_frame(&self, _slot: u32, _len: u64) {}
+}
+
+const fn entry(key: &EntryKey) -> RowKey {
+    [key.hi, key.lo, key.group]
+}
+
+const fn prefix(key: &PrefixKey) -> RowKey {
+    [key.hi, key.lo, key.prefix_level]
+}
+
+/// Parts of a row, one behind the other.
+pub fn words(parts: &[&[u64]]) -> Words {
+    let mut words = Words::default();
+    for (word, part) in words.iter_mut().zip(parts.iter().copied().flatten()) {
+        *word = *part;
+    }
+    words
+}
+
+impl<R: Rows> Tables for R {
+    type Word = R::Word;
+    type Bucket = R::Word;
+    type Cell = R::Word;
+    type PrefixLevelCell = R::Word;
+    type FairCell = R::Word;
+    type Window = R::Word;
+    type Share = R::Word;
+
+    fn now_ns(&self, clock: Clock) -> u64 {
+        self.clock_ns(clock)
+    }
+
+    fn policy(&self) -> Option<&Policy> {
+        Some(self.in_force())
+    }
+
+    fn express(&self, family: Family, _: u64) -> Option<Lane<'_>> {
+        self.open_lane(family)
+    }
+
+    fn lane_word(&self, word: LaneWord) -> Option<R::Word> {
+        Some(R::along(self.find(Row::Lane)?, word as usize))
+    }
+
+    fn destined(&self, table: u32, key: &DestinationKey) -> Option<u32> {
+        self.service_of(table, key)
+    }
+
+    fn listed(&self, address: Address) -> Option<&ListEntry> {
+        self.list_entry(address)
+    }
+
+    fn bucket(&self, key: &EntryKey) -> Option<R::Word> {
+        self.find(Row::Source(entry(key)))
+    }
+
+    fn bucket_word(&self, bucket: R::Word, index: usize) -> R::Word {
+        debug_assert!(index < MAX_LIMITS, "limit {index} of {MAX_LIMITS}");
+        R::along(bucket, index)
+    }
+
+    fn proven_until(&self, bucket: R::Word) -> R::Word {
+        R::along(bucket, MAX_LIMITS)
+    }
+
+    fn insert(&self, key: &EntryKey, bucket: &Bucket) -> Result<(), InsertError> {
+        self.make(Row::Source(entry(key)), words(&[&bucket.tat_q8, &[bucket.proven_until_q8]]))
+    }
+
+    fn user(&self, index: u32) -> Option<R::Word> {
+        self.find(Row::User(index))
+    }
+
+    fn user_limits(&self, table: u32, index: u32) -> Option<&LimitSet> {
+        self.limits_of_user(table, index)
+    }
+
+    fn lease(&self, place: u32) -> Option<Lease> {
+        Some(self.lease_at(place))
+    }
+
+    fn lease_used(&self, place: u32) -> Option<R::Word> {
+        self.find(Row::Spent(place))
+    }
+
+    fn lease_unmet(&self, place: u32) -> Option<R::Word> {
+        Some(R::along(self.find(Row::Spent(place))?, 1))
+    }
+
+    fn window(&self, key: &EntryKey) -> Option<R::Word> {
+        self.find(Row::Window(entry(key)))
+    }
+
+    fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError> {
+        self.make(Row::Window(entry(key)), Words::default())
+    }
+
+    fn kept_window(&self, key: &EntryKey) -> Option<R::Word> {
+        self.find(Row::KeptWindow(entry(key)))
+    }
+
+    fn keep_window(&self, key: &EntryKey, state: R::Word) {
+        let words = array::from_fn(|slot| self.read(R::along(state, slot)));
+        // A window that is kept already stays, and one that there is no room for is lost, as in the kernel.
+        let _ = self.make(Row::KeptWindow(entry(key)), words);
+        self.forget(Row::Window(entry(key)));
+    }
+
+    fn user_window(&self, index: u32) -> Option<R::Word> {
+        self.find(Row::UserWindow(index))
+    }
+
+    fn window_word(&self, state: R::Word, slot: usize) -> R::Word {
+        R::along(state, slot)
+    }
+
+    fn budget(&self, budget: CpuBudget) -> Option<R::Word> {
+        self.find(Row::Budget(budget as u32))
+    }
+
+    fn tracked_until(&self, cell: u32) -> u64 {
+        self.find(Row::Mark(cell)).map_or(0, |mark| self.read(mark))
+    }
+
+    fn track_until(&self, cell: u32, until_q8: u64) {
+        if let Some(mark) = self.find(Row::Mark(cell)) {
+            // The kernel's marks are coarse.
+            self.write(mark, prefilter::marked_until_q8(prefilter::mark(until_q8)));
+        }
+    }
+
+    fn cell(&self, index: u32) -> Option<R::Word> {
+        self.find(Row::Cell(index))
+    }
+
+    fn cell_tat(&self, cell: R::Word) -> R::Word {
+        cell
+    }
+
+    fn cell_negative_entry(&self, cell: R::Word, slot: usize) -> R::Word {
+        R::along(cell, 1 + slot)
+    }
+
+    fn prefix_level_cell(&self, index: u32) -> Option<R::Word> {
+        self.find(Row::PrefixCell(index))
+    }
+
+    fn prefix_level_tat(&self, cell: R::Word) -> R::Word {
+        cell
+    }
+
+    fn prefix_level_tracked_until(&self, cell: R::Word) -> R::Word {
+        R::along(cell, 1)
+    }
+
+    fn prefix_level_negative_entry(&self, cell: R::Word) -> R::Word {
+        R::along(cell, 2)
+    }
+
+    fn prefix(&self, key: &PrefixKey) -> Option<R::Word> {
+        self.find(Row::Prefix(prefix(key)))
+    }
+
+    fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError> {
+        self.make(Row::Prefix(prefix(key)), words(&[&[tat_q8]]))
+    }
+
+    fn fair_cell(&self, index: u32) -> Option<R::Word> {
+        self.find(Row::Fair(index))
+    }
+
+    fn fair_share(&self, cell: R::Word) -> R::Word {
+        cell
+    }
+
+    fn fair_asked(&self, cell: R::Word) -> R::Word {
+        R::along(cell, 1)
+    }
+
+    fn total(&self, service: u32, index: usize) -> Option<R::Word> {
+        Some(R::along(self.find(Row::Total(service))?, index))
+    }
+
+    fn share(&self, service: u32) -> Option<R::Word> {
+        self.find(Row::Share(service))
+    }
+
+    fn share_pool(&self, share: R::Word, place: usize) -> R::Word {
+        R::along(share, place)
+    }
+
+    fn share_refused_until(&self, share: R::Word, place: usize) -> R::Word {
+        R::along(share, REFUSED_UNTIL + place)
+    }
+
+    fn link(&self, interface: u32) -> Option<R::Word> {
+        self.find(Row::Link(interface))
+    }
+
+    fn link_cell(&self, index: u32) -> Option<(R::Word, R::Word)> {
+        let name = self.find(Row::LinkCell(index))?;
+        Some((name, R::along(name, 1)))
+    }
+
+    fn syn_meter(&self, service: u32) -> Option<R::Word> {
+        self.find(Row::Syn(service))
+    }
+
+    fn cookies_until(&self, service: u32) -> Option<R::Word> {
+        Some(R::along(self.find(Row::Syn(service))?, 1))
+    }
+
+    fn load(&self, word: R::Word) -> u64 {
+        self.read(word)
+    }
+
+    fn store(&self, word: R::Word, new: u64) {
+        self.write(word, new);
+    }
+
+    fn add(&self, word: R::Word, amount: u64) {
+        self.write(word, self.read(word).wrapping_add(amount));
+    }
+
+    fn compare_exchange(&self, word: R::Word, seen: u64, new: u64) -> bool {
+        let same = !self.loses_race() && self.read(word) == seen;
+        if same {
+            self.write(word, new);
+        }
+        same
+    }
+
+    fn quiet_until(&self, slot: u32) -> Option<R::Word> {
+        self.find(Row::Quiet(slot))
+    }
+
+    fn tell(&self, event: DropEvent) -> bool {
+        self.report(event)
+    }
+
+    fn note(&self, event: Event) {
+        self.note_event(event);
+    }
+
+    fn count(&self, slot: u32, len: u64) {
+        self.count_frame(slot, len);
+    }
+}
