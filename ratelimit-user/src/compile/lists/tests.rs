@@ -222,3 +222,18 @@ fn whoever_is_inside_the_prefix_of_a_user_is_that_user_unless_the_entry_names_an
     carry_out(&mut edited_lists, &edited(&Lists::new(), &own));
     assert_eq!(edited_lists, effective(own), "edits come to what all entries come to");
 }
+
+#[test]
+fn a_reason_is_what_the_operator_typed_whoever_wants_the_block() {
+    let mut entry = ListEntry { reason_len: 4, ..ListEntry::EMPTY };
+    entry.reason[..6].copy_from_slice(b"scanxx");
+    assert_eq!(reason_text(&entry).as_deref(), Some("scan"));
+    entry.reason_len |= OF_CLUSTER;
+    assert_eq!(reason_text(&entry).as_deref(), Some("scan"));
+    assert_eq!(reason_text(&ListEntry::EMPTY), None);
+    assert_eq!(
+        reason_text(&ListEntry { reason_len: u32::MAX & !OF_CLUSTER, ..ListEntry::EMPTY }),
+        None,
+        "no such length"
+    );
+}

@@ -177,6 +177,40 @@ fn a_margin_begins_when_its_bucket_would_have_filled() {
 }
 
 #[test]
+fn a_total_is_split_among_cpus_and_kinds_of_sources() {
+    let total = |text: &str, cpus: u32, tick_ns: u64| {
+        let text =
+            format!("[source]\nlimits = [\"100000 packets/s burst 100000\"]\n[host]\ntotal = [\"{text}\"]\n");
+        let facts = HostFacts { cpus, tick_ns, ..FACTS };
+        desired(&policy(&text), &facts, 1, None).policy.host_totals[0]
+    };
+    let cost = total("1000000 packets/s burst 1000000", 4, 0).limit.cost_fp;
+    let whole = 1_000_000 * cost;
+    for cpus in [1, 4, 64] {
+        let split = total("1000000 packets/s burst 1000000", cpus, 0);
+        let held = u64::from(cpus) * 2 * (split.portion_q8 + cost);
+        assert!(split.portion_q8 > 0 && held <= whole / 16, "{cpus}: {split:?}");
+        assert!(held + u64::from(cpus) * 2 > whole / 16 - cost * 2 * u64::from(cpus), "{cpus}: {split:?}");
+        // Nothing is given out twice: what CPUs may hold is not in the bucket.
+        assert!(
+            split.limit.tolerance_q8 + held <= whole && split.limit.tolerance_q8 + held + 2 * cost > whole
+        );
+        assert_eq!(split.untracked_tolerance_q8, split.limit.tolerance_q8 - split.limit.tolerance_q8 / 4);
+    }
+    // Too small to be held in portions.
+    let small = total("1000 packets/s burst 100", 64, 0);
+    assert_eq!((small.portion_q8, small.limit.tolerance_q8 / small.limit.cost_fp), (0, 100));
+    let bytes = total("100 MB/s burst 100 MB", 4, 0);
+    let frame = ratelimit_common::limit::gcra::charge_q8(&bytes.limit, 65_536);
+    let (whole, held) =
+        (bytes.limit.tolerance_q8 + 8 * (bytes.portion_q8 + frame), 8 * (bytes.portion_q8 + frame));
+    assert!(
+        bytes.portion_q8 >= frame && held <= whole / 16,
+        "the largest frame that there can be: {bytes:?}"
+    );
+}
+
+#[test]
 fn totals_keep_their_places_by_what_they_count() {
     let of = |totals: &str| {
         policy(&format!("[source]\nlimits = [\"1000 packets/s\"]\n[host]\ntotal = [{totals}]\n"))
@@ -231,4 +265,44 @@ fn allowances_of_a_cpu_may_be_used_up_in_a_tenth_of_a_second() {
         assert_eq!(second_q8 / limit.cost_fp, per_second, "{limit:?}");
         assert!(at_once(limit).abs_diff(per_second / 10) <= 1, "{limit:?}");
     }
+}
+
+#[test]
+fn a_service_whose_total_changes_is_named_and_no_other() {
+    let of = |rates: [&str; 2]| {
+        let service = |(name, port, rate): (&str, u16, &str)| {
+            format!(
+                "[[service]]\nname = \"{name}\"\nmatch = {{ protocol = \"udp\", ports = [{port}] }}\ntotal = [\"{rate}\"]\n"
+            )
+        };
+        let services = [service(("a", 53, rates[0])), service(("b", 123, rates[1]))].concat();
+        policy(&format!("[source]\nlimits = [\"1000 packets/s\"]\n{services}"))
+    };
+    let rates = ["100000 packets/s", "200000 packets/s"];
+    let first = desired(&of(rates), &FACTS, 1, None);
+    assert_eq!(first.changed_totals, [0_u32; 0], "there was none before");
+    let place = |name: &str| first.names.services.of(name).unwrap() as u32;
+    let changed = |rates: [&str; 2]| {
+        let known = Before::known(&first.policy, &first, NOW_Q8);
+        desired(&of(rates), &FACTS, 2, Some(known)).changed_totals
+    };
+    assert_eq!(changed(rates), [0_u32; 0]);
+    assert_eq!(changed(["100000 packets/s", "300000 packets/s"]), [place("b")]);
+    assert_eq!(changed(["90000 packets/s", "200000 packets/s"]), [place("a")]);
+}
+
+#[test]
+fn a_window_with_a_margin_is_two_and_one_without_is_one() {
+    let windows = |limit: &str, headroom: bool| -> Vec<(u32, u64)> {
+        let text = format!("[source]\nlimits = [\"{limit}\"]\n");
+        let compiled = desired(&policy(&text), &HostFacts { headroom, ..FACTS }, 1, None).policy;
+        let used = &compiled.windows[..compiled.window_count as usize];
+        used.iter().map(|window| (window.soft, window.window.limit)).collect()
+    };
+    let [(0, limit)] = windows("100 packets/min fixed-window", true)[..] else { panic!("one window") };
+    let mut soft = windows("100 packets/min fixed-window soft 10%", true);
+    soft.sort_unstable();
+    assert_eq!(soft, [(0, limit + limit / 10), (1, limit)], "the margin refuses, the limit only counts");
+    assert_eq!(windows("100 packets/min fixed-window elastic 10%", true).len(), 2);
+    assert_eq!(windows("100 packets/min fixed-window elastic 10%", false), [(0, limit)], "no headroom");
 }
