@@ -232,7 +232,7 @@ fn a_reason_is_what_the_operator_typed_whoever_wants_the_block() {
     assert_eq!(reason_text(&entry).as_deref(), Some("scan"));
     assert_eq!(reason_text(&ListEntry::EMPTY), None);
     assert_eq!(
-        reason_text(&ListEntry { reason_len: u32::MAX & !OF_CLUSTER, ..ListEntry::EMPTY }),
+        reason_text(&ListEntry { reason_len: !OF_CLUSTER, ..ListEntry::EMPTY }),
         None,
         "no such length"
     );
