@@ -172,6 +172,8 @@ struct Said {
 struct Host {
     leases: Leases,
     round_trip: RoundTrip,
+    /// When a loaded store is to hear of the host again, by the host's clock.
+    batch_due_ns: u64,
     epoch: u64,
     /// Its clock, as it runs: so many thousandths faster, and from there.
     drift: i64,
@@ -249,6 +251,7 @@ impl World {
             let mut host = Host {
                 leases: world.no_leases(),
                 round_trip: RoundTrip::new(world.plan.tick, world.plan.lease),
+                batch_due_ns: 0,
                 epoch: 0,
                 drift,
                 offset_ns,
@@ -352,7 +355,7 @@ impl World {
         let spent = host.spent;
         host.leases.observe(clock, |_| spent);
         let given_up = host.waiting.is_none_or(|(_, until)| clock >= until);
-        if given_up {
+        if given_up && clock >= host.batch_due_ns {
             let lines = host.leases.batch(clock);
             if !lines.is_empty() {
                 host.attempt += 1;
@@ -360,6 +363,8 @@ impl World {
                 // Sometimes patient, sometimes not: an answer may come to a lease batch that has been repeated.
                 let patience = (self.rng.u64(1..=slowest_ms.max(2)) + 2 * quickest_ms) * MS + tick_ns;
                 host.waiting = Some((clock, clock + patience));
+                let stretched = host.round_trip.interval() - Duration::from_nanos(tick_ns);
+                host.batch_due_ns = clock + stretched.as_nanos() as u64;
                 let batch = Message::LeaseBatch { from: at, epoch: host.epoch, attempt: host.attempt, lines };
                 host.tell(now_ns);
                 let cut_off = now_ns < host.cut_off_until_ns;
@@ -488,6 +493,7 @@ impl Host {
         self.alive = true;
         self.epoch = epoch;
         self.waiting = None;
+        self.batch_due_ns = 0;
         let clock = self.clock(now_ns);
         let spent = self.spent;
         self.leases.follow(vec![limit.clone()], clock, |_| spent);
@@ -517,9 +523,9 @@ impl Host {
         }
         let clock = self.clock(now_ns);
         self.waiting = None;
-        self.round_trip.took(Duration::from_nanos(clock - sent));
+        self.round_trip.took(Duration::from_nanos(clock - sent), 1);
         let sent = sent.saturating_sub(self.slept_ns - self.slept_by_letter_ns);
-        self.leases.reckon_with(self.round_trip.usual());
+        self.leases.reckon_with(self.round_trip.beyond_tick());
         for (key, grant) in grants {
             self.leases.answer(key, grant, sent, clock);
         }

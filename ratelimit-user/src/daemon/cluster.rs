@@ -63,6 +63,8 @@ pub(super) struct Cluster {
     failures: u64,
     /// As it was measured when the store was last heard.
     round_trip: RoundTrip,
+    /// When a loaded store is to hear of this host again.
+    batch_due: Instant,
     /// Limits whose books are to be opened anew.
     resets: BTreeSet<String>,
     /// For how long this host was suspended when last looked.
@@ -115,6 +117,7 @@ impl Cluster {
             lines: 0,
             failures: 0,
             round_trip: RoundTrip::new(policy.tick(), policy.lease()),
+            batch_due: Instant::now(),
             resets: BTreeSet::new(),
             suspended_ns: probe::suspended_ns(),
             clock_steps: 0,
@@ -124,10 +127,10 @@ impl Cluster {
         })
     }
 
-    /// What is held follows how long the store takes to answer.
+    /// What is held follows how long the store takes to answer, and how often it is asked.
     fn reckon_with(&mut self, round_trip: RoundTrip) {
         self.round_trip = round_trip;
-        self.leases.reckon_with(round_trip.usual());
+        self.leases.reckon_with(round_trip.beyond_tick());
     }
 
     /// What this start of this host is called in the store.
@@ -286,7 +289,7 @@ impl Cluster {
     ) -> Result<Option<LeaseBatch>, Failure> {
         self.look_after_leases(policy, kernel)?;
         let now_ns = probe::now_ns();
-        if !self.breaker.allows(now) {
+        if !self.breaker.allows(now) || now < self.batch_due {
             return Ok(None);
         }
         let lines = self.leases.batch(now_ns);
@@ -295,6 +298,8 @@ impl Cluster {
         if lines.is_empty() && resets.is_empty() && gossip.is_none() {
             return Ok(None);
         }
+        // A tick that is not stretched is waited for by whoever calls this.
+        self.batch_due = now + (self.round_trip.interval() - self.policy.tick());
         let suspended_ns = self.suspended_ns;
         Ok(Some(LeaseBatch { lines, sent_ns: probe::now_ns(), suspended_ns, resets, gossip }))
     }
@@ -365,6 +370,7 @@ impl Cluster {
     /// Lets go of every lease, so that others can have it.
     fn give_up_leases(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
         self.leases.give_up(probe::now_ns());
+        self.batch_due = Instant::now();
         self.tell_leases(kernel)
     }
 

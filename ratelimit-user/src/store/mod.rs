@@ -10,4 +10,5 @@ pub mod lease_batch;
 pub mod record;
 pub mod redis;
 pub mod round_trip;
+pub mod stretched_tick;
 pub mod worker;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::stretched_tick::StretchedTick;
+
 /// The shortest deadline: a busy store takes that long now and then.
 const SHORTEST: Duration = Duration::from_millis(50);
 /// Round trips that connecting takes: the connection, TLS, a first word, password, database, and the script if the server does not have it.
@@ -27,17 +29,27 @@ pub struct RoundTrip {
     usual: Option<(Duration, Duration)>,
     /// Answers in a row that did not come in time.
     missed: u32,
+    /// How often a store that is so busy is talked to.
+    stretched: StretchedTick,
 }
 
 impl RoundTrip {
     /// To a store that has not answered yet.
     pub fn new(tick: Duration, lease: Duration) -> Self {
-        Self { tick, lease, last: Duration::ZERO, usual: None, missed: 0 }
+        Self {
+            tick,
+            lease,
+            last: Duration::ZERO,
+            usual: None,
+            missed: 0,
+            stretched: StretchedTick::new(tick, lease),
+        }
     }
 
-    /// An answer came after so long.
-    pub fn took(&mut self, time: Duration) {
+    /// An answer about so many records came after so long.
+    pub fn took(&mut self, time: Duration, records: usize) {
         (self.missed, self.last) = (0, time);
+        self.stretched.answered(time, records);
         self.usual = Some(match self.usual {
             None => (time, time / 2),
             Some((mean, deviation)) => ((mean * 7 + time) / 8, (deviation * 3 + mean.abs_diff(time)) / 4),
@@ -47,6 +59,7 @@ impl RoundTrip {
     /// An answer did not come in time: perhaps it takes longer than it used to.
     pub fn missed(&mut self) {
         self.missed = (self.missed + 1).min(DOUBLINGS);
+        self.stretched.busy();
     }
 
     /// What the last answer took; nothing while none has come.
@@ -57,6 +70,21 @@ impl RoundTrip {
     /// What an answer takes, to be reckoned with; nothing while none has come.
     pub fn usual(&self) -> Duration {
         self.usual.map_or(Duration::ZERO, |(mean, deviation)| mean + deviation)
+    }
+
+    /// The store said that it has too much to do.
+    pub fn busy(&mut self) {
+        self.stretched.busy();
+    }
+
+    /// Time from one lease batch to the next: the tick, or longer while the store is loaded.
+    pub fn interval(&self) -> Duration {
+        self.stretched.interval()
+    }
+
+    /// What passes beyond a tick until what is asked for is there: the answer, and as much as the tick is stretched by.
+    pub fn beyond_tick(&self) -> Duration {
+        self.usual() + self.stretched.stretched_by()
     }
 
     /// How long an answer is waited for: long enough not to give up on a busy store, and never so long that the lease which it brings would be
@@ -90,7 +118,7 @@ mod tests {
 
     fn measured(tick: u64, lease: u64, trips: impl IntoIterator<Item = u64>) -> RoundTrip {
         let mut round_trip = RoundTrip::new(ms(tick), ms(lease));
-        trips.into_iter().for_each(|trip| round_trip.took(ms(trip)));
+        trips.into_iter().for_each(|trip| round_trip.took(ms(trip), 1));
         round_trip
     }
 
@@ -115,14 +143,14 @@ mod tests {
             round_trip.missed();
         }
         assert_eq!(waited, [ms(100)]);
-        round_trip.took(ms(200));
+        round_trip.took(ms(200), 1);
         for _ in 0..20 {
             assert!(round_trip.deadline() > ms(200), "{round_trip:?}");
-            round_trip.took(ms(200));
+            round_trip.took(ms(200), 1);
         }
         assert!(round_trip.usual() >= ms(170) && round_trip.usual() < ms(250), "{:?}", round_trip.usual());
         // And back again.
-        (0..60).for_each(|_| round_trip.took(ms(1)));
+        (0..60).for_each(|_| round_trip.took(ms(1), 1));
         assert_eq!(round_trip.deadline(), ms(100));
     }
 

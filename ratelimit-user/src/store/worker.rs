@@ -258,7 +258,7 @@ struct Worker<B: Backend> {
     /// For how long an answer to a request is waited for.
     deadline: Duration,
     clock: Clock,
-    state: Mutex<State<B>>,
+    state: Mutex<WorkerState<B>>,
     /// Wakes the search: something has changed that it may have to do with.
     wanted: Notify,
     /// Wakes whoever waits for the end of a search.
@@ -266,27 +266,27 @@ struct Worker<B: Backend> {
 }
 
 /// What changes.
-struct State<B> {
+struct WorkerState<B> {
     link: Option<Arc<B>>,
     /// Which servers answer requests.
     servers: Servers,
     notices: Notices,
-    search: search::State,
+    search: search::SearchState,
 }
 
-impl<B> Default for State<B> {
+impl<B> Default for WorkerState<B> {
     fn default() -> Self {
         Self {
             link: None,
             servers: Servers::default(),
             notices: Notices::default(),
-            search: search::State::default(),
+            search: search::SearchState::default(),
         }
     }
 }
 
 impl<B: Backend> Worker<B> {
-    fn state(&self) -> MutexGuard<'_, State<B>> {
+    fn state(&self) -> MutexGuard<'_, WorkerState<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

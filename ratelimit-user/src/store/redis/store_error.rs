@@ -162,6 +162,11 @@ impl StoreError {
         matches!(self, Self::TimedOut { .. })
     }
 
+    /// Whether the server says that it has too much to do at the moment.
+    pub fn is_overloaded(&self) -> bool {
+        matches!(self, Self::Busy { .. } | Self::Loading { .. })
+    }
+
     /// Whether the link is of no more use, or leads to the wrong place, until `Link::mend` has run. After a timeout too: answers that come
     /// late are thrown away, but a connection whose other end is gone without a word is only noticed by opening another one.
     pub fn needs_reconnect(&self) -> bool {

@@ -20,6 +20,8 @@ use crate::store::{
 
 /// Keys in one piece, three for each record, unless a single call has more: about 4 ms of a server's time, or of all masters together in a Redis Cluster.
 const PIECE: usize = 750;
+/// Keys of one record, at least.
+const KEYS_OF_RECORD: usize = 3;
 /// Keys under way: the piece that the server works at, and the next. A call with more is under way alone.
 const UNDER_WAY: usize = 2 * PIECE;
 
@@ -69,10 +71,13 @@ impl<B: Backend> Worker<B> {
         let answers = in_pieces(&*link, calls, most, Deadline::after(deadline)).await;
         let errors = || answers.iter().filter_map(|answer| answer.as_ref().err());
         if errors().next().is_none() && !calls.is_empty() {
-            self.known.round_trip().took(began.elapsed());
+            let keys: usize = calls.iter().map(|call| call.keys.len()).sum();
+            self.known.round_trip().took(began.elapsed(), keys / KEYS_OF_RECORD);
         }
         if errors().count() == answers.len() && errors().any(StoreError::is_late) {
             self.known.round_trip().missed();
+        } else if errors().any(StoreError::is_overloaded) {
+            self.known.round_trip().busy();
         }
         if errors().any(StoreError::needs_reconnect) {
             self.want_search();

@@ -14,8 +14,8 @@ const EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notices {
     /// How the store was when something was last said, and when it was last looked at.
-    said: Option<State>,
-    seen: Option<State>,
+    said: Option<ServerCounts>,
+    seen: Option<ServerCounts>,
     /// Changes since then.
     changes: u64,
     /// When the allowance of lines will be whole again.
@@ -23,7 +23,7 @@ pub(super) struct Notices {
 }
 
 /// As much of a condition as a line is about: how many answer, how many do not, and what kind of trouble that is.
-type State = (usize, usize, Option<&'static str>);
+type ServerCounts = (usize, usize, Option<&'static str>);
 
 impl Notices {
     /// What to say now: whether it is a warning, and the sentence.

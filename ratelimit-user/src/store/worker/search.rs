@@ -56,7 +56,7 @@ struct Found<B> {
 
 /// How the search is going.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct SearchState {
     pub(super) is_running: bool,
     /// Whether somebody has said that the link leads to the wrong place.
     pub(super) is_wanted: bool,
@@ -66,7 +66,7 @@ pub(super) struct State {
     pub(super) met: Met,
 }
 
-impl<B: Backend> super::State<B> {
+impl<B: Backend> super::WorkerState<B> {
     /// Whether there is a connection to any server.
     pub(super) fn is_connected(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.servers().iter().any(|(_, problem)| problem.is_none()))
@@ -75,7 +75,7 @@ impl<B: Backend> super::State<B> {
     /// When to look for servers that are away; none if all are there, or it is being looked for them.
     pub(super) fn search_due(&self) -> Option<Instant> {
         let Condition { answering, away, problem, .. } = self.servers.condition();
-        let State { is_running, is_wanted, ended, .. } = self.search;
+        let SearchState { is_running, is_wanted, ended, .. } = self.search;
         if is_running || !(is_wanted || away > 0 || self.link.is_none()) {
             return None;
         }
@@ -167,7 +167,7 @@ impl<B: Backend> Worker<B> {
                 let is_new = facts.iter().any(|server| !servers.contains(server));
                 state.search.met = Met { number: number + u64::from(is_new), servers: facts.into() };
                 if let Some(trip) = trip {
-                    self.known.round_trip().took(trip);
+                    self.known.round_trip().took(trip, 1);
                 }
             }
             Err(error) => {

@@ -1,6 +1,10 @@
 //! What hosts admit together while the store, the way to it, or one of them fails.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use ratelimit_tests::{
     fleet::{Bound, Fleet, Sample, excess},
@@ -182,4 +186,62 @@ fn nobody_waits_for_a_store_that_does_not_answer() {
     redis.resume();
     println!("slowest verb {with:?} with the store, {without:?} without");
     assert!(without < with + Duration::from_secs(1), "{with:?} with the store, {without:?} without");
+}
+
+/// Has the server do something else for 80 ms at a time, one time after the other, until it is over.
+fn keep_busy(url: &str, is_over: &AtomicBool) {
+    let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+    let mut spin = |rounds: u64| {
+        let began = Instant::now();
+        let text = "for _ = 1, ARGV[1] do end";
+        let done: redis::Value = redis::cmd("EVAL")
+            .arg(text)
+            .arg(0)
+            .arg(rounds)
+            .query(&mut connection)
+            .expect("a script that ends");
+        assert_eq!(done, redis::Value::Nil);
+        began.elapsed()
+    };
+    let mut rounds = 1_000_000;
+    while !is_over.load(Ordering::Relaxed) {
+        let took = spin(rounds);
+        rounds = (rounds as f64 * 0.08 / took.as_secs_f64().max(0.001)) as u64;
+    }
+}
+
+#[test]
+fn a_store_that_others_keep_busy_is_asked_less_often_and_as_often_as_before_afterwards() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let mut fleet = Fleet::start(1, LIMIT, &through_socket(&redis), "hosts = 1");
+    let exchanges = |fleet: &mut Fleet, samples: &mut Vec<Sample>, seconds: u64| {
+        let count = |fleet: &Fleet| fleet.hosts[0].status()["exchanges"].as_u64().expect("a number");
+        let (before, began) = (count(fleet), Instant::now());
+        samples.extend(fleet.watch(Duration::from_secs(seconds), Vec::new()));
+        (count(fleet) - before) as f64 / began.elapsed().as_secs_f64()
+    };
+    let (mut samples, is_over) = (Vec::new(), AtomicBool::new(false));
+    fleet.watch(WARM, Vec::new());
+    let floods = fleet.flood(&[0], 10_000, 14.0);
+    let calm = exchanges(&mut fleet, &mut samples, 3);
+    let busy = thread::scope(|scope| {
+        scope.spawn(|| keep_busy(&redis.url(), &is_over));
+        exchanges(&mut fleet, &mut samples, 1);
+        let busy = exchanges(&mut fleet, &mut samples, 4);
+        is_over.store(true, Ordering::Relaxed);
+        busy
+    });
+    exchanges(&mut fleet, &mut samples, 2);
+    let afterwards = exchanges(&mut fleet, &mut samples, 3);
+    floods.into_iter().for_each(done);
+    let above = excess(&samples, BOUND);
+    println!(
+        "{calm:.1} exchanges a second, {busy:.1} while others keep the store busy, {afterwards:.1} afterwards"
+    );
+    println!("{above:.0} above the rate at most, burst 1000");
+    // A tick is 50 ms, and the longest 250 ms; without a longer one there would be one exchange in 80 ms.
+    assert!(calm > 12.0 && afterwards > 12.0, "{calm} and {afterwards} in a second");
+    assert!(busy < 7.0, "{busy} in a second");
+    assert!(above <= BOUND.burst, "{above} above the rate in some interval");
 }
