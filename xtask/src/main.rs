@@ -23,6 +23,7 @@ mod soak;
 mod suites;
 mod test;
 mod tool;
+mod type_names;
 mod vm;
 mod words;
 mod workspace;

@@ -20,11 +20,11 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct Allow {
     #[command(subcommand)]
-    action: Action,
+    action: AllowAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum AllowAction {
     /// Never block or limit a prefix; wins over every block
     ///
     /// Example: ratelimit allow add 198.51.100.7
@@ -61,14 +61,14 @@ enum Action {
 impl Allow {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::Add { prefix, daemon, format } => {
+            AllowAction::Add { prefix, daemon, format } => {
                 order(&daemon.state, Order::AllowAdd { prefix }, format.output)
             }
-            Action::Del { prefix, force, daemon, format } => {
+            AllowAction::Del { prefix, force, daemon, format } => {
                 let operator = force.operator();
                 order(&daemon.state, Order::AllowDel { prefix, operator }, format.output)
             }
-            Action::List { daemon, format } => match ask(&daemon.state, Order::AllowList)? {
+            AllowAction::List { daemon, format } => match ask(&daemon.state, Order::AllowList)? {
                 Reply::Allows(prefixes) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "allows": prefixes }))
                 }

@@ -19,11 +19,11 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct Attacks {
     #[command(subcommand)]
-    action: Action,
+    action: AttacksAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum AttacksAction {
     /// Show all attacks that are kept, newest first
     ///
     /// Example: ratelimit attacks list
@@ -49,7 +49,7 @@ enum Action {
 impl Attacks {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::List { daemon, format } => match ask(&daemon.state, Order::AttackList)? {
+            AttacksAction::List { daemon, format } => match ask(&daemon.state, Order::AttackList)? {
                 Reply::Attacks(attacks) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "attacks": attacks }))
                 }
@@ -57,7 +57,7 @@ impl Attacks {
                 Reply::Attacks(attacks) => print(&list(&attacks)),
                 other => Err(unexpected(&other)),
             },
-            Action::Show { number, daemon, format } => {
+            AttacksAction::Show { number, daemon, format } => {
                 match ask(&daemon.state, Order::AttackShow { number })? {
                     Reply::Attack(report) if format.output == Output::Json => {
                         print_json(&serde_json::json!({ "attack": report }))

@@ -24,11 +24,11 @@ const CLUSTER: &str = "--cluster";
 #[derive(Debug, Args)]
 pub(super) struct Block {
     #[command(subcommand)]
-    action: Action,
+    action: BlockAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum BlockAction {
     /// Block a prefix; the kernel program ends the block when its lifetime is over
     ///
     /// Example: ratelimit block add 203.0.113.0/24 --for 10m --reason "syn flood, ticket 4711"
@@ -77,7 +77,7 @@ enum Action {
 impl Block {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::Add { prefix, lifetime, reason, cluster, force, daemon, format } => {
+            BlockAction::Add { prefix, lifetime, reason, cluster, force, daemon, format } => {
                 let for_ns = match lifetime.as_deref().map(parse_lifetime).transpose() {
                     Ok(for_ns) => for_ns,
                     Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
@@ -89,13 +89,13 @@ impl Block {
                 let request = Order::BlockAdd { prefix, for_ns, reason, cluster, operator };
                 order(&daemon.state, request, format.output)
             }
-            Action::Del { prefix, cluster, daemon, format } => {
+            BlockAction::Del { prefix, cluster, daemon, format } => {
                 if cluster {
                     require_this_build(&daemon.state, CLUSTER)?;
                 }
                 order(&daemon.state, Order::BlockDel { prefix, cluster }, format.output)
             }
-            Action::List { daemon, format } => match ask(&daemon.state, Order::BlockList)? {
+            BlockAction::List { daemon, format } => match ask(&daemon.state, Order::BlockList)? {
                 Reply::Blocks(blocks) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "blocks": blocks }))
                 }

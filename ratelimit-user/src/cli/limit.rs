@@ -20,11 +20,11 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct Limit {
     #[command(subcommand)]
-    action: Action,
+    action: LimitAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum LimitAction {
     /// Show all limits
     List {
         #[command(flatten)]
@@ -74,14 +74,14 @@ enum Action {
 impl Limit {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::List { daemon, format } => match ask(&daemon.state, Order::LimitList)? {
+            LimitAction::List { daemon, format } => match ask(&daemon.state, Order::LimitList)? {
                 Reply::Limits(limits) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "limits": limits }))
                 }
                 Reply::Limits(limits) => print(&text(&limits)),
                 other => Err(unexpected(&other)),
             },
-            Action::Get { name: asked, daemon, format } => {
+            LimitAction::Get { name: asked, daemon, format } => {
                 match ask(&daemon.state, Order::LimitGet { name: asked.clone() })? {
                     // One limit by its own name; a list is a list, however many there are in it.
                     Reply::Limits(limits) if format.output == Output::Json => match limits.as_slice() {
@@ -93,7 +93,7 @@ impl Limit {
                     other => Err(unexpected(&other)),
                 }
             }
-            Action::Set { name, rates, save, force, daemon, format } => {
+            LimitAction::Set { name, rates, save, force, daemon, format } => {
                 let (operator, rate) = (force.operator(), rates_of(&rates).join(", "));
                 order(&daemon.state, Order::LimitSet { name, rate, save, operator }, format.output)
             }

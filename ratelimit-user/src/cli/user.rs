@@ -20,11 +20,11 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct User {
     #[command(subcommand)]
-    action: Action,
+    action: UserAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum UserAction {
     /// Show all users, their plans, sources and limits
     List {
         #[command(flatten)]
@@ -85,7 +85,7 @@ enum Action {
 impl User {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
-            Action::List { daemon, format } => match ask(&daemon.state, Order::UserList)? {
+            UserAction::List { daemon, format } => match ask(&daemon.state, Order::UserList)? {
                 Reply::Users(users) if format.output == Output::Json => {
                     print_json(&serde_json::json!({ "users": users }))
                 }
@@ -93,17 +93,17 @@ impl User {
                 Reply::Users(users) => print(&list(&users)),
                 other => Err(unexpected(&other)),
             },
-            Action::Get { name, daemon, format } => match ask(&daemon.state, Order::UserGet { name })? {
+            UserAction::Get { name, daemon, format } => match ask(&daemon.state, Order::UserGet { name })? {
                 Reply::Users(users) if format.output == Output::Json => print_json(&users.first()),
                 Reply::Users(users) => print(&users.iter().map(one).collect::<String>()),
                 other => Err(unexpected(&other)),
             },
-            Action::Set { name, plan, network, inherit, save, force, daemon, format } => {
+            UserAction::Set { name, plan, network, inherit, save, force, daemon, format } => {
                 let user = UserOrder { name, plan, network, inherit, save };
                 let request = Order::UserSet { user, operator: force.operator() };
                 order(&daemon.state, request, format.output)
             }
-            Action::Reset { name, daemon, format } => {
+            UserAction::Reset { name, daemon, format } => {
                 order(&daemon.state, Order::UserReset { name }, format.output)
             }
         }

@@ -32,7 +32,7 @@ pub struct Admission {
 
 /// What somebody may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum CallerRights {
     /// Everything: root, and the daemon's own user.
     Operator,
     /// Ask: a member of the group.
@@ -56,27 +56,27 @@ impl Admission {
     }
 
     /// What a caller may do, by the kernel's word about who it is.
-    pub(super) fn standing(&self, uid: u32, gid: u32) -> Standing {
+    pub(super) fn standing(&self, uid: u32, gid: u32) -> CallerRights {
         let us = rustix::process::geteuid().as_raw();
         match &self.readers {
-            _ if uid == 0 || uid == us => Standing::Operator,
+            _ if uid == 0 || uid == us => CallerRights::Operator,
             Some(readers) if Some(uid) != self.barred => {
                 // The kernel says one group of the caller. Whoever is in by another has been let in by the file, if it lets in nobody else.
                 let is_in = gid == readers.group
                     || fs::symlink_metadata(&self.socket)
                         .is_ok_and(|file| file.gid() == readers.group && file.mode() & OTHERS == 0);
-                if is_in { Standing::Reader } else { Standing::Stranger }
+                if is_in { CallerRights::Reader } else { CallerRights::Stranger }
             }
-            _ => Standing::Stranger,
+            _ => CallerRights::Stranger,
         }
     }
 
     /// Refuses an order of somebody who may not give it.
-    pub(super) fn require(&self, standing: Standing, order: &Order) -> Result<(), Failure> {
+    pub(super) fn require(&self, standing: CallerRights, order: &Order) -> Result<(), Failure> {
         match (standing, &self.readers) {
-            (Standing::Operator, _) => Ok(()),
-            (Standing::Reader, _) if order.only_asks() => Ok(()),
-            (Standing::Reader, Some(Readers { name, .. })) => Err(refusal(&format!(
+            (CallerRights::Operator, _) => Ok(()),
+            (CallerRights::Reader, _) if order.only_asks() => Ok(()),
+            (CallerRights::Reader, Some(Readers { name, .. })) => Err(refusal(&format!(
                 "members of the group {name:?} may ask, and change nothing; do this as root"
             ))),
             _ => Err(self.refuse_stranger()),

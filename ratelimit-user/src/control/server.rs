@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    admission::{Admission, Standing},
+    admission::{Admission, CallerRights},
     feed,
     line::say,
     protocol::{Order, Reply},
@@ -130,13 +130,13 @@ async fn converse<A: Answer>(
     let caller = Caller::Process { uid: peer.uid(), pid: peer.pid() };
     let standing = admission.standing(peer.uid(), peer.gid());
     // Only operators get a turn among those who may send a policy.
-    let request = read_request(&mut stream, (standing == Standing::Operator).then_some(large)).await?;
+    let request = read_request(&mut stream, (standing == CallerRights::Operator).then_some(large)).await?;
     // An order that is being carried out is not broken off for a newcomer.
     guest.is_known_now();
     let Some(_answering) = guest.begin() else { return Ok(None) };
     let request = request.and_then(|request| admission.require(standing, &request).map(|()| request));
     let reply = match request {
-        _ if standing == Standing::Stranger => Reply::Failed(admission.refuse_stranger()),
+        _ if standing == CallerRights::Stranger => Reply::Failed(admission.refuse_stranger()),
         Ok(Order::Watch { source, reason, frames }) => {
             match Filter::parse(source.as_deref(), reason.as_deref()) {
                 Ok(filter) => return Ok(Some((stream, filter, frames))),

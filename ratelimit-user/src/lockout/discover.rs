@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     Role, Vital, routes,
-    sockets::{self, State, TcpSocket},
+    sockets::{self, TcpSocket, TcpState},
 };
 
 /// sshd's port even where no sshd is found listening: systemd may listen in its place.
@@ -49,9 +49,9 @@ fn sessions(proc: &Path) -> io::Result<BTreeSet<(IpAddr, IpAddr, u16)>> {
         each_socket(proc, |socket| {
             let server = servers.contains(&socket.inode);
             match socket.state {
-                State::Listening if server => _ = ports.insert(socket.local_port),
-                State::Listening => {}
-                State::Established => {
+                TcpState::Listening if server => _ = ports.insert(socket.local_port),
+                TcpState::Listening => {}
+                TcpState::Established => {
                     let ssh = server || ports.contains(&socket.local_port);
                     if ssh && !socket.peer.is_loopback() && found.len() < MAX_SESSIONS {
                         found.insert((socket.peer, socket.local, socket.local_port));

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a socket is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum TcpState {
     Established,
     Listening,
 }
@@ -15,7 +15,7 @@ pub(super) struct TcpSocket {
     pub(super) local: IpAddr,
     pub(super) local_port: u16,
     pub(super) peer: IpAddr,
-    pub(super) state: State,
+    pub(super) state: TcpState,
     /// By which the process that has it can be found.
     pub(super) inode: u64,
 }
@@ -26,8 +26,8 @@ pub(super) fn parse_line(line: &str) -> Option<TcpSocket> {
     let (local, local_port) = endpoint(words.next()?)?;
     let (peer, _) = endpoint(words.next()?)?;
     let state = match words.next()? {
-        "01" => State::Established,
-        "0A" => State::Listening,
+        "01" => TcpState::Established,
+        "0A" => TcpState::Listening,
         _ => return None,
     };
     // Queues, timer, retransmits, owner, time-outs: five words.
@@ -66,10 +66,10 @@ mod tests {
     fn connected_and_listening_sockets_are_read_and_others_are_not() {
         let established = "   1: 0100630A:0016 4200630A:D431 01 00000000:00000000 02:000A7214 00000000     0        0 4711 2 0 20 4 30 10 -1";
         let (local, peer) = ("10.99.0.1".parse().unwrap(), "10.99.0.66".parse().unwrap());
-        let expected = TcpSocket { local, local_port: 22, peer, state: State::Established, inode: 4711 };
+        let expected = TcpSocket { local, local_port: 22, peer, state: TcpState::Established, inode: 4711 };
         assert_eq!(parse_line(established), Some(expected));
         let listening = established.replace(" 01 ", " 0A ");
-        assert_eq!(parse_line(&listening).unwrap().state, State::Listening);
+        assert_eq!(parse_line(&listening).unwrap().state, TcpState::Listening);
         assert_eq!(parse_line(&established.replace(" 01 ", " 06 ")), None, "TIME_WAIT");
         assert_eq!(parse_line("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when"), None);
         for broken in

@@ -102,12 +102,12 @@ pub async fn serve(stream: Stream, door: Door) {
     let Some(pings) = connection.ping_pong() else { return };
     let mut tick = tokio::time::interval_at(Instant::now() + TICK, TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut session = Session { connection, door, calls: Vec::new(), tick, pings, life: Life::Heard };
+    let mut session = GrpcSession { connection, door, calls: Vec::new(), tick, pings, life: Life::Heard };
     poll_fn(|cx| session.poll(cx)).await;
 }
 
 /// One connection.
-struct Session {
+struct GrpcSession {
     connection: Connection<Stream, Bytes>,
     door: Door,
     calls: Vec<Call>,
@@ -127,7 +127,7 @@ enum Life {
     Pinged,
 }
 
-impl Session {
+impl GrpcSession {
     /// Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {

@@ -26,10 +26,10 @@ const OPERATOR_VIEWERS: usize = 4;
 
 /// The gallery, as the listener has it.
 #[derive(Clone, Debug)]
-pub struct Gallery(Arc<Shared>);
+pub struct Gallery(Arc<GalleryState>);
 
 #[derive(Debug)]
-struct Shared {
+struct GalleryState {
     pictures: watch::Sender<Option<Bytes>>,
     /// Notified when somebody begins to look.
     somebody: Notify,
@@ -65,7 +65,7 @@ impl Gallery {
     }
 
     fn new(orders: Option<OrderQueues>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(GalleryState {
             pictures: watch::Sender::new(None),
             somebody: Notify::new(),
             viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),

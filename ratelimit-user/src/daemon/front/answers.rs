@@ -32,9 +32,9 @@ const PUT_AWAY_AFTER: Duration = Duration::from_secs(3);
 
 /// Answers questions of the front process, on the daemon's own runtime.
 #[derive(Clone)]
-pub(in crate::daemon) struct Answers(Arc<Shared>);
+pub(in crate::daemon) struct Answers(Arc<AnswerSources>);
 
-struct Shared {
+struct AnswerSources {
     daemon: Arc<Daemon>,
     runtime: Handle,
     /// Where orders and questions of the dashboard are carried out, one of each at a time.
@@ -61,7 +61,7 @@ impl Answers {
         policy: &Policy,
         redis: Option<&StoreAddress>,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(AnswerSources {
             daemon,
             runtime: Handle::current(),
             orders,
@@ -147,11 +147,11 @@ impl Answers {
     async fn order(&self, order: Order, from: Option<IpAddr>, token: Option<String>) -> Reply {
         let refused = |why: &str| Reply::Failed(Failure::new(ExitCode::NotPermitted, why));
         match kind(&order) {
-            Kind::Change if !self.is_operator(token.as_deref()) => {
+            OrderKind::Change if !self.is_operator(token.as_deref()) => {
                 refused("changes need the operator's token")
             }
-            Kind::Question | Kind::Change => self.0.orders.hand_over(order, from, None).await,
-            Kind::Other => refused("the dashboard cannot order this"),
+            OrderKind::Question | OrderKind::Change => self.0.orders.hand_over(order, from, None).await,
+            OrderKind::Other => refused("the dashboard cannot order this"),
         }
     }
 
@@ -173,7 +173,7 @@ fn is_a_callers(prefix: &Prefix) -> bool {
 
 /// What an order does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum OrderKind {
     /// It tells something.
     Question,
     /// It changes the lists.
@@ -182,13 +182,15 @@ enum Kind {
     Other,
 }
 
-fn kind(order: &Order) -> Kind {
+fn kind(order: &Order) -> OrderKind {
     match order {
-        Order::Explain { .. } | Order::AttackShow { .. } | Order::Lists { .. } => Kind::Question,
+        Order::Explain { .. } | Order::AttackShow { .. } | Order::Lists { .. } => OrderKind::Question,
         // Who is cut off by an order from there is not the dashboard's to say.
-        Order::BlockAdd { operator, .. } | Order::AllowDel { operator, .. } if operator.force => Kind::Other,
-        order if order.changes_lists() => Kind::Change,
-        _ => Kind::Other,
+        Order::BlockAdd { operator, .. } | Order::AllowDel { operator, .. } if operator.force => {
+            OrderKind::Other
+        }
+        order if order.changes_lists() => OrderKind::Change,
+        _ => OrderKind::Other,
     }
 }
 
@@ -206,10 +208,10 @@ mod tests {
             cluster: false,
             operator: Operator { origin: None, force },
         };
-        assert_eq!(kind(&Order::Lists { most: 9 }), Kind::Question);
-        assert_eq!((kind(&block(false)), kind(&block(true))), (Kind::Change, Kind::Other));
+        assert_eq!(kind(&Order::Lists { most: 9 }), OrderKind::Question);
+        assert_eq!((kind(&block(false)), kind(&block(true))), (OrderKind::Change, OrderKind::Other));
         for order in [Order::Rollback, Order::Confirm, Order::LimitList, Order::Status] {
-            assert_eq!(kind(&order), Kind::Other, "{order:?}");
+            assert_eq!(kind(&order), OrderKind::Other, "{order:?}");
         }
     }
 

@@ -71,16 +71,16 @@ const VARIABLES: [&str; 7] =
 /// What an operator should know while there is no front.
 const NOBODY_SERVES: &str = "no front process runs: requests are not answered, and the store is not reached, until another one is started";
 
-type Line = Asker<HostAsks, FrontAnswers>;
+type FrontLine = Asker<HostAsks, FrontAnswers>;
 
 /// The front process as the daemon has it. Clones are the same one.
 #[derive(Clone, Debug)]
-pub(in crate::daemon) struct Front(Arc<Shared>);
+pub(in crate::daemon) struct Front(Arc<FrontState>);
 
 #[derive(Debug)]
-struct Shared {
+struct FrontState {
     /// Absent while there is no front.
-    line: Mutex<Option<Line>>,
+    line: Mutex<Option<FrontLine>>,
     /// The policy in force, and its number.
     wanted: watch::Sender<(u64, Arc<PolicyText>)>,
     /// The number of the policy that the front follows.
@@ -95,7 +95,7 @@ struct Shared {
 impl Front {
     /// A front that is to be started, for this policy.
     pub(in crate::daemon) fn new(version: &Version, round_trip: RoundTrip) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(FrontState {
             line: Mutex::default(),
             wanted: watch::Sender::new((1, Arc::new(text_of(version)))),
             followed: watch::Sender::new(0),
@@ -365,8 +365,12 @@ impl Keeper {
     }
 
     /// Tells the front what it begins with, and then whatever changes. Comes back with what went wrong.
-    async fn tell(&self, line: Line, serves: &mut Option<oneshot::Sender<Result<(), Failure>>>) -> Failure {
-        let Shared { wanted, followed, has_headroom, .. } = &*self.front.0;
+    async fn tell(
+        &self,
+        line: FrontLine,
+        serves: &mut Option<oneshot::Sender<Result<(), Failure>>>,
+    ) -> Failure {
+        let FrontState { wanted, followed, has_headroom, .. } = &*self.front.0;
         let (mut wanted, mut has_headroom) = (wanted.subscribe(), has_headroom.subscribe());
         let (number, policy) = wanted.borrow_and_update().clone();
         let sockets = self.start.sockets.iter().map(|(socket, _)| socket.clone());
@@ -420,7 +424,7 @@ enum Ended {
 }
 
 /// Says something that has to be done.
-async fn said(line: &Line, what: HostAsks, patience: Duration) -> Result<(), Failure> {
+async fn said(line: &FrontLine, what: HostAsks, patience: Duration) -> Result<(), Failure> {
     match tokio::time::timeout(patience, line.ask(what)).await {
         Ok(Some(FrontAnswers::Done)) => Ok(()),
         Ok(Some(FrontAnswers::Failed(failure))) => Err(failure),
@@ -431,7 +435,7 @@ async fn said(line: &Line, what: HostAsks, patience: Duration) -> Result<(), Fai
 }
 
 /// Whether the front answers in time. The streams of one that has gone end, which `Keeper::one` notices.
-async fn is_there(line: &Line) -> bool {
+async fn is_there(line: &FrontLine) -> bool {
     tokio::time::timeout(TO_BE_THERE, line.ask(HostAsks::Alive)).await.is_ok()
 }
 

@@ -57,7 +57,7 @@ const AT_A_TIME: usize = 64;
 /// How long the daemon may take to read a file.
 const TO_READ: Duration = Duration::from_secs(5);
 
-type Line = Asker<FrontAsks, HostAnswers>;
+type HostLine = Asker<FrontAsks, HostAnswers>;
 
 /// The front process, which has given up its rights.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ async fn give_signs_of_life(supervisor: SupervisorSocket) {
 }
 
 /// The way to ask the daemon, from a thread of its own: whoever waits for a file waits for that thread.
-fn ask_daemon(stream: StdUnix) -> io::Result<(Line, Handle)> {
+fn ask_daemon(stream: StdUnix) -> io::Result<(HostLine, Handle)> {
     let runtime = runtime()?;
     let handle = runtime.handle().clone();
     stream.set_nonblocking(true)?;
@@ -189,7 +189,7 @@ fn ask_daemon(stream: StdUnix) -> io::Result<(Line, Handle)> {
 
 /// Answers the daemon.
 struct Office {
-    line: Line,
+    line: HostLine,
     /// Set as soon as the front begins.
     store: Arc<OnceLock<StoreSocket>>,
     /// Until they are served.
@@ -308,7 +308,7 @@ impl Office {
 
 /// Files that the daemon reads.
 struct Elsewhere {
-    line: Line,
+    line: HostLine,
     /// Of the thread that asks.
     runtime: Handle,
     store: Arc<OnceLock<StoreSocket>>,
@@ -357,7 +357,7 @@ impl FileReader for Elsewhere {
 }
 
 /// Metrics that the daemon makes.
-struct Scraped(Line);
+struct Scraped(HostLine);
 
 impl Metrics for Scraped {
     async fn metrics(&self) -> Result<String, String> {
@@ -369,7 +369,7 @@ impl Metrics for Scraped {
 }
 
 /// Pictures that the daemon takes.
-struct Pictured(Line);
+struct Pictured(HostLine);
 
 impl Camera for Pictured {
     async fn take(&mut self) -> Option<Bytes> {
@@ -380,12 +380,12 @@ impl Camera for Pictured {
     }
 }
 
-async fn show(line: Line, gallery: Gallery) {
+async fn show(line: HostLine, gallery: Gallery) {
     gallery.show(|| Pictured(line.clone())).await;
 }
 
 /// Passes on what is asked and ordered in the dashboard. The daemon decides.
-async fn pass_on_orders(line: Line, mut orders: tokio::sync::mpsc::Receiver<Handed>) {
+async fn pass_on_orders(line: HostLine, mut orders: tokio::sync::mpsc::Receiver<Handed>) {
     while let Some(Handed { order, from, token, reply }) = orders.recv().await {
         let line = line.clone();
         tokio::spawn(async move {
@@ -401,7 +401,7 @@ async fn pass_on_orders(line: Line, mut orders: tokio::sync::mpsc::Receiver<Hand
 }
 
 /// Passes on who stays above its limits.
-async fn pass_on_offenders(line: Line, decisions: Arc<DecisionService>) {
+async fn pass_on_offenders(line: HostLine, decisions: Arc<DecisionService>) {
     let Some(mut offenders) = decisions.escalations() else { return };
     while let Some(offence) = offenders.recv().await {
         let asked = FrontAsks::Offence {

@@ -14,7 +14,7 @@ fn wrong<T>(sentence: impl Into<String>) -> Result<T, AddressError> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StoreKind {
     Single,
     Unix,
     Sentinel,
@@ -42,13 +42,14 @@ impl StoreAddress {
         }
         // Half a password would be taken for a host or an option, and shown.
         let behind = rest.split_once('/').map_or("", |(_, path)| path);
-        if (kind != Kind::Unix && behind.contains('@')) || query.is_some_and(|query| query.contains('@')) {
+        if (kind != StoreKind::Unix && behind.contains('@')) || query.is_some_and(|query| query.contains('@'))
+        {
             return wrong(
                 "the address has an @ behind / or ?; inside a password write / as %2F, ? as %3F and @ as %40",
             );
         }
         let options = Options::read(query.unwrap_or_default())?;
-        if kind == Kind::Unix {
+        if kind == StoreKind::Unix {
             return unix(rest, &options, apart);
         }
         let (authority, path) =
@@ -62,21 +63,22 @@ impl StoreAddress {
                 "db= is for Unix sockets; write the database as the last part of the path, as in redis://host/1",
             );
         }
-        let endpoints = endpoints_of(hosts, if kind == Kind::Sentinel { SENTINEL_PORT } else { REDIS_PORT })?;
+        let endpoints =
+            endpoints_of(hosts, if kind == StoreKind::Sentinel { SENTINEL_PORT } else { REDIS_PORT })?;
         let (place, database) = place_of(kind, endpoints, path)?;
         Ok(Self { place, login, database, tls: options.tls(over_tls)? })
     }
 }
 
-fn kind_of(scheme: &str) -> Result<(Kind, bool), AddressError> {
+fn kind_of(scheme: &str) -> Result<(StoreKind, bool), AddressError> {
     Ok(match scheme {
-        "redis" => (Kind::Single, false),
-        "rediss" => (Kind::Single, true),
-        "redis+unix" | "unix" => (Kind::Unix, false),
-        "redis+sentinel" => (Kind::Sentinel, false),
-        "rediss+sentinel" => (Kind::Sentinel, true),
-        "redis+cluster" => (Kind::Cluster, false),
-        "rediss+cluster" => (Kind::Cluster, true),
+        "redis" => (StoreKind::Single, false),
+        "rediss" => (StoreKind::Single, true),
+        "redis+unix" | "unix" => (StoreKind::Unix, false),
+        "redis+sentinel" => (StoreKind::Sentinel, false),
+        "rediss+sentinel" => (StoreKind::Sentinel, true),
+        "redis+cluster" => (StoreKind::Cluster, false),
+        "rediss+cluster" => (StoreKind::Cluster, true),
         _ => {
             return wrong(format!(
                 "scheme {scheme:?} is not known; use redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster or rediss+cluster"
@@ -111,10 +113,10 @@ fn unix(rest: &str, options: &Options, apart: Option<Password>) -> Result<StoreA
     })
 }
 
-fn place_of(kind: Kind, endpoints: Vec<Endpoint>, path: &str) -> Result<(Place, u32), AddressError> {
+fn place_of(kind: StoreKind, endpoints: Vec<Endpoint>, path: &str) -> Result<(Place, u32), AddressError> {
     let path = path.strip_suffix('/').unwrap_or(path);
     match kind {
-        Kind::Sentinel => {
+        StoreKind::Sentinel => {
             let (master, database) = path.split_once('/').map_or((path, ""), |parts| parts);
             let master = decoded(master, "the name of the master")?;
             if master.is_empty() {
@@ -124,11 +126,11 @@ fn place_of(kind: Kind, endpoints: Vec<Endpoint>, path: &str) -> Result<(Place, 
             }
             Ok((Place::Sentinel { sentinels: endpoints, master }, database_of(database)?))
         }
-        Kind::Cluster if path.is_empty() => Ok((Place::Cluster(endpoints), 0)),
-        Kind::Cluster => {
+        StoreKind::Cluster if path.is_empty() => Ok((Place::Cluster(endpoints), 0)),
+        StoreKind::Cluster => {
             wrong(format!("database {path:?}: a Redis Cluster has only database 0; leave it out"))
         }
-        Kind::Single | Kind::Unix => match <[Endpoint; 1]>::try_from(endpoints) {
+        StoreKind::Single | StoreKind::Unix => match <[Endpoint; 1]>::try_from(endpoints) {
             Ok([endpoint]) => Ok((Place::Single(endpoint), database_of(path)?)),
             Err(several) => wrong(format!(
                 "{} hosts for one server; use redis+sentinel:// or redis+cluster:// for several",

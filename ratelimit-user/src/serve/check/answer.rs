@@ -71,7 +71,7 @@ pub(super) struct Told<'r> {
     allowed: bool,
     outcome: &'static str,
     #[serde(flatten)]
-    limit: Option<Standing<'r>>,
+    limit: Option<NearestLimit<'r>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub(super) struct Told<'r> {
 }
 
 #[derive(Debug, Serialize)]
-struct Standing<'r> {
+struct NearestLimit<'r> {
     policy: &'r str,
     limit: u64,
     window: u64,
@@ -95,7 +95,7 @@ impl<'r> Told<'r> {
             Outcome::Delayed { wait_us } => (None, Some(milliseconds(wait_us))),
             _ => (None, None),
         };
-        let standing = |nearest: Nearest<'r>| Standing {
+        let standing = |nearest: Nearest<'r>| NearestLimit {
             policy: &nearest.limit.name,
             limit: nearest.limit.quota,
             window: nearest.limit.window_s,
@@ -128,7 +128,7 @@ fn mark(answer: &mut Answer, decision: &Decision<'_>) {
         if let Ok(value) = HeaderValue::from_str(&policies) {
             headers.insert(POLICY, value);
         }
-        let mut line = Line::new();
+        let mut line = HeaderLine::new();
         line.text("\"")
             .text(&limit.name)
             .text("\";r=")
@@ -320,12 +320,12 @@ fn milliseconds(us: u64) -> u64 {
 }
 
 /// A header field that is put together without memory of its own.
-struct Line {
+struct HeaderLine {
     bytes: [u8; Self::LENGTH],
     length: usize,
 }
 
-impl Line {
+impl HeaderLine {
     /// The longest name of a limit has 64 letters for the API, as many for the plan or user, and a period.
     const LENGTH: usize = 256;
 
@@ -367,15 +367,15 @@ mod tests {
     #[test]
     fn a_line_has_every_number_as_people_write_it() {
         for number in [0, 9, 10, 99, 100, 1_234_567, u64::MAX] {
-            assert_eq!(Line::new().text("r=").number(number).value(), format!("r={number}"));
+            assert_eq!(HeaderLine::new().text("r=").number(number).value(), format!("r={number}"));
         }
     }
 
     #[test]
     fn a_line_ends_where_its_room_does() {
-        let mut line = Line::new();
-        line.text(&"x".repeat(Line::LENGTH)).number(12);
-        assert_eq!(line.value(), "x".repeat(Line::LENGTH));
+        let mut line = HeaderLine::new();
+        line.text(&"x".repeat(HeaderLine::LENGTH)).number(12);
+        assert_eq!(line.value(), "x".repeat(HeaderLine::LENGTH));
     }
 
     #[test]

@@ -117,18 +117,18 @@ async fn append(
         }
         Errand::Refund => {
             decisions.refund(&request, question.age_us).await?;
-            answer::write(body, &Done { done: true });
+            answer::write(body, &BatchEnd { done: true });
         }
         Errand::Reset => {
             decisions.reset(&request).await?;
-            answer::write(body, &Done { done: true });
+            answer::write(body, &BatchEnd { done: true });
         }
     }
     Ok(())
 }
 
 #[derive(Serialize)]
-struct Done {
+struct BatchEnd {
     done: bool,
 }
 

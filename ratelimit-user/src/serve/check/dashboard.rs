@@ -74,7 +74,7 @@ enum Shown {
 
 /// What the page is told first.
 #[derive(Debug, Serialize)]
-struct Session<'s> {
+struct DashboardSession<'s> {
     /// Whether there are packets.
     guards: bool,
     /// `never`: there is no operator's token; `locked`: it has not been shown; `unlocked`.
@@ -211,7 +211,7 @@ impl Visit {
             (Some(_), Shown::Operator) => "unlocked",
         };
         let session =
-            picture::event("session", &Session { guards: gallery.guards(), changes, address: from });
+            picture::event("session", &DashboardSession { guards: gallery.guards(), changes, address: from });
         let tokens = [&self.door.viewer_token, &self.door.operator_token];
         let viewing = Viewing {
             viewer,
@@ -318,11 +318,11 @@ async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<Answer, Troubl
 /// What the daemon said.
 fn told(reply: Reply) -> Result<Answer, Trouble> {
     #[derive(Serialize)]
-    struct Done {
+    struct DoneMessage {
         message: String,
     }
     match reply {
-        Reply::Done(message) => json(&Done { message }),
+        Reply::Done(message) => json(&DoneMessage { message }),
         Reply::Explanation(explanation) => json(&explanation),
         Reply::Attack(report) => json(&report),
         Reply::Failed(failure) => {

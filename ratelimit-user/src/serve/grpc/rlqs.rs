@@ -21,8 +21,8 @@ use super::{
     messages::{
         self, Number,
         quota::{
-            Action, Blanket, BucketAction, BucketId, BucketUsage, Kind, QuotaAssignment, QuotaResponse,
-            Strategy, TokenBucket, UsageReports,
+            Action, Blanket, BucketAction, BucketId, BucketUsage, QuotaAssignment, QuotaResponse,
+            QuotaStrategy, Strategy, TokenBucket, UsageReports,
         },
     },
     status::Status,
@@ -34,7 +34,7 @@ pub use self::quotas::Quotas;
 /// Buckets of one stream. What is used of further ones is charged, and they are given nothing.
 const MAX_BUCKETS: usize = 10_000;
 /// Nothing passes.
-const DENY: Kind = Kind::BlanketRule(Blanket::DenyAll as i32);
+const DENY: QuotaStrategy = QuotaStrategy::BlanketRule(Blanket::DenyAll as i32);
 /// Tokens never come by themselves: this is longer than any assignment is good for.
 const NEVER_S: i64 = 100_000_000;
 
@@ -48,7 +48,7 @@ struct Conversation {
 }
 
 /// How a bucket stands.
-enum Standing {
+enum QuotaLeft {
     /// Nothing limits it, or not so that anything is refused.
     Free,
     /// So many are left, of so many.
@@ -155,7 +155,7 @@ impl Conversation {
         };
         // Envoy fills a new bucket only as full as the one before was. Behind a rule without a bucket it is whole, and nobody is refused
         // for that: all actions of an answer come into force at once.
-        if matches!(kind, Kind::TokenBucket(_)) && before.0 > 0 && before != account.assignment() {
+        if matches!(kind, QuotaStrategy::TokenBucket(_)) && before.0 > 0 && before != account.assignment() {
             actions.push(action(DENY));
         }
         actions.push(action(kind));
@@ -169,13 +169,13 @@ impl Conversation {
         account: &mut ProxyQuota,
         idle: bool,
         now_us: u64,
-    ) -> (Kind, u64) {
+    ) -> (QuotaStrategy, u64) {
         let shared = self.quotas.get(key);
         let (left, retry_s) = match standing(&self.decisions, question).await {
-            Standing::Free => return (Kind::BlanketRule(Blanket::AllowAll.into()), LIFE_S),
+            QuotaLeft::Free => return (QuotaStrategy::BlanketRule(Blanket::AllowAll.into()), LIFE_S),
             // What proxies hold together stays within what the limit gives at once.
-            Standing::Left(left, capacity) => (left.min(capacity.saturating_sub(shared.held)), 1),
-            Standing::Empty(retry_s) => (0, retry_s),
+            QuotaLeft::Left(left, capacity) => (left.min(capacity.saturating_sub(shared.held)), 1),
+            QuotaLeft::Empty(retry_s) => (0, retry_s),
         };
         match account.plan(left, shared.proxies, idle, now_us) {
             Plan::Extend => account.extended(now_us),
@@ -189,7 +189,7 @@ impl Conversation {
         }
         match account.assignment() {
             (0, _) => (DENY, retry_s.clamp(1, LIFE_S)),
-            (tokens, serial) => (Kind::TokenBucket(bucket(tokens, serial)), LIFE_S),
+            (tokens, serial) => (QuotaStrategy::TokenBucket(bucket(tokens, serial)), LIFE_S),
         }
     }
 }
@@ -211,16 +211,16 @@ fn bucket(tokens: u64, serial: u32) -> TokenBucket {
     }
 }
 
-async fn standing(decisions: &DecisionService, question: &Question<'_>) -> Standing {
+async fn standing(decisions: &DecisionService, question: &Question<'_>) -> QuotaLeft {
     let seen = |decision: &Decision<'_>| match (decision.outcome, decision.limit) {
-        (Outcome::Deprioritised, _) | (Outcome::Allowed | Outcome::InMargin, None) => Standing::Free,
+        (Outcome::Deprioritised, _) | (Outcome::Allowed | Outcome::InMargin, None) => QuotaLeft::Free,
         (Outcome::Allowed | Outcome::InMargin, Some(nearest)) => {
             // One fits, were it in the margin.
-            Standing::Left(nearest.remaining.max(1), nearest.limit.meter.capacity())
+            QuotaLeft::Left(nearest.remaining.max(1), nearest.limit.meter.capacity())
         }
-        (Outcome::Delayed { wait_us }, _) => Standing::Empty(wait_us.div_ceil(1_000_000)),
+        (Outcome::Delayed { wait_us }, _) => QuotaLeft::Empty(wait_us.div_ceil(1_000_000)),
         (Outcome::Refused { retry_us }, _) => {
-            Standing::Empty(retry_us.map_or(LIFE_S, |retry_us| retry_us.div_ceil(1_000_000)))
+            QuotaLeft::Empty(retry_us.map_or(LIFE_S, |retry_us| retry_us.div_ceil(1_000_000)))
         }
     };
     match decisions.check(&question.request(), Asking::Peeking, seen).await {
@@ -228,7 +228,7 @@ async fn standing(decisions: &DecisionService, question: &Question<'_>) -> Stand
         // What nobody can answer is not served.
         Err(bad) => {
             decisions.complain(&bad);
-            Standing::Empty(LIFE_S)
+            QuotaLeft::Empty(LIFE_S)
         }
     }
 }
@@ -263,7 +263,7 @@ async fn reserve(decisions: &DecisionService, question: &Question<'_>, wanted: u
         }
         // Others have been faster, here or on another host.
         let left = match standing(decisions, question).await {
-            Standing::Left(left, _) => left,
+            QuotaLeft::Left(left, _) => left,
             _ => 0,
         };
         tokens = if left < tokens { left } else { tokens / 2 };

@@ -39,13 +39,13 @@ pub struct Answer {
 /// What was decided about one descriptor.
 struct Finding {
     outcome: Outcome,
-    limit: Option<Limit>,
+    limit: Option<DescriptorLimit>,
     /// What is kept for a caller that waits.
     turn: Option<Turn>,
 }
 
 /// The limit that decided, copied: rules may change.
-struct Limit {
+struct DescriptorLimit {
     status: RateLimit,
     policies: Vec<Bytes>,
     remaining: u64,
@@ -190,7 +190,7 @@ async fn ask(
 
 impl Finding {
     fn new(decision: &Decision<'_>) -> Self {
-        let limit = |nearest: &Nearest<'_>| Limit {
+        let limit = |nearest: &Nearest<'_>| DescriptorLimit {
             status: RateLimit {
                 requests_per_unit: clamped(nearest.limit.quota),
                 unit: unit(nearest.limit.window_s).into(),

@@ -33,7 +33,7 @@ pub struct Terms {
 
 /// What is answered, before it has a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ThrottleAnswer {
     /// Whether the request is refused.
     pub limited: bool,
     /// Units at once.
@@ -147,21 +147,27 @@ impl Terms {
     }
 
     /// Where a key stands that `take` takes from.
-    pub fn stand(&self, take: impl FnOnce(&Bucket, u64) -> Throttled) -> Standing {
+    pub fn stand(&self, take: impl FnOnce(&Bucket, u64) -> Throttled) -> ThrottleAnswer {
         let Self { limit, interval_ns, quantity } = *self;
         let bucket = Bucket::new(NS_IN_US, interval_ns, limit.max(1).unsigned_abs());
         if limit < 1 {
             // Nothing ever fits; the key may still owe something from when it had a limit.
             let debt_us = take(&bucket, 0).reset_us;
             let nothing = limit == 0 && quantity == 0 && debt_us == 0;
-            return Standing { limited: !nothing, limit, remaining: 0, retry_us: None, reset_us: debt_us };
+            return ThrottleAnswer {
+                limited: !nothing,
+                limit,
+                remaining: 0,
+                retry_us: None,
+                reset_us: debt_us,
+            };
         }
         let took = take(&bucket, quantity);
         let most_us = (bucket.capacity() * interval_ns).div_ceil(NS_IN_US);
         // A key that owes more than it may, because the limit was higher before, is limited even when nothing is asked for.
         let over_us = took.reset_us.saturating_sub(most_us);
         let owes = quantity == 0 && over_us > 0;
-        Standing {
+        ThrottleAnswer {
             limited: took.limited || owes,
             limit,
             remaining: i64::try_from(took.remaining).unwrap_or(i64::MAX),
@@ -171,7 +177,7 @@ impl Terms {
     }
 }
 
-impl Standing {
+impl ThrottleAnswer {
     fn say(&self, dialect: Dialect, reply: &mut Reply<'_>) {
         let Self { limited, limit, remaining, retry_us, reset_us } = *self;
         reply.array(5);

@@ -9,7 +9,7 @@ use ratelimit_tests::{
 };
 use ratelimit_user::serve::grpc::messages::{
     self,
-    quota::{Action, Blanket, BucketId, BucketUsage, Kind, QuotaResponse, UsageReports},
+    quota::{Action, Blanket, BucketId, BucketUsage, QuotaResponse, QuotaStrategy, UsageReports},
 };
 
 const STREAM: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
@@ -25,7 +25,7 @@ fn usage(user: &str, allowed: u64, denied: u64) -> BucketUsage {
 }
 
 /// What one bucket is told after a report.
-fn report(client: &Client, stream: &mut Stream, usage: BucketUsage) -> Kind {
+fn report(client: &Client, stream: &mut Stream, usage: BucketUsage) -> QuotaStrategy {
     client.send(stream, &UsageReports { domain: "web".to_owned(), bucket_quota_usages: vec![usage] });
     let answer: QuotaResponse = client.receive(stream).expect("an assignment");
     // A new bucket comes behind a rule without one, or Envoy would not fill it.
@@ -41,9 +41,9 @@ fn report(client: &Client, stream: &mut Stream, usage: BucketUsage) -> Kind {
 }
 
 /// Tokens in it, and what tells it from others.
-fn tokens(kind: Kind) -> (u32, i32) {
+fn tokens(kind: QuotaStrategy) -> (u32, i32) {
     match kind {
-        Kind::TokenBucket(bucket) => {
+        QuotaStrategy::TokenBucket(bucket) => {
             let interval = bucket.fill_interval.expect("an interval");
             assert!(
                 interval.seconds > 86_400 && bucket.tokens_per_fill.is_some_and(|fill| fill.value == 1),
@@ -51,7 +51,7 @@ fn tokens(kind: Kind) -> (u32, i32) {
             );
             (bucket.max_tokens, interval.nanos)
         }
-        Kind::BlanketRule(rule) => {
+        QuotaStrategy::BlanketRule(rule) => {
             assert_eq!(rule, i32::from(Blanket::DenyAll));
             (0, 0)
         }
@@ -165,11 +165,11 @@ fn buckets_that_the_policy_does_not_have_are_denied_and_bad_ones_cost_the_others
     let mut stream = client.open(STREAM);
     let mut unknown = usage("ann", 0, 1);
     unknown.bucket_id.as_mut().expect("an id").bucket.insert("api".to_owned(), "other".into());
-    assert_eq!(report(&client, &mut stream, unknown), Kind::BlanketRule(Blanket::DenyAll.into()));
+    assert_eq!(report(&client, &mut stream, unknown), QuotaStrategy::BlanketRule(Blanket::DenyAll.into()));
     // What a caller has chosen ends no stream that others are in.
     let mut bytes = usage("ann", 0, 1);
     bytes.bucket_id.as_mut().expect("an id").bucket.insert("user".to_owned(), vec![0xff]);
-    assert_ne!(report(&client, &mut stream, bytes), Kind::BlanketRule(Blanket::DenyAll.into()));
+    assert_ne!(report(&client, &mut stream, bytes), QuotaStrategy::BlanketRule(Blanket::DenyAll.into()));
     let mut bad = usage("ann", 0, 1);
     bad.bucket_id.as_mut().expect("an id").bucket.insert("ip".to_owned(), "here".into());
     let usages = vec![bad, usage("ann", 0, 1)];

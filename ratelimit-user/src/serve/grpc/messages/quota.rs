@@ -91,13 +91,13 @@ pub struct Abandon {}
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Strategy {
     /// One of these.
-    #[prost(oneof = "Kind", tags = "1, 3")]
-    pub strategy: Option<Kind>,
+    #[prost(oneof = "QuotaStrategy", tags = "1, 3")]
+    pub strategy: Option<QuotaStrategy>,
 }
 
 /// How a proxy decides.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
-pub enum Kind {
+pub enum QuotaStrategy {
     /// All alike.
     #[prost(enumeration = "Blanket", tag = "1")]
     BlanketRule(i32),

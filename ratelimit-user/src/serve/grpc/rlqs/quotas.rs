@@ -7,7 +7,7 @@ use crate::serve::grpc::messages::quota::BucketId;
 /// All buckets of all streams.
 #[derive(Debug, Default)]
 pub struct Quotas {
-    buckets: Mutex<HashMap<Key, Shared>>,
+    buckets: Mutex<HashMap<Key, QuotaShare>>,
 }
 
 /// A bucket in a domain.
@@ -15,7 +15,7 @@ pub type Key = (String, BucketId);
 
 /// What proxies have of one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shared {
+pub struct QuotaShare {
     /// How many have it.
     pub proxies: u64,
     /// What they hold.
@@ -45,11 +45,11 @@ impl Quotas {
     }
 
     /// What there is of a bucket.
-    pub fn get(&self, key: &Key) -> Shared {
+    pub fn get(&self, key: &Key) -> QuotaShare {
         self.with(key, |shared| *shared)
     }
 
-    fn with<R: Default>(&self, key: &Key, then: impl FnOnce(&mut Shared) -> R) -> R {
+    fn with<R: Default>(&self, key: &Key, then: impl FnOnce(&mut QuotaShare) -> R) -> R {
         let Ok(mut buckets) = self.buckets.lock() else { return R::default() };
         match buckets.get_mut(key) {
             Some(shared) => then(shared),
@@ -69,9 +69,9 @@ mod tests {
         quotas.join(&key);
         quotas.note(&key, 0, 7);
         quotas.note(&key, 0, 5);
-        assert_eq!(quotas.get(&key), Shared { proxies: 2, held: 12 });
+        assert_eq!(quotas.get(&key), QuotaShare { proxies: 2, held: 12 });
         quotas.leave(&key, 7);
-        assert_eq!(quotas.get(&key), Shared { proxies: 1, held: 5 });
+        assert_eq!(quotas.get(&key), QuotaShare { proxies: 1, held: 5 });
         quotas.leave(&key, 5);
         assert!(quotas.buckets.lock().unwrap().is_empty());
     }
