@@ -64,7 +64,7 @@ impl Loaded {
         Self::of_image(None, policy, sources, offsets, Image::PLAIN)
     }
 
-    /// The same as [`Self::with_sources`], with maps that are pinned.
+    /// Loads the program with a policy in force, a table of this size, and maps that are pinned.
     pub fn pinned(pins: &PinDir, policy: &Desired, sources: u32) -> Self {
         Self::of_image(Some(pins), policy, sources, listener::offsets(), Image::PLAIN)
     }

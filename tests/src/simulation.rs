@@ -363,8 +363,7 @@ impl World {
                 // Sometimes patient, sometimes not: an answer may come to a lease batch that has been repeated.
                 let patience = (self.rng.u64(1..=slowest_ms.max(2)) + 2 * quickest_ms) * MS + tick_ns;
                 host.waiting = Some((clock, clock + patience));
-                let stretched = host.round_trip.interval() - Duration::from_nanos(tick_ns);
-                host.batch_due_ns = clock + stretched.as_nanos() as u64;
+                host.batch_due_ns = clock + host.round_trip.stretched_by().as_nanos() as u64;
                 let batch = Message::LeaseBatch { from: at, epoch: host.epoch, attempt: host.attempt, lines };
                 host.tell(now_ns);
                 let cut_off = now_ns < host.cut_off_until_ns;

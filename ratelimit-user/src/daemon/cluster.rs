@@ -299,7 +299,7 @@ impl Cluster {
             return Ok(None);
         }
         // A tick that is not stretched is waited for by whoever calls this.
-        self.batch_due = now + (self.round_trip.interval() - self.policy.tick());
+        self.batch_due = now + self.round_trip.stretched_by();
         let suspended_ns = self.suspended_ns;
         Ok(Some(LeaseBatch { lines, sent_ns: probe::now_ns(), suspended_ns, resets, gossip }))
     }

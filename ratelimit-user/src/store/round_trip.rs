@@ -77,14 +77,15 @@ impl RoundTrip {
         self.stretched.busy();
     }
 
-    /// Time from one lease batch to the next: the tick, or longer while the store is loaded.
-    pub fn interval(&self) -> Duration {
-        self.stretched.interval()
+    /// How much longer than a tick it is to the next lease batch while the store is loaded. Of the tick that round trips are measured against, which
+    /// may be that of the policy before.
+    pub fn stretched_by(&self) -> Duration {
+        self.stretched.stretched_by()
     }
 
     /// What passes beyond a tick until what is asked for is there: the answer, and as much as the tick is stretched by.
     pub fn beyond_tick(&self) -> Duration {
-        self.usual() + self.stretched.stretched_by()
+        self.usual() + self.stretched_by()
     }
 
     /// How long an answer is waited for: long enough not to give up on a busy store, and never so long that the lease which it brings would be

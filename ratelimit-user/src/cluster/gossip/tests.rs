@@ -417,7 +417,7 @@ fn a_store_whose_numbers_went_back_is_another_one_and_the_same_one_is_not() {
         let reply = Reply { identity, version, base: 0, begins: true, ..quiet() };
         let heard = hear(&mut gossip, &mut house, &reply, 0);
         assert_eq!(!heard.log.is_empty(), is_other, "{identity} {version}");
-        // The same store has everything, so what it does not tell is gone.
+        // A store whose identity has not changed has everything, so what it does not tell is gone.
         assert_eq!(house.list.is_empty(), !is_other, "{identity} {version}");
     }
 }
