@@ -35,7 +35,7 @@ fn a_limit_that_moves_is_not_told_of_before_the_store_has_written_off_what_it_he
     assert_eq!(said(&mut leases, 3 * SECOND, 50), 0);
     assert_eq!(said(&mut leases, 4 * SECOND, 500), 0);
     assert_eq!(said(&mut leases, 5 * SECOND, 5_000), 1, "2.25 s later");
-    // A host that goes and comes back is counted in this way too.
+    // A limit that goes and comes back begins anew.
     leases.follow(vec![], 6 * SECOND, nothing);
     leases.follow(vec![limit("a", 4)], 7 * SECOND, nothing);
     assert_eq!(said(&mut leases, 8 * SECOND, 5), 0);
