@@ -46,6 +46,11 @@ pub trait Backend: Sized + Send + Sync + 'static {
         until: Deadline,
     ) -> impl Future<Output = Vec<Result<Value, StoreError>>> + Send;
 
+    /// Whether those who say where the store is name another server by now than the one that calls go to, which may still answer. Not later than `until`.
+    fn has_moved(&self, _until: Deadline) -> impl Future<Output = bool> + Send {
+        async { false }
+    }
+
     /// What the servers that are connected say of themselves. One that is too old is an error.
     fn facts(&self, until: Deadline) -> impl Future<Output = Result<Vec<ServerFacts>, StoreError>> + Send;
 }

@@ -4,11 +4,13 @@
 //! requests ----> batches, one at a time, 50 ms each --\
 //! packet leases, blocks, members --> bulk, in pieces --+--> backend --> servers
 //! search: connects, asks whether a server works -------/
+//! moves: asks once a second whether the store is elsewhere by now
 //! ```
 //! Requests come first: bulk has no more on its way than a server carries out in a fraction of their deadline ([`bulk`]), and whoever finds a server
 //! of no use says so to the search and goes on. Nobody waits for another's slow call.
 
 mod bulk;
+mod moves;
 mod notices;
 mod requests;
 mod search;
@@ -153,8 +155,9 @@ impl Store {
             searched: Notify::new(),
         });
         let work = async move {
-            // Both end with the runtime.
+            // They end with the runtime.
             tokio::spawn(Arc::clone(&worker).look_after_servers());
+            tokio::spawn(Arc::clone(&worker).look_for_moves());
             tokio::spawn(Arc::clone(&worker).do_jobs(job_queue));
             worker.serve_requests(request_queue).await;
         };

@@ -22,7 +22,7 @@ pub use self::{
     certificates::Certificates,
     cluster::RedisCluster,
     proxy::Proxy,
-    sentinels::{MASTER_NAME, Sentinels},
+    sentinels::{MASTER_NAME, Sentinels, mistaken},
     server::{Options, Redis},
 };
 

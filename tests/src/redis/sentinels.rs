@@ -83,6 +83,15 @@ impl Sentinels {
         new
     }
 
+    /// Has the Sentinels give up the master, which they can neither ask nor command any more, and which goes on answering everybody else as a master.
+    /// Returns the number of the new one.
+    pub fn abandon(&self) -> usize {
+        let new = 1 - self.master();
+        self.servers[1 - new].ask(&["ACL", "SETUSER", "default", "-ping", "-slaveof", "-replicaof"]);
+        self.wait_for_master(new);
+        new
+    }
+
     fn wait_for_master(&self, new: usize) {
         let server = &self.servers[new];
         wait_for("a failover", || {
@@ -114,6 +123,12 @@ fn sentinel(own: usize, ports: &[u16], master: u16, replica: u16) -> Redis {
     // Not the period of their greetings: whoever hears nothing for four of them takes a promotion back.
     sentinel.ask(&["SENTINEL", "DEBUG", "info-period", "200", "ping-period", "100", "ask-period", "100"]);
     sentinel
+}
+
+/// A Sentinel that has another server for the master, and has never heard of the others.
+pub fn mistaken(master: u16) -> Redis {
+    let settings = vec![format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {master} 1")];
+    Redis::single(Options { settings, is_sentinel: true, ..Options::default() })
 }
 
 fn id(number: usize) -> String {

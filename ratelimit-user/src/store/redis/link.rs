@@ -17,6 +17,7 @@ use super::{
     routes::{Nodes, Route, Routes, is_open},
     script::Call,
     sentinel,
+    sentinel_watch::SentinelWatch,
     slots::SlotMap,
     store_error::StoreError,
 };
@@ -30,6 +31,8 @@ pub struct Link {
     address: StoreAddress,
     dialer: Arc<Dialer>,
     routes: Mutex<Routes>,
+    /// Its successors have the same one.
+    watch: Arc<SentinelWatch>,
 }
 
 impl Link {
@@ -75,7 +78,7 @@ impl Backend for Link {
     async fn open(address: &StoreAddress, until: Deadline) -> Result<Self, StoreError> {
         let dialer = Arc::new(Dialer::new(address)?);
         let routes = connect(address, &dialer, Nodes::new(), until).await?;
-        Ok(Self { address: address.clone(), dialer, routes: Mutex::new(routes) })
+        Ok(Self { address: address.clone(), dialer, routes: Mutex::new(routes), watch: Arc::default() })
     }
 
     async fn successor(&self, suspects: &[Endpoint], until: Deadline) -> Result<Self, StoreError> {
@@ -86,6 +89,7 @@ impl Backend for Link {
             address: self.address.clone(),
             dialer: Arc::clone(&self.dialer),
             routes: Mutex::new(routes),
+            watch: Arc::clone(&self.watch),
         })
     }
 
@@ -109,6 +113,13 @@ impl Backend for Link {
     /// One pipeline per server, all servers at once.
     async fn run(&self, calls: &[Call<'_>], until: Deadline) -> Vec<Result<Value, StoreError>> {
         flight::run(calls, &self.dialer, &self.routes, until).await
+    }
+
+    /// Only Sentinels are asked: servers of a Redis Cluster say so themselves, with every call that is for another one.
+    async fn has_moved(&self, until: Deadline) -> bool {
+        let Place::Sentinel { sentinels, master } = &self.address.place else { return false };
+        let ours = |named: &Endpoint| self.routes().nodes.contains_key(named);
+        self.watch.names_another(&self.dialer, sentinels, master, ours, until).await
     }
 
     async fn facts(&self, until: Deadline) -> Result<Vec<ServerFacts>, StoreError> {

@@ -19,9 +19,11 @@ mod refusal;
 mod routes;
 mod script;
 mod sentinel;
+mod sentinel_watch;
 mod slots;
 mod store_error;
 mod tls;
+mod votes;
 
 pub use self::{
     facts::{Role, ServerFacts},

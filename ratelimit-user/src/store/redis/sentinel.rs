@@ -2,53 +2,73 @@
 
 use ::redis::Value;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use tokio::time::timeout_at;
 
 use super::{
     connection::Connection,
     dial::{Dialer, Whom},
     store_error::StoreError,
+    votes::Votes,
 };
 use crate::{policy::address::Endpoint, store::deadline::Deadline};
 
-/// Asks all Sentinels at once and goes by the first whose master takes writes: in a failover some are behind.
+/// Asks all Sentinels at once and goes to the master that most of them name, also if it does not answer: it is the store of all other hosts. Where none
+/// has most votes, it is the first of those that were named that takes writes.
 pub(super) async fn master(
     dialer: &Dialer,
     sentinels: &[Endpoint],
     name: &str,
     until: Deadline,
 ) -> Result<(Endpoint, Connection), StoreError> {
-    let mut answers: FuturesUnordered<_> =
-        sentinels.iter().map(|sentinel| asked(dialer, sentinel, name, until)).collect();
-    let mut tried: Vec<Endpoint> = Vec::new();
-    let mut failure: Option<StoreError> = None;
-    while let Some(answer) = answers.next().await {
-        let found = match answer {
-            Ok(found) if tried.contains(&found) => continue,
-            Ok(found) => found,
-            Err(error) => {
-                failure.get_or_insert(error);
-                continue;
-            }
-        };
+    let (votes, mut failure) = votes(dialer, sentinels, name, until).await;
+    for found in votes.candidates() {
         match confirmed(dialer, &found, until).await {
             Ok(connection) => return Ok((found, connection)),
             // What the master says is more to the point than what a Sentinel says.
             Err(error) => failure = Some(error),
         }
-        tried.push(found);
     }
     let none = || StoreError::Unreachable { at: name.to_owned(), why: "no Sentinel is named".into() };
     Err(failure.unwrap_or_else(none))
 }
 
-async fn asked(
+/// What Sentinels say until it is clear, and why one of them said nothing. Half of the time is kept for calling the master.
+async fn votes(
     dialer: &Dialer,
-    sentinel: &Endpoint,
+    sentinels: &[Endpoint],
+    name: &str,
+    until: Deadline,
+) -> (Votes, Option<StoreError>) {
+    let mut answers: FuturesUnordered<_> = sentinels
+        .iter()
+        .map(|sentinel| async move {
+            let connection = dialer.dial(sentinel, Whom::Sentinel, until).await?;
+            asked(&connection, name, until).await
+        })
+        .collect();
+    let (mut votes, mut failure) = (Votes::of(sentinels.len()), None);
+    let patience = until.halfway();
+    while votes.majority().is_none() {
+        let answer = match votes.is_empty() {
+            true => answers.next().await,
+            false => timeout_at(patience, answers.next()).await.unwrap_or(None),
+        };
+        match answer {
+            Some(Ok(master)) => votes.add(master),
+            Some(Err(error)) => _ = failure.get_or_insert(error),
+            None => break,
+        }
+    }
+    (votes, failure)
+}
+
+/// Where the master is, by the word of one Sentinel.
+pub(super) async fn asked(
+    connection: &Connection,
     name: &str,
     until: Deadline,
 ) -> Result<Endpoint, StoreError> {
-    let connection = dialer.dial(sentinel, Whom::Sentinel, until).await?;
-    let at = sentinel.to_string();
+    let at = connection.at().to_owned();
     let command = ::redis::cmd("SENTINEL").arg("get-master-addr-by-name").arg(name).to_owned();
     match until.hold(&at, connection.ask("SENTINEL", &command)).await? {
         Value::Nil => Err(StoreError::UnknownMaster { at, master: name.to_owned() }),

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Making a connection may take at least that long: nobody waits for it.
-const CONNECTING: Duration = Duration::from_millis(500);
+pub(super) const CONNECTING: Duration = Duration::from_millis(500);
 /// How often a store is looked for none of whose servers answers;
 const PROBE: Duration = Duration::from_millis(100);
 /// and one some of whose servers do not, which takes time from those that do;
@@ -60,6 +60,8 @@ pub(super) struct SearchState {
     pub(super) is_running: bool,
     /// Whether somebody has said that the link leads to the wrong place.
     pub(super) is_wanted: bool,
+    /// Whether the server that the link leads to is not the store any more, although it may answer.
+    pub(super) is_left: bool,
     /// When a search has last ended, and why it found nothing.
     ended: Option<Instant>,
     pub(super) problem: Option<StoreError>,
@@ -162,7 +164,7 @@ impl<B: Backend> Worker<B> {
                     state.servers.probed(&server, error);
                 }
                 state.link = Some(Arc::new(link));
-                state.search.problem = None;
+                (state.search.problem, state.search.is_left) = (None, false);
                 let Met { number, servers } = &state.search.met;
                 let is_new = facts.iter().any(|server| !servers.contains(server));
                 state.search.met = Met { number: number + u64::from(is_new), servers: facts.into() };
@@ -173,6 +175,11 @@ impl<B: Backend> Worker<B> {
             Err(error) => {
                 if error.is_late() {
                     self.known.round_trip().missed();
+                }
+                if std::mem::take(&mut state.search.is_left) {
+                    // What this host counted there, no other host would see.
+                    state.link = None;
+                    state.servers.connected([]);
                 }
                 // Whoever comes back is met anew, and is looked for until then.
                 state.search.met.servers = Arc::default();

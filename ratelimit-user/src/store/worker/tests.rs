@@ -42,6 +42,12 @@ struct Server {
     /// Whether what reaches the server waits to be let go.
     is_held: AtomicBool,
     is_down: AtomicBool,
+    /// Whether those who say where the store is say that it is elsewhere;
+    is_elsewhere: AtomicBool,
+    /// or nothing, ever.
+    is_nowhere: AtomicBool,
+    /// How often they were asked.
+    asked_where: AtomicU64,
     connections: AtomicU64,
 }
 
@@ -114,6 +120,14 @@ impl Backend for Memory {
             }
         }
         calls.iter().map(|call| self.refused().map_or_else(|| Ok(answer(call)), Err)).collect()
+    }
+
+    async fn has_moved(&self, _: Deadline) -> bool {
+        self.0.asked_where.fetch_add(1, Ordering::Relaxed);
+        if self.0.is_nowhere.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        self.0.is_elsewhere.load(Ordering::Relaxed)
     }
 
     async fn facts(&self, _: Deadline) -> Result<Vec<ServerFacts>, StoreError> {
@@ -245,5 +259,44 @@ fn whoever_waits_for_a_store_that_is_gone_hears_why_at_once_and_meets_it_anew() 
             }
         };
         assert_eq!((again.number, again.servers.len()), (first + 1, 1), "it is greeted again");
+    });
+}
+
+/// Waits for something that the worker does by itself. In steps: a machine that stood still has not waited.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..2_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("not so: {what}");
+}
+
+#[test]
+fn a_store_that_is_elsewhere_is_looked_for_and_what_was_left_is_no_store() {
+    with_store(|store, memory| async move {
+        let connections = || memory.0.connections.load(Ordering::Relaxed);
+        let asked_where = || memory.0.asked_where.load(Ordering::Relaxed);
+        until("it is asked where the store is", || asked_where() == 2).await;
+        assert_eq!(connections(), 1, "it is where it was");
+        memory.0.is_elsewhere.store(true, Ordering::Relaxed);
+        until("it is looked for", || connections() == 2).await;
+        assert_eq!(asked_where(), 3, "with the first answer");
+        assert!(store.is_up());
+        // Nobody answers there.
+        memory.0.is_down.store(true, Ordering::Relaxed);
+        until("what was left is asked nothing any more", || !store.is_up()).await;
+    });
+}
+
+#[test]
+fn nobody_waits_for_those_who_do_not_say_where_the_store_is() {
+    with_store(|store, memory| async move {
+        memory.0.is_nowhere.store(true, Ordering::Relaxed);
+        until("it is asked where the store is", || memory.0.asked_where.load(Ordering::Relaxed) == 1).await;
+        assert!(store.ask(inquiry()).await.unwrap()[0].is_ok());
+        assert!(store.run(job(1), LONG).await[0].is_ok());
+        assert_eq!(store.meet().await.unwrap().number, 1);
     });
 }

@@ -3,6 +3,7 @@
 mod cluster;
 mod deadlines;
 mod entrances;
+mod moves;
 mod refusals;
 mod sentinel;
 

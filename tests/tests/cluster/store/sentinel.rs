@@ -1,9 +1,13 @@
 //! A master that Sentinels name, through failovers.
 
-use ratelimit_tests::redis::{MASTER_NAME, Options, Redis, Sentinels, wait_for};
-use ratelimit_user::store::redis::StoreError;
+use ratelimit_tests::redis::{MASTER_NAME, Options, Redis, Sentinels, mistaken, wait_for};
+use ratelimit_user::store::{
+    backend::Backend as _,
+    deadline::Deadline,
+    redis::{StoreError, Value},
+};
 
-use super::{block_on, counted, counted_at_last, open, refusal_to_open};
+use super::{SOON, block_on, counted, counted_at_last, open, refusal_to_open};
 
 #[test]
 fn the_new_master_is_found_after_a_handover_and_after_a_crash() {
@@ -34,8 +38,42 @@ fn until_both_have(all: &Sentinels, total: &str) {
     wait_for("a replica that has it", || all.servers.iter().all(has).then_some(()));
 }
 
-fn redis_text(text: &str) -> ratelimit_user::store::redis::Value {
-    ratelimit_user::store::redis::Value::BulkString(text.into())
+fn redis_text(text: &str) -> Value {
+    Value::BulkString(text.into())
+}
+
+#[test]
+fn a_sentinel_that_names_a_server_of_its_own_leads_nobody_there() {
+    let mut all = Sentinels::new();
+    let other = Redis::single(Options::default());
+    let liar = mistaken(other.port());
+    // Two that agree, and the one that is asked first.
+    let url = format!(
+        "redis+sentinel://{},{},{}/{MASTER_NAME}",
+        liar.at(),
+        all.sentinels[0].at(),
+        all.sentinels[1].at()
+    );
+    block_on(async {
+        for nth in 1..=20 {
+            let mut link = open(&url).await.unwrap();
+            assert_eq!(counted(&mut link, "a", nth).await, Ok(nth as i64));
+            assert!(!link.has_moved(Deadline::after(SOON)).await, "{nth}");
+        }
+        // The master of the majority is dead and the next one is not yet named: that of the minority is not the store for all that.
+        let mut link = open(&url).await.unwrap();
+        until_both_have(&all, "20");
+        all.servers[0].kill();
+        let attempts = counted_at_last(&mut link, "a", 21, 21).await;
+        assert!(attempts > 2, "Sentinels take half a second to give up a master");
+    });
+    assert_eq!(all.servers[1].ask(&["HGET", "a", "total"]), redis_text("21"));
+    assert_eq!(other.ask(&["EXISTS", "a"]), Value::Int(0));
+    // Where no two agree, any that answers is better than no store.
+    all.sentinels[0].kill();
+    all.sentinels[1].kill();
+    block_on(async { assert_eq!(counted(&mut open(&url).await.unwrap(), "a", 1).await, Ok(1)) });
+    assert_eq!(other.ask(&["EXISTS", "a"]), Value::Int(1));
 }
 
 #[test]

@@ -1,0 +1,95 @@
+//! Which master most Sentinels name. Pure.
+//!
+//! A majority is one of all Sentinels that the policy names, not of those that answer: what a few say who are cut off, behind, or wrong, is not what the
+//! others act on. Where no master has a majority, because too few answer or they are in the middle of a change, all that were named are candidates.
+
+use crate::policy::address::Endpoint;
+
+/// Masters, and by how many Sentinels each is named.
+#[derive(Debug)]
+pub(super) struct Votes {
+    sentinels: usize,
+    named: Vec<(Endpoint, usize)>,
+}
+
+impl Votes {
+    /// None of so many Sentinels has answered yet.
+    pub(super) fn of(sentinels: usize) -> Self {
+        Self { sentinels, named: Vec::new() }
+    }
+
+    /// One more Sentinel names this master.
+    pub(super) fn add(&mut self, master: Endpoint) {
+        match self.named.iter_mut().find(|(other, _)| *other == master) {
+            Some((_, votes)) => *votes += 1,
+            None => self.named.push((master, 1)),
+        }
+    }
+
+    /// Whether no Sentinel has named any.
+    pub(super) fn is_empty(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    /// The master that more than half of all Sentinels name.
+    pub(super) fn majority(&self) -> Option<&Endpoint> {
+        self.named.iter().find(|(_, votes)| *votes > self.sentinels / 2).map(|(master, _)| master)
+    }
+
+    /// Where the store may be, the most likely first: the master of the majority and no other one, or all that were named, of two with as many votes the
+    /// one that was named first.
+    pub(super) fn candidates(self) -> Vec<Endpoint> {
+        if let Some(master) = self.majority() {
+            return vec![master.clone()];
+        }
+        let mut named = self.named;
+        named.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
+        named.into_iter().map(|(master, _)| master).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn master(port: u16) -> Endpoint {
+        Endpoint::Tcp { host: "h".into(), port }
+    }
+
+    fn votes(sentinels: usize, named: &[u16]) -> Votes {
+        let mut votes = Votes::of(sentinels);
+        named.iter().for_each(|port| votes.add(master(*port)));
+        votes
+    }
+
+    #[test]
+    fn a_majority_is_more_than_half_of_all_sentinels_and_not_of_those_that_answer() {
+        for (named, sentinels, expected) in [
+            (&[1_u16, 1][..], 3, Some(1)),
+            (&[1], 3, None),
+            (&[1, 2], 3, None),
+            (&[2, 1, 2], 3, Some(2)),
+            (&[1, 1], 4, None),
+            (&[1, 1, 2, 1], 4, Some(1)),
+            (&[1, 1], 2, Some(1)),
+            (&[1], 2, None),
+            (&[1], 1, Some(1)),
+            (&[], 1, None),
+        ] {
+            let votes = votes(sentinels, named);
+            assert_eq!(votes.majority(), expected.map(master).as_ref(), "{named:?} of {sentinels}");
+        }
+    }
+
+    #[test]
+    fn a_minority_has_no_candidate_beside_that_of_the_majority() {
+        assert_eq!(votes(3, &[2, 1, 1]).candidates(), [1].map(master));
+    }
+
+    #[test]
+    fn without_a_majority_those_with_most_votes_come_first_and_each_once() {
+        assert_eq!(votes(5, &[1, 2, 3, 2]).candidates(), [2, 1, 3].map(master));
+        assert_eq!(votes(3, &[3]).candidates(), [3].map(master));
+        assert_eq!(votes(3, &[]).candidates(), []);
+    }
+}
