@@ -71,11 +71,16 @@ fn refusal_of<T: Tables, S: Origin>(
     if service & BY_DESTINATION != 0 {
         return None;
     }
+    let hash = packet.source.hash(lane.policy);
     // Code of its own for hosts without lists, which need not remember what lists are about. For IPv4 alone: it is the verifier that pays.
-    let reason = if lane.listed || matches!(S::FAMILY, Family::V6) {
-        known_reason::<true, T, S>(tables, &lane, packet, service, (len, now_ns))?
+    let known = if lane.listed || matches!(S::FAMILY, Family::V6) {
+        known_reason::<true, T, S>(tables, &lane, packet, (service, hash), (len, now_ns))
     } else {
-        known_reason::<false, T, S>(tables, &lane, packet, service, (len, now_ns))?
+        known_reason::<false, T, S>(tables, &lane, packet, (service, hash), (len, now_ns))
+    };
+    let Some(reason) = known else {
+        limit::fetch_ahead(tables, lane.policy, packet.source.address(), hash);
+        return None;
     };
     lane::open(tables, now_ns);
     Some((service, reason))
@@ -87,12 +92,11 @@ fn known_reason<const LISTED: bool, T: Tables, S: Origin>(
     tables: &T,
     lane: &Lane<'_>,
     packet: &Brief<S>,
-    service: u32,
+    (service, hash): (u32, u64),
     (len, now_ns): (u64, u64),
 ) -> Option<Reason> {
     let now_q8 = gcra::time_q8(now_ns);
     let policy = lane.policy;
-    let hash = packet.source.hash(policy);
     let may_be_tracked = may_be_tracked(tables, policy, hash);
     // The packets of a spoofed flood do not touch the cells.
     let quiet = LISTED && lane.listed && report::is_quiet(tables, hash, now_q8);
@@ -113,7 +117,7 @@ fn known_reason<const LISTED: bool, T: Tables, S: Origin>(
     }
     if may_be_tracked && is_tracked(tables, policy, hash, now_q8) {
         // Who keeps to its own limits, as far as is known, and was refused for something that it shares with others.
-        if is_tcp || !lane.totals || cause != Some(NegativeCause::Shared) {
+        if is_tcp || !tables.weighs_alike() || cause != Some(NegativeCause::Shared) {
             return None;
         }
         match limit::spent_for_tracked(tables, policy, service, (len, now_q8)) {
@@ -143,7 +147,7 @@ fn known_reason<const LISTED: bool, T: Tables, S: Origin>(
         if let Some(reason) = limit::spent_total_noted(tables, policy, service, (len, now_q8)) {
             return Some(reason);
         }
-        if !lane.totals || !limit::host_holds(tables, policy, len) {
+        if !tables.weighs_alike() || !limit::host_holds(tables, policy, len) {
             return None;
         }
     }

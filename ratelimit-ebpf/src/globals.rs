@@ -46,10 +46,9 @@ pub(crate) fn is_listed(family: Family) -> bool {
 #[inline(always)]
 pub(crate) fn lane<'p>(family: Family, now_ns: u64) -> Option<Lane<'p>> {
     // SAFETY: aligned words. Volatile, because the daemon writes them.
-    let (express, totals, from_ns) = unsafe {
+    let (express, from_ns) = unsafe {
         (
             addr_of!(SWITCHES.express).read_volatile(),
-            addr_of!(SWITCHES.totals).read_volatile(),
             addr_of!(SWITCHES.lane_from_ns[family as usize]).read_volatile(),
         )
     };
@@ -59,7 +58,15 @@ pub(crate) fn lane<'p>(family: Family, now_ns: u64) -> Option<Lane<'p>> {
     // SAFETY: same size and alignment by the assertion at the variable, and every bit pattern is a policy: it has integers only. The daemon
     // writes it only while the switch is off and no packet is under way that saw it on.
     let policy = unsafe { &*addr_of!(EXPRESS).cast::<Policy>() };
-    Some(Lane { policy, listed: is_listed(family), totals: totals != 0 })
+    Some(Lane { policy, listed: is_listed(family) })
+}
+
+/// Whether packets weigh alike under the policy of the lane. Asked where that matters, and not with the switch: few packets get that far, and the
+/// daemon changes the answer only while no packet is under way that saw the lane open.
+#[inline(always)]
+pub(crate) fn weighs_alike() -> bool {
+    // SAFETY: an aligned word. Volatile, because the daemon writes it.
+    unsafe { addr_of!(SWITCHES.totals).read_volatile() != 0 }
 }
 
 /// The word that a cell of the prefilter has its tracked bit in, and the bit.

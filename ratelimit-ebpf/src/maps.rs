@@ -271,6 +271,11 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
+    fn weighs_alike(&self) -> bool {
+        globals::weighs_alike()
+    }
+
+    #[inline(always)]
     fn lane_word(&self, word: LaneWord) -> Option<*mut u64> {
         // SAFETY: the value belongs to this CPU.
         self.cpu().map(|cpu| unsafe { &raw mut (*cpu).lane[word as usize] })

@@ -283,6 +283,10 @@ impl<R: Rows> Tables for R {
         self.open_lane(family)
     }
 
+    fn weighs_alike(&self) -> bool {
+        self.in_force().weighs_alike()
+    }
+
     fn lane_word(&self, word: LaneWord) -> Option<R::Word> {
         Some(R::along(self.find(Row::Lane)?, word as usize))
     }

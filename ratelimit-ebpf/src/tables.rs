@@ -99,8 +99,6 @@ pub struct Lane<'p> {
     pub policy: &'p Policy,
     /// Whether some source of the family is on a list. What a list says of a source, it says of all that the policy takes for one with it.
     pub listed: bool,
-    /// Whether one packet of a source weighs as much as any other, so that what a total refuses now no other limit refuses a moment later.
-    pub totals: bool,
 }
 
 /// What the packet path asks of the world.
@@ -126,6 +124,9 @@ pub trait Tables {
     fn policy(&self) -> Option<&Policy>;
     /// What the express lane goes by for packets of a family; `None` while it is closed to them.
     fn express(&self, family: Family, now_ns: u64) -> Option<Lane<'_>>;
+    /// Whether, under the policy of the open express lane, one packet of a source weighs as much as any other, so that what a total refuses
+    /// now no other limit refuses a moment later.
+    fn weighs_alike(&self) -> bool;
     /// A word that this CPU keeps for the express lane.
     fn lane_word(&self, word: LaneWord) -> Option<Self::Word>;
     /// The service of the longest prefix around a destination, in one of the tables.

@@ -62,6 +62,23 @@ pub fn is_spent<T: Tables>(tables: &T, policy: &Policy, address: Address, now_q8
     false
 }
 
+/// Reads a word of the cell of each prefix around an address: see [`fetch_ahead`](super::fetch_ahead).
+#[inline(always)]
+pub(super) fn fetch_ahead<T: Tables>(tables: &T, policy: &Policy, address: Address) {
+    if policy.aggregation.tolerance_q8 == 0 {
+        return;
+    }
+    let key = Sender::key_of(policy, address);
+    let family = address.family as u32 & 1;
+    // Levels that are not in use too: their one cell is always near, and the verifier has a way less to follow.
+    for (index, prefix_level) in policy.aggregation.prefix_levels[family as usize].iter().enumerate() {
+        let cell = aggregation::cell_index(number(family, index), hash(policy, key, prefix_level));
+        if let Some(cell) = tables.prefix_level_cell(cell) {
+            let _tat = tables.load(tables.prefix_level_tat(cell));
+        }
+    }
+}
+
 /// The number of an aggregation level, counted over both families.
 #[inline(always)]
 const fn number(family: u32, index: usize) -> u32 {

@@ -9,6 +9,7 @@ mod aggregation;
 mod crowd;
 mod entry;
 mod fair;
+mod fetch;
 mod further;
 mod host;
 mod known;
@@ -44,6 +45,7 @@ use crate::{
 pub use aggregation::is_spent as is_prefix_spent;
 pub use crowd::charge as charge_crowd;
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
+pub use fetch::fetch_ahead;
 pub(crate) use host::charge as charge_host;
 pub use known::{Known, Weight, host_holds, known_refusal, spent_for_tracked, spent_total_noted};
 pub use leaves::Leaves;

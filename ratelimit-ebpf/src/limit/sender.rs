@@ -29,7 +29,7 @@ impl Sender {
         let hash = prefilter::hash(key, policy.prefilter.secret);
         let prefiltered = source.set.prefilter_tolerance_q8 != 0;
         let tracked_until_q8 =
-            if prefiltered { tables.tracked_until(prefilter::cell_index(hash)) } else { 0 };
+            if prefiltered { tracked_until_q8(tables, prefilter::cell_index(hash)) } else { 0 };
         Self { key, hash, tracked_until_q8 }
     }
 
@@ -42,4 +42,11 @@ impl Sender {
             Family::V6 => SourceKey { hi: key.hi & source.v6_mask_hi, lo: key.lo & source.v6_mask_lo },
         }
     }
+}
+
+/// Until when a cell is tracked, as a time word; 0 if it is not. Its bit is asked first: in a spoofed flood that says no, and marks have to come
+/// from far.
+#[inline(always)]
+pub(super) fn tracked_until_q8<T: Tables>(tables: &T, cell: u32) -> u64 {
+    if tables.may_be_tracked(cell) { tables.tracked_until(cell) } else { 0 }
 }

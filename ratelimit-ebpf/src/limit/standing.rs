@@ -13,6 +13,7 @@ use super::{
     entry,
     leaves::Leaves,
     request::Request,
+    sender::tracked_until_q8,
     word::{self, Charging, Unmoved},
 };
 use crate::{budget, tables::Tables};
@@ -68,7 +69,7 @@ impl<T: Leaves> Standing<T> {
             return Self::FREE;
         }
         let cell = prefilter::cell_index(request.hash);
-        if prefilter::is_tracked_in(set, tables.tracked_until(cell), request.now_q8)
+        if prefilter::is_tracked_in(set, tracked_until_q8(tables, cell), request.now_q8)
             && let Some(bucket) = tables.bucket(&request.entry())
         {
             return Self::of_entry(tables, policy, set, request, bucket);

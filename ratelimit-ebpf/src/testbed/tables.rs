@@ -115,7 +115,6 @@ impl Rows for TestHost {
         self.express.get().then_some(Lane {
             policy: if self.policy.lenient == 0 { &self.policy } else { &self.lane_policy },
             listed: !self.lists.is_empty(),
-            totals: self.policy.weighs_alike(),
         })
     }
 

@@ -407,6 +407,7 @@ impl Maps {
         if let Err(error) = self.write_lists(changes) {
             // Half a change could let somebody in. What can be undone is: entries are removed and put back, and
             // neither needs more room than there was.
+            self.lane.lists_undone()?;
             self.write_lists(&lists::changes(&self.lists()?, lists))?;
             self.lane.lists_changed(lists)?;
             return Err(error);

@@ -91,12 +91,8 @@ impl Rows for Memory {
 
     fn open_lane(&self, family: Family) -> Option<Lane<'_>> {
         let listed = !self.listed_lens[family as usize].is_empty();
-        let totals = self.policy.weighs_alike();
-        (self.express.get() && self.policy.serves_lane()).then_some(Lane {
-            policy: &self.lane_policy,
-            listed,
-            totals,
-        })
+        let open = self.express.get() && self.policy.serves_lane();
+        open.then_some(Lane { policy: &self.lane_policy, listed })
     }
 
     fn service_of(&self, _: u32, key: &DestinationKey) -> Option<u32> {

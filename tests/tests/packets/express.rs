@@ -97,6 +97,34 @@ fn who_is_let_in_while_being_refused_is_let_in_by_the_next_packet() {
 }
 
 #[test]
+fn a_feed_of_blocks_leaves_the_lane_open_and_holds_at_once() {
+    let mut loaded = Loaded::new(&policies::policy(LIMITED));
+    let flooding = Ipv4::from(SOURCE).udp_frame(8);
+    flood_the_lane(&mut loaded, &flooding);
+    let opens = |loaded: &Loaded| loaded.maps.lane_opens_ns().unwrap();
+    let open = opens(&loaded);
+    let mut feed = Lists::new();
+    for host in 1..=50 {
+        let other = Ipv4Addr::new(198, 51, 100, host);
+        assert_eq!(loaded.run(&Ipv4::from(other).udp_frame(8)), Verdict::Pass, "{other} is not blocked yet");
+        feed.insert(format!("{other}/32").parse().unwrap(), blocked_entry());
+        loaded.set_lists(feed.clone());
+        assert_eq!(opens(&loaded), open, "nobody may pass who did not before");
+        assert_eq!(loaded.run(&Ipv4::from(other).udp_frame(8)), Verdict::Drop, "{other} is blocked");
+        assert_eq!(loaded.run(&flooding), Verdict::Drop);
+    }
+    // A block that ends before its time lets somebody pass.
+    feed.pop_first();
+    loaded.set_lists(feed);
+    assert!(opens(&loaded)[0] > open[0], "closed to IPv4 until what was remembered is over");
+    assert_eq!(opens(&loaded)[1], open[1], "IPv6 has nothing to do with it");
+    assert_eq!(loaded.run(&Ipv4::from(Ipv4Addr::new(198, 51, 100, 1)).udp_frame(8)), Verdict::Pass);
+    // One address of a source: what is remembered of it would refuse the others.
+    loaded.set_lists(listed("2001:db8:1:2::5/128", blocked_entry()));
+    assert_eq!(lanes(&loaded), [true, false]);
+}
+
+#[test]
 fn a_policy_that_allows_more_is_in_force_for_the_next_packet_of_who_was_refused() {
     // A bucket is filled by time: what was spent of an hour is little of a day.
     let mut loaded = Loaded::new(&policies::limits(&["100 packets/hour"]));

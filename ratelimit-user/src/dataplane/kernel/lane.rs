@@ -5,7 +5,9 @@
 //!
 //! - The policy: closed, then the new policy is put in force, for which the kernel waits until every packet under way is done; then the copy
 //!   is written, and the lane opens again. A daemon that is killed in between leaves it closed, and the limiter does everything.
-//! - A list: closed to the family from before the change until whatever the limiter remembered before it is over.
+//! - A list: closed to the family from before a change that lets somebody pass until whatever the limiter remembered before it is over. A block
+//!   that comes, and one that has run out and goes, let nobody pass: a feed of blocks leaves the lane open. Until what was remembered before a
+//!   block is over, a packet may be counted under the limit that refused its source before.
 //! - What a list says of an address must hold for everything that the policy takes for one source with it: with an entry for a single IPv6
 //!   address and sources of 64 bits, the lane is closed to IPv6.
 
@@ -17,8 +19,10 @@ use std::{
 use aya::maps::{Array, MapData};
 use ratelimit_common::{
     abi::{
-        self, Switches,
+        self, ListEntry, Switches,
+        list::ALLOWED,
         switches::{NEVER_NS, lane_opens_ns},
+        user::NO_USER,
     },
     limit::{
         gcra,
@@ -84,18 +88,29 @@ impl LaneKeeper {
         self.write(now)
     }
 
-    /// Before lists change: those that get entries are asked from now on, and the lane is closed to families that change.
+    /// Before lists change: those that get entries are asked from now on, and the lane is closed to families in which somebody may pass who did
+    /// not before, or in which a list is about to say something of a part of a source.
     pub(super) fn lists_change(&mut self, lists: &Lists, changes: &[Change]) -> Result<(), DataplaneError> {
         let mut now = self.read()?;
+        let now_ns = probe::now_ns();
         for (family, v4) in [true, false].into_iter().enumerate() {
             let changed = || changes.iter().filter(move |change| change.prefix().is_v4() == v4);
             let coming = changed().any(|change| matches!(change, Change::Set(..)));
             now.listed[family] = u32::from(super::has_family(lists, v4) || coming);
-            if changed().next().is_some() {
+            let source_bits = self.source_bits.map_or(0, |bits| bits[family]);
+            if changed().any(|change| {
+                u32::from(change.prefix().len()) > source_bits || lets_pass(lists, change, now_ns)
+            }) {
                 now.lane_from_ns[family] = NEVER_NS;
             }
         }
         self.write(now)
+    }
+
+    /// Before changes that could not be carried out are undone: blocks that some packets have met already go again.
+    pub(super) fn lists_undone(&mut self) -> Result<(), DataplaneError> {
+        let now = self.read()?;
+        self.write(Switches { lane_from_ns: [NEVER_NS; 2], ..now })
     }
 
     /// After lists have changed, or could not be. `lists` is what the kernel has.
@@ -131,6 +146,26 @@ impl LaneKeeper {
 
     fn write(&mut self, switches: Switches) -> Result<(), DataplaneError> {
         self.switches.set(0, switches, 0).map_err(DataplaneError::map("write the switches"))
+    }
+}
+
+/// Whether a change of lists may let somebody pass who was refused a moment ago. Users have limits of their own, so whoever gets another may.
+fn lets_pass(lists: &Lists, change: &Change, now_ns: u64) -> bool {
+    let before = lists.get(change.prefix());
+    let ran_out = |entry: &ListEntry| entry.own_blocked_until_ns <= now_ns;
+    match (change, before) {
+        // What the prefixes around it say holds for it as before.
+        (Change::Set(_, entry), None) => entry.own_allowed == ALLOWED || entry.own_user != NO_USER,
+        (Change::Set(_, entry), Some(before)) => {
+            let allowed = entry.allowed == ALLOWED && before.allowed != ALLOWED;
+            let shorter =
+                entry.blocked_until_ns < before.blocked_until_ns && now_ns < before.blocked_until_ns;
+            allowed || shorter || entry.user != before.user
+        }
+        (Change::Remove(_), Some(before)) => {
+            before.own_allowed == ALLOWED || before.own_user != NO_USER || !ran_out(before)
+        }
+        (Change::Remove(_), None) => false,
     }
 }
 
@@ -200,6 +235,46 @@ mod tests {
 
     fn set(prefix: &str) -> Change {
         Change::Set(prefix.parse().unwrap(), ListEntry::EMPTY)
+    }
+
+    #[test]
+    fn only_a_change_that_may_let_somebody_pass_closes_the_lane() {
+        const NOW: u64 = 1_000;
+        let [blocked, ran_out, allowed] = [
+            ListEntry { own_blocked_until_ns: NOW + 1, ..ListEntry::EMPTY },
+            ListEntry { own_blocked_until_ns: NOW, ..ListEntry::EMPTY },
+            ListEntry { own_allowed: ALLOWED, ..ListEntry::EMPTY },
+        ];
+        let of_user = ListEntry { own_user: 7, ..ListEntry::EMPTY };
+        let longer = ListEntry { own_blocked_until_ns: NOW + 2, ..blocked };
+        // What an entry is before and after, and whether somebody may pass.
+        let cases = [
+            (None, Some(blocked), false),
+            (None, Some(allowed), true),
+            (None, Some(of_user), true),
+            (Some(blocked), Some(longer), false),
+            (Some(longer), Some(blocked), true),
+            (Some(ran_out), Some(blocked), false),
+            (Some(blocked), Some(allowed), true),
+            (Some(allowed), Some(blocked), false),
+            (Some(blocked), Some(ListEntry { own_user: 7, ..blocked }), true),
+            (Some(blocked), None, true),
+            (Some(ran_out), None, false),
+            (Some(allowed), None, true),
+            (Some(of_user), None, true),
+            (Some(ListEntry { own_allowed: ALLOWED, ..ran_out }), None, true),
+        ];
+        for (before, after, expected) in cases {
+            let prefix = "192.0.2.1/32".parse().unwrap();
+            let lists_of = |entry: Option<ListEntry>| {
+                crate::compile::lists::effective(entry.map(|entry| (prefix, entry)).into_iter().collect())
+            };
+            let change = match lists_of(after).get(&prefix) {
+                Some(entry) => Change::Set(prefix, *entry),
+                None => Change::Remove(prefix),
+            };
+            assert_eq!(lets_pass(&lists_of(before), &change, NOW), expected, "{before:?} -> {after:?}");
+        }
     }
 
     #[test]
