@@ -23,7 +23,7 @@ use ratelimit_user::{
     control::{protocol::Reply, server},
     policy::{LimitList, Policy, Prefix, changes::changes},
     serve::resp::{
-        check::{NO_PARTS, Question, Words},
+        check::{CheckWords, NO_PARTS, RespCheck},
         frame::{self, Arguments, MAX_FRAME},
         throttle::{self, Dialect},
     },
@@ -214,8 +214,8 @@ fn requests(bytes: &[u8]) {
             let cut = frame::parse(&bytes[at..at + part], &mut fewer);
             assert!(matches!(cut, Ok(None)), "{part} bytes of a request of {length} are {cut:?}");
         }
-        for words in [Words::All, Words::Keys] {
-            let _maybe_refused = Question::parse(&arguments, words, &mut NO_PARTS.clone());
+        for words in [CheckWords::All, CheckWords::Keys] {
+            let _maybe_refused = RespCheck::parse(&arguments, words, &mut NO_PARTS.clone());
         }
         for dialect in [Dialect::Cell, Dialect::Crab] {
             let _maybe_refused = throttle::question(dialect, arguments.get(1..).unwrap_or_default());

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use h2::{SendStream, client::SendRequest};
 use http::{HeaderMap, Request};
 use prost::Message;
-use ratelimit_user::serve::grpc::framing::{MAX_STREAMED, Piece, Reader, framed};
+use ratelimit_user::serve::grpc::framing::{MAX_STREAMED, MessageReader, Piece, framed};
 use tokio::{net::TcpStream, runtime::Runtime};
 
 /// How long an answer may take.
@@ -34,7 +34,7 @@ pub struct Ending {
 #[derive(Debug)]
 pub struct Stream {
     send: SendStream<Bytes>,
-    receive: Reader,
+    receive: MessageReader,
 }
 
 impl Client {
@@ -110,7 +110,7 @@ impl Client {
             }
             let response = tokio::time::timeout(PATIENCE, response).await.expect("in time").expect("a head");
             assert_eq!(ending(response.headers()), None);
-            Stream { send, receive: Reader::new(response.into_body(), MAX_STREAMED) }
+            Stream { send, receive: MessageReader::new(response.into_body(), MAX_STREAMED) }
         })
     }
 

@@ -12,7 +12,7 @@ use ratelimit_user::{
     },
     dataplane::{
         framing::Framing,
-        kernel::{self, Maps, Program},
+        kernel::{self, KernelMaps, Program},
         listener::{self, Unreadable},
         pin::PinDir,
         probe,
@@ -33,7 +33,7 @@ pub struct Loaded {
     program: Program,
     framing: Framing,
     /// Its maps.
-    pub maps: Maps,
+    pub maps: KernelMaps,
     /// What the lists hold.
     pub lists: Lists,
     users: Vec<(Prefix, u16)>,
@@ -119,7 +119,7 @@ impl Loaded {
     }
 
     /// The program and its maps, to be used at the same time.
-    pub fn parts(&mut self) -> (&mut Xdp, &mut Maps) {
+    pub fn parts(&mut self) -> (&mut Xdp, &mut KernelMaps) {
         (self.program.for_framing(self.framing).expect("an XDP program"), &mut self.maps)
     }
 

@@ -10,7 +10,7 @@ use ratelimit_ebpf::{
 };
 use ratelimit_user::explain::{Remembered, Row, Words};
 
-use crate::memory::{Memory, Word};
+use crate::memory::{Memory, MemoryWord};
 
 const EXISTS: &str = "memory has every place of an array";
 
@@ -35,7 +35,7 @@ impl Remembered for Recollection<'_> {
             Row::Window(key) => self.0.find(Row::KeptWindow(key)),
             _ => None,
         };
-        let read = |(table, at): Word| {
+        let read = |(table, at): MemoryWord| {
             let place = |place| if place < table.width() { self.0.read((table, at + place)) } else { 0 };
             std::array::from_fn(place)
         };

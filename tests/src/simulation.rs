@@ -22,7 +22,7 @@ use ratelimit_common::{
 };
 use ratelimit_user::{
     cluster::{
-        holding::Told,
+        holding::PacketLease,
         leases::{self, Leases},
     },
     policy::{Reserve, terms::Terms},
@@ -164,7 +164,7 @@ enum Message {
 /// What the packet path of a host was told, and when.
 #[derive(Clone, Copy, Debug)]
 struct Said {
-    told: Told,
+    told: PacketLease,
     at_ns: u64,
 }
 
@@ -204,7 +204,7 @@ pub struct World {
     plan: Plan,
     rng: Rng,
     now_ns: u64,
-    limit: leases::Limit,
+    limit: leases::LeasedLimit,
     of_host: Limit,
     hosts: Vec<Host>,
     store: PacketStore,
@@ -225,7 +225,7 @@ impl World {
     pub fn new(plan: Plan) -> Self {
         let terms = Terms::of(&plan.rate, plan.reserve).expect("terms");
         let mut rng = Rng::with_seed(plan.seed ^ 0x5eed);
-        let limit = leases::Limit { key: KEY.to_owned(), place: 0, terms };
+        let limit = leases::LeasedLimit { key: KEY.to_owned(), place: 0, terms };
         let of_host = plan.reserve.of(&plan.rate.limit().expect("a limit"));
         let now_ns = 1_000 * SECOND;
         let mut world = Self {
@@ -488,7 +488,7 @@ impl Host {
     }
 
     /// A daemon begins. What the one before told the packet path still holds until now.
-    fn start(&mut self, limit: &leases::Limit, now_ns: u64, epoch: u64) {
+    fn start(&mut self, limit: &leases::LeasedLimit, now_ns: u64, epoch: u64) {
         self.alive = true;
         self.epoch = epoch;
         self.waiting = None;

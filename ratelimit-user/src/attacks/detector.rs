@@ -17,7 +17,7 @@ use std::{
 use super::{
     AttackReport, AttackTarget, Load, Volume,
     evidence::Evidence,
-    report::{Moment, per_second},
+    report::{ReportStep, per_second},
     witness::Witness,
 };
 use crate::{drops::Sighting, policy::AttackPolicy};
@@ -331,7 +331,7 @@ impl Ongoing {
         let packets = load.blocked.packets.saturating_sub(usual);
         let bytes = load.blocked.bytes.checked_div(load.blocked.packets).unwrap_or(0) * packets;
         let blocked = Volume { packets, bytes };
-        self.report.add(load, Moment { unix_ms: glance.unix_ms, span_ms: glance.span_ms, blocked });
+        self.report.add(load, ReportStep { unix_ms: glance.unix_ms, span_ms: glance.span_ms, blocked });
         self.report.conclude(&self.evidence);
         let refused = load.all_refused().packets + blocked.packets;
         if threshold.holds(refused, load.passed.packets, glance.span_ms) {

@@ -1,7 +1,7 @@
 //! Who was seen to send what was refused: from sampled packets, or from drop events where nothing could be sampled.
 
 use super::{
-    frequent::{Frequent, Tally},
+    frequent::{Frequent, FrequentTally},
     kind::{AttackKind, Senders},
     report::{AttackReport, CountedBy, Frequency},
     witness::{OriginPort, Witness},
@@ -66,7 +66,7 @@ impl Evidence {
     /// Takes in a drop event, unless samples say more.
     pub(super) fn see(&mut self, sighting: &Sighting) {
         if self.counted_by == CountedBy::DropEvents {
-            let once = Tally { samples: 1, packets: 1, over: 0, variance: 0.0 };
+            let once = FrequentTally { samples: 1, packets: 1, over: 0, variance: 0.0 };
             self.add(sighting.source, sighting.port, OriginPort { is_udp: false, port: 0 }, once);
         }
     }
@@ -82,7 +82,7 @@ impl Evidence {
         }
         for witness in witnesses {
             let weight = witness.weight as f64;
-            let tally = Tally {
+            let tally = FrequentTally {
                 samples: 1,
                 packets: (weight * scale).round() as u64,
                 over: 0,
@@ -92,7 +92,7 @@ impl Evidence {
         }
     }
 
-    fn add(&mut self, source: Prefix, port: u16, origin: OriginPort, tally: Tally) {
+    fn add(&mut self, source: Prefix, port: u16, origin: OriginPort, tally: FrequentTally) {
         let around = if source.is_v4() { 24 } else { 48 };
         self.samples += tally.samples;
         self.first_seen += u64::from(self.sources.see(&source, tally));
@@ -139,7 +139,7 @@ impl Evidence {
         text: impl Fn(&T) -> String,
     ) -> Vec<Frequency> {
         let is_estimate = self.counted_by == CountedBy::Samples;
-        let row = |(value, tally): (T, Tally)| Frequency {
+        let row = |(value, tally): (T, FrequentTally)| Frequency {
             value: text(&value),
             // As it was before packets were estimated: what took over the place of another counts its events.
             samples: if is_estimate { tally.samples } else { tally.packets },
@@ -155,5 +155,5 @@ fn read<T: Ord + std::hash::Hash + Clone>(row: &Frequency, value: Option<T>, fre
     let Some(value) = value else { return };
     let packets = row.packets.unwrap_or(row.samples);
     let over = row.error_packets.unwrap_or(0).min(packets);
-    frequent.see(&value, Tally { samples: row.samples, packets, over, variance: 0.0 });
+    frequent.see(&value, FrequentTally { samples: row.samples, packets, over, variance: 0.0 });
 }

@@ -11,7 +11,7 @@ const CONFIDENCE: f64 = 1.96;
 
 /// What is known of one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Tally {
+pub(super) struct FrequentTally {
     /// How often it was seen since it has a place.
     pub(super) samples: u64,
     /// Packets that these stand for, and those of the value whose place it took.
@@ -22,7 +22,7 @@ pub(super) struct Tally {
     pub(super) variance: f64,
 }
 
-impl Tally {
+impl FrequentTally {
     /// How far the packets may be from the truth, nineteen times out of twenty.
     pub(super) fn error_packets(&self) -> u64 {
         self.over + (CONFIDENCE * self.variance.sqrt()).ceil() as u64
@@ -33,7 +33,7 @@ impl Tally {
 #[derive(Clone, Debug)]
 pub(super) struct Frequent<T> {
     room: usize,
-    tallies: HashMap<T, Tally>,
+    tallies: HashMap<T, FrequentTally>,
     /// Rarest first.
     order: BTreeSet<(u64, T)>,
 }
@@ -45,20 +45,20 @@ impl<T: Ord + Hash + Clone> Frequent<T> {
     }
 
     /// Counts a value. Whether it has a place only since then.
-    pub(super) fn see(&mut self, value: &T, seen: Tally) -> bool {
+    pub(super) fn see(&mut self, value: &T, seen: FrequentTally) -> bool {
         let known = self.tallies.get(value).copied();
         let before = match known {
             Some(before) => {
                 self.order.remove(&(before.packets, value.clone()));
                 before
             }
-            None if self.tallies.len() < self.room => Tally::default(),
-            None => self.order.pop_first().map_or_else(Tally::default, |(packets, rarest)| {
+            None if self.tallies.len() < self.room => FrequentTally::default(),
+            None => self.order.pop_first().map_or_else(FrequentTally::default, |(packets, rarest)| {
                 self.tallies.remove(&rarest);
-                Tally { packets, over: packets, ..Tally::default() }
+                FrequentTally { packets, over: packets, ..FrequentTally::default() }
             }),
         };
-        let tally = Tally {
+        let tally = FrequentTally {
             samples: before.samples + seen.samples,
             packets: before.packets + seen.packets,
             over: before.over + seen.over,
@@ -70,7 +70,7 @@ impl<T: Ord + Hash + Clone> Frequent<T> {
     }
 
     /// The most frequent, most frequent first.
-    pub(super) fn top(&self, most: usize) -> Vec<(T, Tally)> {
+    pub(super) fn top(&self, most: usize) -> Vec<(T, FrequentTally)> {
         let newest = self.order.iter().rev().take(most);
         newest
             .map(|(_, value)| (value.clone(), self.tallies.get(value).copied().unwrap_or_default()))
@@ -78,7 +78,7 @@ impl<T: Ord + Hash + Clone> Frequent<T> {
     }
 
     /// All values, with their tallies.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&T, &Tally)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (&T, &FrequentTally)> {
         self.tallies.iter()
     }
 
@@ -92,7 +92,7 @@ impl<T: Ord + Hash + Clone> Frequent<T> {
 mod tests {
     use super::*;
 
-    const ONE: Tally = Tally { samples: 1, packets: 1, over: 0, variance: 0.0 };
+    const ONE: FrequentTally = FrequentTally { samples: 1, packets: 1, over: 0, variance: 0.0 };
 
     #[test]
     fn the_most_frequent_of_many_values_are_found_in_the_room_there_is() {

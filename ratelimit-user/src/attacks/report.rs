@@ -129,7 +129,7 @@ pub struct Meanwhile {
 
 /// What one look adds to a report.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct ReportStep {
     /// Now, in milliseconds since 1970.
     pub(super) unix_ms: u64,
     /// Since the look before.
@@ -181,8 +181,8 @@ impl AttackReport {
     }
 
     /// Adds what came in since the look before.
-    pub(super) fn add(&mut self, load: &Load, moment: Moment) {
-        let Moment { unix_ms, span_ms, blocked } = moment;
+    pub(super) fn add(&mut self, load: &Load, moment: ReportStep) {
+        let ReportStep { unix_ms, span_ms, blocked } = moment;
         let refused = load.all_refused();
         self.summary.refused_packets += refused.packets;
         self.summary.refused_bytes += refused.bytes;

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     operator::Force,
     order::order,
     output::{Output, print, print_json},
@@ -33,7 +33,7 @@ enum AllowAction {
         #[arg(value_name = "CIDR")]
         prefix: String,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
@@ -45,14 +45,14 @@ enum AllowAction {
         #[command(flatten)]
         force: Force,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
     /// Show what is allowed
     List {
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },

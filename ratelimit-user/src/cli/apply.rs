@@ -6,7 +6,7 @@ use clap::Args;
 use ratelimit_common::limit::lifetime::parse_lifetime;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     diff::{ask_about, read},
     operator::Force,
     output::{Output, complain, print, print_json},
@@ -30,7 +30,7 @@ use crate::{
 ///
 /// Then, from a new connection: ratelimit confirm. Not with && in one line: the host would confirm to itself.
 #[derive(Debug, Args)]
-pub(super) struct Apply {
+pub(super) struct ApplyArgs {
     /// Policy file
     file: PathBuf,
     /// Roll back unless `ratelimit confirm` follows within this time, such as 30s or 5m
@@ -39,12 +39,12 @@ pub(super) struct Apply {
     #[command(flatten)]
     force: Force,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }
 
-impl Apply {
+impl ApplyArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let confirm_ns = match self.confirm.as_deref().map(parse_lifetime).transpose() {
             Ok(confirm_ns) => confirm_ns,

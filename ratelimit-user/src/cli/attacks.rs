@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     output::{Output, print, print_json, table},
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 
 /// Show attacks: when each began and ended, what it was, and what it did.
 #[derive(Debug, Args)]
-pub(super) struct Attacks {
+pub(super) struct AttacksArgs {
     #[command(subcommand)]
     action: AttacksAction,
 }
@@ -29,7 +29,7 @@ enum AttacksAction {
     /// Example: ratelimit attacks list
     List {
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
@@ -40,13 +40,13 @@ enum AttacksAction {
         /// Number of the attack
         number: u64,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
 }
 
-impl Attacks {
+impl AttacksArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
             AttacksAction::List { daemon, format } => match ask(&daemon.state, Order::AttackList)? {

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use ratelimit_common::limit::lifetime::parse_lifetime;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     operator::Force,
     order::order,
     output::{Output, print, print_json, table},
@@ -22,7 +22,7 @@ const CLUSTER: &str = "--cluster";
 
 /// Change or show the block list.
 #[derive(Debug, Args)]
-pub(super) struct Block {
+pub(super) struct BlockArgs {
     #[command(subcommand)]
     action: BlockAction,
 }
@@ -48,7 +48,7 @@ enum BlockAction {
         #[command(flatten)]
         force: Force,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
@@ -61,20 +61,20 @@ enum BlockAction {
         #[arg(long)]
         cluster: bool,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
     /// Show what is blocked, for how long and why
     List {
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
 }
 
-impl Block {
+impl BlockArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
             BlockAction::Add { prefix, lifetime, reason, cluster, force, daemon, format } => {

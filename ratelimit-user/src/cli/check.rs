@@ -22,14 +22,14 @@ use crate::{
 ///
 /// Example: ratelimit check /etc/ratelimit.toml
 #[derive(Debug, Args)]
-pub(super) struct Check {
+pub(super) struct CheckArgs {
     /// Policy file
     file: PathBuf,
     #[command(flatten)]
     format: Format,
 }
 
-impl Check {
+impl CheckArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match config::load_to_check(&self.file) {
             Ok((loaded, packets)) if self.format.output == Output::Json => print_json(&serde_json::json!({

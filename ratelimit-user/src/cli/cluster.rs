@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     output::{Output, print, print_json, table},
     status,
 };
@@ -20,14 +20,14 @@ use crate::{
 ///
 /// Example: ratelimit cluster --output json
 #[derive(Debug, Args)]
-pub(super) struct Cluster {
+pub(super) struct ClusterArgs {
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }
 
-impl Cluster {
+impl ClusterArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match ask(&self.daemon.state, Order::Cluster)? {
             Reply::Cluster { status, hosts } if self.format.output == Output::Json => {

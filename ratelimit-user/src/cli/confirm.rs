@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Daemon, Format, order::order};
+use super::{DaemonArgs, Format, order::order};
 use crate::{control::protocol::Order, failure::Failure};
 
 /// Keep the policy that `apply --confirm` put in force.
@@ -13,7 +13,7 @@ use crate::{control::protocol::Order, failure::Failure};
 #[derive(Debug, Args)]
 pub(super) struct Confirm {
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{DEFAULT_PIN, Daemon, Format, order::order, output::print_done};
+use super::{DEFAULT_PIN, DaemonArgs, Format, order::order, output::print_done};
 use crate::{
     control::{client::daemon_is_absent, protocol::Order},
     dataplane::{attach, pin::PinDir, probe},
@@ -28,7 +28,7 @@ pub(super) struct Detach {
     #[arg(long, value_name = "DIR", default_value = DEFAULT_PIN)]
     pin: PathBuf,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     output::{Output, complain, print, print_json},
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         protocol::{Order, Reply},
     },
     failure::{ExitCode, Failure},
-    policy::changes::Change,
+    policy::changes::PolicyChange,
 };
 
 /// Show what `apply` would change.
@@ -30,16 +30,16 @@ pub(super) struct Diff {
     /// Policy file
     file: PathBuf,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }
 
 /// The JSON form of one change. Scripts read it: fields are added, never renamed.
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct DiffRow<'a> {
     #[serde(flatten)]
-    change: &'a Change,
+    change: &'a PolicyChange,
     sentence: String,
 }
 
@@ -59,7 +59,7 @@ impl Diff {
         };
         match self.format.output {
             Output::Json => {
-                let row = |change| Row { change, sentence: change.to_string() };
+                let row = |change| DiffRow { change, sentence: change.to_string() };
                 let rows: Vec<_> = changes.iter().map(row).collect();
                 print_json(&serde_json::json!({ "changes": rows, "warnings": warnings }))?;
             }

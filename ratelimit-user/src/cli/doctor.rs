@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    DEFAULT_PIN, Daemon, Format,
+    DEFAULT_PIN, DaemonArgs, Format,
     output::{Output, print, print_json},
 };
 use crate::{
@@ -35,7 +35,7 @@ pub(super) struct Doctor {
     #[arg(long, value_name = "DIR", default_value = DEFAULT_PIN)]
     pin: PathBuf,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use clap::Args;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     output::{Output, print, print_json},
 };
 use crate::{
@@ -32,7 +32,7 @@ pub(super) struct Explain {
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     operator::Force,
     order::order,
     output::{Output, print, print_json, table},
@@ -18,7 +18,7 @@ use crate::{
 
 /// Show or change limits of the running policy.
 #[derive(Debug, Args)]
-pub(super) struct Limit {
+pub(super) struct LimitArgs {
     #[command(subcommand)]
     action: LimitAction,
 }
@@ -28,7 +28,7 @@ enum LimitAction {
     /// Show all limits
     List {
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
@@ -37,7 +37,7 @@ enum LimitAction {
         /// Name of the limit or list, such as source.packets, service.dns.total or user.acme.network
         name: String,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
@@ -65,13 +65,13 @@ enum LimitAction {
         #[command(flatten)]
         force: Force,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
 }
 
-impl Limit {
+impl LimitArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
             LimitAction::List { daemon, format } => match ask(&daemon.state, Order::LimitList)? {

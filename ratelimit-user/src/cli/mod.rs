@@ -66,24 +66,24 @@ struct Cli {
 enum Verb {
     Run(run::Run),
     Serve(serve::Serve),
-    Check(check::Check),
+    Check(check::CheckArgs),
     Diff(diff::Diff),
-    Apply(apply::Apply),
+    Apply(apply::ApplyArgs),
     Confirm(confirm::Confirm),
     Rollback(rollback::Rollback),
-    Status(status::Status),
+    Status(status::StatusArgs),
     Stats(stats::Stats),
     Top(top::Top),
-    Watch(watch::Watch),
+    Watch(watch::WatchArgs),
     Explain(explain::Explain),
     Replay(replay::Replaying),
     Suggest(suggest::Suggest),
-    Attacks(attacks::Attacks),
-    Block(block::Block),
-    Cluster(cluster::Cluster),
+    Attacks(attacks::AttacksArgs),
+    Block(block::BlockArgs),
+    Cluster(cluster::ClusterArgs),
     Allow(allow::Allow),
-    Limit(limit::Limit),
-    User(user::User),
+    Limit(limit::LimitArgs),
+    User(user::UserArgs),
     Test(test::Test),
     Doctor(doctor::Doctor),
     Detach(detach::Detach),
@@ -95,7 +95,7 @@ enum Verb {
 
 /// How to reach the daemon; every verb that talks to it takes this.
 #[derive(Clone, Debug, Args)]
-struct Daemon {
+struct DaemonArgs {
     /// State directory of the daemon
     #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE)]
     state: PathBuf,

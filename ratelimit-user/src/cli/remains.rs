@@ -46,7 +46,7 @@ impl Pins {
 
 /// The JSON form, in the words of a daemon's own status as far as they are known. Fields are added, never renamed.
 #[derive(Debug, Serialize)]
-pub(super) struct Left {
+pub(super) struct RemainsStatus {
     /// `not running`; absent from the status of a daemon.
     daemon: &'static str,
     protected: bool,
@@ -66,7 +66,7 @@ pub(super) struct Left {
     warning_details: Vec<StatusWarning>,
 }
 
-impl Left {
+impl RemainsStatus {
     /// Reads everything.
     pub(super) fn read(pins: &PinDir, state: &Path) -> Result<Self, Failure> {
         let interfaces: Vec<InterfaceStatus> = remains::linked(pins)?.into_iter().map(interface).collect();

@@ -21,7 +21,7 @@ use crate::{
     moment,
     policy::Prefix,
     replay::{
-        Differences, PolicyComparison, Replay, ReplayReport, SourceId, Timeline,
+        Differences, PolicyComparison, Replay, ReplayReport, ReplayTimeline, SourceId,
         plot::{self, PlotLine},
     },
 };
@@ -135,7 +135,7 @@ struct Passage {
 impl Passage {
     fn through(&mut self, file: &Path, ours: &[Prefix]) -> Result<(), Failure> {
         let mut capture = Capture::open(file)?;
-        let (mut timeline, mut arrivals) = (Timeline::default(), ArrivalMaker::default());
+        let (mut timeline, mut arrivals) = (ReplayTimeline::default(), ArrivalMaker::default());
         self.capture.format = capture.format();
         self.capture.file = file.display().to_string();
         while let Some(packet) = capture.next_packet()? {

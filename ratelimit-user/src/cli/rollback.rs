@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Daemon, Format, order::order};
+use super::{DaemonArgs, Format, order::order};
 use crate::{control::protocol::Order, failure::Failure};
 
 /// Go back to the policy before the last apply, limit set, user set or SIGHUP.
@@ -13,7 +13,7 @@ use crate::{control::protocol::Order, failure::Failure};
 #[derive(Debug, Args)]
 pub(super) struct Rollback {
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }

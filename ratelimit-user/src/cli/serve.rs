@@ -28,7 +28,7 @@ use crate::{
     requests::decision_service::DecisionService,
     serve::{
         http::{self, Metrics},
-        workers::Sockets,
+        workers::ServedSockets,
     },
     store::worker::Store,
     web::{
@@ -77,7 +77,7 @@ impl Serve {
             .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}")))?;
         let loaded =
             config::load_for_requests(&self.policy).map_err(|error| Failure::usage(error.to_string()))?;
-        let sockets = Sockets::bind(loaded.policy.listen()).map_err(Failure::usage)?;
+        let sockets = ServedSockets::bind(loaded.policy.listen()).map_err(Failure::usage)?;
         if sockets.is_empty() {
             return Err(Failure::usage(
                 "the policy names nowhere to listen; add [listen] with http, grpc or resp = \"127.0.0.1:8080\"",
@@ -99,13 +99,13 @@ impl Serve {
         let _unread = writeln!(out, "ready").and_then(|()| out.flush());
         drop(out);
         let headroom = HeadroomWatch::new(&self.proc, Instant::now());
-        let office = Office { file: self.policy, redis, policy: loaded.policy, decisions, headroom };
+        let office = ServedPolicy { file: self.policy, redis, policy: loaded.policy, decisions, headroom };
         runtime.block_on(office.follow(hangup, &threads))
     }
 }
 
 /// The policy in force, and where it is read again.
-struct Office {
+struct ServedPolicy {
     file: PathBuf,
     redis: Option<StoreAddress>,
     /// As it was read: the store of the command line is not in it.
@@ -115,7 +115,7 @@ struct Office {
     headroom: HeadroomWatch,
 }
 
-impl Office {
+impl ServedPolicy {
     /// Reads the policy whenever it is told to, until a thread that answers has ended.
     async fn follow(mut self, mut hangup: Signal, threads: &[JoinHandle<()>]) -> Result<(), Failure> {
         let mut look = tokio::time::interval(LOOK_EVERY);

@@ -13,7 +13,7 @@ use ratelimit_common::{abi::Verdict, limit::lifetime::parse_lifetime};
 use serde::Serialize;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     output::{Output, complain, print, print_json},
     remains::{self, Pins},
 };
@@ -23,7 +23,7 @@ use crate::{
         protocol::{EarlierStats, Order, Reply, StatsReply, UserInfo},
     },
     failure::Failure,
-    stats::{Columns, ReasonCount, ServiceCount, Snapshot, Totals, rates::Rates},
+    stats::{Columns, CounterTotals, ReasonCount, ServiceCount, Snapshot, rates::Rates},
 };
 
 /// Show what passed and what was dropped, by reason and service, and how fast.
@@ -41,7 +41,7 @@ pub(super) struct Stats {
     #[arg(long = "for", value_name = "TIME")]
     span: Option<String>,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     pins: Pins,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(super) struct Stats {
 /// The JSON form. Scripts read it: fields are added, never renamed.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
-    totals: Totals,
+    totals: CounterTotals,
     rates: Option<Rates>,
     drops_by_reason: BTreeMap<&'a str, u64>,
     passes_by_reason: BTreeMap<&'a str, u64>,

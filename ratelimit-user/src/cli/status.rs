@@ -3,9 +3,9 @@
 use clap::Args;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     output::{Output, print, print_json},
-    remains::{Left, Pins},
+    remains::{Pins, RemainsStatus},
 };
 use crate::{
     control::{
@@ -22,20 +22,20 @@ use crate::{
 ///
 /// Example: ratelimit status --output json
 #[derive(Debug, Args)]
-pub(super) struct Status {
+pub(super) struct StatusArgs {
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     pins: Pins,
     #[command(flatten)]
     format: Format,
 }
 
-impl Status {
+impl StatusArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let state = &self.daemon.state;
         if let Some(pins) = self.pins.without_daemon(state) {
-            let left = Left::read(&pins, state)?;
+            let left = RemainsStatus::read(&pins, state)?;
             match self.format.output {
                 Output::Json => print_json(&left)?,
                 Output::Text => print(&left.text())?,

@@ -9,7 +9,7 @@ use clap::Args;
 use ratelimit_common::{abi::Mode, limit::lifetime::parse_lifetime};
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     output::{Output, complain, print, print_json},
     replay::is_from,
 };
@@ -22,13 +22,13 @@ use crate::{
     },
     dataplane::{
         interface,
-        tap::{Heard, Tap},
+        tap::{Tap, TappedPacket},
     },
     failure::{ExitCode, Failure},
     moment,
     policy::{Policy, Prefix, Services},
-    replay::{Replay, Timeline},
-    suggest::{Draft, Habits, Spool, Suggestion},
+    replay::{Replay, ReplayTimeline},
+    suggest::{Habits, PolicyDraft, Spool, Suggestion},
 };
 
 /// How long an interface is listened to unless --for says otherwise.
@@ -61,7 +61,7 @@ pub(super) struct Suggest {
     #[arg(long, value_name = "CIDR")]
     ours: Vec<Prefix>,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }
@@ -70,7 +70,7 @@ pub(super) struct Suggest {
 #[derive(Default)]
 struct Observed {
     habits: Habits,
-    timeline: Timeline,
+    timeline: ReplayTimeline,
     /// Packets that come once; those of a file are read again.
     spool: Spool,
     file: Option<PathBuf>,
@@ -105,7 +105,7 @@ impl Suggest {
         let what = self.capture.as_ref().map_or("listening".to_owned(), |file| file.display().to_string());
         let rates = observed.habits.rates();
         let words = format!("{what}: {} packets in {seconds:.1} s{from}", observed.habits.packets());
-        let Some(draft) = Draft::of(&rates, services, &words) else {
+        let Some(draft) = PolicyDraft::of(&rates, services, &words) else {
             return Err(Failure::new(
                 ExitCode::Found,
                 format!("{what} has no packet with a source; nothing to suggest from"),
@@ -114,7 +114,7 @@ impl Suggest {
         // As if it were in force: on trial the same packets are refused, and pass.
         let policy = config::parse(&draft.policy(), "suggestion")?.policy.with_mode(Mode::Enforce);
         let mut replay = Replay::new(&policy);
-        let mut timeline = Timeline::default();
+        let mut timeline = ReplayTimeline::default();
         let mut again = |arrival: &Arrival<'_>| {
             let now_ns = timeline.now_ns(arrival.unix_ns).map_err(Failure::usage)?;
             replay.arrive(arrival, now_ns);
@@ -185,7 +185,7 @@ impl Suggest {
                     observed.spool.len()
                 ));
             }
-            let Some(Heard { packet, part }) = tap.next_packet()? else { continue };
+            let Some(TappedPacket { packet, part }) = tap.next_packet()? else { continue };
             let joined = take_apart(packet.link_type, packet.bytes, part);
             let (packet, count) = match &joined {
                 Some(joined) => (Captured { bytes: &joined.bytes, len: joined.len, ..packet }, joined.count),

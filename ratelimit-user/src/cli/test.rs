@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use clap::Args;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     output::{Output, print, print_json},
 };
 use crate::{
@@ -45,7 +45,7 @@ pub(super) struct Test {
     #[arg(long)]
     peek: bool,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }

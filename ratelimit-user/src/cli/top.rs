@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     explain::words,
     operator::Force,
     output::{Output, print, print_if_read, print_json, table},
@@ -22,9 +22,9 @@ use crate::{
     },
     failure::Failure,
     policy::Prefix,
-    stats::view::View,
+    stats::view::StatsView,
     tui::{
-        self, Host as _, Screen, Standing,
+        self, HostSummary, Screen, WatchedHost as _,
         rows::{Grouping, Ranking, heads, rows, short, summary},
     },
 };
@@ -52,7 +52,7 @@ pub(super) struct Top {
     #[arg(long, value_enum, default_value_t = Ranking::Packets)]
     sort: Ranking,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }
@@ -60,7 +60,7 @@ pub(super) struct Top {
 impl Top {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let host = RunningHost { state: self.daemon.state };
-        let text = |view: &View| text(view, self.by, self.sort);
+        let text = |view: &StatsView| text(view, self.by, self.sort);
         match (self.format.output, self.once) {
             (Output::Json, true) => print_json(&host.view()?),
             (Output::Text, true) => print(&text(&host.view()?)),
@@ -85,13 +85,13 @@ fn can_be_drawn_on() -> bool {
 }
 
 /// Prints every second until nobody reads any more.
-fn repeat(host: &RunningHost, shown: impl Fn(&View) -> String) -> Result<(), Failure> {
+fn repeat(host: &RunningHost, shown: impl Fn(&StatsView) -> String) -> Result<(), Failure> {
     while print_if_read(&shown(&host.view()?))? {}
     Ok(())
 }
 
 /// One second as text.
-fn text(view: &View, grouping: Grouping, ranking: Ranking) -> String {
+fn text(view: &StatsView, grouping: Grouping, ranking: Ranking) -> String {
     let rows: Vec<Vec<String>> = rows(view, grouping, ranking, "")
         .into_iter()
         .take(PAGE)
@@ -114,15 +114,15 @@ impl RunningHost {
     }
 }
 
-impl tui::Host for RunningHost {
-    fn view(&self) -> Result<View, Failure> {
+impl tui::WatchedHost for RunningHost {
+    fn view(&self) -> Result<StatsView, Failure> {
         match ask(&self.state, Order::Top)? {
             Reply::View(view) => Ok(*view),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn standing(&self) -> Result<Standing, Failure> {
+    fn standing(&self) -> Result<HostSummary, Failure> {
         match ask(&self.state, Order::Status)? {
             Reply::Status(status) => Ok(standing(&status)),
             other => Err(unexpected(&other)),
@@ -162,7 +162,7 @@ fn prefix(source: &str) -> Result<String, Failure> {
 }
 
 /// Interfaces, table and cluster in one line; what is nothing is left out, so that it fits into 80 columns.
-fn standing(status: &Status) -> Standing {
+fn standing(status: &Status) -> HostSummary {
     let interfaces: Vec<String> =
         status.interfaces.iter().map(|interface| format!("{} {}", interface.name, interface.mode)).collect();
     let cluster = status.cluster.as_ref().map_or_else(String::new, |cluster| {
@@ -173,7 +173,7 @@ fn standing(status: &Status) -> Standing {
         0 => String::new(),
         count => format!("{before}{} {what}", short(count as f64)),
     };
-    Standing {
+    HostSummary {
         line: format!(
             "{}  table {} of {}{}{}{cluster}",
             interfaces.join(", "),

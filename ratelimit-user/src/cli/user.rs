@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     operator::Force,
     order::order,
     output::{Output, print, print_json, table},
@@ -18,7 +18,7 @@ use crate::{
 
 /// Show or change users of the running policy.
 #[derive(Debug, Args)]
-pub(super) struct User {
+pub(super) struct UserArgs {
     #[command(subcommand)]
     action: UserAction,
 }
@@ -28,7 +28,7 @@ enum UserAction {
     /// Show all users, their plans, sources and limits
     List {
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
@@ -37,7 +37,7 @@ enum UserAction {
         /// Name of the user
         name: String,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
@@ -67,7 +67,7 @@ enum UserAction {
         #[command(flatten)]
         force: Force,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
@@ -76,13 +76,13 @@ enum UserAction {
         /// Name of the user
         name: String,
         #[command(flatten)]
-        daemon: Daemon,
+        daemon: DaemonArgs,
         #[command(flatten)]
         format: Format,
     },
 }
 
-impl User {
+impl UserArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         match self.action {
             UserAction::List { daemon, format } => match ask(&daemon.state, Order::UserList)? {

@@ -11,7 +11,7 @@ use clap::Args;
 use ratelimit_common::limit::lifetime::parse_lifetime;
 
 use super::{
-    Daemon, Format,
+    DaemonArgs, Format,
     output::{Output, complain, json_line, print_if_read},
 };
 use crate::{
@@ -33,7 +33,7 @@ use pcap::PcapFile;
 ///
 /// Example: ratelimit watch --source 203.0.113.0/24 --for 10s
 #[derive(Debug, Args)]
-pub(super) struct Watch {
+pub(super) struct WatchArgs {
     /// Only sources that have addresses in this prefix
     #[arg(long, value_name = "CIDR")]
     source: Option<String>,
@@ -50,12 +50,12 @@ pub(super) struct Watch {
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
 }
 
-impl Watch {
+impl WatchArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let span = match self.span.as_deref().map(parse_lifetime).transpose() {
             Ok(span) => span.map(Duration::from_nanos),

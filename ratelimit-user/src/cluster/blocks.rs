@@ -17,10 +17,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::layers::Layers;
-pub(crate) use self::record::{Change, Fate, check_reason, check_width, plain};
+pub(crate) use self::record::{RecordChange, RecordFate, check_reason, check_width, plain};
 pub use self::{
     layers::{Layer, ListEdit},
-    record::{Block, HOST_LEN, Held, check_host},
+    record::{BlockRecord, HOST_LEN, HostBlock, check_host},
 };
 use crate::compile::lists::Prefix;
 
@@ -41,15 +41,15 @@ pub trait ThisHost {
     /// Why a block of this prefix would cut off somebody who must not be.
     fn would_cut_off(&self, prefix: &Prefix) -> Option<String>;
     /// The prefix' own block on the list, whichever layer it is of.
-    fn listed(&self, prefix: &Prefix) -> Option<Held>;
+    fn listed(&self, prefix: &Prefix) -> Option<HostBlock>;
 }
 
 /// A record as this host knows it.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownBlock {
     version: u64,
     /// None: removed by this host.
-    block: Option<Block>,
+    block: Option<BlockRecord>,
     /// When this host heard of it.
     heard_ns: u64,
     /// The number of the listing that had it last.
@@ -60,12 +60,12 @@ struct Known {
 #[derive(Clone, Debug)]
 struct Pending {
     sequence: u64,
-    block: Option<Block>,
+    block: Option<BlockRecord>,
 }
 
 /// The store tells everything it has.
 #[derive(Clone, Copy, Debug)]
-struct Listing {
+struct BlockListing {
     /// It is not the one that was known: it may have lost something.
     is_other: bool,
     base: u64,
@@ -75,7 +75,7 @@ struct Listing {
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
     host: String,
-    known: BTreeMap<Prefix, Known>,
+    known: BTreeMap<Prefix, KnownBlock>,
     /// Own removals among them.
     removals: usize,
     pending: BTreeMap<Prefix, Pending>,
@@ -84,7 +84,7 @@ pub(crate) struct Blocks {
     forced: BTreeSet<Prefix>,
     /// What the store may have lost, and when it is given back.
     restores: BTreeMap<Prefix, u64>,
-    listing: Option<Listing>,
+    listing: Option<BlockListing>,
     listings: u64,
     layers: Layers,
 }
@@ -110,13 +110,13 @@ impl Blocks {
     pub(crate) fn inherit(
         &mut self,
         prefix: Prefix,
-        block: Block,
-        hidden: Option<Held>,
+        block: BlockRecord,
+        hidden: Option<HostBlock>,
         version: u64,
         now_ns: u64,
     ) {
         self.layers.inherit(prefix, hidden);
-        let known = Known { version, block: Some(block), heard_ns: now_ns, listing: 0 };
+        let known = KnownBlock { version, block: Some(block), heard_ns: now_ns, listing: 0 };
         self.known.insert(prefix, known);
     }
 
@@ -126,9 +126,9 @@ impl Blocks {
     }
 
     /// This host's own edit. It holds here at once.
-    pub(crate) fn edit(&mut self, prefix: Prefix, block: Option<Held>, sequence: u64) {
+    pub(crate) fn edit(&mut self, prefix: Prefix, block: Option<HostBlock>, sequence: u64) {
         self.forced.remove(&prefix);
-        let block = block.map(|held| Block { held, origin: self.host.clone() });
+        let block = block.map(|held| BlockRecord { held, origin: self.host.clone() });
         self.pending.insert(prefix, Pending { sequence, block });
     }
 
@@ -136,19 +136,19 @@ impl Blocks {
     pub(crate) fn begin_listing(&mut self, is_other: bool, base: u64) {
         // One that is interrupted by another store was of a store that had lost something too.
         let is_other = is_other || self.listing.is_some_and(|listing| listing.is_other);
-        self.listing = Some(Listing { is_other, base });
+        self.listing = Some(BlockListing { is_other, base });
         self.listings += 1;
     }
 
     /// Takes in a change. The prefix to settle, or why the change is ignored.
     pub(crate) fn learn(
         &mut self,
-        change: &Change,
+        change: &RecordChange,
         now_ns: u64,
     ) -> Result<Option<Prefix>, (Option<Prefix>, String)> {
         let prefix = record::read_prefix(&change.prefix).map_err(|why| (None, why))?;
         let version = change.version;
-        if let Some(Listing { is_other: true, base }) = self.listing
+        if let Some(BlockListing { is_other: true, base }) = self.listing
             && version <= base
             && let Some(known) = self.known.get_mut(&prefix)
             && known.version > base
@@ -165,14 +165,15 @@ impl Blocks {
             Err(why) => (None, Some(why)),
         };
         self.forget(&prefix);
-        let is_removal = change.fate == Fate::Removed && change.origin == self.host;
+        let is_removal = change.fate == RecordFate::Removed && change.origin == self.host;
         if block.is_some() || (is_removal && self.removals < MAX_REMOVALS) {
             if self.known.len() >= MAX_KNOWN {
                 let why = format!("{MAX_KNOWN} blocks are known already");
                 return Err((Some(prefix), why));
             }
             self.removals += usize::from(block.is_none());
-            self.known.insert(prefix, Known { version, block, heard_ns: now_ns, listing: self.listings });
+            self.known
+                .insert(prefix, KnownBlock { version, block, heard_ns: now_ns, listing: self.listings });
         }
         match wrong {
             Some(why) => Err((Some(prefix), why)),
@@ -183,7 +184,7 @@ impl Blocks {
     /// Everything there is has been told, and own edits up to this one are among it. The prefixes to settle.
     pub(crate) fn complete(&mut self, edit: u64, now_ns: u64) -> Vec<Prefix> {
         let mut touched: Vec<Prefix> = Vec::new();
-        if let Some(Listing { is_other, base }) = self.listing.take() {
+        if let Some(BlockListing { is_other, base }) = self.listing.take() {
             let untold = self.known.iter_mut().filter(|(_, known)| known.listing != self.listings);
             for (prefix, known) in untold {
                 if is_other && known.version > base {
@@ -205,7 +206,7 @@ impl Blocks {
     }
 
     /// What is to be given back to the store by now.
-    pub(crate) fn restores(&mut self, now_ns: u64, most: usize) -> Vec<(Prefix, Option<Block>)> {
+    pub(crate) fn restores(&mut self, now_ns: u64, most: usize) -> Vec<(Prefix, Option<BlockRecord>)> {
         let due = self.restores.iter().filter(|(_, at)| **at <= now_ns).map(|(prefix, _)| *prefix);
         let due: Vec<Prefix> = due.take(most).collect();
         self.restores.retain(|prefix, _| due.binary_search(prefix).is_err());
@@ -236,18 +237,18 @@ impl Blocks {
     }
 
     /// The list when this host's own block of a prefix is another.
-    pub(crate) fn with_local(&mut self, prefix: Prefix, local: Option<Held>, now_ns: u64) -> ListEdit {
+    pub(crate) fn with_local(&mut self, prefix: Prefix, local: Option<HostBlock>, now_ns: u64) -> ListEdit {
         let cluster = self.in_force(&prefix, now_ns).map(|block| block.held.clone());
         self.layers.placed(prefix, local, cluster)
     }
 
     /// The block of this host alone.
-    pub(crate) fn local(&self, prefix: &Prefix, here: &impl ThisHost, now_ns: u64) -> Option<Held> {
+    pub(crate) fn local(&self, prefix: &Prefix, here: &impl ThisHost, now_ns: u64) -> Option<HostBlock> {
         self.layers.local(prefix, here.listed(prefix).as_ref(), now_ns)
     }
 
     /// The block for all hosts, whether this host has taken it or not.
-    pub(crate) fn get(&self, prefix: &Prefix, now_ns: u64) -> Option<&Block> {
+    pub(crate) fn get(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
         let block = match self.pending.get(prefix) {
             Some(pending) => pending.block.as_ref(),
             None => self.known.get(prefix)?.block.as_ref(),
@@ -261,7 +262,7 @@ impl Blocks {
     }
 
     /// Every block for all hosts, with why it does not hold here if it does not.
-    pub(crate) fn iter(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &Block, Option<&str>)> {
+    pub(crate) fn iter(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &BlockRecord, Option<&str>)> {
         let unheard = self.pending.keys().filter(|prefix| !self.known.contains_key(prefix));
         let all = self.known.keys().chain(unheard);
         all.filter_map(move |prefix| {
@@ -270,7 +271,7 @@ impl Blocks {
     }
 
     /// Blocks of this host alone that are on no list, behind one of the cluster that lasts longer.
-    pub(crate) fn hidden(&self) -> &BTreeMap<Prefix, Held> {
+    pub(crate) fn hidden(&self) -> &BTreeMap<Prefix, HostBlock> {
         self.layers.hidden()
     }
 
@@ -291,7 +292,7 @@ impl Blocks {
 
     /// Forgets what has run out long enough ago.
     pub(crate) fn sweep(&mut self, now_ns: u64) {
-        let is_over = |known: &Known| match &known.block {
+        let is_over = |known: &KnownBlock| match &known.block {
             Some(block) => !block.held.holds(now_ns.saturating_sub(SLACK_NS)),
             None => known.heard_ns.saturating_add(REMOVAL_NS) <= now_ns,
         };
@@ -313,7 +314,7 @@ impl Blocks {
         self.removals -= usize::from(known.is_some_and(|known| known.block.is_none()));
     }
 
-    fn in_force(&self, prefix: &Prefix, now_ns: u64) -> Option<&Block> {
+    fn in_force(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
         self.get(prefix, now_ns).filter(|_| !self.refused.contains_key(prefix))
     }
 
@@ -323,8 +324,8 @@ impl Blocks {
         here: &impl ThisHost,
         now_ns: u64,
         said: &mut impl FnMut(String),
-    ) -> Option<Held> {
-        let Some(Block { held, origin }) = self.get(&prefix, now_ns).cloned() else {
+    ) -> Option<HostBlock> {
+        let Some(BlockRecord { held, origin }) = self.get(&prefix, now_ns).cloned() else {
             self.refused.remove(&prefix);
             self.forced.remove(&prefix);
             return None;
@@ -352,6 +353,6 @@ impl Blocks {
 }
 
 /// Whether this host is the one to give it back. Only own removals are kept.
-fn is_own(known: &Known, host: &str) -> bool {
+fn is_own(known: &KnownBlock, host: &str) -> bool {
     known.block.as_ref().is_none_or(|block| block.origin == host)
 }

@@ -45,13 +45,13 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::clock::said as clock_said;
 use self::{
-    answer::{Answer, Standing},
+    answer::{CallStanding, GossipAnswer},
     clock::StoreClock,
-    log::{Log, said},
+    log::{GossipLog, said},
     outbox::{Edit, Outbox},
 };
 use super::{
-    blocks::{self, Block, Blocks, Held, ListEdit, ThisHost, plain},
+    blocks::{self, BlockRecord, Blocks, HostBlock, ListEdit, ThisHost, plain},
     members::{Facts, Member},
 };
 use crate::{
@@ -61,7 +61,7 @@ use crate::{
         redis::{Call, Script, StoreError, Value},
     },
 };
-pub use outbox::Waiting;
+pub use outbox::WaitingEdit;
 
 /// How often each host calls.
 pub const TICK: Duration = Duration::from_millis(250);
@@ -104,7 +104,7 @@ pub struct Gossip {
     is_listing: bool,
     /// There are blocks for all hosts, and what the store knew of them was lost.
     has_lost_track: bool,
-    standing: Standing,
+    standing: CallStanding,
     clock: StoreClock,
     outbox: Outbox,
     blocks: Blocks,
@@ -114,7 +114,7 @@ pub struct Gossip {
 
 /// What an answer brings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct GossipUpdate {
     /// What the list of this host says from now on; each prefix once.
     pub edits: Vec<ListEdit>,
     /// For the log.
@@ -134,7 +134,7 @@ pub struct Saved {
     /// Blocks that an operator of this host made although they cut somebody off.
     pub forced: Vec<String>,
     /// Edits that the store has not answered.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingEdit>,
     /// How far it has counted.
     pub numbers: Numbers,
 }
@@ -161,15 +161,15 @@ impl Gossip {
         host: &str,
         incarnation: u64,
         saved: &Saved,
-        inherited: impl IntoIterator<Item = (Prefix, Block)>,
+        inherited: impl IntoIterator<Item = (Prefix, BlockRecord)>,
         now_ns: u64,
     ) -> Result<Self, String> {
         blocks::check_host(host)?;
         let mut blocks = Blocks::new(host);
         let hidden = saved.hidden.iter().filter_map(|(prefix, until_ns, reason)| {
-            Some((prefix.parse().ok()?, Held { until_ns: *until_ns, reason: reason.clone() }))
+            Some((prefix.parse().ok()?, HostBlock { until_ns: *until_ns, reason: reason.clone() }))
         });
-        let mut hidden: BTreeMap<Prefix, Held> = hidden.collect();
+        let mut hidden: BTreeMap<Prefix, HostBlock> = hidden.collect();
         let numbers = &saved.numbers;
         // Which of these the store has heard of is not known: it is told those that it does not have.
         let version = if numbers.identity.is_some() { numbers.version } else { blocks::UNCONFIRMED };
@@ -200,7 +200,7 @@ impl Gossip {
             is_new: true,
             has_lost_track,
             is_listing: false,
-            standing: Standing::Current,
+            standing: CallStanding::Current,
             clock: StoreClock::default(),
             outbox,
             blocks,
@@ -217,13 +217,13 @@ impl Gossip {
     /// Why the store does not hear what this host says about blocks, if it does not.
     pub fn unheard(&self) -> Option<String> {
         match self.standing {
-            Standing::Current => None,
-            Standing::Taken | Standing::Late | Standing::Superseded => Some(format!(
+            CallStanding::Current => None,
+            CallStanding::Taken | CallStanding::Late | CallStanding::Superseded => Some(format!(
                 "another host calls the store as {:?}, and is heard instead of this one; give each host a name of its own ([cluster] host) \
                  and start this one again",
                 self.host
             )),
-            Standing::Crowded => {
+            CallStanding::Crowded => {
                 Some("the store knows as many hosts as it can, and does not hear this one".to_owned())
             }
         }
@@ -250,7 +250,7 @@ impl Gossip {
     }
 
     /// Edits with numbers above this one that the store has not answered.
-    pub fn waiting_after(&self, sequence: u64) -> impl Iterator<Item = Waiting> {
+    pub fn waiting_after(&self, sequence: u64) -> impl Iterator<Item = WaitingEdit> {
         self.outbox.after(sequence)
     }
 
@@ -260,7 +260,7 @@ impl Gossip {
     }
 
     /// The block of this host alone that the list does not say, because the one for all hosts lasts longer.
-    pub fn hidden(&self, prefix: &Prefix) -> Option<&Held> {
+    pub fn hidden(&self, prefix: &Prefix) -> Option<&HostBlock> {
         self.blocks.hidden().get(prefix)
     }
 
@@ -273,7 +273,7 @@ impl Gossip {
     pub fn add(
         &mut self,
         prefix: Prefix,
-        held: Held,
+        held: HostBlock,
         is_forced: bool,
         here: &impl ThisHost,
         now_ns: u64,
@@ -302,7 +302,7 @@ impl Gossip {
     fn edit(
         &mut self,
         prefix: Prefix,
-        held: Option<Held>,
+        held: Option<HostBlock>,
         is_forced: bool,
         here: &impl ThisHost,
         now_ns: u64,
@@ -318,7 +318,7 @@ impl Gossip {
                 self.outbox.len()
             ));
         }
-        let block = held.clone().map(|held| Block { held, origin: self.host.clone() });
+        let block = held.clone().map(|held| BlockRecord { held, origin: self.host.clone() });
         let sequence = self.outbox.push(prefix, block, false);
         self.blocks.edit(prefix, held, sequence);
         if is_forced {
@@ -328,7 +328,7 @@ impl Gossip {
     }
 
     /// The list when a prefix is blocked on this host alone.
-    pub fn block_here(&mut self, prefix: Prefix, held: Held, now_ns: u64) -> ListEdit {
+    pub fn block_here(&mut self, prefix: Prefix, held: HostBlock, now_ns: u64) -> ListEdit {
         self.blocks.with_local(prefix, Some(held), now_ns)
     }
 
@@ -339,14 +339,14 @@ impl Gossip {
     }
 
     /// Judges again what was refused: after a change of the allow list, and now and then, as sessions end.
-    pub fn judge_again(&mut self, here: &impl ThisHost, now_ns: u64) -> Heard {
-        let mut log = Log::default();
+    pub fn judge_again(&mut self, here: &impl ThisHost, now_ns: u64) -> GossipUpdate {
+        let mut log = GossipLog::default();
         let edits = self.blocks.judge_again(here, now_ns, &mut |line| log.say(line));
-        Heard { edits, log: log.lines(), again: false, step_ms: 0 }
+        GossipUpdate { edits, log: log.lines(), again: false, step_ms: 0 }
     }
 
     /// Blocks for all hosts, with why one does not hold here if it does not.
-    pub fn blocks(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &Block, Option<&str>)> {
+    pub fn blocks(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &BlockRecord, Option<&str>)> {
         self.blocks.iter(now_ns)
     }
 
@@ -357,7 +357,7 @@ impl Gossip {
     }
 
     /// The block of a prefix for all hosts.
-    pub fn block(&self, prefix: &Prefix, now_ns: u64) -> Option<&Block> {
+    pub fn block(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
         self.blocks.get(prefix, now_ns)
     }
 
@@ -396,7 +396,9 @@ impl Gossip {
         ];
         for Edit { sequence, prefix, block, restores } in self.outbox.told() {
             let (kind, left, reason, origin) = match block {
-                Some(Block { held, origin }) => ("add", left_ms(held, now_ns), held.reason.as_str(), origin),
+                Some(BlockRecord { held, origin }) => {
+                    ("add", left_ms(held, now_ns), held.reason.as_str(), origin)
+                }
                 None => ("remove", 0, "", &self.host),
             };
             args.extend([sequence.to_string(), kind.to_owned(), flag(*restores), prefix.to_string()]);
@@ -407,9 +409,14 @@ impl Gossip {
     }
 
     /// The answer to the last call. Answers to calls before it must not be given here.
-    pub fn hear(&mut self, answer: &Value, here: &impl ThisHost, now_ns: u64) -> Result<Heard, StoreError> {
-        let answer = Answer::read(answer)?;
-        let mut log = Log::default();
+    pub fn hear(
+        &mut self,
+        answer: &Value,
+        here: &impl ThisHost,
+        now_ns: u64,
+    ) -> Result<GossipUpdate, StoreError> {
+        let answer = GossipAnswer::read(answer)?;
+        let mut log = GossipLog::default();
         self.hear_of_edits(&answer, &mut log);
         let step_ms = self.clock.hear(&answer.identity, answer.now_ms, now_ns);
         if step_ms != 0 {
@@ -452,7 +459,7 @@ impl Gossip {
         self.is_listing = (self.is_listing || answer.begins) && answer.more;
         if !answer.more {
             // Not before everything was heard: what the store loses until then is told again.
-            let edit = if answer.standing == Standing::Current { answer.edit } else { 0 };
+            let edit = if answer.standing == CallStanding::Current { answer.edit } else { 0 };
             self.outbox.answered(edit);
             touched.extend(self.blocks.complete(edit, now_ns));
             let room = self.outbox.room();
@@ -475,27 +482,27 @@ impl Gossip {
         let settle = |prefix| self.blocks.settle(prefix, here, now_ns, &mut |line| log.say(line));
         let edits = touched.into_iter().filter_map(settle).collect();
         let has_more = match answer.standing {
-            Standing::Current => self.outbox.len() > 0,
+            CallStanding::Current => self.outbox.len() > 0,
             // Under a higher number.
-            Standing::Superseded | Standing::Late => !self.was_heard,
-            Standing::Taken | Standing::Crowded => false,
+            CallStanding::Superseded | CallStanding::Late => !self.was_heard,
+            CallStanding::Taken | CallStanding::Crowded => false,
         };
-        Ok(Heard { edits, log: log.lines(), again: answer.more || has_more, step_ms })
+        Ok(GossipUpdate { edits, log: log.lines(), again: answer.more || has_more, step_ms })
     }
 
-    fn hear_of_edits(&mut self, answer: &Answer, log: &mut Log) {
-        if matches!(answer.standing, Standing::Superseded | Standing::Late) && !self.was_heard {
+    fn hear_of_edits(&mut self, answer: &GossipAnswer, log: &mut GossipLog) {
+        if matches!(answer.standing, CallStanding::Superseded | CallStanding::Late) && !self.was_heard {
             // By a daemon that is gone: it had a clock that was ahead, or made its calls under numbers that were not written down.
             self.incarnation = answer.incarnation.saturating_add(1);
             self.daemons = 1;
             return;
         }
-        self.was_heard |= answer.standing == Standing::Current;
+        self.was_heard |= answer.standing == CallStanding::Current;
         if answer.standing != self.standing {
             self.standing = answer.standing;
             log.say(self.unheard().unwrap_or_else(|| "the store hears this host again".to_owned()));
         }
-        if answer.standing != Standing::Current {
+        if answer.standing != CallStanding::Current {
             return;
         }
         for (sequence, why) in &answer.refused {
@@ -511,6 +518,6 @@ impl Gossip {
 }
 
 /// One that has run out while the store was away still replaces what was there.
-fn left_ms(held: &Held, now_ns: u64) -> i64 {
+fn left_ms(held: &HostBlock, now_ns: u64) -> i64 {
     held.until_ns.map_or(-1, |until| (until.saturating_sub(now_ns) / 1_000_000).max(1) as i64)
 }

@@ -94,7 +94,7 @@ impl Pace {
 
 /// What the packet path is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct PacketLease {
     /// What may have been spent in all.
     pub ceiling: u64,
     /// Until when; 0 is never.
@@ -136,8 +136,8 @@ impl Holding {
     }
 
     /// What the packet path must know.
-    pub fn told(&self) -> Told {
-        Told { ceiling: self.ceiling, expires_ns: self.expires_ns, enough: self.enough }
+    pub fn told(&self) -> PacketLease {
+        PacketLease { ceiling: self.ceiling, expires_ns: self.expires_ns, enough: self.enough }
     }
 
     /// Units that the packet path can still spend.

@@ -8,7 +8,7 @@ use std::{
 
 use ratelimit_common::abi::Spent;
 
-use super::holding::{Holding, Pace, Told};
+use super::holding::{Holding, Pace, PacketLease};
 use crate::{
     policy::terms::Terms,
     store::exchange::{Entry, Grant, Line, Others, Timing},
@@ -16,7 +16,7 @@ use crate::{
 
 /// A limit that counts on all hosts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct LeasedLimit {
     /// What the store calls it.
     pub key: String,
     /// Where the packet path has its lease.
@@ -33,18 +33,18 @@ pub const LINES: usize = 1_000;
 pub struct Leases {
     timing: Timing,
     pace: Pace,
-    slots: Vec<Slot>,
+    slots: Vec<LeaseSlot>,
     by_key: HashMap<String, usize>,
     /// Limits that are not held any more, and until when the store may have books of them.
     dropped: HashMap<String, u64>,
 }
 
 #[derive(Clone, Debug)]
-struct Slot {
-    limit: Limit,
+struct LeaseSlot {
+    limit: LeasedLimit,
     holding: Holding,
     /// What the packet path was last told.
-    told: Option<Told>,
+    told: Option<PacketLease>,
     /// What other hosts last said of the limit, and when that was heard.
     others: Others,
     heard_ns: u64,
@@ -55,7 +55,7 @@ const SAID_NS: u64 = 60_000_000_000;
 
 /// What there is in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct LeaseTotals {
     /// Limits that count on all hosts together.
     pub limits: u64,
     /// Of these, how many there is something held of.
@@ -80,12 +80,12 @@ impl Leases {
     /// Follows a policy: what stays keeps what it holds, what is new starts with nothing. Returns places that have no lease any more.
     pub fn follow(
         &mut self,
-        limits: Vec<Limit>,
+        limits: Vec<LeasedLimit>,
         now_ns: u64,
         mut spent: impl FnMut(u32) -> Spent,
     ) -> Vec<u32> {
-        let old: Vec<Slot> = std::mem::take(&mut self.slots);
-        let mut before: HashMap<(String, u32), Slot> =
+        let old: Vec<LeaseSlot> = std::mem::take(&mut self.slots);
+        let mut before: HashMap<(String, u32), LeaseSlot> =
             old.into_iter().map(|slot| ((slot.limit.key.clone(), slot.limit.place), slot)).collect();
         let stays: HashSet<(String, u32)> =
             limits.iter().map(|limit| (limit.key.clone(), limit.place)).collect();
@@ -97,13 +97,13 @@ impl Leases {
         self.dropped.extend(dropped.map(|(key, _)| (key.clone(), written_off_ns)));
         for limit in limits {
             let slot = match before.remove(&(limit.key.clone(), limit.place)) {
-                Some(slot) if slot.limit.terms == limit.terms => Slot { limit, ..slot },
-                Some(slot) => Slot { limit, others: Others::Agree, ..slot },
+                Some(slot) if slot.limit.terms == limit.terms => LeaseSlot { limit, ..slot },
+                Some(slot) => LeaseSlot { limit, others: Others::Agree, ..slot },
                 None => {
                     let silent_until_ns = self.dropped.get(&limit.key).copied().unwrap_or(0);
                     let holding =
                         Holding::new(spent(limit.place), now_ns, &limit.terms).silent_until(silent_until_ns);
-                    Slot { limit, holding, told: None, others: Others::Agree, heard_ns: 0 }
+                    LeaseSlot { limit, holding, told: None, others: Others::Agree, heard_ns: 0 }
                 }
             };
             self.slots.push(slot);
@@ -116,7 +116,7 @@ impl Leases {
 
     /// Takes in what packets have spent.
     pub fn observe(&mut self, now_ns: u64, mut spent: impl FnMut(u32) -> Spent) {
-        for Slot { limit, holding, .. } in &mut self.slots {
+        for LeaseSlot { limit, holding, .. } in &mut self.slots {
             holding.observe(spent(limit.place), now_ns, &self.pace, &limit.terms);
             holding.shed(now_ns);
         }
@@ -125,13 +125,13 @@ impl Leases {
     /// What the store is to be told.
     pub fn batch(&mut self, now_ns: u64) -> Vec<Line> {
         let Self { timing, pace, slots, .. } = self;
-        let is_due = |slot: &&mut Slot| slot.holding.is_due(now_ns, timing, pace, &slot.limit.terms);
-        let mut due: Vec<&mut Slot> = slots.iter_mut().filter(is_due).collect();
+        let is_due = |slot: &&mut LeaseSlot| slot.holding.is_due(now_ns, timing, pace, &slot.limit.terms);
+        let mut due: Vec<&mut LeaseSlot> = slots.iter_mut().filter(is_due).collect();
         if due.len() > LINES {
             due.select_nth_unstable_by_key(LINES, |slot| std::cmp::Reverse(slot.holding.urgency(now_ns)));
             due.truncate(LINES);
         }
-        let line = |Slot { limit, holding, .. }: &mut Slot| {
+        let line = |LeaseSlot { limit, holding, .. }: &mut LeaseSlot| {
             let entry = holding.entry(now_ns, timing, pace, &limit.terms)?;
             Some(Line { key: limit.key.clone(), terms: limit.terms, entry })
         };
@@ -143,7 +143,7 @@ impl Leases {
         let mut greeted = HashSet::new();
         let nothing = Entry { sequence: 0, used: 0, held: 0, wanted: 0 };
         let line =
-            |slot: &Slot| Line { key: slot.limit.key.clone(), terms: slot.limit.terms, entry: nothing };
+            |slot: &LeaseSlot| Line { key: slot.limit.key.clone(), terms: slot.limit.terms, entry: nothing };
         self.slots.iter().filter(|slot| greeted.insert(group(&slot.limit.key))).map(line).collect()
     }
 
@@ -158,7 +158,7 @@ impl Leases {
 
     /// Limits of which other hosts say something else: what the store calls them, and what it is.
     pub fn disputed(&self, now_ns: u64) -> impl Iterator<Item = (&str, Others)> {
-        let is_fresh = move |slot: &&Slot| now_ns < slot.heard_ns.saturating_add(SAID_NS);
+        let is_fresh = move |slot: &&LeaseSlot| now_ns < slot.heard_ns.saturating_add(SAID_NS);
         let disputed = self.slots.iter().filter(|slot| slot.others != Others::Agree).filter(is_fresh);
         disputed.map(|slot| (slot.limit.key.as_str(), slot.others))
     }
@@ -169,9 +169,9 @@ impl Leases {
     }
 
     /// What the packet path has not been told yet.
-    pub fn news(&mut self) -> Vec<(u32, Told)> {
+    pub fn news(&mut self) -> Vec<(u32, PacketLease)> {
         let mut news = Vec::new();
-        for Slot { limit, holding, told, .. } in &mut self.slots {
+        for LeaseSlot { limit, holding, told, .. } in &mut self.slots {
             let now = holding.told();
             if *told != Some(now) {
                 *told = Some(now);
@@ -183,7 +183,7 @@ impl Leases {
 
     /// Goes on without the store for a tick, at the pace that each had.
     pub fn go_on(&mut self, now_ns: u64) {
-        for Slot { holding, .. } in &mut self.slots {
+        for LeaseSlot { holding, .. } in &mut self.slots {
             holding.go_on(now_ns + 3 * self.pace.tick_ns);
         }
     }
@@ -194,9 +194,9 @@ impl Leases {
     }
 
     /// What is held in all.
-    pub fn totals(&self, now_ns: u64) -> Totals {
+    pub fn totals(&self, now_ns: u64) -> LeaseTotals {
         let held = self.slots.iter().map(|slot| slot.holding.held(now_ns));
-        held.fold(Totals::default(), |sum, units| Totals {
+        held.fold(LeaseTotals::default(), |sum, units| LeaseTotals {
             limits: sum.limits + 1,
             held: sum.held + u64::from(units > 0),
             units: sum.units + units,

@@ -12,8 +12,8 @@ use std::{
 use super::{
     document::{ApiTable, Document, Lists, RequestsTable},
     problem::Problems,
-    request_limits::{self, Terms},
-    value::{At, Found, Strings},
+    request_limits::{self, LimitTerms},
+    value::{At, KeyLookup, Strings},
 };
 use crate::policy::{
     ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, KeyPart, MAX_KEYS, MAX_THREADS, RequestLimit,
@@ -42,7 +42,7 @@ pub(super) fn resolve(
 fn unique(tables: &[ApiTable], problems: &mut Problems<'_>) {
     let mut seen = HashSet::new();
     for table in tables {
-        if let Found::Read((name, at)) = &table.name
+        if let KeyLookup::Read((name, at)) = &table.name
             && !seen.insert(name)
         {
             problems.error(at, format!("api {name:?} is there twice; give one another name"));
@@ -59,16 +59,16 @@ fn api(
     let wrong_before = problems.count();
     let name = name(table, problems);
     let own_zone = request_limits::zone(table.time_zone.as_ref(), problems);
-    let terms = Terms { manner: words::manner(table, problems), zone: own_zone.or(zone) };
+    let terms = LimitTerms { manner: words::manner(table, problems), zone: own_zone.or(zone) };
     let called = name.unwrap_or("?");
     let login = login::resolve(table, terms, problems);
     let limits = match &table.limits {
-        Found::Read(list) => request_limits::read(list, terms, problems),
-        Found::Unreadable => Vec::new(),
-        Found::Absent => {
+        KeyLookup::Read(list) => request_limits::read(list, terms, problems),
+        KeyLookup::Unreadable => Vec::new(),
+        KeyLookup::Absent => {
             if matches!(
                 (&table.preset, &table.plans, &table.users),
-                (Found::Absent, Found::Absent, Found::Absent)
+                (KeyLookup::Absent, KeyLookup::Absent, KeyLookup::Absent)
             ) {
                 let message = format!(
                     "api {called:?} has no limits; write limits = [\"100/hour\"], or limits = [] for none"
@@ -121,12 +121,12 @@ fn api(
 
 fn name<'t>(table: &'t ApiTable, problems: &mut Problems<'_>) -> Option<&'t str> {
     match &table.name {
-        Found::Unreadable => None,
-        Found::Absent => {
+        KeyLookup::Unreadable => None,
+        KeyLookup::Absent => {
             problems.missing(&table.at, "[[api]] has no name; write name = \"create-url\"");
             None
         }
-        Found::Read((name, at)) => {
+        KeyLookup::Read((name, at)) => {
             if !is_api_name(name) {
                 let message = format!(
                     "api name {name:?} is not one; use letters, digits, -, _, ., @, / and :, at most 64, or {ANY_API:?} for all others"
@@ -139,11 +139,11 @@ fn name<'t>(table: &'t ApiTable, problems: &mut Problems<'_>) -> Option<&'t str>
 }
 
 fn key(table: &ApiTable, called: &str, problems: &mut Problems<'_>) -> Vec<KeyPart> {
-    let login = matches!(table.preset, Found::Read(_));
+    let login = matches!(table.preset, KeyLookup::Read(_));
     let list = match &table.key {
-        Found::Read(list) => list,
-        Found::Absent if login => return vec![KeyPart::User, KeyPart::Ip],
-        Found::Absent | Found::Unreadable => return vec![KeyPart::User],
+        KeyLookup::Read(list) => list,
+        KeyLookup::Absent if login => return vec![KeyPart::User, KeyPart::Ip],
+        KeyLookup::Absent | KeyLookup::Unreadable => return vec![KeyPart::User],
     };
     if list.entries.is_empty() {
         let message = format!(
@@ -176,16 +176,16 @@ fn key(table: &ApiTable, called: &str, problems: &mut Problems<'_>) -> Vec<KeyPa
 /// Parts that a key can have.
 const MAX_PARTS: usize = 8;
 
-fn of(lists: &Found<Lists>) -> &[(At<String>, Strings)] {
+fn of(lists: &KeyLookup<Lists>) -> &[(At<String>, Strings)] {
     match lists {
-        Found::Read(lists) => &lists.of,
-        Found::Unreadable | Found::Absent => &[],
+        KeyLookup::Read(lists) => &lists.of,
+        KeyLookup::Unreadable | KeyLookup::Absent => &[],
     }
 }
 
 fn lists(
-    written: &Found<Lists>,
-    terms: Terms<'_>,
+    written: &KeyLookup<Lists>,
+    terms: LimitTerms<'_>,
     problems: &mut Problems<'_>,
 ) -> BTreeMap<String, Vec<RequestLimit>> {
     let list = |((name, _), list): &(At<String>, Strings)| {

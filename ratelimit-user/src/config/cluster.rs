@@ -10,11 +10,11 @@ use ratelimit_common::{
 use super::{
     document::{ClusterTable, Document},
     problem::Problems,
-    value::{At, Found, Strings},
+    value::{At, KeyLookup, Strings},
 };
 use crate::policy::{
     ClusterPolicy, ClusterWords, Policy, Users, WithoutStore,
-    address::{Password, Place, StoreAddress},
+    address::{Password, StoreAddress, StorePlace},
     is_leased,
 };
 
@@ -22,17 +22,18 @@ const EXAMPLE: &str = "write redis = \"redis://127.0.0.1:6379\"";
 
 /// The cluster, or none, if what is there makes sense.
 pub(super) fn resolve(
-    table: &Found<ClusterTable>,
+    table: &KeyLookup<ClusterTable>,
     problems: &mut Problems<'_>,
 ) -> Option<Option<ClusterPolicy>> {
     let table = match table {
-        Found::Absent => return Some(None),
-        Found::Unreadable => return None,
-        Found::Read(table) => table,
+        KeyLookup::Absent => return Some(None),
+        KeyLookup::Unreadable => return None,
+        KeyLookup::Read(table) => table,
     };
     let redis = redis(table, problems);
     // Also without an address the rest of the table is worth a look.
-    let nowhere = StoreAddress { place: Place::Cluster(Vec::new()), login: None, database: 0, tls: None };
+    let nowhere =
+        StoreAddress { place: StorePlace::Cluster(Vec::new()), login: None, database: 0, tls: None };
     match ClusterPolicy::on(redis.clone().unwrap_or(nowhere)).with(&words(table)) {
         Ok(cluster) => redis.is_some().then_some(Some(cluster)),
         Err(errors) => {
@@ -47,7 +48,7 @@ pub(super) fn resolve(
 fn redis(table: &ClusterTable, problems: &mut Problems<'_>) -> Option<StoreAddress> {
     match &table.redis {
         // Its sentences show no password; the text itself would.
-        Found::Read((text, at)) => {
+        KeyLookup::Read((text, at)) => {
             let file = table.password_file.as_ref().map(|(file, _)| Password::InFile(file.into()));
             if let Some((file, at)) = &table.password_file
                 && file.is_empty()
@@ -57,8 +58,8 @@ fn redis(table: &ClusterTable, problems: &mut Problems<'_>) -> Option<StoreAddre
             let address = StoreAddress::parse_with(text, file);
             address.map_err(|error| problems.error(at, format!("redis: {error}"))).ok()
         }
-        Found::Unreadable => None,
-        Found::Absent => {
+        KeyLookup::Unreadable => None,
+        KeyLookup::Absent => {
             problems
                 .missing(&table.at, format!("[cluster] has no redis: nothing could be shared; {EXAMPLE}"));
             None

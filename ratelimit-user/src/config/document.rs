@@ -16,7 +16,7 @@ use toml::{
 use super::{
     keys::{AGGREGATION, MATCH, PLAN, SERVICE, SOURCE, TOP, USER, unknown},
     problem::Problems,
-    value::{At, Found, Strings, boolean, entries, integer, kind, string, strings, table, tables},
+    value::{At, KeyLookup, Strings, boolean, entries, integer, kind, string, strings, table, tables},
 };
 
 pub(super) use api::{ApiTable, EscalateTable, Lists, RequestsTable, ReservedTable};
@@ -29,14 +29,14 @@ pub(super) use notify::{AttacksTable, NotifyTable};
 #[derive(Debug, Default)]
 pub(super) struct Document {
     pub(super) interfaces: Option<Strings>,
-    pub(super) source: Found<SourceTable>,
+    pub(super) source: KeyLookup<SourceSection>,
     pub(super) mode: Option<At<String>>,
-    pub(super) host: Found<HostTable>,
+    pub(super) host: KeyLookup<HostTable>,
     pub(super) services: Vec<ServiceTable>,
     pub(super) plans: Vec<PlanTable>,
-    pub(super) users: Vec<UserTable>,
-    pub(super) listen: Found<ListenTable>,
-    pub(super) cluster: Found<ClusterTable>,
+    pub(super) users: Vec<UserSection>,
+    pub(super) listen: KeyLookup<ListenTable>,
+    pub(super) cluster: KeyLookup<ClusterTable>,
     pub(super) requests: Option<RequestsTable>,
     pub(super) apis: Vec<ApiTable>,
     pub(super) attacks: Option<AttacksTable>,
@@ -50,7 +50,7 @@ pub(super) struct ServiceTable {
     pub(super) name: Option<At<String>>,
     pub(super) protocol: Option<At<Term>>,
     pub(super) ports: Vec<At<Term>>,
-    pub(super) destinations: Found<Strings>,
+    pub(super) destinations: KeyLookup<Strings>,
     pub(super) total: Option<Strings>,
     pub(super) syn_cookies: Option<At<String>>,
     pub(super) per_source: Option<Strings>,
@@ -60,7 +60,7 @@ pub(super) struct ServiceTable {
 
 /// `[[user]]`.
 #[derive(Debug, Default)]
-pub(super) struct UserTable {
+pub(super) struct UserSection {
     pub(super) at: Range<usize>,
     pub(super) name: Option<At<String>>,
     pub(super) plan: Option<At<String>>,
@@ -87,9 +87,9 @@ pub(super) enum Term {
 
 /// `[source]`.
 #[derive(Debug, Default)]
-pub(super) struct SourceTable {
+pub(super) struct SourceSection {
     pub(super) at: Range<usize>,
-    pub(super) limits: Found<Strings>,
+    pub(super) limits: KeyLookup<Strings>,
     pub(super) ipv4_prefix: Option<At<i64>>,
     pub(super) ipv6_prefix: Option<At<i64>>,
     pub(super) table_entries: Option<At<i64>>,
@@ -162,8 +162,8 @@ pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
     document
 }
 
-fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> SourceTable {
-    let mut source = SourceTable { at, ..SourceTable::default() };
+fn source(table: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> SourceSection {
+    let mut source = SourceSection { at, ..SourceSection::default() };
     for (key, value) in entries(table, problems) {
         match key.get_ref().as_ref() {
             "limits" => source.limits = strings("limits", value, problems).into(),
@@ -206,8 +206,8 @@ fn aggregation(value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Agg
     }
 }
 
-fn user(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> UserTable {
-    let mut user = UserTable { at, ..UserTable::default() };
+fn user(fields: &DeTable<'_>, at: Range<usize>, problems: &mut Problems<'_>) -> UserSection {
+    let mut user = UserSection { at, ..UserSection::default() };
     for (key, value) in entries(fields, problems) {
         match key.get_ref().as_ref() {
             "name" => user.name = string("name", value, problems),

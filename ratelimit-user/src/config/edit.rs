@@ -25,7 +25,7 @@ pub enum EditError {
 }
 
 /// Where a value stands, or where it would.
-struct Place<'v, 'i> {
+struct EditPlace<'v, 'i> {
     table: &'v DeTable<'i>,
     key: &'static str,
     /// Whether the table is written in one line, in braces.
@@ -54,7 +54,7 @@ pub fn remove_list(text: &str, list: &LimitList) -> Result<String, EditError> {
 /// The text with a user on another plan.
 pub fn set_plan(text: &str, user: &str, plan: &str) -> Result<String, EditError> {
     edit(text, |text, root| {
-        let place = Place { key: "plan", ..named(text, root, "user", user)? };
+        let place = EditPlace { key: "plan", ..named(text, root, "user", user)? };
         let found = place.entry().map(|(_, value)| value.span());
         Ok(match found {
             Some(value) => splice(text, &value, &quoted(plan)),
@@ -80,16 +80,18 @@ fn list_place<'v, 'i>(
     text: &str,
     root: &'v DeTable<'i>,
     list: &LimitList,
-) -> Result<Place<'v, 'i>, EditError> {
+) -> Result<EditPlace<'v, 'i>, EditError> {
     match list {
         LimitList::Source => in_table(text, root, "[source]", "limits", &["source"]),
         LimitList::Host => in_table(text, root, "[host]", "total", &["host"]),
         LimitList::Plan(name) => {
             in_table(text, root, &format!("[plan.{name}]"), "network", &["plan", name.as_str()])
         }
-        LimitList::PerSource(name) => Ok(Place { key: "per_source", ..named(text, root, "service", name)? }),
-        LimitList::Total(name) => Ok(Place { key: "total", ..named(text, root, "service", name)? }),
-        LimitList::User(name) => Ok(Place { key: "network", ..named(text, root, "user", name)? }),
+        LimitList::PerSource(name) => {
+            Ok(EditPlace { key: "per_source", ..named(text, root, "service", name)? })
+        }
+        LimitList::Total(name) => Ok(EditPlace { key: "total", ..named(text, root, "service", name)? }),
+        LimitList::User(name) => Ok(EditPlace { key: "network", ..named(text, root, "user", name)? }),
     }
 }
 
@@ -100,7 +102,7 @@ fn in_table<'v, 'i>(
     what: &str,
     key: &'static str,
     path: &[&str],
-) -> Result<Place<'v, 'i>, EditError> {
+) -> Result<EditPlace<'v, 'i>, EditError> {
     let missing = || EditError::NoTable(what.to_owned());
     let (mut table, mut inline) = (root, false);
     for word in path {
@@ -108,7 +110,7 @@ fn in_table<'v, 'i>(
         inline |= in_braces(text, value);
         table = as_table(value).ok_or_else(missing)?;
     }
-    Ok(Place { table, key, inline })
+    Ok(EditPlace { table, key, inline })
 }
 
 /// One of an array of tables, by its name.
@@ -117,7 +119,7 @@ fn named<'v, 'i>(
     root: &'v DeTable<'i>,
     kind: &str,
     name: &str,
-) -> Result<Place<'v, 'i>, EditError> {
+) -> Result<EditPlace<'v, 'i>, EditError> {
     let missing = || EditError::NoTable(format!("{kind} {name:?}"));
     let Some((_, DeValue::Array(items))) = entry(root, kind).map(|(key, value)| (key, value.get_ref()))
     else {
@@ -128,12 +130,12 @@ fn named<'v, 'i>(
         matches!(called.map(|(_, value)| value.get_ref()), Some(DeValue::String(text)) if text.as_ref() == name)
     };
     let item = items.iter().find(is_it).ok_or_else(missing)?;
-    Ok(Place { table: as_table(item).ok_or_else(missing)?, key: "name", inline: in_braces(text, item) })
+    Ok(EditPlace { table: as_table(item).ok_or_else(missing)?, key: "name", inline: in_braces(text, item) })
 }
 
-type Entry<'v, 'i> = (Range<usize>, &'v Spanned<DeValue<'i>>);
+type KeyEntry<'v, 'i> = (Range<usize>, &'v Spanned<DeValue<'i>>);
 
-fn entry<'v, 'i>(table: &'v DeTable<'i>, key: &str) -> Option<Entry<'v, 'i>> {
+fn entry<'v, 'i>(table: &'v DeTable<'i>, key: &str) -> Option<KeyEntry<'v, 'i>> {
     let (name, value) = table.iter().find(|(name, _)| name.get_ref().as_ref() == key)?;
     Some((name.span(), value))
 }
@@ -146,8 +148,8 @@ fn in_braces(text: &str, value: &Spanned<DeValue<'_>>) -> bool {
     text.get(value.span()).is_some_and(|source| source.starts_with('{'))
 }
 
-impl<'v, 'i> Place<'v, 'i> {
-    fn entry(&self) -> Option<Entry<'v, 'i>> {
+impl<'v, 'i> EditPlace<'v, 'i> {
+    fn entry(&self) -> Option<KeyEntry<'v, 'i>> {
         entry(self.table, self.key)
     }
 

@@ -6,16 +6,16 @@ use super::{
     document::{HostTable, LinkWord},
     lists::{inside, rates},
     problem::Problems,
-    value::{At, Found},
+    value::{At, KeyLookup},
 };
 use crate::policy::HostPolicy;
 
 /// What holds for the host, if it makes sense.
-pub(super) fn resolve(table: &Found<HostTable>, problems: &mut Problems<'_>) -> Option<HostPolicy> {
+pub(super) fn resolve(table: &KeyLookup<HostTable>, problems: &mut Problems<'_>) -> Option<HostPolicy> {
     let table = match table {
-        Found::Absent => return Some(HostPolicy::default()),
-        Found::Unreadable => return None,
-        Found::Read(table) => table,
+        KeyLookup::Absent => return Some(HostPolicy::default()),
+        KeyLookup::Unreadable => return None,
+        KeyLookup::Read(table) => table,
     };
     let host = with_link(HostPolicy::default(), &table.link, problems);
     let Some(total) = &table.total else { return host };

@@ -7,11 +7,11 @@ use toml::Spanned;
 use super::problem::Problems;
 
 /// The keys of one table.
-pub(super) struct Keys {
+pub(super) struct KnownKeys {
     pub(super) known: &'static [&'static str],
 }
 
-pub(super) const TOP: Keys = Keys {
+pub(super) const TOP: KnownKeys = KnownKeys {
     known: &[
         "interfaces",
         "mode",
@@ -28,7 +28,7 @@ pub(super) const TOP: Keys = Keys {
         "notify",
     ],
 };
-pub(super) const SOURCE: Keys = Keys {
+pub(super) const SOURCE: KnownKeys = KnownKeys {
     known: &[
         "limits",
         "ipv4_prefix",
@@ -39,17 +39,17 @@ pub(super) const SOURCE: Keys = Keys {
         "new_sources_per_cpu",
     ],
 };
-pub(super) const HOST: Keys = Keys { known: &["total", "link"] };
-pub(super) const AGGREGATION: Keys = Keys { known: &["ipv4", "ipv6"] };
-pub(super) const SERVICE: Keys =
-    Keys { known: &["name", "match", "per_source", "total", "on_limit", "dscp", "syn_cookies"] };
-pub(super) const USER: Keys = Keys { known: &["name", "plan", "sources", "network", "limits"] };
-pub(super) const PLAN: Keys = Keys { known: &["network", "limits"] };
-pub(super) const MATCH: Keys = Keys { known: &["protocol", "ports", "destinations"] };
-pub(super) const CLUSTER: Keys = Keys {
+pub(super) const HOST: KnownKeys = KnownKeys { known: &["total", "link"] };
+pub(super) const AGGREGATION: KnownKeys = KnownKeys { known: &["ipv4", "ipv6"] };
+pub(super) const SERVICE: KnownKeys =
+    KnownKeys { known: &["name", "match", "per_source", "total", "on_limit", "dscp", "syn_cookies"] };
+pub(super) const USER: KnownKeys = KnownKeys { known: &["name", "plan", "sources", "network", "limits"] };
+pub(super) const PLAN: KnownKeys = KnownKeys { known: &["network", "limits"] };
+pub(super) const MATCH: KnownKeys = KnownKeys { known: &["protocol", "ports", "destinations"] };
+pub(super) const CLUSTER: KnownKeys = KnownKeys {
     known: &["redis", "password_file", "name", "host", "hosts", "reserve", "tick", "lease", "without_store"],
 };
-pub(super) const LISTEN: Keys = Keys {
+pub(super) const LISTEN: KnownKeys = KnownKeys {
     known: &[
         "http",
         "grpc",
@@ -64,9 +64,9 @@ pub(super) const LISTEN: Keys = Keys {
         "socket_group",
     ],
 };
-pub(super) const TLS: Keys = Keys { known: &["certificate", "key", "client_ca"] };
-pub(super) const REQUESTS: Keys = Keys { known: &["keys", "threads", "time_zone"] };
-pub(super) const API: Keys = Keys {
+pub(super) const TLS: KnownKeys = KnownKeys { known: &["certificate", "key", "client_ca"] };
+pub(super) const REQUESTS: KnownKeys = KnownKeys { known: &["keys", "threads", "time_zone"] };
+pub(super) const API: KnownKeys = KnownKeys {
     known: &[
         "name",
         "key",
@@ -90,13 +90,14 @@ pub(super) const API: Keys = Keys {
         "known_for",
     ],
 };
-pub(super) const ATTACKS: Keys = Keys { known: &["begin", "begin_requests", "end_after"] };
-pub(super) const NOTIFY: Keys =
-    Keys { known: &["name", "webhook", "secret_file", "ca_file", "command", "on"] };
-pub(super) const RESERVED: Keys = Keys { known: &["critical", "normal"] };
-pub(super) const ESCALATE: Keys = Keys { known: &["above", "for", "block", "ipv4_prefix", "ipv6_prefix"] };
+pub(super) const ATTACKS: KnownKeys = KnownKeys { known: &["begin", "begin_requests", "end_after"] };
+pub(super) const NOTIFY: KnownKeys =
+    KnownKeys { known: &["name", "webhook", "secret_file", "ca_file", "command", "on"] };
+pub(super) const RESERVED: KnownKeys = KnownKeys { known: &["critical", "normal"] };
+pub(super) const ESCALATE: KnownKeys =
+    KnownKeys { known: &["above", "for", "block", "ipv4_prefix", "ipv6_prefix"] };
 
-pub(super) fn unknown(key: &Spanned<Cow<'_, str>>, keys: &Keys, problems: &mut Problems<'_>) {
+pub(super) fn unknown(key: &Spanned<Cow<'_, str>>, keys: &KnownKeys, problems: &mut Problems<'_>) {
     let name = key.get_ref().as_ref();
     let known = keys.known.join(", ");
     let near = keys.known.iter().map(|word| (distance(word, name), word)).min();

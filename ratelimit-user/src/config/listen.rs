@@ -9,18 +9,18 @@ use super::{
     document::{ListenTable, TlsTable},
     lists::prefixes,
     problem::Problems,
-    value::{At, Found},
+    value::{At, KeyLookup},
 };
-use crate::policy::{Endpoint, Listen, ListenTls, MAX_METRICS_TOP, SocketRights};
+use crate::policy::{Listen, ListenEndpoint, ListenTls, MAX_METRICS_TOP, SocketRights};
 
 /// Where the daemon listens, if all of it makes sense.
-pub(super) fn resolve(table: &Found<ListenTable>, problems: &mut Problems<'_>) -> Option<Listen> {
+pub(super) fn resolve(table: &KeyLookup<ListenTable>, problems: &mut Problems<'_>) -> Option<Listen> {
     let table = match table {
-        Found::Absent => return Some(Listen::default()),
-        Found::Unreadable => return None,
-        Found::Read(table) => table,
+        KeyLookup::Absent => return Some(Listen::default()),
+        KeyLookup::Unreadable => return None,
+        KeyLookup::Read(table) => table,
     };
-    let mut taken: Vec<(&str, Endpoint)> = Vec::new();
+    let mut taken: Vec<(&str, ListenEndpoint)> = Vec::new();
     let mut listen = Listen::new(metrics(table.metrics.as_ref(), &mut taken, problems));
     listen.metrics_top = metrics_top(table, problems);
     listen.tls = table.tls.as_ref().and_then(|tls| certificates(tls, problems));
@@ -107,7 +107,7 @@ fn mode(text: &str) -> Option<u32> {
 
 fn metrics(
     written: Option<&At<String>>,
-    taken: &mut Vec<(&str, Endpoint)>,
+    taken: &mut Vec<(&str, ListenEndpoint)>,
     problems: &mut Problems<'_>,
 ) -> Option<SocketAddr> {
     let (text, at) = written?;
@@ -120,7 +120,7 @@ fn metrics(
     if !address.ip().is_loopback() {
         problems.warning(at, format!("metrics on {address} can be read by anybody who reaches it"));
     }
-    taken.push(("metrics", Endpoint::Tcp(address)));
+    taken.push(("metrics", ListenEndpoint::Tcp(address)));
     Some(address)
 }
 
@@ -128,9 +128,9 @@ fn endpoints<'k>(
     key: &'k str,
     written: &[At<String>],
     shown: bool,
-    taken: &mut Vec<(&'k str, Endpoint)>,
+    taken: &mut Vec<(&'k str, ListenEndpoint)>,
     problems: &mut Problems<'_>,
-) -> Vec<Endpoint> {
+) -> Vec<ListenEndpoint> {
     let mut endpoints = Vec::new();
     for (text, at) in written {
         let endpoint = match endpoint(text) {
@@ -140,7 +140,7 @@ fn endpoints<'k>(
                 continue;
             }
         };
-        if let Endpoint::Tcp(address) = endpoint
+        if let ListenEndpoint::Tcp(address) = endpoint
             && !address.ip().is_loopback()
             && !shown
         {
@@ -158,23 +158,23 @@ fn endpoints<'k>(
     endpoints
 }
 
-fn endpoint(text: &str) -> Result<Endpoint, &'static str> {
+fn endpoint(text: &str) -> Result<ListenEndpoint, &'static str> {
     if let Some(path) = text.strip_prefix("unix:") {
         let path = PathBuf::from(path);
         if path.is_absolute() {
-            return Ok(Endpoint::Unix(path));
+            return Ok(ListenEndpoint::Unix(path));
         }
         return Err("is no absolute path; use one such as \"unix:/run/ratelimit/http.sock\"");
     }
-    text.parse().map(Endpoint::Tcp).map_err(|_| {
+    text.parse().map(ListenEndpoint::Tcp).map_err(|_| {
         "is not an address with a port, nor a socket; use one such as \"127.0.0.1:8080\" or \"unix:/run/ratelimit/http.sock\""
     })
 }
 
 /// Whether the second cannot be bound while the first is. Port 0 is any free one.
-fn overlap(one: &Endpoint, other: &Endpoint) -> bool {
+fn overlap(one: &ListenEndpoint, other: &ListenEndpoint) -> bool {
     match (one, other) {
-        (Endpoint::Tcp(one), Endpoint::Tcp(other)) => {
+        (ListenEndpoint::Tcp(one), ListenEndpoint::Tcp(other)) => {
             // All addresses of IPv6 are those of IPv4 too.
             let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
             let (ip, other_ip) = (one.ip(), other.ip());
@@ -182,7 +182,7 @@ fn overlap(one: &Endpoint, other: &Endpoint) -> bool {
                 && one.port() != 0
                 && (ip == other_ip || covers(ip, other_ip) || covers(other_ip, ip))
         }
-        (Endpoint::Unix(one), Endpoint::Unix(other)) => one == other,
+        (ListenEndpoint::Unix(one), ListenEndpoint::Unix(other)) => one == other,
         _ => false,
     }
 }

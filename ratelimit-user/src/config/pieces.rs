@@ -18,7 +18,7 @@ const LINES: usize = 128;
 
 /// A part of a text, made of whole lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct TextPiece {
     pub(super) at: Range<usize>,
     /// The prefixes of a run; `None` for anything else.
     pub(super) run: Option<Chunk>,
@@ -34,14 +34,14 @@ pub(super) struct Aside {
 }
 
 /// Cuts a text.
-pub(super) fn cut(text: &str) -> Vec<Piece> {
+pub(super) fn cut(text: &str) -> Vec<TextPiece> {
     let mut pieces = Vec::new();
     scan(text, 0..text.len(), &mut pieces);
     pieces
 }
 
 /// Cuts a text that is much like another one that has been cut: only what differs is looked at.
-pub(super) fn cut_again(text: &str, old_text: &str, old: &[Piece]) -> Vec<Piece> {
+pub(super) fn cut_again(text: &str, old_text: &str, old: &[TextPiece]) -> Vec<TextPiece> {
     let (head, tail) = overlap(text, old_text);
     let mut kept = old.partition_point(|piece| piece.at.end <= head);
     // Its last line may go on.
@@ -59,20 +59,22 @@ pub(super) fn cut_again(text: &str, old_text: &str, old: &[Piece]) -> Vec<Piece>
     if is_run && !is_open(text, pieces.last()) {
         return cut(text);
     }
-    let again =
-        |piece: &Piece| Piece { at: moved(piece.at.start)..moved(piece.at.end), run: piece.run.clone() };
+    let again = |piece: &TextPiece| TextPiece {
+        at: moved(piece.at.start)..moved(piece.at.end),
+        run: piece.run.clone(),
+    };
     pieces.extend(old[rest..].iter().map(again));
     pieces
 }
 
 /// Cuts a part of a text and adds it to what is before it.
-fn scan(text: &str, part: Range<usize>, pieces: &mut Vec<Piece>) {
+fn scan(text: &str, part: Range<usize>, pieces: &mut Vec<TextPiece>) {
     let mut open = is_open(text, pieces.last());
     let (mut at, mut lines) = (part.start, 0);
     let (mut start, mut run) = (at, None::<Vec<Prefix>>);
     let mut close = |start: usize, end: usize, run: Option<Vec<Prefix>>| {
         if start < end {
-            pieces.push(Piece { at: start..end, run: run.map(Chunk::new) });
+            pieces.push(TextPiece { at: start..end, run: run.map(Chunk::new) });
         }
     };
     for line in text[part].split_inclusive('\n') {
@@ -94,7 +96,7 @@ fn scan(text: &str, part: Range<usize>, pieces: &mut Vec<Piece>) {
 }
 
 /// Whether a run may follow.
-fn is_open(text: &str, before: Option<&Piece>) -> bool {
+fn is_open(text: &str, before: Option<&TextPiece>) -> bool {
     before.is_some_and(|piece| {
         piece.run.is_some() || text[piece.at.clone()].split_inclusive('\n').next_back().is_some_and(opens)
     })
@@ -171,7 +173,7 @@ mod tests {
         let text = old_text.replace("\"0.0.19.136\",\n", "\"9.9.9.9\",\n\"9.9.9.8\",\n");
         let old = cut(&old_text);
         let new = cut_again(&text, &old_text, &old);
-        let kept = |piece: &&Piece| {
+        let kept = |piece: &&TextPiece| {
             old.iter().any(|other| match (&piece.run, &other.run) {
                 (Some(new), Some(old)) => std::ptr::eq(new.prefixes(), old.prefixes()),
                 _ => false,
@@ -188,7 +190,7 @@ mod tests {
     }
 
     /// What counts: which bytes are in no run, and which prefixes come at which place among them.
-    fn together(pieces: &[Piece]) -> Vec<(Range<usize>, Vec<Prefix>)> {
+    fn together(pieces: &[TextPiece]) -> Vec<(Range<usize>, Vec<Prefix>)> {
         let mut joined: Vec<(Range<usize>, bool, Vec<Prefix>)> = Vec::new();
         for piece in pieces {
             let prefixes = piece.run.as_ref().map_or(&[][..], Chunk::prefixes);
@@ -236,7 +238,7 @@ mod tests {
             prop_assert_eq!(covered, new.len());
             prop_assert!(again.iter().zip(again.iter().skip(1)).all(|(a, b)| a.at.end == b.at.start));
             prop_assert!(again.iter().rev().skip(1).all(|piece| new[piece.at.clone()].ends_with('\n')), "whole lines");
-            let found = |pieces: &[Piece]| {
+            let found = |pieces: &[TextPiece]| {
                 let mut all: Vec<Prefix> = pieces
                     .iter()
                     .flat_map(|piece| match &piece.run {

@@ -20,7 +20,7 @@ enum Kind {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Finding {
+struct ProblemPlace {
     at: usize,
     kind: Kind,
     message: String,
@@ -31,8 +31,8 @@ struct Finding {
 pub(super) struct Problems<'t> {
     file: &'t str,
     text: &'t str,
-    errors: Vec<Finding>,
-    warnings: Vec<Finding>,
+    errors: Vec<ProblemPlace>,
+    warnings: Vec<ProblemPlace>,
 }
 
 impl<'t> Problems<'t> {
@@ -42,22 +42,22 @@ impl<'t> Problems<'t> {
 
     /// Broken syntax.
     pub(super) fn syntax(&mut self, at: &Range<usize>, message: impl fmt::Display) {
-        self.errors.push(Finding { at: at.start, kind: Kind::Syntax, message: message.to_string() });
+        self.errors.push(ProblemPlace { at: at.start, kind: Kind::Syntax, message: message.to_string() });
     }
 
     /// Something that makes the policy useless.
     pub(super) fn error(&mut self, at: &Range<usize>, message: impl fmt::Display) {
-        self.errors.push(Finding { at: at.start, kind: Kind::Meaning, message: message.to_string() });
+        self.errors.push(ProblemPlace { at: at.start, kind: Kind::Meaning, message: message.to_string() });
     }
 
     /// Something that has to be there and is not.
     pub(super) fn missing(&mut self, at: &Range<usize>, message: impl fmt::Display) {
-        self.errors.push(Finding { at: at.start, kind: Kind::Missing, message: message.to_string() });
+        self.errors.push(ProblemPlace { at: at.start, kind: Kind::Missing, message: message.to_string() });
     }
 
     /// Something that is probably not meant.
     pub(super) fn warning(&mut self, at: &Range<usize>, message: impl fmt::Display) {
-        self.warnings.push(Finding { at: at.start, kind: Kind::Meaning, message: message.to_string() });
+        self.warnings.push(ProblemPlace { at: at.start, kind: Kind::Meaning, message: message.to_string() });
     }
 
     /// Whether the text is TOML at all.
@@ -80,7 +80,7 @@ impl<'t> Problems<'t> {
     where
         't: 'o,
     {
-        let there = |finding: Finding| Finding { at: place(finding.at), ..finding };
+        let there = |finding: ProblemPlace| ProblemPlace { at: place(finding.at), ..finding };
         let Self { file, errors, warnings, .. } = self;
         let errors = errors.into_iter().map(&there).collect();
         Problems { file, text, errors, warnings: warnings.into_iter().map(there).collect() }
@@ -101,12 +101,12 @@ impl<'t> Problems<'t> {
 }
 
 /// Lines and columns of all findings, in order of their places: one pass over the text, however many there are.
-fn placed(file: &str, text: &str, mut findings: Vec<Finding>) -> Vec<(Kind, Problem)> {
+fn placed(file: &str, text: &str, mut findings: Vec<ProblemPlace>) -> Vec<(Kind, Problem)> {
     // Stable: where two stand at the same place, the parser's first word is the best one.
     findings.sort_by_key(|finding| (finding.at, finding.kind));
     findings.dedup();
     let (mut line, mut column, mut passed) = (1, 1, 0);
-    let place = |finding: Finding| {
+    let place = |finding: ProblemPlace| {
         let between = text.get(passed..finding.at).unwrap_or_default();
         passed += between.len();
         for c in between.chars() {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::{
     document,
     loaded::{LoadError, Loaded},
-    pieces::{self, Aside, Piece},
+    pieces::{self, Aside, TextPiece},
     problem::Problems,
     resolve, warnings,
 };
-use crate::policy::{Chunk, Order, Users};
+use crate::policy::{Chunk, ShadowOrder, Users};
 
 /// What editors on other systems put in front; positions are counted without it.
 pub(super) const MARK: char = '\u{feff}';
@@ -17,16 +17,16 @@ pub(super) const MARK: char = '\u{feff}';
 /// Reads policies.
 #[derive(Debug, Default)]
 pub struct Reader {
-    last: Option<Last>,
+    last: Option<LastRead>,
 }
 
 /// The text that was read last.
 #[derive(Debug)]
-struct Last {
+struct LastRead {
     text: Arc<str>,
-    pieces: Vec<Piece>,
+    pieces: Vec<TextPiece>,
     users: Users,
-    order: Order,
+    order: ShadowOrder,
     /// Whether none of their prefixes changes nothing.
     silent: bool,
 }
@@ -53,7 +53,7 @@ impl Reader {
         };
         let users = loaded.policy.users().clone();
         let (mut order, mut silent) =
-            self.last.take().map_or_else(|| (Order::default(), true), |last| (last.order, last.silent));
+            self.last.take().map_or_else(|| (ShadowOrder::default(), true), |last| (last.order, last.silent));
         if order.follow(&before, &users) {
             silent = order.shadows().is_empty();
         }
@@ -61,13 +61,13 @@ impl Reader {
         if !silent {
             loaded.warnings = parse_whole(text, name)?.warnings;
         }
-        self.last = Some(Last { text: Arc::clone(text), pieces, users, order, silent });
+        self.last = Some(LastRead { text: Arc::clone(text), pieces, users, order, silent });
         Ok(loaded)
     }
 }
 
 /// The policy, if nothing is wrong with it: what is wrong is found in the whole text.
-fn parse_rest(text: &str, name: &str, pieces: &[Piece], before: &Users) -> Option<Loaded> {
+fn parse_rest(text: &str, name: &str, pieces: &[TextPiece], before: &Users) -> Option<Loaded> {
     let mut rest = String::new();
     // Where pieces of the rest start, there and in the whole text.
     let mut starts: Vec<(usize, usize)> = Vec::new();

@@ -13,14 +13,14 @@ use crate::policy::{MAX_REQUEST_LIMITS, RequestLimit};
 
 /// What limits of a list follow that do not say it themselves.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms<'t> {
+pub(super) struct LimitTerms<'t> {
     /// How they are counted; `None` if what is written there means nothing, so that they cannot be judged.
     pub(super) manner: Option<Manner>,
     /// Whose days and months they have.
     pub(super) zone: Option<&'t str>,
 }
 
-impl<'t> Terms<'t> {
+impl<'t> LimitTerms<'t> {
     /// Those of a list whose table says nothing.
     pub(super) fn plain(zone: Option<&'t str>) -> Self {
         Self { manner: Some(Manner::PLAIN), zone }
@@ -28,7 +28,7 @@ impl<'t> Terms<'t> {
 }
 
 /// The limits of a list that make sense.
-pub(super) fn read(list: &Strings, terms: Terms<'_>, problems: &mut Problems<'_>) -> Vec<RequestLimit> {
+pub(super) fn read(list: &Strings, terms: LimitTerms<'_>, problems: &mut Problems<'_>) -> Vec<RequestLimit> {
     if let Some((_, first_too_many)) = list.entries.get(MAX_REQUEST_LIMITS) {
         let count = list.entries.len();
         problems.error(
@@ -43,7 +43,7 @@ pub(super) fn read(list: &Strings, terms: Terms<'_>, problems: &mut Problems<'_>
 fn limit(
     text: &str,
     at: &Range<usize>,
-    terms: Terms<'_>,
+    terms: LimitTerms<'_>,
     problems: &mut Problems<'_>,
 ) -> Option<RequestLimit> {
     let rate = match parse_request(text, terms.manner.unwrap_or(Manner::PLAIN)) {

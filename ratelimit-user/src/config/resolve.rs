@@ -9,14 +9,14 @@ use ratelimit_common::{
 
 use super::{
     aggregation, apis, cluster,
-    document::{Document, SourceTable},
+    document::{Document, SourceSection},
     host, listen,
     lists::rates,
     notify,
     pieces::Aside,
     problem::Problems,
     request_limits, services, users,
-    value::{At, Found, Strings},
+    value::{At, KeyLookup, Strings},
 };
 use crate::policy::{
     DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, InterfaceName, Policy, PrefilterPolicy, SourceError,
@@ -30,9 +30,9 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
     let interfaces = document.interfaces.as_ref().map_or_else(Vec::new, |names| interfaces(names, problems));
     let listen = listen::resolve(&document.listen, problems);
     let source = match &document.source {
-        Found::Read(table) => source(table, problems),
-        Found::Unreadable => None,
-        Found::Absent => {
+        KeyLookup::Read(table) => source(table, problems),
+        KeyLookup::Unreadable => None,
+        KeyLookup::Absent => {
             let what = match document.apis.is_empty() {
                 true => "nothing would be limited",
                 false => "packets would not be limited, and only `ratelimit serve` does without",
@@ -42,8 +42,8 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
         }
     };
     let prefilter = match &document.source {
-        Found::Read(table) => prefilter(table, problems),
-        Found::Unreadable | Found::Absent => PrefilterPolicy::default(),
+        KeyLookup::Read(table) => prefilter(table, problems),
+        KeyLookup::Unreadable | KeyLookup::Absent => PrefilterPolicy::default(),
     };
     let host = host::resolve(&document.host, problems);
     let services = services::resolve(&document.services, problems);
@@ -60,8 +60,8 @@ pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problem
     let mode = mode(document.mode.as_ref(), problems);
     let source = source?;
     let aggregation = match &document.source {
-        Found::Read(table) => aggregation::resolve(&table.aggregation, &source, problems),
-        Found::Unreadable | Found::Absent => None,
+        KeyLookup::Read(table) => aggregation::resolve(&table.aggregation, &source, problems),
+        KeyLookup::Unreadable | KeyLookup::Absent => None,
     };
     let policy = Policy::new(interfaces, source, prefilter, aggregation?, services?, listen?);
     let policy = policy
@@ -89,7 +89,7 @@ fn mode(word: Option<&At<String>>, problems: &mut Problems<'_>) -> Option<Mode> 
     }
 }
 
-fn prefilter(table: &SourceTable, problems: &mut Problems<'_>) -> PrefilterPolicy {
+fn prefilter(table: &SourceSection, problems: &mut Problems<'_>) -> PrefilterPolicy {
     let enabled = table.prefilter.as_ref().is_none_or(|(enabled, _)| *enabled);
     let new_sources = table.new_sources_per_cpu.as_ref().map_or(i64::from(DEFAULT_NEW_SOURCES), |(n, _)| *n);
     PrefilterPolicy::new(enabled, new_sources).unwrap_or_else(|error| {
@@ -114,12 +114,12 @@ fn interfaces(names: &Strings, problems: &mut Problems<'_>) -> Vec<InterfaceName
     interfaces
 }
 
-fn source(table: &SourceTable, problems: &mut Problems<'_>) -> Option<SourcePolicy> {
+fn source(table: &SourceSection, problems: &mut Problems<'_>) -> Option<SourcePolicy> {
     let limits = match &table.limits {
-        Found::Read(limits) => source_rates(limits, problems),
+        KeyLookup::Read(limits) => source_rates(limits, problems),
         // Also without its limits, the rest of the table is worth a look.
-        Found::Unreadable => Vec::new(),
-        Found::Absent => {
+        KeyLookup::Unreadable => Vec::new(),
+        KeyLookup::Absent => {
             problems
                 .missing(&table.at, format!("[source] has no limits: nothing would be limited; {EXAMPLE}"));
             Vec::new()
@@ -156,7 +156,7 @@ fn source_rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> 
 }
 
 /// Puts each error where its cause stands.
-fn report(errors: &[SourceError], table: &SourceTable, rates: &[At<Rate>], problems: &mut Problems<'_>) {
+fn report(errors: &[SourceError], table: &SourceSection, rates: &[At<Rate>], problems: &mut Problems<'_>) {
     for error in errors {
         let at = match error {
             // The whole list has been judged already, but for margins.

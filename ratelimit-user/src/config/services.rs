@@ -11,7 +11,7 @@ use super::{
     document::{ServiceTable, Term},
     lists::{prefixes, rates},
     problem::Problems,
-    value::{At, Found},
+    value::{At, KeyLookup},
 };
 use crate::policy::{Carrier, DEFAULT_DSCP, Prefix, Service, ServiceError, Services};
 
@@ -40,7 +40,7 @@ pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> O
 /// Where a problem stands: at its destination, or at the service that has it.
 fn place(error: &ServiceError, table: &ServiceTable) -> Range<usize> {
     match (error, &table.destinations) {
-        (ServiceError::SameDestination { destination, .. }, Found::Read(list)) => {
+        (ServiceError::SameDestination { destination, .. }, KeyLookup::Read(list)) => {
             list.entries.get(*destination).map_or(&list.at, |(_, at)| at).clone()
         }
         _ => table.at.clone(),
@@ -169,16 +169,16 @@ fn carrier(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Opt
 
 fn destinations(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Vec<Prefix>> {
     match &table.destinations {
-        Found::Absent => Some(Vec::new()),
-        Found::Unreadable => None,
-        Found::Read(list) if list.entries.is_empty() => {
+        KeyLookup::Absent => Some(Vec::new()),
+        KeyLookup::Unreadable => None,
+        KeyLookup::Read(list) if list.entries.is_empty() => {
             let message = format!(
                 "service {name:?} has no destinations: no packet would be for it; name prefixes, or leave the key out"
             );
             problems.error(&list.at, message);
             None
         }
-        Found::Read(list) => prefixes(list, problems),
+        KeyLookup::Read(list) => prefixes(list, problems),
     }
 }
 

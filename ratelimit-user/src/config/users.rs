@@ -5,11 +5,11 @@ use std::{collections::HashSet, ops::Range};
 use ratelimit_common::limit::rate::Rate;
 
 use super::{
-    document::{Document, PlanTable, UserTable},
+    document::{Document, PlanTable, UserSection},
     lists::{prefixes, rates},
     pieces::Aside,
     problem::Problems,
-    request_limits::{self, Terms},
+    request_limits::{self, LimitTerms},
     value::At,
 };
 use crate::policy::{Chunk, Plan, Sources, User, UserError, Users};
@@ -21,7 +21,7 @@ pub(super) fn resolve(
     aside: &Aside,
     problems: &mut Problems<'_>,
 ) -> Option<Users> {
-    let terms = Terms::plain(zone);
+    let terms = LimitTerms::plain(zone);
     let plans: Vec<Plan> = document.plans.iter().map(|table| plan(table, terms, problems)).collect();
     let known: HashSet<&str> = document.plans.iter().map(|plan| plan.name.as_str()).collect();
     let tables = &document.users;
@@ -50,7 +50,7 @@ pub(super) fn resolve(
     }
 }
 
-fn plan(table: &PlanTable, terms: Terms<'_>, problems: &mut Problems<'_>) -> Plan {
+fn plan(table: &PlanTable, terms: LimitTerms<'_>, problems: &mut Problems<'_>) -> Plan {
     let network = table.network.as_ref().map_or_else(Vec::new, |limits| plain(rates(limits, problems)));
     let requests = table.limits.as_ref().map(|limits| request_limits::read(limits, terms, problems));
     Plan::new(table.name.clone(), network).with_requests(requests.unwrap_or_default())
@@ -61,9 +61,9 @@ fn plain(rates: Vec<At<Rate>>) -> Vec<Rate> {
 }
 
 fn user(
-    table: &UserTable,
+    table: &UserSection,
     plans: &HashSet<&str>,
-    terms: Terms<'_>,
+    terms: LimitTerms<'_>,
     aside: &Aside,
     problems: &mut Problems<'_>,
 ) -> Option<User> {

@@ -14,14 +14,14 @@ pub(super) type At<T> = (T, Range<usize>);
 
 /// Whether a key is there. One that is there but cannot be read has been reported, and must not count as missing.
 #[derive(Debug, Default)]
-pub(super) enum Found<T> {
+pub(super) enum KeyLookup<T> {
     #[default]
     Absent,
     Unreadable,
     Read(T),
 }
 
-impl<T> From<Option<T>> for Found<T> {
+impl<T> From<Option<T>> for KeyLookup<T> {
     fn from(read: Option<T>) -> Self {
         read.map_or(Self::Unreadable, Self::Read)
     }

@@ -13,9 +13,9 @@ use super::{
     cluster,
     document::Document,
     problem::Problems,
-    value::{At, Found, Strings},
+    value::{At, KeyLookup, Strings},
 };
-use crate::policy::{Carrier, NamedLimit, Order, Policy, Prefix, Service, Shadow, User};
+use crate::policy::{Carrier, NamedLimit, Policy, Prefix, Service, Shadow, ShadowOrder, User};
 
 /// A jumbo frame of 9000 bytes with its Ethernet header.
 const JUMBO_FRAME: u64 = 9014;
@@ -23,8 +23,8 @@ const JUMBO_FRAME: u64 = 9014;
 /// Looks at a policy that is in order, beside the document that it was read from: both have the same tables in the same order.
 pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let source: Vec<Rate> = policy.source().limits().iter().map(NamedLimit::rate).copied().collect();
-    if let Found::Read(table) = &document.source
-        && let Found::Read(limits) = &table.limits
+    if let KeyLookup::Read(table) = &document.source
+        && let KeyLookup::Read(limits) = &table.limits
     {
         frames("[source]", &source, limits, problems);
     }
@@ -39,7 +39,7 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
             per_source(&of, service, &source, limits, problems);
         }
     }
-    if let Found::Read(table) = &document.host
+    if let KeyLookup::Read(table) = &document.host
         && let Some(total) = &table.total
     {
         frames("[host]: total", policy.host().totals(), total, problems);
@@ -157,7 +157,7 @@ fn one_address(
 /// Prefixes that change nothing.
 pub(super) fn warn_of_prefixes(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let users: Vec<&User> = policy.users().iter().collect();
-    let shadows = Order::of(policy.users()).shadows();
+    let shadows = ShadowOrder::of(policy.users()).shadows();
     for of_one in shadows.chunk_by(|(one, ..), (other, ..)| one == other) {
         let user = of_one[0].0 as usize;
         let list = document.users.get(user).and_then(|table| table.sources.as_ref());
@@ -190,7 +190,7 @@ fn destinations(document: &Document, policy: &Policy, problems: &mut Problems<'_
         };
         let name = service.name();
         match (unmet.destination, &table.destinations) {
-            (Some(at), Found::Read(list)) => {
+            (Some(at), KeyLookup::Read(list)) => {
                 let prefix = service.destinations()[at];
                 let place = list.entries.get(at).map_or(&list.at, |(_, at)| at);
                 problems.warning(place, match unmet.why {

@@ -32,24 +32,24 @@ pub(crate) fn ask(state: &Path, request: Order) -> Result<Reply, Failure> {
 }
 
 /// Sends a request that is answered line by line, and returns the answers after the first.
-pub(crate) fn listen(state: &Path, request: Order) -> Result<Answers, Failure> {
+pub(crate) fn listen(state: &Path, request: Order) -> Result<ReplyStream, Failure> {
     let socket = state.join(SOCKET);
     let begun = send(&socket, request).and_then(|mut reader| Ok((read_reply(&mut reader)?, reader)));
     match begun.map_err(unreachable(&socket))? {
         (Reply::Failed(failure), _) => Err(failure),
-        (Reply::Watching, reader) => Ok(Answers { reader, socket }),
+        (Reply::Watching, reader) => Ok(ReplyStream { reader, socket }),
         (other, _) => Err(unexpected(&other)),
     }
 }
 
 /// Answers that come when there is something to say.
 #[derive(Debug)]
-pub(crate) struct Answers {
+pub(crate) struct ReplyStream {
     reader: BufReader<UnixStream>,
     socket: PathBuf,
 }
 
-impl Answers {
+impl ReplyStream {
     /// The next one; `None` if there is none until the deadline.
     pub(crate) fn next(&mut self, deadline: Option<Instant>) -> Result<Option<Reply>, Failure> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

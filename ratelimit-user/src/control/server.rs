@@ -23,7 +23,7 @@ use crate::{
     config::MAX_BYTES,
     drops::{Filter, Sighting},
     failure::Failure,
-    places::{Guest, Places, Rules},
+    places::{Guest, PlaceRules, Places},
 };
 
 /// File name of the socket in the state directory.
@@ -34,7 +34,8 @@ const SMALL_REQUEST: u64 = 64 * 1024;
 /// takes two characters.
 pub const MAX_REQUEST: u64 = 2 * MAX_BYTES + SMALL_REQUEST;
 /// Callers at once. For one more, who has said nothing for longest goes: an operator gets in, however many connections lie about.
-const PLACES: Rules = Rules { own: 64, strangers: 48, first: PATIENCE, idle: PATIENCE, grace: GRACE };
+const PLACES: PlaceRules =
+    PlaceRules { own: 64, strangers: 48, first: PATIENCE, idle: PATIENCE, grace: GRACE };
 /// How long a caller has its place at least. The command line speaks at once.
 const GRACE: Duration = Duration::from_millis(20);
 /// A caller that says nothing for this long is let go.

@@ -8,8 +8,8 @@ use super::{
     explain::explain,
     host::Host,
     limits::{limit, limits},
-    list_orders::Scope,
-    lists::Asker,
+    list_orders::BlockScope,
+    lists::ListChanger,
     status::status,
     users::{reset_user, set_user, user, users},
 };
@@ -46,22 +46,22 @@ fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, F
             Err(Failure::usage("what is watched is told line by line, on a connection of its own"))
         }
         Order::BlockAdd { prefix, for_ns, reason, cluster, operator } => {
-            let asker = Asker { operator: &operator, by: &by(Some(&operator)), now_ns };
-            host.list_editor().block(&prefix, for_ns, reason.as_deref(), Scope::of(cluster), &asker)
+            let asker = ListChanger { operator: &operator, by: &by(Some(&operator)), now_ns };
+            host.list_editor().block(&prefix, for_ns, reason.as_deref(), BlockScope::of(cluster), &asker)
         }
         Order::BlockDel { prefix, cluster } => {
-            let asker = Asker { operator: &nobody, by: &by(None), now_ns };
-            host.list_editor().unblock(&prefix, Scope::of(cluster), &asker)
+            let asker = ListChanger { operator: &nobody, by: &by(None), now_ns };
+            host.list_editor().unblock(&prefix, BlockScope::of(cluster), &asker)
         }
         Order::Lists { most } => {
             Ok(Reply::Lists(Box::new(host.lists.first(host.cluster.as_ref(), most as usize, now_ns))))
         }
         Order::BlockList => Ok(Reply::Blocks(host.lists.blocks(host.cluster.as_ref(), now_ns))),
         Order::AllowAdd { prefix } => {
-            host.list_editor().allow(&prefix, &Asker { operator: &nobody, by: &by(None), now_ns })
+            host.list_editor().allow(&prefix, &ListChanger { operator: &nobody, by: &by(None), now_ns })
         }
         Order::AllowDel { prefix, operator } => {
-            let asker = Asker { operator: &operator, by: &by(Some(&operator)), now_ns };
+            let asker = ListChanger { operator: &operator, by: &by(Some(&operator)), now_ns };
             host.list_editor().disallow(&prefix, &asker)
         }
         Order::AllowList => {

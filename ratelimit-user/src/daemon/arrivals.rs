@@ -9,7 +9,7 @@ const ENOUGH: u64 = 20;
 
 /// Acknowledgements with a valid cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Count {
+pub(super) struct ArrivalCount {
     /// That the program let pass. Read before the other.
     pub(super) passed: u64,
     /// That the kernel got.
@@ -19,8 +19,8 @@ pub(super) struct Count {
 /// What became of the last few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrivals {
-    before: Option<Count>,
-    last: Option<Count>,
+    before: Option<ArrivalCount>,
+    last: Option<ArrivalCount>,
 }
 
 impl Arrivals {
@@ -28,19 +28,19 @@ impl Arrivals {
     pub(super) const NONE: Self = Self { before: None, last: None };
 
     /// With another look.
-    pub(super) fn after(self, now: Count) -> Self {
+    pub(super) fn after(self, now: ArrivalCount) -> Self {
         let Some(before) = self.before else { return Self { before: Some(now), ..self } };
         // Counters of maps that were replaced start anew.
         let passed = now.passed.saturating_sub(before.passed);
         if now.passed >= before.passed && passed < ENOUGH {
             return self;
         }
-        let last = Count { passed, received: now.received.saturating_sub(before.received) };
+        let last = ArrivalCount { passed, received: now.received.saturating_sub(before.received) };
         Self { before: Some(now), last: (passed >= ENOUGH).then_some(last).or(self.last) }
     }
 
     /// What passed and what arrived, if next to nothing did.
-    pub(super) fn cut_off(self) -> Option<Count> {
+    pub(super) fn cut_off(self) -> Option<ArrivalCount> {
         self.last.filter(|last| last.received * ENOUGH < last.passed)
     }
 
@@ -55,14 +55,18 @@ mod tests {
     use super::*;
 
     fn after(looks: &[(u64, u64)]) -> Arrivals {
-        let look = |arrivals: Arrivals, &(passed, received)| arrivals.after(Count { passed, received });
+        let look =
+            |arrivals: Arrivals, &(passed, received)| arrivals.after(ArrivalCount { passed, received });
         looks.iter().fold(Arrivals::NONE, look)
     }
 
     #[test]
     fn what_passes_and_never_arrives_is_noticed_once_there_is_enough_of_it() {
         assert_eq!(after(&[(100, 7), (119, 7)]), after(&[(100, 7)]), "too few to tell");
-        assert_eq!(after(&[(100, 7), (110, 7), (120, 7)]).cut_off(), Some(Count { passed: 20, received: 0 }));
+        assert_eq!(
+            after(&[(100, 7), (110, 7), (120, 7)]).cut_off(),
+            Some(ArrivalCount { passed: 20, received: 0 })
+        );
         assert!(!after(&[(100, 7)]).are_well(), "nothing is known yet");
     }
 
@@ -76,15 +80,15 @@ mod tests {
     fn a_rule_that_is_mended_is_noticed_too_and_so_is_the_next_that_breaks() {
         let broken = after(&[(0, 0), (50, 0)]);
         assert!(broken.cut_off().is_some());
-        let mended = broken.after(Count { passed: 80, received: 30 });
+        let mended = broken.after(ArrivalCount { passed: 80, received: 30 });
         assert!(mended.are_well());
-        assert!(mended.after(Count { passed: 200, received: 31 }).cut_off().is_some());
+        assert!(mended.after(ArrivalCount { passed: 200, received: 31 }).cut_off().is_some());
     }
 
     #[test]
     fn counters_that_start_anew_are_no_arrivals() {
         let anew = after(&[(1_000, 1_000), (5, 0)]);
         assert_eq!((anew.cut_off(), anew.are_well()), (None, false));
-        assert!(anew.after(Count { passed: 30, received: 25 }).are_well());
+        assert!(anew.after(ArrivalCount { passed: 30, received: 25 }).are_well());
     }
 }

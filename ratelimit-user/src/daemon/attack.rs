@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{Event, Reason};
 
 use crate::{
-    dataplane::kernel::Maps,
+    dataplane::kernel::KernelMaps,
     failure::Failure,
     stats::attack_state::{Pressure, Watch},
 };
@@ -13,12 +13,12 @@ use crate::{
 pub(super) struct AttackWatch {
     pub(super) watch: Watch,
     pub(super) last_second: Pressure,
-    seen: Seen,
+    seen: AttackCounts,
 }
 
 /// Counts at the last look, to tell what one second brought.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct AttackCounts {
     promoted: u64,
     refused_newcomers: u64,
     over_total: u64,
@@ -26,14 +26,14 @@ struct Seen {
 
 impl AttackWatch {
     /// From now on.
-    pub(super) fn new(maps: &Maps) -> Result<Self, Failure> {
-        let seen = Seen::of(maps)?;
+    pub(super) fn new(maps: &KernelMaps) -> Result<Self, Failure> {
+        let seen = AttackCounts::of(maps)?;
         Ok(Self { watch: Watch::default(), last_second: Pressure::default(), seen })
     }
 
     /// Looks at what the last second brought, with a budget of so many new sources.
-    pub(super) fn observe(&mut self, maps: &Maps, budget: u64) -> Result<(), Failure> {
-        let now = Seen::of(maps)?;
+    pub(super) fn observe(&mut self, maps: &KernelMaps, budget: u64) -> Result<(), Failure> {
+        let now = AttackCounts::of(maps)?;
         let before = std::mem::replace(&mut self.seen, now);
         self.last_second = Pressure {
             promoted: now.promoted - before.promoted,
@@ -60,8 +60,8 @@ impl AttackWatch {
     }
 }
 
-impl Seen {
-    fn of(maps: &Maps) -> Result<Self, Failure> {
+impl AttackCounts {
+    fn of(maps: &KernelMaps) -> Result<Self, Failure> {
         // Every second, so only what is needed: all counters of 256 services are 13 000 reads.
         Ok(Self {
             promoted: maps.event(Event::Promoted)?,

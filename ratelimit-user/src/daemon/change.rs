@@ -6,14 +6,14 @@
 use std::{path::PathBuf, time::Instant};
 
 use super::{
-    caller::By, enforcer::Enforcer, in_force::InForce, log, version::Version, vital::refuse_starving,
-    waiting::Waiting,
+    caller::By, enforcer::Enforcer, in_force::PolicyInForce, log, version::PolicyVersion,
+    vital::refuse_starving, waiting::ConfirmationWait,
 };
 use crate::{
     config,
     control::protocol::{Operator, Reply},
     failure::{ExitCode, Failure},
-    policy::changes::{Change, changes},
+    policy::changes::{PolicyChange, changes},
 };
 
 /// Changes named in the log: thousands of new users are a number.
@@ -27,7 +27,7 @@ pub(super) struct Apply {
     pub(super) confirm_ns: Option<u64>,
 }
 
-impl InForce {
+impl PolicyInForce {
     /// Puts another policy in force, for good or until nobody confirms it.
     pub(super) fn apply(
         &mut self,
@@ -38,8 +38,8 @@ impl InForce {
     ) -> Result<Reply, Failure> {
         let began = Instant::now();
         self.refuse_while_waiting("apply")?;
-        let time = order.confirm_ns.map(Waiting::time).transpose()?;
-        let (next, warnings) = Version::parse(&mut self.reader, &order.file, order.text)?;
+        let time = order.confirm_ns.map(ConfirmationWait::time).transpose()?;
+        let (next, warnings) = PolicyVersion::parse(&mut self.reader, &order.file, order.text)?;
         refuse_starving(next.policy(), self.policy(), enforcer.lists, operator)?;
         let rows = changes(self.policy(), next.policy());
         match time {
@@ -76,7 +76,7 @@ impl InForce {
                     "; run `ratelimit confirm` within {seconds} s, or {back} comes back; so it does if the daemon restarts"
                 );
                 log::info(format!("waiting {seconds} s for ratelimit confirm, otherwise back to {back}"));
-                self.waiting = Some(Waiting::new(before, asked, Instant::now()));
+                self.waiting = Some(ConfirmationWait::new(before, asked, Instant::now()));
             }
             None => {
                 self.supersede(next);
@@ -138,7 +138,7 @@ impl InForce {
     pub(super) fn reload(&mut self, enforcer: &mut Enforcer<'_>) -> Result<(), Failure> {
         self.refuse_while_waiting("SIGHUP")?;
         let read = config::read_text_again(&self.policy_path)
-            .and_then(|text| Version::parse(&mut self.reader, &self.policy_path, text));
+            .and_then(|text| PolicyVersion::parse(&mut self.reader, &self.policy_path, text));
         let (next, warnings) = match read {
             Ok(read) => read,
             Err(error) => {
@@ -215,7 +215,7 @@ impl InForce {
     }
 }
 
-fn count(rows: &[Change]) -> String {
+fn count(rows: &[PolicyChange]) -> String {
     match rows.len() {
         0 => "nothing changed".to_owned(),
         1 => "1 change".to_owned(),

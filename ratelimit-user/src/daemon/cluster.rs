@@ -17,13 +17,13 @@ use ratelimit_common::{
     limit::{gcra, rate::Rate},
 };
 
-use super::{enforcer::Kernel, log};
+use super::{enforcer::EnforcedPolicy, log};
 use crate::{
     build::BUILD,
     cluster::{
-        blocks::Block as HeardBlock,
+        blocks::BlockRecord as HeardBlock,
         gossip::{self, Gossip},
-        leases::{Leases, Limit},
+        leases::{LeasedLimit, Leases},
         members,
     },
     compile::{self, HostFacts, lists::Prefix},
@@ -268,7 +268,11 @@ impl Cluster {
 
 impl Cluster {
     /// Takes in what packets have spent, and tells them what they may spend.
-    pub(super) fn look_after_leases(&mut self, policy: &Policy, kernel: &mut Kernel) -> Result<(), Failure> {
+    pub(super) fn look_after_leases(
+        &mut self,
+        policy: &Policy,
+        kernel: &mut EnforcedPolicy,
+    ) -> Result<(), Failure> {
         self.follow_policy(policy, kernel)?;
         let now_ns = probe::now_ns();
         self.wake_up(now_ns);
@@ -285,7 +289,7 @@ impl Cluster {
         &mut self,
         now: Instant,
         policy: &Policy,
-        kernel: &mut Kernel,
+        kernel: &mut EnforcedPolicy,
     ) -> Result<Option<LeaseBatch>, Failure> {
         self.look_after_leases(policy, kernel)?;
         let now_ns = probe::now_ns();
@@ -311,7 +315,7 @@ impl Cluster {
         answers: Vec<Result<Grant, StoreError>>,
         mut failure: Option<StoreError>,
         round_trip: RoundTrip,
-        kernel: &mut Kernel,
+        kernel: &mut EnforcedPolicy,
     ) -> Result<(), Failure> {
         let now_ns = probe::now_ns();
         let mut answered = false;
@@ -368,7 +372,7 @@ impl Cluster {
     }
 
     /// Lets go of every lease, so that others can have it.
-    fn give_up_leases(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
+    fn give_up_leases(&mut self, kernel: &mut EnforcedPolicy) -> Result<(), Failure> {
         self.leases.give_up(probe::now_ns());
         self.batch_due = Instant::now();
         self.tell_leases(kernel)
@@ -381,7 +385,7 @@ impl Cluster {
     }
 
     /// Follows the limits of the policy in force.
-    fn follow_policy(&mut self, policy: &Policy, kernel: &mut Kernel) -> Result<(), Failure> {
+    fn follow_policy(&mut self, policy: &Policy, kernel: &mut EnforcedPolicy) -> Result<(), Failure> {
         let generation = kernel.desired.policy.generation;
         if self.follows == Some(generation) {
             return Ok(());
@@ -403,12 +407,12 @@ impl Cluster {
     }
 
     /// The limits of a user that hold on all hosts together.
-    fn leased_limits(&self, user: &User, index: u32, set: &LimitSet, facts: &HostFacts) -> Vec<Limit> {
+    fn leased_limits(&self, user: &User, index: u32, set: &LimitSet, facts: &HostFacts) -> Vec<LeasedLimit> {
         let rates = user.network();
         let places = compile::places(rates, set, facts.headroom, facts.reserve);
         let leased = |((name, rate), place): ((String, &Rate), Option<usize>)| {
             let place = place.filter(|_| is_leased(rate))?;
-            Some(Limit {
+            Some(LeasedLimit {
                 key: self.keys.record(user.name(), &name),
                 place: lease_place(index, place as u32),
                 // Checked when the policy was read.
@@ -419,7 +423,7 @@ impl Cluster {
     }
 
     /// Tells the kernel what has changed.
-    fn tell_leases(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
+    fn tell_leases(&mut self, kernel: &mut EnforcedPolicy) -> Result<(), Failure> {
         for (place, told) in self.leases.news() {
             let expires_q8 = gcra::time_q8(told.expires_ns);
             kernel.maps.set_lease(place, Lease { ceiling: told.ceiling, expires_q8, enough: told.enough })?;

@@ -19,7 +19,7 @@ use crate::{
     stats::{
         feed::Views,
         talkers::Talker,
-        view::{ServiceFlow, View},
+        view::{ServiceFlow, StatsView},
     },
     web::{
         decisions::DecisionHistory,
@@ -112,7 +112,7 @@ impl HostCamera {
 }
 
 /// As much of a view as a page has room for.
-fn cut(mut view: View) -> View {
+fn cut(mut view: StatsView) -> StatsView {
     for talkers in [&mut view.sources, &mut view.prefixes, &mut view.users] {
         *talkers = largest(std::mem::take(talkers));
     }

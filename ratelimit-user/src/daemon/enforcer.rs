@@ -1,17 +1,17 @@
 //! From a policy to the kernel: what its maps hold, and all that has to follow when they hold something else.
 
-use super::{log, requests::Requests, version::Version};
+use super::{log, requests::Requests, version::PolicyVersion};
 use crate::{
     compile::{self, Before, Desired, HostFacts, lists::Lists},
-    dataplane::{kernel::Maps, probe, sysctl::TcpSettings},
+    dataplane::{kernel::KernelMaps, probe, sysctl::TcpSettings},
     failure::Failure,
     policy::Policy,
 };
 
 /// The maps, and what they hold of the policy in force.
 #[derive(Debug)]
-pub(super) struct Kernel {
-    pub(super) maps: Maps,
+pub(super) struct EnforcedPolicy {
+    pub(super) maps: KernelMaps,
     /// A change of the policy writes what differs from it.
     pub(super) desired: Desired,
     /// What the policy in force was compiled for.
@@ -21,7 +21,7 @@ pub(super) struct Kernel {
 /// Everything that a policy is put in force with.
 #[derive(Debug)]
 pub(super) struct Enforcer<'h> {
-    pub(super) kernel: &'h mut Kernel,
+    pub(super) kernel: &'h mut EnforcedPolicy,
     pub(super) lists: &'h mut Lists,
     /// Whether the host has headroom now.
     pub(super) has_headroom: bool,
@@ -30,10 +30,10 @@ pub(super) struct Enforcer<'h> {
 
 impl Enforcer<'_> {
     /// Tells the kernel. Says how many entries of the lists were written.
-    pub(super) fn enforce(&mut self, version: &Version) -> Result<usize, Failure> {
+    pub(super) fn enforce(&mut self, version: &PolicyVersion) -> Result<usize, Failure> {
         let policy = version.policy();
         let facts = self.facts_for(policy);
-        let Kernel { maps, desired, .. } = &mut *self.kernel;
+        let EnforcedPolicy { maps, desired, .. } = &mut *self.kernel;
         let in_force = maps.policy();
         let before = in_force.as_deref().map(|policy| Before::known(policy, desired, probe::switch_q8()));
         let next = compile::desired(policy, &facts, desired.policy.generation + 1, before);
@@ -45,7 +45,7 @@ impl Enforcer<'_> {
     }
 
     /// Enforces the policy in force again if the host is not what it was compiled for. Called once a second; what fails is tried again.
-    pub(super) fn follow_facts(&mut self, version: &Version) {
+    pub(super) fn follow_facts(&mut self, version: &PolicyVersion) {
         if self.facts_for(version.policy()) == self.kernel.facts {
             return;
         }

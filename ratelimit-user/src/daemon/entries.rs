@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{ListEntry, list};
 
 use crate::{
-    cluster::blocks::{Held, Layer, ListEdit},
+    cluster::blocks::{HostBlock, Layer, ListEdit},
     compile::lists::{Edits, Lists, Prefix, reason_text},
 };
 
@@ -48,9 +48,9 @@ pub(super) fn is_of_cluster(entry: &ListEntry) -> bool {
 }
 
 /// The block of an entry, if it has one that holds.
-pub(super) fn held_of(entry: &ListEntry, now_ns: u64) -> Option<Held> {
+pub(super) fn held_of(entry: &ListEntry, now_ns: u64) -> Option<HostBlock> {
     let until = entry.own_blocked_until_ns;
-    (until > now_ns).then(|| Held {
+    (until > now_ns).then(|| HostBlock {
         until_ns: (until != list::FOREVER_NS).then_some(until),
         reason: reason_text(entry).unwrap_or_default(),
     })
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_block_that_has_run_out_goes_and_what_else_its_prefix_says_stays() {
         let p = |text: &str| text.parse::<Prefix>().unwrap();
-        let held = |until_ns: u64| Held { until_ns: Some(until_ns), reason: "scan".into() };
+        let held = |until_ns: u64| HostBlock { until_ns: Some(until_ns), reason: "scan".into() };
         let block = |prefix: &str, until_ns: u64| ListEdit {
             prefix: p(prefix),
             block: Some((held(until_ns), Layer::Local)),

@@ -7,12 +7,12 @@ use std::{
 
 use ratelimit_common::abi;
 
-use super::{drops::Drops, enforcer::Kernel, host::Host};
+use super::{drops::Drops, enforcer::EnforcedPolicy, host::Host};
 use crate::{
     control::protocol::Reply,
     dataplane::probe,
     drops::Sighting,
-    explain::{self, LastDrop, Setting},
+    explain::{self, ExplainContext, LastDrop},
     failure::{ExitCode, Failure},
     policy::{Policy, Service},
 };
@@ -31,9 +31,9 @@ pub(super) fn explain(host: &Host, address: IpAddr, service: Option<&str>) -> Re
 }
 
 /// What is in force on the host, with the policy that its kernel has.
-pub(super) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) -> Setting<'h> {
-    let Kernel { desired, facts, .. } = &host.kernel;
-    Setting {
+pub(super) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) -> ExplainContext<'h> {
+    let EnforcedPolicy { desired, facts, .. } = &host.kernel;
+    ExplainContext {
         policy: host.policy(),
         kernel,
         names: &desired.names,

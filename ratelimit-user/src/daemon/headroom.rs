@@ -9,7 +9,7 @@ use super::log;
 use crate::{
     control::protocol::HeadroomStatus,
     failure::Failure,
-    headroom::{CALM_READINGS, Headroom, Reading, Sample},
+    headroom::{CALM_READINGS, Headroom, HeadroomReading, Sample},
 };
 
 /// What is known of the headroom.
@@ -19,7 +19,7 @@ pub(crate) struct HeadroomWatch {
     headroom: Headroom,
     since: Instant,
     sample: Option<Sample>,
-    reading: Reading,
+    reading: HeadroomReading,
 }
 
 /// Refuses a place that is none: a host that is measured nowhere would never have headroom.
@@ -41,7 +41,7 @@ impl HeadroomWatch {
             headroom: Headroom::default(),
             since: now,
             sample: None,
-            reading: Reading::default(),
+            reading: HeadroomReading::default(),
         }
     }
 

@@ -12,9 +12,9 @@ use super::{
     attacks::Attacks,
     cluster::Cluster,
     drops::Drops,
-    enforcer::{Enforcer, Kernel},
+    enforcer::{EnforcedPolicy, Enforcer},
     headroom::HeadroomWatch,
-    in_force::InForce,
+    in_force::PolicyInForce,
     interfaces::Interfaces,
     lists::{ListBook, ListEditor},
     requests::Requests,
@@ -34,9 +34,9 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Host {
     /// The policy, and what a restart goes on with.
-    pub(super) in_force: InForce,
+    pub(super) in_force: PolicyInForce,
     /// What the kernel holds of it.
-    pub(super) kernel: Kernel,
+    pub(super) kernel: EnforcedPolicy,
     /// Blocks and allows.
     pub(super) lists: ListBook,
     pub(super) interfaces: Interfaces,
@@ -60,7 +60,7 @@ impl Host {
     }
 
     /// The policy in force, and everything that another one is put in force with.
-    pub(super) fn change(&mut self) -> (&mut InForce, Enforcer<'_>) {
+    pub(super) fn change(&mut self) -> (&mut PolicyInForce, Enforcer<'_>) {
         let enforcer = Enforcer {
             kernel: &mut self.kernel,
             lists: &mut self.lists.lists,

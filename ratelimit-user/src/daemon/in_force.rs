@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{
-    archive::Archive, log, options::Options, record::Record, unsaved, version::Version, waiting::Waiting,
+    archive::Archive, log, options::Options, record::Record, unsaved, version::PolicyVersion,
+    waiting::ConfirmationWait,
 };
 use crate::{
     config::{self, Reader},
@@ -17,15 +18,15 @@ use crate::{
 
 /// Versions of the policy, and what is written down of them.
 #[derive(Debug)]
-pub(super) struct InForce {
+pub(super) struct PolicyInForce {
     pub(super) policy_path: PathBuf,
     /// The state directory.
     state: PathBuf,
-    pub(super) version: Version,
+    pub(super) version: PolicyVersion,
     /// The one before the last change.
-    pub(super) previous: Option<Version>,
+    pub(super) previous: Option<PolicyVersion>,
     /// The one that comes back unless somebody confirms.
-    pub(super) waiting: Option<Waiting>,
+    pub(super) waiting: Option<ConfirmationWait>,
     /// What was wrong with the policy file when it was last to be read again, if it was not read then.
     pub(super) unread: Option<String>,
     /// What was set and not saved, as it was last written down.
@@ -36,9 +37,9 @@ pub(super) struct InForce {
     pub(super) reader: Reader,
 }
 
-impl InForce {
+impl PolicyInForce {
     /// A version that has just been put in force.
-    pub(super) fn new(options: &Options, version: Version, reader: Reader) -> Self {
+    pub(super) fn new(options: &Options, version: PolicyVersion, reader: Reader) -> Self {
         Self {
             policy_path: options.policy.clone(),
             state: options.state.clone(),
@@ -59,19 +60,19 @@ impl InForce {
 
     /// What an apply would change.
     pub(super) fn diff(&mut self, file: &Path, text: String) -> Result<Reply, Failure> {
-        let (next, warnings) = Version::parse(&mut self.reader, file, text)?;
+        let (next, warnings) = PolicyVersion::parse(&mut self.reader, file, text)?;
         let changes = changes(self.policy(), next.policy());
         Ok(Reply::Changes { changes, warnings: warnings.iter().map(ToString::to_string).collect() })
     }
 
     /// The next version, with the present one to go back to.
-    pub(super) fn supersede(&mut self, next: Version) {
+    pub(super) fn supersede(&mut self, next: PolicyVersion) {
         self.previous = Some(std::mem::replace(&mut self.version, next));
     }
 
     /// When the wait ends, if there is one.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.waiting.as_ref().map(Waiting::deadline)
+        self.waiting.as_ref().map(ConfirmationWait::deadline)
     }
 
     /// The wait for `status`.
@@ -121,7 +122,7 @@ impl InForce {
     }
 
     /// Writes down what a restart goes on with.
-    pub(super) fn keep_version(&mut self, version: &Version) -> Result<(), Failure> {
+    pub(super) fn keep_version(&mut self, version: &PolicyVersion) -> Result<(), Failure> {
         self.keep(self.record(version))
     }
 
@@ -150,7 +151,7 @@ impl InForce {
         self.unsaved = set;
     }
 
-    fn record(&self, version: &Version) -> Record {
+    fn record(&self, version: &PolicyVersion) -> Record {
         Record::new(version, &self.policy_path, config::read_text_again(&self.policy_path).ok())
     }
 

@@ -12,8 +12,8 @@ use crate::{
         attach::{self, Adopted, GenericMode, Guarded, Presence, RELEASE_DEADLINE},
         features,
         framing::Framing,
-        interface::{self, Interface, Mode},
-        kernel::{Maps, Program},
+        interface::{self, AttachMode, Interface},
+        kernel::{KernelMaps, Program},
         pin::PinDir,
         probe, remount,
     },
@@ -42,7 +42,7 @@ pub(super) struct Interfaces {
 impl Interfaces {
     /// Looks whether our program is on every interface that it should be on, and puts it there where it can. Called whenever an interface
     /// has changed, and once a second.
-    pub(super) fn guard(&mut self, maps: &mut Maps, policy: &Policy) {
+    pub(super) fn guard(&mut self, maps: &mut KernelMaps, policy: &Policy) {
         self.follow_file_system();
         let all = match interface::list() {
             Ok(all) => all,
@@ -109,7 +109,7 @@ impl Interfaces {
     }
 
     /// Has the program answer nobody where the answer would lack the tag that the packet had. Says so when that begins.
-    fn keep_silent(&mut self, all: &[Interface], maps: &mut Maps, policy: &Policy) {
+    fn keep_silent(&mut self, all: &[Interface], maps: &mut KernelMaps, policy: &Policy) {
         for one in &mut self.guarded {
             let lost = one.framing == Framing::Ethernet
                 && interface::has_vlans(all, one.index)
@@ -165,7 +165,7 @@ impl Interfaces {
                 // None has this one: it has not been attached to yet.
                 index: 0,
                 framing: Framing::Ethernet,
-                mode: Mode::Generic,
+                mode: AttachMode::Generic,
                 adopted: Adopted::No,
                 not_native: None,
                 tags_lost: false,
@@ -175,7 +175,7 @@ impl Interfaces {
     }
 
     /// Takes the program off one interface, or off all.
-    pub(super) fn detach(&mut self, maps: &mut Maps, name: Option<&str>) -> Result<Reply, Failure> {
+    pub(super) fn detach(&mut self, maps: &mut KernelMaps, name: Option<&str>) -> Result<Reply, Failure> {
         let names: Vec<String> = match name {
             None => self.guarded.iter().map(|guarded| guarded.interface.clone()).collect(),
             Some(name) if self.guarded.iter().any(|guarded| guarded.interface == name) => {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    kept::{Clock, Kept, Note},
+    kept::{BootClock, KeptState, Note},
     log, replacement, seal,
 };
 
@@ -52,7 +52,7 @@ struct Rewriting {
 
 /// What a file of notes has.
 #[derive(Debug, Default)]
-struct Lines {
+struct JournalLines {
     notes: Vec<Note>,
     /// Numbers of lines that cannot be read.
     damaged: Vec<usize>,
@@ -62,7 +62,7 @@ struct Lines {
 
 impl Journal {
     /// The journal of a directory, and what it says. Nothing is written yet.
-    pub(super) fn read(directory: &Path, clock: Clock) -> (Self, Option<Kept>) {
+    pub(super) fn read(directory: &Path, clock: BootClock) -> (Self, Option<KeptState>) {
         let path = directory.join(FILE);
         let mut journal = Self {
             path,
@@ -80,10 +80,10 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (journal, None),
             Err(error) => {
                 log::error(format!("{shown} cannot be read: {error}"));
-                Lines { damaged: vec![1], ..Lines::default() }
+                JournalLines { damaged: vec![1], ..JournalLines::default() }
             }
         };
-        let mut kept = Kept::nothing(clock);
+        let mut kept = KeptState::nothing(clock);
         if lines.is_torn {
             log::warning(format!(
                 "the last line of {shown} was not written to its end; the change in it was never acknowledged"
@@ -254,7 +254,7 @@ fn encode(notes: &[Note]) -> Vec<u8> {
     lines
 }
 
-fn load(path: &Path) -> io::Result<Lines> {
+fn load(path: &Path) -> io::Result<JournalLines> {
     let found = fs::metadata(path)?;
     if !found.is_file() || found.len() > MAX_BYTES {
         return Err(io::Error::other("it is no file of ours"));
@@ -262,8 +262,8 @@ fn load(path: &Path) -> io::Result<Lines> {
     Ok(decode(&fs::read(path)?))
 }
 
-fn decode(bytes: &[u8]) -> Lines {
-    let mut lines = Lines::default();
+fn decode(bytes: &[u8]) -> JournalLines {
+    let mut lines = JournalLines::default();
     // Every journal begins with a note.
     if bytes.is_empty() {
         lines.damaged.push(1);
@@ -306,9 +306,9 @@ mod tests {
     use super::*;
     use crate::daemon::{kept::tests::*, replacement::tests::Dir};
 
-    fn opened(dir: &Dir) -> (Journal, Kept) {
+    fn opened(dir: &Dir) -> (Journal, KeptState) {
         let (journal, kept) = Journal::read(&dir.0, clock("boot", 0));
-        (journal, kept.unwrap_or_else(|| Kept::nothing(clock("boot", 0))))
+        (journal, kept.unwrap_or_else(|| KeptState::nothing(clock("boot", 0))))
     }
 
     /// A journal that says that these are blocked, of which the last ones were appended.

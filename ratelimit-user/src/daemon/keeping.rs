@@ -13,13 +13,13 @@ use serde::Deserialize;
 use super::{
     entries,
     journal::Journal,
-    kept::{Clock, Kept, Note, Saying},
+    kept::{BootClock, KeptState, Note, Saying},
     log,
     options::{Keep, Options},
     state_dir::{self, StateDir},
 };
 use crate::{
-    cluster::gossip::{Gossip, Numbers, Saved, Waiting},
+    cluster::gossip::{Gossip, Numbers, Saved, WaitingEdit},
     compile::lists::{Lists, Prefix},
     dataplane::probe,
     failure::Failure,
@@ -30,11 +30,11 @@ const OLDER: &str = "cluster-blocks.json";
 
 /// The journal, and what of the conversation with the store is in it.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct StateKeeper {
     pub(super) journal: Journal,
     boot: String,
     /// What it said when the daemon began.
-    pub(super) kept: Kept,
+    pub(super) kept: KeptState,
     edit: u64,
     answered: u64,
     numbers: Numbers,
@@ -61,7 +61,7 @@ struct OlderSaved {
     forced: Vec<String>,
 }
 
-impl Keeper {
+impl StateKeeper {
     /// Takes the directory, and reads what is there.
     pub(super) fn claim(options: &Options, state: &StateDir) -> Result<Self, Failure> {
         let (directory, lock) = match &options.keep {
@@ -105,7 +105,7 @@ impl Keeper {
     }
 
     /// Both clocks now.
-    fn clock(&self) -> Clock {
+    fn clock(&self) -> BootClock {
         clock(&self.boot)
     }
 
@@ -115,7 +115,7 @@ impl Keeper {
     }
 
     /// What is new towards the store since the last time.
-    fn news(&mut self, gossip: &Gossip, clock: &Clock, notes: &mut Vec<Note>) {
+    fn news(&mut self, gossip: &Gossip, clock: &BootClock, notes: &mut Vec<Note>) {
         notes.extend(gossip.waiting_after(self.edit).map(|waiting| waiting_note(waiting, clock)));
         let (answered, numbers) = (gossip.answered(), gossip.numbers());
         if answered > self.answered {
@@ -184,7 +184,7 @@ impl Keeper {
 }
 
 /// What is said of one prefix.
-fn note(lists: &Lists, gossip: Option<&Gossip>, prefix: &Prefix, clock: &Clock) -> Note {
+fn note(lists: &Lists, gossip: Option<&Gossip>, prefix: &Prefix, clock: &BootClock) -> Note {
     let saying = Saying::new(
         &entries::own(lists, prefix),
         gossip.and_then(|gossip| gossip.hidden(prefix)),
@@ -195,14 +195,14 @@ fn note(lists: &Lists, gossip: Option<&Gossip>, prefix: &Prefix, clock: &Clock) 
     Note::Prefix(prefix.to_string(), saying)
 }
 
-fn waiting_note(waiting: Waiting, clock: &Clock) -> Note {
+fn waiting_note(waiting: WaitingEdit, clock: &BootClock) -> Note {
     let until_ns = waiting.block.as_ref().and_then(|(until_ns, ..)| *until_ns);
     Note::Waiting(waiting, until_ns.map(|until_ns| clock.end(until_ns)))
 }
 
-fn clock(boot: &str) -> Clock {
+fn clock(boot: &str) -> BootClock {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Clock { boot: boot.to_owned(), now_ns: probe::now_ns(), unix_ms: unix.as_millis() as u64 }
+    BootClock { boot: boot.to_owned(), now_ns: probe::now_ns(), unix_ms: unix.as_millis() as u64 }
 }
 
 /// The lock of a directory, unless it is the state directory, which is locked already.
@@ -217,8 +217,8 @@ fn lock(path: &Path, state: &StateDir) -> Result<Option<File>, Failure> {
 }
 
 /// What an older build has left.
-fn of_older_build(file: &Path, clock: Clock) -> Kept {
-    let nothing = Kept::nothing(clock);
+fn of_older_build(file: &Path, clock: BootClock) -> KeptState {
+    let nothing = KeptState::nothing(clock);
     let Ok(bytes) = fs::read(file) else { return nothing };
     match serde_json::from_slice::<Older>(&bytes) {
         Ok(Older { saved, shown }) => {

@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use super::entries::{entry_of, held_of, is_of_cluster, of_cluster};
 use crate::{
     cluster::{
-        blocks::{Block, Held, Layer, ListEdit},
-        gossip::{Numbers, Saved, Waiting},
+        blocks::{BlockRecord, HostBlock, Layer, ListEdit},
+        gossip::{Numbers, Saved, WaitingEdit},
     },
     compile::lists::{Edits, Lists, Prefix},
 };
 
 /// Both clocks at one moment, and the boot that the first belongs to.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
+pub(super) struct BootClock {
     pub(super) boot: String,
     pub(super) now_ns: u64,
     pub(super) unix_ms: u64,
@@ -70,7 +70,7 @@ pub(super) enum Note {
     /// Everything that is said of a prefix; nothing, if it is not listed any more.
     Prefix(String, Saying),
     /// An edit that the store has not answered, and when its block ends.
-    Waiting(Waiting, Option<End>),
+    Waiting(WaitingEdit, Option<End>),
     /// The store has answered edits up to this one.
     Answered(u64),
     /// How far this host has counted towards the store.
@@ -79,11 +79,11 @@ pub(super) enum Note {
 
 /// What notes say together, in times of the kernel's clock of this boot.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
-    clock: Clock,
+pub(super) struct KeptState {
+    clock: BootClock,
     is_this_boot: bool,
     said: BTreeMap<Prefix, Saying>,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, WaitingEdit>,
     numbers: Numbers,
     /// What builds knew that did not mark the cluster's blocks on the list: those, and blocks of this host behind them.
     unmarked: Vec<Prefix>,
@@ -91,7 +91,7 @@ pub(super) struct Kept {
     forced: Vec<String>,
 }
 
-impl Clock {
+impl BootClock {
     /// When something ends, by both.
     pub(super) fn end(&self, until_ns: u64) -> End {
         let left_ms = until_ns.saturating_sub(self.now_ns) / 1_000_000;
@@ -108,9 +108,9 @@ impl Clock {
     }
 }
 
-impl Kept {
+impl KeptState {
     /// Nothing is known.
-    pub(super) fn nothing(clock: Clock) -> Self {
+    pub(super) fn nothing(clock: BootClock) -> Self {
         Self {
             clock,
             is_this_boot: false,
@@ -209,12 +209,12 @@ impl Kept {
 
     /// The blocks of the lists that are the cluster's, with the hosts that made them. `host` is this one, to which one counts that is written
     /// down nowhere.
-    pub(super) fn inherited(&self, lists: &Lists, host: &str, now_ns: u64) -> Vec<(Prefix, Block)> {
+    pub(super) fn inherited(&self, lists: &Lists, host: &str, now_ns: u64) -> Vec<(Prefix, BlockRecord)> {
         let of_cluster = lists.iter().filter(|(_, entry)| is_of_cluster(entry));
         let block = |(prefix, entry): (&Prefix, &ListEntry)| {
             let held = held_of(entry, now_ns)?;
             let said = self.said.get(prefix).and_then(|saying| saying.everywhere.as_ref()?.origin.clone());
-            Some((*prefix, Block { held, origin: said.unwrap_or_else(|| host.to_owned()) }))
+            Some((*prefix, BlockRecord { held, origin: said.unwrap_or_else(|| host.to_owned()) }))
         };
         of_cluster.filter_map(block).collect()
     }
@@ -239,12 +239,12 @@ impl Saying {
     /// What an entry of the lists says, with what it cannot say: `hidden` is the block of this host behind one for all of them.
     pub(super) fn new(
         entry: &ListEntry,
-        hidden: Option<&Held>,
+        hidden: Option<&HostBlock>,
         origin: Option<&str>,
         forced: bool,
-        clock: &Clock,
+        clock: &BootClock,
     ) -> Self {
-        let kept = |held: &Held, origin: Option<&str>| KeptBlock {
+        let kept = |held: &HostBlock, origin: Option<&str>| KeptBlock {
             until: held.until_ns.map(|until| clock.end(until)),
             reason: held.reason.clone(),
             origin: origin.map(str::to_owned),
@@ -264,8 +264,8 @@ impl Saying {
         }
     }
 
-    fn listed(&self) -> Option<(Held, Layer)> {
-        let of = |block: &KeptBlock| Held {
+    fn listed(&self) -> Option<(HostBlock, Layer)> {
+        let of = |block: &KeptBlock| HostBlock {
             until_ns: block.until.map(|end| end.ns),
             reason: block.reason.clone(),
         };
@@ -278,8 +278,12 @@ impl Saying {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::daemon) fn clock(boot: &str, now_s: u64) -> Clock {
-        Clock { boot: boot.to_owned(), now_ns: now_s * 1_000_000_000, unix_ms: 1_000_000_000 + now_s * 1_000 }
+    pub(in crate::daemon) fn clock(boot: &str, now_s: u64) -> BootClock {
+        BootClock {
+            boot: boot.to_owned(),
+            now_ns: now_s * 1_000_000_000,
+            unix_ms: 1_000_000_000 + now_s * 1_000,
+        }
     }
 
     pub(in crate::daemon) fn blocked(prefix: &str) -> Note {
@@ -287,15 +291,15 @@ pub(super) mod tests {
         Note::Prefix(prefix.to_owned(), Saying { block, ..Saying::default() })
     }
 
-    pub(in crate::daemon) fn prefixes(kept: &Kept) -> Vec<String> {
+    pub(in crate::daemon) fn prefixes(kept: &KeptState) -> Vec<String> {
         kept.said.keys().map(ToString::to_string).collect()
     }
 
     const NET: &str = "192.0.2.0/24";
 
     /// What a daemon of the same boot, or of the next one, finds on its list if that is empty.
-    fn found(notes: &[Note], clock: &Clock) -> Option<Held> {
-        let mut kept = Kept::nothing(clock.clone());
+    fn found(notes: &[Note], clock: &BootClock) -> Option<HostBlock> {
+        let mut kept = KeptState::nothing(clock.clone());
         notes.iter().cloned().for_each(|note| kept.learn(note));
         held_of(kept.missing(&Lists::new()).values().next()?, clock.now_ns)
     }
@@ -303,7 +307,7 @@ pub(super) mod tests {
     #[test]
     fn a_block_ends_when_it_would_have_ended_without_a_reboot() {
         let first = clock("one", 100);
-        let held = Held { until_ns: Some(160_000_000_000), reason: "scan".into() };
+        let held = HostBlock { until_ns: Some(160_000_000_000), reason: "scan".into() };
         let entry = entry_of(
             ListEntry::EMPTY,
             &ListEdit { prefix: NET.parse().unwrap(), block: Some((held.clone(), Layer::Local)) },
@@ -314,9 +318,13 @@ pub(super) mod tests {
         ];
         assert_eq!(found(&notes, &clock("one", 130)), Some(held));
         // Twenty seconds later by the wall clock, five after the next boot.
-        let next = Clock { now_ns: 5_000_000_000, ..clock("two", 120) };
+        let next = BootClock { now_ns: 5_000_000_000, ..clock("two", 120) };
         assert_eq!(found(&notes, &next).unwrap().until_ns, Some(45_000_000_000));
-        assert_eq!(found(&notes, &Clock { now_ns: 5_000_000_000, ..clock("two", 161) }), None, "it is over");
+        assert_eq!(
+            found(&notes, &BootClock { now_ns: 5_000_000_000, ..clock("two", 161) }),
+            None,
+            "it is over"
+        );
         assert_eq!(found(&notes, &clock("one", 161)), None);
     }
 
@@ -324,16 +332,16 @@ pub(super) mod tests {
     fn whose_block_it_is_and_what_is_behind_it_come_back_with_it() {
         let clock = clock("one", 1);
         let prefix: Prefix = NET.parse().unwrap();
-        let of_all = Held { until_ns: None, reason: "flood".into() };
-        let own = Held { until_ns: Some(90_000_000_000), reason: "mine".into() };
+        let of_all = HostBlock { until_ns: None, reason: "flood".into() };
+        let own = HostBlock { until_ns: Some(90_000_000_000), reason: "mine".into() };
         let entry =
             entry_of(ListEntry::EMPTY, &ListEdit { prefix, block: Some((of_all.clone(), Layer::Cluster)) });
-        let mut kept = Kept::nothing(clock.clone());
+        let mut kept = KeptState::nothing(clock.clone());
         kept.learn(Note::Begin { boot: "one".to_owned(), lines: 1 });
         kept.learn(Note::Prefix(NET.to_owned(), Saying::new(&entry, Some(&own), Some("web7"), true, &clock)));
         let lists = kept.missing(&Lists::new());
         assert_eq!(lists, Lists::from([(prefix, entry)]));
-        let block = Block { held: of_all, origin: "web7".to_owned() };
+        let block = BlockRecord { held: of_all, origin: "web7".to_owned() };
         assert_eq!(kept.inherited(&lists, "here", clock.now_ns), [(prefix, block)]);
         let saved = kept.saved();
         assert_eq!(saved.hidden, [(NET.to_owned(), own.until_ns, own.reason)]);
@@ -343,8 +351,9 @@ pub(super) mod tests {
 
     #[test]
     fn edits_that_wait_are_gone_when_they_are_answered_and_their_numbers_are_not_used_again() {
-        let mut kept = Kept::nothing(clock("one", 1));
-        let waiting = |sequence| Waiting { sequence, prefix: NET.to_owned(), block: None, restores: false };
+        let mut kept = KeptState::nothing(clock("one", 1));
+        let waiting =
+            |sequence| WaitingEdit { sequence, prefix: NET.to_owned(), block: None, restores: false };
         for sequence in 3..=6 {
             kept.learn(Note::Waiting(waiting(sequence), None));
         }
@@ -359,11 +368,12 @@ pub(super) mod tests {
     #[test]
     fn what_an_older_build_knew_of_the_cluster_s_blocks_is_marked_on_the_list() {
         let prefix: Prefix = NET.parse().unwrap();
-        let held = Held { until_ns: None, reason: "flood".into() };
+        let held = HostBlock { until_ns: None, reason: "flood".into() };
         let unmarked = entry_of(ListEntry::EMPTY, &ListEdit { prefix, block: Some((held, Layer::Local)) });
         let lists = Lists::from([(prefix, unmarked)]);
         let shown = [NET.to_owned(), "198.51.100.0/24".to_owned()];
-        let kept = Kept::nothing(clock("one", 1)).of_older_build(vec![], vec![], &shown, Numbers::default());
+        let kept =
+            KeptState::nothing(clock("one", 1)).of_older_build(vec![], vec![], &shown, Numbers::default());
         assert_eq!(kept.marks(&lists), Edits::from([(prefix, of_cluster(unmarked))]));
         assert_eq!(kept.missing(&Lists::new()), Edits::new(), "lists that are gone are not made up");
     }

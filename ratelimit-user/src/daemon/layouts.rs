@@ -26,7 +26,7 @@ use crate::{
     dataplane::{
         DataplaneError,
         former::Former,
-        kernel::Maps,
+        kernel::KernelMaps,
         pin::{Layout, PinDir},
         probe,
     },
@@ -39,14 +39,14 @@ const HELD_NS: u64 = 60_000_000_000;
 
 /// Layouts beside ours that have maps pinned.
 #[derive(Debug)]
-pub(super) struct Others {
+pub(super) struct OtherLayouts {
     layouts: Vec<Layout>,
     /// Whether all but the tables of sources are the maps that were in force.
     shared: bool,
     lists: Lists,
 }
 
-impl Others {
+impl OtherLayouts {
     /// Looks for them. Maps that differ from ours only in the size of the table are shared with us.
     pub(super) fn find(pins: &PinDir, ours: Layout) -> Result<Self, DataplaneError> {
         let all = pins.layouts()?;
@@ -64,7 +64,7 @@ impl Others {
     }
 
     /// Copies their lists into ours. Entries that ours has already are kept.
-    pub(super) fn carry_lists(&mut self, pins: &PinDir, maps: &mut Maps) -> Result<(), DataplaneError> {
+    pub(super) fn carry_lists(&mut self, pins: &PinDir, maps: &mut KernelMaps) -> Result<(), DataplaneError> {
         for layout in &self.layouts {
             let mut lists = maps.lists()?;
             let before = lists.len();
@@ -122,7 +122,7 @@ impl Others {
     /// Puts a policy in force before links are switched.
     pub(super) fn enforce(
         &self,
-        maps: &mut Maps,
+        maps: &mut KernelMaps,
         lists: &mut Lists,
         desired: &Desired,
     ) -> Result<(), DataplaneError> {
@@ -138,7 +138,7 @@ impl Others {
     pub(super) fn begin(
         &self,
         pins: &PinDir,
-        maps: &mut Maps,
+        maps: &mut KernelMaps,
         policy: &Policy,
         desired: &mut Desired,
     ) -> Result<(), DataplaneError> {
@@ -161,7 +161,7 @@ impl Others {
     fn carry_windows(
         &self,
         former: &Former<'_>,
-        maps: &mut Maps,
+        maps: &mut KernelMaps,
         policy: &Policy,
         desired: &Desired,
     ) -> Result<(), DataplaneError> {
@@ -196,8 +196,8 @@ mod tests {
         per_source = [\"50 packets/s burst 100\"]\ntotal = [\"500 packets/s burst 500\"]\n\
         [[user]]\nname = \"acme\"\nsources = [\"192.0.2.0/24\"]\nnetwork = [\"300 packets/s burst 300\"]\n";
 
-    fn others(shared: bool) -> Others {
-        Others { layouts: vec![Layout { abi: 1, sources: 1_024 }], shared, lists: Lists::new() }
+    fn others(shared: bool) -> OtherLayouts {
+        OtherLayouts { layouts: vec![Layout { abi: 1, sources: 1_024 }], shared, lists: Lists::new() }
     }
 
     fn desired() -> Desired {
@@ -245,7 +245,7 @@ mod tests {
     fn users_are_held_only_if_their_buckets_are_others_and_nothing_is_without_another_layout() {
         let desired = desired();
         assert_eq!(owed(&others(true).held(&desired, NOW), NOW), [100, 100, 0]);
-        let none = Others { layouts: vec![], shared: false, lists: Lists::new() };
+        let none = OtherLayouts { layouts: vec![], shared: false, lists: Lists::new() };
         assert_eq!(*none.held(&desired, NOW), desired);
     }
 

@@ -5,7 +5,7 @@ use ratelimit_common::limit::rate::Rate;
 use super::{
     caller::By,
     enforcer::Enforcer,
-    in_force::InForce,
+    in_force::PolicyInForce,
     settings::{Assignments, Save},
 };
 use crate::{
@@ -36,7 +36,7 @@ pub(super) fn limit(policy: &Policy, name: &str) -> Result<Reply, Failure> {
     }
 }
 
-impl InForce {
+impl PolicyInForce {
     /// Sets a limit, or all of a list, from the next packet on.
     pub(super) fn set_limit(
         &mut self,

@@ -4,11 +4,11 @@ use ratelimit_common::abi::{ListEntry, list};
 
 use super::{
     entries::{entry_of, ran_out},
-    lists::{Asker, ListBook, ListEditor, because, was_blocked_for},
+    lists::{ListBook, ListChanger, ListEditor, because, was_blocked_for},
     vital::refuse_cut_off,
 };
 use crate::{
-    cluster::blocks::{Held, Layer, ListEdit},
+    cluster::blocks::{HostBlock, Layer, ListEdit},
     compile::lists::{self, Edits, Outlook, Prefix, reason_text},
     control::protocol::Reply,
     failure::{ExitCode, Failure},
@@ -19,14 +19,14 @@ const LOGGED: usize = 50;
 
 /// Where a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum BlockScope {
     /// On this host alone.
     Host,
     /// On all hosts of the cluster.
     Cluster,
 }
 
-impl Scope {
+impl BlockScope {
     /// As it is asked for.
     pub(super) fn of(cluster: bool) -> Self {
         if cluster { Self::Cluster } else { Self::Host }
@@ -55,10 +55,10 @@ impl ListEditor<'_> {
         prefix: &str,
         for_ns: Option<u64>,
         reason: Option<&str>,
-        scope: Scope,
-        asker: &Asker<'_>,
+        scope: BlockScope,
+        asker: &ListChanger<'_>,
     ) -> Result<Reply, Failure> {
-        let Asker { by, now_ns, .. } = *asker;
+        let ListChanger { by, now_ns, .. } = *asker;
         let prefix = parse_prefix(prefix)?;
         let reason = reason.unwrap_or_default();
         if reason.len() > list::REASON_LEN {
@@ -74,8 +74,8 @@ impl ListEditor<'_> {
             )));
         }
         let until_ns = for_ns.map(|ns| now_ns.saturating_add(ns));
-        let held = Held { until_ns, reason: reason.to_owned() };
-        if scope == Scope::Cluster {
+        let held = HostBlock { until_ns, reason: reason.to_owned() };
+        if scope == BlockScope::Cluster {
             return self.block_everywhere(prefix, held, asker);
         }
         let alone = ListEdit { prefix, block: Some((held.clone(), Layer::Local)) };
@@ -107,12 +107,12 @@ impl ListEditor<'_> {
     pub(super) fn unblock(
         &mut self,
         prefix: &str,
-        scope: Scope,
-        asker: &Asker<'_>,
+        scope: BlockScope,
+        asker: &ListChanger<'_>,
     ) -> Result<Reply, Failure> {
         let now_ns = asker.now_ns;
         let prefix = parse_prefix(prefix)?;
-        if scope == Scope::Cluster {
+        if scope == BlockScope::Cluster {
             return self.unblock_everywhere(prefix, asker);
         }
         let own = self.own(&prefix);
@@ -135,7 +135,7 @@ impl ListEditor<'_> {
         }))
     }
 
-    pub(super) fn allow(&mut self, prefix: &str, asker: &Asker<'_>) -> Result<Reply, Failure> {
+    pub(super) fn allow(&mut self, prefix: &str, asker: &ListChanger<'_>) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
         let own = ListEntry { own_allowed: list::ALLOWED, ..self.own(&prefix) };
         self.edit(&Edits::from([(prefix, own)]))?;
@@ -146,7 +146,7 @@ impl ListEditor<'_> {
         Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on{note}")))
     }
 
-    pub(super) fn disallow(&mut self, prefix: &str, asker: &Asker<'_>) -> Result<Reply, Failure> {
+    pub(super) fn disallow(&mut self, prefix: &str, asker: &ListChanger<'_>) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
         let own = self.own(&prefix);
         if own.own_allowed != list::ALLOWED {
@@ -167,7 +167,12 @@ impl ListEditor<'_> {
     }
 
     /// Refuses to have a prefix say something with which somebody would be cut off who must not be.
-    fn refuse_cut_off(&mut self, prefix: Prefix, own: ListEntry, asker: &Asker<'_>) -> Result<(), Failure> {
+    fn refuse_cut_off(
+        &mut self,
+        prefix: Prefix,
+        own: ListEntry,
+        asker: &ListChanger<'_>,
+    ) -> Result<(), Failure> {
         let ListBook { lists, lookout, .. } = &mut *self.book;
         let changes = lists::edited(lists, &Edits::from([(prefix, own)]));
         refuse_cut_off(&prefix, &Outlook::new(lists, &changes), lookout, asker)

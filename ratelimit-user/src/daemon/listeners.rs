@@ -14,7 +14,7 @@ use super::{front::SocketUse, log};
 use crate::{
     failure::{ExitCode, Failure},
     policy::Policy,
-    serve::{http, workers::Sockets},
+    serve::{http, workers::ServedSockets},
 };
 
 /// A front process has this file of the state directory locked as long as it lives.
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub(super) struct Listeners {
     lock: File,
     metrics: Option<std::net::TcpListener>,
-    sockets: Sockets,
+    sockets: ServedSockets,
 }
 
 impl Listeners {
@@ -60,7 +60,7 @@ impl Listeners {
             }
             None => None,
         };
-        let sockets = Sockets::bind(listen).map_err(Failure::usage)?;
+        let sockets = ServedSockets::bind(listen).map_err(Failure::usage)?;
         Ok(Self { lock, metrics, sockets })
     }
 

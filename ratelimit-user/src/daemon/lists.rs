@@ -7,14 +7,14 @@ use ratelimit_common::abi::{ListEntry, list};
 use super::{
     cluster::Cluster,
     entries::{self, held_of},
-    keeping::Keeper,
+    keeping::StateKeeper,
     lookout::Lookout,
 };
 use crate::{
-    cluster::blocks::Held,
+    cluster::blocks::HostBlock,
     compile::lists::{self, Edits, Lists, Prefix, reason_text},
     control::protocol::{Block, FirstListed, Operator},
-    dataplane::kernel::Maps,
+    dataplane::kernel::KernelMaps,
     failure::Failure,
 };
 
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ListBook {
     pub(super) lists: Lists,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: StateKeeper,
     pub(super) lookout: Lookout,
 }
 
@@ -71,7 +71,7 @@ impl ListBook {
 #[derive(Debug)]
 pub(super) struct ListEditor<'h> {
     pub(super) book: &'h mut ListBook,
-    pub(super) maps: &'h mut Maps,
+    pub(super) maps: &'h mut KernelMaps,
     pub(super) cluster: Option<&'h mut Cluster>,
 }
 
@@ -96,7 +96,7 @@ impl ListEditor<'_> {
     }
 
     /// What a new block takes the place of, as the end of a sentence.
-    pub(super) fn replaced(&self, prefix: &Prefix, held: &Held, now_ns: u64) -> String {
+    pub(super) fn replaced(&self, prefix: &Prefix, held: &HostBlock, now_ns: u64) -> String {
         let before = self.book.lists.get(prefix).and_then(|entry| held_of(entry, now_ns));
         match before.filter(|before| before.reason != held.reason) {
             Some(before) if before.reason.is_empty() => "; it was blocked without a reason before".to_owned(),
@@ -108,7 +108,7 @@ impl ListEditor<'_> {
 
 /// Who wants a list changed, and when.
 #[derive(Clone, Copy)]
-pub(super) struct Asker<'a> {
+pub(super) struct ListChanger<'a> {
     pub(super) operator: &'a Operator,
     /// For the log.
     pub(super) by: &'a dyn fmt::Display,

@@ -56,7 +56,7 @@ impl Lookout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{failure::ExitCode, lockout::Role};
+    use crate::{failure::ExitCode, lockout::LockoutRole};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -68,7 +68,7 @@ mod tests {
             let address = [192, 0, 2, 1].into();
             let look = || {
                 (looks, looked_at) = (looks + 1, now);
-                Ok((vec![Vital { address, role: Role::Gateway }], cost))
+                Ok((vec![Vital { address, role: LockoutRole::Gateway }], cost))
             };
             let seen = lookout.vital(now, look).unwrap();
             assert_eq!(seen.len(), 1, "whoever asks is told what was seen");

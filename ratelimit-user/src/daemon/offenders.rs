@@ -1,6 +1,6 @@
 //! Callers that stay above their limits are blocked, if the policy says so.
 
-use super::{entries, host::Host, list_orders::Scope, lists::Asker, log};
+use super::{entries, host::Host, list_orders::BlockScope, lists::ListChanger, log};
 use crate::{
     compile::lists::Prefix,
     control::protocol::{Operator, Reply},
@@ -27,10 +27,10 @@ fn escalate(host: &mut Host, offence: &Offence) -> Result<Reply, Failure> {
     if let Some(proxy) = trusted.iter().find(|proxy| meets(proxy, &offence.prefix)) {
         return Err(found(format!("{proxy} is a trusted proxy: it asks for others")));
     }
-    let scope = Scope::of(host.cluster.is_some());
+    let scope = BlockScope::of(host.cluster.is_some());
     let prefix = offence.prefix.to_string();
     let (for_ns, reason) = (Some(offence.for_ns), short(&offence.reason));
-    let asker = Asker { operator: &Operator::default(), by: &"escalate", now_ns: probe::now_ns() };
+    let asker = ListChanger { operator: &Operator::default(), by: &"escalate", now_ns: probe::now_ns() };
     let reply = host.list_editor().block(&prefix, for_ns, Some(&reason), scope, &asker)?;
     host.attacks.note(&format!("escalate blocked {prefix}: {reason}"));
     Ok(reply)

@@ -17,7 +17,7 @@ use super::{
     log,
     replacement::{self, Replacement},
     seal::Seal,
-    version::Version,
+    version::PolicyVersion,
 };
 use crate::{
     build::BUILD,
@@ -50,7 +50,7 @@ pub(super) struct Record<T = Arc<str>> {
 
 /// Why a daemon starts with the policy that it starts with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum ChangeOrigin {
     /// The policy file says so.
     PolicyFile,
     /// It has changed since something else was applied.
@@ -63,7 +63,7 @@ pub(super) enum Origin {
 
 impl Record {
     /// A record of `version` beside a policy file that says `policy_text`.
-    pub(super) fn new(version: &Version, policy_file: &Path, policy_text: Option<String>) -> Self {
+    pub(super) fn new(version: &PolicyVersion, policy_file: &Path, policy_text: Option<String>) -> Self {
         Self {
             file: version.file().display().to_string(),
             text: version.shared_text(),
@@ -75,7 +75,7 @@ impl Record {
     }
 
     /// The same, for as long as the policy of `file` waits for confirmation.
-    pub(super) fn while_waiting(self, version: &Version, file: &Path) -> Self {
+    pub(super) fn while_waiting(self, version: &PolicyVersion, file: &Path) -> Self {
         Self { set: version.set().collect(), unconfirmed: Some(file.display().to_string()), ..self }
     }
 
@@ -206,18 +206,18 @@ pub(super) fn choose(
     state: &Path,
     policy_file: &Path,
     policy_text: Result<String, LoadError>,
-) -> Result<(Version, Vec<Problem>, Origin), Failure> {
+) -> Result<(PolicyVersion, Vec<Problem>, ChangeOrigin), Failure> {
     let mut of_file =
-        |text: Result<String, LoadError>| Ok::<_, Failure>(Version::parse(reader, policy_file, text?)?);
+        |text: Result<String, LoadError>| Ok::<_, Failure>(PolicyVersion::parse(reader, policy_file, text?)?);
     let Some(record) = record else {
         let (version, warnings) = of_file(policy_text)?;
-        return Ok((version, warnings, Origin::PolicyFile));
+        return Ok((version, warnings, ChangeOrigin::PolicyFile));
     };
     let same_file = record.policy_file == policy_file.display().to_string();
     let unchanged = same_file && record.policy_text.as_deref() == policy_text.as_deref().ok();
     if record.unconfirmed.is_none() && !unchanged {
         let (version, warnings) = of_file(policy_text)?;
-        return Ok((version, warnings, Origin::PolicyFileChanged));
+        return Ok((version, warnings, ChangeOrigin::PolicyFileChanged));
     }
     // Another build may have applied it. The file that it came from may say something else by now.
     let unreadable = |why: Failure| {
@@ -230,10 +230,10 @@ pub(super) fn choose(
             ),
         )
     };
-    let parsed = Version::parse(reader, Path::new(&record.file), record.text).map_err(Failure::from);
+    let parsed = PolicyVersion::parse(reader, Path::new(&record.file), record.text).map_err(Failure::from);
     let (version, warnings) = parsed.map_err(unreadable)?;
     let version = version.with_all(&record.set).map_err(unreadable)?;
-    Ok((version, warnings, record.unconfirmed.map_or(Origin::Applied, Origin::NotConfirmed)))
+    Ok((version, warnings, record.unconfirmed.map_or(ChangeOrigin::Applied, ChangeOrigin::NotConfirmed)))
 }
 
 #[cfg(test)]
@@ -243,11 +243,11 @@ mod tests {
     const MAIN: &str = "[source]\nlimits = [\"1000/s\"]\n";
     const OTHER: &str = "[source]\nlimits = [\"2000/s\"]\n";
 
-    fn version(file: &str, text: &str) -> Version {
-        Version::parse(&mut Reader::default(), Path::new(file), text).unwrap().0
+    fn version(file: &str, text: &str) -> PolicyVersion {
+        PolicyVersion::parse(&mut Reader::default(), Path::new(file), text).unwrap().0
     }
 
-    fn chosen(record: Option<Record>, policy_text: &str) -> (Version, Origin) {
+    fn chosen(record: Option<Record>, policy_text: &str) -> (PolicyVersion, ChangeOrigin) {
         let (version, _, origin) = choose(
             &mut Reader::default(),
             record,
@@ -259,26 +259,30 @@ mod tests {
         (version, origin)
     }
 
-    fn record(applied: &Version) -> Record {
+    fn record(applied: &PolicyVersion) -> Record {
         Record::new(applied, Path::new("main.toml"), Some(MAIN.to_owned()))
     }
 
     #[test]
     fn without_a_record_the_policy_file_counts() {
-        assert_eq!(chosen(None, MAIN), (version("main.toml", MAIN), Origin::PolicyFile));
+        assert_eq!(chosen(None, MAIN), (version("main.toml", MAIN), ChangeOrigin::PolicyFile));
     }
 
     #[test]
     fn an_applied_policy_counts_until_the_policy_file_changes() {
         let applied = version("other.toml", OTHER);
-        assert_eq!(chosen(Some(record(&applied)), MAIN), (applied.clone(), Origin::Applied));
+        assert_eq!(chosen(Some(record(&applied)), MAIN), (applied.clone(), ChangeOrigin::Applied));
         let edited = "[source]\nlimits = [\"3000/s\"]\n";
         assert_eq!(
             chosen(Some(record(&applied)), edited),
-            (version("main.toml", edited), Origin::PolicyFileChanged)
+            (version("main.toml", edited), ChangeOrigin::PolicyFileChanged)
         );
         let elsewhere = Record { policy_file: "elsewhere.toml".to_owned(), ..record(&applied) };
-        assert_eq!(chosen(Some(elsewhere), MAIN).1, Origin::PolicyFileChanged, "another file was named");
+        assert_eq!(
+            chosen(Some(elsewhere), MAIN).1,
+            ChangeOrigin::PolicyFileChanged,
+            "another file was named"
+        );
     }
 
     #[test]
@@ -287,7 +291,7 @@ mod tests {
         let old = read.with(&read.policy().setting("source.packets").unwrap(), "7/s").unwrap();
         let waiting = record(&old).while_waiting(&old, Path::new("main.toml"));
         for text_now in [MAIN, OTHER, "broken"] {
-            let expected = (old.clone(), Origin::NotConfirmed("main.toml".to_owned()));
+            let expected = (old.clone(), ChangeOrigin::NotConfirmed("main.toml".to_owned()));
             assert_eq!(chosen(Some(waiting.clone()), text_now), expected, "limits that were set included");
         }
     }

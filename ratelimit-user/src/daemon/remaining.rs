@@ -17,7 +17,7 @@ use crate::{
     stats::{
         remaining::{ClusterHost, LimitLeft},
         talkers::Talker,
-        view::View,
+        view::StatsView,
     },
 };
 
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 16;
 const MOST_HOSTS: usize = 256;
 
 /// Fills in what is left. What cannot be read is left out: a view is not worth an error.
-pub(super) fn fill_in(host: &HostCell, view: &mut View) {
+pub(super) fn fill_in(host: &HostCell, view: &mut StatsView) {
     for sources in view.sources.chunks_mut(AT_ONCE) {
         of_sources(&host.host(), sources);
     }

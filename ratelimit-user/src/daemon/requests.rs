@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use super::{
     front::{Front, FrontStore},
-    version::Version,
+    version::PolicyVersion,
 };
 use crate::{
     control::protocol::{DecisionInfo, Reply, TestQuestion},
@@ -14,7 +14,7 @@ use crate::{
         Decision, Outcome, Priority, Request as Question, asking::Asking, decision_service::DecisionService,
         status::RequestsStatus,
     },
-    store::{backend::Backend as _, redis::Link, round_trip::RoundTrip},
+    store::{backend::Backend as _, redis::RedisLink, round_trip::RoundTrip},
 };
 
 /// How the round trip to a store is reckoned where there is none.
@@ -29,7 +29,7 @@ pub(super) struct Requests {
 
 impl Requests {
     /// Requests under a policy, on the store of the command line if it names one.
-    pub(super) fn new(version: &Version, redis: Option<&StoreAddress>) -> Self {
+    pub(super) fn new(version: &PolicyVersion, redis: Option<&StoreAddress>) -> Self {
         let policy = version.policy().clone().moved_to(redis);
         let timing = |cluster: &ClusterPolicy| RoundTrip::new(cluster.tick(), cluster.lease());
         let round_trip = policy.cluster().map_or_else(|| RoundTrip::new(NO_STORE, NO_STORE), timing);
@@ -37,7 +37,7 @@ impl Requests {
     }
 
     /// Another policy is in force.
-    pub(super) fn follow(&self, version: &Version) {
+    pub(super) fn follow(&self, version: &PolicyVersion) {
         self.front.follow(version);
     }
 
@@ -59,7 +59,7 @@ impl Requests {
     /// The way to the store, if the policy names one.
     pub(super) fn store(&self, policy: &Policy) -> Option<FrontStore> {
         let policy = policy.clone().moved_to(self.redis.as_ref());
-        let is_sharded = Link::is_sharded(policy.cluster()?.redis());
+        let is_sharded = RedisLink::is_sharded(policy.cluster()?.redis());
         Some(FrontStore::of(self.front.clone(), is_sharded))
     }
 }

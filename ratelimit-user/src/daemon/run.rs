@@ -8,13 +8,13 @@ use super::{
     front::{self, Answers, FrontKeeper, Start},
     headroom,
     host::Host,
-    keeping::Keeper,
+    keeping::StateKeeper,
     lease_thread::LeaseThread,
     listeners::Listeners,
     log,
     options::Options,
     progress, readers,
-    record::{self, Origin, Record},
+    record::{self, ChangeOrigin, Record},
     service::Daemon,
     signals::Signals,
     start::start,
@@ -53,7 +53,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let front_user = front::require_user(options.user.as_deref())?;
     let readers = readers::find(options.group.as_deref())?;
     let state = StateDir::claim(&options.state)?;
-    let keeper = Keeper::claim(options, &state)?;
+    let keeper = StateKeeper::claim(options, &state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -72,7 +72,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             start(options, version, reader, keeper).map_err(|failure| hint(failure, &origin, options))?;
         unsaved::say_lost(&options.state, &host.in_force.version);
         settle(&mut host, &origin, options)?;
-        if !damage.is_empty() && origin == Origin::Applied {
+        if !damage.is_empty() && origin == ChangeOrigin::Applied {
             host.in_force.keep_in_force()?;
         }
         let gossip = host.cluster.as_ref().map(|cluster| &cluster.gossip);
@@ -147,8 +147,8 @@ async fn start_front(
 }
 
 /// A start that fails with a kept policy must say how to get rid of it.
-fn hint(failure: Failure, origin: &Origin, options: &Options) -> Failure {
-    if !matches!(origin, Origin::Applied | Origin::NotConfirmed(_)) {
+fn hint(failure: Failure, origin: &ChangeOrigin, options: &Options) -> Failure {
+    if !matches!(origin, ChangeOrigin::Applied | ChangeOrigin::NotConfirmed(_)) {
         return failure;
     }
     let (kept, file) = (Record::path(&options.state), options.policy.display());
@@ -158,22 +158,22 @@ fn hint(failure: Failure, origin: &Origin, options: &Options) -> Failure {
 }
 
 /// Says which policy is in force and why, and writes down what the next restart goes on with.
-fn settle(host: &mut Host, origin: &Origin, options: &Options) -> Result<(), Failure> {
+fn settle(host: &mut Host, origin: &ChangeOrigin, options: &Options) -> Result<(), Failure> {
     let file = options.policy.display();
     match origin {
-        Origin::PolicyFile => Ok(()),
-        Origin::PolicyFileChanged => {
+        ChangeOrigin::PolicyFile => Ok(()),
+        ChangeOrigin::PolicyFileChanged => {
             log::info(format!("{file} has changed since another policy was applied, and counts again"));
             host.in_force.forget()
         }
-        Origin::Applied => {
+        ChangeOrigin::Applied => {
             log::info(format!(
                 "the applied policy stays in force; {}; SIGHUP reads it",
                 host.in_force.after_restart()
             ));
             Ok(())
         }
-        Origin::NotConfirmed(unconfirmed) => {
+        ChangeOrigin::NotConfirmed(unconfirmed) => {
             host.in_force.keep_in_force()?;
             log::warning(format!(
                 "rolled back to {}: {unconfirmed} was applied and not confirmed before the daemon ended; {}",

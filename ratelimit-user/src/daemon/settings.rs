@@ -5,8 +5,8 @@ use std::path::Path;
 use ratelimit_common::limit::text::parse_rate;
 
 use super::{
-    caller::By, enforcer::Enforcer, in_force::InForce, log, replacement::Replacement, version::Version,
-    vital::refuse_starving,
+    caller::By, enforcer::Enforcer, in_force::PolicyInForce, log, replacement::Replacement,
+    version::PolicyVersion, vital::refuse_starving,
 };
 use crate::{
     config::{self, edit},
@@ -32,7 +32,7 @@ pub(super) struct Assignments<'a> {
     pub(super) operator: &'a Operator,
 }
 
-impl InForce {
+impl PolicyInForce {
     /// Sets everything from the next packet on, or nothing. Returns the end of a sentence about it: what became of the file.
     pub(super) fn set(
         &mut self,
@@ -41,7 +41,7 @@ impl InForce {
         enforcer: &mut Enforcer<'_>,
     ) -> Result<String, Failure> {
         self.refuse_while_waiting(order.verb)?;
-        let set = |version: Version, (setting, typed): &(Setting, String)| version.with(setting, typed);
+        let set = |version: PolicyVersion, (setting, typed): &(Setting, String)| version.with(setting, typed);
         let next = order.settings.iter().try_fold(self.version.clone(), set)?;
         refuse_starving(next.policy(), self.policy(), enforcer.lists, order.operator)?;
         if order.save == Save::No {
@@ -78,9 +78,9 @@ impl InForce {
     /// The file with everything in it that is set, not in place yet, and the version that it makes of `next`.
     fn prepare_save(
         &self,
-        next: &Version,
+        next: &PolicyVersion,
         settings: &[(Setting, String)],
-    ) -> Result<(Version, Replacement), Failure> {
+    ) -> Result<(PolicyVersion, Replacement), Failure> {
         let file = next.file();
         let mut content = config::read_text(file)?;
         let mut saved = next.clone();

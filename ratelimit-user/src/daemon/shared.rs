@@ -15,11 +15,11 @@ use crate::failure::{ExitCode, Failure};
 /// The last look.
 #[derive(Debug)]
 pub(super) struct Shared<T> {
-    last: Mutex<Option<Look<T>>>,
+    last: Mutex<Option<SharedLook<T>>>,
 }
 
 #[derive(Debug)]
-struct Look<T> {
+struct SharedLook<T> {
     begun: Instant,
     took: Duration,
     seen: T,
@@ -49,7 +49,7 @@ impl<T: Clone> Shared<T> {
         }
         let begun = Instant::now();
         let seen = take().await?;
-        *last = Some(Look { begun, took: begun.elapsed(), seen: seen.clone() });
+        *last = Some(SharedLook { begun, took: begun.elapsed(), seen: seen.clone() });
         Ok(seen)
     }
 }

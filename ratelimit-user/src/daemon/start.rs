@@ -8,14 +8,14 @@ use super::{
     attacks::Attacks,
     cluster::{self, Cluster},
     drops::Drops,
-    enforcer::Kernel,
+    enforcer::EnforcedPolicy,
     headroom::HeadroomWatch,
     host::Host,
-    in_force::InForce,
+    in_force::PolicyInForce,
     interfaces::Interfaces,
-    keeping::Keeper,
-    kept::Kept,
-    layouts::Others,
+    keeping::StateKeeper,
+    kept::KeptState,
+    layouts::OtherLayouts,
     lists::ListBook,
     log,
     lookout::Lookout,
@@ -24,7 +24,7 @@ use super::{
     requests::Requests,
     trace::Trace,
     traffic::Traffic,
-    version::Version,
+    version::PolicyVersion,
     warnings::Conditions,
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     dataplane::{
         attach::{self, Adopted, Guarded},
         interface,
-        kernel::{self, Maps, Program},
+        kernel::{self, KernelMaps, Program},
         listener,
         pin::{Layout, PinDir},
         probe,
@@ -48,7 +48,7 @@ use crate::{
 
 /// Everything that starting has made.
 struct Started {
-    kernel: Kernel,
+    kernel: EnforcedPolicy,
     program: Program,
     lists: Lists,
     guarded: Vec<Guarded>,
@@ -62,9 +62,9 @@ struct Started {
 /// Puts the policy in force on every interface, or changes nothing.
 pub(super) fn start(
     options: &Options,
-    version: Version,
+    version: PolicyVersion,
     reader: Reader,
-    keeper: Keeper,
+    keeper: StateKeeper,
 ) -> Result<Host, Failure> {
     probe::require_rights("loading XDP programs")?;
     let release = probe::kernel_release();
@@ -96,7 +96,7 @@ fn put_in_force(
     (pins, claim): (PinDir, File),
     layout: Layout,
     release: String,
-    kept: &Kept,
+    kept: &KeptState,
 ) -> Result<Started, Failure> {
     let renamed = attach::renamed(&pins, &interface::list()?)?;
     attach::follow(&pins, &renamed)?;
@@ -104,7 +104,7 @@ fn put_in_force(
         log::info(format!("{} is called {} now, and was guarded all the time", one.before, one.now));
     }
     progress::step("loading the program: the kernel verifies it first");
-    let mut others = Others::find(&pins, layout)?;
+    let mut others = OtherLayouts::find(&pins, layout)?;
     let (mut program, mut maps) =
         kernel::load_image(Some(&pins), layout.sources, listener::offsets(), options.image)?;
     others.carry_lists(&pins, &mut maps)?;
@@ -177,7 +177,7 @@ fn put_in_force(
         cluster.map(|cluster| cluster::blocks::join(cluster, &options.state, kept, &lists)).transpose()?;
     announce(&guarded, buckets);
     let names = names.to_vec();
-    let kernel = Kernel { maps, desired, facts };
+    let kernel = EnforcedPolicy { maps, desired, facts };
     Ok(Started { kernel, program, lists, guarded, names, pins, release, claim, cluster })
 }
 
@@ -186,9 +186,9 @@ impl Started {
     fn into_host(
         mut self,
         options: &Options,
-        version: Version,
+        version: PolicyVersion,
         reader: Reader,
-        keeper: Keeper,
+        keeper: StateKeeper,
     ) -> Result<Host, Failure> {
         let trace = match options.image.is_traced() {
             true => Some(Trace::begin(&mut self.program, &self.kernel.desired.names.services)?),
@@ -198,7 +198,7 @@ impl Started {
         Ok(Host {
             attacks: Attacks::open(&kept_in, version.policy())?,
             requests: Requests::new(&version, options.redis.as_ref()),
-            in_force: InForce::new(options, version, reader),
+            in_force: PolicyInForce::new(options, version, reader),
             attack: AttackWatch::new(&self.kernel.maps)?,
             drops: Drops::new(self.kernel.maps.take_drops(), trace),
             traffic: Traffic::new(self.kernel.maps.take_samples()),
@@ -228,7 +228,12 @@ impl Started {
 }
 
 /// Puts back what lists that are new do not have yet, before the first packet meets them.
-fn recall_lists(maps: &mut Maps, lists: &mut Lists, kept: &Kept, are_new: bool) -> Result<(), Failure> {
+fn recall_lists(
+    maps: &mut KernelMaps,
+    lists: &mut Lists,
+    kept: &KeptState,
+    are_new: bool,
+) -> Result<(), Failure> {
     let mut edits = kept.marks(lists);
     if are_new {
         edits.extend(kept.missing(lists));

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ratelimit_common::abi::{ABI_VERSION, Mode, OnLimit};
 
-use super::{entries, express_lane, host::Host, in_force::InForce, version::Version};
+use super::{entries, express_lane, host::Host, in_force::PolicyInForce, version::PolicyVersion};
 use crate::{
     build::BUILD,
     control::protocol::{self, ClusterStatus, InterfaceStatus, LaneStatus, Status, StatusWarning},
@@ -36,7 +36,7 @@ pub(super) fn status(host: &Host) -> Status {
         policy_generation: host.kernel.desired.policy.generation,
         policy_changed: host.in_force.version.is_changed(),
         policy_after_restart: host.in_force.after_restart(),
-        policy_before: host.in_force.previous.as_ref().map(Version::describe),
+        policy_before: host.in_force.previous.as_ref().map(PolicyVersion::describe),
         unconfirmed: host.in_force.unconfirmed(Instant::now()),
         table_entries: 0,
         table_capacity: 0,
@@ -128,7 +128,7 @@ fn on_trial(policy: &Policy) -> Vec<String> {
 }
 
 /// That the policy file says something else than what is in force, and what is wrong with it.
-fn unread(in_force: &InForce) -> Vec<String> {
+fn unread(in_force: &PolicyInForce) -> Vec<String> {
     let say = |why: &String| {
         format!("SIGHUP did not read the policy file, the policy before stays in force: {why}")
     };

@@ -24,7 +24,7 @@ use crate::{
         Snapshot,
         feed::{ViewFeed, Views},
         sampled::Sampled,
-        view::{Span, View},
+        view::{StatsSpan, StatsView},
     },
 };
 
@@ -66,7 +66,7 @@ pub(super) struct EpochSamples {
 /// Who looks, and what at.
 #[derive(Debug)]
 pub(super) struct Traffic {
-    views: watch::Sender<Option<Arc<View>>>,
+    views: watch::Sender<Option<Arc<StatsView>>>,
     copies: broadcast::Sender<Arc<CopiedFrame>>,
     epochs: broadcast::Sender<Arc<EpochSamples>>,
     /// Why frames cannot be sampled, since somebody last looked.
@@ -172,13 +172,13 @@ impl Traffic {
         self.note(problem.as_deref());
         let (mut open, began) = (opened.ok(), Instant::now());
         let (mut last_looked, mut last_viewed) = (began, began);
-        let Some(mut before) = Look::take(host) else { return };
+        let Some(mut before) = HostSnapshot::take(host) else { return };
         while last_looked.elapsed() < GRACE {
             let are_views_wanted = last_viewed.elapsed() < GRACE;
             let (taken, lost) = self.sample(open.as_mut(), before.at + EPOCHS * EPOCH, are_views_wanted);
             let Some(alive) = host.upgrade() else { return };
             if are_views_wanted {
-                let Some(after) = Look::take(host) else { return };
+                let Some(after) = HostSnapshot::take(host) else { return };
                 if let Some(mut view) = view(&before, &after, &taken, lost, problem.as_deref()) {
                     remaining::fill_in(&alive, &mut view);
                     self.views.send_replace(Some(Arc::new(view)));
@@ -193,7 +193,7 @@ impl Traffic {
             }
             if self.views.receiver_count() > 0 {
                 if !are_views_wanted {
-                    let Some(anew) = Look::take(host) else { return };
+                    let Some(anew) = HostSnapshot::take(host) else { return };
                     before = anew;
                 }
                 last_viewed = Instant::now();
@@ -255,7 +255,7 @@ impl Traffic {
 }
 
 /// The host at one moment.
-struct Look {
+struct HostSnapshot {
     at: Instant,
     meters: Meters,
     services: Places,
@@ -264,7 +264,7 @@ struct Look {
     counters: Option<Snapshot>,
 }
 
-impl Look {
+impl HostSnapshot {
     /// `None` if the daemon is gone.
     fn take(host: &Weak<HostCell>) -> Option<Self> {
         let host = host.upgrade()?;
@@ -285,9 +285,15 @@ impl Look {
     }
 }
 
-fn view(before: &Look, after: &Look, samples: &[Sampled], lost: u64, problem: Option<&str>) -> Option<View> {
+fn view(
+    before: &HostSnapshot,
+    after: &HostSnapshot,
+    samples: &[Sampled],
+    lost: u64,
+    problem: Option<&str>,
+) -> Option<StatsView> {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let span = Span {
+    let span = StatsSpan {
         before: before.counters.as_ref()?,
         after: after.counters.as_ref()?,
         samples,
@@ -298,5 +304,5 @@ fn view(before: &Look, after: &Look, samples: &[Sampled], lost: u64, problem: Op
         attack_state: after.attack_state,
         problem,
     };
-    Some(View::of(&span, |number| after.services.of_number(number)))
+    Some(StatsView::of(&span, |number| after.services.of_number(number)))
 }

@@ -8,7 +8,7 @@ use std::{
 use super::{
     log,
     replacement::{self, Replacement},
-    version::Version,
+    version::PolicyVersion,
 };
 
 /// File name in the state directory.
@@ -29,7 +29,7 @@ pub(super) fn note(state: &Path, set: &[(String, String)]) -> io::Result<()> {
 }
 
 /// Says what the daemon before had been told and this one was not.
-pub(super) fn say_lost(state: &Path, version: &Version) {
+pub(super) fn say_lost(state: &Path, version: &PolicyVersion) {
     let path = path(state);
     let Ok(text) = fs::read(&path) else { return };
     let set: Vec<(String, String)> = serde_json::from_slice(&text).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn say_lost(state: &Path, version: &Version) {
 }
 
 /// A sentence for each setting that is another one now.
-fn lost(set: &[(String, String)], version: &Version) -> Vec<String> {
+fn lost(set: &[(String, String)], version: &PolicyVersion) -> Vec<String> {
     let now = |name: &str| version.policy().value(&version.policy().setting(name).ok()?);
     set.iter()
         .filter(|(name, value)| now(name).as_ref() != Some(value))
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn what_is_another_value_now_is_said_and_what_is_not_is_not() {
         let text = "[source]\nlimits = [\"10 packets/s\", \"5 syns/s\"]\n";
-        let version = Version::parse(&mut Reader::default(), Path::new("p.toml"), text).unwrap().0;
+        let version = PolicyVersion::parse(&mut Reader::default(), Path::new("p.toml"), text).unwrap().0;
         let set = [
             ("source.packets", "30 packets/s burst 30"),
             ("source.syns", "5 syns/s burst 5"),

@@ -11,9 +11,9 @@ use ratelimit_common::{
 
 use super::{
     caller::By,
-    enforcer::{Enforcer, Kernel},
+    enforcer::{EnforcedPolicy, Enforcer},
     host::Host,
-    in_force::InForce,
+    in_force::PolicyInForce,
     log,
     settings::{Assignments, Save},
 };
@@ -69,7 +69,7 @@ pub(super) fn buckets_of(
 
 /// Another plan, other limits of its own, or its plan's again: from the next packet on.
 pub(super) fn set_user(
-    in_force: &mut InForce,
+    in_force: &mut PolicyInForce,
     order: &UserOrder,
     (operator, by): (&Operator, &By<'_>),
     enforcer: &mut Enforcer<'_>,
@@ -117,7 +117,7 @@ fn known<'p>(policy: &'p Policy, name: &str) -> Result<&'p User, Failure> {
     policy.require_user(name).map_err(Failure::usage)
 }
 
-fn place_of(kernel: &Kernel, name: &str) -> Result<u32, Failure> {
+fn place_of(kernel: &EnforcedPolicy, name: &str) -> Result<u32, Failure> {
     let missing = || Failure::new(ExitCode::Unsupported, format!("user {name} has no place in the kernel"));
     kernel.desired.names.users.of(name).map(|index| index as u32).ok_or_else(missing)
 }

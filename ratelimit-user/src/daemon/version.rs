@@ -13,7 +13,7 @@ use crate::{
 
 /// A policy with its history. Cheap to keep: the text and what is long in a policy are shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct PolicyVersion {
     file: PathBuf,
     text: Arc<str>,
     as_read: Policy,
@@ -22,7 +22,7 @@ pub(super) struct Version {
     set: Vec<(Setting, String)>,
 }
 
-impl Version {
+impl PolicyVersion {
     /// The policy of a text, and what the operator should know about it.
     pub(super) fn parse(
         reader: &mut Reader,
@@ -133,15 +133,15 @@ mod tests {
     const TEXT: &str = "[source]\nlimits = [\"10 packets/s\", \"5 syns/s\"]\n[plan.gold]\nnetwork = [\"7/s\", \"1 MB/s\"]\n\
                         [[user]]\nname = \"acme\"\nplan = \"gold\"\n";
 
-    fn read() -> Version {
-        Version::parse(&mut Reader::default(), Path::new("p.toml"), TEXT).unwrap().0
+    fn read() -> PolicyVersion {
+        PolicyVersion::parse(&mut Reader::default(), Path::new("p.toml"), TEXT).unwrap().0
     }
 
-    fn with(version: &Version, name: &str, value: &str) -> Version {
+    fn with(version: &PolicyVersion, name: &str, value: &str) -> PolicyVersion {
         version.with(&version.policy().setting(name).unwrap(), value).unwrap()
     }
 
-    fn names(version: &Version) -> Vec<String> {
+    fn names(version: &PolicyVersion) -> Vec<String> {
         version.set().map(|(name, _)| name).collect()
     }
 
@@ -174,7 +174,8 @@ mod tests {
         assert_eq!(read().with_all(&version.set().collect::<Vec<_>>()).unwrap(), version);
         let saved = version.with_text(&TEXT.replace("5 syns", "3 syns")).unwrap();
         assert_eq!(names(&saved), ["source"], "which says the limit too");
-        let again = Version::parse(&mut Reader::default(), Path::new("p.toml"), saved.text()).unwrap().0;
+        let again =
+            PolicyVersion::parse(&mut Reader::default(), Path::new("p.toml"), saved.text()).unwrap().0;
         assert_eq!(again.with_all(&saved.set().collect::<Vec<_>>()).unwrap().policy(), version.policy());
     }
 

@@ -14,7 +14,7 @@ use crate::{
     failure::{ExitCode, Failure},
     metrics,
     serve::http::Metrics,
-    stats::{Snapshot, feed::Views, view::View},
+    stats::{Snapshot, feed::Views, view::StatsView},
 };
 
 /// How long the largest sources are looked for after the last scrape: scrapers ask at least once in two minutes.
@@ -56,7 +56,7 @@ impl Daemon {
     }
 
     /// The last view of the traffic, for series of the largest sources; none unless the policy wants some. The first time begins to look.
-    fn largest_sources(&self) -> (Option<Arc<View>>, usize) {
+    fn largest_sources(&self) -> (Option<Arc<StatsView>>, usize) {
         let most = self.host().policy().listen().metrics_top as usize;
         let mut scraped = self.scraped.lock().unwrap_or_else(PoisonError::into_inner);
         if most == 0 {
@@ -79,7 +79,7 @@ impl Daemon {
     }
 
     /// What the next second of traffic brings.
-    pub(super) async fn view(&self) -> Result<View, Failure> {
+    pub(super) async fn view(&self) -> Result<StatsView, Failure> {
         let mut views = self.views();
         let late = || Failure::new(ExitCode::Unsupported, "the counters were not read within five seconds");
         tokio::time::timeout(VIEW_PATIENCE, views.changed())

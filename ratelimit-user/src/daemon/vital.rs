@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{lists::Asker, lookout::Lookout};
+use super::{lists::ListChanger, lookout::Lookout};
 use crate::{
     compile::lists::{Lists, Outlook, Prefix},
     control::protocol::Operator,
@@ -45,7 +45,7 @@ pub(super) fn refuse_cut_off(
     prefix: &Prefix,
     lists: &Outlook<'_>,
     lookout: &mut Lookout,
-    asker: &Asker<'_>,
+    asker: &ListChanger<'_>,
 ) -> Result<(), Failure> {
     if asker.operator.force {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::version::Version;
+use super::version::PolicyVersion;
 use crate::failure::Failure;
 
 /// Below this nobody can answer.
@@ -14,13 +14,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The wait, and what comes back at its end.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
-    pub(super) before: Version,
+pub(super) struct ConfirmationWait {
+    pub(super) before: PolicyVersion,
     pub(super) asked: Duration,
     deadline: Instant,
 }
 
-impl Waiting {
+impl ConfirmationWait {
     /// How long to wait, if that makes sense.
     pub(super) fn time(ns: u64) -> Result<Duration, Failure> {
         let time = Duration::from_nanos(ns);
@@ -32,7 +32,7 @@ impl Waiting {
     }
 
     /// A wait from now on.
-    pub(super) fn new(before: Version, asked: Duration, now: Instant) -> Self {
+    pub(super) fn new(before: PolicyVersion, asked: Duration, now: Instant) -> Self {
         Self { before, asked, deadline: now + asked }
     }
 
@@ -68,9 +68,9 @@ mod tests {
     #[test]
     fn a_wait_ends_at_its_time_and_counts_down_to_it() {
         let text = "[source]\nlimits = [\"1/s\"]\n";
-        let (before, _) = Version::parse(&mut Reader::default(), Path::new("p.toml"), text).unwrap();
+        let (before, _) = PolicyVersion::parse(&mut Reader::default(), Path::new("p.toml"), text).unwrap();
         let start = Instant::now();
-        let mut waiting = Waiting::new(before, Duration::from_secs(30), start);
+        let mut waiting = ConfirmationWait::new(before, Duration::from_secs(30), start);
         let at = |ms: u64| start + Duration::from_millis(ms);
         for (ms, left, over) in [(0, 30, false), (1, 30, false), (29_001, 1, false), (30_000, 0, true)] {
             assert_eq!((waiting.seconds_left(at(ms)), waiting.is_over(at(ms))), (left, over), "{ms} ms");
@@ -81,9 +81,12 @@ mod tests {
 
     #[test]
     fn times_that_nobody_could_mean_are_refused_with_what_would_be_right() {
-        assert!(Waiting::time(1_000_000_000).is_ok() && Waiting::time(86_400_000_000_000).is_ok());
+        assert!(
+            ConfirmationWait::time(1_000_000_000).is_ok()
+                && ConfirmationWait::time(86_400_000_000_000).is_ok()
+        );
         for ns in [0, 999_999_999, 86_400_000_000_001] {
-            assert!(Waiting::time(ns).unwrap_err().message.ends_with("use 1s to 24h"), "{ns}");
+            assert!(ConfirmationWait::time(ns).unwrap_err().message.ends_with("use 1s to 24h"), "{ns}");
         }
     }
 }

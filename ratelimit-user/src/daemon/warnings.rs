@@ -3,11 +3,11 @@
 use ratelimit_common::abi::Reason;
 
 use super::{
-    arrivals::{Arrivals, Count},
+    arrivals::{ArrivalCount, Arrivals},
     log,
 };
 use crate::{
-    dataplane::{kernel::Maps, netstat, realtime, sysctl::TcpSettings, tracking::Tracking},
+    dataplane::{kernel::KernelMaps, netstat, realtime, sysctl::TcpSettings, tracking::Tracking},
     failure::Failure,
     policy::Policy,
 };
@@ -59,13 +59,13 @@ impl Conditions {
     }
 
     /// Looks whether clients that come by cookie get past the host's firewall. Called once a second.
-    pub(super) fn follow_arrivals(&mut self, maps: &Maps, policy: &Policy) -> Result<(), Failure> {
+    pub(super) fn follow_arrivals(&mut self, maps: &KernelMaps, policy: &Policy) -> Result<(), Failure> {
         if !has_cookies(policy) {
             return Ok(());
         }
         let passed = maps.packets(Reason::CookieValid)?;
         let Some(received) = netstat::cookies_received() else { return Ok(()) };
-        let next = self.arrivals.after(Count { passed, received });
+        let next = self.arrivals.after(ArrivalCount { passed, received });
         if let (None, Some(lost)) = (self.arrivals.cut_off(), next.cut_off()) {
             log::warning(cut_off_warning(lost));
         }
@@ -119,7 +119,7 @@ fn cookie_warnings(ground: &CookieGround<'_>) -> Vec<String> {
 
 const UNTRACKED: &str = "leave the ports untracked (docs/policy.md, \"SYN cookies and firewalls\")";
 
-fn cut_off_warning(lost: Count) -> String {
+fn cut_off_warning(lost: ArrivalCount) -> String {
     format!(
         "clients that come by SYN cookie do not get through: of the last {} packets with a valid cookie the kernel got {}; a firewall on \
          this host drops them, because it did not see the SYN; {UNTRACKED}",
@@ -145,7 +145,7 @@ mod tests {
 
     /// Fifty that passed, so many of which arrived.
     fn arrivals(received: u64) -> Arrivals {
-        Arrivals::NONE.after(Count::default()).after(Count { passed: 50, received })
+        Arrivals::NONE.after(ArrivalCount::default()).after(ArrivalCount { passed: 50, received })
     }
 
     fn one(ground: &CookieGround<'_>) -> String {

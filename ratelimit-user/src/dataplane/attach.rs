@@ -19,7 +19,7 @@ use ratelimit_common::abi::names;
 use super::{
     DataplaneError,
     framing::Framing,
-    interface::{self, Attached, Interface, Mode},
+    interface::{self, AttachMode, Attached, Interface},
     kernel::Program,
     pin::{self, PinDir},
 };
@@ -37,7 +37,7 @@ pub struct Guarded {
     /// What its frames are read as.
     pub framing: Framing,
     /// How the program runs.
-    pub mode: Mode,
+    pub mode: AttachMode,
     /// Whether the link was there before.
     pub adopted: Adopted,
     /// Why not native, if it is not.
@@ -117,8 +117,8 @@ pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Resul
             Presence::Foreign(attached) if !renamed.iter().any(|one| one.now == *name) => {
                 return Err(foreign(pins, name, attached));
             }
-            Presence::Ours(Attached { mode: Mode::Generic, .. })
-            | Presence::Foreign(Attached { mode: Mode::Generic, .. })
+            Presence::Ours(Attached { mode: AttachMode::Generic, .. })
+            | Presence::Foreign(Attached { mode: AttachMode::Generic, .. })
                 if generic == GenericMode::Refuse =>
             {
                 let reason = "an earlier daemon attached it so".to_owned();
@@ -270,7 +270,7 @@ pub fn replace_all(
             framing,
             mode: attached.mode,
             adopted: Adopted::Yes,
-            not_native: (attached.mode == Mode::Generic)
+            not_native: (attached.mode == AttachMode::Generic)
                 .then(|| "an earlier daemon attached it so".to_owned()),
             tags_lost: false,
             lost: false,
@@ -369,13 +369,13 @@ pub fn attach(
     let failed = |reason: String| DataplaneError::Attach { interface: name.to_owned(), reason };
     let xdp = program.for_framing(framing)?;
     let (id, mode, not_native) = match xdp.attach_to_if_index(interface.index, XdpMode::Driver) {
-        Ok(id) => (id, Mode::Native, None),
+        Ok(id) => (id, AttachMode::Native, None),
         Err(error) if generic == GenericMode::Refuse => {
             return Err(DataplaneError::NotNative { interface: name.to_owned(), reason: reason(&error) });
         }
         Err(native) => {
             let generic = xdp.attach_to_if_index(interface.index, XdpMode::Skb);
-            (generic.map_err(|e| failed(reason(&e)))?, Mode::Generic, Some(reason(&native)))
+            (generic.map_err(|e| failed(reason(&e)))?, AttachMode::Generic, Some(reason(&native)))
         }
     };
     let link = xdp.take_link(id).map_err(|e| failed(reason(&e)))?;

@@ -12,7 +12,7 @@ use ratelimit_common::abi::{
 
 use super::{
     DataplaneError, batch,
-    kernel::{Maps, read_lists},
+    kernel::{KernelMaps, read_lists},
     pin::{Layout, PinDir},
 };
 use crate::compile::lists::Lists;
@@ -67,7 +67,7 @@ impl<'p> Former<'p> {
     }
 
     /// Copies what sources have used of windows. The key of a window names it, so nothing is taken for something else.
-    pub fn copy_windows(&self, maps: &mut Maps) -> Result<(), DataplaneError> {
+    pub fn copy_windows(&self, maps: &mut KernelMaps) -> Result<(), DataplaneError> {
         let pairs = [(names::WINDOWS, &maps.windows), (names::KEPT_WINDOWS, &maps.kept_windows)];
         for (name, ours) in pairs {
             let Ok(theirs) = self
@@ -93,7 +93,11 @@ impl<'p> Former<'p> {
     }
 
     /// Copies what users have used of windows, from the place that each had to the place that it has.
-    pub fn copy_user_windows(&self, maps: &mut Maps, moves: &[(u32, u32)]) -> Result<(), DataplaneError> {
+    pub fn copy_user_windows(
+        &self,
+        maps: &mut KernelMaps,
+        moves: &[(u32, u32)],
+    ) -> Result<(), DataplaneError> {
         let theirs = self
             .open(names::USER_WINDOWS)
             .and_then(|map| Array::<_, WindowState>::try_from(Map::Array(map)))

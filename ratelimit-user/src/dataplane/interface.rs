@@ -9,14 +9,14 @@ use super::{DataplaneError, framing::Framing, netlink::dump};
 
 /// How a program runs on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum AttachMode {
     /// In the driver, before the kernel allocates anything.
     Native,
     /// In the network stack, after a socket buffer was made: about a tenth of the speed.
     Generic,
 }
 
-impl Mode {
+impl AttachMode {
     /// As in `status` and metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ pub struct Attached {
     /// Its id.
     pub program_id: u32,
     /// How it runs.
-    pub mode: Mode,
+    pub mode: AttachMode,
 }
 
 /// One interface of this network namespace.
@@ -138,8 +138,8 @@ fn program(xdp: &[LinkXdp]) -> Option<Attached> {
     for attribute in xdp {
         match attribute {
             LinkXdp::Attached(XdpAttached::None) => return None,
-            LinkXdp::Attached(XdpAttached::SocketBuffer) => mode = Some(Mode::Generic),
-            LinkXdp::Attached(_) => mode = Some(Mode::Native),
+            LinkXdp::Attached(XdpAttached::SocketBuffer) => mode = Some(AttachMode::Generic),
+            LinkXdp::Attached(_) => mode = Some(AttachMode::Native),
             LinkXdp::ProgId(id) => ids[0] = Some(*id),
             // With several modes at once the kernel reports each by itself; the driver's decides first.
             LinkXdp::DrvProgId(id) => ids[1] = Some(*id),

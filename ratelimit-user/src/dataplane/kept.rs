@@ -16,12 +16,12 @@ use super::{
 };
 
 /// The variables as a program before has them.
-pub(super) struct Kept {
+pub(super) struct KeptVariables {
     switches: Switches,
     copy: Box<Policy>,
 }
 
-impl Kept {
+impl KeptVariables {
     /// What is pinned; `None` if nothing is yet.
     pub(super) fn read(pins: &PinDir, layout: Layout) -> Result<Option<Self>, DataplaneError> {
         let paths = [names::SWITCHES, names::EXPRESS].map(|map| pins.map(layout, map));

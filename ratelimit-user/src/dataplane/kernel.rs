@@ -34,7 +34,7 @@ use super::{
     drops::DropRing,
     error::whole_chain,
     framing::Framing,
-    kept::Kept,
+    kept::KeptVariables,
     listener::{Unreadable, offsets},
     pin::{Layout, PinDir},
     samples::Samples,
@@ -61,7 +61,7 @@ pub struct Program {
 }
 
 /// The maps that the program and the daemon share.
-pub struct Maps {
+pub struct KernelMaps {
     pub(super) table: Arc<SourceTable>,
     counters: Arc<PerCpuArray<MapData, Counter>>,
     events: PerCpuArray<MapData, u64>,
@@ -115,7 +115,7 @@ const MIN_WINDOWED_SOURCES: u32 = 1_024;
 const LOAD_ATTEMPTS: u32 = 20;
 
 /// Loads the program. With a pin directory, maps pinned there are adopted and new ones are pinned.
-pub fn load(pins: Option<&PinDir>, sources: u32) -> Result<(Program, Maps), DataplaneError> {
+pub fn load(pins: Option<&PinDir>, sources: u32) -> Result<(Program, KernelMaps), DataplaneError> {
     load_image(pins, sources, offsets(), Image::PLAIN)
 }
 
@@ -125,7 +125,7 @@ pub fn load_image(
     sources: u32,
     offsets: Result<Offsets, Unreadable>,
     image: Image,
-) -> Result<(Program, Maps), DataplaneError> {
+) -> Result<(Program, KernelMaps), DataplaneError> {
     let (mut program, mut maps) =
         load_reading(pins, sources, offsets.as_ref().unwrap_or(&listener::UNKNOWN), image)?;
     let mut problem = offsets.err();
@@ -146,10 +146,10 @@ fn load_reading(
     sources: u32,
     offsets: &Offsets,
     image: Image,
-) -> Result<(Program, Maps), DataplaneError> {
+) -> Result<(Program, KernelMaps), DataplaneError> {
     let level = image.level.map(|level| level as u8);
     let layout = Layout::current(sources);
-    let kept = pins.map(|pins| Kept::read(pins, layout)).transpose()?.flatten();
+    let kept = pins.map(|pins| KeptVariables::read(pins, layout)).transpose()?.flatten();
     let mut loader = EbpfLoader::new();
     loader.override_global(listener::LISTENER, offsets, true);
     if let Some(level) = &level {
@@ -168,7 +168,7 @@ fn load_reading(
         kept.hand_to(&mut loader);
     }
     let mut ebpf = loader.load(image.object).map_err(|error| load_error(&error, sources))?;
-    let maps = Maps::take(&mut ebpf)?;
+    let maps = KernelMaps::take(&mut ebpf)?;
     let (jumps, jumps_ip) = (take_map(&mut ebpf, names::JUMPS)?, take_map(&mut ebpf, names::JUMPS_IP)?);
     let mut program = Program {
         ebpf,
@@ -290,7 +290,7 @@ where
     T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
 }
 
-impl Maps {
+impl KernelMaps {
     fn take(ebpf: &mut Ebpf) -> Result<Self, DataplaneError> {
         use take_map as one;
         let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
@@ -518,7 +518,7 @@ impl fmt::Debug for Program {
     }
 }
 
-impl fmt::Debug for Maps {
+impl fmt::Debug for KernelMaps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Maps").field("table", &self.table).finish_non_exhaustive()
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use aya::maps::{MapError, lpm_trie::Key};
 use ratelimit_common::abi::{EntryKey, Lease, LimitSet, ListEntry, PrefixKey, Share};
 
-use super::{DataplaneError, kernel::Maps, table::found};
+use super::{DataplaneError, kernel::KernelMaps, table::found};
 use crate::{
     explain::{Remembered, Row, Words, words},
     policy::{Prefix, TrieKey},
@@ -14,7 +14,7 @@ use crate::{
 /// The place of the budget for new sources, as the kernel program has it.
 const NEW_SOURCES: u32 = 0;
 
-impl Remembered for Maps {
+impl Remembered for KernelMaps {
     type Error = DataplaneError;
 
     fn listed(&self, address: IpAddr) -> Result<Option<ListEntry>, DataplaneError> {
@@ -85,7 +85,7 @@ impl Remembered for Maps {
     }
 
     fn lease(&self, place: u32) -> Result<Lease, DataplaneError> {
-        Maps::lease(self, place)
+        KernelMaps::lease(self, place)
     }
 
     fn shares(&self, total: u32) -> Result<Vec<Share>, DataplaneError> {

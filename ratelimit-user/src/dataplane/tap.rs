@@ -43,7 +43,7 @@ sockopt_impl!(
 
 /// A packet that was heard.
 #[derive(Clone, Copy, Debug)]
-pub struct Heard<'t> {
+pub struct TappedPacket<'t> {
     /// The packet.
     pub packet: Captured<'t>,
     /// What each of its parts carries, if the kernel has joined several packets of the wire, or would take this one apart; 0 if it is one.
@@ -91,7 +91,7 @@ impl Tap {
     }
 
     /// The next packet of these interfaces; `None` if there was none for a moment, or another one's.
-    pub fn next_packet(&mut self) -> Result<Option<Heard<'_>>, DataplaneError> {
+    pub fn next_packet(&mut self) -> Result<Option<TappedPacket<'_>>, DataplaneError> {
         let (len, from) = match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut self.buffer) {
             Ok(got) => got,
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => return Ok(None),
@@ -121,6 +121,6 @@ impl Tap {
             is_outgoing,
             comment: None,
         };
-        Ok(Some(Heard { packet, part }))
+        Ok(Some(TappedPacket { packet, part }))
     }
 }

@@ -127,11 +127,11 @@ impl TracedVerdict {
 }
 
 /// The log of a traced program; hands each verdict to `F`.
-pub struct VerdictLog<F>(EbpfLogger<Lines<F>>);
+pub struct VerdictLog<F>(EbpfLogger<TraceLines<F>>);
 
 impl<F: Fn(TracedVerdict) + Send + Sync> VerdictLog<F> {
     pub(super) fn new(ebpf: &mut Ebpf, told: F) -> Result<Self, DataplaneError> {
-        let logger = EbpfLogger::init_with_logger(ebpf, Lines(told));
+        let logger = EbpfLogger::init_with_logger(ebpf, TraceLines(told));
         logger
             .map(Self)
             .map_err(|error| DataplaneError::Load { reason: format!("the program has no log: {error}") })
@@ -150,9 +150,9 @@ impl<F> fmt::Debug for VerdictLog<F> {
     }
 }
 
-struct Lines<F>(F);
+struct TraceLines<F>(F);
 
-impl<F: Fn(TracedVerdict) + Send + Sync> Log for Lines<F> {
+impl<F: Fn(TracedVerdict) + Send + Sync> Log for TraceLines<F> {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }

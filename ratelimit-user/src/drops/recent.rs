@@ -16,14 +16,14 @@ const PACKETS: usize = 8;
 /// A memory that does not grow.
 #[derive(Debug, Default)]
 pub struct Recent {
-    sources: HashMap<Prefix, Last>,
+    sources: HashMap<Prefix, RecentPackets>,
     /// Sources in the order in which they are forgotten: by the turn of the last packet.
     order: BTreeMap<u64, Prefix>,
     turn: u64,
 }
 
 #[derive(Debug, Default)]
-struct Last {
+struct RecentPackets {
     turn: u64,
     packets: VecDeque<Arc<Sighting>>,
 }

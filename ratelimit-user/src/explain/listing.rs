@@ -8,7 +8,7 @@ use ratelimit_common::abi::{
     user::NO_USER,
 };
 
-use super::{Setting, report::BlockMatch};
+use super::{ExplainContext, report::BlockMatch};
 use crate::{
     compile::lists::{Lists, Prefix, reason_text},
     moment,
@@ -21,7 +21,7 @@ pub(super) fn allowed_by(lists: &Lists, address: IpAddr) -> Vec<String> {
 }
 
 /// Blocks that hold, longest prefix first.
-pub(super) fn blocked_by(setting: &Setting<'_>, address: IpAddr) -> Vec<BlockMatch> {
+pub(super) fn blocked_by(setting: &ExplainContext<'_>, address: IpAddr) -> Vec<BlockMatch> {
     let holds = |(_, entry): &(Prefix, &ListEntry)| entry.own_blocked_until_ns > setting.now_ns;
     around(setting.lists, address)
         .filter(holds)

@@ -36,18 +36,18 @@ use crate::{
     moment,
     policy::{Policy, Reserve},
 };
-use record::Record;
+use record::ReadRecord;
 use refusals::Refusals;
 pub use remembered::{Remembered, Row, Words, words};
 pub use report::{
-    BlockMatch, CellState, Explanation, LastDrop, LimitState, NegativeEntry, PrefixState, Refusal,
+    BlockMatch, CellState, ExplainedRefusal, Explanation, LastDrop, LimitState, NegativeEntry, PrefixState,
     ServiceState, SourceState, SynCookies, UserState,
 };
 use source::Source;
 
 /// What is in force, and when.
 #[derive(Clone, Copy, Debug)]
-pub struct Setting<'s> {
+pub struct ExplainContext<'s> {
     /// As the operator wants it.
     pub policy: &'s Policy,
     /// As the kernel has it.
@@ -64,7 +64,7 @@ pub struct Setting<'s> {
     pub unix_seconds: u64,
 }
 
-impl Setting<'_> {
+impl ExplainContext<'_> {
     fn now_q8(&self) -> u64 {
         time_q8(self.now_ns)
     }
@@ -73,13 +73,13 @@ impl Setting<'_> {
 /// Explains an address, with all services or one of them.
 pub fn explain<R: Remembered>(
     remembered: &R,
-    setting: &Setting<'_>,
+    setting: &ExplainContext<'_>,
     address: IpAddr,
     service: Option<&str>,
 ) -> Result<Explanation, R::Error> {
     let address = address.to_canonical();
     let source = Source::of(address, setting.kernel);
-    let record = Record::new(remembered, setting, address)?;
+    let record = ReadRecord::new(remembered, setting, address)?;
     let services =
         || setting.policy.services().iter().filter(|one| service.is_none_or(|name| name == one.name()));
     let refusals = Refusals::of(&record, setting, source.seen, services());

@@ -13,8 +13,8 @@ use ratelimit_common::{
 };
 
 use super::{
-    Setting,
-    record::Record,
+    ExplainContext,
+    record::ReadRecord,
     refusals::Refusals,
     remembered::{Remembered, Row},
     report::PrefixState,
@@ -25,8 +25,8 @@ use crate::policy::{AggregationFamily, Prefix};
 
 /// All of them, narrowest first.
 pub(super) fn prefixes<R: Remembered>(
-    record: &Record<'_, R>,
-    setting: &Setting<'_>,
+    record: &ReadRecord<'_, R>,
+    setting: &ExplainContext<'_>,
     source: &Source,
     party: Party,
     refusals: &Refusals,

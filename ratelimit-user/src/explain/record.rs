@@ -12,7 +12,7 @@ use ratelimit_common::{
 use ratelimit_ebpf::tables::CpuBudget;
 
 use super::{
-    Setting,
+    ExplainContext,
     remembered::{Remembered, Row, Words, words},
 };
 
@@ -20,7 +20,7 @@ use super::{
 pub(super) const NEW_SOURCES: u32 = CpuBudget::Newcomers as u32;
 
 /// What was read. A value that cannot be read counts as absent, and [`Record::finish`] says why.
-pub(super) struct Record<'r, R: Remembered> {
+pub(super) struct ReadRecord<'r, R: Remembered> {
     remembered: &'r R,
     pub(super) policy: &'r Policy,
     pub(super) now_ns: u64,
@@ -33,8 +33,12 @@ pub(super) struct Record<'r, R: Remembered> {
     failed: RefCell<Option<R::Error>>,
 }
 
-impl<'r, R: Remembered> Record<'r, R> {
-    pub(super) fn new(remembered: &'r R, setting: &Setting<'r>, address: IpAddr) -> Result<Self, R::Error> {
+impl<'r, R: Remembered> ReadRecord<'r, R> {
+    pub(super) fn new(
+        remembered: &'r R,
+        setting: &ExplainContext<'r>,
+        address: IpAddr,
+    ) -> Result<Self, R::Error> {
         let listed = remembered.listed(address)?;
         let user = listed.map_or(NO_USER, |entry| entry.user);
         let user_limits = match user.checked_sub(1) {
@@ -45,7 +49,7 @@ impl<'r, R: Remembered> Record<'r, R> {
     }
 
     /// A record of what is no source's own.
-    pub(super) fn of_nobody(remembered: &'r R, setting: &Setting<'r>) -> Self {
+    pub(super) fn of_nobody(remembered: &'r R, setting: &ExplainContext<'r>) -> Self {
         Self {
             remembered,
             policy: setting.kernel,

@@ -17,11 +17,11 @@ use ratelimit_common::{
 use ratelimit_ebpf::packet::{Address, Packet, Transport};
 
 use super::{
-    Setting,
-    record::Record,
+    ExplainContext,
+    record::ReadRecord,
     remembered::Remembered,
-    report::Refusal,
-    scratch::{Lifted, Scratch},
+    report::ExplainedRefusal,
+    scratch::{Lifted, ScratchTables},
     source_state::ms,
 };
 use crate::policy::Service;
@@ -39,18 +39,19 @@ pub(super) struct Refusals {
     /// Why, by the names that `stats` counts under.
     pub(super) reason: String,
     /// Everything that refuses packets now, in the order in which it is asked.
-    pub(super) all: Vec<Refusal>,
+    pub(super) all: Vec<ExplainedRefusal>,
 }
 
 impl Refusals {
     /// Asks about packets for no service, and for each of these services.
     pub(super) fn of<'p, R: Remembered>(
-        record: &Record<'_, R>,
-        setting: &Setting<'_>,
+        record: &ReadRecord<'_, R>,
+        setting: &ExplainContext<'_>,
         source: Address,
         services: impl Iterator<Item = &'p Service>,
     ) -> Self {
-        let mut asking = Asking { record, source, service: None, number: NO_SERVICE, refusals: Vec::new() };
+        let mut asking =
+            SourceInquiry { record, source, service: None, number: NO_SERVICE, refusals: Vec::new() };
         let passes = asking.ask(Meter::Packets, Rc::default());
         let (verdict, reason) = match asking.refusals.first() {
             None => (Verdict::Pass.name(), passes.reason.name().to_owned()),
@@ -73,7 +74,7 @@ impl Refusals {
 
     /// For how long packets for a service, or for none, are refused for a reason. `plain`: packets of every kind, and not only some kinds.
     pub(super) fn for_ms(&self, reason: Reason, service: Option<&str>, plain: bool) -> Option<u64> {
-        let is_it = |one: &&Refusal| {
+        let is_it = |one: &&ExplainedRefusal| {
             one.reason == reason.name()
                 && one.service.as_deref() == service
                 && (!plain || one.applies_to == Meter::Packets.name())
@@ -83,14 +84,14 @@ impl Refusals {
 }
 
 /// Questions about packets of one source.
-struct Asking<'a, R: Remembered> {
-    record: &'a Record<'a, R>,
+struct SourceInquiry<'a, R: Remembered> {
+    record: &'a ReadRecord<'a, R>,
     source: Address,
     /// The service that packets are for.
     service: Option<&'a str>,
     /// Its number in the kernel.
     number: u32,
-    refusals: Vec<Refusal>,
+    refusals: Vec<ExplainedRefusal>,
 }
 
 /// What it takes for a packet to pass.
@@ -99,7 +100,7 @@ struct Passes {
     lifted: Rc<Lifted>,
 }
 
-impl<R: Remembered> Asking<'_, R> {
+impl<R: Remembered> SourceInquiry<'_, R> {
     /// Asks about the kinds of packets that one of these sets counts apart from others.
     fn ask_further(&mut self, sets: &[&LimitSet], mut lifted: Rc<Lifted>) -> Rc<Lifted> {
         let policy = self.record.policy;
@@ -116,7 +117,7 @@ impl<R: Remembered> Asking<'_, R> {
         let packet = self.packet(kind);
         let mut seen: Vec<Reason> = Vec::new();
         loop {
-            let scratch = Scratch::new(self.record, Rc::clone(&lifted));
+            let scratch = ScratchTables::new(self.record, Rc::clone(&lifted));
             let reason = scratch.judge(packet, SMALLEST_FRAME);
             if reason.verdict() != Verdict::Drop {
                 return Passes { reason, lifted };
@@ -125,7 +126,7 @@ impl<R: Remembered> Asking<'_, R> {
             if !seen.contains(&reason) {
                 seen.push(reason);
                 let waived = self.record.policy.fate(self.number, reason) == Fate::Waived;
-                self.refusals.push(Refusal {
+                self.refusals.push(ExplainedRefusal {
                     reason: reason.name().to_owned(),
                     applies_to: kind.name().to_owned(),
                     service: self.service.map(str::to_owned),
@@ -161,7 +162,7 @@ impl<R: Remembered> Asking<'_, R> {
     }
 
     /// Until a packet that is sent again is not refused for a reason any more; `None` if that never ends.
-    fn lasts_ms(&self, refused: &Scratch<'_, R>, packet: Packet, reason: Reason) -> Option<u64> {
+    fn lasts_ms(&self, refused: &ScratchTables<'_, R>, packet: Packet, reason: Reason) -> Option<u64> {
         if let (Reason::Blocked, Some(entry)) = (reason, self.record.listed) {
             let left_ns = entry.blocked_until_ns.saturating_sub(self.record.now_ns);
             return (entry.blocked_until_ns != FOREVER_NS).then(|| ms(left_ns));

@@ -8,8 +8,8 @@ use ratelimit_common::{
 };
 
 use super::{
-    Setting,
-    record::Record,
+    ExplainContext,
+    record::ReadRecord,
     remembered::Remembered,
     report::LimitState,
     service,
@@ -21,12 +21,12 @@ use super::{
 /// sources, of its user. Nothing for a source on the allow list.
 pub fn of_source<R: Remembered>(
     remembered: &R,
-    setting: &Setting<'_>,
+    setting: &ExplainContext<'_>,
     address: IpAddr,
     service: Option<&str>,
 ) -> Result<Vec<(&'static str, LimitState)>, R::Error> {
     let address = address.to_canonical();
-    let record = Record::new(remembered, setting, address)?;
+    let record = ReadRecord::new(remembered, setting, address)?;
     if record.listed.is_some_and(|entry| entry.allowed == ALLOWED) {
         return Ok(Vec::new());
     }
@@ -47,10 +47,10 @@ pub fn of_source<R: Remembered>(
 /// What is left of the totals of a service for sources that are known.
 pub fn of_service<R: Remembered>(
     remembered: &R,
-    setting: &Setting<'_>,
+    setting: &ExplainContext<'_>,
     name: &str,
 ) -> Result<Vec<LimitState>, R::Error> {
-    let record = Record::of_nobody(remembered, setting);
+    let record = ReadRecord::of_nobody(remembered, setting);
     let service = setting.policy.services().iter().find(|service| service.name() == name);
     let index = setting.names.services.of(name);
     let totals = match (service, index) {

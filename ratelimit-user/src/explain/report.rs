@@ -20,7 +20,7 @@ pub struct Explanation {
     /// Why, by the names that `stats` counts under.
     pub reason: String,
     /// Everything that refuses some of its packets now, in the order in which it is asked.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<ExplainedRefusal>,
     /// Entries of the allow list around it, longest first.
     pub allowed_by: Vec<String>,
     /// Blocks around it that hold, longest prefix first.
@@ -53,7 +53,7 @@ pub struct LastDrop {
 
 /// Something that refuses packets now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
+pub struct ExplainedRefusal {
     /// By the names that `stats` counts under.
     pub reason: String,
     /// `packets`: all of them; `syns`: those that open a connection; `fragments`: pieces of larger packets.

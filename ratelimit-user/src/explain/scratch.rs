@@ -23,7 +23,7 @@ use ratelimit_ebpf::{
 };
 
 use super::{
-    record::{NEW_SOURCES, Record},
+    record::{NEW_SOURCES, ReadRecord},
     remembered::Remembered,
 };
 
@@ -31,14 +31,14 @@ use super::{
 const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
 
 /// A word of a value.
-type Word = (Row, usize);
+type ScratchWord = (Row, usize);
 
 /// What does not refuse packets any more, so that it can be seen what else would.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lifted {
     block: bool,
     /// Words that always read like this.
-    words: HashMap<Word, u64>,
+    words: HashMap<ScratchWord, u64>,
 }
 
 impl Lifted {
@@ -50,8 +50,8 @@ impl Lifted {
 }
 
 /// The tables as a packet finds and leaves them.
-pub(super) struct Scratch<'r, R: Remembered> {
-    record: &'r Record<'r, R>,
+pub(super) struct ScratchTables<'r, R: Remembered> {
+    record: &'r ReadRecord<'r, R>,
     listed: Option<ListEntry>,
     now_ns: u64,
     lifted: Rc<Lifted>,
@@ -59,9 +59,9 @@ pub(super) struct Scratch<'r, R: Remembered> {
     rows: RefCell<HashMap<Row, Option<Words>>>,
 }
 
-impl<'r, R: Remembered> Scratch<'r, R> {
+impl<'r, R: Remembered> ScratchTables<'r, R> {
     /// The tables as they were read, but for what is lifted.
-    pub(super) fn new(record: &'r Record<'r, R>, lifted: Rc<Lifted>) -> Self {
+    pub(super) fn new(record: &'r ReadRecord<'r, R>, lifted: Rc<Lifted>) -> Self {
         let listed = record.listed.map(|entry| ListEntry {
             blocked_until_ns: if lifted.block { 0 } else { entry.blocked_until_ns },
             ..entry
@@ -141,10 +141,10 @@ impl<'r, R: Remembered> Scratch<'r, R> {
     }
 }
 
-impl<R: Remembered> Rows for Scratch<'_, R> {
-    type Word = Word;
+impl<R: Remembered> Rows for ScratchTables<'_, R> {
+    type Word = ScratchWord;
 
-    fn find(&self, row: Row) -> Option<Word> {
+    fn find(&self, row: Row) -> Option<ScratchWord> {
         match row {
             // A window is one row, whichever of the two tables has it.
             Row::KeptWindow(_) => None,
@@ -156,11 +156,11 @@ impl<R: Remembered> Rows for Scratch<'_, R> {
         }
     }
 
-    fn along((row, first): Word, place: usize) -> Word {
+    fn along((row, first): ScratchWord, place: usize) -> ScratchWord {
         (row, first + place)
     }
 
-    fn read(&self, word: Word) -> u64 {
+    fn read(&self, word: ScratchWord) -> u64 {
         if let Some(value) = self.lifted.words.get(&word) {
             return *value;
         }
@@ -168,7 +168,7 @@ impl<R: Remembered> Rows for Scratch<'_, R> {
         rows.get(&word.0).copied().flatten().map_or(0, |words| words[word.1])
     }
 
-    fn write(&self, (row, place): Word, new: u64) {
+    fn write(&self, (row, place): ScratchWord, new: u64) {
         if let Some(Some(words)) = self.rows.borrow_mut().get_mut(&row) {
             words[place] = new;
         }
@@ -206,12 +206,12 @@ impl<R: Remembered> Rows for Scratch<'_, R> {
     }
 }
 
-impl<R: Remembered> Leaves for Scratch<'_, R> {}
+impl<R: Remembered> Leaves for ScratchTables<'_, R> {}
 
-impl<R: Remembered> Stages for Scratch<'_, R> {}
+impl<R: Remembered> Stages for ScratchTables<'_, R> {}
 
 /// There is no other program to hand packets to.
-impl<R: Remembered> Relay for Scratch<'_, R> {
+impl<R: Remembered> Relay for ScratchTables<'_, R> {
     fn answers(&self) -> bool {
         false
     }

@@ -13,8 +13,8 @@ use ratelimit_common::{
 };
 
 use super::{
-    Setting,
-    record::Record,
+    ExplainContext,
+    record::ReadRecord,
     refusals::Refusals,
     remembered::{Remembered, Row},
     report::{LimitState, ServiceState, SynCookies},
@@ -25,8 +25,8 @@ use crate::policy::Service;
 
 /// The state of a service; `None` if it limits nothing.
 pub(super) fn state<R: Remembered>(
-    record: &Record<'_, R>,
-    setting: &Setting<'_>,
+    record: &ReadRecord<'_, R>,
+    setting: &ExplainContext<'_>,
     source: &Source,
     party: Party,
     refusals: &Refusals,
@@ -51,7 +51,7 @@ pub(super) fn state<R: Remembered>(
 }
 
 /// The limits that a service has for each source; `None` if it has none.
-pub(super) fn group<'p>(setting: &Setting<'p>, name: &str) -> Option<Group<'p>> {
+pub(super) fn group<'p>(setting: &ExplainContext<'p>, name: &str) -> Option<Group<'p>> {
     let index = setting.names.services.of(name)?;
     let service = setting.policy.services().iter().find(|service| service.name() == name)?;
     let set = &setting.kernel.services[index].per_source;
@@ -65,8 +65,8 @@ pub(super) fn group<'p>(setting: &Setting<'p>, name: &str) -> Option<Group<'p>> 
 
 /// What is left of the total of the host for one party.
 pub(super) fn host<R: Remembered>(
-    record: &Record<'_, R>,
-    setting: &Setting<'_>,
+    record: &ReadRecord<'_, R>,
+    setting: &ExplainContext<'_>,
     party: Party,
 ) -> Vec<LimitState> {
     let rates = setting.policy.host().totals();
@@ -78,8 +78,8 @@ pub(super) fn host<R: Remembered>(
 
 /// What is left of the totals for one party: of the shared buckets, and of what CPUs have taken from them.
 pub(super) fn totals<R: Remembered>(
-    record: &Record<'_, R>,
-    setting: &Setting<'_>,
+    record: &ReadRecord<'_, R>,
+    setting: &ExplainContext<'_>,
     number: u32,
     (rates, kernel): (&[Rate], &[Total; MAX_TOTALS]),
     party: Party,
@@ -111,8 +111,8 @@ pub(super) fn totals<R: Remembered>(
 }
 
 fn syn_cookies<R: Remembered>(
-    record: &Record<'_, R>,
-    setting: &Setting<'_>,
+    record: &ReadRecord<'_, R>,
+    setting: &ExplainContext<'_>,
     number: u32,
     service: &Service,
 ) -> Option<SynCookies> {

@@ -12,12 +12,12 @@ use ratelimit_ebpf::{
 };
 
 use super::{
-    Setting,
-    record::Record,
+    ExplainContext,
+    record::ReadRecord,
     refusals::Refusals,
     remembered::{Remembered, Row},
     report::SourceState,
-    source_state::{Known, counts_every_packet},
+    source_state::{RememberedSource, counts_every_packet},
     window,
 };
 
@@ -55,8 +55,8 @@ impl Source {
     /// The limits of every source.
     pub(super) fn account<R: Remembered>(
         &self,
-        record: &Record<'_, R>,
-        setting: &Setting<'_>,
+        record: &ReadRecord<'_, R>,
+        setting: &ExplainContext<'_>,
         refusals: &Refusals,
     ) -> SourceState {
         let rates: Vec<Rate> = setting.policy.source().limits().iter().map(|limit| *limit.rate()).collect();
@@ -67,8 +67,8 @@ impl Source {
     /// Limits of a group.
     pub(super) fn account_in<R: Remembered>(
         &self,
-        record: &Record<'_, R>,
-        setting: &Setting<'_>,
+        record: &ReadRecord<'_, R>,
+        setting: &ExplainContext<'_>,
         group: &Group<'_>,
         refusals: &Refusals,
     ) -> SourceState {
@@ -81,8 +81,8 @@ impl Source {
     /// What is left of the limits of a group, whether or not there is room for an entry.
     pub(super) fn levels_in<R: Remembered>(
         &self,
-        record: &Record<'_, R>,
-        setting: &Setting<'_>,
+        record: &ReadRecord<'_, R>,
+        setting: &ExplainContext<'_>,
         group: &Group<'_>,
     ) -> SourceState {
         let hash = match group.number {
@@ -91,7 +91,7 @@ impl Source {
         };
         let cell = prefilter::cell_index(hash);
         let [tracked_until_q8, ..] = record.place(Row::Mark(cell));
-        let known = Known {
+        let known = RememberedSource {
             entry: record.row(Row::Source([self.key.hi, self.key.lo, group.number])),
             cell: record.place(Row::Cell(cell)),
             tracked_until_q8,

@@ -24,7 +24,7 @@ use crate::policy::{Reserve, is_leased};
 
 /// What is remembered of a source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct RememberedSource {
     pub(super) entry: Option<Words>,
     pub(super) cell: Words,
     /// Until when the cell is tracked.
@@ -41,12 +41,17 @@ pub(super) const CELL: &str = "cell";
 const NONE: &str = "none";
 
 impl SourceState {
-    pub(super) fn new(known: &Known, set: &LimitSet, rates: &[Rate], now_q8: u64) -> Self {
+    pub(super) fn new(known: &RememberedSource, set: &LimitSet, rates: &[Rate], now_q8: u64) -> Self {
         Self::of_pairs(known, set, &pairs(set, rates, None), now_q8)
     }
 
     /// The state under limits whose places in the entry are known.
-    pub(super) fn of_pairs(known: &Known, set: &LimitSet, pairs: &[(Rate, usize)], now_q8: u64) -> Self {
+    pub(super) fn of_pairs(
+        known: &RememberedSource,
+        set: &LimitSet,
+        pairs: &[(Rate, usize)],
+        now_q8: u64,
+    ) -> Self {
         let share_q8 = set.prefilter_tolerance_q8;
         let prefiltered = share_q8 != 0;
         let hot = prefilter::is_tracked_in(set, known.tracked_until_q8, now_q8);
@@ -147,7 +152,7 @@ pub(super) fn ms(ns: u64) -> u64 {
 }
 
 /// A negative entry is renewed for as long as the limit behind it refuses.
-fn negative_entry(known: &Known, now_q8: u64, limits: &[LimitState]) -> Option<NegativeEntry> {
+fn negative_entry(known: &RememberedSource, now_q8: u64, limits: &[LimitState]) -> Option<NegativeEntry> {
     let of_cell = known.cell[1..].iter().take(NEGATIVE_ENTRIES);
     let word = *of_cell.into_iter().find(|word| prefilter::denies(**word, known.name, now_q8))?;
     let (reason, meter) = match prefilter::denied_by(word) {

@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use ratelimit_common::{abi::lease::lease_place, limit::gcra::ahead_q8};
 
 use super::{
-    Setting, listing,
-    record::Record,
+    ExplainContext, listing,
+    record::ReadRecord,
     remembered::{Remembered, Row, Words},
     report::{SourceState, UserState},
-    source_state::{self, Known},
+    source_state::{self, RememberedSource},
     window,
 };
 
 /// The user that the lists have for the address.
 pub(super) fn state<R: Remembered>(
-    record: &Record<'_, R>,
-    setting: &Setting<'_>,
+    record: &ReadRecord<'_, R>,
+    setting: &ExplainContext<'_>,
     address: IpAddr,
 ) -> Option<UserState> {
     let index = record.listed?.user.checked_sub(1).map(u32::from)?;
@@ -26,7 +26,7 @@ pub(super) fn state<R: Remembered>(
     let set = &record.user_limits;
     // Users have no prefilter: their buckets are always there.
     let entry = Some(record.place(Row::User(index)));
-    let known = Known { entry, cell: Words::default(), tracked_until_q8: 0, name: 0 };
+    let known = RememberedSource { entry, cell: Words::default(), tracked_until_q8: 0, name: 0 };
     let pairs = source_state::pairs(set, user.network(), setting.reserve);
     let mut limits = SourceState::of_pairs(&known, set, &pairs, setting.now_q8()).limits;
     for (state, (_, place)) in limits.iter_mut().zip(&pairs).filter(|(_, (_, place))| set.is_leased(*place)) {

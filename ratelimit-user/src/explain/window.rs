@@ -14,8 +14,8 @@ use ratelimit_common::{
 };
 
 use super::{
-    Setting,
-    record::Record,
+    ExplainContext,
+    record::ReadRecord,
     remembered::{Remembered, Row, Words},
     report::LimitState,
     source::{Group, Source},
@@ -24,8 +24,8 @@ use super::{
 
 /// The windows of one source in a group.
 pub(super) fn of_source<R: Remembered>(
-    record: &Record<'_, R>,
-    setting: &Setting<'_>,
+    record: &ReadRecord<'_, R>,
+    setting: &ExplainContext<'_>,
     source: &Source,
     group: &Group<'_>,
 ) -> Vec<LimitState> {
@@ -37,8 +37,8 @@ pub(super) fn of_source<R: Remembered>(
 
 /// The windows of the user whose address it is.
 pub(super) fn of_user<R: Remembered>(
-    record: &Record<'_, R>,
-    setting: &Setting<'_>,
+    record: &ReadRecord<'_, R>,
+    setting: &ExplainContext<'_>,
     user: u32,
     rates: &[Rate],
 ) -> Vec<LimitState> {
@@ -48,7 +48,7 @@ pub(super) fn of_user<R: Remembered>(
 }
 
 fn states(
-    setting: &Setting<'_>,
+    setting: &ExplainContext<'_>,
     set: &LimitSet,
     rates: &[Rate],
     words: impl Fn(usize, &WindowLimit) -> Words,

@@ -16,7 +16,7 @@ mod stat;
 mod tests;
 
 pub use percent::Percent;
-pub use reading::Reading;
+pub use reading::HeadroomReading;
 pub use sample::Sample;
 
 /// Readings in a row with something above its high mark that end headroom: one alone may be a hiccup.
@@ -52,7 +52,7 @@ impl Headroom {
 
     /// Takes one reading.
     #[must_use]
-    pub fn after(self, reading: &Reading) -> Self {
+    pub fn after(self, reading: &HeadroomReading) -> Self {
         let (calls_for_change, enough) = match &self.lost {
             None => (reading.strain().is_some(), STRAINED_READINGS),
             Some(_) => (reading.is_calm(), CALM_READINGS),

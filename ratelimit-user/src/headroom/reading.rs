@@ -9,7 +9,7 @@ use super::percent::Percent;
 /// What was measured since the reading before. What could not be is absent and does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Reading {
+pub struct HeadroomReading {
     /// Share of the last ten seconds in which some task waited for a CPU.
     pub cpu_pressure_percent: Option<Percent>,
     /// Share of its time that the busiest CPU spent on softirqs. Not the average: a queue of a network card has one CPU, and when that is
@@ -45,7 +45,7 @@ pub(super) const SQUEEZED: Mark = Mark { high: 100, low: 50 };
 /// Half of what the kernel lets wait before it drops (`netdev_max_backlog`, 1000 unless somebody changed it).
 pub(super) const BACKLOG: Mark = Mark { high: 500, low: 250 };
 
-impl Reading {
+impl HeadroomReading {
     /// What is above its high mark, as a sentence; also that nothing was measured, because headroom must be seen to be given away.
     pub(super) fn strain(&self) -> Option<String> {
         if self.measured().next().is_none() {
@@ -87,7 +87,7 @@ impl Reading {
     }
 }
 
-impl fmt::Display for Reading {
+impl fmt::Display for HeadroomReading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<String> = [
             self.cpu_pressure_percent.map(|value| format!("CPU pressure {value}")),

@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use super::{
     percent::Percent,
     pressure,
-    reading::Reading,
-    softnet::{self, Queue},
+    reading::HeadroomReading,
+    softnet::{self, SoftnetQueue},
     stat::{self, CpuTime},
 };
 
@@ -15,7 +15,7 @@ use super::{
 pub struct Sample {
     pressure: Result<Percent, String>,
     cpus: Result<Vec<CpuTime>, String>,
-    queues: Result<Vec<Queue>, String>,
+    queues: Result<Vec<SoftnetQueue>, String>,
 }
 
 impl Sample {
@@ -33,11 +33,11 @@ impl Sample {
     }
 
     /// What happened since the sample before. What counts up needs one.
-    pub fn since(&self, before: Option<&Self>) -> Reading {
+    pub fn since(&self, before: Option<&Self>) -> HeadroomReading {
         let cpus = before.and_then(|before| before.cpus.as_ref().ok()).zip(self.cpus.as_ref().ok());
         let queues = before.and_then(|before| before.queues.as_ref().ok()).zip(self.queues.as_ref().ok());
         let losses = queues.and_then(|(before, now)| softnet::losses(before, now));
-        Reading {
+        HeadroomReading {
             cpu_pressure_percent: self.pressure.as_ref().ok().copied(),
             softirq_percent: cpus.and_then(|(before, now)| stat::busiest(before, now)),
             dropped: losses.map(|losses| losses.dropped),

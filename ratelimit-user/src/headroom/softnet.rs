@@ -8,7 +8,7 @@
 
 /// What one CPU has counted so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Queue {
+pub(super) struct SoftnetQueue {
     /// Its number; that of the line where the kernel does not tell.
     cpu: u32,
     dropped: u32,
@@ -31,7 +31,7 @@ const BACKLOG: usize = 11;
 const CPU: usize = 12;
 
 /// One queue per line.
-pub(super) fn parse(text: &str) -> Result<Vec<Queue>, String> {
+pub(super) fn parse(text: &str) -> Result<Vec<SoftnetQueue>, String> {
     let queues = text
         .lines()
         .enumerate()
@@ -43,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Queue>, String> {
     Ok(queues)
 }
 
-fn parse_line(at: usize, line: &str) -> Result<Queue, String> {
+fn parse_line(at: usize, line: &str) -> Result<SoftnetQueue, String> {
     let number = |word| {
         u32::from_str_radix(word, 16)
             .map_err(|_| format!("has {word:?}, where a hexadecimal number of 32 bits should be"))
@@ -52,7 +52,7 @@ fn parse_line(at: usize, line: &str) -> Result<Queue, String> {
     if columns.len() <= SQUEEZED {
         return Err(format!("has {} numbers, time_squeeze is the 3rd", columns.len()));
     }
-    Ok(Queue {
+    Ok(SoftnetQueue {
         cpu: columns.get(CPU).copied().unwrap_or(at as u32),
         dropped: columns[DROPPED],
         squeezed: columns[SQUEEZED],
@@ -61,7 +61,7 @@ fn parse_line(at: usize, line: &str) -> Result<Queue, String> {
 }
 
 /// What was lost since; `None` if a CPU has come or gone, because lines may belong to others then.
-pub(super) fn losses(before: &[Queue], now: &[Queue]) -> Option<Losses> {
+pub(super) fn losses(before: &[SoftnetQueue], now: &[SoftnetQueue]) -> Option<Losses> {
     if before.len() != now.len() {
         return None;
     }
@@ -76,7 +76,7 @@ pub(super) fn losses(before: &[Queue], now: &[Queue]) -> Option<Losses> {
 }
 
 /// The longest backlog; `None` on kernels that do not show it.
-pub(super) fn longest_backlog(queues: &[Queue]) -> Option<u64> {
+pub(super) fn longest_backlog(queues: &[SoftnetQueue]) -> Option<u64> {
     queues.iter().filter_map(|queue| queue.backlog).max().map(u64::from)
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const CALM: Reading = Reading {
+const CALM: HeadroomReading = HeadroomReading {
     cpu_pressure_percent: Some(Percent::new(5)),
     softirq_percent: Some(Percent::new(3)),
     dropped: Some(0),
@@ -14,16 +14,16 @@ const CALM: Reading = Reading {
     backlog: Some(10),
 };
 /// Above every low mark and below every high one.
-const BETWEEN: Reading = Reading {
+const BETWEEN: HeadroomReading = HeadroomReading {
     cpu_pressure_percent: Some(Percent::new(40)),
     softirq_percent: Some(Percent::new(50)),
     dropped: Some(5),
     squeezed: Some(70),
     backlog: Some(400),
 };
-const STRAINED: Reading = Reading { backlog: Some(900), ..CALM };
+const STRAINED: HeadroomReading = HeadroomReading { backlog: Some(900), ..CALM };
 
-fn after(headroom: Headroom, readings: &[Reading]) -> Headroom {
+fn after(headroom: Headroom, readings: &[HeadroomReading]) -> Headroom {
     readings.iter().fold(headroom, Headroom::after)
 }
 
@@ -37,23 +37,23 @@ fn lost() -> Headroom {
 fn each_cause_alone_ends_headroom_and_is_named() {
     for (reading, reason) in [
         (
-            Reading { cpu_pressure_percent: Some(Percent::new(50)), ..CALM },
+            HeadroomReading { cpu_pressure_percent: Some(Percent::new(50)), ..CALM },
             "tasks waited for a CPU 50.00 % of the time (headroom ends at 50 %)",
         ),
         (
-            Reading { softirq_percent: Some(Percent::new(83)), ..CALM },
+            HeadroomReading { softirq_percent: Some(Percent::new(83)), ..CALM },
             "one CPU was busy with softirqs 83.00 % of the time (headroom ends at 70 %)",
         ),
         (
-            Reading { dropped: Some(812), ..CALM },
+            HeadroomReading { dropped: Some(812), ..CALM },
             "812 received packets were dropped in a second (headroom ends at 10)",
         ),
         (
-            Reading { squeezed: Some(100), ..CALM },
+            HeadroomReading { squeezed: Some(100), ..CALM },
             "100 times in a second one CPU left packets waiting (headroom ends at 100)",
         ),
         (
-            Reading { backlog: Some(500), ..CALM },
+            HeadroomReading { backlog: Some(500), ..CALM },
             "500 packets wait in the backlog of one CPU (headroom ends at 500)",
         ),
     ] {
@@ -66,7 +66,7 @@ fn each_cause_alone_ends_headroom_and_is_named() {
 
 #[test]
 fn several_causes_are_all_named() {
-    let both = Reading { dropped: Some(10), ..STRAINED };
+    let both = HeadroomReading { dropped: Some(10), ..STRAINED };
     let reason = after(Headroom::default(), &[both; 2]).reason().unwrap().to_owned();
     assert!(reason.starts_with("10 received packets") && reason.contains("; 900 packets wait"), "{reason}");
 }
@@ -98,14 +98,14 @@ fn between_the_marks_it_stays_as_it_is() {
 
 #[test]
 fn what_is_not_measured_does_not_count_as_long_as_something_is() {
-    let only_backlog = Reading { backlog: Some(10), ..Reading::default() };
+    let only_backlog = HeadroomReading { backlog: Some(10), ..HeadroomReading::default() };
     assert!(after(Headroom::default(), &[only_backlog; 50]).is_there());
     assert!(after(lost(), &[only_backlog; 10]).is_there());
-    let blind = after(lost(), &[Reading::default(); 50]);
+    let blind = after(lost(), &[HeadroomReading::default(); 50]);
     assert!(!blind.is_there(), "nothing says that it is back");
-    let blind = after(Headroom::default(), &[CALM, Reading::default()]);
+    let blind = after(Headroom::default(), &[CALM, HeadroomReading::default()]);
     assert!(blind.is_there(), "the first reading of an old kernel has nothing to compare with");
-    let blind = after(blind, &[Reading::default()]);
+    let blind = after(blind, &[HeadroomReading::default()]);
     assert_eq!(blind.reason(), Some("nothing of the host's load can be measured"));
 }
 
@@ -121,18 +121,18 @@ fn value(marks: reading::Mark) -> impl Strategy<Value = u64> {
     ]
 }
 
-fn any_reading() -> impl Strategy<Value = Reading> {
+fn any_reading() -> impl Strategy<Value = HeadroomReading> {
     let share = |mark| prop::option::of(value(mark).prop_map(|value| Percent::of(value, 10_000).unwrap()));
     let count = |mark| prop::option::of(value(mark));
     let shares = (share(reading::CPU_PRESSURE), share(reading::SOFTIRQ));
     let counts = (count(reading::DROPPED), count(reading::SQUEEZED), count(reading::BACKLOG));
     (shares, counts).prop_map(|((cpu_pressure_percent, softirq_percent), (dropped, squeezed, backlog))| {
-        Reading { cpu_pressure_percent, softirq_percent, dropped, squeezed, backlog }
+        HeadroomReading { cpu_pressure_percent, softirq_percent, dropped, squeezed, backlog }
     })
 }
 
 /// Runs of alike readings, so that changes do happen.
-fn history() -> impl Strategy<Value = Vec<Reading>> {
+fn history() -> impl Strategy<Value = Vec<HeadroomReading>> {
     let one = prop_oneof![Just(CALM), Just(STRAINED), Just(BETWEEN), any_reading()];
     prop::collection::vec((one, 1_usize..14), 1..30)
         .prop_map(|runs| runs.into_iter().flat_map(|(one, times)| vec![one; times]).collect())
@@ -145,12 +145,12 @@ proptest! {
         for at in 0..history.len() {
             let before = headroom.is_there();
             headroom = headroom.after(&history[at]);
-            let ended_by = |count: u32, kind: fn(&Reading) -> bool| {
+            let ended_by = |count: u32, kind: fn(&HeadroomReading) -> bool| {
                 at + 1 >= count as usize && history[at + 1 - count as usize..=at].iter().all(kind)
             };
             let expected = match before {
                 true => !ended_by(STRAINED_READINGS, |one| one.strain().is_some()),
-                false => ended_by(CALM_READINGS, Reading::is_calm),
+                false => ended_by(CALM_READINGS, HeadroomReading::is_calm),
             };
             prop_assert_eq!(headroom.is_there(), expected, "reading {}", at);
             prop_assert_eq!(headroom.reason().is_none(), headroom.is_there());
@@ -165,7 +165,7 @@ proptest! {
         starts_lost: bool,
     ) {
         let start = if starts_lost { lost() } else { Headroom::default() };
-        let readings: Vec<_> = wavers.iter().map(|above| Reading { backlog: Some(mark - 1 + above), ..CALM }).collect();
+        let readings: Vec<_> = wavers.iter().map(|above| HeadroomReading { backlog: Some(mark - 1 + above), ..CALM }).collect();
         prop_assert!(after(start.clone(), &readings).changes() <= start.changes() + 1);
     }
 
@@ -240,7 +240,7 @@ fn files_that_are_missing_or_malformed_are_noted_once_and_the_rest_counts() {
     assert_eq!(now.notes().len(), 3);
     let new = now.new_notes(Some(&before));
     assert!(new.len() == 1 && new[0].starts_with("drops and backlogs"), "the others were known: {new:?}");
-    assert_eq!(now.since(Some(&before)), Reading::default());
+    assert_eq!(now.since(Some(&before)), HeadroomReading::default());
 }
 
 #[test]

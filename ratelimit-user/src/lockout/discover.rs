@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Role, Vital, routes,
+    LockoutRole, Vital, routes,
     sockets::{self, TcpSocket, TcpState},
 };
 
@@ -25,15 +25,15 @@ const MAX_SESSIONS: usize = 4096;
 pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>) -> io::Result<Vec<Vital>> {
     let mut vital = Vec::new();
     for (address, local, port) in sessions(proc)? {
-        vital.push(Vital { address, role: Role::SshSession { local, port } });
+        vital.push(Vital { address, role: LockoutRole::SshSession { local, port } });
     }
     // Loopback is never on a wire, and blocking 127.0.0.0/8 there is good practice.
     let own = own.into_iter().filter(|(address, _)| !address.is_loopback());
-    vital.extend(own.map(|(address, interface)| Vital { address, role: Role::Own { interface } }));
+    vital.extend(own.map(|(address, interface)| Vital { address, role: LockoutRole::Own { interface } }));
     let mut gateways = BTreeSet::new();
     each_line(&proc.join("net/route"), |line| gateways.extend(routes::gateway_v4(line)))?;
     each_line(&proc.join("net/ipv6_route"), |line| gateways.extend(routes::gateway_v6(line)))?;
-    vital.extend(gateways.into_iter().map(|address| Vital { address, role: Role::Gateway }));
+    vital.extend(gateways.into_iter().map(|address| Vital { address, role: LockoutRole::Gateway }));
     Ok(vital)
 }
 

@@ -27,12 +27,12 @@ pub struct Vital {
     /// The address.
     pub address: IpAddr,
     /// Why it matters.
-    pub role: Role,
+    pub role: LockoutRole,
 }
 
 /// Why an address matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum LockoutRole {
     /// The far end of a connection to this host's sshd.
     SshSession {
         /// This host's address that it is connected to.
@@ -55,7 +55,7 @@ impl Vital {
     /// Where an operator comes from; nobody, if that is this host itself.
     pub fn operator(address: IpAddr) -> Option<Self> {
         let address = address.to_canonical();
-        (!address.is_loopback()).then_some(Self { address, role: Role::Operator })
+        (!address.is_loopback()).then_some(Self { address, role: LockoutRole::Operator })
     }
 }
 
@@ -63,10 +63,14 @@ impl fmt::Display for Vital {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = self.address;
         match &self.role {
-            Role::SshSession { port, .. } => write!(f, "{address} has a live SSH session (to port {port})"),
-            Role::Operator => write!(f, "you are connected from {address}"),
-            Role::Own { interface } => write!(f, "{address} is this host's own address (on {interface})"),
-            Role::Gateway => write!(f, "{address} is the default gateway"),
+            LockoutRole::SshSession { port, .. } => {
+                write!(f, "{address} has a live SSH session (to port {port})")
+            }
+            LockoutRole::Operator => write!(f, "you are connected from {address}"),
+            LockoutRole::Own { interface } => {
+                write!(f, "{address} is this host's own address (on {interface})")
+            }
+            LockoutRole::Gateway => write!(f, "{address} is the default gateway"),
         }
     }
 }
@@ -110,7 +114,7 @@ pub fn starved<'p>(
     vital: &[Vital],
 ) -> Vec<String> {
     let remote = |one: &&Vital| {
-        matches!(one.role, Role::SshSession { .. } | Role::Operator)
+        matches!(one.role, LockoutRole::SshSession { .. } | LockoutRole::Operator)
             && lists.longest(one.address).is_none_or(|entry| entry.allowed != ALLOWED)
     };
     let sessions: Vec<&Vital> = vital.iter().filter(remote).collect();
@@ -166,10 +170,10 @@ fn too_small(what: &str, rates: &[Rate], known: &[Rate], who: &Vital) -> Vec<Str
 /// What the packets of a session are for. Of an operator the address that they are connected to is not known: it may be any service there.
 fn services_of<'p>(policy: &'p Policy, one: &Vital) -> Vec<&'p Service> {
     match one.role {
-        Role::SshSession { local, port } => {
+        LockoutRole::SshSession { local, port } => {
             policy.services().of(Protocol::Tcp, port, local).into_iter().collect()
         }
-        Role::Operator | Role::Own { .. } | Role::Gateway => {
+        LockoutRole::Operator | LockoutRole::Own { .. } | LockoutRole::Gateway => {
             policy.services().iter().filter(|service| service.has_port(Protocol::Tcp, SSH_PORT)).collect()
         }
     }

@@ -42,7 +42,7 @@ fn starving(policy: &Policy, before: &Policy, own: &Lists, vital: &[Vital]) -> V
 fn session(address: &str) -> Vital {
     Vital {
         address: address.parse().unwrap(),
-        role: Role::SshSession { local: "192.0.2.22".parse().unwrap(), port: 22 },
+        role: LockoutRole::SshSession { local: "192.0.2.22".parse().unwrap(), port: 22 },
     }
 }
 
@@ -101,7 +101,7 @@ fn a_policy_starves_a_session_only_if_there_is_one_that_is_not_allowed() {
     assert!(starving(&large, &small, &lists, &vital).is_empty());
     assert!(could_starve(&small) && !could_starve(&large), "nobody has to be looked for");
     assert!(starving(&small, &small, &lists, &vital).is_empty(), "the session lives with it already");
-    let gateway = Vital { role: Role::Gateway, ..session("10.0.0.1") };
+    let gateway = Vital { role: LockoutRole::Gateway, ..session("10.0.0.1") };
     assert!(starving(&small, &large, &lists, &[gateway]).is_empty(), "a gateway has no session");
     allowed(&mut lists, "10.0.0.0/24");
     assert!(starving(&small, &large, &lists, &vital).is_empty());
@@ -174,7 +174,7 @@ fn a_service_starves_only_sessions_to_its_destinations_and_also_those_that_were_
         |services: &[String]| policy(&format!("[source]\nlimits = [\"5000/s\"]\n{}", services.concat()));
     let nothing = with(&[]);
     let to = |local: &str| Vital {
-        role: Role::SshSession { local: local.parse().unwrap(), port: 22 },
+        role: LockoutRole::SshSession { local: local.parse().unwrap(), port: 22 },
         ..session("10.0.0.7")
     };
     let vital = [to("192.0.2.1"), to("192.0.2.2"), to("2001:db8::1")];
@@ -191,7 +191,7 @@ fn a_service_starves_only_sessions_to_its_destinations_and_also_those_that_were_
     let wider = with(&[service("a", "192.0.2.0/24", "5/s")]);
     assert_eq!(count(&wider, &small, &vital[..1]), 0, "that session has it already");
     assert_eq!(count(&wider, &small, &vital), 1, "the second one has not");
-    let operator = Vital { role: Role::Operator, ..session("10.0.0.7") };
+    let operator = Vital { role: LockoutRole::Operator, ..session("10.0.0.7") };
     assert_eq!(count(&small, &nothing, &[operator]), 1, "who may be connected to any address");
 }
 

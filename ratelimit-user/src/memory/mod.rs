@@ -82,7 +82,7 @@ pub struct Memory {
     /// How many of the next compare-and-exchanges fail, as if another CPU had been faster.
     pub lost_races: Cell<u32>,
     /// What another CPU puts into a word right after this one has next read it.
-    pub rival: Cell<Option<(Word, u64)>>,
+    pub rival: Cell<Option<(MemoryWord, u64)>>,
     counters: RefCell<Vec<Counter>>,
     /// Whether packets that are handed to another program are judged by that program, and nobody is told of anything.
     replays: bool,
@@ -102,12 +102,12 @@ pub struct Memory {
 /// Words and counters that are not zero any more, some of them twice.
 #[derive(Debug, Default)]
 struct Written {
-    words: Vec<Word>,
+    words: Vec<MemoryWord>,
     counters: Vec<u32>,
 }
 
 /// The place of one word in its table.
-pub type Word = (WordTable, usize);
+pub type MemoryWord = (WordTable, usize);
 
 /// Rows that a table begins with: those of arrays.
 const fn rows(table: WordTable) -> usize {

@@ -11,13 +11,13 @@ use ratelimit_ebpf::{
     tables::{InsertError, Lane},
 };
 
-use super::{Memory, Word};
+use super::{Memory, MemoryWord};
 use crate::compile::{Destination, lists::Prefix};
 
 impl Rows for Memory {
-    type Word = Word;
+    type Word = MemoryWord;
 
-    fn find(&self, row: Row) -> Option<Word> {
+    fn find(&self, row: Row) -> Option<MemoryWord> {
         let (table, place) = row.place();
         let nth = match place {
             RowPlace::Key(key) => self.keys[table as usize].borrow_mut().get(&key)?,
@@ -27,11 +27,11 @@ impl Rows for Memory {
         (at < self.words[table as usize].borrow().len()).then_some((table, at))
     }
 
-    fn along((table, at): Word, place: usize) -> Word {
+    fn along((table, at): MemoryWord, place: usize) -> MemoryWord {
         (table, at + place)
     }
 
-    fn read(&self, word: Word) -> u64 {
+    fn read(&self, word: MemoryWord) -> u64 {
         let seen = self.words[word.0 as usize].borrow()[word.1];
         if let Some((_, new)) = self.rival.get().filter(|(at, _)| *at == word) {
             self.rival.set(None);
@@ -40,7 +40,7 @@ impl Rows for Memory {
         seen
     }
 
-    fn write(&self, word: Word, new: u64) {
+    fn write(&self, word: MemoryWord, new: u64) {
         if let Some(written) = &self.written {
             written.borrow_mut().words.push(word);
         }

@@ -12,7 +12,7 @@ use ratelimit_common::abi::Mode;
 use crate::{
     control::protocol::{HeadroomStatus, Status, StatusWarning},
     requests::status::RequestsStatus,
-    stats::{Columns, ReasonCount, Snapshot, attack_state::AttackState, view::View},
+    stats::{Columns, ReasonCount, Snapshot, attack_state::AttackState, view::StatsView},
 };
 
 /// The verdict of what passed only because its service or the policy is on trial.
@@ -26,7 +26,7 @@ const REJECTED: &str = "rejected";
 pub fn render(
     status: &Status,
     snapshot: &Snapshot,
-    top: Option<(&View, usize)>,
+    top: Option<(&StatsView, usize)>,
 ) -> Result<String, prometheus::Error> {
     let registry = Registry::new();
     packets(&registry, snapshot)?;

@@ -2,10 +2,10 @@
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 
-use crate::stats::view::View;
+use crate::stats::view::StatsView;
 
 /// The largest sources of a view, at most so many.
-pub(super) fn register(registry: &Registry, view: &View, most: usize) -> Result<(), prometheus::Error> {
+pub(super) fn register(registry: &Registry, view: &StatsView, most: usize) -> Result<(), prometheus::Error> {
     let labels = ["source", "service"];
     let help = "Packets per second of the largest sources, estimated; with [listen] metrics_top.";
     let packets = IntGaugeVec::new(Opts::new("ratelimit_top_packets_per_second", help), &labels)?;
@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn there_are_as_many_series_as_were_asked_for_and_they_are_the_largest() {
-        let view = View { span_ms: 1_000, sources: (1..=9).map(talker).collect(), ..View::default() };
+        let view =
+            StatsView { span_ms: 1_000, sources: (1..=9).map(talker).collect(), ..StatsView::default() };
         let registry = Registry::new();
         register(&registry, &view, 2).unwrap();
         let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();

@@ -38,12 +38,12 @@ pub struct Notifications {
     times: DeliveryTimes,
     /// The name of this host, as receivers see it.
     host: String,
-    told: Vec<Told>,
+    told: Vec<Recipient>,
 }
 
 /// One who is told.
 #[derive(Debug)]
-struct Told {
+struct Recipient {
     notifier: Notifier,
     queue: Arc<Queue>,
     task: AbortHandle,
@@ -51,7 +51,7 @@ struct Told {
 
 /// What is sent, as JSON: fields are added, never renamed.
 #[derive(Debug, Serialize)]
-struct Body<'a> {
+struct NotificationJson<'a> {
     version: u32,
     event: &'static str,
     host: &'a str,
@@ -83,11 +83,11 @@ impl Notifications {
         before.iter().for_each(|gone| gone.task.abort());
     }
 
-    fn begin(&self, notifier: Notifier) -> Told {
+    fn begin(&self, notifier: Notifier) -> Recipient {
         let queue = Arc::new(Queue::new(notifier.name.clone()));
         let work = delivery::deliver(notifier.clone(), Arc::clone(&queue), self.times);
         let task = self.runtime.spawn(work).abort_handle();
-        Told { notifier, queue, task }
+        Recipient { notifier, queue, task }
     }
 
     /// Tells everybody who wants to know. Returns at once.
@@ -97,7 +97,8 @@ impl Notifications {
             return;
         }
         let at = moment::utc_ms(unix_ms);
-        let body = Body { version: 1, event: occasion.name(), host: &self.host, at, attack: report };
+        let body =
+            NotificationJson { version: 1, event: occasion.name(), host: &self.host, at, attack: report };
         // A report is numbers and texts: it can always be written.
         let body: Arc<[u8]> = serde_json::to_vec(&body).unwrap_or_default().into();
         wanting.for_each(|told| told.queue.push(Arc::clone(&body)));

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Common, Guest, MAX_UNFINISHED, Rules};
+use super::{Common, Guest, MAX_UNFINISHED, PlaceRules};
 
 /// How long to wait where everybody is being answered.
 const ALL_BUSY: Duration = Duration::from_millis(50);
@@ -16,7 +16,7 @@ const FEW: usize = 8;
 
 /// Strangers first, then the longest idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rank {
+pub(super) struct CrowdRank {
     pub(super) is_known: bool,
     pub(super) since_ms: u64,
     pub(super) id: u64,
@@ -34,9 +34,9 @@ pub(super) enum Room {
 }
 
 #[derive(Debug)]
-struct Member {
+struct CrowdMember {
     guest: Arc<Guest>,
-    rank: Rank,
+    rank: CrowdRank,
     /// When an unfinished request has to be finished, and its bytes so far.
     unfinished: Option<(u64, usize)>,
 }
@@ -44,13 +44,13 @@ struct Member {
 /// Who is here.
 #[derive(Debug)]
 pub(super) struct Crowd {
-    rules: Rules,
+    rules: PlaceRules,
     common: Option<Arc<Common>>,
     borrowed: usize,
     next: u64,
-    members: HashMap<u64, Member>,
+    members: HashMap<u64, CrowdMember>,
     /// By what was last seen of everybody. Nobody moves forward by itself, so whoever is first and has not moved is first.
-    order: BTreeSet<Rank>,
+    order: BTreeSet<CrowdRank>,
     /// Strangers in the order.
     strangers: usize,
     /// When unfinished requests have to be finished, and whose they are.
@@ -60,7 +60,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    pub(super) fn new(rules: Rules, common: Option<Arc<Common>>) -> Self {
+    pub(super) fn new(rules: PlaceRules, common: Option<Arc<Common>>) -> Self {
         Self {
             rules,
             common,
@@ -80,7 +80,7 @@ impl Crowd {
             return Room::Free(self.enter(newcomer));
         }
         let Some(mut first) = self.first(now_ms) else { return Room::After(ALL_BUSY) };
-        let age = |rank: &Rank| Duration::from_millis(now_ms.saturating_sub(rank.since_ms));
+        let age = |rank: &CrowdRank| Duration::from_millis(now_ms.saturating_sub(rank.since_ms));
         // Few strangers are no reason to wait for one of them: else newcomers would come in one by one, each after the grace of the one before.
         if !first.is_known
             && age(&first) < self.rules.grace
@@ -113,22 +113,22 @@ impl Crowd {
     fn enter(&mut self, newcomer: impl FnOnce(u64) -> Arc<Guest>) -> Arc<Guest> {
         self.next += 1;
         let guest = newcomer(self.next);
-        let rank = Rank { is_known: false, since_ms: guest.entered_ms, id: guest.id };
+        let rank = CrowdRank { is_known: false, since_ms: guest.entered_ms, id: guest.id };
         self.order.insert(rank);
         self.strangers += 1;
-        self.members.insert(guest.id, Member { guest: Arc::clone(&guest), rank, unfinished: None });
+        self.members.insert(guest.id, CrowdMember { guest: Arc::clone(&guest), rank, unfinished: None });
         guest
     }
 
     /// Who loses its place first.
-    fn first(&mut self, now_ms: u64) -> Option<Rank> {
+    fn first(&mut self, now_ms: u64) -> Option<CrowdRank> {
         let seen = *self.order.first()?;
         if seen.is_known { self.longest_idle(now_ms) } else { Some(seen) }
     }
 
     /// Of those who are known, who has asked nothing for longest.
-    fn longest_idle(&mut self, now_ms: u64) -> Option<Rank> {
-        let known = Rank { is_known: true, since_ms: 0, id: 0 };
+    fn longest_idle(&mut self, now_ms: u64) -> Option<CrowdRank> {
+        let known = CrowdRank { is_known: true, since_ms: 0, id: 0 };
         loop {
             let seen = *self.order.range(known..).next()?;
             // Nobody is last seen in the future: whoever was seen now is not looked at again.
@@ -141,7 +141,7 @@ impl Crowd {
     }
 
     /// Puts somebody where it belongs.
-    fn place(&mut self, rank: Rank) {
+    fn place(&mut self, rank: CrowdRank) {
         let Some(member) = self.members.get_mut(&rank.id) else { return };
         self.order.remove(&member.rank);
         self.order.insert(rank);
@@ -151,7 +151,7 @@ impl Crowd {
 
     /// Somebody is no stranger any more.
     pub(super) fn knows(&mut self, id: u64, now_ms: u64) {
-        self.place(Rank { is_known: true, since_ms: now_ms, id });
+        self.place(CrowdRank { is_known: true, since_ms: now_ms, id });
     }
 
     /// Forgets somebody, who may have been let go already.

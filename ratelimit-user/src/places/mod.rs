@@ -19,7 +19,7 @@ use std::{
 
 use tokio::task::AbortHandle;
 
-use self::crowd::{Crowd, Rank, Room};
+use self::crowd::{Crowd, CrowdRank, Room};
 
 /// Between two looks at who has been here for too long.
 const LOOK: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const LOST: u32 = u32::MAX;
 
 /// What holds for the connections of one protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct PlaceRules {
     /// Connections that always have room, whatever other protocols have.
     pub own: usize,
     /// Of all connections, those that may have shown and asked nothing yet.
@@ -98,7 +98,7 @@ pub struct Busy(Arc<Guest>);
 
 impl Places {
     /// Places under these rules; `common` is where to borrow more.
-    pub fn new(rules: Rules, common: Option<Arc<Common>>) -> Arc<Self> {
+    pub fn new(rules: PlaceRules, common: Option<Arc<Common>>) -> Arc<Self> {
         Arc::new(Self { began: Instant::now(), crowd: Mutex::new(Crowd::new(rules, common)) })
     }
 
@@ -185,7 +185,7 @@ impl Guest {
     #[cfg(test)]
     pub(super) fn anybody() -> Arc<Self> {
         let minute = Duration::from_secs(60);
-        let rules = Rules { own: 1, strangers: 1, first: minute, idle: minute, grace: minute };
+        let rules = PlaceRules { own: 1, strangers: 1, first: minute, idle: minute, grace: minute };
         match Places::new(rules, None).room() {
             Room::Free(guest) | Room::Made(guest) => guest,
             Room::After(wait) => panic!("no place within {wait:?}"),
@@ -216,7 +216,7 @@ impl Guest {
     }
 
     /// Where it is in the queue of those who lose their places.
-    fn rank(&self, now_ms: u64) -> Rank {
+    fn rank(&self, now_ms: u64) -> CrowdRank {
         let is_known = self.is_known.load(Ordering::Relaxed);
         let since_ms = match is_known {
             true if self.busy.load(Ordering::SeqCst) > 0 => now_ms,
@@ -224,7 +224,7 @@ impl Guest {
             // Whatever a stranger does, its time does not begin again.
             false => self.entered_ms,
         };
-        Rank { is_known, since_ms, id: self.id }
+        CrowdRank { is_known, since_ms, id: self.id }
     }
 
     /// Takes the place away, unless something is being answered.

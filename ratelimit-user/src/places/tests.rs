@@ -1,7 +1,7 @@
 use super::*;
 
 const GRACE: Duration = Duration::from_millis(250);
-const RULES: Rules = Rules {
+const RULES: PlaceRules = PlaceRules {
     own: 3,
     strangers: 2,
     first: Duration::from_secs(30),
@@ -16,7 +16,7 @@ struct World {
 }
 
 impl World {
-    fn new(rules: Rules, common: Option<Arc<Common>>) -> Self {
+    fn new(rules: PlaceRules, common: Option<Arc<Common>>) -> Self {
         Self { places: Places::new(rules, common), now_ms: 0 }
     }
 
@@ -97,7 +97,7 @@ fn strangers_lose_their_places_before_guests_that_are_idle_for_longer() {
 
 #[test]
 fn strangers_have_some_of_the_places_and_never_all() {
-    let mut world = World::new(Rules { own: 100, ..RULES }, None);
+    let mut world = World::new(PlaceRules { own: 100, ..RULES }, None);
     let strangers: Vec<_> = (0..10)
         .map(|_| {
             world.pass(GRACE);
@@ -125,7 +125,7 @@ fn a_place_is_nobody_elses_for_a_moment() {
 
 #[test]
 fn newcomers_do_not_wait_for_each_other_where_guests_are_idle_and_strangers_few() {
-    let mut world = World::new(Rules { own: 20, strangers: 16, ..RULES }, None);
+    let mut world = World::new(PlaceRules { own: 20, strangers: 16, ..RULES }, None);
     let known: Vec<_> = (0..20).map(|_| world.known()).collect();
     world.pass(GRACE);
     let strangers = [world.stranger(), world.stranger()];
@@ -181,7 +181,7 @@ fn every_time_that_is_up_ends_a_connection_and_no_other() {
 
 #[test]
 fn unfinished_requests_have_a_sum_and_the_oldest_is_let_go_for_it() {
-    let mut world = World::new(Rules { own: 1_000, strangers: 1_000, ..RULES }, None);
+    let mut world = World::new(PlaceRules { own: 1_000, strangers: 1_000, ..RULES }, None);
     let size = 64 * 1024;
     let many: Vec<_> = (0..=MAX_UNFINISHED / size)
         .map(|_| {
@@ -202,8 +202,8 @@ fn unfinished_requests_have_a_sum_and_the_oldest_is_let_go_for_it() {
 #[test]
 fn a_protocol_keeps_places_of_its_own_whatever_the_others_take() {
     let common = Common::new(4);
-    let greedy = World::new(Rules { strangers: 100, ..RULES }, Some(Arc::clone(&common)));
-    let mut modest = World::new(Rules { strangers: 100, ..RULES }, Some(Arc::clone(&common)));
+    let greedy = World::new(PlaceRules { strangers: 100, ..RULES }, Some(Arc::clone(&common)));
+    let mut modest = World::new(PlaceRules { strangers: 100, ..RULES }, Some(Arc::clone(&common)));
     let taken: Vec<_> = (0..7).map(|_| greedy.known()).collect();
     assert!(matches!(greedy.newcomer(), Room::After(_)), "three of its own and four in common");
     let mine: Vec<_> = (0..3).map(|_| modest.known()).collect();
@@ -217,7 +217,7 @@ fn a_protocol_keeps_places_of_its_own_whatever_the_others_take() {
 
 #[tokio::test]
 async fn who_loses_its_place_is_ended_and_gives_it_back_once() {
-    let places = Places::new(Rules { own: 1, strangers: 1, ..RULES }, None);
+    let places = Places::new(PlaceRules { own: 1, strangers: 1, ..RULES }, None);
     let (ended, wait) = tokio::sync::oneshot::channel::<()>();
     places.enter().await.host(async move {
         let _ends_with_this = ended;
@@ -233,7 +233,7 @@ async fn who_loses_its_place_is_ended_and_gives_it_back_once() {
 
 #[tokio::test]
 async fn whoever_looks_after_the_places_keeps_the_deadlines() {
-    let places = Places::new(Rules { first: Duration::from_millis(1), ..RULES }, None);
+    let places = Places::new(PlaceRules { first: Duration::from_millis(1), ..RULES }, None);
     let (ended, wait) = tokio::sync::oneshot::channel::<()>();
     let place = places.enter().await;
     let known = places.enter().await;

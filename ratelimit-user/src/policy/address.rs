@@ -30,9 +30,9 @@ pub const SENTINEL_PORT: u16 = 26379;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreAddress {
     /// One server, Sentinels or a cluster.
-    pub place: Place,
+    pub place: StorePlace,
     /// Who we are; none for the default user without a password.
-    pub login: Option<Login>,
+    pub login: Option<StoreLogin>,
     /// The database; always 0 in a cluster.
     pub database: u32,
     /// Over TLS, and how; never for a Unix socket.
@@ -41,7 +41,7 @@ pub struct StoreAddress {
 
 /// One server, Sentinels or a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum StorePlace {
     /// One server.
     Single(Endpoint),
     /// The master that these Sentinels know by this name.
@@ -71,7 +71,7 @@ pub enum Endpoint {
 
 /// Who we are. Its password is not in any output.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Login {
+pub struct StoreLogin {
     /// The user of the access control list; none is the default user.
     pub user: Option<String>,
     /// The password.
@@ -109,9 +109,9 @@ impl StoreAddress {
     /// The sockets to begin with: the server, the Sentinels, or the cluster nodes that were named.
     pub fn endpoints(&self) -> &[Endpoint] {
         match &self.place {
-            Place::Single(endpoint) => std::slice::from_ref(endpoint),
-            Place::Sentinel { sentinels, .. } => sentinels,
-            Place::Cluster(nodes) => nodes,
+            StorePlace::Single(endpoint) => std::slice::from_ref(endpoint),
+            StorePlace::Sentinel { sentinels, .. } => sentinels,
+            StorePlace::Cluster(nodes) => nodes,
         }
     }
 }
@@ -131,10 +131,10 @@ impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let base = if self.tls.is_some() { "rediss" } else { "redis" };
         let kind = match &self.place {
-            Place::Single(Endpoint::Tcp { .. }) => "",
-            Place::Single(Endpoint::Unix(_)) => "+unix",
-            Place::Sentinel { .. } => "+sentinel",
-            Place::Cluster(_) => "+cluster",
+            StorePlace::Single(Endpoint::Tcp { .. }) => "",
+            StorePlace::Single(Endpoint::Unix(_)) => "+unix",
+            StorePlace::Sentinel { .. } => "+sentinel",
+            StorePlace::Cluster(_) => "+cluster",
         };
         write!(f, "{base}{kind}://")?;
         if let Some(user) = self.login.as_ref().and_then(|login| login.user.as_ref()) {
@@ -142,12 +142,12 @@ impl fmt::Display for StoreAddress {
         }
         let sockets: Vec<String> = self.endpoints().iter().map(ToString::to_string).collect();
         f.write_str(&sockets.join(","))?;
-        if let Place::Sentinel { master, .. } = &self.place {
+        if let StorePlace::Sentinel { master, .. } = &self.place {
             write!(f, "/{master}")?;
         }
         if self.database != 0 {
             // In a Unix socket's URL the path is taken, so there it is a parameter.
-            let is_unix = matches!(self.place, Place::Single(Endpoint::Unix(_)));
+            let is_unix = matches!(self.place, StorePlace::Single(Endpoint::Unix(_)));
             write!(f, "{}{}", if is_unix { "?db=" } else { "/" }, self.database)?;
         }
         Ok(())
@@ -169,7 +169,7 @@ impl fmt::Debug for Password {
     }
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for StoreLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Login({})", self.user.as_deref().unwrap_or("default"))
     }

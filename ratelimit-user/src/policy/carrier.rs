@@ -121,9 +121,9 @@ impl fmt::Display for Carrier {
 
 /// A place that services can be for, in the words of a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(pub(super) u32);
+pub struct CarrierPlace(pub(super) u32);
 
-impl fmt::Display for Place {
+impl fmt::Display for CarrierPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.checked_sub(PROTOCOLS_AT) {
             None => write!(f, "port {}", self.0 as u16),

@@ -13,11 +13,11 @@ pub struct Listen {
     /// Sources that metrics have series of, at most; 0 for none.
     pub metrics_top: u32,
     /// For questions over HTTP.
-    pub http: Vec<Endpoint>,
+    pub http: Vec<ListenEndpoint>,
     /// For questions over gRPC.
-    pub grpc: Vec<Endpoint>,
+    pub grpc: Vec<ListenEndpoint>,
     /// For questions in the protocol of Redis.
-    pub resp: Vec<Endpoint>,
+    pub resp: Vec<ListenEndpoint>,
     /// The file with the token that callers over TCP show; needed beyond loopback unless there are client certificates.
     pub token_file: Option<PathBuf>,
     /// The file with the token that operators show in the dashboard to change the lists; without it the dashboard changes nothing.
@@ -35,7 +35,7 @@ pub const MAX_METRICS_TOP: u32 = 100;
 
 /// One place to listen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Endpoint {
+pub enum ListenEndpoint {
     /// An address and a port.
     Tcp(SocketAddr),
     /// A socket in the file system.
@@ -80,7 +80,7 @@ impl Listen {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for ListenEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),

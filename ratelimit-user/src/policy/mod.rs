@@ -36,7 +36,7 @@ pub use api::{
     MAX_THREADS, OnRefusal, RequestPolicy, Reserved, Sharing, is_api_name,
 };
 pub use attacks::{AttackPolicy, AttackPolicyError};
-pub use carrier::{Carrier, Place};
+pub use carrier::{Carrier, CarrierPlace};
 pub use cluster::{
     ClusterError, ClusterPolicy, ClusterWords, DEFAULT_HOSTS, DEFAULT_NAME, MAX_HOSTS, Reserve, WithoutStore,
     is_leased,
@@ -45,7 +45,7 @@ pub use host::{HostError, HostPolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use leases::Uncountable;
 pub use limit_list::LimitList;
-pub use listen::{Endpoint, Listen, ListenTls, MAX_METRICS_TOP, SocketRights};
+pub use listen::{Listen, ListenEndpoint, ListenTls, MAX_METRICS_TOP, SocketRights};
 pub use notify::{Notifier, NotifyWay, Occasion, WebhookUrl, WebhookUrlError};
 pub use prefilter::{DEFAULT_NEW_SOURCES, PrefilterError, PrefilterPolicy};
 pub use prefix::{Prefix, PrefixError, TrieKey};
@@ -54,7 +54,7 @@ pub use request_limit::{
 };
 pub use service::{DEFAULT_DSCP, Service, ServiceError, Services};
 pub use setting::{NONE, OF_PLAN, Setting, SettingError, pieces, words};
-pub use shadow::{Order, Shadow};
+pub use shadow::{Shadow, ShadowOrder};
 pub(crate) use sharing::claims;
 pub use sharing::{PortGroup, Unmet};
 pub use source::{DEFAULT_TABLE_ENTRIES, MAX_TABLE_ENTRIES, NamedLimit, SourceError, SourcePolicy};

@@ -19,7 +19,7 @@ use ratelimit_common::{
 
 use super::{
     Prefix,
-    carrier::{Carrier, Place},
+    carrier::{Carrier, CarrierPlace},
     sharing::{self, PortGroup, Unmet},
 };
 
@@ -97,7 +97,7 @@ pub enum ServiceError {
         /// Its name.
         name: String,
         /// The port or protocol.
-        place: Place,
+        place: CarrierPlace,
         /// Who has it.
         other: String,
     },
@@ -113,7 +113,7 @@ pub enum ServiceError {
         /// Its name.
         name: String,
         /// The first port, or the protocol.
-        place: Place,
+        place: CarrierPlace,
         /// The destination.
         prefix: Prefix,
         /// Who has it.

@@ -14,17 +14,17 @@ pub enum Shadow {
 }
 
 /// One prefix, and what has been found so far of those inside it.
-struct Frame {
+struct ShadowFrame {
     owner: usize,
     source: usize,
     prefix: Prefix,
     /// Addresses that prefixes of others have, in parts of 2^128: each counted once, in the widest of them.
-    taken: Share,
+    taken: ShadowShare,
 }
 
 /// Every prefix of all users in order, each with a number for whose it is. It can follow from one version of a policy to the next.
 #[derive(Debug, Default)]
-pub struct Order {
+pub struct ShadowOrder {
     sorted: Vec<(Prefix, u32)>,
     /// The numbers of users by name; of users that are there from the beginning, their place among them.
     owners: HashMap<String, u32>,
@@ -33,9 +33,9 @@ pub struct Order {
 
 /// A part of a prefix, as a number of its 2^-n pieces; exact, because each is a power of two and together they are at most one.
 #[derive(Clone, Copy, Default)]
-struct Share(u128);
+struct ShadowShare(u128);
 
-impl Share {
+impl ShadowShare {
     const WHOLE: u128 = 1 << 127;
 
     /// What a prefix is of one around it. Prefixes of more than 127 bits less do not exist in practice, and count as nothing.
@@ -44,7 +44,7 @@ impl Share {
     }
 }
 
-impl Order {
+impl ShadowOrder {
     /// The prefixes of these users.
     pub fn of(users: &Users) -> Self {
         let mut order = Self::default();
@@ -117,7 +117,7 @@ pub(super) fn shadows_of(mut all: Vec<OwnedPrefix>) -> Vec<(usize, usize, Shadow
 /// One pass: in sorted order a prefix comes before everything inside it, so the prefixes around the current one are a stack.
 fn pass(sorted: impl Iterator<Item = OwnedPrefix>) -> Vec<(usize, usize, Shadow)> {
     let mut found: HashMap<(usize, usize), Shadow> = HashMap::new();
-    let mut around: Vec<Frame> = Vec::new();
+    let mut around: Vec<ShadowFrame> = Vec::new();
     for (prefix, owner, source) in sorted {
         while around.last().is_some_and(|wider| !wider.prefix.covers(&prefix)) {
             close(around.pop(), &mut found);
@@ -126,10 +126,10 @@ fn pass(sorted: impl Iterator<Item = OwnedPrefix>) -> Vec<(usize, usize, Shadow)
             if wider.owner == owner {
                 found.insert((owner, source), Shadow::Around(wider.prefix));
             } else {
-                wider.taken.0 += Share::of(&prefix, &wider.prefix).0;
+                wider.taken.0 += ShadowShare::of(&prefix, &wider.prefix).0;
             }
         }
-        around.push(Frame { owner, source, prefix, taken: Share::default() });
+        around.push(ShadowFrame { owner, source, prefix, taken: ShadowShare::default() });
     }
     while let Some(frame) = around.pop() {
         close(Some(frame), &mut found);
@@ -139,8 +139,8 @@ fn pass(sorted: impl Iterator<Item = OwnedPrefix>) -> Vec<(usize, usize, Shadow)
     shadows
 }
 
-fn close(frame: Option<Frame>, found: &mut HashMap<(usize, usize), Shadow>) {
-    if let Some(frame) = frame.filter(|frame| frame.taken.0 == Share::WHOLE) {
+fn close(frame: Option<ShadowFrame>, found: &mut HashMap<(usize, usize), Shadow>) {
+    if let Some(frame) = frame.filter(|frame| frame.taken.0 == ShadowShare::WHOLE) {
         found.insert((frame.owner, frame.source), Shadow::Inside);
     }
 }
@@ -161,7 +161,7 @@ mod tests {
     fn found(sources: &[&[&str]]) -> Vec<(u32, String, Shadow)> {
         let parsed: Vec<Vec<Prefix>> =
             sources.iter().map(|of| of.iter().map(|text| text.parse().unwrap()).collect()).collect();
-        let order = Order::of(&users(&parsed.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+        let order = ShadowOrder::of(&users(&parsed.iter().map(Vec::as_slice).collect::<Vec<_>>()));
         order.shadows().into_iter().map(|(owner, prefix, why)| (owner, prefix.to_string(), why)).collect()
     }
 
@@ -221,13 +221,13 @@ mod tests {
                 Users::new(users, Vec::new(), &Users::default()).unwrap()
             };
             let (before, after) = (users(&before), users(&after));
-            let mut followed = Order::of(&before);
+            let mut followed = ShadowOrder::of(&before);
             followed.follow(&before, &after);
-            let named = |order: &Order| -> Vec<(Prefix, String)> {
+            let named = |order: &ShadowOrder| -> Vec<(Prefix, String)> {
                 let name = |number: u32| order.owners.iter().find(|(_, other)| **other == number).unwrap().0.clone();
                 order.sorted.iter().map(|(prefix, owner)| (*prefix, name(*owner))).collect()
             };
-            prop_assert_eq!(named(&followed), named(&Order::of(&after)));
+            prop_assert_eq!(named(&followed), named(&ShadowOrder::of(&after)));
         }
 
         /// In a world of 32 addresses, a prefix is shadowed exactly if nobody's answer changes without it.
@@ -248,7 +248,7 @@ mod tests {
                 let address = |host| Prefix::masked(std::net::Ipv4Addr::from_bits(host).into(), 32);
                 (0..32).map(|host| users.of(&address(host)).map(|user| user.name().to_owned())).collect()
             };
-            let shadowed = Order::of(&whole).shadows();
+            let shadowed = ShadowOrder::of(&whole).shadows();
             for (user, of) in sources.iter().enumerate() {
                 for prefix in of {
                     let mut without = sources.clone();

@@ -9,7 +9,7 @@ use ratelimit_common::abi::destination::MAX_DESTINATIONS;
 
 use super::{
     Prefix, Service, ServiceError,
-    carrier::{Carrier, END, Place},
+    carrier::{Carrier, CarrierPlace, END},
     shadow::{OwnedPrefix, Shadow, shadows_of},
 };
 
@@ -79,7 +79,7 @@ pub(super) fn conflicts(services: &[Service], groups: &[PortGroup]) -> Vec<Servi
             for (destination, prefix) in claims(&services[*index]) {
                 let Some(other) = owner.insert(prefix, *index) else { continue };
                 let (name, other) = (services[*index].name().to_owned(), services[other].name().to_owned());
-                let (index, place) = (*index, Place(group.slots[0].start));
+                let (index, place) = (*index, CarrierPlace(group.slots[0].start));
                 errors.entry(index).or_insert(match prefix {
                     None => ServiceError::Overlap { index, name, place, other },
                     Some(prefix) => {

@@ -24,7 +24,7 @@ pub use engine::Replay;
 pub use report::{Amounts, RefusalRow, ReplayReport, SourceRow};
 pub use series::{Bin, Series};
 pub use source_tally::{SourceCount, SourceId, SourceTally};
-pub use timeline::{Timeline, TooFar};
+pub use timeline::{ReplayTimeline, TooFar};
 
 /// The host that captures are replayed on, the same whichever host they are replayed at: one CPU, a clock that ticks 250 times a second, enough
 /// headroom, no other hosts to share with. There are no sockets, so SYNs are not answered with cookies.

@@ -9,7 +9,7 @@ const LONGEST_NS: u64 = 365 * 86_400_000_000_000;
 
 /// From the times of packets to a clock that never goes back. CPUs that capture at once write packets a little out of order.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Timeline {
+pub struct ReplayTimeline {
     first: Option<u64>,
     latest: u64,
     /// Packets that had an earlier time than one before them.
@@ -26,7 +26,7 @@ pub struct TooFar {
     at: String,
 }
 
-impl Timeline {
+impl ReplayTimeline {
     /// The clock's time at a packet of this time.
     pub fn now_ns(&mut self, unix_ns: u64) -> Result<u64, TooFar> {
         let first = *self.first.get_or_insert(unix_ns);
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_clock_never_goes_back_and_says_how_often_packets_did() {
-        let mut timeline = Timeline::default();
+        let mut timeline = ReplayTimeline::default();
         let times = [5_000, 7_000, 6_000, 4_000, 8_000].map(|unix_ns| timeline.now_ns(unix_ns).unwrap());
         assert_eq!(times.map(|now_ns| now_ns - START_NS), [0, 2_000, 2_000, 2_000, 3_000]);
         assert_eq!((timeline.behind(), timeline.span()), (2, Some((5_000, 8_000))));
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_time_that_cannot_be_is_no_time() {
-        let mut timeline = Timeline::default();
+        let mut timeline = ReplayTimeline::default();
         timeline.now_ns(1_700_000_000_000_000_000).unwrap();
         let error = timeline.now_ns(u64::MAX).unwrap_err().to_string();
         assert!(error.contains("more than a year after the first, of 2023-11-14T22:13:20Z"), "{error}");

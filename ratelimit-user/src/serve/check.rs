@@ -28,13 +28,13 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 
 use self::{
-    answer::{Answer, Trouble},
+    answer::{HttpAnswer, Trouble},
     batch::Errand,
-    json::Body,
+    json::RequestBody,
     patience::{Pulse, Watched},
     question::Question,
 };
-use super::{door::Door, listener::Stream};
+use super::{door::Door, listener::ClientStream};
 use crate::requests::{Outcome, asking::Asking};
 
 /// A request's line and header fields are no longer than this.
@@ -43,16 +43,16 @@ const MAX_HEAD: usize = 64 * 1024;
 /// Reads what a stranger asks by query and header fields, and by a body; the sentences with which what is no question is refused.
 pub fn read_any_question(query: Option<&str>, headers: &HeaderMap, body: &[u8]) -> Vec<String> {
     let by_line = Question::read(query, headers).err().map(|trouble| trouble.detail);
-    let by_body = match Body::parse(body) {
-        Ok(Body::One(question)) => vec![question],
-        Ok(Body::Many(questions)) => questions,
+    let by_body = match RequestBody::parse(body) {
+        Ok(RequestBody::One(question)) => vec![question],
+        Ok(RequestBody::Many(questions)) => questions,
         Err(sentence) => vec![Err(sentence)],
     };
     by_line.into_iter().chain(by_body.into_iter().filter_map(Result::err)).collect()
 }
 
 /// Answers one connection until it ends, or until its end is due.
-pub async fn serve(stream: Stream, door: Door) {
+pub async fn serve(stream: ClientStream, door: Door) {
     let pulse = Arc::new(Pulse::default());
     let visit = Visit { door, pulse: Arc::clone(&pulse) };
     let service = service_fn(|request| visit.respond(request));
@@ -79,7 +79,7 @@ struct Visit {
 }
 
 impl Visit {
-    async fn respond(&self, request: Request<Incoming>) -> Result<Response<dashboard::Body>, Infallible> {
+    async fn respond(&self, request: Request<Incoming>) -> Result<Response<dashboard::PageBody>, Infallible> {
         let _busy = self.pulse.begin();
         self.pulse.until_answers_are_read().await;
         if dashboard::is_here(request.uri().path()) {
@@ -94,7 +94,7 @@ impl Visit {
         Ok(answer.map(Either::Left))
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Result<Answer, Trouble> {
+    async fn route(&self, request: Request<Incoming>) -> Result<HttpAnswer, Trouble> {
         let path = request.uri().path();
         let is_open = matches!(path, "/healthz" | "/readyz");
         if !is_open {
@@ -148,7 +148,7 @@ impl Visit {
     }
 
     /// One question without a body.
-    async fn check(&self, request: &Request<Incoming>) -> Result<Answer, Trouble> {
+    async fn check(&self, request: &Request<Incoming>) -> Result<HttpAnswer, Trouble> {
         let question = Question::read(request.uri().query(), request.headers())?;
         let origin = forwarded::origin(&self.door, question.ip, request.headers());
         let parts = question.parts();
@@ -165,7 +165,7 @@ impl Visit {
     }
 
     /// One question or many in JSON.
-    async fn errand(&self, request: Request<Incoming>, errand: Errand) -> Result<Answer, Trouble> {
+    async fn errand(&self, request: Request<Incoming>, errand: Errand) -> Result<HttpAnswer, Trouble> {
         // What proxies say about addresses is the same for all of them.
         let (head, body) = request.into_parts();
         if errand.is_change() {

@@ -40,10 +40,10 @@ pub struct Credentials {
 /// Certificates as they are now.
 pub struct Certificates {
     files: ListenTls,
-    now: RwLock<Shown>,
+    now: RwLock<LoadedCertificates>,
 }
 
-struct Shown {
+struct LoadedCertificates {
     /// One for each protocol: callers that would rather speak something else are told so while they greet.
     configs: Vec<(Protocol, Arc<ServerConfig>)>,
     /// When the first certificate that is shown ends.
@@ -160,17 +160,17 @@ impl Credentials {
 
 impl Certificates {
     fn read(files: &ListenTls) -> Result<Self, String> {
-        Ok(Self { files: files.clone(), now: RwLock::new(Shown::read(files)?) })
+        Ok(Self { files: files.clone(), now: RwLock::new(LoadedCertificates::read(files)?) })
     }
 
     fn read_again(&self) -> Result<bool, String> {
-        let shown = Shown::read(&self.files)?;
+        let shown = LoadedCertificates::read(&self.files)?;
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = shown;
         Ok(true)
     }
 }
 
-impl Shown {
+impl LoadedCertificates {
     fn read(files: &ListenTls) -> Result<Self, String> {
         let (config, expires) = tls::config(files)?;
         let speaking = |protocol: Protocol| (protocol, tls::speaking(&config, protocol.in_tls()));

@@ -31,10 +31,10 @@ use http::{Method as Verb, Request, Response, StatusCode, header};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use self::{
-    framing::{MAX_MESSAGE, Piece, Reader},
-    status::{Code, Status},
+    framing::{MAX_MESSAGE, MessageReader, Piece},
+    status::{Code, GrpcStatus},
 };
-use super::{credentials::Token, door::Door, listener::Stream};
+use super::{credentials::Token, door::Door, listener::ClientStream};
 use crate::requests::{decision_service::DecisionService, turns::Turn};
 
 /// Calls that one connection may have open. A proxy that asks more at once waits a moment.
@@ -81,16 +81,16 @@ impl Method {
 
 /// A call of one message that has not arrived yet.
 #[derive(Debug)]
-struct Call {
+struct GrpcCall {
     method: Method,
-    message: Reader,
+    message: MessageReader,
     respond: SendResponse<Bytes>,
     /// Ticks that it has seen.
     age: u8,
 }
 
 /// Answers one connection until it ends.
-pub async fn serve(stream: Stream, door: Door) {
+pub async fn serve(stream: ClientStream, door: Door) {
     let mut builder = Builder::new();
     builder
         .max_concurrent_streams(MAX_CALLS)
@@ -108,9 +108,9 @@ pub async fn serve(stream: Stream, door: Door) {
 
 /// One connection.
 struct GrpcSession {
-    connection: Connection<Stream, Bytes>,
+    connection: Connection<ClientStream, Bytes>,
     door: Door,
-    calls: Vec<Call>,
+    calls: Vec<GrpcCall>,
     tick: Interval,
     pings: PingPong,
     life: Life,
@@ -188,7 +188,12 @@ impl GrpcSession {
             }
             Method::Reflect => drop(tokio::spawn(reflection::converse(body, respond))),
             Method::ShouldRateLimit | Method::CheckHealth | Method::WatchHealth => {
-                self.calls.push(Call { method, message: Reader::new(body, MAX_MESSAGE), respond, age: 0 });
+                self.calls.push(GrpcCall {
+                    method,
+                    message: MessageReader::new(body, MAX_MESSAGE),
+                    respond,
+                    age: 0,
+                });
             }
         }
     }
@@ -201,7 +206,7 @@ impl GrpcSession {
                 at += 1;
                 continue;
             };
-            let Call { method, mut respond, .. } = self.calls.swap_remove(at);
+            let GrpcCall { method, mut respond, .. } = self.calls.swap_remove(at);
             answered = true;
             match piece {
                 Ok(Piece::Message(message)) => self.reply(method, message, respond, cx),
@@ -250,7 +255,7 @@ impl GrpcSession {
             call.age += 1;
         }
         for mut call in self.calls.extract_if(.., |call| call.age > 1) {
-            let late = Status::new(Code::DeadlineExceeded, "the message did not arrive in time");
+            let late = GrpcStatus::new(Code::DeadlineExceeded, "the message did not arrive in time");
             let _gone = framing::refuse(&mut call.respond, &late);
         }
         self.life = match self.life {
@@ -267,7 +272,7 @@ enum Rejection {
     /// It is no call.
     Http(StatusCode),
     /// It is one.
-    Grpc(Status),
+    Grpc(GrpcStatus),
 }
 
 fn admitted(request: &Request<RecvStream>, token: Option<&Token>) -> Result<Method, Rejection> {
@@ -281,13 +286,13 @@ fn admitted(request: &Request<RecvStream>, token: Option<&Token>) -> Result<Meth
     let path = request.uri().path();
     let method = Method::of(path).ok_or_else(|| {
         let path: String = path.chars().take(200).collect();
-        Rejection::Grpc(Status::new(Code::Unimplemented, format!("there is no method {path:?}")))
+        Rejection::Grpc(GrpcStatus::new(Code::Unimplemented, format!("there is no method {path:?}")))
     })?;
     let shown = || request.headers().get(header::AUTHORIZATION)?.as_bytes().strip_prefix(b"Bearer ");
     match token {
         Some(token) if !method.is_open() && !shown().is_some_and(|shown| token.is(shown)) => {
             let message = "show the token in the metadata, as authorization: Bearer TOKEN";
-            Err(Rejection::Grpc(Status::new(Code::Unauthenticated, message)))
+            Err(Rejection::Grpc(GrpcStatus::new(Code::Unauthenticated, message)))
         }
         _ => Ok(method),
     }
@@ -301,7 +306,7 @@ async fn rate_limit(
     mut respond: SendResponse<Bytes>,
 ) {
     let _gone = match rls::answer(&decisions, message.clone(), vouched).await {
-        Ok(rls::Answer { frame, wait, turns, paid }) => {
+        Ok(rls::RlsAnswer { frame, wait, turns, paid }) => {
             if wait > Duration::ZERO && !held(&mut respond, wait).await {
                 drop(turns);
                 rls::give_back(&decisions, message, &paid).await;

@@ -13,10 +13,10 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use crate::places::{Guest, Places, Rules};
+use crate::places::{Guest, PlaceRules, Places};
 
 /// Scrapers at once. For one more, who has asked nothing yet goes, or who has asked nothing for longest.
-const PLACES: Rules = Rules { own: 64, strangers: 32, first: HEAD, idle: PATIENCE, grace: GRACE };
+const PLACES: PlaceRules = PlaceRules { own: 64, strangers: 32, first: HEAD, idle: PATIENCE, grace: GRACE };
 /// How long a scraper has its place at least.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long the head of a connection's first request may take.

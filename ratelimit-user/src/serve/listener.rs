@@ -22,7 +22,7 @@ use super::{
     credentials::Speaking,
     socket_file::{self, SocketFile},
 };
-use crate::policy::{Endpoint, SocketRights};
+use crate::policy::{ListenEndpoint, SocketRights};
 
 /// How long a caller may take to agree on TLS.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -34,12 +34,12 @@ const KEEPALIVE: Duration = Duration::from_secs(300);
 /// A socket that is bound, before any thread has it.
 #[derive(Debug)]
 pub struct Bound {
-    endpoint: Endpoint,
-    socket: Socket,
+    endpoint: ListenEndpoint,
+    socket: BoundSocket,
 }
 
 #[derive(Debug)]
-enum Socket {
+enum BoundSocket {
     Tcp(StdTcp),
     Unix(StdUnix, #[expect(dead_code, reason = "goes when the socket does")] Option<SocketFile>),
 }
@@ -64,7 +64,7 @@ enum ListenerSocket {
 
 /// A connection.
 #[derive(Debug)]
-pub enum Stream {
+pub enum ClientStream {
     /// Over TCP.
     Tcp(TcpStream),
     /// Over TCP and TLS.
@@ -84,33 +84,33 @@ pub enum Peer {
 
 impl Bound {
     /// Binds a socket. A socket's file that an earlier run left is replaced; one that somebody listens on is not, and nothing else is.
-    pub fn bind(endpoint: &Endpoint, rights: &SocketRights) -> io::Result<Self> {
+    pub fn bind(endpoint: &ListenEndpoint, rights: &SocketRights) -> io::Result<Self> {
         let socket = match endpoint {
-            Endpoint::Tcp(address) => {
+            ListenEndpoint::Tcp(address) => {
                 let domain = socket2::Domain::for_address(*address);
                 let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
                 socket.set_reuse_address(true)?;
                 socket.bind(&(*address).into())?;
                 socket.listen(BACKLOG)?;
-                Socket::Tcp(socket.into())
+                BoundSocket::Tcp(socket.into())
             }
-            Endpoint::Unix(path) => {
+            ListenEndpoint::Unix(path) => {
                 let (listener, file) = socket_file::bind(path, rights)?;
-                Socket::Unix(listener, Some(file))
+                BoundSocket::Unix(listener, Some(file))
             }
         };
         match &socket {
-            Socket::Tcp(listener) => listener.set_nonblocking(true)?,
-            Socket::Unix(listener, _) => listener.set_nonblocking(true)?,
+            BoundSocket::Tcp(listener) => listener.set_nonblocking(true)?,
+            BoundSocket::Unix(listener, _) => listener.set_nonblocking(true)?,
         }
         Ok(Self { endpoint: endpoint.clone(), socket })
     }
 
     /// A socket that another process has bound, and whose file that process removes.
-    pub fn received(endpoint: Endpoint, socket: OwnedFd) -> Self {
+    pub fn received(endpoint: ListenEndpoint, socket: OwnedFd) -> Self {
         let socket = match endpoint {
-            Endpoint::Tcp(_) => Socket::Tcp(socket.into()),
-            Endpoint::Unix(_) => Socket::Unix(socket.into(), None),
+            ListenEndpoint::Tcp(_) => BoundSocket::Tcp(socket.into()),
+            ListenEndpoint::Unix(_) => BoundSocket::Unix(socket.into(), None),
         };
         Self { endpoint, socket }
     }
@@ -118,21 +118,23 @@ impl Bound {
     /// The socket once more, for another process.
     pub fn handle(&self) -> io::Result<OwnedFd> {
         match &self.socket {
-            Socket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
-            Socket::Unix(listener, _) => listener.as_fd().try_clone_to_owned(),
+            BoundSocket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            BoundSocket::Unix(listener, _) => listener.as_fd().try_clone_to_owned(),
         }
     }
 
     /// Where it is.
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &ListenEndpoint {
         &self.endpoint
     }
 
     /// One more end of it, for a thread; called on that thread's runtime.
     pub fn listener(&self, tls: Option<Speaking>) -> io::Result<Listener> {
         let socket = match &self.socket {
-            Socket::Tcp(listener) => ListenerSocket::Tcp(TcpListener::from_std(listener.try_clone()?)?),
-            Socket::Unix(listener, _) => ListenerSocket::Unix(UnixListener::from_std(listener.try_clone()?)?),
+            BoundSocket::Tcp(listener) => ListenerSocket::Tcp(TcpListener::from_std(listener.try_clone()?)?),
+            BoundSocket::Unix(listener, _) => {
+                ListenerSocket::Unix(UnixListener::from_std(listener.try_clone()?)?)
+            }
         };
         // Certificates are for the network.
         let tls = tls.filter(|_| matches!(socket, ListenerSocket::Tcp(_)));
@@ -142,7 +144,7 @@ impl Bound {
 
 impl Listener {
     /// The next connection, as it comes; TLS is agreed on by [`Listener::greet`].
-    pub async fn accept(&self) -> io::Result<(Stream, Peer)> {
+    pub async fn accept(&self) -> io::Result<(ClientStream, Peer)> {
         match &self.socket {
             ListenerSocket::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
@@ -150,21 +152,23 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok((Stream::Tcp(stream), Peer::Host(peer.ip())))
+                Ok((ClientStream::Tcp(stream), Peer::Host(peer.ip())))
             }
-            ListenerSocket::Unix(listener) => Ok((Stream::Unix(listener.accept().await?.0), Peer::Local)),
+            ListenerSocket::Unix(listener) => {
+                Ok((ClientStream::Unix(listener.accept().await?.0), Peer::Local))
+            }
         }
     }
 
     /// Agrees on TLS where there is some; apart from accepting, so that a slow caller keeps nobody waiting.
-    pub fn greet(&self, stream: Stream) -> impl Future<Output = io::Result<Stream>> + use<> {
+    pub fn greet(&self, stream: ClientStream) -> impl Future<Output = io::Result<ClientStream>> + use<> {
         let tls = self.tls.as_ref().and_then(Speaking::acceptor);
         async move {
             match (tls, stream) {
-                (Some(tls), Stream::Tcp(stream)) => {
+                (Some(tls), ClientStream::Tcp(stream)) => {
                     let agreed = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
                     let slow = || io::Error::new(io::ErrorKind::TimedOut, "TLS was not agreed on in time");
-                    Ok(Stream::Tls(Box::new(agreed.map_err(|_| slow())??)))
+                    Ok(ClientStream::Tls(Box::new(agreed.map_err(|_| slow())??)))
                 }
                 (_, stream) => Ok(stream),
             }
@@ -172,7 +176,7 @@ impl Listener {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -182,7 +186,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),

@@ -24,14 +24,14 @@ use tokio::{
 
 use self::{
     check::Hold,
-    command::Verb,
-    frame::{Arguments, Fault, MAX_FRAME},
-    reply::Reply,
-    scratch::Scratch,
+    command::RespVerb,
+    frame::{Arguments, FrameFault, MAX_FRAME},
+    reply::RespReply,
+    scratch::ScratchBuffers,
     session::{After, Called, Session},
     transaction::{Part, Transaction},
 };
-use super::{door::Door, listener::Stream};
+use super::{door::Door, listener::ClientStream};
 use crate::{
     places::UNFINISHED,
     requests::{
@@ -60,15 +60,15 @@ const LINGER_BYTES: u64 = 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Answers one connection until it ends.
-pub async fn serve(stream: Stream, door: Door) {
+pub async fn serve(stream: ClientStream, door: Door) {
     let session = Session::new(door);
-    let mut connection = Connection { stream, session, kept: Vec::new(), whole: false, holds: false };
+    let mut connection = RespConnection { stream, session, kept: Vec::new(), whole: false, holds: false };
     // A caller that hangs up is its own problem.
     let _gone = connection.converse().await;
 }
 
-struct Connection {
-    stream: Stream,
+struct RespConnection {
+    stream: ClientStream,
     session: Session,
     /// Input that was not answered yet.
     kept: Vec<u8>,
@@ -97,7 +97,7 @@ enum Pause {
     Refuse,
 }
 
-impl Connection {
+impl RespConnection {
     async fn converse(&mut self) -> io::Result<()> {
         loop {
             let Some(mut scratch) = self.receive().await? else { return Ok(()) };
@@ -138,17 +138,17 @@ impl Connection {
     }
 
     /// What is to be answered next; none when the caller has hung up.
-    async fn receive(&mut self) -> io::Result<Option<Scratch>> {
+    async fn receive(&mut self) -> io::Result<Option<ScratchBuffers>> {
         let kept = self.kept.len();
         if self.whole {
-            let mut scratch = Scratch::borrow(kept);
+            let mut scratch = ScratchBuffers::borrow(kept);
             scratch.fill(&self.kept, 0);
             return Ok(Some(scratch));
         }
         let stream = &mut self.stream;
         let (mut scratch, read) = poll_fn(|cx| {
             // Back to the thread unless there is something to read.
-            let mut scratch = Scratch::borrow(kept);
+            let mut scratch = ScratchBuffers::borrow(kept);
             let mut room = ReadBuf::new(scratch.room(kept));
             match Pin::new(&mut *stream).poll_read(cx, &mut room) {
                 Poll::Pending => Poll::Pending,
@@ -214,8 +214,8 @@ impl Connection {
             answers = &answers[sent..];
         }
         match &mut self.stream {
-            Stream::Tls(stream) => timeout(PATIENCE, stream.flush()).await?,
-            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+            ClientStream::Tls(stream) => timeout(PATIENCE, stream.flush()).await?,
+            ClientStream::Tcp(_) | ClientStream::Unix(_) => Ok(()),
         }
     }
 
@@ -245,16 +245,16 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
             Ok(None) if session.is_known() || rest.len() <= MAX_STRANGERS_FRAME => {
                 return (used, Pause::Read);
             }
-            Ok(None) => Some(Fault::Stranger),
+            Ok(None) => Some(FrameFault::Stranger),
             Err(fault) => Some(fault),
         };
         if let Some(fault) = fault {
-            let mut reply = Reply::new(output, session.version);
+            let mut reply = RespReply::new(output, session.version);
             reply.error(format_args!("ERR Protocol error: {fault}"));
             return (input.len(), Pause::Refuse);
         }
         let at = output.len();
-        let verb = match session.command(&arguments, &mut Reply::new(output, session.version)) {
+        let verb = match session.command(&arguments, &mut RespReply::new(output, session.version)) {
             Called::Verb(verb) => verb,
             Called::Nothing => continue,
             Called::Wrong => {
@@ -269,7 +269,7 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
         }
         let done = match verb {
             // Apart, so that a connection without a transaction is small.
-            Verb::Exec => Box::pin(execute(session, output)).await,
+            RespVerb::Exec => Box::pin(execute(session, output)).await,
             _ => carry_out(session, verb, &arguments[1..], output).await,
         };
         match done {
@@ -282,9 +282,9 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
 
 /// Whether a request waits for `EXEC`, or is not possible before; it was told so then.
 #[inline]
-fn is_put_off(session: &mut Session, verb: Verb, request: &[u8], output: &mut Vec<u8>) -> bool {
+fn is_put_off(session: &mut Session, verb: RespVerb, request: &[u8], output: &mut Vec<u8>) -> bool {
     let Some(transaction) = &mut session.transaction else { return false };
-    let mut reply = Reply::new(output, session.version);
+    let mut reply = RespReply::new(output, session.version);
     match transaction::part(verb) {
         Part::AtOnce => return false,
         Part::Never => {
@@ -307,13 +307,15 @@ enum Done {
     Close,
 }
 
-async fn carry_out(session: &mut Session, verb: Verb, behind: &[&[u8]], output: &mut Vec<u8>) -> Done {
+async fn carry_out(session: &mut Session, verb: RespVerb, behind: &[&[u8]], output: &mut Vec<u8>) -> Done {
     let door = &session.door;
-    let mut reply = Reply::new(output, session.version);
+    let mut reply = RespReply::new(output, session.version);
     // Names are text from here on, whatever bytes they are.
     let (named, renamed);
     let names = match verb {
-        Verb::Check | Verb::Refund | Verb::ResetKey if behind.iter().any(|word| plain(word).is_none()) => {
+        RespVerb::Check | RespVerb::Refund | RespVerb::ResetKey
+            if behind.iter().any(|word| plain(word).is_none()) =>
+        {
             named = behind.iter().map(|word| key::named(word)).collect::<Vec<_>>();
             renamed = named.iter().map(|word| word.as_bytes()).collect::<Vec<_>>();
             &renamed[..]
@@ -321,9 +323,9 @@ async fn carry_out(session: &mut Session, verb: Verb, behind: &[&[u8]], output: 
         _ => behind,
     };
     let asked = match verb {
-        Verb::Check => check::check(door, names, &mut reply).await,
-        Verb::Refund => check::refund(door, names, &mut reply).await.map(|()| None),
-        Verb::ResetKey => check::reset(door, names, &mut reply).await.map(|()| None),
+        RespVerb::Check => check::check(door, names, &mut reply).await,
+        RespVerb::Refund => check::refund(door, names, &mut reply).await.map(|()| None),
+        RespVerb::ResetKey => check::reset(door, names, &mut reply).await.map(|()| None),
         _ => match session.obey(verb, behind, output) {
             After::Next => Ok(None),
             After::Close => return Done::Close,
@@ -333,7 +335,7 @@ async fn carry_out(session: &mut Session, verb: Verb, behind: &[&[u8]], output: 
         Ok(hold) => Done::At(hold.unwrap_or_default()),
         Err(problem) => {
             let kind = problem.kind();
-            Reply::new(output, session.version).error(format_args!("{kind} {problem}"));
+            RespReply::new(output, session.version).error(format_args!("{kind} {problem}"));
             Done::At(Hold::default())
         }
     }
@@ -342,7 +344,7 @@ async fn carry_out(session: &mut Session, verb: Verb, behind: &[&[u8]], output: 
 /// Carries out a transaction: every request for itself, one after another. The answer waits for the last of their turns.
 async fn execute(session: &mut Session, output: &mut Vec<u8>) -> Done {
     let transaction = session.transaction.take();
-    let mut reply = Reply::new(output, session.version);
+    let mut reply = RespReply::new(output, session.version);
     let Some(transaction) = transaction else {
         reply.error(format_args!("ERR EXEC without MULTI"));
         return Done::At(Hold::default());

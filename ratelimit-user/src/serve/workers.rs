@@ -14,14 +14,14 @@ use super::{
     descriptors,
     door::Door,
     grpc::{self, rlqs::Quotas},
-    listener::{Bound, Listener, Peer, Stream},
+    listener::{Bound, ClientStream, Listener, Peer},
     protocol::Protocol,
     resp,
 };
 use crate::{
     log,
-    places::{Common, Guest, Places, Rules},
-    policy::{Endpoint, Listen, Policy},
+    places::{Common, Guest, PlaceRules, Places},
+    policy::{Listen, ListenEndpoint, Policy},
     requests::decision_service::DecisionService,
     web::gallery::Gallery,
 };
@@ -37,7 +37,7 @@ const BREATHER: Duration = Duration::from_millis(50);
 
 /// Sockets that are bound, and what is needed to answer on them.
 #[derive(Debug)]
-pub struct Sockets {
+pub struct ServedSockets {
     bound: Vec<(Protocol, Bound)>,
     /// What listeners show and ask for.
     credentials: Credentials,
@@ -46,7 +46,7 @@ pub struct Sockets {
     quotas: Arc<Quotas>,
 }
 
-impl Sockets {
+impl ServedSockets {
     /// Binds everything that a policy names, or nothing.
     pub fn bind(listen: &Listen) -> Result<Self, String> {
         let endpoints =
@@ -63,7 +63,10 @@ impl Sockets {
     }
 
     /// Sockets that another process has bound under the same policy.
-    pub fn received(sockets: Vec<(Protocol, Endpoint, OwnedFd)>, listen: &Listen) -> Result<Self, String> {
+    pub fn received(
+        sockets: Vec<(Protocol, ListenEndpoint, OwnedFd)>,
+        listen: &Listen,
+    ) -> Result<Self, String> {
         let bound = |(protocol, endpoint, socket)| (protocol, Bound::received(endpoint, socket));
         Self::with(sockets.into_iter().map(bound).collect(), listen)
     }
@@ -75,7 +78,7 @@ impl Sockets {
     }
 
     /// The sockets once more, for another process, which then answers on them. There is room for as many connections as these can have.
-    pub fn handles(&self, policy: &Policy) -> io::Result<Vec<(Protocol, Endpoint, OwnedFd)>> {
+    pub fn handles(&self, policy: &Policy) -> io::Result<Vec<(Protocol, ListenEndpoint, OwnedFd)>> {
         if !self.is_empty() {
             descriptors::make_room(threads(policy) * MAX_CONNECTIONS);
         }
@@ -193,12 +196,12 @@ fn threads(policy: &Policy) -> usize {
 }
 
 /// How long connections of a protocol may say nothing. HTTP and gRPC look after theirs themselves.
-fn rules(protocol: Protocol, own: usize, all: usize) -> Rules {
+fn rules(protocol: Protocol, own: usize, all: usize) -> PlaceRules {
     let (first, idle) = match protocol {
         Protocol::Http | Protocol::Grpc => (Duration::MAX, Duration::MAX),
         Protocol::Resp => (resp::FIRST, resp::IDLE),
     };
-    Rules { own, strangers: MAX_STRANGERS.min(all / 2).max(1), first, idle, grace: GRACE }
+    PlaceRules { own, strangers: MAX_STRANGERS.min(all / 2).max(1), first, idle, grace: GRACE }
 }
 
 async fn accept(
@@ -224,7 +227,7 @@ async fn accept(
     }
 }
 
-async fn converse(protocol: Protocol, stream: Stream, door: Door) {
+async fn converse(protocol: Protocol, stream: ClientStream, door: Door) {
     match protocol {
         Protocol::Http => check::serve(stream, door).await,
         Protocol::Grpc => grpc::serve(stream, door).await,

@@ -4,10 +4,10 @@ use std::{fmt, sync::Arc};
 
 use tokio::sync::watch;
 
-use super::view::View;
+use super::view::StatsView;
 
 /// The last view; `None` before the first.
-pub type Views = watch::Receiver<Option<Arc<View>>>;
+pub type Views = watch::Receiver<Option<Arc<StatsView>>>;
 
 /// A way to look. Views are made once a second while somebody holds what [`ViewFeed::look`] answers, and not otherwise.
 #[derive(Clone)]

@@ -66,7 +66,7 @@ pub struct Snapshot {
 
 /// Sums over reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Totals {
+pub struct CounterTotals {
     /// Frames handed on.
     pub passed_packets: u64,
     /// Frames dropped.
@@ -83,8 +83,8 @@ pub struct Totals {
 
 impl Columns {
     /// Sums over reasons.
-    pub fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+    pub fn totals(&self) -> CounterTotals {
+        let mut totals = CounterTotals::default();
         let Self { reasons, would_drop, marked, rejected } = self;
         for count in [reasons, would_drop, marked, rejected].into_iter().flatten() {
             if count.verdict == Verdict::Pass.name() {
@@ -146,7 +146,7 @@ impl Snapshot {
     }
 
     /// Sums over reasons.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> CounterTotals {
         self.columns.totals()
     }
 }
@@ -201,7 +201,7 @@ mod tests {
         );
         assert_eq!(snapshot.services[1].columns.would_drop[0].packets, 9, "{snapshot:?}");
         assert_eq!(snapshot.packets(Reason::Conforming), 5, "all services together");
-        let expected = Totals {
+        let expected = CounterTotals {
             passed_packets: 20,
             dropped_packets: 15,
             passed_bytes: 1960,

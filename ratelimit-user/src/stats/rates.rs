@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    Columns, ReasonCount, ServiceCount, Snapshot, Totals,
+    Columns, CounterTotals, ReasonCount, ServiceCount, Snapshot,
     view::{Flow, ReasonFlow, ServiceFlow},
 };
 
@@ -81,8 +81,8 @@ pub(super) fn counts(columns: &Columns) -> impl Iterator<Item = (&str, &ReasonCo
     decided.chain(others.into_iter().flat_map(|(word, counts)| counts.iter().map(move |count| (word, count))))
 }
 
-fn grown(then: &Totals, now: &Totals) -> Option<Totals> {
-    Some(Totals {
+fn grown(then: &CounterTotals, now: &CounterTotals) -> Option<CounterTotals> {
+    Some(CounterTotals {
         passed_packets: now.passed_packets.checked_sub(then.passed_packets)?,
         passed_bytes: now.passed_bytes.checked_sub(then.passed_bytes)?,
         dropped_packets: now.dropped_packets.checked_sub(then.dropped_packets)?,

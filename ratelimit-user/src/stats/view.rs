@@ -75,7 +75,7 @@ pub struct SamplingNote {
 
 /// One span of time. Rates of reasons and services are exact; those of talkers are estimates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct View {
+pub struct StatsView {
     /// Version of this form.
     pub version: u32,
     /// When it ended: UTC, RFC 3339.
@@ -113,7 +113,7 @@ pub struct View {
 
 /// What a view is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Span<'s> {
+pub struct StatsSpan<'s> {
     /// The counters when it began.
     pub before: &'s Snapshot,
     /// The counters when it ended.
@@ -134,9 +134,9 @@ pub struct Span<'s> {
     pub problem: Option<&'s str>,
 }
 
-impl View {
+impl StatsView {
     /// The view of a span. `service` gives names to numbers of the table of ports.
-    pub fn of<'s>(span: &Span<'s>, service: impl Fn(u32) -> Option<&'s str>) -> Self {
+    pub fn of<'s>(span: &StatsSpan<'s>, service: impl Fn(u32) -> Option<&'s str>) -> Self {
         // Not to divide by nothing.
         let seconds = span.span_ms.max(1) as f64 / 1_000.0;
         // Counters that began anew have no rates.
@@ -148,7 +148,7 @@ impl View {
             rates.map_or_else(Default::default, |rates| (rates.reasons, rates.services));
         reasons.sort_by(|a, b| b.flow.packets_per_second.total_cmp(&a.flow.packets_per_second));
         let owners = Owners::of(span.policy.users());
-        let names = Names { owners: &owners, service };
+        let names = ViewNames { owners: &owners, service };
         let source = span.policy.source();
         let talkers = |who: &dyn Fn(Prefix) -> Option<Who>| {
             let of = |sample: &Sampled| who(source.around(sample.source?));
@@ -180,12 +180,12 @@ fn wider(source: Prefix) -> Prefix {
     source.shortened(len.min(source.len()))
 }
 
-struct Names<'o, 's, F> {
+struct ViewNames<'o, 's, F> {
     owners: &'o Owners<'s>,
     service: F,
 }
 
-impl<'s, F: Fn(u32) -> Option<&'s str>> Naming for Names<'_, 's, F> {
+impl<'s, F: Fn(u32) -> Option<&'s str>> Naming for ViewNames<'_, 's, F> {
     fn service(&self, number: u32) -> Option<&str> {
         (self.service)(number)
     }
@@ -200,7 +200,7 @@ impl<'s, F: Fn(u32) -> Option<&'s str>> Naming for Names<'_, 's, F> {
 }
 
 /// What the weights of samples are multiplied with, so that they add up to what was counted: samples that were lost are made up for by the others.
-fn scale(span: &Span<'_>) -> f64 {
+fn scale(span: &StatsSpan<'_>) -> f64 {
     let counted = packets(span.after).saturating_sub(packets(span.before));
     let weighed: u64 = span.samples.iter().map(|sample| sample.weight).sum();
     // A span in which every packet was seen needs no estimate, and begins and ends a moment beside the counters'.
@@ -215,11 +215,11 @@ fn packets(snapshot: &Snapshot) -> u64 {
     totals.passed_packets + totals.dropped_packets + totals.replied_packets
 }
 
-fn largest_weight(span: &Span<'_>) -> u64 {
+fn largest_weight(span: &StatsSpan<'_>) -> u64 {
     span.samples.iter().map(|sample| sample.weight).max().unwrap_or(1)
 }
 
-fn note(span: &Span<'_>) -> SamplingNote {
+fn note(span: &StatsSpan<'_>) -> SamplingNote {
     let one_in = largest_weight(span);
     // The rule of three: what was chosen with probability 1/w and never was, was there fewer than 3 w times.
     let unseen_packets =
@@ -274,10 +274,10 @@ mod tests {
         }
     }
 
-    fn view(samples: &[Sampled], lost: u64) -> View {
+    fn view(samples: &[Sampled], lost: u64) -> StatsView {
         let policy = config::parse(POLICY, "policy.toml").unwrap().policy;
         let (before, after) = (snapshot(100, 1_000), snapshot(300, 5_000));
-        let span = Span {
+        let span = StatsSpan {
             before: &before,
             after: &after,
             samples,
@@ -288,7 +288,7 @@ mod tests {
             attack_state: "flood",
             problem: None,
         };
-        View::of(&span, |number| (number == 1).then_some("dns"))
+        StatsView::of(&span, |number| (number == 1).then_some("dns"))
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!((view.at.as_str(), view.mode.as_str()), ("2024-02-29T12:34:56.500Z", "enforce"));
         let json = serde_json::to_value(&view).unwrap();
         assert_eq!(json["reasons"][0]["packets_per_second"], 2_000.0);
-        assert_eq!(serde_json::from_value::<View>(json).unwrap(), view);
+        assert_eq!(serde_json::from_value::<StatsView>(json).unwrap(), view);
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
             Snapshot::new(&[count(Fate::Decided, dropped), count(Fate::Rejected, rejected)], &names)
         };
         let policy = config::parse(POLICY, "policy.toml").unwrap().policy;
-        let span = Span {
+        let span = StatsSpan {
             before: &at(7, 5_000_000),
             after: &at(9, 5_000_010),
             samples: &[],
@@ -355,7 +355,7 @@ mod tests {
             attack_state: "normal",
             problem: None,
         };
-        let view = View::of(&span, |_| None);
+        let view = StatsView::of(&span, |_| None);
         assert_eq!(view.dropped.packets_per_second, 12.0, "nobody sent five million");
     }
 }

@@ -44,7 +44,7 @@ use super::{
     backend::Backend,
     exchange::recent_us,
     inquiry::Inquiry,
-    redis::{Call, Link, StoreError, Value},
+    redis::{Call, RedisLink, StoreError, Value},
     round_trip::RoundTrip,
 };
 use crate::{
@@ -69,7 +69,7 @@ pub struct Unavailable;
 pub struct Store {
     requests: mpsc::Sender<Inquiries>,
     jobs: mpsc::Sender<Job>,
-    known: Arc<Known>,
+    known: Arc<StoreHealth>,
     deadline: Duration,
     is_sharded: bool,
     runtime: tokio::runtime::Handle,
@@ -77,7 +77,7 @@ pub struct Store {
 
 /// What is known of the store.
 #[derive(Debug)]
-struct Known {
+struct StoreHealth {
     is_up: AtomicBool,
     asked: AtomicU64,
     failed: AtomicU64,
@@ -85,7 +85,7 @@ struct Known {
     round_trip: Mutex<RoundTrip>,
 }
 
-impl Known {
+impl StoreHealth {
     fn new(round_trip: RoundTrip) -> Self {
         Self {
             is_up: AtomicBool::default(),
@@ -115,7 +115,7 @@ impl Store {
     ) -> std::io::Result<Option<Self>> {
         let Some(cluster) = policy.cluster() else { return Ok(None) };
         let host = host.map_or_else(made_up_name, ToOwned::to_owned);
-        Self::connect::<Link>(cluster.redis(), cluster, host, deadline).map(Some)
+        Self::connect::<RedisLink>(cluster.redis(), cluster, host, deadline).map(Some)
     }
 
     /// Connects in a thread of its own. Until that has worked, the store counts as gone.
@@ -141,7 +141,7 @@ impl Store {
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (requests, request_queue) = mpsc::channel(QUEUE);
         let (jobs, job_queue) = mpsc::channel(JOBS);
-        let known = Arc::new(Known::new(RoundTrip::new(policy.tick(), policy.lease())));
+        let known = Arc::new(StoreHealth::new(RoundTrip::new(policy.tick(), policy.lease())));
         let is_sharded = B::is_sharded(address);
         let name = policy.name().to_owned();
         let worker = Arc::new(Worker::<B> {
@@ -257,7 +257,7 @@ fn made_up_name() -> String {
 struct Worker<B: Backend> {
     address: B::Address,
     probe: Probe,
-    known: Arc<Known>,
+    known: Arc<StoreHealth>,
     /// For how long an answer to a request is waited for.
     deadline: Duration,
     clock: Clock,

@@ -12,7 +12,7 @@ use super::{
     distribution::Quantiles,
     habits::SubjectRates,
     proposal::Proposal,
-    subject::{Subject, port_name},
+    subject::{ProposalSubject, port_name},
 };
 use crate::{
     policy::{Carrier, Service, Services},
@@ -42,7 +42,7 @@ struct Section {
 
 /// A policy that was not tried yet.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct PolicyDraft {
     /// What it was drawn from, in a line.
     observed: String,
     sections: Vec<Section>,
@@ -87,14 +87,14 @@ struct Hits {
     sources: Vec<(u64, String)>,
 }
 
-impl Draft {
+impl PolicyDraft {
     /// A policy for rates that were seen; `None` if there was no source. Services are those of a policy, or ports.
     pub fn of(
-        rates: &BTreeMap<Subject, SubjectRates>,
+        rates: &BTreeMap<ProposalSubject, SubjectRates>,
         services: Option<&Services>,
         observed: &str,
     ) -> Option<Self> {
-        let everything = rates.get(&Subject::Everything)?;
+        let everything = rates.get(&ProposalSubject::Everything)?;
         let mut sections = vec![Section {
             service: None,
             matching: String::new(),
@@ -113,7 +113,7 @@ impl Draft {
         match services {
             Some(services) => {
                 for (service, at) in services.iter().zip(0..) {
-                    if let Some(rates) = rates.get(&Subject::Service(at)) {
+                    if let Some(rates) = rates.get(&ProposalSubject::Service(at)) {
                         sections.push(of_service(service.name().to_owned(), matching(service), rates));
                     }
                 }
@@ -251,11 +251,11 @@ fn limits(rates: &SubjectRates, least: u64) -> Vec<(Proposal, Quantiles)> {
 }
 
 /// Ports that look like services: TCP was asked for connections there, and it was more than one packet of one source.
-fn ports(rates: &BTreeMap<Subject, SubjectRates>) -> Vec<(Protocol, u16, &SubjectRates)> {
+fn ports(rates: &BTreeMap<ProposalSubject, SubjectRates>) -> Vec<(Protocol, u16, &SubjectRates)> {
     let mut ports: Vec<_> = rates
         .iter()
         .filter_map(|(subject, rates)| match subject {
-            Subject::Port(protocol, port) => Some((*protocol, *port, rates)),
+            ProposalSubject::Port(protocol, port) => Some((*protocol, *port, rates)),
             _ => None,
         })
         .filter(|(protocol, _, rates)| {

@@ -6,7 +6,7 @@ use foldhash::HashMap;
 
 use super::{
     distribution::Distribution,
-    subject::{Subject, Traits},
+    subject::{ProposalSubject, Traits},
 };
 use crate::{capture::Arrival, policy::Services, replay::SourceId};
 
@@ -59,9 +59,9 @@ impl SubjectRates {
 /// What sources did.
 #[derive(Debug)]
 pub struct Habits {
-    rows: HashMap<(Subject, SourceId), HabitRow>,
+    rows: HashMap<(ProposalSubject, SourceId), HabitRow>,
     /// Sources that have no row any more.
-    summed: BTreeMap<Subject, SubjectRates>,
+    summed: BTreeMap<ProposalSubject, SubjectRates>,
     packets: u64,
     max_rows: usize,
 }
@@ -82,7 +82,7 @@ impl Habits {
         let Some(Traits { source, subject, is_syn }) = Traits::of(&arrival.frame, services) else { return };
         self.packets += 1;
         let second = arrival.unix_ns / 1_000_000_000;
-        for subject in [Some(Subject::Everything), subject].into_iter().flatten() {
+        for subject in [Some(ProposalSubject::Everything), subject].into_iter().flatten() {
             if self.rows.len() >= self.max_rows && !self.rows.contains_key(&(subject, source)) {
                 self.sum_up();
             }
@@ -120,7 +120,7 @@ impl Habits {
     }
 
     /// The rates of all subjects.
-    pub fn rates(&self) -> BTreeMap<Subject, SubjectRates> {
+    pub fn rates(&self) -> BTreeMap<ProposalSubject, SubjectRates> {
         let mut rates = self.summed.clone();
         for ((subject, _), row) in &self.rows {
             rates.entry(*subject).or_default().add(row);

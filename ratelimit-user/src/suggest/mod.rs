@@ -15,8 +15,8 @@ mod spool;
 mod subject;
 
 pub use distribution::Distribution;
-pub use draft::{Draft, ProposedLimit, Suggestion};
+pub use draft::{PolicyDraft, ProposedLimit, Suggestion};
 pub use habits::Habits;
 pub use proposal::Proposal;
 pub use spool::{Spool, SpoolFull};
-pub use subject::Subject;
+pub use subject::ProposalSubject;

@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 128 << 20;
 
 /// A packet in the spool.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct SpooledPacket {
     unix_ns: u64,
     start: u32,
     len: u32,
@@ -24,7 +24,7 @@ struct Kept {
 #[derive(Debug, Default)]
 pub struct Spool {
     bytes: Vec<u8>,
-    packets: Vec<Kept>,
+    packets: Vec<SpooledPacket>,
 }
 
 /// There is no room for another packet.
@@ -38,7 +38,7 @@ impl Spool {
         if self.packets.len() >= MAX_PACKETS || self.bytes.len() + bytes.len() > MAX_BYTES {
             return Err(SpoolFull);
         }
-        self.packets.push(Kept {
+        self.packets.push(SpooledPacket {
             unix_ns: arrival.unix_ns,
             start: self.bytes.len() as u32,
             len: arrival.frame.len().min(u64::from(u32::MAX)) as u32,

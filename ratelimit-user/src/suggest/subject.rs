@@ -37,7 +37,7 @@ const NAMED: [(Protocol, u16, &str); 14] = [
 
 /// What limits are proposed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Subject {
+pub enum ProposalSubject {
     /// Everything that a source sends.
     Everything,
     /// A port that packets came to.
@@ -50,7 +50,7 @@ pub enum Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traits {
     pub(super) source: SourceId,
-    pub(super) subject: Option<Subject>,
+    pub(super) subject: Option<ProposalSubject>,
     pub(super) is_syn: bool,
 }
 
@@ -84,13 +84,13 @@ fn protocol(packet: &Packet) -> Option<Protocol> {
 }
 
 /// The port that a packet came to, if that may be a service: TCP shows by SYNs which are.
-fn port(packet: &Packet) -> Option<Subject> {
+fn port(packet: &Packet) -> Option<ProposalSubject> {
     let protocol = protocol(packet)?;
     let is_service = packet.port < FIRST_CLIENT_PORT || NAMED.iter().any(|(_, port, _)| *port == packet.port);
-    (is_service && packet.port != 0).then_some(Subject::Port(protocol, packet.port))
+    (is_service && packet.port != 0).then_some(ProposalSubject::Port(protocol, packet.port))
 }
 
-fn of_policy(services: &Services, packet: &Packet, frame: &Frame<'_>) -> Option<Subject> {
+fn of_policy(services: &Services, packet: &Packet, frame: &Frame<'_>) -> Option<ProposalSubject> {
     let wanted = match protocol(packet) {
         Some(protocol) => {
             let destination = SourceId::of(parse::destination(frame)?).address();
@@ -98,7 +98,7 @@ fn of_policy(services: &Services, packet: &Packet, frame: &Frame<'_>) -> Option<
         }
         None => services.iter().find(|one| one.carrier() == Carrier::Number(packet.protocol))?.name(),
     };
-    services.iter().position(|service| service.name() == wanted).map(Subject::Service)
+    services.iter().position(|service| service.name() == wanted).map(ProposalSubject::Service)
 }
 
 /// A name for a port.
@@ -107,7 +107,7 @@ pub(super) fn port_name(protocol: Protocol, port: u16) -> String {
     named.map_or_else(|| format!("{}-{port}", Carrier::Ports(protocol)), |(_, _, name)| (*name).to_owned())
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for ProposalSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Everything => f.write_str("everything"),

@@ -149,7 +149,7 @@ mod tests {
     use super::{
         super::{
             rows::{Grouping, Ranking, tests::view},
-            screen::Standing,
+            screen::HostSummary,
         },
         *,
     };
@@ -165,7 +165,7 @@ mod tests {
     fn screen() -> Screen {
         let mut screen = Screen::new(Grouping::Source, Ranking::Packets);
         screen.take_in(view());
-        screen.know(Standing {
+        screen.know(HostSummary {
             line: "eth0 native  table 1.20k of 262k  store up, 3 hosts".to_owned(),
             warnings: vec!["the store does not answer".to_owned(), "another".to_owned()],
         });

@@ -11,5 +11,5 @@ pub mod rows;
 mod screen;
 mod session;
 
-pub use screen::{Screen, Standing, Wish};
-pub use session::{Host, run};
+pub use screen::{HostSummary, Screen, Wish};
+pub use session::{WatchedHost, run};

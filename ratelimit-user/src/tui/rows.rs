@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use crate::stats::{
     remaining::{ClusterHost, LimitLeft},
     talkers::Talker,
-    view::{Flow, ReasonFlow, ServiceFlow, View},
+    view::{Flow, ReasonFlow, ServiceFlow, StatsView},
 };
 
 /// What packets are added up by.
@@ -70,7 +70,7 @@ pub fn heads(grouping: Grouping) -> &'static [&'static str] {
 }
 
 /// The rows whose names contain `filter`, in order.
-pub fn rows(view: &View, grouping: Grouping, ranking: Ranking, filter: &str) -> Vec<TableRow> {
+pub fn rows(view: &StatsView, grouping: Grouping, ranking: Ranking, filter: &str) -> Vec<TableRow> {
     let mut rows: Vec<(Rank, TableRow)> = match grouping {
         Grouping::Source => view.sources.iter().map(source_row).collect(),
         Grouping::Prefix => view.prefixes.iter().map(prefix_row).collect(),
@@ -213,7 +213,7 @@ pub fn short(number: f64) -> String {
 }
 
 /// The host in three lines: what it does, how much, and how good the numbers of sources are.
-pub fn summary(view: &View) -> [String; 3] {
+pub fn summary(view: &StatsView) -> [String; 3] {
     let flow = |flow: &Flow| {
         format!("{} ({}bit/s)", short(flow.packets_per_second), short(8.0 * flow.bytes_per_second))
     };
@@ -277,9 +277,9 @@ pub(super) mod tests {
     }
 
     /// A second under attack.
-    pub(in crate::tui) fn view() -> View {
+    pub(in crate::tui) fn view() -> StatsView {
         let flow = |packets: f64| Flow { packets_per_second: packets, bytes_per_second: 100.0 * packets };
-        View {
+        StatsView {
             version: 1,
             at: "2026-11-16T12:00:00.000Z".to_owned(),
             span_ms: 1_000,
@@ -331,7 +331,7 @@ pub(super) mod tests {
                 round_trip_us: 431,
                 program: "1.0.0".to_owned(),
             }],
-            ..View::default()
+            ..StatsView::default()
         }
     }
 

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::rows::{Grouping, Ranking, TableRow, rows};
-use crate::stats::view::View;
+use crate::stats::view::StatsView;
 
 /// Seconds that the sparklines go back.
 pub(super) const HISTORY: usize = 240;
@@ -14,7 +14,7 @@ const LONGEST_FILTER: usize = 64;
 
 /// Facts about the host that do not fit into a view of its traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct HostSummary {
     /// One line: interfaces, table, cluster.
     pub line: String,
     /// What the operator should know.
@@ -44,8 +44,8 @@ pub(super) struct Confirmation {
 /// All that is shown.
 #[derive(Clone, Debug, Default)]
 pub struct Screen {
-    pub(super) view: Option<Arc<View>>,
-    pub(super) standing: Standing,
+    pub(super) view: Option<Arc<StatsView>>,
+    pub(super) standing: HostSummary,
     /// Packets per second that passed and that were dropped, oldest first.
     pub(super) history: VecDeque<(u64, u64)>,
     pub(super) grouping: Grouping,
@@ -69,7 +69,7 @@ impl Screen {
     }
 
     /// Takes in the next view, unless somebody wants to look at the last one for longer.
-    pub fn take_in(&mut self, view: View) {
+    pub fn take_in(&mut self, view: StatsView) {
         let packets = |flow: &crate::stats::view::Flow| flow.packets_per_second.round() as u64;
         self.history.push_back((packets(&view.passed), packets(&view.dropped)));
         if self.history.len() > HISTORY {
@@ -81,7 +81,7 @@ impl Screen {
     }
 
     /// Takes in what is known of the host.
-    pub fn know(&mut self, standing: Standing) {
+    pub fn know(&mut self, standing: HostSummary) {
         self.standing = standing;
     }
 
@@ -286,7 +286,7 @@ mod tests {
     fn a_paused_screen_keeps_its_view_and_goes_on_with_its_history() {
         let mut screen = screen();
         press(&mut screen, "p");
-        screen.take_in(View { at: "later".to_owned(), ..view() });
+        screen.take_in(StatsView { at: "later".to_owned(), ..view() });
         assert_eq!(screen.view.as_ref().map(|view| view.at.as_str()), Some("2026-11-16T12:00:00.000Z"));
         assert_eq!(screen.history.len(), 2);
         (0..1_000).for_each(|_| screen.take_in(view()));

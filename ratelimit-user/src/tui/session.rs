@@ -18,9 +18,9 @@ use ratatui::{
 
 use super::{
     draw::draw,
-    screen::{Screen, Standing, Wish},
+    screen::{HostSummary, Screen, Wish},
 };
-use crate::{failure::Failure, stats::view::View};
+use crate::{failure::Failure, stats::view::StatsView};
 
 /// How long a key waits to be looked at.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -28,11 +28,11 @@ const GLANCE: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Whoever may ask the daemon.
-pub trait Host: Send + Sync + 'static {
+pub trait WatchedHost: Send + Sync + 'static {
     /// The next second of traffic. Takes about a second.
-    fn view(&self) -> Result<View, Failure>;
+    fn view(&self) -> Result<StatsView, Failure>;
     /// What is known of the host.
-    fn standing(&self) -> Result<Standing, Failure>;
+    fn standing(&self) -> Result<HostSummary, Failure>;
     /// Why a source is treated as it is.
     fn explain(&self, source: &str) -> Result<String, Failure>;
     /// Blocks a source, and says so in a sentence.
@@ -41,10 +41,10 @@ pub trait Host: Send + Sync + 'static {
     fn allow(&self, source: &str) -> Result<String, Failure>;
 }
 
-type News = Result<(View, Standing), Failure>;
+type News = Result<(StatsView, HostSummary), Failure>;
 
 /// Shows a screen until somebody quits or a signal ends it. The terminal is as it was afterwards, also after a panic.
-pub fn run(host: &Arc<impl Host>, screen: Screen, has_colours: bool) -> Result<(), Failure> {
+pub fn run(host: &Arc<impl WatchedHost>, screen: Screen, has_colours: bool) -> Result<(), Failure> {
     let unusable = |error: io::Error| {
         Failure::usage(format!("the terminal cannot be drawn on: {error}; use top --once"))
     };
@@ -61,7 +61,7 @@ pub fn run(host: &Arc<impl Host>, screen: Screen, has_colours: bool) -> Result<(
 }
 
 /// Asks the daemon on a thread of its own, so that keys do not wait for it. It ends with the process.
-fn follow(host: &Arc<impl Host>) -> Receiver<News> {
+fn follow(host: &Arc<impl WatchedHost>) -> Receiver<News> {
     // One waits at most: who does not look does not have them pile up.
     let (sender, receiver) = mpsc::sync_channel(1);
     let host = Arc::clone(host);
@@ -82,7 +82,7 @@ fn follow(host: &Arc<impl Host>) -> Receiver<News> {
 
 fn show(
     mut terminal: DefaultTerminal,
-    host: &impl Host,
+    host: &impl WatchedHost,
     mut screen: Screen,
     news: &Receiver<News>,
     ended: &AtomicBool,
@@ -124,7 +124,7 @@ fn show(
     }
 }
 
-fn fulfil(wish: &Wish, host: &impl Host, screen: &mut Screen) {
+fn fulfil(wish: &Wish, host: &impl WatchedHost, screen: &mut Screen) {
     let outcome = match wish {
         Wish::Quit => return,
         Wish::Explain(source) => match host.explain(source) {

@@ -40,7 +40,7 @@ pub(super) fn grpc(bytes: &[u8]) {
     let Ok(domain) = std::str::from_utf8(&request.domain) else { return };
     for one in &request.descriptors {
         let entries = one.entries.iter().map(|entry| (&entry.key, &entry.value));
-        match descriptor::Question::read(domain, entries, 1, false) {
+        match descriptor::DescriptorQuery::read(domain, entries, 1, false) {
             Ok(question) => assert!(question.request().parts.len() <= one.entries.len()),
             Err(status) => assert!(!format!("{status:?}").is_empty()),
         }

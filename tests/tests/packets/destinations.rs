@@ -18,7 +18,7 @@ use ratelimit_tests::{
 use ratelimit_user::{
     compile::{self, Before, Desired},
     config,
-    dataplane::kernel::Maps,
+    dataplane::kernel::KernelMaps,
 };
 
 /// What the frames of these tests are for: UDP 53 and TCP 80.
@@ -65,7 +65,7 @@ fn dns(to: &str) -> Vec<u8> {
 }
 
 /// Packets that each service has counted, and first those of none.
-fn by_service(maps: &Maps) -> Vec<u64> {
+fn by_service(maps: &KernelMaps) -> Vec<u64> {
     let mut sums = Vec::new();
     for count in maps.counts().unwrap() {
         sums.resize(sums.len().max(count.service as usize + 1), 0);

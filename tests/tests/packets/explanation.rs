@@ -13,7 +13,7 @@ use ratelimit_tests::{
 use ratelimit_user::{
     compile::lists::{self, Lists},
     config,
-    explain::{Explanation, LimitState, Setting, explain},
+    explain::{ExplainContext, Explanation, LimitState, explain},
     policy::Policy,
 };
 
@@ -38,7 +38,7 @@ impl Site {
     }
 
     fn explain(&self, address: impl Into<IpAddr>) -> Explanation {
-        let setting = Setting {
+        let setting = ExplainContext {
             policy: &self.policy,
             kernel: &self.desired.policy,
             names: &self.desired.names,

@@ -16,7 +16,7 @@ use ratelimit_user::{
     },
     compile,
     dataplane::framing::Framing,
-    replay::{Cause, FACTS, Replay, Timeline},
+    replay::{Cause, FACTS, Replay, ReplayTimeline},
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -67,7 +67,7 @@ fn agree(policy: &str, framing: Framing, frames: &[Vec<u8>]) -> Vec<Cause> {
     let link_type = if framing == Framing::Ip { LinkType::Ip } else { LinkType::Ethernet };
     let mut capture = Capture::read("memory", Box::new(Cursor::new(captured(link_type, frames)))).unwrap();
     let mut replay = Replay::of(&policy, desired);
-    let (mut timeline, mut arrivals) = (Timeline::default(), ArrivalMaker::default());
+    let (mut timeline, mut arrivals) = (ReplayTimeline::default(), ArrivalMaker::default());
     let mut causes = Vec::new();
     for frame in frames {
         let packet = capture.next_packet().unwrap().expect("as many as were written");

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use ratelimit_common::abi::Reason;
 
 use crate::explain::{
-    BlockMatch, Explanation, LastDrop, LimitState, PrefixState, Refusal, ServiceState, SourceState, UserState,
+    BlockMatch, ExplainedRefusal, Explanation, LastDrop, LimitState, PrefixState, ServiceState, SourceState,
+    UserState,
 };
 
 /// A bucket with less than this part left is as good as spent: a sixteenth.
@@ -115,7 +116,7 @@ fn pressed(explanation: &Explanation) -> impl Iterator<Item = String> {
 }
 
 /// Some packets that are refused while others pass.
-fn exception(refusal: &Refusal) -> String {
+fn exception(refusal: &ExplainedRefusal) -> String {
     let which = match refusal.applies_to.as_str() {
         "syns" => "new TCP connections",
         "fragments" => "fragments",
@@ -126,12 +127,12 @@ fn exception(refusal: &Refusal) -> String {
     format!("{which}{place} {verb} {}: {}", lasting(refusal), why(refusal))
 }
 
-fn lasting(refusal: &Refusal) -> String {
+fn lasting(refusal: &ExplainedRefusal) -> String {
     refusal.for_ms.map_or("for good".to_owned(), |ms| format!("for another {}", span(ms)))
 }
 
 /// A refusal's reason in words, and the name that `stats` counts it under.
-fn why(refusal: &Refusal) -> String {
+fn why(refusal: &ExplainedRefusal) -> String {
     words(&refusal.reason)
 }
 

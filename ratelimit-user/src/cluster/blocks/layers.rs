@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::record::Held;
+use super::record::HostBlock;
 use crate::compile::lists::Prefix;
 
 /// Where a block comes from.
@@ -24,7 +24,7 @@ pub struct ListEdit {
     /// The prefix.
     pub prefix: Prefix,
     /// Its block; none: it is not blocked.
-    pub block: Option<(Held, Layer)>,
+    pub block: Option<(HostBlock, Layer)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -32,12 +32,12 @@ pub(super) struct Layers {
     /// Prefixes whose block on the list is the cluster's.
     shown: BTreeSet<Prefix>,
     /// Blocks of this host alone behind those.
-    hidden: BTreeMap<Prefix, Held>,
+    hidden: BTreeMap<Prefix, HostBlock>,
 }
 
 impl Layers {
     /// What was left behind by the daemon before.
-    pub(super) fn inherit(&mut self, prefix: Prefix, hidden: Option<Held>) {
+    pub(super) fn inherit(&mut self, prefix: Prefix, hidden: Option<HostBlock>) {
         self.shown.insert(prefix);
         self.hidden.extend(hidden.map(|held| (prefix, held)));
     }
@@ -48,18 +48,28 @@ impl Layers {
     }
 
     /// Blocks of this host that the list does not say.
-    pub(super) fn hidden(&self) -> &BTreeMap<Prefix, Held> {
+    pub(super) fn hidden(&self) -> &BTreeMap<Prefix, HostBlock> {
         &self.hidden
     }
 
     /// The block of this host alone.
-    pub(super) fn local(&self, prefix: &Prefix, listed: Option<&Held>, now_ns: u64) -> Option<Held> {
+    pub(super) fn local(
+        &self,
+        prefix: &Prefix,
+        listed: Option<&HostBlock>,
+        now_ns: u64,
+    ) -> Option<HostBlock> {
         let local = if self.shown.contains(prefix) { self.hidden.get(prefix) } else { listed };
         local.filter(|held| held.holds(now_ns)).cloned()
     }
 
     /// The list with these two.
-    pub(super) fn placed(&mut self, prefix: Prefix, local: Option<Held>, cluster: Option<Held>) -> ListEdit {
+    pub(super) fn placed(
+        &mut self,
+        prefix: Prefix,
+        local: Option<HostBlock>,
+        cluster: Option<HostBlock>,
+    ) -> ListEdit {
         self.forget(&prefix);
         let block = match (local, cluster) {
             (local, Some(cluster)) if local.as_ref().is_none_or(|local| cluster.outlasts(local)) => {
@@ -75,8 +85,8 @@ impl Layers {
     pub(super) fn settled(
         &mut self,
         prefix: Prefix,
-        cluster: Option<Held>,
-        listed: Option<&Held>,
+        cluster: Option<HostBlock>,
+        listed: Option<&HostBlock>,
         now_ns: u64,
     ) -> Option<ListEdit> {
         let layer = if self.shown.contains(&prefix) { Layer::Cluster } else { Layer::Local };

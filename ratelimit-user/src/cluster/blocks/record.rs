@@ -16,14 +16,14 @@ const NEARLY_NS: u64 = 1_000_000_000;
 
 /// A block as one host has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HostBlock {
     /// Until when, by the clock that the packet path has; none: until it is removed.
     pub until_ns: Option<u64>,
     /// Why.
     pub reason: String,
 }
 
-impl Held {
+impl HostBlock {
     pub(super) fn holds(&self, now_ns: u64) -> bool {
         self.until_ns.is_none_or(|until| until > now_ns)
     }
@@ -58,26 +58,26 @@ impl Held {
 
 /// A block for all hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct BlockRecord {
     /// The block.
-    pub held: Held,
+    pub held: HostBlock,
     /// The host that it was made on.
     pub origin: String,
 }
 
 /// A change as the store tells it. Nothing of it is to be believed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct RecordChange {
     pub(crate) prefix: String,
     pub(crate) version: u64,
-    pub(crate) fate: Fate,
+    pub(crate) fate: RecordFate,
     pub(crate) reason: String,
     pub(crate) origin: String,
 }
 
 /// What a change has made of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum RecordFate {
     /// It holds, for so long from when the store said so.
     Holds {
         left_ms: Option<u64>,
@@ -136,13 +136,16 @@ pub(crate) fn plain(text: &str, most: usize) -> String {
     text.chars().take(most).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-impl Change {
+impl RecordChange {
     /// The block that it makes, if it can be believed; none if there is none any more.
-    pub(super) fn block(&self, now_ns: u64) -> Result<Option<Block>, String> {
+    pub(super) fn block(&self, now_ns: u64) -> Result<Option<BlockRecord>, String> {
         check_host(&self.origin)?;
-        let Fate::Holds { left_ms } = self.fate else { return Ok(None) };
+        let RecordFate::Holds { left_ms } = self.fate else { return Ok(None) };
         check_reason(&self.reason)?;
         let until_ns = left_ms.map(|ms| now_ns.saturating_add(ms.saturating_mul(1_000_000)));
-        Ok(Some(Block { held: Held { until_ns, reason: self.reason.clone() }, origin: self.origin.clone() }))
+        Ok(Some(BlockRecord {
+            held: HostBlock { until_ns, reason: self.reason.clone() },
+            origin: self.origin.clone(),
+        }))
     }
 }

@@ -9,7 +9,7 @@ const SECOND: u64 = 1_000_000_000;
 /// A host with a list, and addresses that must reach it.
 #[derive(Default)]
 struct House {
-    list: BTreeMap<Prefix, (Held, Layer)>,
+    list: BTreeMap<Prefix, (HostBlock, Layer)>,
     friends: Vec<Prefix>,
 }
 
@@ -18,7 +18,7 @@ impl ThisHost for House {
         self.friends.iter().find(|friend| prefix.covers(friend)).map(|friend| format!("{friend} is a friend"))
     }
 
-    fn listed(&self, prefix: &Prefix) -> Option<Held> {
+    fn listed(&self, prefix: &Prefix) -> Option<HostBlock> {
         self.list.get(prefix).map(|(held, _)| held.clone())
     }
 }
@@ -49,19 +49,19 @@ fn p(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-fn held(until_s: Option<u64>, reason: &str) -> Held {
-    Held { until_ns: until_s.map(|s| s * SECOND), reason: reason.into() }
+fn held(until_s: Option<u64>, reason: &str) -> HostBlock {
+    HostBlock { until_ns: until_s.map(|s| s * SECOND), reason: reason.into() }
 }
 
-fn change(prefix: &str, version: u64, fate: Fate) -> Change {
-    Change { prefix: prefix.into(), version, fate, reason: "flood".into(), origin: "b".into() }
+fn change(prefix: &str, version: u64, fate: RecordFate) -> RecordChange {
+    RecordChange { prefix: prefix.into(), version, fate, reason: "flood".into(), origin: "b".into() }
 }
 
-fn lasts(seconds: u64) -> Fate {
-    Fate::Holds { left_ms: Some(seconds * 1_000) }
+fn lasts(seconds: u64) -> RecordFate {
+    RecordFate::Holds { left_ms: Some(seconds * 1_000) }
 }
 
-const FOREVER: Fate = Fate::Holds { left_ms: None };
+const FOREVER: RecordFate = RecordFate::Holds { left_ms: None };
 const NET: &str = "203.0.113.0/24";
 
 #[test]
@@ -80,7 +80,7 @@ fn a_block_of_this_host_survives_whatever_the_cluster_does_with_the_same_prefix(
         house.settle(&mut blocks, NET, 0);
         assert_eq!(house.on_list(NET), Some(shown), "{local:?} {cluster:?}");
         assert_eq!(blocks.local(&p(NET), &house, 0), Some(held(local, "mine")));
-        blocks.learn(&change(NET, 2, Fate::Removed), 0).unwrap();
+        blocks.learn(&change(NET, 2, RecordFate::Removed), 0).unwrap();
         house.settle(&mut blocks, NET, 0);
         let mine = (local.map(|s| s * SECOND), "mine", Layer::Local);
         assert_eq!(house.on_list(NET), Some(mine), "{local:?} {cluster:?}");
@@ -108,7 +108,7 @@ fn a_local_block_that_ran_out_behind_the_cluster_s_does_not_come_back() {
     house.carry_out([blocks.with_local(p(NET), Some(held(Some(50), "mine")), 0)]);
     blocks.learn(&change(NET, 1, FOREVER), 0).unwrap();
     house.settle(&mut blocks, NET, 0);
-    blocks.learn(&change(NET, 2, Fate::Removed), 60 * SECOND).unwrap();
+    blocks.learn(&change(NET, 2, RecordFate::Removed), 60 * SECOND).unwrap();
     house.settle(&mut blocks, NET, 60 * SECOND);
     assert_eq!(house.on_list(NET), None);
 }
@@ -154,7 +154,7 @@ fn what_an_operator_forced_here_is_not_refused_here_but_what_another_host_makes_
     blocks.force(p(NET));
     house.settle(&mut blocks, NET, 0);
     assert!(house.on_list(NET).is_some());
-    blocks.learn(&Change { origin: "a".into(), ..change(NET, 1, FOREVER) }, 0).unwrap();
+    blocks.learn(&RecordChange { origin: "a".into(), ..change(NET, 1, FOREVER) }, 0).unwrap();
     assert_eq!(blocks.complete(1, 0), [p(NET)]);
     house.settle(&mut blocks, NET, 0);
     assert!(house.on_list(NET).is_some(), "the store has it too");
@@ -167,7 +167,7 @@ fn what_an_operator_forced_here_is_not_refused_here_but_what_another_host_makes_
 fn records_that_nobody_can_mean_are_ignored_with_a_reason() {
     let mut blocks = Blocks::new("a");
     let good = change(NET, 1, FOREVER);
-    let of_prefix = |prefix: &str| Change { prefix: prefix.into(), ..good.clone() };
+    let of_prefix = |prefix: &str| RecordChange { prefix: prefix.into(), ..good.clone() };
     let long = "1".repeat(5_000);
     for (bad, why) in [
         (of_prefix(""), "\"\" is not an address or prefix"),
@@ -180,18 +180,21 @@ fn records_that_nobody_can_mean_are_ignored_with_a_reason() {
         (of_prefix("::ffff:192.0.2.0/120"), "use 192.0.2.0/24"),
         (of_prefix(&long), "is longer than any prefix"),
         (of_prefix("\u{1b}[31m"), "\"\\u{1b}[31m\" is not an address"),
-        (Change { reason: "x".repeat(65), ..good.clone() }, "reason is 65 bytes long; use at most 64"),
-        (Change { reason: "a\nb".into(), ..good.clone() }, "has control characters in it"),
-        (Change { origin: String::new(), ..good.clone() }, "host \"\" is not a name"),
-        (Change { origin: "a b".into(), fate: Fate::Removed, ..good.clone() }, "host \"a b\" is not a name"),
+        (RecordChange { reason: "x".repeat(65), ..good.clone() }, "reason is 65 bytes long; use at most 64"),
+        (RecordChange { reason: "a\nb".into(), ..good.clone() }, "has control characters in it"),
+        (RecordChange { origin: String::new(), ..good.clone() }, "host \"\" is not a name"),
+        (
+            RecordChange { origin: "a b".into(), fate: RecordFate::Removed, ..good.clone() },
+            "host \"a b\" is not a name",
+        ),
     ] {
         let (_, said) = blocks.learn(&bad, 0).unwrap_err();
         assert!(said.contains(why), "{said} instead of {why}");
         assert!(said.len() < 250 && !said.contains(char::is_control), "{said:?}");
         assert_eq!(blocks.iter(0).count(), 0);
     }
-    assert_eq!(blocks.learn(&Change { reason: String::new(), ..good }, 0), Ok(Some(p(NET))));
-    let absurd = change("10.0.0.0/8", 9, Fate::Holds { left_ms: Some(u64::MAX) });
+    assert_eq!(blocks.learn(&RecordChange { reason: String::new(), ..good }, 0), Ok(Some(p(NET))));
+    let absurd = change("10.0.0.0/8", 9, RecordFate::Holds { left_ms: Some(u64::MAX) });
     blocks.learn(&absurd, u64::MAX - 5).unwrap();
 }
 
@@ -200,7 +203,7 @@ fn a_bad_record_takes_the_place_of_the_good_one_on_every_host() {
     let (mut house, mut blocks) = (House::default(), Blocks::new("a"));
     blocks.learn(&change(NET, 1, FOREVER), 0).unwrap();
     house.settle(&mut blocks, NET, 0);
-    let bad = Change { reason: "\u{7}".into(), ..change(NET, 2, FOREVER) };
+    let bad = RecordChange { reason: "\u{7}".into(), ..change(NET, 2, FOREVER) };
     assert_eq!(blocks.learn(&bad, 0).unwrap_err().0, Some(p(NET)), "to be settled");
     house.settle(&mut blocks, NET, 0);
     assert_eq!(house.on_list(NET), None, "as on a host that never heard of the good one");
@@ -217,7 +220,7 @@ fn no_store_can_make_a_host_keep_more_than_so_many() {
     assert_eq!(blocks.learn(&one_more, 0).unwrap_err().1, "120000 blocks are known already");
     assert_eq!(blocks.counts().0, MAX_KNOWN);
     blocks.learn(&change(&prefix(7), 1, lasts(5)), 0).unwrap();
-    let mine = |n| Change { origin: "a".into(), ..change(&prefix(n), 1, Fate::Removed) };
+    let mine = |n| RecordChange { origin: "a".into(), ..change(&prefix(n), 1, RecordFate::Removed) };
     for n in 0..MAX_KNOWN as u32 {
         blocks.learn(&mine(n), 0).unwrap();
     }
@@ -238,7 +241,7 @@ fn an_own_edit_holds_at_once_and_until_the_store_has_said_what_came_of_it() {
     house.settle(&mut blocks, NET, 0);
     assert_eq!(house.on_list(NET), Some((None, "mine", Layer::Cluster)));
     // Ours, and then a removal.
-    blocks.learn(&change(NET, 3, Fate::Removed), 0).unwrap();
+    blocks.learn(&change(NET, 3, RecordFate::Removed), 0).unwrap();
     assert_eq!(blocks.complete(1, 0), [p(NET)]);
     house.settle(&mut blocks, NET, 0);
     assert_eq!(house.on_list(NET), None, "the store's order decides");
@@ -251,7 +254,9 @@ fn a_full_listing_drops_what_is_not_in_it_unless_the_store_has_lost_it() {
         for (prefix, version, origin) in
             [("10.0.0.0/8", 5, "b"), ("11.0.0.0/8", 6, "a"), ("12.0.0.0/8", 20, "a"), ("13.0.0.0/8", 21, "b")]
         {
-            blocks.learn(&Change { origin: origin.into(), ..change(prefix, version, FOREVER) }, 0).unwrap();
+            blocks
+                .learn(&RecordChange { origin: origin.into(), ..change(prefix, version, FOREVER) }, 0)
+                .unwrap();
             house.settle(&mut blocks, prefix, 0);
         }
         blocks.begin_listing(is_other, base);
@@ -279,7 +284,7 @@ fn a_full_listing_drops_what_is_not_in_it_unless_the_store_has_lost_it() {
 fn an_own_edit_that_a_store_has_lost_is_given_back_over_what_was_there_before_it_but_not_over_news() {
     for (version, stays) in [(9, true), (11, false)] {
         let mut blocks = Blocks::new("a");
-        let own = Change { origin: "a".into(), ..change(NET, 15, Fate::Removed) };
+        let own = RecordChange { origin: "a".into(), ..change(NET, 15, RecordFate::Removed) };
         blocks.learn(&own, 0).unwrap();
         blocks.begin_listing(true, 10);
         blocks.learn(&change(NET, version, FOREVER), 0).unwrap();
@@ -333,7 +338,7 @@ fn an_end_that_comes_a_second_earlier_is_not_written_and_the_block_ends_a_second
         house.settle(&mut blocks, NET, 0);
     }
     assert_eq!(house.on_list(NET), Some((Some(12 * SECOND), "flood", Layer::Cluster)));
-    blocks.learn(&change(NET, 3, Fate::Removed), 11 * SECOND).unwrap();
+    blocks.learn(&change(NET, 3, RecordFate::Removed), 11 * SECOND).unwrap();
     house.settle(&mut blocks, NET, 11 * SECOND);
     assert_eq!(house.on_list(NET), None, "a removal is written, however near the end is");
 }
@@ -345,7 +350,7 @@ proptest! {
     #[test]
     fn a_prefix_is_blocked_as_long_as_either_block_lasts(events in proptest::collection::vec(event(), 0..30)) {
         let (mut house, mut blocks, mut now) = (House::default(), Blocks::new("a"), 0);
-        let (mut local, mut cluster, mut taken) = (None::<Held>, None::<Held>, false);
+        let (mut local, mut cluster, mut taken) = (None::<HostBlock>, None::<HostBlock>, false);
         for (version, event) in (1..).zip(events) {
             match event {
                 Event::Local(for_s) => {
@@ -366,7 +371,7 @@ proptest! {
                     taken = house.friends.is_empty();
                 }
                 Event::ClusterGone => {
-                    blocks.learn(&change(NET, version, Fate::Removed), now).unwrap();
+                    blocks.learn(&change(NET, version, RecordFate::Removed), now).unwrap();
                     house.settle(&mut blocks, NET, now);
                     cluster = None;
                 }
@@ -383,7 +388,7 @@ proptest! {
                 }
             }
             let in_force = [local.as_ref(), cluster.as_ref().filter(|_| taken)].into_iter().flatten();
-            let ends = |held: &Held| held.until_ns.unwrap_or(u64::MAX);
+            let ends = |held: &HostBlock| held.until_ns.unwrap_or(u64::MAX);
             let longest = in_force.clone().filter(|held| held.holds(now)).map(ends).max();
             let said = house.list.get(&p(NET)).map(|(held, _)| ends(held));
             // An end that has hardly changed is not written again, so the list may be a second early or late; never about a block that

@@ -1,13 +1,13 @@
 //! The answer of the script, read with care: it comes from elsewhere.
 
 use crate::{
-    cluster::blocks::{Change, Fate},
+    cluster::blocks::{RecordChange, RecordFate},
     store::redis::{StoreError, Value},
 };
 
 /// What the script says about the call itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum CallStanding {
     /// Edits were carried out.
     Current,
     /// A newer call of this daemon came before.
@@ -21,7 +21,7 @@ pub(super) enum Standing {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct GossipAnswer {
     /// The store's clock.
     pub(super) now_ms: u64,
     pub(super) identity: String,
@@ -33,18 +33,18 @@ pub(super) struct Answer {
     /// Up to which version changes have been told.
     pub(super) upto: u64,
     pub(super) more: bool,
-    pub(super) standing: Standing,
+    pub(super) standing: CallStanding,
     /// The newest daemon that the store has heard under this name.
     pub(super) incarnation: u64,
     /// The last edit of this host that was carried out or refused.
     pub(super) edit: u64,
     pub(super) refused: Vec<(u64, String)>,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<RecordChange>,
     /// Name, when it was heard of, facts.
     pub(super) hosts: Vec<(String, u64, String)>,
 }
 
-impl Answer {
+impl GossipAnswer {
     pub(super) fn read(answer: &Value) -> Result<Self, StoreError> {
         read(answer).ok_or_else(|| {
             let shown: String = format!("{answer:?}").chars().take(200).collect();
@@ -56,7 +56,7 @@ impl Answer {
     }
 }
 
-fn read(answer: &Value) -> Option<Answer> {
+fn read(answer: &Value) -> Option<GossipAnswer> {
     let Value::Array(parts) = answer else { return None };
     let [
         now,
@@ -76,7 +76,7 @@ fn read(answer: &Value) -> Option<Answer> {
     else {
         return None;
     };
-    Some(Answer {
+    Some(GossipAnswer {
         now_ms: number(now)?,
         identity: text(identity)?,
         base: number(base)?,
@@ -85,11 +85,11 @@ fn read(answer: &Value) -> Option<Answer> {
         upto: number(upto)?,
         more: flag(more)?,
         standing: match text(standing)?.as_str() {
-            "current" => Standing::Current,
-            "late" => Standing::Late,
-            "superseded" => Standing::Superseded,
-            "taken" => Standing::Taken,
-            "crowded" => Standing::Crowded,
+            "current" => CallStanding::Current,
+            "late" => CallStanding::Late,
+            "superseded" => CallStanding::Superseded,
+            "taken" => CallStanding::Taken,
+            "crowded" => CallStanding::Crowded,
             _ => return None,
         },
         incarnation: number(incarnation)?,
@@ -100,16 +100,16 @@ fn read(answer: &Value) -> Option<Answer> {
     })
 }
 
-fn change([prefix, version, fate, left, reason, origin]: &[Value; 6]) -> Option<Change> {
+fn change([prefix, version, fate, left, reason, origin]: &[Value; 6]) -> Option<RecordChange> {
     let fate = match (fate, left) {
-        (Value::Int(1), Value::Int(-1)) => Fate::Holds { left_ms: None },
-        (Value::Int(1), left) => Fate::Holds { left_ms: Some(number(left)?) },
-        (Value::Int(0), _) => Fate::Removed,
-        (Value::Int(2), _) => Fate::RanOut,
+        (Value::Int(1), Value::Int(-1)) => RecordFate::Holds { left_ms: None },
+        (Value::Int(1), left) => RecordFate::Holds { left_ms: Some(number(left)?) },
+        (Value::Int(0), _) => RecordFate::Removed,
+        (Value::Int(2), _) => RecordFate::RanOut,
         _ => return None,
     };
     let (prefix, reason, origin) = (text(prefix)?, text(reason)?, text(origin)?);
-    Some(Change { prefix, version: number(version)?, fate, reason, origin })
+    Some(RecordChange { prefix, version: number(version)?, fate, reason, origin })
 }
 
 /// A flat list of rows that have `N` values each.
@@ -165,17 +165,17 @@ mod tests {
 
     #[test]
     fn an_answer_has_every_part_in_its_place() {
-        let answer = Answer::read(&Value::Array(good())).unwrap();
+        let answer = GossipAnswer::read(&Value::Array(good())).unwrap();
         assert_eq!((answer.identity.as_str(), answer.base, answer.version, answer.upto), ("abc-1", 0, 3, 3));
         assert_eq!(
             (answer.begins, answer.more, answer.standing, answer.edit),
-            (true, false, Standing::Current, 1)
+            (true, false, CallStanding::Current, 1)
         );
         assert_eq!(answer.refused, [(1, "no".to_owned())]);
         assert_eq!(answer.hosts, [("web1".to_owned(), 5, "{}".to_owned())]);
         let [change] = answer.changes.as_slice() else { panic!("{answer:?}") };
         assert_eq!((change.prefix.as_str(), change.version), ("203.0.113.0/24", 3));
-        assert_eq!(change.fate, Fate::Holds { left_ms: Some(60_000) });
+        assert_eq!(change.fate, RecordFate::Holds { left_ms: Some(60_000) });
     }
 
     #[test]
@@ -188,12 +188,12 @@ mod tests {
                 }
                 let mut parts = good();
                 parts[place] = wrong.clone();
-                assert!(Answer::read(&Value::Array(parts)).is_err(), "{place} {wrong:?}");
+                assert!(GossipAnswer::read(&Value::Array(parts)).is_err(), "{place} {wrong:?}");
             }
             let mut short = good();
             short.remove(place);
-            assert!(Answer::read(&Value::Array(short)).is_err(), "without {place}");
+            assert!(GossipAnswer::read(&Value::Array(short)).is_err(), "without {place}");
         }
-        assert!(Answer::read(&Value::Nil).is_err());
+        assert!(GossipAnswer::read(&Value::Nil).is_err());
     }
 }

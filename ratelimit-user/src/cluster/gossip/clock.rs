@@ -6,11 +6,11 @@ const STEP_MS: i64 = 1_000;
 /// When the store last said what time it is, and by which clock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoreClock {
-    last: Option<Reading>,
+    last: Option<StoreClockReading>,
 }
 
 #[derive(Clone, Debug)]
-struct Reading {
+struct StoreClockReading {
     identity: String,
     store_ms: u64,
     here_ns: u64,
@@ -20,7 +20,7 @@ impl StoreClock {
     /// Takes in what time it is there and here. How far the store's clock has gone ahead at once, or back if that is below 0; 0 if it was not
     /// set, and for another store, which has another clock.
     pub(super) fn hear(&mut self, identity: &str, store_ms: u64, here_ns: u64) -> i64 {
-        let reading = Reading { identity: identity.to_owned(), store_ms, here_ns };
+        let reading = StoreClockReading { identity: identity.to_owned(), store_ms, here_ns };
         let Some(last) = self.last.replace(reading) else { return 0 };
         if last.identity != identity {
             return 0;

@@ -1,33 +1,33 @@
 //! What an operator reads of it. A store with ten thousand blocks does not make ten thousand lines.
 
-use crate::cluster::blocks::{Change, Fate};
+use crate::cluster::blocks::{RecordChange, RecordFate};
 
 /// Lines from one answer.
 const SAID: usize = 20;
 
 /// A change that somebody has made.
-pub(super) fn said(Change { prefix, fate, reason, origin, .. }: &Change) -> String {
+pub(super) fn said(RecordChange { prefix, fate, reason, origin, .. }: &RecordChange) -> String {
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     match fate {
-        Fate::Holds { left_ms: None } => {
+        RecordFate::Holds { left_ms: None } => {
             format!("{origin} blocks {prefix} on all hosts until removed{reason}")
         }
-        Fate::Holds { left_ms: Some(ms) } => {
+        RecordFate::Holds { left_ms: Some(ms) } => {
             format!("{origin} blocks {prefix} on all hosts for {} s{reason}", ms.div_ceil(1_000))
         }
-        Fate::Removed => format!("{origin} removed the block of {prefix} on all hosts"),
-        Fate::RanOut => format!("the block of {prefix} on all hosts by {origin} has run out"),
+        RecordFate::Removed => format!("{origin} removed the block of {prefix} on all hosts"),
+        RecordFate::RanOut => format!("the block of {prefix} on all hosts by {origin} has run out"),
     }
 }
 
 /// The first lines, and how many more there were.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct GossipLog {
     lines: Vec<String>,
     more: usize,
 }
 
-impl Log {
+impl GossipLog {
     pub(super) fn say(&mut self, line: String) {
         if self.lines.len() < SAID {
             self.lines.push(line);

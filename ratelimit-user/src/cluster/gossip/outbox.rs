@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster::blocks::{Block, Held},
+    cluster::blocks::{BlockRecord, HostBlock},
     compile::lists::Prefix,
 };
 
@@ -21,14 +21,14 @@ pub(super) struct Edit {
     pub(super) sequence: u64,
     pub(super) prefix: Prefix,
     /// None: it is removed.
-    pub(super) block: Option<Block>,
+    pub(super) block: Option<BlockRecord>,
     /// It only counts if the store has heard nothing of the prefix since it lost something.
     pub(super) restores: bool,
 }
 
 /// An edit as it is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct WaitingEdit {
     /// Its number.
     pub sequence: u64,
     /// The prefix.
@@ -39,7 +39,7 @@ pub struct Waiting {
     pub restores: bool,
 }
 
-impl Waiting {
+impl WaitingEdit {
     fn of(edit: &Edit) -> Self {
         let block = edit.block.as_ref();
         Self {
@@ -55,7 +55,7 @@ impl Waiting {
         let block = self
             .block
             .clone()
-            .map(|(until_ns, reason, origin)| Block { held: Held { until_ns, reason }, origin });
+            .map(|(until_ns, reason, origin)| BlockRecord { held: HostBlock { until_ns, reason }, origin });
         let prefix = self.prefix.parse().ok()?;
         Some(Edit { sequence: self.sequence, prefix, block, restores: self.restores })
     }
@@ -69,8 +69,8 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// What an earlier daemon has left, under the same numbers: the store knows by them what it has carried out already.
-    pub(super) fn resumed(waiting: &[Waiting], last: u64) -> Self {
-        let mut edits: Vec<Edit> = waiting.iter().filter_map(Waiting::read).collect();
+    pub(super) fn resumed(waiting: &[WaitingEdit], last: u64) -> Self {
+        let mut edits: Vec<Edit> = waiting.iter().filter_map(WaitingEdit::read).collect();
         edits.sort_by_key(|edit| edit.sequence);
         edits.dedup_by_key(|edit| edit.sequence);
         let last = edits.last().map_or(last, |edit| edit.sequence.max(last));
@@ -88,9 +88,9 @@ impl Outbox {
     }
 
     /// Those after a number, as they are written down.
-    pub(super) fn after(&self, sequence: u64) -> impl Iterator<Item = Waiting> {
+    pub(super) fn after(&self, sequence: u64) -> impl Iterator<Item = WaitingEdit> {
         let first = self.edits.partition_point(|edit| edit.sequence <= sequence);
-        self.edits.range(first..).map(Waiting::of)
+        self.edits.range(first..).map(WaitingEdit::of)
     }
 
     /// Up to which number everything is done.
@@ -108,7 +108,7 @@ impl Outbox {
     }
 
     /// Its number.
-    pub(super) fn push(&mut self, prefix: Prefix, block: Option<Block>, restores: bool) -> u64 {
+    pub(super) fn push(&mut self, prefix: Prefix, block: Option<BlockRecord>, restores: bool) -> u64 {
         self.last += 1;
         self.edits.push_back(Edit { sequence: self.last, prefix, block, restores });
         self.last

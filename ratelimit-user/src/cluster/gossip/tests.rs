@@ -11,7 +11,7 @@ const NET: &str = "203.0.113.0/24";
 /// A host with a list, and prefixes that must not be cut off.
 #[derive(Default)]
 struct House {
-    list: BTreeMap<Prefix, (Held, Layer)>,
+    list: BTreeMap<Prefix, (HostBlock, Layer)>,
     friends: Vec<Prefix>,
 }
 
@@ -20,7 +20,7 @@ impl ThisHost for House {
         self.friends.iter().find(|friend| prefix.covers(friend)).map(|friend| format!("{friend} is a friend"))
     }
 
-    fn listed(&self, prefix: &Prefix) -> Option<Held> {
+    fn listed(&self, prefix: &Prefix) -> Option<HostBlock> {
         self.list.get(prefix).map(|(held, _)| held.clone())
     }
 }
@@ -113,8 +113,8 @@ fn p(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-fn held(until_s: Option<u64>) -> Held {
-    Held { until_ns: until_s.map(|s| s * SECOND), reason: "mine".into() }
+fn held(until_s: Option<u64>) -> HostBlock {
+    HostBlock { until_ns: until_s.map(|s| s * SECOND), reason: "mine".into() }
 }
 
 fn daemon(saved: &Saved) -> Gossip {
@@ -129,7 +129,7 @@ fn settled() -> (Gossip, House) {
 }
 
 /// The answer is taken in, and the list says what follows.
-fn hear(gossip: &mut Gossip, house: &mut House, reply: &Reply, now_ns: u64) -> Heard {
+fn hear(gossip: &mut Gossip, house: &mut House, reply: &Reply, now_ns: u64) -> GossipUpdate {
     let heard = gossip.hear(&reply.value(), house, now_ns).unwrap();
     house.carry_out(heard.edits.clone());
     heard
@@ -250,7 +250,7 @@ fn what_would_cut_somebody_off_is_added_by_force_alone_and_what_is_absurd_never(
     house.carry_out(gossip.add(p(NET), held(None), true, &house, 0).unwrap());
     assert!(gossip.is_forced(&p(NET)) && !gossip.is_forced(&p("192.0.2.0/24")));
     assert_eq!(house.on_list(), [NET]);
-    let loud = Held { until_ns: None, reason: "a\u{7}b".into() };
+    let loud = HostBlock { until_ns: None, reason: "a\u{7}b".into() };
     for (prefix, held) in [("0.0.0.0/7", held(None)), ("192.0.2.0/24", loud)] {
         assert!(gossip.add(p(prefix), held, true, &house, 0).is_err(), "{prefix}");
     }
@@ -424,7 +424,7 @@ fn a_store_whose_numbers_went_back_is_another_one_and_the_same_one_is_not() {
 
 #[test]
 fn blocks_whose_store_is_not_known_any_more_are_told_again() {
-    let list = [(p(NET), Block { held: held(None), origin: "a".into() })];
+    let list = [(p(NET), BlockRecord { held: held(None), origin: "a".into() })];
     let mut house = House::default();
     house.list.insert(p(NET), (held(None), Layer::Cluster));
     let mut gossip = Gossip::new("a", 1, &Saved::default(), list.clone(), 0).unwrap();
@@ -474,8 +474,9 @@ fn what_a_daemon_leaves_behind_the_next_one_goes_on_with() {
 
 #[test]
 fn edits_are_resumed_in_their_order_and_each_once() {
-    let waiting = |sequence: u64| Waiting { sequence, prefix: NET.to_owned(), block: None, restores: false };
-    let odd = Waiting { prefix: "no prefix".into(), ..waiting(9) };
+    let waiting =
+        |sequence: u64| WaitingEdit { sequence, prefix: NET.to_owned(), block: None, restores: false };
+    let odd = WaitingEdit { prefix: "no prefix".into(), ..waiting(9) };
     for (edit, last) in [(3, 7), (12, 12)] {
         let left = vec![waiting(7), odd.clone(), waiting(5), waiting(7)];
         let saved =
@@ -498,7 +499,7 @@ fn what_was_refused_is_judged_again_when_somebody_has_left() {
     let (mut gossip, mut house) = settled();
     house.friends.push(p("203.0.113.7"));
     hear(&mut gossip, &mut house, &Reply { version: 1, changes: vec![blocked(NET, -1)], ..quiet() }, 0);
-    assert_eq!(gossip.judge_again(&house, 0), Heard::default(), "as it was");
+    assert_eq!(gossip.judge_again(&house, 0), GossipUpdate::default(), "as it was");
     house.friends.clear();
     let heard = gossip.judge_again(&house, 0);
     assert_eq!((heard.edits.len(), heard.again), (1, false));

@@ -11,9 +11,9 @@ fn leases() -> Leases {
     Leases::new(Timing::new(Duration::from_secs(1), Duration::from_millis(50)), SECOND / 20)
 }
 
-fn limit(key: &str, place: u32) -> Limit {
+fn limit(key: &str, place: u32) -> LeasedLimit {
     let terms = Terms::of(&parse_rate("100/s").unwrap(), Reserve::new(0, 1)).unwrap();
-    Limit { key: key.to_owned(), place, terms }
+    LeasedLimit { key: key.to_owned(), place, terms }
 }
 
 fn said(leases: &mut Leases, now_ns: u64, unmet: u64) -> usize {
@@ -84,22 +84,22 @@ fn granted(leases: &mut Leases, others: Others) -> u64 {
 #[test]
 fn what_is_granted_is_told_to_the_packet_path_once_and_counted() {
     let mut leases = wanting();
-    assert_eq!(leases.totals(SECOND), Totals { limits: 1, held: 0, units: 0 });
+    assert_eq!(leases.totals(SECOND), LeaseTotals { limits: 1, held: 0, units: 0 });
     let first = leases.news();
     assert_eq!(first.len(), 1, "where unmet demand is counted to");
     assert_eq!(leases.news(), []);
     let units = granted(&mut leases, Others::Agree);
     assert!(units > 0);
-    let told = Told { ceiling: units, expires_ns: SECOND + 875_000_000, ..first[0].1 };
+    let told = PacketLease { ceiling: units, expires_ns: SECOND + 875_000_000, ..first[0].1 };
     assert_eq!(leases.news(), [(0, told)]);
     assert_eq!(leases.news(), []);
-    assert_eq!(leases.totals(SECOND), Totals { limits: 1, held: 1, units });
+    assert_eq!(leases.totals(SECOND), LeaseTotals { limits: 1, held: 1, units });
     assert_eq!((leases.held_at(0, SECOND), leases.held_at(1, SECOND)), (Some(units), None));
     assert_eq!(leases.places(), [0]);
     // Two packets later.
     leases.observe(SECOND + 1_000_000, |_| Spent { used: 2, unmet: 40 });
     assert_eq!(leases.held_at(0, SECOND + 1_000_000), Some(units - 2));
-    assert_eq!(leases.totals(2 * SECOND), Totals { limits: 1, held: 0, units: 0 }, "it has run out");
+    assert_eq!(leases.totals(2 * SECOND), LeaseTotals { limits: 1, held: 0, units: 0 }, "it has run out");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn that_other_hosts_have_another_limit_is_said_for_a_minute_after_it_was_heard()
     leases.follow(vec![limit("a", 0)], SECOND, nothing);
     assert_eq!(leases.disputed(SECOND).count(), 1);
     let terms = Terms::of(&parse_rate("200/s").unwrap(), Reserve::new(0, 1)).unwrap();
-    leases.follow(vec![Limit { terms, ..limit("a", 0) }], SECOND, nothing);
+    leases.follow(vec![LeasedLimit { terms, ..limit("a", 0) }], SECOND, nothing);
     assert_eq!(leases.disputed(SECOND).count(), 0);
     assert!(leases.held_at(0, SECOND).unwrap() > 0, "what it holds it keeps");
 }
@@ -231,7 +231,7 @@ fn the_share_of_a_host_is_what_it_spends_of_what_there_is() {
     assert!((90..=100).contains(&share), "{share} % of 100 a second");
     let mut slow = self::leases();
     let minute = Terms::of(&parse_rate("60000/min burst 100").unwrap(), Reserve::new(0, 1)).unwrap();
-    slow.follow(vec![Limit { terms: minute, ..limit("a", 0) }], 0, |_| Spent { used: 0, unmet: 0 });
+    slow.follow(vec![LeasedLimit { terms: minute, ..limit("a", 0) }], 0, |_| Spent { used: 0, unmet: 0 });
     for tick in 1..=40 {
         slow.observe(tick * SECOND / 20, |_| Spent { used: 5 * tick, unmet: 0 });
     }

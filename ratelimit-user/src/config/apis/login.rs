@@ -13,8 +13,8 @@ use crate::{
     config::{
         document::ApiTable,
         problem::Problems,
-        request_limits::{self, Terms},
-        value::{At, Found, Strings},
+        request_limits::{self, LimitTerms},
+        value::{At, KeyLookup, Strings},
     },
     policy::{Login, RequestLimit},
 };
@@ -24,15 +24,15 @@ const LOGIN: &str = "login";
 const KNOWN_FOR: Duration = Duration::from_secs(30 * 86_400);
 
 /// The limits of failed logins, if that is what the API counts.
-pub(super) fn resolve(table: &ApiTable, terms: Terms<'_>, problems: &mut Problems<'_>) -> Option<Login> {
+pub(super) fn resolve(table: &ApiTable, terms: LimitTerms<'_>, problems: &mut Problems<'_>) -> Option<Login> {
     let is_login = match &table.preset {
-        Found::Read((word, at)) if word != LOGIN => {
+        KeyLookup::Read((word, at)) if word != LOGIN => {
             problems.error(at, format!("preset = {word:?} is not known; use {LOGIN:?}"));
             return None;
         }
-        Found::Read(_) => true,
-        Found::Unreadable => return None,
-        Found::Absent => false,
+        KeyLookup::Read(_) => true,
+        KeyLookup::Unreadable => return None,
+        KeyLookup::Absent => false,
     };
     let misplaced = if is_login { not_of_login(table) } else { of_login(table) };
     for (key, at) in misplaced {
@@ -59,7 +59,7 @@ pub(super) fn resolve(table: &ApiTable, terms: Terms<'_>, problems: &mut Problem
 }
 
 /// So many an hour, counted like the others of the table.
-fn default(per_hour: u64, terms: Terms<'_>) -> Vec<RequestLimit> {
+fn default(per_hour: u64, terms: LimitTerms<'_>) -> Vec<RequestLimit> {
     let manner = terms.manner.unwrap_or(Manner::PLAIN);
     let meter = ratelimit_common::abi::Meter::Packets;
     let rate = Rate { meter, amount: per_hour, period: Period::Hour, burst: per_hour, manner };
@@ -77,28 +77,28 @@ fn known_for(written: Option<&At<String>>, problems: &mut Problems<'_>) -> Durat
     }
 }
 
-type Keys<'t> = Vec<(&'static str, &'t Range<usize>)>;
+type LoginKeys<'t> = Vec<(&'static str, &'t Range<usize>)>;
 
-fn not_of_login(table: &ApiTable) -> Keys<'_> {
+fn not_of_login(table: &ApiTable) -> LoginKeys<'_> {
     let mut keys = Vec::new();
     keys.extend(list("limits", &table.limits));
     keys.extend(list("key", &table.key));
     for (key, lists) in [("plans", &table.plans), ("users", &table.users)] {
-        if let Found::Read(lists) = lists {
+        if let KeyLookup::Read(lists) = lists {
             keys.push((key, &lists.at));
         }
     }
     keys
 }
 
-fn list<'t>(key: &'static str, written: &'t Found<Strings>) -> Option<(&'static str, &'t Range<usize>)> {
+fn list<'t>(key: &'static str, written: &'t KeyLookup<Strings>) -> Option<(&'static str, &'t Range<usize>)> {
     match written {
-        Found::Read(list) => Some((key, &list.at)),
-        Found::Unreadable | Found::Absent => None,
+        KeyLookup::Read(list) => Some((key, &list.at)),
+        KeyLookup::Unreadable | KeyLookup::Absent => None,
     }
 }
 
-fn of_login(table: &ApiTable) -> Keys<'_> {
+fn of_login(table: &ApiTable) -> LoginKeys<'_> {
     let lists = [
         ("per_ip", &table.per_ip),
         ("per_user_and_ip", &table.per_user_and_ip),

@@ -14,7 +14,7 @@ use crate::{
     config::{
         document::{ApiTable, EscalateTable, ReservedTable},
         problem::Problems,
-        value::{At, Found},
+        value::{At, KeyLookup},
     },
     policy::{Api, Escalation, OnRefusal, RequestLimit, Reserved},
 };
@@ -137,18 +137,18 @@ pub(super) fn escalation(table: &EscalateTable, problems: &mut Problems<'_>) -> 
 fn required<T>(
     key: &str,
     example: &str,
-    written: &Found<At<String>>,
+    written: &KeyLookup<At<String>>,
     table: &EscalateTable,
     problems: &mut Problems<'_>,
     read: impl Fn(&str) -> Result<T, String>,
 ) -> Option<T> {
     match written {
-        Found::Unreadable => None,
-        Found::Absent => {
+        KeyLookup::Unreadable => None,
+        KeyLookup::Absent => {
             problems.missing(&table.at, format!("escalate has no {key}; write {key} = {example:?}"));
             None
         }
-        Found::Read((text, at)) => {
+        KeyLookup::Read((text, at)) => {
             read(text).map_err(|error| problems.error(at, about(key, text, error))).ok()
         }
     }

@@ -10,7 +10,7 @@ use toml::{
 use crate::config::{
     keys::{API, ESCALATE, REQUESTS, RESERVED, unknown},
     problem::Problems,
-    value::{At, Found, Strings, entries, integer, string, strings, table},
+    value::{At, KeyLookup, Strings, entries, integer, string, strings, table},
 };
 
 /// `[requests]`.
@@ -25,9 +25,9 @@ pub(in crate::config) struct RequestsTable {
 #[derive(Debug, Default)]
 pub(in crate::config) struct ApiTable {
     pub(in crate::config) at: Range<usize>,
-    pub(in crate::config) name: Found<At<String>>,
-    pub(in crate::config) key: Found<Strings>,
-    pub(in crate::config) limits: Found<Strings>,
+    pub(in crate::config) name: KeyLookup<At<String>>,
+    pub(in crate::config) key: KeyLookup<Strings>,
+    pub(in crate::config) limits: KeyLookup<Strings>,
     pub(in crate::config) algorithm: Option<At<String>>,
     pub(in crate::config) throttle: Option<At<String>>,
     pub(in crate::config) on_limit: Option<At<String>>,
@@ -37,10 +37,10 @@ pub(in crate::config) struct ApiTable {
     pub(in crate::config) ipv4_prefix: Option<At<i64>>,
     pub(in crate::config) ipv6_prefix: Option<At<i64>>,
     pub(in crate::config) time_zone: Option<At<String>>,
-    pub(in crate::config) plans: Found<Lists>,
-    pub(in crate::config) users: Found<Lists>,
+    pub(in crate::config) plans: KeyLookup<Lists>,
+    pub(in crate::config) users: KeyLookup<Lists>,
     pub(in crate::config) escalate: Option<EscalateTable>,
-    pub(in crate::config) preset: Found<At<String>>,
+    pub(in crate::config) preset: KeyLookup<At<String>>,
     pub(in crate::config) per_ip: Option<Strings>,
     pub(in crate::config) per_user_and_ip: Option<Strings>,
     pub(in crate::config) per_user: Option<Strings>,
@@ -66,9 +66,9 @@ pub(in crate::config) struct ReservedTable {
 #[derive(Debug, Default)]
 pub(in crate::config) struct EscalateTable {
     pub(in crate::config) at: Range<usize>,
-    pub(in crate::config) above: Found<At<String>>,
-    pub(in crate::config) lasting: Found<At<String>>,
-    pub(in crate::config) block: Found<At<String>>,
+    pub(in crate::config) above: KeyLookup<At<String>>,
+    pub(in crate::config) lasting: KeyLookup<At<String>>,
+    pub(in crate::config) block: KeyLookup<At<String>>,
     pub(in crate::config) ipv4_prefix: Option<At<i64>>,
     pub(in crate::config) ipv6_prefix: Option<At<i64>>,
 }

@@ -7,14 +7,14 @@ use toml::de::DeTable;
 use crate::config::{
     keys::{CLUSTER, unknown},
     problem::Problems,
-    value::{At, Found, entries, integer, string},
+    value::{At, KeyLookup, entries, integer, string},
 };
 
 /// `[cluster]`.
 #[derive(Debug, Default)]
 pub(in crate::config) struct ClusterTable {
     pub(in crate::config) at: Range<usize>,
-    pub(in crate::config) redis: Found<At<String>>,
+    pub(in crate::config) redis: KeyLookup<At<String>>,
     pub(in crate::config) password_file: Option<At<String>>,
     pub(in crate::config) name: Option<At<String>>,
     pub(in crate::config) host: Option<At<String>>,

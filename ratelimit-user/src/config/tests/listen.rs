@@ -1,7 +1,7 @@
 //! `[listen]`: where, and whom it believes.
 
 use super::{parse, problems};
-use crate::policy::{Endpoint, Listen};
+use crate::policy::{Listen, ListenEndpoint};
 
 fn listen(lines: &str) -> Listen {
     let text = format!("[source]\nlimits = [\"1/s\"]\n[listen]\n{lines}\n");
@@ -24,8 +24,8 @@ fn every_key_of_listen_is_understood() {
         socket_group = "www-data"
         "#,
     );
-    let tcp = |text: &str| Endpoint::Tcp(text.parse().unwrap());
-    assert_eq!(listen.http, [tcp("127.0.0.1:8080"), Endpoint::Unix("/run/ratelimit/http.sock".into())]);
+    let tcp = |text: &str| ListenEndpoint::Tcp(text.parse().unwrap());
+    assert_eq!(listen.http, [tcp("127.0.0.1:8080"), ListenEndpoint::Unix("/run/ratelimit/http.sock".into())]);
     assert_eq!((listen.grpc, listen.resp), (vec![tcp("0.0.0.0:8081")], vec![tcp("[::1]:8082")]));
     let rights = listen.socket_rights;
     assert_eq!((rights.mode, rights.group.as_deref()), (0o600, Some("www-data")));

@@ -7,9 +7,9 @@ use crate::{
     config::{
         document::{ApiTable, Document, Lists},
         problem::Problems,
-        value::{Found, Strings},
+        value::{KeyLookup, Strings},
     },
-    policy::{Api, Endpoint, Plan, Policy, Prefix, RequestLimit},
+    policy::{Api, ListenEndpoint, Plan, Policy, Prefix, RequestLimit},
 };
 
 pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
@@ -44,7 +44,7 @@ fn within(of: &str, limits: &[RequestLimit], places: Option<&Strings>, problems:
 
 fn lists(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
     let of = |key: &str| format!("api {:?}: {key}", api.name);
-    if let Found::Read(list) = &table.limits {
+    if let KeyLookup::Read(list) = &table.limits {
         within(&of("limits"), &api.limits, Some(list), problems);
     }
     if let Some(login) = &api.login {
@@ -55,7 +55,7 @@ fn lists(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
     for (key, written, limits) in
         [("plans", &table.plans, &api.by_plan), ("users", &table.users, &api.by_user)]
     {
-        let Found::Read(Lists { of: lists, .. }) = written else { continue };
+        let KeyLookup::Read(Lists { of: lists, .. }) = written else { continue };
         for ((name, _), list) in lists {
             let limits = limits.get(name).map(Vec::as_slice).unwrap_or_default();
             within(&of(&format!("{key}.{name}")), limits, Some(list), problems);
@@ -74,7 +74,7 @@ fn alone(table: &ApiTable, problems: &mut Problems<'_>) {
 
 /// Listeners for questions that all have the same answer.
 fn unasked(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
-    let Found::Read(table) = &document.listen else { return };
+    let KeyLookup::Read(table) = &document.listen else { return };
     if policy.limits_requests() {
         return;
     }
@@ -100,9 +100,9 @@ fn unvouched(document: &Document, policy: &Policy, problems: &mut Problems<'_>) 
         let host = Prefix::masked(ip, if ip.is_ipv4() { 32 } else { 128 });
         listen.trusted_proxies.iter().any(|proxy| proxy.covers(&host))
     };
-    let vouches = |endpoint: &Endpoint| match endpoint {
-        Endpoint::Unix(_) => true,
-        Endpoint::Tcp(address) => trusted(address),
+    let vouches = |endpoint: &ListenEndpoint| match endpoint {
+        ListenEndpoint::Unix(_) => true,
+        ListenEndpoint::Tcp(address) => trusted(address),
     };
     if endpoints.any(vouches) {
         return;

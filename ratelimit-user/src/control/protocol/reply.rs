@@ -14,8 +14,8 @@ use crate::{
     drops::{Dropped, RefusedFrame},
     explain::Explanation,
     failure::Failure,
-    policy::changes::Change,
-    stats::{Snapshot, view::View},
+    policy::changes::PolicyChange,
+    stats::{Snapshot, view::StatsView},
 };
 
 /// All counters, and what it takes to tell rates.
@@ -49,7 +49,7 @@ pub enum Reply {
     /// To `stats`.
     Stats(Box<StatsReply>),
     /// To `top`.
-    View(Box<View>),
+    View(Box<StatsView>),
     /// To `explain`.
     Explanation(Box<Explanation>),
     /// To `watch`: from now on.
@@ -84,7 +84,7 @@ pub enum Reply {
     /// To `diff`.
     Changes {
         /// What would change.
-        changes: Vec<Change>,
+        changes: Vec<PolicyChange>,
         /// What is probably not meant.
         warnings: Vec<String>,
     },

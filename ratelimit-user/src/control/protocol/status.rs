@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     attacks::{AttackKind, AttackTarget},
-    headroom::Reading,
+    headroom::HeadroomReading,
     notify::NotifierStatus,
-    policy::changes::Change,
+    policy::changes::PolicyChange,
     requests::status::RequestsStatus,
 };
 
@@ -282,7 +282,7 @@ pub struct HeadroomStatus {
     /// How often it was lost or came back.
     pub headroom_changes: u64,
     /// What was measured last.
-    pub headroom_readings: Reading,
+    pub headroom_readings: HeadroomReading,
     /// What is not measured and why, as sentences.
     pub headroom_notes: Vec<String>,
 }
@@ -302,7 +302,7 @@ pub struct Unconfirmed {
     /// To which policy.
     pub back_to: String,
     /// What it changed.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PolicyChange>,
 }
 
 /// One guarded interface.

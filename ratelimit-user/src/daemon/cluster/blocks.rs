@@ -11,15 +11,15 @@ use ratelimit_common::abi::{ListEntry, list};
 use super::{Cluster, owner::owner, panicked::caught};
 use crate::{
     cluster::{
-        blocks::{Held, Layer, ListEdit, ThisHost},
-        gossip::{Gossip, Heard},
+        blocks::{HostBlock, Layer, ListEdit, ThisHost},
+        gossip::{Gossip, GossipUpdate},
     },
     compile::lists::{self, Edits, Lists, Outlook, Prefix},
     control::protocol::Reply,
     daemon::{
         entries::{entry_of, held_of, own},
-        kept::Kept,
-        lists::{Asker, ListBook, ListEditor, because, was_blocked_for},
+        kept::KeptState,
+        lists::{ListBook, ListChanger, ListEditor, because, was_blocked_for},
         log,
         lookout::Lookout,
         vital::look,
@@ -53,7 +53,7 @@ impl ThisHost for Here<'_> {
         cut.first().map(ToString::to_string)
     }
 
-    fn listed(&self, prefix: &Prefix) -> Option<Held> {
+    fn listed(&self, prefix: &Prefix) -> Option<HostBlock> {
         self.lists.get(prefix).and_then(|entry| held_of(entry, self.now_ns))
     }
 }
@@ -62,7 +62,7 @@ impl ThisHost for Here<'_> {
 pub(in crate::daemon) fn join(
     policy: ClusterPolicy,
     state: &Path,
-    kept: &Kept,
+    kept: &KeptState,
     lists: &Lists,
 ) -> Result<Cluster, Failure> {
     let (now_ns, unix) = (probe::now_ns(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -78,10 +78,10 @@ impl ListEditor<'_> {
     pub(in crate::daemon) fn block_everywhere(
         &mut self,
         prefix: Prefix,
-        held: Held,
-        asker: &Asker<'_>,
+        held: HostBlock,
+        asker: &ListChanger<'_>,
     ) -> Result<Reply, Failure> {
-        let Asker { operator, by, now_ns } = *asker;
+        let ListChanger { operator, by, now_ns } = *asker;
         let (until, why) = (held.lifetime(now_ns), because(&held.reason));
         let replaced = self.replaced(&prefix, &held, now_ns);
         let edit =
@@ -96,9 +96,9 @@ impl ListEditor<'_> {
     pub(in crate::daemon) fn unblock_everywhere(
         &mut self,
         prefix: Prefix,
-        asker: &Asker<'_>,
+        asker: &ListChanger<'_>,
     ) -> Result<Reply, Failure> {
-        let Asker { by, now_ns, .. } = *asker;
+        let ListChanger { by, now_ns, .. } = *asker;
         let reason = self.with_gossip(now_ns, |gossip, _| {
             gossip.block(&prefix, now_ns).map(|block| block.held.reason.clone()).unwrap_or_default()
         })?;
@@ -127,7 +127,7 @@ impl ListEditor<'_> {
     pub(in crate::daemon) fn block_of_host(
         &mut self,
         prefix: Prefix,
-        held: Option<Held>,
+        held: Option<HostBlock>,
         now_ns: u64,
     ) -> Result<ListEdit, Failure> {
         if self.cluster.is_none() {
@@ -173,7 +173,7 @@ impl ListEditor<'_> {
         self.write_down([]);
     }
 
-    fn follow(&mut self, heard: &Heard) {
+    fn follow(&mut self, heard: &GossipUpdate) {
         heard.log.iter().for_each(log::info);
         if let Err(failure) = self.apply_edits(&heard.edits) {
             log::error(format!("a block for all hosts does not hold here: {failure}"));

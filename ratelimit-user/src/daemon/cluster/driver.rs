@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 use super::{Cluster, LeaseBatch, panicked::words};
 use crate::{
     daemon::{
-        enforcer::Kernel,
+        enforcer::EnforcedPolicy,
         front::FrontStore,
         host::{Host, HostCell},
         log,
@@ -121,7 +121,7 @@ async fn give_back(daemon: &HostCell, mut driver: LeaseDriver) {
 /// Works with the host's part in the cluster, if it has one.
 fn with_cluster(
     host: &mut Host,
-    work: impl FnOnce(&mut Cluster, &Policy, &mut Kernel) -> Result<(), Failure>,
+    work: impl FnOnce(&mut Cluster, &Policy, &mut EnforcedPolicy) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let Host { in_force, kernel, cluster, .. } = host;
     cluster.as_mut().map_or(Ok(()), |cluster| work(cluster, in_force.policy(), kernel))

@@ -31,7 +31,7 @@ struct Numbered<T> {
 #[derive(Debug)]
 pub(super) struct Asker<Q, A> {
     questions: mpsc::Sender<Numbered<Q>>,
-    waiting: Arc<Waiting<A>>,
+    waiting: Arc<PendingAnswers<A>>,
     next: Arc<AtomicU64>,
 }
 
@@ -47,9 +47,9 @@ impl<Q, A> Clone for Asker<Q, A> {
 
 /// Who waits for which answer; nobody can wait any more once the stream has ended.
 #[derive(Debug)]
-struct Waiting<A>(Mutex<Option<HashMap<u64, oneshot::Sender<A>>>>);
+struct PendingAnswers<A>(Mutex<Option<HashMap<u64, oneshot::Sender<A>>>>);
 
-impl<A> Waiting<A> {
+impl<A> PendingAnswers<A> {
     fn open(&self) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<A>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,7 +66,7 @@ where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
         let (questions, mut queue) = mpsc::channel(QUEUE);
-        let waiting = Arc::new(Waiting(Mutex::new(Some(HashMap::new()))));
+        let waiting = Arc::new(PendingAnswers(Mutex::new(Some(HashMap::new()))));
         let asker = Self { questions, waiting: Arc::clone(&waiting), next: Arc::default() };
         let (mut answers, mut out) = tokio::io::split(stream);
         let work = async move {
@@ -99,7 +99,7 @@ where
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         self.waiting.open().as_mut()?.insert(number, sender);
-        let asked = Asked { waiting: &self.waiting, number };
+        let asked = PendingQuestion { waiting: &self.waiting, number };
         self.questions.send(Numbered { number, said }).await.ok()?;
         let answer = answer.await.ok();
         drop(asked);
@@ -108,12 +108,12 @@ where
 }
 
 /// A question that was asked. Nothing is kept of it when whoever has asked stops waiting.
-struct Asked<'w, A> {
-    waiting: &'w Waiting<A>,
+struct PendingQuestion<'w, A> {
+    waiting: &'w PendingAnswers<A>,
     number: u64,
 }
 
-impl<A> Drop for Asked<'_, A> {
+impl<A> Drop for PendingQuestion<'_, A> {
     fn drop(&mut self) {
         if let Some(waiting) = self.waiting.open().as_mut() {
             waiting.remove(&self.number);

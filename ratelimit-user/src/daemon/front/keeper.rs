@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     control::protocol::{DecisionInfo, TestQuestion},
-    daemon::version::Version,
+    daemon::version::PolicyVersion,
     failure::{ExitCode, Failure},
     policy::address::StoreAddress,
     requests::status::RequestsStatus,
@@ -94,7 +94,7 @@ struct FrontState {
 
 impl Front {
     /// A front that is to be started, for this policy.
-    pub(in crate::daemon) fn new(version: &Version, round_trip: RoundTrip) -> Self {
+    pub(in crate::daemon) fn new(version: &PolicyVersion, round_trip: RoundTrip) -> Self {
         Self(Arc::new(FrontState {
             line: Mutex::default(),
             wanted: watch::Sender::new((1, Arc::new(text_of(version)))),
@@ -107,7 +107,7 @@ impl Front {
     }
 
     /// Another policy is in force.
-    pub(in crate::daemon) fn follow(&self, version: &Version) {
+    pub(in crate::daemon) fn follow(&self, version: &PolicyVersion) {
         let text = text_of(version);
         self.0.wanted.send_if_modified(|(number, wanted)| {
             let is_another = **wanted != text;
@@ -192,7 +192,7 @@ fn open<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
     one.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn text_of(version: &Version) -> PolicyText {
+fn text_of(version: &PolicyVersion) -> PolicyText {
     PolicyText {
         file: version.file().to_owned(),
         text: version.text().to_owned(),
@@ -239,7 +239,7 @@ impl FrontKeeper {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (stop, (serves, served)) = (Arc::new(Notify::new()), oneshot::channel());
-        let keeper = Keeper { front: front.clone(), start, answers, stop: Arc::clone(&stop) };
+        let keeper = FrontWatch { front: front.clone(), start, answers, stop: Arc::clone(&stop) };
         let work = move || runtime.block_on(keeper.keep(serves));
         let thread = thread::Builder::new().name("front".to_owned()).spawn(work).map_err(failed)?;
         match served.await {
@@ -258,14 +258,14 @@ impl FrontKeeper {
 }
 
 #[derive(Debug)]
-struct Keeper {
+struct FrontWatch {
     front: Front,
     start: Start,
     answers: Answers,
     stop: Arc<Notify>,
 }
 
-impl Keeper {
+impl FrontWatch {
     async fn keep(self, serves: oneshot::Sender<Result<(), Failure>>) {
         let mut serves = Some(serves);
         let mut pause = PAUSE;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     control::protocol::{DecisionInfo, Order, Reply, TestQuestion},
     failure::Failure,
-    policy::{Endpoint, address::StoreAddress},
+    policy::{ListenEndpoint, address::StoreAddress},
     requests::status::RequestsStatus,
     secret_file::TokenDigest,
     serve::protocol::Protocol,
@@ -109,7 +109,7 @@ pub(super) struct Beginning {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::daemon) enum SocketUse {
     /// Questions about requests.
-    Requests(Protocol, Endpoint),
+    Requests(Protocol, ListenEndpoint),
     /// Metrics for Prometheus.
     Metrics,
     /// The way to connections to the store's socket in the file system, which the daemon opens.

@@ -26,21 +26,21 @@ use super::{
     message::{
         Beginning, FrontAnswers, FrontAsks, FrontReport, HostAnswers, HostAsks, PolicyText, SocketUse,
     },
-    renewal::Renewal,
+    renewal::LeaseRenewal,
     store_socket::StoreSocket,
     user,
 };
 use crate::{
     config::Reader,
     control::protocol::Reply,
-    daemon::{log, requests, supervisor_socket::SupervisorSocket, version::Version},
+    daemon::{log, requests, supervisor_socket::SupervisorSocket, version::PolicyVersion},
     failure::{ExitCode, Failure},
     policy::address::StoreAddress,
     requests::decision_service::DecisionService,
     secret_file::{self, FileReader, TokenDigest},
     serve::{
         http::{self, Metrics},
-        workers::Sockets,
+        workers::ServedSockets,
     },
     stamp::Stamp,
     store::{lease_batch::Keys, worker::Store},
@@ -113,7 +113,7 @@ impl FrontProcess {
             outlive_signals().map_err(unsupported("cannot take signals"))?;
             asked.set_nonblocking(true).map_err(unsupported("cannot use its stream"))?;
             let asked = UnixStream::from_std(asked).map_err(unsupported("cannot use its stream"))?;
-            let office = Arc::new(Office {
+            let office = Arc::new(FrontService {
                 line,
                 store,
                 sockets: Mutex::new(Some(sockets)),
@@ -188,7 +188,7 @@ fn ask_daemon(stream: StdUnix) -> io::Result<(HostLine, Handle)> {
 }
 
 /// Answers the daemon.
-struct Office {
+struct FrontService {
     line: HostLine,
     /// Set as soon as the front begins.
     store: Arc<OnceLock<StoreSocket>>,
@@ -203,12 +203,12 @@ struct Office {
 struct Serving {
     decisions: Arc<DecisionService>,
     redis: Option<StoreAddress>,
-    renewal: Option<Renewal>,
+    renewal: Option<LeaseRenewal>,
     /// Open as long as this process lives.
     _locks: Vec<OwnedFd>,
 }
 
-impl Office {
+impl FrontService {
     async fn answer(self: Arc<Self>, question: HostAsks) -> FrontAnswers {
         if let HostAsks::Begin(beginning) = question {
             return match self.begin(*beginning) {
@@ -254,10 +254,10 @@ impl Office {
     }
 
     /// What a policy means that the daemon has read before.
-    fn read(&self, policy: &PolicyText) -> Result<Version, Failure> {
+    fn read(&self, policy: &PolicyText) -> Result<PolicyVersion, Failure> {
         let PolicyText { file, text, set } = policy;
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let (version, _) = Version::parse(&mut reader, file, text.as_str())?;
+        let (version, _) = PolicyVersion::parse(&mut reader, file, text.as_str())?;
         version.with_all(set)
     }
 
@@ -283,13 +283,13 @@ impl Office {
         let store = Store::of(&policy, id.as_deref()).map_err(failed)?;
         let renewal = match (&store, policy.cluster(), id) {
             (Some(store), Some(cluster), Some(id)) => {
-                Some(Renewal { store: store.clone(), keys: Keys::new(cluster.name()), id })
+                Some(LeaseRenewal { store: store.clone(), keys: Keys::new(cluster.name()), id })
             }
             _ => None,
         };
         let decisions = Arc::new(DecisionService::with(&policy, store));
         decisions.engine().set_headroom(has_headroom);
-        let sockets = Sockets::received(bound, policy.listen()).map_err(Failure::usage)?;
+        let sockets = ServedSockets::received(bound, policy.listen()).map_err(Failure::usage)?;
         let (gallery, [orders, questions]) = Gallery::of_host();
         tokio::spawn(show(self.line.clone(), gallery.clone()));
         tokio::spawn(pass_on_orders(self.line.clone(), orders));

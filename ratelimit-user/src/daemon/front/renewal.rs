@@ -15,14 +15,14 @@ use crate::{
 
 /// The daemon's part in the store.
 #[derive(Debug)]
-pub(super) struct Renewal {
+pub(super) struct LeaseRenewal {
     pub(super) store: Store,
     pub(super) keys: Keys,
     /// What this start of this host is called in the store.
     pub(super) id: String,
 }
 
-impl Renewal {
+impl LeaseRenewal {
     /// Tells of servers, as soon as there is one.
     pub(super) async fn meet(&self) -> FrontAnswers {
         let met = self.store.meet().await.map(|met| (met.number, met.servers.to_vec()));

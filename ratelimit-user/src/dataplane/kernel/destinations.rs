@@ -3,13 +3,13 @@
 use aya::maps::{LpmTrie, MapData, lpm_trie::Key};
 use ratelimit_common::abi::destination::{DestinationKey, MAX_DESTINATIONS};
 
-use super::Maps;
+use super::KernelMaps;
 use crate::{compile::Desired, dataplane::DataplaneError};
 
 /// The kernel takes tries with this flag only (BPF_F_NO_PREALLOC).
 const NO_PREALLOC: u32 = 1;
 
-impl Maps {
+impl KernelMaps {
     /// Writes a policy's destinations into a table of their own: nobody reads it before the policy that refers to it is in force, and a
     /// failure leaves nothing to undo. A policy without any never asks.
     pub(super) fn write_destinations(&mut self, desired: &Desired) -> Result<(), DataplaneError> {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, os::fd::AsFd as _};
 use aya::maps::IterableMap as _;
 use ratelimit_common::abi::{Lease, Spent, lease::MAX_LEASES};
 
-use super::Maps;
+use super::KernelMaps;
 use crate::dataplane::{DataplaneError, batch};
 
 /// With more places than this, the whole map is read at once.
@@ -32,7 +32,7 @@ impl AllSpent {
     }
 }
 
-impl Maps {
+impl KernelMaps {
     /// What has been spent of the limit at a place.
     pub fn spent(&self, place: u32) -> Result<Spent, DataplaneError> {
         self.spent.get(&place, 0).map_err(DataplaneError::map("read what users have spent"))

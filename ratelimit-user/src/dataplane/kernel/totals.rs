@@ -9,13 +9,13 @@ use ratelimit_common::{
     limit::gcra,
 };
 
-use super::Maps;
+use super::KernelMaps;
 use crate::{
     compile::Desired,
     dataplane::{DataplaneError, probe},
 };
 
-impl Maps {
+impl KernelMaps {
     /// Takes away what CPUs hold of the totals of these services, and what they remember of refusals: both are in the time of the limit
     /// that was in force when they took it. Under a faster one the first would be a flood, and the second would go on for too long.
     pub(super) fn empty_shares(&mut self, services: &[u32]) -> Result<(), DataplaneError> {

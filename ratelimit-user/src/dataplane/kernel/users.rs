@@ -5,12 +5,12 @@ use std::fmt;
 use aya::maps::{Array, MapData, MapError};
 use ratelimit_common::abi::{Bucket, LimitSet, WindowState, user::MAX_USERS, window::SET_WINDOWS};
 
-use super::Maps;
+use super::KernelMaps;
 use crate::dataplane::DataplaneError;
 
 /// Users as they are now. To find their table takes a look at the whole policy in the kernel, so this is made once for many users.
 pub struct UserTable<'m> {
-    maps: &'m Maps,
+    maps: &'m KernelMaps,
     limits: Option<Array<MapData, LimitSet>>,
 }
 
@@ -30,7 +30,7 @@ impl UserTable<'_> {
     }
 }
 
-impl Maps {
+impl KernelMaps {
     /// Users as they are now.
     pub fn users_in_force(&self) -> Result<UserTable<'_>, DataplaneError> {
         Ok(UserTable { maps: self, limits: self.user_table()? })

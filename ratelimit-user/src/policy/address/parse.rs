@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-use super::{Endpoint, Identity, Login, Password, Place, REDIS_PORT, SENTINEL_PORT, StoreAddress, Tls};
+use super::{
+    Endpoint, Identity, Password, REDIS_PORT, SENTINEL_PORT, StoreAddress, StoreLogin, StorePlace, Tls,
+};
 
 /// What is wrong with an address, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +50,7 @@ impl StoreAddress {
                 "the address has an @ behind / or ?; inside a password write / as %2F, ? as %3F and @ as %40",
             );
         }
-        let options = Options::read(query.unwrap_or_default())?;
+        let options = AddressOptions::read(query.unwrap_or_default())?;
         if kind == StoreKind::Unix {
             return unix(rest, &options, apart);
         }
@@ -56,7 +58,7 @@ impl StoreAddress {
             rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (Some(login_of(login, apart)?), hosts),
-            None => (apart.map(|password| Login { user: None, password }), authority),
+            None => (apart.map(|password| StoreLogin { user: None, password }), authority),
         };
         if options.database.is_some() {
             return wrong(
@@ -87,9 +89,9 @@ fn kind_of(scheme: &str) -> Result<(StoreKind, bool), AddressError> {
     })
 }
 
-fn unix(rest: &str, options: &Options, apart: Option<Password>) -> Result<StoreAddress, AddressError> {
+fn unix(rest: &str, options: &AddressOptions, apart: Option<Password>) -> Result<StoreAddress, AddressError> {
     let (login, path) = match rest.split_once('/') {
-        Some(("", _)) => (apart.map(|password| Login { user: None, password }), rest),
+        Some(("", _)) => (apart.map(|password| StoreLogin { user: None, password }), rest),
         Some((before, _)) if before.ends_with('@') => {
             (Some(login_of(before.trim_end_matches('@'), apart)?), &rest[before.len()..])
         }
@@ -106,14 +108,18 @@ fn unix(rest: &str, options: &Options, apart: Option<Password>) -> Result<StoreA
         return wrong("ca=, cert= and key= are for TLS; a Unix socket has none");
     }
     Ok(StoreAddress {
-        place: Place::Single(Endpoint::Unix(PathBuf::from(path))),
+        place: StorePlace::Single(Endpoint::Unix(PathBuf::from(path))),
         login,
         database: options.database.unwrap_or(0),
         tls: None,
     })
 }
 
-fn place_of(kind: StoreKind, endpoints: Vec<Endpoint>, path: &str) -> Result<(Place, u32), AddressError> {
+fn place_of(
+    kind: StoreKind,
+    endpoints: Vec<Endpoint>,
+    path: &str,
+) -> Result<(StorePlace, u32), AddressError> {
     let path = path.strip_suffix('/').unwrap_or(path);
     match kind {
         StoreKind::Sentinel => {
@@ -124,14 +130,14 @@ fn place_of(kind: StoreKind, endpoints: Vec<Endpoint>, path: &str) -> Result<(Pl
                     "the name of the master is missing; write redis+sentinel://host:26379/NAME with the name that the Sentinels have for it",
                 );
             }
-            Ok((Place::Sentinel { sentinels: endpoints, master }, database_of(database)?))
+            Ok((StorePlace::Sentinel { sentinels: endpoints, master }, database_of(database)?))
         }
-        StoreKind::Cluster if path.is_empty() => Ok((Place::Cluster(endpoints), 0)),
+        StoreKind::Cluster if path.is_empty() => Ok((StorePlace::Cluster(endpoints), 0)),
         StoreKind::Cluster => {
             wrong(format!("database {path:?}: a Redis Cluster has only database 0; leave it out"))
         }
         StoreKind::Single | StoreKind::Unix => match <[Endpoint; 1]>::try_from(endpoints) {
-            Ok([endpoint]) => Ok((Place::Single(endpoint), database_of(path)?)),
+            Ok([endpoint]) => Ok((StorePlace::Single(endpoint), database_of(path)?)),
             Err(several) => wrong(format!(
                 "{} hosts for one server; use redis+sentinel:// or redis+cluster:// for several",
                 several.len()
@@ -147,7 +153,7 @@ fn database_of(text: &str) -> Result<u32, AddressError> {
     text.parse().or_else(|_| wrong(format!("database {text:?} is not a number; use for example /0")))
 }
 
-fn login_of(text: &str, apart: Option<Password>) -> Result<Login, AddressError> {
+fn login_of(text: &str, apart: Option<Password>) -> Result<StoreLogin, AddressError> {
     let (user, password) = match (text.split_once(':'), apart) {
         (Some(_), Some(_)) => {
             return wrong("the password is in the address and apart from it; leave one of them out");
@@ -166,7 +172,7 @@ fn login_of(text: &str, apart: Option<Password>) -> Result<Login, AddressError> 
             );
         }
     };
-    Ok(Login { user: (!user.is_empty()).then_some(user), password })
+    Ok(StoreLogin { user: (!user.is_empty()).then_some(user), password })
 }
 
 /// A text that may have addresses in it, without their users and passwords. For what others write about a command line.
@@ -225,14 +231,14 @@ fn endpoint_of(text: &str, default_port: u16) -> Result<Endpoint, AddressError> 
 
 /// What stands behind the question mark.
 #[derive(Default)]
-struct Options {
+struct AddressOptions {
     ca: Option<PathBuf>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     database: Option<u32>,
 }
 
-impl Options {
+impl AddressOptions {
     fn read(query: &str) -> Result<Self, AddressError> {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {

@@ -38,7 +38,7 @@ fn parts_may_be_percent_encoded() {
     assert_eq!((login.user.as_deref(), login.password), (Some("us@er"), known("p/:@%#w")));
     // A password may have a colon and an @ as it is: the first colon and the last @ count.
     assert_eq!(parsed("redis://me:a:b@c@h").login.unwrap().password, known("a:b@c"));
-    assert_eq!(parsed("redis+unix:///a%20b").place, Place::Single(Endpoint::Unix("/a b".into())));
+    assert_eq!(parsed("redis+unix:///a%20b").place, StorePlace::Single(Endpoint::Unix("/a b".into())));
 }
 
 #[test]

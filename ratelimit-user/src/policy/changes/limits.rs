@@ -2,12 +2,12 @@
 
 use ratelimit_common::abi::Meter;
 
-use super::Change;
+use super::PolicyChange;
 use crate::policy::NamedLimit;
 
 /// Names number the limits of a meter as they stand in the file, so limits are told apart by what they say: equal ones cancel
 /// out, what is left is paired up from the slowest on.
-pub(super) fn limits(before: &[NamedLimit], after: &[NamedLimit]) -> Vec<Change> {
+pub(super) fn limits(before: &[NamedLimit], after: &[NamedLimit]) -> Vec<PolicyChange> {
     let mut rows = Vec::new();
     for meter in Meter::ALL {
         let gone = only_in(before, after, meter);
@@ -15,7 +15,7 @@ pub(super) fn limits(before: &[NamedLimit], after: &[NamedLimit]) -> Vec<Change>
         for at in 0..gone.len().max(come.len()) {
             let (old, new) = (gone.get(at), come.get(at));
             let Some(named) = old.or(new) else { continue };
-            rows.push(Change {
+            rows.push(PolicyChange {
                 subject: format!("limit {}", named.name()),
                 field: None,
                 before: old.map(|limit| limit.rate().to_string()),

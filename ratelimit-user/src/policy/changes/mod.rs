@@ -32,7 +32,7 @@ use users::{source_rows, sources_in_words, unlike};
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct PolicyChange {
     /// `limit source.packets`, `service dns`, `source`, `interfaces`, `listen`.
     pub subject: String,
     /// Which property of it; absent when it is the subject as a whole.
@@ -45,7 +45,7 @@ pub struct Change {
     pub needs_restart: bool,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for PolicyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.subject)?;
         if let Some(field) = &self.field {
@@ -62,7 +62,7 @@ impl fmt::Display for Change {
 }
 
 /// Everything that differs, in a fixed order: limits, then the rest by name.
-pub fn changes(before: &Policy, after: &Policy) -> Vec<Change> {
+pub fn changes(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
     let mut rows = limits(before.source().limits(), after.source().limits());
     let (old_users, new_users) =
         (unlike(before.users(), after.users()), unlike(after.users(), before.users()));
@@ -82,7 +82,7 @@ pub fn changes(before: &Policy, after: &Policy) -> Vec<Change> {
                     rows.extend(source_rows(name, old, new));
                 }
             }
-            (before, after) => rows.push(Change {
+            (before, after) => rows.push(PolicyChange {
                 subject: name.clone(),
                 field: None,
                 before: before.map(|fields| in_words(fields, old_users.get(name).copied())),
@@ -95,8 +95,8 @@ pub fn changes(before: &Policy, after: &Policy) -> Vec<Change> {
 }
 
 /// A value in words, and whether a running daemon cannot follow it.
-type Field = (String, bool);
-type Fields = BTreeMap<Cow<'static, str>, Field>;
+type ChangedField = (String, bool);
+type Fields = BTreeMap<Cow<'static, str>, ChangedField>;
 
 /// Fields that a running daemon follows.
 fn followed<const N: usize>(rows: [(&'static str, String); N]) -> Fields {
@@ -112,12 +112,12 @@ fn needs_restart(fields: &Fields) -> bool {
     fields.values().any(|(_, must)| *must)
 }
 
-fn fields(subject: &str, before: &Fields, after: &Fields) -> Vec<Change> {
+fn fields(subject: &str, before: &Fields, after: &Fields) -> Vec<PolicyChange> {
     let names: BTreeSet<&Cow<'static, str>> = before.keys().chain(after.keys()).collect();
     let differs = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
     let value = |side: &Fields, name: &str| side.get(name).map_or(NONE.to_owned(), |(text, _)| text.clone());
     differs
-        .map(|name| Change {
+        .map(|name| PolicyChange {
             subject: subject.to_owned(),
             field: (!name.is_empty()).then(|| name.to_string()),
             before: Some(value(before, name)),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    Change, Fields, followed,
+    Fields, PolicyChange, followed,
     requests::{given, in_order},
 };
 use crate::policy::{Difference, NONE, Plan, Prefix, Sources, User, Users, words};
@@ -16,9 +16,9 @@ pub(super) fn unlike<'p>(these: &'p Users, those: &Users) -> BTreeMap<String, &'
 }
 
 /// Prefixes that a user loses and gets.
-pub(super) fn source_rows(subject: &str, before: &User, after: &User) -> Vec<Change> {
+pub(super) fn source_rows(subject: &str, before: &User, after: &User) -> Vec<PolicyChange> {
     let Difference { gone, come } = before.sources().difference(after.sources());
-    let row = |before: &[Prefix], after: &[Prefix]| Change {
+    let row = |before: &[Prefix], after: &[Prefix]| PolicyChange {
         subject: subject.to_owned(),
         field: Some("sources".to_owned()),
         before: (!before.is_empty()).then(|| first_few(before)),

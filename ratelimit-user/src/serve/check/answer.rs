@@ -16,7 +16,7 @@ use crate::requests::{
 };
 
 /// An answer over HTTP.
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type HttpAnswer = Response<Full<Bytes>>;
 
 /// The limits that a request has.
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -44,7 +44,7 @@ pub(super) const NO_JSON: &str =
     "changes are taken from bodies of JSON that say so; send Content-Type: application/json";
 
 /// A decision as status and header fields; a refusal also as a problem.
-pub(super) fn decided(decision: &Decision<'_>) -> Answer {
+pub(super) fn decided(decision: &Decision<'_>) -> HttpAnswer {
     let mut answer = match decision.outcome {
         Outcome::Refused { retry_us } => refusal(decision, retry_us.map(seconds)),
         _ => Response::new(Full::default()),
@@ -54,12 +54,12 @@ pub(super) fn decided(decision: &Decision<'_>) -> Answer {
 }
 
 /// A decision as JSON too; a refusal is the same as in [`decided`].
-pub(super) fn decided_in_json(decision: &Decision<'_>) -> Answer {
+pub(super) fn decided_in_json(decision: &Decision<'_>) -> HttpAnswer {
     if matches!(decision.outcome, Outcome::Refused { .. }) {
         return decided(decision);
     }
     let mut body = Vec::with_capacity(192);
-    write(&mut body, &Told::new(decision));
+    write(&mut body, &DecisionJson::new(decision));
     let mut answer = json(StatusCode::OK, body);
     mark(&mut answer, decision);
     answer
@@ -67,7 +67,7 @@ pub(super) fn decided_in_json(decision: &Decision<'_>) -> Answer {
 
 /// A decision as a part of JSON.
 #[derive(Debug, Serialize)]
-pub(super) struct Told<'r> {
+pub(super) struct DecisionJson<'r> {
     allowed: bool,
     outcome: &'static str,
     #[serde(flatten)]
@@ -87,7 +87,7 @@ struct NearestLimit<'r> {
     reset: u64,
 }
 
-impl<'r> Told<'r> {
+impl<'r> DecisionJson<'r> {
     /// What is told about a decision.
     pub(super) fn new(decision: &Decision<'r>) -> Self {
         let (retry_after, delay_ms) = match decision.outcome {
@@ -114,7 +114,7 @@ impl<'r> Told<'r> {
 }
 
 /// Header fields that every decision has.
-fn mark(answer: &mut Answer, decision: &Decision<'_>) {
+fn mark(answer: &mut HttpAnswer, decision: &Decision<'_>) {
     let headers = answer.headers_mut();
     if let Some(Nearest { allowance, limit, remaining, more_us, .. }) = &decision.limit {
         let mut policies = Cow::Borrowed(allowance.header.as_str());
@@ -150,7 +150,7 @@ fn mark(answer: &mut Answer, decision: &Decision<'_>) {
 }
 
 /// A refusal as a problem. Under load most answers are this one: it is put together at once. Names in a policy need no escapes.
-fn refusal(decision: &Decision<'_>, retry_after: Option<u64>) -> Answer {
+fn refusal(decision: &Decision<'_>, retry_after: Option<u64>) -> HttpAnswer {
     let limit = decision.limit.as_ref();
     let retry_after = retry_after.map(|seconds| seconds.max(1));
     let mut body = String::with_capacity(384);
@@ -185,7 +185,7 @@ fn refusal(decision: &Decision<'_>, retry_after: Option<u64>) -> Answer {
 
 /// A problem, as RFC 9457 has them.
 #[derive(Debug, Serialize)]
-struct Problem<'p> {
+struct ProblemJson<'p> {
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'p str,
@@ -240,8 +240,8 @@ impl Trouble {
     }
 
     /// The answer that tells of it.
-    pub(super) fn into_answer(self) -> Answer {
-        let problem = Problem {
+    pub(super) fn into_answer(self) -> HttpAnswer {
+        let problem = ProblemJson {
             kind: "about:blank",
             title: self.status.canonical_reason().unwrap_or("Trouble"),
             status: self.status.as_u16(),
@@ -286,23 +286,23 @@ impl From<String> for Trouble {
 }
 
 /// JSON.
-pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> HttpAnswer {
     with_body(status, JSON, body)
 }
 
 /// A word.
-pub(super) fn text(body: &'static str) -> Answer {
+pub(super) fn text(body: &'static str) -> HttpAnswer {
     with_body(StatusCode::OK, TEXT, body)
 }
 
 /// Nothing but that it is done.
-pub(super) fn done() -> Answer {
+pub(super) fn done() -> HttpAnswer {
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = StatusCode::NO_CONTENT;
     answer
 }
 
-fn with_body(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> Answer {
+fn with_body(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> HttpAnswer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, kind);

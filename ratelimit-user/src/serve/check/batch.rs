@@ -10,9 +10,9 @@ use hyper::{
 use serde::Serialize;
 
 use super::{
-    answer::{self, Answer, Told, Trouble},
-    forwarded::Origin,
-    json::{Body, Element},
+    answer::{self, DecisionJson, HttpAnswer, Trouble},
+    forwarded::CallerOrigin,
+    json::{Element, RequestBody},
 };
 use crate::requests::decision_service::DecisionService;
 
@@ -61,11 +61,11 @@ pub(super) async fn answer(
     decisions: &Arc<DecisionService>,
     errand: Errand,
     text: &[u8],
-    origin: impl Fn(Option<IpAddr>) -> Origin,
-) -> Result<Answer, Trouble> {
-    match Body::parse(text)? {
-        Body::One(element) => one(decisions, errand, element, origin).await,
-        Body::Many(elements) => {
+    origin: impl Fn(Option<IpAddr>) -> CallerOrigin,
+) -> Result<HttpAnswer, Trouble> {
+    match RequestBody::parse(text)? {
+        RequestBody::One(element) => one(decisions, errand, element, origin).await,
+        RequestBody::Many(elements) => {
             let mut body = Vec::with_capacity(2 + elements.len() * 160);
             body.push(b'[');
             for (nth, element) in elements.into_iter().enumerate() {
@@ -86,8 +86,8 @@ async fn one(
     decisions: &Arc<DecisionService>,
     errand: Errand,
     element: Element,
-    origin: impl Fn(Option<IpAddr>) -> Origin,
-) -> Result<Answer, Trouble> {
+    origin: impl Fn(Option<IpAddr>) -> CallerOrigin,
+) -> Result<HttpAnswer, Trouble> {
     let question = element?;
     let parts = question.parts();
     let request = question.request(origin(question.ip), &parts);
@@ -103,7 +103,7 @@ async fn append(
     decisions: &Arc<DecisionService>,
     errand: Errand,
     element: Element,
-    origin: impl Fn(Option<IpAddr>) -> Origin,
+    origin: impl Fn(Option<IpAddr>) -> CallerOrigin,
     body: &mut Vec<u8>,
 ) -> Result<(), Trouble> {
     let question = element?;
@@ -112,7 +112,9 @@ async fn append(
     match errand {
         Errand::Check => {
             decisions
-                .check(&request, question.asking, |decision| answer::write(body, &Told::new(decision)))
+                .check(&request, question.asking, |decision| {
+                    answer::write(body, &DecisionJson::new(decision));
+                })
                 .await?;
         }
         Errand::Refund => {

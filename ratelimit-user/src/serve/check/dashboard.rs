@@ -19,9 +19,9 @@ use serde::Serialize;
 
 use super::{
     Visit,
-    answer::{self, Answer, Trouble},
+    answer::{self, HttpAnswer, Trouble},
     bearer, forwarded, is_json,
-    patience::Held,
+    patience::OpenAnswer,
 };
 use crate::{
     control::protocol::{Order, Reply},
@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Whole, or piece by piece.
-pub(super) type Body = Either<Full<Bytes>, Pictures>;
+pub(super) type PageBody = Either<Full<Bytes>, Pictures>;
 /// Pieces.
 pub(super) type Pictures =
     StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, std::convert::Infallible>>>;
@@ -65,7 +65,7 @@ pub(super) fn is_here(path: &str) -> bool {
 
 /// What a caller has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
+enum DashboardRole {
     /// Enough to look.
     Viewer,
     /// The operator's token.
@@ -85,7 +85,7 @@ struct DashboardSession<'s> {
 
 impl Visit {
     /// Answers a request for the dashboard.
-    pub(super) async fn dashboard(&self, request: Request<Incoming>) -> Response<Body> {
+    pub(super) async fn dashboard(&self, request: Request<Incoming>) -> Response<PageBody> {
         let answered = self.dashboard_or_trouble(request).await;
         let mut answer = answered.unwrap_or_else(|trouble| trouble.into_answer().map(Either::Left));
         let fields = answer.headers_mut();
@@ -103,7 +103,7 @@ impl Visit {
         answer
     }
 
-    async fn dashboard_or_trouble(&self, request: Request<Incoming>) -> Result<Response<Body>, Trouble> {
+    async fn dashboard_or_trouble(&self, request: Request<Incoming>) -> Result<Response<PageBody>, Trouble> {
         let Some(gallery) = self.door.gallery.clone() else {
             return Err(Trouble::path(request.uri().path()));
         };
@@ -136,7 +136,7 @@ impl Visit {
             "lists" if asks => lists(&gallery, from).await,
             "order" if request.method() == Method::POST => {
                 no_form(request.headers())?;
-                if shown != Shown::Operator {
+                if shown != DashboardRole::Operator {
                     return Err(self.not_an_operator());
                 }
                 let token = request.headers().get(AUTHORIZATION).and_then(|field| bearer(field.as_bytes()));
@@ -166,10 +166,10 @@ impl Visit {
     }
 
     /// What a caller has shown; trouble if it has to show more before it may look, or has shown what is not right.
-    fn shown(&self, headers: &HeaderMap) -> Result<Shown, Trouble> {
+    fn shown(&self, headers: &HeaderMap) -> Result<DashboardRole, Trouble> {
         let Some(field) = headers.get(AUTHORIZATION) else {
             return if self.door.viewer_token.is_none() {
-                Ok(Shown::Viewer)
+                Ok(DashboardRole::Viewer)
             } else {
                 Err(Trouble::stranger(false))
             };
@@ -178,8 +178,8 @@ impl Visit {
             token.as_ref().is_some_and(|token| bearer(field.as_bytes()).is_some_and(|given| token.is(given)))
         };
         match (is(&self.door.operator_token), is(&self.door.viewer_token)) {
-            (true, _) => Ok(Shown::Operator),
-            (false, true) => Ok(Shown::Viewer),
+            (true, _) => Ok(DashboardRole::Operator),
+            (false, true) => Ok(DashboardRole::Viewer),
             (false, false) => Err(Trouble::stranger(true)),
         }
     }
@@ -196,19 +196,19 @@ impl Visit {
     fn stream(
         &self,
         gallery: &Gallery,
-        shown: Shown,
+        shown: DashboardRole,
         from: Option<IpAddr>,
         answering: Busy,
-    ) -> Result<Response<Body>, Trouble> {
-        let Some(viewer) = gallery.look(shown == Shown::Operator) else {
+    ) -> Result<Response<PageBody>, Trouble> {
+        let Some(viewer) = gallery.look(shown == DashboardRole::Operator) else {
             let detail = format!("{MAX_VIEWERS} dashboards look already; close one of them");
             return Err(Trouble::new(StatusCode::SERVICE_UNAVAILABLE, detail));
         };
         let changes = match (&self.door.operator_token, shown) {
             _ if !gallery.guards() => "never",
             (None, _) => "never",
-            (Some(_), Shown::Viewer) => "locked",
-            (Some(_), Shown::Operator) => "unlocked",
+            (Some(_), DashboardRole::Viewer) => "locked",
+            (Some(_), DashboardRole::Operator) => "unlocked",
         };
         let session =
             picture::event("session", &DashboardSession { guards: gallery.guards(), changes, address: from });
@@ -242,7 +242,7 @@ struct Viewing {
     /// The connection does not lose its place.
     _answering: Busy,
     /// It is not idle either.
-    _held: Held,
+    _held: OpenAnswer,
 }
 
 impl Viewing {
@@ -255,7 +255,7 @@ impl Viewing {
     }
 }
 
-fn file(asset: Asset) -> Answer {
+fn file(asset: Asset) -> HttpAnswer {
     let mut answer = Response::new(Full::new(Bytes::from_static(asset.text.as_bytes())));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(asset.kind));
     answer
@@ -308,7 +308,7 @@ fn no_form(headers: &HeaderMap) -> Result<(), Trouble> {
 }
 
 /// Both lists, as far as they are told.
-async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<Answer, Trouble> {
+async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<HttpAnswer, Trouble> {
     match gallery.ask(Order::Lists { most: MAX_LISTED }, from).await {
         Reply::Lists(lists) => json(&lists),
         other => told(other),
@@ -316,7 +316,7 @@ async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<Answer, Troubl
 }
 
 /// What the daemon said.
-fn told(reply: Reply) -> Result<Answer, Trouble> {
+fn told(reply: Reply) -> Result<HttpAnswer, Trouble> {
     #[derive(Serialize)]
     struct DoneMessage {
         message: String,
@@ -342,7 +342,7 @@ fn told(reply: Reply) -> Result<Answer, Trouble> {
     }
 }
 
-fn json(value: &impl Serialize) -> Result<Answer, Trouble> {
+fn json(value: &impl Serialize) -> Result<HttpAnswer, Trouble> {
     let mut body = Vec::new();
     answer::write(&mut body, value);
     Ok(answer::json(StatusCode::OK, body))

@@ -13,7 +13,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct CallerOrigin {
     /// None for programs on this host that say nothing.
     pub ip: Option<IpAddr>,
     /// Whether the address may be blocked for what it asks.
@@ -21,11 +21,11 @@ pub(super) struct Origin {
 }
 
 /// The address of a request: as the peer says if it is trusted, else the peer's own.
-pub(super) fn origin(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> Origin {
+pub(super) fn origin(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> CallerOrigin {
     match door.peer {
         // It has answered from there, so it is its own.
-        Peer::Host(ip) if !speaks(door, ip) => Origin { ip: Some(ip), vouched: true },
-        _ => Origin { ip: told(door, claimed, headers), vouched: door.vouches() },
+        Peer::Host(ip) if !speaks(door, ip) => CallerOrigin { ip: Some(ip), vouched: true },
+        _ => CallerOrigin { ip: told(door, claimed, headers), vouched: door.vouches() },
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
                 is_shown,
                 guest: Guest::anybody(),
             };
-            let expected = Origin { ip: Some(ip.parse().unwrap()), vouched };
+            let expected = CallerOrigin { ip: Some(ip.parse().unwrap()), vouched };
             assert_eq!(origin(&door, Some(named), &HeaderMap::new()), expected, "{peer:?} {is_shown}");
         }
     }

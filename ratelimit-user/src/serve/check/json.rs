@@ -9,7 +9,7 @@ use serde::{
 use serde_json::{Number, Value};
 
 use super::{
-    question::{Draft, MAX_COST, Question},
+    question::{MAX_COST, Question, QuestionDraft},
     shown::shown,
 };
 use crate::requests::key::named;
@@ -19,7 +19,7 @@ pub(super) const MAX_QUESTIONS: usize = 1_000;
 
 /// What a body has in it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum RequestBody {
     /// One question, or why it is none.
     One(Element),
     /// Any number of them.
@@ -29,7 +29,7 @@ pub(super) enum Body {
 /// A question, or why it is none.
 pub(super) type Element = Result<Question<'static>, String>;
 
-impl Body {
+impl RequestBody {
     /// Reads a body.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(text)
@@ -37,7 +37,7 @@ impl Body {
     }
 }
 
-impl<'de> Deserialize<'de> for Body {
+impl<'de> Deserialize<'de> for RequestBody {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(BodyVisitor)
     }
@@ -46,17 +46,17 @@ impl<'de> Deserialize<'de> for Body {
 struct BodyVisitor;
 
 impl<'de> Visitor<'de> for BodyVisitor {
-    type Value = Body;
+    type Value = RequestBody;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a question, or an array of at most {MAX_QUESTIONS}")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Body, A::Error> {
-        question(map).map(Body::One)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RequestBody, A::Error> {
+        question(map).map(RequestBody::One)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Body, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<RequestBody, A::Error> {
         let mut all = Vec::new();
         while let Some(element) = list.next_element_seed(ElementSeed)? {
             if all.len() == MAX_QUESTIONS {
@@ -66,7 +66,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
             }
             all.push(element);
         }
-        Ok(Body::Many(all))
+        Ok(RequestBody::Many(all))
     }
 }
 
@@ -127,7 +127,7 @@ fn none(what: &str) -> String {
 
 /// Reads one object to its end, also if it is no question.
 fn question<'de, A: MapAccess<'de>>(mut map: A) -> Result<Element, A::Error> {
-    let mut draft = Draft::default();
+    let mut draft = QuestionDraft::default();
     let mut wrong = None;
     while let Some((name, value)) = map.next_entry::<String, Value>()? {
         if wrong.is_none() {
@@ -137,7 +137,7 @@ fn question<'de, A: MapAccess<'de>>(mut map: A) -> Result<Element, A::Error> {
     Ok(wrong.map_or_else(|| draft.finish(), Err))
 }
 
-fn give(draft: &mut Draft<'static>, name: &str, value: Value) -> Result<(), String> {
+fn give(draft: &mut QuestionDraft<'static>, name: &str, value: Value) -> Result<(), String> {
     match (name, value) {
         ("user" | "api" | "ip" | "priority", Value::String(text)) => draft.give(name, owned(&text)),
         ("cost", Value::Number(number)) => draft.give(name, Cow::Owned(plain(&number))),

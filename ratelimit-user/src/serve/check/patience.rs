@@ -15,7 +15,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::serve::listener::Stream;
+use crate::serve::listener::ClientStream;
 
 /// Between two looks. A head, or a caller that reads nothing, has at least one whole interval.
 const LOOK: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub(super) struct Pulse {
 
 /// What was seen at the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct PulseReading {
     requests: u32,
     writes: u32,
     began: bool,
@@ -53,24 +53,24 @@ struct Seen {
 }
 
 /// Until the last piece of an answer is made that has no end of its own.
-pub(super) struct Held(Arc<Pulse>);
+pub(super) struct OpenAnswer(Arc<Pulse>);
 
 /// Until a request is answered.
-pub(super) struct Busy<'p>(&'p Pulse);
+pub(super) struct RequestUnderWay<'p>(&'p Pulse);
 
 impl Pulse {
     /// A request's head is complete.
-    pub(super) fn begin(&self) -> Busy<'_> {
+    pub(super) fn begin(&self) -> RequestUnderWay<'_> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.began.store(false, Ordering::Relaxed);
         self.busy.store(true, Ordering::Relaxed);
-        Busy(self)
+        RequestUnderWay(self)
     }
 
     /// An answer goes on piece by piece: the connection is in use for as long as that is held, unless nobody reads.
-    pub(super) fn hold(self: &Arc<Self>) -> Held {
+    pub(super) fn hold(self: &Arc<Self>) -> OpenAnswer {
         self.holds.fetch_add(1, Ordering::Relaxed);
-        Held(Arc::clone(self))
+        OpenAnswer(Arc::clone(self))
     }
 
     /// Waits while the other end takes no bytes: the server would go on reading and keep every answer in memory.
@@ -85,7 +85,7 @@ impl Pulse {
 
     /// Returns when the connection has come to nothing.
     pub(super) async fn until_it_stops(&self) {
-        let mut seen = Seen::default();
+        let mut seen = PulseReading::default();
         loop {
             tokio::time::sleep(LOOK).await;
             match self.look(seen) {
@@ -96,8 +96,8 @@ impl Pulse {
     }
 
     /// What is seen now; nothing if the connection has come to nothing since.
-    fn look(&self, before: Seen) -> Option<Seen> {
-        let now = Seen {
+    fn look(&self, before: PulseReading) -> Option<PulseReading> {
+        let now = PulseReading {
             requests: self.requests.load(Ordering::Relaxed),
             writes: self.writes.load(Ordering::Relaxed),
             began: self.began.load(Ordering::Relaxed),
@@ -113,17 +113,17 @@ impl Pulse {
         let slow = before.began && now.began && !asked;
         let looks = if asked { 0 } else { before.looks + 1 };
         let patience = if now.requests == 0 { SILENT_LOOKS } else { IDLE_LOOKS };
-        (!unread && !slow && looks < patience).then_some(Seen { looks, ..now })
+        (!unread && !slow && looks < patience).then_some(PulseReading { looks, ..now })
     }
 }
 
-impl Drop for Held {
+impl Drop for OpenAnswer {
     fn drop(&mut self) {
         self.0.holds.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Busy<'_> {
+impl Drop for RequestUnderWay<'_> {
     fn drop(&mut self) {
         // What came in meanwhile was the body, and no next head.
         self.0.began.store(false, Ordering::Relaxed);
@@ -133,13 +133,13 @@ impl Drop for Busy<'_> {
 
 /// A connection whose pulse is felt.
 pub(super) struct Watched {
-    stream: Stream,
+    stream: ClientStream,
     pulse: Arc<Pulse>,
 }
 
 impl Watched {
     /// Watches a connection.
-    pub(super) fn new(stream: Stream, pulse: Arc<Pulse>) -> Self {
+    pub(super) fn new(stream: ClientStream, pulse: Arc<Pulse>) -> Self {
         Self { stream, pulse }
     }
 
@@ -206,7 +206,7 @@ mod tests {
     /// How many looks a connection lasts on which `each` happens between two of them.
     fn lasts(each: impl Fn(&Pulse)) -> usize {
         let pulse = Pulse::default();
-        let mut seen = Seen::default();
+        let mut seen = PulseReading::default();
         for looks in 1..1_000 {
             each(&pulse);
             match pulse.look(seen) {
@@ -266,7 +266,7 @@ mod tests {
         let pulse = Arc::new(Pulse::default());
         drop(pulse.begin());
         let held = pulse.hold();
-        let mut seen = Seen::default();
+        let mut seen = PulseReading::default();
         for _ in 0..1_000 {
             seen = pulse.look(seen).expect("it is in use");
         }
@@ -276,7 +276,7 @@ mod tests {
         pulse.stuck.store(false, Ordering::Relaxed);
         drop(held);
         assert_eq!(
-            pulse.look(Seen { looks: IDLE_LOOKS, requests: 1, ..Seen::default() }),
+            pulse.look(PulseReading { looks: IDLE_LOOKS, requests: 1, ..PulseReading::default() }),
             None,
             "it is idle again"
         );

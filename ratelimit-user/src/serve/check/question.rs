@@ -4,7 +4,7 @@ use std::{borrow::Cow, net::IpAddr};
 
 use hyper::header::HeaderMap;
 
-use super::{answer::Trouble, forwarded::Origin, shown::shown};
+use super::{answer::Trouble, forwarded::CallerOrigin, shown::shown};
 use crate::{
     policy::KeyPart,
     requests::{Priority, Request, asking::Asking, key::named},
@@ -38,7 +38,7 @@ pub(super) struct Question<'q> {
 impl<'q> Question<'q> {
     /// Reads the question of a query and of header fields.
     pub(super) fn read(query: Option<&'q str>, headers: &'q HeaderMap) -> Result<Self, Trouble> {
-        let mut draft = Draft::default();
+        let mut draft = QuestionDraft::default();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             draft.give_parameter(decoded(name), decoded(value))?;
@@ -56,8 +56,12 @@ impl<'q> Question<'q> {
     }
 
     /// The question as the engine takes it.
-    pub(super) fn request<'r>(&'r self, origin: Origin, parts: &'r [(&'r str, &'r str)]) -> Request<'r> {
-        let Origin { ip, vouched } = origin;
+    pub(super) fn request<'r>(
+        &'r self,
+        origin: CallerOrigin,
+        parts: &'r [(&'r str, &'r str)],
+    ) -> Request<'r> {
+        let CallerOrigin { ip, vouched } = origin;
         let Self { cost, priority, .. } = *self;
         Request { user: &self.user, api: &self.api, ip, vouched, cost, priority, parts }
     }
@@ -84,7 +88,7 @@ impl<'q> Question<'q> {
 
 /// A question that is being written.
 #[derive(Debug, Default)]
-pub(super) struct Draft<'q> {
+pub(super) struct QuestionDraft<'q> {
     user: Option<Cow<'q, str>>,
     api: Option<Cow<'q, str>>,
     ip: Option<IpAddr>,
@@ -95,7 +99,7 @@ pub(super) struct Draft<'q> {
     parts: Vec<(Cow<'q, str>, Cow<'q, str>)>,
 }
 
-impl<'q> Draft<'q> {
+impl<'q> QuestionDraft<'q> {
     fn give_parameter(&mut self, name: Cow<'q, str>, value: Cow<'q, str>) -> Result<(), String> {
         match &*name {
             "peek" => self.give_peek(match &*value {

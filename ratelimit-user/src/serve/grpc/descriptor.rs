@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 
-use super::{messages::text, status::Status};
+use super::{messages::text, status::GrpcStatus};
 use crate::requests::{BadRequest, Priority, Request, decision_service::DecisionService};
 
 /// Names in one descriptor. Those of proxies have a handful.
@@ -20,22 +20,22 @@ const MAX_ENTRIES: usize = 32;
 
 /// A question, borrowed from the message that it came in.
 #[derive(Debug)]
-pub struct Question<'m> {
+pub struct DescriptorQuery<'m> {
     request: Request<'m>,
     parts: Vec<(&'m str, &'m str)>,
 }
 
-impl<'m> Question<'m> {
+impl<'m> DescriptorQuery<'m> {
     /// Reads names and values; the first of a name counts. `vouched` is whether the address may be blocked for what it asks.
     pub fn read(
         domain: &'m str,
         entries: impl ExactSizeIterator<Item = (&'m Bytes, &'m Bytes)>,
         cost: u64,
         vouched: bool,
-    ) -> Result<Self, Status> {
+    ) -> Result<Self, GrpcStatus> {
         if entries.len() > MAX_ENTRIES {
             let message = format!("a descriptor has {} entries; use at most {MAX_ENTRIES}", entries.len());
-            return Err(Status::invalid(message));
+            return Err(GrpcStatus::invalid(message));
         }
         let (mut user, mut api, mut ip, mut priority) = (None, None, None, None);
         let mut parts = Vec::new();
@@ -43,7 +43,7 @@ impl<'m> Question<'m> {
             let key = text("the key of a descriptor's entry", key)?;
             let value = text(key, value)?;
             match key {
-                "" => return Err(Status::invalid("a descriptor has an entry without a key")),
+                "" => return Err(GrpcStatus::invalid("a descriptor has an entry without a key")),
                 "user" | "user_id" => _ = user.get_or_insert(value),
                 "api" => _ = api.get_or_insert(value),
                 "remote_address" | "ip" => _ = ip.get_or_insert(address(key, value)?),
@@ -75,18 +75,18 @@ impl<'m> Question<'m> {
 }
 
 /// A question that cannot be answered, for the caller.
-pub fn problem(bad: &BadRequest) -> Status {
-    Status::invalid(bad.to_string())
+pub fn problem(bad: &BadRequest) -> GrpcStatus {
+    GrpcStatus::invalid(bad.to_string())
 }
 
-fn address(key: &str, value: &str) -> Result<IpAddr, Status> {
-    value.parse().map_err(|_| Status::invalid(format!("{key} {:?} is no IP address", shortened(value))))
+fn address(key: &str, value: &str) -> Result<IpAddr, GrpcStatus> {
+    value.parse().map_err(|_| GrpcStatus::invalid(format!("{key} {:?} is no IP address", shortened(value))))
 }
 
-fn importance(value: &str) -> Result<Priority, Status> {
+fn importance(value: &str) -> Result<Priority, GrpcStatus> {
     Priority::parse(value).ok_or_else(|| {
         let all = Priority::ALL.map(Priority::name).join(", ");
-        Status::invalid(format!("priority {:?} is none of {all}", shortened(value)))
+        GrpcStatus::invalid(format!("priority {:?} is none of {all}", shortened(value)))
     })
 }
 
@@ -98,9 +98,10 @@ fn shortened(value: &str) -> String {
 mod tests {
     use super::*;
 
-    fn read(entries: &'static [(&'static str, &'static str)]) -> Result<String, Status> {
+    fn read(entries: &'static [(&'static str, &'static str)]) -> Result<String, GrpcStatus> {
         let entries: Vec<_> = entries.iter().map(|(k, v)| (Bytes::from(*k), Bytes::from(*v))).collect();
-        let question = Question::read("web", entries.iter().map(|(key, value)| (key, value)), 3, true)?;
+        let question =
+            DescriptorQuery::read("web", entries.iter().map(|(key, value)| (key, value)), 3, true)?;
         let Request { user, api, ip, cost, priority, parts, .. } = question.request();
         Ok(format!("{user:?} {api:?} {ip:?} {cost} {} {parts:?}", priority.name()))
     }

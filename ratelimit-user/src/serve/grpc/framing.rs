@@ -10,7 +10,7 @@ use h2::{RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Response, header::CONTENT_TYPE};
 use prost::Message;
 
-use super::status::{Code, Status};
+use super::status::{Code, GrpcStatus};
 
 /// The longest message of a call that has one. Questions have some hundred bytes.
 pub const MAX_MESSAGE: usize = 64 * 1024;
@@ -20,7 +20,7 @@ const PREFIX: usize = 5;
 
 /// Reads messages of one call, as they come.
 #[derive(Debug)]
-pub struct Reader {
+pub struct MessageReader {
     body: RecvStream,
     got: BytesMut,
     /// The first piece, which is mostly all there is: it is not copied.
@@ -40,14 +40,14 @@ pub enum Piece {
     Gone,
 }
 
-impl Reader {
+impl MessageReader {
     /// A reader of a body whose messages are at most so long.
     pub fn new(body: RecvStream, longest: usize) -> Self {
         Self { body, got: BytesMut::new(), first: Bytes::new(), longest }
     }
 
     /// The next message of a stream.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Status>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, GrpcStatus>> {
         loop {
             if let Some(message) = self.take()? {
                 return Poll::Ready(Ok(Piece::Message(message)));
@@ -58,14 +58,14 @@ impl Reader {
                 Poll::Ready(More::Gone) => return Poll::Ready(Ok(Piece::Gone)),
                 Poll::Ready(More::End) if self.is_empty() => return Poll::Ready(Ok(Piece::End)),
                 Poll::Ready(More::End) => {
-                    return Poll::Ready(Err(Status::invalid("the message is cut short")));
+                    return Poll::Ready(Err(GrpcStatus::invalid("the message is cut short")));
                 }
             }
         }
     }
 
     /// The same where one message is everything that is to come: it is there when the caller has ended.
-    pub fn poll_only(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Status>> {
+    pub fn poll_only(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, GrpcStatus>> {
         loop {
             if self.len() > PREFIX + self.longest {
                 return Poll::Ready(Err(too_long(self.len() - PREFIX, self.longest)));
@@ -79,8 +79,8 @@ impl Reader {
         }
         Poll::Ready(match self.take()? {
             Some(message) if self.is_empty() => Ok(Piece::Message(message)),
-            Some(_) => Err(Status::invalid("this method takes one message")),
-            None => Err(Status::invalid("the message is cut short")),
+            Some(_) => Err(GrpcStatus::invalid("this method takes one message")),
+            None => Err(GrpcStatus::invalid("the message is cut short")),
         })
     }
 
@@ -113,7 +113,7 @@ impl Reader {
     }
 
     /// A message that is there as a whole.
-    fn take(&mut self) -> Result<Option<Bytes>, Status> {
+    fn take(&mut self) -> Result<Option<Bytes>, GrpcStatus> {
         let seen: &[u8] = if self.first.is_empty() { &self.got } else { &self.first };
         let Some(length) = length(seen, self.longest)? else { return Ok(None) };
         if seen.len() < PREFIX + length {
@@ -135,10 +135,10 @@ enum More {
 }
 
 /// What the five bytes say, if they are there.
-fn length(seen: &[u8], longest: usize) -> Result<Option<usize>, Status> {
+fn length(seen: &[u8], longest: usize) -> Result<Option<usize>, GrpcStatus> {
     let Some([compressed, length @ ..]) = seen.first_chunk::<PREFIX>() else { return Ok(None) };
     if *compressed != 0 {
-        return Err(Status::new(
+        return Err(GrpcStatus::new(
             Code::Unimplemented,
             "compressed messages are not read; send them as they are",
         ));
@@ -147,9 +147,9 @@ fn length(seen: &[u8], longest: usize) -> Result<Option<usize>, Status> {
     if length > longest { Err(too_long(length, longest)) } else { Ok(Some(length)) }
 }
 
-fn too_long(length: usize, longest: usize) -> Status {
+fn too_long(length: usize, longest: usize) -> GrpcStatus {
     let message = format!("a message of {length} bytes is too long; use at most {longest}");
-    Status::new(Code::ResourceExhausted, message)
+    GrpcStatus::new(Code::ResourceExhausted, message)
 }
 
 /// A message with its five bytes.
@@ -164,8 +164,8 @@ pub fn framed(message: &impl Message) -> Bytes {
 }
 
 /// A message that was sent, as what it is meant to be.
-pub fn decoded<M: Message + Default>(message: Bytes) -> Result<M, Status> {
-    M::decode(message).map_err(|error| Status::invalid(format!("the message is not understood: {error}")))
+pub fn decoded<M: Message + Default>(message: Bytes) -> Result<M, GrpcStatus> {
+    M::decode(message).map_err(|error| GrpcStatus::invalid(format!("the message is not understood: {error}")))
 }
 
 fn head() -> Response<()> {
@@ -183,7 +183,7 @@ pub fn begin(respond: &mut SendResponse<Bytes>) -> Result<SendStream<Bytes>, h2:
 pub fn answer(respond: &mut SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
     let mut stream = begin(respond)?;
     stream.send_data(message, false)?;
-    end(&mut stream, &Status::OK)
+    end(&mut stream, &GrpcStatus::OK)
 }
 
 /// Sends one of several messages, as the caller has room for it; whether it is still there.
@@ -200,14 +200,14 @@ pub async fn send(stream: &mut SendStream<Bytes>, mut message: Bytes) -> bool {
 }
 
 /// Ends an answer.
-pub fn end(stream: &mut SendStream<Bytes>, status: &Status) -> Result<(), h2::Error> {
+pub fn end(stream: &mut SendStream<Bytes>, status: &GrpcStatus) -> Result<(), h2::Error> {
     let mut fields = HeaderMap::with_capacity(2);
     status.write(&mut fields);
     stream.send_trailers(fields)
 }
 
 /// Answers with nothing but how it ended.
-pub fn refuse(respond: &mut SendResponse<Bytes>, status: &Status) -> Result<(), h2::Error> {
+pub fn refuse(respond: &mut SendResponse<Bytes>, status: &GrpcStatus) -> Result<(), h2::Error> {
     let mut head = head();
     status.write(head.headers_mut());
     respond.send_response(head, true).map(drop)

@@ -9,15 +9,15 @@ use super::{
     framing::{self, decoded, framed},
     messages::health::{HealthCheckRequest, HealthCheckResponse, ServingStatus},
     reflection,
-    status::{Code, Status},
+    status::{Code, GrpcStatus},
 };
 
 /// Answers `Check`.
-pub fn check(message: Bytes) -> Result<Bytes, Status> {
+pub fn check(message: Bytes) -> Result<Bytes, GrpcStatus> {
     let HealthCheckRequest { service } = decoded(message)?;
     if !is_known(&service) {
         let service: String = service.chars().take(200).collect();
-        return Err(Status::new(Code::NotFound, format!("there is no service {service:?}")));
+        return Err(GrpcStatus::new(Code::NotFound, format!("there is no service {service:?}")));
     }
     Ok(framed(&HealthCheckResponse { status: ServingStatus::Serving.into() }))
 }

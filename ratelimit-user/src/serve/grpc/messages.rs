@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::status::Status;
+use super::status::GrpcStatus;
 use crate::requests::key::{named, plain};
 
 pub mod health;
@@ -24,7 +24,7 @@ pub struct Duration {
 
 /// `google.protobuf.UInt64Value` and, on the wire, `UInt32Value`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Number {
+pub struct NumberMessage {
     /// The number.
     #[prost(uint64, tag = "1")]
     pub value: u64,
@@ -49,15 +49,15 @@ pub struct RateLimitRequest {
 pub struct Descriptor {
     /// Names and values.
     #[prost(message, repeated, tag = "1")]
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DescriptorEntry>,
     /// How much this one counts.
     #[prost(message, optional, tag = "3")]
-    pub hits_addend: Option<Number>,
+    pub hits_addend: Option<NumberMessage>,
 }
 
 /// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct Entry {
+pub struct DescriptorEntry {
     /// A name.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
@@ -77,10 +77,10 @@ pub struct RateLimitResponse {
     pub statuses: Vec<DescriptorStatus>,
     /// For the answer to whoever sent the request.
     #[prost(message, repeated, tag = "3")]
-    pub response_headers_to_add: Vec<Header>,
+    pub response_headers_to_add: Vec<HeaderMessage>,
     /// For the request on its way to the server.
     #[prost(message, repeated, tag = "4")]
-    pub request_headers_to_add: Vec<Header>,
+    pub request_headers_to_add: Vec<HeaderMessage>,
     /// For whoever sent the request, if it is refused.
     #[prost(bytes = "bytes", tag = "5")]
     pub raw_body: Bytes,
@@ -151,7 +151,7 @@ pub enum Unit {
 
 /// `envoy.config.core.v3.HeaderValue`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct Header {
+pub struct HeaderMessage {
     /// In lower case.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
@@ -167,7 +167,7 @@ impl Duration {
     }
 }
 
-impl Header {
+impl HeaderMessage {
     /// A header field.
     pub fn new(key: &'static str, value: impl Into<Bytes>) -> Self {
         Self { key: Bytes::from_static(key.as_bytes()), value: value.into() }
@@ -182,6 +182,6 @@ pub fn readable(bytes: &mut Bytes) {
 }
 
 /// Bytes that are to be text.
-pub fn text<'m>(what: &str, bytes: &'m Bytes) -> Result<&'m str, Status> {
-    std::str::from_utf8(bytes).map_err(|_| Status::invalid(format!("{what} is not UTF-8 text")))
+pub fn text<'m>(what: &str, bytes: &'m Bytes) -> Result<&'m str, GrpcStatus> {
+    std::str::from_utf8(bytes).map_err(|_| GrpcStatus::invalid(format!("{what} is not UTF-8 text")))
 }

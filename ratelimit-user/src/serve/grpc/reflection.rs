@@ -8,12 +8,12 @@ use prost::Message;
 use prost_types::{DescriptorProto, FileDescriptorProto};
 
 use super::{
-    framing::{self, MAX_MESSAGE, Piece, Reader, decoded, framed},
+    framing::{self, MAX_MESSAGE, MessageReader, Piece, decoded, framed},
     messages::reflection::{
         ErrorResponse, FileDescriptorResponse, ListServiceResponse, MessageRequest, MessageResponse,
         ServerReflectionRequest, ServerReflectionResponse, ServiceResponse,
     },
-    status::{Code, Status},
+    status::{Code, GrpcStatus},
 };
 
 /// Made from `proto/`, whose README says how.
@@ -56,11 +56,11 @@ pub fn services() -> &'static [String] {
 /// Answers until the caller ends.
 pub async fn converse(body: RecvStream, mut respond: SendResponse<Bytes>) {
     let Ok(mut stream) = framing::begin(&mut respond) else { return };
-    let mut questions = Reader::new(body, MAX_MESSAGE);
+    let mut questions = MessageReader::new(body, MAX_MESSAGE);
     let status = loop {
         let message = match poll_fn(|cx| questions.poll_next(cx)).await {
             Ok(Piece::Message(message)) => message,
-            Ok(Piece::End) => break Status::OK,
+            Ok(Piece::End) => break GrpcStatus::OK,
             Ok(Piece::Gone) => return,
             Err(status) => break status,
         };

@@ -12,20 +12,20 @@ use bytes::Bytes;
 use h2::{RecvStream, server::SendResponse};
 
 use self::{
-    proxy_quota::{LIFE_S, Plan, ProxyQuota},
+    proxy_quota::{LIFE_S, ProxyQuota, QuotaPlan},
     quotas::Key,
 };
 use super::{
-    descriptor::Question,
-    framing::{self, MAX_STREAMED, Piece, Reader, decoded, framed},
+    descriptor::DescriptorQuery,
+    framing::{self, MAX_STREAMED, MessageReader, Piece, decoded, framed},
     messages::{
-        self, Number,
+        self, NumberMessage,
         quota::{
             Action, Blanket, BucketAction, BucketId, BucketUsage, QuotaAssignment, QuotaResponse,
             QuotaStrategy, Strategy, TokenBucket, UsageReports,
         },
     },
-    status::Status,
+    status::GrpcStatus,
 };
 use crate::requests::{Decision, Outcome, asking::Asking, decision_service::DecisionService};
 
@@ -65,14 +65,14 @@ pub async fn converse(
     mut respond: SendResponse<Bytes>,
 ) {
     let Ok(mut stream) = framing::begin(&mut respond) else { return };
-    let mut reports = Reader::new(body, MAX_STREAMED);
+    let mut reports = MessageReader::new(body, MAX_STREAMED);
     let (domain, accounts) = (String::new(), HashMap::new());
     let mut conversation = Conversation { decisions, quotas, domain, accounts, started: Instant::now() };
     let status = loop {
         let piece = poll_fn(|cx| reports.poll_next(cx)).await;
         let answer = match piece {
             Ok(Piece::Message(message)) => conversation.answer(message).await,
-            Ok(Piece::End) => break Status::OK,
+            Ok(Piece::End) => break GrpcStatus::OK,
             Ok(Piece::Gone) => return,
             Err(status) => break status,
         };
@@ -90,15 +90,15 @@ pub async fn converse(
 }
 
 impl Conversation {
-    async fn answer(&mut self, message: Bytes) -> Result<Option<Bytes>, Status> {
+    async fn answer(&mut self, message: Bytes) -> Result<Option<Bytes>, GrpcStatus> {
         let reports: UsageReports = decoded(message)?;
         match (self.domain.is_empty(), reports.domain.is_empty()) {
-            (true, true) => return Err(Status::invalid("domain is empty in the first report")),
+            (true, true) => return Err(GrpcStatus::invalid("domain is empty in the first report")),
             (true, false) => self.domain = reports.domain,
             (false, true) => {}
             (false, false) if reports.domain == self.domain => {}
             (false, false) => {
-                return Err(Status::invalid(
+                return Err(GrpcStatus::invalid(
                     "the domain has changed; open another stream for another domain",
                 ));
             }
@@ -122,7 +122,7 @@ impl Conversation {
         let parts: Vec<(Bytes, Bytes)> = id.bucket.iter().map(part).collect();
         let domain = self.domain.clone();
         let entries = parts.iter().map(|(name, value)| (name, value));
-        let Ok(question) = Question::read(&domain, entries, 1, false) else { return };
+        let Ok(question) = DescriptorQuery::read(&domain, entries, 1, false) else { return };
         let used = usage.num_requests_allowed;
         let idle = used == 0 && usage.num_requests_denied == 0;
         let now_us = self.started.elapsed().as_micros() as u64;
@@ -164,7 +164,7 @@ impl Conversation {
     /// What a proxy decides by from now on, and for how long.
     async fn assign(
         &self,
-        question: &Question<'_>,
+        question: &DescriptorQuery<'_>,
         key: &Key,
         account: &mut ProxyQuota,
         idle: bool,
@@ -178,14 +178,14 @@ impl Conversation {
             QuotaLeft::Empty(retry_s) => (0, retry_s),
         };
         match account.plan(left, shared.proxies, idle, now_us) {
-            Plan::Extend => account.extended(now_us),
-            Plan::Assign(wanted) => {
+            QuotaPlan::Extend => account.extended(now_us),
+            QuotaPlan::Assign(wanted) => {
                 let before = account.held();
                 let tokens = reserve(&self.decisions, question, wanted.min(u64::from(u32::MAX))).await;
                 account.assigned(tokens, now_us);
                 self.quotas.note(key, before, account.held());
             }
-            Plan::Deny => account.denied(now_us),
+            QuotaPlan::Deny => account.denied(now_us),
         }
         match account.assignment() {
             (0, _) => (DENY, retry_s.clamp(1, LIFE_S)),
@@ -206,12 +206,12 @@ impl Drop for Conversation {
 fn bucket(tokens: u64, serial: u32) -> TokenBucket {
     TokenBucket {
         max_tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
-        tokens_per_fill: Some(Number { value: 1 }),
+        tokens_per_fill: Some(NumberMessage { value: 1 }),
         fill_interval: Some(messages::Duration { seconds: NEVER_S, nanos: serial as i32 }),
     }
 }
 
-async fn standing(decisions: &DecisionService, question: &Question<'_>) -> QuotaLeft {
+async fn standing(decisions: &DecisionService, question: &DescriptorQuery<'_>) -> QuotaLeft {
     let seen = |decision: &Decision<'_>| match (decision.outcome, decision.limit) {
         (Outcome::Deprioritised, _) | (Outcome::Allowed | Outcome::InMargin, None) => QuotaLeft::Free,
         (Outcome::Allowed | Outcome::InMargin, Some(nearest)) => {
@@ -234,7 +234,7 @@ async fn standing(decisions: &DecisionService, question: &Question<'_>) -> Quota
 }
 
 /// Charges what was used without having been assigned, as far as there is something left to charge.
-async fn charge(decisions: &DecisionService, question: &Question<'_>, mut used: u64) {
+async fn charge(decisions: &DecisionService, question: &DescriptorQuery<'_>, mut used: u64) {
     while used > 0 {
         match reserve(decisions, question, used).await {
             0 => return,
@@ -244,7 +244,7 @@ async fn charge(decisions: &DecisionService, question: &Question<'_>, mut used: 
 }
 
 /// Takes so many, or as many as are left: how many were there. It looks first: a proxy that is given less is nobody's refusal.
-async fn reserve(decisions: &DecisionService, question: &Question<'_>, wanted: u64) -> u64 {
+async fn reserve(decisions: &DecisionService, question: &DescriptorQuery<'_>, wanted: u64) -> u64 {
     let mut tokens = wanted;
     while tokens > 0 {
         let request = question.request().costing(tokens);

@@ -8,13 +8,13 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::{
-    descriptor::{Question, problem},
+    descriptor::{DescriptorQuery, problem},
     framing::{decoded, framed},
     messages::{
-        self, Descriptor, DescriptorStatus, Header, RateLimit, RateLimitRequest, RateLimitResponse, Unit,
-        Verdict, text,
+        self, Descriptor, DescriptorStatus, HeaderMessage, RateLimit, RateLimitRequest, RateLimitResponse,
+        Unit, Verdict, text,
     },
-    status::Status,
+    status::GrpcStatus,
 };
 use crate::requests::{
     Decision, Nearest, Outcome, asking::Asking, decision_service::DecisionService, seconds, turns::Turn,
@@ -25,7 +25,7 @@ const MAX_DESCRIPTORS: usize = 64;
 
 /// An answer, and how long to hold it back.
 #[derive(Debug)]
-pub struct Answer {
+pub struct RlsAnswer {
     /// With its prefix.
     pub frame: Bytes,
     /// The request's turn comes after this.
@@ -37,7 +37,7 @@ pub struct Answer {
 }
 
 /// What was decided about one descriptor.
-struct Finding {
+struct DescriptorFinding {
     outcome: Outcome,
     limit: Option<DescriptorLimit>,
     /// What is kept for a caller that waits.
@@ -61,7 +61,7 @@ pub async fn answer(
     decisions: &Arc<DecisionService>,
     message: Bytes,
     vouched: bool,
-) -> Result<Answer, Status> {
+) -> Result<RlsAnswer, GrpcStatus> {
     let asked = read(message)?;
     match findings(decisions, &asked, vouched).await {
         Ok(findings) => Ok(told(findings)),
@@ -70,7 +70,7 @@ pub async fn answer(
 }
 
 /// The answer to what nobody can answer.
-pub fn senseless(decisions: &DecisionService, descriptors: usize, why: &Status) -> Answer {
+pub fn senseless(decisions: &DecisionService, descriptors: usize, why: &GrpcStatus) -> RlsAnswer {
     decisions.complain(&why.message);
     let status = DescriptorStatus { code: Verdict::OverLimit.into(), ..Default::default() };
     let response = RateLimitResponse {
@@ -79,11 +79,11 @@ pub fn senseless(decisions: &DecisionService, descriptors: usize, why: &Status) 
         raw_body: Bytes::from(format!("{}\n", why.message)),
         ..Default::default()
     };
-    Answer { frame: framed(&response), wait: Duration::ZERO, turns: Vec::new(), paid: Vec::new() }
+    RlsAnswer { frame: framed(&response), wait: Duration::ZERO, turns: Vec::new(), paid: Vec::new() }
 }
 
 /// A question whose values are text, whatever callers write.
-fn read(message: Bytes) -> Result<RateLimitRequest, Status> {
+fn read(message: Bytes) -> Result<RateLimitRequest, GrpcStatus> {
     let mut asked: RateLimitRequest = decoded(message)?;
     let entries = asked.descriptors.iter_mut().flat_map(|descriptor| &mut descriptor.entries);
     entries.for_each(|entry| messages::readable(&mut entry.value));
@@ -94,14 +94,14 @@ async fn findings(
     decisions: &Arc<DecisionService>,
     asked: &RateLimitRequest,
     vouched: bool,
-) -> Result<Vec<Finding>, Status> {
+) -> Result<Vec<DescriptorFinding>, GrpcStatus> {
     let domain = text("domain", &asked.domain)?;
     if domain.is_empty() {
-        return Err(Status::invalid("domain is empty"));
+        return Err(GrpcStatus::invalid("domain is empty"));
     }
     if asked.descriptors.is_empty() || asked.descriptors.len() > MAX_DESCRIPTORS {
         let message = format!("{} descriptors; use 1 to {MAX_DESCRIPTORS}", asked.descriptors.len());
-        return Err(Status::invalid(message));
+        return Err(GrpcStatus::invalid(message));
     }
     match &asked.descriptors[..] {
         [only] => {
@@ -133,7 +133,7 @@ fn question<'m>(
     of: &'m Descriptor,
     hits: u32,
     vouched: bool,
-) -> Result<(Question<'m>, Asking), Status> {
+) -> Result<(DescriptorQuery<'m>, Asking), GrpcStatus> {
     // The hits of a whole request cannot be told from none given when they are 0: that stands for 1. A descriptor's own 0 has been written
     // down: somebody wants to know whether one more would fit, and has nothing to be charged.
     let (cost, asking) = match of.hits_addend {
@@ -142,14 +142,14 @@ fn question<'m>(
         Some(own) => (own.value, Asking::Counted),
     };
     let entries = of.entries.iter().map(|entry| (&entry.key, &entry.value));
-    Ok((Question::read(domain, entries, cost, vouched)?, asking))
+    Ok((DescriptorQuery::read(domain, entries, cost, vouched)?, asking))
 }
 
 /// Looks at all, then charges all. Where somebody else has taken the last in between, what was charged is given back.
 async fn all_or_none(
     decisions: &Arc<DecisionService>,
-    questions: &[(Question<'_>, Asking)],
-) -> Result<Vec<Finding>, Status> {
+    questions: &[(DescriptorQuery<'_>, Asking)],
+) -> Result<Vec<DescriptorFinding>, GrpcStatus> {
     let mut findings = Vec::with_capacity(questions.len());
     for (question, _) in questions {
         findings.push(ask(decisions, question, Asking::Peeking).await?);
@@ -157,7 +157,7 @@ async fn all_or_none(
     if findings.iter().any(|finding| !finding.outcome.is_served()) {
         return Ok(findings);
     }
-    let counted = |(_, (_, asking)): &(usize, &(Question<'_>, Asking))| *asking == Asking::Counted;
+    let counted = |(_, (_, asking)): &(usize, &(DescriptorQuery<'_>, Asking))| *asking == Asking::Counted;
     for (at, (question, asking)) in questions.iter().enumerate().filter(counted) {
         findings[at] = ask(decisions, question, *asking).await?;
         if findings[at].outcome.is_served() {
@@ -177,18 +177,19 @@ async fn all_or_none(
 
 async fn ask(
     decisions: &Arc<DecisionService>,
-    question: &Question<'_>,
+    question: &DescriptorQuery<'_>,
     asking: Asking,
-) -> Result<Finding, Status> {
+) -> Result<DescriptorFinding, GrpcStatus> {
     let request = question.request();
-    let mut finding = decisions.check(&request, asking, Finding::new).await.map_err(|bad| problem(&bad))?;
+    let mut finding =
+        decisions.check(&request, asking, DescriptorFinding::new).await.map_err(|bad| problem(&bad))?;
     if let (Asking::Counted, Outcome::Delayed { wait_us }) = (asking, finding.outcome) {
         finding.turn = decisions.turn(&request, wait_us);
     }
     Ok(finding)
 }
 
-impl Finding {
+impl DescriptorFinding {
     fn new(decision: &Decision<'_>) -> Self {
         let limit = |nearest: &Nearest<'_>| DescriptorLimit {
             status: RateLimit {
@@ -209,13 +210,13 @@ impl Finding {
 }
 
 /// What is told to the proxy, and what it is to tell.
-fn told(findings: Vec<Finding>) -> Answer {
+fn told(findings: Vec<DescriptorFinding>) -> RlsAnswer {
     let mut response = RateLimitResponse { overall_code: Verdict::Ok.into(), ..Default::default() };
     let (mut wait_us, mut retry_s, mut late) = (0, None, false);
     let (mut policies, mut states): (Vec<Bytes>, Vec<String>) = (Vec::new(), Vec::new());
     response.statuses.reserve_exact(findings.len());
     let (mut turns, mut paid) = (Vec::new(), Vec::new());
-    for (at, Finding { outcome, limit, turn }) in findings.into_iter().enumerate() {
+    for (at, DescriptorFinding { outcome, limit, turn }) in findings.into_iter().enumerate() {
         turns.extend(turn);
         let mut code = Verdict::Ok;
         match outcome {
@@ -246,19 +247,19 @@ fn told(findings: Vec<Finding>) -> Answer {
     let fields = &mut response.response_headers_to_add;
     if !policies.is_empty() {
         fields.reserve_exact(3);
-        fields.push(Header::new("ratelimit-policy", joined(policies)));
-        fields.push(Header::new("ratelimit", states.join(", ")));
+        fields.push(HeaderMessage::new("ratelimit-policy", joined(policies)));
+        fields.push(HeaderMessage::new("ratelimit", states.join(", ")));
     }
     if response.overall_code == i32::from(Verdict::OverLimit) {
-        fields.extend(retry_s.map(|retry_s| Header::new("retry-after", retry_s.to_string())));
+        fields.extend(retry_s.map(|retry_s| HeaderMessage::new("retry-after", retry_s.to_string())));
         wait_us = 0;
         turns.clear();
     } else if late {
-        let low = Header::new("x-ratelimit-priority", "low");
+        let low = HeaderMessage::new("x-ratelimit-priority", "low");
         fields.push(low.clone());
         response.request_headers_to_add.push(low);
     }
-    Answer { frame: framed(&response), wait: Duration::from_micros(wait_us), turns, paid }
+    RlsAnswer { frame: framed(&response), wait: Duration::from_micros(wait_us), turns, paid }
 }
 
 fn joined(mut policies: Vec<Bytes>) -> Bytes {
@@ -289,13 +290,13 @@ mod tests {
 
     use super::*;
 
-    fn answered(outcomes: &[Outcome]) -> (Answer, Vec<(String, String)>) {
-        let finding = |outcome: &Outcome| Finding { outcome: *outcome, limit: None, turn: None };
+    fn answered(outcomes: &[Outcome]) -> (RlsAnswer, Vec<(String, String)>) {
+        let finding = |outcome: &Outcome| DescriptorFinding { outcome: *outcome, limit: None, turn: None };
         let answer = told(outcomes.iter().map(finding).collect());
         let response = RateLimitResponse::decode(&answer.frame[5..]).unwrap();
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
         let fields = response.response_headers_to_add.iter();
-        let fields = fields.map(|Header { key, value }| (text(key), text(value))).collect();
+        let fields = fields.map(|HeaderMessage { key, value }| (text(key), text(value))).collect();
         (answer, fields)
     }
 

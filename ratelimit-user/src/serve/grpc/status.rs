@@ -25,14 +25,14 @@ pub enum Code {
 
 /// The end of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct GrpcStatus {
     /// What kind.
     pub code: Code,
     /// Why.
     pub message: Cow<'static, str>,
 }
 
-impl Status {
+impl GrpcStatus {
     /// A call that went well.
     pub const OK: Self = Self { code: Code::Ok, message: Cow::Borrowed("") };
 
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_sentence_with_other_letters_stays_a_header_value() {
         let mut fields = HeaderMap::new();
-        Status::invalid("user \"ä\" is 100% wrong\n").write(&mut fields);
+        GrpcStatus::invalid("user \"ä\" is 100% wrong\n").write(&mut fields);
         assert_eq!(fields["grpc-status"], "3");
         assert_eq!(fields["grpc-message"], "user \"%C3%A4\" is 100%25 wrong%0A");
     }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_call_that_went_well_says_nothing_else() {
         let mut fields = HeaderMap::new();
-        Status::OK.write(&mut fields);
+        GrpcStatus::OK.write(&mut fields);
         assert_eq!(fields["grpc-status"], "0");
         assert!(!fields.contains_key("grpc-message"));
     }

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use super::{reply::Reply, throttle::integer};
+use super::{reply::RespReply, throttle::integer};
 use crate::{
     requests::{
         BadRequest, Decision, Outcome, Priority, Request,
@@ -20,7 +20,7 @@ const US_IN_MS: u64 = 1_000;
 
 /// What a question may say beside user, API, address and cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
+pub enum CheckWords {
     /// `PRIORITY`, `PEEK` and `KEY`.
     All,
     /// Only `KEY`.
@@ -29,7 +29,7 @@ pub enum Words {
 
 /// A question that cannot be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum CheckProblem {
     /// Bytes where a name belongs.
     #[error("{0} is not UTF-8 text")]
     NoText(&'static str),
@@ -69,7 +69,7 @@ pub enum Problem {
     NotRefunded(#[from] NotRefunded),
 }
 
-impl Problem {
+impl CheckProblem {
     /// The word that errors of its kind begin with.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl Problem {
 
 /// A question as it was typed.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct RespCheck<'a> {
     user: &'a str,
     api: &'a str,
     ip: Option<IpAddr>,
@@ -97,12 +97,16 @@ pub type Parts<'a> = [(&'a str, &'a str); MAX_PARTS];
 /// No parts yet.
 pub const NO_PARTS: Parts<'_> = [("", ""); MAX_PARTS];
 
-impl<'a> Question<'a> {
+impl<'a> RespCheck<'a> {
     /// Reads `user api [ip] [cost]` and the words that are allowed behind them; parts of keys go to `parts`.
-    pub fn parse(arguments: &[&'a [u8]], words: Words, parts: &mut Parts<'a>) -> Result<Self, Problem> {
+    pub fn parse(
+        arguments: &[&'a [u8]],
+        words: CheckWords,
+        parts: &mut Parts<'a>,
+    ) -> Result<Self, CheckProblem> {
         let (mut rest, user, api) = match arguments {
             [user, api, rest @ ..] => (rest, text(user, "user")?, text(api, "api")?),
-            _ => return Err(Problem::Unfinished("a question", "user and api")),
+            _ => return Err(CheckProblem::Unfinished("a question", "user and api")),
         };
         let mut question = Self {
             user,
@@ -124,29 +128,29 @@ impl<'a> Question<'a> {
         &mut self,
         word: &'a [u8],
         behind: &'r [&'a [u8]],
-        words: Words,
+        words: CheckWords,
         parts: &mut Parts<'a>,
-    ) -> Result<&'r [&'a [u8]], Problem> {
+    ) -> Result<&'r [&'a [u8]], CheckProblem> {
         if word.eq_ignore_ascii_case(b"KEY") {
             let [name, value, rest @ ..] = behind else {
-                return Err(Problem::Unfinished("KEY", "a name and a value"));
+                return Err(CheckProblem::Unfinished("KEY", "a name and a value"));
             };
-            let part = parts.get_mut(self.parts).ok_or(Problem::TooManyParts)?;
+            let part = parts.get_mut(self.parts).ok_or(CheckProblem::TooManyParts)?;
             *part = (text(name, "the name of a key")?, text(value, "the value of a key")?);
             self.parts += 1;
             return Ok(rest);
         }
-        if words == Words::All && word.eq_ignore_ascii_case(b"PEEK") {
+        if words == CheckWords::All && word.eq_ignore_ascii_case(b"PEEK") {
             self.asking = Asking::Peeking;
             return Ok(behind);
         }
-        if words == Words::All && word.eq_ignore_ascii_case(b"PRIORITY") {
+        if words == CheckWords::All && word.eq_ignore_ascii_case(b"PRIORITY") {
             let [name, rest @ ..] = behind else {
-                return Err(Problem::Unfinished("PRIORITY", "background, normal or critical"));
+                return Err(CheckProblem::Unfinished("PRIORITY", "background, normal or critical"));
             };
             let name = text(name, "priority")?;
             let priority = Priority::parse(&name.to_ascii_lowercase());
-            self.priority = priority.ok_or_else(|| Problem::NoPriority(name.to_owned()))?;
+            self.priority = priority.ok_or_else(|| CheckProblem::NoPriority(name.to_owned()))?;
             return Ok(rest);
         }
         self.place(word, words)?;
@@ -154,26 +158,26 @@ impl<'a> Question<'a> {
     }
 
     /// Takes an address or a cost: no word is both.
-    fn place(&mut self, word: &[u8], words: Words) -> Result<(), Problem> {
+    fn place(&mut self, word: &[u8], words: CheckWords) -> Result<(), CheckProblem> {
         let lossy = || String::from_utf8_lossy(word).into_owned();
         if let Ok(ip) = std::str::from_utf8(word).unwrap_or_default().parse::<IpAddr>() {
             if self.ip.is_some() || self.cost.is_some() {
-                return Err(Problem::OneTooMany(lossy()));
+                return Err(CheckProblem::OneTooMany(lossy()));
             }
             self.ip = Some(ip);
             return Ok(());
         }
         if !word.first().is_some_and(|first| first.is_ascii_digit() || matches!(first, b'-' | b'+')) {
             let known = match words {
-                Words::All => "PRIORITY, PEEK and KEY",
-                Words::Keys => "KEY",
+                CheckWords::All => "PRIORITY, PEEK and KEY",
+                CheckWords::Keys => "KEY",
             };
-            return Err(Problem::UnknownWord { word: lossy(), known });
+            return Err(CheckProblem::UnknownWord { word: lossy(), known });
         }
         let cost = integer(word).and_then(|cost| u64::try_from(cost).ok()).filter(|cost| *cost > 0);
-        let cost = cost.ok_or_else(|| Problem::NoCost(lossy()))?;
+        let cost = cost.ok_or_else(|| CheckProblem::NoCost(lossy()))?;
         if self.cost.replace(cost).is_some() {
-            return Err(Problem::OneTooMany(lossy()));
+            return Err(CheckProblem::OneTooMany(lossy()));
         }
         Ok(())
     }
@@ -195,9 +199,13 @@ pub struct Hold {
 }
 
 /// Answers `CHECK`, and says for how long the answer is to be held.
-pub async fn check(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<Option<Hold>, Problem> {
+pub async fn check(
+    door: &Door,
+    arguments: &[&[u8]],
+    reply: &mut RespReply<'_>,
+) -> Result<Option<Hold>, CheckProblem> {
     let mut parts = NO_PARTS;
-    let question = Question::parse(arguments, Words::All, &mut parts)?;
+    let question = RespCheck::parse(arguments, CheckWords::All, &mut parts)?;
     let request = question.request(&parts).vouched(door.vouches());
     let outcome = door.decisions.check(&request, question.asking, |decision| {
         say(decision, reply);
@@ -214,30 +222,30 @@ pub async fn check(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> R
 }
 
 /// Answers `REFUND`.
-pub async fn refund(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
+pub async fn refund(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>) -> Result<(), CheckProblem> {
     let mut parts = NO_PARTS;
-    let question = Question::parse(arguments, Words::Keys, &mut parts)?;
+    let question = RespCheck::parse(arguments, CheckWords::Keys, &mut parts)?;
     changing(door)?.refund(&question.request(&parts), 0).await?;
     reply.word("OK");
     Ok(())
 }
 
 /// Answers `RESETKEY`.
-pub async fn reset(door: &Door, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Problem> {
+pub async fn reset(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>) -> Result<(), CheckProblem> {
     let mut parts = NO_PARTS;
-    let question = Question::parse(arguments, Words::Keys, &mut parts)?;
+    let question = RespCheck::parse(arguments, CheckWords::Keys, &mut parts)?;
     changing(door)?.reset(&question.request(&parts)).await?;
     reply.word("OK");
     Ok(())
 }
 
 /// Where things are changed, for whoever has shown more than that it is on this host.
-fn changing(door: &Door) -> Result<&DecisionService, Problem> {
-    if door.is_shown { Ok(&door.decisions) } else { Err(Problem::NoChange) }
+fn changing(door: &Door) -> Result<&DecisionService, CheckProblem> {
+    if door.is_shown { Ok(&door.decisions) } else { Err(CheckProblem::NoChange) }
 }
 
 /// An array in both versions of the protocol: whether it is allowed is what comes first, also for libraries that make one list of a map.
-fn say(decision: &Decision<'_>, reply: &mut Reply<'_>) {
+fn say(decision: &Decision<'_>, reply: &mut RespReply<'_>) {
     reply.array(6);
     // Up, so that who comes back then is not too early.
     let ms = |us: u64| i64::try_from(us.div_ceil(US_IN_MS)).unwrap_or(i64::MAX);
@@ -257,8 +265,8 @@ fn say(decision: &Decision<'_>, reply: &mut Reply<'_>) {
     reply.text(decision.outcome.name());
 }
 
-fn text<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a str, Problem> {
-    std::str::from_utf8(bytes).map_err(|_| Problem::NoText(what))
+fn text<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a str, CheckProblem> {
+    std::str::from_utf8(bytes).map_err(|_| CheckProblem::NoText(what))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The commands there are: their names, how many arguments they take, and what clients are told about them.
 
-use super::reply::Reply;
+use super::reply::RespReply;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum RespVerb {
     /// Limits that the caller describes, as redis-cell has them.
     CellThrottle,
     /// Limits that the caller describes, as throttlecrab has them.
@@ -49,7 +49,7 @@ pub enum Verb {
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
     /// What it does.
-    pub verb: Verb,
+    pub verb: RespVerb,
     /// As clients are told.
     pub name: &'static str,
     /// Arguments with the name; so many or more if it is negative.
@@ -60,11 +60,11 @@ pub struct Command {
     summary: &'static str,
 }
 
-const fn about_us(verb: Verb, name: &'static str, arity: i32, summary: &'static str) -> Command {
+const fn about_us(verb: RespVerb, name: &'static str, arity: i32, summary: &'static str) -> Command {
     Command { verb, name, arity, flags: &["noscript", "loading", "stale", "fast"], key_at: 0, summary }
 }
 
-const fn counts(verb: Verb, name: &'static str, key_at: i32, summary: &'static str) -> Command {
+const fn counts(verb: RespVerb, name: &'static str, key_at: i32, summary: &'static str) -> Command {
     // Their own texts say what is missing: redis-cell's do too.
     let arity = if key_at == 0 { -3 } else { -1 };
     Command { verb, name, arity, flags: &["write", "fast"], key_at, summary }
@@ -73,29 +73,34 @@ const fn counts(verb: Verb, name: &'static str, key_at: i32, summary: &'static s
 /// All of them, those first that are asked most.
 pub const ALL: [Command; 19] = [
     counts(
-        Verb::CellThrottle,
+        RespVerb::CellThrottle,
         "cl.throttle",
         1,
         "Takes from a bucket that the caller describes, like redis-cell",
     ),
-    counts(Verb::Check, "check", 0, "Decides about a request by the limits of the policy"),
-    counts(Verb::Throttle, "throttle", 1, "Takes from a bucket that the caller describes, like throttlecrab"),
-    about_us(Verb::Ping, "ping", -1, "Returns PONG or the given message"),
-    counts(Verb::Refund, "refund", 0, "Gives back what a request was charged"),
-    counts(Verb::ResetKey, "resetkey", 0, "Forgets what was counted under the keys of a request"),
-    about_us(Verb::Echo, "echo", 2, "Returns the given message"),
-    about_us(Verb::Quit, "quit", -1, "Closes the connection"),
-    about_us(Verb::Hello, "hello", -1, "Chooses the version of the protocol"),
-    about_us(Verb::Auth, "auth", -2, "Shows the token"),
-    about_us(Verb::Client, "client", -2, "Names the connection"),
-    about_us(Verb::Command, "command", -1, "Lists commands"),
-    about_us(Verb::Info, "info", -1, "Describes the server"),
-    about_us(Verb::Select, "select", 2, "Chooses the one database there is"),
-    about_us(Verb::Config, "config", -2, "Lists settings: none"),
-    about_us(Verb::Reset, "reset", 1, "Puts the connection in the state of a new one"),
-    about_us(Verb::Multi, "multi", 1, "Keeps the commands that follow until EXEC"),
-    about_us(Verb::Exec, "exec", 1, "Carries out the commands since MULTI, one after another"),
-    about_us(Verb::Discard, "discard", 1, "Forgets the commands since MULTI"),
+    counts(RespVerb::Check, "check", 0, "Decides about a request by the limits of the policy"),
+    counts(
+        RespVerb::Throttle,
+        "throttle",
+        1,
+        "Takes from a bucket that the caller describes, like throttlecrab",
+    ),
+    about_us(RespVerb::Ping, "ping", -1, "Returns PONG or the given message"),
+    counts(RespVerb::Refund, "refund", 0, "Gives back what a request was charged"),
+    counts(RespVerb::ResetKey, "resetkey", 0, "Forgets what was counted under the keys of a request"),
+    about_us(RespVerb::Echo, "echo", 2, "Returns the given message"),
+    about_us(RespVerb::Quit, "quit", -1, "Closes the connection"),
+    about_us(RespVerb::Hello, "hello", -1, "Chooses the version of the protocol"),
+    about_us(RespVerb::Auth, "auth", -2, "Shows the token"),
+    about_us(RespVerb::Client, "client", -2, "Names the connection"),
+    about_us(RespVerb::Command, "command", -1, "Lists commands"),
+    about_us(RespVerb::Info, "info", -1, "Describes the server"),
+    about_us(RespVerb::Select, "select", 2, "Chooses the one database there is"),
+    about_us(RespVerb::Config, "config", -2, "Lists settings: none"),
+    about_us(RespVerb::Reset, "reset", 1, "Puts the connection in the state of a new one"),
+    about_us(RespVerb::Multi, "multi", 1, "Keeps the commands that follow until EXEC"),
+    about_us(RespVerb::Exec, "exec", 1, "Carries out the commands since MULTI, one after another"),
+    about_us(RespVerb::Discard, "discard", 1, "Forgets the commands since MULTI"),
 ];
 
 /// The command of a name, in any case.
@@ -122,10 +127,13 @@ impl Command {
 
     /// Whether it may be asked by somebody who has shown no token.
     pub fn is_open(&self) -> bool {
-        matches!(self.verb, Verb::Ping | Verb::Quit | Verb::Hello | Verb::Auth | Verb::Reset)
+        matches!(
+            self.verb,
+            RespVerb::Ping | RespVerb::Quit | RespVerb::Hello | RespVerb::Auth | RespVerb::Reset
+        )
     }
 
-    fn describe(&self, reply: &mut Reply<'_>) {
+    fn describe(&self, reply: &mut RespReply<'_>) {
         reply.array(10);
         reply.text(self.name);
         reply.integer(self.arity.into());
@@ -144,7 +152,7 @@ impl Command {
         reply.array(0);
     }
 
-    fn document(&self, reply: &mut Reply<'_>) {
+    fn document(&self, reply: &mut RespReply<'_>) {
         reply.text(self.name);
         reply.map(3);
         for (what, text) in [("summary", self.summary), ("since", "1.0.0"), ("group", "connection")] {
@@ -155,7 +163,7 @@ impl Command {
 }
 
 /// Answers `COMMAND`; `arguments` are those behind the name.
-pub fn answer(arguments: &[&[u8]], reply: &mut Reply<'_>) {
+pub fn answer(arguments: &[&[u8]], reply: &mut RespReply<'_>) {
     let (subcommand, names) = match arguments {
         [] => (&b"INFO"[..], arguments),
         [subcommand, names @ ..] => (*subcommand, names),
@@ -192,13 +200,13 @@ pub fn answer(arguments: &[&[u8]], reply: &mut Reply<'_>) {
 }
 
 /// As Redis says it.
-pub fn unknown_subcommand(of: &str, subcommand: &[u8], reply: &mut Reply<'_>) {
+pub fn unknown_subcommand(of: &str, subcommand: &[u8], reply: &mut RespReply<'_>) {
     let name = String::from_utf8_lossy(shown(subcommand));
     reply.error(format_args!("ERR unknown subcommand '{name}'. Try {of} HELP."));
 }
 
 /// As Redis says it, with as much of what was asked as fits in a line.
-pub fn unknown(arguments: &[&[u8]], reply: &mut Reply<'_>) {
+pub fn unknown(arguments: &[&[u8]], reply: &mut RespReply<'_>) {
     let (name, rest) = arguments.split_first().map_or((&[][..], arguments), |(name, rest)| (*name, rest));
     let mut beginning = String::new();
     for argument in rest {

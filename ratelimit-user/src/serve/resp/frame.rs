@@ -17,7 +17,7 @@ const MAX_DIGITS: usize = 10;
 
 /// What is wrong with bytes that are no request. The connection cannot go on: nobody knows where the next request starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum FrameFault {
     /// No number, or too many arguments.
     #[error("invalid multibulk length")]
     Count,
@@ -69,8 +69,8 @@ impl<'i> Deref for Arguments<'i> {
 }
 
 impl<'i> Arguments<'i> {
-    fn push(&mut self, argument: &'i [u8]) -> Result<(), Fault> {
-        *self.list.get_mut(self.count).ok_or(Fault::Count)? = argument;
+    fn push(&mut self, argument: &'i [u8]) -> Result<(), FrameFault> {
+        *self.list.get_mut(self.count).ok_or(FrameFault::Count)? = argument;
         self.count += 1;
         Ok(())
     }
@@ -78,7 +78,7 @@ impl<'i> Arguments<'i> {
 
 /// Reads the first request of `input` into `arguments`, and says how many bytes it has; none while it is not all there. No arguments are
 /// a request that asks for nothing.
-pub fn parse<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usize>, Fault> {
+pub fn parse<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usize>, FrameFault> {
     arguments.count = 0;
     match input.first() {
         None => Ok(None),
@@ -87,36 +87,38 @@ pub fn parse<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Optio
     }
 }
 
-fn array<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usize>, Fault> {
+fn array<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usize>, FrameFault> {
     // Fewer than none is none, as with Redis.
     let negative = input.get(1) == Some(&b'-');
-    let Some((count, mut at)) = number(input, 1 + usize::from(negative), Fault::Count)? else {
+    let Some((count, mut at)) = number(input, 1 + usize::from(negative), FrameFault::Count)? else {
         return Ok(None);
     };
     if negative {
         return Ok(Some(at));
     }
     if count > MAX_ARGUMENTS {
-        return Err(Fault::Count);
+        return Err(FrameFault::Count);
     }
     for _ in 0..count {
         match input.get(at) {
             None => return unfinished(input),
             Some(b'$') => {}
-            Some(other) => return Err(Fault::NoString(*other)),
+            Some(other) => return Err(FrameFault::NoString(*other)),
         }
-        let Some((length, start)) = number(input, at + 1, Fault::Length)? else { return unfinished(input) };
+        let Some((length, start)) = number(input, at + 1, FrameFault::Length)? else {
+            return unfinished(input);
+        };
         if length > MAX_FRAME {
-            return Err(Fault::Length);
+            return Err(FrameFault::Length);
         }
         let end = start + length;
         if end + 2 > MAX_FRAME {
-            return Err(Fault::TooLong);
+            return Err(FrameFault::TooLong);
         }
         match input.get(end..end + 2) {
             None => return unfinished(input),
             Some(b"\r\n") => arguments.push(&input[start..end])?,
-            Some(_) => return Err(Fault::NoEnd),
+            Some(_) => return Err(FrameFault::NoEnd),
         }
         at = end + 2;
     }
@@ -124,13 +126,13 @@ fn array<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<us
 }
 
 /// A request of which more is to come.
-fn unfinished(input: &[u8]) -> Result<Option<usize>, Fault> {
-    if input.len() >= MAX_FRAME { Err(Fault::TooLong) } else { Ok(None) }
+fn unfinished(input: &[u8]) -> Result<Option<usize>, FrameFault> {
+    if input.len() >= MAX_FRAME { Err(FrameFault::TooLong) } else { Ok(None) }
 }
 
 /// The number at `at`, and where what is behind its line starts; none while the line is not all there.
 #[inline]
-fn number(input: &[u8], at: usize, fault: Fault) -> Result<Option<(usize, usize)>, Fault> {
+fn number(input: &[u8], at: usize, fault: FrameFault) -> Result<Option<(usize, usize)>, FrameFault> {
     let mut number = 0;
     for (digits, byte) in input.iter().skip(at).enumerate() {
         match byte {
@@ -148,9 +150,9 @@ fn number(input: &[u8], at: usize, fault: Fault) -> Result<Option<(usize, usize)
     Ok(None)
 }
 
-fn line<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usize>, Fault> {
+fn line<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usize>, FrameFault> {
     let Some(end) = input.iter().take(MAX_FRAME).position(|byte| *byte == b'\n') else {
-        return if input.len() >= MAX_FRAME { Err(Fault::LongLine) } else { Ok(None) };
+        return if input.len() >= MAX_FRAME { Err(FrameFault::LongLine) } else { Ok(None) };
     };
     let mut rest = input[..end].trim_ascii();
     while let Some(first) = rest.first() {
@@ -162,7 +164,7 @@ fn line<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usi
             }
         };
         if word.contains(&b'\\') && *first == b'"' {
-            return Err(Fault::Escape);
+            return Err(FrameFault::Escape);
         }
         arguments.push(word)?;
         rest = behind.trim_ascii_start();
@@ -171,10 +173,10 @@ fn line<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usi
 }
 
 /// What is within quotes, and what is behind them.
-fn quoted(text: &[u8], quote: u8) -> Result<(&[u8], &[u8]), Fault> {
-    let end = text.iter().position(|byte| *byte == quote).ok_or(Fault::Quotes)?;
+fn quoted(text: &[u8], quote: u8) -> Result<(&[u8], &[u8]), FrameFault> {
+    let end = text.iter().position(|byte| *byte == quote).ok_or(FrameFault::Quotes)?;
     match text.get(end + 1) {
-        Some(next) if !next.is_ascii_whitespace() => Err(Fault::Quotes),
+        Some(next) if !next.is_ascii_whitespace() => Err(FrameFault::Quotes),
         _ => Ok((&text[..end], &text[end + 1..])),
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, io::Write as _};
 
 /// What a connection has agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
+pub enum RespVersion {
     /// What everybody speaks.
     #[default]
     Two,
@@ -14,14 +14,14 @@ pub enum Version {
 
 /// Writes answers behind one another.
 #[derive(Debug)]
-pub struct Reply<'o> {
+pub struct RespReply<'o> {
     out: &'o mut Vec<u8>,
-    version: Version,
+    version: RespVersion,
 }
 
-impl<'o> Reply<'o> {
+impl<'o> RespReply<'o> {
     /// Answers go to the end of `out`.
-    pub fn new(out: &'o mut Vec<u8>, version: Version) -> Self {
+    pub fn new(out: &'o mut Vec<u8>, version: RespVersion) -> Self {
         Self { out, version }
     }
 
@@ -66,8 +66,8 @@ impl<'o> Reply<'o> {
     /// Nothing.
     pub fn null(&mut self) {
         self.out.extend_from_slice(match self.version {
-            Version::Two => b"$-1\r\n",
-            Version::Three => b"_\r\n",
+            RespVersion::Two => b"$-1\r\n",
+            RespVersion::Three => b"_\r\n",
         });
     }
 
@@ -79,16 +79,16 @@ impl<'o> Reply<'o> {
     /// So many pairs follow.
     pub fn map(&mut self, pairs: usize) {
         match self.version {
-            Version::Two => self.array(pairs * 2),
-            Version::Three => self.headed(b'%', false, pairs as u64),
+            RespVersion::Two => self.array(pairs * 2),
+            RespVersion::Three => self.headed(b'%', false, pairs as u64),
         }
     }
 
     /// So many answers follow, in no order.
     pub fn set(&mut self, count: usize) {
         match self.version {
-            Version::Two => self.array(count),
-            Version::Three => self.headed(b'~', false, count as u64),
+            RespVersion::Two => self.array(count),
+            RespVersion::Three => self.headed(b'~', false, count as u64),
         }
     }
 
@@ -125,35 +125,35 @@ impl<'o> Reply<'o> {
 mod tests {
     use super::*;
 
-    fn said(version: Version, say: impl FnOnce(&mut Reply<'_>)) -> String {
+    fn said(version: RespVersion, say: impl FnOnce(&mut RespReply<'_>)) -> String {
         let mut out = Vec::new();
-        say(&mut Reply::new(&mut out, version));
+        say(&mut RespReply::new(&mut out, version));
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn every_number_is_written_as_it_is() {
         for number in [0, 1, -1, 9, 10, 99, 100, 65_536, i64::MAX, i64::MIN] {
-            assert_eq!(said(Version::Two, |reply| reply.integer(number)), format!(":{number}\r\n"));
+            assert_eq!(said(RespVersion::Two, |reply| reply.integer(number)), format!(":{number}\r\n"));
         }
     }
 
     #[test]
     fn an_error_is_one_line() {
-        let said = said(Version::Two, |reply| reply.error(format_args!("ERR {}", "a\r\nb")));
+        let said = said(RespVersion::Two, |reply| reply.error(format_args!("ERR {}", "a\r\nb")));
         assert_eq!(said, "-ERR a  b\r\n");
     }
 
     #[test]
     fn what_the_second_version_has_no_form_for_is_an_array() {
-        let say = |reply: &mut Reply<'_>| {
+        let say = |reply: &mut RespReply<'_>| {
             reply.map(2);
             reply.set(1);
             reply.null();
             reply.text("hé");
             reply.word("OK");
         };
-        assert_eq!(said(Version::Two, say), "*4\r\n*1\r\n$-1\r\n$3\r\nhé\r\n+OK\r\n");
-        assert_eq!(said(Version::Three, say), "%2\r\n~1\r\n_\r\n$3\r\nhé\r\n+OK\r\n");
+        assert_eq!(said(RespVersion::Two, say), "*4\r\n*1\r\n$-1\r\n$3\r\nhé\r\n+OK\r\n");
+        assert_eq!(said(RespVersion::Three, say), "%2\r\n~1\r\n_\r\n$3\r\nhé\r\n+OK\r\n");
     }
 }

@@ -29,9 +29,9 @@ pub(super) struct Pair {
 
 /// A pair that goes back to its thread.
 #[derive(Debug)]
-pub(super) struct Scratch(Option<Pair>);
+pub(super) struct ScratchBuffers(Option<Pair>);
 
-impl Scratch {
+impl ScratchBuffers {
     /// Borrows a pair, with room behind `kept` bytes.
     pub(super) fn borrow(kept: usize) -> Self {
         let spare = SPARE.with_borrow_mut(Vec::pop);
@@ -65,7 +65,7 @@ impl Pair {
 }
 
 /// Nothing is borrowed twice: the value is there until it is dropped.
-impl Deref for Scratch {
+impl Deref for ScratchBuffers {
     type Target = Pair;
 
     fn deref(&self) -> &Pair {
@@ -73,13 +73,13 @@ impl Deref for Scratch {
     }
 }
 
-impl DerefMut for Scratch {
+impl DerefMut for ScratchBuffers {
     fn deref_mut(&mut self) -> &mut Pair {
         self.0.as_mut().expect("a pair until it is dropped")
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchBuffers {
     fn drop(&mut self) {
         let Some(pair) = self.0.take() else { return };
         if pair.buffer.len() > MAX_KEPT || pair.output.capacity() > MAX_KEPT {

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
-    command::{self, Command, Verb},
-    reply::{Reply, Version},
+    command::{self, Command, RespVerb},
+    reply::{RespReply, RespVersion},
     throttle::{self, Dialect, integer},
     transaction::Transaction,
 };
@@ -36,7 +36,7 @@ pub enum After {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Called {
     /// A command.
-    Verb(Verb),
+    Verb(RespVerb),
     /// Nothing: there was none.
     Nothing,
     /// Nothing, and it was told why.
@@ -51,7 +51,7 @@ pub struct Session {
     /// Where it asks, and what it must show.
     pub door: Door,
     /// What it has agreed on.
-    pub version: Version,
+    pub version: RespVersion,
     /// Since `MULTI`.
     pub transaction: Option<Transaction>,
     /// Which token it has shown, counted from 1; 0 is none.
@@ -65,7 +65,7 @@ impl Session {
     pub fn new(door: Door) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { door, version: Version::Two, transaction: None, shown: 0, id, name: Vec::new() }
+        Self { door, version: RespVersion::Two, transaction: None, shown: 0, id, name: Vec::new() }
     }
 
     /// Whether it has shown what counts now, or need not. Another token in the file ends what the one before has opened.
@@ -76,7 +76,7 @@ impl Session {
 
     /// The command of a request, or an answer that there is none for this caller.
     #[inline]
-    pub fn command(&self, arguments: &[&[u8]], reply: &mut Reply<'_>) -> Called {
+    pub fn command(&self, arguments: &[&[u8]], reply: &mut RespReply<'_>) -> Called {
         let Some(name) = arguments.first() else { return Called::Nothing };
         let Some(command) = command::find(name) else {
             if command::is_http(arguments) {
@@ -102,46 +102,48 @@ impl Session {
 
     /// Does what needs no waiting. `arguments` are those behind the name of the command.
     #[inline]
-    pub fn obey(&mut self, verb: Verb, arguments: &[&[u8]], out: &mut Vec<u8>) -> After {
-        let mut reply = Reply::new(out, self.version);
+    pub fn obey(&mut self, verb: RespVerb, arguments: &[&[u8]], out: &mut Vec<u8>) -> After {
+        let mut reply = RespReply::new(out, self.version);
         match verb {
-            Verb::CellThrottle => {
+            RespVerb::CellThrottle => {
                 throttle::answer(&self.door.decisions, Dialect::Cell, arguments, &mut reply);
             }
-            Verb::Throttle => throttle::answer(&self.door.decisions, Dialect::Crab, arguments, &mut reply),
-            Verb::Ping => match arguments {
+            RespVerb::Throttle => {
+                throttle::answer(&self.door.decisions, Dialect::Crab, arguments, &mut reply);
+            }
+            RespVerb::Ping => match arguments {
                 [] => reply.word("PONG"),
                 [message] => reply.bytes(message),
                 _ => reply.error(format_args!("ERR wrong number of arguments for 'ping' command")),
             },
-            Verb::Echo => arguments.iter().for_each(|message| reply.bytes(message)),
-            Verb::Quit => {
+            RespVerb::Echo => arguments.iter().for_each(|message| reply.bytes(message)),
+            RespVerb::Quit => {
                 reply.word("OK");
                 return After::Close;
             }
-            Verb::Hello => self.hello(arguments, out),
-            Verb::Auth => self.auth(arguments, &mut reply),
-            Verb::Client => self.client(arguments, &mut reply),
-            Verb::Command => command::answer(arguments, &mut reply),
-            Verb::Info => reply.text(&self.info()),
-            Verb::Select => match arguments.first().and_then(|index| integer(index)) {
+            RespVerb::Hello => self.hello(arguments, out),
+            RespVerb::Auth => self.auth(arguments, &mut reply),
+            RespVerb::Client => self.client(arguments, &mut reply),
+            RespVerb::Command => command::answer(arguments, &mut reply),
+            RespVerb::Info => reply.text(&self.info()),
+            RespVerb::Select => match arguments.first().and_then(|index| integer(index)) {
                 Some(0) => reply.word("OK"),
                 Some(_) => reply.error(format_args!("ERR DB index is out of range")),
                 None => reply.error(format_args!("ERR value is not an integer or out of range")),
             },
-            Verb::Config => match arguments {
+            RespVerb::Config => match arguments {
                 [subcommand, ..] if subcommand.eq_ignore_ascii_case(b"GET") => reply.map(0),
                 [subcommand, ..] => command::unknown_subcommand("CONFIG", subcommand, &mut reply),
                 [] => {}
             },
-            Verb::Reset => {
-                self.version = Version::Two;
+            RespVerb::Reset => {
+                self.version = RespVersion::Two;
                 self.shown = 0;
                 self.transaction = None;
                 self.name.clear();
                 reply.word("RESET");
             }
-            Verb::Multi => match &mut self.transaction {
+            RespVerb::Multi => match &mut self.transaction {
                 Some(transaction) => {
                     transaction.spoil();
                     reply.error(format_args!("ERR MULTI calls can not be nested"));
@@ -151,12 +153,12 @@ impl Session {
                     reply.word("OK");
                 }
             },
-            Verb::Discard => match self.transaction.take() {
+            RespVerb::Discard => match self.transaction.take() {
                 Some(_) => reply.word("OK"),
                 None => reply.error(format_args!("ERR DISCARD without MULTI")),
             },
             // Asked with waiting, by whoever owns the connection.
-            Verb::Check | Verb::Refund | Verb::ResetKey | Verb::Exec => {}
+            RespVerb::Check | RespVerb::Refund | RespVerb::ResetKey | RespVerb::Exec => {}
         }
         After::Next
     }
@@ -173,7 +175,7 @@ impl Session {
         right
     }
 
-    fn auth(&mut self, arguments: &[&[u8]], reply: &mut Reply<'_>) {
+    fn auth(&mut self, arguments: &[&[u8]], reply: &mut RespReply<'_>) {
         let given = match arguments {
             // Whatever the name: there is one token.
             [given] | [_, given] => *given,
@@ -189,11 +191,12 @@ impl Session {
     /// `HELLO [2|3 [AUTH user token] [SETNAME name]]`. All of it or nothing.
     fn hello(&mut self, arguments: &[&[u8]], out: &mut Vec<u8>) {
         let before = self.version;
-        let refuse = |out: &mut Vec<u8>, text: &str| Reply::new(out, before).error(format_args!("{text}"));
+        let refuse =
+            |out: &mut Vec<u8>, text: &str| RespReply::new(out, before).error(format_args!("{text}"));
         let (version, mut rest) = match arguments {
             [] => (self.version, arguments),
-            [b"2", rest @ ..] => (Version::Two, rest),
-            [b"3", rest @ ..] => (Version::Three, rest),
+            [b"2", rest @ ..] => (RespVersion::Two, rest),
+            [b"3", rest @ ..] => (RespVersion::Three, rest),
             _ => return refuse(out, "NOPROTO unsupported protocol version"),
         };
         let mut name = None;
@@ -220,17 +223,17 @@ impl Session {
             return refuse(out, BAD_NAME);
         }
         self.version = version;
-        self.greet(&mut Reply::new(out, version));
+        self.greet(&mut RespReply::new(out, version));
     }
 
-    fn greet(&self, reply: &mut Reply<'_>) {
+    fn greet(&self, reply: &mut RespReply<'_>) {
         reply.map(7);
         for (what, text) in [("server", "ratelimit"), ("version", BUILD)] {
             reply.text(what);
             reply.text(text);
         }
         reply.text("proto");
-        reply.integer(if self.version == Version::Three { 3 } else { 2 });
+        reply.integer(if self.version == RespVersion::Three { 3 } else { 2 });
         reply.text("id");
         reply.integer(self.id as i64);
         for (what, text) in [("mode", "standalone"), ("role", "master")] {
@@ -250,7 +253,7 @@ impl Session {
         good
     }
 
-    fn client(&mut self, arguments: &[&[u8]], reply: &mut Reply<'_>) {
+    fn client(&mut self, arguments: &[&[u8]], reply: &mut RespReply<'_>) {
         let Some((subcommand, rest)) = arguments.split_first() else { return };
         match (subcommand.to_ascii_uppercase().as_slice(), rest) {
             (b"SETNAME", [name]) => match self.is_named(name) {
@@ -262,7 +265,7 @@ impl Session {
             (b"ID", []) => reply.integer(self.id as i64),
             (b"INFO", []) => {
                 let (id, name) = (self.id, String::from_utf8_lossy(&self.name));
-                let version = if self.version == Version::Three { 3 } else { 2 };
+                let version = if self.version == RespVersion::Three { 3 } else { 2 };
                 reply.text(&format!("id={id} name={name} db=0 resp={version}\n"));
             }
             // What libraries say of themselves and what they wish; nothing depends on it.
@@ -290,6 +293,6 @@ impl Session {
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
-fn wrong_number(command: &Command, reply: &mut Reply<'_>) {
+fn wrong_number(command: &Command, reply: &mut RespReply<'_>) {
     reply.error(format_args!("ERR wrong number of arguments for '{}' command", command.name));
 }

@@ -4,7 +4,7 @@
 //! [`Bucket`] which takes `interval` for a unit and is paid 1000 in every microsecond, so its debt is redis-cell's `tat - now`, and stays the
 //! same time when a caller comes with other numbers for the same key.
 
-use super::reply::Reply;
+use super::reply::RespReply;
 use crate::{
     meter::Bucket,
     requests::{decision_service::DecisionService, throttle::Throttled},
@@ -25,7 +25,7 @@ pub enum Dialect {
 
 /// A limit as a caller describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct ThrottleTerms {
     limit: i64,
     interval_ns: u64,
     quantity: u64,
@@ -47,7 +47,7 @@ pub struct ThrottleAnswer {
 }
 
 /// Answers one question. `arguments` are those behind the name of the command.
-pub fn answer(decisions: &DecisionService, dialect: Dialect, arguments: &[&[u8]], reply: &mut Reply<'_>) {
+pub fn answer(decisions: &DecisionService, dialect: Dialect, arguments: &[&[u8]], reply: &mut RespReply<'_>) {
     match question(dialect, arguments) {
         Ok((key, terms)) => {
             let standing = terms.stand(|bucket, quantity| decisions.throttle(key, bucket, quantity));
@@ -62,7 +62,7 @@ pub fn answer(decisions: &DecisionService, dialect: Dialect, arguments: &[&[u8]]
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum ThrottleProblem {
     /// Too few or too many arguments.
     #[error("Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")]
     Usage,
@@ -101,34 +101,45 @@ pub enum Problem {
 }
 
 /// The key and the limit of a question.
-pub fn question<'a>(dialect: Dialect, arguments: &[&'a [u8]]) -> Result<(&'a [u8], Terms), Problem> {
+pub fn question<'a>(
+    dialect: Dialect,
+    arguments: &[&'a [u8]],
+) -> Result<(&'a [u8], ThrottleTerms), ThrottleProblem> {
     let (key, burst, count, period, quantity) = match *arguments {
         [key, burst, count, period] => (key, burst, count, period, None),
         [key, burst, count, period, quantity] => (key, burst, count, period, Some(quantity)),
-        _ if dialect == Dialect::Cell => return Err(Problem::Usage),
-        _ => return Err(Problem::WrongNumber),
+        _ if dialect == Dialect::Cell => return Err(ThrottleProblem::Usage),
+        _ => return Err(ThrottleProblem::WrongNumber),
     };
     let number = |name, text: &[u8]| {
         integer(text).ok_or_else(|| match dialect {
-            Dialect::Cell => Problem::NoInteger(String::from_utf8_lossy(text).into_owned()),
-            Dialect::Crab => Problem::Invalid(name),
+            Dialect::Cell => ThrottleProblem::NoInteger(String::from_utf8_lossy(text).into_owned()),
+            Dialect::Crab => ThrottleProblem::Invalid(name),
         })
     };
     let burst = number("max_burst", burst)?;
     let count = number("count_per_period", count)?;
     let period = number("period", period)?;
     let quantity = quantity.map_or(Ok(1), |text| number("quantity", text))?;
-    Ok((key, Terms::new(dialect, burst, count, period, quantity)?))
+    Ok((key, ThrottleTerms::new(dialect, burst, count, period, quantity)?))
 }
 
-impl Terms {
-    fn new(dialect: Dialect, burst: i64, count: i64, period: i64, quantity: i64) -> Result<Self, Problem> {
+impl ThrottleTerms {
+    fn new(
+        dialect: Dialect,
+        burst: i64,
+        count: i64,
+        period: i64,
+        quantity: i64,
+    ) -> Result<Self, ThrottleProblem> {
         match dialect {
-            Dialect::Cell if count == 0 || period == 0 => return Err(Problem::ZeroRate),
-            Dialect::Cell if count < 0 || period < 0 => return Err(Problem::NegativeRate { count, period }),
-            Dialect::Cell if quantity < 0 => return Err(Problem::NegativeQuantity(quantity)),
-            Dialect::Crab if quantity < 0 => return Err(Problem::Negative(quantity)),
-            Dialect::Crab if burst <= 0 || count <= 0 || period <= 0 => return Err(Problem::NoLimit),
+            Dialect::Cell if count == 0 || period == 0 => return Err(ThrottleProblem::ZeroRate),
+            Dialect::Cell if count < 0 || period < 0 => {
+                return Err(ThrottleProblem::NegativeRate { count, period });
+            }
+            Dialect::Cell if quantity < 0 => return Err(ThrottleProblem::NegativeQuantity(quantity)),
+            Dialect::Crab if quantity < 0 => return Err(ThrottleProblem::Negative(quantity)),
+            Dialect::Crab if burst <= 0 || count <= 0 || period <= 0 => return Err(ThrottleProblem::NoLimit),
             Dialect::Cell | Dialect::Crab => {}
         }
         let limit = match dialect {
@@ -138,10 +149,10 @@ impl Terms {
         // As redis-cell divides, so that both round alike.
         let interval_ns = (period as f64 * NS_IN_S / count as f64) as u64;
         if interval_ns == 0 {
-            return Err(Problem::ZeroRate);
+            return Err(ThrottleProblem::ZeroRate);
         }
         if limit.unsigned_abs().checked_mul(interval_ns).is_none_or(|most| most > i64::MAX as u64) {
-            return Err(Problem::TooSlow(burst));
+            return Err(ThrottleProblem::TooSlow(burst));
         }
         Ok(Self { limit, interval_ns, quantity: quantity.unsigned_abs() })
     }
@@ -178,7 +189,7 @@ impl Terms {
 }
 
 impl ThrottleAnswer {
-    fn say(&self, dialect: Dialect, reply: &mut Reply<'_>) {
+    fn say(&self, dialect: Dialect, reply: &mut RespReply<'_>) {
         let Self { limited, limit, remaining, retry_us, reset_us } = *self;
         reply.array(5);
         match dialect {

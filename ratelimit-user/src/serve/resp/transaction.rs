@@ -1,7 +1,7 @@
 //! `MULTI` to `EXEC`: requests that are kept until all of them are there. Nothing is counted before `EXEC`, and nothing at all if one of them
 //! cannot be asked.
 
-use super::{command::Verb, frame::MAX_FRAME};
+use super::{command::RespVerb, frame::MAX_FRAME};
 
 /// Requests of a transaction that has not been executed.
 #[derive(Debug, Default)]
@@ -59,10 +59,12 @@ impl Transaction {
 }
 
 /// What a command means to a transaction that is open.
-pub fn part(verb: Verb) -> Part {
+pub fn part(verb: RespVerb) -> Part {
     match verb {
-        Verb::Multi | Verb::Exec | Verb::Discard | Verb::Reset | Verb::Quit => Part::AtOnce,
-        Verb::Hello | Verb::Auth => Part::Never,
+        RespVerb::Multi | RespVerb::Exec | RespVerb::Discard | RespVerb::Reset | RespVerb::Quit => {
+            Part::AtOnce
+        }
+        RespVerb::Hello | RespVerb::Auth => Part::Never,
         _ => Part::Waits,
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    refusal::{Asked, refusal},
+    refusal::{RefusedCall, refusal},
     store_error::StoreError,
 };
 
@@ -73,7 +73,7 @@ impl Connection {
     /// One command; a refusal is an error.
     pub(super) async fn ask(&self, name: &str, command: &Cmd) -> Result<Value, StoreError> {
         match self.inner.clone().send_packed_command(command).await {
-            Ok(Value::ServerError(error)) => Err(refusal(&self.at, Asked::Command(name), &error)),
+            Ok(Value::ServerError(error)) => Err(refusal(&self.at, RefusedCall::Command(name), &error)),
             Ok(value) => Ok(value),
             Err(error) => Err(lost(&self.at, &error)),
         }

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{connection::Connection, password, store_error::StoreError, tls};
 use crate::{
-    policy::address::{Endpoint, Login, StoreAddress},
+    policy::address::{Endpoint, StoreAddress, StoreLogin},
     secret_file,
     store::deadline::Deadline,
 };
@@ -32,7 +32,7 @@ pub(super) enum Whom {
 
 /// Everything that is the same for all sockets of a store.
 pub(super) struct Dialer {
-    login: Option<Login>,
+    login: Option<StoreLogin>,
     database: u32,
     tls: Option<tls::Connector>,
 }
@@ -195,7 +195,7 @@ fn greeting(line: &[u8], at: &str) -> Result<Greeting, StoreError> {
     }
 }
 
-async fn log_in(connection: &Connection, login: &Login) -> Result<(), StoreError> {
+async fn log_in(connection: &Connection, login: &StoreLogin) -> Result<(), StoreError> {
     let mut command = ::redis::cmd("AUTH");
     if let Some(user) = &login.user {
         command.arg(user);

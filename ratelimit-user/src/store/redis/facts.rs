@@ -6,7 +6,7 @@ use ::redis::{Pipeline, Value};
 
 use super::{
     connection::Connection,
-    refusal::{Asked, refusal},
+    refusal::{RefusedCall, refusal},
     store_error::StoreError,
 };
 
@@ -63,7 +63,7 @@ pub(super) async fn facts(connection: &Connection) -> Result<ServerFacts, StoreE
     for answer in connection.ask_all(&commands).await? {
         match answer {
             Value::BulkString(bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),
-            Value::ServerError(error) => return Err(refusal(at, Asked::Command("INFO"), &error)),
+            Value::ServerError(error) => return Err(refusal(at, RefusedCall::Command("INFO"), &error)),
             _ => return Err(StoreError::Nonsense { at: at.to_owned(), why: "INFO is not text".into() }),
         }
     }

@@ -13,8 +13,8 @@ use tokio::time::sleep;
 use super::{
     connection::Connection,
     dial::{Dialer, Whom},
-    refusal::{Asked, refusal},
-    routes::{Route, Routes},
+    refusal::{RefusedCall, refusal},
+    routes::{Routes, StoreRoute},
     script::{Call, Form},
     slots::redirection,
     store_error::StoreError,
@@ -152,9 +152,10 @@ fn commands(calls: &[Call<'_>], legs: &[Leg]) -> Pipeline {
     commands
 }
 
-fn next(call: &Call<'_>, from: &Endpoint, route: &mut Route, leg: Leg, answer: Value) -> Next {
+fn next(call: &Call<'_>, from: &Endpoint, route: &mut StoreRoute, leg: Leg, answer: Value) -> Next {
     let Value::ServerError(error) = answer else { return Next::Done(Ok(answer)) };
-    let refused = || Next::Done(Err(refusal(&from.to_string(), Asked::Script(call.script.name()), &error)));
+    let refused =
+        || Next::Done(Err(refusal(&from.to_string(), RefusedCall::Script(call.script.name()), &error)));
     if leg.number >= MOST_LEGS {
         let why = format!(
             "sent on {MOST_LEGS} times, at last with {} {}",
@@ -166,18 +167,18 @@ fn next(call: &Call<'_>, from: &Endpoint, route: &mut Route, leg: Leg, answer: V
     let further = Leg { later: leg.number >= LEGS_AT_ONCE, number: leg.number + 1, ..leg };
     match (error.code(), route) {
         ("NOSCRIPT", _) => Next::On(from.clone(), Leg { form: Form::Text, ..further }),
-        ("MOVED", Route::Slots(map)) => match redirected(&error, from) {
+        ("MOVED", StoreRoute::Slots(map)) => match redirected(&error, from) {
             Some((slot, to)) => {
                 map.moved(slot, to.clone());
                 Next::On(to, Leg { asking: false, ..further })
             }
             None => refused(),
         },
-        ("ASK", Route::Slots(_)) => match redirected(&error, from) {
+        ("ASK", StoreRoute::Slots(_)) => match redirected(&error, from) {
             Some((_, to)) => Next::On(to, Leg { asking: true, ..further }),
             None => refused(),
         },
-        ("TRYAGAIN", Route::Slots(_)) => Next::On(from.clone(), Leg { later: true, ..further }),
+        ("TRYAGAIN", StoreRoute::Slots(_)) => Next::On(from.clone(), Leg { later: true, ..further }),
         _ => refused(),
     }
 }

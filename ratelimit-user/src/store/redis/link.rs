@@ -14,7 +14,7 @@ use super::{
     dial::{Dialer, Whom},
     facts::{self, ServerFacts},
     flight,
-    routes::{Nodes, Route, Routes, is_open},
+    routes::{Nodes, Routes, StoreRoute, is_open},
     script::Call,
     sentinel,
     sentinel_watch::SentinelWatch,
@@ -22,12 +22,12 @@ use super::{
     store_error::StoreError,
 };
 use crate::{
-    policy::address::{Endpoint, Place, StoreAddress},
+    policy::address::{Endpoint, StoreAddress, StorePlace},
     store::{backend::Backend, deadline::Deadline},
 };
 
 /// A link to a store. Whoever gets an error that `needs_reconnect` calls `mend`, or has a `successor` made.
-pub struct Link {
+pub struct RedisLink {
     address: StoreAddress,
     dialer: Arc<Dialer>,
     routes: Mutex<Routes>,
@@ -35,7 +35,7 @@ pub struct Link {
     watch: Arc<SentinelWatch>,
 }
 
-impl Link {
+impl RedisLink {
     /// Connects: to the server, to the master that Sentinels name, or to every master of the cluster.
     pub async fn open(address: &StoreAddress, timeout: Duration) -> Result<Self, StoreError> {
         <Self as Backend>::open(address, Deadline::after(timeout)).await
@@ -68,11 +68,11 @@ impl Link {
     }
 }
 
-impl Backend for Link {
+impl Backend for RedisLink {
     type Address = StoreAddress;
 
     fn is_sharded(address: &StoreAddress) -> bool {
-        matches!(address.place, Place::Cluster(_))
+        matches!(address.place, StorePlace::Cluster(_))
     }
 
     async fn open(address: &StoreAddress, until: Deadline) -> Result<Self, StoreError> {
@@ -117,7 +117,7 @@ impl Backend for Link {
 
     /// Only Sentinels are asked: servers of a Redis Cluster say so themselves, with every call that is for another one.
     async fn has_moved(&self, until: Deadline) -> bool {
-        let Place::Sentinel { sentinels, master } = &self.address.place else { return false };
+        let StorePlace::Sentinel { sentinels, master } = &self.address.place else { return false };
         let ours = |named: &Endpoint| self.routes().nodes.contains_key(named);
         self.watch.names_another(&self.dialer, sentinels, master, ours, until).await
     }
@@ -138,7 +138,7 @@ impl Backend for Link {
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for RedisLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("address", &self.address).finish_non_exhaustive()
     }
@@ -152,15 +152,17 @@ async fn connect(
 ) -> Result<Routes, StoreError> {
     let one = |endpoint: Endpoint, connection| Routes {
         nodes: Nodes::from([(endpoint.clone(), Ok(connection))]),
-        route: Route::One(endpoint),
+        route: StoreRoute::One(endpoint),
     };
     match &address.place {
-        Place::Single(endpoint) => Ok(one(endpoint.clone(), dialer.dial(endpoint, Whom::Data, until).await?)),
-        Place::Sentinel { sentinels, master } => {
+        StorePlace::Single(endpoint) => {
+            Ok(one(endpoint.clone(), dialer.dial(endpoint, Whom::Data, until).await?))
+        }
+        StorePlace::Sentinel { sentinels, master } => {
             let (endpoint, connection) = sentinel::master(dialer, sentinels, master, until).await?;
             Ok(one(endpoint, connection))
         }
-        Place::Cluster(seeds) => cluster(dialer, seeds, kept, until).await,
+        StorePlace::Cluster(seeds) => cluster(dialer, seeds, kept, until).await,
     }
 }
 
@@ -208,7 +210,7 @@ async fn cluster(
     let nodes: Nodes = nodes.await.into_iter().collect();
     match nodes.values().find_map(|node| node.as_ref().err()) {
         Some(error) if nodes.values().all(Result::is_err) => Err(error.clone()),
-        _ => Ok(Routes { nodes, route: Route::Slots(map) }),
+        _ => Ok(Routes { nodes, route: StoreRoute::Slots(map) }),
     }
 }
 

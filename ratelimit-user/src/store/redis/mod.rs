@@ -27,7 +27,7 @@ mod votes;
 
 pub use self::{
     facts::{Role, ServerFacts},
-    link::Link,
+    link::RedisLink,
     script::{Call, Script},
     slots::slot,
     store_error::StoreError,

@@ -6,17 +6,17 @@ use super::store_error::StoreError;
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Asked<'a> {
+pub(super) enum RefusedCall<'a> {
     Script(&'a str),
     Command(&'a str),
 }
 
 /// The error for a server's refusal.
-pub(super) fn refusal(at: &str, asked: Asked<'_>, error: &ServerError) -> StoreError {
+pub(super) fn refusal(at: &str, asked: RefusedCall<'_>, error: &ServerError) -> StoreError {
     refused(at, asked, error.code(), error.details().unwrap_or_default())
 }
 
-fn refused(at: &str, asked: Asked<'_>, code: &str, detail: &str) -> StoreError {
+fn refused(at: &str, asked: RefusedCall<'_>, code: &str, detail: &str) -> StoreError {
     let at = at.to_owned();
     match code {
         "NOAUTH" => StoreError::NoPassword { at },
@@ -44,16 +44,16 @@ fn refused(at: &str, asked: Asked<'_>, code: &str, detail: &str) -> StoreError {
     }
 }
 
-fn other(at: String, asked: Asked<'_>, code: &str, detail: &str) -> StoreError {
+fn other(at: String, asked: RefusedCall<'_>, code: &str, detail: &str) -> StoreError {
     let why =
         if code == "ERR" { detail.to_owned() } else { format!("{code} {detail}").trim_end().to_owned() };
     match asked {
-        Asked::Script(script) => StoreError::Script { at, script: script.to_owned(), why },
-        Asked::Command(what) => StoreError::Refused { at, what: what.to_owned(), why },
+        RefusedCall::Script(script) => StoreError::Script { at, script: script.to_owned(), why },
+        RefusedCall::Command(what) => StoreError::Refused { at, what: what.to_owned(), why },
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RefusedCall<'a> {
     fn name(self) -> &'a str {
         match self {
             Self::Script(name) | Self::Command(name) => name,
@@ -62,12 +62,14 @@ impl<'a> Asked<'a> {
 }
 
 /// Which right is missing: servers put the command between single quotes.
-fn forbidden(asked: Asked<'_>, detail: &str) -> String {
+fn forbidden(asked: RefusedCall<'_>, detail: &str) -> String {
     match (detail.split('\'').nth(1), asked) {
         (Some(command), _) => format!("the command {command}"),
-        (None, Asked::Script(script)) if detail.contains("key") => format!("the keys of the script {script}"),
-        (None, Asked::Script(script)) => format!("what the script {script} calls"),
-        (None, Asked::Command(command)) => format!("the command {command}"),
+        (None, RefusedCall::Script(script)) if detail.contains("key") => {
+            format!("the keys of the script {script}")
+        }
+        (None, RefusedCall::Script(script)) => format!("what the script {script} calls"),
+        (None, RefusedCall::Command(command)) => format!("the command {command}"),
     }
 }
 
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn refusals_become_errors_by_code_whatever_the_version() {
         let at = || "h:1".to_owned();
-        let script = Asked::Script("lease");
+        let script = RefusedCall::Script("lease");
         let no_permission = |what: &str| StoreError::NoPermission { at: at(), what: what.into() };
         for (code, detail, error) in [
             ("NOAUTH", "Authentication required.", StoreError::NoPassword { at: at() }),

@@ -16,16 +16,16 @@ pub(super) type Nodes = BTreeMap<Endpoint, Result<Connection, StoreError>>;
 /// All servers of a store, as far as they are known.
 pub(super) struct Routes {
     pub(super) nodes: Nodes,
-    pub(super) route: Route,
+    pub(super) route: StoreRoute,
 }
 
 /// Where calls go.
-pub(super) enum Route {
+pub(super) enum StoreRoute {
     One(Endpoint),
     Slots(SlotMap),
 }
 
-impl Route {
+impl StoreRoute {
     /// The server that a call goes to.
     pub(super) fn target(&self, call: &Call<'_>) -> Result<Endpoint, StoreError> {
         match self {

@@ -45,7 +45,7 @@ pub(super) struct Probe {
 }
 
 /// What a search has found.
-struct Found<B> {
+struct FoundStore<B> {
     link: B,
     /// Each server that there is a connection to, and why it is of no use.
     probed: Vec<(Endpoint, Option<StoreError>)>,
@@ -137,7 +137,7 @@ impl<B: Backend> Worker<B> {
         before: Option<&B>,
         suspects: &[Endpoint],
         patience: Duration,
-    ) -> Result<Found<B>, StoreError> {
+    ) -> Result<FoundStore<B>, StoreError> {
         let until = Deadline::after(patience);
         let link = match before {
             Some(before) => before.successor(suspects, until).await?,
@@ -151,14 +151,14 @@ impl<B: Backend> Worker<B> {
         let answers = link.run(&calls, Deadline::after(self.deadline)).await;
         let errors =
             answers.into_iter().map(|answer| answer.and_then(|value| inquiry::answers(&value, 1)).err());
-        Ok(Found { probed: servers.into_iter().zip(errors).collect(), link, facts, trip })
+        Ok(FoundStore { probed: servers.into_iter().zip(errors).collect(), link, facts, trip })
     }
 
-    fn take_in(&self, found: Result<Found<B>, StoreError>) {
+    fn take_in(&self, found: Result<FoundStore<B>, StoreError>) {
         let mut state = self.state();
         (state.search.is_running, state.search.ended) = (false, Some(Instant::now()));
         match found {
-            Ok(Found { link, probed, facts, trip }) => {
+            Ok(FoundStore { link, probed, facts, trip }) => {
                 state.servers.connected(link.servers());
                 for (server, error) in probed {
                     state.servers.probed(&server, error);

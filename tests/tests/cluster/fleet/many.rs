@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use ratelimit_common::{abi::Spent, limit::text::parse_rate};
 use ratelimit_tests::redis::{Options, Redis};
 use ratelimit_user::{
-    cluster::leases::{Leases, Limit},
+    cluster::leases::{LeasedLimit, Leases},
     policy::{Reserve, terms::Terms},
     store::{
         exchange::Timing,
         lease_batch::{self, Keys},
-        redis::Link,
+        redis::RedisLink,
     },
 };
 
@@ -30,7 +30,8 @@ fn a_host_with_a_hundred_thousand_active_users_does_not_fall_behind() {
     let (keys, timing) = (Keys::new("many"), Timing::new(LEASE, TICK));
     let rate = parse_rate("100 packets/s burst 3200").expect("a rate");
     let terms = Terms::of(&rate, Reserve::new(0, 1)).expect("terms");
-    let limit = |place: u32| Limit { key: keys.record(&format!("user{place}"), "packets"), place, terms };
+    let limit =
+        |place: u32| LeasedLimit { key: keys.record(&format!("user{place}"), "packets"), place, terms };
     let mut leases = Leases::new(timing, TICK.as_nanos() as u64);
     let began = Instant::now();
     let clock = || 1_000_000_000_000 + began.elapsed().as_nanos() as u64;
@@ -38,7 +39,7 @@ fn a_host_with_a_hundred_thousand_active_users_does_not_fall_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let address = through_socket(&redis).parse().expect("an address");
-        let link = Link::open(&address, Duration::from_secs(2)).await.expect("a link");
+        let link = RedisLink::open(&address, Duration::from_secs(2)).await.expect("a link");
         // A first lease batch makes the store, which is then made old.
         let first = lease_batch::calls(&keys, "many:1", &timing, &leases.greeting(|_| ()), false);
         link.run(&[first[0].1.clone()], Duration::from_secs(1)).await;

@@ -14,14 +14,14 @@ use std::{
 use ratelimit_tests::redis::Redis;
 use ratelimit_user::{
     cluster::{
-        blocks::{Block, Held, Layer, ListEdit, ThisHost},
-        gossip::{Gossip, Heard, Saved},
+        blocks::{BlockRecord, HostBlock, Layer, ListEdit, ThisHost},
+        gossip::{Gossip, GossipUpdate, Saved},
         members::Facts,
     },
     compile::lists::Prefix,
     store::{
         lease_batch::Keys,
-        redis::{Call, Link, StoreError},
+        redis::{Call, RedisLink, StoreError},
     },
 };
 
@@ -34,8 +34,8 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-async fn open(url: &str) -> Link {
-    Link::open(&url.parse().unwrap(), SOON).await.unwrap()
+async fn open(url: &str) -> RedisLink {
+    RedisLink::open(&url.parse().unwrap(), SOON).await.unwrap()
 }
 
 fn keys() -> Keys {
@@ -53,7 +53,7 @@ fn numbered(n: u32) -> Prefix {
 
 /// What a host has beside its part in the conversation.
 struct House {
-    list: BTreeMap<Prefix, (Held, Layer)>,
+    list: BTreeMap<Prefix, (HostBlock, Layer)>,
     friends: Vec<Prefix>,
 }
 
@@ -62,7 +62,7 @@ impl ThisHost for House {
         self.friends.iter().find(|friend| prefix.covers(friend)).map(|friend| format!("{friend} is a friend"))
     }
 
-    fn listed(&self, prefix: &Prefix) -> Option<Held> {
+    fn listed(&self, prefix: &Prefix) -> Option<HostBlock> {
         self.list.get(prefix).map(|(held, _)| held.clone())
     }
 }
@@ -81,11 +81,16 @@ impl Host {
     }
 
     /// A daemon that finds what another has left.
-    fn after(name: &str, incarnation: u64, saved: &Saved, list: BTreeMap<Prefix, (Held, Layer)>) -> Self {
+    fn after(
+        name: &str,
+        incarnation: u64,
+        saved: &Saved,
+        list: BTreeMap<Prefix, (HostBlock, Layer)>,
+    ) -> Self {
         let inherited: Vec<_> = list
             .iter()
             .filter(|(_, (_, layer))| *layer == Layer::Cluster)
-            .map(|(prefix, (held, _))| (*prefix, Block { held: held.clone(), origin: name.to_owned() }))
+            .map(|(prefix, (held, _))| (*prefix, BlockRecord { held: held.clone(), origin: name.to_owned() }))
             .collect();
         // No two hosts have the same clock.
         let offset_ns = SECOND * (1 + u64::from(name.as_bytes()[0]));
@@ -109,7 +114,7 @@ impl Host {
 
     fn try_add(&mut self, prefix: Prefix, for_s: Option<u64>, reason: &str) -> Result<(), String> {
         let now_ns = self.now_ns();
-        let held = Held { until_ns: for_s.map(|s| now_ns + s * SECOND), reason: reason.into() };
+        let held = HostBlock { until_ns: for_s.map(|s| now_ns + s * SECOND), reason: reason.into() };
         let edit = self.gossip.add(prefix, held, false, &self.house, now_ns)?;
         self.carry_out(edit);
         Ok(())
@@ -131,12 +136,12 @@ impl Host {
     }
 
     /// One call, heard of.
-    async fn tick(&mut self, link: &mut Link) -> Result<Heard, StoreError> {
+    async fn tick(&mut self, link: &mut RedisLink) -> Result<GossipUpdate, StoreError> {
         let call = self.call();
         self.say(call, link).await
     }
 
-    async fn say(&mut self, call: Call<'_>, link: &mut Link) -> Result<Heard, StoreError> {
+    async fn say(&mut self, call: Call<'_>, link: &mut RedisLink) -> Result<GossipUpdate, StoreError> {
         let answer = link.run(&[call], SOON).await.remove(0)?;
         let heard = self.gossip.hear(&answer, &self.house, self.now_ns()).unwrap();
         self.carry_out(heard.edits.clone());
@@ -145,7 +150,7 @@ impl Host {
     }
 
     /// Calls until there is nothing more. How many it took.
-    async fn talk(&mut self, link: &mut Link) -> u32 {
+    async fn talk(&mut self, link: &mut RedisLink) -> u32 {
         for calls in 1.. {
             if !self.tick(link).await.unwrap().again {
                 return calls;

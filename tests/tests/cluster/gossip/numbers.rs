@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use ratelimit_tests::redis::{Options, Redis};
-use ratelimit_user::store::redis::Link;
+use ratelimit_user::store::redis::RedisLink;
 
 use super::{Host, age, block_on, key, numbered, open, size};
 
 /// So many blocks, published by one host.
-async fn published(link: &mut Link, host: &mut Host, blocks: std::ops::Range<u32>, for_s: Option<u64>) {
+async fn published(link: &mut RedisLink, host: &mut Host, blocks: std::ops::Range<u32>, for_s: Option<u64>) {
     for n in blocks {
         host.try_add(numbered(n), for_s, "a flood of something").unwrap();
         if host.gossip.waiting() >= 10_000 {

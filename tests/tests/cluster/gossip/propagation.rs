@@ -3,11 +3,11 @@
 use ratelimit_tests::redis::{Options, Redis, RedisCluster};
 use ratelimit_user::{
     cluster::{
-        blocks::{Held, Layer},
+        blocks::{HostBlock, Layer},
         gossip::Saved,
         members::State,
     },
-    store::redis::{Link, slot},
+    store::redis::{RedisLink, slot},
 };
 
 use super::{DAY_MS, Host, SECOND, age, block_on, key, open, p, size};
@@ -186,12 +186,13 @@ fn a_daemon_that_starts_again_keeps_both_layers_and_goes_on_under_its_name() {
         let [mut a, mut b] = ["a", "b"].map(Host::new);
         a.add(NET, Some(600), "flood");
         a.add("10.1.0.0/16", None, "gone meanwhile");
-        let mine = Held { until_ns: Some(a.now_ns() + 60 * SECOND), reason: "mine".into() };
+        let mine = HostBlock { until_ns: Some(a.now_ns() + 60 * SECOND), reason: "mine".into() };
         let edit = a.gossip.block_here(p(NET), mine, a.now_ns());
         a.carry_out([edit]);
         assert_eq!(a.list()[1], (NET.to_owned(), "flood", Layer::Cluster), "the longer one");
         a.add("10.5.0.0/16", Some(60), "shorter");
-        let edit = a.gossip.block_here(p("10.5.0.0/16"), Held { until_ns: None, reason: "longer".into() }, 0);
+        let edit =
+            a.gossip.block_here(p("10.5.0.0/16"), HostBlock { until_ns: None, reason: "longer".into() }, 0);
         a.carry_out([edit]);
         let late = a.call();
         a.talk(&mut link).await;
@@ -369,7 +370,7 @@ fn hosts_are_known_with_how_far_they_are_and_forgotten_after_a_day() {
 }
 
 /// Name, state, behind, blocks, refused.
-async fn after_a_call(host: &mut Host, link: &mut Link) -> Vec<(String, State, u64, u64, u64)> {
+async fn after_a_call(host: &mut Host, link: &mut RedisLink) -> Vec<(String, State, u64, u64, u64)> {
     host.tick(link).await.unwrap();
     let member = |member: &ratelimit_user::cluster::members::Member| {
         let facts = &member.facts;

@@ -27,7 +27,7 @@ fn calls_go_to_the_masters_of_their_keys_while_a_slot_moves_and_when_a_master_di
         assert_eq!(link.facts(SOON).await.unwrap().len(), 3);
         let all_count = async |link: &mut _, sequence: u64| {
             let calls: Vec<_> = keys.iter().map(|key| count(key, sequence)).collect();
-            let answers = ratelimit_user::store::redis::Link::run(link, &calls, SOON).await;
+            let answers = ratelimit_user::store::redis::RedisLink::run(link, &calls, SOON).await;
             let expected = Ok(Value::Int(i64::try_from(sequence).unwrap()));
             let wrong: Vec<_> = keys.iter().zip(answers).filter(|(_, answer)| *answer != expected).collect();
             assert!(wrong.is_empty(), "{sequence}: {wrong:?}");

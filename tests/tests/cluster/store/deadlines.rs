@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_tests::redis::{Options, Proxy, Redis};
-use ratelimit_user::store::redis::{Link, StoreError};
+use ratelimit_user::store::redis::{RedisLink, StoreError};
 
 use super::{address, block_on, count, counted, open};
 
@@ -30,7 +30,7 @@ fn a_server_that_stands_still_costs_the_deadline_and_no_more() {
             }
         }
         let begun = Instant::now();
-        let error = Link::open(&address(&server.url()), deadline).await.unwrap_err();
+        let error = RedisLink::open(&address(&server.url()), deadline).await.unwrap_err();
         assert!(matches!(error, StoreError::TimedOut { .. }), "{error}");
         let error = link.mend(deadline).await.unwrap_err();
         assert!(matches!(error, StoreError::TimedOut { .. }), "{error}");

@@ -3,13 +3,13 @@
 use ratelimit_tests::redis::{Certificates, Options, Redis, free_port};
 use ratelimit_user::{
     policy::address::{Password, StoreAddress},
-    store::redis::{Link, Role, StoreError},
+    store::redis::{RedisLink, Role, StoreError},
 };
 
 use super::{SOON, block_on, counted, open, refusal_to_open};
 
 /// Opens, counts to two over it, and is asked for nothing else.
-fn serves(url: &str) -> Link {
+fn serves(url: &str) -> RedisLink {
     block_on(async {
         let mut link = open(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
         assert_eq!(counted(&mut link, "a", 1).await, Ok(1), "{url}");
@@ -97,7 +97,7 @@ fn another_password_in_the_file_counts_at_the_next_connection() {
     };
     std::fs::write(&file, "first\n").unwrap();
     block_on(async {
-        let mut link = Link::open(&address("limiter"), SOON).await.unwrap();
+        let mut link = RedisLink::open(&address("limiter"), SOON).await.unwrap();
         assert_eq!(counted(&mut link, "a", 1).await, Ok(1));
         server.ask(&["ACL", "SETUSER", "limiter", "resetpass", ">second"]);
         server.ask(&["CLIENT", "KILL", "USER", "limiter"]);

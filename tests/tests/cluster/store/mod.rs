@@ -11,7 +11,7 @@ use std::{future::Future, sync::LazyLock, time::Duration};
 
 use ratelimit_user::{
     policy::address::StoreAddress,
-    store::redis::{Call, Link, Script, StoreError, Value},
+    store::redis::{Call, RedisLink, Script, StoreError, Value},
 };
 
 /// Counts once per sequence number, and answers the same number with the same total.
@@ -36,13 +36,13 @@ fn address(url: &str) -> StoreAddress {
     url.parse().unwrap()
 }
 
-async fn open(url: &str) -> Result<Link, StoreError> {
-    Link::open(&address(url), SOON).await
+async fn open(url: &str) -> Result<RedisLink, StoreError> {
+    RedisLink::open(&address(url), SOON).await
 }
 
 /// What an operator reads when the store cannot be opened.
 fn refusal_to_open(url: &str) -> String {
-    block_on(Link::open(&address(url), Duration::from_secs(2))).map(|_| ()).unwrap_err().to_string()
+    block_on(RedisLink::open(&address(url), Duration::from_secs(2))).map(|_| ()).unwrap_err().to_string()
 }
 
 fn count(key: &str, sequence: u64) -> Call<'static> {
@@ -50,7 +50,7 @@ fn count(key: &str, sequence: u64) -> Call<'static> {
 }
 
 /// One call, and its only answer.
-async fn counted(link: &mut Link, key: &str, sequence: u64) -> Result<i64, StoreError> {
+async fn counted(link: &mut RedisLink, key: &str, sequence: u64) -> Result<i64, StoreError> {
     let mut answers = link.run(&[count(key, sequence)], SOON).await;
     assert_eq!(answers.len(), 1);
     answers.remove(0).map(|answer| match answer {
@@ -60,7 +60,7 @@ async fn counted(link: &mut Link, key: &str, sequence: u64) -> Result<i64, Store
 }
 
 /// Counts until the store takes it, mending in between. The number of attempts.
-async fn counted_at_last(link: &mut Link, key: &str, sequence: u64, total: i64) -> u32 {
+async fn counted_at_last(link: &mut RedisLink, key: &str, sequence: u64, total: i64) -> u32 {
     let begun = std::time::Instant::now();
     for attempt in 1.. {
         match counted(link, key, sequence).await {

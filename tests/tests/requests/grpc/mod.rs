@@ -9,15 +9,18 @@ mod wire;
 use ratelimit_tests::grpc::{Client, Ending};
 use ratelimit_tests::service::Service;
 use ratelimit_user::serve::grpc::messages::{
-    Descriptor, DescriptorStatus, Entry, Number, RateLimitRequest, RateLimitResponse, Unit, Verdict,
+    Descriptor, DescriptorEntry, DescriptorStatus, NumberMessage, RateLimitRequest, RateLimitResponse, Unit,
+    Verdict,
 };
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Names and values.
 fn descriptor(entries: &[(&'static str, &'static str)]) -> Descriptor {
-    let entry =
-        |(key, value): &(&'static str, &'static str)| Entry { key: (*key).into(), value: (*value).into() };
+    let entry = |(key, value): &(&'static str, &'static str)| DescriptorEntry {
+        key: (*key).into(),
+        value: (*value).into(),
+    };
     Descriptor { entries: entries.iter().map(entry).collect(), hits_addend: None }
 }
 
@@ -118,7 +121,7 @@ fn hits_count_for_the_request_or_for_one_descriptor() {
     let mut client = Client::connect(service.grpc);
     let mut question = RateLimitRequest { hits_addend: 3, ..asked(vec![descriptor(&[("user", "ann")])]) };
     assert_eq!(remaining(&ask(&mut client, &question).expect("an answer")), [7]);
-    question.descriptors[0].hits_addend = Some(Number { value: 5 });
+    question.descriptors[0].hits_addend = Some(NumberMessage { value: 5 });
     assert_eq!(remaining(&ask(&mut client, &question).expect("an answer")), [2]);
     assert_eq!(codes(&ask(&mut client, &question).expect("an answer")).0, Verdict::OverLimit);
 }
@@ -128,8 +131,10 @@ fn a_descriptor_of_no_hits_is_a_question_without_a_charge() {
     let service =
         Service::start("[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"2/hour fixed-window\"]\n");
     let mut client = Client::connect(service.grpc);
-    let hits =
-        |user, value| Descriptor { hits_addend: Some(Number { value }), ..descriptor(&[("user", user)]) };
+    let hits = |user, value| Descriptor {
+        hits_addend: Some(NumberMessage { value }),
+        ..descriptor(&[("user", user)])
+    };
     let mut left = |descriptors: Vec<Descriptor>| {
         let answer = ask(&mut client, &asked(descriptors)).expect("an answer");
         (codes(&answer).0, remaining(&answer))

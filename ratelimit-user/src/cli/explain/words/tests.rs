@@ -29,8 +29,8 @@ fn account(state: &str, limits: Vec<LimitState>) -> SourceState {
     }
 }
 
-fn refusal(reason: Reason, applies_to: &str, service: Option<&str>) -> Refusal {
-    Refusal {
+fn refusal(reason: Reason, applies_to: &str, service: Option<&str>) -> ExplainedRefusal {
+    ExplainedRefusal {
         reason: reason.name().to_owned(),
         applies_to: applies_to.to_owned(),
         service: service.map(str::to_owned),
@@ -158,7 +158,7 @@ fn the_headline_says_what_becomes_of_packets_and_for_how_long() {
     assert!(!text(&allowed).contains("limits of the source"), "no limit applies");
     let partly = vec![
         refusal(Reason::LimitSyns, "syns", None),
-        Refusal { waived: true, ..refusal(Reason::ServiceTotal, "packets", Some("dns")) },
+        ExplainedRefusal { waived: true, ..refusal(Reason::ServiceTotal, "packets", Some("dns")) },
     ];
     assert_eq!(
         headline(&Explanation { refusals: partly, ..fresh() }),
@@ -174,7 +174,7 @@ fn the_headline_says_what_becomes_of_packets_and_for_how_long() {
          \x20 hardly anything is left of the source: 200 packets/s burst 400: 1 of 394 left, full again in 2.0 s"
     );
     let mut trial = Explanation { mode: "monitor".to_owned(), ..blocked(None) };
-    trial.refusals[0] = Refusal { waived: true, ..refusal(Reason::LimitUser, "packets", None) };
+    trial.refusals[0] = ExplainedRefusal { waived: true, ..refusal(Reason::LimitUser, "packets", None) };
     assert_eq!(
         headline(&trial),
         "mode = \"monitor\": nothing is dropped, only counted\n\

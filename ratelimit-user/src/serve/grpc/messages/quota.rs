@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
-use super::{Duration, Number};
+use super::{Duration, NumberMessage};
 
 /// `RateLimitQuotaUsageReports`.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -124,7 +124,7 @@ pub struct TokenBucket {
     pub max_tokens: u32,
     /// What is added each time.
     #[prost(message, optional, tag = "2")]
-    pub tokens_per_fill: Option<Number>,
+    pub tokens_per_fill: Option<NumberMessage>,
     /// When.
     #[prost(message, optional, tag = "3")]
     pub fill_interval: Option<Duration>,

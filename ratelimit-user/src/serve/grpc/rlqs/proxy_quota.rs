@@ -40,7 +40,7 @@ pub struct Booked {
 
 /// What a proxy is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum QuotaPlan {
     /// The assignment that it has goes on.
     Extend,
     /// It gets at most so many, instead of what it has.
@@ -80,14 +80,14 @@ impl ProxyQuota {
     }
 
     /// What to do where `left` could be assigned, `proxies` have this bucket, and this one was `idle` since the last report.
-    pub fn plan(&self, left: u64, proxies: u64, idle: bool, now_us: u64) -> Plan {
+    pub fn plan(&self, left: u64, proxies: u64, idle: bool, now_us: u64) -> QuotaPlan {
         let share = (left + self.current).div_ceil(proxies.max(1));
         let extendable = self.current > 0 && now_us + MARGIN_US < self.ends_us;
         match left {
-            0 if extendable && !(idle && self.current > share) => Plan::Extend,
-            0 => Plan::Deny,
-            _ if extendable && self.current.saturating_mul(2) >= share => Plan::Extend,
-            _ => Plan::Assign(share.min(left)),
+            0 if extendable && !(idle && self.current > share) => QuotaPlan::Extend,
+            0 => QuotaPlan::Deny,
+            _ if extendable && self.current.saturating_mul(2) >= share => QuotaPlan::Extend,
+            _ => QuotaPlan::Assign(share.min(left)),
         }
     }
 
@@ -159,22 +159,22 @@ mod tests {
 
     #[test]
     fn proxies_get_even_parts_and_keep_what_they_need() {
-        assert_eq!(ProxyQuota::default().plan(10, 1, false, 0), Plan::Assign(10));
-        assert_eq!(ProxyQuota::default().plan(10, 3, false, 0), Plan::Assign(4));
-        assert_eq!(ProxyQuota::default().plan(0, 1, false, 0), Plan::Deny);
+        assert_eq!(ProxyQuota::default().plan(10, 1, false, 0), QuotaPlan::Assign(10));
+        assert_eq!(ProxyQuota::default().plan(10, 3, false, 0), QuotaPlan::Assign(4));
+        assert_eq!(ProxyQuota::default().plan(0, 1, false, 0), QuotaPlan::Deny);
         let half = with(10);
-        assert_eq!(half.plan(10, 1, false, S), Plan::Extend, "half of all is there");
-        assert_eq!(half.plan(11, 1, false, S), Plan::Assign(11));
-        assert_eq!(half.plan(0, 2, false, S), Plan::Extend, "it is at work");
-        assert_eq!(half.plan(0, 2, true, S), Plan::Deny, "others need it");
-        assert_eq!(half.plan(0, 1, true, S), Plan::Extend);
+        assert_eq!(half.plan(10, 1, false, S), QuotaPlan::Extend, "half of all is there");
+        assert_eq!(half.plan(11, 1, false, S), QuotaPlan::Assign(11));
+        assert_eq!(half.plan(0, 2, false, S), QuotaPlan::Extend, "it is at work");
+        assert_eq!(half.plan(0, 2, true, S), QuotaPlan::Deny, "others need it");
+        assert_eq!(half.plan(0, 1, true, S), QuotaPlan::Extend);
     }
 
     #[test]
     fn an_assignment_that_has_nearly_ended_is_not_extended() {
         let quota = with(10);
-        assert_eq!(quota.plan(5, 1, false, LIFE_US - MARGIN_US), Plan::Assign(5));
-        assert_eq!(quota.plan(0, 1, false, LIFE_US - MARGIN_US), Plan::Deny);
+        assert_eq!(quota.plan(5, 1, false, LIFE_US - MARGIN_US), QuotaPlan::Assign(5));
+        assert_eq!(quota.plan(0, 1, false, LIFE_US - MARGIN_US), QuotaPlan::Deny);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::*;
 
 type Words = Vec<Vec<u8>>;
 
-fn read(input: &[u8]) -> Result<Option<(Words, usize)>, Fault> {
+fn read(input: &[u8]) -> Result<Option<(Words, usize)>, FrameFault> {
     let mut arguments = Arguments::default();
     let length = parse(input, &mut arguments)?;
     Ok(length.map(|length| (arguments.iter().map(|argument| argument.to_vec()).collect(), length)))
@@ -76,29 +76,29 @@ fn nonsense_has_a_name() {
     let two = format!("*2\r\n$60000\r\n{}\r\n$60000\r\n", "x".repeat(60_000));
     let line = "x".repeat(MAX_FRAME);
     let cases = [
-        ("*x\r\n", Fault::Count),
-        ("*\r\n", Fault::Count),
-        ("*65\r\n", Fault::Count),
-        ("*1000000000\r\n", Fault::Count),
-        ("*99999999999999999999\r\n", Fault::Count),
-        ("*1\rx", Fault::Count),
-        ("*1\r\n+OK\r\n", Fault::NoString(b'+')),
-        ("*1\r\n\n", Fault::NoString(b'\n')),
-        ("*1\r\n$-1\r\n", Fault::Length),
-        ("*1\r\n$4294967296\r\n", Fault::Length),
-        ("*1\r\n$4x", Fault::Length),
-        (&long, Fault::Length),
-        (&two, Fault::TooLong),
-        ("*1\r\n$4\r\nPINGPING\r\n", Fault::NoEnd),
-        (&line, Fault::LongLine),
-        ("ECHO \"a\r\n", Fault::Quotes),
-        ("ECHO \"a\"b\r\n", Fault::Quotes),
-        ("ECHO \"a\\n\"\r\n", Fault::Escape),
+        ("*x\r\n", FrameFault::Count),
+        ("*\r\n", FrameFault::Count),
+        ("*65\r\n", FrameFault::Count),
+        ("*1000000000\r\n", FrameFault::Count),
+        ("*99999999999999999999\r\n", FrameFault::Count),
+        ("*1\rx", FrameFault::Count),
+        ("*1\r\n+OK\r\n", FrameFault::NoString(b'+')),
+        ("*1\r\n\n", FrameFault::NoString(b'\n')),
+        ("*1\r\n$-1\r\n", FrameFault::Length),
+        ("*1\r\n$4294967296\r\n", FrameFault::Length),
+        ("*1\r\n$4x", FrameFault::Length),
+        (&long, FrameFault::Length),
+        (&two, FrameFault::TooLong),
+        ("*1\r\n$4\r\nPINGPING\r\n", FrameFault::NoEnd),
+        (&line, FrameFault::LongLine),
+        ("ECHO \"a\r\n", FrameFault::Quotes),
+        ("ECHO \"a\"b\r\n", FrameFault::Quotes),
+        ("ECHO \"a\\n\"\r\n", FrameFault::Escape),
     ];
     for (input, fault) in cases {
         assert_eq!(read(input.as_bytes()), Err(fault), "{input:.40}");
     }
-    assert_eq!(Fault::NoString(b'\n').to_string(), "expected '$', got '\\n'");
+    assert_eq!(FrameFault::NoString(b'\n').to_string(), "expected '$', got '\\n'");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_request_may_be_as_long_as_the_limit_and_no_longer() {
     let fits = packed(&[vec![b'x'; MAX_FRAME - 14]]);
     assert_eq!(fits.len(), MAX_FRAME);
     assert!(matches!(read(&fits), Ok(Some((_, MAX_FRAME)))));
-    assert_eq!(read(&packed(&[vec![b'x'; MAX_FRAME - 13]])), Err(Fault::TooLong));
+    assert_eq!(read(&packed(&[vec![b'x'; MAX_FRAME - 13]])), Err(FrameFault::TooLong));
     let most = vec![b"x".to_vec(); MAX_ARGUMENTS];
     assert_eq!(read(&packed(&most)).unwrap().unwrap().0, most);
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{config, requests::Engine, serve::resp::reply::Version};
+use crate::{config, requests::Engine, serve::resp::reply::RespVersion};
 
 /// A time to begin at, in microseconds since 1970.
 const START_US: u64 = 1_800_000_000_000_000;
@@ -20,7 +20,7 @@ impl Bench {
     fn ask(&self, dialect: Dialect, line: &str, after_us: u64) -> String {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, Version::Two);
+        let mut reply = RespReply::new(&mut out, RespVersion::Two);
         match question(dialect, &words) {
             Ok((key, terms)) => terms
                 .stand(|bucket, quantity| self.engine.throttle(key, bucket, quantity, START_US + after_us))
