@@ -20,7 +20,7 @@ use super::fault::{Fault, Kind};
 pub(super) const SWITCH: &str = r#"
 pub mod fault {
     extern crate std;
-    use std::{cell::RefCell, collections::HashSet, io::Write as _, string::String, sync::LazyLock};
+    use std::{cell::RefCell, io::Write as _, string::String, sync::LazyLock, vec::Vec};
 
     pub const fn on(number: u32) -> bool {
         core::intrinsics::const_eval_select((number,), never, is_chosen)
@@ -44,9 +44,17 @@ pub mod fault {
     }
 
     fn note(file: &str, number: u32) {
-        std::thread_local! { static SEEN: RefCell<HashSet<u32>> = RefCell::new(HashSet::new()); }
+        // A mark for each: a loop comes by the same ones a million times.
+        std::thread_local! { static SEEN: RefCell<Vec<bool>> = const { RefCell::new(Vec::new()) }; }
+        let see = |seen: &mut Vec<bool>| {
+            let at = number as usize;
+            if seen.len() <= at {
+                seen.resize(at + 1, false);
+            }
+            !core::mem::replace(&mut seen[at], true)
+        };
         // A thread that is ending has no memory any more.
-        let is_new = SEEN.try_with(|seen| seen.try_borrow_mut().map_or(false, |mut seen| seen.insert(number)));
+        let is_new = SEEN.try_with(|seen| seen.try_borrow_mut().map_or(false, |mut seen| see(&mut seen)));
         if is_new.unwrap_or(true) {
             let thread = std::thread::current();
             let line = std::format!("{number} {}\n", thread.name().unwrap_or("-"));
@@ -204,7 +212,7 @@ struct Places {
     operators: BTreeMap<usize, Range<usize>>,
     /// The conditions of arms.
     guards: BTreeMap<usize, Range<usize>>,
-    /// Arms without a condition, with the end of their pattern.
+    /// Arms without a condition, with the end of their pattern, of those matches that have one for everything else.
     arms: BTreeMap<usize, usize>,
     /// Structures that take the rest of their fields from another one.
     structures: Vec<Range<usize>>,
@@ -273,11 +281,20 @@ impl<'ast> Visit<'ast> for Places {
                 let range = guard.span().byte_range();
                 self.guards.insert(range.start, range);
             }
-            None => {
-                self.arms.insert(arm.span().byte_range().start, arm.pat.span().byte_range().end);
-            }
+            None => {}
         }
         visit::visit_arm(self, arm);
+    }
+
+    fn visit_expr_match(&mut self, one_of: &'ast syn::ExprMatch) {
+        // An arm with a condition covers nothing for the compiler: without one for everything else, no arm may have one more.
+        let rest = |arm: &syn::Arm| arm.guard.is_none() && matches!(arm.pat, syn::Pat::Wild(_));
+        if one_of.arms.iter().any(rest) {
+            let bare = one_of.arms.iter().filter(|arm| arm.guard.is_none());
+            self.arms
+                .extend(bare.map(|arm| (arm.span().byte_range().start, arm.pat.span().byte_range().end)));
+        }
+        visit::visit_expr_match(self, one_of);
     }
 
     fn visit_expr_struct(&mut self, structure: &'ast syn::ExprStruct) {
@@ -374,6 +391,14 @@ mod tests {
         ];
         let put = put(source, &faults);
         assert_eq!(put.left, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn arms_of_a_match_without_one_for_everything_else_are_left() {
+        let source = "fn f(a: Option<u8>) -> u8 { match a { _ if b() => 0, Some(c) => c, None => 1 } }";
+        let faults =
+            [fault(source, "Some(c) => c,", "", Kind::Arm), fault(source, "None => 1", "", Kind::Arm)];
+        assert_eq!(put(source, &faults).left, [1, 2]);
     }
 
     #[test]

@@ -110,6 +110,8 @@ impl<'a> Witnesses<'a> {
         let mut command = tool::command("sh");
         command.args(["-c", &format!("ulimit -v {MEMORY}; exec nice -n 10 \"$@\""), "sh"]);
         command.arg(&self.program).current_dir(self.dir);
+        // That a case fails is enough: nobody looks for the smallest one, which takes a minute, and none is kept for the next fault.
+        command.envs([("PROPTEST_MAX_SHRINK_ITERS", "0"), ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")]);
         command
     }
 
