@@ -1,5 +1,8 @@
 //! What every algorithm promises, on random schedules, and each one's own bound.
 
+mod refunds;
+mod told;
+
 use proptest::prelude::*;
 
 use super::{calendar::CalendarUnit, *};

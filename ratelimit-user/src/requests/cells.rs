@@ -333,4 +333,46 @@ mod tests {
         let place = cells.find_or_insert(key(3));
         assert_eq!(cells.words(place), [0]);
     }
+
+    #[test]
+    fn the_table_grows_by_a_quarter_when_seven_of_ten_places_are_taken_and_not_before() {
+        let mut cells = Cells::new(1, 10_000);
+        assert_eq!((cells.sets, cells.memory.len()), (FIRST_SETS, FIRST_SETS * (WAYS + ASKED + WAYS)));
+        let (mut steps, mut early) = (0, 0);
+        for n in 0..9_000 {
+            let (sets, used) = (cells.sets, cells.len());
+            cells.insert(key(n));
+            let places = sets * WAYS;
+            match cells.sets == sets {
+                true => assert!(used * 10 < places * 7, "{used} of {places}"),
+                false => {
+                    steps += 1;
+                    early += usize::from(used * 10 < places * 7);
+                    assert!(used * 10 >= places * 5, "{used} of {places}");
+                    assert_eq!(cells.sets, (sets + sets.div_ceil(4)).min(cells.most_sets));
+                }
+            }
+            assert_eq!(cells.memory.len(), cells.sets * (WAYS + ASKED + WAYS));
+            assert_eq!((cells.len(), cells.evicted()), (n as usize + 1, 0));
+        }
+        assert!(steps > 20 && early <= 2, "{early} of {steps} steps because a set was full");
+    }
+
+    #[test]
+    fn a_key_goes_to_its_first_set_while_there_is_room_to_spare_and_then_to_the_emptier_one() {
+        let mut cells = Cells::of_size(1, 2, 2);
+        // The upper half of a number names the first set, the lower half the second: here 0 and 1.
+        let number = |n: u64| n << 8 | 1 << 31 | n;
+        let places: Vec<usize> = (1..=16).map(|n| cells.insert(number(n)) / WAYS).collect();
+        assert_eq!(places[..5], [0; 5], "three are left free");
+        let first = places.iter().filter(|set| **set == 0).count();
+        assert_eq!((first, cells.evicted(), cells.len()), (8, 0, 16), "{places:?}");
+        assert_eq!(places[5..10], [1; 5], "{places:?}");
+        assert_eq!(cells.insert(number(17)) / WAYS, 0, "the oldest of all makes way");
+        assert_eq!((cells.find(number(1)), cells.evicted(), cells.len()), (None, 1, 16));
+        cells.remove(number(1));
+        assert_eq!(cells.len(), 16, "nobody was there");
+        cells.remove(number(2));
+        assert_eq!((cells.len(), cells.is_empty()), (15, false));
+    }
 }

@@ -154,3 +154,46 @@ pub struct Nearest<'r> {
     /// How long until there is more of it than now; 0 if it is whole.
     pub more_us: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Outcome; 5] = [
+        Outcome::Allowed,
+        Outcome::InMargin,
+        Outcome::Deprioritised,
+        Outcome::Delayed { wait_us: 1 },
+        Outcome::Refused { retry_us: None },
+    ];
+
+    #[test]
+    fn each_outcome_has_a_place_and_the_word_of_that_place_and_all_but_refusals_are_served() {
+        assert_eq!(ALL.map(Outcome::index), [0, 1, 2, 3, 4]);
+        assert_eq!(ALL.map(Outcome::name), Outcome::NAMES);
+        assert_eq!(ALL.map(Outcome::is_served), [true, true, true, true, false]);
+    }
+
+    #[test]
+    fn of_two_decisions_the_refusal_that_lasts_longest_is_told() {
+        let refused = |retry_us| Outcome::Refused { retry_us };
+        let decision = |outcome| Decision { outcome, limit: None, violated: Violated::default() };
+        let allowed = Outcome::Allowed;
+        for (one, two, told) in [
+            (allowed, Outcome::InMargin, Outcome::InMargin),
+            (allowed, refused(Some(5)), refused(Some(5))),
+            (refused(Some(5)), allowed, refused(Some(5))),
+            (refused(Some(5)), refused(Some(7)), refused(Some(7))),
+            (refused(Some(7)), refused(Some(5)), refused(Some(7))),
+            (refused(Some(7)), refused(None), refused(None)),
+            (refused(None), refused(Some(7)), refused(None)),
+        ] {
+            assert_eq!(decision(one).and(decision(two)).outcome, told, "{one:?} and {two:?}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_rounded_up() {
+        assert_eq!([0, 1, 1_000_000, 1_000_001].map(seconds), [0, 1, 1, 2]);
+    }
+}
