@@ -19,7 +19,7 @@ pub(super) fn compile(policy: &AggregationPolicy, source: &LimitSet) -> abi::Agg
     let tolerance_q8 = limits.map(|limit| limit.tolerance_q8).min().unwrap_or(0);
     let mut prefix_levels = [[abi::PrefixLevel::UNUSED; MAX_PREFIX_LEVELS]; 2];
     for (slot, prefix_level) in prefix_levels[0].iter_mut().zip(policy.prefix_levels(AggregationFamily::V4)) {
-        *slot = compile_prefix_level(prefix_level, SourceKey { hi: 0, ..v4_mask(prefix_level.bits) });
+        *slot = compile_prefix_level(prefix_level, v4_mask(prefix_level.bits));
     }
     for (slot, prefix_level) in prefix_levels[1].iter_mut().zip(policy.prefix_levels(AggregationFamily::V6)) {
         *slot = compile_prefix_level(prefix_level, v6_mask(prefix_level.bits));

@@ -125,6 +125,15 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_one_more_than_a_place_and_nobodys_where_nobody_is() {
+        let places = after(&after(&Places::default(), &["a", "b", "c"]), &["a", "c"]);
+        let [a, c] = ["a", "c"].map(|name| places.of(name).unwrap() as u32);
+        assert_eq!((places.of_number(a + 1), places.of_number(c + 1)), (Some("a"), Some("c")));
+        let others = (0..9).filter(|number| ![a + 1, c + 1].contains(number));
+        assert_eq!(others.filter_map(|number| places.of_number(number)).count(), 0);
+    }
+
+    #[test]
     fn a_name_keeps_its_place_whatever_comes_and_goes() {
         let first = after(&Places::default(), &["a", "b", "c"]);
         let second = after(&first, &["d", "c", "a", "e"]);

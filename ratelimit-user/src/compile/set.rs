@@ -180,14 +180,13 @@ fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
     places.into_iter().flatten().collect()
 }
 
-/// A cell gives out an eighth of the smallest burst, in whole packets. Where that is less than one packet, or leaves an
-/// entry less than one, there is no prefilter: every source has an entry at once.
+/// A cell gives out an eighth of the smallest burst, in whole packets. Where that is less than one packet, there is no
+/// prefilter: every source has an entry at once.
 fn prefilter_tolerance(limits: &[Limit; MAX_LIMITS]) -> u64 {
     let limits: Vec<&Limit> = limits.iter().filter(|limit| limit.meter != NO_METER).collect();
     let dearest = limits.iter().map(|limit| full_frame_charge(limit)).max().unwrap_or(0);
     let smallest = limits.iter().map(|limit| limit.tolerance_q8).min().unwrap_or(0);
+    // An entry has seven eighths, which is several packets where an eighth is one.
     let share = smallest / CELL_SHARE;
-    let whole = share - share % dearest.max(1);
-    let fits = whole > 0 && limits.iter().all(|limit| limit.tolerance_q8 >= whole + full_frame_charge(limit));
-    if fits { whole } else { 0 }
+    share - share % dearest.max(1)
 }

@@ -4,6 +4,7 @@
 
 mod changes;
 mod sets;
+mod tables;
 
 use std::{fmt::Write as _, fs, path::Path};
 

@@ -3,7 +3,7 @@
 use ratelimit_common::{
     abi::{
         Meter,
-        policy::{HAS_SOFT, NO_METER as UNUSED},
+        policy::{HAS_SOFT, HELD, NO_METER as UNUSED},
     },
     limit::{rate::Rate, text::parse_rate},
 };
@@ -38,6 +38,7 @@ fn limits_that_hold_on_all_hosts_are_marked_where_their_bucket_is() {
         let set = user_set(&texts, tenth);
         let rates = texts.map(rate);
         let places = places(&rates, &set, true, tenth);
+        assert_eq!(places.iter().flatten().count(), 2, "all but the window have one");
         for ((text, rate), place) in texts.iter().zip(&rates).zip(places) {
             let Some(place) = place else {
                 assert!(text.contains("window"), "{text} has no bucket");
@@ -305,4 +306,97 @@ fn a_window_with_a_margin_is_two_and_one_without_is_one() {
     assert_eq!(soft, [(0, limit + limit / 10), (1, limit)], "the margin refuses, the limit only counts");
     assert_eq!(windows("100 packets/min fixed-window elastic 10%", true).len(), 2);
     assert_eq!(windows("100 packets/min fixed-window elastic 10%", false), [(0, limit)], "no headroom");
+}
+
+#[test]
+fn a_limit_is_known_by_its_price_whatever_else_of_it_changes() {
+    let place = |desired: &Desired, of: &str| {
+        let own = rate(of).limit().unwrap();
+        let is_own = |limit: &Limit| (limit.meter, limit.cost_fp) == (own.meter, own.cost_fp);
+        desired.policy.source.set.limits.iter().position(is_own).unwrap()
+    };
+    // The second of two of one kind is alone from now on, and stays where it is.
+    for (first, second, alone) in [
+        ("2 MB/s", "60 MB/min", "60 MB/min"),
+        ("1000 packets/s soft 10%", "30000 packets/min soft 10%", "30000 packets/min"),
+        ("1000 packets/s", "30000 packets/min", "30000 packets/min soft 10%"),
+    ] {
+        for limits in [[first, second], [second, first]] {
+            let before = format!("limits = [\"{}\", \"{}\"]", limits[0], limits[1]);
+            let (old, next) = after(&before, &format!("limits = [\"{alone}\"]"));
+            assert_eq!(place(&next, alone), place(&old, second), "{before}");
+        }
+        let (old, next) =
+            after(&format!("limits = [\"{first}\", \"{second}\"]"), &format!("limits = [\"{first}\"]"));
+        assert_eq!(place(&next, first), place(&old, first), "{first} of {second}");
+    }
+}
+
+#[test]
+fn a_limit_that_has_changed_its_rate_takes_the_place_of_its_kind() {
+    // Bytes came first, so packets are behind them, whatever the order would be afresh.
+    let bytes = desired(&policy("[source]\nlimits = [\"2 MB/s\"]\n"), &FACTS, 1, None);
+    let next = |before: &Desired, limits: &str| {
+        let known = Before::known(&before.policy, before, NOW_Q8);
+        desired(&policy(&format!("[source]\nlimits = [{limits}]\n")), &FACTS, 2, Some(known))
+    };
+    let both = next(&bytes, "\"1000 packets/s\", \"2 MB/s\"");
+    let kinds = [Some(Meter::Bytes), Some(Meter::Packets)];
+    assert_eq!(meters(&both.policy.source.set), kinds);
+    let others = next(&both, "\"900 packets/s\", \"3 MB/s\"");
+    assert_eq!(meters(&others.policy.source.set), kinds);
+}
+
+#[test]
+fn a_margin_is_held_back_while_there_is_no_headroom_and_has_been_charged_when_it_comes_back() {
+    let of = |throttle: &str, headroom: bool, before: Option<&Desired>| {
+        let text = format!("[source]\nlimits = [\"1000 packets/s {throttle} 10%\"]\n");
+        let known = before.map(|before| Before::known(&before.policy, before, NOW_Q8));
+        desired(&policy(&text), &HostFacts { headroom, ..FACTS }, 1, known)
+    };
+    let held = |desired: &Desired| -> Vec<bool> {
+        let soft = desired.policy.source.set.limits.iter().filter(|limit| limit.is_soft());
+        soft.map(|limit| limit.frac_bits & HELD != 0).collect()
+    };
+    assert_eq!(held(&of("soft", true, None)), [false]);
+    assert_eq!(held(&of("soft", false, None)), [false], "soft is soft at any time");
+    let (with, without) = (of("elastic", true, None), of("elastic", false, None));
+    assert_eq!((held(&with), held(&without)), (vec![false], vec![true]));
+    for (before, headroom) in [(&with, false), (&without, true)] {
+        let next = of("elastic", headroom, Some(before));
+        assert_eq!(next.policy.source.set.margins_from_q8, 0, "both buckets were charged all the time");
+        let costs = |desired: &Desired| desired.policy.source.set.limits.map(|limit| limit.cost_fp);
+        assert_eq!(costs(&next), costs(before));
+    }
+}
+
+#[test]
+fn sources_are_tracked_until_what_may_be_left_from_before_is_paid_off() {
+    let service = |per_source: &str| {
+        format!(
+            "[source]\nlimits = [\"100000 packets/s burst 50000\"]\n[[service]]\nname = \"a\"\n\
+             match = {{ protocol = \"udp\", ports = [53] }}\ntotal = [\"500000 packets/s\"]\n{per_source}"
+        )
+    };
+    let next = |before: Option<(&Desired, u64)>, text: &str| {
+        let known = before.map(|(before, now_q8)| Before::known(&before.policy, before, now_q8));
+        desired(&policy(&service(text)), &FACTS, 1, known)
+    };
+    let set = |desired: &Desired| desired.policy.services[desired.names.services.of("a").unwrap()].per_source;
+    let limited = "per_source = [\"20000 packets/s burst 40000\"]\n";
+    let first = next(None, "");
+    assert_eq!(set(&next(None, limited)).tracked_until_q8, 0, "nobody was there before");
+    let second = next(Some((&first, NOW_Q8)), limited);
+    let begun = set(&second);
+    assert!(begun.prefilter_tolerance_q8 > 0);
+    assert_eq!(begun.tracked_until_q8, NOW_Q8 + begun.longest_tolerance_q8);
+    // Another change while that lasts leaves it as it is, and one after it takes it away.
+    let soon = next(Some((&second, NOW_Q8 + 5)), "per_source = [\"20000 packets/s burst 39000\"]\n");
+    assert_eq!(set(&soon).tracked_until_q8, begun.tracked_until_q8);
+    let after_q8 = begun.tracked_until_q8 + 5;
+    let late = next(Some((&second, after_q8)), "per_source = [\"20000 packets/s burst 39000\"]\n");
+    assert_eq!(set(&late).tracked_until_q8, 0);
+    // Where nothing was limited there is no bucket that a margin would have to wait for.
+    let soft = next(Some((&first, NOW_Q8)), "per_source = [\"20000 packets/s burst 40000 soft 10%\"]\n");
+    assert_eq!((set(&soft).margins_from_q8, set(&soft).tracked_until_q8 > NOW_Q8), (0, true));
 }
