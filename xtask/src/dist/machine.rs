@@ -108,7 +108,8 @@ impl Machine {
         Ok(())
     }
 
-    fn run(&self, binary: &Path, words: &[&str]) -> Result<String> {
+    /// What the binary says, under an emulator if it is for another kind of machine.
+    pub(super) fn run(&self, binary: &Path, words: &[&str]) -> Result<String> {
         match self.emulator {
             Some(emulator) => tool::output(tool::command(emulator).arg(binary).args(words)),
             None => tool::output(tool::command(binary).args(words)),

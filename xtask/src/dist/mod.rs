@@ -78,13 +78,13 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     write(&bom, &serde_json::to_string_pretty(&sbom::bill(&release, &parts))?)?;
     let texts = dist.join(format!("{name}-licences.txt"));
     write(&texts, &licences::texts(&parts)?)?;
-    // Manual pages and completions are the same on every machine: the one that packs can run its own binary only.
+    // Manual pages and completions are the same on every machine, and the first binary, which needs no emulator unless it is alone, writes them.
     let mut pages = None;
     for machine in machines {
         let binary = if options.no_build { machine.binary() } else { machine.build()? };
         machine.check(&binary)?;
-        let pages = pages.get_or_insert(binary.clone());
-        let stage = tree::stage(&dist.join("work"), machine, &binary, pages, &[&bom, &texts])?;
+        let pages = pages.get_or_insert((machine, binary.clone()));
+        let stage = tree::stage(&dist.join("work"), machine, &binary, (pages.0, &pages.1), &[&bom, &texts])?;
         deb::pack(&stage, machine, &release, &release.debian(), &dist)?;
         rpm::pack(&stage, machine, &release, &dist)?;
         tree::pack(&stage, &dist, &format!("{name}-{}", machine.name), &release)?;

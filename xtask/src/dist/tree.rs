@@ -38,12 +38,12 @@ const COMPLETIONS: [(&str, &str); 4] = [
     ("zsh", "usr/share/zsh/vendor-completions/_ratelimit"),
 ];
 
-/// Lays the files out in a directory. `speaks` is a binary that this machine can run.
+/// Lays the files out in a directory. `speaks` is a binary that writes its own pages, and the kind of machine that it is for.
 pub(super) fn stage(
     work: &Path,
     machine: &Machine,
     binary: &Path,
-    speaks: &Path,
+    (of, speaks): (&Machine, &Path),
     beside: &[&Path],
 ) -> Result<PathBuf> {
     let stage = work.join(machine.name);
@@ -58,13 +58,13 @@ pub(super) fn stage(
     }
     pages_of_the_book(&root.join("docs"), &stage.join("usr/share/doc/ratelimit/docs"))?;
     for (shell, to) in COMPLETIONS {
-        let script = tool::output(tool::command(speaks).args(["completions", shell]))?;
+        let script = of.run(speaks, &["completions", shell])?;
         let to = stage.join(to);
         fs::create_dir_all(to.parent().unwrap_or(&stage))?;
         super::write(&to, &script)?;
     }
     let man = stage.join("usr/share/man/man1");
-    tool::output(tool::command(speaks).arg("man").arg(&man))?;
+    of.run(speaks, &["man", &man.to_string_lossy()])?;
     tool::run(tool::command("sh").current_dir(&man).args(["-euc", "gzip -9n *.1"]))?;
     // The policy may come to name files with secrets.
     fs::set_permissions(stage.join("etc/ratelimit"), fs::Permissions::from_mode(0o750))?;
