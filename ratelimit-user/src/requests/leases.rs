@@ -88,6 +88,22 @@ mod tests {
         assert_eq!(ask(64), Some(1));
         assert_eq!(ask(128), None, "it would be forgotten, and the same number be used again");
         assert_eq!(ask(65), Some(1), "in another shard");
+        assert_eq!(
+            leases.with(hash(64), 0, |lease| lease.ask(1, 640, 0).sequence),
+            Some(0),
+            "it has one, under way"
+        );
         assert_eq!(leases.len(), 2);
+    }
+
+    #[test]
+    fn a_full_shard_makes_room_of_those_that_nothing_is_lost_without() {
+        let later_us = 10_000 * SWEEP_US;
+        for (is_asked_for, room) in [(false, Some(())), (true, None)] {
+            let leases = Leases::new(1);
+            let first = |lease: &mut Lease| is_asked_for.then(|| lease.ask(1, 640, 0));
+            leases.with(Hash { fingerprint: 64 }, 0, first);
+            assert_eq!(leases.with(Hash { fingerprint: 128 }, later_us, |_| ()), room, "{is_asked_for}");
+        }
     }
 }

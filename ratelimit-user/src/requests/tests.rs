@@ -588,6 +588,19 @@ fn questions_without_an_answer_say_what_is_missing() {
 }
 
 #[test]
+fn parts_that_the_policy_names_are_counted_apart_and_others_are_not() {
+    let world = World::new("[[api]]\nname = \"api\"\nkey = [\"user\", \"tenant\"]\nlimits = [\"2/min\"]\n");
+    for (parts, served) in [
+        ([("tenant", "a"), ("colour", "red")], 2),
+        ([("tenant", "b"), ("colour", "red")], 2),
+        ([("tenant", "a"), ("colour", "blue")], 0),
+    ] {
+        let request = Request::new("u", "api").with_parts(&parts);
+        assert_eq!(world.served(&request, START, 100), served, "{parts:?}");
+    }
+}
+
+#[test]
 fn those_who_give_no_name_are_one_and_on_the_default_plan_where_names_count() {
     let world = World::new(
         "[plan.default]\nlimits = [\"3/min fixed-window\"]\n[[api]]\nname = \"api\"\nlimits = []\n[[api]]\nname = \"net\"\nkey = [\"ip\"]\nlimits = [\"9/min\"]\n\
