@@ -430,6 +430,32 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_is_renewed_for_its_age_asks_for_no_more_than_before() {
+        let mut lease = ten(0);
+        // A fourth is left, and less than that would be little.
+        assert!(lease.spend(8, 1));
+        assert_eq!(lease.renew(640, 1), None, "neither old nor low");
+        let said = lease.renew(640, END - SECOND).expect("it ends soon");
+        assert_eq!((said.held, said.wanted), (2, 8), "as much as before");
+    }
+
+    #[test]
+    fn what_was_granted_on_the_way_is_counted_as_held_until_its_answer_comes_and_free_is_what_the_store_said_last()
+     {
+        let mut lease = Lease::default();
+        let said = lease.ask(1, 640, SECOND);
+        assert_eq!((said.sequence, said.wanted), (1, 10));
+        // Another question was answered after this one, and its answer is here first: ten units are this host's, and 500 are free beside them.
+        let later = Told { free: 500, heard: 1, holds: 10, ..told(0) };
+        lease.answer(&Entry::default(), &later, SECOND);
+        let left = lease.left(SECOND);
+        assert_eq!((left.held, left.free), (10, 500));
+        lease.answer(&said, &Told { free: 510, heard: 1, holds: 10, ..told(10) }, SECOND);
+        let left = lease.left(SECOND);
+        assert_eq!((left.held, left.free), (10, 500), "granted, and no longer free");
+    }
+
+    #[test]
     fn a_question_about_other_keys_takes_no_more_of_one_that_has_enough() {
         let mut lease = ten(0);
         for n in 1..100 {
