@@ -187,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn no_sample_says_that_it_stands_for_more_frames_than_gaps_are_drawn_for() {
+        let mut sampler = QUIET;
+        let sampling = Sampling { epoch: 1, budget: 1 };
+        let shifts = (0..4_000_000).filter_map(|_| sampler.due(sampling, || 77));
+        assert_eq!(shifts.max(), Some(MAX_SHIFT), "with a budget of one sample");
+    }
+
+    #[test]
     fn a_record_is_split_where_the_frame_begins() {
         let mut record = std::vec![0_u8; 34];
         record[0] = 7;

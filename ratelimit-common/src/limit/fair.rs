@@ -244,6 +244,18 @@ mod tests {
     }
 
     #[test]
+    fn an_allowance_is_a_part_of_the_burst_and_two_of_the_dearest_frames() {
+        let (small, large) =
+            (Squeeze::of(SECOND_Q8, SECOND_Q8 / 1_000), Squeeze::of(SECOND_Q8, SECOND_Q8 / 10));
+        assert_eq!(small.fair_shift, large.fair_shift);
+        let charges =
+            [SECOND_Q8 / 1_000, SECOND_Q8 / 10].map(|dearest_q8| charge(dearest_q8, small.fair_shift));
+        let part = (SECOND_Q8 >> small.fair_shift) / 64;
+        let expected = charges.map(|charge| part + 2 * charge);
+        assert_eq!([small.allowance, large.allowance].map(u64::from), expected);
+    }
+
+    #[test]
     fn a_source_below_its_rate_loses_nothing() {
         assert_eq!(passed(8, 3 * OCTAVE), 80);
         assert_eq!(passed(24, 2 * OCTAVE), 240);
