@@ -156,6 +156,16 @@ fn what_is_in_the_margin_of_a_soft_bucket_comes_back_like_the_rest() {
 }
 
 #[test]
+fn a_request_that_is_too_large_for_what_a_soft_bucket_has_below_its_limit_leaves_that_to_smaller_ones() {
+    let world = World::new("[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nthrottle = \"soft 50%\"");
+    assert_eq!(world.served(&Request::new("u", "api"), START, 9), 9);
+    let large = Request::new("u", "api").costing(3);
+    let told = world.ask(&large, START, |decision| (decision.outcome, decision.limit.unwrap().remaining));
+    assert_eq!(told, (Outcome::InMargin, 1), "all three come out of the margin");
+    assert_eq!(world.outcome(&Request::new("u", "api"), START), Outcome::Allowed);
+}
+
+#[test]
 fn an_elastic_limit_gives_more_only_while_there_is_headroom() {
     for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
         let text = format!(
