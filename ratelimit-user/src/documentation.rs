@@ -368,8 +368,9 @@ fn files_that_contributing_names_exist() {
 }
 
 /// A heading of CONTRIBUTING.md, and words that occur wherever the code knows the thing that it is about.
-const ADDITIONS: [(&str, &[&str]); 4] = [
-    ("A policy key", &["new_sources_per_cpu"]),
+const ADDITIONS: [(&str, &[&str]); 5] = [
+    ("A policy key", &["end_after"]),
+    ("A policy key that more than one part obeys", &["new_sources_per_cpu"]),
     ("A verb", &["Rollback"]),
     ("A metric", &["drop_reports_lost", "ratelimit_drop_reports_lost_total"]),
     ("A request algorithm", &["SlidingLog", "Counting for Log"]),
@@ -428,5 +429,23 @@ fn the_files_of_each_addition_are_all_listed() {
         let absent: Vec<&&str> =
             listed.iter().filter(|name| !product.iter().any(|(known, _)| known == *name)).collect();
         assert!(absent.is_empty(), "{heading}: CONTRIBUTING.md names {absent:?}, which do not exist");
+    }
+}
+
+/// Keys that one part of the product obeys: the detector of attacks, and whoever makes a socket file.
+const PLAIN_KEYS: [&str; 3] = ["end_after", "begin_requests", "socket_group"];
+
+#[test]
+fn a_plain_policy_key_touches_three_files() {
+    let product = product();
+    for key in PLAIN_KEYS {
+        let touched: Vec<&str> =
+            product.iter().filter(|(_, text)| has_word(text, key)).map(|(name, _)| name.as_str()).collect();
+        let in_folder = |folder: &str| touched.iter().filter(|name| name.starts_with(folder)).count();
+        assert_eq!(
+            (in_folder("config/"), in_folder("policy/"), touched.len()),
+            (1, 1, 3),
+            "{key}: {touched:?}"
+        );
     }
 }

@@ -1,7 +1,46 @@
-//! The meaning of `ladder`.
+//! `ladder` of `[source]`: its shape and its meaning.
 
-use super::{document::AggregationWord, problem::Problems, value::Strings};
+use toml::{Spanned, de::DeValue};
+
+use super::{
+    problem::Problems,
+    table::{PolicyTable as _, policy_table},
+    value::{Strings, kind, strings},
+};
 use crate::policy::{AggregationFamily, AggregationLevel, AggregationPolicy, SourcePolicy};
+
+/// `ladder`: a switch, or what it consists of.
+#[derive(Debug, Default)]
+pub(super) enum AggregationWord {
+    #[default]
+    Absent,
+    Switch(bool),
+    Levels(LevelsTable),
+}
+
+policy_table! {
+    /// `ladder = { … }`.
+    LevelsTable {
+        "ipv4" => ipv4: Option<Strings> = strings,
+        "ipv6" => ipv6: Option<Strings> = strings,
+    }
+}
+
+/// Reads what is written behind the key.
+pub(super) fn read(_key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> AggregationWord {
+    match value.get_ref() {
+        DeValue::Boolean(on) => AggregationWord::Switch(*on),
+        DeValue::Table(fields) => AggregationWord::Levels(LevelsTable::read(fields, &value.span(), problems)),
+        other => {
+            let message = format!(
+                "ladder is {}; write ladder = false, or ladder = {{ ipv4 = [\"/24 x32\"], ipv6 = [\"/48 x64\"] }}",
+                kind(other)
+            );
+            problems.error(&value.span(), message);
+            AggregationWord::Absent
+        }
+    }
+}
 
 /// Prefix aggregation, if it makes sense. A family that is not mentioned keeps its default.
 pub(super) fn resolve(
@@ -13,7 +52,7 @@ pub(super) fn resolve(
     match word {
         AggregationWord::Switch(false) => Some(AggregationPolicy::OFF),
         AggregationWord::Absent | AggregationWord::Switch(true) => Some(default),
-        AggregationWord::Levels { ipv4, ipv6 } => {
+        AggregationWord::Levels(LevelsTable { ipv4, ipv6 }) => {
             let aggregation =
                 family(default, AggregationFamily::V4, ipv4.as_ref(), source.ipv4_prefix(), problems)?;
             family(aggregation, AggregationFamily::V6, ipv6.as_ref(), source.ipv6_prefix(), problems)

@@ -1,4 +1,4 @@
-//! The meaning of `[requests]` and `[[api]]` tables.
+//! `[requests]` and `[[api]]`: their keys, and what they mean.
 
 mod login;
 mod words;
@@ -6,35 +6,92 @@ mod words;
 use std::{
     collections::{BTreeMap, HashSet},
     fmt,
-    ops::RangeInclusive,
+    ops::{Range, RangeInclusive},
 };
 
+use toml::{Spanned, de::DeValue};
+
 use super::{
-    document::{ApiTable, Document, Lists, RequestsTable},
     problem::Problems,
     request_limits::{self, LimitTerms},
-    value::{At, KeyLookup, Strings},
+    table::{one, policy_table},
+    users::PlanTable,
+    value::{At, KeyLookup, Strings, entries, integer, string, strings, table},
 };
 use crate::policy::{
     ANY_API, Alone, Api, DEFAULT_KEYS, DEFAULT_PLAN, KeyPart, MAX_KEYS, MAX_THREADS, RequestLimit,
     RequestPolicy, Sharing, is_api_name, is_calendar,
 };
 
+policy_table! {
+    /// `[requests]`.
+    RequestsTable {
+        "keys" => keys: Option<At<i64>> = integer,
+        "threads" => threads: Option<At<i64>> = integer,
+        "time_zone" => time_zone: Option<At<String>> = string,
+    }
+}
+
+policy_table! {
+    /// `[[api]]`.
+    ApiTable {
+        at,
+        "name" => name: KeyLookup<At<String>> = string,
+        "key" => key: KeyLookup<Strings> = strings,
+        "limits" => limits: KeyLookup<Strings> = strings,
+        "algorithm" => algorithm: Option<At<String>> = string,
+        "throttle" => throttle: Option<At<String>> = string,
+        "on_limit" => on_limit: Option<At<String>> = string,
+        "sharing" => sharing: Option<At<String>> = string,
+        "without_store" => without_store: Option<At<String>> = string,
+        "reserved" => reserved: Option<words::ReservedTable> = one::<words::ReservedTable>,
+        "ipv4_prefix" => ipv4_prefix: Option<At<i64>> = integer,
+        "ipv6_prefix" => ipv6_prefix: Option<At<i64>> = integer,
+        "time_zone" => time_zone: Option<At<String>> = string,
+        "plans" => plans: KeyLookup<Lists> = read_lists,
+        "users" => users: KeyLookup<Lists> = read_lists,
+        "escalate" => escalate: Option<words::EscalateTable> = one::<words::EscalateTable>,
+        "preset" => preset: KeyLookup<At<String>> = string,
+        "per_ip" => per_ip: Option<Strings> = strings,
+        "per_user_and_ip" => per_user_and_ip: Option<Strings> = strings,
+        "per_user" => per_user: Option<Strings> = strings,
+        "known_for" => known_for: Option<At<String>> = string,
+    }
+}
+
+/// Lists of limits by the name of whom they are for.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    pub(super) at: Range<usize>,
+    pub(super) of: Vec<(At<String>, Strings)>,
+}
+
+fn read_lists(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<Lists> {
+    let fields = table(key, value, problems)?;
+    let mut of = Vec::new();
+    for (name, value) in entries(fields, problems) {
+        let list = strings(name.get_ref(), value, problems);
+        of.extend(list.map(|list| ((name.get_ref().to_string(), name.span()), list)));
+    }
+    Some(Lists { at: value.span(), of })
+}
+
 /// What requests are limited by, if all of it makes sense.
 pub(super) fn resolve(
-    document: &Document,
+    requests: Option<&RequestsTable>,
+    tables: &[ApiTable],
+    plans: &[PlanTable],
     zone: Option<&str>,
     problems: &mut Problems<'_>,
 ) -> Option<RequestPolicy> {
     let absent = RequestsTable::default();
-    let table = document.requests.as_ref().unwrap_or(&absent);
+    let table = requests.unwrap_or(&absent);
     let keys = in_range("keys", table.keys.as_ref(), 1..=MAX_KEYS, problems).unwrap_or(DEFAULT_KEYS);
     let threads = in_range("threads", table.threads.as_ref(), 1..=u64::from(MAX_THREADS), problems);
-    let plans: HashSet<&str> = document.plans.iter().map(|plan| plan.name.as_str()).collect();
-    let apis: Vec<Api> =
-        document.apis.iter().filter_map(|table| api(table, zone, &plans, problems)).collect();
-    unique(&document.apis, problems);
-    let complete = apis.len() == document.apis.len();
+    let plans: HashSet<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+    let apis: Vec<Api> = tables.iter().filter_map(|table| api(table, zone, &plans, problems)).collect();
+    unique(tables, problems);
+    let complete = apis.len() == tables.len();
     let threads = threads.and_then(|threads| u32::try_from(threads).ok());
     complete.then(|| RequestPolicy { apis: apis.into(), keys, threads })
 }

@@ -1,4 +1,4 @@
-//! The meaning of `[cluster]`, and what it means for the limits of users.
+//! `[cluster]`: its keys, what they mean, and what that means for the limits of users.
 
 use std::{ops::Range, time::Duration};
 
@@ -8,9 +8,10 @@ use ratelimit_common::{
 };
 
 use super::{
-    document::{ClusterTable, Document},
     problem::Problems,
-    value::{At, KeyLookup, Strings},
+    table::policy_table,
+    users::{PlanTable, UserSection},
+    value::{At, KeyLookup, Strings, integer, string},
 };
 use crate::policy::{
     ClusterPolicy, ClusterWords, Policy, Users, WithoutStore,
@@ -19,6 +20,25 @@ use crate::policy::{
 };
 
 const EXAMPLE: &str = "write redis = \"redis://127.0.0.1:6379\"";
+
+policy_table! {
+    /// `[cluster]`.
+    ClusterTable {
+        at,
+        "redis" => redis: KeyLookup<At<String>> = string,
+        "password_file" => password_file: Option<At<String>> = string,
+        "name" => name: Option<At<String>> = string,
+        "host" => host: Option<At<String>> = string,
+        "hosts" => hosts: Option<At<i64>> = integer,
+        "reserve" => reserve: Option<At<String>> = string,
+        "tick" => tick: Option<At<String>> = string,
+        "lease" => lease: Option<At<String>> = string,
+        "without_store" => without_store: Option<At<String>> = string,
+    }
+}
+
+/// Where plans and users are written.
+type UserTables<'d> = (&'d [PlanTable], &'d [UserSection]);
 
 /// The cluster, or none, if what is there makes sense.
 pub(super) fn resolve(
@@ -102,12 +122,12 @@ fn place<'t>(table: &'t ClusterTable, key: &str) -> &'t Range<usize> {
 
 /// Limits of users that the store cannot count.
 pub(super) fn judge(
-    document: &Document,
+    tables: UserTables<'_>,
     users: &Users,
     cluster: &ClusterPolicy,
     problems: &mut Problems<'_>,
 ) {
-    each_limit(document, users, |of, rate, at| {
+    each_limit(tables, users, |of, rate, at| {
         if let Err(error) = cluster.counts(rate) {
             problems.error(at, format!("{of} \"{rate}\": {error}"));
         }
@@ -115,9 +135,9 @@ pub(super) fn judge(
 }
 
 /// Limits of users that do not do across hosts what they seem to.
-pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+pub(super) fn warn(tables: UserTables<'_>, policy: &Policy, problems: &mut Problems<'_>) {
     let Some(cluster) = policy.cluster() else { return };
-    each_limit(document, policy.users(), |of, rate, at| {
+    each_limit(tables, policy.users(), |of, rate, at| {
         if !is_leased(rate) {
             let message = format!(
                 "{of} \"{rate}\" is counted by each host for itself: only a hard bucket holds on all hosts together"
@@ -162,15 +182,15 @@ fn reserve_burst(rate: &Rate, cluster: &ClusterPolicy) -> Option<u64> {
 }
 
 /// Every limit of users and plans where it is written.
-fn each_limit(document: &Document, users: &Users, mut look: impl FnMut(&str, &Rate, &Range<usize>)) {
+fn each_limit(tables: UserTables<'_>, users: &Users, mut look: impl FnMut(&str, &Rate, &Range<usize>)) {
     let mut all = |of: String, rates: &[Rate], places: Option<&Strings>| {
         let places = places.map(|limits| limits.entries.as_slice()).unwrap_or_default();
         rates.iter().zip(places).for_each(|(rate, (_, at))| look(&of, rate, at));
     };
-    for (table, plan) in document.plans.iter().zip(users.plans()) {
-        all(format!("plan {:?}: network", plan.name()), plan.network(), table.network.as_ref());
+    for (table, plan) in tables.0.iter().zip(users.plans()) {
+        all(format!("plan {:?}: network", plan.name()), plan.network(), table.keys.network.as_ref());
     }
-    for (table, user) in document.users.iter().zip(users.iter()) {
+    for (table, user) in tables.1.iter().zip(users.iter()) {
         all(
             format!("user {:?}: network", user.name()),
             user.own().unwrap_or_default(),

@@ -1,14 +1,46 @@
-//! The meaning of `[host]`.
+//! `[host]`: its keys, and what they mean.
 
 use ratelimit_common::limit::{rate::Rate, text::parse_limit};
+use toml::{Spanned, de::DeValue};
 
 use super::{
-    document::{HostTable, LinkWord},
     lists::{inside, rates},
     problem::Problems,
-    value::{At, KeyLookup},
+    table::policy_table,
+    value::{At, KeyLookup, Strings, kind, strings},
 };
 use crate::policy::HostPolicy;
+
+policy_table! {
+    /// `[host]`.
+    HostTable {
+        at,
+        "total" => total: Option<Strings> = strings,
+        "link" => link: LinkWord = link_word,
+    }
+}
+
+/// `link`: a switch, or a rate.
+#[derive(Debug, Default)]
+pub(super) enum LinkWord {
+    #[default]
+    Absent,
+    Switch(bool),
+    Rate(At<String>),
+}
+
+fn link_word(_key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> LinkWord {
+    match value.get_ref() {
+        DeValue::Boolean(on) => LinkWord::Switch(*on),
+        DeValue::String(text) => LinkWord::Rate((text.to_string(), value.span())),
+        other => {
+            let message =
+                format!("link is {}; write link = \"20000 packets/s\", or link = false", kind(other));
+            problems.error(&value.span(), message);
+            LinkWord::Absent
+        }
+    }
+}
 
 /// What holds for the host, if it makes sense.
 pub(super) fn resolve(table: &KeyLookup<HostTable>, problems: &mut Problems<'_>) -> Option<HostPolicy> {

@@ -1,4 +1,4 @@
-//! The meaning of `[listen]`.
+//! `[listen]`: its keys, and what they mean.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -6,12 +6,39 @@ use std::{
 };
 
 use super::{
-    document::{ListenTable, TlsTable},
     lists::prefixes,
     problem::Problems,
-    value::{At, KeyLookup},
+    table::{one, policy_table},
+    value::{At, KeyLookup, Strings, integer, one_or_more, string, strings},
 };
 use crate::policy::{Listen, ListenEndpoint, ListenTls, MAX_METRICS_TOP, SocketRights};
+
+policy_table! {
+    /// `[listen]`.
+    ListenTable {
+        "http" => http: Vec<At<String>> = one_or_more,
+        "grpc" => grpc: Vec<At<String>> = one_or_more,
+        "resp" => resp: Vec<At<String>> = one_or_more,
+        "metrics" => metrics: Option<At<String>> = string,
+        "metrics_top" => metrics_top: Option<At<i64>> = integer,
+        "token_file" => token_file: Option<At<String>> = string,
+        "operator_token_file" => operator_token_file: Option<At<String>> = string,
+        "tls" => tls: Option<TlsTable> = one::<TlsTable>,
+        "trusted_proxies" => trusted_proxies: Option<Strings> = strings,
+        "socket_mode" => socket_mode: Option<At<String>> = string,
+        "socket_group" => socket_group: Option<At<String>> = string,
+    }
+}
+
+policy_table! {
+    /// `tls = { … }`.
+    TlsTable {
+        at,
+        "certificate" => certificate: Option<At<String>> = string,
+        "key" => key: Option<At<String>> = string,
+        "client_ca" => client_ca: Option<At<String>> = string,
+    }
+}
 
 /// Where the daemon listens, if all of it makes sense.
 pub(super) fn resolve(table: &KeyLookup<ListenTable>, problems: &mut Problems<'_>) -> Option<Listen> {

@@ -1,7 +1,8 @@
 //! From the text of a policy file to a policy, or to every problem in it with line and column.
 //!
-//! `document` reads the shape (which keys, which types), `resolve` the meaning; both collect problems and go on. `reader` saves them most of
-//! the work where a text is long lists of prefixes, or much like the one before.
+//! Each table has a file, which declares its keys (`policy_table!`) and says what they mean. `document` reads the shape of the whole file, then
+//! `resolve` the meaning; both collect problems and go on. `reader` saves them most of the work where a text is long lists of prefixes, or much
+//! like the one before.
 
 mod aggregation;
 mod apis;
@@ -9,7 +10,6 @@ mod cluster;
 mod document;
 pub mod edit;
 mod host;
-mod keys;
 mod listen;
 mod lists;
 mod loaded;
@@ -20,6 +20,8 @@ mod reader;
 mod request_limits;
 mod resolve;
 mod services;
+mod source;
+mod table;
 mod users;
 mod value;
 mod warnings;

@@ -1,11 +1,11 @@
-//! The meaning of `[attacks]` and `[[notify]]`.
+//! `[attacks]` and `[[notify]]`: their keys, and what they mean.
 
 use std::path::{Path, PathBuf};
 
 use super::{
-    document::{AttacksTable, NotifyTable},
     problem::Problems,
-    value::{At, Strings},
+    table::policy_table,
+    value::{At, Strings, string, strings},
 };
 use crate::policy::{AttackPolicy, AttackPolicyError, Notifier, NotifyWay, Occasion, WebhookUrl};
 
@@ -13,6 +13,28 @@ use crate::policy::{AttackPolicy, AttackPolicyError, Notifier, NotifyWay, Occasi
 const MOST: usize = 16;
 const EXAMPLE: &str =
     "write webhook = \"https://alerts.example/ratelimit\" or command = [\"/usr/local/bin/on-attack\"]";
+
+policy_table! {
+    /// `[attacks]`.
+    AttacksTable {
+        "begin" => begin: Option<At<String>> = string,
+        "begin_requests" => begin_requests: Option<At<String>> = string,
+        "end_after" => end_after: Option<At<String>> = string,
+    }
+}
+
+policy_table! {
+    /// `[[notify]]`.
+    NotifyTable {
+        at,
+        "name" => name: Option<At<String>> = string,
+        "webhook" => webhook: Option<At<String>> = string,
+        "secret_file" => secret_file: Option<At<String>> = string,
+        "ca_file" => ca_file: Option<At<String>> = string,
+        "command" => command: Option<Strings> = strings,
+        "on" => on: Option<Strings> = strings,
+    }
+}
 
 /// What is called an attack.
 pub(super) fn attacks(table: Option<&AttacksTable>, problems: &mut Problems<'_>) -> AttackPolicy {

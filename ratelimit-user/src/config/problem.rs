@@ -31,13 +31,26 @@ struct ProblemPlace {
 pub(super) struct Problems<'t> {
     file: &'t str,
     text: &'t str,
+    homes: &'static [KeyHome],
     errors: Vec<ProblemPlace>,
     warnings: Vec<ProblemPlace>,
 }
 
+/// Keys that are often written below the wrong table, and where they belong.
+#[derive(Debug)]
+pub(super) struct KeyHome {
+    pub(super) keys: &'static [&'static str],
+    pub(super) place: &'static str,
+}
+
 impl<'t> Problems<'t> {
-    pub(super) fn new(file: &'t str, text: &'t str) -> Self {
-        Self { file, text, errors: Vec::new(), warnings: Vec::new() }
+    pub(super) fn new(file: &'t str, text: &'t str, homes: &'static [KeyHome]) -> Self {
+        Self { file, text, homes, errors: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// Where keys belong that are often written elsewhere.
+    pub(super) fn homes(&self) -> &'static [KeyHome] {
+        self.homes
     }
 
     /// Broken syntax.
@@ -81,9 +94,9 @@ impl<'t> Problems<'t> {
         't: 'o,
     {
         let there = |finding: ProblemPlace| ProblemPlace { at: place(finding.at), ..finding };
-        let Self { file, errors, warnings, .. } = self;
+        let Self { file, homes, errors, warnings, .. } = self;
         let errors = errors.into_iter().map(&there).collect();
-        Problems { file, text, errors, warnings: warnings.into_iter().map(there).collect() }
+        Problems { file, text, homes, errors, warnings: warnings.into_iter().map(there).collect() }
     }
 
     /// The outcome: a policy only if nothing was wrong.

@@ -86,7 +86,7 @@ fn parse_rest(text: &str, name: &str, pieces: &[TextPiece], before: &Users) -> O
     if runs.is_empty() || rest.contains("\"\"\"") || rest.contains("'''") {
         return None;
     }
-    let mut problems = Problems::new(name, &rest);
+    let mut problems = Problems::new(name, &rest, &document::HOMES);
     let document = document::read(&rest, &mut problems);
     let policy = resolve::resolve(&document, &Aside { runs, before: before.clone() }, &mut problems)?;
     warnings::warn(&document, &policy, &mut problems);
@@ -99,7 +99,7 @@ fn parse_rest(text: &str, name: &str, pieces: &[TextPiece], before: &Users) -> O
 
 /// Without any shortcut.
 pub(super) fn parse_whole(text: &str, name: &str) -> Result<Loaded, LoadError> {
-    let mut problems = Problems::new(name, text);
+    let mut problems = Problems::new(name, text, &document::HOMES);
     let document = document::read(text, &mut problems);
     let policy = resolve::resolve(&document, &Aside::default(), &mut problems);
     if let Some(policy) = &policy {

@@ -1,4 +1,4 @@
-//! The meaning of `[[service]]` tables.
+//! `[[service]]`: its keys, and what they mean.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -6,14 +6,66 @@ use ratelimit_common::{
     abi::service::OnLimit,
     limit::{rate::Rate, text::parse_limit},
 };
+use toml::{Spanned, de::DeValue};
 
 use super::{
-    document::{ServiceTable, Term},
     lists::{prefixes, rates},
     problem::Problems,
-    value::{At, KeyLookup},
+    table::{one, policy_table},
+    value::{At, KeyLookup, Strings, integer, kind, string, strings},
 };
 use crate::policy::{Carrier, DEFAULT_DSCP, Prefix, Service, ServiceError, Services};
+
+policy_table! {
+    /// `[[service]]`.
+    ServiceTable {
+        at,
+        "name" => name: Option<At<String>> = string,
+        "match" => matching: MatchTable = matching,
+        "per_source" => per_source: Option<Strings> = strings,
+        "total" => total: Option<Strings> = strings,
+        "on_limit" => on_limit: Option<At<String>> = string,
+        "dscp" => dscp: Option<At<Term>> = term,
+        "syn_cookies" => syn_cookies: Option<At<String>> = string,
+    }
+}
+
+policy_table! {
+    /// `match = { … }`: which packets a service is for.
+    MatchTable {
+        "protocol" => protocol: Option<At<Term>> = term,
+        "ports" => ports: Vec<At<Term>> = ports,
+        "destinations" => destinations: KeyLookup<Strings> = strings,
+    }
+}
+
+/// Something that is written as a number, or as text in quotes.
+#[derive(Debug)]
+pub(super) enum Term {
+    Number(i64),
+    Text(String),
+}
+
+fn matching(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> MatchTable {
+    one(key, value, problems).unwrap_or_default()
+}
+
+fn ports(_key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<At<Term>> {
+    let DeValue::Array(items) = value.get_ref() else {
+        let message =
+            format!("ports is {}; write a list, ports = [53, \"8000-8099\"]", kind(value.get_ref()));
+        problems.error(&value.span(), message);
+        return Vec::new();
+    };
+    items.iter().filter_map(|item| term("a port", item, problems)).collect()
+}
+
+fn term(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<At<Term>> {
+    match value.get_ref() {
+        DeValue::String(text) => Some((Term::Text(text.to_string()), value.span())),
+        _ => integer(key, value, problems).map(|(number, at)| (Term::Number(number), at)),
+    }
+}
 
 /// The services, if all of them make sense.
 pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> Option<Services> {
@@ -39,7 +91,7 @@ pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> O
 
 /// Where a problem stands: at its destination, or at the service that has it.
 fn place(error: &ServiceError, table: &ServiceTable) -> Range<usize> {
-    match (error, &table.destinations) {
+    match (error, &table.matching.destinations) {
         (ServiceError::SameDestination { destination, .. }, KeyLookup::Read(list)) => {
             list.entries.get(*destination).map_or(&list.at, |(_, at)| at).clone()
         }
@@ -56,8 +108,8 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
         }
     };
     let carrier = carrier(table, &name, problems);
-    let ports: Vec<_> = table.ports.iter().filter_map(|word| port(word, problems)).collect();
-    if ports.len() != table.ports.len() {
+    let ports: Vec<_> = table.matching.ports.iter().filter_map(|word| port(word, problems)).collect();
+    if ports.len() != table.matching.ports.len() {
         return None;
     }
     let destinations = destinations(table, &name, problems);
@@ -146,7 +198,7 @@ fn threshold((text, at): &At<String>, problems: &mut Problems<'_>) -> Option<Rat
 }
 
 fn carrier(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Carrier> {
-    let Some((word, at)) = &table.protocol else {
+    let Some((word, at)) = &table.matching.protocol else {
         let message =
             format!("service {name:?} matches nothing; write match = {{ protocol = \"udp\", ports = [53] }}");
         problems.missing(&table.at, message);
@@ -168,7 +220,7 @@ fn carrier(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Opt
 }
 
 fn destinations(table: &ServiceTable, name: &str, problems: &mut Problems<'_>) -> Option<Vec<Prefix>> {
-    match &table.destinations {
+    match &table.matching.destinations {
         KeyLookup::Absent => Some(Vec::new()),
         KeyLookup::Unreadable => None,
         KeyLookup::Read(list) if list.entries.is_empty() => {

@@ -1,30 +1,71 @@
-//! The meaning of `[[user]]` and `[plan.<name>]` tables.
+//! `[[user]]` and `[plan.<name>]`: their keys, and what they mean.
 
 use std::{collections::HashSet, ops::Range};
 
 use ratelimit_common::limit::rate::Rate;
+use toml::{Spanned, de::DeValue};
 
 use super::{
-    document::{Document, PlanTable, UserSection},
     lists::{prefixes, rates},
     pieces::Aside,
     problem::Problems,
     request_limits::{self, LimitTerms},
-    value::At,
+    table::{PolicyTable as _, policy_table},
+    value::{At, Strings, entries, string, strings, table},
 };
 use crate::policy::{Chunk, Plan, Sources, User, UserError, Users};
 
+policy_table! {
+    /// `[[user]]`.
+    UserSection {
+        at,
+        "name" => name: Option<At<String>> = string,
+        "plan" => plan: Option<At<String>> = string,
+        "sources" => sources: Option<Strings> = strings,
+        "network" => network: Option<Strings> = strings,
+        "limits" => limits: Option<Strings> = strings,
+    }
+}
+
+policy_table! {
+    /// `[plan.<name>]` without its name.
+    PlanKeys {
+        "network" => network: Option<Strings> = strings,
+        "limits" => limits: Option<Strings> = strings,
+    }
+}
+
+/// `[plan.<name>]`.
+#[derive(Debug)]
+pub(super) struct PlanTable {
+    pub(super) at: Range<usize>,
+    pub(super) name: String,
+    pub(super) keys: PlanKeys,
+}
+
+/// The tables below `plan`, each with the place of its name.
+pub(super) fn plans(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Vec<PlanTable> {
+    let Some(fields) = table(key, value, problems) else { return Vec::new() };
+    let mut plans = Vec::new();
+    for (name, value) in entries(fields, problems) {
+        let Some(fields) = table("a plan", value, problems) else { continue };
+        let keys = PlanKeys::read(fields, &value.span(), problems);
+        plans.push(PlanTable { at: name.span(), name: name.get_ref().to_string(), keys });
+    }
+    plans
+}
+
 /// The users and plans, if all of them make sense.
 pub(super) fn resolve(
-    document: &Document,
+    plan_tables: &[PlanTable],
+    tables: &[UserSection],
     zone: Option<&str>,
     aside: &Aside,
     problems: &mut Problems<'_>,
 ) -> Option<Users> {
     let terms = LimitTerms::plain(zone);
-    let plans: Vec<Plan> = document.plans.iter().map(|table| plan(table, terms, problems)).collect();
-    let known: HashSet<&str> = document.plans.iter().map(|plan| plan.name.as_str()).collect();
-    let tables = &document.users;
+    let plans: Vec<Plan> = plan_tables.iter().map(|table| plan(table, terms, problems)).collect();
+    let known: HashSet<&str> = plan_tables.iter().map(|plan| plan.name.as_str()).collect();
     let users: Vec<User> =
         tables.iter().filter_map(|table| user(table, &known, terms, aside, problems)).collect();
     let complete = users.len() == tables.len();
@@ -39,7 +80,7 @@ pub(super) fn resolve(
                 let user = error.index().filter(|_| complete).and_then(|index| tables.get(index));
                 let at = match &error {
                     UserError::PlanTooManyLimits { name, .. } => {
-                        document.plans.iter().find(|plan| plan.name == *name).map(|plan| &plan.at)
+                        plan_tables.iter().find(|plan| plan.name == *name).map(|plan| &plan.at)
                     }
                     _ => user.or(tables.first()).map(|table| &table.at),
                 };
@@ -51,8 +92,8 @@ pub(super) fn resolve(
 }
 
 fn plan(table: &PlanTable, terms: LimitTerms<'_>, problems: &mut Problems<'_>) -> Plan {
-    let network = table.network.as_ref().map_or_else(Vec::new, |limits| plain(rates(limits, problems)));
-    let requests = table.limits.as_ref().map(|limits| request_limits::read(limits, terms, problems));
+    let network = table.keys.network.as_ref().map_or_else(Vec::new, |limits| plain(rates(limits, problems)));
+    let requests = table.keys.limits.as_ref().map(|limits| request_limits::read(limits, terms, problems));
     Plan::new(table.name.clone(), network).with_requests(requests.unwrap_or_default())
 }
 

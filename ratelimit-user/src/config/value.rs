@@ -43,21 +43,6 @@ pub(super) fn entries<'v, 'i>(
     table.iter().filter(move |(key, value)| !broken || value.span().end > key.span().start)
 }
 
-/// The tables of an array of tables.
-pub(super) fn tables<T>(
-    key: &str,
-    value: &Spanned<DeValue<'_>>,
-    problems: &mut Problems<'_>,
-    read: impl Fn(&DeTable<'_>, Range<usize>, &mut Problems<'_>) -> T,
-) -> Vec<T> {
-    let DeValue::Array(items) = value.get_ref() else {
-        let message = format!("{key} is {}; write each as a table, [[{key}]]", kind(value.get_ref()));
-        problems.error(&value.span(), message);
-        return Vec::new();
-    };
-    items.iter().filter_map(|item| Some(read(table(key, item, problems)?, item.span(), problems))).collect()
-}
-
 pub(super) fn table<'v, 'i>(
     key: &str,
     value: &'v Spanned<DeValue<'i>>,

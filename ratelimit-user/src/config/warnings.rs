@@ -45,7 +45,7 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
         frames("[host]: total", policy.host().totals(), total, problems);
     }
     for (table, plan) in document.plans.iter().zip(policy.users().plans()) {
-        if let Some(limits) = &table.network {
+        if let Some(limits) = &table.keys.network {
             network(&format!("plan {:?}", plan.name()), plan.network(), &source, limits, problems);
         }
     }
@@ -66,7 +66,7 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
         }
     }
     destinations(document, policy, problems);
-    cluster::warn(document, policy, problems);
+    cluster::warn((&document.plans, &document.users), policy, problems);
     requests::warn(document, policy, problems);
 }
 
@@ -189,7 +189,7 @@ fn destinations(document: &Document, policy: &Policy, problems: &mut Problems<'_
             continue;
         };
         let name = service.name();
-        match (unmet.destination, &table.destinations) {
+        match (unmet.destination, &table.matching.destinations) {
             (Some(at), KeyLookup::Read(list)) => {
                 let prefix = service.destinations()[at];
                 let place = list.entries.get(at).map_or(&list.at, |(_, at)| at);

@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use ratelimit_common::abi::policy::MAX_PREFIX_LEVELS;
 
+use super::fields::{Fields, followed, words};
+
 /// Largest multiple: more than any prefix needs.
 const MAX_MULTIPLE: u64 = 1_000_000;
 
@@ -170,6 +172,14 @@ impl AggregationPolicy {
             AggregationFamily::V6 => self.v6 = prefix_levels,
         }
         Ok(self)
+    }
+
+    /// The aggregation in words, for `diff`.
+    pub(super) fn fields(&self) -> Fields {
+        followed([
+            ("ladder ipv4", words(self.prefix_levels(AggregationFamily::V4))),
+            ("ladder ipv6", words(self.prefix_levels(AggregationFamily::V6))),
+        ])
     }
 
     /// The aggregation levels of one family, narrowest first.

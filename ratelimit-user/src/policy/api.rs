@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ratelimit_common::limit::rate::Rate;
 
-use super::RequestLimit;
+use super::{
+    RequestLimit,
+    fields::{Fields, followed, restarted},
+    request_limit::{given, in_order},
+};
 
 /// Keys that are remembered at most, of each size, unless the policy says otherwise.
 pub const DEFAULT_KEYS: u64 = 1_000_000;
@@ -46,7 +50,52 @@ impl Default for RequestPolicy {
     }
 }
 
+impl RequestPolicy {
+    /// What holds for all APIs, in words, for `diff`: what there is room for is laid out at the start.
+    pub(super) fn fields(&self) -> Fields {
+        let threads = self.threads.map_or_else(|| "one per CPU".to_owned(), |threads| threads.to_string());
+        restarted([("keys", self.keys.to_string()), ("threads", threads)])
+    }
+}
+
 impl Api {
+    /// The API in words, for `diff`.
+    pub(super) fn fields(&self) -> Fields {
+        let mut fields = followed([
+            ("on_limit", on_limit(self.on_limit)),
+            ("sharing", self.sharing.name().to_owned()),
+            ("without_store", self.without_store.name().to_owned()),
+            ("ipv4_prefix", self.ipv4_prefix.to_string()),
+            ("ipv6_prefix", self.ipv6_prefix.to_string()),
+        ]);
+        match &self.login {
+            None => {
+                let key: Vec<&str> = self.key.iter().map(KeyPart::name).collect();
+                fields.extend(followed([("key", key.join(", ")), ("limits", in_order(&self.limits))]));
+            }
+            Some(login) => fields.extend(followed([
+                ("preset", "login".to_owned()),
+                ("per_ip", in_order(&login.per_ip)),
+                ("per_user_and_ip", in_order(&login.per_user_and_ip)),
+                ("per_user", in_order(&login.per_user)),
+                ("known_for", time(login.known_for)),
+            ])),
+        }
+        for (whose, lists) in [("plans", &self.by_plan), ("users", &self.by_user)] {
+            for (name, limits) in lists {
+                fields.insert(format!("{whose}.{name}").into(), (given(limits), false));
+            }
+        }
+        if self.reserved != Reserved::default() {
+            let Reserved { critical, normal } = self.reserved;
+            fields.extend(followed([("reserved", format!("critical {critical}%, normal {normal}%"))]));
+        }
+        if let Some(escalation) = &self.escalation {
+            fields.extend(followed([("escalate", escalate(escalation))]));
+        }
+        fields
+    }
+
     /// Every list of limits that it has.
     pub fn lists(&self) -> impl Iterator<Item = &[RequestLimit]> {
         let login =
@@ -223,4 +272,27 @@ pub struct Escalation {
     pub ipv4_prefix: u8,
     /// Prefix length that IPv6 addresses are counted as.
     pub ipv6_prefix: u8,
+}
+
+fn on_limit(on_limit: OnRefusal) -> String {
+    match on_limit {
+        OnRefusal::Refuse => "refuse".to_owned(),
+        OnRefusal::Delay(most) => format!("delay {}", time(most)),
+        OnRefusal::Deprioritise => "deprioritise".to_owned(),
+    }
+}
+
+fn escalate(escalation: &Escalation) -> String {
+    let Escalation { above, lasting, block_for, ipv4_prefix, ipv6_prefix } = escalation;
+    let (amount, period) = (above.amount, above.period.name());
+    let (lasting, block_for) = (time(*lasting), time(*block_for));
+    format!("above {amount}/{period} for {lasting}: block {block_for} of /{ipv4_prefix} or /{ipv6_prefix}")
+}
+
+/// A time as it is typed, in the largest unit that it is a whole number of.
+fn time(time: Duration) -> String {
+    let ms = time.as_millis();
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let unit = units.into_iter().find(|(length, _)| ms.is_multiple_of(*length));
+    unit.map_or_else(|| format!("{ms}ms"), |(length, name)| format!("{}{name}", ms / length))
 }

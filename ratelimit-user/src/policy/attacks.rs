@@ -10,6 +10,8 @@ use ratelimit_common::limit::{
 };
 use thiserror::Error;
 
+use super::fields::{Fields, followed};
+
 /// When an attack begins and when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttackPolicy {
@@ -70,6 +72,15 @@ impl AttackPolicy {
         let time = parse_lifetime(text).ok().map(Duration::from_nanos);
         let end_after = time.filter(|time| (SHORTEST..=LONGEST).contains(time));
         Ok(Self { end_after: end_after.ok_or_else(|| AttackPolicyError::EndAfter(text.to_owned()))?, ..self })
+    }
+
+    /// The thresholds in words, for `diff`.
+    pub(super) fn fields(&self) -> Fields {
+        followed([
+            ("begin", format!("{} packets/s", self.begin)),
+            ("begin_requests", format!("{}/s", self.begin_requests)),
+            ("end_after", format!("{} s", self.end_after_ms() as f64 / 1e3)),
+        ])
     }
 
     /// Refused packets in a second that begin an attack.

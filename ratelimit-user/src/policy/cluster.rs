@@ -7,6 +7,7 @@ use ratelimit_common::{
     limit::{manner::Throttle, rate::Rate},
 };
 
+use super::fields::{Fields, restarted};
 use crate::policy::address::StoreAddress;
 
 /// Hosts that a cluster is made for unless the policy says otherwise.
@@ -223,6 +224,26 @@ impl ClusterPolicy {
     /// Moves the cluster to another store.
     pub fn moved_to(self, redis: StoreAddress) -> Self {
         Self { redis, ..self }
+    }
+
+    /// The cluster in words, for `diff`. A running daemon keeps the store that it has, and what it has agreed with other hosts.
+    pub(super) fn fields(&self) -> Fields {
+        let permille = self.reserve().permille();
+        let reserve = match permille % 10 {
+            0 => format!("{}%", permille / 10),
+            tenths => format!("{}.{tenths}%", permille / 10),
+        };
+        let host = self.host().map_or_else(|| "as the system calls it".to_owned(), ToOwned::to_owned);
+        restarted([
+            ("redis", self.redis().to_string()),
+            ("name", self.name().to_owned()),
+            ("host", host),
+            ("hosts", self.hosts().to_string()),
+            ("reserve", reserve),
+            ("tick", format!("{} ms", self.tick().as_millis())),
+            ("lease", format!("{} ms", self.lease().as_millis())),
+            ("without_store", self.without_store().name().to_owned()),
+        ])
     }
 
     /// Where the store is.

@@ -8,6 +8,8 @@ use ratelimit_common::{
     },
 };
 
+use super::fields::{Fields, followed};
+
 /// Frames without a source that one interface hands on per second, unless the policy says otherwise: far more than a quiet link has, and
 /// little for a CPU.
 const DEFAULT_LINK: u64 = 20_000;
@@ -130,6 +132,17 @@ impl HostPolicy {
             }
         }
         Ok(Self { link, ..self })
+    }
+
+    /// The host in words, for `diff`.
+    pub(super) fn fields(&self) -> Fields {
+        let link = self.link.as_ref().map_or("false".to_owned(), ToString::to_string);
+        let mut fields = followed([("link", link)]);
+        for rate in &self.totals {
+            let field = if rate.meter == Meter::Bytes { "total in bytes" } else { "total in packets" };
+            fields.insert(field.into(), (rate.to_string(), false));
+        }
+        fields
     }
 
     /// Limits on everything that is sent here.

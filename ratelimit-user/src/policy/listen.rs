@@ -4,7 +4,10 @@ use std::{fmt, net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Prefix;
+use super::{
+    Prefix,
+    fields::{Fields, followed, restarted, words},
+};
 
 /// Where the daemon listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +81,45 @@ impl Listen {
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
+
+    /// The listeners in words, for `diff`. A running daemon keeps the sockets that it has; whom it believes about addresses follows the policy.
+    pub(super) fn fields(&self) -> Fields {
+        let metrics: Vec<_> = self.metrics.into_iter().collect();
+        let token_file: Vec<_> = self.token_file.iter().map(|path| path.display()).collect();
+        let operator_token_file: Vec<_> =
+            self.operator_token_file.iter().map(|path| path.display()).collect();
+        let tls: Vec<_> = self.tls.iter().map(certificates).collect();
+        let socket_group: Vec<_> = self.socket_rights.group.iter().collect();
+        let mut fields = restarted([
+            ("http", all(&self.http)),
+            ("grpc", all(&self.grpc)),
+            ("resp", all(&self.resp)),
+            ("metrics", all(&metrics)),
+            ("token_file", all(&token_file)),
+            ("operator_token_file", all(&operator_token_file)),
+            ("tls", all(&tls)),
+            ("socket_mode", format!("{:04o}", self.socket_rights.mode)),
+            ("socket_group", all(&socket_group)),
+        ]);
+        fields.extend(followed([
+            ("trusted_proxies", all(&self.trusted_proxies)),
+            ("metrics_top", self.metrics_top.to_string()),
+        ]));
+        fields
+    }
+}
+
+fn certificates(tls: &ListenTls) -> String {
+    let of_callers =
+        tls.client_ca.as_ref().map_or_else(String::new, |ca| format!(", client_ca {}", ca.display()));
+    format!("certificate {}, key {}{of_callers}", tls.certificate.display(), tls.key.display())
+}
+
+/// All of them, in an order that does not depend on the file's.
+fn all<T: fmt::Display>(things: &[T]) -> String {
+    let mut texts: Vec<String> = things.iter().map(ToString::to_string).collect();
+    texts.sort();
+    words(&texts)
 }
 
 impl fmt::Display for ListenEndpoint {

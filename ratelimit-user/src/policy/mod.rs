@@ -7,6 +7,7 @@ mod attacks;
 mod carrier;
 pub mod changes;
 mod cluster;
+mod fields;
 mod host;
 mod interface_name;
 mod leases;
@@ -17,6 +18,7 @@ mod prefilter;
 mod prefix;
 mod request_limit;
 mod service;
+mod services;
 mod setting;
 mod shadow;
 mod sharing;
@@ -41,6 +43,7 @@ pub use cluster::{
     ClusterError, ClusterPolicy, ClusterWords, DEFAULT_HOSTS, DEFAULT_NAME, MAX_HOSTS, Reserve, WithoutStore,
     is_leased,
 };
+pub use fields::{NONE, words};
 pub use host::{HostError, HostPolicy};
 pub use interface_name::{InterfaceName, InterfaceNameError};
 pub use leases::Uncountable;
@@ -52,8 +55,9 @@ pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use request_limit::{
     MAX_LOG, MAX_REQUEST_LIMITS, MAX_REQUESTS, RequestLimit, RequestLimitError, is_calendar,
 };
-pub use service::{DEFAULT_DSCP, Service, ServiceError, Services};
-pub use setting::{NONE, OF_PLAN, Setting, SettingError, pieces, words};
+pub use service::{DEFAULT_DSCP, Service, ServiceError};
+pub use services::Services;
+pub use setting::{OF_PLAN, Setting, SettingError, pieces};
 pub use shadow::{Shadow, ShadowOrder};
 pub(crate) use sharing::claims;
 pub use sharing::{PortGroup, Unmet};

@@ -5,6 +5,8 @@ use std::{fmt, path::PathBuf};
 use http::Uri;
 use thiserror::Error;
 
+use super::fields::{Fields, NONE, followed};
+
 /// Somebody who is told of attacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notifier {
@@ -14,6 +16,33 @@ pub struct Notifier {
     pub way: NotifyWay,
     /// What it is told.
     pub on: Vec<Occasion>,
+}
+
+impl Notifier {
+    /// The notifier in words, for `diff`. Of an address only the server is shown: its path is often a secret.
+    pub(super) fn fields(&self) -> Fields {
+        let on = self.on.iter().copied().map(Occasion::name).collect::<Vec<_>>().join(", ");
+        let file = |file: &Option<PathBuf>| {
+            file.as_ref().map_or_else(|| NONE.to_owned(), |file| file.display().to_string())
+        };
+        match &self.way {
+            NotifyWay::Webhook { url, secret_file, ca_file } => followed([
+                ("on", on),
+                // Another path is another address: a mark of it, from which it cannot be told.
+                ("webhook", format!("{url} ({:08x})", mark(&url.path))),
+                ("secret_file", file(secret_file)),
+                ("ca_file", file(ca_file)),
+            ]),
+            NotifyWay::Command(words) => followed([("on", on), ("command", words.join(" "))]),
+        }
+    }
+}
+
+fn mark(path: &str) -> u32 {
+    use std::hash::Hasher as _;
+    let mut hasher = siphasher::sip::SipHasher13::new_with_keys(0, 0);
+    hasher.write(path.as_bytes());
+    hasher.finish() as u32
 }
 
 /// How somebody is told.

@@ -1,5 +1,7 @@
 //! Which sources get state of their own.
 
+use super::fields::{Fields, followed};
+
 /// New sources that one CPU enters into the table per second, unless the policy says otherwise. An insert costs
 /// about half a microsecond, so this is a few percent of a core.
 pub const DEFAULT_NEW_SOURCES: u32 = 50_000;
@@ -34,6 +36,14 @@ impl PrefilterPolicy {
             Ok(n) if (1..=MAX_NEW_SOURCES).contains(&n) => Ok(Self { enabled, new_sources_per_cpu: n }),
             _ => Err(PrefilterError { value: new_sources_per_cpu }),
         }
+    }
+
+    /// The prefilter in words, for `diff`.
+    pub(super) fn fields(&self) -> Fields {
+        followed([
+            ("gate", self.enabled.to_string()),
+            ("new_sources_per_cpu", self.new_sources_per_cpu.to_string()),
+        ])
     }
 
     /// Whether sources share cells until they need an entry.

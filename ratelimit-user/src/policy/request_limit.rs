@@ -1,11 +1,13 @@
 //! One limit of requests: which can be counted, also by a store that has only doubles.
 
-use std::fmt;
+use std::{cmp::Reverse, fmt};
 
 use ratelimit_common::limit::{
     manner::Algorithm,
     rate::{Period, Rate},
 };
+
+use super::fields::words;
 
 /// A limit of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -130,4 +132,16 @@ impl fmt::Display for RequestLimit {
         self.rate.manner.fmt(f)?;
         self.zone.iter().try_for_each(|zone| write!(f, " in {zone}"))
     }
+}
+
+/// Limits of a list, the slowest first, however they stand in the file.
+pub(super) fn in_order(limits: &[RequestLimit]) -> String {
+    let mut limits: Vec<&RequestLimit> = limits.iter().collect();
+    limits.sort_by_key(|limit| (Reverse(limit.rate.period), limit.rate.amount, limit.to_string()));
+    words(&limits)
+}
+
+/// Limits of a list that counts instead of another: where there is none at all, that is another thing than an empty one.
+pub(super) fn given(limits: &[RequestLimit]) -> String {
+    if limits.is_empty() { "no limits".to_owned() } else { in_order(limits) }
 }

@@ -1,7 +1,7 @@
-//! Services: what is limited as a whole, whoever sends.
+//! One service: what is limited as a whole, whoever sends.
 
 use std::{
-    net::IpAddr,
+    collections::BTreeSet,
     ops::{Range, RangeInclusive},
 };
 
@@ -20,7 +20,7 @@ use ratelimit_common::{
 use super::{
     Prefix,
     carrier::{Carrier, CarrierPlace},
-    sharing::{self, PortGroup, Unmet},
+    fields::{Fields, followed, words},
 };
 
 /// One service: a protocol, ports if it has any, and limits on everything that is sent there.
@@ -35,13 +35,6 @@ pub struct Service {
     per_source: Vec<Rate>,
     on_limit: OnLimit,
     dscp: u8,
-}
-
-/// All services of a policy, none in the way of another.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Services {
-    services: Vec<Service>,
-    groups: Vec<PortGroup>,
 }
 
 /// Why there cannot be such services. `index` counts them as given.
@@ -318,6 +311,31 @@ impl Service {
         &self.totals
     }
 
+    /// The service in words, for `diff`.
+    pub(super) fn fields(&self) -> Fields {
+        let mut fields = followed([("match", matching(self))]);
+        for rate in &self.totals {
+            let field = match rate.meter {
+                Meter::Bytes => "total in bytes",
+                _ => "total in packets",
+            };
+            fields.insert(field.into(), (rate.to_string(), false));
+        }
+        if let Some(rate) = &self.syn_cookies {
+            fields.insert("syn_cookies".into(), (rate.to_string(), false));
+        }
+        if !self.per_source.is_empty() {
+            fields.insert("per_source".into(), (words(&self.per_source), false));
+        }
+        if self.on_limit != OnLimit::Drop {
+            fields.insert("on_limit".into(), (self.on_limit.name().to_owned(), false));
+        }
+        if self.on_limit == OnLimit::Mark {
+            fields.insert("dscp".into(), (self.dscp.to_string(), false));
+        }
+        fields
+    }
+
     /// Where its packets are looked up: ports, and behind them all protocols. `taken` are protocols that other services are for.
     pub(super) fn slots(&self, taken: &[u8]) -> Vec<Range<u32>> {
         let Carrier::Ports(protocol) = self.carrier else { return self.carrier.slots(taken) };
@@ -341,7 +359,7 @@ impl Service {
         slots.into_iter().map(|slot| u32::from(entry(slot))).collect()
     }
 
-    fn problem(&self, index: usize) -> Option<ServiceError> {
+    pub(super) fn problem(&self, index: usize) -> Option<ServiceError> {
         let typeable = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.chars().all(typeable) {
             return Some(ServiceError::Name { index, name: self.name.clone() });
@@ -415,72 +433,28 @@ impl ServiceError {
     }
 }
 
-impl Services {
-    /// Checks everything and reports everything.
-    pub fn new(services: Vec<Service>) -> Result<Self, Vec<ServiceError>> {
-        let mut errors: Vec<ServiceError> =
-            services.iter().enumerate().filter_map(|(index, service)| service.problem(index)).collect();
-        if services.len() > MAX_SERVICES {
-            errors.push(ServiceError::TooMany { count: services.len() });
+/// `udp 53, 5300-5399 to 192.0.2.0/24`, `gre`: the same for the same ports and destinations, however they are written.
+fn matching(service: &Service) -> String {
+    let carrier = service.carrier();
+    let mut ranges: Vec<(u16, u16)> =
+        service.ports().iter().map(|range| (*range.start(), *range.end())).collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u16, u16)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some((_, end)) if u32::from(first) <= u32::from(*end) + 1 => *end = (*end).max(last),
+            _ => merged.push((first, last)),
         }
-        let is_twice =
-            |index: usize| services[..index].iter().any(|other| other.name == services[index].name);
-        let twice: Vec<usize> = (0..services.len()).filter(|index| is_twice(*index)).collect();
-        let name = |index: &usize| services[*index].name.clone();
-        errors.extend(twice.iter().map(|index| ServiceError::Twice { index: *index, name: name(index) }));
-        let groups = sharing::port_groups(&services);
-        // Of one that is there twice that has been said; its ports are no news.
-        let known = |error: &ServiceError| error.index().is_some_and(|index| twice.contains(&index));
-        errors.extend(sharing::conflicts(&services, &groups).into_iter().filter(|error| !known(error)));
-        if errors.is_empty() { Ok(Self { services, groups }) } else { Err(errors) }
     }
-
-    /// All ports that some service is for, by who they are for.
-    pub fn port_groups(&self) -> &[PortGroup] {
-        &self.groups
-    }
-
-    /// Whether packets to these ports are told apart by their destination.
-    pub fn is_divided(&self, group: &PortGroup) -> bool {
-        group.is_divided(&self.services)
-    }
-
-    /// Every destination of a service that no packet ever meets.
-    pub fn unmet(&self) -> Vec<Unmet> {
-        sharing::unmet(&self.services, &self.groups)
-    }
-
-    /// The service of a packet: the longest destination around its own, or who takes what is left.
-    pub fn of(&self, protocol: Protocol, port: u16, destination: IpAddr) -> Option<&Service> {
-        let address = Prefix::masked(destination.to_canonical(), u8::MAX);
-        let longest = |service: &Service| {
-            let around = service.destinations.iter().filter(|prefix| prefix.covers(&address));
-            let around = around.map(|prefix| i16::from(prefix.len())).max();
-            if service.destinations.is_empty() { Some(-1) } else { around }
-        };
-        let there = self.services.iter().filter(|service| service.has_port(protocol, port));
-        there.filter(|service| longest(service).is_some()).max_by_key(|service| longest(service))
-    }
-
-    /// All services, in the order of the file.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Service> + Clone {
-        self.services.iter()
-    }
-
-    /// One by name.
-    pub fn get(&self, name: &str) -> Option<&Service> {
-        self.services.iter().find(|service| service.name == name)
-    }
-
-    /// The services with one of them changed.
-    pub fn changed(&self, name: &str, change: impl Fn(Service) -> Service) -> Result<Self, ServiceError> {
-        let changed = |service: &Service| {
-            if service.name == name { change(service.clone()) } else { service.clone() }
-        };
-        // Where one thing was changed, the first error is the one.
-        let first = |errors: Vec<ServiceError>| {
-            errors.into_iter().next().unwrap_or(ServiceError::TooMany { count: self.services.len() })
-        };
-        Self::new(self.services.iter().map(changed).collect()).map_err(first)
-    }
+    let words = merged.iter().map(
+        |(first, last)| {
+            if first == last { first.to_string() } else { format!("{first}-{last}") }
+        },
+    );
+    let ports = words.collect::<Vec<_>>().join(", ");
+    let destinations: BTreeSet<&Prefix> = service.destinations().iter().collect();
+    let destinations: Vec<String> = destinations.into_iter().map(ToString::to_string).collect();
+    let to = if destinations.is_empty() { "" } else { " to " };
+    let space = if ports.is_empty() { "" } else { " " };
+    format!("{carrier}{space}{ports}{to}{}", destinations.join(", "))
 }

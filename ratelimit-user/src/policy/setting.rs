@@ -11,12 +11,11 @@ use ratelimit_common::{
 use super::{
     HostError, Plan, Policy, Service, ServiceError, SourceError, TooManyWindows, Uncountable, User,
     UserError,
+    fields::{NONE, words},
     limit_list::{LimitList, parse_limit_name},
     some,
 };
 
-/// The word for a list without limits.
-pub const NONE: &str = "none";
 /// The word for a user that has the limits of its plan.
 pub const OF_PLAN: &str = "plan";
 
@@ -313,14 +312,6 @@ fn nobody<'n>(kind: &'static str, name: &str, known: impl Iterator<Item = &'n st
 fn position(rates: &[Rate], meter: Meter, nth: usize) -> Option<usize> {
     let of_meter = rates.iter().enumerate().filter(|(_, rate)| rate.meter == meter);
     of_meter.map(|(at, _)| at).nth(nth - 1)
-}
-
-/// The limits of a list, as `limit set` takes them.
-pub fn words(rates: &[Rate]) -> String {
-    match rates {
-        [] => NONE.to_owned(),
-        rates => rates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-    }
 }
 
 /// The rates of a list as they were typed, one by one.

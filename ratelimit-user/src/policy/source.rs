@@ -7,7 +7,11 @@ use ratelimit_common::{
     limit::rate::{Rate, RateError},
 };
 
-use super::{limit_list::LimitList, prefix::Prefix};
+use super::{
+    fields::{Fields, followed, restarted},
+    limit_list::LimitList,
+    prefix::Prefix,
+};
 
 /// Sources in the table unless the policy says otherwise: about 30 MB of kernel memory.
 pub const DEFAULT_TABLE_ENTRIES: u32 = 262_144;
@@ -122,6 +126,16 @@ impl SourcePolicy {
             return Err(errors);
         }
         Ok(Self { limits, ipv4_prefix, ipv6_prefix, table_entries: table.unwrap_or(DEFAULT_TABLE_ENTRIES) })
+    }
+
+    /// What the policy says of sources, in words, for `diff`; limits are compared one by one.
+    pub(super) fn fields(&self) -> Fields {
+        let mut fields = followed([
+            ("ipv4_prefix", self.ipv4_prefix.to_string()),
+            ("ipv6_prefix", self.ipv6_prefix.to_string()),
+        ]);
+        fields.extend(restarted([("table_entries", self.table_entries.to_string())]));
+        fields
     }
 
     /// All limits, in the order of the file.

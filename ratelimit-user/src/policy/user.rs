@@ -10,7 +10,12 @@ use ratelimit_common::{
     limit::rate::{Rate, RateError},
 };
 
-use super::{Chunk, Prefix, RequestLimit, Sources, sources::difference};
+use super::{
+    Chunk, Prefix, RequestLimit, Sources,
+    fields::{Fields, followed, words},
+    request_limit::{given, in_order},
+    sources::difference,
+};
 
 /// One user: prefixes, and limits that all of them share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,6 +157,19 @@ impl UserError {
 const MAX_NAME: usize = 64;
 
 impl User {
+    /// The user in words, for `diff`, without its prefixes. A plan that changes is one row, however many are on it.
+    pub(super) fn fields(&self) -> Fields {
+        let network = self.own.as_deref().map_or_else(|| "of its plan".to_owned(), words);
+        let mut fields = followed([("network", network)]);
+        if let Some(plan) = &self.plan {
+            fields.insert("plan".into(), (plan.clone(), false));
+        }
+        if let Some(limits) = &self.requests {
+            fields.insert("limits".into(), (given(limits), false));
+        }
+        fields
+    }
+
     /// A user as given, with limits of its own or those of its plan; [`Users::new`] judges it.
     pub fn new(name: String, plan: Option<String>, sources: Sources, own: Option<Vec<Rate>>) -> Self {
         Self { name, plan, sources, own, network: Vec::new(), requests: None }
@@ -210,6 +228,15 @@ impl User {
 }
 
 impl Plan {
+    /// The plan in words, for `diff`.
+    pub(super) fn fields(&self) -> Fields {
+        let mut fields = followed([("network", words(&self.network))]);
+        if !self.requests.is_empty() {
+            fields.insert("limits".into(), (in_order(&self.requests), false));
+        }
+        fields
+    }
+
     /// A plan as given; [`Users::new`] judges it.
     pub fn new(name: String, network: Vec<Rate>) -> Self {
         Self { name, network, requests: Vec::new() }

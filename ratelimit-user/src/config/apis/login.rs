@@ -8,10 +8,9 @@ use ratelimit_common::limit::{
     rate::{Period, Rate},
 };
 
-use super::about;
+use super::{ApiTable, about};
 use crate::{
     config::{
-        document::ApiTable,
         problem::Problems,
         request_limits::{self, LimitTerms},
         value::{At, KeyLookup, Strings},

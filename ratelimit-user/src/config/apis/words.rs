@@ -9,12 +9,12 @@ use ratelimit_common::limit::{
     text::request::{parse_request, parse_throttle},
 };
 
-use super::{about, one_of, prefix};
+use super::{ApiTable, about, one_of, prefix};
 use crate::{
     config::{
-        document::{ApiTable, EscalateTable, ReservedTable},
         problem::Problems,
-        value::{At, KeyLookup},
+        table::policy_table,
+        value::{At, KeyLookup, integer, string},
     },
     policy::{Api, Escalation, OnRefusal, RequestLimit, Reserved},
 };
@@ -23,6 +23,27 @@ use crate::{
 const MAX_DELAY: Duration = Duration::from_secs(60);
 /// The longest that a caller may stay above before it is blocked.
 const MAX_LASTING: Duration = Duration::from_secs(3_600);
+
+policy_table! {
+    /// `reserved = { … }`.
+    ReservedTable {
+        at,
+        "critical" => critical: Option<At<String>> = string,
+        "normal" => normal: Option<At<String>> = string,
+    }
+}
+
+policy_table! {
+    /// `escalate = { … }`.
+    EscalateTable {
+        at,
+        "above" => above: KeyLookup<At<String>> = string,
+        "for" => lasting: KeyLookup<At<String>> = string,
+        "block" => block: KeyLookup<At<String>> = string,
+        "ipv4_prefix" => ipv4_prefix: Option<At<i64>> = integer,
+        "ipv6_prefix" => ipv6_prefix: Option<At<i64>> = integer,
+    }
+}
 
 /// How limits are counted that do not say it themselves.
 pub(super) fn manner(table: &ApiTable, problems: &mut Problems<'_>) -> Option<Manner> {

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use super::forestaller;
 use crate::{
     config::{
-        document::{ApiTable, Document, Lists},
+        apis::{ApiTable, Lists},
+        document::Document,
         problem::Problems,
         value::{KeyLookup, Strings},
     },
@@ -14,7 +15,12 @@ use crate::{
 
 pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     for (table, plan) in document.plans.iter().zip(policy.users().plans()) {
-        within(&format!("plan {:?}: limits", plan.name()), plan.requests(), table.limits.as_ref(), problems);
+        within(
+            &format!("plan {:?}: limits", plan.name()),
+            plan.requests(),
+            table.keys.limits.as_ref(),
+            problems,
+        );
     }
     for (table, user) in document.users.iter().zip(policy.users().iter()) {
         let limits = user.requests().unwrap_or_default();

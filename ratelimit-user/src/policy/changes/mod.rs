@@ -1,30 +1,21 @@
 //! What lies between two policies, as rows a person can read. Pure, and independent of the order in either file.
 //!
 //! Each policy is flattened into [`subjects`] with fields in words; what differs is a row. A new key of the policy is one more
-//! field there.
+//! field in the `fields` of its type.
 
 mod cluster;
-mod host;
 mod limits;
-mod listen;
-mod notify;
-mod requests;
-mod services;
 mod subjects;
 mod users;
 
 #[cfg(test)]
 mod tests;
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::{borrow::Cow, collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{NONE, Policy, User};
+use super::{NONE, Policy, User, fields::Fields};
 use cluster::{CLUSTER, other_secret};
 use limits::limits;
 use subjects::subjects;
@@ -92,20 +83,6 @@ pub fn changes(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
         }
     }
     rows
-}
-
-/// A value in words, and whether a running daemon cannot follow it.
-type ChangedField = (String, bool);
-type Fields = BTreeMap<Cow<'static, str>, ChangedField>;
-
-/// Fields that a running daemon follows.
-fn followed<const N: usize>(rows: [(&'static str, String); N]) -> Fields {
-    rows.into_iter().map(|(name, text)| (name.into(), (text, false))).collect()
-}
-
-/// Fields that take a restart.
-fn restarted<const N: usize>(rows: [(&'static str, String); N]) -> Fields {
-    rows.into_iter().map(|(name, text)| (name.into(), (text, true))).collect()
 }
 
 fn needs_restart(fields: &Fields) -> bool {

@@ -1,12 +1,9 @@
-//! Users and plans in words. Of thousands only those that differ are looked at.
+//! Users in words. Of thousands only those that differ are looked at.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{
-    Fields, PolicyChange, followed,
-    requests::{given, in_order},
-};
-use crate::policy::{Difference, NONE, Plan, Prefix, Sources, User, Users, words};
+use super::PolicyChange;
+use crate::policy::{Difference, NONE, Prefix, Sources, User, Users};
 
 /// Users that the other policy does not have, or not like that, by subject. Most of thousands stay as they are and need no words.
 pub(super) fn unlike<'p>(these: &'p Users, those: &Users) -> BTreeMap<String, &'p User> {
@@ -44,25 +41,4 @@ fn first_few(prefixes: &[Prefix]) -> String {
 pub(super) fn sources_in_words(user: &User) -> String {
     let all = Sources::default().difference(user.sources()).come;
     if all.is_empty() { NONE.to_owned() } else { first_few(&all) }
-}
-
-pub(super) fn of_plan(plan: &Plan) -> Fields {
-    let mut fields = followed([("network", words(plan.network()))]);
-    if !plan.requests().is_empty() {
-        fields.insert("limits".into(), (in_order(plan.requests()), false));
-    }
-    fields
-}
-
-pub(super) fn of_user(user: &User) -> Fields {
-    // A plan that changes is one row, however many are on it.
-    let network = user.own().map_or_else(|| "of its plan".to_owned(), words);
-    let mut fields = followed([("network", network)]);
-    if let Some(plan) = user.plan() {
-        fields.insert("plan".into(), (plan.to_owned(), false));
-    }
-    if let Some(limits) = user.requests() {
-        fields.insert("limits".into(), (given(limits), false));
-    }
-    fields
 }
