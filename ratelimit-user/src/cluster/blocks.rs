@@ -48,7 +48,7 @@ pub trait ThisHost {
 #[derive(Clone, Debug)]
 struct KnownBlock {
     version: u64,
-    /// None: removed by this host.
+    /// The block; none if this host has removed it.
     block: Option<BlockRecord>,
     /// When this host heard of it.
     heard_ns: u64,
@@ -63,20 +63,20 @@ struct Pending {
     block: Option<BlockRecord>,
 }
 
-/// The store tells everything it has.
+/// A listing under way, in which the store tells every record that it has.
 #[derive(Clone, Copy, Debug)]
 struct BlockListing {
-    /// It is not the one that was known: it may have lost something.
+    /// Whether the store is another than the one known before, and so may have lost something.
     is_other: bool,
     base: u64,
 }
 
-/// What this host knows.
+/// All blocks for all hosts that this host knows.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
     host: String,
     known: BTreeMap<Prefix, KnownBlock>,
-    /// Own removals among them.
+    /// How many of `known` are removals by this host.
     removals: usize,
     pending: BTreeMap<Prefix, Pending>,
     refused: BTreeMap<Prefix, String>,
@@ -90,7 +90,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Nothing is known.
+    /// A host that knows no block yet.
     pub(crate) fn new(host: &str) -> Self {
         Self {
             host: host.to_owned(),
@@ -125,10 +125,10 @@ impl Blocks {
         self.forced.insert(prefix);
     }
 
-    /// This host's own edit. It holds here at once.
+    /// Takes in an edit of this host. The edit holds here at once.
     pub(crate) fn edit(&mut self, prefix: Prefix, block: Option<HostBlock>, sequence: u64) {
         self.forced.remove(&prefix);
-        let block = block.map(|held| BlockRecord { held, origin: self.host.clone() });
+        let block = block.map(|host_block| BlockRecord { host_block, origin: self.host.clone() });
         self.pending.insert(prefix, Pending { sequence, block });
     }
 
@@ -217,34 +217,34 @@ impl Blocks {
     pub(crate) fn settle(
         &mut self,
         prefix: Prefix,
-        here: &impl ThisHost,
+        this_host: &impl ThisHost,
         now_ns: u64,
-        said: &mut impl FnMut(String),
+        log: &mut impl FnMut(String),
     ) -> Option<ListEdit> {
-        let cluster = self.judged(prefix, here, now_ns, said);
-        self.layers.settled(prefix, cluster, here.listed(&prefix).as_ref(), now_ns)
+        let cluster = self.judged(prefix, this_host, now_ns, log);
+        self.layers.settled(prefix, cluster, this_host.listed(&prefix).as_ref(), now_ns)
     }
 
     /// Settles what was refused again: the allow list has changed, or somebody has left.
     pub(crate) fn judge_again(
         &mut self,
-        here: &impl ThisHost,
+        this_host: &impl ThisHost,
         now_ns: u64,
-        said: &mut impl FnMut(String),
+        log: &mut impl FnMut(String),
     ) -> Vec<ListEdit> {
         let refused: Vec<Prefix> = self.refused.keys().copied().collect();
-        refused.into_iter().filter_map(|prefix| self.settle(prefix, here, now_ns, said)).collect()
+        refused.into_iter().filter_map(|prefix| self.settle(prefix, this_host, now_ns, log)).collect()
     }
 
     /// The list when this host's own block of a prefix is another.
     pub(crate) fn with_local(&mut self, prefix: Prefix, local: Option<HostBlock>, now_ns: u64) -> ListEdit {
-        let cluster = self.in_force(&prefix, now_ns).map(|block| block.held.clone());
+        let cluster = self.in_force(&prefix, now_ns).map(|block| block.host_block.clone());
         self.layers.placed(prefix, local, cluster)
     }
 
     /// The block of this host alone.
-    pub(crate) fn local(&self, prefix: &Prefix, here: &impl ThisHost, now_ns: u64) -> Option<HostBlock> {
-        self.layers.local(prefix, here.listed(prefix).as_ref(), now_ns)
+    pub(crate) fn local(&self, prefix: &Prefix, this_host: &impl ThisHost, now_ns: u64) -> Option<HostBlock> {
+        self.layers.local(prefix, this_host.listed(prefix).as_ref(), now_ns)
     }
 
     /// The block for all hosts, whether this host has taken it or not.
@@ -253,7 +253,7 @@ impl Blocks {
             Some(pending) => pending.block.as_ref(),
             None => self.known.get(prefix)?.block.as_ref(),
         };
-        block.filter(|block| block.held.holds(now_ns))
+        block.filter(|block| block.host_block.holds(now_ns))
     }
 
     /// Whether the last edit of a prefix is this host's own.
@@ -293,7 +293,7 @@ impl Blocks {
     /// Forgets what has run out long enough ago.
     pub(crate) fn sweep(&mut self, now_ns: u64) {
         let is_over = |known: &KnownBlock| match &known.block {
-            Some(block) => !block.held.holds(now_ns.saturating_sub(SLACK_NS)),
+            Some(block) => !block.host_block.holds(now_ns.saturating_sub(SLACK_NS)),
             None => known.heard_ns.saturating_add(REMOVAL_NS) <= now_ns,
         };
         let over: Vec<Prefix> =
@@ -321,11 +321,11 @@ impl Blocks {
     fn judged(
         &mut self,
         prefix: Prefix,
-        here: &impl ThisHost,
+        this_host: &impl ThisHost,
         now_ns: u64,
-        said: &mut impl FnMut(String),
+        log: &mut impl FnMut(String),
     ) -> Option<HostBlock> {
-        let Some(BlockRecord { held, origin }) = self.get(&prefix, now_ns).cloned() else {
+        let Some(BlockRecord { host_block, origin }) = self.get(&prefix, now_ns).cloned() else {
             self.refused.remove(&prefix);
             self.forced.remove(&prefix);
             return None;
@@ -333,20 +333,20 @@ impl Blocks {
         if origin != self.host {
             self.forced.remove(&prefix);
         }
-        let why = if self.forced.contains(&prefix) { None } else { here.would_cut_off(&prefix) };
+        let why = if self.forced.contains(&prefix) { None } else { this_host.would_cut_off(&prefix) };
         match why {
             Some(why) => {
                 if self.refused.get(&prefix) != Some(&why) {
-                    said(format!("refused to block {prefix}, as {origin} wants on all hosts: {why}"));
+                    log(format!("refused to block {prefix}, as {origin} wants on all hosts: {why}"));
                 }
                 self.refused.insert(prefix, why);
                 None
             }
             None => {
                 if self.refused.remove(&prefix).is_some() {
-                    said(format!("{prefix} is blocked now, as {origin} wanted on all hosts"));
+                    log(format!("{prefix} is blocked now, as {origin} wanted on all hosts"));
                 }
-                Some(held)
+                Some(host_block)
             }
         }
     }

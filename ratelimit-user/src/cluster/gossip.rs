@@ -99,10 +99,10 @@ pub struct Gossip {
     /// The store that `since` is of.
     identity: Option<String>,
     since: u64,
-    /// All of it must be heard: this daemon has just begun.
+    /// Whether this daemon has just begun and must hear of every block.
     is_new: bool,
     is_listing: bool,
-    /// There are blocks for all hosts, and what the store knew of them was lost.
+    /// Whether there are blocks for all hosts and this daemon lost what it knew of the store's records.
     has_lost_track: bool,
     standing: CallStanding,
     clock: StoreClock,
@@ -112,14 +112,14 @@ pub struct Gossip {
     swept_ns: u64,
 }
 
-/// What an answer brings.
+/// What follows from an answer of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GossipUpdate {
     /// What the list of this host says from now on; each prefix once.
     pub edits: Vec<ListEdit>,
-    /// For the log.
+    /// Lines for the log.
     pub log: Vec<String>,
-    /// There is more to hear or to say: call again at once.
+    /// Whether there is more to hear or to say, so that the next call is due at once.
     pub again: bool,
     /// How far the store's clock went ahead of this host's at once, or back if it is below 0.
     pub step_ms: i64,
@@ -135,7 +135,7 @@ pub struct Saved {
     pub forced: Vec<String>,
     /// Edits that the store has not answered.
     pub waiting: Vec<WaitingEdit>,
-    /// How far it has counted.
+    /// How far the daemon has counted.
     pub numbers: Numbers,
 }
 
@@ -151,7 +151,7 @@ pub struct Numbers {
     pub incarnation: u64,
     /// Daemons that have begun under that incarnation.
     pub daemons: u64,
-    /// The last edit.
+    /// The number of the last edit.
     pub edit: u64,
 }
 
@@ -180,7 +180,11 @@ impl Gossip {
         }
         let outbox = Outbox::resumed(&saved.waiting, numbers.edit);
         for edit in outbox.iter().filter(|edit| !edit.restores) {
-            blocks.edit(edit.prefix, edit.block.as_ref().map(|block| block.held.clone()), edit.sequence);
+            blocks.edit(
+                edit.prefix,
+                edit.block.as_ref().map(|block| block.host_block.clone()),
+                edit.sequence,
+            );
         }
         saved.forced.iter().filter_map(|prefix| prefix.parse().ok()).for_each(|prefix| blocks.force(prefix));
         let (incarnation, before) = match (numbers.incarnation, numbers.daemons) {
@@ -232,8 +236,9 @@ impl Gossip {
     /// What is to be kept for the next daemon. It changes rarely.
     pub fn saved(&self) -> Saved {
         let hidden = self.blocks.hidden().iter();
-        let hidden =
-            hidden.map(|(prefix, held)| (prefix.to_string(), held.until_ns, held.reason.clone())).collect();
+        let hidden = hidden
+            .map(|(prefix, host_block)| (prefix.to_string(), host_block.until_ns, host_block.reason.clone()))
+            .collect();
         let forced = self.blocks.forced().iter().map(ToString::to_string).collect();
         Saved { hidden, forced, waiting: self.waiting_after(0).collect(), numbers: self.numbers() }
     }
@@ -273,38 +278,38 @@ impl Gossip {
     pub fn add(
         &mut self,
         prefix: Prefix,
-        held: HostBlock,
+        host_block: HostBlock,
         is_forced: bool,
-        here: &impl ThisHost,
+        this_host: &impl ThisHost,
         now_ns: u64,
     ) -> Result<Option<ListEdit>, String> {
         blocks::check_width(&prefix)?;
-        blocks::check_reason(&held.reason)?;
-        if !is_forced && let Some(why) = here.would_cut_off(&prefix) {
+        blocks::check_reason(&host_block.reason)?;
+        if !is_forced && let Some(why) = this_host.would_cut_off(&prefix) {
             return Err(format!("refused to block {prefix} on all hosts: {why}"));
         }
-        self.edit(prefix, Some(held), is_forced, here, now_ns)
+        self.edit(prefix, Some(host_block), is_forced, this_host, now_ns)
     }
 
     /// Takes a block away on all hosts.
     pub fn remove(
         &mut self,
         prefix: Prefix,
-        here: &impl ThisHost,
+        this_host: &impl ThisHost,
         now_ns: u64,
     ) -> Result<Option<ListEdit>, String> {
         if self.blocks.get(&prefix, now_ns).is_none() {
             return Err(format!("{prefix} is not blocked on all hosts; nothing was changed"));
         }
-        self.edit(prefix, None, false, here, now_ns)
+        self.edit(prefix, None, false, this_host, now_ns)
     }
 
     fn edit(
         &mut self,
         prefix: Prefix,
-        held: Option<HostBlock>,
+        host_block: Option<HostBlock>,
         is_forced: bool,
-        here: &impl ThisHost,
+        this_host: &impl ThisHost,
         now_ns: u64,
     ) -> Result<Option<ListEdit>, String> {
         if let Some(why) = self.unheard() {
@@ -318,30 +323,36 @@ impl Gossip {
                 self.outbox.len()
             ));
         }
-        let block = held.clone().map(|held| BlockRecord { held, origin: self.host.clone() });
+        let block =
+            host_block.clone().map(|host_block| BlockRecord { host_block, origin: self.host.clone() });
         let sequence = self.outbox.push(prefix, block, false);
-        self.blocks.edit(prefix, held, sequence);
+        self.blocks.edit(prefix, host_block, sequence);
         if is_forced {
             self.blocks.force(prefix);
         }
-        Ok(self.blocks.settle(prefix, here, now_ns, &mut |_| {}))
+        Ok(self.blocks.settle(prefix, this_host, now_ns, &mut |_| {}))
     }
 
     /// The list when a prefix is blocked on this host alone.
-    pub fn block_here(&mut self, prefix: Prefix, held: HostBlock, now_ns: u64) -> ListEdit {
-        self.blocks.with_local(prefix, Some(held), now_ns)
+    pub fn block_here(&mut self, prefix: Prefix, host_block: HostBlock, now_ns: u64) -> ListEdit {
+        self.blocks.with_local(prefix, Some(host_block), now_ns)
     }
 
     /// The list when that is taken away; none if there is no such block.
-    pub fn unblock_here(&mut self, prefix: Prefix, here: &impl ThisHost, now_ns: u64) -> Option<ListEdit> {
-        self.blocks.local(&prefix, here, now_ns)?;
+    pub fn unblock_here(
+        &mut self,
+        prefix: Prefix,
+        this_host: &impl ThisHost,
+        now_ns: u64,
+    ) -> Option<ListEdit> {
+        self.blocks.local(&prefix, this_host, now_ns)?;
         Some(self.blocks.with_local(prefix, None, now_ns))
     }
 
     /// Judges again what was refused: after a change of the allow list, and now and then, as sessions end.
-    pub fn judge_again(&mut self, here: &impl ThisHost, now_ns: u64) -> GossipUpdate {
+    pub fn judge_again(&mut self, this_host: &impl ThisHost, now_ns: u64) -> GossipUpdate {
         let mut log = GossipLog::default();
-        let edits = self.blocks.judge_again(here, now_ns, &mut |line| log.say(line));
+        let edits = self.blocks.judge_again(this_host, now_ns, &mut |line| log.say(line));
         GossipUpdate { edits, log: log.lines(), again: false, step_ms: 0 }
     }
 
@@ -394,10 +405,10 @@ impl Gossip {
             facts.text(),
             self.owner.clone(),
         ];
-        for Edit { sequence, prefix, block, restores } in self.outbox.told() {
+        for Edit { sequence, prefix, block, restores } in self.outbox.next_edits() {
             let (kind, left, reason, origin) = match block {
-                Some(BlockRecord { held, origin }) => {
-                    ("add", left_ms(held, now_ns), held.reason.as_str(), origin)
+                Some(BlockRecord { host_block, origin }) => {
+                    ("add", left_ms(host_block, now_ns), host_block.reason.as_str(), origin)
                 }
                 None => ("remove", 0, "", &self.host),
             };
@@ -412,7 +423,7 @@ impl Gossip {
     pub fn hear(
         &mut self,
         answer: &Value,
-        here: &impl ThisHost,
+        this_host: &impl ThisHost,
         now_ns: u64,
     ) -> Result<GossipUpdate, StoreError> {
         let answer = GossipAnswer::read(answer)?;
@@ -479,7 +490,7 @@ impl Gossip {
         }
         touched.sort_unstable();
         touched.dedup();
-        let settle = |prefix| self.blocks.settle(prefix, here, now_ns, &mut |line| log.say(line));
+        let settle = |prefix| self.blocks.settle(prefix, this_host, now_ns, &mut |line| log.say(line));
         let edits = touched.into_iter().filter_map(settle).collect();
         let has_more = match answer.standing {
             CallStanding::Current => self.outbox.len() > 0,
@@ -518,6 +529,6 @@ impl Gossip {
 }
 
 /// One that has run out while the store was away still replaces what was there.
-fn left_ms(held: &HostBlock, now_ns: u64) -> i64 {
-    held.until_ns.map_or(-1, |until| (until.saturating_sub(now_ns) / 1_000_000).max(1) as i64)
+fn left_ms(host_block: &HostBlock, now_ns: u64) -> i64 {
+    host_block.until_ns.map_or(-1, |until| (until.saturating_sub(now_ns) / 1_000_000).max(1) as i64)
 }

@@ -60,7 +60,7 @@ pub struct Holding {
     booked: u64,
     /// When the store last answered.
     answered_ns: u64,
-    /// The last entry.
+    /// The number of the last entry.
     sequence: u64,
     /// The entry that has no answer yet.
     unanswered: Option<Entry>,
@@ -130,13 +130,13 @@ impl Holding {
         }
     }
 
-    /// The same, that says nothing before a moment.
+    /// The holding, silent towards the store until a moment.
     pub fn silent_until(self, silent_until_ns: u64) -> Self {
         Self { silent_until_ns, ..self }
     }
 
-    /// What the packet path must know.
-    pub fn told(&self) -> PacketLease {
+    /// The lease as the packet path has it.
+    pub fn packet_lease(&self) -> PacketLease {
         PacketLease { ceiling: self.ceiling, expires_ns: self.expires_ns, enough: self.enough }
     }
 

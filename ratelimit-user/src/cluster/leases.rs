@@ -43,8 +43,8 @@ pub struct Leases {
 struct LeaseSlot {
     limit: LeasedLimit,
     holding: Holding,
-    /// What the packet path was last told.
-    told: Option<PacketLease>,
+    /// The lease that the packet path was last given.
+    in_maps: Option<PacketLease>,
     /// What other hosts last said of the limit, and when that was heard.
     others: Others,
     heard_ns: u64,
@@ -53,19 +53,19 @@ struct LeaseSlot {
 /// For how long it is said that other hosts have another limit, after it was last heard.
 const SAID_NS: u64 = 60_000_000_000;
 
-/// What there is in all.
+/// How much this host holds in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseTotals {
     /// Limits that count on all hosts together.
     pub limits: u64,
     /// Of these, how many there is something held of.
     pub held: u64,
-    /// Units held.
+    /// Units held of all limits together.
     pub units: u64,
 }
 
 impl Leases {
-    /// None.
+    /// A host without leases.
     pub fn new(timing: Timing, tick_ns: u64) -> Self {
         let pace = Pace { tick_ns, trip_ns: 0 };
         Self { timing, pace, slots: Vec::new(), by_key: HashMap::new(), dropped: HashMap::new() }
@@ -103,7 +103,7 @@ impl Leases {
                     let silent_until_ns = self.dropped.get(&limit.key).copied().unwrap_or(0);
                     let holding =
                         Holding::new(spent(limit.place), now_ns, &limit.terms).silent_until(silent_until_ns);
-                    LeaseSlot { limit, holding, told: None, others: Others::Agree, heard_ns: 0 }
+                    LeaseSlot { limit, holding, in_maps: None, others: Others::Agree, heard_ns: 0 }
                 }
             };
             self.slots.push(slot);
@@ -122,7 +122,7 @@ impl Leases {
         }
     }
 
-    /// What the store is to be told.
+    /// The lines of the next lease batch.
     pub fn batch(&mut self, now_ns: u64) -> Vec<Line> {
         let Self { timing, pace, slots, .. } = self;
         let is_due = |slot: &&mut LeaseSlot| slot.holding.is_due(now_ns, timing, pace, &slot.limit.terms);
@@ -168,14 +168,14 @@ impl Leases {
         self.slots.iter_mut().for_each(|slot| slot.holding.lapse(now_ns));
     }
 
-    /// What the packet path has not been told yet.
+    /// The leases that the packet path does not have yet, by their places.
     pub fn news(&mut self) -> Vec<(u32, PacketLease)> {
         let mut news = Vec::new();
-        for LeaseSlot { limit, holding, told, .. } in &mut self.slots {
-            let now = holding.told();
-            if *told != Some(now) {
-                *told = Some(now);
-                news.push((limit.place, now));
+        for LeaseSlot { limit, holding, in_maps, .. } in &mut self.slots {
+            let lease = holding.packet_lease();
+            if *in_maps != Some(lease) {
+                *in_maps = Some(lease);
+                news.push((limit.place, lease));
             }
         }
         news

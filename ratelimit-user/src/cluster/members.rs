@@ -27,13 +27,13 @@ pub struct Facts {
     pub program: String,
     /// How long the call before took until it was answered.
     pub round_trip_us: u64,
-    /// Limits that it holds leases of.
+    /// Limits that the host holds leases of.
     pub leases: u64,
-    /// Up to which version it has heard of blocks.
+    /// The version of blocks up to which the host has heard.
     pub applied: u64,
-    /// Blocks for all hosts that it knows.
+    /// Blocks for all hosts that the host knows.
     pub blocks: u64,
-    /// Of these, how many it refuses.
+    /// How many of these blocks the host refuses.
     pub refused: u64,
 }
 
@@ -41,18 +41,18 @@ pub struct Facts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It calls as it should.
+    /// The host calls on time.
     Here,
-    /// It has missed calls.
+    /// The host has missed calls.
     Late,
-    /// It does not call.
+    /// The host does not call any more.
     Away,
 }
 
 /// A host of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its name.
+    /// The name of the host.
     pub host: String,
     /// When it was last heard of, by the store's clock.
     pub seen_ms_ago: u64,

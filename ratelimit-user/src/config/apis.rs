@@ -48,8 +48,8 @@ policy_table! {
         "ipv4_prefix" => ipv4_prefix: Option<At<i64>> = integer,
         "ipv6_prefix" => ipv6_prefix: Option<At<i64>> = integer,
         "time_zone" => time_zone: Option<At<String>> = string,
-        "plans" => plans: KeyLookup<Lists> = read_lists,
-        "users" => users: KeyLookup<Lists> = read_lists,
+        "plans" => plans: KeyLookup<ListsByName> = read_lists,
+        "users" => users: KeyLookup<ListsByName> = read_lists,
         "escalate" => escalate: Option<words::EscalateTable> = one::<words::EscalateTable>,
         "preset" => preset: KeyLookup<At<String>> = string,
         "per_ip" => per_ip: Option<Strings> = strings,
@@ -61,19 +61,19 @@ policy_table! {
 
 /// Lists of limits by the name of whom they are for.
 #[derive(Debug, Default)]
-pub(super) struct Lists {
+pub(super) struct ListsByName {
     pub(super) at: Range<usize>,
     pub(super) of: Vec<(At<String>, Strings)>,
 }
 
-fn read_lists(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<Lists> {
+fn read_lists(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> Option<ListsByName> {
     let fields = table(key, value, problems)?;
     let mut of = Vec::new();
     for (name, value) in entries(fields, problems) {
         let list = strings(name.get_ref(), value, problems);
         of.extend(list.map(|list| ((name.get_ref().to_string(), name.span()), list)));
     }
-    Some(Lists { at: value.span(), of })
+    Some(ListsByName { at: value.span(), of })
 }
 
 /// What requests are limited by, if all of it makes sense.
@@ -233,7 +233,7 @@ fn key(table: &ApiTable, called: &str, problems: &mut Problems<'_>) -> Vec<KeyPa
 /// Parts that a key can have.
 const MAX_PARTS: usize = 8;
 
-fn of(lists: &KeyLookup<Lists>) -> &[(At<String>, Strings)] {
+fn of(lists: &KeyLookup<ListsByName>) -> &[(At<String>, Strings)] {
     match lists {
         KeyLookup::Read(lists) => &lists.of,
         KeyLookup::Unreadable | KeyLookup::Absent => &[],
@@ -241,7 +241,7 @@ fn of(lists: &KeyLookup<Lists>) -> &[(At<String>, Strings)] {
 }
 
 fn lists(
-    written: &KeyLookup<Lists>,
+    written: &KeyLookup<ListsByName>,
     terms: LimitTerms<'_>,
     problems: &mut Problems<'_>,
 ) -> BTreeMap<String, Vec<RequestLimit>> {

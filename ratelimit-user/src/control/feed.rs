@@ -75,7 +75,7 @@ async fn tell(
                 next = sightings.recv() => next,
             };
             match next {
-                Ok(sighting) if filter.wants(&sighting) => break Reply::Dropped(sighting.told()),
+                Ok(sighting) if filter.wants(&sighting) => break Reply::Dropped(sighting.dropped()),
                 Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(lost)) => break Reply::Lost(lost),
                 Err(broadcast::error::RecvError::Closed) => return Ok(()),

@@ -46,12 +46,12 @@ fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, F
             Err(Failure::usage("what is watched is told line by line, on a connection of its own"))
         }
         Order::BlockAdd { prefix, for_ns, reason, cluster, operator } => {
-            let asker = ListChanger { operator: &operator, by: &by(Some(&operator)), now_ns };
-            host.list_editor().block(&prefix, for_ns, reason.as_deref(), BlockScope::of(cluster), &asker)
+            let changer = ListChanger { operator: &operator, by: &by(Some(&operator)), now_ns };
+            host.list_editor().block(&prefix, for_ns, reason.as_deref(), BlockScope::of(cluster), &changer)
         }
         Order::BlockDel { prefix, cluster } => {
-            let asker = ListChanger { operator: &nobody, by: &by(None), now_ns };
-            host.list_editor().unblock(&prefix, BlockScope::of(cluster), &asker)
+            let changer = ListChanger { operator: &nobody, by: &by(None), now_ns };
+            host.list_editor().unblock(&prefix, BlockScope::of(cluster), &changer)
         }
         Order::Lists { most } => {
             Ok(Reply::Lists(Box::new(host.lists.first(host.cluster.as_ref(), most as usize, now_ns))))
@@ -61,8 +61,8 @@ fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, F
             host.list_editor().allow(&prefix, &ListChanger { operator: &nobody, by: &by(None), now_ns })
         }
         Order::AllowDel { prefix, operator } => {
-            let asker = ListChanger { operator: &operator, by: &by(Some(&operator)), now_ns };
-            host.list_editor().disallow(&prefix, &asker)
+            let changer = ListChanger { operator: &operator, by: &by(Some(&operator)), now_ns };
+            host.list_editor().disallow(&prefix, &changer)
         }
         Order::AllowList => {
             Ok(Reply::Allows(entries::allows(&host.lists.lists).map(ToString::to_string).collect()))
@@ -98,6 +98,6 @@ fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, F
         }
         Order::AttackList => Ok(Reply::Attacks(host.attacks.list())),
         Order::AttackShow { number } => Ok(Reply::Attack(Box::new(host.attacks.show(number)?))),
-        Order::Detach { interface } => host.interfaces.detach(&mut host.kernel.maps, interface.as_deref()),
+        Order::Detach { interface } => host.interfaces.detach(&mut host.enforced.maps, interface.as_deref()),
     }
 }

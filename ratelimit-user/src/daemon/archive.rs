@@ -27,7 +27,7 @@ const NAME: &str = "policy-text-";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Stored {
-    /// Here it is.
+    /// The text itself.
     Here(String),
     /// The text of a file in the same directory, with `cut` bytes at a place replaced.
     Edited {

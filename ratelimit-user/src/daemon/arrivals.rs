@@ -10,13 +10,13 @@ const ENOUGH: u64 = 20;
 /// Acknowledgements with a valid cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ArrivalCount {
-    /// That the program let pass. Read before the other.
+    /// How many the kernel program let pass. This counter is read before `received`.
     pub(super) passed: u64,
-    /// That the kernel got.
+    /// How many the kernel's TCP received.
     pub(super) received: u64,
 }
 
-/// What became of the last few.
+/// What became of the last few acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrivals {
     before: Option<ArrivalCount>,
@@ -24,10 +24,10 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Nothing is known.
+    /// Before the first look at the counters.
     pub(super) const NONE: Self = Self { before: None, last: None };
 
-    /// With another look.
+    /// The arrivals after another look at the counters.
     pub(super) fn after(self, now: ArrivalCount) -> Self {
         let Some(before) = self.before else { return Self { before: Some(now), ..self } };
         // Counters of maps that were replaced start anew.

@@ -25,7 +25,7 @@ struct AttackCounts {
 }
 
 impl AttackWatch {
-    /// From now on.
+    /// A watch that counts from now on.
     pub(super) fn new(maps: &KernelMaps) -> Result<Self, Failure> {
         let seen = AttackCounts::of(maps)?;
         Ok(Self { watch: Watch::default(), last_second: Pressure::default(), seen })

@@ -32,7 +32,7 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Attacks {
     detector: Detector,
-    /// Those that are over, and of others what was last written down.
+    /// Reports of attacks that are over, and of the others what was last written down.
     reports: BTreeMap<u64, AttackReport>,
     records: AttackRecords,
     notifications: Notifications,
@@ -157,7 +157,7 @@ impl Attacks {
         self.records.settle(LAST_WAIT);
     }
 
-    /// All of them, newest first.
+    /// All attacks, the newest first.
     pub(super) fn list(&self) -> Vec<AttackSummary> {
         let now: BTreeMap<u64, &AttackReport> =
             self.detector.ongoing().map(|report| (report.summary.number, report)).collect();
@@ -165,7 +165,7 @@ impl Attacks {
         newest.map(|(number, kept)| now.get(number).copied().unwrap_or(kept).summary.clone()).collect()
     }
 
-    /// One of them.
+    /// The report of one attack.
     pub(super) fn show(&self, number: u64) -> Result<AttackReport, Failure> {
         let ongoing = self.detector.ongoing().find(|report| report.summary.number == number);
         if let Some(report) = ongoing.or_else(|| self.reports.get(&number)) {
@@ -181,7 +181,7 @@ impl Attacks {
         Err(Failure::new(ExitCode::Found, format!("attack {number} is not known; {known}")))
     }
 
-    /// For `status` and metrics.
+    /// The attacks that go on, for `status` and metrics.
     pub(super) fn status(&self) -> AttacksStatus {
         let active = |report: &AttackReport| ActiveAttack {
             number: report.summary.number,

@@ -69,14 +69,14 @@ impl PolicyInForce {
         warnings.iter().for_each(log::warning);
         let mut message = format!("{file} is in force: {done}");
         match time {
-            Some(asked) => {
+            Some(time_to_confirm) => {
                 let before = std::mem::replace(&mut self.version, next);
-                let (seconds, back) = (asked.as_secs_f64(), before.describe());
+                let (seconds, back) = (time_to_confirm.as_secs_f64(), before.describe());
                 message += &format!(
                     "; run `ratelimit confirm` within {seconds} s, or {back} comes back; so it does if the daemon restarts"
                 );
                 log::info(format!("waiting {seconds} s for ratelimit confirm, otherwise back to {back}"));
-                self.waiting = Some(ConfirmationWait::new(before, asked, Instant::now()));
+                self.waiting = Some(ConfirmationWait::new(before, time_to_confirm, Instant::now()));
             }
             None => {
                 self.supersede(next);
@@ -101,7 +101,7 @@ impl PolicyInForce {
         }
         // Written down first: if that fails, the wait goes on and can be confirmed again.
         self.keep_in_force()?;
-        self.previous = self.waiting.take().map(|waiting| waiting.before);
+        self.previous = self.waiting.take().map(|waiting| waiting.version_before);
         let file = self.version.file().display().to_string();
         tracing::info!(event = "policy", change = "confirmed", file, %by, "{file} confirmed by {by}");
         Ok(Reply::Done(format!("{file} is confirmed; {}", self.after_restart())))
@@ -171,7 +171,7 @@ impl PolicyInForce {
         let Some(waiting) = self.waiting.as_ref().filter(|waiting| waiting.is_over(now)) else {
             return false;
         };
-        let why = format!("nobody confirmed within {} s", waiting.asked.as_secs_f64());
+        let why = format!("nobody confirmed within {} s", waiting.time_to_confirm.as_secs_f64());
         let ended = self.end_wait(&why, enforcer);
         if let Err(failure) = &ended {
             log::error(format!("NOT ROLLED BACK, trying again: {failure}"));
@@ -195,9 +195,9 @@ impl PolicyInForce {
     /// Back to the policy before the wait, which is also what is written down already.
     fn end_wait(&mut self, why: &str, enforcer: &mut Enforcer<'_>) -> Result<(), Failure> {
         let Some(waiting) = self.waiting.clone() else { return Ok(()) };
-        enforcer.enforce(&waiting.before)?;
+        enforcer.enforce(&waiting.version_before)?;
         self.waiting = None;
-        let (from, to) = (self.version.describe(), waiting.before.describe());
+        let (from, to) = (self.version.describe(), waiting.version_before.describe());
         tracing::warn!(
             event = "policy",
             change = "rolled_back",
@@ -206,7 +206,7 @@ impl PolicyInForce {
             why,
             "rolled back from {from} to {to}: {why}"
         );
-        self.version = waiting.before;
+        self.version = waiting.version_before;
         // As it is, the record says the same; only that nothing waits any more.
         if let Err(failure) = self.keep_in_force() {
             log::warning(failure);

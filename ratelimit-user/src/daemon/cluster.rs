@@ -207,7 +207,7 @@ impl Cluster {
         warnings
     }
 
-    /// That hosts have different limits, if they do.
+    /// The sentence that hosts have different limits, if they have.
     fn dispute(&self, now_ns: u64) -> Option<String> {
         const NAMED: usize = 3;
         let disputed: Vec<(&str, Others)> = self.leases.disputed(now_ns).collect();
@@ -237,7 +237,7 @@ impl Cluster {
         }
     }
 
-    /// How it is.
+    /// The cluster as this host sees it, for `status`.
     pub(super) fn status(&self, now: Instant, now_ns: u64) -> ClusterStatus {
         let totals = self.leases.totals(now_ns);
         ClusterStatus {
@@ -271,17 +271,17 @@ impl Cluster {
     pub(super) fn look_after_leases(
         &mut self,
         policy: &Policy,
-        kernel: &mut EnforcedPolicy,
+        enforced: &mut EnforcedPolicy,
     ) -> Result<(), Failure> {
-        self.follow_policy(policy, kernel)?;
+        self.follow_policy(policy, enforced)?;
         let now_ns = probe::now_ns();
         self.wake_up(now_ns);
-        let spent = kernel.maps.all_spent(&self.leases.places())?;
+        let spent = enforced.maps.all_spent(&self.leases.places())?;
         self.leases.observe(now_ns, |place| spent.of(place));
         if self.is_cut_off() && self.policy.without_store() == WithoutStore::LastRate {
             self.leases.go_on(now_ns);
         }
-        self.tell_leases(kernel)
+        self.tell_leases(enforced)
     }
 
     /// Does that, and says what the store is to be told; `None` if nothing.
@@ -289,9 +289,9 @@ impl Cluster {
         &mut self,
         now: Instant,
         policy: &Policy,
-        kernel: &mut EnforcedPolicy,
+        enforced: &mut EnforcedPolicy,
     ) -> Result<Option<LeaseBatch>, Failure> {
-        self.look_after_leases(policy, kernel)?;
+        self.look_after_leases(policy, enforced)?;
         let now_ns = probe::now_ns();
         if !self.breaker.allows(now) || now < self.batch_due {
             return Ok(None);
@@ -315,7 +315,7 @@ impl Cluster {
         answers: Vec<Result<Grant, StoreError>>,
         mut failure: Option<StoreError>,
         round_trip: RoundTrip,
-        kernel: &mut EnforcedPolicy,
+        enforced: &mut EnforcedPolicy,
     ) -> Result<(), Failure> {
         let now_ns = probe::now_ns();
         let mut answered = false;
@@ -343,7 +343,7 @@ impl Cluster {
             Some(error) => self.failed(&error),
             None => self.answered(),
         }
-        self.tell_leases(kernel)
+        self.tell_leases(enforced)
     }
 
     /// The store could not be asked at all.
@@ -372,10 +372,10 @@ impl Cluster {
     }
 
     /// Lets go of every lease, so that others can have it.
-    fn give_up_leases(&mut self, kernel: &mut EnforcedPolicy) -> Result<(), Failure> {
+    fn give_up_leases(&mut self, enforced: &mut EnforcedPolicy) -> Result<(), Failure> {
         self.leases.give_up(probe::now_ns());
         self.batch_due = Instant::now();
-        self.tell_leases(kernel)
+        self.tell_leases(enforced)
     }
 
     /// Has the store open the books of a user anew.
@@ -385,23 +385,23 @@ impl Cluster {
     }
 
     /// Follows the limits of the policy in force.
-    fn follow_policy(&mut self, policy: &Policy, kernel: &mut EnforcedPolicy) -> Result<(), Failure> {
-        let generation = kernel.desired.policy.generation;
+    fn follow_policy(&mut self, policy: &Policy, enforced: &mut EnforcedPolicy) -> Result<(), Failure> {
+        let generation = enforced.desired.policy.generation;
         if self.follows == Some(generation) {
             return Ok(());
         }
         let mut limits = Vec::new();
         for user in policy.users().iter() {
-            let Some(index) = kernel.desired.names.users.of(user.name()) else { continue };
-            let Some(set) = kernel.desired.user_set(index as u32) else { continue };
-            limits.extend(self.leased_limits(user, index as u32, set, &kernel.facts));
+            let Some(index) = enforced.desired.names.users.of(user.name()) else { continue };
+            let Some(set) = enforced.desired.user_set(index as u32) else { continue };
+            limits.extend(self.leased_limits(user, index as u32, set, &enforced.facts));
         }
         let places: Vec<u32> = limits.iter().map(|limit| limit.place).collect();
-        let spent = kernel.maps.all_spent(&places)?;
+        let spent = enforced.maps.all_spent(&places)?;
         let gone = self.leases.follow(limits, probe::now_ns(), |place| spent.of(place));
         self.follows = Some(generation);
         for place in gone {
-            kernel.maps.set_lease(place, Lease::NONE)?;
+            enforced.maps.set_lease(place, Lease::NONE)?;
         }
         Ok(())
     }
@@ -423,10 +423,12 @@ impl Cluster {
     }
 
     /// Tells the kernel what has changed.
-    fn tell_leases(&mut self, kernel: &mut EnforcedPolicy) -> Result<(), Failure> {
-        for (place, told) in self.leases.news() {
-            let expires_q8 = gcra::time_q8(told.expires_ns);
-            kernel.maps.set_lease(place, Lease { ceiling: told.ceiling, expires_q8, enough: told.enough })?;
+    fn tell_leases(&mut self, enforced: &mut EnforcedPolicy) -> Result<(), Failure> {
+        for (place, lease) in self.leases.news() {
+            let expires_q8 = gcra::time_q8(lease.expires_ns);
+            enforced
+                .maps
+                .set_lease(place, Lease { ceiling: lease.ceiling, expires_q8, enough: lease.enough })?;
         }
         Ok(())
     }
@@ -452,11 +454,12 @@ impl Cluster {
     pub(super) fn refused(&self, now_ns: u64) -> Vec<Block> {
         let refused = |(prefix, block, why): (&Prefix, &_, Option<&str>)| {
             let block: &HeardBlock = block;
-            let left = block.held.until_ns.map(|until| until.saturating_sub(now_ns).div_ceil(1_000_000_000));
+            let left =
+                block.host_block.until_ns.map(|until| until.saturating_sub(now_ns).div_ceil(1_000_000_000));
             Some(Block {
                 prefix: prefix.to_string(),
                 seconds_left: left,
-                reason: Some(block.held.reason.clone()).filter(|reason| !reason.is_empty()),
+                reason: Some(block.host_block.reason.clone()).filter(|reason| !reason.is_empty()),
                 origin: Some(block.origin.clone()),
                 refused: Some(why?.to_owned()),
             })

@@ -40,7 +40,7 @@ const MAX_TALKERS: usize = 20;
 /// Services that are told of, the busiest ones.
 const MAX_SERVICES: usize = 64;
 
-/// Whoever takes the pictures.
+/// Makes the pictures that the dashboard shows.
 #[derive(Debug)]
 pub(super) struct HostCamera {
     daemon: Arc<Daemon>,

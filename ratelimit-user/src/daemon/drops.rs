@@ -35,7 +35,7 @@ impl Drops {
         Self { ring, recent: Recent::default(), watchers: broadcast::Sender::new(BACKLOG), trace }
     }
 
-    /// Those from now on.
+    /// Drop events from now on.
     pub(super) fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
         self.watchers.subscribe()
     }

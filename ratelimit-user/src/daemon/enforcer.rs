@@ -21,7 +21,7 @@ pub(super) struct EnforcedPolicy {
 /// Everything that a policy is put in force with.
 #[derive(Debug)]
 pub(super) struct Enforcer<'h> {
-    pub(super) kernel: &'h mut EnforcedPolicy,
+    pub(super) enforced: &'h mut EnforcedPolicy,
     pub(super) lists: &'h mut Lists,
     /// Whether the host has headroom now.
     pub(super) has_headroom: bool,
@@ -33,20 +33,20 @@ impl Enforcer<'_> {
     pub(super) fn enforce(&mut self, version: &PolicyVersion) -> Result<usize, Failure> {
         let policy = version.policy();
         let facts = self.facts_for(policy);
-        let EnforcedPolicy { maps, desired, .. } = &mut *self.kernel;
+        let EnforcedPolicy { maps, desired, .. } = &mut *self.enforced;
         let in_force = maps.policy();
         let before = in_force.as_deref().map(|policy| Before::known(policy, desired, probe::switch_q8()));
         let next = compile::desired(policy, &facts, desired.policy.generation + 1, before);
         let written = maps.enforce(self.lists, Some(desired), &next)?;
-        self.kernel.desired = next;
-        self.kernel.facts = facts;
+        self.enforced.desired = next;
+        self.enforced.facts = facts;
         self.requests.follow(version);
         Ok(written)
     }
 
     /// Enforces the policy in force again if the host is not what it was compiled for. Called once a second; what fails is tried again.
     pub(super) fn follow_facts(&mut self, version: &PolicyVersion) {
-        if self.facts_for(version.policy()) == self.kernel.facts {
+        if self.facts_for(version.policy()) == self.enforced.facts {
             return;
         }
         if let Err(failure) = self.enforce(version) {
@@ -61,7 +61,7 @@ impl Enforcer<'_> {
             window_scale: TcpSettings::read().window_scale(),
             // A policy without elastic limits always has the answer yes, so that nothing is enforced again for it.
             headroom: self.has_headroom || !policy.is_elastic(),
-            ..self.kernel.facts
+            ..self.enforced.facts
         }
     }
 }

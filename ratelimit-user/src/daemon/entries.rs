@@ -25,9 +25,9 @@ pub(super) fn blocked(lists: &Lists, now_ns: u64) -> impl Iterator<Item = (&Pref
 /// What the list says of a prefix after an edit.
 pub(super) fn entry_of(own: ListEntry, edit: &ListEdit) -> ListEntry {
     let mut entry = without_block(own);
-    if let Some((held, _)) = &edit.block {
-        let reason = &held.reason.as_bytes()[..held.reason.len().min(list::REASON_LEN)];
-        entry.own_blocked_until_ns = held.until_ns.unwrap_or(list::FOREVER_NS);
+    if let Some((block, _)) = &edit.block {
+        let reason = &block.reason.as_bytes()[..block.reason.len().min(list::REASON_LEN)];
+        entry.own_blocked_until_ns = block.until_ns.unwrap_or(list::FOREVER_NS);
         entry.reason_len = reason.len() as u32;
         entry.reason[..reason.len()].copy_from_slice(reason);
     }
@@ -48,7 +48,7 @@ pub(super) fn is_of_cluster(entry: &ListEntry) -> bool {
 }
 
 /// The block of an entry, if it has one that holds.
-pub(super) fn held_of(entry: &ListEntry, now_ns: u64) -> Option<HostBlock> {
+pub(super) fn host_block_of(entry: &ListEntry, now_ns: u64) -> Option<HostBlock> {
     let until = entry.own_blocked_until_ns;
     (until > now_ns).then(|| HostBlock {
         until_ns: (until != list::FOREVER_NS).then_some(until),
@@ -75,10 +75,10 @@ mod tests {
     #[test]
     fn a_block_that_has_run_out_goes_and_what_else_its_prefix_says_stays() {
         let p = |text: &str| text.parse::<Prefix>().unwrap();
-        let held = |until_ns: u64| HostBlock { until_ns: Some(until_ns), reason: "scan".into() };
+        let host_block = |until_ns: u64| HostBlock { until_ns: Some(until_ns), reason: "scan".into() };
         let block = |prefix: &str, until_ns: u64| ListEdit {
             prefix: p(prefix),
-            block: Some((held(until_ns), Layer::Local)),
+            block: Some((host_block(until_ns), Layer::Local)),
         };
         let blocked = |until_ns| entry_of(ListEntry::EMPTY, &block("192.0.2.1", until_ns));
         let before = lists::effective(Lists::from([

@@ -21,18 +21,18 @@ use crate::{
 pub(super) fn explain(host: &Host, address: IpAddr, service: Option<&str>) -> Result<Reply, Failure> {
     let policy = host.policy();
     require_service(policy, service)?;
-    let kernel = host.kernel.maps.policy().ok_or_else(|| {
+    let kernel = host.enforced.maps.policy().ok_or_else(|| {
         Failure::new(ExitCode::Unsupported, "the kernel has no policy; apply one, or start the daemon again")
     })?;
     let setting = setting(host, &kernel);
-    let mut explanation = explain::explain(&host.kernel.maps, &setting, address, service)?;
+    let mut explanation = explain::explain(&host.enforced.maps, &setting, address, service)?;
     explanation.last_drops = last_drops(policy, &host.drops, address.to_canonical());
     Ok(Reply::Explanation(Box::new(explanation)))
 }
 
 /// What is in force on the host, with the policy that its kernel has.
 pub(super) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) -> ExplainContext<'h> {
-    let EnforcedPolicy { desired, facts, .. } = &host.kernel;
+    let EnforcedPolicy { desired, facts, .. } = &host.enforced;
     ExplainContext {
         policy: host.policy(),
         kernel,
@@ -47,9 +47,9 @@ pub(super) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) -> ExplainCon
 fn last_drops(policy: &Policy, drops: &Drops, address: IpAddr) -> Vec<LastDrop> {
     let source = policy.source().around(address);
     let now_ns = probe::now_ns();
-    let drop = |one: &Sighting| LastDrop {
-        ms_ago: now_ns.saturating_sub(one.time_ns) / 1_000_000,
-        packet: one.told(),
+    let drop = |sighting: &Sighting| LastDrop {
+        ms_ago: now_ns.saturating_sub(sighting.time_ns) / 1_000_000,
+        packet: sighting.dropped(),
     };
     drops.recent.of(&source).map(drop).collect()
 }

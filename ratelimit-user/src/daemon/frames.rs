@@ -57,7 +57,7 @@ pub(super) fn watch(host: &Arc<HostCell>, filter: Filter) -> mpsc::Receiver<Repl
                         names = FrameNames::read(&host);
                     }
                     let Some(names) = &mut names else { return };
-                    match names.told(&copy, &filter) {
+                    match names.refused_frame(&copy, &filter) {
                         Some(frame) => Reply::Frame(Box::new(frame)),
                         None => continue,
                     }
@@ -96,7 +96,7 @@ impl FrameNames {
     }
 
     /// A copy with names, if its frame was refused and somebody wants to see that.
-    fn told(&mut self, copy: &CopiedFrame, filter: &Filter) -> Option<RefusedFrame> {
+    fn refused_frame(&mut self, copy: &CopiedFrame, filter: &Filter) -> Option<RefusedFrame> {
         let header = &copy.header;
         let cause = Cause::of(header.slot, false);
         if !cause.refuses() {
@@ -123,7 +123,7 @@ impl FrameNames {
         if source.is_some() && !filter.wants(&sighting) {
             return None;
         }
-        let mut packet = sighting.told();
+        let mut packet = sighting.dropped();
         if source.is_none() {
             packet.source = "-".to_owned();
         }

@@ -34,7 +34,7 @@ pub(crate) fn require(proc: &Path) -> Result<(), Failure> {
 }
 
 impl HeadroomWatch {
-    /// Before the first look.
+    /// A watch before its first look.
     pub(crate) fn new(proc: &Path, now: Instant) -> Self {
         Self {
             proc: proc.to_owned(),
@@ -45,7 +45,7 @@ impl HeadroomWatch {
         }
     }
 
-    /// Whether there is some.
+    /// Whether the host has headroom.
     pub(crate) fn is_there(&self) -> bool {
         self.headroom.is_there()
     }
@@ -76,7 +76,7 @@ impl HeadroomWatch {
         self.headroom = next;
     }
 
-    /// For `status`.
+    /// Headroom as `status` shows it.
     pub(super) fn status(&self, now: Instant) -> HeadroomStatus {
         let word = if self.is_there() { HeadroomStatus::YES } else { HeadroomStatus::NO };
         HeadroomStatus {

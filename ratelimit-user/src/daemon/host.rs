@@ -35,9 +35,9 @@ use crate::{
 pub(super) struct Host {
     /// The policy, and what a restart goes on with.
     pub(super) in_force: PolicyInForce,
-    /// What the kernel holds of it.
-    pub(super) kernel: EnforcedPolicy,
-    /// Blocks and allows.
+    /// What the kernel maps hold of the policy.
+    pub(super) enforced: EnforcedPolicy,
+    /// The block list and the allow list.
     pub(super) lists: ListBook,
     pub(super) interfaces: Interfaces,
     pub(super) conditions: Conditions,
@@ -54,7 +54,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// The policy.
+    /// The policy in force.
     pub(super) fn policy(&self) -> &Policy {
         self.in_force.policy()
     }
@@ -62,7 +62,7 @@ impl Host {
     /// The policy in force, and everything that another one is put in force with.
     pub(super) fn change(&mut self) -> (&mut PolicyInForce, Enforcer<'_>) {
         let enforcer = Enforcer {
-            kernel: &mut self.kernel,
+            enforced: &mut self.enforced,
             lists: &mut self.lists.lists,
             has_headroom: self.headroom.is_there(),
             requests: &self.requests,
@@ -72,40 +72,41 @@ impl Host {
 
     /// The lists, and everything that a change of them reaches.
     pub(super) fn list_editor(&mut self) -> ListEditor<'_> {
-        ListEditor { book: &mut self.lists, maps: &mut self.kernel.maps, cluster: self.cluster.as_mut() }
+        ListEditor { book: &mut self.lists, maps: &mut self.enforced.maps, cluster: self.cluster.as_mut() }
     }
 
     /// The table of sources, to be read without holding up anything else.
     pub(super) fn table(&self) -> Arc<SourceTable> {
-        self.kernel.maps.table()
+        self.enforced.maps.table()
     }
 
     /// The counters, to be read without holding up anything else, and the services that they are of.
     pub(super) fn meters(&self) -> (Meters, Places) {
-        (self.kernel.maps.meters(), self.kernel.desired.names.services.clone())
+        (self.enforced.maps.meters(), self.enforced.desired.names.services.clone())
     }
 
     /// How often something has happened in the kernel program.
     pub(super) fn event(&self, event: Event) -> Result<u64, Failure> {
-        Ok(self.kernel.maps.event(event)?)
+        Ok(self.enforced.maps.event(event)?)
     }
 
     /// Takes in what the kernel program has told of refused packets.
     pub(super) fn take_in_drops(&mut self) {
         let attacks = &mut self.attacks;
-        let services = &self.kernel.desired.names.services;
+        let services = &self.enforced.desired.names.services;
         self.drops.take_in(self.in_force.policy(), services, |sighting| attacks.see(sighting));
     }
 
     /// Looks whether our program is on every interface that it should be on.
     pub(super) fn guard(&mut self) {
-        self.interfaces.guard(&mut self.kernel.maps, self.in_force.policy());
+        self.interfaces.guard(&mut self.enforced.maps, self.in_force.policy());
     }
 
     /// Looks at what the last second brought, and follows it. Called once a second.
     pub(super) fn observe(&mut self) -> Result<(), Failure> {
-        let (maps, policy) = (&self.kernel.maps, self.in_force.policy());
-        let budget = u64::from(policy.prefilter().new_sources_per_cpu()) * u64::from(self.kernel.facts.cpus);
+        let (maps, policy) = (&self.enforced.maps, self.in_force.policy());
+        let budget =
+            u64::from(policy.prefilter().new_sources_per_cpu()) * u64::from(self.enforced.facts.cpus);
         self.attack.observe(maps, budget)?;
         self.conditions.follow_arrivals(maps, policy)
     }

@@ -23,9 +23,9 @@ pub(super) struct PolicyInForce {
     /// The state directory.
     state: PathBuf,
     pub(super) version: PolicyVersion,
-    /// The one before the last change.
+    /// The version before the last change.
     pub(super) previous: Option<PolicyVersion>,
-    /// The one that comes back unless somebody confirms.
+    /// The version that comes back unless somebody confirms.
     pub(super) waiting: Option<ConfirmationWait>,
     /// What was wrong with the policy file when it was last to be read again, if it was not read then.
     pub(super) unread: Option<String>,
@@ -53,7 +53,7 @@ impl PolicyInForce {
         }
     }
 
-    /// The policy.
+    /// The policy in force.
     pub(super) fn policy(&self) -> &Policy {
         self.version.policy()
     }
@@ -80,8 +80,8 @@ impl PolicyInForce {
         let waiting = self.waiting.as_ref()?;
         Some(Unconfirmed {
             seconds_left: waiting.seconds_left(now),
-            back_to: waiting.before.describe(),
-            changes: changes(waiting.before.policy(), self.policy()),
+            back_to: waiting.version_before.describe(),
+            changes: changes(waiting.version_before.policy(), self.policy()),
         })
     }
 

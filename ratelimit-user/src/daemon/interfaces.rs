@@ -50,13 +50,13 @@ impl Interfaces {
         };
         self.follow_names(&all);
         self.expect_newcomers(&all);
-        for one in &mut self.guarded {
-            let before = one.index;
-            look_after(one, &all, &mut self.program, &self.pins, self.generic);
-            if one.index != before {
+        for guarded in &mut self.guarded {
+            let before = guarded.index;
+            look_after(guarded, &all, &mut self.program, &self.pins, self.generic);
+            if guarded.index != before {
                 // What was said of the one that is gone takes up room.
                 let _never_said = maps.set_silent(before, false);
-                one.tags_lost = false;
+                guarded.tags_lost = false;
             }
         }
         self.keep_silent(&all, maps, policy);
@@ -110,18 +110,18 @@ impl Interfaces {
 
     /// Has the program answer nobody where the answer would lack the tag that the packet had. Says so when that begins.
     fn keep_silent(&mut self, all: &[Interface], maps: &mut KernelMaps, policy: &Policy) {
-        for one in &mut self.guarded {
-            let lost = one.framing == Framing::Ethernet
-                && interface::has_vlans(all, one.index)
-                && features::keeps_tags_apart(one.index);
-            if lost == one.tags_lost {
+        for guarded in &mut self.guarded {
+            let lost = guarded.framing == Framing::Ethernet
+                && interface::has_vlans(all, guarded.index)
+                && features::keeps_tags_apart(guarded.index);
+            if lost == guarded.tags_lost {
                 continue;
             }
-            if let Err(error) = maps.set_silent(one.index, lost) {
-                log::error(format!("{}: {error}", one.interface));
+            if let Err(error) = maps.set_silent(guarded.index, lost) {
+                log::error(format!("{}: {error}", guarded.interface));
                 continue;
             }
-            one.tags_lost = lost;
+            guarded.tags_lost = lost;
         }
         let silence = self.silence(policy);
         for warning in silence.iter().filter(|warning| !self.said.contains(warning)) {
@@ -135,20 +135,20 @@ impl Interfaces {
         let renamed: Vec<_> = self
             .guarded
             .iter()
-            .filter_map(|one| attach::renamed_to(&self.pins, all, &one.interface, one.index))
+            .filter_map(|guarded| attach::renamed_to(&self.pins, all, &guarded.interface, guarded.index))
             .collect();
         if let Err(error) = attach::follow(&self.pins, &renamed) {
             return log::error(format!("a renamed interface cannot be followed: {error}"));
         }
         // What had one of these names before, and was not renamed itself, is gone.
-        self.guarded.retain(|one| {
-            let is_renamed = renamed.iter().any(|new| new.index == one.index);
-            is_renamed || !renamed.iter().any(|new| new.now == one.interface)
+        self.guarded.retain(|guarded| {
+            let is_renamed = renamed.iter().any(|new| new.index == guarded.index);
+            is_renamed || !renamed.iter().any(|new| new.now == guarded.interface)
         });
-        for one in &mut self.guarded {
-            if let Some(new) = renamed.iter().find(|new| new.index == one.index) {
+        for guarded in &mut self.guarded {
+            if let Some(new) = renamed.iter().find(|new| new.index == guarded.index) {
                 log::info(format!("{} is called {} now, and stays guarded", new.before, new.now));
-                one.interface.clone_from(&new.now);
+                guarded.interface.clone_from(&new.now);
             }
         }
     }
@@ -156,7 +156,7 @@ impl Interfaces {
     /// One that has a name which is to be guarded is guarded, also if another had that name before.
     fn expect_newcomers(&mut self, all: &[Interface]) {
         for found in all {
-            let known = self.guarded.iter().any(|one| one.interface == found.name);
+            let known = self.guarded.iter().any(|guarded| guarded.interface == found.name);
             if known || !self.names.contains(&found.name) {
                 continue;
             }
@@ -190,8 +190,8 @@ impl Interfaces {
         }
         let unlinked = attach::detach(&self.pins, &names, RELEASE_DEADLINE);
         for name in &unlinked.unpinned {
-            for one in self.guarded.iter().filter(|guarded| guarded.interface == *name) {
-                let _never_said = maps.set_silent(one.index, false);
+            for guarded in self.guarded.iter().filter(|guarded| guarded.interface == *name) {
+                let _never_said = maps.set_silent(guarded.index, false);
             }
             self.guarded.retain(|guarded| guarded.interface != *name);
             self.names.retain(|wanted| wanted != name);
@@ -212,7 +212,7 @@ impl Interfaces {
 
     /// What is really on each of them.
     pub(super) fn statuses(&self) -> Vec<InterfaceStatus> {
-        self.guarded.iter().map(|one| interface_status(&self.pins, one)).collect()
+        self.guarded.iter().map(|guarded| interface_status(&self.pins, guarded)).collect()
     }
 
     /// Where nobody is answered although the policy says so.
@@ -227,11 +227,11 @@ impl Interfaces {
             return Vec::new();
         }
         let answers = answers.join(" and ");
-        let silent = |one: &Guarded| {
-            let name = &one.interface;
-            let why = match one.framing {
+        let silent = |guarded: &Guarded| {
+            let name = &guarded.interface;
+            let why = match guarded.framing {
                 Framing::Ip => "its frames are IP packets".to_owned(),
-                Framing::Ethernet if one.tags_lost => format!(
+                Framing::Ethernet if guarded.tags_lost => format!(
                     "its driver keeps VLAN tags apart from packets, and answers would go out without; ethtool -K {name} \
                      rxvlan off cures that"
                 ),
@@ -247,34 +247,34 @@ impl Interfaces {
 
 /// Puts the program back on an interface if it is not there. Says once that it cannot.
 fn look_after(
-    one: &mut Guarded,
+    guarded: &mut Guarded,
     all: &[Interface],
     program: &mut Program,
     pins: &PinDir,
     generic: GenericMode,
 ) {
-    let name = one.interface.clone();
+    let name = guarded.interface.clone();
     let Ok(found) = interface::among(all, &name) else {
-        if !one.lost {
+        if !guarded.lost {
             tracing::error!(
                 event = "interface_gone",
                 interface = name.as_str(),
                 "{name} is gone; it will be guarded again when it comes back"
             );
         }
-        one.lost = true;
+        guarded.lost = true;
         return;
     };
     let done = match attach::presence_among(pins, all, &name) {
-        Presence::Ours(_) if found.framing.as_ref() == Ok(&one.framing) => {
-            one.index = found.index;
+        Presence::Ours(_) if found.framing.as_ref() == Ok(&guarded.framing) => {
+            guarded.index = found.index;
             Ok(())
         }
         Presence::Ours(_) => {
             let switched = found.require_framing().and_then(|framing| {
                 attach::replace(program, pins, &name, framing)?;
                 log::warning(format!("{name}: another kind of link now{}", framing.words()));
-                (one.framing, one.index) = (framing, found.index);
+                (guarded.framing, guarded.index) = (framing, found.index);
                 Ok(())
             });
             switched.map_err(|error| error.to_string())
@@ -282,7 +282,8 @@ fn look_after(
         Presence::Free => {
             let again = attach::attach(program, pins, found, generic);
             let attached = again.map(|again| {
-                let why = if one.index == found.index { "our program is gone" } else { "it is there again" };
+                let why =
+                    if guarded.index == found.index { "our program is gone" } else { "it is there again" };
                 let (mode, framing) = (again.mode.name(), again.framing.words());
                 tracing::warn!(
                     event = "attached",
@@ -290,7 +291,7 @@ fn look_after(
                     mode,
                     "{name}: {why}; attaching it again: {mode} mode{framing}"
                 );
-                *one = again;
+                *guarded = again;
             });
             attached.map_err(|error| error.to_string())
         }
@@ -299,8 +300,8 @@ fn look_after(
         Presence::Missing => Ok(()),
     };
     match done {
-        Ok(()) => one.lost = false,
-        Err(_) if one.lost => {}
+        Ok(()) => guarded.lost = false,
+        Err(_) if guarded.lost => {}
         Err(reason) => {
             tracing::error!(
                 event = "not_protected",
@@ -308,7 +309,7 @@ fn look_after(
                 reason,
                 "{name} is NOT PROTECTED: {reason}"
             );
-            one.lost = true;
+            guarded.lost = true;
         }
     }
 }

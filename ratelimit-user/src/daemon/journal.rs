@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
-    /// None: it cannot be appended to, and has to be written anew.
+    /// The open journal; none if it cannot be appended to and has to be written anew.
     file: Option<Arc<File>>,
     /// Lines of the last time that everything was written, and since.
     whole: usize,
@@ -115,7 +115,7 @@ impl Journal {
         (journal, Some(kept))
     }
 
-    /// Where it is.
+    /// The path of the journal.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -180,7 +180,7 @@ impl Journal {
         }
     }
 
-    /// Writes everything again, now.
+    /// Writes the whole journal again, without waiting for the next occasion.
     pub(super) fn rewrite_now(&mut self, notes: &[Note]) -> Result<(), String> {
         let written = write(&self.beside("new"), notes);
         written.and_then(|whole| self.switch(&[], whole, 0)).map_err(|error| self.failed(&error))

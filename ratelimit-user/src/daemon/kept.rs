@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ratelimit_common::abi::{ListEntry, list};
 use serde::{Deserialize, Serialize};
 
-use super::entries::{entry_of, held_of, is_of_cluster, of_cluster};
+use super::entries::{entry_of, host_block_of, is_of_cluster, of_cluster};
 use crate::{
     cluster::{
         blocks::{BlockRecord, HostBlock, Layer, ListEdit},
@@ -35,7 +35,7 @@ pub(super) struct End {
 /// A block as it is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KeptBlock {
-    /// None: until it is removed.
+    /// The end of the block; none if it holds until somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<End>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -109,7 +109,7 @@ impl BootClock {
 }
 
 impl KeptState {
-    /// Nothing is known.
+    /// The state of a host that has kept nothing.
     pub(super) fn nothing(clock: BootClock) -> Self {
         Self {
             clock,
@@ -212,9 +212,9 @@ impl KeptState {
     pub(super) fn inherited(&self, lists: &Lists, host: &str, now_ns: u64) -> Vec<(Prefix, BlockRecord)> {
         let of_cluster = lists.iter().filter(|(_, entry)| is_of_cluster(entry));
         let block = |(prefix, entry): (&Prefix, &ListEntry)| {
-            let held = held_of(entry, now_ns)?;
+            let host_block = host_block_of(entry, now_ns)?;
             let said = self.said.get(prefix).and_then(|saying| saying.everywhere.as_ref()?.origin.clone());
-            Some((*prefix, BlockRecord { held, origin: said.unwrap_or_else(|| host.to_owned()) }))
+            Some((*prefix, BlockRecord { host_block, origin: said.unwrap_or_else(|| host.to_owned()) }))
         };
         of_cluster.filter_map(block).collect()
     }
@@ -244,23 +244,26 @@ impl Saying {
         forced: bool,
         clock: &BootClock,
     ) -> Self {
-        let kept = |held: &HostBlock, origin: Option<&str>| KeptBlock {
-            until: held.until_ns.map(|until| clock.end(until)),
-            reason: held.reason.clone(),
+        let kept = |block: &HostBlock, origin: Option<&str>| KeptBlock {
+            until: block.until_ns.map(|until| clock.end(until)),
+            reason: block.reason.clone(),
             origin: origin.map(str::to_owned),
         };
-        let listed = held_of(entry, clock.now_ns);
+        let listed = host_block_of(entry, clock.now_ns);
         let allowed = entry.own_allowed == list::ALLOWED;
         match is_of_cluster(entry) {
             true => Self {
                 allowed,
-                block: hidden.map(|held| kept(held, None)),
-                everywhere: listed.map(|held| kept(&held, origin)),
+                block: hidden.map(|block| kept(block, None)),
+                everywhere: listed.map(|block| kept(&block, origin)),
                 forced,
             },
-            false => {
-                Self { allowed, block: listed.map(|held| kept(&held, None)), everywhere: None, forced: false }
-            }
+            false => Self {
+                allowed,
+                block: listed.map(|block| kept(&block, None)),
+                everywhere: None,
+                forced: false,
+            },
         }
     }
 
@@ -301,22 +304,22 @@ pub(super) mod tests {
     fn found(notes: &[Note], clock: &BootClock) -> Option<HostBlock> {
         let mut kept = KeptState::nothing(clock.clone());
         notes.iter().cloned().for_each(|note| kept.learn(note));
-        held_of(kept.missing(&Lists::new()).values().next()?, clock.now_ns)
+        host_block_of(kept.missing(&Lists::new()).values().next()?, clock.now_ns)
     }
 
     #[test]
     fn a_block_ends_when_it_would_have_ended_without_a_reboot() {
         let first = clock("one", 100);
-        let held = HostBlock { until_ns: Some(160_000_000_000), reason: "scan".into() };
+        let block = HostBlock { until_ns: Some(160_000_000_000), reason: "scan".into() };
         let entry = entry_of(
             ListEntry::EMPTY,
-            &ListEdit { prefix: NET.parse().unwrap(), block: Some((held.clone(), Layer::Local)) },
+            &ListEdit { prefix: NET.parse().unwrap(), block: Some((block.clone(), Layer::Local)) },
         );
         let notes = [
             Note::Begin { boot: "one".to_owned(), lines: 1 },
             Note::Prefix(NET.to_owned(), Saying::new(&entry, None, None, false, &first)),
         ];
-        assert_eq!(found(&notes, &clock("one", 130)), Some(held));
+        assert_eq!(found(&notes, &clock("one", 130)), Some(block));
         // Twenty seconds later by the wall clock, five after the next boot.
         let next = BootClock { now_ns: 5_000_000_000, ..clock("two", 120) };
         assert_eq!(found(&notes, &next).unwrap().until_ns, Some(45_000_000_000));
@@ -341,7 +344,7 @@ pub(super) mod tests {
         kept.learn(Note::Prefix(NET.to_owned(), Saying::new(&entry, Some(&own), Some("web7"), true, &clock)));
         let lists = kept.missing(&Lists::new());
         assert_eq!(lists, Lists::from([(prefix, entry)]));
-        let block = BlockRecord { held: of_all, origin: "web7".to_owned() };
+        let block = BlockRecord { host_block: of_all, origin: "web7".to_owned() };
         assert_eq!(kept.inherited(&lists, "here", clock.now_ns), [(prefix, block)]);
         let saved = kept.saved();
         assert_eq!(saved.hidden, [(NET.to_owned(), own.until_ns, own.reason)]);
@@ -368,8 +371,8 @@ pub(super) mod tests {
     #[test]
     fn what_an_older_build_knew_of_the_cluster_s_blocks_is_marked_on_the_list() {
         let prefix: Prefix = NET.parse().unwrap();
-        let held = HostBlock { until_ns: None, reason: "flood".into() };
-        let unmarked = entry_of(ListEntry::EMPTY, &ListEdit { prefix, block: Some((held, Layer::Local)) });
+        let block = HostBlock { until_ns: None, reason: "flood".into() };
+        let unmarked = entry_of(ListEntry::EMPTY, &ListEdit { prefix, block: Some((block, Layer::Local)) });
         let lists = Lists::from([(prefix, unmarked)]);
         let shown = [NET.to_owned(), "198.51.100.0/24".to_owned()];
         let kept =

@@ -14,7 +14,7 @@ use crate::{
     policy::{LimitList, Policy, Setting},
 };
 
-/// All of them.
+/// Every limit of a policy.
 pub(super) fn limits(policy: &Policy) -> Vec<LimitInfo> {
     policy.limit_lists().iter().flat_map(|list| limits_of(policy, list)).collect()
 }

@@ -56,9 +56,9 @@ impl ListEditor<'_> {
         for_ns: Option<u64>,
         reason: Option<&str>,
         scope: BlockScope,
-        asker: &ListChanger<'_>,
+        changer: &ListChanger<'_>,
     ) -> Result<Reply, Failure> {
-        let ListChanger { by, now_ns, .. } = *asker;
+        let ListChanger { by, now_ns, .. } = *changer;
         let prefix = parse_prefix(prefix)?;
         let reason = reason.unwrap_or_default();
         if reason.len() > list::REASON_LEN {
@@ -74,16 +74,16 @@ impl ListEditor<'_> {
             )));
         }
         let until_ns = for_ns.map(|ns| now_ns.saturating_add(ns));
-        let held = HostBlock { until_ns, reason: reason.to_owned() };
+        let block = HostBlock { until_ns, reason: reason.to_owned() };
         if scope == BlockScope::Cluster {
-            return self.block_everywhere(prefix, held, asker);
+            return self.block_everywhere(prefix, block, changer);
         }
-        let alone = ListEdit { prefix, block: Some((held.clone(), Layer::Local)) };
-        self.refuse_cut_off(prefix, entry_of(self.own(&prefix), &alone), asker)?;
-        let edit = self.block_of_host(prefix, Some(held.clone()), now_ns)?;
-        let replaced = self.replaced(&prefix, &held, now_ns);
+        let alone = ListEdit { prefix, block: Some((block.clone(), Layer::Local)) };
+        self.refuse_cut_off(prefix, entry_of(self.own(&prefix), &alone), changer)?;
+        let edit = self.block_of_host(prefix, Some(block.clone()), now_ns)?;
+        let replaced = self.replaced(&prefix, &block, now_ns);
         self.edit(&Edits::from([(prefix, entry_of(self.own(&prefix), &edit))]))?;
-        let until = held.lifetime(now_ns);
+        let until = block.lifetime(now_ns);
         let seconds = for_ns.map(|ns| ns / 1_000_000_000);
         tracing::info!(
             event = "block", %prefix, %by, reason, seconds,
@@ -108,12 +108,12 @@ impl ListEditor<'_> {
         &mut self,
         prefix: &str,
         scope: BlockScope,
-        asker: &ListChanger<'_>,
+        changer: &ListChanger<'_>,
     ) -> Result<Reply, Failure> {
-        let now_ns = asker.now_ns;
+        let now_ns = changer.now_ns;
         let prefix = parse_prefix(prefix)?;
         if scope == BlockScope::Cluster {
-            return self.unblock_everywhere(prefix, asker);
+            return self.unblock_everywhere(prefix, changer);
         }
         let own = self.own(&prefix);
         if own.own_blocked_until_ns <= now_ns {
@@ -122,7 +122,7 @@ impl ListEditor<'_> {
         let reason = reason_text(&own).unwrap_or_default();
         let edit = self.block_of_host(prefix, None, now_ns)?;
         self.edit(&Edits::from([(prefix, entry_of(own, &edit))]))?;
-        let by = &asker.by;
+        let by = &changer.by;
         tracing::info!(
             event = "unblock", %prefix, %by, reason,
             "{prefix} taken off the block list by {by}{}", was_blocked_for(&reason)
@@ -135,27 +135,27 @@ impl ListEditor<'_> {
         }))
     }
 
-    pub(super) fn allow(&mut self, prefix: &str, asker: &ListChanger<'_>) -> Result<Reply, Failure> {
+    pub(super) fn allow(&mut self, prefix: &str, changer: &ListChanger<'_>) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
         let own = ListEntry { own_allowed: list::ALLOWED, ..self.own(&prefix) };
         self.edit(&Edits::from([(prefix, own)]))?;
-        let by = &asker.by;
+        let by = &changer.by;
         tracing::info!(event = "allow", %prefix, %by, "{prefix} put on the allow list by {by}");
         let note = self.around(&prefix, |entry| entry.own_allowed == list::ALLOWED);
         let note = note.map_or_else(String::new, |wider| format!("; {wider} is on the allow list already"));
         Ok(Reply::Done(format!("{prefix} is neither blocked nor limited from now on{note}")))
     }
 
-    pub(super) fn disallow(&mut self, prefix: &str, asker: &ListChanger<'_>) -> Result<Reply, Failure> {
+    pub(super) fn disallow(&mut self, prefix: &str, changer: &ListChanger<'_>) -> Result<Reply, Failure> {
         let prefix = parse_prefix(prefix)?;
         let own = self.own(&prefix);
         if own.own_allowed != list::ALLOWED {
             return Err(not_listed(&prefix, "allow"));
         }
         let own = ListEntry { own_allowed: 0, ..own };
-        self.refuse_cut_off(prefix, own, asker)?;
+        self.refuse_cut_off(prefix, own, changer)?;
         self.edit(&Edits::from([(prefix, own)]))?;
-        let by = &asker.by;
+        let by = &changer.by;
         tracing::info!(event = "disallow", %prefix, %by, "{prefix} taken off the allow list by {by}");
         Ok(Reply::Done(format!("removed {prefix} from the allow list")))
     }
@@ -171,11 +171,11 @@ impl ListEditor<'_> {
         &mut self,
         prefix: Prefix,
         own: ListEntry,
-        asker: &ListChanger<'_>,
+        changer: &ListChanger<'_>,
     ) -> Result<(), Failure> {
         let ListBook { lists, lookout, .. } = &mut *self.book;
         let changes = lists::edited(lists, &Edits::from([(prefix, own)]));
-        refuse_cut_off(&prefix, &Outlook::new(lists, &changes), lookout, asker)
+        refuse_cut_off(&prefix, &Outlook::new(lists, &changes), lookout, changer)
     }
 }
 

@@ -6,7 +6,7 @@ use ratelimit_common::abi::{ListEntry, list};
 
 use super::{
     cluster::Cluster,
-    entries::{self, held_of},
+    entries::{self, host_block_of},
     keeping::StateKeeper,
     lookout::Lookout,
 };
@@ -96,9 +96,9 @@ impl ListEditor<'_> {
     }
 
     /// What a new block takes the place of, as the end of a sentence.
-    pub(super) fn replaced(&self, prefix: &Prefix, held: &HostBlock, now_ns: u64) -> String {
-        let before = self.book.lists.get(prefix).and_then(|entry| held_of(entry, now_ns));
-        match before.filter(|before| before.reason != held.reason) {
+    pub(super) fn replaced(&self, prefix: &Prefix, block: &HostBlock, now_ns: u64) -> String {
+        let before = self.book.lists.get(prefix).and_then(|entry| host_block_of(entry, now_ns));
+        match before.filter(|before| before.reason != block.reason) {
             Some(before) if before.reason.is_empty() => "; it was blocked without a reason before".to_owned(),
             Some(before) => format!("; it was blocked for {:?} before", before.reason),
             None => String::new(),
@@ -110,7 +110,7 @@ impl ListEditor<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct ListChanger<'a> {
     pub(super) operator: &'a Operator,
-    /// For the log.
+    /// The name of the changer in the log.
     pub(super) by: &'a dyn fmt::Display,
     pub(super) now_ns: u64,
 }

@@ -25,7 +25,7 @@ pub(super) struct Lookout {
 }
 
 impl Lookout {
-    /// Nobody has looked yet.
+    /// A lookout before its first look.
     pub(super) fn new(now: Instant) -> Self {
         Self { last: None, spent: Duration::ZERO, counted: now }
     }

@@ -30,8 +30,8 @@ fn escalate(host: &mut Host, offence: &Offence) -> Result<Reply, Failure> {
     let scope = BlockScope::of(host.cluster.is_some());
     let prefix = offence.prefix.to_string();
     let (for_ns, reason) = (Some(offence.for_ns), short(&offence.reason));
-    let asker = ListChanger { operator: &Operator::default(), by: &"escalate", now_ns: probe::now_ns() };
-    let reply = host.list_editor().block(&prefix, for_ns, Some(&reason), scope, &asker)?;
+    let changer = ListChanger { operator: &Operator::default(), by: &"escalate", now_ns: probe::now_ns() };
+    let reply = host.list_editor().block(&prefix, for_ns, Some(&reason), scope, &changer)?;
     host.attacks.note(&format!("escalate blocked {prefix}: {reason}"));
     Ok(reply)
 }

@@ -41,7 +41,7 @@ pub struct Options {
 /// A directory that outlives a reboot.
 #[derive(Clone, Debug)]
 pub enum Keep {
-    /// The operator names it.
+    /// The directory that the operator names.
     Named(PathBuf),
     /// The usual one; the state directory if it cannot be used.
     Usual(PathBuf),

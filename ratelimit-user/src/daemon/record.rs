@@ -53,11 +53,11 @@ pub(super) struct Record<T = Arc<str>> {
 pub(super) enum ChangeOrigin {
     /// The policy file says so.
     PolicyFile,
-    /// It has changed since something else was applied.
+    /// The policy file has changed since something else was applied.
     PolicyFileChanged,
-    /// It was applied, and the policy file has not changed since.
+    /// The policy was applied, and the policy file has not changed since.
     Applied,
-    /// It was in force before this file was applied, which nobody confirmed.
+    /// The policy was in force before this file was applied, which nobody confirmed.
     NotConfirmed(String),
 }
 
@@ -74,17 +74,17 @@ impl Record {
         }
     }
 
-    /// The same, for as long as the policy of `file` waits for confirmation.
+    /// The record for as long as the policy of `file` waits for confirmation.
     pub(super) fn while_waiting(self, version: &PolicyVersion, file: &Path) -> Self {
         Self { set: version.set().collect(), unconfirmed: Some(file.display().to_string()), ..self }
     }
 
-    /// Whether the policy file says all of it.
+    /// Whether the policy file says everything that the record says.
     pub(super) fn is_superfluous(&self) -> bool {
         self.unconfirmed.is_none() && self.policy_text.as_ref() == Some(&self.text)
     }
 
-    /// Where it is kept.
+    /// The path of the record in a state directory.
     pub(super) fn path(state: &Path) -> PathBuf {
         state.join(FILE)
     }
@@ -143,7 +143,7 @@ impl Record {
         Ok(())
     }
 
-    /// Removes what is kept.
+    /// Removes the record.
     pub(super) fn forget(archive: &mut Archive, state: &Path) -> io::Result<()> {
         replacement::remove(&Self::path(state))?;
         // Alone it does not count.

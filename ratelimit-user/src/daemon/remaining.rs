@@ -36,10 +36,10 @@ pub(super) fn fill_in(host: &HostCell, view: &mut StatsView) {
     }
     for services in view.services.chunks_mut(AT_ONCE) {
         let host = host.host();
-        let Some(kernel) = host.kernel.maps.policy() else { return };
+        let Some(kernel) = host.enforced.maps.policy() else { return };
         let setting = setting(&host, &kernel);
         for service in services {
-            let totals = remaining::of_service(&host.kernel.maps, &setting, &service.service);
+            let totals = remaining::of_service(&host.enforced.maps, &setting, &service.service);
             let left = |limit: LimitState| limit_left("total", limit);
             service.totals = totals.unwrap_or_default().into_iter().map(left).collect();
         }
@@ -51,18 +51,18 @@ pub(super) fn fill_in(host: &HostCell, view: &mut StatsView) {
 }
 
 fn of_sources(host: &Host, sources: &mut [Talker]) {
-    let Some(kernel) = host.kernel.maps.policy() else { return };
+    let Some(kernel) = host.enforced.maps.policy() else { return };
     let setting = setting(host, &kernel);
     for talker in sources {
         let Some(address) = talker.source.as_deref().and_then(first_address) else { continue };
-        let limits = remaining::of_source(&host.kernel.maps, &setting, address, talker.service.as_deref());
+        let limits = remaining::of_source(&host.enforced.maps, &setting, address, talker.service.as_deref());
         talker.limits =
             limits.unwrap_or_default().into_iter().map(|(whose, limit)| limit_left(whose, limit)).collect();
     }
 }
 
 fn of_users(host: &Host, talkers: &mut [Talker]) {
-    let (now_ns, Ok(table)) = (probe::now_ns(), host.kernel.maps.users_in_force()) else { return };
+    let (now_ns, Ok(table)) = (probe::now_ns(), host.enforced.maps.users_in_force()) else { return };
     for talker in talkers {
         let Some(name) = &talker.user else { continue };
         let buckets = users::buckets_of(host, &table, name, now_ns).unwrap_or_default();

@@ -39,7 +39,7 @@ impl Replacement {
         Ok(replacement)
     }
 
-    /// Puts it in place.
+    /// Puts the new file in the place of the old one.
     pub(super) fn commit(mut self) -> io::Result<()> {
         let Some(temporary) = self.temporary.take() else { return Ok(()) };
         fs::rename(&temporary, &self.target).inspect_err(|_| {

@@ -46,7 +46,7 @@ impl Requests {
         self.front.set_headroom(is_there);
     }
 
-    /// What was last counted.
+    /// The counters that the front last reported.
     pub(super) fn status(&self) -> RequestsStatus {
         self.front.requests()
     }
@@ -65,18 +65,21 @@ impl Requests {
 }
 
 /// What the front process says of a request, as `ratelimit test` asks.
-pub(super) async fn ask(front: &Front, asked: TestQuestion) -> Result<Reply, Failure> {
+pub(super) async fn ask(front: &Front, test_question: TestQuestion) -> Result<Reply, Failure> {
     let silent =
         || Failure::new(ExitCode::NoDaemon, "the front process does not answer; ask again in a second");
-    front.test(asked).await.unwrap_or_else(|| Err(silent())).map(Reply::Decision)
+    front.test(test_question).await.unwrap_or_else(|| Err(silent())).map(Reply::Decision)
 }
 
 /// Asks the engine once, as `ratelimit test` does.
-pub(super) async fn test(decisions: &DecisionService, asked: &TestQuestion) -> Result<DecisionInfo, Failure> {
-    let ip: Option<IpAddr> = asked.ip;
+pub(super) async fn test(
+    decisions: &DecisionService,
+    test_question: &TestQuestion,
+) -> Result<DecisionInfo, Failure> {
+    let ip: Option<IpAddr> = test_question.ip;
     let parts: Vec<(&str, &str)> =
-        asked.parts.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let priority = match asked.priority.as_deref().map(|word| (word, Priority::parse(word))) {
+        test_question.parts.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let priority = match test_question.priority.as_deref().map(|word| (word, Priority::parse(word))) {
         None => Priority::default(),
         Some((_, Some(priority))) => priority,
         Some((word, None)) => {
@@ -86,16 +89,16 @@ pub(super) async fn test(decisions: &DecisionService, asked: &TestQuestion) -> R
         }
     };
     let question = Question {
-        user: &asked.user,
-        api: &asked.api,
+        user: &test_question.user,
+        api: &test_question.api,
         ip,
         // Operators have rights to the control socket.
         vouched: true,
-        cost: asked.cost,
+        cost: test_question.cost,
         priority,
         parts: &parts,
     };
-    let asking = if asked.peek { Asking::Peeking } else { Asking::Counted };
+    let asking = if test_question.peek { Asking::Peeking } else { Asking::Counted };
     let info = decisions.check(&question, asking, describe).await;
     info.map_err(|bad| Failure::usage(bad.to_string()))
 }

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use super::{
     cluster::driver::say_goodbye,
     dashboard,
-    front::{self, Answers, FrontKeeper, Start},
+    front::{self, DaemonAnswers, FrontKeeper, FrontStart},
     headroom,
     host::Host,
     keeping::StateKeeper,
@@ -134,8 +134,8 @@ async fn start_front(
     };
     let (orders, handed) = OrderQueues::new();
     tokio::spawn(dashboard::take_orders(Arc::clone(daemon), handed));
-    let answers = Answers::new(Arc::clone(daemon), orders, &policy, options.redis.as_ref());
-    let start = Start {
+    let answers = DaemonAnswers::new(Arc::clone(daemon), orders, &policy, options.redis.as_ref());
+    let start = FrontStart {
         user: options.user.clone(),
         hired_at: options.front.clone(),
         log: options.log.clone(),

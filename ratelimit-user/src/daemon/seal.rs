@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher13;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Seal {
     bytes: u64,
-    /// In hexadecimal digits.
+    /// A hash of the text, in hexadecimal digits.
     hash: String,
 }
 

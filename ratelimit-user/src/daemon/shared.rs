@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::failure::{ExitCode, Failure};
 
-/// The last look.
+/// One look at something that is shared by all who ask while it goes on.
 #[derive(Debug)]
 pub(super) struct Shared<T> {
     last: Mutex<Option<SharedLook<T>>>,

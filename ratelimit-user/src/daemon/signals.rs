@@ -25,7 +25,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Signals {
     hangup: Signal,
-    /// They mean nothing, and must not end the daemon either.
+    /// Signals that mean nothing here, and must not end the daemon either.
     others: [Signal; 2],
     terminate: Signal,
     interrupt: Signal,

@@ -48,7 +48,7 @@ use crate::{
 
 /// Everything that starting has made.
 struct Started {
-    kernel: EnforcedPolicy,
+    enforced: EnforcedPolicy,
     program: Program,
     lists: Lists,
     guarded: Vec<Guarded>,
@@ -177,8 +177,8 @@ fn put_in_force(
         cluster.map(|cluster| cluster::blocks::join(cluster, &options.state, kept, &lists)).transpose()?;
     announce(&guarded, buckets);
     let names = names.to_vec();
-    let kernel = EnforcedPolicy { maps, desired, facts };
-    Ok(Started { kernel, program, lists, guarded, names, pins, release, claim, cluster })
+    let enforced = EnforcedPolicy { maps, desired, facts };
+    Ok(Started { enforced, program, lists, guarded, names, pins, release, claim, cluster })
 }
 
 impl Started {
@@ -191,7 +191,7 @@ impl Started {
         keeper: StateKeeper,
     ) -> Result<Host, Failure> {
         let trace = match options.image.is_traced() {
-            true => Some(Trace::begin(&mut self.program, &self.kernel.desired.names.services)?),
+            true => Some(Trace::begin(&mut self.program, &self.enforced.desired.names.services)?),
             false => None,
         };
         let kept_in = keeper.journal.path().parent().unwrap_or(&options.state).to_owned();
@@ -199,10 +199,10 @@ impl Started {
             attacks: Attacks::open(&kept_in, version.policy())?,
             requests: Requests::new(&version, options.redis.as_ref()),
             in_force: PolicyInForce::new(options, version, reader),
-            attack: AttackWatch::new(&self.kernel.maps)?,
-            drops: Drops::new(self.kernel.maps.take_drops(), trace),
-            traffic: Traffic::new(self.kernel.maps.take_samples()),
-            kernel: self.kernel,
+            attack: AttackWatch::new(&self.enforced.maps)?,
+            drops: Drops::new(self.enforced.maps.take_drops(), trace),
+            traffic: Traffic::new(self.enforced.maps.take_samples()),
+            enforced: self.enforced,
             lists: ListBook { lists: self.lists, keeper, lookout: Lookout::new(Instant::now()) },
             conditions: Conditions {
                 cookie_problem: self.program.cookie_problem().map(str::to_owned),

@@ -33,7 +33,7 @@ pub(super) fn status(host: &Host) -> Status {
         kernel: host.conditions.release.clone(),
         interfaces,
         policy: host.in_force.version.file().display().to_string(),
-        policy_generation: host.kernel.desired.policy.generation,
+        policy_generation: host.enforced.desired.policy.generation,
         policy_changed: host.in_force.version.is_changed(),
         policy_after_restart: host.in_force.after_restart(),
         policy_before: host.in_force.previous.as_ref().map(PolicyVersion::describe),
@@ -64,8 +64,8 @@ pub(super) fn status(host: &Host) -> Status {
 
 /// The express lane, if the kernel tells.
 fn lane(host: &Host, now_ns: u64) -> Option<LaneStatus> {
-    let opens_ns = host.kernel.maps.lane_opens_ns().ok()?;
-    Some(express_lane::status(&host.kernel.desired.policy, opens_ns, now_ns))
+    let opens_ns = host.enforced.maps.lane_opens_ns().ok()?;
+    Some(express_lane::status(&host.enforced.desired.policy, opens_ns, now_ns))
 }
 
 /// What does not work as the policy wants it.
@@ -85,7 +85,7 @@ fn warned(host: &Host) -> Vec<StatusWarning> {
     .concat()
 }
 
-/// That nobody can see who sends, and why.
+/// The sentence that nobody can see who sends, and why.
 fn unsampled(problem: &str) -> String {
     format!(
         "frames cannot be sampled, so that top, attack reports and watch --pcap have no sources; it is tried again while somebody looks: {problem}"
@@ -127,7 +127,7 @@ fn on_trial(policy: &Policy) -> Vec<String> {
     on_trial.map(|service| service.name().to_owned()).collect()
 }
 
-/// That the policy file says something else than what is in force, and what is wrong with it.
+/// The sentences that the policy file was not read again, and what is wrong with it.
 fn unread(in_force: &PolicyInForce) -> Vec<String> {
     let say = |why: &String| {
         format!("SIGHUP did not read the policy file, the policy before stays in force: {why}")

@@ -50,14 +50,14 @@ const BACKLOG: usize = 8_192;
 pub(super) struct CopiedFrame {
     /// What the kernel program says of it.
     pub(super) header: SampleHeader,
-    /// Its first bytes.
+    /// The first bytes of the frame.
     pub(super) bytes: Box<[u8]>,
 }
 
 /// What was sampled in one epoch.
 #[derive(Clone, Debug)]
 pub(super) struct EpochSamples {
-    /// The frames.
+    /// The sampled frames.
     pub(super) samples: Vec<Sampled>,
     /// Samples that were lost.
     pub(super) lost: u64,

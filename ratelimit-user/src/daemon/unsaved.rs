@@ -19,7 +19,7 @@ pub(super) fn path(state: &Path) -> PathBuf {
     state.join(FILE)
 }
 
-/// Writes it down.
+/// Writes down which limits are set and not saved.
 pub(super) fn note(state: &Path, set: &[(String, String)]) -> io::Result<()> {
     let path = path(state);
     if set.is_empty() {

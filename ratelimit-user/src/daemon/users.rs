@@ -25,22 +25,22 @@ use crate::{
     policy::{LimitList, OF_PLAN, Policy, Setting, User, words},
 };
 
-/// All of them, without their buckets.
+/// All users of a policy, without their buckets.
 pub(super) fn users(policy: &Policy) -> Vec<UserInfo> {
     policy.users().iter().map(info).collect()
 }
 
-/// All of them that have limits in the kernel, and how much of each limit is left.
+/// All users with limits in the kernel, and how much of each limit is left.
 pub(super) fn users_with_buckets(host: &Host, now_ns: u64) -> Result<Vec<UserInfo>, Failure> {
     let limited = host.policy().users().iter().filter(|user| !user.network().is_empty());
-    let table = host.kernel.maps.users_in_force()?;
+    let table = host.enforced.maps.users_in_force()?;
     limited.map(|user| with_buckets(host, &table, user, now_ns)).collect()
 }
 
 /// One of them, and how much of each of its limits is left.
 pub(super) fn user(host: &Host, name: &str, now_ns: u64) -> Result<Reply, Failure> {
     let user = known(host.policy(), name)?;
-    let table = host.kernel.maps.users_in_force()?;
+    let table = host.enforced.maps.users_in_force()?;
     Ok(Reply::Users(vec![with_buckets(host, &table, user, now_ns)?]))
 }
 
@@ -56,7 +56,7 @@ pub(super) fn buckets_of(
     now_ns: u64,
 ) -> Result<Vec<UserBucket>, Failure> {
     let user = known(host.policy(), name)?;
-    let index = place_of(&host.kernel, user.name())?;
+    let index = place_of(&host.enforced, user.name())?;
     let (set, bucket) = table.user(index)?;
     let held = |place: usize| {
         let cluster = host.cluster.as_ref().filter(|_| set.is_leased(place))?;
@@ -64,7 +64,7 @@ pub(super) fn buckets_of(
         Some((cluster.leases.held_at(at, now_ns)?, cluster.leases.share_at(at)?))
     };
     let now_q8 = gcra::time_q8(now_ns);
-    Ok(buckets(user.network(), &host.kernel.facts, &set, &bucket, now_q8, held))
+    Ok(buckets(user.network(), &host.enforced.facts, &set, &bucket, now_q8, held))
 }
 
 /// Another plan, other limits of its own, or its plan's again: from the next packet on.
@@ -101,11 +101,11 @@ pub(super) fn set_user(
     Ok(Reply::Done(format!("user {name}: {plan}, network {network} from now on{file}{note}")))
 }
 
-/// The whole burst again.
+/// Gives a user its whole burst again.
 pub(super) fn reset_user(host: &mut Host, name: &str, by: &By<'_>) -> Result<Reply, Failure> {
     let user = known(host.in_force.policy(), name)?;
-    let index = place_of(&host.kernel, name)?;
-    host.kernel.maps.refill_user(index)?;
+    let index = place_of(&host.enforced, name)?;
+    host.enforced.maps.refill_user(index)?;
     if let Some(cluster) = &mut host.cluster {
         cluster.reset_in_store(user);
     }
@@ -117,9 +117,9 @@ fn known<'p>(policy: &'p Policy, name: &str) -> Result<&'p User, Failure> {
     policy.require_user(name).map_err(Failure::usage)
 }
 
-fn place_of(kernel: &EnforcedPolicy, name: &str) -> Result<u32, Failure> {
+fn place_of(enforced: &EnforcedPolicy, name: &str) -> Result<u32, Failure> {
     let missing = || Failure::new(ExitCode::Unsupported, format!("user {name} has no place in the kernel"));
-    kernel.desired.names.users.of(name).map(|index| index as u32).ok_or_else(missing)
+    enforced.desired.names.users.of(name).map(|index| index as u32).ok_or_else(missing)
 }
 
 fn info(user: &User) -> UserInfo {

@@ -51,12 +51,12 @@ impl PolicyVersion {
         &self.text
     }
 
-    /// The same, without a copy.
+    /// The text, shared instead of copied.
     pub(super) fn shared_text(&self) -> Arc<str> {
         Arc::clone(&self.text)
     }
 
-    /// What it means, limits set since included.
+    /// What the text means, limits set since included.
     pub(super) fn policy(&self) -> &Policy {
         &self.policy
     }

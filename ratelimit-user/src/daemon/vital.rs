@@ -45,15 +45,15 @@ pub(super) fn refuse_cut_off(
     prefix: &Prefix,
     lists: &Outlook<'_>,
     lookout: &mut Lookout,
-    asker: &ListChanger<'_>,
+    changer: &ListChanger<'_>,
 ) -> Result<(), Failure> {
-    if asker.operator.force {
+    if changer.operator.force {
         return Ok(());
     }
     // Whoever gives the order is known from the order.
-    let operator = asker.operator.origin.and_then(Vital::operator);
+    let operator = changer.operator.origin.and_then(Vital::operator);
     let vital = operator.iter().chain(lookout.vital(Instant::now(), look)?);
-    let cut = lockout::cut_off(prefix, lists, asker.now_ns, vital);
+    let cut = lockout::cut_off(prefix, lists, changer.now_ns, vital);
     if cut.is_empty() {
         return Ok(());
     }

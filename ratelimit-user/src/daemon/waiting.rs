@@ -7,7 +7,7 @@ use crate::failure::Failure;
 
 /// Below this nobody can answer.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Above this it was forgotten.
+/// Above this somebody has forgotten the wait.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// How soon a rollback that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -15,8 +15,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The wait, and what comes back at its end.
 #[derive(Clone, Debug)]
 pub(super) struct ConfirmationWait {
-    pub(super) before: PolicyVersion,
-    pub(super) asked: Duration,
+    pub(super) version_before: PolicyVersion,
+    pub(super) time_to_confirm: Duration,
     deadline: Instant,
 }
 
@@ -32,16 +32,16 @@ impl ConfirmationWait {
     }
 
     /// A wait from now on.
-    pub(super) fn new(before: PolicyVersion, asked: Duration, now: Instant) -> Self {
-        Self { before, asked, deadline: now + asked }
+    pub(super) fn new(version_before: PolicyVersion, time_to_confirm: Duration, now: Instant) -> Self {
+        Self { version_before, time_to_confirm, deadline: now + time_to_confirm }
     }
 
-    /// When it ends.
+    /// When the wait ends.
     pub(super) fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Whether it has ended.
+    /// Whether the wait has ended.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         now >= self.deadline
     }
@@ -68,9 +68,10 @@ mod tests {
     #[test]
     fn a_wait_ends_at_its_time_and_counts_down_to_it() {
         let text = "[source]\nlimits = [\"1/s\"]\n";
-        let (before, _) = PolicyVersion::parse(&mut Reader::default(), Path::new("p.toml"), text).unwrap();
+        let (version_before, _) =
+            PolicyVersion::parse(&mut Reader::default(), Path::new("p.toml"), text).unwrap();
         let start = Instant::now();
-        let mut waiting = ConfirmationWait::new(before, Duration::from_secs(30), start);
+        let mut waiting = ConfirmationWait::new(version_before, Duration::from_secs(30), start);
         let at = |ms: u64| start + Duration::from_millis(ms);
         for (ms, left, over) in [(0, 30, false), (1, 30, false), (29_001, 1, false), (30_000, 0, true)] {
             assert_eq!((waiting.seconds_left(at(ms)), waiting.is_over(at(ms))), (left, over), "{ms} ms");

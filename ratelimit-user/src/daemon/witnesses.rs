@@ -83,7 +83,7 @@ fn take_in(host: &mut Host, epoch: &EpochSamples) {
     let taken = epoch.samples.len().max(1) as f64;
     let scale = (taken + epoch.lost as f64) / taken;
     for (number, witnesses) in parts {
-        let service = host.kernel.desired.names.services.of_number(number).map(str::to_owned);
+        let service = host.enforced.desired.names.services.of_number(number).map(str::to_owned);
         host.attacks.see_samples(SampledPart { service, witnesses, scale });
     }
 }

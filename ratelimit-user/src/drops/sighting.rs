@@ -88,7 +88,7 @@ impl Sighting {
     }
 
     /// For people and scripts.
-    pub fn told(&self) -> Dropped {
+    pub fn dropped(&self) -> Dropped {
         Dropped {
             at: moment::utc_ms(self.unix_ms),
             source: self.source.shown(),
@@ -119,7 +119,7 @@ mod tests {
         [[service]]\nname = \"web\"\nmatch = { protocol = \"tcp\", ports = [80] }\n\
         [[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\ntotal = [\"10 packets/s\"]\n";
 
-    fn told(event: &DropEvent) -> Dropped {
+    fn dropped(event: &DropEvent) -> Dropped {
         let policy = config::parse(POLICY, "policy.toml").unwrap().policy;
         let services = Places::after(&Places::default(), ["web", "dns"].into_iter(), 2);
         let telling = Telling {
@@ -128,7 +128,7 @@ mod tests {
             now_ns: 9_000_000_000,
             unix_ms: 1_709_210_096_500,
         };
-        Sighting::of(event, &telling).told()
+        Sighting::of(event, &telling).dropped()
     }
 
     fn event(octets: [u8; 16], family: u32) -> DropEvent {
@@ -159,17 +159,17 @@ mod tests {
             port: Some(53),
             bytes: 60,
         };
-        assert_eq!(told(&v4), expected);
+        assert_eq!(dropped(&v4), expected);
         let v6 = event([0x20, 1, 0xd, 0xb8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], 1);
-        assert_eq!(told(&v6).source, "2001:db8:0:1::/64");
+        assert_eq!(dropped(&v6).source, "2001:db8:0:1::/64");
     }
 
     #[test]
     fn what_is_for_no_service_and_has_no_port_says_so() {
         let none = DropEvent { service: NO_SERVICE, port: 0, ..event([9; 16], 1) };
-        assert_eq!((told(&none).service, told(&none).port), (None, None));
+        assert_eq!((dropped(&none).service, dropped(&none).port), (None, None));
         // A service that went before the event was read.
         let gone = DropEvent { service: 7, ..event([9; 16], 1) };
-        assert_eq!(told(&gone).service, None);
+        assert_eq!(dropped(&gone).service, None);
     }
 }

@@ -16,7 +16,7 @@ pub struct Allowance {
     /// What it is called.
     pub name: String,
     /// The limits, all of which must hold.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<AllowanceLimit>,
     /// Words that a key needs.
     pub words: usize,
     /// What happens above a limit.
@@ -38,7 +38,7 @@ pub struct Allowance {
 
 /// One limit.
 #[derive(Debug)]
-pub struct Limit {
+pub struct AllowanceLimit {
     /// What it is called.
     pub name: String,
     /// Units in a window, for people and headers.
@@ -74,7 +74,7 @@ pub struct InForce<'r> {
     pub is_wide: bool,
 }
 
-impl Limit {
+impl AllowanceLimit {
     /// How it is counted while the host has headroom, or has none.
     pub fn in_force(&self, headroom: bool) -> InForce<'_> {
         match &self.margin {
@@ -167,7 +167,7 @@ pub(super) fn limit_of(
     limit: &RequestLimit,
     on_limit: OnRefusal,
     now_us: u64,
-) -> Limit {
+) -> AllowanceLimit {
     let rate = &limit.rate;
     // One name for one limit, and a number where several have the same period.
     let same = all[..nth].iter().filter(|other| other.rate.period == rate.period).count();
@@ -182,7 +182,7 @@ pub(super) fn limit_of(
         elastic: matches!(rate.manner.throttle, Throttle::Elastic(_)),
     });
     let leaky = rate.manner.algorithm == Algorithm::LeakyBucket;
-    Limit {
+    AllowanceLimit {
         name,
         quota: rate.amount,
         window_s: rate.period.ns() / 1_000_000_000,

@@ -41,12 +41,12 @@ pub struct CounterKeys<'r> {
     pub api: &'r ApiRules,
     list: [Option<CounterKey<'r>>; MAX_COUNTER_KEYS],
     /// For a login: where it is kept that this user has logged in from this address.
-    pub known: Option<Known<'r>>,
+    pub known: Option<KnownAddress<'r>>,
 }
 
 /// A user and an address it may have logged in from.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'r> {
+pub struct KnownAddress<'r> {
     /// The pair.
     pub hash: Hash,
     /// For how long it stays known.

@@ -1,7 +1,7 @@
 //! What is answered, and why.
 
 use super::{
-    allowance::{Allowance, Limit},
+    allowance::{Allowance, AllowanceLimit},
     key::MAX_COUNTER_KEYS,
 };
 use crate::meter::bit;
@@ -72,7 +72,7 @@ impl<'r> Violated<'r> {
     }
 
     /// Each of them.
-    pub fn limits(&self) -> impl Iterator<Item = &'r Limit> {
+    pub fn limits(&self) -> impl Iterator<Item = &'r AllowanceLimit> {
         let of = |(allowance, bits): &(&'r Allowance, u64)| {
             let bits = *bits;
             let limits = allowance.limits.iter().enumerate();
@@ -146,7 +146,7 @@ pub struct Nearest<'r> {
     /// The allowance that the limit belongs to.
     pub allowance: &'r Allowance,
     /// The limit.
-    pub limit: &'r Limit,
+    pub limit: &'r AllowanceLimit,
     /// What is left of it.
     pub remaining: u64,
     /// How long until it is whole again.

@@ -1,6 +1,6 @@
 //! What one of many hosts gives when it cannot reach the store.
 
-use super::allowance::Limit;
+use super::allowance::AllowanceLimit;
 use crate::{meter::Meter, policy::Alone};
 
 /// The hosts that count together.
@@ -17,13 +17,13 @@ impl Fleet {
     }
 
     /// The limits of a host that is alone; none if it refuses everything then.
-    pub(super) fn alone(self, rule: Alone, limits: &[Limit]) -> Option<Vec<Limit>> {
+    pub(super) fn alone(self, rule: Alone, limits: &[AllowanceLimit]) -> Option<Vec<AllowanceLimit>> {
         let mut at = 0;
         let mut alone = Vec::with_capacity(limits.len());
         for limit in limits {
             let meter = self.part(rule, &limit.meter)?;
             let words = meter.words();
-            alone.push(Limit {
+            alone.push(AllowanceLimit {
                 name: limit.name.clone(),
                 quota: limit.quota,
                 window_s: limit.window_s,
@@ -47,7 +47,7 @@ impl Fleet {
     }
 
     /// Takes out of a limit what all hosts keep for themselves.
-    pub(super) fn keep_back(self, limit: &mut Limit) {
+    pub(super) fn keep_back(self, limit: &mut AllowanceLimit) {
         limit.meter = limit.meter.without_parts(self.permille, self.hosts);
         if let Some(margin) = &mut limit.margin {
             margin.meter = margin.meter.without_parts(self.permille, self.hosts);

@@ -1,7 +1,7 @@
 //! One decision: all limits of a request are looked at, and then all of them are charged or none.
 
 use super::{
-    allowance::Limit,
+    allowance::AllowanceLimit,
     cells::Cells,
     counter_keys::{CounterKey, CounterKeys},
     decision::{Decision, Nearest, Outcome, Violated},
@@ -216,6 +216,6 @@ fn charge(
 }
 
 /// The words of one limit of a key, if it has a place.
-fn words<'c>(cells: &'c Cells, place: Option<usize>, limit: &Limit) -> &'c [u64] {
+fn words<'c>(cells: &'c Cells, place: Option<usize>, limit: &AllowanceLimit) -> &'c [u64] {
     place.map_or(&FRESH[..], |place| &cells.words(place)[limit.at..])
 }

@@ -13,12 +13,12 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub struct Leases {
     most: usize,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<LeaseShard>]>,
 }
 
 /// Some of them.
 #[derive(Debug, Default)]
-struct Shard {
+struct LeaseShard {
     /// By the fingerprints of their keys, which nobody can choose.
     leases: HashMap<u64, Lease, foldhash::fast::RandomState>,
     /// When it was last looked for some that are not needed any more.
@@ -39,7 +39,7 @@ impl Leases {
     /// that key.
     pub fn with<R>(&self, hash: Hash, now_us: u64, look: impl FnOnce(&mut Lease) -> R) -> Option<R> {
         let mut shard = self.shard(hash);
-        let Shard { leases, swept_us } = &mut *shard;
+        let LeaseShard { leases, swept_us } = &mut *shard;
         if leases.len() >= self.most && !leases.contains_key(&hash.fingerprint) {
             if *swept_us + SWEEP_US <= now_us {
                 leases.retain(|_, lease| !lease.is_idle(now_us));
@@ -57,7 +57,7 @@ impl Leases {
         self.shard(hash).leases.get_mut(&hash.fingerprint).map(look)
     }
 
-    fn shard(&self, hash: Hash) -> MutexGuard<'_, Shard> {
+    fn shard(&self, hash: Hash) -> MutexGuard<'_, LeaseShard> {
         locked(&self.shards[hash.shard(SHARDS)])
     }
 
@@ -72,7 +72,7 @@ impl Leases {
     }
 }
 
-fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn locked(shard: &Mutex<LeaseShard>) -> MutexGuard<'_, LeaseShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -7,9 +7,9 @@ use std::{
 };
 
 use super::{
-    allowance::{Allowance, Limit, limit_of},
+    allowance::{Allowance, AllowanceLimit, limit_of},
     api_rules::{ApiRules, LoginRules, Named, Prefixes},
-    counter_keys::{CounterKey, CounterKeys, Known, Subject, shortened, write},
+    counter_keys::{CounterKey, CounterKeys, KnownAddress, Subject, shortened, write},
     fleet::Fleet,
     key::KeyHasher,
     request::{BadRequest, Request},
@@ -128,7 +128,7 @@ impl Rules {
         let mut built = Vec::with_capacity(limits.len());
         for (nth, limit) in limits.iter().enumerate() {
             let limit = limit_of(&name, nth, limits, limit, on_limit, now_us);
-            let limit = Limit { at: words, ..limit };
+            let limit = AllowanceLimit { at: words, ..limit };
             words += limit.margin.as_ref().map_or(&limit.meter, |margin| &margin.meter).words();
             built.push(limit);
         }
@@ -170,7 +170,13 @@ impl Rules {
         id
     }
 
-    fn push_alone(&mut self, name: &str, header: &str, limits: Vec<Limit>, on_limit: OnRefusal) -> usize {
+    fn push_alone(
+        &mut self,
+        name: &str,
+        header: &str,
+        limits: Vec<AllowanceLimit>,
+        on_limit: OnRefusal,
+    ) -> usize {
         let words = limits.iter().map(|limit| limit.at + limit.meter.words()).max().unwrap_or(0);
         let id = self.allowances.len();
         self.allowances.push(Allowance {
@@ -235,7 +241,7 @@ impl Rules {
             counters.push(user_and_ip);
             counters.push(self.counter(login.per_ip, Subject::Ip(api), request)?);
             counters.push(per_user);
-            counters.known = Some(Known {
+            counters.known = Some(KnownAddress {
                 hash: user_and_ip.hash.known(),
                 for_us: login.known_for_us,
                 of_strangers: per_user.allowance,

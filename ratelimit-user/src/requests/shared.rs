@@ -7,7 +7,7 @@
 //! ```
 
 use super::{
-    allowance::{Allowance, InForce, Limit},
+    allowance::{Allowance, AllowanceLimit, InForce},
     counter_keys::{CounterKey, CounterKeys, write},
     decision::{Decision, Nearest, Outcome, Violated},
     key::TextKey,
@@ -227,7 +227,7 @@ pub fn failed(counters: &CounterKeys<'_>, asked: &[Inquiry], leases: &Leases) {
 
 /// What the store's answers come to.
 #[derive(Debug)]
-pub struct Verdict<'r> {
+pub struct SharedVerdict<'r> {
     /// The decision, as far as shared counter keys go.
     pub decision: Decision<'r>,
     /// Inquiries that were charged although the request is refused: to be refunded.
@@ -241,7 +241,7 @@ pub fn verdict<'r>(
     told: &[Told],
     leases: &Leases,
     now_us: u64,
-) -> Verdict<'r> {
+) -> SharedVerdict<'r> {
     let mut violated = Violated::default();
     let mut retry: Option<(u64, Option<Nearest<'r>>)> = None;
     let (mut wait_us, mut margin, mut low) = (0, false, false);
@@ -286,7 +286,7 @@ pub fn verdict<'r>(
             (0, false, false) => Outcome::Allowed,
             _ => Outcome::Delayed { wait_us },
         };
-        return Verdict { decision: Decision::served(outcome, least), undo: Vec::new() };
+        return SharedVerdict { decision: Decision::served(outcome, least), undo: Vec::new() };
     };
     let undo =
         shared().filter(|((_, inquiry), told)| told.spent && !inquiry.ask.peek).map(|((_, inquiry), _)| {
@@ -299,7 +299,7 @@ pub fn verdict<'r>(
                 ..inquiry.clone()
             }
         });
-    Verdict { decision: refusal(retry_us, near, violated), undo: undo.collect() }
+    SharedVerdict { decision: refusal(retry_us, near, violated), undo: undo.collect() }
 }
 
 fn refused(wait_us: u64) -> Outcome {
@@ -330,7 +330,7 @@ fn reserved(allowance: &Allowance, request: &Request<'_>) -> u64 {
 
 /// Whether there is ever enough for a request at once, with the store.
 pub fn fits(allowance: &Allowance, request: &Request<'_>, headroom: bool) -> bool {
-    let room = |limit: &Limit| {
+    let room = |limit: &AllowanceLimit| {
         let in_force = limit.in_force(headroom);
         in_force.meter.capacity().saturating_sub(in_force.held_back)
     };
@@ -353,7 +353,7 @@ pub(super) fn inquiry(
 }
 
 fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
-    let counted = |limit: &Limit| {
+    let counted = |limit: &AllowanceLimit| {
         let InForce { meter, held_back, margin, .. } = limit.in_force(headroom);
         Counted { meter: meter.clone(), queue: limit.queue, margin, held_back }
     };

@@ -12,12 +12,12 @@ const LINES: usize = 16;
 /// So many numbers.
 #[derive(Debug)]
 pub struct Striped<const N: usize> {
-    lines: [Line<N>; LINES],
+    lines: [StripedLine<N>; LINES],
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Line<const N: usize>([AtomicU64; N]);
+struct StripedLine<const N: usize>([AtomicU64; N]);
 
 thread_local! {
     /// The line that this thread adds to.
@@ -29,7 +29,7 @@ thread_local! {
 
 impl<const N: usize> Default for Striped<N> {
     fn default() -> Self {
-        Self { lines: array::from_fn(|_| Line(array::from_fn(|_| AtomicU64::new(0)))) }
+        Self { lines: array::from_fn(|_| StripedLine(array::from_fn(|_| AtomicU64::new(0)))) }
     }
 }
 

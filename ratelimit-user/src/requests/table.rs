@@ -22,11 +22,11 @@ pub(super) struct Table {
 /// A shard on lines of the processor's cache of its own: whoever locks one does not slow down its neighbour.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Apart(Mutex<Shard>);
+struct Apart(Mutex<TableShard>);
 
 /// A part of all keys: one table for each size of state.
 #[derive(Debug, Default)]
-struct Shard {
+struct TableShard {
     tables: Vec<(usize, Cells)>,
 }
 
@@ -42,7 +42,7 @@ pub struct Usage {
 /// Shards that are locked, always in the same order.
 #[derive(Debug)]
 pub(super) struct Locked<'t> {
-    shards: [Option<(usize, MutexGuard<'t, Shard>)>; MAX_COUNTER_KEYS],
+    shards: [Option<(usize, MutexGuard<'t, TableShard>)>; MAX_COUNTER_KEYS],
     most: usize,
 }
 
@@ -77,7 +77,7 @@ impl Table {
         locked
     }
 
-    fn shard(&self, at: usize) -> MutexGuard<'_, Shard> {
+    fn shard(&self, at: usize) -> MutexGuard<'_, TableShard> {
         // Words are whole at any time: a panic leaves nothing half done.
         self.shards[at].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,7 +116,7 @@ impl Locked<'_> {
     }
 }
 
-impl Shard {
+impl TableShard {
     fn cells(&mut self, words: usize, most: usize) -> &mut Cells {
         let at = match self.tables.iter().position(|(size, _)| *size == words) {
             Some(at) => at,

@@ -10,7 +10,7 @@ use super::{
     leases::Leases,
     renewal,
     renewals::Renewals,
-    shared::{self, Step, Taking, Verdict, fits, is_shared},
+    shared::{self, SharedVerdict, Step, Taking, fits, is_shared},
 };
 use crate::{
     clock::Clock,
@@ -105,7 +105,8 @@ impl Together {
         let mut marks = answers.iter().map(Result::is_ok);
         let rest = counters.only(|counter| !is_shared(counter) || marks.next() != Some(true));
         let (told, answered) = self.told(&rest, &asked, &answers);
-        let Verdict { decision, undo } = shared::verdict(&together, &answered, &told, &self.leases, now_us);
+        let SharedVerdict { decision, undo } =
+            shared::verdict(&together, &answered, &told, &self.leases, now_us);
         if !undo.is_empty() {
             self.store.tell(undo);
         }

@@ -14,16 +14,16 @@ use crate::compile::lists::Prefix;
 pub enum Layer {
     /// Made for this host alone.
     Local,
-    /// Holds on all hosts.
+    /// Made for all hosts.
     Cluster,
 }
 
 /// What the list says of a prefix from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEdit {
-    /// The prefix.
+    /// The prefix that is edited.
     pub prefix: Prefix,
-    /// Its block; none: it is not blocked.
+    /// The block of the prefix; none if the prefix is not blocked.
     pub block: Option<(HostBlock, Layer)>,
 }
 
@@ -39,7 +39,7 @@ impl Layers {
     /// What was left behind by the daemon before.
     pub(super) fn inherit(&mut self, prefix: Prefix, hidden: Option<HostBlock>) {
         self.shown.insert(prefix);
-        self.hidden.extend(hidden.map(|held| (prefix, held)));
+        self.hidden.extend(hidden.map(|block| (prefix, block)));
     }
 
     /// Prefixes whose block on the list is the cluster's.
@@ -60,7 +60,7 @@ impl Layers {
         now_ns: u64,
     ) -> Option<HostBlock> {
         let local = if self.shown.contains(prefix) { self.hidden.get(prefix) } else { listed };
-        local.filter(|held| held.holds(now_ns)).cloned()
+        local.filter(|block| block.holds(now_ns)).cloned()
     }
 
     /// The list with these two.
@@ -76,7 +76,7 @@ impl Layers {
                 self.inherit(prefix, local);
                 Some((cluster, Layer::Cluster))
             }
-            (local, _) => local.map(|held| (held, Layer::Local)),
+            (local, _) => local.map(|block| (block, Layer::Local)),
         };
         ListEdit { prefix, block }
     }
@@ -94,7 +94,7 @@ impl Layers {
         let edit = self.placed(prefix, local, cluster);
         let is_said = match (&edit.block, listed) {
             (None, None) => true,
-            (Some((held, new)), Some(listed)) => *new == layer && held.is_nearly(listed),
+            (Some((block, new)), Some(listed)) => *new == layer && block.is_nearly(listed),
             // What has run out is about to be swept, with what is remembered of it.
             (None, Some(listed)) => !listed.holds(now_ns),
             (Some(_), None) => false,

@@ -17,9 +17,9 @@ const NEARLY_NS: u64 = 1_000_000_000;
 /// A block as one host has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostBlock {
-    /// Until when, by the clock that the packet path has; none: until it is removed.
+    /// When the block ends, by the clock of the packet path; none if it holds until somebody removes it.
     pub until_ns: Option<u64>,
-    /// Why.
+    /// Why the prefix is blocked.
     pub reason: String,
 }
 
@@ -45,7 +45,7 @@ impl HostBlock {
         }
     }
 
-    /// Whether it is not worth a word that it is not the same.
+    /// Whether two blocks differ by so little that nobody is told.
     pub(super) fn is_nearly(&self, other: &Self) -> bool {
         let is_near = match (self.until_ns, other.until_ns) {
             (None, None) => true,
@@ -59,8 +59,8 @@ impl HostBlock {
 /// A block for all hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRecord {
-    /// The block.
-    pub held: HostBlock,
+    /// When the block ends, and why there is one.
+    pub host_block: HostBlock,
     /// The host that it was made on.
     pub origin: String,
 }
@@ -78,7 +78,7 @@ pub(crate) struct RecordChange {
 /// What a change has made of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordFate {
-    /// It holds, for so long from when the store said so.
+    /// The block holds for this many milliseconds after the store's answer, or without an end.
     Holds {
         left_ms: Option<u64>,
     },
@@ -144,7 +144,7 @@ impl RecordChange {
         check_reason(&self.reason)?;
         let until_ns = left_ms.map(|ms| now_ns.saturating_add(ms.saturating_mul(1_000_000)));
         Ok(Some(BlockRecord {
-            held: HostBlock { until_ns, reason: self.reason.clone() },
+            host_block: HostBlock { until_ns, reason: self.reason.clone() },
             origin: self.origin.clone(),
         }))
     }

@@ -19,7 +19,7 @@ impl ThisHost for House {
     }
 
     fn listed(&self, prefix: &Prefix) -> Option<HostBlock> {
-        self.list.get(prefix).map(|(held, _)| held.clone())
+        self.list.get(prefix).map(|(host_block, _)| host_block.clone())
     }
 }
 
@@ -41,7 +41,9 @@ impl House {
     }
 
     fn on_list(&self, prefix: &str) -> Option<(Option<u64>, &str, Layer)> {
-        self.list.get(&p(prefix)).map(|(held, layer)| (held.until_ns, held.reason.as_str(), *layer))
+        self.list
+            .get(&p(prefix))
+            .map(|(host_block, layer)| (host_block.until_ns, host_block.reason.as_str(), *layer))
     }
 }
 
@@ -49,7 +51,7 @@ fn p(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-fn held(until_s: Option<u64>, reason: &str) -> HostBlock {
+fn host_block(until_s: Option<u64>, reason: &str) -> HostBlock {
     HostBlock { until_ns: until_s.map(|s| s * SECOND), reason: reason.into() }
 }
 
@@ -75,11 +77,11 @@ fn a_block_of_this_host_survives_whatever_the_cluster_does_with_the_same_prefix(
         (None, FOREVER, (None, "mine", Layer::Local)),
     ] {
         let (mut house, mut blocks) = (House::default(), Blocks::new("a"));
-        house.carry_out([blocks.with_local(p(NET), Some(held(local, "mine")), 0)]);
+        house.carry_out([blocks.with_local(p(NET), Some(host_block(local, "mine")), 0)]);
         blocks.learn(&change(NET, 1, cluster), 0).unwrap();
         house.settle(&mut blocks, NET, 0);
         assert_eq!(house.on_list(NET), Some(shown), "{local:?} {cluster:?}");
-        assert_eq!(blocks.local(&p(NET), &house, 0), Some(held(local, "mine")));
+        assert_eq!(blocks.local(&p(NET), &house, 0), Some(host_block(local, "mine")));
         blocks.learn(&change(NET, 2, RecordFate::Removed), 0).unwrap();
         house.settle(&mut blocks, NET, 0);
         let mine = (local.map(|s| s * SECOND), "mine", Layer::Local);
@@ -95,7 +97,7 @@ fn the_cluster_s_block_survives_the_removal_of_the_local_one() {
         blocks.learn(&change(NET, 1, lasts(100)), 0).unwrap();
         house.settle(&mut blocks, NET, 0);
         assert_eq!(blocks.local(&p(NET), &house, 0), None, "the cluster's is not this host's");
-        house.carry_out([blocks.with_local(p(NET), Some(held(until, "mine")), 0)]);
+        house.carry_out([blocks.with_local(p(NET), Some(host_block(until, "mine")), 0)]);
         house.carry_out([blocks.with_local(p(NET), None, 0)]);
         assert_eq!(house.on_list(NET), Some((Some(100 * SECOND), "flood", Layer::Cluster)), "{until:?}");
         assert_eq!(blocks.local(&p(NET), &house, 0), None);
@@ -105,7 +107,7 @@ fn the_cluster_s_block_survives_the_removal_of_the_local_one() {
 #[test]
 fn a_local_block_that_ran_out_behind_the_cluster_s_does_not_come_back() {
     let (mut house, mut blocks) = (House::default(), Blocks::new("a"));
-    house.carry_out([blocks.with_local(p(NET), Some(held(Some(50), "mine")), 0)]);
+    house.carry_out([blocks.with_local(p(NET), Some(host_block(Some(50), "mine")), 0)]);
     blocks.learn(&change(NET, 1, FOREVER), 0).unwrap();
     house.settle(&mut blocks, NET, 0);
     blocks.learn(&change(NET, 2, RecordFate::Removed), 60 * SECOND).unwrap();
@@ -140,7 +142,7 @@ fn a_block_that_would_cut_off_a_friend_is_refused_until_that_has_changed() {
 fn a_block_that_is_refused_leaves_the_local_one_alone() {
     let mut house = House { friends: vec![p("203.0.113.7/32")], ..House::default() };
     let mut blocks = Blocks::new("a");
-    house.carry_out([blocks.with_local(p(NET), Some(held(Some(9), "forced")), 0)]);
+    house.carry_out([blocks.with_local(p(NET), Some(host_block(Some(9), "forced")), 0)]);
     blocks.learn(&change(NET, 1, FOREVER), 0).unwrap();
     house.settle(&mut blocks, NET, 0);
     assert_eq!(house.on_list(NET), Some((Some(9 * SECOND), "forced", Layer::Local)));
@@ -150,7 +152,7 @@ fn a_block_that_is_refused_leaves_the_local_one_alone() {
 fn what_an_operator_forced_here_is_not_refused_here_but_what_another_host_makes_of_it_is() {
     let mut house = House { friends: vec![p("203.0.113.7/32")], ..House::default() };
     let mut blocks = Blocks::new("a");
-    blocks.edit(p(NET), Some(held(None, "flood")), 1);
+    blocks.edit(p(NET), Some(host_block(None, "flood")), 1);
     blocks.force(p(NET));
     house.settle(&mut blocks, NET, 0);
     assert!(house.on_list(NET).is_some());
@@ -232,7 +234,7 @@ fn no_store_can_make_a_host_keep_more_than_so_many() {
 #[test]
 fn an_own_edit_holds_at_once_and_until_the_store_has_said_what_came_of_it() {
     let (mut house, mut blocks) = (House::default(), Blocks::new("a"));
-    blocks.edit(p(NET), Some(held(None, "mine")), 1);
+    blocks.edit(p(NET), Some(host_block(None, "mine")), 1);
     house.settle(&mut blocks, NET, 0);
     assert_eq!(house.on_list(NET), Some((None, "mine", Layer::Cluster)));
     // Somebody else's edit that came to the store before ours.
@@ -354,20 +356,20 @@ proptest! {
         for (version, event) in (1..).zip(events) {
             match event {
                 Event::Local(for_s) => {
-                    let held = held(for_s.map(|s| now / SECOND + s), "mine");
-                    local = Some(held.clone());
-                    house.carry_out([blocks.with_local(p(NET), Some(held), now)]);
+                    let host_block = host_block(for_s.map(|s| now / SECOND + s), "mine");
+                    local = Some(host_block.clone());
+                    house.carry_out([blocks.with_local(p(NET), Some(host_block), now)]);
                 }
                 Event::LocalGone => {
                     let found = blocks.local(&p(NET), &house, now);
-                    prop_assert_eq!(found, local.take().filter(|held| held.holds(now)));
+                    prop_assert_eq!(found, local.take().filter(|host_block| host_block.holds(now)));
                     house.carry_out([blocks.with_local(p(NET), None, now)]);
                 }
                 Event::Cluster(for_s) => {
                     let fate = for_s.map_or(FOREVER, lasts);
                     blocks.learn(&change(NET, version, fate), now).unwrap();
                     house.settle(&mut blocks, NET, now);
-                    cluster = Some(held(for_s.map(|s| now / SECOND + s), "flood"));
+                    cluster = Some(host_block(for_s.map(|s| now / SECOND + s), "flood"));
                     taken = house.friends.is_empty();
                 }
                 Event::ClusterGone => {
@@ -377,7 +379,7 @@ proptest! {
                 }
                 Event::Passes(seconds) => {
                     now += seconds * SECOND;
-                    house.list.retain(|_, (held, _)| held.holds(now));
+                    house.list.retain(|_, (host_block, _)| host_block.holds(now));
                     blocks.sweep(now);
                 }
                 Event::Friend(is) => {
@@ -388,9 +390,9 @@ proptest! {
                 }
             }
             let in_force = [local.as_ref(), cluster.as_ref().filter(|_| taken)].into_iter().flatten();
-            let ends = |held: &HostBlock| held.until_ns.unwrap_or(u64::MAX);
-            let longest = in_force.clone().filter(|held| held.holds(now)).map(ends).max();
-            let said = house.list.get(&p(NET)).map(|(held, _)| ends(held));
+            let ends = |host_block: &HostBlock| host_block.until_ns.unwrap_or(u64::MAX);
+            let longest = in_force.clone().filter(|host_block| host_block.holds(now)).map(ends).max();
+            let said = house.list.get(&p(NET)).map(|(host_block, _)| ends(host_block));
             // An end that has hardly changed is not written again, so the list may be a second early or late; never about a block that
             // was removed.
             let is_right = match (longest, said) {

@@ -8,7 +8,7 @@ use crate::{
 /// What the script says about the call itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallStanding {
-    /// Edits were carried out.
+    /// The store has carried out the edits of this call.
     Current,
     /// A newer call of this daemon came before.
     Late,
@@ -22,7 +22,7 @@ pub(super) enum CallStanding {
 
 #[derive(Clone, Debug)]
 pub(super) struct GossipAnswer {
-    /// The store's clock.
+    /// The store's clock, in milliseconds.
     pub(super) now_ms: u64,
     pub(super) identity: String,
     /// Of what was said before that version, the store may have lost nothing; of what came later, everything before this identity.

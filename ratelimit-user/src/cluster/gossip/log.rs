@@ -2,7 +2,7 @@
 
 use crate::cluster::blocks::{RecordChange, RecordFate};
 
-/// Lines from one answer.
+/// How many lines one answer may add to the log.
 const SAID: usize = 20;
 
 /// A change that somebody has made.

@@ -12,30 +12,30 @@ use crate::{
 /// Edits that wait at most: a store that is away for long must not fill this host's memory.
 const WAITING: usize = 20_000;
 /// Edits in one call: a few milliseconds of the server's time.
-const TOLD: usize = 200;
+const EDITS_IN_A_CALL: usize = 200;
 
-/// One edit. It is told with every call until there is an answer, and counts once.
+/// One edit. Every call repeats it until the store answers; the store counts it once.
 #[derive(Clone, Debug)]
 pub(super) struct Edit {
     /// Counts the edits of this daemon, from 1.
     pub(super) sequence: u64,
     pub(super) prefix: Prefix,
-    /// None: it is removed.
+    /// The block; none if the edit removes it.
     pub(super) block: Option<BlockRecord>,
-    /// It only counts if the store has heard nothing of the prefix since it lost something.
+    /// Whether the edit gives back what the store lost, and so counts only if the store has heard nothing of the prefix since.
     pub(super) restores: bool,
 }
 
 /// An edit as it is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingEdit {
-    /// Its number.
+    /// The number of the edit.
     pub sequence: u64,
-    /// The prefix.
+    /// The prefix that is edited.
     pub prefix: String,
-    /// Its block: until when, why, made on which host. None: it is removed.
+    /// The end, the reason and the host of the block; none if the edit removes it.
     pub block: Option<(Option<u64>, String, String)>,
-    /// It only counts if the store has heard nothing of the prefix since it lost something.
+    /// Whether the edit gives back what the store lost, and so counts only if the store has heard nothing of the prefix since.
     pub restores: bool,
 }
 
@@ -45,17 +45,19 @@ impl WaitingEdit {
         Self {
             sequence: edit.sequence,
             prefix: edit.prefix.to_string(),
-            block: block.map(|block| (block.held.until_ns, block.held.reason.clone(), block.origin.clone())),
+            block: block.map(|block| {
+                (block.host_block.until_ns, block.host_block.reason.clone(), block.origin.clone())
+            }),
             restores: edit.restores,
         }
     }
 
-    /// None if it is of no prefix.
+    /// Reads an edit back; none if its text is no prefix.
     fn read(&self) -> Option<Edit> {
-        let block = self
-            .block
-            .clone()
-            .map(|(until_ns, reason, origin)| BlockRecord { held: HostBlock { until_ns, reason }, origin });
+        let block = self.block.clone().map(|(until_ns, reason, origin)| BlockRecord {
+            host_block: HostBlock { until_ns, reason },
+            origin,
+        });
         let prefix = self.prefix.parse().ok()?;
         Some(Edit { sequence: self.sequence, prefix, block, restores: self.restores })
     }
@@ -82,12 +84,12 @@ impl Outbox {
         self.last
     }
 
-    /// All that wait.
+    /// All edits that wait for an answer.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Edit> {
         self.edits.iter()
     }
 
-    /// Those after a number, as they are written down.
+    /// The edits after a number, as they are written down.
     pub(super) fn after(&self, sequence: u64) -> impl Iterator<Item = WaitingEdit> {
         let first = self.edits.partition_point(|edit| edit.sequence <= sequence);
         self.edits.range(first..).map(WaitingEdit::of)
@@ -107,23 +109,23 @@ impl Outbox {
         self.edits.len()
     }
 
-    /// Its number.
+    /// Adds an edit and returns its number.
     pub(super) fn push(&mut self, prefix: Prefix, block: Option<BlockRecord>, restores: bool) -> u64 {
         self.last += 1;
         self.edits.push_back(Edit { sequence: self.last, prefix, block, restores });
         self.last
     }
 
-    /// What the next call says: always the first ones, so that no number is left out.
-    pub(super) fn told(&self) -> impl Iterator<Item = &Edit> {
-        self.edits.iter().take(TOLD)
+    /// The edits of the next call: always the first ones, so that no number is left out.
+    pub(super) fn next_edits(&self) -> impl Iterator<Item = &Edit> {
+        self.edits.iter().take(EDITS_IN_A_CALL)
     }
 
     pub(super) fn get(&self, sequence: u64) -> Option<&Edit> {
         self.edits.iter().find(|edit| edit.sequence == sequence)
     }
 
-    /// Those up to this number are done.
+    /// Forgets the edits up to a number, which the store has answered.
     pub(super) fn answered(&mut self, sequence: u64) {
         while self.edits.front().is_some_and(|edit| edit.sequence <= sequence) {
             self.edits.pop_front();

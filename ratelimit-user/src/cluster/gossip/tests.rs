@@ -21,7 +21,7 @@ impl ThisHost for House {
     }
 
     fn listed(&self, prefix: &Prefix) -> Option<HostBlock> {
-        self.list.get(prefix).map(|(held, _)| held.clone())
+        self.list.get(prefix).map(|(host_block, _)| host_block.clone())
     }
 }
 
@@ -113,7 +113,7 @@ fn p(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-fn held(until_s: Option<u64>) -> HostBlock {
+fn host_block(until_s: Option<u64>) -> HostBlock {
     HostBlock { until_ns: until_s.map(|s| s * SECOND), reason: "mine".into() }
 }
 
@@ -142,7 +142,7 @@ fn words(gossip: &mut Gossip, now_ns: u64) -> Vec<String> {
 }
 
 /// The edits of the next call: seven words each.
-fn told(gossip: &mut Gossip, now_ns: u64) -> Vec<Vec<String>> {
+fn next_edits(gossip: &mut Gossip, now_ns: u64) -> Vec<Vec<String>> {
     words(gossip, now_ns)[9..].chunks(7).map(<[String]>::to_vec).collect()
 }
 
@@ -192,17 +192,17 @@ fn facts_of_the_daemon_are_told_as_they_are() {
 #[test]
 fn an_edit_is_told_with_every_call_until_it_is_answered() {
     let (mut gossip, mut house) = settled();
-    let added = gossip.add(p(NET), held(Some(60)), false, &house, 10 * SECOND).unwrap();
+    let added = gossip.add(p(NET), host_block(Some(60)), false, &house, 10 * SECOND).unwrap();
     house.carry_out(added);
     assert_eq!(house.on_list(), [NET], "here at once");
-    gossip.add(p("192.0.2.0/24"), held(None), false, &house, 10 * SECOND).unwrap();
+    gossip.add(p("192.0.2.0/24"), host_block(None), false, &house, 10 * SECOND).unwrap();
     house.carry_out(gossip.remove(p(NET), &house, 11 * SECOND).unwrap());
-    let [own, forever, gone] = told(&mut gossip, 20 * SECOND).try_into().unwrap();
+    let [own, forever, gone] = next_edits(&mut gossip, 20 * SECOND).try_into().unwrap();
     assert_eq!(own, ["1", "add", "0", NET, "40000", "mine", "a"]);
     assert_eq!(forever, ["2", "add", "0", "192.0.2.0/24", "-1", "mine", "a"]);
     assert_eq!(gone, ["3", "remove", "0", NET, "0", "", "a"]);
     assert_eq!(
-        told(&mut gossip, 90 * SECOND)[0][4],
+        next_edits(&mut gossip, 90 * SECOND)[0][4],
         "1",
         "one that has run out still replaces what was there"
     );
@@ -211,7 +211,7 @@ fn an_edit_is_told_with_every_call_until_it_is_answered() {
     let heard = hear(&mut gossip, &mut house, &Reply { edit: 2, ..quiet() }, 20 * SECOND);
     assert!(heard.again, "one more is to be said");
     assert_eq!((gossip.waiting(), gossip.answered()), (1, 2));
-    assert_eq!(told(&mut gossip, 0)[0][0], "3");
+    assert_eq!(next_edits(&mut gossip, 0)[0][0], "3");
     assert!(!hear(&mut gossip, &mut house, &Reply { edit: 3, ..quiet() }, 20 * SECOND).again);
     assert_eq!((gossip.waiting(), gossip.answered()), (0, 3));
     let error = gossip.remove(p(NET), &house, 21 * SECOND).unwrap_err();
@@ -221,7 +221,7 @@ fn an_edit_is_told_with_every_call_until_it_is_answered() {
 #[test]
 fn while_there_is_more_to_hear_no_edit_counts_as_answered() {
     let (mut gossip, mut house) = settled();
-    gossip.add(p(NET), held(None), false, &house, 0).unwrap();
+    gossip.add(p(NET), host_block(None), false, &house, 0).unwrap();
     hear(&mut gossip, &mut house, &Reply { edit: 1, more: true, ..quiet() }, 0);
     assert_eq!(gossip.waiting(), 1);
     hear(&mut gossip, &mut house, &Reply { edit: 1, ..quiet() }, 0);
@@ -233,26 +233,26 @@ fn a_store_that_is_away_for_long_fills_no_memory_and_gets_edits_in_portions() {
     let (mut gossip, house) = settled();
     let prefix = |n: u32| Prefix::masked(std::net::Ipv4Addr::from(0x0a00_0000 + n).into(), 32);
     for n in 0..20_000 {
-        gossip.add(prefix(n), held(None), false, &house, 0).unwrap();
+        gossip.add(prefix(n), host_block(None), false, &house, 0).unwrap();
     }
-    let error = gossip.add(prefix(20_000), held(None), false, &house, 0).unwrap_err();
+    let error = gossip.add(prefix(20_000), host_block(None), false, &house, 0).unwrap_err();
     assert!(error.starts_with("20000 changes of blocks wait for the store"), "{error}");
-    assert_eq!(told(&mut gossip, 0).len(), 200);
+    assert_eq!(next_edits(&mut gossip, 0).len(), 200);
 }
 
 #[test]
 fn what_would_cut_somebody_off_is_added_by_force_alone_and_what_is_absurd_never() {
     let (mut gossip, mut house) = settled();
     house.friends.push(p("203.0.113.7"));
-    let error = gossip.add(p(NET), held(None), false, &house, 0).unwrap_err();
+    let error = gossip.add(p(NET), host_block(None), false, &house, 0).unwrap_err();
     assert!(error.contains("is a friend"), "{error}");
     assert_eq!(gossip.waiting(), 0);
-    house.carry_out(gossip.add(p(NET), held(None), true, &house, 0).unwrap());
+    house.carry_out(gossip.add(p(NET), host_block(None), true, &house, 0).unwrap());
     assert!(gossip.is_forced(&p(NET)) && !gossip.is_forced(&p("192.0.2.0/24")));
     assert_eq!(house.on_list(), [NET]);
     let loud = HostBlock { until_ns: None, reason: "a\u{7}b".into() };
-    for (prefix, held) in [("0.0.0.0/7", held(None)), ("192.0.2.0/24", loud)] {
-        assert!(gossip.add(p(prefix), held, true, &house, 0).is_err(), "{prefix}");
+    for (prefix, host_block) in [("0.0.0.0/7", host_block(None)), ("192.0.2.0/24", loud)] {
+        assert!(gossip.add(p(prefix), host_block, true, &house, 0).is_err(), "{prefix}");
     }
 }
 
@@ -287,7 +287,7 @@ fn news_of_others_are_carried_out_and_told_to_the_operator_but_not_what_was_ther
     assert_eq!(house.on_list(), ["192.0.2.1/32", "192.0.2.2/32"]);
     assert_eq!(house.listed(&p("192.0.2.2")).unwrap().until_ns, Some(1_500_000_000));
     // What it has said itself is no news.
-    house.carry_out(gossip.add(p(NET), held(None), false, &house, 0).unwrap());
+    house.carry_out(gossip.add(p(NET), host_block(None), false, &house, 0).unwrap());
     let own = (NET.to_owned(), 1, -1, "a");
     let heard =
         hear(&mut gossip, &mut house, &Reply { version: 7, changes: vec![own], edit: 1, ..quiet() }, 0);
@@ -349,11 +349,11 @@ fn one_that_is_not_heard_for_a_daemon_that_is_gone_tries_a_higher_number_at_once
         assert!(!heard.again);
         assert!(heard.log[0].contains("another host calls the store as \"a\""), "{:?}", heard.log);
         assert_eq!(gossip.numbers().incarnation, 91);
-        let error = gossip.add(p(NET), held(None), false, &house, 0).unwrap_err();
+        let error = gossip.add(p(NET), host_block(None), false, &house, 0).unwrap_err();
         assert!(error.contains("no other host would hear of it"), "{error}");
         let heard = hear(&mut gossip, &mut house, &quiet(), 0);
         assert_eq!(heard.log, ["the store hears this host again"]);
-        assert!(gossip.add(p(NET), held(None), false, &house, 0).is_ok());
+        assert!(gossip.add(p(NET), host_block(None), false, &house, 0).is_ok());
     }
 }
 
@@ -361,7 +361,7 @@ fn one_that_is_not_heard_for_a_daemon_that_is_gone_tries_a_higher_number_at_once
 fn whoever_the_store_has_no_ear_for_still_hears_everything_and_keeps_what_it_has_to_say() {
     for (standing, why) in [("taken", "another host calls"), ("crowded", "as many hosts as it can")] {
         let (mut gossip, mut house) = settled();
-        gossip.add(p("192.0.2.0/24"), held(None), false, &house, 0).unwrap();
+        gossip.add(p("192.0.2.0/24"), host_block(None), false, &house, 0).unwrap();
         let changes = vec![blocked(NET, -1)];
         let reply = Reply { standing, edit: 1, version: 1, changes, refused: vec![(1, "no")], ..quiet() };
         let heard = hear(&mut gossip, &mut house, &reply, 0);
@@ -378,7 +378,7 @@ fn whoever_the_store_has_no_ear_for_still_hears_everything_and_keeps_what_it_has
 #[test]
 fn a_refusal_of_the_store_is_told_with_its_reason_in_plain_text() {
     let (mut gossip, mut house) = settled();
-    gossip.add(p(NET), held(None), false, &house, 0).unwrap();
+    gossip.add(p(NET), host_block(None), false, &house, 0).unwrap();
     let reply = Reply { edit: 1, refused: vec![(1, "no \u{1b}[31mroom"), (9, "whose?")], ..quiet() };
     let heard = hear(&mut gossip, &mut house, &reply, 0);
     assert_eq!(heard.log, ["the store refused to block 203.0.113.0/24 on all hosts: no ?[31mroom"]);
@@ -401,11 +401,11 @@ fn what_another_store_has_lost_is_given_back_own_edits_at_once_and_those_of_othe
     );
     assert!(heard.again, "something is to be given back");
     assert_eq!(house.on_list().len(), 2, "nothing is let go");
-    assert_eq!(told(&mut gossip, SECOND), [["1", "add", "1", "192.0.2.0/24", "-1", "flood", "a"]]);
+    assert_eq!(next_edits(&mut gossip, SECOND), [["1", "add", "1", "192.0.2.0/24", "-1", "flood", "a"]]);
     hear(&mut gossip, &mut house, &Reply { identity: "s2", edit: 1, ..quiet() }, 30 * SECOND);
     assert_eq!(gossip.waiting(), 0, "others have half a minute");
     hear(&mut gossip, &mut house, &Reply { identity: "s2", edit: 1, ..quiet() }, 31 * SECOND);
-    assert_eq!(told(&mut gossip, SECOND), [["2", "add", "1", NET, "-1", "flood", "b"]]);
+    assert_eq!(next_edits(&mut gossip, SECOND), [["2", "add", "1", NET, "-1", "flood", "b"]]);
 }
 
 #[test]
@@ -424,13 +424,13 @@ fn a_store_whose_numbers_went_back_is_another_one_and_the_same_one_is_not() {
 
 #[test]
 fn blocks_whose_store_is_not_known_any_more_are_told_again() {
-    let list = [(p(NET), BlockRecord { held: held(None), origin: "a".into() })];
+    let list = [(p(NET), BlockRecord { host_block: host_block(None), origin: "a".into() })];
     let mut house = House::default();
-    house.list.insert(p(NET), (held(None), Layer::Cluster));
+    house.list.insert(p(NET), (host_block(None), Layer::Cluster));
     let mut gossip = Gossip::new("a", 1, &Saved::default(), list.clone(), 0).unwrap();
     let heard = hear(&mut gossip, &mut house, &Reply { begins: true, ..quiet() }, 0);
     assert!(heard.log[0].starts_with("what was known of the store is lost"), "{:?}", heard.log);
-    assert_eq!(told(&mut gossip, 0), [["1", "add", "1", NET, "-1", "mine", "a"]]);
+    assert_eq!(next_edits(&mut gossip, 0), [["1", "add", "1", NET, "-1", "mine", "a"]]);
     // One who knows its store takes its word.
     let numbers = Numbers { identity: Some("s1".into()), version: 1, ..Numbers::default() };
     let saved = Saved { numbers, ..Saved::default() };
@@ -445,12 +445,12 @@ fn blocks_whose_store_is_not_known_any_more_are_told_again() {
 fn what_a_daemon_leaves_behind_the_next_one_goes_on_with() {
     let (mut gossip, mut house) = settled();
     house.friends.push(p("203.0.113.7"));
-    house.carry_out(gossip.add(p(NET), held(None), true, &house, 0).unwrap());
-    house.carry_out([gossip.block_here(p("192.0.2.0/24"), held(Some(50)), 0)]);
+    house.carry_out(gossip.add(p(NET), host_block(None), true, &house, 0).unwrap());
+    house.carry_out([gossip.block_here(p("192.0.2.0/24"), host_block(Some(50)), 0)]);
     let changes = vec![blocked("192.0.2.0/24", 90_000)];
     hear(&mut gossip, &mut house, &Reply { version: 1, changes, ..quiet() }, 0);
     let wide = p("192.0.2.0/24");
-    assert_eq!(gossip.hidden(&wide), Some(&held(Some(50))));
+    assert_eq!(gossip.hidden(&wide), Some(&host_block(Some(50))));
     let saved = gossip.saved();
     assert_eq!(saved.forced, [NET]);
     assert_eq!(saved.hidden, [("192.0.2.0/24".to_owned(), Some(50 * SECOND), "mine".to_owned())]);
@@ -461,9 +461,9 @@ fn what_a_daemon_leaves_behind_the_next_one_goes_on_with() {
     let mut next = Gossip::new("a", 2, &saved, shown, 0).unwrap();
     assert_eq!(
         (next.waiting(), next.is_forced(&p(NET)), next.hidden(&wide)),
-        (1, true, Some(&held(Some(50))))
+        (1, true, Some(&host_block(Some(50))))
     );
-    assert_eq!(told(&mut next, 0), [["1", "add", "0", NET, "-1", "mine", "a"]]);
+    assert_eq!(next_edits(&mut next, 0), [["1", "add", "0", NET, "-1", "mine", "a"]]);
     assert_eq!(next.waiting_after(0).count(), 1);
     assert_eq!(next.waiting_after(1).count(), 0);
     // The block of this host alone is taken away, and the cluster's stays.
@@ -482,7 +482,8 @@ fn edits_are_resumed_in_their_order_and_each_once() {
         let saved =
             Saved { waiting: left, numbers: Numbers { edit, ..Numbers::default() }, ..Saved::default() };
         let mut gossip = daemon(&saved);
-        let sequences: Vec<String> = told(&mut gossip, 0).into_iter().map(|words| words[0].clone()).collect();
+        let sequences: Vec<String> =
+            next_edits(&mut gossip, 0).into_iter().map(|words| words[0].clone()).collect();
         assert_eq!(sequences, ["5", "7"]);
         assert_eq!((gossip.answered(), gossip.numbers().edit), (4, last));
         assert_eq!(gossip.waiting_after(5).map(|left| left.sequence).collect::<Vec<_>>(), [7]);
@@ -554,7 +555,7 @@ fn a_clock_of_the_store_that_was_set_is_said_and_told() {
 #[test]
 fn an_answer_that_makes_no_sense_changes_nothing() {
     let (mut gossip, house) = settled();
-    gossip.add(p(NET), held(None), false, &house, 0).unwrap();
+    gossip.add(p(NET), host_block(None), false, &house, 0).unwrap();
     let before = gossip.saved();
     assert!(gossip.hear(&Value::Nil, &house, 0).is_err());
     assert_eq!(gossip.saved(), before);

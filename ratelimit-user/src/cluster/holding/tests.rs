@@ -33,8 +33,8 @@ fn a_store_that_gives_more_than_was_asked_for_or_for_longer_is_not_taken_at_its_
         assert!(wanted > 0 && wanted <= 100, "{wanted}");
         let grant = Grant { units, lifetime_us, others: Others::Agree };
         holding.answer(&grant, 1_000 * MS, 1_001 * MS, &timing());
-        let told = holding.told();
-        assert_eq!((told.ceiling, told.expires_ns), (wanted, 1_875 * MS), "{units} for {lifetime_us} us");
+        let lease = holding.packet_lease();
+        assert_eq!((lease.ceiling, lease.expires_ns), (wanted, 1_875 * MS), "{units} for {lifetime_us} us");
     }
 }
 
@@ -45,8 +45,8 @@ fn what_a_host_held_while_it_stood_still_is_not_spent_and_is_given_back() {
     holding.answer(&grant, 1_000 * MS, 1_001 * MS, &timing());
     assert_eq!(holding.held(1_002 * MS), wanted);
     holding.lapse(1_002 * MS);
-    assert_eq!((holding.held(1_002 * MS), holding.told().expires_ns), (0, 0));
-    assert_eq!(holding.told().ceiling, 0);
+    assert_eq!((holding.held(1_002 * MS), holding.packet_lease().expires_ns), (0, 0));
+    assert_eq!(holding.packet_lease().ceiling, 0);
     // No packet has the old ceiling in mind any more.
     holding.observe(Spent { used: 0, unmet: 40 }, 1_052 * MS, &PACE, &terms());
     let entry = holding.entry(1_052 * MS, &timing(), &PACE, &terms()).unwrap();
@@ -114,11 +114,11 @@ fn the_pace_follows_what_is_spent_while_the_store_answers() {
 #[test]
 fn unmet_demand_is_counted_further_when_half_of_the_room_is_used() {
     let mut holding = Holding::new(Spent { used: 0, unmet: 7 }, 0, &terms());
-    assert_eq!(holding.told().enough, 207, "two bursts");
+    assert_eq!(holding.packet_lease().enough, 207, "two bursts");
     holding.observe(Spent { used: 0, unmet: 107 }, 50 * MS, &PACE, &terms());
-    assert_eq!(holding.told().enough, 207);
+    assert_eq!(holding.packet_lease().enough, 207);
     holding.observe(Spent { used: 0, unmet: 108 }, 100 * MS, &PACE, &terms());
-    assert_eq!(holding.told().enough, 308);
+    assert_eq!(holding.packet_lease().enough, 308);
 }
 
 #[test]

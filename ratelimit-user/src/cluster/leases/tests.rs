@@ -90,8 +90,8 @@ fn what_is_granted_is_told_to_the_packet_path_once_and_counted() {
     assert_eq!(leases.news(), []);
     let units = granted(&mut leases, Others::Agree);
     assert!(units > 0);
-    let told = PacketLease { ceiling: units, expires_ns: SECOND + 875_000_000, ..first[0].1 };
-    assert_eq!(leases.news(), [(0, told)]);
+    let lease = PacketLease { ceiling: units, expires_ns: SECOND + 875_000_000, ..first[0].1 };
+    assert_eq!(leases.news(), [(0, lease)]);
     assert_eq!(leases.news(), []);
     assert_eq!(leases.totals(SECOND), LeaseTotals { limits: 1, held: 1, units });
     assert_eq!((leases.held_at(0, SECOND), leases.held_at(1, SECOND)), (Some(units), None));
@@ -194,8 +194,8 @@ fn what_a_host_held_that_stood_still_is_gone_and_what_it_lets_go_is_given_back()
         let units = granted(&mut leases, Others::Agree);
         leases.news();
         lets_go(&mut leases, SECOND + 1);
-        let [(0, told)] = leases.news()[..] else { panic!("the packet path is told") };
-        assert_eq!((told.ceiling, leases.held_at(0, SECOND + 1)), (0, Some(0)));
+        let [(0, lease)] = leases.news()[..] else { panic!("the packet path is told") };
+        assert_eq!((lease.ceiling, leases.held_at(0, SECOND + 1)), (0, Some(0)));
         // What no packet can have in mind any more.
         leases.observe(SECOND + SECOND / 10, |_| Spent { used: 0, unmet: 40 });
         let [line] = leases.batch(SECOND + SECOND / 10).try_into().unwrap();
@@ -218,9 +218,9 @@ fn without_the_store_a_host_goes_on_at_its_pace_for_three_ticks() {
     let mut leases = busy();
     leases.news();
     leases.go_on(2 * SECOND);
-    let [(0, told)] = leases.news()[..] else { panic!("the packet path is told") };
-    assert_eq!(told.expires_ns, 2 * SECOND + 3 * SECOND / 20);
-    assert_eq!(told.ceiling, 200 + 5, "what it spends in a tick");
+    let [(0, lease)] = leases.news()[..] else { panic!("the packet path is told") };
+    assert_eq!(lease.expires_ns, 2 * SECOND + 3 * SECOND / 20);
+    assert_eq!(lease.ceiling, 200 + 5, "what it spends in a tick");
 }
 
 #[test]

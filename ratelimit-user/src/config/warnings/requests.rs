@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::forestaller;
 use crate::{
     config::{
-        apis::{ApiTable, Lists},
+        apis::{ApiTable, ListsByName},
         document::Document,
         problem::Problems,
         value::{KeyLookup, Strings},
@@ -61,7 +61,7 @@ fn lists(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
     for (key, written, limits) in
         [("plans", &table.plans, &api.by_plan), ("users", &table.users, &api.by_user)]
     {
-        let KeyLookup::Read(Lists { of: lists, .. }) = written else { continue };
+        let KeyLookup::Read(ListsByName { of: lists, .. }) = written else { continue };
         for ((name, _), list) in lists {
             let limits = limits.get(name).map(Vec::as_slice).unwrap_or_default();
             within(&of(&format!("{key}.{name}")), limits, Some(list), problems);

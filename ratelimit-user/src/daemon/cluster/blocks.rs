@@ -17,7 +17,7 @@ use crate::{
     compile::lists::{self, Edits, Lists, Outlook, Prefix},
     control::protocol::Reply,
     daemon::{
-        entries::{entry_of, held_of, own},
+        entries::{entry_of, host_block_of, own},
         kept::KeptState,
         lists::{ListBook, ListChanger, ListEditor, because, was_blocked_for},
         log,
@@ -54,7 +54,7 @@ impl ThisHost for Here<'_> {
     }
 
     fn listed(&self, prefix: &Prefix) -> Option<HostBlock> {
-        self.lists.get(prefix).and_then(|entry| held_of(entry, self.now_ns))
+        self.lists.get(prefix).and_then(|entry| host_block_of(entry, self.now_ns))
     }
 }
 
@@ -78,14 +78,15 @@ impl ListEditor<'_> {
     pub(in crate::daemon) fn block_everywhere(
         &mut self,
         prefix: Prefix,
-        held: HostBlock,
-        asker: &ListChanger<'_>,
+        block: HostBlock,
+        changer: &ListChanger<'_>,
     ) -> Result<Reply, Failure> {
-        let ListChanger { operator, by, now_ns } = *asker;
-        let (until, why) = (held.lifetime(now_ns), because(&held.reason));
-        let replaced = self.replaced(&prefix, &held, now_ns);
-        let edit =
-            self.with_gossip(now_ns, |gossip, here| gossip.add(prefix, held, operator.force, here, now_ns))?;
+        let ListChanger { operator, by, now_ns } = *changer;
+        let (until, why) = (block.lifetime(now_ns), because(&block.reason));
+        let replaced = self.replaced(&prefix, &block, now_ns);
+        let edit = self.with_gossip(now_ns, |gossip, this_host| {
+            gossip.add(prefix, block, operator.force, this_host, now_ns)
+        })?;
         self.apply_edits(edit.map_err(Failure::usage)?.as_slice())?;
         self.write_down([&prefix]);
         tracing::info!(event = "block", scope = "cluster", %prefix, %by, "{prefix} blocked {until} on all hosts by {by}{why}{replaced}");
@@ -96,13 +97,13 @@ impl ListEditor<'_> {
     pub(in crate::daemon) fn unblock_everywhere(
         &mut self,
         prefix: Prefix,
-        asker: &ListChanger<'_>,
+        changer: &ListChanger<'_>,
     ) -> Result<Reply, Failure> {
-        let ListChanger { by, now_ns, .. } = *asker;
+        let ListChanger { by, now_ns, .. } = *changer;
         let reason = self.with_gossip(now_ns, |gossip, _| {
-            gossip.block(&prefix, now_ns).map(|block| block.held.reason.clone()).unwrap_or_default()
+            gossip.block(&prefix, now_ns).map(|block| block.host_block.reason.clone()).unwrap_or_default()
         })?;
-        let edit = self.with_gossip(now_ns, |gossip, here| gossip.remove(prefix, here, now_ns))?;
+        let edit = self.with_gossip(now_ns, |gossip, this_host| gossip.remove(prefix, this_host, now_ns))?;
         let edit = edit.map_err(|reason| Failure::new(ExitCode::Found, reason))?;
         self.apply_edits(edit.as_slice())?;
         self.write_down([&prefix]);
@@ -127,17 +128,18 @@ impl ListEditor<'_> {
     pub(in crate::daemon) fn block_of_host(
         &mut self,
         prefix: Prefix,
-        held: Option<HostBlock>,
+        block: Option<HostBlock>,
         now_ns: u64,
     ) -> Result<ListEdit, Failure> {
         if self.cluster.is_none() {
-            return Ok(ListEdit { prefix, block: held.map(|held| (held, Layer::Local)) });
+            return Ok(ListEdit { prefix, block: block.map(|block| (block, Layer::Local)) });
         }
-        match held {
-            Some(held) => self.with_gossip(now_ns, |gossip, _| gossip.block_here(prefix, held, now_ns)),
+        match block {
+            Some(block) => self.with_gossip(now_ns, |gossip, _| gossip.block_here(prefix, block, now_ns)),
             None => {
-                let edit =
-                    self.with_gossip(now_ns, |gossip, here| gossip.unblock_here(prefix, here, now_ns))?;
+                let edit = self.with_gossip(now_ns, |gossip, this_host| {
+                    gossip.unblock_here(prefix, this_host, now_ns)
+                })?;
                 edit.ok_or_else(|| {
                     Failure::new(
                         ExitCode::Found,
@@ -150,9 +152,9 @@ impl ListEditor<'_> {
 
     /// Takes in what the store says of blocks and hosts.
     pub(in crate::daemon) fn hear_gossip(&mut self, answer: &Value, now_ns: u64) -> Result<(), StoreError> {
-        let heard = self
-            .with_gossip(now_ns, |gossip, here| gossip.hear(answer, here, now_ns))
-            .map_err(|failure| StoreError::Nonsense { at: "the store".into(), why: failure.message })??;
+        let heard =
+            self.with_gossip(now_ns, |gossip, this_host| gossip.hear(answer, this_host, now_ns))
+                .map_err(|failure| StoreError::Nonsense { at: "the store".into(), why: failure.message })??;
         if let Some(cluster) = &mut self.cluster {
             if heard.step_ms != 0 {
                 cluster.clock_stepped(heard.step_ms, now_ns);
@@ -167,7 +169,8 @@ impl ListEditor<'_> {
 
     /// Judges again what was refused, and keeps what the next daemon has to know. Called once a second.
     pub(in crate::daemon) fn look_after_blocks(&mut self, now_ns: u64) {
-        if let Ok(heard) = self.with_gossip(now_ns, |gossip, here| gossip.judge_again(here, now_ns)) {
+        if let Ok(heard) = self.with_gossip(now_ns, |gossip, this_host| gossip.judge_again(this_host, now_ns))
+        {
             self.follow(&heard);
         }
         self.write_down([]);
@@ -198,8 +201,8 @@ impl ListEditor<'_> {
     ) -> Result<R, Failure> {
         let Some(cluster) = &mut self.cluster else { return Err(Cluster::none(ExitCode::Usage)) };
         let ListBook { lists, lookout, .. } = &mut *self.book;
-        let here = Here { lists, now_ns, lookout: RefCell::new(lookout), at: Instant::now() };
-        caught(|| what(&mut cluster.gossip, &here)).map_err(|words| {
+        let this_host = Here { lists, now_ns, lookout: RefCell::new(lookout), at: Instant::now() };
+        caught(|| what(&mut cluster.gossip, &this_host)).map_err(|words| {
             Failure::new(
                 ExitCode::Found,
                 format!(

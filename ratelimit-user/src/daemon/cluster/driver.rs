@@ -105,7 +105,8 @@ pub(in crate::daemon) async fn say_goodbye(daemon: &HostCell) {
 
 async fn give_back(daemon: &HostCell, mut driver: LeaseDriver) {
     for _ in 0..GOODBYES {
-        if with_cluster(&mut daemon.host(), |cluster, _, kernel| cluster.give_up_leases(kernel)).is_err() {
+        if with_cluster(&mut daemon.host(), |cluster, _, enforced| cluster.give_up_leases(enforced)).is_err()
+        {
             return;
         }
         tokio::time::sleep(SETTLES).await;
@@ -123,15 +124,15 @@ fn with_cluster(
     host: &mut Host,
     work: impl FnOnce(&mut Cluster, &Policy, &mut EnforcedPolicy) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let Host { in_force, kernel, cluster, .. } = host;
-    cluster.as_mut().map_or(Ok(()), |cluster| work(cluster, in_force.policy(), kernel))
+    let Host { in_force, enforced, cluster, .. } = host;
+    cluster.as_mut().map_or(Ok(()), |cluster| work(cluster, in_force.policy(), enforced))
 }
 
 /// What the store is to be told now; `None` if nothing.
 fn next_batch(host: &mut Host) -> Result<Option<LeaseBatch>, Failure> {
     let mut batch = None;
-    with_cluster(host, |cluster, policy, kernel| {
-        batch = cluster.tick(Instant::now(), policy, kernel)?;
+    with_cluster(host, |cluster, policy, enforced| {
+        batch = cluster.tick(Instant::now(), policy, enforced)?;
         Ok(())
     })?;
     Ok(batch)
@@ -149,7 +150,9 @@ fn take_answers(
     if let Some(answer) = gossip {
         failure = answer.and_then(|answer| host.list_editor().hear_gossip(&answer, probe::now_ns())).err();
     }
-    with_cluster(host, |cluster, _, kernel| cluster.take_answers(batch, answers, failure, round_trip, kernel))
+    with_cluster(host, |cluster, _, enforced| {
+        cluster.take_answers(batch, answers, failure, round_trip, enforced)
+    })
 }
 
 impl LeaseDriver {

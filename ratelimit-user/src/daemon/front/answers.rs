@@ -32,7 +32,7 @@ const PUT_AWAY_AFTER: Duration = Duration::from_secs(3);
 
 /// Answers questions of the front process, on the daemon's own runtime.
 #[derive(Clone)]
-pub(in crate::daemon) struct Answers(Arc<AnswerSources>);
+pub(in crate::daemon) struct DaemonAnswers(Arc<AnswerSources>);
 
 struct AnswerSources {
     daemon: Arc<Daemon>,
@@ -47,13 +47,13 @@ struct AnswerSources {
     redis: Option<StoreAddress>,
 }
 
-impl fmt::Debug for Answers {
+impl fmt::Debug for DaemonAnswers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answers").finish_non_exhaustive()
+        f.debug_struct("DaemonAnswers").finish_non_exhaustive()
     }
 }
 
-impl Answers {
+impl DaemonAnswers {
     /// Answers for this daemon, whose sockets were bound under this policy.
     pub(in crate::daemon) fn new(
         daemon: Arc<Daemon>,
@@ -174,11 +174,11 @@ fn is_a_callers(prefix: &Prefix) -> bool {
 /// What an order does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OrderKind {
-    /// It tells something.
+    /// The order reads.
     Question,
-    /// It changes the lists.
+    /// The order changes the lists.
     Change,
-    /// It is not for the dashboard.
+    /// The order is not for the dashboard.
     Other,
 }
 

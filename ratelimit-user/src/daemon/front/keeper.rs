@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    answers::Answers,
+    answers::DaemonAnswers,
     asking::{Asker, answer_all},
     handles,
     message::{Beginning, FrontAnswers, FrontReport, HostAsks, PolicyText, SocketUse},
@@ -164,7 +164,7 @@ impl Front {
         }
     }
 
-    /// Counts again.
+    /// Asks the front for its counters.
     pub(in crate::daemon) async fn refresh(&self) {
         if let Some(FrontAnswers::Report(report)) = self.ask(HostAsks::Report, TO_REPORT).await {
             *open(&self.0.report) = *report;
@@ -202,12 +202,12 @@ fn text_of(version: &PolicyVersion) -> PolicyText {
 
 /// What each front begins with.
 #[derive(Debug)]
-pub(in crate::daemon) struct Start {
+pub(in crate::daemon) struct FrontStart {
     /// The user that it runs as, if the operator names one.
     pub(in crate::daemon) user: Option<String>,
     /// Where a supervisor starts a front for each connection; without it the daemon starts fronts itself.
     pub(in crate::daemon) hired_at: Option<PathBuf>,
-    /// Arguments about the log.
+    /// Arguments of the front that say how it logs.
     pub(in crate::daemon) log: Vec<String>,
     /// The store of the command line.
     pub(in crate::daemon) redis: Option<StoreAddress>,
@@ -228,8 +228,8 @@ impl FrontKeeper {
     /// Starts a front, and comes back when it serves, or cannot.
     pub(in crate::daemon) async fn begin(
         front: &Front,
-        start: Start,
-        answers: Answers,
+        start: FrontStart,
+        answers: DaemonAnswers,
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             Failure::new(
@@ -260,8 +260,8 @@ impl FrontKeeper {
 #[derive(Debug)]
 struct FrontWatch {
     front: Front,
-    start: Start,
-    answers: Answers,
+    start: FrontStart,
+    answers: DaemonAnswers,
     stop: Arc<Notify>,
 }
 
@@ -313,7 +313,7 @@ impl FrontWatch {
             _ = answering => Ended::By(worker.why_ended(TO_END).await),
             failure = worker.wait() => Ended::By(failure),
             failure = self.tell(line, serves) => {
-                // It does not do what it is for, and one that hangs would not end by itself.
+                // This front does not do what it is for, and a front that hangs would not end by itself.
                 worker.kill();
                 Ended::By(failure)
             }
@@ -395,21 +395,21 @@ impl FrontWatch {
         let mut due = tokio::time::interval(ASKED_EVERY);
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let told = tokio::select! {
+            let outcome = tokio::select! {
                 // Not while the front reads a policy, which may take seconds and has a limit of its own.
                 _ = due.tick() => silence.after(is_there(&line).await),
                 _ = wanted.changed() => {
                     let (number, policy) = wanted.borrow_and_update().clone();
-                    let told = said(&line, HostAsks::Follow((*policy).clone()), TO_BEGIN).await;
+                    let outcome = said(&line, HostAsks::Follow((*policy).clone()), TO_BEGIN).await;
                     followed.send_replace(number);
-                    told
+                    outcome
                 }
                 _ = has_headroom.changed() => {
                     let is_there = *has_headroom.borrow_and_update();
                     said(&line, HostAsks::Headroom(is_there), TO_ANSWER).await
                 }
             };
-            if let Err(failure) = told {
+            if let Err(failure) = outcome {
                 return failure;
             }
         }
@@ -418,7 +418,7 @@ impl FrontWatch {
 
 /// How a front came to its end.
 enum Ended {
-    /// The daemon ends too.
+    /// The daemon ends, and its front with it.
     Stopped,
     By(Failure),
 }

@@ -32,8 +32,8 @@ pub use process::FrontProcess;
 use crate::failure::Failure;
 
 pub(super) use self::{
-    answers::Answers,
-    keeper::{Front, FrontKeeper, Start},
+    answers::DaemonAnswers,
+    keeper::{Front, FrontKeeper, FrontStart},
     message::SocketUse,
     store::FrontStore,
 };

@@ -40,7 +40,7 @@ impl NamedFiles {
         Self { texts, tokens, sockets: sockets.collect() }
     }
 
-    /// Files of both.
+    /// The files of two policies together.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.texts.extend(other.texts);
         self.tokens.extend(other.tokens);

@@ -187,19 +187,19 @@ fn ask_daemon(stream: StdUnix) -> io::Result<(HostLine, Handle)> {
     Ok((line, handle))
 }
 
-/// Answers the daemon.
+/// Answers the questions of the daemon.
 struct FrontService {
     line: HostLine,
     /// Set as soon as the front begins.
     store: Arc<OnceLock<StoreSocket>>,
-    /// Until they are served.
+    /// Sockets of the listeners, until somebody serves them.
     sockets: Mutex<Option<Vec<OwnedFd>>>,
     serving: OnceLock<Serving>,
     /// Reads policies, quickly if they are much like the one before.
     reader: Mutex<Reader>,
 }
 
-/// What is served.
+/// What the front serves with.
 struct Serving {
     decisions: Arc<DecisionService>,
     redis: Option<StoreAddress>,

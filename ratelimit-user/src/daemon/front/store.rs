@@ -64,12 +64,12 @@ impl FrontStore {
         deadline: Duration,
     ) -> Answered {
         let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-        let told = gossip.map(|call| GossipText {
+        let gossip_text = gossip.map(|call| GossipText {
             keys: call.keys.iter().map(text).collect(),
             args: call.args.iter().map(text).collect(),
         });
-        let asked = HostAsks::Exchange { lines: lines.to_vec(), gossip: told, timing, deadline };
-        match self.front.ask(asked, deadline + GRACE).await {
+        let question = HostAsks::Exchange { lines: lines.to_vec(), gossip: gossip_text, timing, deadline };
+        match self.front.ask(question, deadline + GRACE).await {
             Some(FrontAnswers::Exchanged { mut grants, gossip, round_trip }) => {
                 self.front.measured(round_trip);
                 grants.resize_with(lines.len(), || Err(gone()));

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use super::{answers::Answers, handles};
+use super::{answers::DaemonAnswers, handles};
 
 /// The kernel takes no longer path for a socket.
 const LONGEST: usize = 256;
@@ -21,7 +21,7 @@ const LONGEST: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Opens connections for the front until the stream ends, from a thread of its own: a store that does not accept keeps nobody else waiting.
-pub(super) fn serve(mut stream: UnixStream, answers: Answers) -> io::Result<()> {
+pub(super) fn serve(mut stream: UnixStream, answers: DaemonAnswers) -> io::Result<()> {
     let work = move || {
         while let Ok((number, path)) = asked(&mut stream) {
             let opened = match answers.may_connect(&path) {

@@ -17,7 +17,7 @@ pub(super) enum FrontWorker {
 }
 
 impl FrontWorker {
-    /// Its number; 0 if only the supervisor knows it.
+    /// The process id of the front; 0 if only the supervisor knows it.
     pub(super) fn id(&self) -> u32 {
         match self {
             Self::Child(child) => child.id().unwrap_or(0),

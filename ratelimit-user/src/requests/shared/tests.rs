@@ -65,7 +65,7 @@ fn of_several_keys_that_the_store_refuses_the_longest_wait_is_told_at_once_and_a
             heard: 0,
         });
         let longest = Outcome::Refused { retry_us: Some(60_000_000) };
-        let Verdict { decision, undo } = verdict(&counters, &asked, &told, &leases, 0);
+        let SharedVerdict { decision, undo } = verdict(&counters, &asked, &told, &leases, 0);
         assert_eq!((decision.outcome, undo.len()), (longest, 0), "{waits_s:?}");
         let waits = waits_s.iter().position(|wait_s| *wait_s == 60).unwrap();
         let allowance = counters.iter().nth(waits).unwrap().allowance;
@@ -114,7 +114,7 @@ fn answered<'r>(
     leases: &Leases,
     told: [Told; 2],
     now_us: u64,
-) -> Verdict<'r> {
+) -> SharedVerdict<'r> {
     let asked = inquiries(counters, request, leases, "c", true, Taking::Ahead, now_us);
     assert_eq!(asked.len(), 2);
     verdict(counters, &asked, &told, leases, now_us)
@@ -215,7 +215,7 @@ fn what_was_charged_for_a_request_that_is_refused_is_undone_and_a_look_charges_n
         assert!(
             asked.iter().all(|asked| asked.ask.spend == 3 && asked.ask.peek == (taking == Taking::Nothing))
         );
-        let Verdict { undo, .. } = verdict(&counters, &asked, &told, &leases, 0);
+        let SharedVerdict { undo, .. } = verdict(&counters, &asked, &told, &leases, 0);
         let of = |one: &Inquiry| {
             let nth = asked.iter().position(|asked| asked.key == one.key).unwrap();
             assert_eq!((one.ask.spend, one.ask.age_us, one.ask.peek), (0, 0, false));

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::shown::shown;
 use crate::requests::{
-    BadRequest, Decision, Nearest, Outcome, allowance::Limit, asking::NotRefunded, seconds,
+    BadRequest, Decision, Nearest, Outcome, allowance::AllowanceLimit, asking::NotRefunded, seconds,
 };
 
 /// An answer over HTTP.
@@ -160,7 +160,7 @@ fn refusal(decision: &Decision<'_>, retry_after: Option<u64>) -> HttpAnswer {
          \"status\":429,\"detail\":\""
     );
     if let Some(Nearest { limit, .. }) = limit {
-        let Limit { name, quota, window_s, .. } = limit;
+        let AllowanceLimit { name, quota, window_s, .. } = limit;
         let _written = write!(body, "policy \\\"{name}\\\" allows {quota} in {window_s} s; ");
     }
     let _written = match retry_after {
@@ -170,7 +170,7 @@ fn refusal(decision: &Decision<'_>, retry_after: Option<u64>) -> HttpAnswer {
     if let Some(Nearest { limit, .. }) = limit {
         let name = &limit.name;
         let _written = write!(body, ",\"policy\":\"{name}\",\"violated-policies\":[");
-        for (nth, Limit { name, .. }) in decision.violated.limits().enumerate() {
+        for (nth, AllowanceLimit { name, .. }) in decision.violated.limits().enumerate() {
             let comma = if nth > 0 { "," } else { "" };
             let _written = write!(body, "{comma}\"{name}\"");
         }

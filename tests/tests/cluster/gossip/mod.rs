@@ -90,7 +90,9 @@ impl Host {
         let inherited: Vec<_> = list
             .iter()
             .filter(|(_, (_, layer))| *layer == Layer::Cluster)
-            .map(|(prefix, (held, _))| (*prefix, BlockRecord { held: held.clone(), origin: name.to_owned() }))
+            .map(|(prefix, (held, _))| {
+                (*prefix, BlockRecord { host_block: held.clone(), origin: name.to_owned() })
+            })
             .collect();
         // No two hosts have the same clock.
         let offset_ns = SECOND * (1 + u64::from(name.as_bytes()[0]));
