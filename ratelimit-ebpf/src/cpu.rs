@@ -32,6 +32,8 @@ pub(crate) struct Cpu {
 pub(crate) struct Reading {
     pub(crate) jiffies: u64,
     pub(crate) now_ns: u64,
+    /// What negative entries are held against at that time.
+    pub(crate) next_step: u64,
 }
 
 /// This CPU's value.

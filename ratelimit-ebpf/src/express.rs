@@ -11,6 +11,8 @@
 //!
 //! While nothing is refused, a packet pays for one load and one comparison.
 
+mod first_look;
+
 use ratelimit_common::{
     abi::{Clock, Policy, Reason, Verdict, counter::Fate, destination::BY_DESTINATION},
     limit::{
@@ -29,15 +31,20 @@ use crate::{
     packet::Family,
     parse::{Brief, brief_v4, brief_v6, network},
     report, service,
-    tables::{CpuBudget, Lane, Tables},
+    tables::{CpuBudget, Tables},
     verdict::count,
 };
 
+pub use first_look::drop_at_first_look;
+
 /// Drops and counts a frame for a refusal that is known. `None`: the limiter is to look at it.
-#[inline(always)]
 pub fn drop_known<T: Tables>(frame: &Frame<'_>, tables: &T) -> Option<Verdict> {
     let now_ns = tables.now_ns(Clock::Coarse);
-    (lane::is_open(tables, now_ns) && drop_again(frame, tables, now_ns)).then_some(Verdict::Drop)
+    if !lane::is_open(tables, now_ns) {
+        return None;
+    }
+    drop_at_first_look(frame, tables, now_ns)
+        .or_else(|| drop_again(frame, tables, now_ns).then_some(Verdict::Drop))
 }
 
 /// Whether a frame was dropped and counted for a refusal that is known. A function of its own in the kernel: the verifier would
@@ -72,12 +79,7 @@ fn refusal_of<T: Tables, S: Origin>(
         return None;
     }
     let hash = packet.source.hash(lane.policy);
-    // Code of its own for hosts without lists, which need not remember what lists are about. For IPv4 alone: it is the verifier that pays.
-    let known = if lane.listed || matches!(S::FAMILY, Family::V6) {
-        known_reason::<true, T, S>(tables, &lane, packet, (service, hash), (len, now_ns))
-    } else {
-        known_reason::<false, T, S>(tables, &lane, packet, (service, hash), (len, now_ns))
-    };
+    let known = known_reason(tables, lane.policy, packet, (service, hash), (len, now_ns));
     let Some(reason) = known else {
         limit::fetch_ahead(tables, lane.policy, packet.source.address(), hash);
         return None;
@@ -88,18 +90,18 @@ fn refusal_of<T: Tables, S: Origin>(
 
 /// The reason to refuse a packet of a service, if it is known.
 #[inline(always)]
-fn known_reason<const LISTED: bool, T: Tables, S: Origin>(
+fn known_reason<T: Tables, S: Origin>(
     tables: &T,
-    lane: &Lane<'_>,
+    policy: &Policy,
     packet: &Brief<S>,
     (service, hash): (u32, u64),
     (len, now_ns): (u64, u64),
 ) -> Option<Reason> {
     let now_q8 = gcra::time_q8(now_ns);
-    let policy = lane.policy;
-    let may_be_tracked = may_be_tracked(tables, policy, hash);
+    let listed = tables.is_listed(S::FAMILY);
+    let may_be_tracked = tables.may_be_tracked(prefilter::cell_index(hash));
     // The packets of a spoofed flood do not touch the cells.
-    let quiet = LISTED && lane.listed && report::is_quiet(tables, hash, now_q8);
+    let quiet = listed && report::is_quiet(tables, hash, now_q8);
     let cause = if may_be_tracked || quiet { limit::known(tables, policy, hash, now_q8) } else { None };
     match cause {
         Some(NegativeCause::Blocked) if quiet => return Some(Reason::Blocked),
@@ -120,13 +122,13 @@ fn known_reason<const LISTED: bool, T: Tables, S: Origin>(
         if is_tcp || !tables.weighs_alike() || cause != Some(NegativeCause::Shared) {
             return None;
         }
-        match limit::spent_for_tracked(tables, policy, service, (len, now_q8)) {
+        match limit::spent_for_tracked(tables, policy, service, (len, now_ns)) {
             Known::Spent(reason) => return Some(reason),
             Known::Left => {}
             Known::Nothing => return None,
         }
     } else {
-        if LISTED && lane.listed {
+        if listed {
             let listing = classify(tables, packet.source.address(), now_ns);
             if listing.settled == Some(Reason::Blocked) {
                 // Of one that the daemon was told of a moment ago: who sends much is soon among those, and a flood from all of a blocked prefix
@@ -144,7 +146,7 @@ fn known_reason<const LISTED: bool, T: Tables, S: Origin>(
         if is_tcp {
             return None;
         }
-        if let Some(reason) = limit::spent_total_noted(tables, policy, service, (len, now_q8)) {
+        if let Some(reason) = limit::spent_total_noted(tables, policy, service, (len, now_ns)) {
             return Some(reason);
         }
         if !tables.weighs_alike() || !limit::host_holds(tables, policy, len) {
@@ -156,13 +158,7 @@ fn known_reason<const LISTED: bool, T: Tables, S: Origin>(
     in_spent_prefix.then_some(Reason::LimitPrefix)
 }
 
-/// Whether an entry behind a source's cell may still owe something. `false` only if none does.
-#[inline(always)]
-fn may_be_tracked<T: Tables>(tables: &T, policy: &Policy, hash: u64) -> bool {
-    policy.source.set.tracked_until_q8 != 0 || tables.may_be_tracked(prefilter::cell_index(hash))
-}
-
-/// Whether one does.
+/// Whether an entry behind a source's cell still owes something.
 #[inline(always)]
 fn is_tracked<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> bool {
     let cell = prefilter::cell_index(hash);

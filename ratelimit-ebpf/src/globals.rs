@@ -8,14 +8,14 @@ use core::ptr::{addr_of, addr_of_mut};
 
 use ratelimit_common::{
     abi::{Policy, Switches},
-    limit::prefilter,
+    limit::prefilter::{NEGATIVE_PLACES, TRACKED_WORDS},
 };
 use ratelimit_ebpf::{packet::Family, tables::Lane};
 
 /// Which lists have entries, and whether the express lane is open.
 #[unsafe(link_section = ".data.SWITCHES")]
 #[unsafe(no_mangle)]
-static mut SWITCHES: Switches = Switches { lane_from_ns: [0; 2], listed: [0; 2], express: 0, totals: 0 };
+static mut SWITCHES: Switches = Switches::CLOSED;
 
 /// A copy of the policy in force while the express lane is open: a lookup in `POLICY` costs as much as all that the lane does.
 #[unsafe(link_section = ".bss.EXPRESS")]
@@ -28,12 +28,16 @@ const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_o
 
 /// One bit for each cell of the prefilter that may be tracked: all of them fit into a core's first-level cache, and the marks do not. A bit is set after
 /// its mark was written and cleared before its mark is read again, so that no cell is ever tracked without it. All are set when the program is
-/// loaded, because it may be loaded onto maps with tracked cells.
+/// loaded, because it may be loaded onto maps with tracked cells, and with a policy that has entries behind cells that know nothing of them.
 #[unsafe(link_section = ".data.TRACKED")]
 #[unsafe(no_mangle)]
 static mut TRACKED: [u64; TRACKED_WORDS] = [u64::MAX; TRACKED_WORDS];
 
-const TRACKED_WORDS: usize = prefilter::CELLS as usize / 64;
+/// The negative entries of all cells of the prefilter, by place. Each program has its own, and begins without any: who is over a limit is
+/// looked up once more then.
+#[unsafe(link_section = ".bss.NEGATIVE")]
+#[unsafe(no_mangle)]
+static mut NEGATIVE: [u64; NEGATIVE_PLACES] = [0; NEGATIVE_PLACES];
 
 /// Whether the list of a family has entries.
 #[inline(always)]
@@ -45,20 +49,15 @@ pub(crate) fn is_listed(family: Family) -> bool {
 /// What the express lane goes by for packets of a family; `None` while it is closed to them.
 #[inline(always)]
 pub(crate) fn lane<'p>(family: Family, now_ns: u64) -> Option<Lane<'p>> {
-    // SAFETY: aligned words. Volatile, because the daemon writes them.
-    let (express, from_ns) = unsafe {
-        (
-            addr_of!(SWITCHES.express).read_volatile(),
-            addr_of!(SWITCHES.lane_from_ns[family as usize]).read_volatile(),
-        )
-    };
-    if express == 0 || now_ns < from_ns {
+    // SAFETY: an aligned word. Volatile, because the daemon writes it.
+    let opens_ns = unsafe { addr_of!(SWITCHES.opens_ns[family as usize]).read_volatile() };
+    if now_ns < opens_ns {
         return None;
     }
     // SAFETY: same size and alignment by the assertion at the variable, and every bit pattern is a policy: it has integers only. The daemon
     // writes it only while the switch is off and no packet is under way that saw it on.
     let policy = unsafe { &*addr_of!(EXPRESS).cast::<Policy>() };
-    Some(Lane { policy, listed: is_listed(family) })
+    Some(Lane { policy })
 }
 
 /// Whether packets weigh alike under the policy of the lane. Asked where that matters, and not with the switch: few packets get that far, and the
@@ -75,4 +74,11 @@ pub(crate) fn tracked_bit(cell: u32) -> (*mut u64, u64) {
     // SAFETY: the mask keeps the word inside, for the verifier too.
     let word = unsafe { addr_of_mut!(TRACKED[(cell >> 6) as usize & (TRACKED_WORDS - 1)]) };
     (word, 1 << (cell & 63))
+}
+
+/// The negative entry at a place.
+#[inline(always)]
+pub(crate) fn negative_entry(place: u32) -> *mut u64 {
+    // SAFETY: the mask keeps the word inside, for the verifier too.
+    unsafe { addr_of_mut!(NEGATIVE[place as usize & (NEGATIVE_PLACES - 1)]) }
 }

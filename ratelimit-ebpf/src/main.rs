@@ -32,6 +32,7 @@ mod entry {
     use ratelimit_common::abi::{Clock, Verdict};
     use ratelimit_ebpf::{
         cookie,
+        express::drop_at_first_look,
         frame::{Frame, Link},
         lane, mark,
         pipeline::process,
@@ -107,12 +108,14 @@ mod entry {
         let Some(maps) = Maps::of_this_cpu() else { return xdp_action::XDP_DROP };
         let jumps = Jumps { ctx, link };
         let now_ns = maps.now_ns(Clock::Coarse);
-        let verdict =
-            if lane::is_open(&maps, now_ns) && stages::drop_again(link, ctx, maps.held(), now_ns) != 0 {
-                Verdict::Drop
-            } else {
-                process(&Frame::of_context_frags(link, ctx), &maps, &jumps)
-            };
+        let verdict = if lane::is_open(&maps, now_ns)
+            && (drop_at_first_look(&Frame::of_context(link, ctx), &maps, now_ns).is_some()
+                || stages::drop_again(link, ctx, maps.held(), now_ns) != 0)
+        {
+            Verdict::Drop
+        } else {
+            process(&Frame::of_context_frags(link, ctx), &maps, &jumps)
+        };
         action(&maps, &jumps, verdict)
     }
 

@@ -32,7 +32,7 @@ use ratelimit_common::{
         user::MAX_USERS,
         window::SET_WINDOWS,
     },
-    limit::{prefilter, window::sliding::SUB_WINDOWS},
+    limit::{gcra, prefilter, window::sliding::SUB_WINDOWS},
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
@@ -195,7 +195,8 @@ fn coarse_ns(maps: &Maps) -> u64 {
         let now_ns = bpf_ktime_get_coarse_ns();
         // Jiffies move a moment before the clock does. Then this is the old reading once more, and the next packet asks again.
         if (*reading).now_ns != now_ns {
-            *reading = Reading { jiffies, now_ns };
+            let next_step = prefilter::next_step(gcra::time_q8(now_ns));
+            *reading = Reading { jiffies, now_ns, next_step };
         }
         now_ns
     }
@@ -258,6 +259,15 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
+    fn next_step(&self, now_q8: u64) -> u64 {
+        match self.cpu() {
+            // SAFETY: the reading belongs to this CPU. It was worked out when the clock was read.
+            Some(cpu) => unsafe { (*cpu).reading.next_step },
+            None => prefilter::next_step(now_q8),
+        }
+    }
+
+    #[inline(always)]
     fn policy(&self) -> Option<&Policy> {
         let words = POLICY.get_value(0, &0)?;
         // SAFETY: same size and alignment by the assertion at the map, and every bit pattern is a policy: it has
@@ -268,6 +278,11 @@ impl Tables for Maps {
     #[inline(always)]
     fn express(&self, family: Family, now_ns: u64) -> Option<Lane<'_>> {
         globals::lane(family, now_ns)
+    }
+
+    #[inline(always)]
+    fn is_listed(&self, family: Family) -> bool {
+        globals::is_listed(family)
     }
 
     #[inline(always)]
@@ -453,9 +468,8 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn cell_negative_entry(&self, cell: *mut Cell, slot: usize) -> *mut u64 {
-        // SAFETY: as above; `slot` is below NEGATIVE_ENTRIES.
-        unsafe { addr_of_mut!((*cell).negative_entries[slot]) }
+    fn negative_entry(&self, place: u32) -> Option<*mut u64> {
+        Some(globals::negative_entry(place))
     }
 
     #[inline(always)]

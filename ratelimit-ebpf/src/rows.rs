@@ -221,6 +221,10 @@ pub trait Rows {
     fn clock_ns(&self, clock: Clock) -> u64;
     /// [`Tables::policy`].
     fn in_force(&self) -> &Policy;
+    /// [`Tables::is_listed`].
+    fn has_list(&self, _: Family) -> bool {
+        true
+    }
     /// [`Tables::express`].
     fn open_lane(&self, _: Family) -> Option<Lane<'_>> {
         None
@@ -281,6 +285,10 @@ impl<R: Rows> Tables for R {
 
     fn express(&self, family: Family, _: u64) -> Option<Lane<'_>> {
         self.open_lane(family)
+    }
+
+    fn is_listed(&self, family: Family) -> bool {
+        self.has_list(family)
     }
 
     fn weighs_alike(&self) -> bool {
@@ -378,6 +386,11 @@ impl<R: Rows> Tables for R {
         }
     }
 
+    fn may_be_tracked(&self, cell: u32) -> bool {
+        // The daemon sets every bit for a policy under which cells do not know of all entries.
+        self.tracked_until(cell) != 0 || self.in_force().source.set.tracked_until_q8 != 0
+    }
+
     fn cell(&self, index: u32) -> Option<R::Word> {
         self.find(Row::Cell(index))
     }
@@ -386,8 +399,9 @@ impl<R: Rows> Tables for R {
         cell
     }
 
-    fn cell_negative_entry(&self, cell: R::Word, slot: usize) -> R::Word {
-        R::along(cell, 1 + slot)
+    fn negative_entry(&self, place: u32) -> Option<R::Word> {
+        const IN_CELL: u32 = NEGATIVE_ENTRIES as u32;
+        Some(R::along(self.find(Row::Cell(place / IN_CELL))?, 1 + (place % IN_CELL) as usize))
     }
 
     fn prefix_level_cell(&self, index: u32) -> Option<R::Word> {

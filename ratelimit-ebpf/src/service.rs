@@ -2,29 +2,41 @@
 
 use ratelimit_common::abi::{
     Policy,
-    destination::destination_key,
-    service::{NO_SERVICE, PORT_SLOTS, PROTOCOL_SLOTS},
+    destination::{BY_DESTINATION, destination_key},
+    service::{MAX_SERVICES, NO_SERVICE, PORT_SLOTS, PROTOCOL_SLOTS},
 };
 
-use crate::{forget::forget, frame::Frame, packet::Family, parse, tables::Tables};
+use crate::{
+    forget::masked,
+    frame::Frame,
+    packet::Family,
+    parse::{self, Brief},
+    tables::Tables,
+};
 
 /// The number that the policy has for the place of a port, or else for that of a protocol: of a service, or of a class of services that share
 /// the place.
 ///
-/// Masks and not comparisons: see `Policy::service`. The compiler knows that they change nothing and would leave them out; kernel 6.1 does not
-/// know what a port can be once its bytes have been swapped.
+/// Masks and not comparisons: see `Policy::service`. Kernel 6.1 does not know what a port can be once its bytes have been swapped.
 #[inline(always)]
 pub fn number(policy: &Policy, port_slot: Option<u32>, protocol_slot: u32) -> u32 {
     if policy.service_count == 0 {
         return NO_SERVICE;
     }
     match port_slot {
-        Some(slot) => policy.ports[forget(slot as u64, policy.generation) as usize & (PORT_SLOTS - 1)] as u32,
-        None => {
-            let slot = forget(protocol_slot as u64, policy.generation) as usize & (PROTOCOL_SLOTS - 1);
-            policy.protocols[slot] as u32
-        }
+        Some(slot) => policy.ports[masked::<{ PORT_SLOTS - 1 }>(slot as usize)] as u32,
+        None => policy.protocols[masked::<{ PROTOCOL_SLOTS - 1 }>(protocol_slot as usize)] as u32,
     }
+}
+
+/// The service of a packet at first look, to be counted by and not to be looked up; `None` if that is for the limiter to find out.
+#[inline(always)]
+pub fn at_first_look<S>(policy: &Policy, packet: &Brief<S>) -> Option<u32> {
+    let service = number(policy, packet.port_slot(), packet.protocol_slot());
+    // Not by the bit that says so: the compiler sees what is left, and that there is a counter for it. Whoever looks the service up would lose the mask
+    // that way that shows it to kernel 6.1.
+    const { assert!(BY_DESTINATION > MAX_SERVICES as u32, "classes of services are beyond all services") };
+    if service <= MAX_SERVICES as u32 { Some(service) } else { None }
 }
 
 /// The service of a packet to a port of this class, by its destination: the longest prefix decides.

@@ -1,8 +1,11 @@
 //! The seam between the packet path and its maps: BPF maps in the kernel, hash maps in tests.
 
-use ratelimit_common::abi::{
-    Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, Policy, PrefixKey, Reason,
-    destination::DestinationKey,
+use ratelimit_common::{
+    abi::{
+        Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, Policy, PrefixKey, Reason,
+        destination::DestinationKey,
+    },
+    limit::prefilter,
 };
 
 use crate::{
@@ -77,7 +80,7 @@ pub enum CpuBudget {
 pub enum LaneWord {
     /// Until when it looks for refusals in the lane, in the time of the coarse clock.
     OpenUntil = 0,
-    /// Under which policy, and for packets of which service, it has met a spent total: see [`spent_total_noted`](crate::limit::spent_total_noted).
+    /// Under which policy, and for packets of which service, it has met a spent total: see [`noted`](crate::limit::noted).
     SpentName = 1,
     /// Until when that total has nothing for sources without state.
     SpentUntil = 2,
@@ -85,11 +88,17 @@ pub enum LaneWord {
     SpentReason = 3,
     /// Until when it looks at what is known of prefixes: it has met one that was used up.
     CrowdedUntil = 4,
+    /// What `SpentName` says, of a total that was spent for sources with an entry.
+    TrackedSpentName = 5,
+    /// Until when that total has nothing for sources with an entry.
+    TrackedSpentUntil = 6,
+    /// The reason that says which total that is.
+    TrackedSpentReason = 7,
 }
 
 impl LaneWord {
     /// How many there are.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 8;
 }
 
 /// What the express lane goes by.
@@ -97,8 +106,6 @@ impl LaneWord {
 pub struct Lane<'p> {
     /// A copy of the policy in force, see [`Policy::leave_lenient_to_limiter`]. It is not on trial, and there is a prefilter.
     pub policy: &'p Policy,
-    /// Whether some source of the family is on a list. What a list says of a source, it says of all that the policy takes for one with it.
-    pub listed: bool,
 }
 
 /// What the packet path asks of the world.
@@ -120,10 +127,17 @@ pub trait Tables {
 
     /// The kernel's monotonic clock. The coarse one is asked once per packet, the precise one where that decides.
     fn now_ns(&self, clock: Clock) -> u64;
+    /// [`prefilter::next_step`] of the moment, by the coarse clock.
+    fn next_step(&self, now_q8: u64) -> u64 {
+        prefilter::next_step(now_q8)
+    }
     /// The policy in force.
     fn policy(&self) -> Option<&Policy>;
     /// What the express lane goes by for packets of a family; `None` while it is closed to them.
     fn express(&self, family: Family, now_ns: u64) -> Option<Lane<'_>>;
+    /// Whether some source of the family is on a list. While the express lane is open, what a list says of a source it says of all that the policy takes
+    /// for one with it.
+    fn is_listed(&self, family: Family) -> bool;
     /// Whether, under the policy of the open express lane, one packet of a source weighs as much as any other, so that what a total refuses
     /// now no other limit refuses a moment later.
     fn weighs_alike(&self) -> bool;
@@ -173,17 +187,15 @@ pub trait Tables {
     /// Has a cell tracked until a moment, or a little longer.
     fn track_until(&self, cell: u32, until_q8: u64);
     /// Whether a cell may be tracked: `false` only if it is not. Cheaper than to ask until when.
-    fn may_be_tracked(&self, cell: u32) -> bool {
-        self.tracked_until(cell) != 0
-    }
+    fn may_be_tracked(&self, cell: u32) -> bool;
     /// Has [`may_be_tracked`](Self::may_be_tracked) know that a cell was found not to be tracked.
     fn no_longer_tracked(&self, _cell: u32, _now_q8: u64) {}
     /// A cell of the prefilter.
     fn cell(&self, index: u32) -> Option<Self::Cell>;
     /// The cell's bucket.
     fn cell_tat(&self, cell: Self::Cell) -> Self::Word;
-    /// One of the cell's negative entries.
-    fn cell_negative_entry(&self, cell: Self::Cell, slot: usize) -> Self::Word;
+    /// One of the negative entries of all cells, by its [place](prefilter::negative_place).
+    fn negative_entry(&self, place: u32) -> Option<Self::Word>;
 
     /// A cell of prefix aggregation.
     fn prefix_level_cell(&self, index: u32) -> Option<Self::PrefixLevelCell>;

@@ -2,20 +2,13 @@
 
 use crate::abi_struct;
 
-/// Negative entries that a cell remembers.
+/// Negative entries that a cell remembers: sources of the cell that are over a limit, and until when.
 pub const NEGATIVE_ENTRIES: usize = 4;
 
 abi_struct! {
     /// One cell. See `limit::prefilter` for what its words mean; all zero is a fresh one.
-    pub struct Cell: 40 {
+    pub struct Cell: 8 {
         /// Bucket of all sources of this cell that have no entry.
         pub tat_q8: u64,
-        /// Sources of this cell that are over a limit, and until when.
-        pub negative_entries: [u64; NEGATIVE_ENTRIES],
     }
-}
-
-impl Cell {
-    /// A cell that has seen nothing.
-    pub const FRESH: Self = Self { tat_q8: 0, negative_entries: [0; NEGATIVE_ENTRIES] };
 }

@@ -72,7 +72,7 @@ pub const fn neighbour(interface: u32, mac: u64, kind: LinkKind) -> u64 {
 /// The first place of the set that a neighbour belongs to. The secret keeps anybody from choosing addresses that meet in one set.
 #[inline(always)]
 pub const fn link_set(interface: u32, neighbour: u64, secret: [u64; 2]) -> u32 {
-    let hash = neighbour.wrapping_mul(secret[1] | 1);
+    let hash = neighbour.wrapping_mul(secret[1]);
     let set = (hash >> 57) as u32 & (LINK_SETS - 1);
     ((interface & (LINK_INTERFACES - 1)) * LINK_SETS + set) * LINK_WAYS
 }

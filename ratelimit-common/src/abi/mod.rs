@@ -47,10 +47,10 @@ pub use switches::Switches;
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 14734090212677218551;
+const RECORDED_FINGERPRINT: usize = 4496461317131338709;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

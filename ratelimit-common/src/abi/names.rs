@@ -26,6 +26,8 @@ pub const FAIR: &str = "FAIR";
 pub const MARKS: &str = "MARKS";
 /// Which of them may be tracked, one bit each: a section with one variable.
 pub const TRACKED: &str = ".data.TRACKED";
+/// The negative entries of the prefilter's cells: a section with one variable. Not pinned: each program has its own.
+pub const NEGATIVE: &str = ".bss.NEGATIVE";
 /// Per-CPU counters by reason.
 pub const COUNTERS: &str = "COUNTERS";
 /// Tables of destinations, one in use and one to be written.

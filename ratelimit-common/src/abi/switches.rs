@@ -4,8 +4,8 @@ use crate::{abi_struct, limit::prefilter::LONGEST_NEGATIVE_ENTRY_Q8};
 
 abi_struct! {
     /// The switches. The daemon alone writes them, all at once and in the order in which they stand: what opens the lane comes last.
-    pub struct Switches: 32 {
-        /// The express lane is closed to IPv4, and to IPv6, until this monotonic time: see [`lane_opens_ns`]. [`NEVER_NS`]: it does not open.
+    pub struct Switches: 48 {
+        /// Lists keep the express lane closed to IPv4, and to IPv6, until this monotonic time: see [`lane_opens_ns`]. [`NEVER_NS`]: for good.
         pub lane_from_ns: [u64; 2],
         /// 1 where the list of IPv4, or of IPv6, has entries: an empty trie costs as much to ask as a short one.
         pub listed: [u32; 2],
@@ -13,6 +13,21 @@ abi_struct! {
         pub express: u32,
         /// 1 where a source that a total refused may be refused again by that total alone: no limit counts bytes, and nobody shares a limit.
         pub totals: u32,
+        /// From when on the express lane is open to IPv4, and to IPv6: what packets look at, made of the above by [`Switches::opening`].
+        pub opens_ns: [u64; 2],
+    }
+}
+
+impl Switches {
+    /// The switches of a program without a policy.
+    pub const CLOSED: Self =
+        Self { lane_from_ns: [0; 2], listed: [0; 2], express: 0, totals: 0, opens_ns: [NEVER_NS; 2] };
+
+    /// The switches, with the lane open from when both the policy and the lists let it.
+    #[must_use]
+    pub const fn opening(self) -> Self {
+        let opens_ns = if self.express == 0 { [NEVER_NS; 2] } else { self.lane_from_ns };
+        Self { opens_ns, ..self }
     }
 }
 

@@ -34,6 +34,8 @@ use crate::abi::{LimitSet, SourceKey, cell::NEGATIVE_ENTRIES};
 pub const CELL_BITS: u32 = 16;
 /// Cells of the prefilter.
 pub const CELLS: u32 = 1 << CELL_BITS;
+/// Words with one bit for each of them.
+pub const TRACKED_WORDS: usize = CELLS as usize / u64::BITS as usize;
 
 /// Part of the burst that a cell gives out: an eighth.
 pub const CELL_SHARE: u64 = 8;
@@ -73,7 +75,13 @@ pub enum NegativeCause {
     Shared = 3,
 }
 
-/// Where a source belongs.
+/// A secret out of random numbers. Both halves are odd, which is what makes a permutation of a product.
+#[inline]
+pub const fn secret([one, other]: [u64; 2]) -> [u64; 2] {
+    [one | 1, other | 1]
+}
+
+/// Where a source belongs, by a [`secret`].
 ///
 /// Nobody without the secret can tell who shares a cell, and two who are found to share one say nothing of any others, not even of those that
 /// differ in the same way: the hash is not linear (see [`stir`]). For IPv4 the upper 32 bits are a permutation of the address, so cell
@@ -89,16 +97,15 @@ pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
 /// The [`hash`] of an IPv4 source, by its address as it lies in memory.
 #[inline(always)]
 pub const fn hash_v4(address: u32, [one, other]: [u64; 2]) -> u64 {
-    (stir_32(address.wrapping_mul(one as u32 | 1).wrapping_add((one >> 32) as u32), other as u32) as u64)
-        << 32
+    (stir_32(address.wrapping_mul(one as u32).wrapping_add((one >> 32) as u32), other as u32) as u64) << 32
 }
 
 /// The [`hash`] of an IPv6 source.
 #[inline(always)]
 pub const fn hash_v6(SourceKey { hi, lo }: SourceKey, [one, other]: [u64; 2]) -> u64 {
     // Two halves with two keys, so that neither order nor a change of both can cancel.
-    stir(hi.wrapping_mul(one | 1).wrapping_add(other), other)
-        .wrapping_add(stir(lo.wrapping_mul(other | 1).wrapping_add(one), one))
+    stir(hi.wrapping_mul(one).wrapping_add(other), other)
+        .wrapping_add(stir(lo.wrapping_mul(other).wrapping_add(one), one))
 }
 
 /// Where a source belongs that asks for what a service gives it. The same source under other services is somewhere else, and for IPv4 its
@@ -107,7 +114,7 @@ pub const fn hash_v6(SourceKey { hi, lo }: SourceKey, [one, other]: [u64; 2]) ->
 pub const fn group_hash(hash: u64, group: u64, secret: [u64; 2]) -> u64 {
     let [one, other] = secret;
     let moved = ((hash >> 32) as u32).wrapping_add((group as u32).wrapping_mul((other >> 32) as u32 | 1));
-    (stir_32(moved, (one >> 32) as u32) as u64) << 32
+    (stir_32(moved, (one >> 32) as u32 | 1) as u64) << 32
         | (hash as u32 ^ (group as u32) << (UNTIL_SHIFT + 1)) as u64
 }
 
@@ -116,14 +123,14 @@ pub const fn group_hash(hash: u64, group: u64, secret: [u64; 2]) -> u64 {
 #[inline(always)]
 const fn stir(x: u64, k: u64) -> u64 {
     let x = x ^ (x >> 32);
-    x.wrapping_mul((x << 1).wrapping_add(k | 1))
+    x.wrapping_mul((x << 1).wrapping_add(k))
 }
 
 /// Stirs half a word in the way of [`stir`].
 #[inline(always)]
 const fn stir_32(x: u32, k: u32) -> u32 {
     let x = x ^ (x >> 16);
-    x.wrapping_mul((x << 1).wrapping_add(k | 1))
+    x.wrapping_mul((x << 1).wrapping_add(k))
 }
 
 /// The cell of a source.
@@ -149,11 +156,54 @@ const fn tag(hash: u64) -> u64 {
     (hash << CELL_BITS) & TAG_MASK
 }
 
-/// Which of a cell's negative entries a source looks at first: by the bits of its tag that most others have a say in.
+/// The tag of a source under a policy: that of its [`negative_name`].
 #[inline(always)]
-pub const fn negative_slot(hash: u64) -> usize {
-    (hash >> (64 - CELL_BITS - NEGATIVE_ENTRIES.ilog2())) as usize & (NEGATIVE_ENTRIES - 1)
+pub const fn tag_under(hash: u64, generation: u64) -> u64 {
+    tag(hash) ^ generation << (UNTIL_SHIFT + 1 + CELL_BITS)
 }
+
+/// The first moment that is not over, in the steps of a negative entry.
+#[inline(always)]
+pub const fn next_step(now_q8: u64) -> u64 {
+    (now_q8 >> UNTIL_SHIFT & UNTIL_MASK) + 1
+}
+
+/// What refuses a source of this tag, if this word denies it at the moment before this [`next_step`]. For one look at one word: a packet of a flood pays for a subtraction and a
+/// comparison. Where the time of a negative entry wraps around, for a quarter of a second in a year, it may miss an entry or take its cause for another.
+#[inline(always)]
+pub const fn cause_now(word: u64, tag: u64, next_step: u64) -> Option<NegativeCause> {
+    // Whoever else the word denies, the bits of the tag are left, and the first cause is none at all.
+    let untagged = word ^ tag;
+    if untagged.wrapping_sub(next_step) < TWICE_THE_LONGEST_STEPS {
+        return Some(NegativeCause::Packets);
+    }
+    if (untagged & UNTIL_MASK).wrapping_sub(next_step) >= TWICE_THE_LONGEST_STEPS {
+        return None;
+    }
+    match untagged >> UNTIL_BITS {
+        1 => Some(NegativeCause::Bytes),
+        2 => Some(NegativeCause::Blocked),
+        3 => Some(NegativeCause::Shared),
+        _ => None,
+    }
+}
+
+/// The place, among the negative entries of all cells, that a source looks at first: by the bits of its tag that most others have a say in.
+#[inline(always)]
+pub const fn negative_place(hash: u64) -> u32 {
+    (hash >> (64 - NEGATIVE_PLACE_BITS)) as u32
+}
+
+/// The place that is so many steps behind another, among those of its cell.
+#[inline(always)]
+pub const fn negative_place_behind(place: u32, steps: u32) -> u32 {
+    const IN_CELL: u32 = NEGATIVE_ENTRIES as u32 - 1;
+    place & !IN_CELL | place.wrapping_add(steps) & IN_CELL
+}
+
+const NEGATIVE_PLACE_BITS: u32 = CELL_BITS + NEGATIVE_ENTRIES.ilog2();
+/// Negative entries of all cells.
+pub const NEGATIVE_PLACES: usize = 1 << NEGATIVE_PLACE_BITS;
 
 /// The word that denies a source from now until a moment, rounded down to 65 us, or for as long as a negative entry lives.
 #[inline(always)]
@@ -190,6 +240,7 @@ const fn is_live(word: u64, now_q8: u64) -> bool {
 }
 
 const TWICE_THE_LONGEST_Q8: u64 = 2 * LONGEST_NEGATIVE_ENTRY_Q8;
+const TWICE_THE_LONGEST_STEPS: u64 = TWICE_THE_LONGEST_Q8 >> UNTIL_SHIFT;
 
 /// Whether a word denies this source now.
 #[inline(always)]
@@ -260,7 +311,7 @@ mod tests {
         }
 
         fn secret(&mut self) -> [u64; 2] {
-            [self.next(), self.next()]
+            secret([self.next(), self.next()])
         }
     }
 
@@ -274,7 +325,7 @@ mod tests {
 
     /// What undoes [`stir_32`]: each bit of a result depends on that bit and those below it.
     fn unstirred_32(result: u32, k: u32) -> u32 {
-        let product = |x: u32| x.wrapping_mul((x << 1).wrapping_add(k | 1));
+        let product = |x: u32| x.wrapping_mul((x << 1).wrapping_add(k));
         let x = (0..32).fold(0_u32, |x, bit| x | ((product(x) ^ result) >> bit & 1) << bit);
         x ^ (x >> 16)
     }
@@ -285,7 +336,7 @@ mod tests {
         for _ in 0..2_000 {
             let secret @ [one, other] = numbers.secret();
             let address = numbers.next() as u32;
-            let odd = one as u32 | 1;
+            let odd = one as u32;
             // Newton: twice as many bits are right after each step.
             let inverse = (0..5).fold(odd, |i, _| i.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(i))));
             let plain = hash(SourceKey::from_v4(address), secret);
@@ -294,7 +345,7 @@ mod tests {
             // And what a service makes of it.
             let group = numbers.next() % 257;
             let grouped = group_hash(plain, group, secret);
-            let undone = unstirred_32((grouped >> 32) as u32, (one >> 32) as u32);
+            let undone = unstirred_32((grouped >> 32) as u32, (one >> 32) as u32 | 1);
             let moved = (group as u32).wrapping_mul((other >> 32) as u32 | 1);
             assert_eq!(undone.wrapping_sub(moved), (plain >> 32) as u32);
         }
@@ -307,6 +358,12 @@ mod tests {
             cell_index(if group == 0 { hash } else { group_hash(hash, group, secret) })
         };
         cell(one, group) == cell(other, another)
+    }
+
+    #[test]
+    fn a_secret_is_odd_in_both_halves_and_random_in_the_rest() {
+        assert_eq!(secret([0x10, 0x21]), [0x11, 0x21]);
+        assert_eq!(secret([u64::MAX - 1, 0]), [u64::MAX, 1]);
     }
 
     /// Who finds one pair that shares a cell must not know others.
@@ -443,6 +500,39 @@ mod tests {
         }
     }
 
+    /// What one look says is what all questions say together.
+    #[test]
+    fn a_first_look_at_a_negative_entry_says_whom_it_denies_until_when_and_why() {
+        const CAUSES: [NegativeCause; 4] =
+            [NegativeCause::Packets, NegativeCause::Bytes, NegativeCause::Blocked, NegativeCause::Shared];
+        let mut numbers = Numbers(9);
+        let mut denied = 0;
+        for _ in 0..20_000 {
+            let key = match numbers.next() % 2 {
+                0 => SourceKey::from_v4(numbers.next() as u32),
+                _ => SourceKey { hi: numbers.next(), lo: numbers.next() },
+            };
+            let (hash, generation) = (hash(key, numbers.secret()), numbers.next() >> 30);
+            let name = negative_name(hash, generation);
+            let tag = tag_under(hash, generation);
+            assert_eq!(negative_place(hash) / NEGATIVE_ENTRIES as u32, cell_index(hash));
+            // Below a year, for the sake of what a first look does not ask.
+            let now_q8 = numbers.next() >> 2;
+            let cause = CAUSES[(numbers.next() % 4) as usize];
+            let for_q8 = numbers.next() % (2 * LONGEST_NEGATIVE_ENTRY_Q8);
+            let other = name ^ (numbers.next() % 2) << (25 + numbers.next() % 23);
+            let word = negative_entry(other, now_q8, now_q8 + for_q8, cause);
+            let later_q8 = now_q8.wrapping_add(numbers.next() % (2 * LONGEST_NEGATIVE_ENTRY_Q8));
+            for at_q8 in [now_q8, later_q8, now_q8.wrapping_sub(1 << UNTIL_SHIFT)] {
+                let expected = denies(word, name, at_q8).then(|| denied_by(word));
+                assert_eq!(cause_now(word, tag, next_step(at_q8)), expected, "{word:x} {tag:x} {at_q8:x}");
+                denied += u32::from(expected.is_some());
+            }
+        }
+        assert!(denied > 20_000, "{denied}");
+        assert_eq!(cause_now(0, 0, next_step(1 << 40)), None, "a word that was never written");
+    }
+
     #[test]
     fn a_negative_entry_that_is_over_stays_over_when_time_goes_round() {
         let name = negative_name(0x0123_4567_89ab_cdef, 1);
@@ -466,9 +556,15 @@ mod tests {
 
     #[test]
     fn sources_of_one_cell_begin_at_each_of_its_negative_entries() {
-        let slots = [0, 1, 2, 3].map(|bits: u64| negative_slot(bits << (62 - CELL_BITS)));
-        assert_eq!(slots, [0, 1, 2, 3]);
-        assert_eq!(negative_slot(1 << (64 - CELL_BITS)), 0, "not by what all of them have in common");
+        let places =
+            [0, 1, 2, 3].map(|bits: u64| negative_place(7 << (64 - CELL_BITS) | bits << (62 - CELL_BITS)));
+        assert_eq!(places, [28, 29, 30, 31]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|steps| negative_place_behind(30, steps)),
+            [30, 31, 28, 29],
+            "and go round in it"
+        );
+        assert_eq!(negative_place(u64::MAX) as usize, NEGATIVE_PLACES - 1);
     }
 
     #[test]

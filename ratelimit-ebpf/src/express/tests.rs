@@ -5,13 +5,15 @@ extern crate std;
 use std::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
 use ratelimit_common::abi::{
-    ListEntry, Mode, OnLimit, Service, SourceKey,
+    ListEntry, Mode, OnLimit, Service, SourceKey, Total,
     list::ALLOWED,
     service::{Protocol, port_slot, protocol_slot},
 };
 
 use super::*;
 use crate::{
+    frame::Link,
+    origin::OriginV4,
     packet::Address,
     testbed::{FrameEnd, IpFrame, TestHost, aggregated, empty, prefiltered, tcp, total, udp},
 };
@@ -106,14 +108,19 @@ impl Dice {
     }
 }
 
+/// What [`alike`] counts frames as that were refused at first look.
+const FIRST_LOOK: &str = "first look";
+
 /// Sends one and the same traffic to a host with the lane and to one without. How many frames ended in the lane, by reason.
 fn alike(what: &str, make: impl Fn() -> TestHost) -> BTreeMap<String, u32> {
     let (with, without) = (make(), make());
     without.express.set(false);
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     let mut ended = BTreeMap::new();
+    let mut first_looks = 0;
     for number in 0..PACKETS {
         let frame = dice.frame();
+        first_looks += u32::from(looked_at_once(&with, &frame));
         let expected: FrameEnd = without.end(&frame);
         let before = with.expressed.get();
         let end = with.end(&frame);
@@ -126,7 +133,16 @@ fn alike(what: &str, make: impl Fn() -> TestHost) -> BTreeMap<String, u32> {
             host.now_ns.set(host.now_ns.get() + ns);
         }
     }
+    ended.insert(FIRST_LOOK.into(), first_looks);
     ended
+}
+
+/// Whether a frame is refused at first look, which is what the rest of the lane must say too.
+fn looked_at_once(host: &TestHost, frame: &[u8]) -> bool {
+    let (frame, now_ns) = (Frame::new(Link::Ethernet, frame), host.now_ns(Clock::Coarse));
+    let at_once = first_look::refusal(&frame, host, now_ns);
+    assert!(at_once.is_none() || at_once == refusal(&frame, host, now_ns), "{at_once:?}");
+    at_once.is_some()
 }
 
 #[test]
@@ -137,6 +153,7 @@ fn a_packet_ends_in_the_lane_as_it_would_have_ended_without_one() {
     };
     let of_sources = alike("sources", || listed(host(policy())));
     assert!(of_sources["LimitPackets"] > 1_000 && of_sources["Blocked"] > 500, "{of_sources:?}");
+    assert!(of_sources[FIRST_LOOK] > 1_500, "{of_sources:?}");
     let of_totals = alike("totals", || {
         let mut policy = policy();
         with_services(&mut policy, "100 packets/s burst 100");
@@ -172,6 +189,63 @@ fn a_packet_ends_in_the_lane_as_it_would_have_ended_without_one() {
         host(policy)
     });
     assert!(of_prefixes["LimitPrefix"] > 100, "{of_prefixes:?}");
+}
+
+/// Where nobody is on a list, a first look decides about sources without an entry too.
+#[test]
+fn a_packet_ends_in_the_lane_of_a_host_without_lists_as_it_would_have_ended_without_one() {
+    for (what, service, of_host) in [
+        ("totals", "100 packets/s burst 100", None),
+        ("totals in bytes", "40 kB/s burst 4000 bytes", None),
+        ("two totals", "150 packets/s burst 20", Some("200 packets/s burst 20")),
+        ("two totals, the host's is the smaller", "400 packets/s burst 20", Some("150 packets/s burst 20")),
+    ] {
+        for own in ["80 packets/s burst 80", "300 packets/s burst 16", "5000 packets/s burst 500"] {
+            let ended = alike(&std::format!("{what}, {own}"), || {
+                let mut policy = policy();
+                policy.source.set = prefiltered(&[own]);
+                with_services(&mut policy, service);
+                if let Some(rate) = of_host {
+                    policy.host_total_count = 1;
+                    policy.host_totals[0] = total(rate);
+                    // A CPU takes a few packets' worth at a time, so it holds some where the bucket has none.
+                    policy.host_totals[0].portion_q8 = 4 * policy.host_totals[0].limit.cost_fp;
+                }
+                host(policy)
+            });
+            let by_totals = |reason: &str| ended.get(reason).copied().unwrap_or(0);
+            assert!(what.ends_with("bytes") || ended[FIRST_LOOK] > 300, "{what}, {own}: {ended:?}");
+            assert!(by_totals("ServiceTotal") + by_totals("HostTotal") > 300, "{what}, {own}: {ended:?}");
+        }
+    }
+}
+
+/// A short packet may still find something where a long one did not.
+#[test]
+fn a_total_in_bytes_is_not_noted_down() {
+    for (rate, noted) in [("100 packets/s burst 100", true), ("4 kB/s burst 4000 bytes", false)] {
+        let mut policy = policy();
+        with_services(&mut policy, rate);
+        let host = host(policy);
+        for last in 0..250 {
+            host.reason(&udp([20, last], SERVED, 8));
+        }
+        assert_eq!(taken(&host, &udp([21, 1], SERVED, 8)), (Reason::ServiceTotal, true), "{rate}");
+        let name = host.lane_word(crate::tables::LaneWord::SpentName).unwrap();
+        assert_eq!(host.load(name) != 0, noted, "{rate}");
+    }
+}
+
+#[test]
+fn a_segment_of_a_source_without_an_entry_is_for_the_limiter_even_if_nothing_is_left_for_such() {
+    let mut policy = policy();
+    with_services(&mut policy, "100 packets/s burst 100");
+    let host = host(policy);
+    for last in 0..250 {
+        host.reason(&udp([20, last], SERVED, 8));
+    }
+    assert_eq!(taken(&host, &udp([21, 1], SERVED, 8)), (Reason::ServiceTotal, true));
+    assert!(!taken(&host, &tcp([21, 2], SERVED, 0x02)).1, "it may be answered with a cookie");
 }
 
 #[test]
@@ -235,6 +309,32 @@ fn who_keeps_to_its_limit_is_refused_in_the_lane_by_the_total_that_refused_it() 
     assert!(!taken(&host, &tcp([1, 1], SERVED, 0x10)).1, "a segment may belong to a connection");
     host.wait_ms(20);
     assert_eq!(taken(&host, &served), (Reason::Conforming, false), "there is more");
+}
+
+/// Which total it is depends on both: a host's total is asked before that of a service.
+#[test]
+fn a_total_that_refuses_a_source_with_an_entry_is_noted_down_if_it_is_the_first_that_is_asked() {
+    for of_host in [false, true] {
+        let mut policy = policy();
+        policy.source.set = prefiltered(&["800 packets/s burst 800"]);
+        with_services(&mut policy, "100 packets/s burst 100");
+        if of_host {
+            policy.host_total_count = 1;
+            let whole = total("10000 packets/s burst 10000");
+            // One CPU takes enough for all of these packets at a time.
+            policy.host_totals[0] = Total { portion_q8: 1_000 * whole.limit.cost_fp, ..whole };
+        }
+        let host = host(policy);
+        let [served, elsewhere] = [SERVED, 53].map(|port| udp([1, 1], port, 8));
+        host.passed(&elsewhere, 200);
+        host.passed(&served, 200);
+        assert_eq!(taken(&host, &served), (Reason::ServiceTotal, true), "a total of the host: {of_host}");
+        assert_eq!(looked_at_once(&host, &served), !of_host);
+        // Its entry is full again, as far as the cell knows: it counts as a source without one.
+        let hash = OriginV4(u32::from_ne_bytes([10, 0, 1, 1])).hash(&host.policy);
+        host.track_until(prefilter::cell_index(hash), 1 << 32);
+        assert!(!looked_at_once(&host, &served));
+    }
 }
 
 #[test]

@@ -2,11 +2,16 @@
 
 use ratelimit_common::{
     abi::{Policy, Reason, service::Party},
-    limit::{gcra::ahead_q8, prefilter},
+    limit::{gcra, prefilter},
 };
 
-use super::{negative_cache, sender::Sender, total::Account};
-use crate::tables::{LaneWord, Tables};
+use super::{
+    negative_cache,
+    sender::Sender,
+    spent_note::{SpentFor, note_down, noted},
+    total::Account,
+};
+use crate::tables::Tables;
 
 /// What a packet counts as, in one word: functions of the kernel program tell each other numbers, and at most five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,41 +95,26 @@ pub(super) fn spent_total<T: Tables>(
 }
 
 /// What `spent_total` says, by what this CPU noted down when it last asked: most packets of a spoofed flood end here.
-///
-/// Until then no other answer is possible. What a CPU holds for sources without state grows only when the shared bucket gives it some, which it
-/// has refused until then; and what the daemon takes back it takes back under another policy.
 #[inline(always)]
 pub fn spent_total_noted<T: Tables>(
     tables: &T,
     policy: &Policy,
     service: u32,
-    (len, now_q8): (u64, u64),
+    (len, now_ns): (u64, u64),
 ) -> Option<Reason> {
-    let (Some(name), Some(until), Some(reason)) = (
-        tables.lane_word(LaneWord::SpentName),
-        tables.lane_word(LaneWord::SpentUntil),
-        tables.lane_word(LaneWord::SpentReason),
-    ) else {
-        return None;
-    };
-    // Services have 16 bits, and a policy is the next one's millions of years before this goes round.
-    let wanted = policy.generation << 16 | service as u64;
-    if tables.load(name) == wanted && ahead_q8(tables.load(until), now_q8) != 0 {
-        return Some(Reason::from_code(tables.load(reason) as u32));
+    if let Some(reason) = noted(tables, SpentFor::Untracked, policy, service, now_ns) {
+        return Some(reason);
     }
+    let now_q8 = gcra::time_q8(now_ns);
     // The one that is asked first: of another one it would not be known that the first still has something left.
     let (account, why) = match Account::of(tables, policy, service) {
         Some(account) => (account, Reason::ServiceTotal),
         None => (Account::of_host(tables, policy)?, Reason::HostTotal),
     };
-    let Some(spent_until_q8) = account.spent_until(tables, len, now_q8, Party::Untracked) else {
+    let Some(until_q8) = account.spent_until(tables, len, now_q8, Party::Untracked) else {
         return spent_total(tables, policy, service, (len, now_q8));
     };
-    if account.weighs_alike() {
-        tables.store(name, wanted);
-        tables.store(until, spent_until_q8);
-        tables.store(reason, why as u64);
-    }
+    note_down(tables, SpentFor::Untracked, policy, service, (&account, until_q8, why), now_ns);
     Some(why)
 }
 
@@ -139,28 +129,33 @@ pub enum Known {
     Nothing,
 }
 
-/// Which total has nothing left for a source with an entry, in the order in which totals are charged.
+/// Which total has nothing left for a source with an entry, in the order in which totals are charged. The one that is asked first is noted down.
 #[inline(always)]
 pub fn spent_for_tracked<T: Tables>(
     tables: &T,
     policy: &Policy,
     service: u32,
-    (len, now_q8): (u64, u64),
+    (len, now_ns): (u64, u64),
 ) -> Known {
-    if let Some(account) = Account::of_host(tables, policy) {
-        if account.is_spent(tables, len, now_q8, Party::Tracked) {
-            return Known::Spent(Reason::HostTotal);
+    let now_q8 = gcra::time_q8(now_ns);
+    let host = Account::of_host(tables, policy);
+    if let Some(account) = &host {
+        if let Some(until_q8) = account.spent_until(tables, len, now_q8, Party::Tracked) {
+            let why = Reason::HostTotal;
+            note_down(tables, SpentFor::Tracked, policy, service, (account, until_q8, why), now_ns);
+            return Known::Spent(why);
         }
         if !account.holds(tables, len, Party::Tracked) {
             return Known::Nothing;
         }
     }
-    match Account::of(tables, policy, service) {
-        Some(account) if account.is_spent(tables, len, now_q8, Party::Tracked) => {
-            Known::Spent(Reason::ServiceTotal)
-        }
-        _ => Known::Left,
+    let Some(account) = Account::of(tables, policy, service) else { return Known::Left };
+    let Some(until_q8) = account.spent_until(tables, len, now_q8, Party::Tracked) else { return Known::Left };
+    if host.is_none() {
+        let why = Reason::ServiceTotal;
+        note_down(tables, SpentFor::Tracked, policy, service, (&account, until_q8, why), now_ns);
     }
+    Known::Spent(Reason::ServiceTotal)
 }
 
 /// Whether this CPU knows without asking anybody that the total of the host has enough for a packet of a source without state.

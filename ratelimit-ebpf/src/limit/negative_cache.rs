@@ -4,17 +4,24 @@ use ratelimit_common::{
     abi::{LimitSet, Policy, Reason, cell::NEGATIVE_ENTRIES},
     limit::{
         gcra,
-        prefilter::{self, LONGEST_NEGATIVE_ENTRY_Q8, NegativeCause},
+        prefilter::{self, LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PLACES, NegativeCause},
     },
 };
 
 use super::request::Request;
-use crate::tables::Tables;
+use crate::{forget::masked, tables::Tables};
 
 /// Why a source is refused, as it is remembered.
 #[inline(always)]
 pub fn known<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<NegativeCause> {
     live(tables, policy, hash, now_q8).map(prefilter::denied_by)
+}
+
+/// Why a source is refused, by the negative entry that is nearly always its own.
+#[inline(always)]
+pub fn first_known<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<NegativeCause> {
+    let word = tables.load(tables.negative_entry(prefilter::negative_place(hash))?);
+    prefilter::cause_now(word, prefilter::tag_under(hash, policy.generation), tables.next_step(now_q8))
 }
 
 /// The reason to refuse a packet because a limit of its source's own is the cause, if it is.
@@ -35,10 +42,9 @@ pub(super) fn check<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u
 /// The negative entry of a source, if it has one that is not over. It is nearly always the first that is looked at.
 #[inline(always)]
 fn live<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<u64> {
-    let cell = tables.cell(prefilter::cell_index(hash))?;
     let name = prefilter::negative_name(hash, policy.generation);
-    for step in 0..NEGATIVE_ENTRIES {
-        let negative_entry = tables.load(place(tables, cell, name, step));
+    for steps in 0..NEGATIVE_ENTRIES {
+        let negative_entry = tables.load(place(tables, hash, steps)?);
         if prefilter::denies(negative_entry, name, now_q8) {
             return Some(negative_entry);
         }
@@ -48,9 +54,10 @@ fn live<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Optio
 
 /// The places of a source among the negative entries of its cell, one after the other.
 #[inline(always)]
-fn place<T: Tables>(tables: &T, cell: T::Cell, name: u64, step: usize) -> T::Word {
-    let slot = (prefilter::negative_slot(name) + step) & (NEGATIVE_ENTRIES - 1);
-    tables.cell_negative_entry(cell, slot)
+fn place<T: Tables>(tables: &T, hash: u64, steps: usize) -> Option<T::Word> {
+    let place = prefilter::negative_place_behind(prefilter::negative_place(hash), steps as u32);
+    // Kernel 6.1 does not follow what the two halves of a place are put together from.
+    tables.negative_entry(masked::<{ NEGATIVE_PLACES - 1 }>(place as usize) as u32)
 }
 
 /// Keeps a negative entry of a source in its first place that is the source's own or over, or else in the very first.
@@ -58,7 +65,6 @@ fn place<T: Tables>(tables: &T, cell: T::Cell, name: u64, step: usize) -> T::Wor
 fn keep<T: Tables>(
     tables: &T,
     policy: &Policy,
-    cell: T::Cell,
     hash: u64,
     (now_q8, until_q8): (u64, u64),
     cause: NegativeCause,
@@ -69,9 +75,9 @@ fn keep<T: Tables>(
     if !prefilter::denies(negative_entry, name, now_q8) {
         return;
     }
-    let mut kept_at = place(tables, cell, name, 0);
-    for step in (0..NEGATIVE_ENTRIES).rev() {
-        let at = place(tables, cell, name, step);
+    let Some(mut kept_at) = place(tables, hash, 0) else { return };
+    for steps in (0..NEGATIVE_ENTRIES).rev() {
+        let Some(at) = place(tables, hash, steps) else { return };
         if !prefilter::denies_other(tables.load(at), name, now_q8) {
             kept_at = at;
         }
@@ -89,28 +95,34 @@ pub(super) fn remember<T: Tables>(
     until_q8: u64,
     reason: Reason,
 ) {
-    let Some(cell) = cell(tables, set, request) else { return };
+    if set.prefilter_tolerance_q8 == 0 {
+        return;
+    }
     let cause =
         if matches!(reason, Reason::LimitBytes) { NegativeCause::Bytes } else { NegativeCause::Packets };
-    keep(tables, policy, cell, request.hash, (request.now_q8, until_q8), cause);
+    keep(tables, policy, request.hash, (request.now_q8, until_q8), cause);
 }
 
 /// Remembers that something that a source with state shares with others refused it while it keeps to its own limits, for as long as a negative
 /// entry lives.
 #[inline(always)]
 pub(super) fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
-    let Some(cell) = cell(tables, &policy.source.set, request) else { return };
+    if policy.source.set.prefilter_tolerance_q8 == 0 {
+        return;
+    }
     let until_q8 = request.now_q8.wrapping_add(LONGEST_NEGATIVE_ENTRY_Q8);
-    keep(tables, policy, cell, request.hash, (request.now_q8, until_q8), NegativeCause::Shared);
+    keep(tables, policy, request.hash, (request.now_q8, until_q8), NegativeCause::Shared);
 }
 
 /// Forgets that.
 #[inline(always)]
 pub fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
-    let Some(cell) = cell(tables, &policy.source.set, request) else { return };
+    if policy.source.set.prefilter_tolerance_q8 == 0 {
+        return;
+    }
     let name = prefilter::negative_name(request.hash, policy.generation);
-    for step in 0..NEGATIVE_ENTRIES {
-        let at = place(tables, cell, name, step);
+    for steps in 0..NEGATIVE_ENTRIES {
+        let Some(at) = place(tables, request.hash, steps) else { return };
         let negative_entry = tables.load(at);
         if prefilter::denies(negative_entry, name, request.now_q8)
             && prefilter::denied_by(negative_entry) == NegativeCause::Shared
@@ -124,15 +136,8 @@ pub fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) 
 #[inline(always)]
 pub fn remember_block<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64, until_ns: u64) {
     let now_q8 = gcra::time_q8(now_ns);
-    let Some(cell) = tables.cell(prefilter::cell_index(hash)) else { return };
     // A time word would wrap.
     let left_ns = until_ns.saturating_sub(now_ns).min(LONGEST_NEGATIVE_ENTRY_Q8 >> gcra::TIME_FRAC_BITS);
     let until_q8 = now_q8.wrapping_add(gcra::time_q8(left_ns));
-    keep(tables, policy, cell, hash, (now_q8, until_q8), NegativeCause::Blocked);
-}
-
-/// The cell that knows of the source's negative entries, if there is a prefilter.
-#[inline(always)]
-pub(super) fn cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> Option<T::Cell> {
-    if set.prefilter_tolerance_q8 == 0 { None } else { tables.cell(prefilter::cell_index(request.hash)) }
+    keep(tables, policy, hash, (now_q8, until_q8), NegativeCause::Blocked);
 }

@@ -65,10 +65,10 @@ const TCP: u8 = IpProto::Tcp as u8;
 const UDP: u8 = IpProto::Udp as u8;
 const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
 
-/// Version 4, and a header without options.
-const PLAIN_V4: u8 = 0x45;
-/// More fragments, or an offset, as these bits lie in memory.
-const PIECE: u16 = 0x3fff_u16.to_be();
+/// In the first eight bytes of a header, as they lie in memory: version and length of the header, that more fragments follow, and their offset.
+const SHAPE_V4: u64 = u64::from_ne_bytes([0xff, 0, 0, 0, 0, 0, 0x3f, 0xff]);
+/// Version 4, a header without options, no fragment.
+const PLAIN_V4: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
 /// Both ports, which TCP and UDP begin with.
 const PORTS_LEN: usize = 4;
 /// What a frame may have behind its packet: Ethernet fills frames up to 60 bytes, and some drivers leave a checksum. A frame of several buffers has more,
@@ -80,15 +80,18 @@ const MOST_PADDING: u64 = 64;
 pub fn network(frame: &Frame<'_>) -> Option<(Family, usize)> {
     match frame.link() {
         Link::Ethernet => {
-            let ether_type = frame.view::<{ EthHdr::LEN }>(0)?.u16_be::<{ offset_of!(EthHdr, ether_type) }>();
-            match ether_type {
-                ethernet::IPV4 => Some((Family::V4, EthHdr::LEN)),
-                ethernet::IPV6 => Some((Family::V6, EthHdr::LEN)),
-                ethernet::TAG => {
+            // As they lie in memory: to swap bytes is an instruction more.
+            const IPV4: u16 = ethernet::IPV4.to_be();
+            const IPV6: u16 = ethernet::IPV6.to_be();
+            const TAG: u16 = ethernet::TAG.to_be();
+            match frame.view::<{ EthHdr::LEN }>(0)?.u16_ne::<{ offset_of!(EthHdr, ether_type) }>() {
+                IPV4 => Some((Family::V4, EthHdr::LEN)),
+                IPV6 => Some((Family::V6, EthHdr::LEN)),
+                TAG => {
                     const AT: usize = EthHdr::LEN + VlanHdr::LEN;
-                    match frame.view::<AT>(0)?.u16_be::<{ EthHdr::LEN + offset_of!(VlanHdr, ether_type) }>() {
-                        ethernet::IPV4 => Some((Family::V4, AT)),
-                        ethernet::IPV6 => Some((Family::V6, AT)),
+                    match frame.view::<AT>(0)?.u16_ne::<{ EthHdr::LEN + offset_of!(VlanHdr, ether_type) }>() {
+                        IPV4 => Some((Family::V4, AT)),
+                        IPV6 => Some((Family::V6, AT)),
                         _ => None,
                     }
                 }
@@ -109,10 +112,8 @@ pub fn network(frame: &Frame<'_>) -> Option<(Family, usize)> {
 pub fn brief_v4(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV4>> {
     let header = frame.view::<{ Ipv4Hdr::LEN + PORTS_LEN }>(at)?;
     let total_len = header.u16_be::<{ offset_of!(Ipv4Hdr, tot_len) }>() as u64;
-    let pieces = header.u16_ne::<{ offset_of!(Ipv4Hdr, frags) }>() & PIECE;
     let protocol = header.u8::<{ offset_of!(Ipv4Hdr, proto) }>();
-    if header.u8::<{ offset_of!(Ipv4Hdr, vihl) }>() != PLAIN_V4
-        || pieces != 0
+    if header.u64_ne::<0>() & SHAPE_V4 != PLAIN_V4
         || protocol == ICMPV6
         || total_len < Ipv4Hdr::LEN as u64 + transport_len(protocol)
         || !is_whole(frame, at as u64 + total_len)

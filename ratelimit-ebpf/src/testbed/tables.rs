@@ -111,11 +111,13 @@ impl Rows for TestHost {
         &self.policy
     }
 
+    fn has_list(&self, _: Family) -> bool {
+        !self.lists.is_empty()
+    }
+
     fn open_lane(&self, _: Family) -> Option<Lane<'_>> {
-        self.express.get().then_some(Lane {
-            policy: if self.policy.lenient == 0 { &self.policy } else { &self.lane_policy },
-            listed: !self.lists.is_empty(),
-        })
+        let policy = if self.policy.lenient == 0 { &self.policy } else { &self.lane_policy };
+        self.express.get().then_some(Lane { policy })
     }
 
     fn service_of(&self, table: u32, key: &DestinationKey) -> Option<u32> {

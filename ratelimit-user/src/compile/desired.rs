@@ -14,6 +14,7 @@ use ratelimit_common::{
     limit::{
         gcra::TIME_FRAC_BITS,
         manner::Manner,
+        prefilter,
         rate::{Period, Rate},
     },
 };
@@ -415,7 +416,7 @@ fn clock(policy: &Policy, lag_q8: u64) -> Clock {
 
 fn prefilter(policy: &PrefilterPolicy, secret: [u64; 2]) -> abi::Prefilter {
     abi::Prefilter {
-        secret,
+        secret: prefilter::secret(secret),
         new_sources: allowance(policy.new_sources_per_cpu()),
         proofs: allowance(PROOFS_PER_CPU),
         rejections: allowance(REJECTIONS_PER_CPU),

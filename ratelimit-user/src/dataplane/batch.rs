@@ -11,7 +11,7 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
-use aya::Pod;
+use aya::{Pod, maps::MapData};
 
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
 const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
@@ -78,6 +78,29 @@ pub(super) fn delete<K: Pod>(map: impl AsFd, keys: &[K]) -> io::Result<()> {
         unsafe { call(BPF_MAP_DELETE_BATCH, &mut attributes) }?;
     }
     Ok(())
+}
+
+/// The words of the one value of an array, which may be too large for a stack.
+pub(super) fn only_value(map: &MapData) -> io::Result<Vec<u64>> {
+    let bytes = map.info().map_err(io::Error::other)?.value_size() as usize;
+    let mut words = vec![0_u64; bytes.div_ceil(size_of::<u64>())];
+    let (mut key, mut next) = (0_u32, 0_u32);
+    let mut attributes = Attributes {
+        in_batch: 0,
+        out_batch: (&raw mut next) as u64,
+        keys: (&raw mut key) as u64,
+        values: words.as_mut_ptr() as u64,
+        count: 1,
+        map_fd: map.fd().as_fd().as_raw_fd() as u32,
+        elem_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: every pointer is to memory that lives across the call; keys of arrays have four bytes, and there is room for one value.
+    match unsafe { call(BPF_MAP_LOOKUP_BATCH, &mut attributes) } {
+        // The end came with the value.
+        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
+        _ => Ok(words),
+    }
 }
 
 /// One system call.

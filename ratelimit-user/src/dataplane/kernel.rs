@@ -290,18 +290,31 @@ where
     T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
 }
 
+/// A variable of the object by name, whatever it is.
+fn take_variable(ebpf: &mut Ebpf, name: &str) -> Result<MapData, DataplaneError> {
+    match ebpf.take_map(name) {
+        Some(Map::Array(map)) => Ok(map),
+        _ => Err(DataplaneError::Load { reason: format!("the object has no variable {name}") }),
+    }
+}
+
 impl KernelMaps {
     fn take(ebpf: &mut Ebpf) -> Result<Self, DataplaneError> {
         use take_map as one;
         let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
+        let negative = take_variable(ebpf, names::NEGATIVE)?;
         Ok(Self {
-            table: Arc::new(SourceTable::new(buckets, cells, one(ebpf, names::MARKS)?)),
+            table: Arc::new(SourceTable::new(buckets, cells, negative, one(ebpf, names::MARKS)?)),
             counters: Arc::new(one(ebpf, names::COUNTERS)?),
             events: one(ebpf, names::EVENTS)?,
             silent: one(ebpf, names::SILENT)?,
             drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
             samples: Some(Samples::new(one(ebpf, names::SAMPLES)?, one(ebpf, names::SAMPLING)?)),
-            lane: LaneKeeper::new(one(ebpf, names::SWITCHES)?, one(ebpf, names::EXPRESS)?),
+            lane: LaneKeeper::new(
+                one(ebpf, names::SWITCHES)?,
+                one(ebpf, names::EXPRESS)?,
+                one(ebpf, names::TRACKED)?,
+            ),
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
             policy: one(ebpf, names::POLICY)?,

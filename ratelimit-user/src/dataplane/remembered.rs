@@ -47,8 +47,7 @@ impl Remembered for KernelMaps {
             }
             Row::Mark(cell) => words(&[&[self.table.tracked_until_q8(cell)?]]),
             Row::Cell(index) => {
-                let cell = self.table.cell(index)?;
-                words(&[&[cell.tat_q8], &cell.negative_entries])
+                words(&[&[self.table.cell(index)?.tat_q8], &self.table.negative_entries(index)?])
             }
             Row::PrefixCell(index) => {
                 let cell = self.prefix_levels.get(&index, 0).map_err(failed)?;

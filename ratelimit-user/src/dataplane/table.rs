@@ -4,7 +4,7 @@ use std::{fmt, os::fd::AsFd as _};
 
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError};
 use ratelimit_common::{
-    abi::{Bucket, Cell, EntryKey},
+    abi::{Bucket, Cell, EntryKey, cell::NEGATIVE_ENTRIES},
     limit::{gcra, prefilter},
 };
 
@@ -14,6 +14,7 @@ use super::{DataplaneError, batch};
 pub struct SourceTable {
     buckets: HashMap<MapData, EntryKey, Bucket>,
     cells: Array<MapData, Cell>,
+    negative: MapData,
     marks: Array<MapData, u32>,
 }
 
@@ -32,9 +33,10 @@ impl SourceTable {
     pub(super) fn new(
         buckets: HashMap<MapData, EntryKey, Bucket>,
         cells: Array<MapData, Cell>,
+        negative: MapData,
         marks: Array<MapData, u32>,
     ) -> Self {
-        Self { buckets, cells, marks }
+        Self { buckets, cells, negative, marks }
     }
 
     /// Counts sources and hot cells.
@@ -61,6 +63,13 @@ impl SourceTable {
     /// One cell of the prefilter.
     pub fn cell(&self, index: u32) -> Result<Cell, DataplaneError> {
         self.cells.get(&index, 0).map_err(DataplaneError::map("read the prefilter"))
+    }
+
+    /// The negative entries of one cell of the prefilter.
+    pub fn negative_entries(&self, cell: u32) -> Result<[u64; NEGATIVE_ENTRIES], DataplaneError> {
+        let all = batch::only_value(&self.negative).map_err(DataplaneError::io("read the negative cache"))?;
+        let of_cell = all.chunks_exact(NEGATIVE_ENTRIES).nth(cell as usize);
+        Ok(of_cell.and_then(|entries| entries.try_into().ok()).unwrap_or_default())
     }
 
     /// Until when a cell of the prefilter is tracked, as a time word.

@@ -89,10 +89,13 @@ impl Rows for Memory {
         &self.policy
     }
 
-    fn open_lane(&self, family: Family) -> Option<Lane<'_>> {
-        let listed = !self.listed_lens[family as usize].is_empty();
+    fn has_list(&self, family: Family) -> bool {
+        !self.listed_lens[family as usize].is_empty()
+    }
+
+    fn open_lane(&self, _: Family) -> Option<Lane<'_>> {
         let open = self.express.get() && self.policy.serves_lane();
-        open.then_some(Lane { policy: &self.lane_policy, listed })
+        open.then_some(Lane { policy: &self.lane_policy })
     }
 
     fn service_of(&self, _: u32, key: &DestinationKey) -> Option<u32> {

@@ -211,6 +211,24 @@ fn loading_a_program_beside_one_at_work_leaves_the_express_lane_and_its_policy_a
     assert!(tracked.iter().all(|word| *word == u64::MAX), "a cell that is tracked has its bit");
 }
 
+/// Entries from before there was a prefilter may be behind any cell, and no mark says so.
+#[test]
+fn a_policy_that_begins_a_prefilter_has_the_express_lane_look_behind_every_cell() {
+    let scratch = Scratch::new();
+    let pins = PinDir::new(scratch.pin());
+    let path = pins.map(Layout::current(1_000), names::TRACKED);
+    let (_, mut maps) = kernel::load(Some(&pins), 1_000).unwrap();
+    let without = policies::source("gate = false\nladder = false\nlimits = [\"10 packets/s\"]");
+    maps.set_policy(&without).unwrap();
+    let mut bits: Array<MapData, [u64; 1024]> =
+        Map::Array(MapData::from_pin(&path).unwrap()).try_into().unwrap();
+    bits.set(0, [0; 1024], 0).unwrap();
+    let next = policies::after(&["10 packets/s"], 2, Some(&without.policy));
+    assert_ne!(next.policy.source.set.tracked_until_q8, 0, "it begins one");
+    maps.set_policy(&next).unwrap();
+    assert!(variable::<[u64; 1024]>(&path).iter().all(|word| *word == u64::MAX));
+}
+
 /// The value of a pinned variable.
 fn variable<V: aya::Pod>(path: &Path) -> V {
     let map: Array<MapData, V> = Map::Array(MapData::from_pin(path).unwrap()).try_into().unwrap();

@@ -26,7 +26,7 @@ use ratelimit_common::{
     },
     limit::{
         gcra,
-        prefilter::{LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PERIOD},
+        prefilter::{LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PERIOD, TRACKED_WORDS},
     },
 };
 
@@ -39,6 +39,7 @@ use crate::{
 pub(super) struct LaneKeeper {
     switches: Array<MapData, Switches>,
     copy: Array<MapData, abi::Policy>,
+    tracked: Array<MapData, [u64; TRACKED_WORDS]>,
     lengths: ListedLengths,
     /// Leading bits of an IPv4 address, and of an IPv6 address, that the policy in force takes for one source. `None`: no policy is known.
     source_bits: Option<[u32; 2]>,
@@ -51,8 +52,13 @@ const BETWEEN_CHANGES: Duration =
     Duration::from_nanos((LONGEST_NEGATIVE_ENTRY_Q8 >> gcra::TIME_FRAC_BITS) / NEGATIVE_PERIOD + 1);
 
 impl LaneKeeper {
-    pub(super) fn new(switches: Array<MapData, Switches>, copy: Array<MapData, abi::Policy>) -> Self {
-        Self { switches, copy, lengths: ListedLengths::default(), source_bits: None, closed_at: None }
+    pub(super) fn new(
+        switches: Array<MapData, Switches>,
+        copy: Array<MapData, abi::Policy>,
+        tracked: Array<MapData, [u64; TRACKED_WORDS]>,
+    ) -> Self {
+        let lengths = ListedLengths::default();
+        Self { switches, copy, tracked, lengths, source_bits: None, closed_at: None }
     }
 
     /// Closes the lane for a change of policy, two milliseconds after the last one at the earliest.
@@ -83,6 +89,12 @@ impl LaneKeeper {
             self.copy
                 .set(0, copy.as_ref(), 0)
                 .map_err(DataplaneError::map("copy the policy for the express lane"))?;
+            if policy.source.set.tracked_until_q8 != 0 {
+                // Entries from before there was a prefilter may be behind any cell, and the lane goes by the bits of cells alone.
+                self.tracked
+                    .set(0, [u64::MAX; TRACKED_WORDS], 0)
+                    .map_err(DataplaneError::map("have all cells of the prefilter looked at"))?;
+            }
             return self.write(Switches { express: 1, totals: u32::from(policy.weighs_alike()), ..now });
         }
         self.write(now)
@@ -137,7 +149,7 @@ impl LaneKeeper {
     /// From when on the lane is open to IPv4, and to IPv6, in the kernel's monotonic time.
     pub(super) fn opens_ns(&self) -> Result<[Option<u64>; 2], DataplaneError> {
         let now = self.read()?;
-        Ok(now.lane_from_ns.map(|from| (now.express != 0 && from != NEVER_NS).then_some(from)))
+        Ok(now.opens_ns.map(|from| (from != NEVER_NS).then_some(from)))
     }
 
     fn read(&self) -> Result<Switches, DataplaneError> {
@@ -145,7 +157,7 @@ impl LaneKeeper {
     }
 
     fn write(&mut self, switches: Switches) -> Result<(), DataplaneError> {
-        self.switches.set(0, switches, 0).map_err(DataplaneError::map("write the switches"))
+        self.switches.set(0, switches.opening(), 0).map_err(DataplaneError::map("write the switches"))
     }
 }
 

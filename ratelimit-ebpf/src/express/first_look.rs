@@ -1,0 +1,107 @@
+//! The first look of the express lane, which is all that most packets of a flood get: one negative entry, or one note of a total that is used up.
+//! What it does not find there is for the rest of the lane, which looks at everything once more.
+//!
+//! It says what the rest of the lane would say. It is apart so that the code for it has few values to keep: where they fit into registers, a
+//! packet costs half.
+
+use ratelimit_common::{
+    abi::{Policy, Reason, Verdict, counter::Fate},
+    limit::{
+        gcra,
+        prefilter::{self, NegativeCause},
+    },
+};
+
+use super::is_tracked;
+use crate::{
+    forget::forget,
+    frame::Frame,
+    lane,
+    limit::{self, SpentFor},
+    origin::Origin,
+    packet::Family,
+    parse::{Brief, brief_v4, brief_v6, network},
+    report, service,
+    tables::Tables,
+    verdict::count,
+};
+
+/// Drops and counts a frame that is refused at first look.
+#[inline(always)]
+pub fn drop_at_first_look<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<Verdict> {
+    let (service, reason) = refusal(frame, tables, now_ns)?;
+    lane::open(tables, now_ns);
+    count(tables, service, reason, Fate::Decided, frame.len());
+    Some(Verdict::Drop)
+}
+
+/// The service and the reason of a frame that is refused at first look.
+#[inline(always)]
+pub(super) fn refusal<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<(u32, Reason)> {
+    let (family, at) = network(frame)?;
+    match family {
+        Family::V4 => refusal_of(tables, &brief_v4(frame, at)?, now_ns),
+        Family::V6 => refusal_of(tables, &brief_v6(frame, at)?, now_ns),
+    }
+}
+
+#[inline(always)]
+fn refusal_of<T: Tables, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) -> Option<(u32, Reason)> {
+    let policy = tables.express(S::FAMILY, now_ns)?.policy;
+    let service = service::at_first_look(policy, packet)?;
+    let hash = packet.source.hash(policy);
+    let reason = if tables.may_be_tracked(prefilter::cell_index(hash)) {
+        of_tracked(tables, policy, packet, (service, hash), now_ns)?
+    } else if tables.is_listed(S::FAMILY) {
+        of_listed(tables, policy, hash, now_ns)?
+    } else if packet.is_tcp() {
+        // It may be answered with a cookie or belong to a connection.
+        return None;
+    } else {
+        // The packets of a spoofed flood do not touch the cells.
+        limit::noted(tables, SpentFor::Untracked, policy, service, now_ns)?
+    };
+    Some((service, reason))
+}
+
+/// The reason to refuse a packet of a service from a source with this hash, whose cell may be tracked.
+#[inline(always)]
+fn of_tracked<T: Tables, S: Origin>(
+    tables: &T,
+    policy: &Policy,
+    packet: &Brief<S>,
+    (service, hash): (u32, u64),
+    now_ns: u64,
+) -> Option<Reason> {
+    let cause = limit::first_known(tables, policy, hash, gcra::time_q8(now_ns))?;
+    // Whoever is over a limit of its own has an entry that owes something, so its cell is tracked.
+    if let Some(reason) = limit::own_reason(cause) {
+        return Some(reason);
+    }
+    // What is worked out of these once more need not be kept by packets that do not get here.
+    let (hash, now_q8) = (forget(hash, now_ns), gcra::time_q8(forget(now_ns, hash)));
+    match cause {
+        NegativeCause::Blocked if tables.is_listed(S::FAMILY) && report::is_quiet(tables, hash, now_q8) => {
+            Some(Reason::Blocked)
+        }
+        // There is a note only under policies under which nothing else can refuse it first.
+        NegativeCause::Shared if !packet.is_tcp() && is_tracked(tables, policy, hash, now_q8) => {
+            limit::noted(tables, SpentFor::Tracked, policy, service, now_ns)
+        }
+        _ => None,
+    }
+}
+
+/// The reason to refuse a packet from a source with this hash, whose cell is not tracked, where somebody is on a list.
+#[inline(always)]
+fn of_listed<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64) -> Option<Reason> {
+    let now_q8 = gcra::time_q8(forget(now_ns, hash));
+    // Those only of whom the daemon was told a moment ago: a flood from all of a blocked prefix does not touch the negative entries.
+    if !report::is_quiet(tables, hash, now_q8) {
+        return None;
+    }
+    match limit::first_known(tables, policy, hash, now_q8)? {
+        NegativeCause::Blocked => Some(Reason::Blocked),
+        _ => None,
+    }
+}
