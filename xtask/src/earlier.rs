@@ -25,7 +25,7 @@ pub(crate) fn build(commit: &str) -> Result<PathBuf> {
     tool::run(tool::command("git").arg("archive").arg("--output").arg(&archive).arg(commit))
         .with_context(|| format!("commit {commit} is needed; a shallow clone does not have it"))?;
     tool::run(tool::command("tar").arg("-xf").arg(&archive).arg("-C").arg(&sources))?;
-    rename_version(&sources)?;
+    rename_version(&sources, commit)?;
     build_aside(&sources, commit, &[])
 }
 
@@ -52,12 +52,13 @@ fn dir() -> PathBuf {
 }
 
 /// Gives the packages of a source tree a version of their own. Cargo tells packages of two trees apart by name, version and place below the
-/// tree, and would take what it has built for one for the other's.
-fn rename_version(sources: &Path) -> Result<()> {
+/// tree, and would take what it has built for one for the other's: this commit's, or another earlier one's.
+fn rename_version(sources: &Path, commit: &str) -> Result<()> {
     let manifest = sources.join("Cargo.toml");
     let text =
         fs::read_to_string(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
     let own = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
-    fs::write(&manifest, text.replacen(&own, "version = \"0.0.1\"", 1))
+    let number = u64::from_str_radix(commit, 16).with_context(|| format!("{commit} is no commit"))?;
+    fs::write(&manifest, text.replacen(&own, &format!("version = \"0.0.{number}\""), 1))
         .with_context(|| format!("cannot write {}", manifest.display()))
 }
