@@ -58,6 +58,11 @@ mod tests {
     }
 
     #[test]
+    fn the_table_that_the_compiler_computes_is_the_one_that_is_computed_here() {
+        assert_eq!(ones(), ONES);
+    }
+
+    #[test]
     fn the_digits_of_a_gap_add_up_to_its_mean_at_every_shift() {
         for (shift, ones) in ONES.iter().enumerate() {
             let digits = ones.iter().enumerate();

@@ -8,6 +8,9 @@
 //! constant, is compiled alone. A run that is stopped goes on where it was. `.cargo/mutants.toml` has what is left out, with the reason.
 
 mod fault;
+mod operators;
+mod sample;
+pub(crate) mod short;
 mod switch;
 mod tree;
 mod witnesses;
@@ -54,6 +57,7 @@ struct Area {
 }
 
 /// Tests that are asked about a fault.
+#[derive(Clone, Copy)]
 struct Tests {
     /// The package that they are in.
     package: &'static str,
@@ -123,9 +127,22 @@ pub(crate) struct Options {
     /// Leave out faults that need a build of their own: those in constants
     #[arg(long)]
     quick: bool,
+    /// What `cargo xtask test` puts in: a sample of the operators of common and packets, without cargo-mutants and without the promises
+    #[arg(long, conflicts_with_all = ["areas", "sample", "quick"])]
+    short: bool,
+    /// Of all operators that --short chooses from, those with this text in their name
+    #[arg(long, value_name = "TEXT", requires = "short")]
+    only: Option<String>,
 }
 
 pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
+    if options.short {
+        let is_enough = match &options.only {
+            Some(text) => short::only(text)?,
+            None => short::run()?.failed == 0,
+        };
+        return if is_enough { Ok(()) } else { Err(Ending::Told.into()) };
+    }
     setup::ensure(&[&setup::KERNEL_BUILD[..], &[CARGO_MUTANTS]].concat(), install)?;
     let chosen =
         |area: &&Area| options.areas.is_empty() || options.areas.iter().any(|name| name == area.name);
@@ -159,13 +176,14 @@ fn examine(package: &str, areas: &[&Area], tree: &Tree, options: &Options) -> Re
     };
     let asked: Vec<Vec<Fault>> = found.iter().map(open).collect();
     let all: Vec<&Fault> = asked.iter().flatten().collect();
-    let board = if all.is_empty() { None } else { Some(tree.switchboard(package, areas[0].asked, &all)?) };
+    let board =
+        if all.is_empty() { None } else { Some(tree.switchboard(&[package], areas[0].asked, &all)?) };
     let mut is_enough = true;
     let mut first = 1;
     for ((area, faults, findings), asked) in found.iter_mut().zip(&asked) {
         let begin = Instant::now();
         if let Some(board) = &board {
-            let patience = switch_on(area, tree, asked, first, board, findings)?;
+            let patience = switch_on(area.asked, tree, asked, first, board, findings)?;
             if !options.quick {
                 put_in_alone(area, tree, asked, &patience, findings)?;
             }
@@ -184,14 +202,14 @@ fn faults(area: &Area, options: &Options) -> Result<Vec<Fault>> {
     let mut faults = fault::listed(&listed)?;
     faults.retain(|fault| !UNNOTICEABLE.iter().any(|name| fault.name.ends_with(name)));
     let every = options.sample.map_or(1, |count| shards(faults.len(), count));
-    let sample: Vec<Fault> = faults.iter().step_by(every).cloned().collect();
+    let sample = sample::one_of(every, &faults);
     println!("{}: {} of {} faults", area.name, sample.len(), faults.len());
     Ok(sample)
 }
 
 /// Shows every fault that can be switched on to one program of tests after the other, until one notices. Returns how long each may take.
 fn switch_on(
-    area: &Area,
+    asked: &[Tests],
     tree: &Tree,
     faults: &[Fault],
     first: usize,
@@ -199,7 +217,7 @@ fn switch_on(
     found: &mut Findings,
 ) -> Result<Vec<Duration>> {
     let mut patience = Vec::new();
-    for (tests, program) in area.asked.iter().zip(&board.programs) {
+    for (tests, program) in asked.iter().zip(&board.programs) {
         let dir = tree.package(tests.package);
         let witnesses = Witnesses::gather(program.clone(), &dir, tests.names)?;
         patience.push(witnesses.patience());

@@ -12,7 +12,7 @@ use crate::compile::{self, Compiler};
 use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
 use crate::vm::{self, ShortKernel};
-use crate::{earlier, lint, soak, suites};
+use crate::{earlier, lint, mutants, soak, suites};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -89,7 +89,8 @@ fn build(compiler: Compiler, is_linted: bool) -> Result<Vec<Value>> {
     compile::everything(compiler)
 }
 
-/// Everything: the test programs a few at a time, then examples in comments, and beside them the oldest kernel in a guest, which keeps one CPU busy.
+/// Everything: the test programs a few at a time, then examples in comments and faults that the tests are to notice, and beside them the oldest kernel in a
+/// guest, which keeps one CPU busy.
 /// All packages: with fewer, dependencies have other features and are built again.
 fn all_suites(
     built: &[Value],
@@ -100,17 +101,24 @@ fn all_suites(
     let mut shown = std::io::stdout();
     let words: &[&str] = if long { &["--include-ignored"] } else { &[] };
     let mut totals = suites::run(built, words, &mut shown)?;
-    let (of_comments, of_a_guest) = thread::scope(|scope| {
+    let (of_comments, of_faults, of_a_guest) = thread::scope(|scope| {
         let guest = oldest.map(|oldest| scope.spawn(|| oldest.run(built)));
         let mut cargo = compile::cargo(compiler);
         let of_comments = stream(cargo.args(["test", "--workspace", "--doc"]), &mut shown);
+        eprintln!("test: putting in a sample of faults that the tests are to notice");
+        let of_faults = mutants::short::run();
         let of_a_guest = match guest.map(thread::ScopedJoinHandle::join) {
             Some(ended) => ended.map_err(|_panicked| anyhow!("the guest's side ended early"))?,
             None => Ok(Totals::default()),
         };
-        anyhow::Ok((of_comments?, of_a_guest?))
+        anyhow::Ok((of_comments?, of_faults, of_a_guest?))
     })?;
     totals.join(&of_comments.0.with_crash(of_comments.1));
+    // Tests that fail without a fault have been counted among the others already, and say nothing about faults.
+    totals.join(&of_faults.unwrap_or_else(|error| {
+        eprintln!("test: the sample of faults came to no end: {error:#}; counted as one failure");
+        Totals::of(0, 1)
+    }));
     totals.join(&of_a_guest);
     Ok(totals)
 }

@@ -99,3 +99,17 @@ pub(super) const fn fold(layouts: &[&str]) -> u64 {
     }
     hash
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_that_of_all_characters_but_white_space() {
+        // From the page of FNV.
+        assert_eq!(fold(&["foobar"]), 0x8594_4171_f739_67e8);
+        assert_eq!(fold(&["foo", " b\nar\t"]), fold(&["foobar"]));
+        assert_ne!(fold(&["foo", "rab"]), fold(&["foobar"]));
+        assert_eq!(fold(&[]), 0xcbf2_9ce4_8422_2325);
+    }
+}

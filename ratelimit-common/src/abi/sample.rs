@@ -158,6 +158,14 @@ mod tests {
     }
 
     #[test]
+    fn random_numbers_are_those_of_marsaglia() {
+        let mut sampler = QUIET;
+        assert_eq!(sampler.due(Sampling { epoch: 1, budget: 1000 }, || 77), Some(0));
+        // 21 steps, one for each digit of a gap.
+        assert_eq!(sampler.random, 0x2961_7343_694d_9832);
+    }
+
+    #[test]
     fn below_its_budget_every_frame_is_a_sample() {
         let mut sampler = QUIET;
         assert_eq!(epochs(&mut sampler, 1, &[999, 1, 0, 500]), [(999, 999), (1, 1), (0, 0), (500, 500)]);

@@ -188,3 +188,16 @@ pub const fn take_restarting(
         Outcome::Refused
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_largest_amount_costs_what_that_does() {
+        let limit = Limit { cost_fp: 5, tolerance_q8: 1 << 40, frac_bits: 1, meter: 0 };
+        assert_eq!([1, 2, 3].map(|amount| charge_q8(&limit, amount)), [3, 5, 8], "rounded up");
+        let most = MAX_AMOUNT / 2 * 5;
+        assert_eq!([MAX_AMOUNT, MAX_AMOUNT + 1, u64::MAX].map(|amount| charge_q8(&limit, amount)), [most; 3]);
+    }
+}

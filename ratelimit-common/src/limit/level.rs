@@ -74,3 +74,33 @@ pub const fn units(time_q8: u64, limit: &Limit) -> u64 {
     }
     (((time_q8 as u128) << (limit.frac_bits & 63)) / limit.cost_fp as u128) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_that_is_overdrawn_is_empty_and_one_that_is_less_so_as_empty_as_its_word_says() {
+        let (tolerance, now) = (1_000, 1 << 40);
+        for (ahead, spent) in [
+            (0, 0),
+            (tolerance, tolerance),
+            (tolerance + OVERDRAWN_Q8, tolerance + OVERDRAWN_Q8),
+            (tolerance + OVERDRAWN_Q8 + 1, tolerance),
+            (tolerance + OVERDRAWN_Q8 * 9, tolerance),
+        ] {
+            let expected = Level { spent_q8: spent, full_in_q8: spent, tolerance_q8: tolerance };
+            assert_eq!(Level::of(now + ahead, tolerance, now, Start::FULL), expected, "{ahead}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_as_many_units_as_the_time_that_is_left_pays_for() {
+        let limit = Limit { cost_fp: 300, tolerance_q8: 1_000, frac_bits: 0, meter: 0 };
+        let level = Level::of((1 << 40) + 350, limit.tolerance_q8, 1 << 40, Start::FULL);
+        assert_eq!((level.left(&limit), level.capacity(&limit)), (2, 3));
+        let finer = Limit { cost_fp: 300 << 4, frac_bits: 4, ..limit };
+        assert_eq!((level.left(&finer), level.capacity(&finer)), (2, 3));
+        assert_eq!(level.left(&Limit { cost_fp: 0, ..limit }), 0);
+    }
+}

@@ -323,6 +323,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_word_is_stirred_as_its_formula_says() {
+        // x(2x + k), the upper half of x folded into the lower one first.
+        assert_eq!((stir(3, 5), stir_32(3, 5)), (33, 33));
+        assert_eq!(stir(3 << 32, 5), (3_u64 << 32 | 3).wrapping_mul((3 << 33 | 6) + 5));
+        assert_eq!(stir_32(3 << 16, 5), (3_u32 << 16 | 3).wrapping_mul((3 << 17 | 6) + 5));
+    }
+
     /// What undoes [`stir_32`]: each bit of a result depends on that bit and those below it.
     fn unstirred_32(result: u32, k: u32) -> u32 {
         let product = |x: u32| x.wrapping_mul((x << 1).wrapping_add(k));

@@ -351,6 +351,12 @@ mod tests {
                 RateError::BurstTooLong { max: 9_007_199_254_740 },
                 rate(Bytes, 1_000_000, Second, 9_007_199_254_740),
             ),
+            // A byte costs 3 units exactly, and one more than the longest tolerance is a multiple of 3.
+            (
+                rate(Bytes, 85_333_333_334, Second, 768_614_336_404_564_651),
+                RateError::BurstTooLong { max: 768_614_336_404_564_650 },
+                rate(Bytes, 85_333_333_334, Second, 768_614_336_404_564_650),
+            ),
             (
                 rate(Bytes, 1_000_000, Second, 1513),
                 RateError::BurstBelowFrame { burst: 1513, min: 1514 },

@@ -98,6 +98,11 @@ fn options_are_read_like_the_kernel_reads_them() {
             (536, None, false, None),
         ),
         ("the last of two counts", [&[2, 4, 0, 9][..], &mss].concat(), (1460, None, false, None)),
+        (
+            "the last of two timestamps counts",
+            [&[8, 10, 0xff, 0xff, 0xff, 0xff, 9, 9, 9, 9][..], &times].concat(),
+            (536, None, false, Some(0x1122_3344)),
+        ),
         ("an MSS of 0 is none", vec![2, 4, 0, 0], (536, None, false, None)),
     ];
     for (name, bytes, expected) in rows {

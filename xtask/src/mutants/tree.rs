@@ -74,10 +74,10 @@ impl Tree {
         self.root.join(name)
     }
 
-    /// Builds programs with as many faults as can be switched on. Numbers are places in the list, from 1.
+    /// Builds programs with as many faults of these packages as can be switched on. Numbers are places in the list, from 1.
     pub(super) fn switchboard(
         &self,
-        package: &str,
+        packages: &[&str],
         asked: &[Tests],
         faults: &[&Fault],
     ) -> Result<Switchboard> {
@@ -97,14 +97,16 @@ impl Tree {
                 self.write(file, &switched.text)?;
                 written.insert(file, switched);
             }
-            let lib = format!("{package}/src/lib.rs");
-            let text = match written.get(lib.as_str()) {
-                Some(switched) => switched.text.clone(),
-                None => self.original(&lib)?,
-            };
-            self.write(&lib, &[switch::ALLOWED, &text, switch::SWITCH].concat())?;
+            let libs: Vec<String> = packages.iter().map(|package| format!("{package}/src/lib.rs")).collect();
+            for lib in &libs {
+                let text = match written.get(lib.as_str()) {
+                    Some(switched) => switched.text.clone(),
+                    None => self.original(lib)?,
+                };
+                self.write(lib, &[switch::ALLOWED, &text, switch::SWITCH].concat())?;
+            }
             let built = self.build(asked);
-            let files: Vec<&str> = by_file.keys().copied().chain([lib.as_str()]).collect();
+            let files: Vec<&str> = by_file.keys().copied().chain(libs.iter().map(String::as_str)).collect();
             match built? {
                 Build::Programs(programs) => {
                     let switched = (1..=faults.len())
@@ -117,6 +119,10 @@ impl Tree {
                     let guilty: BTreeSet<usize> =
                         complaints.iter().flat_map(|complaint| complaint.guilty(&written)).collect();
                     println!("  {} faults do not compile beside the others", guilty.len());
+                    // Many, of a whole area: nobody reads their names.
+                    for number in guilty.iter().filter(|_| guilty.len() < 10) {
+                        println!("    {}", faults[number - 1].name);
+                    }
                     if guilty.is_empty() {
                         let texts: Vec<&str> = complaints.iter().map(|c| c.text.as_str()).collect();
                         bail!(

@@ -119,3 +119,38 @@ impl fmt::Display for WindowError {
 }
 
 impl core::error::Error for WindowError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{manner::Manner, rate::Period};
+
+    #[test]
+    fn as_many_windows_count_as_ahead_as_a_minute_has_but_few_of_all_and_twice_round_the_words() {
+        assert_eq!(late(1_000_000_000, 31, 1), 60);
+        assert_eq!(late(1, 31, 1), 1 << 25, "one in 64 of all numbers");
+        assert_eq!(late(86_400_000_000_000, 31, 1), 2);
+        assert_eq!(late(86_400_000_000_000, 5, 61), 122);
+    }
+
+    #[test]
+    fn a_window_of_bytes_that_no_full_frame_fits_into_is_refused() {
+        let bytes = |amount| {
+            let (meter, period, manner) = (Meter::Bytes, Period::Second, Manner::PLAIN);
+            Window::fixed(&Rate { meter, amount, period, burst: amount, manner })
+        };
+        for limit in [1, FULL_FRAME - 1] {
+            assert_eq!(bytes(limit), Err(WindowError::BelowFrame { limit }));
+        }
+        assert_eq!(bytes(FULL_FRAME).map(|window| window.limit), Ok(FULL_FRAME));
+    }
+
+    #[test]
+    fn a_count_has_the_bits_that_its_limit_needs_and_the_number_of_the_window_has_the_others() {
+        for (amount, count_bits) in [(1, 32), (u64::from(u32::MAX), 32), (1 << 32, 43), (MAX_COUNT, 43)] {
+            let (meter, period, manner) = (Meter::Packets, Period::Day, Manner::PLAIN);
+            let window = Window::fixed(&Rate { meter, amount, period, burst: amount, manner }).unwrap();
+            assert_eq!((window.count_bits, window.limit), (count_bits, amount));
+        }
+    }
+}

@@ -116,3 +116,47 @@ const fn fading(previous: u64, window: &Window, index: u64, now_ns: u64) -> u64 
     let weighted = (previous << (window.previous_shift & 63)).wrapping_mul(fraction);
     weighted.wrapping_add((1 << FRACTION_BITS) - 1) >> FRACTION_BITS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::Meter;
+    use crate::limit::{manner::Manner, rate::Period, rate::Rate};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn window(amount: u64) -> Window {
+        let (meter, period, manner) = (Meter::Packets, Period::Second, Manner::PLAIN);
+        Window::weighted(&Rate { meter, amount, period, burst: amount, manner }).unwrap()
+    }
+
+    fn taken(word: u64, window: &Window, now_ns: u64, amount: u64) -> u64 {
+        match take(word, window, now_ns, amount) {
+            Outcome::Conforms { word } => word,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_used_is_this_count_and_of_the_one_before_what_still_lies_in_a_window() {
+        let window = window(100);
+        let word = taken(0, &window, 9 * SECOND, 40);
+        assert_eq!(used(word, &window, 9 * SECOND), 40);
+        let word = taken(word, &window, 10 * SECOND + SECOND / 2, 10);
+        // Half of 40, and one because the part of the window is rounded up.
+        assert_eq!(used(word, &window, 10 * SECOND + SECOND / 2), 31);
+        assert_eq!(take(word, &window, 10 * SECOND + SECOND / 2, 70), Outcome::Refused);
+        assert!(matches!(take(word, &window, 10 * SECOND + SECOND / 2, 69), Outcome::Conforms { .. }));
+        assert_eq!(used(word, &window, 12 * SECOND), 0);
+    }
+
+    #[test]
+    fn a_count_of_before_a_limit_was_lowered_is_the_largest_that_fits() {
+        let (wide, narrow) = (window(1 << 21), window(100));
+        assert_eq!((wide.previous_shift, narrow.previous_shift), (10, 0));
+        let word = taken(0, &wide, 9 * SECOND, 1 << 20);
+        // The part of the window is rounded up, by less than 1 in 60 000.
+        assert_eq!(used(word, &wide, 10 * SECOND), (1 << 20) + 16);
+        assert_eq!(used(word, &narrow, 10 * SECOND), MAX_PREVIOUS + 1);
+    }
+}

@@ -5,7 +5,7 @@ extern crate std;
 use std::{vec, vec::Vec};
 
 use ratelimit_common::{
-    abi::{Limit, Reason, Service, Verdict, service::COOKIES_HOLD_Q8},
+    abi::{Limit, Reason, Service, Verdict, policy::NO_TCP_OPTIONS, service::COOKIES_HOLD_Q8},
     limit::fair::PROVEN_Q8,
 };
 
@@ -13,7 +13,9 @@ use super::{PORT, reasons, with_service};
 use crate::{
     cookie::{Issued, Listener, Proof},
     tables::{Successor, Tables as _},
-    testbed::{SECOND_Q8, SYN, TestHost, WordTable, empty, limit, prefiltered, set, tcp, total, udp},
+    testbed::{
+        IpFrame, SECOND_Q8, SYN, TestHost, WordTable, empty, limit, prefiltered, set, tcp, total, udp,
+    },
 };
 
 const ACK: u8 = 0x10;
@@ -236,4 +238,21 @@ fn the_end_of_cookies_is_moved_when_a_second_of_it_is_over_and_not_before() {
     host.wait_ms(1);
     host.passed(&syn(1), 3);
     assert_eq!(host.load((WordTable::Syn, 1)), host.now_q8() + COOKIES_HOLD_Q8);
+}
+
+#[test]
+fn what_a_client_offers_is_taken_up_unless_the_kernel_of_this_host_would_not_remember_it() {
+    let options = [2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 9, 0, 0, 0, 0, 1, 3, 3, 7];
+    let header = [0xc0, 1, 0, PORT as u8, 0, 0, 0, 7, 0, 0, 0, 0, 0xa0, SYN, 0xff, 0xff, 0, 0, 0, 0];
+    let payload = [&header[..], &options].concat();
+    let frame = IpFrame { source: [0, 1], is_v6: false, protocol: 6, fragment: 0, payload }.frame();
+    // Words of the answer's TCP header: five, and one for the largest segment.
+    for (window_scale, words) in [(NO_TCP_OPTIONS, 6..=6), (7, 7..=15)] {
+        let mut host = host(&["1000 packets/s"]);
+        host.policy.window_scale = window_scale;
+        let [.., last]: [Reason; 3] = reasons(&host, &frame);
+        assert_eq!(last, Reason::CookieSent);
+        let answered = host.sent.borrow()[0][46] >> 4;
+        assert!(words.contains(&answered), "{answered} words, scale {window_scale}");
+    }
 }

@@ -284,6 +284,24 @@ fn a_soft_limit_that_is_spent_says_nothing_of_packets_that_it_does_not_count() {
 }
 
 #[test]
+fn each_soft_limit_is_charged_in_its_own_meter_wherever_it_stands() {
+    let mut limits = set(&["8 syns/day", "2 packets/day", "4 packets/day"]);
+    limits.limits[1].frac_bits |= SOFT;
+    limits.adds |= HAS_SOFT;
+    use Reason::{Conforming as In, LimitPackets as Out, SoftMargin as Above};
+    assert_eq!(reasons(&host(limits), &udp([0, 1], 53, 8)), [In, In, Above, Above, Out]);
+}
+
+#[test]
+fn the_daemon_is_told_of_what_is_refused_and_not_of_what_is_admitted() {
+    let host = host(set(&["2 packets/day"]));
+    assert_eq!(host.passed(&udp([0, 1], 53, 8), 2), 2);
+    assert_eq!(host.told.borrow().len(), 0);
+    assert_eq!(host.reason(&udp([0, 1], 53, 8)), Reason::LimitPackets);
+    assert_eq!(host.told.borrow().len(), 1);
+}
+
+#[test]
 fn a_margin_that_is_held_or_has_not_begun_admits_nothing() {
     let host_held = host(soft(HELD));
     assert_eq!(host_held.passed(&udp([0, 1], 53, 8), 9), 4);

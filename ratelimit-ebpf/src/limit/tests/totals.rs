@@ -111,3 +111,15 @@ fn most_packets_of_a_spoofed_flood_end_before_anything_is_looked_up() {
         assert_eq!(host.told.borrow().len(), 2);
     }
 }
+
+#[test]
+fn a_weight_is_the_bytes_of_a_frame_its_service_and_whether_it_is_a_segment() {
+    use crate::limit::Weight;
+    assert_eq!(Weight::new(true, 7, 1_500).to_bits(), 1_500 | 7 << 32 | 1 << 48);
+    assert_eq!(Weight::new(false, 0, 64).to_bits(), 64);
+    assert_eq!(
+        Weight::new(false, 9, u64::MAX).to_bits(),
+        0xffff_ffff | 9 << 32,
+        "the bits of others are not touched"
+    );
+}
