@@ -3,7 +3,10 @@
 use std::{fs, net::Ipv4Addr, path::Path, sync::Mutex};
 
 use aya::maps::{Array, Map, MapData};
-use ratelimit_common::abi::{Policy, Reason, Switches, Verdict, counter::Fate, names};
+use ratelimit_common::{
+    abi::{Policy, Reason, SourceKey, Switches, Verdict, counter::Fate, names},
+    limit::{gcra, prefilter},
+};
 use ratelimit_tests::{
     bpffs::Scratch,
     frames::{ARP, Ipv4, SYN, ethernet},
@@ -11,13 +14,16 @@ use ratelimit_tests::{
     policies,
     stack::{self, FRAME_STEP, MAX_STACK},
 };
-use ratelimit_user::dataplane::{
-    OBJECT,
-    framing::Framing,
-    kernel, listener,
-    pin::{Layout, PinDir},
-    probe::{self, KernelRelease},
-    trace::{Image, TraceLevel, TracedVerdict},
+use ratelimit_user::{
+    dataplane::{
+        OBJECT,
+        framing::Framing,
+        kernel, listener,
+        pin::{Layout, PinDir},
+        probe::{self, KernelRelease},
+        trace::{Image, TraceLevel, TracedVerdict},
+    },
+    explain::{Remembered as _, Row},
 };
 
 /// The opcode of an atomic operation on eight bytes, and the immediate that makes it a compare-and-exchange.
@@ -227,6 +233,25 @@ fn a_policy_that_begins_a_prefilter_has_the_express_lane_look_behind_every_cell(
     assert_ne!(next.policy.source.set.tracked_until_q8, 0, "it begins one");
     maps.set_policy(&next).unwrap();
     assert!(variable::<[u64; 1024]>(&path).iter().all(|word| *word == u64::MAX));
+}
+
+/// They are a variable of the program, which `explain` reads beside the cell's bucket.
+#[test]
+fn the_daemon_reads_the_negative_entries_that_the_program_has_written() {
+    let desired = policies::limits(&["80 packets/day burst 80"]);
+    let mut loaded = Loaded::new(&desired);
+    let source = Ipv4Addr::new(192, 0, 2, 7);
+    while loaded.run(&Ipv4::from(source).udp_frame(8)) == Verdict::Pass {}
+    let key = SourceKey::from_v4(u32::from_ne_bytes(source.octets()));
+    let hash = prefilter::hash(key, desired.policy.prefilter.secret);
+    let (_, maps) = loaded.parts();
+    let [_tat, negative_entries @ ..] = maps.row(Row::Cell(prefilter::cell_index(hash))).unwrap().unwrap();
+    let name = prefilter::negative_name(hash, desired.policy.generation);
+    let now_q8 = gcra::time_q8(probe::now_ns());
+    assert!(
+        negative_entries.iter().any(|word| prefilter::denies(*word, name, now_q8)),
+        "{negative_entries:x?}"
+    );
 }
 
 /// The value of a pinned variable.
