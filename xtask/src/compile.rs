@@ -27,8 +27,9 @@ pub(crate) fn cargo(compiler: Compiler) -> Command {
     cargo
 }
 
-/// Compiles everything, and returns what cargo says it has made. A warning is shown and is a failure, when clippy compiles.
-pub(crate) fn everything(compiler: Compiler) -> Result<Vec<Value>> {
+/// Compiles everything, and returns what cargo says it has made; `heard` gets each message when cargo sends it. A warning is shown and is a
+/// failure, when clippy compiles.
+pub(crate) fn everything(compiler: Compiler, mut heard: impl FnMut(&Value)) -> Result<Vec<Value>> {
     let mut cargo = cargo(compiler);
     cargo.args(["build", "--workspace", "--bins", "--tests", "--examples"]);
     cargo.args(["--message-format", "json-diagnostic-rendered-ansi"]);
@@ -42,6 +43,7 @@ pub(crate) fn everything(compiler: Compiler) -> Result<Vec<Value>> {
         if let Some(diagnostic) = diagnostic(&message) {
             eprint!("{diagnostic}");
         }
+        heard(&message);
         said.push(message);
     }
     let status = child.wait().context("cannot wait for cargo")?;

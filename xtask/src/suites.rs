@@ -1,9 +1,13 @@
-//! The test programs of the workspace, a few at a time: most of what they do is wait for something to happen.
+//! The test programs of the workspace, a few at a time: much of what they do is wait for something to happen.
+//!
+//! Programs that need no other binary run while the rest of the workspace is compiled. Two cores are not kept busy by that: most of the time one
+//! large crate is compiled, and others wait for it.
 
 use std::collections::VecDeque;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -14,9 +18,11 @@ use crate::test::Totals;
 use crate::{earlier, tool};
 
 /// Programs that run at once. Each has as many threads as there are CPUs, and some of them flood interfaces.
-const LANES: usize = 2;
-/// They take longest, so they begin first: nobody waits for them at the end.
-const LONGEST: [&str; 4] = ["requests", "daemon", "cluster", "wire"];
+const LANES: usize = 3;
+/// The programs that take longest, which begin first: nobody waits for them at the end.
+const LONGEST: [&str; 5] = ["daemon", "requests", "cluster", "wire", "packets"];
+/// The package whose programs start the daemon, Redis and others; they begin when everything is compiled.
+const OF_SUITES: &str = "tests";
 
 /// One test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,16 +33,55 @@ struct Suite {
     package: PathBuf,
 }
 
+/// A program that has ended, with its results and what it printed.
+pub(crate) struct EndedSuite {
+    suite: Suite,
+    totals: Totals,
+    text: Vec<u8>,
+}
+
+/// Work that is no test program. A lane takes such a job when no program is left.
+pub(crate) type LaneJob<'j> = Box<dyn FnOnce() -> Result<(Totals, Vec<u8>)> + Send + 'j>;
+
 /// Tests that may have failed for the machine's sake. More of them at once are a defect.
 const FEW: usize = 3;
 
-/// Runs every test program that cargo says it has built, with these words. What each prints is shown in one piece when it has ended.
-/// A few tests that failed are run once more, with the machine to themselves; decision 40 says why.
-pub(crate) fn run(built: &[Value], words: &[&str], shown: &mut (impl Write + Send)) -> Result<Totals> {
-    let (mut totals, failed) = in_lanes(longest_first(suites(built)), words, shown)?;
+/// Runs test programs that need no other binary, one at a time, as cargo says that it has built them. The compiler goes first.
+pub(crate) fn run_early(built: &Receiver<Value>, words: &[&str]) -> Result<Vec<EndedSuite>> {
+    let mut ended = Vec::new();
+    for message in built {
+        for suite in suites(&[message]).into_iter().filter(|suite| !suite.package.ends_with(OF_SUITES)) {
+            let (totals, text) = one(&suite, words, SuitePriority::BehindCompiler)?;
+            ended.push(EndedSuite { suite, totals, text });
+        }
+    }
+    Ok(ended)
+}
+
+/// Runs every test program that cargo says it has built and that has not ended `early`, with these words, and the jobs. What each prints is
+/// shown in one piece when it has ended. A few tests that failed are run once more, with the machine to themselves; decision 40 says why.
+pub(crate) fn run(
+    built: &[Value],
+    early: Vec<EndedSuite>,
+    jobs: Vec<LaneJob<'_>>,
+    words: &[&str],
+    shown: &mut (impl Write + Send),
+) -> Result<Totals> {
+    let mut waiting = longest_first(suites(built));
+    waiting.retain(|suite| early.iter().all(|ended| ended.suite != *suite));
+    let (mut totals, mut failed) = (Totals::default(), Vec::new());
+    for ended in early {
+        totals.join(&ended.totals);
+        failed.extend(failures(&ended.text).map(|test| (ended.suite.clone(), test)));
+        shown.write_all(&ended.text)?;
+    }
+    let (of_lanes, failed_in_lanes) = in_lanes(waiting, jobs, words, shown)?;
+    totals.join(&of_lanes);
+    failed.extend(failed_in_lanes);
     if (1..=FEW).contains(&failed.len()) && totals.failed == failed.len() as u64 {
         for (suite, test) in failed {
-            let (again, text) = one(&suite, &["--include-ignored", "--exact", &test])?;
+            let words = ["--include-ignored", "--exact", &test];
+            let (again, text) = one(&suite, &words, SuitePriority::Usual)?;
             shown.write_all(&text)?;
             if again.failed == 0 && again.passed == 1 {
                 eprintln!("test: {} {test} failed among the others and passed alone: mend it", suite.name);
@@ -69,20 +114,28 @@ fn longest_first(mut suites: Vec<Suite>) -> VecDeque<Suite> {
 /// The results of all programs, and each test that failed with its program.
 fn in_lanes(
     suites: VecDeque<Suite>,
+    jobs: Vec<LaneJob<'_>>,
     words: &[&str],
     shown: &mut (impl Write + Send),
 ) -> Result<(Totals, Vec<(Suite, String)>)> {
-    let waiting = Mutex::new(suites);
+    let (waiting, jobs) = (Mutex::new(suites), Mutex::new(jobs));
     let done = Mutex::new((Totals::default(), Vec::new(), shown));
     std::thread::scope(|scope| {
         let lane = || -> Result<()> {
             loop {
-                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                let Some(suite) = next else { return Ok(()) };
-                let (totals, text) = one(&suite, words)?;
+                let suite = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let (totals, text) = match &suite {
+                    Some(suite) => one(suite, words, SuitePriority::Usual)?,
+                    None => match jobs.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+                        Some(job) => job()?,
+                        None => return Ok(()),
+                    },
+                };
                 let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                 done.0.join(&totals);
-                done.1.extend(failures(&text).map(|test| (suite.clone(), test)));
+                if let Some(suite) = suite {
+                    done.1.extend(failures(&text).map(|test| (suite.clone(), test)));
+                }
                 done.2.write_all(&text)?;
                 done.2.flush()?;
             }
@@ -103,10 +156,23 @@ fn failures(text: &[u8]) -> impl Iterator<Item = String> {
     String::from_utf8_lossy(text).lines().filter_map(name).collect::<Vec<_>>().into_iter()
 }
 
+/// Who waits for whom when both cores are busy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SuitePriority {
+    Usual,
+    BehindCompiler,
+}
+
 /// Runs one program to its end. One that ends without a result counts as a failure.
-fn one(suite: &Suite, words: &[&str]) -> Result<(Totals, Vec<u8>)> {
+fn one(suite: &Suite, words: &[&str], priority: SuitePriority) -> Result<(Totals, Vec<u8>)> {
     let began = Instant::now();
-    let mut program = tool::command(&suite.executable);
+    let mut program = match priority {
+        SuitePriority::Usual => tool::command(&suite.executable),
+        SuitePriority::BehindCompiler => tool::command("nice"),
+    };
+    if priority == SuitePriority::BehindCompiler {
+        program.args(["-n", "10"]).arg(&suite.executable);
+    }
     program.args(words).current_dir(&suite.package).env("CARGO_MANIFEST_DIR", &suite.package);
     // For the test of an upgrade; built before the suites.
     program.env("RATELIMIT_EARLIER", earlier::aside(earlier::OTHER_LAYOUT));
@@ -151,11 +217,39 @@ mod tests {
         };
         let word = "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";
         let mut shown = Vec::new();
+        let jobs: Vec<LaneJob<'_>> = vec![Box::new(|| Ok((Totals::of(5, 0), b"said by a job".to_vec())))];
         let programs = [suite("a", "echo"), suite("b", "false"), suite("c", "echo")];
-        let (totals, failed) = in_lanes(programs.to_vec().into(), &[word], &mut shown).unwrap();
+        let (totals, failed) = in_lanes(programs.to_vec().into(), jobs, &[word], &mut shown).unwrap();
         assert_eq!(failed, [], "no test is named");
-        assert_eq!(totals.to_string(), "4 passed, 1 failed, 2 skipped");
-        assert!(String::from_utf8_lossy(&shown).contains("Running b ("));
+        assert_eq!(totals.to_string(), "9 passed, 1 failed, 2 skipped");
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(shown.contains("Running b (") && shown.contains("said by a job"));
+    }
+
+    #[test]
+    fn a_program_that_needs_no_other_binary_runs_early_and_only_once() {
+        let built = |name: &str, package: &str| {
+            serde_json::json!({
+                "reason": "compiler-artifact", "manifest_path": format!("{package}/Cargo.toml"), "target": { "name": name },
+                "profile": { "test": true }, "executable": "echo",
+            })
+        };
+        // Directories that exist: a program is started in the one of its package.
+        let folder = std::env::temp_dir().join(format!("suites-{}", std::process::id())).join(OF_SUITES);
+        std::fs::create_dir_all(&folder).unwrap();
+        let messages = [built("unit", "/"), built("cluster", folder.to_str().unwrap())];
+        let (sender, receiver) = std::sync::mpsc::channel();
+        messages.iter().for_each(|message| sender.send(message.clone()).unwrap());
+        drop(sender);
+        let word = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
+        let early = run_early(&receiver, &[word]).unwrap();
+        assert_eq!(early.iter().map(|ended| ended.suite.name.as_str()).collect::<Vec<_>>(), ["unit"]);
+        let mut shown = Vec::new();
+        let totals = run(&messages, early, Vec::new(), &[word], &mut shown).unwrap();
+        std::fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+        assert_eq!(totals, Totals::of(4, 0));
+        let shown = String::from_utf8_lossy(&shown);
+        assert_eq!((shown.matches("Running unit").count(), shown.matches("Running cluster").count()), (1, 1));
     }
 
     #[test]

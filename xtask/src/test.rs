@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,6 +12,7 @@ use serde_json::Value;
 use crate::compile::{self, Compiler};
 use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
+use crate::suites::{EndedSuite, LaneJob};
 use crate::vm::{self, ShortKernel};
 use crate::{earlier, lint, mutants, soak, suites};
 
@@ -53,20 +55,27 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     }
     setup::ensure_as_root(&to_build, install, "test")?;
     let compiler = if options.no_lint { Compiler::Rustc } else { Compiler::Clippy };
+    let words: &[&str] = if options.long { &["--include-ignored"] } else { &[] };
+    let (messages, arriving) = mpsc::channel();
     // What the suites run is fetched while they are compiled: one waits for the network, the other for the processor.
-    let (built, oldest) = thread::scope(|scope| {
+    let (built, early, oldest) = thread::scope(|scope| {
         let fetching = scope.spawn(|| {
             setup::ensure(&to_run, install)?;
             // Who asks for one test does not ask for another kernel.
             if options.cargo_test.is_empty() { ShortKernel::obtain() } else { Ok(None) }
         });
-        let built = build(compiler, !options.no_lint);
+        // Who asks for one test does not ask for all of a program.
+        let early =
+            options.cargo_test.is_empty().then(|| scope.spawn(move || suites::run_early(&arriving, words)));
+        let built = build(compiler, !options.no_lint, messages);
         let fetched = fetching.join().map_err(|_panicked| anyhow!("setup ended early"))?;
-        anyhow::Ok((built?, fetched?))
+        let early = early.map_or_else(|| Ok(Ok(Vec::new())), thread::ScopedJoinHandle::join);
+        let early = early.map_err(|_panicked| anyhow!("the first programs ended early"))?;
+        anyhow::Ok((built?, early?, fetched?))
     })?;
     eprintln!("test: running the suites");
     let totals = match &options.cargo_test[..] {
-        [] => all_suites(&built, compiler, options.long, oldest.as_ref())?,
+        [] => all_suites(&built, early, compiler, words, oldest.as_ref())?,
         given => some_suites(given, compiler, options.long)?,
     };
     let verdict = totals.verdict();
@@ -78,49 +87,46 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     verdict.map_err(|_told| Ending::Told.into())
 }
 
-/// Lints, and compiles everything once for both.
-fn build(compiler: Compiler, is_linted: bool) -> Result<Vec<Value>> {
+/// Lints, and compiles everything once for both. What cargo says goes to `messages` too, as long as somebody listens.
+fn build(compiler: Compiler, is_linted: bool, messages: mpsc::Sender<Value>) -> Result<Vec<Value>> {
     if is_linted {
         lint::check_all_but_host_crates()?;
     }
     // The suites start the binaries from where cargo puts them; `cargo test` alone would not build all of them.
     eprintln!("test: building");
     earlier::build(earlier::OTHER_LAYOUT)?;
-    compile::everything(compiler)
+    compile::everything(compiler, move |message| drop(messages.send(message.clone())))
 }
 
-/// Everything: the test programs a few at a time, then examples in comments and faults that the tests are to notice, and beside them the oldest kernel in a
-/// guest, which keeps one CPU busy.
-/// All packages: with fewer, dependencies have other features and are built again.
+/// Everything: the test programs a few at a time; when none is left to begin, the oldest kernel in a guest, which keeps one CPU busy, and beside
+/// it examples in comments and faults that the tests are to notice. All packages: with fewer, dependencies have other features and are built again.
 fn all_suites(
     built: &[Value],
+    early: Vec<EndedSuite>,
     compiler: Compiler,
-    long: bool,
+    words: &[&str],
     oldest: Option<&ShortKernel>,
 ) -> Result<Totals> {
-    let mut shown = std::io::stdout();
-    let words: &[&str] = if long { &["--include-ignored"] } else { &[] };
-    let mut totals = suites::run(built, words, &mut shown)?;
-    let (of_comments, of_faults, of_a_guest) = thread::scope(|scope| {
-        let guest = oldest.map(|oldest| scope.spawn(|| oldest.run(built)));
-        let mut cargo = compile::cargo(compiler);
-        let of_comments = stream(cargo.args(["test", "--workspace", "--doc"]), &mut shown);
+    // Both have cargo build something, one after the other.
+    let examples_and_faults: LaneJob<'_> = Box::new(|| {
+        let mut text = Vec::new();
+        let (examples, status) =
+            stream(compile::cargo(compiler).args(["test", "--workspace", "--doc"]), &mut text)?;
+        let mut totals = examples.with_crash(status);
         eprintln!("test: putting in a sample of faults that the tests are to notice");
-        let of_faults = mutants::short::run();
-        let of_a_guest = match guest.map(thread::ScopedJoinHandle::join) {
-            Some(ended) => ended.map_err(|_panicked| anyhow!("the guest's side ended early"))?,
-            None => Ok(Totals::default()),
-        };
-        anyhow::Ok((of_comments?, of_faults, of_a_guest?))
-    })?;
-    totals.join(&of_comments.0.with_crash(of_comments.1));
-    // Tests that fail without a fault have been counted among the others already, and say nothing about faults.
-    totals.join(&of_faults.unwrap_or_else(|error| {
-        eprintln!("test: the sample of faults came to no end: {error:#}; counted as one failure");
-        Totals::of(0, 1)
-    }));
-    totals.join(&of_a_guest);
-    Ok(totals)
+        // Tests that fail without a fault are counted among the others, and say nothing about faults.
+        totals.join(&mutants::short::run().unwrap_or_else(|error| {
+            eprintln!("test: the sample of faults came to no end: {error:#}; counted as one failure");
+            Totals::of(0, 1)
+        }));
+        Ok((totals, text))
+    });
+    // The last one is taken first.
+    let mut jobs = vec![examples_and_faults];
+    if let Some(oldest) = oldest {
+        jobs.push(Box::new(|| Ok((oldest.run(built)?, Vec::new()))));
+    }
+    suites::run(built, early, jobs, words, &mut std::io::stdout())
 }
 
 /// What the words behind `--` say, by cargo itself.
