@@ -4,9 +4,9 @@ use std::os::unix::process::CommandExt;
 
 use anyhow::{Context, Result};
 
-use crate::build::Binary;
+use crate::build::{Binary, BuildProfile};
 use crate::setup::{self, Install, Need};
-use crate::{build, peer, tool, workspace};
+use crate::{build, peer, tool};
 
 /// The peers, and what it takes to feed them in bulk.
 const PEERS: [Need; 6] = [
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     build::release(&Binary::RATELIMIT)?;
     build::release(&Binary::BENCH)?;
     // Becomes it, so that Ctrl-C reaches it and the shell waits until it has cleaned up.
-    let error = tool::command(workspace::release_binary("bench")).args(words(options)).exec();
+    let error = tool::command(BuildProfile::Release.path_of("bench")).args(words(options)).exec();
     Err(error).context("cannot start target/release/bench")
 }
 

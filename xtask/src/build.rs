@@ -1,4 +1,6 @@
-//! `cargo xtask build`: the release binary.
+//! `cargo xtask build`: the release binary. Other commands build theirs here too.
+
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
@@ -8,7 +10,7 @@ use crate::{tool, workspace};
 pub(crate) fn run(install: Install) -> Result<()> {
     setup::ensure(&setup::KERNEL_BUILD, install)?;
     release(&Binary::RATELIMIT)?;
-    let path = workspace::release_binary(Binary::RATELIMIT.name);
+    let path = BuildProfile::Release.path_of(Binary::RATELIMIT.name);
     let size = path.metadata().with_context(|| format!("cargo built no {}", path.display()))?.len();
     let shown = path.strip_prefix(workspace::root()).unwrap_or(&path);
     println!("{} ({:.1} MB)", shown.display(), size as f64 / 1e6);
@@ -18,7 +20,7 @@ pub(crate) fn run(install: Install) -> Result<()> {
 /// A binary of the workspace and the package that has it.
 pub(crate) struct Binary {
     package: &'static str,
-    name: &'static str,
+    pub(crate) name: &'static str,
 }
 
 impl Binary {
@@ -30,14 +32,37 @@ impl Binary {
     pub(crate) const BENCH: Self = Self { package: "ratelimit-tests", name: "bench" };
 }
 
+/// How much is optimised: `[profile.release]` and `[profile.demo]` of Cargo.toml.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BuildProfile {
+    /// What operators run and benchmarks measure.
+    Release,
+    /// What the demonstration runs: built in half the time.
+    Demo,
+}
+
+impl BuildProfile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Demo => "demo",
+        }
+    }
+
+    /// Where cargo leaves a binary.
+    pub(crate) fn path_of(self, name: &str) -> PathBuf {
+        workspace::target_dir().join(self.name()).join(name)
+    }
+}
+
 pub(crate) fn release(binary: &Binary) -> Result<()> {
-    release_with(binary, &[])
+    with_features(binary, BuildProfile::Release, &[])
 }
 
 /// Builds with features that a usual build is without. One binary at a time: what several packages ask of a dependency together is other
 /// than what each asks of it, and would be built again for the next command.
-pub(crate) fn release_with(binary: &Binary, features: &[&str]) -> Result<()> {
+pub(crate) fn with_features(binary: &Binary, profile: BuildProfile, features: &[&str]) -> Result<()> {
     let mut cargo = tool::cargo();
-    cargo.args(["build", "--release", "--package", binary.package, "--bin", binary.name]);
+    cargo.args(["build", "--profile", profile.name(), "--package", binary.package, "--bin", binary.name]);
     tool::run(cargo.args(["--features", &features.join(",")]))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::build::Binary;
+use crate::build::{Binary, BuildProfile};
 use crate::demo::{self, policy};
 use crate::setup::{self, Install, Need};
 use crate::{build, tool, workspace};
@@ -42,12 +42,22 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     };
     eprintln!("run: building");
     let features = if options.trace.is_some() { &["trace"][..] } else { &[] };
-    build::release_with(&Binary::RATELIMIT, features)?;
+    let profile = profile(on_interface);
+    build::with_features(&Binary::RATELIMIT, profile, features)?;
     if on_interface {
         return on_interfaces(&options.iface, policy, options.trace.as_deref());
     }
-    build::release(&Binary::TRAFFIC)?;
-    demo::run(policy, Duration::from_secs(options.seconds), options.trace.as_deref())
+    build::with_features(&Binary::TRAFFIC, profile, &[])?;
+    demo::run(profile, policy, Duration::from_secs(options.seconds), options.trace.as_deref())
+}
+
+/// An interface gets what operators run. So does the demonstration where that has been built before: there is less to build again.
+fn profile(on_interface: bool) -> BuildProfile {
+    if on_interface || BuildProfile::Release.path_of(Binary::RATELIMIT.name).exists() {
+        BuildProfile::Release
+    } else {
+        BuildProfile::Demo
+    }
 }
 
 /// Becomes the daemon, so that every signal reaches it and its exit code is ours.
@@ -56,7 +66,7 @@ fn on_interfaces(interfaces: &[String], policy: Option<PathBuf>, trace: Option<&
         Some(path) => path,
         None => write_built_in_policy()?,
     };
-    let mut daemon = tool::command(workspace::release_binary("ratelimit"));
+    let mut daemon = tool::command(BuildProfile::Release.path_of("ratelimit"));
     daemon.arg("run").arg("--policy").arg(policy);
     for interface in interfaces {
         daemon.args(["--iface", interface]);

@@ -55,7 +55,3 @@ pub(crate) fn cargo_bin_dir() -> Option<PathBuf> {
         .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")))?;
     Some(cargo_home.join("bin"))
 }
-
-pub(crate) fn release_binary(name: &str) -> PathBuf {
-    target_dir().join("release").join(name)
-}

@@ -11,7 +11,7 @@ use super::interrupt::Interrupt;
 use super::lab::{self, Lab};
 use super::process::Process;
 use crate::outcome::Ending;
-use crate::{tool, workspace};
+use crate::tool;
 
 /// Loading and verifying takes well under a second; a loaded machine gets some more.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -20,6 +20,7 @@ const LOG_LINES: usize = 20;
 
 pub(super) struct Daemon {
     process: Process,
+    program: PathBuf,
     state: PathBuf,
     log: PathBuf,
 }
@@ -32,17 +33,18 @@ impl Daemon {
         trace: Option<&str>,
         interrupt: &Interrupt,
     ) -> Result<Self> {
-        let dir = lab.dir();
+        let (dir, program) = (lab.dir(), lab.profile().path_of("ratelimit"));
         let (state, log) = (dir.join("state"), dir.join("daemon.log"));
         let log_file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
-        let mut command = lab.at_edge(&workspace::release_binary("ratelimit"));
+        let mut command = lab.at_edge(&program);
         command.arg("run").arg("--policy").arg(policy);
         command.args(["--iface", lab::EDGE_INTERFACE]).arg("--state").arg(&state);
         command.arg("--pin").arg(lab.bpffs().join("ratelimit")).stderr(log_file);
         if let Some(level) = trace {
             command.arg(format!("--trace={level}"));
         }
-        let mut daemon = Self { process: Process::start("the daemon", &mut command)?, state, log };
+        let process = Process::start("the daemon", &mut command)?;
+        let mut daemon = Self { process, program, state, log };
         match daemon.wait_until_ready(interrupt) {
             Ok(()) => {
                 // What it prints from now on is the trace; nothing without one.
@@ -80,7 +82,7 @@ impl Daemon {
 
     /// Asks the running daemon as an operator would.
     fn ask(&self, verb: &str, output: &str) -> Result<String> {
-        let mut command = tool::command(workspace::release_binary("ratelimit"));
+        let mut command = tool::command(&self.program);
         command.arg(verb).arg("--state").arg(&self.state).args(["--output", output]);
         tool::output(&mut command).map_err(|error| self.explained(error))
     }

@@ -16,6 +16,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::build::BuildProfile;
 use crate::setup::is_mounted;
 use crate::tool;
 
@@ -37,16 +38,23 @@ const DIR_PREFIX: &str = "ratelimit-run-";
 /// Taken down when dropped, whichever part of it was built.
 pub(super) struct Lab {
     pid: u32,
+    profile: BuildProfile,
 }
 
 impl Lab {
-    pub(super) fn build() -> Result<Self> {
+    /// A lab for programs that were built with a profile.
+    pub(super) fn build(profile: BuildProfile) -> Result<Self> {
         remove_leftovers();
         // The guard exists before the first thing it guards.
-        let lab = Self { pid: std::process::id() };
+        let lab = Self { pid: std::process::id(), profile };
         lab.make_directory().context("cannot prepare a temporary directory with a BPF file system")?;
         lab.make_namespaces().context("cannot build private network namespaces")?;
         Ok(lab)
+    }
+
+    /// What the programs in the lab were built with.
+    pub(super) fn profile(&self) -> BuildProfile {
+        self.profile
     }
 
     fn make_directory(&self) -> Result<()> {
@@ -249,7 +257,7 @@ mod tests {
     #[test]
     fn a_lab_carries_packets_and_leaves_nothing_behind() {
         assert!(tool::is_root(), "this test makes network namespaces and needs root");
-        let lab = Lab::build().unwrap();
+        let lab = Lab::build(BuildProfile::Demo).unwrap();
         let (dir, edge, net) =
             (lab.dir(), Path::new(NETNS_DIR).join(lab.edge()), Path::new(NETNS_DIR).join(lab.net()));
         assert!(is_mounted(&lab.bpffs()) && edge.exists() && net.exists());

@@ -25,6 +25,8 @@ use lab::Lab;
 use people::{Attack, GoodClient, Server};
 use summary::{Measured, Moment};
 
+use crate::build::BuildProfile;
+
 const BEFORE: Duration = Duration::from_secs(3);
 /// What to try next, once the private namespaces are gone.
 const AND_NOW: &str = "\nOn an interface of yours: cargo xtask run --iface NAME. Then, in another terminal:\n    \
@@ -32,11 +34,16 @@ const AND_NOW: &str = "\nOn an interface of yours: cargo xtask run --iface NAME.
                        sudo target/release/ratelimit doctor    what is in the way on this host";
 const LIVE_VIEW_EVERY: Duration = Duration::from_secs(1);
 
-/// With `trace` every verdict is printed, from a level on.
-pub(crate) fn run(policy: Option<PathBuf>, attack_lasts: Duration, trace: Option<&str>) -> Result<()> {
+/// Runs what was built with a profile. With `trace` every verdict is printed, from a level on.
+pub(crate) fn run(
+    profile: BuildProfile,
+    policy: Option<PathBuf>,
+    attack_lasts: Duration,
+    trace: Option<&str>,
+) -> Result<()> {
     let interrupt = Interrupt::watch()?;
     // Order matters: what is declared later goes first, so the processes end before their namespaces do.
-    let lab = Lab::build()?;
+    let lab = Lab::build(profile)?;
     let policy = policy.map_or_else(|| write_built_in_policy(&lab), Ok)?;
     say("Two private namespaces, joined by a wire; your interfaces are not touched. The policy:")?;
     say(&indented(&policy)?)?;

@@ -1,6 +1,5 @@
 //! Who sends and who receives: the good client, the attackers, and the server they all talk to.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,7 +8,7 @@ use serde_json::Value;
 use super::interrupt::Interrupt;
 use super::lab::{self, Lab};
 use super::process::Process;
-use crate::{tool, workspace};
+use crate::tool;
 
 const PORT: u16 = 7000;
 /// 50 pings and 20 TCP requests per second: a busy client, and far below the limits of the built-in policy.
@@ -35,7 +34,7 @@ impl Sender {
         lasts: Duration,
         extra: &[String],
     ) -> Result<Self> {
-        let mut command = lab.at_net(&workspace::release_binary("traffic"));
+        let mut command = lab.at_net(&lab.profile().path_of("traffic"));
         command.args([verb, "--from", from, "--to", &format!("{}:{PORT}", lab::SERVER)]);
         command.args(["--for", &lasts.as_secs_f64().to_string()]).args(extra);
         Ok(Self { process: Process::start(name, &mut command)?, lasts })
@@ -176,8 +175,7 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start(lab: &Lab, interrupt: &Interrupt) -> Result<Self> {
-        let traffic = workspace::release_binary("traffic");
-        let mut command = lab.at_edge(Path::new(&traffic));
+        let mut command = lab.at_edge(&lab.profile().path_of("traffic"));
         command.args(["sink", "--listen", &format!("{}:{PORT}", lab::SERVER)]);
         let mut server = Self { process: Process::start("the server", &mut command)? };
         // Its first answer means that its sockets are open.
