@@ -171,7 +171,7 @@ fn one(suite: &Suite, words: &[&str], priority: SuitePriority) -> Result<(Totals
         SuitePriority::BehindCompiler => tool::command("nice"),
     };
     if priority == SuitePriority::BehindCompiler {
-        program.args(["-n", "10"]).arg(&suite.executable);
+        program.args(["-n", "5"]).arg(&suite.executable);
     }
     program.args(words).current_dir(&suite.package).env("CARGO_MANIFEST_DIR", &suite.package);
     // For the test of an upgrade; built before the suites.
